@@ -1,0 +1,103 @@
+//! Rails: one local interface of one kind each. Every system call lives in this crate.
+//!
+//! A rail has two halves so that an empty poll's system call need not hold the engine's lock
+//! (design rule 2): [`RailTx`] lives inside the lock, [`RailRx`] beside it. Called by
+//! `marline-engine` only; the simulator brings rails of its own by the same traits.
+
+use marline_wire::RailAddr;
+
+/// What a rail can do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Caps {
+    /// Largest datagram payload in bytes that the interface takes without fragmentation.
+    pub datagram_max: usize,
+    /// Largest batch of equal-sized segments in one `send`, in bytes (<= 64,000; one segment
+    /// when the kernel has no GSO).
+    pub batch_bytes_max: usize,
+    /// Most segments in one `send`.
+    pub batch_segments_max: usize,
+    /// Receive buffer of the kernel for this rail, in bytes as read back (SO_RCVBUF).
+    pub receive_buffer_bytes: usize,
+    /// Nominal link rate in bytes/s, 0 when unknown.
+    pub bytes_per_s: u64,
+}
+
+/// What became of one `send`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOutcome {
+    /// All segments handed to the kernel (which may still drop them).
+    Sent,
+    /// No room in the socket or device queue now: nothing was sent; try again later.
+    Busy,
+    /// A segment exceeds the path's MTU; the new largest datagram in bytes, nothing was sent.
+    TooBig(usize),
+    /// The rail (not the peer) cannot send: link down, interface gone.
+    Fault(RailFault),
+}
+
+/// Something is wrong with the rail itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RailFault {
+    /// Interface down or gone, with the errno.
+    Down(i32),
+    /// It answers again.
+    Up,
+}
+
+/// An event that a rail noticed outside of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RailEvent {
+    /// State of the rail changed.
+    Fault(RailFault),
+    /// The host at this address said that nobody listens on that port (ICMP port unreachable):
+    /// a hint that the process there is gone.
+    Refused(RailAddr),
+    /// The path to this address takes at most so many bytes per datagram (ICMP too big).
+    TooBig(RailAddr, usize),
+    /// The kernel dropped so many packets because our receive buffer was full (SO_RXQ_OVFL).
+    ReceiverDrops(u64),
+}
+
+/// One received datagram or GRO batch of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// Source address as the kernel gave it (index and mtu 0).
+    pub from: RailAddr,
+    /// One or more datagrams, back to back.
+    pub bytes: &'a [u8],
+    /// Length of each datagram but the last (which may be shorter); = bytes.len() for one.
+    pub segment: usize,
+}
+
+/// Sending half of a rail.
+pub trait RailTx: Send {
+    /// Capabilities (may shrink, e.g. after GSO turned out to be missing).
+    fn caps(&self) -> Caps;
+    /// Where peers reach this rail.
+    fn local_addr(&self) -> RailAddr;
+    /// Sends `bytes` as datagrams of `segment` bytes each (the last may be shorter) to `to`, by
+    /// flow `flow` (0 = the rail's main port; others leave by another source port, so that a
+    /// fabric hashes them onto another route).
+    fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome;
+    /// Next thing that the rail noticed (errors, ICMP, drops); cheap when there is none.
+    fn poll_event(&mut self) -> Option<RailEvent>;
+    /// Descriptor that becomes readable when packets or errors wait; `None` in simulation.
+    fn fd(&self) -> Option<i32>;
+}
+
+/// Receiving half of a rail.
+pub trait RailRx: Send {
+    /// Receives what waits, at most one batch, and hands each datagram (or GRO batch) to `sink`.
+    /// Returns the number of datagrams; 0 when nothing waited.
+    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
+}
+
+/// A rail before it is split into its halves.
+pub trait Rail {
+    /// Sending half.
+    type Tx: RailTx;
+    /// Receiving half.
+    type Rx: RailRx;
+    /// Splits the rail.
+    fn split(self) -> (Self::Tx, Self::Rx);
+}

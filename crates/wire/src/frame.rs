@@ -1,0 +1,404 @@
+//! Frames: what a packet carries. Every frame header is a multiple of 8 bytes and starts with
+//! `kind u8, flags u8, aux u16, word u32`; payload-bearing frames keep the payload's length in
+//! `aux` and its sum as their last 8 bytes.
+
+use crate::header::{u16_at, u32_at, u64_at};
+use crate::hello::Hello;
+use crate::{granules, GRANULE};
+
+/// The message is a tagged one (matched by tag), else an untagged one.
+pub const FLAG_TAGGED: u8 = 1;
+/// Remote CQ data is present.
+pub const FLAG_CQ_DATA: u8 = 2;
+/// The sender's completion waits for delivery: acknowledge at once when complete.
+pub const FLAG_DELIVERY: u8 = 4;
+/// This fragment (or grant) belongs to the answer of the READ with that number, not to a message.
+pub const FLAG_READ_REPLY: u8 = 8;
+
+/// Bytes of an EAGER frame header.
+pub const EAGER_LEN: usize = 40;
+/// Bytes of a DATA frame header.
+pub const DATA_LEN: usize = 32;
+/// Bytes of an RTS frame.
+pub const RTS_LEN: usize = 32;
+/// Bytes of a GRANT frame.
+pub const GRANT_LEN: usize = 24;
+/// Most 64-bit masks in one ACK frame: 1,024 packets of a path in one ack.
+pub const ACK_MASKS_MAX: usize = 16;
+
+const KIND_EAGER: u8 = 1;
+const KIND_DATA: u8 = 2;
+const KIND_RTS: u8 = 3;
+const KIND_GRANT: u8 = 4;
+const KIND_ACK: u8 = 5;
+const KIND_CREDIT: u8 = 6;
+const KIND_HELLO: u8 = 7;
+const KIND_PING: u8 = 8;
+const KIND_PONG: u8 = 9;
+const KIND_BYE: u8 = 10;
+const KIND_READ: u8 = 11;
+const KIND_READ_FAIL: u8 = 12;
+const KIND_PAD: u8 = 13;
+
+/// What MPI matches on; travels once per message, in EAGER or RTS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MsgHead {
+    /// Number of the message from this peer; matching follows it.
+    pub number: u32,
+    /// [`FLAG_TAGGED`] | [`FLAG_CQ_DATA`] | [`FLAG_DELIVERY`].
+    pub flags: u8,
+    /// All 64 tag bits (0 for untagged messages).
+    pub tag: u64,
+    /// Remote CQ data (0 when absent).
+    pub data: u64,
+    /// Length of the whole message in bytes.
+    pub total: u64,
+}
+
+/// First fragment of an eager message: matching head and payload from offset 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eager {
+    /// The matching head; `total` fits 32 bits.
+    pub head: MsgHead,
+    /// Payload bytes in this packet.
+    pub len: u16,
+    /// Sum of the payload, seeded (see `proto`).
+    pub sum: u64,
+}
+
+/// Any other fragment, of an eager or a rendezvous message or of a READ's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// Message number, or READ number with [`FLAG_READ_REPLY`].
+    pub number: u32,
+    /// Only [`FLAG_READ_REPLY`] and [`FLAG_DELIVERY`].
+    pub flags: u8,
+    /// Offset in the message, a multiple of [`GRANULE`].
+    pub offset: u64,
+    /// Length of the whole message in bytes.
+    pub total: u64,
+    /// Payload bytes in this packet.
+    pub len: u16,
+    /// Sum of the payload, seeded.
+    pub sum: u64,
+}
+
+/// Ready to send: a rendezvous message waits for its grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rts {
+    /// The matching head.
+    pub head: MsgHead,
+}
+
+/// The receiver's permission to send a message up to an offset. Cumulative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Message (or READ) number.
+    pub number: u32,
+    /// Only [`FLAG_READ_REPLY`].
+    pub flags: u8,
+    /// Bytes below this offset may be sent.
+    pub upto: u64,
+    /// Bytes the receiver wants in all; below the message's length it was truncated.
+    pub wanted: u64,
+}
+
+/// Vector of acknowledgement masks of one path (the VFRAG of paper 3, generalised).
+/// Bit `i` of mask `m` set: packet `base + 64·m + i` arrived and its sums were right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// Path whose packets are acknowledged, as in [`crate::Header::path`] of those packets.
+    pub path: u8,
+    /// Time the newest packet waited for this ack, in microseconds (saturating).
+    pub delay_us: u16,
+    /// Packet number of the first bit.
+    pub base: u64,
+    /// The masks.
+    pub masks: AckMasks,
+}
+
+/// Up to [`ACK_MASKS_MAX`] masks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckMasks {
+    /// Masks in use.
+    pub count: u8,
+    /// The masks; those from `count` on are zero.
+    pub bits: [u64; ACK_MASKS_MAX],
+}
+
+/// Request to read remote registered memory (`fi_readmsg`); answered by DATA with
+/// [`FLAG_READ_REPLY`], under the reader's grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// The reader's number for this read.
+    pub number: u32,
+    /// Registered region's key.
+    pub key: u64,
+    /// Offset inside the region in bytes.
+    pub addr: u64,
+    /// Bytes wanted.
+    pub len: u64,
+    /// Bytes the reader grants from the start.
+    pub upto: u64,
+}
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // lives on the stack, one at a time
+pub enum Frame {
+    /// First fragment of an eager message.
+    Eager(Eager),
+    /// Any other fragment.
+    Data(Data),
+    /// Rendezvous request.
+    Rts(Rts),
+    /// Rendezvous grant.
+    Grant(Grant),
+    /// Packet acknowledgement.
+    Ack(Ack),
+    /// Cumulative eager credit: bytes this peer may have sent in all since its first message.
+    Credit {
+        /// Total bytes (with per-message overhead) allowed so far.
+        bytes: u64,
+    },
+    /// Who I am, where my rails are; first contact.
+    Hello(Hello),
+    /// Path probe, to be answered by PONG with the same nonce on the same path reversed.
+    Ping {
+        /// Echoed by the answer.
+        nonce: u64,
+    },
+    /// Answer to PING.
+    Pong {
+        /// Nonce of the PING.
+        nonce: u64,
+        /// Path (as the pinger named it) on which the PING arrived.
+        path: u8,
+    },
+    /// The sender closes its endpoint: nothing more will come.
+    Bye {
+        /// Messages it sent in all.
+        messages: u32,
+    },
+    /// Remote read request.
+    Read(Read),
+    /// The READ named no valid memory.
+    ReadFail {
+        /// The READ's number.
+        number: u32,
+    },
+    /// Filler up to a probe's size; its `aux` bytes follow as payload without a sum.
+    Pad {
+        /// Bytes of filler in the payload area.
+        len: u16,
+    },
+}
+
+/// Why a frame was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadFrame;
+
+fn prefix(out: &mut [u8], kind: u8, flags: u8, aux: u16, word: u32) {
+    out[0] = kind;
+    out[1] = flags;
+    out[2..4].copy_from_slice(&aux.to_le_bytes());
+    out[4..8].copy_from_slice(&word.to_le_bytes());
+}
+
+fn put(out: &mut [u8], at: usize, v: u64) {
+    out[at..at + 8].copy_from_slice(&v.to_le_bytes());
+}
+
+impl Frame {
+    /// Bytes of this frame's header, a multiple of 8.
+    pub fn head_len(&self) -> usize {
+        match self {
+            Frame::Eager(_) => EAGER_LEN,
+            Frame::Data(_) => DATA_LEN,
+            Frame::Rts(_) => RTS_LEN,
+            Frame::Grant(_) => GRANT_LEN,
+            Frame::Ack(a) => 16 + 8 * a.masks.count as usize,
+            Frame::Credit { .. } | Frame::Ping { .. } | Frame::Pong { .. } => 16,
+            Frame::Hello(h) => h.frame_len(),
+            Frame::Bye { .. } | Frame::ReadFail { .. } | Frame::Pad { .. } => 8,
+            Frame::Read(_) => 40,
+        }
+    }
+
+    /// Payload bytes that this frame brings, and whether they carry a sum.
+    pub fn payload_len(&self) -> usize {
+        match self {
+            Frame::Eager(e) => e.len as usize,
+            Frame::Data(d) => d.len as usize,
+            Frame::Pad { len } => *len as usize,
+            _ => 0,
+        }
+    }
+
+    /// Writes the frame header into `out[..head_len()]`.
+    pub fn write(&self, out: &mut [u8]) {
+        match self {
+            Frame::Eager(e) => write_eager(e, out),
+            Frame::Data(d) => write_data(d, out),
+            Frame::Rts(r) => {
+                prefix(out, KIND_RTS, r.head.flags, 0, r.head.number);
+                put(out, 8, r.head.tag);
+                put(out, 16, r.head.data);
+                put(out, 24, r.head.total);
+            }
+            Frame::Grant(g) => {
+                prefix(out, KIND_GRANT, g.flags, 0, g.number);
+                put(out, 8, g.upto);
+                put(out, 16, g.wanted);
+            }
+            Frame::Ack(a) => {
+                let count = a.masks.count.min(ACK_MASKS_MAX as u8);
+                prefix(out, KIND_ACK, count, a.delay_us, a.path as u32);
+                put(out, 8, a.base);
+                for (i, m) in a.masks.bits[..count as usize].iter().enumerate() {
+                    put(out, 16 + 8 * i, *m);
+                }
+            }
+            Frame::Credit { bytes } => {
+                prefix(out, KIND_CREDIT, 0, 0, 0);
+                put(out, 8, *bytes);
+            }
+            Frame::Hello(h) => {
+                prefix(out, KIND_HELLO, h.rail_count, h.frame_len() as u16, h.slot);
+                h.write(out);
+            }
+            Frame::Ping { nonce } => {
+                prefix(out, KIND_PING, 0, 0, 0);
+                put(out, 8, *nonce);
+            }
+            Frame::Pong { nonce, path } => {
+                prefix(out, KIND_PONG, *path, 0, 0);
+                put(out, 8, *nonce);
+            }
+            Frame::Bye { messages } => prefix(out, KIND_BYE, 0, 0, *messages),
+            Frame::Read(r) => {
+                prefix(out, KIND_READ, 0, 0, r.number);
+                put(out, 8, r.key);
+                put(out, 16, r.addr);
+                put(out, 24, r.len);
+                put(out, 32, r.upto);
+            }
+            Frame::ReadFail { number } => prefix(out, KIND_READ_FAIL, 0, 0, *number),
+            Frame::Pad { len } => prefix(out, KIND_PAD, 0, *len, 0),
+        }
+    }
+
+    /// Reads the frame at the start of `b` (the rest of the packet's head) and checks every
+    /// field that can be checked without state.
+    #[inline]
+    pub(crate) fn read(b: &[u8]) -> Result<(Frame, usize), BadFrame> {
+        if b.len() < 8 {
+            return Err(BadFrame);
+        }
+        let (kind, flags, aux, word) = (b[0], b[1], u16_at(b, 2), u32_at(b, 4));
+        let need = match kind {
+            KIND_EAGER | KIND_READ => 40,
+            KIND_DATA | KIND_RTS => 32,
+            KIND_GRANT => 24,
+            KIND_ACK if flags as usize <= ACK_MASKS_MAX => 16 + 8 * flags as usize,
+            KIND_CREDIT | KIND_PING | KIND_PONG => 16,
+            KIND_HELLO if aux % 8 == 0 && aux >= 8 => aux as usize,
+            KIND_BYE | KIND_READ_FAIL | KIND_PAD => 8,
+            _ => return Err(BadFrame),
+        };
+        if b.len() < need {
+            return Err(BadFrame);
+        }
+        let b = &b[..need];
+        let frame = match kind {
+            KIND_EAGER => Frame::Eager(read_eager(b, flags, aux, word)?),
+            KIND_DATA => Frame::Data(read_data(b, flags, aux, word)?),
+            KIND_RTS => Frame::Rts(Rts { head: read_head(b, flags, word, u64_at(b, 24)) }),
+            KIND_GRANT => Frame::Grant(Grant {
+                number: word,
+                flags,
+                upto: u64_at(b, 8),
+                wanted: u64_at(b, 16),
+            }),
+            KIND_ACK => Frame::Ack(read_ack(b, flags, aux, word)?),
+            KIND_CREDIT => Frame::Credit { bytes: u64_at(b, 8) },
+            KIND_HELLO => Frame::Hello(Hello::read(b, flags, word).ok_or(BadFrame)?),
+            KIND_PING => Frame::Ping { nonce: u64_at(b, 8) },
+            KIND_PONG => Frame::Pong { nonce: u64_at(b, 8), path: flags },
+            KIND_BYE => Frame::Bye { messages: word },
+            KIND_READ => Frame::Read(Read {
+                number: word,
+                key: u64_at(b, 8),
+                addr: u64_at(b, 16),
+                len: u64_at(b, 24),
+                upto: u64_at(b, 32),
+            }),
+            KIND_READ_FAIL => Frame::ReadFail { number: word },
+            _ => Frame::Pad { len: aux },
+        };
+        Ok((frame, need))
+    }
+}
+
+#[inline]
+fn write_eager(e: &Eager, out: &mut [u8]) {
+    prefix(out, KIND_EAGER, e.head.flags, e.len, e.head.number);
+    put(out, 8, e.head.tag);
+    put(out, 16, e.head.data);
+    put(out, 24, e.head.total);
+    put(out, 32, e.sum);
+}
+
+#[inline]
+fn write_data(d: &Data, out: &mut [u8]) {
+    prefix(out, KIND_DATA, d.flags, d.len, d.number);
+    put(out, 8, d.offset);
+    put(out, 16, d.total);
+    put(out, 24, d.sum);
+}
+
+fn read_head(b: &[u8], flags: u8, word: u32, total: u64) -> MsgHead {
+    MsgHead { number: word, flags, tag: u64_at(b, 8), data: u64_at(b, 16), total }
+}
+
+fn read_ack(b: &[u8], count: u8, aux: u16, word: u32) -> Result<Ack, BadFrame> {
+    let mut masks = AckMasks { count, bits: [0; ACK_MASKS_MAX] };
+    for (i, m) in masks.bits[..count as usize].iter_mut().enumerate() {
+        *m = u64_at(b, 16 + 8 * i);
+    }
+    let base = u64_at(b, 8);
+    if word > u8::MAX as u32 || base > crate::PACKET_NUMBER_MAX {
+        return Err(BadFrame);
+    }
+    Ok(Ack { path: word as u8, delay_us: aux, base, masks })
+}
+
+#[inline]
+fn read_eager(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Eager, BadFrame> {
+    let head = read_head(b, flags, word, u64_at(b, 24));
+    if !covers(0, aux as u64, head.total) {
+        return Err(BadFrame);
+    }
+    Ok(Eager { head, len: aux, sum: u64_at(b, 32) })
+}
+
+#[inline]
+fn read_data(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Data, BadFrame> {
+    let (offset, total) = (u64_at(b, 8), u64_at(b, 16));
+    if !covers(offset, aux as u64, total) {
+        return Err(BadFrame);
+    }
+    Ok(Data { number: word, flags, offset, total, len: aux, sum: u64_at(b, 24) })
+}
+
+/// A fragment covers whole granules, of which only the message's last may be short.
+#[inline]
+fn covers(offset: u64, len: u64, total: u64) -> bool {
+    let Some(end) = offset.checked_add(len) else { return false };
+    offset % GRANULE == 0
+        && end <= total
+        && total < 1 << 56
+        && (len % GRANULE == 0 || end == total)
+        && (len > 0 || total == 0)
+        && granules(total) > offset / GRANULE
+}

@@ -1,0 +1,114 @@
+//! The fixed packet header.
+//!
+//! ```text
+//!  0  u32 head CRC-32C over [4, head_len)
+//!  4  u8  version            5  u8  payload algorithm     6  u16 head_len
+//!  8  u64 destination endpoint id
+//! 16  u32 destination token  20 u32 destination's slot for the source (or all ones)
+//! 24  u64 source endpoint id
+//! 32  u32 source epoch       36 u8 path   37 u8 flags     38 u16 reserved (0)
+//! 40  u64 packet number (48 bits used)
+//! ```
+
+/// Protocol version; a packet with another is counted and dropped.
+pub const VERSION: u8 = 1;
+/// Bytes of the fixed header.
+pub const HEADER_LEN: usize = 48;
+/// "I do not know which slot you keep for me": before the peer's HELLO arrived.
+pub const SLOT_UNKNOWN: u32 = u32::MAX;
+/// Packet numbers stay below this (48 bits: two years at 4 M packets/s).
+pub const PACKET_NUMBER_MAX: u64 = (1 << 48) - 1;
+
+/// The fixed header of every packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Algorithm number (`marline_checksum::Algorithm as u8`) of all payload sums here.
+    pub algorithm: u8,
+    /// Destination endpoint's random id.
+    pub dst_id: u64,
+    /// Destination's random token of this life; a wrong one is counted and dropped.
+    pub dst_token: u32,
+    /// Index the destination keeps for the source, or [`SLOT_UNKNOWN`]. A hint only.
+    pub dst_slot: u32,
+    /// Source endpoint's random id.
+    pub src_id: u64,
+    /// Source's epoch: which life of it is speaking.
+    pub src_epoch: u32,
+    /// Path: source rail index in the high nibble, destination rail index in the low one.
+    pub path: u8,
+    /// [`Header::FLAG_ACK_NOW`] and friends.
+    pub flags: u8,
+    /// Number of this packet on its path; never reused.
+    pub number: u64,
+}
+
+impl Header {
+    /// The sender waits for the ack of this packet: answer at once, on this path.
+    pub const FLAG_ACK_NOW: u8 = 1;
+    /// Nothing in this packet needs an ack (pure acks, pongs); it is not acknowledged.
+    pub const FLAG_NO_ACK: u8 = 2;
+
+    /// Source rail index.
+    #[inline]
+    pub fn src_rail(&self) -> usize {
+        (self.path >> 4) as usize
+    }
+    /// Destination rail index.
+    #[inline]
+    pub fn dst_rail(&self) -> usize {
+        (self.path & 15) as usize
+    }
+
+    /// Writes the header (CRC field left 0) into `out[..HEADER_LEN]`.
+    #[inline]
+    pub fn write(&self, head_len: u16, out: &mut [u8]) {
+        let out = &mut out[..HEADER_LEN];
+        out[0..4].fill(0);
+        out[4] = VERSION;
+        out[5] = self.algorithm;
+        out[6..8].copy_from_slice(&head_len.to_le_bytes());
+        out[8..16].copy_from_slice(&self.dst_id.to_le_bytes());
+        out[16..20].copy_from_slice(&self.dst_token.to_le_bytes());
+        out[20..24].copy_from_slice(&self.dst_slot.to_le_bytes());
+        out[24..32].copy_from_slice(&self.src_id.to_le_bytes());
+        out[32..36].copy_from_slice(&self.src_epoch.to_le_bytes());
+        out[36] = self.path;
+        out[37] = self.flags;
+        out[38..40].fill(0);
+        out[40..48].copy_from_slice(&self.number.to_le_bytes());
+    }
+
+    /// Reads a header whose length and version were checked by the caller.
+    #[inline]
+    pub(crate) fn read(b: &[u8]) -> Header {
+        let b = &b[..HEADER_LEN];
+        Header {
+            algorithm: b[5],
+            dst_id: u64_at(b, 8),
+            dst_token: u32_at(b, 16),
+            dst_slot: u32_at(b, 20),
+            src_id: u64_at(b, 24),
+            src_epoch: u32_at(b, 32),
+            path: b[36],
+            flags: b[37],
+            number: u64_at(b, 40),
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn u16_at(b: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([b[at], b[at + 1]])
+}
+#[inline]
+pub(crate) fn u32_at(b: &[u8], at: usize) -> u32 {
+    let mut v = [0; 4];
+    v.copy_from_slice(&b[at..at + 4]);
+    u32::from_le_bytes(v)
+}
+#[inline]
+pub(crate) fn u64_at(b: &[u8], at: usize) -> u64 {
+    let mut v = [0; 8];
+    v.copy_from_slice(&b[at..at + 8]);
+    u64::from_le_bytes(v)
+}

@@ -1,0 +1,63 @@
+//! Packet and frame layouts of Marline: **parse = validate**.
+//!
+//! A rail carries packets; a packet is one fixed header, then all frame headers and
+//! control, then the payloads, each starting on an 8-byte boundary:
+//!
+//! ```text
+//! 0        48                 head_len (multiple of 8)
+//! +--------+------------------+---------+-----+---------+-----+
+//! | header | frames ...       | payload | pad | payload | pad |
+//! +--------+------------------+---------+-----+---------+-----+
+//!  \___ CRC-32C over bytes 4..head_len ___/     each with its own sum, in its frame
+//! ```
+//!
+//! Nothing in a packet acts before the head CRC has passed (design rule 7). The CRC itself
+//! is computed by the caller (`marline-checksum`), because this crate imports nothing.
+//! All integers are little endian. No `unsafe`, no allocation, `no_std`.
+//!
+//! Called by `marline-proto` (which writes heads and reads frames) and `marline-engine`
+//! (which moves payloads).
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod frame;
+mod hello;
+mod header;
+mod packet;
+
+pub use frame::{
+    Ack, AckMasks, Data, Eager, Frame, Grant, MsgHead, Read, Rts, ACK_MASKS_MAX, DATA_LEN,
+    EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_READ_REPLY, FLAG_TAGGED, GRANT_LEN, RTS_LEN,
+};
+pub use header::{Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
+pub use hello::{Address, AddressError, Hello, RailAddr, ADDRESS_LEN_MAX, HELLO_RAILS_MAX};
+pub use packet::{HeadWriter, Packet, ParseError, PayloadSlot};
+
+/// Bytes that one granule covers. Messages are covered in granules; a fragment carries `k` of
+/// them (the last granule of a message may be shorter). 448 = 7 cache lines of 64: three fill a
+/// 1500-byte MTU (1,344 of 1,372 usable bytes), one still fits the 576-byte minimum of IPv4, so
+/// a fragment can move to any path whatever its MTU, and no negotiation is needed.
+pub const GRANULE: u64 = 448;
+
+/// Largest packet in bytes any rail may carry (design rule 8: 65,507 was silently split).
+pub const PACKET_MAX: usize = 64_000;
+
+/// Rounds a length up to the packet's 8-byte payload alignment.
+#[inline]
+pub const fn align8(len: usize) -> usize {
+    (len + 7) & !7
+}
+
+/// Number of granules that cover `len` bytes; an empty message still has one (its only,
+/// empty fragment), so that "all granules arrived" means the same for every size.
+#[inline]
+pub const fn granules(len: u64) -> u64 {
+    if len == 0 {
+        1
+    } else {
+        len.div_ceil(GRANULE)
+    }
+}

@@ -1,0 +1,178 @@
+//! A whole packet: the writer of its head and the checked view of a received one.
+
+use crate::frame::Frame;
+use crate::header::{u16_at, u32_at, Header, HEADER_LEN, PACKET_NUMBER_MAX, VERSION};
+use crate::align8;
+
+/// Why a datagram is not a packet. Each is a counter of the receiving rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParseError {
+    /// Shorter than its header or head says.
+    Truncated,
+    /// Another protocol version.
+    Version,
+    /// The head's CRC-32C does not match.
+    HeadCrc,
+    /// The CRC matched but a field is impossible.
+    Malformed,
+}
+
+/// A received packet whose head CRC passed and whose frames all parsed.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// The fixed header.
+    pub header: Header,
+    bytes: &'a [u8],
+    head_len: usize,
+}
+
+impl<'a> Packet<'a> {
+    /// Checks `bytes` (one datagram): length, version, head CRC by `crc32c`, then every frame's
+    /// fields and that all payloads lie inside the datagram.
+    #[inline]
+    pub fn parse(
+        bytes: &'a [u8],
+        crc32c: impl Fn(&[u8]) -> u32,
+    ) -> Result<Packet<'a>, ParseError> {
+        if bytes.len() < HEADER_LEN {
+            return Err(ParseError::Truncated);
+        }
+        if bytes[4] != VERSION {
+            return Err(ParseError::Version);
+        }
+        let head_len = u16_at(bytes, 6) as usize;
+        if head_len < HEADER_LEN || head_len > bytes.len() {
+            return Err(ParseError::Truncated);
+        }
+        if crc32c(&bytes[4..head_len]) != u32_at(bytes, 0) {
+            return Err(ParseError::HeadCrc);
+        }
+        let header = Header::read(bytes);
+        if header.number > PACKET_NUMBER_MAX || head_len % 8 != 0 {
+            return Err(ParseError::Malformed);
+        }
+        let packet = Packet { header, bytes, head_len };
+        packet.validate()?;
+        Ok(packet)
+    }
+
+    fn validate(&self) -> Result<(), ParseError> {
+        let (mut at, mut payload) = (HEADER_LEN, self.head_len);
+        while at < self.head_len {
+            let (frame, len) =
+                Frame::read(&self.bytes[at..self.head_len]).map_err(|_| ParseError::Malformed)?;
+            at += len;
+            payload += frame.payload_len();
+            if payload > self.bytes.len() {
+                return Err(ParseError::Truncated);
+            }
+            payload = align8(payload);
+        }
+        Ok(())
+    }
+
+    /// The frames in order, each with its payload (empty for control).
+    #[inline]
+    pub fn frames(&self) -> Frames<'a> {
+        Frames { bytes: self.bytes, at: HEADER_LEN, head_len: self.head_len, payload: self.head_len }
+    }
+}
+
+/// Iterator over a checked packet's frames.
+pub struct Frames<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    head_len: usize,
+    payload: usize,
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = (Frame, &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<(Frame, &'a [u8])> {
+        if self.at >= self.head_len {
+            return None;
+        }
+        let (frame, len) = Frame::read(&self.bytes[self.at..self.head_len]).ok()?;
+        self.at += len;
+        let from = self.payload;
+        let to = from + frame.payload_len();
+        self.payload = align8(to);
+        Some((frame, self.bytes.get(from..to)?))
+    }
+}
+
+/// Where one payload goes in a packet being built, and where its sum must be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayloadSlot {
+    /// Offset of the frame's 8-byte sum field in the packet.
+    pub sum_at: u32,
+    /// Offset of the payload in the packet; known only after all frames are written, so it is
+    /// relative to the end of the head.
+    pub payload_at: u32,
+    /// Payload bytes.
+    pub len: u32,
+}
+
+/// Writes the head of one packet into a buffer: header, then frames. Payloads are put behind it
+/// by the caller, at the offsets of their [`PayloadSlot`]s.
+pub struct HeadWriter<'a> {
+    out: &'a mut [u8],
+    limit: usize,
+    at: usize,
+    payload: usize,
+}
+
+impl<'a> HeadWriter<'a> {
+    /// Starts a packet of at most `limit` bytes in `out` (`limit <= out.len()`).
+    pub fn new(out: &'a mut [u8], limit: usize) -> HeadWriter<'a> {
+        let limit = limit.min(out.len());
+        HeadWriter { out, limit, at: HEADER_LEN, payload: 0 }
+    }
+
+    /// Bytes still free for frames and payload together.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.at + self.payload)
+    }
+
+    /// Whether a frame of this size (header and payload bytes) still fits.
+    #[inline]
+    pub fn fits(&self, head: usize, payload: usize) -> bool {
+        self.at + head + self.payload + align8(payload) <= self.limit
+    }
+
+    /// Whether no frame was written yet.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.at == HEADER_LEN
+    }
+
+    /// Appends a frame; `None` when it does not fit. The slot's `payload_at` is relative to the
+    /// head's end (see [`HeadWriter::finish`]).
+    #[inline]
+    pub fn push(&mut self, frame: &Frame) -> Option<PayloadSlot> {
+        let (head, payload) = (frame.head_len(), frame.payload_len());
+        if !self.fits(head, payload) {
+            return None;
+        }
+        frame.write(&mut self.out[self.at..self.at + head]);
+        let slot = PayloadSlot {
+            sum_at: (self.at + head - 8) as u32,
+            payload_at: self.payload as u32,
+            len: payload as u32,
+        };
+        self.at += head;
+        self.payload += align8(payload);
+        Some(slot)
+    }
+
+    /// Writes the header. Returns (head length, whole packet length). The CRC field stays 0 until
+    /// the caller has written all sums: then `crc32c(&packet[4..head_len])` goes to bytes 0..4.
+    #[inline]
+    pub fn finish(self, header: &Header) -> (usize, usize) {
+        header.write(self.at as u16, self.out);
+        (self.at, self.at + self.payload)
+    }
+}
