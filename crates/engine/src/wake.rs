@@ -1,0 +1,1 @@
+//! Sleeping and waking of the progress thread.
