@@ -43,9 +43,19 @@ mod test {
     #[test]
     fn what_was_made_before_a_fork_is_forked() {
         let made = Generation::current();
-        assert!(!made.is_forked());
-        mark_forked();
-        assert!(made.is_forked() && is_forked());
-        assert!(!Generation::current().is_forked());
+        // SAFETY: the child only touches atomics and exits at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let early = made.is_forked();
+            mark_forked();
+            let late = made.is_forked() && is_forked() && !Generation::current().is_forked();
+            // SAFETY: ends the child without running the parent's exit handlers.
+            unsafe { libc::_exit(i32::from(early || !late)) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` is an int to write to; `child` is ours.
+        let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+        assert!(waited == child && status == 0, "{waited} {status}");
+        assert!(!made.is_forked(), "the parent is not its child");
     }
 }
