@@ -1,6 +1,7 @@
 //! Time in nanoseconds, on the scale of `CLOCK_MONOTONIC`, read once per poll.
 //!
-//! The processor's time-stamp counter costs a third of a `clock_gettime`. It is used only where
+//! The processor's time-stamp counter costs a little less than `clock_gettime` (measured in a
+//! virtual machine: 17 to 24 ns against 22 to 35) and never a system call. It is used only where
 //! the processor says it never stops or changes its rate and the kernel still lists it as sound.
 //! Its rate is measured once per process over a millisecond, and once more, over a second, when
 //! the progress thread finds the time. Times never go backwards, from whichever thread.
@@ -160,22 +161,21 @@ fn moment() -> Moment {
 
 #[cfg(target_arch = "x86_64")]
 mod tsc {
-    use std::arch::x86_64::{__cpuid, _mm_lfence, _rdtsc};
+    use std::arch::x86_64::{__cpuid, __rdtscp};
 
     /// The counter, not read before earlier loads are done (another thread's later moment must
-    /// not get an earlier count).
+    /// not get an earlier count); `rdtscp` waits for them at less cost than a fence.
     #[inline]
     pub fn read() -> u64 {
-        // SAFETY: every x86-64 processor has both instructions; they touch no memory. (A process
-        // that had rdtsc forbidden by prctl would trap; `is_sound` looks for that.)
-        unsafe {
-            _mm_lfence();
-            _rdtsc()
-        }
+        let mut core = 0;
+        // SAFETY: `is_sound` has seen the instruction (a process that had it forbidden by prctl
+        // would trap; `is_sound` looks for that too), or this is not called.
+        unsafe { __rdtscp(&mut core) }
     }
 
     /// Constant, unstopping, allowed, and still in the kernel's list of good clock sources.
     pub fn is_sound() -> bool {
+        const HAS_RDTSCP: u32 = 1 << 27;
         const INVARIANT_TSC: u32 = 1 << 8;
         #[allow(unused_unsafe)] // newer compilers made the intrinsic safe
         // SAFETY: every x86-64 processor has cpuid.
@@ -185,8 +185,9 @@ mod tsc {
         }
         #[allow(unused_unsafe)]
         // SAFETY: as above.
-        let invariant = unsafe { __cpuid(power) }.edx & INVARIANT_TSC != 0;
-        invariant && !is_forbidden() && kernel_trusts_it()
+        let (features, power) = unsafe { (__cpuid(0x8000_0001).edx, __cpuid(power).edx) };
+        let fit = features & HAS_RDTSCP != 0 && power & INVARIANT_TSC != 0;
+        fit && !is_forbidden() && kernel_trusts_it()
     }
 
     fn is_forbidden() -> bool {
