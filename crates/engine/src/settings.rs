@@ -425,9 +425,9 @@ fn edits(a: &str, b: &str) -> usize {
 pub fn document() -> String {
     let mut out = String::from(
         "# Settings\n\n\
-         Environment variables of the provider, read once when an engine opens (`fi_info -e` lists\n\
-         them too). An empty value means the default. A name that is not in this table is reported,\n\
-         with the nearest one that is. This file is made from the table in\n\
+         Environment variables of the provider, read once when an engine opens (`fi_info -e`\n\
+         lists them too). An empty value means the default. A name that is not in this table is\n\
+         reported, with the nearest one that is. This file is made from the table in\n\
          `crates/engine/src/settings.rs`: after a change there run\n\
          `MARLINE_BLESS=1 cargo test -p marline-engine document_is_current`.\n\n\
          | variable | default | allowed | meaning |\n|---|---|---|---|\n",

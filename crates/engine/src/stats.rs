@@ -108,7 +108,7 @@ counters! {
         again: Sum, "calls", "Calls refused for the moment (EAGAIN).";
         polls: Sum, "calls", "Progress calls of the application.";
         thread_wakeups: Sum, "wake-ups", "Times the progress thread woke up.";
-        thread_takeovers: Sum, "times", "Times the progress thread found nobody polling and worked.";
+        thread_takeovers: Sum, "times", "Times the thread found nobody polling and worked.";
         thread_calls: Sum, "calls", "Times the application woke the progress thread.";
         thread_busy_ns: Sum, "ns", "Time the progress thread worked.";
         poll_gap_max_ns: Max, "ns", "Longest time between two progress calls.";
