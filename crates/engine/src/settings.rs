@@ -269,7 +269,8 @@ macro_rules! settings {
         impl Default for Settings {
             fn default() -> Settings {
                 Settings {
-                    $($name: <$type>::from_text($default, &$kind).expect("a test parses all rows"),)*
+                    $($name: <$type>::from_text($default, &$kind)
+                        .expect("a test parses all defaults"),)*
                     given: 0,
                 }
             }
