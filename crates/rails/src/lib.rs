@@ -4,6 +4,13 @@
 //! (design rule 2): [`RailTx`] lives inside the lock, [`RailRx`] beside it. Called by
 //! `marline-engine` only; the simulator brings rails of its own by the same traits.
 
+mod choose;
+mod sys;
+mod udp;
+
+pub use choose::{choose_interfaces, InterfaceChoice};
+pub use udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
+
 use marline_wire::RailAddr;
 
 /// What a rail can do.
