@@ -12,11 +12,11 @@ mod udp_io;
 
 pub use iface::{interface_index, interfaces, link_bytes_per_s, Interface, InterfaceAddr};
 pub use netlink::ChangeSocket;
-pub use socket::{path_mtu, BufferSizes, Socket, SocketOptions};
-pub use udp_io::{Datagram, ErrorReport, RecvBuffers, RECV_BATCH};
+pub use socket::{path_mtu, Socket, SocketOptions};
+pub use udp_io::{Datagram, RecvBuffers, RECV_BATCH};
 
 use marline_wire::RailAddr;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// An error number as the kernel gave it.
 pub type Errno = i32;
@@ -149,15 +149,4 @@ pub(crate) fn rail_addr(name: &NameBuffer) -> RailAddr {
         _ => {}
     }
     addr
-}
-
-/// The IP address in a rail's address.
-pub fn ip_of(addr: &RailAddr) -> Option<IpAddr> {
-    match addr.kind {
-        4 => Some(IpAddr::V4(Ipv4Addr::new(
-            addr.ip[0], addr.ip[1], addr.ip[2], addr.ip[3],
-        ))),
-        6 => Some(IpAddr::V6(Ipv6Addr::from(addr.ip))),
-        _ => None,
-    }
 }

@@ -1,42 +1,11 @@
 //! Rails over the loopback interface: whatever is sent arrives bit for bit.
 
+mod common;
+
+use common::{open, receive, Random};
 use marline_rails::{
-    choose_interfaces, Rail, RailEvent, RailRx, RailTx, SendOutcome, UdpConfig, UdpRail, UdpRx,
-    UdpTx,
+    choose_interfaces, RailEvent, RailRx, RailTx, SendOutcome, UdpConfig, UdpRail,
 };
-
-fn open(address: &str, config: &UdpConfig) -> (UdpTx, UdpRx) {
-    let choice = choose_interfaces(&[address.to_owned()]).unwrap();
-    UdpRail::open(&choice[0], config).unwrap().split()
-}
-
-/// A small generator, so that a failure repeats.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        self.0 >> 20
-    }
-    fn up_to(&mut self, most: usize) -> usize {
-        1 + (self.next() as usize) % most
-    }
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-}
-
-/// Receives until `count` datagrams came; loopback loses nothing while the buffer has room.
-fn receive(rx: &mut UdpRx, count: usize) -> Vec<Vec<u8>> {
-    let mut got = Vec::new();
-    while got.len() < count {
-        rx.recv(&mut |r| got.extend(r.bytes.chunks(r.segment).map(<[u8]>::to_vec)));
-    }
-    got
-}
 
 /// Sends random batches and compares what arrives.
 fn bit_for_bit(address: &str, config: &UdpConfig, seed: u64) {

@@ -52,10 +52,8 @@ impl Socket {
         // SAFETY: socket takes no pointers.
         let fd = check(unsafe { libc::socket(family, kind, 0) }).map_err(|e| ("socket", e))?;
         // SAFETY: the descriptor is new and owned by nobody else.
-        let socket = Socket {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-            v6,
-        };
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = Socket { fd, v6 };
         socket.set_ip_options().map_err(|e| ("socket options", e))?;
         let _ = socket.leave_by(options.interface); // a hint: old kernels do without
         socket.set_buffers(options);
