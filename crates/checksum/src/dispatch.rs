@@ -1,7 +1,7 @@
 //! Which kernels this CPU can run, found once, and the calls into them.
 
 use crate::crc::{update_portable, Castagnoli, Poly};
-use crate::store::{Cached, Store};
+use crate::store::{Cached, Store, Sum};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A set of instruction sets; each tier includes the ones below.
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub enum Tier {
     /// Plain Rust.
     Portable = 1,
-    /// SSE 4.2, PCLMULQDQ: 128-bit kernels.
+    /// SSE 4.2, PCLMULQDQ and AES-NI: 128-bit kernels.
     Sse42 = 2,
     /// AVX2 besides: 256-bit kernels for what is not a CRC.
     Avx2 = 3,
@@ -43,7 +43,7 @@ fn detect() -> Tier {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn ask_cpu() -> Tier {
     use std::arch::is_x86_feature_detected as has;
-    if !(has!("sse4.2") && has!("ssse3") && has!("pclmulqdq")) {
+    if !(has!("sse4.2") && has!("ssse3") && has!("pclmulqdq") && has!("aes")) {
         return Tier::Portable;
     }
     if !has!("avx2") {
@@ -55,8 +55,7 @@ fn ask_cpu() -> Tier {
         && has!("avx512vl")
         && has!("avx512vbmi")
         && has!("vpclmulqdq")
-        && has!("vaes")
-        && has!("aes");
+        && has!("vaes");
     if avx512 {
         Tier::Avx512
     } else {
@@ -137,6 +136,31 @@ pub(crate) fn stream_fence() {
     }
 }
 
+/// Copies with streaming stores; the caller fences.
+///
+/// # Safety
+/// `src` readable and `dst` writable for `len` bytes, not overlapping; `tier` not above [`tier()`].
+#[inline]
+pub(crate) unsafe fn stream(tier: Tier, dst: *mut u8, src: *const u8, len: usize) {
+    let head = dst.align_offset(64).min(len);
+    // SAFETY: the caller's contract in parts; the head brings `dst` to 64 bytes.
+    unsafe {
+        std::ptr::copy_nonoverlapping(src, dst, head);
+        let (dst, src, len) = (dst.add(head), src.add(head), len - head);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        let done = {
+            use crate::arch::x86_64::copy;
+            match tier {
+                Tier::Avx512 => copy::stream512(dst, src, len),
+                _ => copy::stream128(dst, src, len),
+            }
+        };
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let done = tier as usize * 0;
+        std::ptr::copy_nonoverlapping(src.add(done), dst.add(done), len - done);
+    }
+}
+
 /// From here on folding beats the `crc32` instruction, where 512-bit folding exists.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const FOLD_MIN_BYTES: usize = 512;
@@ -145,18 +169,34 @@ const FOLD_MIN_BYTES: usize = 512;
 #[inline]
 pub(crate) fn crc32c_update(tier: Tier, state: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if tier >= Tier::Sse42 {
+    if tier >= Tier::Sse42 && (tier < Tier::Avx512 || bytes.len() < FOLD_MIN_BYTES) {
         // SAFETY: `tier` says that the features are there.
-        unsafe {
-            if tier >= Tier::Avx512 && bytes.len() >= FOLD_MIN_BYTES {
-                let (p, n) = (bytes.as_ptr(), bytes.len());
-                let none = std::ptr::null_mut();
-                let state = state as u64;
-                return crc::<Castagnoli, crate::store::Sum>(tier, state, p, none, n) as u32;
-            }
-            return crate::arch::x86_64::sse42::update(state, bytes);
-        }
+        return unsafe { crate::arch::x86_64::sse42::update(state, bytes) };
     }
-    let _ = tier;
-    update_portable::<Castagnoli>(state as u64, bytes) as u32
+    // SAFETY: a slice is readable, and `Sum` stores nothing.
+    unsafe {
+        let (src, dst) = (bytes.as_ptr(), std::ptr::null_mut());
+        crc::<Castagnoli, Sum>(tier, state as u64, src, dst, bytes.len()) as u32
+    }
+}
+
+/// [`crc`] for CRC-32C; what is only summed takes the better of two ways.
+///
+/// # Safety
+/// As [`crc`].
+#[inline]
+pub(crate) unsafe fn crc32c<S: Store>(
+    tier: Tier,
+    state: u32,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+) -> u32 {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if !S::STORE {
+            return crc32c_update(tier, state, std::slice::from_raw_parts(src, len));
+        }
+        crc::<Castagnoli, S>(tier, state as u64, src, dst, len) as u32
+    }
 }

@@ -7,16 +7,21 @@
 //! Every sum starts from a `seed` (endpoint, message, offset, length), so that data which is right
 //! but in the wrong place does not pass. A seed of 0 gives each algorithm's published values.
 
+mod aes;
 mod algorithm;
 mod arch;
+mod classic;
 mod crc;
 mod dispatch;
+mod pieces;
 mod store;
 mod summer;
+mod sums;
+mod xxh3;
 
-pub use algorithm::Algorithm;
+pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use dispatch::{tier, Tier};
-pub use summer::Summer;
+pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES};
 
 /// CRC-32C of `bytes` (initial value and final xor as in RFC 3720), for packet heads.
 #[inline]

@@ -1,11 +1,42 @@
-//! Sums that are fed piece by piece.
+//! Sums that are fed piece by piece, and in one call.
 
+use crate::aes::{self, AesLanes};
+use crate::classic::{FnvBytes, FnvWords, Jenkins, Knuth, Murmur2a, SuperFast, FNV_BASIS};
 use crate::crc::{Castagnoli, Nvme, Poly};
 use crate::dispatch::{self, Tier};
-use crate::store::{Cached, Store, Sum};
+use crate::pieces::Pieces;
+use crate::store::{Cached, Store, Streaming, Sum};
+use crate::sums::{Adler32, Fletcher64, Sum32, Xor32};
+use crate::xxh3::Xxh3;
 use crate::Algorithm;
 
+/// Bytes copied, then summed, in turn by [`Variant::Blocked`]: small enough to stay in L1.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Where copied bytes go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CopyMode {
+    /// Plain stores: what is copied is in the cache afterwards.
+    #[default]
+    Cached,
+    /// Streaming stores past the caches, and the source prefetched: for copies that are larger
+    /// than the cache, or whose reader is another core.
+    Streaming,
+}
+
+/// How copying and summing are put together (section 4.1 of paper 0).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Variant {
+    /// One loop loads, stores and sums.
+    #[default]
+    Fused,
+    /// [`BLOCK_BYTES`] are copied, then summed, and so on.
+    Blocked,
+}
+
 /// A sum that is fed piece by piece (iovecs; the converter of paper 3).
+///
+/// Whatever the pieces, the result is that of all bytes in one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Summer {
     tier: Tier,
@@ -13,10 +44,24 @@ pub struct Summer {
 }
 
 #[derive(Clone, Copy, Debug)]
+// A `Summer` lives on the stack of the copy it belongs to: boxing the large ones would cost more.
+#[allow(clippy::large_enum_variant)]
 enum State {
     None,
     Crc64(u64),
     Crc32c(u32),
+    Xxh3(Xxh3),
+    AesLanes(Pieces<AesLanes, { aes::GROUP }>),
+    Fletcher64(Pieces<Fletcher64, 4>),
+    Adler32(Pieces<Adler32, 1>),
+    Fnv1a(Pieces<FnvWords, 8>),
+    Fnv1aBytes(Pieces<FnvBytes, 1>),
+    Murmur2a(Pieces<Murmur2a, 4>),
+    SuperFast(Pieces<SuperFast, 4>),
+    Jenkins(Pieces<Jenkins, 1>),
+    Knuth(Pieces<Knuth, 4>),
+    Sum32(Pieces<Sum32, 4>),
+    Xor32(Pieces<Xor32, 4>),
 }
 
 /// Spreads a seed over all bits. A bijection, and 0 stays 0, which keeps published values.
@@ -35,19 +80,124 @@ pub(crate) fn mix32(seed: u64) -> u32 {
     (mix(seed) >> 32) as u32
 }
 
+#[inline]
+fn crc64_start(seed: u64) -> u64 {
+    Nvme::ONES ^ mix(seed)
+}
+
+#[inline]
+fn crc32c_start(seed: u64) -> u32 {
+    !mix32(seed)
+}
+
+/// The sum of `bytes` in one call.
+#[inline]
+pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
+    // SAFETY: a slice is readable, and `Sum` stores nothing.
+    unsafe {
+        whole::<Sum>(
+            algorithm,
+            seed,
+            std::ptr::null_mut(),
+            bytes.as_ptr(),
+            bytes.len(),
+        )
+    }
+}
+
+/// Copies `len` bytes from `src` to `dst` with plain stores in one loop with the sum; returns it.
+///
+/// # Safety
+/// `src` readable and `dst` writable for `len` bytes, not overlapping.
+#[inline]
+pub unsafe fn copy_and_sum(
+    algorithm: Algorithm,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    // SAFETY: the caller's contract.
+    unsafe { whole::<Cached>(algorithm, seed, dst, src, len) }
+}
+
+/// One sum start to end. The CRCs need no [`Summer`] in memory for it.
+///
+/// # Safety
+/// As [`Summer::feed`].
+#[inline]
+unsafe fn whole<S: Store>(
+    algorithm: Algorithm,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    let tier = dispatch::tier();
+    // SAFETY: the caller's contract; the tier is this CPU's.
+    unsafe {
+        match algorithm {
+            Algorithm::Crc64Nvme => {
+                dispatch::crc::<Nvme, S>(tier, crc64_start(seed), src, dst, len) ^ Nvme::ONES
+            }
+            Algorithm::Crc32c => {
+                dispatch::crc32c::<S>(tier, crc32c_start(seed), src, dst, len) as u64
+                    ^ Castagnoli::ONES
+            }
+            _ => whole_other::<S>(algorithm, seed, dst, src, len),
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn whole_other<S: Store>(
+    algorithm: Algorithm,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    let mut summer = Summer::new(algorithm, seed);
+    // SAFETY: the caller's contract.
+    unsafe { summer.feed::<S>(dst, src, len) };
+    summer.value()
+}
+
 impl Summer {
     /// Starts a sum.
     #[inline]
     pub fn new(algorithm: Algorithm, seed: u64) -> Summer {
         let state = match algorithm {
+            Algorithm::Crc64Nvme => State::Crc64(crc64_start(seed)),
+            Algorithm::Crc32c => State::Crc32c(crc32c_start(seed)),
             Algorithm::None => State::None,
-            Algorithm::Crc64Nvme => State::Crc64(Nvme::ONES ^ mix(seed)),
-            Algorithm::Crc32c => State::Crc32c(!mix32(seed)),
+            Algorithm::Xxh3 => State::Xxh3(Xxh3::new(seed)),
+            Algorithm::AesLanes => State::AesLanes(Pieces::new(AesLanes::new(mix(seed)))),
+            Algorithm::Fletcher64 => State::Fletcher64(Pieces::new(Fletcher64::new(mix(seed)))),
+            Algorithm::Adler32 => State::Adler32(Pieces::new(Adler32::new(mix32(seed)))),
+            Algorithm::Fnv1a => State::Fnv1a(Pieces::new(FnvWords(FNV_BASIS ^ mix(seed)))),
+            Algorithm::Fnv1aBytes => {
+                State::Fnv1aBytes(Pieces::new(FnvBytes(FNV_BASIS ^ mix(seed))))
+            }
+            Algorithm::Murmur2a => State::Murmur2a(Pieces::new(Murmur2a::new(mix32(seed)))),
+            Algorithm::SuperFast => State::SuperFast(Pieces::new(SuperFast(mix32(seed)))),
+            Algorithm::Jenkins => State::Jenkins(Pieces::new(Jenkins(mix32(seed)))),
+            Algorithm::Knuth => State::Knuth(Pieces::new(Knuth(mix32(seed)))),
+            Algorithm::Sum32 => State::Sum32(Pieces::new(Sum32(mix32(seed)))),
+            Algorithm::Xor32 => State::Xor32(Pieces::new(Xor32(mix32(seed)))),
         };
         Summer {
             tier: dispatch::tier(),
             state,
         }
+    }
+
+    /// The same sum with the kernels of a lower tier, to compare tiers; a higher tier than this
+    /// CPU's is lowered to it.
+    pub fn with_tier(algorithm: Algorithm, seed: u64, tier: Tier) -> Summer {
+        let mut summer = Summer::new(algorithm, seed);
+        summer.tier = tier.min(summer.tier);
+        summer
     }
 
     /// Adds bytes.
@@ -57,7 +207,7 @@ impl Summer {
         unsafe { self.feed::<Sum>(std::ptr::null_mut(), bytes.as_ptr(), bytes.len()) }
     }
 
-    /// Copies `len` bytes from `src` to `dst` and adds them.
+    /// Copies `len` bytes from `src` to `dst` and adds them: fused, with plain stores.
     ///
     /// # Safety
     /// `src` readable and `dst` writable for `len` bytes, not overlapping.
@@ -67,21 +217,95 @@ impl Summer {
         unsafe { self.feed::<Cached>(dst, src, len) }
     }
 
+    /// [`Summer::copy`] with a choice of stores and of loops.
+    ///
+    /// Fused streaming exists for the CRCs; the others stream in blocks, summing the source. When
+    /// bytes are streamed they are summed as read for the sum, so a source that changes meanwhile
+    /// fails its check at the receiver.
+    ///
+    /// # Safety
+    /// As [`Summer::copy`].
+    pub unsafe fn copy_with(
+        &mut self,
+        dst: *mut u8,
+        src: *const u8,
+        len: usize,
+        mode: CopyMode,
+        variant: Variant,
+    ) {
+        let crc = matches!(self.state, State::Crc64(_) | State::Crc32c(_));
+        // SAFETY: the caller's contract.
+        unsafe {
+            match (mode, variant) {
+                (CopyMode::Cached, Variant::Fused) => self.feed::<Cached>(dst, src, len),
+                (CopyMode::Cached, Variant::Blocked) => self.copy_blocks(dst, src, len),
+                (CopyMode::Streaming, Variant::Fused) if crc => {
+                    self.feed::<Streaming>(dst, src, len)
+                }
+                (CopyMode::Streaming, _) => self.stream_blocks(dst, src, len),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Summer::copy`].
+    unsafe fn copy_blocks(&mut self, dst: *mut u8, src: *const u8, len: usize) {
+        let mut at = 0;
+        while at < len {
+            let n = BLOCK_BYTES.min(len - at);
+            // SAFETY: the block ends at or before `len`; it is read back from where it was
+            // written, so sum and copy see the same.
+            unsafe {
+                std::ptr::copy_nonoverlapping(src.add(at), dst.add(at), n);
+                self.feed::<Sum>(std::ptr::null_mut(), dst.add(at), n);
+            }
+            at += n;
+        }
+    }
+
+    /// # Safety
+    /// As [`Summer::copy`].
+    unsafe fn stream_blocks(&mut self, dst: *mut u8, src: *const u8, len: usize) {
+        // The first block brings `dst` to a page, and so every later one to whole lines.
+        let mut n = (BLOCK_BYTES - dst as usize % BLOCK_BYTES).min(len);
+        let mut at = 0;
+        while at < len {
+            // SAFETY: the block ends at or before `len`.
+            unsafe {
+                self.feed::<Sum>(std::ptr::null_mut(), src.add(at), n);
+                dispatch::stream(self.tier, dst.add(at), src.add(at), n);
+            }
+            at += n;
+            n = BLOCK_BYTES.min(len - at);
+        }
+        dispatch::stream_fence();
+    }
+
     /// # Safety
     /// `src` readable for `len` bytes; if `S` stores, `dst` writable for as many, not overlapping.
+    /// Only the CRCs take [`Streaming`].
     #[inline]
     unsafe fn feed<S: Store>(&mut self, dst: *mut u8, src: *const u8, len: usize) {
         let tier = self.tier;
-        // SAFETY: the caller's contract; the tier is this CPU's.
+        // SAFETY: the caller's contract; the tier is not above this CPU's.
         unsafe {
             match &mut self.state {
+                State::Crc64(s) => *s = dispatch::crc::<Nvme, S>(tier, *s, src, dst, len),
+                State::Crc32c(s) => *s = dispatch::crc32c::<S>(tier, *s, src, dst, len),
                 State::None if S::STORE => std::ptr::copy_nonoverlapping(src, dst, len),
                 State::None => {}
-                State::Crc64(s) => *s = dispatch::crc::<Nvme, S>(tier, *s, src, dst, len),
-                State::Crc32c(s) => {
-                    let wide = *s as u64;
-                    *s = dispatch::crc::<Castagnoli, S>(tier, wide, src, dst, len) as u32;
-                }
+                State::Xxh3(s) => s.feed::<S>(tier, dst, src, len),
+                State::AesLanes(s) => s.feed::<S>(tier, dst, src, len),
+                State::Fletcher64(s) => s.feed::<S>(tier, dst, src, len),
+                State::Adler32(s) => s.feed::<S>(tier, dst, src, len),
+                State::Fnv1a(s) => s.feed::<S>(tier, dst, src, len),
+                State::Fnv1aBytes(s) => s.feed::<S>(tier, dst, src, len),
+                State::Murmur2a(s) => s.feed::<S>(tier, dst, src, len),
+                State::SuperFast(s) => s.feed::<S>(tier, dst, src, len),
+                State::Jenkins(s) => s.feed::<S>(tier, dst, src, len),
+                State::Knuth(s) => s.feed::<S>(tier, dst, src, len),
+                State::Sum32(s) => s.feed::<S>(tier, dst, src, len),
+                State::Xor32(s) => s.feed::<S>(tier, dst, src, len),
             }
         }
     }
@@ -89,10 +313,29 @@ impl Summer {
     /// The sum (0 for [`Algorithm::None`]).
     #[inline]
     pub fn finish(self) -> u64 {
-        match self.state {
+        self.value()
+    }
+
+    /// The sum of what was fed so far.
+    #[inline]
+    pub fn value(&self) -> u64 {
+        let tier = self.tier;
+        match &self.state {
+            State::Crc64(s) => *s ^ Nvme::ONES,
+            State::Crc32c(s) => !*s as u64,
             State::None => 0,
-            State::Crc64(s) => s ^ Nvme::ONES,
-            State::Crc32c(s) => !s as u64,
+            State::Xxh3(s) => s.finish(tier),
+            State::AesLanes(s) => s.finish(tier),
+            State::Fletcher64(s) => s.finish(tier),
+            State::Adler32(s) => s.finish(tier),
+            State::Fnv1a(s) => s.finish(tier),
+            State::Fnv1aBytes(s) => s.finish(tier),
+            State::Murmur2a(s) => s.finish(tier),
+            State::SuperFast(s) => s.finish(tier),
+            State::Jenkins(s) => s.finish(tier),
+            State::Knuth(s) => s.finish(tier),
+            State::Sum32(s) => s.finish(tier),
+            State::Xor32(s) => s.finish(tier),
         }
     }
 }
