@@ -116,6 +116,17 @@ impl Core for AesLanes {
     }
 }
 
+/// All in one call, for the highest tier: the lanes never leave their registers.
+///
+/// # Safety
+/// The tier is [`Tier::Avx512`]; otherwise as [`Core::groups`], for any `len`.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+pub(crate) unsafe fn whole<S: Store>(seed: u64, dst: *mut u8, src: *const u8, len: usize) -> u64 {
+    // SAFETY: the caller's contract.
+    unsafe { crate::arch::x86_64::aes::whole::<S>(&START, seed, dst, src, len) }
+}
+
 unsafe fn portable<S: Store>(lanes: &mut Lanes, dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's contract.
     unsafe {

@@ -2,6 +2,7 @@
 
 use crate::crc::{update_portable, Castagnoli, Poly};
 use crate::store::{Cached, Store, Sum};
+use crate::CopyMode;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A set of instruction sets; each tier includes the ones below.
@@ -158,6 +159,27 @@ pub(crate) unsafe fn stream(tier: Tier, dst: *mut u8, src: *const u8, len: usize
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let done = tier as usize * 0;
         std::ptr::copy_nonoverlapping(src.add(done), dst.add(done), len - done);
+    }
+}
+
+/// Copies without a sum, by the loops that the fused kernels have: what they are measured against.
+///
+/// # Safety
+/// `src` readable and `dst` writable for `len` bytes, not overlapping.
+#[inline]
+pub unsafe fn plain_copy(dst: *mut u8, src: *const u8, len: usize, mode: CopyMode) {
+    let tier = tier();
+    // SAFETY: the caller's contract; the tier is this CPU's.
+    unsafe {
+        if mode == CopyMode::Streaming {
+            stream(tier, dst, src, len);
+            return stream_fence();
+        }
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if tier >= Tier::Avx512 {
+            return crate::arch::x86_64::copy::cached512(dst, src, len);
+        }
+        std::ptr::copy_nonoverlapping(src, dst, len);
     }
 }
 

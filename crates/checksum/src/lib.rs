@@ -20,7 +20,7 @@ mod sums;
 mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
-pub use dispatch::{tier, Tier};
+pub use dispatch::{plain_copy, tier, Tier};
 pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES};
 
 /// CRC-32C of `bytes` (initial value and final xor as in RFC 3720), for packet heads.

@@ -144,6 +144,10 @@ unsafe fn whole<S: Store>(
                 dispatch::crc32c::<S>(tier, crc32c_start(seed), src, dst, len) as u64
                     ^ Castagnoli::ONES
             }
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Algorithm::AesLanes if tier >= Tier::Avx512 => {
+                aes::whole::<S>(mix(seed), dst, src, len)
+            }
             _ => whole_other::<S>(algorithm, seed, dst, src, len),
         }
     }
@@ -160,35 +164,49 @@ unsafe fn whole_other<S: Store>(
     let mut summer = Summer::new(algorithm, seed);
     // SAFETY: the caller's contract.
     unsafe { summer.feed::<S>(dst, src, len) };
-    summer.value()
+    summer.finish()
 }
 
 impl Summer {
     /// Starts a sum.
     #[inline]
     pub fn new(algorithm: Algorithm, seed: u64) -> Summer {
-        let state = match algorithm {
-            Algorithm::Crc64Nvme => State::Crc64(crc64_start(seed)),
-            Algorithm::Crc32c => State::Crc32c(crc32c_start(seed)),
-            Algorithm::None => State::None,
-            Algorithm::Xxh3 => State::Xxh3(Xxh3::new(seed)),
-            Algorithm::AesLanes => State::AesLanes(Pieces::new(AesLanes::new(mix(seed)))),
-            Algorithm::Fletcher64 => State::Fletcher64(Pieces::new(Fletcher64::new(mix(seed)))),
-            Algorithm::Adler32 => State::Adler32(Pieces::new(Adler32::new(mix32(seed)))),
-            Algorithm::Fnv1a => State::Fnv1a(Pieces::new(FnvWords(FNV_BASIS ^ mix(seed)))),
-            Algorithm::Fnv1aBytes => {
-                State::Fnv1aBytes(Pieces::new(FnvBytes(FNV_BASIS ^ mix(seed))))
-            }
-            Algorithm::Murmur2a => State::Murmur2a(Pieces::new(Murmur2a::new(mix32(seed)))),
-            Algorithm::SuperFast => State::SuperFast(Pieces::new(SuperFast(mix32(seed)))),
-            Algorithm::Jenkins => State::Jenkins(Pieces::new(Jenkins(mix32(seed)))),
-            Algorithm::Knuth => State::Knuth(Pieces::new(Knuth(mix32(seed)))),
-            Algorithm::Sum32 => State::Sum32(Pieces::new(Sum32(mix32(seed)))),
-            Algorithm::Xor32 => State::Xor32(Pieces::new(Xor32(mix32(seed)))),
-        };
+        // Each arm builds the whole: a `State` made first would be moved in, all 600 bytes of it.
+        match algorithm {
+            Algorithm::Crc64Nvme => Summer::of(State::Crc64(crc64_start(seed))),
+            Algorithm::Crc32c => Summer::of(State::Crc32c(crc32c_start(seed))),
+            Algorithm::None => Summer::of(State::None),
+            _ => Summer::new_other(algorithm, seed),
+        }
+    }
+
+    #[inline(always)]
+    fn of(state: State) -> Summer {
         Summer {
             tier: dispatch::tier(),
             state,
+        }
+    }
+
+    #[inline(never)]
+    fn new_other(algorithm: Algorithm, seed: u64) -> Summer {
+        let (m, m32) = (mix(seed), mix32(seed));
+        match algorithm {
+            Algorithm::None | Algorithm::Crc64Nvme | Algorithm::Crc32c => Summer::of(State::None),
+            Algorithm::Xxh3 => Summer::of(State::Xxh3(Xxh3::new(seed))),
+            Algorithm::AesLanes => Summer::of(State::AesLanes(Pieces::new(AesLanes::new(m)))),
+            Algorithm::Fletcher64 => Summer::of(State::Fletcher64(Pieces::new(Fletcher64::new(m)))),
+            Algorithm::Adler32 => Summer::of(State::Adler32(Pieces::new(Adler32::new(m32)))),
+            Algorithm::Fnv1a => Summer::of(State::Fnv1a(Pieces::new(FnvWords(FNV_BASIS ^ m)))),
+            Algorithm::Fnv1aBytes => {
+                Summer::of(State::Fnv1aBytes(Pieces::new(FnvBytes(FNV_BASIS ^ m))))
+            }
+            Algorithm::Murmur2a => Summer::of(State::Murmur2a(Pieces::new(Murmur2a::new(m32)))),
+            Algorithm::SuperFast => Summer::of(State::SuperFast(Pieces::new(SuperFast(m32)))),
+            Algorithm::Jenkins => Summer::of(State::Jenkins(Pieces::new(Jenkins(m32)))),
+            Algorithm::Knuth => Summer::of(State::Knuth(Pieces::new(Knuth(m32)))),
+            Algorithm::Sum32 => Summer::of(State::Sum32(Pieces::new(Sum32(m32)))),
+            Algorithm::Xor32 => Summer::of(State::Xor32(Pieces::new(Xor32(m32)))),
         }
     }
 
@@ -294,6 +312,20 @@ impl Summer {
                 State::Crc32c(s) => *s = dispatch::crc32c::<S>(tier, *s, src, dst, len),
                 State::None if S::STORE => std::ptr::copy_nonoverlapping(src, dst, len),
                 State::None => {}
+                _ => self.feed_other::<S>(dst, src, len),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Summer::feed`].
+    #[inline(never)]
+    unsafe fn feed_other<S: Store>(&mut self, dst: *mut u8, src: *const u8, len: usize) {
+        let tier = self.tier;
+        // SAFETY: the caller's contract; the tier is not above this CPU's.
+        unsafe {
+            match &mut self.state {
+                State::None | State::Crc64(_) | State::Crc32c(_) => {}
                 State::Xxh3(s) => s.feed::<S>(tier, dst, src, len),
                 State::AesLanes(s) => s.feed::<S>(tier, dst, src, len),
                 State::Fletcher64(s) => s.feed::<S>(tier, dst, src, len),
@@ -311,19 +343,23 @@ impl Summer {
     }
 
     /// The sum (0 for [`Algorithm::None`]).
+    ///
+    /// By reference, as the larger states would be copied to be consumed; feeding may go on.
     #[inline]
-    pub fn finish(self) -> u64 {
-        self.value()
-    }
-
-    /// The sum of what was fed so far.
-    #[inline]
-    pub fn value(&self) -> u64 {
-        let tier = self.tier;
+    pub fn finish(&self) -> u64 {
         match &self.state {
             State::Crc64(s) => *s ^ Nvme::ONES,
             State::Crc32c(s) => !*s as u64,
             State::None => 0,
+            _ => self.finish_other(),
+        }
+    }
+
+    #[inline(never)]
+    fn finish_other(&self) -> u64 {
+        let tier = self.tier;
+        match &self.state {
+            State::None | State::Crc64(_) | State::Crc32c(_) => 0,
             State::Xxh3(s) => s.finish(tier),
             State::AesLanes(s) => s.finish(tier),
             State::Fletcher64(s) => s.finish(tier),

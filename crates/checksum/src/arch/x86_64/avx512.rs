@@ -11,6 +11,9 @@ use std::arch::x86_64::*;
 /// How far ahead of the loads the streaming loop prefetches; 1 KiB won the sweep from DRAM.
 const PREFETCH_BYTES: usize = 1024;
 
+/// From here on aligning the stores gains more than it costs.
+const ALIGN_MIN_BYTES: usize = 1536;
+
 /// `iota[i] = i`: turned into a rotation by adding the distance.
 static IOTA: [u8; 64] = {
     let mut t = [0; 64];
@@ -42,7 +45,16 @@ pub(crate) unsafe fn update<P: Poly, S: Store>(
             return short::<P, S>(state, src, dst, len);
         }
         let first = _mm512_zextsi128_si512(_mm_cvtsi64_si128(state as i64));
-        let (acc, done) = if len >= 256 {
+        let astray = dst as usize % 64;
+        let (acc, done) = if S::STORE && !S::STREAM && len >= ALIGN_MIN_BYTES && astray != 0 {
+            // One block and the few bytes that bring `dst` to whole lines, then as ever.
+            let head = 128 - astray;
+            let acc = _mm512_xor_si512(first, take::<S>(src, dst, 0));
+            let acc = tail::<P, S>(acc, src, dst, head, 64);
+            let first = fold(acc, pair(P::FOLD_512), _mm512_setzero_si512());
+            let (acc, done) = quads::<P, S>(first, src.add(head), dst.add(head), len - head);
+            (acc, head + done)
+        } else if len >= 256 {
             quads::<P, S>(first, src, dst, len)
         } else {
             let k = pair(P::FOLD_512);

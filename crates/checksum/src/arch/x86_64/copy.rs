@@ -51,3 +51,36 @@ pub(crate) unsafe fn stream128(dst: *mut u8, src: *const u8, len: usize) -> usiz
     }
     done
 }
+
+/// Copies with 512-bit plain stores.
+///
+/// # Safety
+/// The CPU has AVX-512F and BW. `src` readable and `dst` writable for `len` bytes, not
+/// overlapping.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(crate) unsafe fn cached512(dst: *mut u8, src: *const u8, len: usize) {
+    let mut done = 0;
+    // SAFETY: blocks end at or before `len`; the mask keeps the last access inside.
+    unsafe {
+        while len - done >= 256 {
+            let (from, to) = (src.add(done), dst.add(done));
+            let a = _mm512_loadu_si512(from.cast());
+            let b = _mm512_loadu_si512(from.add(64).cast());
+            let c = _mm512_loadu_si512(from.add(128).cast());
+            let d = _mm512_loadu_si512(from.add(192).cast());
+            _mm512_storeu_si512(to.cast(), a);
+            _mm512_storeu_si512(to.add(64).cast(), b);
+            _mm512_storeu_si512(to.add(128).cast(), c);
+            _mm512_storeu_si512(to.add(192).cast(), d);
+            done += 256;
+        }
+        while len - done >= 64 {
+            let v = _mm512_loadu_si512(src.add(done).cast());
+            _mm512_storeu_si512(dst.add(done).cast(), v);
+            done += 64;
+        }
+        let mask = (1u64 << (len - done)) - 1;
+        let v = _mm512_maskz_loadu_epi8(mask, src.add(done).cast());
+        _mm512_mask_storeu_epi8(dst.add(done).cast(), mask, v);
+    }
+}
