@@ -208,9 +208,16 @@ impl Conn {
         (0..self.paths.len()).min_by_key(rank)
     }
 
-    /// Whether any path has packets waiting for an ack.
+    /// Packets of all paths that wait for an ack.
     pub fn waiting(&self) -> u32 {
         self.paths.iter().map(|p| p.ring.waiting()).sum()
+    }
+
+    /// Whether the peer owes an answer: something waits on a path that should bring one. Probes
+    /// of paths that are down, or never worked, prove nothing.
+    pub fn owes(&self) -> bool {
+        let any = self.paths.iter().any(|p| p.carries());
+        self.paths.iter().any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
     }
 
     pub fn path_by_send_code(&mut self, code: u8) -> Option<usize> {

@@ -153,10 +153,15 @@ impl Path {
         self.remote << 4 | self.local
     }
 
+    /// Proven and not given up (its rail may be down at the moment).
+    pub fn carries(&self) -> bool {
+        matches!(self.state, PathState::Up | PathState::Suspect)
+    }
+
     /// Carries data if anything does.
     #[inline]
     pub fn usable(&self) -> bool {
-        !self.rail_down && matches!(self.state, PathState::Up | PathState::Suspect)
+        !self.rail_down && self.carries()
     }
 
     /// Current repair interval.

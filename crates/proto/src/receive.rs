@@ -68,7 +68,7 @@ impl Node {
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
         conn.heard_ns = now;
         conn.refused = 0;
-        conn.owed_since = (conn.waiting() > 0).then_some(now);
+        conn.owed_since = conn.owes().then_some(now);
         let path = &mut conn.paths[at];
         if reliable && path.window.is_duplicate(header.number) {
             path.stats.duplicates += 1;

@@ -23,6 +23,8 @@ const REFUSALS: u32 = 3;
 const REFUSALS_NS: u64 = 100_000_000;
 /// Probes of a path that is down back off to this.
 const PROBE_CAP_NS: u64 = 100_000_000;
+/// Probes of a path that never worked (no route, most likely) back off to this.
+const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 /// Expired repair timers after which another source port is tried where there is no other path.
 const REHASH_AFTER: u32 = 3;
 
@@ -117,6 +119,8 @@ impl Node {
         if let Some(since) = conn.owed_since {
             if now - due > AWAY_NS {
                 conn.owed_since = Some(now);
+            } else if !conn.owes() {
+                conn.owed_since = None;
             } else if now.saturating_sub(since) >= self.cfg.peer_timeout_ns {
                 return true;
             }
@@ -145,6 +149,10 @@ impl Node {
         let Some((number, sent)) = path.ring.oldest_waiting() else { return };
         let frames: Vec<FrameRef> = path.ring.frames_of(sent).collect();
         path.repair_from = now;
+        if path.state == PathState::Unproven && others {
+            // It never worked; `probe` goes on asking now and then.
+            return self.evacuate(conn, at);
+        }
         if path.padded_number == Some(number) {
             // Too big a probe says nothing about the path's health.
             path.ring.settle(number, SentState::Lost);
@@ -238,7 +246,9 @@ impl Node {
             return;
         }
         path.probe_at = now + path.probe_every;
-        path.probe_every = (path.probe_every * 2).min(PROBE_CAP_NS);
+        let unproven = path.state == PathState::Unproven;
+        let cap = if unproven { UNPROVEN_CAP_NS } else { PROBE_CAP_NS };
+        path.probe_every = (path.probe_every * 2).min(cap);
         path.flow = (path.flow + 1) % 4;
         if path.rail_down {
             return;
@@ -258,6 +268,8 @@ impl Node {
             return;
         }
         conn.pinged_ns = now;
+        // Its silence counts from when it was last heard, as far as that was lately.
+        conn.owed_since.get_or_insert(last.max(now.saturating_sub(2 * every)));
         if let Some(at) = conn.small_path(None, false) {
             conn.paths[at].want_ping = true;
             Node::mark_ready(&mut self.ready, conn);

@@ -552,7 +552,7 @@ impl Node {
         now: u64,
         conn: &mut Box<Conn>,
         at: usize,
-        mut b: Builder<'_, '_>,
+        b: Builder<'_, '_>,
         nothing: bool,
         bulk: bool,
     ) -> Option<Transmit> {
@@ -610,7 +610,9 @@ impl Node {
                 path.repair_from = now;
             }
             if !frames.is_empty() {
-                conn.owed_since.get_or_insert(now);
+                if conn.owed_since.is_none() && conn.owes() {
+                    conn.owed_since = Some(now);
+                }
                 conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
             }
         } else {
