@@ -15,7 +15,9 @@ const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]
 pub fn run(command: &mut Command) -> Result<u8, String> {
     // Before the child exists, so that no signal falls between.
     let mut signals = Signals::new(FORWARDED).map_err(|e| format!("signal handlers: {e}"))?;
-    let mut child = command.spawn().map_err(|e| tool::spawn_error(command, &e))?;
+    let mut child = command
+        .spawn()
+        .map_err(|e| tool::spawn_error(command, &e))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let handle = signals.handle();
     let forwarder = std::thread::spawn(move || {
@@ -42,14 +44,18 @@ fn forward(pid: Option<Pid>, signal: i32) {
 }
 
 fn in_foreground() -> bool {
-    let Ok(terminal) = std::fs::File::open("/dev/tty") else { return false };
+    let Ok(terminal) = std::fs::File::open("/dev/tty") else {
+        return false;
+    };
     rustix::termios::tcgetpgrp(&terminal).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
 fn code_of(status: ExitStatus) -> u8 {
     /// A shell reports death by signal N as 128 + N.
     const SIGNAL_BASE: i32 = 128;
-    let code = status.code().or_else(|| status.signal().map(|s| SIGNAL_BASE + s));
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|s| SIGNAL_BASE + s));
     code.and_then(|c| u8::try_from(c).ok()).unwrap_or(u8::MAX)
 }
 

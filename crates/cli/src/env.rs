@@ -31,7 +31,10 @@ pub fn main(args: &EnvArgs) -> crate::Outcome {
     }
     let vars = mpi::variables(mpi.kind, &Fabric::Marline(dir), args.common.no_shm);
     let set = effective(&vars, &environment);
-    let lines: Vec<String> = set.iter().map(|(name, value)| line(args, name, value)).collect();
+    let lines: Vec<String> = set
+        .iter()
+        .map(|(name, value)| line(args, name, value))
+        .collect();
     match args.json {
         true => println!("{{\n{}\n}}", lines.join(",\n")),
         false => println!("{}", lines.join("\n")),
@@ -44,7 +47,11 @@ fn line(args: &EnvArgs, name: &str, value: &str) -> String {
         return format!("  {}: {}", json_string(name), json_string(value));
     }
     let export = if args.shell { "export " } else { "" };
-    let value = if args.shell { tool::quote(value) } else { value.to_owned() };
+    let value = if args.shell {
+        tool::quote(value)
+    } else {
+        value.to_owned()
+    };
     format!("{export}{name}={value}")
 }
 

@@ -47,8 +47,7 @@ impl Mpi {
 }
 
 /// Variables that let Open MPI's tools run for root at all.
-pub const ALLOW_ROOT: [&str; 2] =
-    ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
+pub const ALLOW_ROOT: [&str; 2] = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
 
 /// Finds what `word` names: a path to an mpiexec, a name on PATH, or an MPI's directory.
 pub fn resolve(word: &str) -> Result<PathBuf, String> {
@@ -75,7 +74,8 @@ pub fn resolve(word: &str) -> Result<PathBuf, String> {
 
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    path.metadata()
+        .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 /// Which MPI the `mpiexec` that `word` names belongs to.
@@ -90,7 +90,11 @@ pub fn detect(word: &str) -> Result<Mpi, String> {
             mpiexec.display()
         )
     })?;
-    let mpi = Mpi { kind, version, mpiexec };
+    let mpi = Mpi {
+        kind,
+        version,
+        mpiexec,
+    };
     check_library(&mpi, &said)?;
     Ok(mpi)
 }
@@ -101,7 +105,9 @@ fn ask_version(mpiexec: &Path) -> Result<String, String> {
     for name in ALLOW_ROOT {
         command.env(name, "1");
     }
-    let output = command.output().map_err(|e| format!("{}: {e}", mpiexec.display()))?;
+    let output = command
+        .output()
+        .map_err(|e| format!("{}: {e}", mpiexec.display()))?;
     let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
     said.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok(said)
@@ -153,9 +159,14 @@ fn check_library(mpi: &Mpi, said: &str) -> Result<(), String> {
 /// What `ompi_info` beside the mpiexec says; nothing when it is not there.
 fn has_mtl_ofi(mpi: &Mpi) -> Option<bool> {
     let info = mpi.mpiexec.parent()?.join("ompi_info");
-    let output = Command::new(info).arg("--parsable").stdin(Stdio::null()).output().ok()?;
+    let output = Command::new(info)
+        .arg("--parsable")
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    said.contains("mca:mtl:").then(|| said.contains("mca:mtl:ofi:"))
+    said.contains("mca:mtl:")
+        .then(|| said.contains("mca:mtl:ofi:"))
 }
 
 /// What is to carry the messages.
@@ -181,11 +192,19 @@ pub struct Var {
 }
 
 fn must(name: &'static str, value: &str) -> Var {
-    Var { name, value: value.to_owned(), yields: false }
+    Var {
+        name,
+        value: value.to_owned(),
+        yields: false,
+    }
 }
 
 fn prefer(name: &'static str, value: &str) -> Var {
-    Var { name, value: value.to_owned(), yields: true }
+    Var {
+        name,
+        value: value.to_owned(),
+        yields: true,
+    }
 }
 
 /// What `kind` needs in its environment to use `fabric`; with `no_shm` also between ranks of one
@@ -193,8 +212,10 @@ fn prefer(name: &'static str, value: &str) -> Var {
 pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<Var> {
     let mut vars = match fabric {
         Fabric::Marline(dir) => {
-            let mut vars =
-                vec![must("FI_PROVIDER_PATH", &dir.to_string_lossy()), must("FI_PROVIDER", "marline")];
+            let mut vars = vec![
+                must("FI_PROVIDER_PATH", &dir.to_string_lossy()),
+                must("FI_PROVIDER", "marline"),
+            ];
             vars.extend(for_marline(kind));
             vars
         }
@@ -238,7 +259,10 @@ fn for_marline(kind: Kind) -> Vec<Var> {
             let mut vars = through_mtl.to_vec();
             // Its one-sided component over RDMA crashes without hardware atomics, whatever
             // carries the messages, and its btl/ofi would open a second domain for nothing.
-            vars.extend([prefer("OMPI_MCA_btl", "^ofi"), prefer("OMPI_MCA_osc", "pt2pt")]);
+            vars.extend([
+                prefer("OMPI_MCA_btl", "^ofi"),
+                prefer("OMPI_MCA_osc", "pt2pt"),
+            ]);
             vars
         }
     }
@@ -258,7 +282,14 @@ fn for_tcp(kind: Kind, interface: &str) -> Vec<Var> {
         ],
         Kind::OpenMpi5 | Kind::OpenMpi4 => vec![
             must("OMPI_MCA_pml", "ob1"),
-            prefer("OMPI_MCA_btl", if kind == Kind::OpenMpi5 { "tcp,sm,self" } else { "tcp,vader,self" }),
+            prefer(
+                "OMPI_MCA_btl",
+                if kind == Kind::OpenMpi5 {
+                    "tcp,sm,self"
+                } else {
+                    "tcp,vader,self"
+                },
+            ),
             must("OMPI_MCA_btl_tcp_if_include", interface),
         ],
     }
@@ -287,7 +318,11 @@ pub fn forward_args(kind: Kind, vars: &[(String, String)], user_args: &[String])
         }
         return args;
     }
-    let own = |name: &str| ["OMPI_", "PMIX_", "PRTE_"].iter().any(|p| name.starts_with(p));
+    let own = |name: &str| {
+        ["OMPI_", "PMIX_", "PRTE_"]
+            .iter()
+            .any(|p| name.starts_with(p))
+    };
     for (name, _) in vars.iter().filter(|(name, _)| !own(name)) {
         args.extend(["-x".to_owned(), name.clone()]);
     }

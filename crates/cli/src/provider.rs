@@ -17,8 +17,13 @@ pub fn find_dir(given: Option<&Path>) -> Result<PathBuf, String> {
     }
     if let Some(dir) = std::env::var_os(DIR_VARIABLE) {
         let dir = PathBuf::from(dir);
-        return check(&dir)
-            .ok_or_else(|| format!("{DIR_VARIABLE}={}: no {} there", dir.display(), FILE_NAMES[0]));
+        return check(&dir).ok_or_else(|| {
+            format!(
+                "{DIR_VARIABLE}={}: no {} there",
+                dir.display(),
+                FILE_NAMES[0]
+            )
+        });
     }
     let exe = crate::lab::enter::own_path()?;
     let beside = exe.parent().unwrap_or(Path::new("/"));
@@ -35,10 +40,13 @@ pub fn find_dir(given: Option<&Path>) -> Result<PathBuf, String> {
 }
 
 fn check(dir: &Path) -> Option<PathBuf> {
-    FILE_NAMES.iter().any(|name| dir.join(name).is_file()).then(|| {
-        // Absolute, since ranks run elsewhere.
-        fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned())
-    })
+    FILE_NAMES
+        .iter()
+        .any(|name| dir.join(name).is_file())
+        .then(|| {
+            // Absolute, since ranks run elsewhere.
+            fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned())
+        })
 }
 
 #[cfg(test)]
@@ -48,6 +56,9 @@ mod tests {
     #[test]
     fn a_directory_without_the_library_is_refused_by_name() {
         let error = find_dir(Some(Path::new("/nowhere"))).unwrap_err();
-        assert!(error.contains("libmarline-fi.so") && error.contains("/nowhere"), "{error}");
+        assert!(
+            error.contains("libmarline-fi.so") && error.contains("/nowhere"),
+            "{error}"
+        );
     }
 }

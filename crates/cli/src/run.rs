@@ -49,7 +49,11 @@ pub fn main(args: &RunArgs) -> crate::Outcome {
     settings::check(&environment)?;
     let vars = mpi::variables(mpi.kind, &Fabric::Marline(dir), args.common.no_shm);
     let set = effective(&vars, &environment);
-    let job = Job { mpi, set, args: rest.to_vec() };
+    let job = Job {
+        mpi,
+        set,
+        args: rest.to_vec(),
+    };
     let command = Command::new(&job.mpi.mpiexec);
     start(command, job, args.common.verbose, true)
 }
@@ -65,14 +69,20 @@ pub fn effective(vars: &[Var], environment: &[(String, String)]) -> Vec<(String,
 
 /// Starts the job with `command` as the start of the command line, waits, and sums up.
 pub fn start(mut command: Command, mut job: Job, verbose: bool, summary: bool) -> crate::Outcome {
-    let stats = if summary { Some(StatsDir::create()?) } else { None };
+    let stats = if summary {
+        Some(StatsDir::create()?)
+    } else {
+        None
+    };
     if let Some(stats) = &stats {
         let path = stats.path().to_string_lossy().into_owned();
         job.set.push(("FI_MARLINE_STATS_DIR".to_owned(), path));
     }
     let mut carried = job.set.clone();
     // What the user set for libfabric must reach the other hosts as well.
-    let of_user = settings::environment().into_iter().filter(|(n, _)| n.starts_with("FI_"));
+    let of_user = settings::environment()
+        .into_iter()
+        .filter(|(n, _)| n.starts_with("FI_"));
     carried.extend(of_user.filter(|(n, _)| !job.set.iter().any(|(s, _)| s == n)));
     command.args(mpi::forward_args(job.mpi.kind, &carried, &job.args));
     command.args(&job.args);

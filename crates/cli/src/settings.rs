@@ -1,29 +1,19 @@
 //! `FI_MARLINE_*` in the environment: what the provider would only warn about stops the command.
 
-use marline_engine::settings::{Settings, TABLE};
-
-/// Prefix of every setting's variable.
-const PREFIX: &str = "FI_MARLINE_";
+use marline_engine::settings::{self, Settings, PREFIX};
 
 /// Checks names and values of all `FI_MARLINE_*` among `variables`.
 pub fn check(variables: &[(String, String)]) -> Result<(), String> {
-    for (name, _) in variables {
-        let Some(short) = name.strip_prefix(PREFIX) else { continue };
-        if !TABLE.iter().any(|row| row.name == short.to_ascii_lowercase()) {
-            return Err(format!("there is no setting {name}; settings are {}", all_names()));
-        }
+    let unknown = settings::unknown_in(variables.iter().map(|(name, _)| name));
+    if !unknown.is_empty() {
+        return Err(unknown.join("\nmarline: "));
     }
     let lookup = |name: &str| {
         let full = format!("{PREFIX}{}", name.to_ascii_uppercase());
-        variables.iter().find(|(n, _)| *n == full).map(|(_, value)| value.clone())
+        let found = variables.iter().find(|(n, _)| *n == full);
+        found.map(|(_, value)| value.clone())
     };
-    Settings::from_lookup(lookup).map(drop).map_err(|e| e.to_string())
-}
-
-fn all_names() -> String {
-    let names: Vec<String> =
-        TABLE.iter().map(|row| format!("{PREFIX}{}", row.name.to_ascii_uppercase())).collect();
-    names.join(", ")
+    Settings::from_lookup(lookup).map(drop)
 }
 
 /// The environment as text; what is not text cannot be a setting of ours.
@@ -43,6 +33,9 @@ mod tests {
         assert_eq!(set("FI_MARLINE_RAILS"), Ok(()));
         assert_eq!(set("FI_TCP_IFACE"), Ok(()));
         let error = set("FI_MARLINE_RIALS").unwrap_err();
-        assert!(error.contains("FI_MARLINE_RIALS") && error.contains("FI_MARLINE_RAILS"), "{error}");
+        assert!(
+            error.contains("FI_MARLINE_RIALS") && error.contains("FI_MARLINE_RAILS"),
+            "{error}"
+        );
     }
 }

@@ -17,13 +17,18 @@ fn package_of(tool: &str) -> &'static str {
 /// has the command line and what the tool said.
 pub fn run(mut command: Command, input: &str) -> Result<String, String> {
     let line = describe(&command);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| spawn_error(&command, &e))?;
     if let Some(mut stdin) = child.stdin.take() {
         // A tool that dies early closes the pipe; its exit status below says why.
         let _ = stdin.write_all(input.as_bytes());
     }
-    let output = child.wait_with_output().map_err(|e| format!("{line}: {e}"))?;
+    let output = child
+        .wait_with_output()
+        .map_err(|e| format!("{line}: {e}"))?;
     finish(&line, output)
 }
 
@@ -42,7 +47,11 @@ fn finish(line: &str, output: Output) -> Result<String, String> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("`{line}` failed ({}): {}", output.status, said.trim()))
+    Err(format!(
+        "`{line}` failed ({}): {}",
+        output.status,
+        said.trim()
+    ))
 }
 
 /// The command line as a person would type it.
@@ -78,6 +87,9 @@ mod tests {
     #[test]
     fn a_missing_tool_is_named() {
         let error = run(Command::new("no-such-tool-at-all"), "").unwrap_err();
-        assert!(error.contains("`no-such-tool-at-all` is not installed"), "{error}");
+        assert!(
+            error.contains("`no-such-tool-at-all` is not installed"),
+            "{error}"
+        );
     }
 }

@@ -28,7 +28,10 @@ pub fn change(lab: &mut Lab, wanted: Vec<Active>) -> Result<(), String> {
 }
 
 fn is_nft(fault: &Active) -> bool {
-    matches!(fault.effect, Effect::Drop(_) | Effect::Blackhole | Effect::Corrupt(_))
+    matches!(
+        fault.effect,
+        Effect::Drop(_) | Effect::Blackhole | Effect::Corrupt(_)
+    )
 }
 
 fn apply_nft(lab: &Lab, before: &[Active]) -> Result<(), String> {
@@ -37,7 +40,13 @@ fn apply_nft(lab: &Lab, before: &[Active]) -> Result<(), String> {
     if old == new {
         return Ok(());
     }
-    run_in(lab, Place::Switch, &["nft", "-f", "-"], &nft_script(&old, &new)).map(drop)
+    run_in(
+        lab,
+        Place::Switch,
+        &["nft", "-f", "-"],
+        &nft_script(&old, &new),
+    )
+    .map(drop)
 }
 
 /// One transaction: rules are made anew, counters of faults that stay keep counting.
@@ -56,7 +65,11 @@ fn nft_script(old: &[&Active], new: &[&Active]) -> String {
     for fault in new {
         let _ = writeln!(s, "add counter netdev marline {}", fault.id());
         let chain = format!("{}_{}", port_name(fault.host, fault.rail), fault.dir.word());
-        let hook = if fault.dir == Dir::Out { "ingress" } else { "egress" };
+        let hook = if fault.dir == Dir::Out {
+            "ingress"
+        } else {
+            "egress"
+        };
         let device = port_name(fault.host, fault.rail);
         let _ = writeln!(
             s,
@@ -106,29 +119,42 @@ fn port_matches(ports: Ports) -> Vec<String> {
     }
 }
 
-/// Classes of packet length, longest first: protocol, least `meta length`, and bytes from the start
-/// of the TCP or UDP header that are sure to be payload there.
+/// Classes of packets, longest first: what nft matches, and bytes from the start of the TCP or UDP
+/// header that are sure to be payload there.
 ///
-/// `meta length` counts the Ethernet header (14 B) on the way out of the switch and not on the way
-/// in, and IPv6 takes 20 B more than IPv4: the bounds allow for the worst. TCP's header may have up
-/// to 60 B, of which established connections use 32.
+/// UDP says its own length. For TCP, `meta length` counts the Ethernet header (14 B) on the way out
+/// of the switch but not on the way in, IPv6 takes 20 B more than IPv4, and the TCP header may have
+/// up to 60 B: the bounds allow for the worst.
 const CLASSES: &[(&str, u32, &[u32])] = &[
-    ("{ tcp, udp }", 1400, &[64, 70, 101, 203, 399, 555, 802, 1023, 1201, 1289]),
-    ("{ tcp, udp }", 500, &[64, 77, 130, 191, 222, 260, 333, 401]),
-    ("{ tcp, udp }", 200, &[64, 66, 81, 99, 117, 130]),
-    ("udp", 120, &[8, 11, 20, 29, 38, 47, 55, 60]),
-    ("udp", 80, &[8, 9, 13, 17]),
-    ("udp", 71, &[8]),
+    (
+        UDP,
+        1300,
+        &[8, 24, 101, 203, 399, 555, 802, 1023, 1201, 1289],
+    ),
+    (UDP, 402, &[8, 19, 77, 130, 191, 260, 333, 401]),
+    (UDP, 131, &[8, 11, 33, 66, 81, 99, 117, 130]),
+    (UDP, 61, &[8, 11, 20, 29, 38, 47, 55, 60]),
+    (UDP, 18, &[8, 9, 13, 17]),
+    (UDP, 9, &[8]),
+    (
+        TCP,
+        1400,
+        &[64, 70, 101, 203, 399, 555, 802, 1023, 1201, 1289],
+    ),
+    (TCP, 500, &[64, 77, 130, 191, 222, 260, 333, 401]),
+    (TCP, 200, &[64, 66, 81, 99, 117, 130]),
 ];
+const UDP: &str = "udp length";
+const TCP: &str = "meta l4proto tcp meta length";
 
 fn corrupt_rules(s: &mut String, id: &str) {
-    for (protocol, least, offsets) in CLASSES {
-        let map: Vec<String> =
-            offsets.iter().enumerate().map(|(i, o)| format!("{i} : goto flip{o}")).collect();
+    for (length, least, offsets) in CLASSES {
+        let goto = |(i, offset): (usize, &u32)| format!("{i} : goto flip{offset}");
+        let map: Vec<String> = offsets.iter().enumerate().map(goto).collect();
         let _ = writeln!(
             s,
-            "add rule netdev marline {id} meta l4proto {protocol} meta length >= {least} \
-             counter name {id} numgen random mod {} vmap {{ {} }}",
+            "add rule netdev marline {id} {length} >= {least} counter name {id} \
+             numgen random mod {} vmap {{ {} }}",
             offsets.len(),
             map.join(", ")
         );
@@ -153,7 +179,9 @@ fn flip_chains(s: &mut String) {
 }
 
 fn has(faults: &[Active], host: usize, rail: usize, effect: Effect) -> bool {
-    faults.iter().any(|f| (f.host, f.rail, f.effect) == (host, rail, effect))
+    faults
+        .iter()
+        .any(|f| (f.host, f.rail, f.effect) == (host, rail, effect))
 }
 
 fn apply_link(lab: &Lab, before: &[Active], host: usize, rail: usize) -> Result<(), String> {
@@ -163,11 +191,21 @@ fn apply_link(lab: &Lab, before: &[Active], host: usize, rail: usize) -> Result<
     };
     if let Some(word) = changed(Effect::Down) {
         let port = port_name(host, rail);
-        run_in(lab, Place::Switch, &["ip", "link", "set", "dev", &port, word], "")?;
+        run_in(
+            lab,
+            Place::Switch,
+            &["ip", "link", "set", "dev", &port, word],
+            "",
+        )?;
     }
     if let Some(word) = changed(Effect::IfDown) {
         let name = rail_name(rail);
-        run_in(lab, Place::Host(host), &["ip", "link", "set", "dev", &name, word], "")?;
+        run_in(
+            lab,
+            Place::Host(host),
+            &["ip", "link", "set", "dev", &name, word],
+            "",
+        )?;
         let address = rail_address(lab, host, rail);
         if word == "up" {
             // IPv6 may have lost it on the way down.
@@ -213,8 +251,10 @@ fn apply_tc(lab: &Lab, before: &[Active], at: (usize, usize, Dir)) -> Result<(),
     if let Some(us) = now.1 {
         let delay = format!("{us}us");
         // Room for a gigabit for a second, as a long link has.
-        let words =
-            ["tc", "qdisc", "add", "dev", &dev, "root", "handle", "1:", "netem", "limit", "100000", "delay", &delay];
+        let words = [
+            "tc", "qdisc", "add", "dev", &dev, "root", "handle", "1:", "netem", "limit", "100000",
+            "delay", &delay,
+        ];
         run_in(lab, place, &words, "").map_err(|e| explain_netem(&e))?;
         parent = vec!["parent", "1:1"];
     }
@@ -222,7 +262,9 @@ fn apply_tc(lab: &Lab, before: &[Active], at: (usize, usize, Dir)) -> Result<(),
         let rate = format!("{bps}bit");
         let mut words = vec!["tc", "qdisc", "add", "dev", &dev];
         words.extend(parent);
-        words.extend(["handle", "2:", "tbf", "rate", &rate, "burst", "128k", "latency", "50ms"]);
+        words.extend([
+            "handle", "2:", "tbf", "rate", &rate, "burst", "128k", "latency", "50ms",
+        ]);
         run_in(lab, place, &words, "")?;
     }
     Ok(())
@@ -249,7 +291,12 @@ pub fn set_offload(lab: &Lab, rail: usize, on: bool) -> Result<(), String> {
     for host in 0..lab.shape.hosts {
         for dir in [Dir::In, Dir::Out] {
             let (place, dev) = shaping_device(host, rail, dir);
-            run_in(lab, place, &["ip", "link", "set", "dev", &dev, "gso_max_segs", segs], "")?;
+            run_in(
+                lab,
+                place,
+                &["ip", "link", "set", "dev", &dev, "gso_max_segs", segs],
+                "",
+            )?;
         }
     }
     Ok(())
@@ -286,7 +333,9 @@ fn nft_packets(listing: &str, id: &str) -> u64 {
 
 /// Packets that went through a queueing discipline.
 fn tc_packets(listing: &str) -> u64 {
-    listing.split_once("bytes ").map_or(0, |(_, rest)| number_after(rest, ""))
+    listing
+        .split_once("bytes ")
+        .map_or(0, |(_, rest)| number_after(rest, ""))
 }
 
 fn number_after(text: &str, key: &str) -> u64 {
@@ -301,7 +350,8 @@ mod tests {
 
     #[test]
     fn counters_are_read_from_the_tools_listings() {
-        let nft = "table netdev marline {\n\tcounter h0_rail0_in_drop {\n\t\tpackets 17 bytes 9\n\t}\n\
+        let nft =
+            "table netdev marline {\n\tcounter h0_rail0_in_drop {\n\t\tpackets 17 bytes 9\n\t}\n\
                    \tcounter h0_rail0_in_drop_p1_2 {\n\t\tpackets 4 bytes 9\n\t}\n}\n";
         assert_eq!(nft_packets(nft, "h0_rail0_in_drop"), 17);
         assert_eq!(nft_packets(nft, "h0_rail0_in_drop_p1_2"), 4);
@@ -315,11 +365,15 @@ mod tests {
     fn corrupted_bytes_are_payload_in_every_class() {
         const ETHERNET: u32 = 14;
         const IPV6: u32 = 40;
-        for (protocol, least, offsets) in CLASSES {
-            let header = if protocol.contains("tcp") { 60 } else { 8 };
+        for (length, least, offsets) in CLASSES {
+            let (header, outer) = if *length == TCP {
+                (60, ETHERNET + IPV6)
+            } else {
+                (8, 0)
+            };
             for offset in *offsets {
-                assert!(*offset >= header, "{protocol} {offset} is in a header");
-                assert!(*offset < least - ETHERNET - IPV6, "{protocol} {offset} is past {least}");
+                assert!(*offset >= header, "{length} {offset} is in a header");
+                assert!(*offset < least - outer, "{length} {offset} is past {least}");
             }
         }
     }

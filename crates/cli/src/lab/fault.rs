@@ -115,34 +115,54 @@ pub struct Active {
 impl Active {
     /// One line of the state file.
     pub fn to_line(&self) -> String {
-        let ports = self.ports.map_or("-".to_owned(), |(lo, hi)| format!("{lo}-{hi}"));
+        let ports = self
+            .ports
+            .map_or("-".to_owned(), |(lo, hi)| format!("{lo}-{hi}"));
         let (word, value) = (self.effect.word(), self.effect.value());
-        format!("{} {} {} {word} {value} {ports}", self.host, self.rail, self.dir.word())
+        format!(
+            "{} {} {} {word} {value} {ports}",
+            self.host,
+            self.rail,
+            self.dir.word()
+        )
     }
 
     /// Reads it back.
     pub fn from_line(line: &str) -> Option<Active> {
         let words: Vec<&str> = line.split(' ').collect();
-        let [host, rail, dir, word, value, ports] = words[..] else { return None };
+        let [host, rail, dir, word, value, ports] = words[..] else {
+            return None;
+        };
         Some(Active {
             host: host.parse().ok()?,
             rail: rail.parse().ok()?,
             dir: if dir == "in" { Dir::In } else { Dir::Out },
             effect: Effect::from_parts(word, value.parse().ok()?)?,
-            ports: if ports == "-" { None } else { Some(parse_ports(ports).ok()?) },
+            ports: if ports == "-" {
+                None
+            } else {
+                Some(parse_ports(ports).ok()?)
+            },
         })
     }
 
     /// Name of its counter and of its chain; the same for a new value of the same fault.
     pub fn id(&self) -> String {
-        let ports = self.ports.map_or(String::new(), |(lo, hi)| format!("_p{lo}_{hi}"));
+        let ports = self
+            .ports
+            .map_or(String::new(), |(lo, hi)| format!("_p{lo}_{hi}"));
         let (dir, word) = (self.dir.word(), self.effect.word());
         format!("h{}_rail{}_{dir}_{word}{ports}", self.host, self.rail)
     }
 
     /// As a person would say it.
     pub fn describe(&self) -> String {
-        let mut text = format!("h{}:rail{} {}", self.host, self.rail, self.effect.describe());
+        let mut text = format!(
+            "h{}:rail{} {}",
+            self.host,
+            self.rail,
+            self.effect.describe()
+        );
         if !self.effect.is_link() {
             text.push(' ');
             text.push_str(self.dir.word());
@@ -190,24 +210,38 @@ pub struct Target {
 /// Parses `RAIL` or `HOST:RAIL`.
 pub fn parse_target(lab: &Lab, word: &str) -> Result<Target, String> {
     match word.split_once(':') {
-        Some((host, rail)) => {
-            Ok(Target { host: Some(lab.find_host(host)?), rail: lab.find_rail(rail)? })
-        }
-        None => Ok(Target { host: None, rail: lab.find_rail(word)? }),
+        Some((host, rail)) => Ok(Target {
+            host: Some(lab.find_host(host)?),
+            rail: lab.find_rail(rail)?,
+        }),
+        None => Ok(Target {
+            host: None,
+            rail: lab.find_rail(word)?,
+        }),
     }
 }
 
 /// Parses the words after the target.
 pub fn parse_order(words: &[String]) -> Result<Order, String> {
-    let (first, modifiers) = words.split_first().ok_or("which fault? See `marline lab fault --help`")?;
-    let mut order = Order { action: parse_action(first)?, dir: None, ports: None };
+    let (first, modifiers) = words
+        .split_first()
+        .ok_or("which fault? See `marline lab fault --help`")?;
+    let mut order = Order {
+        action: parse_action(first)?,
+        dir: None,
+        ports: None,
+    };
     for word in modifiers {
         match word.as_str() {
             "in" => order.dir = Some(Dir::In),
             "out" => order.dir = Some(Dir::Out),
             other => match other.strip_prefix("port=") {
                 Some(range) => order.ports = Some(parse_ports(range)?),
-                None => return Err(format!("`{other}`: only `in`, `out` and `port=LO-HI` may follow")),
+                None => {
+                    return Err(format!(
+                        "`{other}`: only `in`, `out` and `port=LO-HI` may follow"
+                    ))
+                }
             },
         }
     }
@@ -225,9 +259,9 @@ fn check_order(order: &Order) -> Result<(), String> {
         Action::Up | Action::Offload(_) if directed => {
             Err("`up` and `offload` take neither a direction nor ports".into())
         }
-        Action::Set(e @ (Effect::Rate(_) | Effect::Delay(_))) if order.ports.is_some() => {
-            Err(format!("`{}` acts on the whole rail, not on a port range", e.word()))
-        }
+        Action::Set(e @ (Effect::Rate(_) | Effect::Delay(_))) if order.ports.is_some() => Err(
+            format!("`{}` acts on the whole rail, not on a port range", e.word()),
+        ),
         Action::Clear if order.ports.is_some() => Err("`clear` takes no port range".into()),
         _ => Ok(()),
     }
@@ -266,10 +300,15 @@ fn parse_ppm(text: &str) -> Result<u32, String> {
         Some(number) => (number, 1e4),
         None => (text, 1e6),
     };
-    let ppm = number.parse::<f64>().map(|v| (v * scale).round()).unwrap_or(f64::NAN);
+    let ppm = number
+        .parse::<f64>()
+        .map(|v| (v * scale).round())
+        .unwrap_or(f64::NAN);
     match (1.0..=1e6).contains(&ppm) {
         true => Ok(ppm as u32),
-        false => Err(format!("`{text}`: a probability is 0.000001 to 1, or 0.0001% to 100%")),
+        false => Err(format!(
+            "`{text}`: a probability is 0.000001 to 1, or 0.0001% to 100%"
+        )),
     }
 }
 
@@ -279,12 +318,15 @@ fn parse_with_unit(text: &str, units: &[(&str, f64)]) -> Option<u64> {
     let scale = units.iter().find(|(name, _)| *name == unit)?.1;
     let value = (number.parse::<f64>().ok()? * scale).round();
     // Above 2^53 a double no longer counts by ones, and no link or delay is that large.
-    (value >= 1.0 && value < 9e15).then_some(value as u64)
+    (1.0..9e15).contains(&value).then_some(value as u64)
 }
 
 fn parse_rate(text: &str) -> Result<u64, String> {
-    parse_with_unit(text, &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)])
-        .ok_or_else(|| format!("`{text}`: a rate is a number with kbit, mbit or gbit"))
+    parse_with_unit(
+        text,
+        &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)],
+    )
+    .ok_or_else(|| format!("`{text}`: a rate is a number with kbit, mbit or gbit"))
 }
 
 fn parse_delay_us(text: &str) -> Result<u64, String> {
@@ -297,7 +339,9 @@ fn parse_ports(text: &str) -> Result<(u16, u16), String> {
     let (lo, hi) = text.split_once('-').unwrap_or((text, text));
     match (lo.parse(), hi.parse()) {
         (Ok(lo), Ok(hi)) if lo <= hi => Ok((lo, hi)),
-        _ => Err(format!("`{text}`: a port range is LO-HI, each 0 to 65535, LO not above HI")),
+        _ => Err(format!(
+            "`{text}`: a port range is LO-HI, each 0 to 65535, LO not above HI"
+        )),
     }
 }
 
@@ -305,7 +349,13 @@ fn parse_ports(text: &str) -> Result<(u16, u16), String> {
 ///
 /// A fault on a whole rail without a direction hits each packet once: at its receiver for what
 /// happens in the fabric, at both ends for a rate, which is a property of the hosts' links.
-pub fn expand(lab: &Lab, target: Target, effect: Effect, dir: Option<Dir>, ports: Ports) -> Vec<Active> {
+pub fn expand(
+    lab: &Lab,
+    target: Target,
+    effect: Effect,
+    dir: Option<Dir>,
+    ports: Ports,
+) -> Vec<Active> {
     let dirs: &[Dir] = match (effect, dir, target.host) {
         (e, ..) if e.is_link() => &[Dir::Out],
         (_, Some(Dir::In), _) => &[Dir::In],
@@ -320,7 +370,13 @@ pub fn expand(lab: &Lab, target: Target, effect: Effect, dir: Option<Dir>, ports
     };
     hosts
         .flat_map(|host| dirs.iter().map(move |&dir| (host, dir)))
-        .map(|(host, dir)| Active { host, rail: target.rail, dir, effect, ports })
+        .map(|(host, dir)| Active {
+            host,
+            rail: target.rail,
+            dir,
+            effect,
+            ports,
+        })
         .collect()
 }
 

@@ -4,7 +4,15 @@ use super::super::state::{Lab, Shape};
 use super::*;
 
 fn lab() -> Lab {
-    Lab::new("ml", Shape { hosts: 2, rails: 2, mtu: 1500, ipv6: false })
+    Lab::new(
+        "ml",
+        Shape {
+            hosts: 2,
+            rails: 2,
+            mtu: 1500,
+            ipv6: false,
+        },
+    )
 }
 
 fn order(text: &str) -> Result<Order, String> {
@@ -22,10 +30,34 @@ fn set(text: &str) -> Effect {
 #[test]
 fn targets() {
     let lab = lab();
-    assert_eq!(parse_target(&lab, "1"), Ok(Target { host: None, rail: 1 }));
-    assert_eq!(parse_target(&lab, "rail0"), Ok(Target { host: None, rail: 0 }));
-    assert_eq!(parse_target(&lab, "h1:rail0"), Ok(Target { host: Some(1), rail: 0 }));
-    assert_eq!(parse_target(&lab, "ml-h1:1"), Ok(Target { host: Some(1), rail: 1 }));
+    assert_eq!(
+        parse_target(&lab, "1"),
+        Ok(Target {
+            host: None,
+            rail: 1
+        })
+    );
+    assert_eq!(
+        parse_target(&lab, "rail0"),
+        Ok(Target {
+            host: None,
+            rail: 0
+        })
+    );
+    assert_eq!(
+        parse_target(&lab, "h1:rail0"),
+        Ok(Target {
+            host: Some(1),
+            rail: 0
+        })
+    );
+    assert_eq!(
+        parse_target(&lab, "ml-h1:1"),
+        Ok(Target {
+            host: Some(1),
+            rail: 1
+        })
+    );
     for bad in ["", "2", "h0", "h2:0", "h0:", ":0", "rail-1"] {
         assert!(parse_target(&lab, bad).is_err(), "{bad}");
     }
@@ -57,10 +89,31 @@ fn modifiers() {
 #[test]
 fn nonsense_is_refused() {
     let bad = [
-        "", "drop", "drop=", "drop=0", "drop=-1", "drop=2", "drop=nan", "drop=inf", "down=1", "rate=5",
-        "rate=0mbit", "rate=1e99gbit", "delay=1h", "delay=ms", "blackhole sideways", "down in",
-        "ifdown port=1-2", "up out", "rate=1mbit port=1-2", "drop=1% port=9-8", "drop=1% port=70000",
-        "clear port=1-2", "offload", "explode", "drop=1%%",
+        "",
+        "drop",
+        "drop=",
+        "drop=0",
+        "drop=-1",
+        "drop=2",
+        "drop=nan",
+        "drop=inf",
+        "down=1",
+        "rate=5",
+        "rate=0mbit",
+        "rate=1e99gbit",
+        "delay=1h",
+        "delay=ms",
+        "blackhole sideways",
+        "down in",
+        "ifdown port=1-2",
+        "up out",
+        "rate=1mbit port=1-2",
+        "drop=1% port=9-8",
+        "drop=1% port=70000",
+        "clear port=1-2",
+        "offload",
+        "explode",
+        "drop=1%%",
     ];
     for text in bad {
         assert!(order(text).is_err(), "{text}");
@@ -75,7 +128,10 @@ fn each_packet_of_a_rail_meets_a_fault_once() {
         all.iter().map(|a| (a.host, a.dir)).collect()
     };
     assert_eq!(dirs(None, Effect::Drop(1)), [(0, Dir::In), (1, Dir::In)]);
-    assert_eq!(dirs(Some(1), Effect::Drop(1)), [(1, Dir::In), (1, Dir::Out)]);
+    assert_eq!(
+        dirs(Some(1), Effect::Drop(1)),
+        [(1, Dir::In), (1, Dir::Out)]
+    );
     assert_eq!(dirs(None, Effect::Delay(1)), [(0, Dir::Out), (1, Dir::Out)]);
     assert_eq!(dirs(None, Effect::Rate(1)).len(), 4);
     assert_eq!(dirs(None, Effect::Down), [(0, Dir::Out), (1, Dir::Out)]);
@@ -93,11 +149,23 @@ fn lines_of_the_state_file_come_back() {
         Effect::Delay(11),
     ] {
         for ports in [None, Some((1, 65535))] {
-            let fault = Active { host: 1, rail: 0, dir: Dir::In, effect, ports };
+            let fault = Active {
+                host: 1,
+                rail: 0,
+                dir: Dir::In,
+                effect,
+                ports,
+            };
             assert_eq!(Active::from_line(&fault.to_line()), Some(fault));
         }
     }
-    for bad in ["", "0 0 in drop", "0 0 in explode 1 -", "0 0 in drop 1 9-1", "x 0 in drop 1 -"] {
+    for bad in [
+        "",
+        "0 0 in drop",
+        "0 0 in explode 1 -",
+        "0 0 in drop 1 9-1",
+        "x 0 in drop 1 -",
+    ] {
         assert_eq!(Active::from_line(bad), None, "{bad}");
     }
 }

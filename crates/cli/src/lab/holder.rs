@@ -28,7 +28,13 @@ pub fn main(args: &HolderArgs) -> crate::Outcome {
     }
     // So that /sys/class/net shows this host's devices. Containers may forbid it; nothing that
     // we start depends on it.
-    let _ = rustix::mount::mount("sysfs", "/sys", "sysfs", rustix::mount::MountFlags::empty(), None);
+    let _ = rustix::mount::mount(
+        "sysfs",
+        "/sys",
+        "sysfs",
+        rustix::mount::MountFlags::empty(),
+        None,
+    );
     set_ipv6(args.ipv6);
     println!("ready");
     std::io::stdout().flush().map_err(|e| e.to_string())?;

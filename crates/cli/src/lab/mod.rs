@@ -90,7 +90,8 @@ pub struct ExecArgs {
 
 /// Arguments of `lab fault`.
 #[derive(Args)]
-#[command(after_help = "TARGET: RAIL (all hosts) or HOST:RAIL, as in 0, rail1, h0:1, h1:rail0
+#[command(
+    after_help = "TARGET: RAIL (all hosts) or HOST:RAIL, as in 0, rail1, h0:1, h1:rail0
 FAULT:  down              cable out: the host sees the carrier go
         ifdown            the host's interface set down
         up                takes down and ifdown back
@@ -102,7 +103,8 @@ FAULT:  down              cable out: the host sees the carrier go
         offload=off|on    segmentation offload of the rail
         clear             takes everything back
 then:   in | out          only that direction, seen from the host
-        port=LO-HI        only TCP and UDP packets from or to these ports")]
+        port=LO-HI        only TCP and UDP packets from or to these ports"
+)]
 pub struct FaultArgs {
     #[command(flatten)]
     lab: Name,
@@ -151,18 +153,27 @@ fn up(args: &UpArgs) -> crate::Outcome {
     };
     let mut lab = Lab::new(name, shape);
     if Lab::load(&lab.dir).is_ok_and(|old| old.is_running()) {
-        return Err(format!("lab `{name}` is up already: `marline lab down --name {name}` first"));
+        return Err(format!(
+            "lab `{name}` is up already: `marline lab down --name {name}` first"
+        ));
     }
     // What a crash or an interrupted `up` left.
     net::remove(&lab.dir)?;
     net::build(&mut lab, !args.no_offload)?;
     let (hosts, rails) = (args.hosts, args.rails);
-    println!("lab `{name}` is up: {hosts} host(s), {rails} rail(s), MTU {}", args.mtu);
+    println!(
+        "lab `{name}` is up: {hosts} host(s), {rails} rail(s), MTU {}",
+        args.mtu
+    );
     Ok(0)
 }
 
 fn down(args: &DownArgs) -> crate::Outcome {
-    let names = if args.all { state::names() } else { vec![args.lab.name.clone()] };
+    let names = if args.all {
+        state::names()
+    } else {
+        vec![args.lab.name.clone()]
+    };
     for name in names {
         state::check_name(&name)?;
         let _lock = Lock::take(&name)?;
@@ -174,8 +185,13 @@ fn down(args: &DownArgs) -> crate::Outcome {
 
 fn status(args: &StatusArgs) -> crate::Outcome {
     let lab = Lab::load_running(&args.lab.name)?;
-    let Shape { hosts, rails, mtu, .. } = lab.shape;
-    println!("lab `{}`: {hosts} host(s), {rails} rail(s), MTU {mtu}", lab.name);
+    let Shape {
+        hosts, rails, mtu, ..
+    } = lab.shape;
+    println!(
+        "lab `{}`: {hosts} host(s), {rails} rail(s), MTU {mtu}",
+        lab.name
+    );
     for host in 0..hosts {
         println!("  h{host}  host name {}", lab.host_name(host));
         println!("      ctl    {}", net::control_address(host));
@@ -262,6 +278,8 @@ fn order_fault(lab: &mut Lab, target: fault::Target, order: &fault::Order) -> Re
     apply::change(lab, wanted).map_err(|error| {
         // Half a change is worse than none: go back to what was in force.
         let undone = apply::change(lab, before);
-        undone.err().map_or(error.clone(), |also| format!("{error}; and undoing it: {also}"))
+        undone.err().map_or(error.clone(), |also| {
+            format!("{error}; and undoing it: {also}")
+        })
     })
 }

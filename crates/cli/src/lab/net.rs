@@ -59,9 +59,19 @@ fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
     for host in 0..lab.shape.hosts {
         lab.hosts.push(start_host(lab, host)?);
     }
-    enter::run_in(lab, Place::Switch, &["ip", "-batch", "-"], &switch_script(lab))?;
+    enter::run_in(
+        lab,
+        Place::Switch,
+        &["ip", "-batch", "-"],
+        &switch_script(lab),
+    )?;
     for host in 0..lab.shape.hosts {
-        enter::run_in(lab, Place::Host(host), &["ip", "-batch", "-"], &host_script(lab, host))?;
+        enter::run_in(
+            lab,
+            Place::Host(host),
+            &["ip", "-batch", "-"],
+            &host_script(lab, host),
+        )?;
     }
     if !offload {
         lab.no_offload = (0..lab.shape.rails).collect();
@@ -75,16 +85,26 @@ fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
 
 /// Names stand for the control network: rails are chosen by interface, never by host name.
 fn write_hosts_file(lab: &Lab) -> Result<(), String> {
-    let mut text = format!("127.0.0.1 localhost\n{LAUNCHER_ADDRESS} {}-{CONTROL}\n", lab.name);
+    let mut text = format!(
+        "127.0.0.1 localhost\n{LAUNCHER_ADDRESS} {}-{CONTROL}\n",
+        lab.name
+    );
     for host in 0..lab.shape.hosts {
-        let _ = writeln!(text, "{} {} h{host}", control_address(host), lab.host_name(host));
+        let _ = writeln!(
+            text,
+            "{} {} h{host}",
+            control_address(host),
+            lab.host_name(host)
+        );
     }
     let path = lab.dir.join("hosts");
     fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 fn holder_command(mut command: Command, lab: &Lab, hostname: &str) -> Result<Command, String> {
-    command.arg(enter::own_path()?).args(["lab-holder", "--hostname", hostname]);
+    command
+        .arg(enter::own_path()?)
+        .args(["lab-holder", "--hostname", hostname]);
     enter::mark(&mut command, lab);
     Ok(command)
 }
@@ -128,8 +148,13 @@ fn start_host(lab: &Lab, host: usize) -> Result<Proc, String> {
 
 /// Starts a holder and waits for its word that the namespaces are ready.
 fn start_holder(mut command: Command) -> Result<Proc, String> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|e| tool::spawn_error(&command, &e))?;
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .map_err(|e| tool::spawn_error(&command, &e))?;
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         let _ = BufReader::new(stdout).read_line(&mut line);
@@ -145,11 +170,14 @@ fn start_holder(mut command: Command) -> Result<Proc, String> {
 /// Commands for `ip -batch` at the switches.
 fn switch_script(lab: &Lab) -> String {
     let mut script = String::from("link set dev lo up\n");
-    let bridges = std::iter::once(CONTROL.to_owned())
-        .chain((0..lab.shape.rails).map(|r| format!("br{r}")));
+    let bridges =
+        std::iter::once(CONTROL.to_owned()).chain((0..lab.shape.rails).map(|r| format!("br{r}")));
     for bridge in bridges {
         // No multicast snooping: its queries would disturb the packet counters.
-        let _ = writeln!(script, "link add name {bridge} type bridge mcast_snooping 0");
+        let _ = writeln!(
+            script,
+            "link add name {bridge} type bridge mcast_snooping 0"
+        );
         let _ = writeln!(script, "link set dev {bridge} up");
     }
     let _ = writeln!(script, "addr add {LAUNCHER_ADDRESS}/16 dev {CONTROL}");
@@ -167,7 +195,12 @@ fn switch_script(lab: &Lab) -> String {
         cable(&format!("h{host}c"), CONTROL, CONTROL, CONTROL_MTU);
         for rail in 0..lab.shape.rails {
             let inner = super::state::rail_name(rail);
-            cable(&port_name(host, rail), &inner, &format!("br{rail}"), lab.shape.mtu);
+            cable(
+                &port_name(host, rail),
+                &inner,
+                &format!("br{rail}"),
+                lab.shape.mtu,
+            );
         }
     }
     script
@@ -180,7 +213,11 @@ fn host_script(lab: &Lab, host: usize) -> String {
         control_address(host)
     );
     for (rail, name) in lab.rail_names().iter().enumerate() {
-        let _ = writeln!(script, "addr add {} dev {name}", rail_address(lab, host, rail));
+        let _ = writeln!(
+            script,
+            "addr add {} dev {name}",
+            rail_address(lab, host, rail)
+        );
         let _ = writeln!(script, "link set dev {name} up");
     }
     script
@@ -210,8 +247,12 @@ pub fn remove(dir: &Path) -> Result<(), String> {
 fn end(proc: Proc) -> Result<(), String> {
     use rustix::event::{poll, PollFd, PollFlags};
     use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
-    let Some(pid) = i32::try_from(proc.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
-    let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+    let Some(pid) = i32::try_from(proc.pid).ok().and_then(Pid::from_raw) else {
+        return Ok(());
+    };
+    let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else {
+        return Ok(());
+    };
     if !proc.is_alive() {
         return Ok(());
     }

@@ -67,7 +67,16 @@ pub fn main(args: &LabRunArgs) -> crate::Outcome {
     words.extend(args.program.iter().cloned());
     let mut command = enter::enter(&lab, Place::Switch)?;
     command.arg(&mpi.mpiexec);
-    start(command, Job { mpi, set, args: words }, args.common.verbose, marline)
+    start(
+        command,
+        Job {
+            mpi,
+            set,
+            args: words,
+        },
+        args.common.verbose,
+        marline,
+    )
 }
 
 /// The setting that names the rails.
@@ -97,19 +106,37 @@ fn launcher_args(kind: Kind, lab: &Lab, ranks: u32, ppn: Option<u32>) -> Vec<Str
     let words: Vec<String> = match kind {
         Kind::Mpich | Kind::Intel => {
             let hosts = hosts.join(",");
-            ["-launcher", "ssh", "-launcher-exec", &agent, "-iface", CONTROL, "-hosts", &hosts]
-                .iter()
-                .chain(&["-ppn", &per_host, "-n", &ranks])
-                .map(|w| (*w).to_owned())
-                .collect()
+            [
+                "-launcher",
+                "ssh",
+                "-launcher-exec",
+                &agent,
+                "-iface",
+                CONTROL,
+                "-hosts",
+                &hosts,
+            ]
+            .iter()
+            .chain(&["-ppn", &per_host, "-n", &ranks])
+            .map(|w| (*w).to_owned())
+            .collect()
         }
         Kind::OpenMpi5 | Kind::OpenMpi4 => {
             let slots: Vec<String> = hosts.iter().map(|h| format!("{h}:{ppn}")).collect();
             // The hosts share this machine's cores: binding each host's first rank to core 0
             // would put them all on one.
-            ["--host", &slots.join(","), "--map-by", "slot", "--bind-to", "none", "-n", &ranks]
-                .map(str::to_owned)
-                .to_vec()
+            [
+                "--host",
+                &slots.join(","),
+                "--map-by",
+                "slot",
+                "--bind-to",
+                "none",
+                "-n",
+                &ranks,
+            ]
+            .map(str::to_owned)
+            .to_vec()
         }
     };
     words

@@ -28,6 +28,10 @@ impl Proc {
         // The command name, in parentheses, may hold anything; fields are counted after it.
         let after_name = stat.rsplit_once(") ")?.1;
         const START_TIME_FIELD: usize = 19;
+        // One that has ended and waits to be reaped is gone for our purposes.
+        if after_name.starts_with(['Z', 'X']) {
+            return None;
+        }
         let start_ticks = after_name.split(' ').nth(START_TIME_FIELD)?.parse().ok()?;
         Some(Proc { pid, start_ticks })
     }
@@ -92,8 +96,9 @@ pub fn base_dir() -> PathBuf {
 /// Names of all labs that have left a directory.
 pub fn names() -> Vec<String> {
     let entries = fs::read_dir(base_dir()).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.filter_map(|e| e.file_name().into_string().ok()).collect();
+    let mut names: Vec<String> = entries
+        .filter_map(|e| e.file_name().into_string().ok())
+        .collect();
     names.sort();
     names
 }
@@ -105,7 +110,9 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if !name.is_empty() && name.len() <= 32 && name.chars().all(good) && ends_well(name) {
         return Ok(());
     }
-    Err(format!("lab name `{name}`: use 1 to 32 of a-z, 0-9 and - inside"))
+    Err(format!(
+        "lab name `{name}`: use 1 to 32 of a-z, 0-9 and - inside"
+    ))
 }
 
 impl Lab {
@@ -170,8 +177,16 @@ impl Lab {
     /// The state file's text.
     fn to_text(&self) -> String {
         use std::fmt::Write;
-        let Shape { hosts, rails, mtu, ipv6 } = self.shape;
-        let mut text = format!("{MAGIC}\nname {}\nshape {hosts} {rails} {mtu} {ipv6}\n", self.name);
+        let Shape {
+            hosts,
+            rails,
+            mtu,
+            ipv6,
+        } = self.shape;
+        let mut text = format!(
+            "{MAGIC}\nname {}\nshape {hosts} {rails} {mtu} {ipv6}\n",
+            self.name
+        );
         let _ = writeln!(text, "complete {}", self.complete);
         if let Some(p) = self.switch {
             let _ = writeln!(text, "switch {} {}", p.pid, p.start_ticks);
@@ -205,7 +220,10 @@ impl Lab {
         let number = short.strip_prefix('h').unwrap_or(short).parse::<usize>();
         match number {
             Ok(n) if n < self.shape.hosts => Ok(n),
-            _ => Err(format!("no host `{word}`: this lab has h0 to h{}", self.shape.hosts - 1)),
+            _ => Err(format!(
+                "no host `{word}`: this lab has h0 to h{}",
+                self.shape.hosts - 1
+            )),
         }
     }
 
@@ -213,7 +231,10 @@ impl Lab {
     pub fn find_rail(&self, word: &str) -> Result<usize, String> {
         match word.strip_prefix("rail").unwrap_or(word).parse::<usize>() {
             Ok(n) if n < self.shape.rails => Ok(n),
-            _ => Err(format!("no rail `{word}`: this lab has rail0 to rail{}", self.shape.rails - 1)),
+            _ => Err(format!(
+                "no rail `{word}`: this lab has rail0 to rail{}",
+                self.shape.rails - 1
+            )),
         }
     }
 }
@@ -230,14 +251,19 @@ fn parse(dir: &Path, text: &str) -> Option<Lab> {
     }
     let name = lines.next()?.strip_prefix("name ")?;
     let words: Vec<&str> = lines.next()?.split(' ').collect();
-    let ["shape", hosts, rails, mtu, ipv6] = words[..] else { return None };
+    let ["shape", hosts, rails, mtu, ipv6] = words[..] else {
+        return None;
+    };
     let shape = Shape {
         hosts: hosts.parse().ok()?,
         rails: rails.parse().ok()?,
         mtu: mtu.parse().ok()?,
         ipv6: ipv6.parse().ok()?,
     };
-    let mut lab = Lab { dir: dir.to_owned(), ..Lab::new(name, shape) };
+    let mut lab = Lab {
+        dir: dir.to_owned(),
+        ..Lab::new(name, shape)
+    };
     for line in lines {
         let (key, rest) = line.split_once(' ')?;
         match key {
@@ -254,7 +280,10 @@ fn parse(dir: &Path, text: &str) -> Option<Lab> {
 
 fn parse_proc(words: &str) -> Option<Proc> {
     let (pid, start) = words.split_once(' ')?;
-    Some(Proc { pid: pid.parse().ok()?, start_ticks: start.parse().ok()? })
+    Some(Proc {
+        pid: pid.parse().ok()?,
+        start_ticks: start.parse().ok()?,
+    })
 }
 
 /// Holds back other `marline lab` commands on the same lab until dropped.
@@ -272,7 +301,9 @@ impl Lock {
             rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
             Ok(file)
         };
-        open().map(Lock).map_err(|e| format!("{}: {e}", locks.display()))
+        open()
+            .map(Lock)
+            .map_err(|e| format!("{}: {e}", locks.display()))
     }
 }
 
@@ -281,14 +312,31 @@ mod tests {
     use super::*;
 
     fn lab() -> Lab {
-        Lab::new("t", Shape { hosts: 3, rails: 2, mtu: 9000, ipv6: true })
+        Lab::new(
+            "t",
+            Shape {
+                hosts: 3,
+                rails: 2,
+                mtu: 9000,
+                ipv6: true,
+            },
+        )
     }
 
     #[test]
     fn state_survives_the_file() {
         let mut lab = lab();
-        lab.switch = Some(Proc { pid: 7, start_ticks: 99 });
-        lab.hosts = vec![Proc { pid: 8, start_ticks: 100 }; 3];
+        lab.switch = Some(Proc {
+            pid: 7,
+            start_ticks: 99,
+        });
+        lab.hosts = vec![
+            Proc {
+                pid: 8,
+                start_ticks: 100
+            };
+            3
+        ];
         lab.complete = true;
         lab.no_offload = vec![1];
         let again = parse(&lab.dir, &lab.to_text()).expect("own text parses");
@@ -314,13 +362,20 @@ mod tests {
         assert!(lab.find_host("h3").is_err());
         assert_eq!(lab.find_rail("rail1"), Ok(1));
         assert_eq!(lab.find_rail("0"), Ok(0));
-        assert!(lab.find_rail("rail2").unwrap_err().contains("rail0 to rail1"));
+        assert!(lab
+            .find_rail("rail2")
+            .unwrap_err()
+            .contains("rail0 to rail1"));
     }
 
     #[test]
     fn this_process_is_alive_and_its_past_is_not() {
         let me = Proc::from_pid(std::process::id()).unwrap();
         assert!(me.is_alive());
-        assert!(!Proc { start_ticks: me.start_ticks + 1, ..me }.is_alive());
+        assert!(!Proc {
+            start_ticks: me.start_ticks + 1,
+            ..me
+        }
+        .is_alive());
     }
 }
