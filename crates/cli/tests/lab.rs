@@ -156,7 +156,9 @@ fn a_lab_whose_holder_died_is_named_broken_and_replaced() {
     let lab = Lab::up("broken", &["--hosts", "2", "--rails", "1"]);
     let holder = processes_of(&lab.state_dir())[0];
     succeed(Command::new("kill").args(["-9", &holder.to_string()]));
-    while Path::new(&format!("/proc/{holder}/ns/net")).exists() {
+    // Gone, or ended and waiting for a parent that may never look.
+    let stat = || std::fs::read_to_string(format!("/proc/{holder}/stat"));
+    while stat().is_ok_and(|line| !line.contains(") Z")) {
         std::thread::yield_now();
     }
     assert!(fail(&mut lab.marline("status")).contains("marline lab down --name broken"));
@@ -192,8 +194,8 @@ const ROLE: &str = "MARLINE_TEST_ROLE";
 /// Port of the receiver on all its addresses.
 const PORT: u16 = 5000;
 /// Few enough to fit into the smallest default receive buffer (212,992 B), whatever the scheduler
-/// does: each small datagram takes 768 B there.
-const DATAGRAMS: u64 = 200;
+/// does: a datagram of up to 1,400 B takes 2,304 B there.
+const DATAGRAMS: u64 = 80;
 
 #[test]
 #[ignore = "a part that other tests start inside a lab"]
@@ -388,15 +390,17 @@ fn a_cable_comes_out_and_goes_in() {
 
 #[test]
 fn a_rate_holds_back_what_is_too_much() {
-    let lab = Lab::up("rate", &[]);
+    let lab = Lab::up("rate", &["--mtu", "9000"]);
     lab.fault("h0:0 rate=100kbit out");
-    let [arrived, ..] = exchange(&lab, "10.100.0.2", 1400);
+    let [arrived, ..] = exchange(&lab, "10.100.0.2", 8000);
     assert!(
         arrived > 0 && arrived < DATAGRAMS,
-        "{arrived} of 280 kB pass a burst of 128 kB"
+        "{arrived} of 640 kB pass a burst of 128 kB"
     );
     assert!(lab.hits("h0:rail0 rate=0.1mbit out") > 0);
     lab.fault("0 clear");
+    // An ARP question may have been among what the shaper held and lost.
+    succeed(&mut lab.exec("h0", &["ping", "-c1", "-w5", "10.100.0.2"]));
     assert_eq!(exchange(&lab, "10.100.0.2", 64)[0], DATAGRAMS);
 }
 
