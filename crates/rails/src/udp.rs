@@ -36,6 +36,11 @@ const PATH_MTU_MIN: usize = 552;
 /// What one small packet occupies in a send buffer beyond its payload, in bytes, by estimate.
 const SKB_OVERHEAD: usize = 1024;
 
+/// Mean size in bytes up to which datagrams are fetched many per call. A call for one is 0.13 µs
+/// cheaper than one for many that finds one, and each saves 0.3 µs by sharing a call; a
+/// super-packet takes ten times that, and is copied faster into a buffer that is in cache.
+const MANY_BYTES_MAX: usize = 8 << 10;
+
 /// Settings of a UDP rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpConfig {
@@ -103,8 +108,8 @@ pub struct UdpTx {
 pub struct UdpRx {
     shared: Arc<Shared>,
     buffers: RecvBuffers,
-    /// The last poll found something: more may wait.
-    busy: bool,
+    /// The last poll found all it could, and that was small: more may wait.
+    many: bool,
     drops_seen: u32,
 }
 
@@ -145,7 +150,7 @@ impl UdpRail {
         let rx = UdpRx {
             shared: shared.clone(),
             buffers: RecvBuffers::new(),
-            busy: false,
+            many: false,
             drops_seen: 0,
         };
         let tx = UdpTx {
@@ -192,8 +197,7 @@ fn datagram_max(mtu: usize, v6: bool) -> usize {
     mtu.saturating_sub(headers).clamp(1, SUPER_PACKET_MAX)
 }
 
-/// Errors that mean that this rail cannot send at all, unless an ICMP message about another
-/// peer put them on the socket.
+/// Errors that may mean that this rail cannot send at all.
 fn is_rail_fault(errno: Errno) -> bool {
     matches!(
         errno,
@@ -379,10 +383,14 @@ impl UdpTx {
                 let fits = datagram_max(mtu.max(PATH_MTU_MIN), to.kind == 6);
                 SendOutcome::TooBig(fits.min(segment.saturating_sub(8)).max(1))
             }
-            errno if is_rail_fault(errno) => {
-                self.faulty = true;
-                SendOutcome::Fault(RailFault::Down(errno))
-            }
+            errno if is_rail_fault(errno) => match self.interface.state() {
+                // The rail is well: only this peer has no route from here.
+                RailFault::Up => SendOutcome::Sent,
+                RailFault::Down(_) => {
+                    self.faulty = true;
+                    SendOutcome::Fault(RailFault::Down(errno))
+                }
+            },
             // Refused again and again on behalf of other peers: the caller may try again; its
             // own timers end it.
             _ => SendOutcome::Busy,
@@ -497,7 +505,7 @@ impl UdpTx {
 impl RailRx for UdpRx {
     #[inline]
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let mut count = 0;
+        let (mut count, mut bytes) = (0, 0);
         let (shared, drops_seen) = (&self.shared, &mut self.drops_seen);
         let mut take = |datagram: sys::Datagram<'_>| {
             if let Some(drops) = datagram.drops {
@@ -512,24 +520,24 @@ impl RailRx for UdpRx {
             let whole = segment == 0 || segment > datagram.bytes.len();
             let segment = if whole { datagram.bytes.len() } else { segment };
             count += datagram.bytes.len().div_ceil(segment);
+            bytes += datagram.bytes.len();
             sink(Received {
                 from: datagram.from,
                 bytes: datagram.bytes,
                 segment,
             });
         };
-        let result = if self.busy {
+        let most = if self.many { RECV_BATCH } else { 1 };
+        let result = if self.many {
             shared.socket.recv_many(&mut self.buffers, &mut take)
         } else {
-            shared.socket.recv_one(&mut self.buffers).map(|datagram| {
-                datagram.into_iter().for_each(take);
-                1
-            })
+            let one = shared.socket.recv_one(&mut self.buffers);
+            one.map(|datagram| datagram.into_iter().map(take).count().max(1))
         };
         match result {
-            Ok(found) => self.busy = found == if self.busy { RECV_BATCH } else { 1 },
+            Ok(found) => self.many = found == most && bytes <= found * MANY_BYTES_MAX,
             Err(errno) => {
-                self.busy = false;
+                self.many = false;
                 if errno != libc::EAGAIN && errno != libc::EINTR {
                     // Something came back from the network; the sending half finds out what.
                     self.shared.errors_wait.store(true, Relaxed);
@@ -537,5 +545,53 @@ impl RailRx for UdpRx {
             }
         }
         count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choose_interfaces;
+
+    fn open() -> (UdpTx, UdpRx) {
+        let choice = choose_interfaces(&["127.0.0.1".to_owned()]).unwrap();
+        UdpRail::open(&choice[0], &UdpConfig::default())
+            .unwrap()
+            .split()
+    }
+
+    fn arrives(tx: &mut UdpTx, bytes: &[u8], segment: usize) {
+        let (peer, mut rx) = open();
+        assert_eq!(
+            tx.send(&peer.local_addr(), bytes, segment, 0),
+            SendOutcome::Sent
+        );
+        let mut got = Vec::new();
+        while rx.recv(&mut |r| got.extend_from_slice(r.bytes)) > 0 {}
+        assert!(got == bytes);
+    }
+
+    #[test]
+    fn too_many_segments_are_halved_until_the_kernel_takes_them() {
+        let (mut tx, _rx) = open();
+        tx.segments_max = 512; // more than any kernel takes
+        let bytes: Vec<u8> = (0..30_000u32).map(|i| (i / 100) as u8).collect();
+        arrives(&mut tx, &bytes, 100);
+        assert!(
+            (64..=256).contains(&tx.caps.batch_segments_max),
+            "{:?}",
+            tx.caps
+        );
+        assert!(tx.gso);
+    }
+
+    #[test]
+    fn without_gso_a_batch_still_leaves() {
+        let (mut tx, _rx) = open();
+        tx.disable_gso();
+        assert_eq!(tx.caps().batch_segments_max, 1);
+        assert_eq!(tx.caps().batch_bytes_max, tx.caps().datagram_max);
+        let bytes: Vec<u8> = (0..30_000u32).map(|i| (i / 100) as u8).collect();
+        arrives(&mut tx, &bytes, 999);
     }
 }
