@@ -294,6 +294,16 @@ fn a_rail_that_is_down_does_not_leak_onto_another() {
 }
 
 #[test]
+fn a_peer_without_a_route_is_no_fault_of_the_rail() {
+    let (_a, _b) = two_hosts();
+    let (mut tx, _) = open_default("fd00:1::/64");
+    let mut elsewhere = tx.local_addr();
+    elsewhere.ip[1] = 0x77;
+    assert_eq!(tx.send(&elsewhere, b"lost", 4, 0), SendOutcome::Sent);
+    assert_eq!(tx.poll_event(), None);
+}
+
+#[test]
 fn processes_of_one_host_reach_each_other_on_any_rail() {
     let (_a, _b) = two_hosts();
     for net in ["10.1.0.0/24", "fd00:1::/64"] {
