@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// super-packet takes ten times that, and is copied faster into a buffer that is in cache.
 const MANY_BYTES_MAX: usize = 8 << 10;
 
-/// Receiving half of a [`UdpRail`].
+/// Receiving half of a [`super::UdpRail`].
 pub struct UdpRx {
     shared: Arc<Shared>,
     buffers: RecvBuffers,

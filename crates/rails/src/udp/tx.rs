@@ -28,7 +28,7 @@ const PATH_MTU_MIN: usize = 552;
 /// What one small packet occupies in a send buffer beyond its payload, in bytes, by estimate.
 const SKB_OVERHEAD: usize = 1024;
 
-/// Sending half of a [`UdpRail`].
+/// Sending half of a [`super::UdpRail`].
 pub struct UdpTx {
     shared: Arc<Shared>,
     interface: InterfaceChoice,
