@@ -75,7 +75,11 @@ pub(crate) unsafe extern "C" fn open(
         }
         let id = shared.engine.av_open();
         trace!("av open -> {id:?}");
-        let fid = fid { fclass: FI_CLASS_AV, context, ops: &FID_OPS };
+        let fid = fid {
+            fclass: FI_CLASS_AV,
+            context,
+            ops: &FID_OPS,
+        };
         let av = Av {
             fid: fid_av { fid, ops: &OPS },
             shared: shared.clone(),
@@ -113,8 +117,11 @@ unsafe extern "C" fn insert(
         if count > 0 && addresses.is_null() {
             return Err(Errno::INVAL);
         }
-        let errors: *mut c_int =
-            if flags & FI_SYNC_ERR != 0 { context.cast() } else { std::ptr::null_mut() };
+        let errors: *mut c_int = if flags & FI_SYNC_ERR != 0 {
+            context.cast()
+        } else {
+            std::ptr::null_mut()
+        };
         let mut inserted = 0;
         for i in 0..count {
             // SAFETY: libfabric passes `count` addresses of our size, and arrays of `count`
@@ -171,7 +178,11 @@ unsafe extern "C" fn lookup(
         if out_len.is_null() {
             return Err(Errno::INVAL);
         }
-        let (blob, _) = av.shared.engine.av_lookup(av.id, address).ok_or(Errno::INVAL)?;
+        let (blob, _) = av
+            .shared
+            .engine
+            .av_lookup(av.id, address)
+            .ok_or(Errno::INVAL)?;
         // SAFETY: `out` has `*out_len` bytes.
         unsafe { copy_address(&blob, out, out_len) };
         Ok(0)
@@ -211,12 +222,22 @@ unsafe extern "C" fn straddr(
         unsafe {
             let blob = std::slice::from_raw_parts(address.cast::<u8>(), ADDRESS_LEN);
             let mut text = String::from("fi_addr_marline://");
-            for byte in blob.iter().rev().skip_while(|b| **b == 0).collect::<Vec<_>>().iter().rev()
+            for byte in blob
+                .iter()
+                .rev()
+                .skip_while(|b| **b == 0)
+                .collect::<Vec<_>>()
+                .iter()
+                .rev()
             {
                 text.push_str(&format!("{byte:02x}"));
             }
             text.push('\0');
-            let room = if buf.is_null() { 0 } else { (*len).min(text.len()) };
+            let room = if buf.is_null() {
+                0
+            } else {
+                (*len).min(text.len())
+            };
             if room > 0 {
                 std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buf, room);
                 *buf.add(room - 1) = 0;

@@ -155,7 +155,9 @@ pub(crate) fn guard_free<T: Answer>(body: impl FnOnce() -> Result<T, Errno>) -> 
 /// into our library, so this hook sees our panics only.
 pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
-        log::warn(&format!("internal error, this domain is unusable from now on: {info}"));
+        log::warn(&format!(
+            "internal error, this domain is unusable from now on: {info}"
+        ));
     }));
 }
 
@@ -197,7 +199,11 @@ mod tests {
         assert_eq!(Errno::from(OpError::NoMessage).0, libc::ENOMSG);
         let failures = [OpError::PeerDead, OpError::BadRemoteMemory, OpError::Closed];
         for failure in failures {
-            assert_ne!(Errno::from(failure).0, libc::ECANCELED, "MPICH reads it as success");
+            assert_ne!(
+                Errno::from(failure).0,
+                libc::ECANCELED,
+                "MPICH reads it as success"
+            );
         }
     }
 }

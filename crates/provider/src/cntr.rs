@@ -61,7 +61,11 @@ pub(crate) unsafe extern "C" fn open(
             return Err(Errno::NOSYS);
         }
         trace!("cntr open");
-        let fid = fid { fclass: FI_CLASS_CNTR, context, ops: &FID_OPS };
+        let fid = fid {
+            fclass: FI_CLASS_CNTR,
+            context,
+            ops: &FID_OPS,
+        };
         let cntr = Cntr {
             fid: fid_cntr { fid, ops: &OPS },
             shared: shared.clone(),
@@ -91,30 +95,45 @@ unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
 
 unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: ours.
-    unsafe { cntr_of(cntr) }.counter.errors.load(Ordering::Acquire)
+    unsafe { cntr_of(cntr) }
+        .counter
+        .errors
+        .load(Ordering::Acquire)
 }
 
 unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { cntr_of(cntr) }.counter.done.fetch_add(value, Ordering::AcqRel);
+    unsafe { cntr_of(cntr) }
+        .counter
+        .done
+        .fetch_add(value, Ordering::AcqRel);
     0
 }
 
 unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { cntr_of(cntr) }.counter.done.store(value, Ordering::Release);
+    unsafe { cntr_of(cntr) }
+        .counter
+        .done
+        .store(value, Ordering::Release);
     0
 }
 
 unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { cntr_of(cntr) }.counter.errors.fetch_add(value, Ordering::AcqRel);
+    unsafe { cntr_of(cntr) }
+        .counter
+        .errors
+        .fetch_add(value, Ordering::AcqRel);
     0
 }
 
 unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { cntr_of(cntr) }.counter.errors.store(value, Ordering::Release);
+    unsafe { cntr_of(cntr) }
+        .counter
+        .errors
+        .store(value, Ordering::Release);
     0
 }
 
@@ -125,8 +144,9 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
     guard(&cntr.shared.health, || {
         let counter = &cntr.counter;
         let errors = counter.errors.load(Ordering::Acquire);
-        let deadline =
-            u64::try_from(timeout).ok().map(|ms| Instant::now() + Duration::from_millis(ms));
+        let deadline = u64::try_from(timeout)
+            .ok()
+            .map(|ms| Instant::now() + Duration::from_millis(ms));
         loop {
             cntr.shared.engine.progress();
             if counter.done.load(Ordering::Acquire) >= threshold {

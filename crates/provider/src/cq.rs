@@ -101,7 +101,11 @@ pub(crate) unsafe extern "C" fn open(
         }
         let id = shared.engine.cq_open();
         trace!("cq open {format:?} -> {id:?}");
-        let fid = fid { fclass: FI_CLASS_CQ, context, ops: &FID_OPS };
+        let fid = fid {
+            fclass: FI_CLASS_CQ,
+            context,
+            ops: &FID_OPS,
+        };
         let cq = Cq {
             fid: fid_cq { fid, ops: &OPS },
             shared: shared.clone(),
@@ -248,7 +252,9 @@ unsafe extern "C" fn readfrom(
     // SAFETY: ours.
     let cq = unsafe { cq_of(cq) };
     // SAFETY: the application's buffers have `count` entries.
-    guard(&cq.shared.health, || unsafe { cq.take(buf, count, sources) })
+    guard(&cq.shared.health, || unsafe {
+        cq.take(buf, count, sources)
+    })
 }
 
 unsafe extern "C" fn sread(
@@ -273,7 +279,9 @@ unsafe extern "C" fn sreadfrom(
     // SAFETY: ours.
     let cq = unsafe { cq_of(cq) };
     // SAFETY: the application's buffers have `count` entries.
-    guard(&cq.shared.health, || unsafe { cq.take_or_sleep(buf, count, sources, timeout) })
+    guard(&cq.shared.health, || unsafe {
+        cq.take_or_sleep(buf, count, sources, timeout)
+    })
 }
 
 /// `fi_cq_readerr`: 1 and the entry, or `-FI_EAGAIN`.
@@ -313,7 +321,9 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags:
 
 unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     // SAFETY: ours.
-    unsafe { cq_of(cq) }.signalled.store(true, Ordering::Release);
+    unsafe { cq_of(cq) }
+        .signalled
+        .store(true, Ordering::Release);
     0
 }
 

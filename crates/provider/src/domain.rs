@@ -89,7 +89,11 @@ pub(crate) unsafe extern "C" fn open(
         let (parent, api_version, mr_mode) = unsafe {
             let (parent, api_version) = fabric::of(fabric);
             let attr = (*info).domain_attr;
-            (parent, api_version, if attr.is_null() { 0 } else { (*attr).mr_mode })
+            (
+                parent,
+                api_version,
+                if attr.is_null() { 0 } else { (*attr).mr_mode },
+            )
         };
         trace!("domain open, API version {api_version:#x}, mr_mode {mr_mode:#x}");
         let shared = Arc::new(DomainShared {
@@ -101,8 +105,19 @@ pub(crate) unsafe extern "C" fn open(
             _fabric: parent,
         });
         lock_open().push(shared.clone());
-        let fid = fid { fclass: FI_CLASS_DOMAIN, context, ops: &FID_OPS };
-        let domain = Domain { fid: fid_domain { fid, ops: &OPS, mr: &MR_OPS }, shared };
+        let fid = fid {
+            fclass: FI_CLASS_DOMAIN,
+            context,
+            ops: &FID_OPS,
+        };
+        let domain = Domain {
+            fid: fid_domain {
+                fid,
+                ops: &OPS,
+                mr: &MR_OPS,
+            },
+            shared,
+        };
         // SAFETY: `out` was checked.
         unsafe { *out = Box::into_raw(Box::new(domain)).cast() };
         Ok(0)
@@ -139,7 +154,10 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         // SAFETY: made by `open`; the caller gives it up unless we answer busy.
         let shared = unsafe {
             let handles = Arc::strong_count(&(*domain).shared);
-            trace!("domain close, {} objects open", handles.saturating_sub(OWN_HANDLES));
+            trace!(
+                "domain close, {} objects open",
+                handles.saturating_sub(OWN_HANDLES)
+            );
             if handles > OWN_HANDLES {
                 return Err(Errno::BUSY);
             }

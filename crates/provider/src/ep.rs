@@ -66,11 +66,15 @@ static OPS: fi_ops_ep = fi_ops_ep {
     export_xpu: absent,
 };
 
-static ATOMIC: fi_ops_atomic =
-    fi_ops_atomic { size: size_of::<fi_ops_atomic>(), slots: [absent; 13] };
+static ATOMIC: fi_ops_atomic = fi_ops_atomic {
+    size: size_of::<fi_ops_atomic>(),
+    slots: [absent; 13],
+};
 
-static COLLECTIVE: fi_ops_collective =
-    fi_ops_collective { size: size_of::<fi_ops_collective>(), slots: [absent; 11] };
+static COLLECTIVE: fi_ops_collective = fi_ops_collective {
+    size: size_of::<fi_ops_collective>(),
+    slots: [absent; 11],
+};
 
 /// `fi_endpoint`.
 pub(crate) unsafe extern "C" fn open(
@@ -88,12 +92,24 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: checked for null; these structs have one size in every version.
         let (caps, tx_flags, rx_flags) = unsafe {
             let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
-            let caps = if (*info).caps == 0 { CAPS } else { (*info).caps };
-            (caps, tx.map_or(0, |a| a.op_flags), rx.map_or(0, |a| a.op_flags))
+            let caps = if (*info).caps == 0 {
+                CAPS
+            } else {
+                (*info).caps
+            };
+            (
+                caps,
+                tx.map_or(0, |a| a.op_flags),
+                rx.map_or(0, |a| a.op_flags),
+            )
         };
         let id = shared.engine.ep_open()?;
         trace!("ep open caps {caps:#x} tx {tx_flags:#x} rx {rx_flags:#x} -> {id:?}");
-        let fid = fid { fclass: FI_CLASS_EP, context, ops: &FID_OPS };
+        let fid = fid {
+            fclass: FI_CLASS_EP,
+            context,
+            ops: &FID_OPS,
+        };
         let mut ep = Box::new(Ep {
             fid: fid_ep {
                 fid,
@@ -109,9 +125,19 @@ pub(crate) unsafe extern "C" fn open(
             id,
             tx_plain: OpFlags::default(),
             rx_plain: OpFlags::default(),
-            undirected: if caps & FI_DIRECTED_RECV != 0 { 0 } else { FI_ADDR_UNSPEC },
-            tx: Binding { op_flags: tx_flags, selective: false },
-            rx: Binding { op_flags: rx_flags, selective: false },
+            undirected: if caps & FI_DIRECTED_RECV != 0 {
+                0
+            } else {
+                FI_ADDR_UNSPEC
+            },
+            tx: Binding {
+                op_flags: tx_flags,
+                selective: false,
+            },
+            rx: Binding {
+                op_flags: rx_flags,
+                selective: false,
+            },
             min_multi_recv: 0,
             has_av: false,
             has_tx_cq: false,
@@ -200,8 +226,13 @@ impl Ep {
     /// Sends one contiguous buffer.
     #[inline]
     pub(crate) fn send_one(&self, buf: *const c_void, len: usize, out: Outgoing) -> isize {
-        let iov = [IoVec { base: buf.cast_mut().cast(), len }];
-        guard(&self.shared.health, || self.submit_send(&iov[..usize::from(len != 0)], out))
+        let iov = [IoVec {
+            base: buf.cast_mut().cast(),
+            len,
+        }];
+        guard(&self.shared.health, || {
+            self.submit_send(&iov[..usize::from(len != 0)], out)
+        })
     }
 
     /// Sends pieces; the options may have been refused.
@@ -224,8 +255,21 @@ impl Ep {
     #[inline]
     fn submit_send(&self, iov: &[IoVec], out: Outgoing) -> Result<isize, Errno> {
         let context = out.context as usize;
-        let Outgoing { dest, tag, data, flags, .. } = out;
-        let req = SendReq { dest, iov, tag, data, context, flags };
+        let Outgoing {
+            dest,
+            tag,
+            data,
+            flags,
+            ..
+        } = out;
+        let req = SendReq {
+            dest,
+            iov,
+            tag,
+            data,
+            context,
+            flags,
+        };
         let result = self.engine.send(self.id, &req);
         trace!("{:?} {req:?} -> {result:?}", self.id);
         result.map(|()| 0).map_err(Errno::from)
@@ -234,8 +278,13 @@ impl Ep {
     /// Posts one contiguous buffer.
     #[inline]
     pub(crate) fn recv_one(&self, buf: *mut c_void, len: usize, from: Incoming) -> isize {
-        let iov = [IoVec { base: buf.cast(), len }];
-        guard(&self.shared.health, || self.submit_recv(&iov[..usize::from(len != 0)], from))
+        let iov = [IoVec {
+            base: buf.cast(),
+            len,
+        }];
+        guard(&self.shared.health, || {
+            self.submit_recv(&iov[..usize::from(len != 0)], from)
+        })
     }
 
     /// Posts pieces; the options may have been refused.
@@ -283,8 +332,19 @@ impl Ep {
         guard(&self.shared.health, || {
             // SAFETY: the caller's promise.
             let iov = unsafe { pieces(iov, count) }?;
-            let Outgoing { dest, context, flags, .. } = out?;
-            let req = ReadReq { dest, iov, remote, context: context as usize, flags };
+            let Outgoing {
+                dest,
+                context,
+                flags,
+                ..
+            } = out?;
+            let req = ReadReq {
+                dest,
+                iov,
+                remote,
+                context: context as usize,
+                flags,
+            };
             let result = self.engine.read(self.id, &req);
             trace!("{:?} {req:?} -> {result:?}", self.id);
             result.map(|()| 0).map_err(Errno::from)
@@ -316,7 +376,8 @@ impl Ep {
             return Err(Errno::NOSYS);
         }
         if flags & FI_READ != 0 {
-            self.engine.ep_bind_read_counter(self.id, counter.counter.clone());
+            self.engine
+                .ep_bind_read_counter(self.id, counter.counter.clone());
         }
         Ok(())
     }

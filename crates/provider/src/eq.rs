@@ -32,8 +32,14 @@ static FID_OPS: fi_ops = fi_ops {
     ops_set: absent,
 };
 
-static OPS: fi_ops_eq =
-    fi_ops_eq { size: size_of::<fi_ops_eq>(), read, readerr, write, sread, strerror };
+static OPS: fi_ops_eq = fi_ops_eq {
+    size: size_of::<fi_ops_eq>(),
+    read,
+    readerr,
+    write,
+    sread,
+    strerror,
+};
 
 /// `fi_eq_open`.
 pub(crate) unsafe extern "C" fn open(
@@ -52,7 +58,11 @@ pub(crate) unsafe extern "C" fn open(
                 return Err(Errno::NOSYS);
             }
             trace!("eq open");
-            let fid = fid { fclass: FI_CLASS_EQ, context, ops: &FID_OPS };
+            let fid = fid {
+                fclass: FI_CLASS_EQ,
+                context,
+                ops: &FID_OPS,
+            };
             let eq = Eq {
                 fid: fid_eq { fid, ops: &OPS },
                 events: Mutex::new(VecDeque::new()),
@@ -141,8 +151,11 @@ unsafe extern "C" fn sread(
             if left.is_zero() {
                 return Err(Errno::AGAIN);
             }
-            events =
-                eq.arrived.wait_timeout(events, left).unwrap_or_else(PoisonError::into_inner).0;
+            events = eq
+                .arrived
+                .wait_timeout(events, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     })
 }

@@ -70,9 +70,17 @@ pub(crate) unsafe extern "C" fn open(
             }
             let api_version = (*attr).api_version;
             trace!("fabric open, API version {api_version:#x}");
-            let fid = fid { fclass: FI_CLASS_FABRIC, context, ops: &FID_OPS };
+            let fid = fid {
+                fclass: FI_CLASS_FABRIC,
+                context,
+                ops: &FID_OPS,
+            };
             let fabric = Fabric {
-                fid: fid_fabric { fid, ops: &OPS, api_version },
+                fid: fid_fabric {
+                    fid,
+                    ops: &OPS,
+                    api_version,
+                },
                 shared: Arc::new(FabricShared),
             };
             *out = Box::into_raw(Box::new(fabric)).cast();

@@ -105,8 +105,14 @@ pub(crate) const INJECT: OpFlags = OpFlags {
 mod tests {
     use super::*;
 
-    const SELECTIVE: Binding = Binding { op_flags: FI_COMPLETION, selective: true };
-    const ALWAYS: Binding = Binding { op_flags: 0, selective: false };
+    const SELECTIVE: Binding = Binding {
+        op_flags: FI_COMPLETION,
+        selective: true,
+    };
+    const ALWAYS: Binding = Binding {
+        op_flags: 0,
+        selective: false,
+    };
 
     #[test]
     fn selective_binding_completes_only_what_asks() {
@@ -120,7 +126,10 @@ mod tests {
 
     #[test]
     fn delivery_complete_comes_from_the_call_or_from_the_defaults() {
-        let ep = Binding { op_flags: FI_COMPLETION | FI_DELIVERY_COMPLETE, selective: true };
+        let ep = Binding {
+            op_flags: FI_COMPLETION | FI_DELIVERY_COMPLETE,
+            selective: true,
+        };
         assert!(ep.send(ep.op_flags).delivery_complete);
         assert!(!ep.sendmsg(FI_COMPLETION).unwrap().delivery_complete);
         assert!(ep.sendmsg(FI_TRANSMIT_COMPLETE).unwrap().delivery_complete);
@@ -129,7 +138,13 @@ mod tests {
 
     #[test]
     fn inject_asks_for_nothing_else() {
-        assert_eq!(OpFlags { inject: true, ..OpFlags::default() }, INJECT);
+        assert_eq!(
+            OpFlags {
+                inject: true,
+                ..OpFlags::default()
+            },
+            INJECT
+        );
         let with_entry = SELECTIVE.sendmsg(FI_INJECT | FI_COMPLETION).unwrap();
         assert!(with_entry.inject && with_entry.completion);
     }
@@ -138,7 +153,9 @@ mod tests {
     fn peek_claim_and_discard_are_passed_through() {
         let peek = SELECTIVE.recvmsg(FI_PEEK | FI_CLAIM).unwrap();
         assert!(peek.peek && peek.claim && peek.completion && !peek.discard);
-        let drop_it = SELECTIVE.recvmsg(FI_CLAIM | FI_DISCARD | FI_COMPLETION).unwrap();
+        let drop_it = SELECTIVE
+            .recvmsg(FI_CLAIM | FI_DISCARD | FI_COMPLETION)
+            .unwrap();
         assert!(!drop_it.peek && drop_it.claim && drop_it.discard && drop_it.completion);
         assert_eq!(SELECTIVE.recvmsg(FI_DISCARD), Err(Errno::INVAL));
     }

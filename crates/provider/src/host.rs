@@ -24,8 +24,7 @@ type ParamDefineFn = unsafe extern "C" fn(
     *const c_char,
     ...
 ) -> c_int;
-type ParamGetFn =
-    unsafe extern "C" fn(*mut sys::fi_provider, *const c_char, *mut c_void) -> c_int;
+type ParamGetFn = unsafe extern "C" fn(*mut sys::fi_provider, *const c_char, *mut c_void) -> c_int;
 type VersionFn = unsafe extern "C" fn() -> u32;
 
 /// libfabric's helpers; what is missing is `None`.
@@ -123,7 +122,9 @@ pub(crate) fn version() -> u32 {
 /// Whether a log line of this level would be shown.
 pub(crate) fn log_enabled(level: c_int, subsystem: c_int) -> bool {
     // SAFETY: the provider lives for ever.
-    host().log_enabled.is_some_and(|f| unsafe { f(crate::provider(), level, subsystem) } != 0)
+    host()
+        .log_enabled
+        .is_some_and(|f| unsafe { f(crate::provider(), level, subsystem) } != 0)
 }
 
 /// Writes one line to libfabric's log; nothing happens without libfabric.
@@ -133,14 +134,26 @@ pub(crate) fn log(level: c_int, subsystem: c_int, text: &str) {
     // SAFETY: the format takes one string; all pointers live through the call.
     unsafe {
         let (func, format) = (c"marline".as_ptr(), c"%s\n".as_ptr());
-        write(crate::provider(), level, subsystem, func, 0, format, line.as_ptr());
+        write(
+            crate::provider(),
+            level,
+            subsystem,
+            func,
+            0,
+            format,
+            line.as_ptr(),
+        );
     }
 }
 
 /// Registers a text setting so that `fi_info -e` lists it.
 pub(crate) fn param_define(name: &str, help: &str) {
-    let Some(define) = host().param_define else { return };
-    let (Ok(name), Ok(help)) = (CString::new(name), CString::new(help)) else { return };
+    let Some(define) = host().param_define else {
+        return;
+    };
+    let (Ok(name), Ok(help)) = (CString::new(name), CString::new(help)) else {
+        return;
+    };
     // SAFETY: the format takes one string; libfabric copies both.
     unsafe {
         define(
@@ -166,5 +179,9 @@ pub(crate) fn param_get(name: &str) -> Option<String> {
         return None;
     }
     // SAFETY: as above; a C string.
-    Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
+    Some(
+        unsafe { CStr::from_ptr(value) }
+            .to_string_lossy()
+            .into_owned(),
+    )
 }

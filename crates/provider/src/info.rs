@@ -99,7 +99,10 @@ pub(crate) unsafe extern "C" fn getinfo(
     guard_free(|| {
         log::refresh();
         let runs = crate::host::version();
-        trace!("getinfo version {version:#x} library {runs:#x} hints {}", !hints.is_null());
+        trace!(
+            "getinfo version {version:#x} library {runs:#x} hints {}",
+            !hints.is_null()
+        );
         if out.is_null() {
             return Err(Errno::INVAL);
         }
@@ -227,7 +230,11 @@ fn grant_side(wished: &Side, caps: u64, op_flags: u64) -> Result<Side, &'static 
         return Err("a larger inject size");
     }
     Ok(Side {
-        caps: if wished.caps == 0 { caps } else { wished.caps & caps },
+        caps: if wished.caps == 0 {
+            caps
+        } else {
+            wished.caps & caps
+        },
         op_flags: wished.op_flags,
         msg_order: wished.msg_order | FI_ORDER_SAS,
         comp_order: 0,

@@ -17,9 +17,14 @@ const OBJECTS: usize = 1 << 15;
 /// # Safety
 /// `hints` is null or valid.
 pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wish {
-    let mut wish = Wish { version, ..Wish::default() };
+    let mut wish = Wish {
+        version,
+        ..Wish::default()
+    };
     // SAFETY: null or valid, here and for the attribute structs below.
-    let Some(hints) = (unsafe { hints.as_ref() }) else { return wish };
+    let Some(hints) = (unsafe { hints.as_ref() }) else {
+        return wish;
+    };
     wish.caps = hints.caps;
     wish.addr_format = hints.addr_format;
     // SAFETY: as above.
@@ -110,7 +115,9 @@ pub(crate) unsafe fn own_domain(hints: *const fi_info) -> *mut fid_domain {
     let none = std::ptr::null_mut();
     // SAFETY: null or valid all the way down.
     unsafe {
-        let Some(hints) = hints.as_ref() else { return none };
+        let Some(hints) = hints.as_ref() else {
+            return none;
+        };
         if hints.domain_attr.is_null() {
             return none;
         }

@@ -39,7 +39,10 @@ pub(crate) fn calls_enabled() -> bool {
 
 /// Reads the log level anew: at each `fi_getinfo` and `fi_domain`, before the calls that matter.
 pub(crate) fn refresh() {
-    CALLS.store(host::log_enabled(sys::FI_LOG_DEBUG, EP_DATA), Ordering::Relaxed);
+    CALLS.store(
+        host::log_enabled(sys::FI_LOG_DEBUG, EP_DATA),
+        Ordering::Relaxed,
+    );
 }
 
 /// The engine's log lines.

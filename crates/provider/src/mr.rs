@@ -54,15 +54,29 @@ fn register(
         true => shared.next_key.fetch_add(1, Ordering::Relaxed),
         false => region.requested_key,
     };
-    let result = shared.engine.mr_open(region.base, region.len, key, virt_addr);
-    trace!("mr {:p}+{} key {key:#x} -> {result:?}", region.base, region.len);
+    let result = shared
+        .engine
+        .mr_open(region.base, region.len, key, virt_addr);
+    trace!(
+        "mr {:p}+{} key {key:#x} -> {result:?}",
+        region.base,
+        region.len
+    );
     result.map_err(|e| match e {
         SubmitError::Invalid => Errno::NOKEY, // in use
         other => other.into(),
     })?;
-    let fid = fid { fclass: FI_CLASS_MR, context: region.context, ops: &FID_OPS };
+    let fid = fid {
+        fclass: FI_CLASS_MR,
+        context: region.context,
+        ops: &FID_OPS,
+    };
     let mr = Mr {
-        fid: fid_mr { fid, mem_desc: std::ptr::null_mut(), key },
+        fid: fid_mr {
+            fid,
+            mem_desc: std::ptr::null_mut(),
+            key,
+        },
         shared: shared.clone(),
     };
     // SAFETY: checked for null.
@@ -86,7 +100,17 @@ pub(crate) unsafe extern "C" fn reg(
     let shared = unsafe { domain::of(domain.cast()) };
     guard(&shared.health, || {
         let base = buf.cast_mut().cast();
-        register(shared, &Region { base, len, requested_key, flags, context }, out)
+        register(
+            shared,
+            &Region {
+                base,
+                len,
+                requested_key,
+                flags,
+                context,
+            },
+            out,
+        )
     })
 }
 
@@ -108,7 +132,17 @@ pub(crate) unsafe extern "C" fn regv(
     // SAFETY: one iovec is there; the rest is as for `reg`.
     unsafe {
         let (base, len) = ((*iov).iov_base, (*iov).iov_len);
-        reg(domain, base, len, access, offset, requested_key, flags, out, context)
+        reg(
+            domain,
+            base,
+            len,
+            access,
+            offset,
+            requested_key,
+            flags,
+            out,
+            context,
+        )
     }
 }
 
@@ -126,7 +160,9 @@ pub(crate) unsafe extern "C" fn regattr(
     unsafe {
         let a = &*attr;
         let (iov, count, key) = (a.mr_iov, a.iov_count, a.requested_key);
-        regv(domain, iov, count, a.access, a.offset, key, flags, out, a.context)
+        regv(
+            domain, iov, count, a.access, a.offset, key, flags, out, a.context,
+        )
     }
 }
 

@@ -31,7 +31,16 @@ unsafe extern "C" fn recv(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    ep.recv_one(buf, len, Incoming { source, tag: None, context, flags: ep.rx_plain })
+    ep.recv_one(
+        buf,
+        len,
+        Incoming {
+            source,
+            tag: None,
+            context,
+            flags: ep.rx_plain,
+        },
+    )
 }
 
 unsafe extern "C" fn recvv(
@@ -45,7 +54,12 @@ unsafe extern "C" fn recvv(
     // SAFETY: ours, and the application passes `count` entries.
     unsafe {
         let ep = ep_of(ep);
-        let from = Incoming { source, tag: None, context, flags: ep.rx_plain };
+        let from = Incoming {
+            source,
+            tag: None,
+            context,
+            flags: ep.rx_plain,
+        };
         ep.recv_pieces(iov, count, Ok(from))
     }
 }
@@ -55,7 +69,12 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
     unsafe {
         let (ep, msg) = (ep_of(ep), &*msg);
         let (source, context) = (msg.addr, msg.context);
-        let from = ep.rx.recvmsg(flags).map(|flags| Incoming { source, tag: None, context, flags });
+        let from = ep.rx.recvmsg(flags).map(|flags| Incoming {
+            source,
+            tag: None,
+            context,
+            flags,
+        });
         ep.recv_pieces(msg.msg_iov, msg.iov_count, from)
     }
 }
@@ -70,7 +89,17 @@ unsafe extern "C" fn send(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    ep.send_one(buf, len, Outgoing { dest, tag: None, data: None, context, flags: ep.tx_plain })
+    ep.send_one(
+        buf,
+        len,
+        Outgoing {
+            dest,
+            tag: None,
+            data: None,
+            context,
+            flags: ep.tx_plain,
+        },
+    )
 }
 
 unsafe extern "C" fn sendv(
@@ -84,7 +113,13 @@ unsafe extern "C" fn sendv(
     // SAFETY: ours, and the application passes `count` entries.
     unsafe {
         let ep = ep_of(ep);
-        let out = Outgoing { dest, tag: None, data: None, context, flags: ep.tx_plain };
+        let out = Outgoing {
+            dest,
+            tag: None,
+            data: None,
+            context,
+            flags: ep.tx_plain,
+        };
         ep.send_pieces(iov, count, Ok(out))
     }
 }
@@ -95,8 +130,13 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
         let (ep, msg) = (ep_of(ep), &*msg);
         let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
         let (dest, context) = (msg.addr, msg.context);
-        let out =
-            ep.tx.sendmsg(flags).map(|flags| Outgoing { dest, tag: None, data, context, flags });
+        let out = ep.tx.sendmsg(flags).map(|flags| Outgoing {
+            dest,
+            tag: None,
+            data,
+            context,
+            flags,
+        });
         ep.send_pieces(msg.msg_iov, msg.iov_count, out)
     }
 }
@@ -107,7 +147,13 @@ unsafe extern "C" fn inject(
     len: usize,
     dest: fi_addr_t,
 ) -> isize {
-    let out = Outgoing { dest, tag: None, data: None, context: null_mut(), flags: INJECT };
+    let out = Outgoing {
+        dest,
+        tag: None,
+        data: None,
+        context: null_mut(),
+        flags: INJECT,
+    };
     // SAFETY: ours.
     unsafe { ep_of(ep) }.send_one(buf, len, out)
 }
@@ -123,7 +169,13 @@ unsafe extern "C" fn senddata(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    let out = Outgoing { dest, tag: None, data: Some(data), context, flags: ep.tx_plain };
+    let out = Outgoing {
+        dest,
+        tag: None,
+        data: Some(data),
+        context,
+        flags: ep.tx_plain,
+    };
     ep.send_one(buf, len, out)
 }
 
@@ -134,7 +186,13 @@ unsafe extern "C" fn injectdata(
     data: u64,
     dest: fi_addr_t,
 ) -> isize {
-    let out = Outgoing { dest, tag: None, data: Some(data), context: null_mut(), flags: INJECT };
+    let out = Outgoing {
+        dest,
+        tag: None,
+        data: Some(data),
+        context: null_mut(),
+        flags: INJECT,
+    };
     // SAFETY: ours.
     unsafe { ep_of(ep) }.send_one(buf, len, out)
 }

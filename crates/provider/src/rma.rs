@@ -10,11 +10,22 @@ use crate::sys_ep::*;
 use std::ffi::c_void;
 use std::mem::size_of;
 
-pub(crate) static OPS: fi_ops_rma =
-    fi_ops_rma { size: size_of::<fi_ops_rma>(), read, readv, readmsg, writes: [absent; 6] };
+pub(crate) static OPS: fi_ops_rma = fi_ops_rma {
+    size: size_of::<fi_ops_rma>(),
+    read,
+    readv,
+    readmsg,
+    writes: [absent; 6],
+};
 
 fn plain(ep: &Ep, dest: fi_addr_t, context: *mut c_void) -> Outgoing {
-    Outgoing { dest, tag: None, data: None, context, flags: ep.tx_plain }
+    Outgoing {
+        dest,
+        tag: None,
+        data: None,
+        context,
+        flags: ep.tx_plain,
+    }
 }
 
 unsafe extern "C" fn read(
@@ -27,11 +38,19 @@ unsafe extern "C" fn read(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    let iov = libc::iovec { iov_base: buf, iov_len: len };
+    let iov = libc::iovec {
+        iov_base: buf,
+        iov_len: len,
+    };
     // SAFETY: ours, with one entry on the stack.
     unsafe {
         let ep = ep_of(ep);
-        ep.read_pieces(&iov, 1, &[(address, len, key)], Ok(plain(ep, source, context)))
+        ep.read_pieces(
+            &iov,
+            1,
+            &[(address, len, key)],
+            Ok(plain(ep, source, context)),
+        )
     }
 }
 
@@ -56,7 +75,12 @@ unsafe extern "C" fn readv(
     // SAFETY: ours; as above.
     unsafe {
         let ep = ep_of(ep);
-        ep.read_pieces(iov, count, &[(address, len, key)], Ok(plain(ep, source, context)))
+        ep.read_pieces(
+            iov,
+            count,
+            &[(address, len, key)],
+            Ok(plain(ep, source, context)),
+        )
     }
 }
 
@@ -73,10 +97,10 @@ unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64
             let piece = &*msg.rma_iov.add(i);
             *slot = (piece.addr, piece.len, piece.key);
         }
-        let out = ep
-            .tx
-            .sendmsg(flags & !FI_READ)
-            .map(|flags| Outgoing { flags, ..plain(ep, msg.addr, msg.context) });
+        let out = ep.tx.sendmsg(flags & !FI_READ).map(|flags| Outgoing {
+            flags,
+            ..plain(ep, msg.addr, msg.context)
+        });
         ep.read_pieces(msg.msg_iov, msg.iov_count, &remote[..count], out)
     }
 }

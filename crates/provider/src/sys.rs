@@ -435,12 +435,8 @@ pub struct fi_ops_av {
     pub insertsym: Absent,
     pub remove: unsafe extern "C" fn(*mut fid_av, *mut fi_addr_t, usize, u64) -> c_int,
     pub lookup: unsafe extern "C" fn(*mut fid_av, fi_addr_t, *mut c_void, *mut usize) -> c_int,
-    pub straddr: unsafe extern "C" fn(
-        *mut fid_av,
-        *const c_void,
-        *mut c_char,
-        *mut usize,
-    ) -> *const c_char,
+    pub straddr:
+        unsafe extern "C" fn(*mut fid_av, *const c_void, *mut c_char, *mut usize) -> *const c_char,
     pub av_set: Absent,
     pub insert_auth_key: Absent,
     pub lookup_auth_key: Absent,
@@ -469,8 +465,7 @@ pub struct fi_ops_eq {
     pub read: unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, usize, u64) -> isize,
     pub readerr: unsafe extern "C" fn(*mut fid_eq, *mut c_void, u64) -> isize,
     pub write: unsafe extern "C" fn(*mut fid_eq, u32, *const c_void, usize, u64) -> isize,
-    pub sread:
-        unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, usize, c_int, u64) -> isize,
+    pub sread: unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, usize, c_int, u64) -> isize,
     pub strerror: unsafe extern "C" fn(
         *mut fid_eq,
         c_int,
@@ -501,11 +496,9 @@ pub struct fid_cq {
 pub struct fi_ops_cq {
     pub size: usize,
     pub read: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize) -> isize,
-    pub readfrom:
-        unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize, *mut fi_addr_t) -> isize,
+    pub readfrom: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize, *mut fi_addr_t) -> isize,
     pub readerr: unsafe extern "C" fn(*mut fid_cq, *mut fi_cq_err_entry, u64) -> isize,
-    pub sread:
-        unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize, *const c_void, c_int) -> isize,
+    pub sread: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize, *const c_void, c_int) -> isize,
     pub sreadfrom: unsafe extern "C" fn(
         *mut fid_cq,
         *mut c_void,

@@ -33,7 +33,12 @@ unsafe extern "C" fn recv(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    let from = Incoming { source, tag: Some((tag, ignore)), context, flags: ep.rx_plain };
+    let from = Incoming {
+        source,
+        tag: Some((tag, ignore)),
+        context,
+        flags: ep.rx_plain,
+    };
     ep.recv_one(buf, len, from)
 }
 
@@ -50,7 +55,12 @@ unsafe extern "C" fn recvv(
     // SAFETY: ours, and the application passes `count` entries.
     unsafe {
         let ep = ep_of(ep);
-        let from = Incoming { source, tag: Some((tag, ignore)), context, flags: ep.rx_plain };
+        let from = Incoming {
+            source,
+            tag: Some((tag, ignore)),
+            context,
+            flags: ep.rx_plain,
+        };
         ep.recv_pieces(iov, count, Ok(from))
     }
 }
@@ -60,7 +70,12 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
     unsafe {
         let (ep, msg) = (ep_of(ep), &*msg);
         let (source, context, tag) = (msg.addr, msg.context, Some((msg.tag, msg.ignore)));
-        let from = ep.rx.recvmsg(flags).map(|flags| Incoming { source, tag, context, flags });
+        let from = ep.rx.recvmsg(flags).map(|flags| Incoming {
+            source,
+            tag,
+            context,
+            flags,
+        });
         ep.recv_pieces(msg.msg_iov, msg.iov_count, from)
     }
 }
@@ -76,7 +91,13 @@ unsafe extern "C" fn send(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    let out = Outgoing { dest, tag: Some(tag), data: None, context, flags: ep.tx_plain };
+    let out = Outgoing {
+        dest,
+        tag: Some(tag),
+        data: None,
+        context,
+        flags: ep.tx_plain,
+    };
     ep.send_one(buf, len, out)
 }
 
@@ -92,7 +113,13 @@ unsafe extern "C" fn sendv(
     // SAFETY: ours, and the application passes `count` entries.
     unsafe {
         let ep = ep_of(ep);
-        let out = Outgoing { dest, tag: Some(tag), data: None, context, flags: ep.tx_plain };
+        let out = Outgoing {
+            dest,
+            tag: Some(tag),
+            data: None,
+            context,
+            flags: ep.tx_plain,
+        };
         ep.send_pieces(iov, count, Ok(out))
     }
 }
@@ -103,7 +130,13 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
         let (ep, msg) = (ep_of(ep), &*msg);
         let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
         let (dest, context, tag) = (msg.addr, msg.context, Some(msg.tag));
-        let out = ep.tx.sendmsg(flags).map(|flags| Outgoing { dest, tag, data, context, flags });
+        let out = ep.tx.sendmsg(flags).map(|flags| Outgoing {
+            dest,
+            tag,
+            data,
+            context,
+            flags,
+        });
         ep.send_pieces(msg.msg_iov, msg.iov_count, out)
     }
 }
@@ -115,7 +148,13 @@ unsafe extern "C" fn inject(
     dest: fi_addr_t,
     tag: u64,
 ) -> isize {
-    let out = Outgoing { dest, tag: Some(tag), data: None, context: null_mut(), flags: INJECT };
+    let out = Outgoing {
+        dest,
+        tag: Some(tag),
+        data: None,
+        context: null_mut(),
+        flags: INJECT,
+    };
     // SAFETY: ours.
     unsafe { ep_of(ep) }.send_one(buf, len, out)
 }
@@ -132,7 +171,13 @@ unsafe extern "C" fn senddata(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    let out = Outgoing { dest, tag: Some(tag), data: Some(data), context, flags: ep.tx_plain };
+    let out = Outgoing {
+        dest,
+        tag: Some(tag),
+        data: Some(data),
+        context,
+        flags: ep.tx_plain,
+    };
     ep.send_one(buf, len, out)
 }
 
@@ -145,7 +190,13 @@ unsafe extern "C" fn injectdata(
     tag: u64,
 ) -> isize {
     let (tag, data, context) = (Some(tag), Some(data), null_mut());
-    let out = Outgoing { dest, tag, data, context, flags: INJECT };
+    let out = Outgoing {
+        dest,
+        tag,
+        data,
+        context,
+        flags: INJECT,
+    };
     // SAFETY: ours.
     unsafe { ep_of(ep) }.send_one(buf, len, out)
 }
