@@ -221,15 +221,12 @@ unsafe extern "C" fn straddr(
         // SAFETY: an address of our size, and a buffer of `*len` bytes.
         unsafe {
             let blob = std::slice::from_raw_parts(address.cast::<u8>(), ADDRESS_LEN);
+            let used = blob
+                .iter()
+                .rposition(|b| *b != 0)
+                .map_or(0, |last| last + 1);
             let mut text = String::from("fi_addr_marline://");
-            for byte in blob
-                .iter()
-                .rev()
-                .skip_while(|b| **b == 0)
-                .collect::<Vec<_>>()
-                .iter()
-                .rev()
-            {
+            for byte in &blob[..used] {
                 text.push_str(&format!("{byte:02x}"));
             }
             text.push('\0');

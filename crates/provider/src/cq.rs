@@ -31,7 +31,7 @@ const EMPTY: Completion = Completion {
     olen: 0,
 };
 
-/// What an entry looks like. All are prefixes of the tagged one; this is its length in words.
+/// What an entry looks like. All are prefixes of the tagged one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Context,
@@ -186,18 +186,17 @@ impl Cq {
                 data: done.data,
                 tag: done.tag,
             };
-            let len = match self.format {
-                Format::Tagged => size_of::<fi_cq_tagged_entry>(),
-                Format::Data => std::mem::offset_of!(fi_cq_tagged_entry, tag),
-                Format::Msg => std::mem::offset_of!(fi_cq_tagged_entry, buf),
-                Format::Context => std::mem::offset_of!(fi_cq_tagged_entry, flags),
-            };
-            // SAFETY: the caller's promise; the formats are prefixes of the tagged entry.
+            let at = at + i;
+            // SAFETY: the caller's promise; the shorter formats are prefixes of the tagged entry.
             unsafe {
-                let to = buf.cast::<u8>().add((at + i) * len);
-                std::ptr::copy_nonoverlapping((&raw const entry).cast(), to, len);
+                match self.format {
+                    Format::Tagged => *buf.cast::<fi_cq_tagged_entry>().add(at) = entry,
+                    Format::Data => put_prefix::<5>(&entry, buf, at),
+                    Format::Msg => put_prefix::<3>(&entry, buf, at),
+                    Format::Context => put_prefix::<1>(&entry, buf, at),
+                }
                 if !sources.is_null() {
-                    *sources.add(at + i) = done.source;
+                    *sources.add(at) = done.source;
                 }
             }
         }
@@ -236,6 +235,16 @@ impl Cq {
             self.shared.engine.cq_wait(self.id, left_ms);
         }
     }
+}
+
+/// Writes the first `WORDS` fields of an entry as entry number `at` of a shorter format.
+///
+/// # Safety
+/// `buf` has room for it.
+unsafe fn put_prefix<const WORDS: usize>(entry: &fi_cq_tagged_entry, buf: *mut c_void, at: usize) {
+    let from: *const [usize; WORDS] = (&raw const *entry).cast();
+    // SAFETY: every field of the entry is one word; the room is the caller's promise.
+    unsafe { *buf.cast::<[usize; WORDS]>().add(at) = *from };
 }
 
 unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {

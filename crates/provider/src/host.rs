@@ -77,40 +77,39 @@ fn library() -> *mut c_void {
     if !find(libc::RTLD_DEFAULT, c"fi_log").is_null() {
         return libc::RTLD_DEFAULT;
     }
-    let mut found: *mut c_void = std::ptr::null_mut();
-    // SAFETY: the callback matches dl_iterate_phdr's contract and `found` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look_at), (&raw mut found).cast()) };
-    if found.is_null() {
-        return libc::RTLD_DEFAULT;
+    let mut paths: Vec<CString> = Vec::new();
+    // SAFETY: the callback matches dl_iterate_phdr's contract and `paths` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut paths).cast()) };
+    // Only now: dlopen inside the iteration would take the loader's locks in the wrong order.
+    for path in paths {
+        // SAFETY: RTLD_NOLOAD only raises the count of a library that is there.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if !handle.is_null() && !find(handle, c"fi_log").is_null() {
+            return handle;
+        }
     }
-    found
+    libc::RTLD_DEFAULT
 }
 
-/// Takes the first mapped object called `libfabric*` that has `fi_log`.
-unsafe extern "C" fn look_at(
+/// Notes the path of a mapped object called `libfabric*`.
+unsafe extern "C" fn collect(
     object: *mut libc::dl_phdr_info,
     _size: usize,
-    found: *mut c_void,
+    paths: *mut c_void,
 ) -> c_int {
-    // SAFETY: glibc passes a valid object whose name is a C string or null.
-    let path = unsafe { (*object).dlpi_name };
-    if path.is_null() {
-        return 0;
+    // SAFETY: glibc passes a valid object whose name is a C string or null, and `paths` is what
+    // `library` passed.
+    unsafe {
+        let path = (*object).dlpi_name;
+        if !path.is_null() {
+            let path = CStr::from_ptr(path);
+            let base = path.to_bytes().rsplit(|&b| b == b'/').next().unwrap_or(b"");
+            if base.starts_with(b"libfabric") {
+                (*paths.cast::<Vec<CString>>()).push(path.to_owned());
+            }
+        }
     }
-    // SAFETY: as above.
-    let name = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let base = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
-    if !base.starts_with(b"libfabric") {
-        return 0;
-    }
-    // SAFETY: RTLD_NOLOAD only raises the count of a library that is there.
-    let handle = unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    if handle.is_null() || find(handle, c"fi_log").is_null() {
-        return 0;
-    }
-    // SAFETY: `found` is the pointer that `library` passed.
-    unsafe { *found.cast::<*mut c_void>() = handle };
-    1
+    0
 }
 
 /// Version of the libfabric that runs, 0 if unknown.

@@ -520,7 +520,7 @@ pub struct fi_ops_cq {
 
 /// The longest entry; the shorter formats are its prefixes.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct fi_cq_tagged_entry {
     pub op_context: *mut c_void,
     pub flags: u64,
