@@ -105,53 +105,65 @@ pub(crate) unsafe extern "C" fn open(
         };
         let id = shared.engine.ep_open()?;
         trace!("ep open caps {caps:#x} tx {tx_flags:#x} rx {rx_flags:#x} -> {id:?}");
-        let fid = fid {
-            fclass: FI_CLASS_EP,
-            context,
-            ops: &FID_OPS,
-        };
-        let mut ep = Box::new(Ep {
-            fid: fid_ep {
-                fid,
-                ops: &OPS,
-                cm: &ep_ctl::CM,
-                msg: &msg::OPS,
-                rma: &rma::OPS,
-                tagged: &tagged::OPS,
-                atomic: &ATOMIC,
-                collective: &COLLECTIVE,
-            },
-            engine: shared.engine.clone(),
-            id,
-            tx_plain: OpFlags::default(),
-            rx_plain: OpFlags::default(),
-            undirected: if caps & FI_DIRECTED_RECV != 0 {
-                0
-            } else {
-                FI_ADDR_UNSPEC
-            },
-            tx: Binding {
-                op_flags: tx_flags,
-                selective: false,
-            },
-            rx: Binding {
-                op_flags: rx_flags,
-                selective: false,
-            },
-            min_multi_recv: 0,
-            has_av: false,
-            has_tx_cq: false,
-            has_rx_cq: false,
-            enabled: false,
-            caps,
-            shared: shared.clone(),
-            users: Vec::new(),
-        });
-        ep.refresh_plain();
+        let ep = new(shared, id, caps, [tx_flags, rx_flags], context);
         // SAFETY: checked for null.
         unsafe { *out = Box::into_raw(ep).cast() };
         Ok(0)
     })
+}
+
+/// An endpoint with nothing bound; `op_flags` are those of transmit and receive.
+fn new(
+    shared: &Arc<DomainShared>,
+    id: EpId,
+    caps: u64,
+    op_flags: [u64; 2],
+    context: *mut c_void,
+) -> Box<Ep> {
+    let fid = fid {
+        fclass: FI_CLASS_EP,
+        context,
+        ops: &FID_OPS,
+    };
+    let mut ep = Box::new(Ep {
+        fid: fid_ep {
+            fid,
+            ops: &OPS,
+            cm: &ep_ctl::CM,
+            msg: &msg::OPS,
+            rma: &rma::OPS,
+            tagged: &tagged::OPS,
+            atomic: &ATOMIC,
+            collective: &COLLECTIVE,
+        },
+        engine: shared.engine.clone(),
+        id,
+        tx_plain: OpFlags::default(),
+        rx_plain: OpFlags::default(),
+        undirected: if caps & FI_DIRECTED_RECV != 0 {
+            0
+        } else {
+            FI_ADDR_UNSPEC
+        },
+        tx: Binding {
+            op_flags: op_flags[0],
+            selective: false,
+        },
+        rx: Binding {
+            op_flags: op_flags[1],
+            selective: false,
+        },
+        min_multi_recv: 0,
+        has_av: false,
+        has_tx_cq: false,
+        has_rx_cq: false,
+        enabled: false,
+        caps,
+        shared: shared.clone(),
+        users: Vec::new(),
+    });
+    ep.refresh_plain();
+    ep
 }
 
 /// The endpoint behind its handle.
