@@ -5,7 +5,9 @@
 
 mod api;
 pub mod clock;
+pub mod fork;
 pub mod settings;
 pub mod stats;
+pub mod wake;
 
 pub use api::*;
