@@ -162,7 +162,7 @@ pub(crate) fn install_panic_hook() {
 }
 
 extern "C" fn forked_child() {
-    marline_engine::mark_forked();
+    marline_engine::fork::mark_forked();
 }
 
 /// In a forked child every engine call has to fail: its locks may be held by threads that do not
