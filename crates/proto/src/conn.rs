@@ -57,7 +57,11 @@ pub enum InboundState {
     /// No receive fits it.
     Unexpected,
     /// Belongs to receive `handle`, from `base` of its buffer, at most `capacity` bytes.
-    Bound { handle: u32, base: u64, capacity: u64 },
+    Bound {
+        handle: u32,
+        base: u64,
+        capacity: u64,
+    },
     /// Claimed by a peek.
     Claimed,
     /// To be swallowed.
@@ -203,7 +207,14 @@ impl Conn {
             // Within a quarter of each other, rails count as equal: the lower index wins, so
             // that noise does not make messages jump between rails.
             let rtt = if standby { 0 } else { p.srtt_ns.max(1).ilog2() };
-            (p.rail_down, avoided && class < 3, class, p.backoff > 0 && class == 2, rtt, *i)
+            (
+                p.rail_down,
+                avoided && class < 3,
+                class,
+                p.backoff > 0 && class == 2,
+                rtt,
+                *i,
+            )
         };
         (0..self.paths.len()).min_by_key(rank)
     }
@@ -217,7 +228,9 @@ impl Conn {
     /// of paths that are down, or never worked, prove nothing.
     pub fn owes(&self) -> bool {
         let any = self.paths.iter().any(|p| p.carries());
-        self.paths.iter().any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
+        self.paths
+            .iter()
+            .any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
     }
 
     pub fn path_by_send_code(&mut self, code: u8) -> Option<usize> {
@@ -241,7 +254,8 @@ impl Conn {
                 let known = self.paths.iter().any(|p| p.send_code() == code);
                 if fits && !known && self.paths.len() < PATHS_MAX {
                     let ceiling = local.1.min(remote.mtu as usize);
-                    self.paths.push(Path::new(i as u8, remote.index, *remote, ceiling));
+                    self.paths
+                        .push(Path::new(i as u8, remote.index, *remote, ceiling));
                 }
             }
         }
