@@ -85,8 +85,7 @@ pub fn detect(word: &str) -> Result<Mpi, String> {
     let (kind, version) = classify(&said).ok_or_else(|| {
         let first = said.lines().next().unwrap_or("nothing").trim();
         format!(
-            "{} is not an mpiexec of MPICH 4 or 5, Open MPI 4.1 or 5, or Intel MPI (it says: {first}); \
-             `marline env` prints the settings to make by hand",
+            "{} is not an mpiexec of MPICH, Open MPI 4.1 or 5, or Intel MPI (it says: {first})",
             mpiexec.display()
         )
     })?;

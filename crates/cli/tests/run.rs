@@ -13,7 +13,8 @@ fn workshop(tag: &str) -> Dir {
     let dir = Dir::new(tag);
     std::fs::write(dir.0.join("libmarline-fi.so"), "").unwrap();
     let script = "#!/bin/sh\nif [ \"$1\" = --version ]; then\n\
-                  echo 'HYDRA build details:'; echo '    Version:   5.0.2'; exit\nfi\nexec \"$@\"\n";
+                  echo 'HYDRA build details:'; echo '    Version:   5.0.2'; exit\nfi\n\
+                  exec \"$@\"\n";
     write_script(&dir.0.join("mpiexec"), script);
     dir
 }

@@ -128,8 +128,8 @@ fn start_switch(lab: &Lab) -> Result<Proc, String> {
     direct.or_else(|why| {
         attempt(true).map_err(|error| {
             format!(
-                "cannot make namespaces ({why}; in a user namespace: {error}). Run as root, or allow \
-                 user namespaces: sysctl kernel.unprivileged_userns_clone=1 \
+                "cannot make namespaces ({why}; in a user namespace: {error}). Run as root, or \
+                 allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 \
                  (Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0)"
             )
         })

@@ -136,7 +136,7 @@ impl Lab {
         let dir = base_dir().join(name);
         if !dir.join("state").exists() {
             return Err(format!(
-                "no lab `{name}` in {}: `marline lab up --name {name} --hosts 2 --rails 2` makes one",
+                "no lab `{name}` in {}: `marline lab up --name {name}` makes one",
                 base_dir().display()
             ));
         }
