@@ -47,8 +47,9 @@ bench-blackhole: deps build programs
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	bash -n scripts/install-deps scripts/demo .ci/run
-	python3 -m compileall -q bench tests/e2e scripts
+	bash -n scripts/install-deps .ci/run
+	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
+		bench/run bench/loss bench/blackhole bench/*.py scripts/demo tests/e2e/*.py
 
 clean:
 	cargo clean
