@@ -128,6 +128,8 @@ pub struct Conn {
     pub inbound: BTreeMap<u64, Key>,
     pub credit_given: u64,
     pub credit_told: u64,
+    /// Credit that the messages seen so far have used.
+    pub credit_seen: u64,
     pub credit_due: bool,
     pub next_read: u32,
     pub pending_reads: BTreeMap<u32, Key>,
@@ -171,6 +173,7 @@ impl Conn {
             inbound: BTreeMap::new(),
             credit_given: FIRST_CREDIT,
             credit_told: FIRST_CREDIT,
+            credit_seen: 0,
             credit_due: false,
             next_read: 0,
             pending_reads: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! Posting: sends, receives, peeks, claims, cancels, reads; and closing.
 
-use crate::conn::{Conn, Inbound, InboundState, SendKind, SendXfer, MESSAGE_OVERHEAD};
+use crate::conn::{Conn, Inbound, InboundState, SendKind, SendXfer, FIRST_CREDIT, MESSAGE_OVERHEAD};
 use crate::granules::GranuleSet;
 use crate::matching::Found;
 use crate::node::{Multi, Node};
@@ -305,17 +305,31 @@ impl Node {
 
     /// Returns the receiver's memory of an eager message to its sender.
     pub(crate) fn return_credit(&mut self, peer: PeerId, bytes: u64) {
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.credit_given += bytes;
+            self.tell_credit(peer);
+        }
+    }
+
+    /// Counts credit that an arrived message used.
+    pub(crate) fn use_credit(&mut self, peer: PeerId, bytes: u64) {
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.credit_seen += bytes;
+            self.tell_credit(peer);
+        }
+    }
+
+    /// Tells the sender of returned credit when it has used half of what it knows of. (By what it
+    /// has left, not by what came back: with less left than its next message costs, and less
+    /// returned than is worth a frame, it would wait for ever.)
+    fn tell_credit(&mut self, peer: PeerId) {
         let window = self.cfg.credit_bytes;
-        let Some(conn) = self.conn_mut(peer) else {
-            return;
-        };
-        conn.credit_given += bytes;
-        if conn.credit_given - conn.credit_told >= window / 4 && !conn.credit_due {
+        let Some(conn) = self.conn_mut(peer) else { return };
+        let limit = conn.credit_told + window - FIRST_CREDIT;
+        let low = limit.saturating_sub(conn.credit_seen) < window / 2;
+        if low && conn.credit_given > conn.credit_told && !conn.credit_due {
             conn.credit_due = true;
-            if let Some(mut conn) = self.take(peer) {
-                Node::mark_ready(&mut self.ready, &mut conn);
-                self.put(conn);
-            }
+            self.wake(peer);
         }
     }
 }

@@ -317,6 +317,7 @@ impl Node {
         if let Some(conn) = self.conn_mut(peer) {
             conn.inbound.insert(number, key);
         }
+        self.use_credit(peer, cost);
         Ok(Some(key))
     }
 
@@ -401,6 +402,7 @@ impl Node {
         conn.next_match += 1;
         conn.watchers = conn.watchers.saturating_sub(found.directed as u32);
         let more = !conn.inbound.is_empty();
+        self.use_credit(peer, Conn::cost(len));
         self.return_credit(peer, Conn::cost(len));
         self.received(peer, head, found.handle, found.base, copy as u64, None);
         if more {
@@ -600,6 +602,7 @@ impl Node {
         if let Some(conn) = self.conn_mut(peer) {
             conn.inbound.insert(number, key);
         }
+        self.use_credit(peer, cost);
         if plenty {
             self.return_credit(peer, cost);
         }
