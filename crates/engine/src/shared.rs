@@ -324,6 +324,11 @@ impl Shared {
             slow.publish_ns = now + 100_000_000;
             let core = self.lock();
             slow.publisher.publish(&core);
+            if std::env::var_os("MARLINE_DUMP").is_some() && now % 1_000_000_000 < 100_000_000 {
+                for e in core.eps.iter().flatten() {
+                    eprintln!("{} now {}", e.node.describe(), now);
+                }
+            }
         }
     }
 

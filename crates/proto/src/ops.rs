@@ -1,6 +1,8 @@
 //! Posting: sends, receives, peeks, claims, cancels, reads; and closing.
 
-use crate::conn::{Conn, Inbound, InboundState, SendKind, SendXfer, FIRST_CREDIT, MESSAGE_OVERHEAD};
+use crate::conn::{
+    Conn, Inbound, InboundState, SendKind, SendXfer, FIRST_CREDIT, MESSAGE_OVERHEAD,
+};
 use crate::granules::GranuleSet;
 use crate::matching::Found;
 use crate::node::{Multi, Node};
@@ -324,7 +326,9 @@ impl Node {
     /// returned than is worth a frame, it would wait for ever.)
     fn tell_credit(&mut self, peer: PeerId) {
         let window = self.cfg.credit_bytes;
-        let Some(conn) = self.conn_mut(peer) else { return };
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
         let limit = conn.credit_told + window - FIRST_CREDIT;
         let low = limit.saturating_sub(conn.credit_seen) < window / 2;
         if low && conn.credit_given > conn.credit_told && !conn.credit_due {

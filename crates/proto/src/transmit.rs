@@ -21,6 +21,8 @@ use marline_wire::{
 /// After so many packets in a row that want no ack, one asks for it: otherwise a path that only
 /// carries acks would never be known to be broken.
 const QUIET_MAX: u8 = 32;
+/// Credit that only rendezvous requests may use: 64 of them under way.
+const REQUEST_RESERVE: u64 = 64 * crate::conn::MESSAGE_OVERHEAD;
 /// Bulk waits for the best path rather than use one that would finish this much later.
 const PATIENCE_NS: u64 = 200_000;
 
@@ -525,7 +527,10 @@ impl Node {
     }
 
     fn goes_eager(&self, conn: &Conn, total: u64) -> bool {
-        total <= self.cfg.eager_max && conn.credit_used + Conn::cost(total) <= conn.credit_limit
+        // Payload leaves the reserve to requests: they must go on when the receiver is full of
+        // messages it does not want yet, for one that it does may come after them.
+        let used = conn.credit_used + Conn::cost(total) + REQUEST_RESERVE;
+        total <= self.cfg.eager_max && used <= conn.credit_limit
     }
 
     fn start(&mut self, key: Key, kind: SendKind) {
