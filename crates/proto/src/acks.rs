@@ -9,9 +9,8 @@ use crate::types::{Event, PeerId};
 use alloc::vec::Vec;
 use marline_wire::{granules, Ack, GRANULE};
 
-/// Most packets that may overtake another before it counts as lost; learnt upwards from 3 when
-/// a packet that was declared lost is acknowledged after all.
-const REORDER_MAX: u64 = 64;
+/// What the reordering threshold grows to when packets declared lost are acknowledged after all.
+const REORDER_MAX: u64 = 512;
 /// No path to avoid for a frame that is sent again.
 pub(crate) const ANYWHERE: u8 = u8::MAX;
 
@@ -35,7 +34,7 @@ impl Node {
                 }
                 self.judge_rivals(now, &mut conn, at);
             }
-            self.declare_losses(now, &mut conn, at);
+            self.declare_losses(now, &mut conn, at, ack.base);
             conn.paths[at].ring.retire();
         }
         let _ = arrived_at;
@@ -97,8 +96,10 @@ impl Node {
         });
     }
 
-    /// Packets that were overtaken by enough others, or long enough ago, are lost.
-    pub(crate) fn declare_losses(&mut self, now: u64, conn: &mut Conn, at: usize) {
+    /// Packets that were overtaken by enough others, or long enough ago, are lost. What an ack
+    /// does not speak of (numbers below `base`) may have been acknowledged by one that is still
+    /// under way, or was lost: that is for time to tell.
+    fn declare_losses(&mut self, now: u64, conn: &mut Conn, at: usize, base: u64) {
         let path = &mut conn.paths[at];
         if !path.acked_any || path.ring.waiting() == 0 {
             return;
@@ -112,9 +113,18 @@ impl Node {
                 break;
             };
             let overtaken = path.largest_acked - number >= path.reorder;
-            let late = now.saturating_sub(sent.sent_ns) > patience;
-            if !(overtaken || late) {
-                break;
+            let age = now.saturating_sub(sent.sent_ns);
+            let late = if number < base {
+                age > 4 * patience
+            } else {
+                overtaken || (age > patience && path.largest_acked - number >= 3)
+            };
+            if !late {
+                if number >= base {
+                    break;
+                }
+                number = base;
+                continue;
             }
             if path.ring.settle(number, SentState::Lost) {
                 path.stats.lost += 1;

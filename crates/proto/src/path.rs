@@ -28,6 +28,10 @@ pub enum PathState {
 /// used until a padded probe proved more.
 pub const DATAGRAM_BASE: usize = 1_232;
 
+/// Packets that may overtake another before it counts as lost without regard to time: more than a
+/// super-packet, because a sender that moves to another core can have one overtaken as a whole.
+pub const REORDER_START: u64 = 64;
+
 /// Floor of the congestion window: two super-packets (design rule 5).
 pub const CWND_FLOOR: u64 = 128_000;
 const CWND_CAP: u64 = 64 << 20;
@@ -124,7 +128,7 @@ impl Path {
             cwnd: CWND_FLOOR,
             repair_from: 0,
             backoff: 0,
-            reorder: 3,
+            reorder: REORDER_START,
             duel: None,
             largest_acked: 0,
             acked_any: false,

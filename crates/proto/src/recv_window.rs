@@ -105,7 +105,7 @@ impl RecvWindow {
         self.fresh = 0;
         let span_max = 64 * ACK_MASKS_MAX as u64;
         let from = fresh_from
-            .min(self.end.saturating_sub(64))
+            .min(self.end.saturating_sub(again))
             .max(self.end.saturating_sub(span_max));
         Some(self.ack_from(from, path, now_ns))
     }
