@@ -223,7 +223,8 @@ class Running:
         tree, found = {}, []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
-                pid, parent = int(stat.parent.name), int(stat.read_text().rsplit(")", 1)[1].split()[1])
+                pid = int(stat.parent.name)
+                parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
             except (OSError, IndexError, ValueError):
                 continue
             tree.setdefault(parent, []).append(pid)
