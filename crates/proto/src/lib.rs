@@ -1,1 +1,44 @@
-//! Marline proto.
+//! The protocol of Marline: pure state machines, sans-IO.
+//!
+//! [`Node`] is one endpoint. It takes facts (`handle_*`, `on_*`, always with `now_ns`), gives
+//! packets to send (`poll_transmit`), events (`poll_event`) and its next deadline. It reads no
+//! clock, opens no socket and never looks into payload: it speaks of spans (transfer, offset,
+//! length) and passes received payload slices on to a [`Memory`], which copies and sums them.
+//!
+//! Called by `marline-engine` and, through it, by the simulator. Imports only `marline-wire`.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod acks;
+mod config;
+mod conn;
+mod flow;
+mod granules;
+mod matching;
+mod node;
+mod ops;
+mod path;
+mod receive;
+mod recv_window;
+mod send_ring;
+mod slab;
+mod stats;
+mod timers;
+mod transmit;
+mod types;
+
+pub use config::{Config, RailPolicy, RailSpec};
+pub use granules::{Covered, GranuleSet};
+pub use node::Node;
+pub use ops::Peeked;
+pub use path::PathState;
+pub use recv_window::RecvWindow;
+pub use stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
+pub use types::{
+    sum_seed, Batch, Claim, DropReason, Event, Landing, Memory, Payload, PeerId, RecvSpec,
+    SendSpec, Source, Span, Spans, Transmit,
+};

@@ -4,6 +4,20 @@
 //! (design rule 2): [`RailTx`] lives inside the lock, [`RailRx`] beside it. Called by
 //! `marline-engine` only; the simulator brings rails of its own by the same traits.
 
+mod any;
+mod choose;
+mod faulty;
+mod link;
+mod script;
+mod sys;
+mod udp;
+
+pub use any::{AnyRail, AnyRx, AnyTx};
+pub use choose::{choose_interfaces, InterfaceChoice};
+pub use faulty::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
+pub use link::LinkWatch;
+pub use udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
+
 use marline_wire::RailAddr;
 
 /// What a rail can do.

@@ -17,8 +17,9 @@ pub const FLAG_READ_REPLY: u8 = 8;
 
 /// Bytes of an EAGER frame header.
 pub const EAGER_LEN: usize = 40;
-/// Bytes of a DATA frame header.
-pub const DATA_LEN: usize = 32;
+/// Bytes of a DATA frame header: as long as EAGER's (8 bytes unused), so that all packets of a
+/// message have one length, as UDP segmentation offload wants.
+pub const DATA_LEN: usize = 40;
 /// Bytes of an RTS frame.
 pub const RTS_LEN: usize = 32;
 /// Bytes of a GRANT frame.
@@ -34,7 +35,6 @@ const KIND_ACK: u8 = 5;
 const KIND_CREDIT: u8 = 6;
 const KIND_HELLO: u8 = 7;
 const KIND_PING: u8 = 8;
-const KIND_PONG: u8 = 9;
 const KIND_BYE: u8 = 10;
 const KIND_READ: u8 = 11;
 const KIND_READ_FAIL: u8 = 12;
@@ -163,18 +163,8 @@ pub enum Frame {
     },
     /// Who I am, where my rails are; first contact.
     Hello(Hello),
-    /// Path probe, to be answered by PONG with the same nonce on the same path reversed.
-    Ping {
-        /// Echoed by the answer.
-        nonce: u64,
-    },
-    /// Answer to PING.
-    Pong {
-        /// Nonce of the PING.
-        nonce: u64,
-        /// Path (as the pinger named it) on which the PING arrived.
-        path: u8,
-    },
+    /// Path probe; its packet asks for an ack at once, which is the answer.
+    Ping,
     /// The sender closes its endpoint: nothing more will come.
     Bye {
         /// Messages it sent in all.
@@ -218,9 +208,9 @@ impl Frame {
             Frame::Rts(_) => RTS_LEN,
             Frame::Grant(_) => GRANT_LEN,
             Frame::Ack(a) => 16 + 8 * a.masks.count as usize,
-            Frame::Credit { .. } | Frame::Ping { .. } | Frame::Pong { .. } => 16,
+            Frame::Credit { .. } => 16,
             Frame::Hello(h) => h.frame_len(),
-            Frame::Bye { .. } | Frame::ReadFail { .. } | Frame::Pad { .. } => 8,
+            Frame::Ping | Frame::Bye { .. } | Frame::ReadFail { .. } | Frame::Pad { .. } => 8,
             Frame::Read(_) => 40,
         }
     }
@@ -267,14 +257,7 @@ impl Frame {
                 prefix(out, KIND_HELLO, h.rail_count, h.frame_len() as u16, h.slot);
                 h.write(out);
             }
-            Frame::Ping { nonce } => {
-                prefix(out, KIND_PING, 0, 0, 0);
-                put(out, 8, *nonce);
-            }
-            Frame::Pong { nonce, path } => {
-                prefix(out, KIND_PONG, *path, 0, 0);
-                put(out, 8, *nonce);
-            }
+            Frame::Ping => prefix(out, KIND_PING, 0, 0, 0),
             Frame::Bye { messages } => prefix(out, KIND_BYE, 0, 0, *messages),
             Frame::Read(r) => {
                 prefix(out, KIND_READ, 0, 0, r.number);
@@ -297,13 +280,13 @@ impl Frame {
         }
         let (kind, flags, aux, word) = (b[0], b[1], u16_at(b, 2), u32_at(b, 4));
         let need = match kind {
-            KIND_EAGER | KIND_READ => 40,
-            KIND_DATA | KIND_RTS => 32,
+            KIND_EAGER | KIND_DATA | KIND_READ => 40,
+            KIND_RTS => 32,
             KIND_GRANT => 24,
             KIND_ACK if flags as usize <= ACK_MASKS_MAX => 16 + 8 * flags as usize,
-            KIND_CREDIT | KIND_PING | KIND_PONG => 16,
+            KIND_CREDIT => 16,
             KIND_HELLO if aux % 8 == 0 && aux >= 8 => aux as usize,
-            KIND_BYE | KIND_READ_FAIL | KIND_PAD => 8,
+            KIND_PING | KIND_BYE | KIND_READ_FAIL | KIND_PAD => 8,
             _ => return Err(BadFrame),
         };
         if b.len() < need {
@@ -313,7 +296,9 @@ impl Frame {
         let frame = match kind {
             KIND_EAGER => Frame::Eager(read_eager(b, flags, aux, word)?),
             KIND_DATA => Frame::Data(read_data(b, flags, aux, word)?),
-            KIND_RTS => Frame::Rts(Rts { head: read_head(b, flags, word, u64_at(b, 24)) }),
+            KIND_RTS => Frame::Rts(Rts {
+                head: read_head(b, flags, word, u64_at(b, 24)),
+            }),
             KIND_GRANT => Frame::Grant(Grant {
                 number: word,
                 flags,
@@ -321,10 +306,11 @@ impl Frame {
                 wanted: u64_at(b, 16),
             }),
             KIND_ACK => Frame::Ack(read_ack(b, flags, aux, word)?),
-            KIND_CREDIT => Frame::Credit { bytes: u64_at(b, 8) },
+            KIND_CREDIT => Frame::Credit {
+                bytes: u64_at(b, 8),
+            },
             KIND_HELLO => Frame::Hello(Hello::read(b, flags, word).ok_or(BadFrame)?),
-            KIND_PING => Frame::Ping { nonce: u64_at(b, 8) },
-            KIND_PONG => Frame::Pong { nonce: u64_at(b, 8), path: flags },
+            KIND_PING => Frame::Ping,
             KIND_BYE => Frame::Bye { messages: word },
             KIND_READ => Frame::Read(Read {
                 number: word,
@@ -354,15 +340,25 @@ fn write_data(d: &Data, out: &mut [u8]) {
     prefix(out, KIND_DATA, d.flags, d.len, d.number);
     put(out, 8, d.offset);
     put(out, 16, d.total);
-    put(out, 24, d.sum);
+    put(out, 24, 0);
+    put(out, 32, d.sum);
 }
 
 fn read_head(b: &[u8], flags: u8, word: u32, total: u64) -> MsgHead {
-    MsgHead { number: word, flags, tag: u64_at(b, 8), data: u64_at(b, 16), total }
+    MsgHead {
+        number: word,
+        flags,
+        tag: u64_at(b, 8),
+        data: u64_at(b, 16),
+        total,
+    }
 }
 
 fn read_ack(b: &[u8], count: u8, aux: u16, word: u32) -> Result<Ack, BadFrame> {
-    let mut masks = AckMasks { count, bits: [0; ACK_MASKS_MAX] };
+    let mut masks = AckMasks {
+        count,
+        bits: [0; ACK_MASKS_MAX],
+    };
     for (i, m) in masks.bits[..count as usize].iter_mut().enumerate() {
         *m = u64_at(b, 16 + 8 * i);
     }
@@ -370,7 +366,12 @@ fn read_ack(b: &[u8], count: u8, aux: u16, word: u32) -> Result<Ack, BadFrame> {
     if word > u8::MAX as u32 || base > crate::PACKET_NUMBER_MAX {
         return Err(BadFrame);
     }
-    Ok(Ack { path: word as u8, delay_us: aux, base, masks })
+    Ok(Ack {
+        path: word as u8,
+        delay_us: aux,
+        base,
+        masks,
+    })
 }
 
 #[inline]
@@ -379,7 +380,11 @@ fn read_eager(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Eager, BadFram
     if !covers(0, aux as u64, head.total) {
         return Err(BadFrame);
     }
-    Ok(Eager { head, len: aux, sum: u64_at(b, 32) })
+    Ok(Eager {
+        head,
+        len: aux,
+        sum: u64_at(b, 32),
+    })
 }
 
 #[inline]
@@ -388,13 +393,22 @@ fn read_data(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Data, BadFrame>
     if !covers(offset, aux as u64, total) {
         return Err(BadFrame);
     }
-    Ok(Data { number: word, flags, offset, total, len: aux, sum: u64_at(b, 24) })
+    Ok(Data {
+        number: word,
+        flags,
+        offset,
+        total,
+        len: aux,
+        sum: u64_at(b, 32),
+    })
 }
 
 /// A fragment covers whole granules, of which only the message's last may be short.
 #[inline]
 fn covers(offset: u64, len: u64, total: u64) -> bool {
-    let Some(end) = offset.checked_add(len) else { return false };
+    let Some(end) = offset.checked_add(len) else {
+        return false;
+    };
     offset % GRANULE == 0
         && end <= total
         && total < 1 << 56

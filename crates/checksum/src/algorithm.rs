@@ -1,0 +1,175 @@
+//! The algorithms by number and name.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A payload checksum algorithm; the number travels in packet headers.
+///
+/// `docs/checksums.md` says what each one detects and from where that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Algorithm {
+    /// No payload checksum.
+    None = 0,
+    /// CRC-64/NVME. The default, and what two peers use before they have agreed.
+    #[default]
+    Crc64Nvme = 1,
+    /// CRC-32C (Castagnoli).
+    Crc32c = 2,
+    /// XXH3, 64 bits.
+    Xxh3 = 3,
+    /// One AES round per 16 bytes over 16 lanes: the fast class for blocks in cache.
+    AesLanes = 4,
+    /// Fletcher's checksum over 32-bit words, 64 bits.
+    Fletcher64 = 5,
+    /// Adler-32 (RFC 1950).
+    Adler32 = 6,
+    /// FNV-1a over 64-bit words, 64 bits: what the papers' library calls FNV-1a.
+    Fnv1a = 7,
+    /// FNV-1a as published, byte by byte, 64 bits.
+    Fnv1aBytes = 8,
+    /// MurmurHash2A, 32 bits.
+    Murmur2a = 9,
+    /// Hsieh's SuperFastHash, 32 bits.
+    SuperFast = 10,
+    /// Jenkins' one-at-a-time, 32 bits.
+    Jenkins = 11,
+    /// Knuth's multiplicative hash over 32-bit words.
+    Knuth = 12,
+    /// Sum of 32-bit words modulo 2^32.
+    Sum32 = 13,
+    /// Exclusive or of 32-bit words.
+    Xor32 = 14,
+}
+
+/// How far a sum that matches may be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Strength {
+    /// Misses common patterns (two flips, swapped words) or has too few mixed bits: never a
+    /// default, only for comparison.
+    Weak,
+    /// Misses about one in 2^32 or rarer, but proves nothing about fragments of our lengths, or
+    /// proves it with 32 bits only.
+    Medium,
+    /// 64 bits, and certain to find every error of few bits and every burst up to 64 bits.
+    Strong,
+}
+
+/// Each algorithm with its name and strength, in order of its number.
+const TABLE: [(Algorithm, &str, Strength); 15] = [
+    (Algorithm::None, "none", Strength::Weak),
+    (Algorithm::Crc64Nvme, "crc64-nvme", Strength::Strong),
+    (Algorithm::Crc32c, "crc32c", Strength::Medium),
+    (Algorithm::Xxh3, "xxh3", Strength::Medium),
+    (Algorithm::AesLanes, "aes-lanes", Strength::Medium),
+    (Algorithm::Fletcher64, "fletcher64", Strength::Weak),
+    (Algorithm::Adler32, "adler32", Strength::Weak),
+    (Algorithm::Fnv1a, "fnv1a", Strength::Weak),
+    (Algorithm::Fnv1aBytes, "fnv1a-bytes", Strength::Weak),
+    (Algorithm::Murmur2a, "murmur2a", Strength::Weak),
+    (Algorithm::SuperFast, "superfast", Strength::Weak),
+    (Algorithm::Jenkins, "jenkins", Strength::Weak),
+    (Algorithm::Knuth, "knuth", Strength::Weak),
+    (Algorithm::Sum32, "sum32", Strength::Weak),
+    (Algorithm::Xor32, "xor32", Strength::Weak),
+];
+
+impl Algorithm {
+    /// Every algorithm, in order of its number, [`Algorithm::None`] first.
+    pub fn all() -> impl Iterator<Item = Algorithm> {
+        TABLE.iter().map(|row| row.0)
+    }
+
+    /// From the number in a packet header.
+    #[inline]
+    pub fn from_u8(n: u8) -> Option<Algorithm> {
+        TABLE.get(n as usize).map(|row| row.0)
+    }
+
+    /// The name that [`FromStr`] reads.
+    pub fn name(self) -> &'static str {
+        TABLE[self as usize].1
+    }
+
+    /// How far a sum that matches may be trusted.
+    pub fn strength(self) -> Strength {
+        TABLE[self as usize].2
+    }
+
+    /// How many bits of the sum carry information.
+    pub fn bits(self) -> u32 {
+        match self {
+            Algorithm::None => 0,
+            Algorithm::Crc64Nvme | Algorithm::Xxh3 | Algorithm::AesLanes => 64,
+            Algorithm::Fletcher64 | Algorithm::Fnv1a | Algorithm::Fnv1aBytes => 64,
+            _ => 32,
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that no algorithm has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAlgorithm(String);
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "unknown checksum algorithm \"{}\"; the names are",
+            self.0
+        )?;
+        for (i, row) in TABLE.iter().enumerate() {
+            write!(f, "{} {}", if i == 0 { "" } else { "," }, row.1)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownAlgorithm {}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Algorithm, UnknownAlgorithm> {
+        TABLE
+            .iter()
+            .find(|row| row.1.eq_ignore_ascii_case(name))
+            .map(|row| row.0)
+            .ok_or_else(|| UnknownAlgorithm(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_lead_back() {
+        for (n, a) in Algorithm::all().enumerate() {
+            assert_eq!(a as usize, n);
+            assert_eq!(Algorithm::from_u8(n as u8), Some(a));
+            assert_eq!(a.name().parse(), Ok(a));
+        }
+        assert_eq!(Algorithm::from_u8(15), None);
+        assert_eq!(Algorithm::from_u8(255), None);
+    }
+
+    #[test]
+    fn unknown_names_are_answered_with_the_known() {
+        let error = "md5".parse::<Algorithm>().unwrap_err().to_string();
+        for a in Algorithm::all() {
+            assert!(error.contains(a.name()), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_default_is_strong() {
+        assert_eq!(Algorithm::default().strength(), Strength::Strong);
+    }
+}

@@ -1,0 +1,231 @@
+//! CRC folding with 512-bit carry-less multiplication: 256 bytes per iteration.
+//!
+//! One loop serves summing, copying with plain stores and copying with streaming stores, chosen
+//! at compile time by [`Store`], so the fused forms load each byte exactly once.
+
+use super::fold128::reduce;
+use crate::crc::{update_bytes, Poly};
+use crate::store::Store;
+use std::arch::x86_64::*;
+
+/// How far ahead of the loads the streaming loop prefetches; 1 KiB won the sweep from DRAM.
+const PREFETCH_BYTES: usize = 1024;
+
+/// From here on aligning the stores gains more than it costs.
+const ALIGN_MIN_BYTES: usize = 1536;
+
+/// `iota[i] = i`: turned into a rotation by adding the distance.
+static IOTA: [u8; 64] = {
+    let mut t = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        t[i] = i as u8;
+        i += 1;
+    }
+    t
+};
+
+/// Adds `len` bytes at `src` to `state`, and stores them at `dst` as `S` says.
+///
+/// # Safety
+/// The CPU has the features named. `src` is readable for `len` bytes; if `S` stores, `dst` is
+/// writable for `len` bytes and does not overlap; if `S` streams, `dst` is 64-byte aligned.
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,vpclmulqdq,pclmulqdq,sse4.1"
+)]
+pub(crate) unsafe fn update<P: Poly, S: Store>(
+    state: u64,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+) -> u64 {
+    // SAFETY: the caller's contract; every access below stays within `len` (masked where partial).
+    unsafe {
+        if len < 64 {
+            return short::<P, S>(state, src, dst, len);
+        }
+        let first = _mm512_zextsi128_si512(_mm_cvtsi64_si128(state as i64));
+        let astray = dst as usize % 64;
+        let (acc, done) = if S::STORE && !S::STREAM && len >= ALIGN_MIN_BYTES && astray != 0 {
+            // One block and the few bytes that bring `dst` to whole lines, then as ever.
+            let head = 128 - astray;
+            let acc = _mm512_xor_si512(first, take::<S>(src, dst, 0));
+            let acc = tail::<P, S>(acc, src, dst, head, 64);
+            let first = fold(acc, pair(P::FOLD_512), _mm512_setzero_si512());
+            let (acc, done) = quads::<P, S>(first, src.add(head), dst.add(head), len - head);
+            (acc, head + done)
+        } else if len >= 256 {
+            quads::<P, S>(first, src, dst, len)
+        } else {
+            let k = pair(P::FOLD_512);
+            let mut acc = _mm512_xor_si512(first, take::<S>(src, dst, 0));
+            let mut done = 64;
+            while len - done >= 64 {
+                acc = fold(acc, k, take::<S>(src, dst, done));
+                done += 64;
+            }
+            (acc, done)
+        };
+        let acc = if len == done {
+            acc
+        } else {
+            tail::<P, S>(acc, src, dst, len, done)
+        };
+        finish::<P>(acc)
+    }
+}
+
+/// The main loop and its remaining whole blocks: four accumulators, merged at the end.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
+unsafe fn quads<P: Poly, S: Store>(
+    first: __m512i,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+) -> (__m512i, usize) {
+    // SAFETY: `len` is at least 256 and every block taken ends at or before it.
+    unsafe {
+        let k = pair(P::FOLD_2048);
+        let mut a = _mm512_xor_si512(first, take::<S>(src, dst, 0));
+        let mut b = take::<S>(src, dst, 64);
+        let mut c = take::<S>(src, dst, 128);
+        let mut d = take::<S>(src, dst, 192);
+        let mut done = 256;
+        while len - done >= 256 {
+            if S::STREAM {
+                for line in 0..4 {
+                    let ahead = src.wrapping_add(done + PREFETCH_BYTES + 64 * line);
+                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+                }
+            }
+            a = fold(a, k, take::<S>(src, dst, done));
+            b = fold(b, k, take::<S>(src, dst, done + 64));
+            c = fold(c, k, take::<S>(src, dst, done + 128));
+            d = fold(d, k, take::<S>(src, dst, done + 192));
+            done += 256;
+        }
+        // The window of four rolls over what is left: each fold is independent of the others.
+        while len - done >= 64 {
+            let next = fold(a, k, take::<S>(src, dst, done));
+            (a, b, c, d) = (b, c, d, next);
+            done += 64;
+        }
+        let ab = _mm512_xor_si512(
+            fold(a, pair(P::FOLD_1536), d),
+            fold(b, pair(P::FOLD_1024), _mm512_setzero_si512()),
+        );
+        (fold(c, pair(P::FOLD_512), ab), done)
+    }
+}
+
+/// Fewer than 64 bytes.
+#[inline]
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,vpclmulqdq,pclmulqdq,sse4.1"
+)]
+unsafe fn short<P: Poly, S: Store>(state: u64, src: *const u8, dst: *mut u8, len: usize) -> u64 {
+    // SAFETY: masks keep every access within `len`.
+    unsafe {
+        let mask = (1u64 << len) - 1;
+        let v = _mm512_maskz_loadu_epi8(mask, src.cast());
+        if S::STORE {
+            _mm512_mask_storeu_epi8(dst.cast(), mask, v);
+        }
+        if len < 8 {
+            // The state reaches beyond the data: from a register copy, as `src` may be gone on.
+            let word = _mm_cvtsi128_si64(_mm512_castsi512_si128(v)) as u64;
+            return update_bytes::<P>(state, &word.to_le_bytes()[..len]);
+        }
+        let state = _mm512_zextsi128_si512(_mm_cvtsi64_si128(state as i64));
+        finish::<P>(rotate(_mm512_xor_si512(v, state), len))
+    }
+}
+
+/// The last 1..=63 bytes: the accumulator moves up and the tail fills the gap, and what was
+/// pushed out is folded over one block.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,vpclmulqdq")]
+unsafe fn tail<P: Poly, S: Store>(
+    acc: __m512i,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+    done: usize,
+) -> __m512i {
+    let count = len - done;
+    let mask = !0u64 << (64 - count);
+    let turned = rotate(acc, count);
+    let out = _mm512_maskz_mov_epi8(mask, turned);
+    // SAFETY: only the last `count` bytes of the 64 that end at `len` are touched.
+    let rest = unsafe {
+        let rest =
+            _mm512_mask_loadu_epi8(turned, mask, src.wrapping_add(len).wrapping_sub(64).cast());
+        if S::STORE {
+            _mm512_mask_storeu_epi8(dst.wrapping_add(len).wrapping_sub(64).cast(), mask, rest);
+        }
+        rest
+    };
+    fold(out, pair(P::FOLD_512), rest)
+}
+
+/// Rotates the bytes towards the front by `count`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn rotate(v: __m512i, count: usize) -> __m512i {
+    // SAFETY: IOTA has 64 bytes.
+    let iota = unsafe { _mm512_loadu_si512(IOTA.as_ptr().cast()) };
+    _mm512_permutexvar_epi8(_mm512_add_epi8(iota, _mm512_set1_epi8(count as i8)), v)
+}
+
+/// Loads a whole block and stores it as `S` says.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn take<S: Store>(src: *const u8, dst: *mut u8, at: usize) -> __m512i {
+    // SAFETY: the callers take only whole blocks inside the buffers; `S` says what `dst` must be.
+    unsafe {
+        let v = _mm512_loadu_si512(src.add(at).cast());
+        if S::STREAM {
+            _mm512_stream_si512(dst.add(at).cast(), v);
+        } else if S::STORE {
+            _mm512_storeu_si512(dst.add(at).cast(), v);
+        }
+        v
+    }
+}
+
+/// Both constants in each lane.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn pair(k: [u64; 2]) -> __m512i {
+    _mm512_broadcast_i32x4(_mm_set_epi64x(k[1] as i64, k[0] as i64))
+}
+
+/// Moves the lanes of `acc` on by the distance of `k` and adds `next`.
+#[inline]
+#[target_feature(enable = "avx512f,vpclmulqdq")]
+fn fold(acc: __m512i, k: __m512i, next: __m512i) -> __m512i {
+    let low = _mm512_clmulepi64_epi128::<0x00>(acc, k);
+    let high = _mm512_clmulepi64_epi128::<0x11>(acc, k);
+    _mm512_ternarylogic_epi64::<0x96>(low, high, next)
+}
+
+/// The CRC register of what one accumulator holds.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq,vpclmulqdq,pclmulqdq,sse4.1")]
+fn finish<P: Poly>(acc: __m512i) -> u64 {
+    // SAFETY: FOLD_LANES has 64 bytes.
+    let k = unsafe { _mm512_loadu_si512(const { &P::FOLD_LANES }.as_ptr().cast()) };
+    let low = _mm512_clmulepi64_epi128::<0x00>(acc, k);
+    let high = _mm512_clmulepi64_epi128::<0x11>(acc, k);
+    let all = _mm512_xor_si512(low, high);
+    let half = _mm256_xor_si256(
+        _mm512_castsi512_si256(all),
+        _mm512_extracti64x4_epi64::<1>(all),
+    );
+    let one = _mm_xor_si128(
+        _mm256_castsi256_si128(half),
+        _mm256_extracti128_si256::<1>(half),
+    );
+    reduce::<P>(one)
+}

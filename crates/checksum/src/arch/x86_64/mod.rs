@@ -1,0 +1,8 @@
+//! x86-64 kernels. Every function here needs CPU features that `dispatch` has looked for.
+
+pub(crate) mod aes;
+pub(crate) mod avx512;
+pub(crate) mod copy;
+pub(crate) mod fold128;
+pub(crate) mod sse42;
+pub(crate) mod xxh3;

@@ -1,0 +1,157 @@
+//! Feeding an algorithm that works on groups of bytes from pieces of any size.
+
+use crate::dispatch::Tier;
+use crate::store::{Store, Sum};
+
+/// An algorithm over groups of a fixed number of bytes.
+pub(crate) trait Core: Copy {
+    /// Adds `len` bytes, a multiple of the group, storing them if `S` stores.
+    ///
+    /// # Safety
+    /// `src` readable for `len` bytes; if `S` stores, `dst` writable for as many, not overlapping.
+    /// `tier` is not above this CPU's.
+    unsafe fn groups<S: Store>(&mut self, tier: Tier, dst: *mut u8, src: *const u8, len: usize);
+
+    /// The sum, after a last incomplete group.
+    fn finish(&self, tier: Tier, tail: &[u8]) -> u64;
+}
+
+/// A [`Core`] with groups of `N` bytes, and the start of a group that is not complete yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pieces<C, const N: usize> {
+    core: C,
+    have: usize,
+    carry: [u8; N],
+}
+
+impl<C: Core, const N: usize> Pieces<C, N> {
+    #[inline]
+    pub(crate) fn new(core: C) -> Self {
+        Pieces {
+            core,
+            have: 0,
+            carry: [0; N],
+        }
+    }
+
+    /// # Safety
+    /// As [`Core::groups`], for any `len`.
+    #[inline]
+    pub(crate) unsafe fn feed<S: Store>(
+        &mut self,
+        tier: Tier,
+        mut dst: *mut u8,
+        mut src: *const u8,
+        mut len: usize,
+    ) {
+        // SAFETY: parts of the caller's buffers, one after the other; `keep` stays inside `carry`.
+        unsafe {
+            if self.have > 0 {
+                let n = len.min(N - self.have);
+                self.keep::<S>(dst, src, n);
+                if self.have < N {
+                    return;
+                }
+                self.have = 0;
+                let carry = self.carry;
+                self.core
+                    .groups::<Sum>(tier, std::ptr::null_mut(), carry.as_ptr(), N);
+                (src, len) = (src.add(n), len - n);
+                dst = dst.wrapping_add(n);
+            }
+            let whole = len - len % N;
+            self.core.groups::<S>(tier, dst, src, whole);
+            if whole < len {
+                self.keep::<S>(dst.wrapping_add(whole), src.add(whole), len - whole);
+            }
+        }
+    }
+
+    /// Moves `n` bytes to the carry, and on to `dst` from there, so that both see the same.
+    ///
+    /// # Safety
+    /// As [`Core::groups`], with `n` at most what the carry has room for.
+    unsafe fn keep<S: Store>(&mut self, dst: *mut u8, src: *const u8, n: usize) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let at = self.carry.as_mut_ptr().add(self.have);
+            std::ptr::copy_nonoverlapping(src, at, n);
+            if S::STORE {
+                std::ptr::copy_nonoverlapping(at, dst, n);
+            }
+        }
+        self.have += n;
+    }
+
+    #[inline]
+    pub(crate) fn finish(&self, tier: Tier) -> u64 {
+        self.core.finish(tier, &self.carry[..self.have])
+    }
+}
+
+/// Calls `add` with each `N` bytes of `len`, a multiple of `N`, storing them if `S` stores.
+///
+/// # Safety
+/// As [`Core::groups`].
+#[inline(always)]
+pub(crate) unsafe fn each<S: Store, const N: usize>(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    mut add: impl FnMut([u8; N]),
+) {
+    let mut at = 0;
+    while at + N <= len {
+        // SAFETY: `at + N` is at most `len`; arrays of bytes need no alignment.
+        let bytes = unsafe {
+            let bytes = src.add(at).cast::<[u8; N]>().read();
+            if S::STORE {
+                dst.add(at).cast::<[u8; N]>().write(bytes);
+            }
+            bytes
+        };
+        add(bytes);
+        at += N;
+    }
+}
+
+/// Compiles one kernel `fn(&mut State, dst, src, len)`, generic over [`Store`], for each tier.
+macro_rules! tiered {
+    ($(#[$doc:meta])* $name:ident, $state:ty, $kernel:ident) => {
+        $(#[$doc])*
+        #[inline]
+        unsafe fn $name<S: Store>(
+            tier: Tier,
+            state: &mut $state,
+            dst: *mut u8,
+            src: *const u8,
+            len: usize,
+        ) {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            {
+                #[target_feature(enable = "avx2")]
+                unsafe fn avx2<S: Store>(s: &mut $state, d: *mut u8, p: *const u8, n: usize) {
+                    // SAFETY: the caller's contract.
+                    unsafe { $kernel::<S>(s, d, p, n) }
+                }
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+                unsafe fn avx512<S: Store>(s: &mut $state, d: *mut u8, p: *const u8, n: usize) {
+                    // SAFETY: the caller's contract.
+                    unsafe { $kernel::<S>(s, d, p, n) }
+                }
+                // SAFETY: the tier says that the features are there; the caller's contract.
+                unsafe {
+                    match tier {
+                        Tier::Avx512 => return avx512::<S>(state, dst, src, len),
+                        Tier::Avx2 => return avx2::<S>(state, dst, src, len),
+                        Tier::Sse42 | Tier::Portable => {}
+                    }
+                }
+            }
+            let _ = tier;
+            // SAFETY: the caller's contract.
+            unsafe { $kernel::<S>(state, dst, src, len) }
+        }
+    };
+}
+pub(crate) use tiered;

@@ -1,0 +1,377 @@
+//! Sums that are fed piece by piece, and in one call.
+
+use crate::aes::{self, AesLanes};
+use crate::classic::{FnvBytes, FnvWords, Jenkins, Knuth, Murmur2a, SuperFast, FNV_BASIS};
+use crate::crc::{Castagnoli, Nvme, Poly};
+use crate::dispatch::{self, Tier};
+use crate::pieces::Pieces;
+use crate::store::{Cached, Store, Streaming, Sum};
+use crate::sums::{Adler32, Fletcher64, Sum32, Xor32};
+use crate::xxh3::Xxh3;
+use crate::Algorithm;
+
+/// Bytes copied, then summed, in turn by [`Variant::Blocked`]: small enough to stay in L1.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Where copied bytes go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CopyMode {
+    /// Plain stores: what is copied is in the cache afterwards.
+    #[default]
+    Cached,
+    /// Streaming stores past the caches, and the source prefetched: for copies that are larger
+    /// than the cache, or whose reader is another core.
+    Streaming,
+}
+
+/// How copying and summing are put together (section 4.1 of paper 0).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Variant {
+    /// One loop loads, stores and sums.
+    #[default]
+    Fused,
+    /// [`BLOCK_BYTES`] are copied, then summed, and so on.
+    Blocked,
+}
+
+/// A sum that is fed piece by piece (iovecs; the converter of paper 3).
+///
+/// Whatever the pieces, the result is that of all bytes in one call.
+#[derive(Clone, Copy, Debug)]
+pub struct Summer {
+    tier: Tier,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+// A `Summer` lives on the stack of the copy it belongs to: boxing the large ones would cost more.
+#[allow(clippy::large_enum_variant)]
+enum State {
+    None,
+    Crc64(u64),
+    Crc32c(u32),
+    Xxh3(Xxh3),
+    AesLanes(Pieces<AesLanes, { aes::GROUP }>),
+    Fletcher64(Pieces<Fletcher64, 4>),
+    Adler32(Pieces<Adler32, 1>),
+    Fnv1a(Pieces<FnvWords, 8>),
+    Fnv1aBytes(Pieces<FnvBytes, 1>),
+    Murmur2a(Pieces<Murmur2a, 4>),
+    SuperFast(Pieces<SuperFast, 4>),
+    Jenkins(Pieces<Jenkins, 1>),
+    Knuth(Pieces<Knuth, 4>),
+    Sum32(Pieces<Sum32, 4>),
+    Xor32(Pieces<Xor32, 4>),
+}
+
+/// Spreads a seed over all bits. A bijection, and 0 stays 0, which keeps published values.
+///
+/// A CRC is linear: without this a seed off by d would be made up for by data off by d.
+#[inline]
+pub(crate) fn mix(seed: u64) -> u64 {
+    // Two odd constants from the golden ratio and from SplitMix64.
+    let v = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (v ^ (v >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// [`mix`] for a 32-bit state.
+#[inline]
+pub(crate) fn mix32(seed: u64) -> u32 {
+    (mix(seed) >> 32) as u32
+}
+
+#[inline]
+fn crc64_start(seed: u64) -> u64 {
+    Nvme::ONES ^ mix(seed)
+}
+
+#[inline]
+fn crc32c_start(seed: u64) -> u32 {
+    !mix32(seed)
+}
+
+/// The sum of `bytes` in one call.
+#[inline]
+pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
+    // SAFETY: a slice is readable, and `Sum` stores nothing.
+    unsafe {
+        whole::<Sum>(
+            algorithm,
+            seed,
+            std::ptr::null_mut(),
+            bytes.as_ptr(),
+            bytes.len(),
+        )
+    }
+}
+
+/// Copies `len` bytes from `src` to `dst` with plain stores in one loop with the sum; returns it.
+///
+/// # Safety
+/// `src` readable and `dst` writable for `len` bytes, not overlapping.
+#[inline]
+pub unsafe fn copy_and_sum(
+    algorithm: Algorithm,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    // SAFETY: the caller's contract.
+    unsafe { whole::<Cached>(algorithm, seed, dst, src, len) }
+}
+
+/// One sum start to end. The CRCs need no [`Summer`] in memory for it.
+///
+/// # Safety
+/// As [`Summer::feed`].
+#[inline]
+unsafe fn whole<S: Store>(
+    algorithm: Algorithm,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    let tier = dispatch::tier();
+    // SAFETY: the caller's contract; the tier is this CPU's.
+    unsafe {
+        match algorithm {
+            Algorithm::Crc64Nvme => {
+                dispatch::crc::<Nvme, S>(tier, crc64_start(seed), src, dst, len) ^ Nvme::ONES
+            }
+            Algorithm::Crc32c => {
+                dispatch::crc32c::<S>(tier, crc32c_start(seed), src, dst, len) as u64
+                    ^ Castagnoli::ONES
+            }
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Algorithm::AesLanes if tier >= Tier::Avx512 => {
+                aes::whole::<S>(mix(seed), dst, src, len)
+            }
+            _ => whole_other::<S>(algorithm, seed, dst, src, len),
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn whole_other<S: Store>(
+    algorithm: Algorithm,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    let mut summer = Summer::new(algorithm, seed);
+    // SAFETY: the caller's contract.
+    unsafe { summer.feed::<S>(dst, src, len) };
+    summer.finish()
+}
+
+impl Summer {
+    /// Starts a sum.
+    #[inline]
+    pub fn new(algorithm: Algorithm, seed: u64) -> Summer {
+        // Each arm builds the whole: a `State` made first would be moved in, all 600 bytes of it.
+        match algorithm {
+            Algorithm::Crc64Nvme => Summer::of(State::Crc64(crc64_start(seed))),
+            Algorithm::Crc32c => Summer::of(State::Crc32c(crc32c_start(seed))),
+            Algorithm::None => Summer::of(State::None),
+            _ => Summer::new_other(algorithm, seed),
+        }
+    }
+
+    #[inline(always)]
+    fn of(state: State) -> Summer {
+        Summer {
+            tier: dispatch::tier(),
+            state,
+        }
+    }
+
+    #[inline(never)]
+    fn new_other(algorithm: Algorithm, seed: u64) -> Summer {
+        let (m, m32) = (mix(seed), mix32(seed));
+        match algorithm {
+            Algorithm::None | Algorithm::Crc64Nvme | Algorithm::Crc32c => Summer::of(State::None),
+            Algorithm::Xxh3 => Summer::of(State::Xxh3(Xxh3::new(seed))),
+            Algorithm::AesLanes => Summer::of(State::AesLanes(Pieces::new(AesLanes::new(m)))),
+            Algorithm::Fletcher64 => Summer::of(State::Fletcher64(Pieces::new(Fletcher64::new(m)))),
+            Algorithm::Adler32 => Summer::of(State::Adler32(Pieces::new(Adler32::new(m32)))),
+            Algorithm::Fnv1a => Summer::of(State::Fnv1a(Pieces::new(FnvWords(FNV_BASIS ^ m)))),
+            Algorithm::Fnv1aBytes => {
+                Summer::of(State::Fnv1aBytes(Pieces::new(FnvBytes(FNV_BASIS ^ m))))
+            }
+            Algorithm::Murmur2a => Summer::of(State::Murmur2a(Pieces::new(Murmur2a::new(m32)))),
+            Algorithm::SuperFast => Summer::of(State::SuperFast(Pieces::new(SuperFast(m32)))),
+            Algorithm::Jenkins => Summer::of(State::Jenkins(Pieces::new(Jenkins(m32)))),
+            Algorithm::Knuth => Summer::of(State::Knuth(Pieces::new(Knuth(m32)))),
+            Algorithm::Sum32 => Summer::of(State::Sum32(Pieces::new(Sum32(m32)))),
+            Algorithm::Xor32 => Summer::of(State::Xor32(Pieces::new(Xor32(m32)))),
+        }
+    }
+
+    /// The same sum with the kernels of a lower tier, to compare tiers; a higher tier than this
+    /// CPU's is lowered to it.
+    pub fn with_tier(algorithm: Algorithm, seed: u64, tier: Tier) -> Summer {
+        let mut summer = Summer::new(algorithm, seed);
+        summer.tier = tier.min(summer.tier);
+        summer
+    }
+
+    /// Adds bytes.
+    #[inline]
+    pub fn update(&mut self, bytes: &[u8]) {
+        // SAFETY: a slice is readable, and `Sum` stores nothing.
+        unsafe { self.feed::<Sum>(std::ptr::null_mut(), bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// Copies `len` bytes from `src` to `dst` and adds them: fused, with plain stores.
+    ///
+    /// # Safety
+    /// `src` readable and `dst` writable for `len` bytes, not overlapping.
+    #[inline]
+    pub unsafe fn copy(&mut self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's contract.
+        unsafe { self.feed::<Cached>(dst, src, len) }
+    }
+
+    /// [`Summer::copy`] with a choice of stores and of loops.
+    ///
+    /// Fused streaming exists for the CRCs; the others stream in blocks, summing the source. When
+    /// bytes are streamed they are summed as read for the sum, so a source that changes meanwhile
+    /// fails its check at the receiver.
+    ///
+    /// # Safety
+    /// As [`Summer::copy`].
+    pub unsafe fn copy_with(
+        &mut self,
+        dst: *mut u8,
+        src: *const u8,
+        len: usize,
+        mode: CopyMode,
+        variant: Variant,
+    ) {
+        let crc = matches!(self.state, State::Crc64(_) | State::Crc32c(_));
+        // SAFETY: the caller's contract.
+        unsafe {
+            match (mode, variant) {
+                (CopyMode::Cached, Variant::Fused) => self.feed::<Cached>(dst, src, len),
+                (CopyMode::Cached, Variant::Blocked) => self.copy_blocks(dst, src, len),
+                (CopyMode::Streaming, Variant::Fused) if crc => {
+                    self.feed::<Streaming>(dst, src, len)
+                }
+                (CopyMode::Streaming, _) => self.stream_blocks(dst, src, len),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Summer::copy`].
+    unsafe fn copy_blocks(&mut self, dst: *mut u8, src: *const u8, len: usize) {
+        let mut at = 0;
+        while at < len {
+            let n = BLOCK_BYTES.min(len - at);
+            // SAFETY: the block ends at or before `len`; it is read back from where it was
+            // written, so sum and copy see the same.
+            unsafe {
+                std::ptr::copy_nonoverlapping(src.add(at), dst.add(at), n);
+                self.feed::<Sum>(std::ptr::null_mut(), dst.add(at), n);
+            }
+            at += n;
+        }
+    }
+
+    /// # Safety
+    /// As [`Summer::copy`].
+    unsafe fn stream_blocks(&mut self, dst: *mut u8, src: *const u8, len: usize) {
+        // The first block brings `dst` to a page, and so every later one to whole lines.
+        let mut n = (BLOCK_BYTES - dst as usize % BLOCK_BYTES).min(len);
+        let mut at = 0;
+        while at < len {
+            // SAFETY: the block ends at or before `len`.
+            unsafe {
+                self.feed::<Sum>(std::ptr::null_mut(), src.add(at), n);
+                dispatch::stream(self.tier, dst.add(at), src.add(at), n);
+            }
+            at += n;
+            n = BLOCK_BYTES.min(len - at);
+        }
+        dispatch::stream_fence();
+    }
+
+    /// # Safety
+    /// `src` readable for `len` bytes; if `S` stores, `dst` writable for as many, not overlapping.
+    /// Only the CRCs take [`Streaming`].
+    #[inline]
+    unsafe fn feed<S: Store>(&mut self, dst: *mut u8, src: *const u8, len: usize) {
+        let tier = self.tier;
+        // SAFETY: the caller's contract; the tier is not above this CPU's.
+        unsafe {
+            match &mut self.state {
+                State::Crc64(s) => *s = dispatch::crc::<Nvme, S>(tier, *s, src, dst, len),
+                State::Crc32c(s) => *s = dispatch::crc32c::<S>(tier, *s, src, dst, len),
+                State::None if S::STORE => std::ptr::copy_nonoverlapping(src, dst, len),
+                State::None => {}
+                _ => self.feed_other::<S>(dst, src, len),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Summer::feed`].
+    #[inline(never)]
+    unsafe fn feed_other<S: Store>(&mut self, dst: *mut u8, src: *const u8, len: usize) {
+        let tier = self.tier;
+        // SAFETY: the caller's contract; the tier is not above this CPU's.
+        unsafe {
+            match &mut self.state {
+                State::None | State::Crc64(_) | State::Crc32c(_) => {}
+                State::Xxh3(s) => s.feed::<S>(tier, dst, src, len),
+                State::AesLanes(s) => s.feed::<S>(tier, dst, src, len),
+                State::Fletcher64(s) => s.feed::<S>(tier, dst, src, len),
+                State::Adler32(s) => s.feed::<S>(tier, dst, src, len),
+                State::Fnv1a(s) => s.feed::<S>(tier, dst, src, len),
+                State::Fnv1aBytes(s) => s.feed::<S>(tier, dst, src, len),
+                State::Murmur2a(s) => s.feed::<S>(tier, dst, src, len),
+                State::SuperFast(s) => s.feed::<S>(tier, dst, src, len),
+                State::Jenkins(s) => s.feed::<S>(tier, dst, src, len),
+                State::Knuth(s) => s.feed::<S>(tier, dst, src, len),
+                State::Sum32(s) => s.feed::<S>(tier, dst, src, len),
+                State::Xor32(s) => s.feed::<S>(tier, dst, src, len),
+            }
+        }
+    }
+
+    /// The sum (0 for [`Algorithm::None`]).
+    ///
+    /// By reference, as the larger states would be copied to be consumed; feeding may go on.
+    #[inline]
+    pub fn finish(&self) -> u64 {
+        match &self.state {
+            State::Crc64(s) => *s ^ Nvme::ONES,
+            State::Crc32c(s) => !*s as u64,
+            State::None => 0,
+            _ => self.finish_other(),
+        }
+    }
+
+    #[inline(never)]
+    fn finish_other(&self) -> u64 {
+        let tier = self.tier;
+        match &self.state {
+            State::None | State::Crc64(_) | State::Crc32c(_) => 0,
+            State::Xxh3(s) => s.finish(tier),
+            State::AesLanes(s) => s.finish(tier),
+            State::Fletcher64(s) => s.finish(tier),
+            State::Adler32(s) => s.finish(tier),
+            State::Fnv1a(s) => s.finish(tier),
+            State::Fnv1aBytes(s) => s.finish(tier),
+            State::Murmur2a(s) => s.finish(tier),
+            State::SuperFast(s) => s.finish(tier),
+            State::Jenkins(s) => s.finish(tier),
+            State::Knuth(s) => s.finish(tier),
+            State::Sum32(s) => s.finish(tier),
+            State::Xor32(s) => s.finish(tier),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Every algorithm, tier, copy mode and variant against the naive oracle, over random data,
+//! seeds, alignments and splits.
+
+mod naive;
+
+use marline_checksum::{copy_and_sum, sum, tier, Algorithm, CopyMode, Summer, Tier, Variant};
+use proptest::prelude::*;
+
+const TIERS: [Tier; 4] = [Tier::Portable, Tier::Sse42, Tier::Avx2, Tier::Avx512];
+const WAYS: [(CopyMode, Variant); 4] = [
+    (CopyMode::Cached, Variant::Fused),
+    (CopyMode::Cached, Variant::Blocked),
+    (CopyMode::Streaming, Variant::Fused),
+    (CopyMode::Streaming, Variant::Blocked),
+];
+
+fn data(len: usize, mut x: u64) -> Vec<u8> {
+    x |= 1;
+    let next = |_| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        (x >> 24) as u8
+    };
+    (0..len).map(next).collect()
+}
+
+/// What every tier must give: the oracle's answer, or the portable kernel's.
+fn expected(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
+    naive::sum(algorithm, seed, bytes).unwrap_or_else(|| {
+        let mut s = Summer::with_tier(algorithm, seed, Tier::Portable);
+        s.update(bytes);
+        s.finish()
+    })
+}
+
+/// Feeds `bytes` in pieces that end at `cuts`.
+fn pieces(bytes: &[u8], cuts: &[usize]) -> Vec<(usize, usize)> {
+    let mut at: Vec<usize> = cuts.iter().map(|c| c % (bytes.len() + 1)).collect();
+    at.extend([0, bytes.len()]);
+    at.sort_unstable();
+    at.windows(2).map(|w| (w[0], w[1])).collect()
+}
+
+fn check(algorithm: Algorithm, seed: u64, bytes: &[u8], cuts: &[usize], offset: usize) {
+    let want = expected(algorithm, seed, bytes);
+    let name = algorithm.name();
+    assert_eq!(sum(algorithm, seed, bytes), want, "{name}");
+    for tier in TIERS {
+        let mut s = Summer::with_tier(algorithm, seed, tier);
+        for (a, b) in pieces(bytes, cuts) {
+            s.update(&bytes[a..b]);
+        }
+        assert_eq!(s.finish(), want, "{name} {tier:?}");
+        for (mode, variant) in WAYS {
+            let mut out = vec![0xa5; bytes.len() + 2 * offset + 1];
+            let mut s = Summer::with_tier(algorithm, seed, tier);
+            for (a, b) in pieces(bytes, cuts) {
+                // SAFETY: `out` has room for all of `bytes` from `offset` on.
+                unsafe {
+                    let to = out.as_mut_ptr().add(offset + a);
+                    s.copy_with(to, bytes.as_ptr().add(a), b - a, mode, variant);
+                }
+            }
+            assert_eq!(s.finish(), want, "{name} {tier:?} {mode:?} {variant:?}");
+            let (copied, after) = out[offset..].split_at(bytes.len());
+            assert!(copied == bytes, "{name} {tier:?} {mode:?} {variant:?}");
+            let untouched = |b: &u8| *b == 0xa5;
+            assert!(out[..offset].iter().all(untouched) && after.iter().all(untouched));
+        }
+    }
+    let mut out = vec![0; bytes.len()];
+    // SAFETY: `out` is as long as `bytes` and apart from it.
+    let one = unsafe { copy_and_sum(algorithm, seed, out.as_mut_ptr(), bytes.as_ptr(), out.len()) };
+    assert_eq!(one, want, "{name}");
+    assert!(out == bytes);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn any_split_of_anything(
+        len in prop_oneof![0usize..40, 200usize..700, 0usize..3000],
+        start in 0usize..70,
+        offset in 0usize..70,
+        seed in prop_oneof![Just(0u64), any::<u64>()],
+        noise in any::<u64>(),
+        cuts in prop::collection::vec(any::<usize>(), 0..5),
+    ) {
+        let d = data(start + len, noise);
+        for algorithm in Algorithm::all() {
+            check(algorithm, seed, &d[start..], &cuts, offset);
+        }
+    }
+}
+
+#[test]
+fn every_short_length() {
+    let d = data(700, 7);
+    for len in 0..d.len() {
+        for algorithm in Algorithm::all() {
+            let want = expected(algorithm, 3, &d[..len]);
+            for tier in TIERS {
+                let mut s = Summer::with_tier(algorithm, 3, tier);
+                s.update(&d[..len]);
+                assert_eq!(s.finish(), want, "{algorithm} {tier:?} {len}");
+            }
+        }
+    }
+}
+
+/// Long runs of the largest bytes bring the sums nearest to overflow.
+#[test]
+fn long_and_full() {
+    for bytes in [vec![0xff; 600_001], data(300_007, 11)] {
+        for algorithm in Algorithm::all() {
+            check(algorithm, u64::MAX, &bytes, &[70_000, 70_001], 3);
+        }
+    }
+}
+
+#[test]
+fn published_values() {
+    let vectors: [(Algorithm, &[u8], u64); 23] = [
+        (Algorithm::Crc64Nvme, b"123456789", 0xae8b_1486_0a79_9888),
+        (Algorithm::Crc32c, b"123456789", 0xe306_9283),
+        // The xxHash project's answer to no data.
+        (Algorithm::Xxh3, b"", 0x2d06_8005_38d3_94c2),
+        // Wikipedia, "Fletcher's checksum".
+        (Algorithm::Fletcher64, b"abcde", 0xc8c6_c527_6463_62c6),
+        (Algorithm::Fletcher64, b"abcdef", 0xc8c7_2b27_6463_c8c6),
+        (Algorithm::Fletcher64, b"abcdefgh", 0x312e_2b28_ccca_c8c6),
+        // Wikipedia, "Adler-32"; zlib.
+        (Algorithm::Adler32, b"", 1),
+        (Algorithm::Adler32, b"Wikipedia", 0x11e6_0398),
+        (Algorithm::Adler32, b"123456789", 0x091e_01de),
+        // The FNV Internet draft, appendix C.
+        (Algorithm::Fnv1aBytes, b"", 0xcbf2_9ce4_8422_2325),
+        (Algorithm::Fnv1aBytes, b"a", 0xaf63_dc4c_8601_ec8c),
+        (Algorithm::Fnv1aBytes, b"foobar", 0x8594_4171_f739_67e8),
+        // No whole word: as published.
+        (Algorithm::Fnv1a, b"foobar", 0x8594_4171_f739_67e8),
+        // Wikipedia, "Jenkins hash function".
+        (Algorithm::Jenkins, b"", 0),
+        (Algorithm::Jenkins, b"a", 0xca2e_9442),
+        (
+            Algorithm::Jenkins,
+            b"The quick brown fox jumps over the lazy dog",
+            0x519e_91f5,
+        ),
+        // Knuth: 1 and 2 times the constant; then by hand.
+        (Algorithm::Knuth, &[1, 0, 0, 0], 2_654_435_761),
+        (Algorithm::Knuth, &[2], 1_013_904_226),
+        (Algorithm::Sum32, &[1, 0, 0, 0, 255, 255, 255, 255, 7], 7),
+        (
+            Algorithm::Xor32,
+            &[1, 0, 0, 0, 3, 0, 0, 0x80, 4],
+            0x8000_0006,
+        ),
+        (Algorithm::None, b"anything", 0),
+        (Algorithm::Sum32, b"", 0),
+        (Algorithm::Xor32, b"", 0),
+    ];
+    for (algorithm, bytes, want) in vectors {
+        assert_eq!(sum(algorithm, 0, bytes), want, "{algorithm} of {bytes:?}");
+    }
+}
+
+#[test]
+fn seeds_make_a_difference() {
+    for algorithm in Algorithm::all().filter(|a| *a != Algorithm::None) {
+        let mut seen: Vec<u64> = (0..200).map(|s| sum(algorithm, s, b"same data")).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 200, "{algorithm}");
+    }
+}
+
+/// The promise of `AesLanes`: an error inside one block of 16 bytes changes the last 128 bits;
+/// here, that it shows after the squeeze for each bit and for many whole blocks.
+#[test]
+fn aes_lanes_sees_errors_within_a_block() {
+    let good = data(1344, 5);
+    let want = sum(Algorithm::AesLanes, 9, &good);
+    let mut bad = good.clone();
+    for bit in 0..8 * good.len() {
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert_ne!(sum(Algorithm::AesLanes, 9, &bad), want, "bit {bit}");
+        bad[bit / 8] ^= 1 << (bit % 8);
+    }
+    for block in 0..84 {
+        for noise in 1000..1050 {
+            bad.copy_from_slice(&good);
+            bad[16 * block..][..16].copy_from_slice(&data(16, noise));
+            assert_ne!(sum(Algorithm::AesLanes, 9, &bad), want, "block {block}");
+        }
+    }
+}
+
+/// Says on which tier the others ran, as lower ones are all that an old CPU can check.
+#[test]
+fn the_tier_is_what_the_cpu_has() {
+    assert!(TIERS.contains(&tier()));
+    let s = Summer::with_tier(Algorithm::Crc64Nvme, 0, Tier::Avx512);
+    assert_eq!(s.finish(), sum(Algorithm::Crc64Nvme, 0, b""));
+}

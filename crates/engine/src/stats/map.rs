@@ -1,0 +1,79 @@
+//! A file of 64-bit words in shared memory that grows.
+//!
+//! The whole length is mapped at once, but a word may be touched only after the file system has
+//! given room for it: a write to a mapped hole of a full file system would kill the process.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicU64;
+
+/// The file grows by this much: a few pages of the processor.
+const STEP_BYTES: usize = 16 * 1024;
+
+/// The mapping.
+#[derive(Debug)]
+pub struct Map {
+    file: File,
+    base: *mut AtomicU64,
+    bytes_max: usize,
+    bytes_usable: usize,
+}
+
+// SAFETY: `base` is a mapping that this value owns; its words are atomics.
+unsafe impl Send for Map {}
+
+impl Map {
+    /// Maps an empty file that may grow to `bytes_max`.
+    pub fn new(file: File, bytes_max: usize) -> std::io::Result<Map> {
+        let bytes_max = bytes_max.next_multiple_of(STEP_BYTES);
+        // SAFETY: a new shared mapping of a file of ours, chosen by the kernel.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes_max,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(Map {
+            file,
+            base: base.cast(),
+            bytes_max,
+            bytes_usable: 0,
+        })
+    }
+
+    /// Makes the first `words` words usable; `false` when there is no room for them.
+    pub fn reserve(&mut self, words: usize) -> bool {
+        let wanted = (words * 8).next_multiple_of(STEP_BYTES);
+        while self.bytes_usable < wanted {
+            // Written, not just lengthened: the file system answers now whether there is room.
+            let at = self.bytes_usable as u64;
+            let full = self.bytes_usable + STEP_BYTES > self.bytes_max;
+            if full || self.file.write_all_at(&[0; STEP_BYTES], at).is_err() {
+                return false;
+            }
+            self.bytes_usable += STEP_BYTES;
+        }
+        true
+    }
+
+    /// The usable words.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: that much is mapped and backed by the file; zero is a valid word.
+        unsafe { std::slice::from_raw_parts(self.base, self.bytes_usable / 8) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.cast(), self.bytes_max) };
+    }
+}

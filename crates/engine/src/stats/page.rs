@@ -1,0 +1,497 @@
+//! The page of shared memory in which an engine shows its counters, and its writer.
+//!
+//! All words are 64-bit in the machine's byte order:
+//!
+//! ```text
+//! header          HEADER_WORDS, see `at`
+//! process         ProcessCounters
+//! rails           RAILS_MAX x  name (4), address (6), up, RailCounters
+//! others          one peer row for all peers beyond PEERS_MAX
+//! peers           up to PEERS_MAX x  endpoint, address (6), state, paths, PeerCounters,
+//!                 PATHS_MAX x  rails, state, PathCounters
+//! ```
+//!
+//! One writer. `at::SEQUENCE` is odd while it writes.
+
+use super::map::Map;
+use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
+use crate::fork::Generation;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// First word of a page.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"MARLINES");
+/// Version of the layout (the counts of words are checked besides).
+pub const VERSION: u64 = 1;
+/// Rails shown at most.
+pub const RAILS_MAX: usize = 8;
+/// Paths shown at most per peer.
+pub const PATHS_MAX: usize = 8;
+/// Peers with a row of their own at most.
+pub const PEERS_MAX: usize = 1024;
+/// Where pages lie that nobody asked to keep.
+pub const DEFAULT_DIR: &str = "/dev/shm";
+
+/// Words of the header.
+pub mod at {
+    /// [`super::MAGIC`], written last.
+    pub const MAGIC: usize = 0;
+    /// [`super::VERSION`].
+    pub const VERSION: usize = 1;
+    /// Odd while the page is being written.
+    pub const SEQUENCE: usize = 2;
+    /// Process number in its own name space.
+    pub const PID: usize = 3;
+    /// When the process started, in ticks since boot: tells it from a later one of that number.
+    pub const PID_START: usize = 4;
+    /// Inode of the name space of process numbers.
+    pub const PID_SPACE: usize = 5;
+    /// The endpoint's (or engine's) random number.
+    pub const ENDPOINT: usize = 6;
+    /// Rank in `MPI_COMM_WORLD` plus one; 0: not known.
+    pub const RANK: usize = 7;
+    /// Nanoseconds since 1970 when the engine was opened.
+    pub const OPENED: usize = 8;
+    /// Nanoseconds since 1970 of the last writing.
+    pub const PUBLISHED: usize = 9;
+    /// 1 when the engine has closed.
+    pub const CLOSED: usize = 10;
+    /// Rail rows in use.
+    pub const RAILS: usize = 11;
+    /// Peer rows in use.
+    pub const PEERS: usize = 12;
+    /// Peers counted in the "others" row.
+    pub const PEERS_BEYOND: usize = 13;
+    /// Words of the four groups.
+    pub const GROUPS: usize = 14;
+    /// Name of the host, [`super::HOST_WORDS`].
+    pub const HOST: usize = 18;
+}
+
+/// Words of the header, with room for more.
+pub const HEADER_WORDS: usize = 32;
+/// Words of a host's name.
+pub const HOST_WORDS: usize = 8;
+/// Words of a rail's name.
+pub const NAME_WORDS: usize = 4;
+/// Words of an address as text: an IPv6 address with port and brackets has at most 47 bytes.
+pub const ADDRESS_WORDS: usize = 6;
+
+/// Words of each group of counters.
+pub const GROUP_WORDS: [usize; 4] = [
+    ProcessCounters::ROWS.len(),
+    RailCounters::ROWS.len(),
+    PeerCounters::ROWS.len(),
+    PathCounters::ROWS.len(),
+];
+
+/// Words before the counters of a rail: name, address, up.
+pub const RAIL_HEAD_WORDS: usize = NAME_WORDS + ADDRESS_WORDS + 1;
+/// Words of a rail.
+pub const RAIL_WORDS: usize = RAIL_HEAD_WORDS + GROUP_WORDS[1];
+/// Words before the counters of a path: rails, state.
+pub const PATH_HEAD_WORDS: usize = 2;
+/// Words of a path.
+pub const PATH_WORDS: usize = PATH_HEAD_WORDS + GROUP_WORDS[3];
+/// Words before the counters of a peer: endpoint, address, state, paths.
+pub const PEER_HEAD_WORDS: usize = 1 + ADDRESS_WORDS + 2;
+/// Words before the paths of a peer.
+pub const PEER_PATHS_AT: usize = PEER_HEAD_WORDS + GROUP_WORDS[2];
+/// Words of a peer.
+pub const PEER_WORDS: usize = PEER_PATHS_AT + PATHS_MAX * PATH_WORDS;
+
+/// First word of the process's counters.
+pub const PROCESS_AT: usize = HEADER_WORDS;
+/// First word of the rails.
+pub const RAILS_AT: usize = PROCESS_AT + GROUP_WORDS[0];
+/// First word of the "others" row.
+pub const OTHERS_AT: usize = RAILS_AT + RAILS_MAX * RAIL_WORDS;
+/// First word of the peers.
+pub const PEERS_AT: usize = OTHERS_AT + PEER_WORDS;
+
+/// Words of a page with that many peers.
+pub const fn page_words(peers: usize) -> usize {
+    PEERS_AT + peers * PEER_WORDS
+}
+
+macro_rules! states {
+    ($(#[doc = $about:literal])+ $name:ident { $($(#[doc = $doc:literal])+ $state:ident,)* }) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub enum $name { #[default] $($(#[doc = $doc])+ $state,)* }
+
+        impl $name {
+            /// From a page's word; the first state for words of no sense.
+            pub fn from_word(word: u64) -> $name {
+                let all = [$($name::$state),*];
+                all.into_iter().find(|&s| s as u64 == word).unwrap_or_default()
+            }
+        }
+    };
+}
+
+states! {
+    /// What is known of a path.
+    PathState {
+        /// No answer yet.
+        Unknown,
+        /// In use.
+        Up,
+        /// Repair timers have expired.
+        Suspect,
+        /// Given up, and probed.
+        Down,
+        /// Answers again, under watch.
+        Probation,
+    }
+}
+
+states! {
+    /// What is known of a peer.
+    PeerState {
+        /// Contacted, no answer yet.
+        Contacted,
+        /// It answers.
+        Alive,
+        /// It said goodbye.
+        Closed,
+        /// It was given up.
+        Dead,
+    }
+}
+
+/// What a page says of its engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PageInfo<'a> {
+    /// Setting `stats_dir`; empty: [`DEFAULT_DIR`], and the page goes when the engine closes.
+    pub dir: &'a str,
+    /// Random number of the engine or its endpoint.
+    pub endpoint: u64,
+    /// Rank in `MPI_COMM_WORLD`, where a launcher tells (see [`rank_from_env`]).
+    pub rank: Option<u32>,
+}
+
+/// A rail's row.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RailInfo<'a> {
+    /// Interface.
+    pub name: &'a str,
+    /// Local address as text.
+    pub address: &'a str,
+    /// Whether the interface is up.
+    pub up: bool,
+}
+
+/// A peer's row.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PeerInfo<'a> {
+    /// Its endpoint number.
+    pub endpoint: u64,
+    /// An address of it as text.
+    pub address: &'a str,
+    /// Its state.
+    pub state: PeerState,
+}
+
+/// A path's row.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PathRow {
+    /// Index of our rail.
+    pub rail: u32,
+    /// Index of the peer's rail.
+    pub peer_rail: u32,
+    /// Its state.
+    pub state: PathState,
+    /// Its counters.
+    pub counters: PathCounters,
+}
+
+/// The rank that the common launchers put into the environment.
+pub fn rank_from_env() -> Option<u32> {
+    let names = ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"];
+    let texts = names.iter().filter_map(|name| std::env::var(name).ok());
+    texts.filter_map(|text| text.parse().ok()).next()
+}
+
+/// The page of one engine.
+#[derive(Debug)]
+pub struct Page {
+    map: Map,
+    path: PathBuf,
+    keep: bool,
+    made: Generation,
+}
+
+impl Page {
+    /// Makes the page. An error is a text for people; an engine works without a page.
+    pub fn open(info: &PageInfo<'_>) -> Result<Page, String> {
+        let host = host_name();
+        let keep = !info.dir.is_empty();
+        let dir = Path::new(if keep { info.dir } else { DEFAULT_DIR });
+        let owner = if keep {
+            host.clone()
+        } else {
+            user().to_string()
+        };
+        if !keep {
+            remove_stale(dir, &format!("marline-{owner}-"), &host);
+        }
+        let (file, path) = create(dir, &owner)
+            .map_err(|e| format!("no statistics page in {}: {e}", dir.display()))?;
+        let made = Generation::current();
+        let fail = |what: &str| {
+            let _ = std::fs::remove_file(&path);
+            format!("no statistics page in {}: {what}", dir.display())
+        };
+        let bytes_max = page_words(PEERS_MAX) * 8;
+        let mut map = Map::new(file, bytes_max).map_err(|e| fail(&e.to_string()))?;
+        if !map.reserve(PEERS_AT) {
+            return Err(fail("no space left"));
+        }
+        write_header(map.words(), info, &host);
+        Ok(Page {
+            map,
+            path,
+            keep,
+            made,
+        })
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it stays when the engine closes.
+    pub fn is_kept(&self) -> bool {
+        self.keep
+    }
+
+    /// Writes what `fill` gives; rows that it does not give stay as they are. Costs a copy of
+    /// what is given: meant for once per tick.
+    pub fn publish(&mut self, fill: impl FnOnce(&mut PageWriter<'_>)) {
+        if self.made.is_forked() {
+            return; // the memory is shared with the parent, whose page it is
+        }
+        let sequence = self.map.words()[at::SEQUENCE].load(Ordering::Relaxed) | 1;
+        self.map.words()[at::SEQUENCE].store(sequence, Ordering::Relaxed);
+        fence(Ordering::Release); // odd before any of the words that follow
+        fill(&mut PageWriter { map: &mut self.map });
+        let words = self.map.words();
+        words[at::PUBLISHED].store(unix_ns(), Ordering::Relaxed);
+        words[at::SEQUENCE].store(sequence.wrapping_add(1), Ordering::Release);
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        if self.made.is_forked() {
+            return;
+        }
+        self.publish(|w| w.set(at::CLOSED, 1));
+        if !self.keep {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Writes rows of a page.
+#[derive(Debug)]
+pub struct PageWriter<'a> {
+    map: &'a mut Map,
+}
+
+impl PageWriter<'_> {
+    fn set(&mut self, at: usize, value: u64) {
+        self.map.words()[at].store(value, Ordering::Relaxed);
+    }
+
+    fn set_all(&mut self, at: usize, values: &[u64]) {
+        for (word, &value) in self.map.words()[at..].iter().zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn set_text(&mut self, at: usize, words: usize, text: &str) {
+        put_text(&self.map.words()[at..at + words], text);
+    }
+
+    fn raise(&mut self, at: usize, value: u64) {
+        self.map.words()[at].fetch_max(value, Ordering::Relaxed);
+    }
+
+    /// The process's counters.
+    pub fn process(&mut self, counters: &ProcessCounters) {
+        self.set_all(PROCESS_AT, counters.words().as_ref());
+    }
+
+    /// Rail `n`; those beyond [`RAILS_MAX`] are not shown.
+    pub fn rail(&mut self, n: usize, info: &RailInfo<'_>, counters: &RailCounters) {
+        if n >= RAILS_MAX {
+            return;
+        }
+        let row = RAILS_AT + n * RAIL_WORDS;
+        self.set_text(row, NAME_WORDS, info.name);
+        self.set_text(row + NAME_WORDS, ADDRESS_WORDS, info.address);
+        self.set(row + NAME_WORDS + ADDRESS_WORDS, u64::from(info.up));
+        self.set_all(row + RAIL_HEAD_WORDS, counters.words().as_ref());
+        self.raise(at::RAILS, n as u64 + 1);
+    }
+
+    /// Peer `n`. `false` when it has no row (too many, or no memory): it belongs to
+    /// [`PageWriter::others`] then.
+    pub fn peer(
+        &mut self,
+        n: usize,
+        info: &PeerInfo<'_>,
+        counters: &PeerCounters,
+        paths: &[PathRow],
+    ) -> bool {
+        if n >= PEERS_MAX || !self.map.reserve(page_words(n + 1)) {
+            return false;
+        }
+        self.peer_row(PEERS_AT + n * PEER_WORDS, info, counters, paths);
+        self.raise(at::PEERS, n as u64 + 1);
+        true
+    }
+
+    /// All peers without a row together: how many, and for each of our rails one row of paths.
+    pub fn others(&mut self, peers: u64, counters: &PeerCounters, paths: &[PathRow]) {
+        self.peer_row(OTHERS_AT, &PeerInfo::default(), counters, paths);
+        self.set(at::PEERS_BEYOND, peers);
+    }
+
+    fn peer_row(
+        &mut self,
+        row: usize,
+        info: &PeerInfo<'_>,
+        counters: &PeerCounters,
+        paths: &[PathRow],
+    ) {
+        let paths = &paths[..paths.len().min(PATHS_MAX)];
+        self.set(row, info.endpoint);
+        self.set_text(row + 1, ADDRESS_WORDS, info.address);
+        self.set(row + 1 + ADDRESS_WORDS, info.state as u64);
+        self.set(row + 2 + ADDRESS_WORDS, paths.len() as u64);
+        self.set_all(row + PEER_HEAD_WORDS, counters.words().as_ref());
+        for (n, path) in paths.iter().enumerate() {
+            let at = row + PEER_PATHS_AT + n * PATH_WORDS;
+            let rails = u64::from(path.rail) | u64::from(path.peer_rail) << 32;
+            self.set_all(at, &[rails, path.state as u64]);
+            self.set_all(at + PATH_HEAD_WORDS, path.counters.words().as_ref());
+        }
+    }
+}
+
+/// Text into words, cut where it does not fit, padded with zeros.
+fn put_text(words: &[AtomicU64], text: &str) {
+    let mut bytes = text.bytes();
+    for word in words {
+        let eight = [(); 8].map(|()| bytes.next().unwrap_or(0));
+        word.store(u64::from_ne_bytes(eight), Ordering::Relaxed);
+    }
+}
+
+fn write_header(words: &[AtomicU64], info: &PageInfo<'_>, host: &str) {
+    let set = |at: usize, value: u64| words[at].store(value, Ordering::Relaxed);
+    let pid = std::process::id();
+    set(at::VERSION, VERSION);
+    set(at::PID, u64::from(pid));
+    set(at::PID_START, pid_start(pid).unwrap_or(0));
+    set(at::PID_SPACE, pid_space());
+    set(at::ENDPOINT, info.endpoint);
+    set(at::RANK, info.rank.map_or(0, |rank| u64::from(rank) + 1));
+    set(at::OPENED, unix_ns());
+    set(at::PUBLISHED, unix_ns());
+    for (n, &count) in GROUP_WORDS.iter().enumerate() {
+        set(at::GROUPS + n, count as u64);
+    }
+    put_text(&words[at::HOST..at::HOST + HOST_WORDS], host);
+    words[at::MAGIC].store(MAGIC, Ordering::Release);
+}
+
+/// A new file that did not exist: nobody else's page is ever written, nor a link followed.
+fn create(dir: &Path, owner: &str) -> std::io::Result<(File, PathBuf)> {
+    static PAGES: AtomicU32 = AtomicU32::new(0);
+    const TRIES: u32 = 100; // leftovers of earlier processes of this number
+    let mut last = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+    for _ in 0..TRIES {
+        let n = PAGES.fetch_add(1, Ordering::Relaxed);
+        let path = dir.join(format!("marline-{owner}-{}-{n}.page", std::process::id()));
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        match options.open(&path) {
+            Ok(file) => return Ok((file, path)),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => last = e,
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last)
+}
+
+/// Removes pages of this user's processes that have ended.
+fn remove_stale(dir: &Path, prefix: &str, host: &str) {
+    let space = pid_space();
+    for path in super::reader::list_pages(dir) {
+        let name = path.file_name().and_then(|name| name.to_str());
+        if !name.is_some_and(|name| name.starts_with(prefix)) {
+            continue;
+        }
+        // A page of no sense may be one that is being made: left alone. So is one of another
+        // container, whose processes cannot be seen from here.
+        let Ok(who) = super::reader::read_owner(&path) else {
+            continue;
+        };
+        let ours = space != 0 && who.pid_space == space && who.host == host;
+        if ours && pid_start(who.pid) != Some(who.pid_start) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+/// When a process started, in ticks since boot; none when there is no such process.
+pub fn pid_start(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in brackets, may hold anything; the 20th field after it is the start.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The name space of process numbers; 0 when it cannot be known.
+pub fn pid_space() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino())
+}
+
+/// This host's name; characters that do not belong into a file name become `_`.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let clean = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '-' || c == '.' {
+            c
+        } else {
+            '_'
+        }
+    };
+    name.trim()
+        .chars()
+        .take(HOST_WORDS * 8)
+        .map(clean)
+        .collect()
+}
+
+fn user() -> u32 {
+    // SAFETY: cannot fail, no pointers.
+    unsafe { libc::geteuid() }
+}
+
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| d.as_nanos() as u64)
+}
+
+#[cfg(test)]
+#[path = "page_test.rs"]
+mod test;

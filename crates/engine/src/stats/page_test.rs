@@ -1,0 +1,288 @@
+use super::*;
+use crate::stats::reader::{list_pages, read_owner, read_page};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicBool;
+
+/// A directory of one test, removed at its end.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let dir = std::env::temp_dir().join(format!("marline-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Dir(dir)
+    }
+    fn open(&self) -> Page {
+        let info = PageInfo {
+            dir: self.0.to_str().unwrap(),
+            endpoint: 77,
+            rank: Some(0),
+        };
+        Page::open(&info).unwrap()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A group whose counters are all `value`.
+fn all<C: Counters>(value: u64) -> C {
+    C::from_words(&vec![value; C::ROWS.len()])
+}
+
+fn path_row(rail: u32, value: u64) -> PathRow {
+    PathRow {
+        rail,
+        peer_rail: 1,
+        state: PathState::Suspect,
+        counters: all(value),
+    }
+}
+
+fn fill(w: &mut PageWriter<'_>, value: u64, peers: usize) {
+    w.process(&all(value));
+    let rail = RailInfo {
+        name: "eth0",
+        address: "10.0.0.1:4000",
+        up: true,
+    };
+    w.rail(0, &rail, &all(value));
+    for n in 0..peers {
+        let info = PeerInfo {
+            endpoint: n as u64,
+            address: "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65535",
+            state: PeerState::Alive,
+        };
+        assert!(w.peer(
+            n,
+            &info,
+            &all(value),
+            &[path_row(0, value), path_row(1, value)]
+        ));
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let dir = Dir::new("read");
+    let mut page = dir.open();
+    page.publish(|w| fill(w, 5, 3));
+    let read = read_page(page.path()).unwrap();
+    assert_eq!(read.pid, std::process::id());
+    assert_eq!(
+        (read.endpoint, read.rank, &read.host),
+        (77, Some(0), &host_name())
+    );
+    assert!(read.opened_unix_ns <= read.published_unix_ns && !read.closed && !read.torn);
+    assert_eq!(read.process, all(5));
+    assert_eq!(read.rails.len(), 1);
+    let rail = &read.rails[0];
+    assert_eq!(
+        (rail.name.as_str(), rail.address.as_str()),
+        ("eth0", "10.0.0.1:4000")
+    );
+    assert!(rail.up && rail.counters == all(5));
+    assert_eq!(read.peers.len(), 3);
+    let peer = &read.peers[2];
+    assert_eq!((peer.endpoint, peer.state), (2, PeerState::Alive));
+    assert_eq!(
+        peer.address,
+        "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65535"
+    );
+    assert_eq!(peer.paths[1].rail, 1);
+    assert_eq!(peer.paths[1].peer_rail, 1);
+    assert_eq!(peer.paths[1].state, PathState::Suspect);
+    assert_eq!(read.path_totals(0).lost, 15);
+    assert_eq!(read.peer_totals().messages_sent, 15);
+}
+
+#[test]
+fn rows_beyond_the_table_are_refused_and_shown_together() {
+    let dir = Dir::new("beyond");
+    let mut page = dir.open();
+    page.publish(|w| {
+        fill(w, 1, PEERS_MAX);
+        let info = PeerInfo::default();
+        assert!(!w.peer(PEERS_MAX, &info, &all(1), &[]));
+        w.others(9, &all(2), &[path_row(0, 2); PATHS_MAX + 1]);
+        w.rail(RAILS_MAX, &RailInfo::default(), &all(1));
+    });
+    let read = read_page(page.path()).unwrap();
+    assert_eq!(
+        (read.peers.len(), read.peers_beyond, read.rails.len()),
+        (PEERS_MAX, 9, 1)
+    );
+    assert_eq!(read.peer_totals().messages_sent, PEERS_MAX as u64 + 2);
+    assert_eq!(read.others.paths.len(), PATHS_MAX);
+}
+
+#[test]
+fn a_page_grows_with_its_peers_only() {
+    let dir = Dir::new("grow");
+    let mut page = dir.open();
+    let bytes = |page: &Page| std::fs::metadata(page.path()).unwrap().len();
+    page.publish(|w| fill(w, 1, 2));
+    assert!(bytes(&page) <= 16 * 1024);
+    page.publish(|w| fill(w, 1, 100));
+    assert!(bytes(&page) <= 192 * 1024);
+}
+
+#[test]
+fn a_kept_page_stays_and_says_closed() {
+    let dir = Dir::new("keep");
+    let page = dir.open();
+    let path = page.path().to_owned();
+    drop(page);
+    assert_eq!(list_pages(&dir.0), std::slice::from_ref(&path));
+    assert!(read_page(&path).unwrap().closed);
+}
+
+#[test]
+fn a_page_nobody_asked_for_goes_away() {
+    let page = Page::open(&PageInfo::default()).unwrap();
+    let path = page.path().to_owned();
+    assert!(path.exists() && !page.is_kept());
+    drop(page);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_error_that_names_it() {
+    let info = PageInfo {
+        dir: "/nonexistent/pages",
+        ..PageInfo::default()
+    };
+    assert!(Page::open(&info)
+        .unwrap_err()
+        .contains("/nonexistent/pages"));
+    assert!(list_pages(Path::new("/nonexistent/pages")).is_empty());
+}
+
+#[test]
+fn only_pages_of_ended_processes_are_removed() {
+    let dir = Dir::new("stale");
+    let set = |path: &Path, at: usize, word: u64| {
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(&word.to_ne_bytes(), at as u64 * 8)
+            .unwrap();
+    };
+    let [alive, ended, reused, elsewhere, garbage] = [(); 5].map(|()| dir.open());
+    let path = |page: &Page| page.path().to_owned();
+    set(&path(&ended), at::PID, u64::from(u32::MAX)); // no process has this number
+    set(&path(&reused), at::PID_START, 1); // the kernel started before
+    set(&path(&elsewhere), at::PID_SPACE, 1);
+    set(&path(&elsewhere), at::PID, u64::from(u32::MAX));
+    set(&path(&garbage), at::MAGIC, 1);
+    let host = host_name();
+    remove_stale(&dir.0, "marline-other-", &host);
+    assert_eq!(
+        list_pages(&dir.0).len(),
+        5,
+        "names of others are not touched"
+    );
+    remove_stale(&dir.0, &format!("marline-{host}-"), &host);
+    let mut left = vec![path(&alive), path(&elsewhere), path(&garbage)];
+    left.sort();
+    assert_eq!(list_pages(&dir.0), left);
+    assert_eq!(read_owner(alive.path()).unwrap().pid, std::process::id());
+}
+
+/// A reader at the same time sees all counters of one publishing, never a mixture.
+#[test]
+fn pages_are_read_whole_while_they_are_written() {
+    let dir = Dir::new("whole");
+    let mut page = dir.open();
+    page.publish(|w| fill(w, 0, 4));
+    let path = page.path().to_owned();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for value in 1..2000 {
+                page.publish(|w| fill(w, value, 4));
+                std::thread::yield_now();
+            }
+            done.store(true, Ordering::Release);
+        });
+        while !done.load(Ordering::Acquire) {
+            let read = read_page(&path).unwrap();
+            if read.torn {
+                continue; // says itself that it may be mixed
+            }
+            let value = read.process.polls;
+            assert_eq!(read.process, all(value));
+            assert_eq!(read.rails[0].counters, all(value));
+            assert!(read
+                .peers
+                .iter()
+                .all(|peer| peer.paths[1].counters == all(value)));
+        }
+    });
+    assert_eq!(read_page(&path).unwrap().process, all(1999));
+}
+
+#[test]
+fn truncated_and_random_pages_are_refused_or_read_without_harm() {
+    let dir = Dir::new("garbage");
+    let mut page = dir.open();
+    page.publish(|w| fill(w, u64::MAX, 2));
+    let good = std::fs::read(page.path()).unwrap();
+    let path = dir.0.join("marline-x-1-0.page");
+    let check = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let read = read_page(&path);
+        if let Ok(read) = &read {
+            let _ = super::super::summary::format_summary(&super::super::summary::Summary::of(
+                std::slice::from_ref(read),
+            ));
+        }
+        read
+    };
+    for len in (0..good.len()).step_by(61) {
+        let read = check(&good[..len]);
+        assert_eq!(read.is_ok(), len >= HEADER_WORDS * 8, "{len}");
+    }
+    let mut state = 1u64; // xorshift: any fixed seed will do
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..200 {
+        let mut bad = good.clone();
+        for _ in 0..20 {
+            let at = random() as usize % bad.len().min(8192);
+            bad[at] = random() as u8;
+        }
+        let _ = check(&bad);
+        // A good identity with everything else random.
+        for at in (at::SEQUENCE * 8..at::GROUPS * 8).chain(HEADER_WORDS * 8..bad.len()) {
+            bad[at] = random() as u8;
+        }
+        bad[..at::SEQUENCE * 8].copy_from_slice(&good[..at::SEQUENCE * 8]);
+        let groups = at::GROUPS * 8..HEADER_WORDS * 8;
+        bad[groups.clone()].copy_from_slice(&good[groups]);
+        assert!(check(&bad).is_ok());
+    }
+    assert!(read_page(&dir.0).is_err(), "a directory is not a page");
+}
+
+#[test]
+fn states_survive_and_nonsense_becomes_the_first() {
+    for state in [
+        PathState::Unknown,
+        PathState::Up,
+        PathState::Down,
+        PathState::Probation,
+    ] {
+        assert_eq!(PathState::from_word(state as u64), state);
+    }
+    assert_eq!(PathState::from_word(99), PathState::Unknown);
+    assert_eq!(
+        PeerState::from_word(PeerState::Dead as u64),
+        PeerState::Dead
+    );
+}

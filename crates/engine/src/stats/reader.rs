@@ -1,0 +1,272 @@
+//! Reads the pages of engines, running or ended. Nothing in a page is trusted.
+
+use super::page::{self, at, PathRow, PathState, PeerState};
+use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// A rail as its engine showed it.
+#[derive(Clone, Debug, Default)]
+pub struct RailRow {
+    /// Interface.
+    pub name: String,
+    /// Local address.
+    pub address: String,
+    /// Whether the interface is up.
+    pub up: bool,
+    /// Its own counters, without those of its paths.
+    pub counters: RailCounters,
+}
+
+/// A peer as an engine showed it.
+#[derive(Clone, Debug, Default)]
+pub struct PeerRow {
+    /// Its endpoint number.
+    pub endpoint: u64,
+    /// An address of it.
+    pub address: String,
+    /// Its state.
+    pub state: PeerState,
+    /// Its counters, without those of its paths.
+    pub counters: PeerCounters,
+    /// Its paths.
+    pub paths: Vec<PathRow>,
+}
+
+/// One engine's page.
+#[derive(Clone, Debug, Default)]
+pub struct JobPage {
+    /// Process number on its host.
+    pub pid: u32,
+    /// Host.
+    pub host: String,
+    /// Rank in `MPI_COMM_WORLD`, where known.
+    pub rank: Option<u32>,
+    /// Random number of the engine.
+    pub endpoint: u64,
+    /// Nanoseconds since 1970 when it was opened.
+    pub opened_unix_ns: u64,
+    /// Nanoseconds since 1970 of the last writing.
+    pub published_unix_ns: u64,
+    /// Whether the engine has closed.
+    pub closed: bool,
+    /// The writer was at it all the time, or ended while at it: numbers may not fit together.
+    pub torn: bool,
+    /// Counters of the process.
+    pub process: ProcessCounters,
+    /// Rails.
+    pub rails: Vec<RailRow>,
+    /// Peers.
+    pub peers: Vec<PeerRow>,
+    /// All peers without a row together.
+    pub others: PeerRow,
+    /// How many those are.
+    pub peers_beyond: u64,
+}
+
+impl JobPage {
+    /// Peers with the "others".
+    fn all_peers(&self) -> impl Iterator<Item = &PeerRow> {
+        self.peers.iter().chain([&self.others])
+    }
+
+    /// Counters of all peers together.
+    pub fn peer_totals(&self) -> PeerCounters {
+        let mut sum = PeerCounters::default();
+        self.all_peers().for_each(|peer| sum.merge(&peer.counters));
+        sum
+    }
+
+    /// Counters of all paths of rail `n` together.
+    pub fn path_totals(&self, n: usize) -> PathCounters {
+        let mut sum = PathCounters::default();
+        let paths = self.all_peers().flat_map(|peer| &peer.paths);
+        let paths = paths.filter(|path| path.rail as usize == n);
+        paths.for_each(|path| sum.merge(&path.counters));
+        sum
+    }
+
+    /// Time from opening to the last writing.
+    pub fn elapsed_ns(&self) -> u64 {
+        self.published_unix_ns.saturating_sub(self.opened_unix_ns)
+    }
+}
+
+/// Whose page it is.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// Process number in its name space.
+    pub pid: u32,
+    /// When the process started, in ticks since boot.
+    pub pid_start: u64,
+    /// Inode of that name space.
+    pub pid_space: u64,
+    /// Host.
+    pub host: String,
+}
+
+/// Pages in a directory, by name. No directory: no pages.
+pub fn list_pages(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let ours = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("marline-") && name.ends_with(".page"))
+    };
+    let mut pages: Vec<PathBuf> = entries.map(|e| e.path()).filter(ours).collect();
+    pages.sort();
+    pages
+}
+
+/// Reads only the beginning of a page.
+pub fn read_owner(path: &Path) -> Result<Owner, String> {
+    let words = Words(read_words(path, page::HEADER_WORDS)?);
+    words.check_header(path)?;
+    Ok(Owner {
+        pid: words.get(at::PID) as u32,
+        pid_start: words.get(at::PID_START),
+        pid_space: words.get(at::PID_SPACE),
+        host: words.text(at::HOST, page::HOST_WORDS),
+    })
+}
+
+/// Reads a page. A writer that is at work is waited for, but not long.
+pub fn read_page(path: &Path) -> Result<JobPage, String> {
+    const TRIES: u32 = 50; // a writing takes microseconds, and there is one per 10 ms
+    for _ in 0..TRIES {
+        let before = sequence(path)?;
+        let words = Words(read_words(path, page::page_words(page::PEERS_MAX))?);
+        words.check_header(path)?;
+        if before % 2 == 0 && sequence(path)? == before {
+            return Ok(words.parse());
+        }
+        std::thread::yield_now();
+    }
+    let words = Words(read_words(path, page::page_words(page::PEERS_MAX))?);
+    words.check_header(path)?;
+    let mut page = words.parse();
+    page.torn = true;
+    Ok(page)
+}
+
+fn sequence(path: &Path) -> Result<u64, String> {
+    let words = read_words(path, at::SEQUENCE + 1)?;
+    Ok(words.last().copied().unwrap_or(0))
+}
+
+fn read_words(path: &Path, words_max: usize) -> Result<Vec<u64>, String> {
+    let fail = |e: std::io::Error| format!("cannot read {}: {e}", path.display());
+    let file = File::open(path).map_err(fail)?;
+    if !file.metadata().map_err(fail)?.is_file() {
+        return Err(format!("{} is not a file", path.display()));
+    }
+    let mut bytes = Vec::new();
+    let limit = words_max as u64 * 8;
+    file.take(limit).read_to_end(&mut bytes).map_err(fail)?;
+    let eights = bytes.chunks_exact(8);
+    Ok(eights
+        .map(|c| u64::from_ne_bytes(c.try_into().unwrap_or_default()))
+        .collect())
+}
+
+/// The words of a page; those that are not there are 0.
+struct Words(Vec<u64>);
+
+impl Words {
+    fn get(&self, at: usize) -> u64 {
+        self.0.get(at).copied().unwrap_or(0)
+    }
+
+    fn slice(&self, at: usize, words: usize) -> &[u64] {
+        let start = at.min(self.0.len());
+        let end = (at + words).min(self.0.len());
+        &self.0[start..end]
+    }
+
+    fn counters<C: Counters>(&self, at: usize) -> C {
+        C::from_words(self.slice(at, C::ROWS.len()))
+    }
+
+    /// Up to the first zero; what cannot be printed becomes `?`.
+    fn text(&self, at: usize, words: usize) -> String {
+        let bytes = self.slice(at, words).iter().flat_map(|w| w.to_ne_bytes());
+        let text: Vec<u8> = bytes.take_while(|&b| b != 0).collect();
+        let text = String::from_utf8_lossy(&text);
+        let shown = |c: char| {
+            if c.is_control() || c == '\u{fffd}' {
+                '?'
+            } else {
+                c
+            }
+        };
+        text.chars().map(shown).collect()
+    }
+
+    fn check_header(&self, path: &Path) -> Result<(), String> {
+        let path = path.display();
+        if self.0.len() < page::HEADER_WORDS || self.get(at::MAGIC) != page::MAGIC {
+            return Err(format!("{path} is not a statistics page of Marline"));
+        }
+        let groups = page::GROUP_WORDS.map(|words| words as u64);
+        let same = self.slice(at::GROUPS, groups.len()) == groups;
+        if self.get(at::VERSION) != page::VERSION || !same {
+            return Err(format!("{path} is of another version of Marline"));
+        }
+        Ok(())
+    }
+
+    fn parse(&self) -> JobPage {
+        let rank = self.get(at::RANK).checked_sub(1);
+        let rails = self.get(at::RAILS).min(page::RAILS_MAX as u64) as usize;
+        let held = self.0.len().saturating_sub(page::PEERS_AT) / page::PEER_WORDS;
+        let peers = self.get(at::PEERS).min(page::PEERS_MAX.min(held) as u64) as usize;
+        JobPage {
+            pid: self.get(at::PID) as u32,
+            host: self.text(at::HOST, page::HOST_WORDS),
+            rank: rank.and_then(|rank| u32::try_from(rank).ok()),
+            endpoint: self.get(at::ENDPOINT),
+            opened_unix_ns: self.get(at::OPENED),
+            published_unix_ns: self.get(at::PUBLISHED),
+            closed: self.get(at::CLOSED) == 1,
+            torn: false,
+            process: self.counters(page::PROCESS_AT),
+            rails: (0..rails).map(|n| self.rail(n)).collect(),
+            peers: (0..peers).map(|n| self.peer(page::page_words(n))).collect(),
+            others: self.peer(page::OTHERS_AT),
+            peers_beyond: self.get(at::PEERS_BEYOND),
+        }
+    }
+
+    fn rail(&self, n: usize) -> RailRow {
+        let row = page::RAILS_AT + n * page::RAIL_WORDS;
+        let address = row + page::NAME_WORDS;
+        RailRow {
+            name: self.text(row, page::NAME_WORDS),
+            address: self.text(address, page::ADDRESS_WORDS),
+            up: self.get(address + page::ADDRESS_WORDS) == 1,
+            counters: self.counters(row + page::RAIL_HEAD_WORDS),
+        }
+    }
+
+    fn peer(&self, row: usize) -> PeerRow {
+        let state = row + 1 + page::ADDRESS_WORDS;
+        let paths = self.get(state + 1).min(page::PATHS_MAX as u64) as usize;
+        let path = |n| self.path(row + page::PEER_PATHS_AT + n * page::PATH_WORDS);
+        PeerRow {
+            endpoint: self.get(row),
+            address: self.text(row + 1, page::ADDRESS_WORDS),
+            state: PeerState::from_word(self.get(state)),
+            counters: self.counters(row + page::PEER_HEAD_WORDS),
+            paths: (0..paths).map(path).collect(),
+        }
+    }
+
+    fn path(&self, row: usize) -> PathRow {
+        PathRow {
+            rail: self.get(row) as u32,
+            peer_rail: (self.get(row) >> 32) as u32,
+            state: PathState::from_word(self.get(row + 1)),
+            counters: self.counters(row + page::PATH_HEAD_WORDS),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Acknowledgements in: round trips, delivered frames, losses.
+
+use crate::conn::{Conn, SendKind};
+use crate::node::Node;
+use crate::path::Path;
+use crate::send_ring::{FrameRef, SentState};
+use crate::slab::Key;
+use crate::types::{Event, PeerId};
+use alloc::vec::Vec;
+use marline_wire::{granules, Ack, GRANULE};
+
+/// Most packets that may overtake another before it counts as lost; learnt upwards from 3 when
+/// a packet that was declared lost is acknowledged after all.
+const REORDER_MAX: u64 = 64;
+/// No path to avoid for a frame that is sent again.
+pub(crate) const ANYWHERE: u8 = u8::MAX;
+
+impl Node {
+    /// One ACK frame: `arrived_at` is the path it came on, `ack.path` the one it speaks of.
+    pub(crate) fn on_ack(&mut self, now: u64, peer: PeerId, arrived_at: usize, ack: &Ack) {
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
+        let mut frames = core::mem::take(&mut self.scratch);
+        frames.clear();
+        if let Some(at) = conn.path_by_send_code(ack.path) {
+            let gap_end = self.gap_end_ns;
+            let path = &mut conn.paths[at];
+            if acknowledge(path, ack, now, gap_end, &mut frames) {
+                path.on_progress(now);
+                if !path.usable() {
+                    path.rise(now);
+                    let event = path.changed(peer);
+                    self.events.push_back(event);
+                }
+                self.judge_rivals(now, &mut conn, at);
+            }
+            self.declare_losses(now, &mut conn, at);
+            conn.paths[at].ring.retire();
+        }
+        let _ = arrived_at;
+        Node::mark_ready(&mut self.ready, &mut conn);
+        self.put(conn);
+        for frame in frames.drain(..) {
+            self.frame_delivered(peer, frame);
+        }
+        self.scratch = frames;
+    }
+
+    /// What a delivered frame means.
+    fn frame_delivered(&mut self, peer: PeerId, frame: FrameRef) {
+        match frame {
+            FrameRef::Data { xfer, offset, len } => {
+                let Some(send) = self.sends.get_mut(xfer) else {
+                    return;
+                };
+                send.acked.insert(offset / GRANULE, granules(len as u64));
+                self.finish_send_if_done(xfer);
+            }
+            FrameRef::Hello => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.hello_acked = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends a send whose every wanted byte is acknowledged.
+    pub(crate) fn finish_send_if_done(&mut self, key: Key) {
+        let Some(send) = self.sends.get(key) else {
+            return;
+        };
+        let done = match send.kind {
+            SendKind::Queued => false,
+            SendKind::Eager => send.acked.count() == granules(send.head.total),
+            SendKind::Rendezvous | SendKind::Reply => {
+                send.granted && (send.wanted == 0 || send.acked.count() >= granules(send.wanted))
+            }
+        };
+        if !done {
+            return;
+        }
+        let Some(send) = self.sends.remove(key) else {
+            return;
+        };
+        if let Some(conn) = self.conn_mut(send.peer) {
+            match send.kind {
+                SendKind::Rendezvous => drop(conn.rendezvous.remove(&send.head.number)),
+                SendKind::Reply => drop(conn.replies.remove(&send.head.number)),
+                _ => {}
+            }
+        }
+        self.events.push_back(Event::SendDone {
+            handle: send.handle,
+            ok: true,
+        });
+    }
+
+    /// Packets that were overtaken by enough others, or long enough ago, are lost.
+    pub(crate) fn declare_losses(&mut self, now: u64, conn: &mut Conn, at: usize) {
+        let path = &mut conn.paths[at];
+        if !path.acked_any || path.ring.waiting() == 0 {
+            return;
+        }
+        let mut lost: Vec<FrameRef> = Vec::new();
+        // A quarter of a round trip, and 20 us for the peer's batch, is late enough.
+        let patience = path.srtt_ns + path.srtt_ns / 4 + 20_000;
+        let mut number = path.ring.first();
+        while number < path.largest_acked {
+            let Some(sent) = path.ring.get(number).copied() else {
+                break;
+            };
+            let overtaken = path.largest_acked - number >= path.reorder;
+            let late = now.saturating_sub(sent.sent_ns) > patience;
+            if !(overtaken || late) {
+                break;
+            }
+            if path.ring.settle(number, SentState::Lost) {
+                path.stats.lost += 1;
+                lost.extend(path.ring.frames_of(&sent));
+                if path.padded_number == Some(number) {
+                    path.padded_lost();
+                }
+            }
+            number += 1;
+        }
+        for frame in lost {
+            conn.requeue(frame, at);
+        }
+    }
+
+    /// Every packet of a path that waits is given up for it (path or rail failed): its frames
+    /// leave on another path.
+    pub(crate) fn evacuate(&mut self, conn: &mut Conn, at: usize) {
+        let path = &mut conn.paths[at];
+        let mut frames: Vec<FrameRef> = Vec::new();
+        for number in path.ring.first()..path.ring.next_number() {
+            let Some(sent) = path.ring.get(number).copied() else {
+                break;
+            };
+            if path.ring.settle(number, SentState::Lost) {
+                frames.extend(path.ring.frames_of(&sent));
+            }
+        }
+        path.ring.retire();
+        for frame in frames {
+            conn.requeue(frame, at);
+        }
+        Node::mark_ready(&mut self.ready, conn);
+    }
+}
+
+impl Conn {
+    /// Queues a frame of a lost packet again.
+    pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize) {
+        let path = &mut self.paths[at];
+        match frame {
+            FrameRef::Ping { .. } => return,
+            FrameRef::Grant(key) => self.grants.push_back(key),
+            FrameRef::Credit => self.credit_due = true,
+            // HELLO rides on every packet until it is acknowledged.
+            FrameRef::Hello => {}
+            FrameRef::Read(_) | FrameRef::ReadFail(_) | FrameRef::EmptyGrant { .. } => {
+                self.control.push_back(frame)
+            }
+            FrameRef::Data { .. } | FrameRef::Rts(_) => {
+                self.resend.push_back((frame, ANYWHERE));
+            }
+        }
+        path.stats.retransmitted += 1;
+    }
+}
+
+/// Settles the packets that an ack names; whether any was new.
+fn acknowledge(
+    path: &mut Path,
+    ack: &Ack,
+    now: u64,
+    gap_end: u64,
+    frames: &mut Vec<FrameRef>,
+) -> bool {
+    let next = path.ring.next_number();
+    let mut newest = None;
+    for (m, &mask) in ack.masks.bits[..ack.masks.count as usize]
+        .iter()
+        .enumerate()
+    {
+        let mut bits = mask;
+        while bits != 0 {
+            let number = ack.base + 64 * m as u64 + bits.trailing_zeros() as u64;
+            bits &= bits - 1;
+            if number >= next {
+                return newest.is_some(); // acknowledges what was never sent: ignore the rest
+            }
+            let Some(sent) = path.ring.get(number).copied() else {
+                continue;
+            };
+            if sent.state == SentState::Done {
+                continue;
+            }
+            if sent.state == SentState::Lost {
+                path.reorder = (2 * path.reorder).min(REORDER_MAX);
+            }
+            frames.extend(path.ring.frames_of(&sent));
+            path.ring.settle(number, SentState::Done);
+            path.delivered += sent.bytes as u64;
+            if path.padded_number == Some(number) {
+                path.padded_arrived(sent.bytes as usize);
+            }
+            newest = Some((number, sent));
+        }
+    }
+    let Some((number, sent)) = newest else {
+        return false;
+    };
+    if number >= path.largest_acked {
+        path.largest_acked = number;
+        path.newest_acked_sent_ns = sent.sent_ns;
+        // Samples that span a stretch without polling measure our own absence.
+        let lying = sent.sent_ns < gap_end || ack.delay_us == u16::MAX;
+        let waited = ack.delay_us as u64 * 1_000;
+        let rtt = now.saturating_sub(sent.sent_ns).saturating_sub(waited);
+        // The peer may have been away, too: then the delay it reports does not cover it.
+        if !lying && (path.srtt_ns == 0 || waited < 1_000_000) {
+            path.on_rtt(rtt, now);
+            let bytes = path.delivered - sent.delivered_before;
+            path.on_rate(bytes, now.saturating_sub(sent.sent_ns), now);
+        }
+    }
+    path.acked_any = true;
+    true
+}

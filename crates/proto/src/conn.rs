@@ -1,0 +1,270 @@
+//! What a node keeps of a peer once they have spoken: message numbers, queues, credit, paths.
+
+use crate::granules::GranuleSet;
+use crate::path::{Path, PathState};
+use crate::send_ring::FrameRef;
+use crate::slab::Key;
+use crate::stats::PeerStats;
+use crate::types::PeerId;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use marline_wire::{Address, MsgHead, RailAddr};
+
+/// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
+pub const MESSAGE_OVERHEAD: u64 = 128;
+/// Credit that every endpoint gives every other before HELLO says more.
+pub const FIRST_CREDIT: u64 = 16 * 1024;
+/// Paths per peer at most (four rails on each side in one subnet).
+pub const PATHS_MAX: usize = 16;
+
+/// How a message travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendKind {
+    /// Not decided yet: its head has not left.
+    Queued,
+    /// Payload goes with the head.
+    Eager,
+    /// RTS, grant, data.
+    Rendezvous,
+    /// Answer to a peer's READ.
+    Reply,
+}
+
+/// A message on its way out.
+#[derive(Debug)]
+pub struct SendXfer {
+    pub handle: u32,
+    pub peer: PeerId,
+    pub kind: SendKind,
+    pub head: MsgHead,
+    pub urgent: bool,
+    /// First byte that never left.
+    pub next: u64,
+    /// Bytes that may leave.
+    pub upto: u64,
+    /// Bytes that the receiver wants (all, unless it truncates).
+    pub wanted: u64,
+    pub granted: bool,
+    pub acked: GranuleSet,
+    pub in_bulk: bool,
+}
+
+/// Where an inbound message stands with matching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InboundState {
+    /// A message before it has not been matched yet.
+    Held,
+    /// No receive fits it.
+    Unexpected,
+    /// Belongs to receive `handle`, from `base` of its buffer, at most `capacity` bytes.
+    Bound {
+        handle: u32,
+        base: u64,
+        capacity: u64,
+    },
+    /// Claimed by a peek.
+    Claimed,
+    /// To be swallowed.
+    Discard,
+}
+
+/// A message on its way in.
+#[derive(Debug)]
+pub struct Inbound {
+    pub peer: PeerId,
+    pub number: u64,
+    pub head: Option<MsgHead>,
+    pub total: u64,
+    pub state: InboundState,
+    pub rendezvous: bool,
+    /// Answer to our READ of that number.
+    pub reply: bool,
+    /// Some of it is in a bounce buffer (then all of it goes there).
+    pub bounced: bool,
+    pub set: GranuleSet,
+    /// Rendezvous: bytes wanted, granted.
+    pub wanted: u64,
+    pub granted: u64,
+    pub in_grant_queue: bool,
+    pub last_data_ns: u64,
+    /// Its unreceived grant counts against the budget.
+    pub counted: u64,
+    /// Unexpected bytes charged to the node's bound.
+    pub charged: u64,
+    /// Credit that its sender gets back when it is done.
+    pub credit: u64,
+}
+
+/// The conversation with one peer.
+#[derive(Debug)]
+pub struct Conn {
+    pub peer: PeerId,
+    pub remote_slot: u32,
+    /// Known once its HELLO came.
+    pub epoch: Option<u32>,
+    pub algorithm: u8,
+    pub hello_acked: bool,
+    pub dead: bool,
+    pub closed: bool,
+    pub paths: Vec<Path>,
+    pub ready: bool,
+    // -- outgoing
+    pub next_number: u64,
+    pub queue: VecDeque<Key>,
+    pub bulk: VecDeque<Key>,
+    pub resend: VecDeque<(FrameRef, u8)>,
+    pub grants: VecDeque<Key>,
+    /// Other control: READs, refusals, empty grants.
+    pub control: VecDeque<FrameRef>,
+    /// Messages that wait for grants, and answers to the peer's READs, by number.
+    pub rendezvous: BTreeMap<u32, Key>,
+    pub replies: BTreeMap<u32, Key>,
+    pub credit_limit: u64,
+    pub credit_used: u64,
+    pub bye: u8,
+    // -- incoming
+    /// All messages below were matched or queued as unexpected.
+    pub next_match: u64,
+    pub inbound: BTreeMap<u64, Key>,
+    pub credit_given: u64,
+    pub credit_told: u64,
+    pub credit_due: bool,
+    pub next_read: u32,
+    pub pending_reads: BTreeMap<u32, Key>,
+    pub served_reads: GranuleSet,
+    // -- time
+    pub armed: u64,
+    pub owed_since: Option<u64>,
+    pub heard_ns: u64,
+    pub refused: u32,
+    pub refused_since: u64,
+    pub pinged_ns: u64,
+    /// Posted receives that name this peer: it is kept alive by probes.
+    pub watchers: u32,
+    pub stats: PeerStats,
+}
+
+impl Conn {
+    pub fn new(peer: PeerId, algorithm: u8) -> Conn {
+        Conn {
+            peer,
+            remote_slot: marline_wire::SLOT_UNKNOWN,
+            epoch: None,
+            algorithm,
+            hello_acked: false,
+            dead: false,
+            closed: false,
+            paths: Vec::new(),
+            ready: false,
+            next_number: 0,
+            queue: VecDeque::new(),
+            bulk: VecDeque::new(),
+            resend: VecDeque::new(),
+            grants: VecDeque::new(),
+            control: VecDeque::new(),
+            rendezvous: BTreeMap::new(),
+            replies: BTreeMap::new(),
+            credit_limit: FIRST_CREDIT,
+            credit_used: 0,
+            bye: 0,
+            next_match: 0,
+            inbound: BTreeMap::new(),
+            credit_given: FIRST_CREDIT,
+            credit_told: FIRST_CREDIT,
+            credit_due: false,
+            next_read: 0,
+            pending_reads: BTreeMap::new(),
+            served_reads: GranuleSet::default(),
+            armed: u64::MAX,
+            owed_since: None,
+            heard_ns: 0,
+            refused: 0,
+            refused_since: 0,
+            pinged_ns: 0,
+            watchers: 0,
+            stats: PeerStats::default(),
+        }
+    }
+
+    /// The 64-bit number that a 32-bit one on the wire stands for, nearest to `next_match`.
+    pub fn expand(&self, number: u32) -> u64 {
+        let near = self.next_match;
+        let delta = number.wrapping_sub(near as u32) as i32;
+        near.saturating_add_signed(delta as i64)
+    }
+
+    /// Path for small things: the quickest healthy one; else what there is.
+    pub fn small_path(&self, avoid: Option<u8>, standby: bool) -> Option<usize> {
+        let rank = |i: &usize| {
+            let p = &self.paths[*i];
+            let class = match p.state {
+                PathState::Up => 0,
+                PathState::Suspect => 1,
+                PathState::Unproven => 2,
+                PathState::Down => 3,
+            };
+            let avoided = avoid == Some(p.send_code());
+            // Within a quarter of each other, rails count as equal: the lower index wins, so
+            // that noise does not make messages jump between rails.
+            let rtt = if standby { 0 } else { p.srtt_ns.max(1).ilog2() };
+            (
+                p.rail_down,
+                avoided && class < 3,
+                class,
+                p.backoff > 0 && class == 2,
+                rtt,
+                *i,
+            )
+        };
+        (0..self.paths.len()).min_by_key(rank)
+    }
+
+    /// Packets of all paths that wait for an ack.
+    pub fn waiting(&self) -> u32 {
+        self.paths.iter().map(|p| p.ring.waiting()).sum()
+    }
+
+    /// Whether the peer owes an answer: something waits on a path that should bring one. Probes
+    /// of paths that are down, or never worked, prove nothing.
+    pub fn owes(&self) -> bool {
+        let any = self.paths.iter().any(|p| p.carries());
+        self.paths
+            .iter()
+            .any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
+    }
+
+    pub fn path_by_send_code(&mut self, code: u8) -> Option<usize> {
+        self.paths.iter().position(|p| p.send_code() == code)
+    }
+
+    /// Adds paths to the remote rails `remotes` from `locals`: rails of one subnet are paired; a
+    /// remote rail without such a partner is reached from the local rail of its own index
+    /// (routed networks).
+    pub fn add_paths(&mut self, locals: &[(RailAddr, usize)], remotes: &[RailAddr]) {
+        for remote in remotes.iter().filter(|r| r.kind != 0) {
+            let near = |l: &(RailAddr, usize)| l.0.same_subnet(remote);
+            let paired = locals.iter().any(near);
+            for (i, local) in locals.iter().enumerate() {
+                let fits = if paired {
+                    near(local)
+                } else {
+                    local.0.kind == remote.kind && i == remote.index as usize % locals.len()
+                };
+                let code = (i as u8) << 4 | remote.index;
+                let known = self.paths.iter().any(|p| p.send_code() == code);
+                if fits && !known && self.paths.len() < PATHS_MAX {
+                    let ceiling = local.1.min(remote.mtu as usize);
+                    self.paths
+                        .push(Path::new(i as u8, remote.index, *remote, ceiling));
+                }
+            }
+        }
+    }
+}
+
+/// A remote endpoint that the node knows of; small until they speak.
+#[derive(Debug)]
+pub struct Peer {
+    pub address: Address,
+    pub conn: Option<alloc::boxed::Box<Conn>>,
+}

@@ -1,0 +1,156 @@
+//! Grants: who may send how much of which rendezvous message, so that all of it fits half of the
+//! kernel's receive buffer (design rule 4).
+
+use crate::conn::{InboundState, SendKind};
+use crate::node::Node;
+use crate::send_ring::FrameRef;
+use crate::slab::Key;
+use crate::types::PeerId;
+use marline_wire::{Grant, FLAG_READ_REPLY, GRANULE};
+
+/// A grant is worth a frame only for this many bytes (or the rest of the message).
+const GRANT_STEP: u64 = 32 * 1024;
+/// Data that does not come for so long no longer holds back the grants of others.
+const STALE_NS: u64 = 5_000_000;
+
+impl Node {
+    /// The most that one message may have granted but not received.
+    fn window_max(&self) -> u64 {
+        // Two messages share the budget, so that one whose sender computes does not stop all.
+        (self.grant_budget / 2).max(2 * GRANT_STEP)
+    }
+
+    /// The message wants (more) grant: queue it if it is worth a frame, and hand out.
+    pub(crate) fn want_grant(&mut self, key: Key, now: u64) {
+        let window = self.window_max();
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
+        if inbound.wanted == 0 && inbound.granted == 0 {
+            return self.tell_grant(key);
+        }
+        let wants = inbound.granted < inbound.wanted;
+        if wants && !inbound.in_grant_queue && inbound.counted + GRANT_STEP <= window {
+            inbound.in_grant_queue = true;
+            self.grant_queue.push_back(key);
+        }
+        self.pump_grants(now);
+    }
+
+    /// Hands out grants in queue order while the budget lasts.
+    pub(crate) fn pump_grants(&mut self, now: u64) {
+        let window = self.window_max();
+        while let Some(&key) = self.grant_queue.front() {
+            let Some(inbound) = self.inbounds.get_mut(key) else {
+                self.grant_queue.pop_front();
+                continue;
+            };
+            let left = inbound.wanted - inbound.granted;
+            let budget = self.grant_budget.saturating_sub(self.granted_out);
+            let give = left.min(window.saturating_sub(inbound.counted)).min(budget);
+            // Whole granules, but for the message's end.
+            let give = if give == left {
+                give
+            } else {
+                give / GRANULE * GRANULE
+            };
+            if give < left.min(GRANT_STEP) {
+                if budget >= GRANT_STEP || !self.forgive_stale(now) {
+                    return;
+                }
+                continue;
+            }
+            let inbound = self.inbounds.get_mut(key).expect("looked up above");
+            inbound.granted += give;
+            inbound.counted += give;
+            inbound.last_data_ns = now;
+            inbound.in_grant_queue = false;
+            self.granted_out += give;
+            self.grant_queue.pop_front();
+            self.tell_grant(key);
+        }
+    }
+
+    /// Stops counting grants whose data does not come; whether that freed any.
+    fn forgive_stale(&mut self, now: u64) -> bool {
+        let stale = self.inbounds.iter().find_map(|(key, i)| {
+            let old = now.saturating_sub(i.last_data_ns) > STALE_NS;
+            (i.rendezvous && i.counted > 0 && old).then_some(key)
+        });
+        let Some(inbound) = stale.and_then(|key| self.inbounds.get_mut(key)) else {
+            return false;
+        };
+        self.granted_out -= inbound.counted;
+        inbound.counted = 0;
+        true
+    }
+
+    /// Queues a GRANT frame with the message's latest numbers.
+    pub(crate) fn tell_grant(&mut self, key: Key) {
+        let Some(inbound) = self.inbounds.get(key) else {
+            return;
+        };
+        let peer = inbound.peer;
+        // A READ carries its first grant itself.
+        if inbound.reply && inbound.granted == 0 {
+            return;
+        }
+        let nothing = (inbound.wanted == 0).then_some(FrameRef::EmptyGrant {
+            number: inbound.number as u32,
+            reply: inbound.reply,
+        });
+        if let Some(conn) = self.conn_mut(peer) {
+            match nothing {
+                // The message is over at once: its frame must not depend on it.
+                Some(frame) => conn.control.push_back(frame),
+                None => conn.grants.push_back(key),
+            }
+        }
+        self.wake(peer);
+    }
+
+    /// The GRANT frame of an inbound message as it stands now.
+    pub(crate) fn grant_frame(&self, key: Key) -> Option<Grant> {
+        let inbound = self.inbounds.get(key)?;
+        let asked = matches!(
+            inbound.state,
+            InboundState::Bound { .. } | InboundState::Discard
+        );
+        asked.then_some(Grant {
+            number: inbound.number as u32,
+            flags: if inbound.reply { FLAG_READ_REPLY } else { 0 },
+            upto: inbound.granted,
+            wanted: inbound.wanted,
+        })
+    }
+
+    /// The receiver of one of our messages granted bytes.
+    pub(crate) fn on_grant(&mut self, peer: PeerId, grant: &Grant) {
+        let reply = grant.flags & FLAG_READ_REPLY != 0;
+        let Some(conn) = self.conn(peer) else { return };
+        let table = if reply {
+            &conn.replies
+        } else {
+            &conn.rendezvous
+        };
+        let Some(&key) = table.get(&grant.number) else {
+            return;
+        };
+        let Some(send) = self.sends.get_mut(key) else {
+            return;
+        };
+        send.granted = true;
+        send.wanted = send.wanted.min(grant.wanted);
+        send.upto = send.upto.max(grant.upto.min(send.wanted));
+        let more = send.next < send.upto && !send.in_bulk;
+        send.in_bulk |= more;
+        debug_assert!(matches!(send.kind, SendKind::Rendezvous | SendKind::Reply));
+        if more {
+            if let Some(conn) = self.conn_mut(peer) {
+                conn.bulk.push_back(key);
+            }
+        }
+        self.wake(peer);
+        self.finish_send_if_done(key);
+    }
+}

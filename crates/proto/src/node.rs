@@ -1,0 +1,265 @@
+//! One endpoint: the only door to the protocol. State lives here; what is done with it is in
+//! `ops` (posting), `receive` (packets in), `transmit` (packets out) and `timers`.
+
+use crate::config::{Config, RailSpec};
+use crate::conn::{Conn, Inbound, Peer, SendXfer};
+use crate::matching::Matching;
+use crate::send_ring::FrameRef;
+use crate::slab::{Key, Slab};
+use crate::stats::{NodeStats, PathStats, PeerStats};
+use crate::types::{Event, PeerId};
+use crate::PathState;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use marline_wire::{Address, Hello, RailAddr, HELLO_RAILS_MAX};
+
+/// Outstanding completions into one multi-receive buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Multi {
+    pub outstanding: u32,
+    pub retired: bool,
+}
+
+/// One endpoint.
+pub struct Node {
+    pub(crate) cfg: Config,
+    pub(crate) id: u64,
+    pub(crate) token: u32,
+    pub(crate) epoch: u32,
+    pub(crate) rails: Vec<RailSpec>,
+    pub(crate) rail_down: [bool; HELLO_RAILS_MAX],
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) by_id: BTreeMap<u64, u32>,
+    pub(crate) sends: Slab<SendXfer>,
+    pub(crate) inbounds: Slab<Inbound>,
+    pub(crate) matching: Matching,
+    pub(crate) multi: BTreeMap<u32, Multi>,
+    pub(crate) ready: VecDeque<PeerId>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) deadlines: BinaryHeap<Reverse<(u64, u32)>>,
+    pub(crate) grant_queue: VecDeque<Key>,
+    /// Granted but not yet received bytes, of all peers.
+    pub(crate) granted_out: u64,
+    pub(crate) grant_budget: u64,
+    pub(crate) scratch: Vec<FrameRef>,
+    /// Native mode: sends whose last packet was just built.
+    pub(crate) native_done: Vec<Key>,
+    pub(crate) last_poll_ns: u64,
+    /// End of the last stretch without polling: RTT samples that span it lie.
+    pub(crate) gap_end_ns: u64,
+    pub(crate) closing: bool,
+    pub(crate) stats: NodeStats,
+}
+
+impl Node {
+    /// A node with its identity and rails. `rails[i]` is the local rail of index `i`.
+    pub fn new(cfg: Config, id: u64, token: u32, epoch: u32, rails: Vec<RailSpec>) -> Node {
+        let budget = rails
+            .iter()
+            .map(|r| r.receive_budget)
+            .max()
+            .unwrap_or(64_000);
+        Node {
+            cfg,
+            id,
+            token,
+            epoch,
+            rails,
+            rail_down: [false; HELLO_RAILS_MAX],
+            peers: Vec::new(),
+            by_id: BTreeMap::new(),
+            sends: Slab::new(),
+            inbounds: Slab::new(),
+            matching: Matching::default(),
+            multi: BTreeMap::new(),
+            ready: VecDeque::new(),
+            events: VecDeque::new(),
+            deadlines: BinaryHeap::new(),
+            grant_queue: VecDeque::new(),
+            granted_out: 0,
+            grant_budget: budget,
+            scratch: Vec::new(),
+            native_done: Vec::new(),
+            last_poll_ns: 0,
+            gap_end_ns: 0,
+            closing: false,
+            stats: NodeStats::default(),
+        }
+    }
+
+    /// This endpoint's random id.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The address blob for others: identity and up to two rails.
+    pub fn address(&self) -> Address {
+        let mut rails = [RailAddr::NONE; 2];
+        for (slot, rail) in rails.iter_mut().zip(&self.rails) {
+            *slot = rail.addr;
+        }
+        Address {
+            id: self.id,
+            token: self.token,
+            rails,
+        }
+    }
+
+    pub(crate) fn hello(&self, slot: PeerId, credit: u64) -> Hello {
+        let mut rails = [RailAddr::NONE; HELLO_RAILS_MAX];
+        let count = self.rails.len().min(HELLO_RAILS_MAX);
+        for (to, from) in rails.iter_mut().zip(&self.rails) {
+            *to = from.addr;
+        }
+        Hello {
+            slot: slot.0,
+            id: self.id,
+            token: self.token,
+            epoch: self.epoch,
+            algorithm: self.cfg.algorithm,
+            reliable: self.cfg.reliable,
+            credit,
+            rail_count: count as u8,
+            rails,
+        }
+    }
+
+    /// The peer with this address; known or new (nothing is sent yet).
+    pub fn peer(&mut self, address: &Address) -> PeerId {
+        if let Some(&index) = self.by_id.get(&address.id) {
+            return PeerId(index);
+        }
+        let index = self.peers.len() as u32;
+        self.by_id.insert(address.id, index);
+        self.peers.push(Peer {
+            address: *address,
+            conn: None,
+        });
+        PeerId(index)
+    }
+
+    /// Address of a peer.
+    pub fn peer_address(&self, peer: PeerId) -> Option<&Address> {
+        self.peers.get(peer.0 as usize).map(|p| &p.address)
+    }
+
+    /// Whether the peer is dead or has said BYE: sends to it fail.
+    pub fn peer_gone(&self, peer: PeerId) -> bool {
+        self.conn(peer).is_some_and(|c| c.dead || c.closed)
+    }
+
+    /// Next event, oldest first.
+    #[inline]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        while let Some(key) = self.native_done.pop() {
+            self.finish_send_if_done(key);
+        }
+        self.events.pop_front()
+    }
+
+    /// Counters of the node.
+    pub fn stats(&self) -> &NodeStats {
+        &self.stats
+    }
+
+    /// Counters of every peer that was spoken to, with its paths:
+    /// `(peer, id, counters, [(local rail, remote rail, state, counters)])`.
+    pub fn for_each_peer(
+        &self,
+        mut f: impl FnMut(
+            PeerId,
+            u64,
+            &PeerStats,
+            &mut dyn Iterator<Item = (u8, u8, PathState, PathStats)>,
+        ),
+    ) {
+        for peer in &self.peers {
+            let Some(conn) = &peer.conn else { continue };
+            let mut paths = conn
+                .paths
+                .iter()
+                .map(|p| (p.local, p.remote, p.state, p.stats));
+            f(conn.peer, peer.address.id, &conn.stats, &mut paths);
+        }
+    }
+
+    /// Heap bytes of reliability state: sent-packet rings, bitmaps, tables (not payload).
+    pub fn reliability_bytes(&self) -> usize {
+        let conns = self.peers.iter().filter_map(|p| p.conn.as_ref());
+        let rings: usize = conns
+            .flat_map(|c| &c.paths)
+            .map(|p| p.ring.heap_bytes() + 512)
+            .sum();
+        let sets: usize = self.sends.iter().map(|(_, s)| s.acked.heap_bytes()).sum();
+        rings
+            + sets
+            + self.sends.len() * size_of::<SendXfer>()
+            + self.inbounds.len() * size_of::<Inbound>()
+    }
+
+    /// Whether every send of ours was delivered.
+    pub fn drained(&self) -> bool {
+        self.sends.len() == 0
+    }
+
+    /// Whether the node owes or is owed something that needs time to pass or packets to come.
+    pub fn is_idle(&self) -> bool {
+        self.sends.len() == 0 && self.ready.is_empty() && self.next_deadline().is_none()
+    }
+
+    pub(crate) fn conn(&self, peer: PeerId) -> Option<&Conn> {
+        self.peers.get(peer.0 as usize)?.conn.as_deref()
+    }
+
+    pub(crate) fn conn_mut(&mut self, peer: PeerId) -> Option<&mut Conn> {
+        self.peers.get_mut(peer.0 as usize)?.conn.as_deref_mut()
+    }
+
+    /// Takes the conversation out, so that it and the rest of the node can be used at once.
+    /// Every `take` is followed by a `put` in the same function.
+    #[inline]
+    pub(crate) fn take(&mut self, peer: PeerId) -> Option<Box<Conn>> {
+        self.peers.get_mut(peer.0 as usize)?.conn.take()
+    }
+
+    #[inline]
+    pub(crate) fn put(&mut self, conn: Box<Conn>) {
+        let index = conn.peer.0 as usize;
+        self.peers[index].conn = Some(conn);
+    }
+
+    /// Starts the conversation if there is none yet.
+    pub(crate) fn ensure_conn(&mut self, peer: PeerId) {
+        let Some(entry) = self.peers.get(peer.0 as usize) else {
+            return;
+        };
+        if entry.conn.is_some() {
+            return;
+        }
+        let mut conn = Box::new(Conn::new(peer, self.cfg.algorithm));
+        let locals = self.local_rails();
+        conn.add_paths(&locals, &entry.address.rails);
+        for path in &mut conn.paths {
+            path.rail_down = self.rail_down[path.local as usize];
+        }
+        self.peers[peer.0 as usize].conn = Some(conn);
+    }
+
+    pub(crate) fn local_rails(&self) -> Vec<(RailAddr, usize)> {
+        self.rails
+            .iter()
+            .map(|r| (r.addr, r.datagram_max))
+            .collect()
+    }
+
+    /// Queues the peer for `poll_transmit`.
+    #[inline]
+    pub(crate) fn mark_ready(ready: &mut VecDeque<PeerId>, conn: &mut Conn) {
+        if !conn.ready {
+            conn.ready = true;
+            ready.push_back(conn.peer);
+        }
+    }
+}

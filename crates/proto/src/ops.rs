@@ -1,0 +1,380 @@
+//! Posting: sends, receives, peeks, claims, cancels, reads; and closing.
+
+use crate::conn::{Conn, Inbound, InboundState, SendKind, SendXfer, MESSAGE_OVERHEAD};
+use crate::granules::GranuleSet;
+use crate::matching::Found;
+use crate::node::{Multi, Node};
+use crate::send_ring::FrameRef;
+use crate::slab::Key;
+use crate::stats::SIZE_CLASSES;
+use crate::types::{Claim, Event, PeerId, RecvSpec, SendSpec, Source};
+use marline_wire::{granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_TAGGED, GRANULE};
+
+/// What a peek found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peeked {
+    /// Sender.
+    pub peer: PeerId,
+    /// Matching head, with the message's length.
+    pub head: MsgHead,
+}
+
+impl Node {
+    /// Posts a send. `false`: the peer is gone (no event follows).
+    pub fn post_send(&mut self, spec: &SendSpec) -> bool {
+        self.ensure_conn(spec.peer);
+        let Some(mut conn) = self.take(spec.peer) else {
+            return false;
+        };
+        let alive = !conn.dead && !conn.closed;
+        if alive {
+            let head = MsgHead {
+                number: conn.next_number as u32,
+                flags: spec.tag.map_or(0, |_| FLAG_TAGGED)
+                    | spec.data.map_or(0, |_| FLAG_CQ_DATA)
+                    | if spec.urgent_ack { FLAG_DELIVERY } else { 0 },
+                tag: spec.tag.unwrap_or(0),
+                data: spec.data.unwrap_or(0),
+                total: spec.len,
+            };
+            conn.next_number += 1;
+            let key = self
+                .sends
+                .insert(new_send(spec.handle, spec.peer, head, SendKind::Queued));
+            conn.queue.push_back(key);
+            conn.stats.messages_sent += 1;
+            conn.stats.bytes_sent += spec.len;
+            let class = SIZE_CLASSES
+                .iter()
+                .position(|&c| spec.len <= c)
+                .unwrap_or(6);
+            self.stats.sent_by_size[class] += 1;
+            Node::mark_ready(&mut self.ready, &mut conn);
+        }
+        self.put(conn);
+        alive
+    }
+
+    /// Posts a receive. If an unexpected message fits, it is taken at once. `now_ns` starts the
+    /// watch over a named peer.
+    pub fn post_recv(&mut self, spec: &RecvSpec, now_ns: u64) {
+        if spec.multi_min.is_some() {
+            self.multi.insert(spec.handle, Multi::default());
+            return self.post_multi(spec, now_ns);
+        }
+        if let Some(waiting) = self.matching.find_unexpected(spec, true) {
+            let found = Found {
+                handle: spec.handle,
+                base: 0,
+                capacity: spec.capacity,
+                directed: false,
+                stays: false,
+            };
+            self.bind(waiting.inbound, &found, now_ns);
+            return;
+        }
+        if let Source::Peer(peer) = spec.source {
+            self.ensure_conn(peer);
+            match self.conn_mut(peer) {
+                Some(conn) if !conn.dead => {
+                    conn.watchers += 1;
+                    self.touch(peer, now_ns);
+                }
+                _ => {
+                    return self.events.push_back(Event::RecvFailed {
+                        handle: spec.handle,
+                    })
+                }
+            }
+        }
+        self.matching.post(*spec);
+    }
+
+    /// A multi-receive takes every unexpected message that fits, then stays posted.
+    fn post_multi(&mut self, spec: &RecvSpec, now_ns: u64) {
+        self.matching.post(*spec);
+        while let Some(waiting) = self.matching.find_unexpected(spec, false) {
+            let Some(head) = self.inbounds.get(waiting.inbound).and_then(|i| i.head) else {
+                break;
+            };
+            let Some(found) = self.matching.arrive(waiting.peer, &head) else {
+                break;
+            };
+            self.matching.find_unexpected(spec, true);
+            self.note_multi(&found);
+            self.bind(waiting.inbound, &found, now_ns);
+            if found.handle == spec.handle && !found.stays {
+                break;
+            }
+        }
+    }
+
+    /// Keeps count of messages in flight into a multi-receive buffer.
+    pub(crate) fn note_multi(&mut self, found: &Found) {
+        if let Some(multi) = self.multi.get_mut(&found.handle) {
+            multi.outstanding += 1;
+            multi.retired |= !found.stays;
+        }
+    }
+
+    /// Binds an unexpected (or just arrived) message to a receive.
+    pub(crate) fn bind(&mut self, key: Key, found: &Found, now_ns: u64) {
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
+        let Found {
+            handle,
+            base,
+            capacity,
+            ..
+        } = *found;
+        inbound.state = InboundState::Bound {
+            handle,
+            base,
+            capacity,
+        };
+        if inbound.rendezvous {
+            // Whole granules, so that fragments stay regular; what is over is cut on landing.
+            inbound.wanted = inbound
+                .total
+                .min(capacity.div_ceil(GRANULE).saturating_mul(GRANULE));
+            self.want_grant(key, now_ns);
+        }
+        self.finish_if_complete(key);
+    }
+
+    /// Looks for an unexpected message. With `claim` it is set aside for `recv_claimed`.
+    pub fn peek(&mut self, spec: &RecvSpec, claim: bool) -> Option<(Peeked, Option<Claim>)> {
+        let waiting = self.matching.find_unexpected(spec, claim)?;
+        let inbound = self.inbounds.get_mut(waiting.inbound)?;
+        let head = inbound.head?;
+        if claim {
+            inbound.state = InboundState::Claimed;
+        }
+        let claimed = claim.then_some(Claim(waiting.inbound));
+        Some((
+            Peeked {
+                peer: waiting.peer,
+                head,
+            },
+            claimed,
+        ))
+    }
+
+    /// Receives a claimed message into `handle`. `false`: it is gone (its sender died).
+    pub fn recv_claimed(&mut self, claim: Claim, handle: u32, capacity: u64, now_ns: u64) -> bool {
+        let live = self.inbounds.get(claim.0).is_some();
+        let found = Found {
+            handle,
+            base: 0,
+            capacity,
+            directed: false,
+            stays: false,
+        };
+        self.bind(claim.0, &found, now_ns);
+        live
+    }
+
+    /// Swallows a claimed message.
+    pub fn discard_claimed(&mut self, claim: Claim, now_ns: u64) {
+        let Some(inbound) = self.inbounds.get_mut(claim.0) else {
+            return;
+        };
+        inbound.state = InboundState::Discard;
+        if inbound.rendezvous {
+            inbound.wanted = 0;
+            self.tell_grant(claim.0);
+        }
+        let _ = now_ns;
+        self.finish_if_complete(claim.0);
+    }
+
+    /// Takes back a posted receive that nothing matched yet; `false`: not there.
+    pub fn cancel_recv(&mut self, handle: u32) -> bool {
+        let Some(posted) = self.matching.cancel(handle) else {
+            return false;
+        };
+        self.unwatch(&posted.spec);
+        match self.multi.get_mut(&handle) {
+            Some(multi) if multi.outstanding > 0 => multi.retired = true,
+            _ => drop(self.multi.remove(&handle)),
+        }
+        true
+    }
+
+    /// Takes back every posted receive, for closing; returns their handles one by one.
+    pub fn take_posted(&mut self) -> Option<u32> {
+        let posted = self.matching.take_any()?;
+        self.unwatch(&posted.spec);
+        Some(posted.spec.handle)
+    }
+
+    fn unwatch(&mut self, spec: &RecvSpec) {
+        if let Source::Peer(peer) = spec.source {
+            if let Some(conn) = self.conn_mut(peer) {
+                conn.watchers = conn.watchers.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Posts a remote read of `len` bytes into `handle`. `false`: the peer is gone.
+    pub fn post_read(&mut self, handle: u32, peer: PeerId, key: u64, addr: u64, len: u64) -> bool {
+        self.ensure_conn(peer);
+        let Some(mut conn) = self.take(peer) else {
+            return false;
+        };
+        let alive = !conn.dead && !conn.closed;
+        if alive {
+            let number = conn.next_read;
+            conn.next_read += 1;
+            let bound = InboundState::Bound {
+                handle,
+                base: 0,
+                capacity: len,
+            };
+            let mut inbound = new_inbound(peer, number as u64, len, bound);
+            inbound.rendezvous = true;
+            inbound.reply = true;
+            inbound.wanted = len;
+            // The READ itself carries the key and address; they ride in the head until it left.
+            inbound.head = Some(MsgHead {
+                number,
+                flags: 0,
+                tag: key,
+                data: addr,
+                total: len,
+            });
+            let id = self.inbounds.insert(inbound);
+            conn.pending_reads.insert(number, id);
+            conn.control.push_back(FrameRef::Read(id));
+            Node::mark_ready(&mut self.ready, &mut conn);
+        }
+        self.put(conn);
+        alive
+    }
+
+    /// Answers a peer's READ from `handle`'s memory.
+    pub fn serve_read(&mut self, handle: u32, peer: PeerId, number: u32, len: u64, upto: u64) {
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
+        let head = MsgHead {
+            number,
+            flags: 0,
+            tag: 0,
+            data: 0,
+            total: len,
+        };
+        let mut xfer = new_send(handle, peer, head, SendKind::Reply);
+        xfer.upto = upto.min(len);
+        xfer.granted = true;
+        xfer.urgent = true;
+        xfer.in_bulk = true;
+        let key = self.sends.insert(xfer);
+        conn.replies.insert(number, key);
+        conn.bulk.push_back(key);
+        Node::mark_ready(&mut self.ready, &mut conn);
+        self.put(conn);
+    }
+
+    /// Refuses a peer's READ.
+    pub fn refuse_read(&mut self, peer: PeerId, number: u32) {
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
+        conn.control.push_back(FrameRef::ReadFail(number));
+        Node::mark_ready(&mut self.ready, &mut conn);
+        self.put(conn);
+    }
+
+    /// Starts closing: every peer gets BYE with the final ack state, three times on each rail
+    /// (design rule 11). Call `drained` first.
+    pub fn say_bye(&mut self) {
+        self.closing = true;
+        for index in 0..self.peers.len() {
+            let Some(mut conn) = self.take(PeerId(index as u32)) else {
+                continue;
+            };
+            if conn.epoch.is_some() && !conn.dead && !conn.closed {
+                conn.bye = 3 * conn.paths.len() as u8;
+                Node::mark_ready(&mut self.ready, &mut conn);
+            }
+            self.put(conn);
+        }
+    }
+
+    /// Returns the receiver's memory of an eager message to its sender.
+    pub(crate) fn return_credit(&mut self, peer: PeerId, bytes: u64) {
+        let window = self.cfg.credit_bytes;
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        conn.credit_given += bytes;
+        if conn.credit_given - conn.credit_told >= window / 4 && !conn.credit_due {
+            conn.credit_due = true;
+            if let Some(mut conn) = self.take(peer) {
+                Node::mark_ready(&mut self.ready, &mut conn);
+                self.put(conn);
+            }
+        }
+    }
+}
+
+pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind) -> SendXfer {
+    SendXfer {
+        handle,
+        peer,
+        kind,
+        head,
+        urgent: head.flags & FLAG_DELIVERY != 0,
+        next: 0,
+        upto: 0,
+        wanted: head.total,
+        granted: false,
+        acked: GranuleSet::default(),
+        in_bulk: false,
+    }
+}
+
+pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundState) -> Inbound {
+    Inbound {
+        peer,
+        number,
+        head: None,
+        total,
+        state,
+        rendezvous: false,
+        reply: false,
+        bounced: false,
+        set: GranuleSet::default(),
+        wanted: total,
+        granted: 0,
+        in_grant_queue: false,
+        last_data_ns: 0,
+        counted: 0,
+        charged: 0,
+        credit: 0,
+    }
+}
+
+impl Inbound {
+    /// Whether all that is wanted has arrived.
+    pub(crate) fn complete(&self) -> bool {
+        if self.rendezvous {
+            let wanted = matches!(
+                self.state,
+                InboundState::Bound { .. } | InboundState::Discard
+            );
+            wanted && (self.wanted == 0 || self.set.count() == granules(self.wanted))
+        } else {
+            self.set.count() == granules(self.total)
+        }
+    }
+}
+
+impl Conn {
+    /// Credit that a message of this many eager bytes takes.
+    pub(crate) fn cost(eager_bytes: u64) -> u64 {
+        eager_bytes + MESSAGE_OVERHEAD
+    }
+}

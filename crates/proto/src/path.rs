@@ -1,0 +1,325 @@
+//! One path: my rail to the peer's rail. Round-trip time, congestion window, health.
+//!
+//! Two clocks (design section 5). *Repair*: a timer of max(4 SRTT, floor), doubling, sends one
+//! packet per expiry, on the best other path. *Health* is relative: a path goes down on an error
+//! of its rail, or when, in a *duel*, a probe on another path is answered and this path's
+//! probes, sent no later, are not. If no path answers, the peer is silent and nothing moves.
+
+use crate::recv_window::RecvWindow;
+use crate::send_ring::SendRing;
+use crate::stats::PathStats;
+use crate::Config;
+use marline_wire::RailAddr;
+
+/// Health of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathState {
+    /// Nothing came back on it yet: carries probes, and the first flight while no other can.
+    Unproven,
+    /// In use.
+    Up,
+    /// Repair timers expired: what can goes elsewhere.
+    Suspect,
+    /// Given up for now; probed with backoff.
+    Down,
+}
+
+/// UDP payload that every IPv6 path takes (1,280-byte minimum MTU less 48 bytes of headers);
+/// used until a padded probe proved more.
+pub const DATAGRAM_BASE: usize = 1_232;
+
+/// Floor of the congestion window: two super-packets (design rule 5).
+pub const CWND_FLOOR: u64 = 128_000;
+const CWND_CAP: u64 = 64 << 20;
+/// A path that fell gets its hold time doubled each time, from 1 ms up to this (flap damping).
+const HOLD_CAP_NS: u64 = 1_000_000_000;
+/// Up for so long: the damping is forgotten.
+const HOLD_FORGET_NS: u64 = 10_000_000_000;
+
+/// A running comparison with another path.
+#[derive(Clone, Copy, Debug)]
+pub struct Duel {
+    /// When its probes left.
+    pub started_ns: u64,
+    /// The other path answered a packet sent after the start.
+    pub rival_answered: bool,
+    /// The first round shows that the peer is awake, the second that this path is not: a peer
+    /// that wakes up reads one socket before the other.
+    pub second: bool,
+}
+
+/// One path.
+#[derive(Debug)]
+pub struct Path {
+    pub local: u8,
+    pub remote: u8,
+    pub to: RailAddr,
+    pub flow: u8,
+    pub state: PathState,
+    pub datagram_max: usize,
+    /// Sizes still to be proven by padded probes; 0 when settled.
+    pub probe_size: usize,
+    pub probe_tries: u8,
+    pub ring: SendRing,
+    pub window: RecvWindow,
+    pub stats: PathStats,
+    pub srtt_ns: u64,
+    pub rttvar_ns: u64,
+    min_rtt_ns: u64,
+    min_rtt_at: u64,
+    /// Bytes acknowledged in all.
+    pub delivered: u64,
+    /// Best delivery rate (bytes/s) of this half window and of the one before.
+    rate: [u64; 2],
+    rate_since: u64,
+    pub cwnd: u64,
+    /// Start of the running repair interval: oldest send or last ack progress.
+    pub repair_from: u64,
+    pub backoff: u32,
+    pub reorder: u64,
+    pub duel: Option<Duel>,
+    pub largest_acked: u64,
+    pub acked_any: bool,
+    /// Send times of the newest packet that was acknowledged.
+    pub newest_acked_sent_ns: u64,
+    /// When to probe next (down or unproven paths), and the interval.
+    pub probe_at: u64,
+    pub probe_every: u64,
+    hold_ns: u64,
+    pub up_since: u64,
+    /// An ack is owed: since when, and whether at once.
+    pub ack_since: u64,
+    pub ack_now: bool,
+    pub rail_down: bool,
+    /// Probes to send at the next transmit: plain, padded.
+    pub want_ping: bool,
+    pub want_padded: bool,
+    /// A padded ping is out (its number).
+    pub padded_number: Option<u64>,
+    /// Packets sent in a row that wanted no ack.
+    pub quiet: u8,
+}
+
+impl Path {
+    pub fn new(local: u8, remote: u8, to: RailAddr, ceiling: usize) -> Path {
+        Path {
+            local,
+            remote,
+            to,
+            flow: 0,
+            state: PathState::Unproven,
+            datagram_max: DATAGRAM_BASE.min(ceiling),
+            probe_size: if ceiling > DATAGRAM_BASE { ceiling } else { 0 },
+            probe_tries: 0,
+            ring: SendRing::default(),
+            window: RecvWindow::default(),
+            stats: PathStats::default(),
+            srtt_ns: 0,
+            rttvar_ns: 0,
+            min_rtt_ns: u64::MAX,
+            min_rtt_at: 0,
+            delivered: 0,
+            rate: [0; 2],
+            rate_since: 0,
+            cwnd: CWND_FLOOR,
+            repair_from: 0,
+            backoff: 0,
+            reorder: 3,
+            duel: None,
+            largest_acked: 0,
+            acked_any: false,
+            newest_acked_sent_ns: 0,
+            probe_at: 0,
+            probe_every: 1_000_000,
+            hold_ns: 1_000_000,
+            up_since: 0,
+            ack_since: 0,
+            ack_now: false,
+            rail_down: false,
+            want_ping: false,
+            want_padded: false,
+            padded_number: None,
+            quiet: 0,
+        }
+    }
+
+    /// `Header::path` of packets that I send on it.
+    pub fn send_code(&self) -> u8 {
+        self.local << 4 | self.remote
+    }
+
+    /// `Header::path` of packets that I receive on it.
+    pub fn recv_code(&self) -> u8 {
+        self.remote << 4 | self.local
+    }
+
+    /// Proven and not given up (its rail may be down at the moment).
+    pub fn carries(&self) -> bool {
+        matches!(self.state, PathState::Up | PathState::Suspect)
+    }
+
+    /// Carries data if anything does.
+    #[inline]
+    pub fn usable(&self) -> bool {
+        !self.rail_down && self.carries()
+    }
+
+    /// Current repair interval.
+    #[inline]
+    pub fn repair_ns(&self, cfg: &Config) -> u64 {
+        // Before the first sample: 1 ms covers a cold cache, ARP and a peer's first poll.
+        let base = if self.srtt_ns == 0 {
+            1_000_000
+        } else {
+            (4 * self.srtt_ns)
+                .max(self.srtt_ns + 4 * self.rttvar_ns)
+                .max(cfg.repair_floor_ns)
+        };
+        (base << self.backoff.min(12)).min(cfg.repair_cap_ns.max(base))
+    }
+
+    /// When the repair timer expires, if it runs.
+    #[inline]
+    pub fn repair_at(&self, cfg: &Config) -> Option<u64> {
+        (self.ring.waiting() > 0 && !self.rail_down && self.state != PathState::Down)
+            .then(|| self.repair_from + self.repair_ns(cfg))
+    }
+
+    /// Takes a round-trip sample.
+    pub fn on_rtt(&mut self, rtt_ns: u64, now: u64) {
+        let rtt = rtt_ns.max(1);
+        if self.srtt_ns == 0 {
+            self.srtt_ns = rtt;
+            self.rttvar_ns = rtt / 2;
+        } else {
+            let err = self.srtt_ns.abs_diff(rtt);
+            self.rttvar_ns = (3 * self.rttvar_ns + err) / 4;
+            self.srtt_ns = (7 * self.srtt_ns + rtt) / 8;
+        }
+        // A ten-second window, so that a changed route is learnt.
+        if rtt < self.min_rtt_ns || now.saturating_sub(self.min_rtt_at) > 10_000_000_000 {
+            self.min_rtt_ns = rtt;
+            self.min_rtt_at = now;
+        }
+        self.stats.srtt_ns = self.srtt_ns;
+    }
+
+    /// Takes a delivery-rate sample and sets the window to 2 x rate x min RTT (rule 5).
+    pub fn on_rate(&mut self, bytes: u64, elapsed_ns: u64, now: u64) {
+        let rate = (bytes as u128 * 1_000_000_000 / elapsed_ns.max(1_000) as u128) as u64;
+        if now.saturating_sub(self.rate_since) > 20 * self.srtt_ns.max(500_000) {
+            self.rate = [rate, self.rate[0]];
+            self.rate_since = now;
+        }
+        self.rate[0] = self.rate[0].max(rate);
+        if self.min_rtt_ns != u64::MAX {
+            // At least 50 us of RTT: on a loopback-like path batching, not wire, is the delay.
+            let rtt = self.min_rtt_ns.max(50_000) as u128;
+            let window = 2 * self.rate_bytes_per_s() as u128 * rtt / 1_000_000_000;
+            self.cwnd = (window as u64).clamp(CWND_FLOOR, CWND_CAP);
+        }
+    }
+
+    /// Best recent delivery rate in bytes/s, 0 before the first sample.
+    pub fn rate_bytes_per_s(&self) -> u64 {
+        self.rate[0].max(self.rate[1])
+    }
+
+    /// Time at which `bytes` more would have arrived, by the measured rate.
+    pub fn finish_ns(&self, bytes: u64) -> u64 {
+        // Unmeasured: 1 GB/s, so that it gets its first chance.
+        let rate = if self.rate_bytes_per_s() == 0 {
+            1 << 30
+        } else {
+            self.rate_bytes_per_s()
+        };
+        let queued = self.ring.in_flight() + bytes;
+        (queued as u128 * 1_000_000_000 / rate as u128) as u64 + self.srtt_ns / 2
+    }
+
+    /// The path fell; when it may come back is damped.
+    pub fn fall(&mut self, now: u64) {
+        if now.saturating_sub(self.up_since) > HOLD_FORGET_NS {
+            self.hold_ns = 1_000_000;
+        } else {
+            self.hold_ns = (self.hold_ns * 2).min(HOLD_CAP_NS);
+        }
+        self.state = PathState::Down;
+        self.duel = None;
+        self.backoff = 0;
+        self.probe_every = self.hold_ns;
+        self.probe_at = now + self.hold_ns;
+        self.rate = [0; 2];
+        self.cwnd = CWND_FLOOR;
+        self.stats.failovers += 1;
+    }
+
+    /// It answered a probe.
+    pub fn rise(&mut self, now: u64) {
+        if self.state == PathState::Down {
+            self.stats.returns += 1;
+        }
+        self.state = PathState::Up;
+        self.up_since = now;
+        self.backoff = 0;
+        self.duel = None;
+        self.probe_every = 1_000_000;
+    }
+
+    /// Something on it was acknowledged: it works.
+    pub fn on_progress(&mut self, now: u64) {
+        self.backoff = 0;
+        self.duel = None;
+        self.repair_from = now;
+        if self.state == PathState::Suspect {
+            self.state = PathState::Up;
+        }
+    }
+}
+
+/// Datagram sizes to try when the largest did not get through: jumbo frames, Ethernet, Ethernet
+/// in the usual tunnels.
+const PROBE_SIZES: [usize; 5] = [8_948, 4_052, 1_452, 1_412, 1_372];
+
+impl Path {
+    /// The padded probe came through: the path takes packets of its size.
+    pub fn padded_arrived(&mut self, bytes: usize) {
+        self.datagram_max = self.datagram_max.max(bytes);
+        self.probe_size = 0;
+        self.padded_number = None;
+    }
+
+    /// The padded probe was lost: try it again, then a smaller one.
+    pub fn padded_lost(&mut self) {
+        self.padded_number = None;
+        self.probe_tries += 1;
+        if self.probe_tries >= 3 {
+            self.probe_tries = 0;
+            let smaller = PROBE_SIZES.iter().find(|&&s| s < self.probe_size);
+            self.probe_size = smaller.copied().unwrap_or(0);
+        }
+        self.want_padded = self.probe_size > self.datagram_max;
+    }
+
+    /// The kernel or the network said that packets above `max` bytes do not pass.
+    pub fn too_big(&mut self, max: usize) {
+        // 576-byte IPv4 minimum less headers: below that nothing of ours fits.
+        let max = max.max(548);
+        self.datagram_max = self.datagram_max.min(max);
+        if self.probe_size > max {
+            self.probe_size = if max > self.datagram_max { max } else { 0 };
+            self.padded_number = None;
+            self.want_padded = self.probe_size > 0;
+        }
+    }
+
+    /// The event that says where the path stands.
+    pub fn changed(&self, peer: crate::PeerId) -> crate::Event {
+        crate::Event::PathChanged {
+            peer,
+            rail: self.local,
+            remote_rail: self.remote,
+            state: self.state,
+        }
+    }
+}

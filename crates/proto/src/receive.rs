@@ -1,0 +1,673 @@
+//! Packets in: identity and duplicate checks, frames, fragments (place, land, commit), matching.
+
+use crate::conn::{Conn, InboundState};
+use crate::granules::Covered;
+use crate::node::Node;
+use crate::ops::new_inbound;
+use crate::slab::Key;
+use crate::types::{sum_seed, DropReason, Event, Landing, Memory, Payload, PeerId};
+use marline_wire::{
+    granules, Address, Frame, Header, Hello, MsgHead, Packet, RailAddr, FLAG_READ_REPLY, GRANULE,
+};
+
+/// Largest message that may come without a grant.
+const EAGER_LIMIT: u64 = 65_536;
+/// A message number further ahead than this is nonsense: credit allows far fewer.
+const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
+/// READs of one peer that may be out of order.
+const READS_AHEAD_MAX: u64 = 1 << 16;
+
+/// One fragment, of either frame kind.
+struct Fragment<'a> {
+    number: u32,
+    reply: bool,
+    head: Option<MsgHead>,
+    offset: u64,
+    total: u64,
+    payload: Payload<'a>,
+}
+
+impl Node {
+    /// Takes one packet whose head was checked. `rail`: the local rail it arrived on. Payloads
+    /// are put in place through `memory`. An error is a counter; nothing else changed then
+    /// (except that good fragments of a packet with a bad one are kept).
+    pub fn handle_packet(
+        &mut self,
+        now_ns: u64,
+        packet: &Packet<'_>,
+        wire_bytes: usize,
+        memory: &mut impl Memory,
+    ) -> Result<PeerId, DropReason> {
+        let result = self.admit(now_ns, packet, wire_bytes, memory);
+        match result {
+            Err(DropReason::Token) => self.stats.drop_token += 1,
+            Err(DropReason::Epoch) => self.stats.drop_epoch += 1,
+            Err(DropReason::Stranger) => self.stats.drop_stranger += 1,
+            Err(DropReason::Gone) => self.stats.drop_gone += 1,
+            Err(DropReason::Nonsense) => self.stats.drop_nonsense += 1,
+            Err(DropReason::NoMemory) => self.stats.drop_no_memory += 1,
+            Err(DropReason::Duplicate | DropReason::CorruptPayload) | Ok(_) => {}
+        }
+        result
+    }
+
+    fn admit(
+        &mut self,
+        now: u64,
+        packet: &Packet<'_>,
+        wire_bytes: usize,
+        memory: &mut impl Memory,
+    ) -> Result<PeerId, DropReason> {
+        let header = &packet.header;
+        if header.dst_token != self.token || header.dst_id != self.id {
+            return Err(DropReason::Token);
+        }
+        let peer = self.identify(now, packet)?;
+        let at = self.path_of(peer, header).ok_or(DropReason::Nonsense)?;
+        let reliable = self.cfg.reliable;
+        let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
+        conn.heard_ns = now;
+        conn.refused = 0;
+        conn.owed_since = conn.owes().then_some(now);
+        let path = &mut conn.paths[at];
+        if reliable && path.window.is_duplicate(header.number) {
+            path.stats.duplicates += 1;
+            return Err(DropReason::Duplicate);
+        }
+        let bad = self.take_frames(now, peer, at, packet, memory).err();
+        let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
+        let path = &mut conn.paths[at];
+        if let Some(reason) = bad {
+            path.stats.corrupt += (reason == DropReason::CorruptPayload) as u64;
+            return Err(reason);
+        }
+        path.stats.packets_received += 1;
+        path.stats.bytes_received += wire_bytes as u64;
+        if reliable {
+            self.owe_ack(now, peer, at, header);
+        }
+        self.touch(peer, now);
+        Ok(peer)
+    }
+
+    /// Who sent it: by the slot hint, by id, or by the HELLO it brings.
+    fn identify(&mut self, now: u64, packet: &Packet<'_>) -> Result<PeerId, DropReason> {
+        let header = &packet.header;
+        let hinted = self.peers.get(header.dst_slot as usize);
+        let index = match hinted {
+            Some(peer) if peer.address.id == header.src_id => Some(header.dst_slot),
+            _ => self.by_id.get(&header.src_id).copied(),
+        };
+        if let Some(index) = index {
+            let peer = PeerId(index);
+            if let Some(conn) = self.conn(peer) {
+                if conn.dead || conn.closed {
+                    return Err(DropReason::Gone);
+                }
+                match conn.epoch {
+                    Some(epoch) if epoch == header.src_epoch => return Ok(peer),
+                    Some(_) => return Err(DropReason::Epoch),
+                    None => {}
+                }
+            }
+        }
+        let hello = packet.frames().find_map(|(frame, _)| match frame {
+            Frame::Hello(hello) => Some(hello),
+            _ => None,
+        });
+        let hello = hello.ok_or(DropReason::Stranger)?;
+        if hello.id != header.src_id || hello.epoch != header.src_epoch || hello.rail_count == 0 {
+            return Err(DropReason::Nonsense);
+        }
+        self.welcome(now, &hello)
+    }
+
+    /// First HELLO of a peer, known by address or not.
+    fn welcome(&mut self, now: u64, hello: &Hello) -> Result<PeerId, DropReason> {
+        let rails = [hello.rails[0], hello.rails[1]];
+        let peer = self.peer(&Address {
+            id: hello.id,
+            token: hello.token,
+            rails,
+        });
+        let address = self.peer_address(peer).ok_or(DropReason::Nonsense)?;
+        if address.token != hello.token {
+            return Err(DropReason::Token);
+        }
+        if hello.reliable != self.cfg.reliable {
+            self.events.push_back(Event::PeerMismatch { peer });
+            return Err(DropReason::Nonsense);
+        }
+        self.ensure_conn(peer);
+        let locals = self.local_rails();
+        let rail_down = self.rail_down;
+        let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
+        conn.epoch = Some(hello.epoch);
+        conn.remote_slot = hello.slot;
+        conn.algorithm = hello.algorithm;
+        conn.credit_limit = conn.credit_limit.max(hello.credit);
+        conn.add_paths(&locals, &hello.rails[..hello.rail_count as usize]);
+        for path in &mut conn.paths {
+            path.rail_down = rail_down[path.local as usize];
+            path.probe_at = now;
+            path.want_padded = path.probe_size > 0;
+        }
+        self.wake(peer);
+        Ok(peer)
+    }
+
+    /// The path of a packet: known, or new between rails that both sides have.
+    fn path_of(&mut self, peer: PeerId, header: &Header) -> Option<usize> {
+        let (local, remote) = (header.dst_rail(), header.src_rail());
+        let spec = *self.rails.get(local)?;
+        let conn = self.conn_mut(peer)?;
+        let code = (local as u8) << 4 | remote as u8;
+        if let Some(at) = conn.path_by_send_code(code) {
+            return Some(at);
+        }
+        let sibling = conn.paths.iter().find(|p| p.remote == remote as u8)?;
+        let (to, ceiling): (RailAddr, usize) = (sibling.to, spec.datagram_max);
+        if to.kind != spec.addr.kind || conn.paths.len() >= crate::conn::PATHS_MAX {
+            return None;
+        }
+        let ceiling = ceiling.min(to.mtu as usize);
+        conn.paths.push(crate::path::Path::new(
+            local as u8,
+            remote as u8,
+            to,
+            ceiling,
+        ));
+        Some(conn.paths.len() - 1)
+    }
+
+    fn take_frames(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        at: usize,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<(), DropReason> {
+        let mut outcome = Ok(());
+        let algorithm = packet.header.algorithm;
+        for (frame, bytes) in packet.frames() {
+            let seed_of = |number, reply, offset| {
+                sum_seed(packet.header.src_id, number, reply, offset, bytes.len())
+            };
+            let fragment = match frame {
+                Frame::Eager(e) => Fragment {
+                    number: e.head.number,
+                    reply: false,
+                    head: Some(e.head),
+                    offset: 0,
+                    total: e.head.total,
+                    payload: Payload {
+                        bytes,
+                        sum: e.sum,
+                        seed: seed_of(e.head.number, false, 0),
+                        algorithm,
+                        verify_first: false,
+                    },
+                },
+                Frame::Data(d) => {
+                    let reply = d.flags & FLAG_READ_REPLY != 0;
+                    Fragment {
+                        number: d.number,
+                        reply,
+                        head: None,
+                        offset: d.offset,
+                        total: d.total,
+                        payload: Payload {
+                            bytes,
+                            sum: d.sum,
+                            seed: seed_of(d.number, reply, d.offset),
+                            algorithm,
+                            verify_first: false,
+                        },
+                    }
+                }
+                control => {
+                    if let Err(e) = self.take_control(now, peer, at, &control) {
+                        outcome = Err(e);
+                    }
+                    continue;
+                }
+            };
+            if let Err(e) = self.take_fragment(now, peer, at, fragment, memory) {
+                outcome = Err(e);
+            }
+        }
+        outcome
+    }
+
+    fn take_control(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        at: usize,
+        frame: &Frame,
+    ) -> Result<(), DropReason> {
+        match frame {
+            Frame::Ack(ack) => self.on_ack(now, peer, at, ack),
+            Frame::Rts(rts) => return self.on_rts(now, peer, &rts.head),
+            Frame::Grant(g) => self.on_grant(peer, g),
+            Frame::Credit { bytes } => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.credit_limit = conn.credit_limit.max(*bytes);
+                }
+                self.wake(peer);
+            }
+            Frame::Read(r) => {
+                let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
+                if r.number as u64 > conn.served_reads.count() + READS_AHEAD_MAX {
+                    return Err(DropReason::Nonsense);
+                }
+                if conn.served_reads.insert(r.number as u64, 1) == 1 {
+                    let (number, key, addr, len, upto) = (r.number, r.key, r.addr, r.len, r.upto);
+                    self.events.push_back(Event::ReadAsked {
+                        peer,
+                        number,
+                        key,
+                        addr,
+                        len,
+                        upto,
+                    });
+                }
+            }
+            Frame::ReadFail { number } => self.on_read_fail(peer, *number),
+            Frame::Bye { .. } => self.on_bye(peer),
+            Frame::Hello(hello) => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.remote_slot = hello.slot;
+                }
+            }
+            Frame::Ping | Frame::Pad { .. } | Frame::Eager(_) | Frame::Data(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Finds (or makes) the inbound message of a fragment; `None`: done long ago.
+    fn inbound_of(&mut self, peer: PeerId, f: &Fragment<'_>) -> Result<Option<Key>, DropReason> {
+        let conn = self.conn(peer).ok_or(DropReason::Gone)?;
+        if f.reply {
+            return Ok(conn.pending_reads.get(&f.number).copied());
+        }
+        let number = conn.expand(f.number);
+        if let Some(&key) = conn.inbound.get(&number) {
+            return Ok(Some(key));
+        }
+        if number < conn.next_match {
+            return Ok(None);
+        }
+        let nonsense = number > conn.next_match + NUMBERS_AHEAD_MAX || f.total > EAGER_LIMIT;
+        if nonsense {
+            return Err(DropReason::Nonsense);
+        }
+        let cost = Conn::cost(f.total);
+        // Senders stay within their credit; the factor of two is for peers whose credit was given
+        // before memory got short.
+        if self.stats.unexpected_bytes + cost > 2 * self.cfg.unexpected_bytes {
+            return Err(DropReason::NoMemory);
+        }
+        let mut inbound = new_inbound(peer, number, f.total, InboundState::Held);
+        inbound.charged = cost;
+        inbound.credit = cost;
+        self.charge(cost);
+        let key = self.inbounds.insert(inbound);
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.inbound.insert(number, key);
+        }
+        Ok(Some(key))
+    }
+
+    fn charge(&mut self, bytes: u64) {
+        let stats = &mut self.stats;
+        stats.unexpected_bytes += bytes;
+        stats.unexpected_bytes_max = stats.unexpected_bytes_max.max(stats.unexpected_bytes);
+    }
+
+    fn take_fragment(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        at: usize,
+        mut f: Fragment<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<(), DropReason> {
+        if let Some(done) = self.take_single(peer, &f, memory) {
+            return done;
+        }
+        let Some(key) = self.inbound_of(peer, &f)? else {
+            self.on_duplicate(peer, at);
+            return Ok(());
+        };
+        if let Some(head) = f.head {
+            self.on_head(now, peer, key, &head);
+        }
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return Ok(());
+        };
+        let len = f.payload.bytes.len() as u64;
+        let (start, n) = (f.offset / GRANULE, granules(len));
+        let ungranted = inbound.rendezvous && f.offset + len > inbound.granted;
+        if inbound.total != f.total || ungranted {
+            return Err(DropReason::Nonsense);
+        }
+        match inbound.set.covered(start, n) {
+            Covered::All => {
+                self.on_duplicate(peer, at);
+                return Ok(());
+            }
+            Covered::Some => f.payload.verify_first = true,
+            Covered::None => {}
+        }
+        let landing = inbound.landing(key, f.offset, len);
+        inbound.bounced |= matches!(landing, Landing::Bounce { .. });
+        if !memory.land(&landing, &f.payload) {
+            return Err(DropReason::CorruptPayload);
+        }
+        self.commit(now, key, start, n, len);
+        Ok(())
+    }
+
+    /// The common case, without any table: a whole eager message, in order, with a receive
+    /// posted for it.
+    fn take_single(
+        &mut self,
+        peer: PeerId,
+        f: &Fragment<'_>,
+        memory: &mut impl Memory,
+    ) -> Option<Result<(), DropReason>> {
+        let head = f.head?;
+        let len = f.payload.bytes.len() as u64;
+        let conn = self.conn(peer)?;
+        let number = conn.next_match;
+        if len != f.total || f.number != number as u32 || conn.inbound.contains_key(&number) {
+            return None;
+        }
+        let (at, found) = self.matching.locate(peer, &head)?;
+        let copy = len.min(found.capacity) as usize;
+        let landing = Landing::Posted {
+            handle: found.handle,
+            offset: found.base,
+            copy,
+        };
+        if !memory.land(&landing, &f.payload) {
+            return Some(Err(DropReason::CorruptPayload));
+        }
+        let found = self.matching.take_at(at, &head);
+        self.note_multi(&found);
+        let conn = self.conn_mut(peer)?;
+        conn.next_match += 1;
+        conn.watchers = conn.watchers.saturating_sub(found.directed as u32);
+        let more = !conn.inbound.is_empty();
+        self.return_credit(peer, Conn::cost(len));
+        self.received(peer, head, found.handle, found.base, copy as u64, None);
+        if more {
+            self.advance_matching(0, peer);
+        }
+        Some(Ok(()))
+    }
+
+    /// A fragment came twice: perhaps our ack was lost on a path that only carries acks. Probe
+    /// the other paths, so that a one-way fault is noticed.
+    fn on_duplicate(&mut self, peer: PeerId, at: usize) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        conn.stats.duplicates += 1;
+        for (i, path) in conn.paths.iter_mut().enumerate() {
+            path.want_ping |= i != at && path.usable() && path.ring.waiting() == 0;
+        }
+        self.wake(peer);
+    }
+
+    fn on_head(&mut self, now: u64, peer: PeerId, key: Key, head: &MsgHead) {
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
+        if inbound.head.is_none() && inbound.total == head.total {
+            inbound.head = Some(*head);
+            self.advance_matching(now, peer);
+        }
+    }
+
+    /// Matches, in order, every message whose head is there.
+    pub(crate) fn advance_matching(&mut self, now: u64, peer: PeerId) {
+        loop {
+            let Some(conn) = self.conn_mut(peer) else {
+                return;
+            };
+            let Some(&key) = conn.inbound.get(&conn.next_match) else {
+                return;
+            };
+            let Some(head) = self.inbounds.get(key).and_then(|i| i.head) else {
+                return;
+            };
+            let Some(conn) = self.conn_mut(peer) else {
+                return;
+            };
+            conn.next_match += 1;
+            if let Some(found) = self.matching.arrive(peer, &head) {
+                self.note_multi(&found);
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.watchers = conn.watchers.saturating_sub(found.directed as u32);
+                }
+                self.bind(key, &found, now);
+            } else {
+                self.matching.add_unexpected(peer, &head, key);
+                if let Some(inbound) = self.inbounds.get_mut(key) {
+                    inbound.state = InboundState::Unexpected;
+                }
+                self.finish_if_complete(key);
+            }
+        }
+    }
+
+    fn commit(&mut self, now: u64, key: Key, start: u64, n: u64, len: u64) {
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
+        inbound.set.insert(start, n);
+        inbound.last_data_ns = now;
+        if inbound.rendezvous {
+            let paid = inbound.counted.min(len);
+            inbound.counted -= paid;
+            self.granted_out -= paid;
+            self.want_grant(key, now);
+        }
+        self.finish_if_complete(key);
+    }
+
+    /// Ends an inbound message when all of it is there.
+    pub(crate) fn finish_if_complete(&mut self, key: Key) {
+        let Some(inbound) = self.inbounds.get(key) else {
+            return;
+        };
+        if !inbound.complete() {
+            return;
+        }
+        let (peer, number, reply) = (inbound.peer, inbound.number, inbound.reply);
+        let (state, bounced, total) = (inbound.state, inbound.bounced, inbound.total);
+        let (credit, head) = (inbound.credit, inbound.head);
+        if state == InboundState::Held {
+            return;
+        }
+        if let Some(conn) = self.conn_mut(peer) {
+            if reply {
+                conn.pending_reads.remove(&(number as u32));
+            } else {
+                conn.inbound.remove(&number);
+            }
+        }
+        let bounce = bounced.then(|| key.name());
+        match state {
+            InboundState::Bound {
+                handle,
+                base,
+                capacity,
+            } => {
+                self.drop_inbound(key);
+                self.return_credit(peer, credit);
+                if reply {
+                    self.events.push_back(Event::ReadDone { handle, ok: true });
+                } else if let Some(head) = head {
+                    self.received(peer, head, handle, base, total.min(capacity), bounce);
+                }
+            }
+            InboundState::Discard => {
+                self.drop_inbound(key);
+                self.return_credit(peer, credit);
+                if let Some(inbound) = bounce {
+                    self.events.push_back(Event::BounceFree { inbound });
+                }
+            }
+            // Complete on the network; it waits for its receive.
+            InboundState::Unexpected | InboundState::Claimed | InboundState::Held => {}
+        }
+    }
+
+    /// Forgets an inbound message and all that was charged for it.
+    pub(crate) fn drop_inbound(&mut self, key: Key) {
+        if let Some(inbound) = self.inbounds.remove(key) {
+            self.stats.unexpected_bytes -= inbound.charged;
+            self.granted_out -= inbound.counted;
+        }
+    }
+
+    fn received(
+        &mut self,
+        peer: PeerId,
+        head: MsgHead,
+        handle: u32,
+        offset: u64,
+        len: u64,
+        bounce: Option<u64>,
+    ) {
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.stats.messages_received += 1;
+            conn.stats.bytes_received += head.total;
+        }
+        let last = self.leave_multi(handle);
+        self.events.push_back(Event::RecvDone {
+            handle,
+            peer,
+            head,
+            offset,
+            len,
+            bounce,
+            last,
+        });
+    }
+
+    /// One message less in flight to a buffer; whether the operation is finished.
+    pub(crate) fn leave_multi(&mut self, handle: u32) -> bool {
+        if self.multi.is_empty() {
+            return true;
+        }
+        let Some(multi) = self.multi.get_mut(&handle) else {
+            return true;
+        };
+        multi.outstanding -= 1;
+        let last = multi.retired && multi.outstanding == 0;
+        if last {
+            self.multi.remove(&handle);
+        }
+        last
+    }
+
+    fn on_rts(&mut self, now: u64, peer: PeerId, head: &MsgHead) -> Result<(), DropReason> {
+        let conn = self.conn(peer).ok_or(DropReason::Gone)?;
+        let number = conn.expand(head.number);
+        if number < conn.next_match || conn.inbound.contains_key(&number) {
+            return Ok(());
+        }
+        if number > conn.next_match + NUMBERS_AHEAD_MAX || head.total >= 1 << 56 {
+            return Err(DropReason::Nonsense);
+        }
+        let cost = Conn::cost(0);
+        let mut inbound = new_inbound(peer, number, head.total, InboundState::Held);
+        inbound.rendezvous = true;
+        inbound.head = Some(*head);
+        inbound.wanted = 0;
+        inbound.charged = cost;
+        self.charge(cost);
+        // The credit of a bare request comes back at once while memory is plentiful, so that
+        // requests no receive fits do not stop those that have one.
+        let plenty = self.stats.unexpected_bytes < self.cfg.unexpected_bytes;
+        inbound.credit = if plenty { 0 } else { cost };
+        let key = self.inbounds.insert(inbound);
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.inbound.insert(number, key);
+        }
+        if plenty {
+            self.return_credit(peer, cost);
+        }
+        self.advance_matching(now, peer);
+        Ok(())
+    }
+
+    fn on_read_fail(&mut self, peer: PeerId, number: u32) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let Some(key) = conn.pending_reads.remove(&number) else {
+            return;
+        };
+        let state = self.inbounds.get(key).map(|i| i.state);
+        self.drop_inbound(key);
+        if let Some(InboundState::Bound { handle, .. }) = state {
+            self.events.push_back(Event::ReadDone { handle, ok: false });
+        }
+    }
+
+    fn on_bye(&mut self, peer: PeerId) {
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.closed = true;
+        }
+        self.fail_sends(peer);
+    }
+
+    /// Records the packet and decides when its ack leaves.
+    fn owe_ack(&mut self, now: u64, peer: PeerId, at: usize, header: &Header) {
+        let every = self.cfg.ack_every;
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let path = &mut conn.paths[at];
+        let eliciting = header.flags & Header::FLAG_NO_ACK == 0;
+        if path.window.fresh() == 0 {
+            path.ack_since = now;
+        }
+        if !path.window.record(header.number, eliciting, now) || !eliciting {
+            return;
+        }
+        if header.flags & Header::FLAG_ACK_NOW != 0 || path.window.fresh() >= every {
+            path.ack_now = true;
+            self.wake(peer);
+        }
+    }
+}
+
+impl crate::conn::Inbound {
+    /// Where bytes `offset .. offset + len` of it go.
+    fn landing(&self, key: Key, offset: u64, len: u64) -> Landing {
+        match self.state {
+            InboundState::Discard => Landing::Discard,
+            InboundState::Bound {
+                handle,
+                base,
+                capacity,
+            } if !self.bounced => Landing::Posted {
+                handle,
+                offset: base + offset,
+                copy: len.min(capacity.saturating_sub(offset)) as usize,
+            },
+            _ => Landing::Bounce {
+                inbound: key.name(),
+                total: self.total,
+                offset,
+            },
+        }
+    }
+}

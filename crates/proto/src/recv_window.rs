@@ -1,0 +1,185 @@
+//! Which packets of a path arrived: duplicates are refused, acknowledgements are made here.
+//!
+//! Packet numbers are never reused, so a lost one leaves a hole for ever; the window simply
+//! slides past it. What lies below the window counts as a duplicate (its frames were long since
+//! sent again under another number).
+
+use alloc::boxed::Box;
+use marline_wire::{Ack, AckMasks, ACK_MASKS_MAX};
+
+/// Words of the window: 4,096 packets, four times what one ACK can name.
+const WORDS: usize = 64;
+const SPAN: u64 = 64 * WORDS as u64;
+
+/// The window of one path.
+#[derive(Clone, Debug)]
+pub struct RecvWindow {
+    /// One above the highest number that arrived; 0: none yet.
+    end: u64,
+    bits: Box<[u64; WORDS]>,
+    /// Lowest number that arrived since the last ack was made, with the time of the newest.
+    fresh_from: Option<u64>,
+    newest_ns: u64,
+    fresh: u32,
+}
+
+impl Default for RecvWindow {
+    fn default() -> RecvWindow {
+        RecvWindow {
+            end: 0,
+            bits: Box::new([0; WORDS]),
+            fresh_from: None,
+            newest_ns: 0,
+            fresh: 0,
+        }
+    }
+}
+
+impl RecvWindow {
+    fn bit(&self, number: u64) -> bool {
+        self.bits[(number / 64) as usize % WORDS] >> (number % 64) & 1 == 1
+    }
+
+    /// Whether the packet was seen before, or is too old to know.
+    #[inline]
+    pub fn is_duplicate(&self, number: u64) -> bool {
+        if number >= self.end {
+            return false;
+        }
+        self.end - number > SPAN - 64 || self.bit(number)
+    }
+
+    /// Records an arrived packet. `eliciting`: it wants an ack. A number absurdly far ahead
+    /// (2^32 packets) is refused: no honest sender skips so far.
+    pub fn record(&mut self, number: u64, eliciting: bool, now_ns: u64) -> bool {
+        if number > self.end.saturating_add(1 << 32) {
+            return false;
+        }
+        self.slide(number);
+        self.bits[(number / 64) as usize % WORDS] |= 1 << (number % 64);
+        if eliciting {
+            self.fresh_from = Some(self.fresh_from.map_or(number, |f| f.min(number)));
+            self.newest_ns = now_ns;
+            self.fresh += 1;
+        }
+        true
+    }
+
+    fn slide(&mut self, number: u64) {
+        if number < self.end {
+            return;
+        }
+        // Words that come into the window start empty.
+        let (old, new) = (self.end.div_ceil(64), number / 64 + 1);
+        if new - old.min(new) >= WORDS as u64 {
+            self.bits.fill(0);
+        } else {
+            for w in old..new {
+                self.bits[w as usize % WORDS] = 0;
+            }
+        }
+        self.end = number + 1;
+    }
+
+    /// Packets that wait for an ack.
+    #[inline]
+    pub fn fresh(&self) -> u32 {
+        self.fresh
+    }
+
+    /// Makes the next ack repeat the newest packets even if nothing new came.
+    pub fn renew(&mut self) {
+        if self.end > 0 && self.fresh_from.is_none() {
+            self.fresh_from = Some(self.end - 1);
+            self.fresh = 1;
+        }
+    }
+
+    /// The ack for what arrived, or `None` when nothing new did. Covers at least the last 64
+    /// packets again, so that a lost ack is repeated by the next.
+    pub fn take_ack(&mut self, path: u8, now_ns: u64) -> Option<Ack> {
+        let fresh_from = self.fresh_from.take()?;
+        self.fresh = 0;
+        let span_max = 64 * ACK_MASKS_MAX as u64;
+        let from = fresh_from
+            .min(self.end.saturating_sub(64))
+            .max(self.end.saturating_sub(span_max));
+        Some(self.ack_from(from, path, now_ns))
+    }
+
+    fn ack_from(&self, from: u64, path: u8, now_ns: u64) -> Ack {
+        let count = (self.end - from).div_ceil(64).min(ACK_MASKS_MAX as u64);
+        let mut masks = AckMasks {
+            count: count as u8,
+            bits: [0; ACK_MASKS_MAX],
+        };
+        for (m, mask) in masks.bits[..count as usize].iter_mut().enumerate() {
+            *mask = self.mask_at(from + 64 * m as u64);
+        }
+        let delay_us = now_ns.saturating_sub(self.newest_ns) / 1_000;
+        Ack {
+            path,
+            delay_us: delay_us.min(u16::MAX as u64) as u16,
+            base: from,
+            masks,
+        }
+    }
+
+    /// The 64 bits from `number` on (unaligned), cut at the window's end.
+    fn mask_at(&self, number: u64) -> u64 {
+        let (word, shift) = (number / 64, number % 64);
+        let low = self.bits[word as usize % WORDS] >> shift;
+        let high = if shift == 0 || (word + 1) * 64 >= self.end {
+            0
+        } else {
+            self.bits[(word + 1) as usize % WORDS] << (64 - shift)
+        };
+        low | high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn duplicates_and_acks_agree_with_a_btree_set(
+            steps in proptest::collection::vec((0u64..40, prop::bool::ANY), 1..400),
+            start in 0u64..1000)
+        {
+            let (mut window, mut seen, mut top) = (RecvWindow::default(), BTreeSet::new(), start);
+            for (jump, ack) in steps {
+                let number = if jump < 8 { top.saturating_sub(jump * 7) } else { top + jump - 8 };
+                top = top.max(number);
+                prop_assert_eq!(window.is_duplicate(number), seen.contains(&number));
+                if seen.insert(number) {
+                    prop_assert!(window.record(number, true, 5));
+                }
+                if ack {
+                    if let Some(a) = window.take_ack(3, 5) {
+                        for (m, bits) in a.masks.bits.iter().enumerate() {
+                            for i in 0..64 {
+                                let n = a.base + 64 * m as u64 + i;
+                                let covered = (m as u8) < a.masks.count;
+                                prop_assert_eq!(bits >> i & 1 == 1, covered && seen.contains(&n));
+                            }
+                        }
+                        prop_assert!(a.base + 64 * a.masks.count as u64 > *seen.last().unwrap());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_absurd_jump_is_refused_and_a_far_one_clears_the_window() {
+        let mut w = RecvWindow::default();
+        assert!(w.record(0, true, 0));
+        assert!(!w.record(1 << 40, true, 0));
+        assert!(w.record(100_000, true, 0));
+        assert!(w.is_duplicate(0) && w.is_duplicate(50) && !w.is_duplicate(99_999));
+    }
+}

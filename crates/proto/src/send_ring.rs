@@ -1,0 +1,207 @@
+//! Packets of one path that wait for an ack, in number order, with the frames they carried.
+
+use crate::slab::Key;
+use alloc::collections::VecDeque;
+
+/// What a sent packet carried, enough to send it again in another packet on any rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameRef {
+    /// Bytes of a message (offset 0 of an eager one carries the matching head).
+    Data { xfer: Key, offset: u64, len: u32 },
+    /// The rendezvous request of a message.
+    Rts(Key),
+    /// The latest grant of an inbound message.
+    Grant(Key),
+    /// The latest credit.
+    Credit,
+    /// A grant of nothing: the receiver wants no byte of the message.
+    EmptyGrant { number: u32, reply: bool },
+    /// Our HELLO.
+    Hello,
+    /// A remote read request.
+    Read(Key),
+    /// Refusal of a peer's read.
+    ReadFail(u32),
+    /// A probe of the path itself; never sent again. `padded`: it measured the path's MTU.
+    Ping { padded: bool },
+}
+
+/// State of a sent packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentState {
+    /// Wants an ack.
+    Waiting,
+    /// Acknowledged, or never wanted an ack.
+    Done,
+    /// Declared lost; its frames were queued again.
+    Lost,
+}
+
+/// One sent packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    pub sent_ns: u64,
+    pub delivered_before: u64,
+    pub bytes: u32,
+    frames_at: u64,
+    frames: u16,
+    pub state: SentState,
+}
+
+/// The ring.
+#[derive(Debug, Default)]
+pub struct SendRing {
+    packets: VecDeque<Sent>,
+    frames: VecDeque<FrameRef>,
+    /// Number of `packets[0]`.
+    first: u64,
+    /// Running index of `frames[0]`.
+    frames_first: u64,
+    waiting: u32,
+    in_flight: u64,
+}
+
+impl SendRing {
+    /// Number that the next packet gets.
+    #[inline]
+    pub fn next_number(&self) -> u64 {
+        self.first + self.packets.len() as u64
+    }
+
+    /// Packets that wait for an ack.
+    #[inline]
+    pub fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
+    /// Bytes that wait for an ack.
+    #[inline]
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Heap bytes held.
+    pub fn heap_bytes(&self) -> usize {
+        self.packets.capacity() * size_of::<Sent>() + self.frames.capacity() * size_of::<FrameRef>()
+    }
+
+    /// Records a packet just built; `frames` empty: it wants no ack.
+    pub fn push(&mut self, frames: &[FrameRef], bytes: usize, delivered: u64, now_ns: u64) {
+        let frames_at = self.frames_first + self.frames.len() as u64;
+        self.frames.extend(frames);
+        let state = if frames.is_empty() {
+            SentState::Done
+        } else {
+            SentState::Waiting
+        };
+        self.packets.push_back(Sent {
+            sent_ns: now_ns,
+            delivered_before: delivered,
+            bytes: bytes as u32,
+            frames_at,
+            frames: frames.len() as u16,
+            state,
+        });
+        if state == SentState::Waiting {
+            self.waiting += 1;
+            self.in_flight += bytes as u64;
+        }
+        self.retire();
+    }
+
+    /// A packet still in the ring.
+    #[inline]
+    pub fn get(&self, number: u64) -> Option<&Sent> {
+        self.packets.get(number.checked_sub(self.first)? as usize)
+    }
+
+    /// The frames of a packet still in the ring.
+    pub fn frames_of(&self, sent: &Sent) -> impl Iterator<Item = FrameRef> + '_ {
+        let at = (sent.frames_at - self.frames_first) as usize;
+        self.frames.range(at..at + sent.frames as usize).copied()
+    }
+
+    /// Moves a waiting packet to another state; whether it was waiting.
+    pub fn settle(&mut self, number: u64, state: SentState) -> bool {
+        let Some(at) = number.checked_sub(self.first) else {
+            return false;
+        };
+        let Some(sent) = self.packets.get_mut(at as usize) else {
+            return false;
+        };
+        let was = sent.state;
+        if was == SentState::Done || was == state {
+            return false;
+        }
+        sent.state = state;
+        if was == SentState::Waiting {
+            self.waiting -= 1;
+            self.in_flight -= sent.bytes as u64;
+        }
+        was == SentState::Waiting
+    }
+
+    /// Oldest packet that waits for an ack.
+    pub fn oldest_waiting(&self) -> Option<(u64, &Sent)> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let at = self
+            .packets
+            .iter()
+            .position(|s| s.state == SentState::Waiting)?;
+        Some((self.first + at as u64, &self.packets[at]))
+    }
+
+    /// First number in the ring.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Drops settled packets from the front.
+    pub fn retire(&mut self) {
+        while let Some(sent) = self.packets.front() {
+            if sent.state == SentState::Waiting {
+                break;
+            }
+            for _ in 0..sent.frames {
+                self.frames.pop_front();
+            }
+            self.frames_first += sent.frames as u64;
+            self.first += 1;
+            self.packets.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn settles_in_any_order_and_retires_from_the_front() {
+        let mut ring = SendRing::default();
+        for i in 0..5u64 {
+            let n = if i == 3 { 0 } else { 2 };
+            let frames: Vec<FrameRef> = (0..n).map(|_| FrameRef::ReadFail(i as u32)).collect();
+            ring.push(&frames, 100, 0, i);
+        }
+        assert_eq!(
+            (ring.waiting(), ring.in_flight(), ring.next_number()),
+            (4, 400, 5)
+        );
+        assert!(ring.settle(1, SentState::Done));
+        assert!(!ring.settle(1, SentState::Lost));
+        assert!(ring.settle(0, SentState::Lost));
+        ring.retire();
+        assert_eq!(ring.oldest_waiting().map(|(n, _)| n), Some(2));
+        let sent = *ring.get(4).unwrap();
+        let frames: Vec<FrameRef> = ring.frames_of(&sent).collect();
+        assert_eq!(frames, [FrameRef::ReadFail(4), FrameRef::ReadFail(4)]);
+        assert!(ring.get(0).is_none());
+        assert!(ring.settle(2, SentState::Done) && ring.settle(4, SentState::Done));
+        ring.retire();
+        assert_eq!((ring.next_number(), ring.in_flight()), (5, 0));
+    }
+}

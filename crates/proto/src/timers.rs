@@ -1,0 +1,479 @@
+//! Time: delayed acks, repair, duels between paths, probes, and the death of peers.
+
+use crate::conn::{Conn, InboundState};
+use crate::node::Node;
+use crate::path::{Duel, PathState};
+use crate::send_ring::{FrameRef, SentState};
+use crate::types::{Event, PeerId};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use marline_wire::RailAddr;
+
+/// A second round of a duel lasts at least this: a peer that answers on one rail has read its
+/// others long before (measured: every socket is polled within tens of microseconds).
+const DUEL_NS: u64 = 1_000_000;
+/// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
+const AWAY_NS: u64 = 500_000_000;
+/// A stretch without polling after which round-trip samples are not trusted (design rule 5).
+const POLL_GAP_NS: u64 = 1_000_000;
+/// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between,
+/// mean that the process is gone.
+const REFUSALS: u32 = 3;
+const REFUSALS_NS: u64 = 100_000_000;
+/// Probes of a path that is down back off to this.
+const PROBE_CAP_NS: u64 = 100_000_000;
+/// Probes of a path that never worked (no route, most likely) back off to this.
+const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
+/// Expired repair timers after which another source port is tried where there is no other path.
+const REHASH_AFTER: u32 = 3;
+
+impl Node {
+    /// Tells that the owner polls now.
+    #[inline]
+    pub fn on_poll(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.last_poll_ns) > POLL_GAP_NS {
+            self.gap_end_ns = now_ns;
+        }
+        self.last_poll_ns = now_ns;
+    }
+
+    /// When `handle_timeouts` has something to do next.
+    #[inline]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.deadlines.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Does what is due.
+    pub fn handle_timeouts(&mut self, now_ns: u64) {
+        while let Some(&Reverse((at, index))) = self.deadlines.peek() {
+            if at > now_ns {
+                break;
+            }
+            self.deadlines.pop();
+            let peer = PeerId(index);
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
+            if conn.armed != at {
+                self.put(conn);
+                continue;
+            }
+            conn.armed = u64::MAX;
+            let dead = !conn.dead && self.service(now_ns, at, &mut conn);
+            self.put(conn);
+            if dead {
+                self.bury(now_ns, peer);
+            }
+            self.touch(peer, now_ns);
+        }
+    }
+
+    /// Sets the peer's next deadline.
+    pub(crate) fn touch(&mut self, peer: PeerId, now: u64) {
+        let cfg = self.cfg;
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        if conn.dead || conn.closed {
+            return;
+        }
+        let mut next = conn
+            .owed_since
+            .map_or(u64::MAX, |t| t + cfg.peer_timeout_ns);
+        for path in &conn.paths {
+            if path.window.fresh() > 0 {
+                next = next.min(path.ack_since + cfg.ack_delay_ns);
+            }
+            if let Some(at) = path.repair_at(&cfg) {
+                next = next.min(at);
+            }
+            let probing = match path.state {
+                PathState::Down => true,
+                PathState::Unproven => conn.epoch.is_some(),
+                _ => false,
+            };
+            if probing {
+                next = next.min(path.probe_at);
+            }
+            if let Some(duel) = &path.duel {
+                next = next.min(duel.started_ns + DUEL_NS);
+            }
+        }
+        if conn.watchers > 0 {
+            let last = conn.heard_ns.max(conn.pinged_ns);
+            next = next.min(if last == 0 { now } else { last } + cfg.peer_timeout_ns / 5);
+        }
+        if next < conn.armed {
+            // A deadline in the past is served at the next call, never in a loop within one.
+            conn.armed = next.max(now + 1);
+            let entry = Reverse((conn.armed, peer.0));
+            self.deadlines.push(entry);
+        }
+    }
+
+    /// Puts the peer into the queue of `poll_transmit`.
+    pub(crate) fn wake(&mut self, peer: PeerId) {
+        let Some(entry) = self.peers.get_mut(peer.0 as usize) else {
+            return;
+        };
+        if let Some(conn) = entry.conn.as_deref_mut() {
+            Node::mark_ready(&mut self.ready, conn);
+        }
+    }
+
+    /// Everything of one peer that is due; whether the peer is dead.
+    fn service(&mut self, now: u64, due: u64, conn: &mut Box<Conn>) -> bool {
+        if let Some(since) = conn.owed_since {
+            if now - due > AWAY_NS {
+                conn.owed_since = Some(now);
+            } else if !conn.owes() {
+                conn.owed_since = None;
+            } else if now.saturating_sub(since) >= self.cfg.peer_timeout_ns {
+                return true;
+            }
+        }
+        let delay = self.cfg.ack_delay_ns;
+        if conn
+            .paths
+            .iter()
+            .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
+        {
+            Node::mark_ready(&mut self.ready, conn);
+        }
+        for at in 0..conn.paths.len() {
+            let path = &conn.paths[at];
+            if path.repair_at(&self.cfg).is_some_and(|t| t <= now) {
+                self.repair(now, conn, at);
+            }
+            self.end_duel(now, conn, at);
+            self.probe(now, conn, at);
+        }
+        self.keep_alive(now, conn);
+        false
+    }
+
+    /// A repair timer expired: send the oldest waiting packet's frames again elsewhere, and from
+    /// the second time on ask who is to blame.
+    fn repair(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let others = conn
+            .paths
+            .iter()
+            .enumerate()
+            .any(|(i, p)| i != at && p.usable());
+        let path = &mut conn.paths[at];
+        let Some((number, sent)) = path.ring.oldest_waiting() else {
+            return;
+        };
+        let frames: Vec<FrameRef> = path.ring.frames_of(sent).collect();
+        path.repair_from = now;
+        if path.state == PathState::Unproven && others {
+            // It never worked; `probe` goes on asking now and then.
+            return self.evacuate(conn, at);
+        }
+        if path.padded_number == Some(number) {
+            // Too big a probe says nothing about the path's health.
+            path.ring.settle(number, SentState::Lost);
+            path.ring.retire();
+            path.padded_lost();
+            Node::mark_ready(&mut self.ready, conn);
+            return;
+        }
+        path.backoff += 1;
+        path.stats.repairs += 1;
+        if path.backoff >= REHASH_AFTER && !others {
+            path.flow = (path.flow + 1) % 4;
+        }
+        let code = path.send_code();
+        let suspicious = path.backoff >= 2;
+        if suspicious {
+            path.want_ping = true;
+            if path.state == PathState::Up {
+                path.state = PathState::Suspect;
+            }
+            if others && path.duel.is_none() {
+                path.duel = Some(Duel {
+                    started_ns: now,
+                    rival_answered: false,
+                    second: false,
+                });
+            }
+        }
+        for frame in frames {
+            conn.requeue(frame, at);
+            if let Some(last) = conn.resend.back_mut().filter(|r| r.0 == frame) {
+                last.1 = code;
+            }
+        }
+        if suspicious && others {
+            ask_rivals(conn, at);
+        }
+        Node::mark_ready(&mut self.ready, conn);
+    }
+
+    /// Path `acked` just had news of packets sent at `newest_acked_sent_ns`: rivals in a duel
+    /// that still have none are weighed against it.
+    pub(crate) fn judge_rivals(&mut self, now: u64, conn: &mut Box<Conn>, acked: usize) {
+        let witness_ns = conn.paths[acked].newest_acked_sent_ns;
+        for at in (0..conn.paths.len()).filter(|&i| i != acked) {
+            let Some(duel) = &mut conn.paths[at].duel else {
+                continue;
+            };
+            if witness_ns < duel.started_ns {
+                continue;
+            }
+            if duel.second {
+                duel.rival_answered = true;
+                self.end_duel(now, conn, at);
+            } else {
+                *duel = Duel {
+                    started_ns: now,
+                    rival_answered: false,
+                    second: true,
+                };
+                conn.paths[at].want_ping = true;
+                ask_rivals(conn, at);
+            }
+        }
+    }
+
+    fn end_duel(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let path = &conn.paths[at];
+        let Some(duel) = path.duel else { return };
+        let long_enough = now >= duel.started_ns + DUEL_NS.max(4 * path.srtt_ns);
+        if duel.second && duel.rival_answered && long_enough {
+            self.path_down(now, conn, at);
+        } else if now >= duel.started_ns + 10 * DUEL_NS.max(4 * path.srtt_ns) {
+            // Nobody answered: the peer is silent, not the path.
+            conn.paths[at].duel = None;
+        }
+    }
+
+    /// Gives a path up, unless it is the last.
+    fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let last = !conn
+            .paths
+            .iter()
+            .enumerate()
+            .any(|(i, p)| i != at && p.usable());
+        if last || conn.paths[at].state == PathState::Down {
+            conn.paths[at].duel = None;
+            return;
+        }
+        conn.paths[at].fall(now);
+        self.evacuate(conn, at);
+        let event = conn.paths[at].changed(conn.peer);
+        self.events.push_back(event);
+    }
+
+    fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let established = conn.epoch.is_some();
+        let path = &mut conn.paths[at];
+        let probing = match path.state {
+            PathState::Down => true,
+            PathState::Unproven => established,
+            _ => false,
+        };
+        if !probing || now < path.probe_at {
+            return;
+        }
+        path.probe_at = now + path.probe_every;
+        let unproven = path.state == PathState::Unproven;
+        let cap = if unproven {
+            UNPROVEN_CAP_NS
+        } else {
+            PROBE_CAP_NS
+        };
+        path.probe_every = (path.probe_every * 2).min(cap);
+        path.flow = (path.flow + 1) % 4;
+        if path.rail_down {
+            return;
+        }
+        path.want_ping = true;
+        if path.state == PathState::Down {
+            self.evacuate(conn, at);
+        }
+        Node::mark_ready(&mut self.ready, conn);
+    }
+
+    /// A peer that a posted receive names is asked now and then whether it lives.
+    fn keep_alive(&mut self, now: u64, conn: &mut Box<Conn>) {
+        let every = self.cfg.peer_timeout_ns / 5;
+        let last = conn.heard_ns.max(conn.pinged_ns);
+        if conn.watchers == 0 || conn.closed || now < last + every || !self.cfg.reliable {
+            return;
+        }
+        conn.pinged_ns = now;
+        // Its silence counts from when it was last heard, as far as that was lately.
+        conn.owed_since
+            .get_or_insert(last.max(now.saturating_sub(2 * every)));
+        if let Some(at) = conn.small_path(None, false) {
+            conn.paths[at].want_ping = true;
+            Node::mark_ready(&mut self.ready, conn);
+        }
+    }
+
+    /// A local rail went down or came back (link state, socket error).
+    pub fn on_rail(&mut self, now_ns: u64, rail: usize, down: bool) {
+        if rail >= self.rails.len() || self.rail_down[rail] == down {
+            return;
+        }
+        self.rail_down[rail] = down;
+        for index in 0..self.peers.len() {
+            let peer = PeerId(index as u32);
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
+            for at in 0..conn.paths.len() {
+                if conn.paths[at].local as usize != rail {
+                    continue;
+                }
+                if down && conn.paths[at].usable() {
+                    self.path_down(now_ns, &mut conn, at);
+                }
+                let path = &mut conn.paths[at];
+                path.rail_down = down;
+                path.probe_at = now_ns;
+                path.repair_from = now_ns;
+                path.want_ping |= !down && conn.epoch.is_some();
+            }
+            Node::mark_ready(&mut self.ready, &mut conn);
+            self.put(conn);
+            self.touch(peer, now_ns);
+        }
+    }
+
+    /// Packets of more than `max` bytes to this address do not pass: what was lost by that is
+    /// cut smaller and sent again.
+    pub fn on_too_big(&mut self, now_ns: u64, rail: usize, to: &RailAddr, max: usize) {
+        for index in 0..self.peers.len() {
+            let peer = PeerId(index as u32);
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
+            for at in 0..conn.paths.len() {
+                let path = &mut conn.paths[at];
+                if path.local as usize == rail && same_host(&path.to, to) {
+                    path.too_big(max);
+                    self.evacuate(&mut conn, at);
+                }
+            }
+            self.put(conn);
+            self.touch(peer, now_ns);
+        }
+    }
+
+    /// The host at this address has no listener on that port: perhaps the process is gone.
+    pub fn on_refused(&mut self, now_ns: u64, from: &RailAddr) {
+        for index in 0..self.peers.len() {
+            let peer = PeerId(index as u32);
+            let Some(conn) = self.conn_mut(peer) else {
+                continue;
+            };
+            let ours = |p: &crate::path::Path| same_host(&p.to, from) && p.to.port == from.port;
+            if conn.dead || conn.closed || !conn.paths.iter().any(ours) {
+                continue;
+            }
+            if conn.refused == 0 {
+                conn.refused_since = now_ns;
+            }
+            conn.refused += 1;
+            let gone = conn.refused >= REFUSALS && now_ns - conn.refused_since >= REFUSALS_NS;
+            if gone {
+                self.bury(now_ns, peer);
+            }
+        }
+    }
+
+    /// Ends everything that names a dead peer.
+    fn bury(&mut self, now: u64, peer: PeerId) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        conn.dead = true;
+        let silent_ms = now.saturating_sub(conn.heard_ns) / 1_000_000;
+        self.stats.peers_dead += 1;
+        self.events.push_back(Event::PeerDead { peer, silent_ms });
+        self.fail_sends(peer);
+        self.fail_inbound(peer);
+        while let Some(posted) = self.matching.take_directed(peer) {
+            let handle = posted.spec.handle;
+            if self.multi.get(&handle).is_some_and(|m| m.outstanding == 0) {
+                self.multi.remove(&handle);
+            }
+            self.events.push_back(Event::RecvFailed { handle });
+        }
+    }
+
+    /// Ends every send to a peer that is gone.
+    pub(crate) fn fail_sends(&mut self, peer: PeerId) {
+        let keys: Vec<_> = self
+            .sends
+            .iter()
+            .filter(|(_, s)| s.peer == peer)
+            .map(|(k, _)| k)
+            .collect();
+        for key in keys {
+            if let Some(send) = self.sends.remove(key) {
+                self.events.push_back(Event::SendDone {
+                    handle: send.handle,
+                    ok: false,
+                });
+            }
+        }
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.queue.clear();
+            conn.bulk.clear();
+            conn.resend.clear();
+            conn.rendezvous.clear();
+            conn.replies.clear();
+        }
+    }
+
+    /// Ends every message that a dead peer was sending; whole ones stay to be received.
+    fn fail_inbound(&mut self, peer: PeerId) {
+        let keys: Vec<_> = self
+            .inbounds
+            .iter()
+            .filter(|(_, i)| i.peer == peer && !i.complete())
+            .map(|(k, _)| k)
+            .collect();
+        for key in keys {
+            let Some(inbound) = self.inbounds.get(key) else {
+                continue;
+            };
+            let (state, bounced, reply) = (inbound.state, inbound.bounced, inbound.reply);
+            self.matching.remove_unexpected(key);
+            self.drop_inbound(key);
+            if let InboundState::Bound { handle, .. } = state {
+                if reply {
+                    self.events.push_back(Event::ReadDone { handle, ok: false });
+                } else if self.leave_multi(handle) {
+                    self.events.push_back(Event::RecvFailed { handle });
+                }
+            }
+            if bounced {
+                self.events.push_back(Event::BounceFree {
+                    inbound: key.name(),
+                });
+            }
+        }
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.inbound.clear();
+            conn.pending_reads.clear();
+        }
+    }
+}
+
+/// Sends a fresh probe on every other usable path, so that a duel has witnesses.
+fn ask_rivals(conn: &mut Conn, at: usize) {
+    for (i, path) in conn.paths.iter_mut().enumerate() {
+        if i != at && path.usable() && path.duel.is_none() {
+            path.want_ping = true;
+        }
+    }
+}
+
+fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
+    a.kind == b.kind && a.ip == b.ip
+}

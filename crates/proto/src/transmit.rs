@@ -1,0 +1,737 @@
+//! Packets out: what leaves next, on which path. Small things (control, short messages,
+//! retransmissions) are gathered into one packet; bulk fragments fill packets of equal length,
+//! so that the engine can hand the kernel a whole batch.
+
+use crate::acks::ANYWHERE;
+use crate::config::RailPolicy;
+use crate::conn::{Conn, SendKind};
+use crate::granules::Covered;
+use crate::node::Node;
+use crate::path::PathState;
+use crate::send_ring::FrameRef;
+use crate::slab::Key;
+use crate::types::{sum_seed, Batch, PeerId, Span, Spans, Transmit};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use marline_wire::{
+    align8, granules, Data, Eager, Frame, Grant, HeadWriter, Header, Read, Rts, DATA_LEN,
+    EAGER_LEN, FLAG_READ_REPLY, GRANULE, HEADER_LEN,
+};
+
+/// After so many packets in a row that want no ack, one asks for it: otherwise a path that only
+/// carries acks would never be known to be broken.
+const QUIET_MAX: u8 = 32;
+/// Bulk waits for the best path rather than use one that would finish this much later.
+const PATIENCE_NS: u64 = 200_000;
+
+/// A packet under construction.
+struct Builder<'a, 'b> {
+    writer: HeadWriter<'a>,
+    spans: &'b mut Spans,
+    frames: Vec<FrameRef>,
+    flags: u8,
+    acks: u32,
+}
+
+impl Builder<'_, '_> {
+    fn control(&mut self, frame: &Frame, sent: Option<FrameRef>) -> bool {
+        let fits = self.writer.push(frame).is_some();
+        if fits {
+            self.frames.extend(sent);
+        }
+        fits
+    }
+
+    fn is_empty(&self) -> bool {
+        self.writer.is_empty()
+    }
+}
+
+impl Node {
+    /// The next packet to send: its head is written into `out`, its payloads are named in
+    /// `spans`. With `follow`, only a packet that continues that batch. `None`: nothing now.
+    pub fn poll_transmit(
+        &mut self,
+        now_ns: u64,
+        out: &mut [u8],
+        spans: &mut Spans,
+        follow: Option<&Batch>,
+    ) -> Option<Transmit> {
+        spans.clear();
+        if let Some(batch) = follow {
+            let mut conn = self.take(batch.peer)?;
+            let limit = batch.segment;
+            let packet = self.bulk_packet(now_ns, &mut conn, batch.path, limit, out, spans);
+            let packet = packet
+                .or_else(|| self.small_packet(now_ns, &mut conn, batch.path, limit, out, spans));
+            self.put(conn);
+            return packet;
+        }
+        while let Some(&peer) = self.ready.front() {
+            let Some(mut conn) = self.take(peer) else {
+                self.ready.pop_front();
+                continue;
+            };
+            let packet = self.any_packet(now_ns, &mut conn, out, spans);
+            self.ready.pop_front();
+            conn.ready = false;
+            if packet.is_some() {
+                Node::mark_ready(&mut self.ready, &mut conn);
+            }
+            self.put(conn);
+            self.touch(peer, now_ns);
+            if packet.is_some() {
+                return packet;
+            }
+        }
+        None
+    }
+
+    fn any_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        if conn.dead {
+            return None;
+        }
+        if conn.bye > 0 {
+            return self.bye_packet(now, conn, out, spans);
+        }
+        if let Some(at) = conn
+            .paths
+            .iter()
+            .position(|p| p.want_padded && !p.rail_down)
+        {
+            return self.padded_packet(now, conn, at, out, spans);
+        }
+        let standby = self.cfg.policy == RailPolicy::Standby;
+        let avoid = conn
+            .resend
+            .front()
+            .map(|r| r.1)
+            .filter(|&code| code != ANYWHERE);
+        let small = conn.small_path(avoid, standby)?;
+        let special = |p: &crate::path::Path| (p.ack_now || p.want_ping) && !p.rail_down;
+        if let Some(at) = conn.paths.iter().position(special) {
+            let limit = conn.paths[at].datagram_max;
+            if at == small || conn.paths[at].state != PathState::Up {
+                return self.small_packet(now, conn, at, limit, out, spans);
+            }
+            return self.probe_packet(now, conn, at, limit, out, spans);
+        }
+        let limit = conn.paths[small].datagram_max;
+        if conn.has_small() || self.due_ack(now, conn) {
+            let packet = self.small_packet(now, conn, small, limit, out, spans);
+            if packet.is_some() {
+                return packet;
+            }
+        }
+        let at = self.bulk_path(conn)?;
+        let limit = conn.paths[at].datagram_max;
+        self.bulk_packet(now, conn, at, limit, out, spans)
+    }
+
+    /// Whether some ack has waited its delay.
+    fn due_ack(&self, now: u64, conn: &Conn) -> bool {
+        let delay = self.cfg.ack_delay_ns;
+        conn.paths
+            .iter()
+            .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
+    }
+
+    /// The path on which a batch of bulk would be there first; `None`: wait for its window.
+    fn bulk_path(&self, conn: &Conn) -> Option<usize> {
+        let unproven = !conn.paths.iter().any(|p| p.usable());
+        if unproven || self.cfg.policy == RailPolicy::Standby {
+            let at = conn.small_path(None, true)?;
+            return (conn.paths[at].ring.in_flight() < conn.paths[at].cwnd).then_some(at);
+        }
+        let healthy = conn
+            .paths
+            .iter()
+            .any(|p| p.usable() && p.state == PathState::Up);
+        let good = |p: &crate::path::Path| p.usable() && (p.state == PathState::Up || !healthy);
+        let finish = |i: usize| conn.paths[i].finish_ns(64_000);
+        let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
+        let best = all().map(finish).min()?;
+        all()
+            .filter(|&i| conn.paths[i].ring.in_flight() < conn.paths[i].cwnd)
+            .filter(|&i| finish(i) <= 2 * best + PATIENCE_NS)
+            .min_by_key(|&i| finish(i))
+    }
+
+    fn begin<'a, 'b>(
+        &mut self,
+        conn: &Conn,
+        limit: usize,
+        out: &'a mut [u8],
+        spans: &'b mut Spans,
+    ) -> Builder<'a, 'b> {
+        spans.clear();
+        let mut frames = core::mem::take(&mut self.scratch);
+        frames.clear();
+        let writer = HeadWriter::new(out, limit);
+        let mut builder = Builder {
+            writer,
+            spans,
+            frames,
+            flags: 0,
+            acks: 0,
+        };
+        if !conn.hello_acked {
+            let hello = self.hello(conn.peer, self.first_credit(conn));
+            builder.control(&Frame::Hello(hello), Some(FrameRef::Hello));
+            if conn.waiting() == 0 {
+                builder.flags |= Header::FLAG_ACK_NOW;
+            }
+        }
+        builder
+    }
+
+    /// Eager credit offered in HELLO: the configured one while the bound on unexpected memory
+    /// allows, else the least.
+    fn first_credit(&self, conn: &Conn) -> u64 {
+        let offered = self.cfg.credit_bytes * (self.peers.len() as u64 + 1);
+        if offered <= self.cfg.unexpected_bytes {
+            conn.credit_given - crate::conn::FIRST_CREDIT + self.cfg.credit_bytes
+        } else {
+            conn.credit_given
+        }
+    }
+
+    fn add_acks(&mut self, now: u64, conn: &mut Conn, builder: &mut Builder<'_, '_>) {
+        for path in &mut conn.paths {
+            // 16 bytes and the masks: all 1,024 packets in the worst case.
+            if path.window.fresh() == 0 || !builder.writer.fits(144, 0) {
+                continue;
+            }
+            if let Some(ack) = path.window.take_ack(path.recv_code(), now) {
+                builder.control(&Frame::Ack(ack), None);
+                builder.acks += 1;
+                path.ack_now = false;
+            }
+        }
+    }
+
+    /// Everything small that fits into one packet on path `at`.
+    fn small_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        limit: usize,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        let mut b = self.begin(conn, limit, out, spans);
+        let hello_only = b.frames.len();
+        self.add_acks(now, conn, &mut b);
+        self.add_ping(conn, at, &mut b);
+        self.add_control(conn, &mut b);
+        if conn.paths[at].ring.in_flight() < conn.paths[at].cwnd {
+            self.add_resends(conn, &mut b);
+            self.add_heads(conn, &mut b);
+        }
+        let nothing = b.frames.len() == hello_only && b.acks == 0;
+        self.finish(now, conn, at, b, nothing, false)
+    }
+
+    /// Acks and a probe on a path that is not the one for small things.
+    fn probe_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        limit: usize,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        let mut b = self.begin(conn, limit, out, spans);
+        self.add_acks(now, conn, &mut b);
+        conn.paths[at].ack_now = false;
+        self.add_ping(conn, at, &mut b);
+        let nothing = b.is_empty();
+        self.finish(now, conn, at, b, nothing, false)
+    }
+
+    fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
+        let path = &mut conn.paths[at];
+        let quiet = path.quiet >= QUIET_MAX;
+        if (path.want_ping || quiet)
+            && b.control(&Frame::Ping, Some(FrameRef::Ping { padded: false }))
+        {
+            if path.want_ping {
+                b.flags |= Header::FLAG_ACK_NOW;
+            }
+            path.want_ping = false;
+        }
+        path.ack_now = false;
+    }
+
+    /// A probe of the path's MTU: PING padded to the size in question.
+    fn padded_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        let size = conn.paths[at].probe_size;
+        conn.paths[at].want_padded = false;
+        if size == 0 {
+            return self.any_packet(now, conn, out, spans);
+        }
+        let mut b = self.begin(conn, size, out, spans);
+        b.control(&Frame::Ping, Some(FrameRef::Ping { padded: true }));
+        let pad = b.writer.room().saturating_sub(8) / 8 * 8;
+        b.control(&Frame::Pad { len: pad as u16 }, None);
+        b.flags |= Header::FLAG_ACK_NOW;
+        conn.paths[at].padded_number = Some(conn.paths[at].ring.next_number());
+        self.finish(now, conn, at, b, false, false)
+    }
+
+    fn bye_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        conn.bye -= 1;
+        let at = conn.bye as usize % conn.paths.len();
+        let limit = conn.paths[at].datagram_max;
+        for path in &mut conn.paths {
+            path.window.renew();
+        }
+        let mut b = self.begin(conn, limit, out, spans);
+        b.frames.clear();
+        self.add_acks(now, conn, &mut b);
+        b.control(
+            &Frame::Bye {
+                messages: conn.next_number as u32,
+            },
+            None,
+        );
+        self.finish(now, conn, at, b, false, false)
+    }
+
+    fn add_control(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
+        if conn.credit_due {
+            let bytes = conn.credit_given + self.cfg.credit_bytes - crate::conn::FIRST_CREDIT;
+            if b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
+                conn.credit_told = conn.credit_given;
+                conn.credit_due = false;
+                conn.stats.flow_acks += 1;
+            }
+        }
+        while let Some(&key) = conn.grants.front() {
+            if let Some(grant) = self.grant_frame(key) {
+                if !b.control(&Frame::Grant(grant), Some(FrameRef::Grant(key))) {
+                    break;
+                }
+                conn.stats.flow_acks += 1;
+            }
+            conn.grants.pop_front();
+        }
+        while let Some(&frame) = conn.control.front() {
+            let wire = match frame {
+                FrameRef::Read(key) => self.read_frame(key),
+                FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
+                FrameRef::EmptyGrant { number, reply } => {
+                    let flags = if reply { FLAG_READ_REPLY } else { 0 };
+                    Some(Frame::Grant(Grant {
+                        number,
+                        flags,
+                        upto: 0,
+                        wanted: 0,
+                    }))
+                }
+                _ => None,
+            };
+            if wire.is_some_and(|w| !b.control(&w, Some(frame))) {
+                break;
+            }
+            conn.control.pop_front();
+        }
+    }
+
+    /// The READ frame of a remote read; the first time, its first grant is decided here.
+    fn read_frame(&mut self, key: Key) -> Option<Frame> {
+        let window = (self.grant_budget / 2).max(64 * 1024);
+        let inbound = self.inbounds.get_mut(key)?;
+        let head = inbound.head?;
+        if inbound.granted == 0 {
+            let first = inbound.wanted.min(window / GRANULE * GRANULE);
+            inbound.granted = first;
+            inbound.counted = first;
+            self.granted_out += first;
+        }
+        let (number, upto) = (head.number, inbound.granted);
+        Some(Frame::Read(Read {
+            number,
+            key: head.tag,
+            addr: head.data,
+            len: head.total,
+            upto,
+        }))
+    }
+
+    fn add_resends(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
+        while let Some(&(frame, code)) = conn.resend.front() {
+            let fits = match frame {
+                FrameRef::Data { xfer, offset, len } => {
+                    self.resend_data(conn, xfer, offset, len, code, b)
+                }
+                FrameRef::Rts(key) => match self.sends.get(key) {
+                    Some(send) if !send.granted => {
+                        b.control(&Frame::Rts(Rts { head: send.head }), Some(frame))
+                    }
+                    _ => true,
+                },
+                _ => true,
+            };
+            if !fits {
+                break;
+            }
+            conn.resend.pop_front();
+        }
+    }
+
+    /// Sends a span again, as much as fits; `false`: some is left at the queue's front.
+    fn resend_data(
+        &mut self,
+        conn: &mut Conn,
+        key: Key,
+        offset: u64,
+        len: u32,
+        code: u8,
+        b: &mut Builder<'_, '_>,
+    ) -> bool {
+        let Some(send) = self.sends.get(key) else {
+            return true;
+        };
+        let n = granules(len as u64);
+        if send.acked.covered(offset / GRANULE, n) == Covered::All {
+            return true;
+        }
+        let urgent = send.urgent || code != ANYWHERE;
+        let Some(pushed) = self.push_data(key, offset, len, b) else {
+            return false;
+        };
+        if urgent {
+            b.flags |= Header::FLAG_ACK_NOW;
+        }
+        if pushed < len {
+            let rest = FrameRef::Data {
+                xfer: key,
+                offset: offset + pushed as u64,
+                len: len - pushed,
+            };
+            conn.resend[0] = (rest, code);
+            return false;
+        }
+        true
+    }
+
+    /// Appends a fragment of at most `len` bytes, cut to whole granules if need be.
+    fn push_data(&self, key: Key, offset: u64, len: u32, b: &mut Builder<'_, '_>) -> Option<u32> {
+        let send = self.sends.get(key)?;
+        let room = b.writer.room().checked_sub(DATA_LEN)?;
+        let len = if align8(len as usize) <= room {
+            len
+        } else {
+            (room as u64 / GRANULE * GRANULE) as u32
+        };
+        if len == 0 && send.head.total != 0 {
+            return None;
+        }
+        let reply = send.kind == SendKind::Reply;
+        let number = send.head.number;
+        let eager = send.kind == SendKind::Eager && offset == 0;
+        let frame = if eager {
+            Frame::Eager(Eager {
+                head: send.head,
+                len: len as u16,
+                sum: 0,
+            })
+        } else {
+            let flags = if reply { FLAG_READ_REPLY } else { 0 };
+            let total = send.head.total;
+            Frame::Data(Data {
+                number,
+                flags,
+                offset,
+                total,
+                len: len as u16,
+                sum: 0,
+            })
+        };
+        let slot = b.writer.push(&frame)?;
+        b.frames.push(FrameRef::Data {
+            xfer: key,
+            offset,
+            len,
+        });
+        b.spans.push(Span {
+            handle: send.handle,
+            offset,
+            len,
+            sum_at: slot.sum_at,
+            payload_at: slot.payload_at,
+            seed: sum_seed(self.id, number, reply, offset, len as usize),
+        });
+        if send.urgent && offset + len as u64 >= send.wanted {
+            b.flags |= Header::FLAG_ACK_NOW;
+        }
+        Some(len)
+    }
+
+    /// New messages that fit one packet, and rendezvous requests, in order.
+    fn add_heads(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
+        while let Some(&key) = conn.queue.front() {
+            let Some(send) = self.sends.get(key) else {
+                conn.queue.pop_front();
+                continue;
+            };
+            let total = send.head.total;
+            let eager = self.goes_eager(conn, total);
+            let cost = Conn::cost(if eager { total } else { 0 });
+            if conn.credit_used + cost > conn.credit_limit {
+                break;
+            }
+            let (urgent, head) = (send.urgent, send.head);
+            if eager {
+                if !b.writer.fits(EAGER_LEN, total as usize) {
+                    break;
+                }
+                self.start(key, SendKind::Eager);
+                self.push_data(key, 0, total as u32, b);
+                self.advance(key, total);
+            } else {
+                if !b.control(&Frame::Rts(Rts { head }), Some(FrameRef::Rts(key))) {
+                    break;
+                }
+                self.start(key, SendKind::Rendezvous);
+                conn.rendezvous.insert(head.number, key);
+                let _ = urgent;
+            }
+            conn.credit_used += cost;
+            conn.queue.pop_front();
+        }
+    }
+
+    fn goes_eager(&self, conn: &Conn, total: u64) -> bool {
+        total <= self.cfg.eager_max && conn.credit_used + Conn::cost(total) <= conn.credit_limit
+    }
+
+    fn start(&mut self, key: Key, kind: SendKind) {
+        if let Some(send) = self.sends.get_mut(key) {
+            send.kind = kind;
+            if kind == SendKind::Eager {
+                send.upto = send.head.total;
+                send.granted = true;
+            }
+        }
+    }
+
+    fn advance(&mut self, key: Key, to: u64) {
+        if let Some(send) = self.sends.get_mut(key) {
+            send.next = to;
+        }
+    }
+
+    /// One full fragment of the next bulk message, alone in its packet.
+    fn bulk_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        limit: usize,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        let path = &conn.paths[at];
+        if path.ring.in_flight() >= path.cwnd {
+            return None;
+        }
+        let limit = limit.min(path.datagram_max);
+        let key = self.next_bulk(conn, limit)?;
+        let mut b = self.begin(conn, limit, out, spans);
+        let send = self.sends.get(key)?;
+        let offset = send.next;
+        let left = send.upto - offset;
+        let pushed = self.push_data(key, offset, left.min(u16::MAX as u64) as u32, &mut b);
+        if let Some(len) = pushed {
+            self.advance(key, offset + len as u64);
+            self.leave_bulk(conn, key);
+        }
+        self.finish(now, conn, at, b, pushed.is_none(), true)
+    }
+
+    /// The message that bulk continues with: one that was started, or the next eager message too
+    /// long for one packet.
+    fn next_bulk(&mut self, conn: &mut Conn, limit: usize) -> Option<Key> {
+        while let Some(&key) = conn.bulk.front() {
+            match self.sends.get(key) {
+                Some(send) if send.next < send.upto => return Some(key),
+                _ => drop(conn.bulk.pop_front()),
+            }
+        }
+        let &key = conn.queue.front()?;
+        let total = self.sends.get(key)?.head.total;
+        let single = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
+        if single || !self.goes_eager(conn, total) {
+            return None;
+        }
+        conn.queue.pop_front();
+        conn.credit_used += Conn::cost(total);
+        self.start(key, SendKind::Eager);
+        self.sends.get_mut(key)?.in_bulk = true;
+        conn.bulk.push_front(key);
+        Some(key)
+    }
+
+    fn leave_bulk(&mut self, conn: &mut Conn, key: Key) {
+        let Some(send) = self.sends.get_mut(key) else {
+            return;
+        };
+        if send.next >= send.upto {
+            send.in_bulk = false;
+            conn.bulk.pop_front();
+        }
+    }
+
+    /// Numbers the packet, writes its header and keeps its frames until they are acknowledged.
+    fn finish(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        b: Builder<'_, '_>,
+        nothing: bool,
+        bulk: bool,
+    ) -> Option<Transmit> {
+        if nothing {
+            b.spans.clear();
+            self.scratch = b.frames;
+            return None;
+        }
+        let eliciting = !b.frames.is_empty();
+        let address = &self.peers[conn.peer.0 as usize].address;
+        let algorithm = if conn.epoch.is_some() {
+            conn.algorithm
+        } else {
+            self.cfg.algorithm
+        };
+        let path = &mut conn.paths[at];
+        let header = Header {
+            algorithm,
+            dst_id: address.id,
+            dst_token: address.token,
+            dst_slot: conn.remote_slot,
+            src_id: self.id,
+            src_epoch: self.epoch,
+            path: path.send_code(),
+            flags: if eliciting {
+                b.flags
+            } else {
+                Header::FLAG_NO_ACK
+            },
+            number: path.ring.next_number(),
+        };
+        let (head_len, len) = b.writer.finish(&header);
+        for span in b.spans.iter_mut() {
+            span.payload_at += head_len as u32;
+        }
+        path.quiet = if eliciting {
+            0
+        } else {
+            path.quiet.saturating_add(1)
+        };
+        path.stats.packets_sent += 1;
+        path.stats.bytes_sent += len as u64;
+        let transmit = Transmit {
+            rail: path.local as usize,
+            to: path.to,
+            flow: path.flow,
+            batch: Batch {
+                peer: conn.peer,
+                path: at,
+                segment: len,
+                bulk,
+            },
+            head_len,
+            len,
+            algorithm,
+        };
+        if b.acks > 0 {
+            let alone = !eliciting;
+            conn.stats.acks_explicit += alone as u64 * b.acks as u64;
+            conn.stats.acks_piggybacked += !alone as u64 * b.acks as u64;
+        }
+        self.keep(now, conn, at, b.frames, len);
+        Some(transmit)
+    }
+
+    fn keep(&mut self, now: u64, conn: &mut Conn, at: usize, frames: Vec<FrameRef>, len: usize) {
+        let path = &mut conn.paths[at];
+        if self.cfg.reliable {
+            let first = path.ring.waiting() == 0;
+            path.ring.push(&frames, len, path.delivered, now);
+            if first {
+                path.repair_from = now;
+            }
+            if !frames.is_empty() {
+                if conn.owed_since.is_none() && conn.owes() {
+                    conn.owed_since = Some(now);
+                }
+                conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
+            }
+        } else {
+            path.ring.push(&[], len, 0, now);
+            self.native_delivered(conn, &frames);
+        }
+        self.scratch = frames;
+    }
+
+    /// Native mode: what left counts as delivered.
+    fn native_delivered(&mut self, conn: &mut Conn, frames: &[FrameRef]) {
+        for frame in frames {
+            match *frame {
+                FrameRef::Data { xfer, offset, len } => {
+                    if let Some(send) = self.sends.get_mut(xfer) {
+                        send.acked.insert(offset / GRANULE, granules(len as u64));
+                        self.native_done.push(xfer);
+                    }
+                }
+                FrameRef::Hello => conn.hello_acked = conn.epoch.is_some(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether anything waits to be sent to any peer.
+    pub fn wants_transmit(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The heads of messages that were posted but have not left, over all peers that are ready.
+    pub fn unsent_heads(&self, peer: PeerId) -> usize {
+        self.conn(peer).map_or(0, |c| c.queue.len())
+    }
+}
+
+impl Conn {
+    /// Whether anything but acks and bulk waits.
+    fn has_small(&self) -> bool {
+        self.credit_due
+            || !self.grants.is_empty()
+            || !self.control.is_empty()
+            || !self.resend.is_empty()
+            || !self.queue.is_empty()
+    }
+}

@@ -1,0 +1,125 @@
+//! The rails there are, as enums: a branch that predicts well instead of a vtable.
+
+use crate::choose::InterfaceChoice;
+use crate::faulty::{Clock, FaultScript, Faulty, FaultyRx, FaultyTx};
+use crate::udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
+use crate::{Caps, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome};
+use marline_wire::RailAddr;
+
+/// A rail of any kind.
+pub enum AnyRail {
+    /// UDP.
+    Udp(Box<UdpRail>),
+    /// UDP with faults injected.
+    FaultyUdp(Box<Faulty<UdpRail>>),
+}
+
+/// Sending half of a rail of any kind.
+#[allow(clippy::large_enum_variant)] // made once and kept in place; a box would cost every send
+pub enum AnyTx {
+    /// UDP.
+    Udp(UdpTx),
+    /// UDP with faults injected.
+    FaultyUdp(Box<FaultyTx<UdpTx>>),
+}
+
+/// Receiving half of a rail of any kind.
+pub enum AnyRx {
+    /// UDP.
+    Udp(UdpRx),
+    /// UDP with faults injected.
+    FaultyUdp(Box<FaultyRx<UdpRx>>),
+}
+
+impl AnyRail {
+    /// Opens the UDP rail number `index` on `interface`, with the faults that the scripts hold
+    /// for it. `clock` gives nanoseconds from any start, and is called only where faults need it.
+    pub fn open_udp(
+        index: u8,
+        interface: &InterfaceChoice,
+        config: &UdpConfig,
+        faults: &[FaultScript],
+        clock: &Clock,
+    ) -> Result<AnyRail, String> {
+        let rail = UdpRail::open(interface, config)?;
+        Ok(
+            match faults.iter().find(|script| script.applies_to(index)) {
+                None => AnyRail::Udp(Box::new(rail)),
+                Some(script) => {
+                    let script = script.for_rail(index);
+                    AnyRail::FaultyUdp(Box::new(Faulty::new(rail, &script, clock.clone())))
+                }
+            },
+        )
+    }
+}
+
+impl Rail for AnyRail {
+    type Tx = AnyTx;
+    type Rx = AnyRx;
+
+    fn split(self) -> (AnyTx, AnyRx) {
+        match self {
+            AnyRail::Udp(rail) => {
+                let (tx, rx) = rail.split();
+                (AnyTx::Udp(tx), AnyRx::Udp(rx))
+            }
+            AnyRail::FaultyUdp(rail) => {
+                let (tx, rx) = rail.split();
+                (
+                    AnyTx::FaultyUdp(Box::new(tx)),
+                    AnyRx::FaultyUdp(Box::new(rx)),
+                )
+            }
+        }
+    }
+}
+
+impl RailTx for AnyTx {
+    fn caps(&self) -> Caps {
+        match self {
+            AnyTx::Udp(tx) => tx.caps(),
+            AnyTx::FaultyUdp(tx) => tx.caps(),
+        }
+    }
+
+    fn local_addr(&self) -> RailAddr {
+        match self {
+            AnyTx::Udp(tx) => tx.local_addr(),
+            AnyTx::FaultyUdp(tx) => tx.local_addr(),
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
+        match self {
+            AnyTx::Udp(tx) => tx.send(to, bytes, segment, flow),
+            AnyTx::FaultyUdp(tx) => tx.send(to, bytes, segment, flow),
+        }
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<RailEvent> {
+        match self {
+            AnyTx::Udp(tx) => tx.poll_event(),
+            AnyTx::FaultyUdp(tx) => tx.poll_event(),
+        }
+    }
+
+    fn fd(&self) -> Option<i32> {
+        match self {
+            AnyTx::Udp(tx) => tx.fd(),
+            AnyTx::FaultyUdp(tx) => tx.fd(),
+        }
+    }
+}
+
+impl RailRx for AnyRx {
+    #[inline]
+    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        match self {
+            AnyRx::Udp(rx) => rx.recv(sink),
+            AnyRx::FaultyUdp(rx) => rx.recv(sink),
+        }
+    }
+}

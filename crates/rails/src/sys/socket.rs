@@ -1,0 +1,245 @@
+//! UDP sockets: opening, options, and asking for a path's MTU.
+
+use super::{check, errno, iface, name_buffer, rail_addr, Errno, SockName};
+use marline_wire::RailAddr;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// `IP_UNICAST_IF` and `IPV6_UNICAST_IF`, which the libc crate does not name everywhere.
+const IP_UNICAST_IF: libc::c_int = 50;
+const IPV6_UNICAST_IF: libc::c_int = 76;
+/// `IPV6_FREEBIND`.
+const IPV6_FREEBIND: libc::c_int = 78;
+
+/// Buffer sizes in bytes as the kernel gave them (it doubles what is asked for).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferSizes {
+    /// `SO_RCVBUF`.
+    pub receive: usize,
+    /// `SO_SNDBUF`.
+    pub send: usize,
+}
+
+/// What to open.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketOptions<'a> {
+    /// Local address.
+    pub ip: IpAddr,
+    /// Local port, 0 for any.
+    pub port: u16,
+    /// Scope of a link-local address.
+    pub scope_id: u32,
+    /// Interface by which unicast leaves.
+    pub interface: &'a str,
+    /// Receive buffer wanted, in bytes.
+    pub receive_bytes: usize,
+    /// Send buffer wanted, in bytes.
+    pub send_bytes: usize,
+}
+
+/// A bound, non-blocking UDP socket that never fragments and queues its errors.
+pub struct Socket {
+    fd: OwnedFd,
+    v6: bool,
+}
+
+impl Socket {
+    /// Opens and binds; the error says which step failed.
+    pub fn open(options: &SocketOptions<'_>) -> Result<Socket, (&'static str, Errno)> {
+        let v6 = options.ip.is_ipv6();
+        let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: socket takes no pointers.
+        let fd = check(unsafe { libc::socket(family, kind, 0) }).map_err(|e| ("socket", e))?;
+        // SAFETY: the descriptor is new and owned by nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = Socket { fd, v6 };
+        socket.set_ip_options().map_err(|e| ("socket options", e))?;
+        let _ = socket.leave_by(options.interface); // a hint: old kernels do without
+        socket.set_buffers(options);
+        socket.bind(options).map_err(|e| ("bind", e))?;
+        Ok(socket)
+    }
+
+    fn set_ip_options(&self) -> Result<(), Errno> {
+        if self.v6 {
+            self.set(libc::SOL_IPV6, libc::IPV6_V6ONLY, 1)?;
+            self.set(
+                libc::SOL_IPV6,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_DO,
+            )?;
+            self.set(libc::SOL_IPV6, libc::IPV6_RECVERR, 1)
+        } else {
+            self.set(libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+            self.set(libc::SOL_IP, libc::IP_RECVERR, 1)
+        }
+    }
+
+    /// Makes unicast leave by this interface and no other. Without it, a link that goes down
+    /// takes its routes along and packets would leave by the default route of another rail.
+    /// Unlike SO_BINDTODEVICE it leaves receiving alone, so that processes of one host still
+    /// reach each other on this address (that traffic arrives by the loopback device).
+    pub fn leave_by(&self, interface: &str) -> Result<(), Errno> {
+        let index = iface::interface_index(interface)?.to_be() as libc::c_int;
+        if self.v6 {
+            self.set(libc::SOL_IPV6, IPV6_UNICAST_IF, index)
+        } else {
+            self.set(libc::SOL_IP, IP_UNICAST_IF, index)
+        }
+    }
+
+    /// Asks for the buffers, past the system's limit where that is permitted.
+    fn set_buffers(&self, options: &SocketOptions<'_>) {
+        let wanted = [
+            (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, options.receive_bytes),
+            (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, options.send_bytes),
+        ];
+        for (force, plain, bytes) in wanted {
+            // The kernel doubles the value, and must not overflow in doing so.
+            let value = bytes.min(i32::MAX as usize / 2) as libc::c_int;
+            if self.set(libc::SOL_SOCKET, force, value).is_err() {
+                // Too little is not an error: what was really given is read back.
+                let _ = self.set(libc::SOL_SOCKET, plain, value);
+            }
+        }
+    }
+
+    fn bind(&self, options: &SocketOptions<'_>) -> Result<(), Errno> {
+        let name = SockName::new(&options.ip, options.port, options.scope_id);
+        // SAFETY: the name is valid for its length.
+        let try_bind = || check(unsafe { libc::bind(self.fd(), name.as_ptr(), name.len()) });
+        match try_bind() {
+            // A fresh IPv6 address is not yet usable while the kernel looks for duplicates; the
+            // socket works as soon as that is over.
+            Err(libc::EADDRNOTAVAIL) if self.v6 => {
+                self.set(libc::SOL_IPV6, IPV6_FREEBIND, 1)?;
+                try_bind().map(|_| ())
+            }
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// Asks for GRO; an error means that this kernel has none.
+    pub fn enable_gro(&self) -> Result<(), Errno> {
+        self.set(libc::SOL_UDP, libc::UDP_GRO, 1)
+    }
+
+    /// Asks for the count of packets dropped for want of receive buffer.
+    pub fn enable_drop_count(&self) -> Result<(), Errno> {
+        self.set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
+    }
+
+    /// Makes the kernel drop whatever arrives: a send-only socket that is never read must not
+    /// fill, because its error queue draws on the same buffer.
+    pub fn refuse_data(&self) -> Result<(), Errno> {
+        let mut code = [libc::sock_filter {
+            code: 0x06,
+            jt: 0,
+            jf: 0,
+            k: 0,
+        }]; // BPF_RET, 0 bytes
+        let program = libc::sock_fprog {
+            len: 1,
+            filter: code.as_mut_ptr(),
+        };
+        let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
+        // SAFETY: `program` points at one valid instruction; both outlive the call.
+        check(unsafe {
+            libc::setsockopt(
+                self.fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const program).cast(),
+                len,
+            )
+        })
+        .map(|_| ())
+    }
+
+    /// Whether the kernel knows UDP_SEGMENT.
+    pub fn knows_gso(&self) -> bool {
+        self.get(libc::SOL_UDP, libc::UDP_SEGMENT).is_ok()
+    }
+
+    /// The buffers as they are.
+    pub fn buffer_sizes(&self) -> BufferSizes {
+        let read = |what| self.get(libc::SOL_SOCKET, what).unwrap_or(0).max(0) as usize;
+        BufferSizes {
+            receive: read(libc::SO_RCVBUF),
+            send: read(libc::SO_SNDBUF),
+        }
+    }
+
+    /// Bytes that wait in the send buffer, by the kernel's accounting.
+    pub fn unsent_bytes(&self) -> usize {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: TIOCOUTQ (= SIOCOUTQ) writes one int.
+        match unsafe { libc::ioctl(self.fd(), libc::TIOCOUTQ, &mut bytes) } {
+            0 => bytes.max(0) as usize,
+            _ => 0,
+        }
+    }
+
+    /// Address and port that the socket is bound to.
+    pub fn local_addr(&self) -> Result<RailAddr, Errno> {
+        let mut name = name_buffer();
+        let mut len = size_of_val(&name) as libc::socklen_t;
+        // SAFETY: `name` is valid for `len` bytes.
+        check(unsafe { libc::getsockname(self.fd(), (&raw mut name).cast(), &mut len) })?;
+        Ok(rail_addr(&name))
+    }
+
+    /// The descriptor.
+    #[inline]
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Whether it is an IPv6 socket.
+    pub fn is_v6(&self) -> bool {
+        self.v6
+    }
+
+    fn set(&self, level: i32, option: i32, value: libc::c_int) -> Result<(), Errno> {
+        let len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: `value` is one int, as all options set here take.
+        check(unsafe { libc::setsockopt(self.fd(), level, option, (&raw const value).cast(), len) })
+            .map(|_| ())
+    }
+
+    fn get(&self, level: i32, option: i32) -> Result<libc::c_int, Errno> {
+        let mut value: libc::c_int = 0;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: `value` is one int, as all options read here give.
+        let rc = unsafe {
+            libc::getsockopt(self.fd(), level, option, (&raw mut value).cast(), &mut len)
+        };
+        if rc < 0 {
+            Err(errno())
+        } else {
+            Ok(value)
+        }
+    }
+}
+
+/// What the kernel believes to be the MTU of the path to `to` now, in bytes of IP packet. Only a
+/// connected socket can be asked, so one is made for the question.
+pub fn path_mtu(options: &SocketOptions<'_>, to: &RailAddr) -> Result<usize, Errno> {
+    let ask = SocketOptions {
+        port: 0,
+        receive_bytes: 0,
+        send_bytes: 0,
+        ..*options
+    };
+    let socket = Socket::open(&ask).map_err(|(_, errno)| errno)?;
+    let name = SockName::of_rail(to, options.scope_id).ok_or(libc::EAFNOSUPPORT)?;
+    // SAFETY: the name is valid for its length.
+    check(unsafe { libc::connect(socket.fd(), name.as_ptr(), name.len()) })?;
+    let mtu = if socket.v6 {
+        socket.get(libc::SOL_IPV6, libc::IPV6_MTU)?
+    } else {
+        socket.get(libc::SOL_IP, libc::IP_MTU)?
+    };
+    Ok(mtu.max(0) as usize)
+}

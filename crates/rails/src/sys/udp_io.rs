@@ -1,0 +1,345 @@
+//! Sending and receiving on a UDP socket, with the control messages that carry segment sizes,
+//! drop counts and errors.
+
+use super::{check, errno, name_buffer, rail_addr, Errno, NameBuffer, SockName, Socket};
+use marline_wire::RailAddr;
+use std::mem::MaybeUninit;
+
+/// Most datagrams (or GRO batches) of one receive call.
+pub const RECV_BATCH: usize = 8;
+/// Bytes of one receive buffer: a GRO batch is at most one IP packet's length field.
+const RECV_BUFFER_LEN: usize = 64 * 1024;
+/// Most messages of one `sendmmsg`.
+const SEND_BATCH: usize = 64;
+/// Receive buffers begin on a page, so that payload offsets keep their alignment.
+const PAGE: usize = 4096;
+
+/// Room for the control messages of one received datagram: segment size and drop count take
+/// 24 bytes each; an extended error with its offender 72.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; 128]);
+
+/// Receive buffers, allocated once.
+pub struct RecvBuffers {
+    memory: Vec<u8>,
+    start: usize,
+}
+
+impl RecvBuffers {
+    /// Reserves the buffers; untouched ones cost no memory.
+    pub fn new() -> RecvBuffers {
+        let memory = vec![0; RECV_BATCH * RECV_BUFFER_LEN + PAGE];
+        let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
+        RecvBuffers { memory, start }
+    }
+
+    fn get(&self, index: usize, len: usize) -> &[u8] {
+        let at = self.start + index * RECV_BUFFER_LEN;
+        &self.memory[at..at + len.min(RECV_BUFFER_LEN)]
+    }
+
+    fn get_mut(&mut self, index: usize) -> *mut u8 {
+        let at = self.start + index * RECV_BUFFER_LEN;
+        self.memory[at..at + RECV_BUFFER_LEN].as_mut_ptr()
+    }
+}
+
+impl Default for RecvBuffers {
+    fn default() -> RecvBuffers {
+        RecvBuffers::new()
+    }
+}
+
+/// One datagram or GRO batch as it arrived.
+pub struct Datagram<'a> {
+    /// Source.
+    pub from: RailAddr,
+    /// Payload.
+    pub bytes: &'a [u8],
+    /// Segment size of a GRO batch.
+    pub segment: Option<usize>,
+    /// Packets that the socket has dropped so far for want of buffer; wraps.
+    pub drops: Option<u32>,
+}
+
+/// One entry of the error queue.
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorReport {
+    /// What happened.
+    pub errno: Errno,
+    /// Whether this host's own sending caused it (else an ICMP message did).
+    pub local: bool,
+    /// Destination of the packet that caused it.
+    pub to: RailAddr,
+    /// With EMSGSIZE: the MTU in bytes of IP packet.
+    pub mtu: usize,
+}
+
+/// An empty message header.
+fn message() -> libc::msghdr {
+    // SAFETY: msghdr is plain data for which all zeroes (null pointers, no lengths) is valid.
+    unsafe { std::mem::zeroed() }
+}
+
+impl Socket {
+    /// Sends `bytes` to `to`; with `segment`, the kernel cuts them into datagrams of that size.
+    #[inline]
+    pub(crate) fn send(
+        &self,
+        to: &SockName,
+        bytes: &[u8],
+        segment: Option<u16>,
+    ) -> Result<(), Errno> {
+        let mut iov = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        let mut message = message();
+        message.msg_name = to.as_ptr().cast_mut().cast();
+        message.msg_namelen = to.len();
+        message.msg_iov = &mut iov;
+        message.msg_iovlen = 1;
+        let mut control = MaybeUninit::<Control>::uninit();
+        if let Some(segment) = segment {
+            message.msg_control = control.as_mut_ptr().cast();
+            // SAFETY: CMSG_SPACE and CMSG_LEN only compute; CMSG_FIRSTHDR points into the
+            // control buffer, which is aligned and large enough for one header and a u16.
+            unsafe {
+                message.msg_controllen = libc::CMSG_SPACE(2) as _;
+                let header = libc::CMSG_FIRSTHDR(&message);
+                (*header).cmsg_level = libc::SOL_UDP;
+                (*header).cmsg_type = libc::UDP_SEGMENT;
+                (*header).cmsg_len = libc::CMSG_LEN(2) as _;
+                libc::CMSG_DATA(header)
+                    .cast::<u16>()
+                    .write_unaligned(segment);
+            }
+        }
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: name, buffer and control message live until the call returns, and the kernel
+        // only reads them.
+        match unsafe { libc::sendmsg(self.fd(), &message, flags) } {
+            n if n < 0 => Err(errno()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends `bytes` as datagrams of `segment` bytes, many per call, without the kernel's help
+    /// in cutting. Returns how many bytes went out before an error, and the error.
+    pub(crate) fn send_each(
+        &self,
+        to: &SockName,
+        bytes: &[u8],
+        segment: usize,
+    ) -> (usize, Result<(), Errno>) {
+        let mut done = 0;
+        for group in bytes.chunks(segment * SEND_BATCH) {
+            let mut iovs = [libc::iovec {
+                iov_base: std::ptr::null_mut(),
+                iov_len: 0,
+            }; SEND_BATCH];
+            let mut headers = [libc::mmsghdr {
+                msg_hdr: message(),
+                msg_len: 0,
+            }; SEND_BATCH];
+            let mut count = 0;
+            for (part, (iov, header)) in
+                group.chunks(segment).zip(iovs.iter_mut().zip(&mut headers))
+            {
+                iov.iov_base = part.as_ptr().cast_mut().cast();
+                iov.iov_len = part.len();
+                header.msg_hdr.msg_name = to.as_ptr().cast_mut().cast();
+                header.msg_hdr.msg_namelen = to.len();
+                header.msg_hdr.msg_iov = iov;
+                header.msg_hdr.msg_iovlen = 1;
+                count += 1;
+            }
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+            // SAFETY: the first `count` headers point at names and buffers that live until the
+            // call returns, and the kernel only reads those.
+            let rc = unsafe { libc::sendmmsg(self.fd(), headers.as_mut_ptr(), count, flags as _) };
+            match check(rc) {
+                Err(errno) => return (done, Err(errno)),
+                Ok(n) => {
+                    done += (n as usize * segment).min(group.len());
+                    if (n as libc::c_uint) < count {
+                        return (done, Err(libc::EAGAIN));
+                    }
+                }
+            }
+        }
+        (done, Ok(()))
+    }
+
+    /// Receives one datagram by the cheapest call.
+    #[inline]
+    pub fn recv_one<'b>(
+        &self,
+        buffers: &'b mut RecvBuffers,
+    ) -> Result<Option<Datagram<'b>>, Errno> {
+        let mut name = name_buffer();
+        let mut control = MaybeUninit::<Control>::uninit();
+        let mut iov = libc::iovec {
+            iov_base: buffers.get_mut(0).cast(),
+            iov_len: RECV_BUFFER_LEN,
+        };
+        let mut header = message();
+        fill_recv(&mut header, &mut name, &mut iov, &mut control);
+        // SAFETY: all pointers in the header are valid for their lengths during the call.
+        let n = unsafe { libc::recvmsg(self.fd(), &mut header, libc::MSG_DONTWAIT) };
+        if n < 0 {
+            return Err(errno());
+        }
+        // SAFETY: the kernel filled the header and the control buffer, which still lives.
+        Ok(unsafe { read_datagram(&header, &name, buffers.get(0, n as usize)) })
+    }
+
+    /// Receives up to [`RECV_BATCH`] datagrams in one call; the number that the kernel gave.
+    pub fn recv_many(
+        &self,
+        buffers: &mut RecvBuffers,
+        each: &mut dyn FnMut(Datagram<'_>),
+    ) -> Result<usize, Errno> {
+        let mut names = [name_buffer(); RECV_BATCH];
+        let mut controls = [MaybeUninit::<Control>::uninit(); RECV_BATCH];
+        let mut iovs = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        }; RECV_BATCH];
+        let mut headers = [libc::mmsghdr {
+            msg_hdr: message(),
+            msg_len: 0,
+        }; RECV_BATCH];
+        for i in 0..RECV_BATCH {
+            iovs[i].iov_base = buffers.get_mut(i).cast();
+            iovs[i].iov_len = RECV_BUFFER_LEN;
+            fill_recv(
+                &mut headers[i].msg_hdr,
+                &mut names[i],
+                &mut iovs[i],
+                &mut controls[i],
+            );
+        }
+        // SAFETY: all pointers in the headers are valid for their lengths during the call, and
+        // no timeout is given.
+        let n = check(unsafe {
+            libc::recvmmsg(
+                self.fd(),
+                headers.as_mut_ptr(),
+                RECV_BATCH as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        })? as usize;
+        for i in 0..n {
+            let bytes = buffers.get(i, headers[i].msg_len as usize);
+            // SAFETY: the kernel filled these n headers and their control buffers.
+            if let Some(datagram) = unsafe { read_datagram(&headers[i].msg_hdr, &names[i], bytes) }
+            {
+                each(datagram);
+            }
+        }
+        Ok(n)
+    }
+
+    /// Takes one entry off the error queue.
+    pub fn take_error(&self) -> Option<ErrorReport> {
+        let mut name = name_buffer();
+        let mut control = MaybeUninit::<Control>::uninit();
+        let mut byte = 0u8; // of the offending packet, which nobody needs
+        let mut iov = libc::iovec {
+            iov_base: (&raw mut byte).cast(),
+            iov_len: 1,
+        };
+        let mut header = message();
+        fill_recv(&mut header, &mut name, &mut iov, &mut control);
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        // SAFETY: all pointers in the header are valid for their lengths during the call.
+        if unsafe { libc::recvmsg(self.fd(), &mut header, flags) } < 0 {
+            return None;
+        }
+        let mut report = ErrorReport {
+            errno: 0,
+            local: false,
+            to: rail_addr(&name),
+            mtu: 0,
+        };
+        // SAFETY: the kernel filled the header and the control buffer; each control message's
+        // data is as long as its header says, which is checked before it is read.
+        unsafe {
+            let mut at = libc::CMSG_FIRSTHDR(&header);
+            while !at.is_null() {
+                let room = (*at).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let kind = ((*at).cmsg_level, (*at).cmsg_type);
+                let is_error = kind == (libc::SOL_IP, libc::IP_RECVERR)
+                    || kind == (libc::SOL_IPV6, libc::IPV6_RECVERR);
+                if is_error && room >= size_of::<libc::sock_extended_err>() {
+                    let error = libc::CMSG_DATA(at)
+                        .cast::<libc::sock_extended_err>()
+                        .read_unaligned();
+                    report.errno = error.ee_errno as Errno;
+                    report.local = error.ee_origin == libc::SO_EE_ORIGIN_LOCAL;
+                    report.mtu = error.ee_info as usize;
+                }
+                at = libc::CMSG_NXTHDR(&header, at);
+            }
+        }
+        Some(report)
+    }
+}
+
+/// Points a header at its buffers.
+#[inline]
+fn fill_recv(
+    header: &mut libc::msghdr,
+    name: &mut NameBuffer,
+    iov: &mut libc::iovec,
+    control: &mut MaybeUninit<Control>,
+) {
+    header.msg_name = (name as *mut NameBuffer).cast();
+    header.msg_namelen = size_of::<NameBuffer>() as libc::socklen_t;
+    header.msg_iov = iov;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of::<Control>() as _;
+}
+
+/// Reads what a receive call left; `None` for a datagram that did not fit (nobody who speaks our
+/// protocol sends such).
+///
+/// # Safety
+/// `header` must have been filled by a receive call that succeeded, and its control buffer live.
+#[inline]
+unsafe fn read_datagram<'b>(
+    header: &libc::msghdr,
+    name: &NameBuffer,
+    bytes: &'b [u8],
+) -> Option<Datagram<'b>> {
+    if header.msg_flags & libc::MSG_TRUNC != 0 {
+        return None;
+    }
+    let mut datagram = Datagram {
+        from: rail_addr(name),
+        bytes,
+        segment: None,
+        drops: None,
+    };
+    // SAFETY: the caller vouches for the control buffer; both messages read here carry at least
+    // four bytes, which is checked.
+    unsafe {
+        let mut at = libc::CMSG_FIRSTHDR(header);
+        while !at.is_null() {
+            if (*at).cmsg_len as usize >= libc::CMSG_LEN(4) as usize {
+                let value = libc::CMSG_DATA(at).cast::<u32>().read_unaligned();
+                match ((*at).cmsg_level, (*at).cmsg_type) {
+                    (libc::SOL_UDP, libc::UDP_GRO) => datagram.segment = Some(value as usize),
+                    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => datagram.drops = Some(value),
+                    _ => {}
+                }
+            }
+            at = libc::CMSG_NXTHDR(header, at);
+        }
+    }
+    Some(datagram)
+}

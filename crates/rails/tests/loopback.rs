@@ -1,0 +1,220 @@
+//! Rails over the loopback interface: whatever is sent arrives bit for bit.
+
+mod common;
+
+use common::{open, receive, Random};
+use marline_rails::{
+    choose_interfaces, AnyRail, Clock, FaultScript, Rail, RailEvent, RailRx, RailTx, SendOutcome,
+    UdpConfig, UdpRail,
+};
+
+/// Sends random batches and compares what arrives.
+fn bit_for_bit(address: &str, config: &UdpConfig, seed: u64) {
+    let (mut tx, mut tx_back) = open(address, config);
+    let (peer, mut rx) = open(address, config);
+    let mut random = Random(seed);
+    for round in 0..200 {
+        let segment = random.up_to(if round % 4 == 0 { 60_000 } else { 2_000 });
+        let most = (segment * 64).min(64_000);
+        let len = random.up_to(most);
+        let bytes = random.bytes(len);
+        assert_eq!(
+            tx.send(&peer.local_addr(), &bytes, segment, 0),
+            SendOutcome::Sent
+        );
+        let expected: Vec<_> = bytes.chunks(segment).map(<[u8]>::to_vec).collect();
+        assert!(
+            receive(&mut rx, expected.len()) == expected,
+            "segment {segment} of {len}"
+        );
+    }
+    assert_eq!(tx.poll_event(), None);
+    assert_eq!(tx_back.recv(&mut |_| panic!("nothing was sent here")), 0);
+}
+
+#[test]
+fn arrives_bit_for_bit_with_offloads() {
+    bit_for_bit("127.0.0.1", &UdpConfig::default(), 1);
+}
+
+#[test]
+fn arrives_bit_for_bit_without_gso() {
+    bit_for_bit(
+        "127.0.0.1",
+        &UdpConfig {
+            gso: false,
+            ..UdpConfig::default()
+        },
+        2,
+    );
+}
+
+#[test]
+fn arrives_bit_for_bit_without_gro() {
+    bit_for_bit(
+        "127.0.0.1",
+        &UdpConfig {
+            gro: false,
+            ..UdpConfig::default()
+        },
+        3,
+    );
+}
+
+#[test]
+fn arrives_bit_for_bit_without_any_offload() {
+    let config = UdpConfig {
+        gso: false,
+        gro: false,
+        ..UdpConfig::default()
+    };
+    bit_for_bit("127.0.0.1", &config, 4);
+}
+
+#[test]
+fn arrives_bit_for_bit_over_ipv6() {
+    bit_for_bit("::1", &UdpConfig::default(), 5);
+}
+
+#[test]
+fn source_address_is_where_the_answer_goes() {
+    let (mut a, mut a_rx) = open("127.0.0.1", &UdpConfig::default());
+    let (mut b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
+    assert_eq!(a.send(&b.local_addr(), b"ping", 4, 0), SendOutcome::Sent);
+    let mut from = None;
+    while from.is_none() {
+        b_rx.recv(&mut |r| from = Some(r.from));
+    }
+    assert_eq!(b.send(&from.unwrap(), b"pong", 4, 0), SendOutcome::Sent);
+    assert_eq!(receive(&mut a_rx, 1), [b"pong"]);
+}
+
+#[test]
+fn other_flows_leave_by_other_ports_and_refuse_data() {
+    let (mut a, _a_rx) = open("127.0.0.1", &UdpConfig::default());
+    let (mut b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
+    let mut ports = Vec::new();
+    for flow in 0..6 {
+        assert_eq!(a.send(&b.local_addr(), &[flow], 1, flow), SendOutcome::Sent);
+        while ports.len() == flow as usize {
+            b_rx.recv(&mut |r| ports.push(r.from.port));
+        }
+    }
+    assert_eq!(ports[0], a.local_addr().port);
+    assert_eq!(ports[5], ports[1], "four extra ports at most");
+    let mut distinct = ports.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), 5);
+    let mut flow_addr = a.local_addr();
+    flow_addr.port = ports[1];
+    assert_eq!(
+        b.send(&flow_addr, b"nobody reads this", 17, 0),
+        SendOutcome::Sent
+    );
+}
+
+#[test]
+fn a_refusal_names_its_peer_and_spares_the_others() {
+    for flow in [0, 1] {
+        let (mut a, mut a_rx) = open("127.0.0.1", &UdpConfig::default());
+        let (b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
+        let mut gone = b.local_addr();
+        gone.ip[3] = 77; // nobody binds to this loopback address
+        assert_eq!(a.send(&gone, b"anyone?", 7, flow), SendOutcome::Sent);
+        // The refusal waits on the socket when this is sent to somebody else.
+        assert_eq!(
+            a.send(&b.local_addr(), b"hello", 5, flow),
+            SendOutcome::Sent
+        );
+        assert_eq!(receive(&mut b_rx, 1), [b"hello"]);
+        assert_refused(a.poll_event(), &gone);
+        // And when it is the receiving half that meets it.
+        assert_eq!(a.send(&gone, b"anyone?", 7, flow), SendOutcome::Sent);
+        assert_eq!(a_rx.recv(&mut |_| panic!("nothing was sent here")), 0);
+        let mut event = None;
+        while event.is_none() {
+            event = a.poll_event();
+        }
+        assert_refused(event, &gone);
+    }
+}
+
+fn assert_refused(event: Option<RailEvent>, gone: &marline_wire::RailAddr) {
+    let Some(RailEvent::Refused(addr)) = event else {
+        panic!("{event:?}")
+    };
+    assert_eq!(
+        (addr.kind, addr.ip, addr.port),
+        (gone.kind, gone.ip, gone.port)
+    );
+}
+
+#[test]
+fn packets_dropped_for_want_of_buffer_are_counted() {
+    let (mut a, _a_rx) = open("127.0.0.1", &UdpConfig::default());
+    let small = UdpConfig {
+        rcvbuf_bytes: 16 << 10,
+        ..UdpConfig::default()
+    };
+    let (mut b, mut b_rx) = open("127.0.0.1", &small);
+    assert!(b.caps().receive_buffer_bytes < 64 << 10);
+    for _ in 0..100 {
+        assert_eq!(
+            a.send(&b.local_addr(), &[1; 1000], 1000, 0),
+            SendOutcome::Sent
+        );
+    }
+    let mut got = 0;
+    while b_rx.recv(&mut |r| got += r.bytes.len() / 1000) > 0 {}
+    // The count rides on the first packet queued after the drops.
+    assert_eq!(
+        a.send(&b.local_addr(), &[1; 1000], 1000, 0),
+        SendOutcome::Sent
+    );
+    while b_rx.recv(&mut |r| got += r.bytes.len() / 1000) > 0 {}
+    assert_eq!(
+        b.poll_event(),
+        Some(RailEvent::ReceiverDrops(101 - got as u64))
+    );
+}
+
+#[test]
+fn a_batch_above_the_limits_is_cut_into_several() {
+    let (mut a, _a_rx) = open("127.0.0.1", &UdpConfig::default());
+    let (b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
+    let bytes = Random(9).bytes(100_000);
+    assert_eq!(a.send(&b.local_addr(), &bytes, 1000, 0), SendOutcome::Sent);
+    assert_eq!(receive(&mut b_rx, 100).concat(), bytes);
+}
+
+#[test]
+fn a_taken_port_is_a_clear_error() {
+    let (a, _a_rx) = open("127.0.0.1", &UdpConfig::default());
+    let config = UdpConfig {
+        port: a.local_addr().port,
+        ..UdpConfig::default()
+    };
+    let choice = choose_interfaces(&["lo".to_owned()]).unwrap();
+    let error = UdpRail::open(&choice[0], &config).err().unwrap();
+    assert!(error.contains("lo (127.0.0.1): bind failed"), "{error}");
+}
+
+#[test]
+fn a_script_makes_only_its_own_rail_faulty() {
+    let choice = choose_interfaces(&["lo".to_owned()]).unwrap();
+    let scripts = FaultScript::parse_all("rail=1;tx:drop=1").unwrap();
+    let clock: Clock = std::sync::Arc::new(|| 0);
+    let open = |index| {
+        AnyRail::open_udp(index, &choice[0], &UdpConfig::default(), &scripts, &clock)
+            .unwrap()
+            .split()
+    };
+    let ((mut well, mut rx), (mut faulty, _)) = (open(0), open(1));
+    let to = well.local_addr();
+    assert_eq!(faulty.send(&to, b"lost", 4, 0), SendOutcome::Sent);
+    assert_eq!(well.send(&to, b"well", 4, 0), SendOutcome::Sent);
+    let mut got = Vec::new();
+    while rx.recv(&mut |r| got.push(r.bytes.to_vec())) > 0 {}
+    assert_eq!(got, [b"well"]);
+}

@@ -1,0 +1,403 @@
+//! Rails over veth pairs between network namespaces: MTUs, links that go and come back, and
+//! where packets must not leak.
+
+mod common;
+
+use common::{ip, join, open, open_default, receive, tool, wait_readable, Namespace, Random};
+use marline_rails::{
+    choose_interfaces, LinkWatch, RailEvent, RailFault, RailRx, RailTx, SendOutcome, UdpConfig,
+    UdpRx, UdpTx,
+};
+use marline_wire::RailAddr;
+use std::time::Instant;
+
+/// Two joined namespaces; the thread is in the first.
+fn two_hosts() -> (Namespace, Namespace) {
+    let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
+    join(&a, &b, "rail0", 1);
+    a.enter();
+    (a, b)
+}
+
+#[test]
+fn batches_cross_a_veth_bit_for_bit() {
+    let (a, b) = two_hosts();
+    let on = UdpConfig::default();
+    let no_gso = UdpConfig {
+        gso: false,
+        ..on.clone()
+    };
+    let no_gro = UdpConfig {
+        gro: false,
+        ..on.clone()
+    };
+    for (address, config) in [
+        ("10.1.0.0/24", &on),
+        ("10.1.0.0/24", &no_gso),
+        ("10.1.0.0/24", &no_gro),
+        ("fd00:1::/64", &on),
+        ("fd00:1::/64", &no_gso),
+    ] {
+        a.enter();
+        let (mut tx, _) = open(address, config);
+        b.enter();
+        let (peer, mut rx) = open(address, config);
+        let most = tx.caps().datagram_max;
+        assert_eq!(
+            most,
+            if address.starts_with("10.") {
+                1472
+            } else {
+                1452
+            }
+        );
+        let mut random = Random(most as u64);
+        for _ in 0..50 {
+            let segment = random.up_to(most);
+            let len = random.up_to(segment * 64).min(64_000);
+            let bytes = random.bytes(len);
+            assert_eq!(
+                tx.send(&peer.local_addr(), &bytes, segment, 0),
+                SendOutcome::Sent
+            );
+            let expected: Vec<_> = bytes.chunks(segment).map(<[u8]>::to_vec).collect();
+            assert!(
+                receive(&mut rx, expected.len()) == expected,
+                "{address} {config:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_lowered_interface_mtu_is_too_big_not_fragmented() {
+    for (address, mtu, fits) in [("10.1.0.0/24", 1000, 972), ("fd00:1::/64", 1300, 1252)] {
+        for gso in [true, false] {
+            let config = UdpConfig {
+                gso,
+                ..UdpConfig::default()
+            };
+            let (a, b) = two_hosts();
+            let (mut tx, _) = open(address, &config);
+            b.enter();
+            let (peer, mut rx) = open(address, &config);
+            a.ip(&format!("link set rail0 mtu {mtu}"));
+            let (to, bytes) = (peer.local_addr(), Random(1).bytes(10_000));
+            assert_eq!(tx.send(&to, &bytes, 1400, 0), SendOutcome::TooBig(fits));
+            assert_eq!(
+                tx.send(&to, &bytes[..1400], 1400, 0),
+                SendOutcome::TooBig(fits)
+            );
+            assert_eq!(tx.send(&to, &bytes, fits, 0), SendOutcome::Sent);
+            assert_eq!(receive(&mut rx, bytes.len().div_ceil(fits)).concat(), bytes);
+            assert_eq!(tx.poll_event(), None);
+            assert_eq!(tx.caps().batch_segments_max, if gso { 64 } else { 1 });
+        }
+    }
+}
+
+#[test]
+fn a_narrow_router_is_reported_with_its_mtu() {
+    let (a, router, b) = (
+        Namespace::enter_new(),
+        Namespace::enter_new(),
+        Namespace::enter_new(),
+    );
+    join(&a, &router, "near", 1);
+    join(&router, &b, "far", 2);
+    a.ip("route add 10.2.0.0/24 via 10.1.0.2");
+    a.ip("route add fd00:2::/64 via fd00:1::2");
+    b.ip("route add 10.1.0.0/24 via 10.2.0.1");
+    b.ip("route add fd00:1::/64 via fd00:2::1");
+    router.ip("link set far mtu 1300");
+    ip("addr add fe80::1/64 dev far nodad"); // a router asks for neighbours from its own address
+    for setting in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
+        tool("sysctl", &format!("-qw {setting}"), "procps");
+    }
+    for (here, there, fits) in [
+        ("10.1.0.0/24", "10.2.0.0/24", 1272),
+        ("fd00:1::/64", "fd00:2::/64", 1252),
+    ] {
+        a.enter();
+        let (mut tx, mut tx_back) = open_default(here);
+        b.enter();
+        let (peer, mut rx) = open_default(there);
+        a.enter();
+        let to = peer.local_addr();
+        assert_eq!(tx.send(&to, &[1; 1400], 1400, 0), SendOutcome::Sent);
+        wait_readable(tx.fd().unwrap());
+        assert_eq!(tx_back.recv(&mut |_| panic!("nothing was sent here")), 0);
+        let event = tx.poll_event();
+        let Some(RailEvent::TooBig(addr, bytes)) = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!((addr.ip, addr.port, bytes), (to.ip, to.port, fits));
+        assert_eq!(tx.send(&to, &[1; 5000], 1400, 0), SendOutcome::TooBig(fits));
+        assert_eq!(tx.send(&to, &[1; 5000], fits, 0), SendOutcome::Sent);
+        assert_eq!(
+            receive(&mut rx, 5000_usize.div_ceil(fits)).concat(),
+            [1; 5000]
+        );
+    }
+}
+
+/// Waits for the next event of rail 0.
+fn next_state(watch: &mut LinkWatch) -> RailFault {
+    loop {
+        if let Some((rail, state)) = watch.poll() {
+            assert_eq!(rail, 0);
+            return state;
+        }
+        wait_readable(watch.fd());
+    }
+}
+
+#[test]
+fn a_link_that_goes_down_and_comes_back_carries_again() {
+    for (net, address) in [
+        ("10.1.0.0/24", "10.1.0.1/24"),
+        ("fd00:1::/64", "fd00:1::1/64 nodad"),
+    ] {
+        let (a, b) = two_hosts();
+        let choice = choose_interfaces(&[net.to_owned()]).unwrap();
+        let mut watch = LinkWatch::open(&choice).unwrap();
+        assert!(watch.is_up(0));
+        let (mut tx, mut tx_back) = open_default(net);
+        b.enter();
+        let (mut peer, mut rx) = open_default(net);
+        let (here, there) = (tx.local_addr(), peer.local_addr());
+        assert_eq!(tx.send(&there, b"before", 6, 0), SendOutcome::Sent);
+        assert_eq!(receive(&mut rx, 1), [b"before"]);
+
+        a.ip("link set rail0 down");
+        assert_eq!(next_state(&mut watch), RailFault::Down(libc::ENETDOWN));
+        let outcome = tx.send(&there, b"during", 6, 0);
+        assert!(
+            matches!(outcome, SendOutcome::Fault(RailFault::Down(_))),
+            "{outcome:?}"
+        );
+
+        a.ip("link set rail0 up");
+        ip(&format!("addr replace {address} dev rail0")); // IPv6 lost it
+        while next_state(&mut watch) != RailFault::Up {}
+        until_received(&mut tx, &there, &mut rx);
+        assert_eq!(tx.poll_event(), Some(RailEvent::Fault(RailFault::Up)));
+        until_received(&mut peer, &here, &mut tx_back);
+        assert_eq!(
+            tx.caps().batch_segments_max,
+            64,
+            "the fault is not blamed on GSO"
+        );
+    }
+}
+
+/// Sends until something arrives: the kernel's routes come back a little after the link.
+fn until_received(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) {
+    let start = Instant::now();
+    let mut got = 0;
+    while got == 0 {
+        assert!(start.elapsed().as_secs() < 30, "nothing arrives");
+        tx.send(to, b"after", 5, 0);
+        got = rx.recv(&mut |r| assert!(r.bytes.starts_with(b"after")));
+    }
+}
+
+#[test]
+fn a_lost_carrier_and_a_lost_address_are_seen() {
+    let (a, b) = two_hosts();
+    a.enter();
+    let choice = choose_interfaces(&["rail0".to_owned()]).unwrap();
+    let mut watch = LinkWatch::open(&choice).unwrap();
+    assert_eq!(watch.poll(), None);
+    b.ip("link set rail0 down");
+    a.enter();
+    assert_eq!(next_state(&mut watch), RailFault::Down(libc::ENETDOWN));
+    b.ip("link set rail0 up");
+    a.enter();
+    assert_eq!(next_state(&mut watch), RailFault::Up);
+    ip("addr del 10.1.0.1/24 dev rail0");
+    assert_eq!(next_state(&mut watch), RailFault::Down(libc::EADDRNOTAVAIL));
+    ip("addr add 10.1.0.1/24 dev rail0");
+    assert_eq!(next_state(&mut watch), RailFault::Up);
+    ip("link del rail0");
+    let gone = RailFault::Down(libc::ENODEV);
+    while next_state(&mut watch) != gone {}
+    assert_eq!(LinkWatch::open(&choice).unwrap().poll(), Some((0, gone)));
+}
+
+#[test]
+fn a_removed_address_is_a_fault_and_heals() {
+    let (a, b) = two_hosts();
+    b.enter();
+    let (peer, mut rx) = open_default("10.1.0.2");
+    a.enter();
+    let (mut tx, _) = open_default("10.1.0.1");
+    ip("addr add 10.1.0.9/24 dev rail0");
+    ip("addr del 10.1.0.1/24 dev rail0");
+    ip("addr replace 10.1.0.9/24 dev rail0");
+    let batch = [1; 3000];
+    for _ in 0..2 {
+        let outcome = tx.send(&peer.local_addr(), &batch, 1000, 0);
+        assert!(
+            matches!(outcome, SendOutcome::Fault(RailFault::Down(_))),
+            "{outcome:?}"
+        );
+    }
+    ip("addr add 10.1.0.1/24 dev rail0");
+    assert_eq!(
+        tx.send(&peer.local_addr(), &batch, 1000, 0),
+        SendOutcome::Sent
+    );
+    assert_eq!(receive(&mut rx, 3).concat(), batch);
+    assert_eq!(tx.caps().batch_segments_max, 64);
+}
+
+#[test]
+fn an_interface_made_anew_is_followed() {
+    let (a, b) = two_hosts();
+    a.enter();
+    let (mut tx, mut tx_back) = open_default("10.1.0.1");
+    ip("link del rail0");
+    ip("link add filler type bridge"); // so that the index differs
+    join(&a, &b, "rail0", 1);
+    b.enter();
+    let (mut peer, mut rx) = open_default("10.1.0.2");
+    a.enter();
+    assert_eq!(
+        tx.send(&peer.local_addr(), b"anew", 4, 0),
+        SendOutcome::Sent
+    );
+    assert_eq!(receive(&mut rx, 1), [b"anew"]);
+    assert_eq!(
+        peer.send(&tx.local_addr(), b"back", 4, 0),
+        SendOutcome::Sent
+    );
+    assert_eq!(receive(&mut tx_back, 1), [b"back"]);
+}
+
+#[test]
+fn a_rail_that_is_down_does_not_leak_onto_another() {
+    let (a, b) = two_hosts();
+    join(&a, &b, "rail1", 2);
+    a.ip("route add default via 10.2.0.2");
+    b.enter();
+    let (peer, mut rx) = open_default("10.1.0.2");
+    a.enter();
+    let (mut tx, _) = open_default("10.1.0.1");
+    ip("link set rail0 down");
+    let outcome = tx.send(&peer.local_addr(), b"astray", 6, 0);
+    assert!(
+        matches!(outcome, SendOutcome::Fault(RailFault::Down(_))),
+        "{outcome:?}"
+    );
+    assert_eq!(rx.recv(&mut |_| panic!("it leaked")), 0);
+}
+
+#[test]
+fn a_peer_without_a_route_is_no_fault_of_the_rail() {
+    let (_a, _b) = two_hosts();
+    let (mut tx, _) = open_default("fd00:1::/64");
+    let mut elsewhere = tx.local_addr();
+    elsewhere.ip[1] = 0x77;
+    assert_eq!(tx.send(&elsewhere, b"lost", 4, 0), SendOutcome::Sent);
+    assert_eq!(tx.poll_event(), None);
+}
+
+#[test]
+fn processes_of_one_host_reach_each_other_on_any_rail() {
+    let (_a, _b) = two_hosts();
+    for net in ["10.1.0.0/24", "fd00:1::/64"] {
+        let (mut one, _) = open_default(net);
+        let (two, mut rx) = open_default(net);
+        let bytes = Random(3).bytes(20_000);
+        assert_eq!(
+            one.send(&two.local_addr(), &bytes, 1400, 0),
+            SendOutcome::Sent
+        );
+        assert_eq!(receive(&mut rx, 15).concat(), bytes);
+    }
+}
+
+#[test]
+fn link_local_addresses_work_with_the_local_scope() {
+    let (a, b) = two_hosts();
+    a.ip("addr add fe80::1/64 dev rail0 nodad");
+    b.ip("addr add fe80::2/64 dev rail0 nodad");
+    let (peer, mut rx) = open_default("fe80::2");
+    a.enter();
+    let (mut tx, _) = open_default("fe80::1");
+    assert_eq!(
+        tx.send(&peer.local_addr(), b"hello", 5, 0),
+        SendOutcome::Sent
+    );
+    assert_eq!(receive(&mut rx, 1), [b"hello"]);
+}
+
+#[test]
+fn a_full_queue_is_busy_and_a_filter_is_loss() {
+    let (a, b) = two_hosts();
+    b.enter();
+    let (peer, _rx) = open_default("10.1.0.2");
+    a.enter();
+    tool(
+        "tc",
+        "qdisc add dev rail0 root tbf rate 1mbit burst 2000 limit 20000",
+        "iproute2",
+    );
+    let (mut tx, _) = open_default("10.1.0.1");
+    let send = |tx: &mut UdpTx| tx.send(&peer.local_addr(), &[1; 1400], 1400, 0);
+    while send(&mut tx) == SendOutcome::Sent {}
+    assert_eq!(send(&mut tx), SendOutcome::Busy);
+    tool("nft", "add table inet t", "nftables");
+    tool(
+        "nft",
+        "add chain inet t o { type filter hook output priority 0 ; }",
+        "nftables",
+    );
+    tool("nft", "add rule inet t o meta l4proto udp drop", "nftables");
+    assert_eq!(send(&mut tx), SendOutcome::Sent);
+    for gso in [true, false] {
+        let (mut tx, _) = open(
+            "10.1.0.1",
+            &UdpConfig {
+                gso,
+                ..UdpConfig::default()
+            },
+        );
+        let outcome = tx.send(&peer.local_addr(), &[1; 10_000], 1400, 0);
+        assert_eq!(outcome, SendOutcome::Sent);
+    }
+}
+
+#[test]
+fn interfaces_are_chosen_by_name_pattern_address_and_subnet() {
+    let (_a, _b) = two_hosts();
+    ip("link add idle0 type veth peer name idle1"); // no carrier while its other end is down
+    ip("addr add 172.17.0.1/16 dev idle0");
+    ip("link set idle0 up");
+    let names = |names: &[&str]| {
+        let names: Vec<_> = names.iter().map(|n| n.to_string()).collect();
+        choose_interfaces(&names).map(|c| c.iter().map(|c| c.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(names(&[]).unwrap(), ["rail0 (10.1.0.1)"]);
+    assert_eq!(
+        names(&["rail*", "lo"]).unwrap(),
+        ["rail0 (10.1.0.1)", "lo (127.0.0.1)"]
+    );
+    assert_eq!(names(&["fd00:1::/32", ""]).unwrap(), ["rail0 (fd00:1::1)"]);
+    assert_eq!(names(&["idle0"]).unwrap(), ["idle0 (172.17.0.1)"]);
+    let error = names(&["eth7"]).unwrap_err();
+    assert!(
+        error.contains("matches eth7") && error.contains("rail0 (10.1.0.1"),
+        "{error}"
+    );
+    assert!(
+        error.contains("idle0 without carrier (172.17.0.1)"),
+        "{error}"
+    );
+    assert!(names(&["10.1.0.0/33"])
+        .unwrap_err()
+        .contains("bits up to 32"));
+    ip("link set rail0 down");
+    assert_eq!(names(&[]).unwrap(), ["lo (127.0.0.1)"]);
+}
