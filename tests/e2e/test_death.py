@@ -35,7 +35,7 @@ def test_survivor_gets_the_error(lab, openmpi, provider):
     env = {"PRTE_MCA_state_base_recoverable": "1", "PRTE_MCA_state_base_continuous": "1",
            "FI_LOG_LEVEL": "warn"}
     if provider == "marline":
-        env["FI_MARLINE_PEER_DEATH_MS"] = 2000
+        env["FI_MARLINE_PEER_TIMEOUT_MS"] = 2000
     job = lab.start(openmpi, [openmpi.program("deadpeer"), "recv"], provider=provider, env=env)
     result = job.wait(PEER_DEATH_S + LAUNCHER_S)
     assert not result.timed_out, result.tail()

@@ -1,4 +1,4 @@
-"""Bad input: strangers at the ports, wrong settings, no such interface, several jobs, many ranks."""
+"""Bad input: strangers at the ports, wrong settings, no such interface, several jobs at once."""
 
 import re
 import sys
