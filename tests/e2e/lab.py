@@ -84,34 +84,22 @@ class Result:
         return parse_rails(self.out)
 
 
-_SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-
-
-def _number(word):
-    match = re.fullmatch(r"([\d.]+)\s*([kMGT]i?|Ki)?(?:B|%)?", word)
-    return float(match[1]) * _SCALE.get(match[2], 1) if match else None
+_COLUMNS = ("packets_out", "packets_in", "lost", "resent", "corrupt", "failovers")
+_BYTES = r"[\d.]+ [kMGTPE]?B"
+_RAIL = re.compile(rf"^(\S+) +{_BYTES} +{_BYTES}" + r" +(\d+)" * len(_COLUMNS), re.MULTILINE)
 
 
 def parse_rails(text):
-    """Reads a table whose header line has the words `rail` and `corrupt`, one line per rail."""
-    rails, columns = {}, None
-    for line in text.splitlines():
-        words = re.sub(r"^marline: *", "", line.strip()).split()
-        if "rail" in words and any(w.startswith("corrupt") for w in words):
-            columns = words
-        elif columns and len(words) >= len(columns) and _number(words[-1]) is not None:
-            values = rails.setdefault(words[0], {})
-            for name, word in zip(columns[1:], words[1:]):
-                number = _number(word)
-                if number is not None:
-                    values[name] = values.get(name, 0) + number
+    """Reads the lines per rail of the summary at the end of a run."""
+    rails = {}
+    for name, *numbers in _RAIL.findall(text):
+        rails[name] = dict(zip(_COLUMNS, map(int, numbers)))
     return rails
 
 
-def total(rails, prefix):
-    """Sum over the rails of the first column whose name starts with `prefix`; None without one."""
-    found = [v for r in rails.values() for k, v in r.items() if k.startswith(prefix)]
-    return sum(found) if found else None
+def total(rails, column):
+    """Sum over the rails of one column."""
+    return sum(rail[column] for rail in rails.values())
 
 
 def clean_env(extra):
@@ -223,7 +211,8 @@ class Running:
         tree, found = {}, []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
-                pid, parent = int(stat.parent.name), int(stat.read_text().rsplit(")", 1)[1].split()[1])
+                pid = int(stat.parent.name)
+                parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
             except (OSError, IndexError, ValueError):
                 continue
             tree.setdefault(parent, []).append(pid)

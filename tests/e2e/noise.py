@@ -1,7 +1,7 @@
-"""Sends what nobody should: random and truncated datagrams to the ports of a running job, or that
-job's own datagrams again with bytes changed.
+"""Sends what nobody should: random and truncated datagrams to the ports of a running job, or
+that job's own datagrams again with bytes changed.
 
-    noise.py ADDRESS SECONDS SEED PORT...     random bytes, many lengths, some with a right beginning
+    noise.py ADDRESS SECONDS SEED PORT...     random bytes, some with a right beginning
     noise.py --replay INTERFACE SECONDS SEED  captured datagrams, altered (needs root)
 """
 
@@ -34,7 +34,7 @@ def random_noise(address, seconds, seed, ports):
 
 
 def parse_udp(frame):
-    """(source, destination address, destination port, payload) of an Ethernet frame with UDP/IPv4."""
+    """(source, destination, destination port, payload) of an Ethernet frame with UDP/IPv4."""
     if len(frame) < 42 or frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_UDP:
         return None
     start = 14 + 4 * (frame[14] & 15)

@@ -14,8 +14,8 @@ PEER_DEATH_S = 5
 LAUNCHER_S = 10
 
 
-def test_killed_peer_ends_the_job(lab, mpi, provider):
-    program = [mpi.program("stress"), "--continue", 60, "--max-size", 1 << 20, "--report", 0.3]
+def test_killed_peer_ends_the_job(lab, stress, mpi, provider):
+    program = stress(mpi, "--continue", 60, "--max-size", 1 << 20, "--report", 0.3)
     job = lab.start(mpi, program, provider=provider)
     assert job.wait_for("^stress t=", 30), job.output()
     ranks = job.descendants(f"^{mpi.program('stress')} ")
@@ -32,10 +32,10 @@ def test_killed_peer_ends_the_job(lab, mpi, provider):
 def test_survivor_gets_the_error(lab, openmpi, provider):
     """Open MPI with recoverable run-time options: the receive from the dead peer ends with an MPI
     error within the detection time, and the log names the peer."""
-    env = {"PRTE_MCA_prte_enable_recovery": "1", "OMPI_MCA_mpi_abort_print_stack": "0",
+    env = {"PRTE_MCA_state_base_recoverable": "1", "PRTE_MCA_state_base_continuous": "1",
            "FI_LOG_LEVEL": "warn"}
     if provider == "marline":
-        env["FI_MARLINE_PEER_DEATH_MS"] = 2000
+        env["FI_MARLINE_PEER_TIMEOUT_MS"] = 2000
     job = lab.start(openmpi, [openmpi.program("deadpeer"), "recv"], provider=provider, env=env)
     result = job.wait(PEER_DEATH_S + LAUNCHER_S)
     assert not result.timed_out, result.tail()
