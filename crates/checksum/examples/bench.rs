@@ -25,8 +25,8 @@ const SIZES: [usize; 9] = [
 const OFFSETS: [usize; 2] = [0, 16];
 /// Rounds per figure; odd, for the median.
 const ROUNDS: usize = 7;
-/// Bytes moved per timed sample: some 0.2 ms at 10 GB/s, unless one call is longer.
-const SAMPLE_BYTES: usize = 2 << 20;
+/// Bytes moved per timed sample: about 1 ms, unless one call is longer.
+const SAMPLE_BYTES: usize = 16 << 20;
 
 /// What is timed: `len` bytes from `src` to `dst`.
 type Job = Box<dyn Fn(*mut u8, *const u8, usize) -> u64>;
