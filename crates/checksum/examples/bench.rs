@@ -5,7 +5,7 @@
 //! rounds. One core: pin it (`taskset -c 1`) and leave the machine alone.
 
 use marline_checksum::{
-    copy_and_sum, plain_copy, sum, tier, Algorithm, CopyMode, Strength, Summer, Variant,
+    copy_and_sum, plain_copy, sum, tier, Algorithm, CopyMode, Strength, Summer, Tier, Variant,
 };
 use std::hint::black_box;
 use std::time::Instant;
@@ -48,6 +48,15 @@ fn jobs(algorithm: Algorithm) -> Vec<(&'static str, Job)> {
                 sum(algorithm, black_box(1), unsafe {
                     std::slice::from_raw_parts(src, len)
                 })
+            }),
+        ),
+        (
+            "sum_sse42",
+            Box::new(move |_, src, len| {
+                let mut s = Summer::with_tier(algorithm, black_box(1), Tier::Sse42);
+                // SAFETY: `measure` gives buffers of `len` bytes.
+                s.update(unsafe { std::slice::from_raw_parts(src, len) });
+                s.finish()
             }),
         ),
         (
@@ -147,11 +156,13 @@ fn main() {
     eprintln!("tier {:?}", tier());
     println!("bytes,offset,algorithm,way,ns,gb_per_s,of_memcpy,of_best_plain");
     for len in SIZES {
-        let src: Vec<u8> = (0..len).map(|i| (i * 7 + i / 251) as u8).collect();
+        let from: Vec<u8> = (0..len + 64).map(|i| (i * 7 + i / 251) as u8).collect();
+        let start = from.as_ptr().align_offset(64);
+        let src = &from[start..start + len];
         let mut room = vec![0u8; len + 128];
         for offset in OFFSETS {
             let start = room.as_ptr().align_offset(64) + offset;
-            rows(&chosen, &mut room[start..start + len], &src, offset);
+            rows(&chosen, &mut room[start..start + len], src, offset);
         }
     }
 }
