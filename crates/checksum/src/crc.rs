@@ -182,7 +182,9 @@ mod tests {
 
     #[test]
     fn tables_agree_with_bits() {
-        let data: Vec<u8> = (0..300u32).map(|i| (i * 31 + 7) as u8).collect();
+        // Fewer where each step is interpreted.
+        let most = if cfg!(miri) { 40 } else { 300u32 };
+        let data: Vec<u8> = (0..most).map(|i| (i * 31 + 7) as u8).collect();
         for len in 0..data.len() {
             let d = &data[..len];
             assert_eq!(update_portable::<Nvme>(5, d), bitwise::<Nvme>(5, d));

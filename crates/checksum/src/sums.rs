@@ -43,8 +43,9 @@ unsafe fn sum32_kernel<S: Store>(sum: &mut u32, dst: *mut u8, src: *const u8, le
     // SAFETY: the caller's contract.
     unsafe {
         each::<S, BLOCK>(dst, src, len, |block| {
-            for (l, w) in lanes.iter_mut().zip(words32(block)) {
-                *l = l.wrapping_add(w);
+            let words = words32(block);
+            for l in 0..16 {
+                lanes[l] = lanes[l].wrapping_add(words[l]);
             }
         });
         let done = len - len % BLOCK;
@@ -63,8 +64,9 @@ unsafe fn xor32_kernel<S: Store>(sum: &mut u32, dst: *mut u8, src: *const u8, le
     // SAFETY: the caller's contract.
     unsafe {
         each::<S, BLOCK>(dst, src, len, |block| {
-            for (l, w) in lanes.iter_mut().zip(words32(block)) {
-                *l ^= w;
+            let words = words32(block);
+            for l in 0..16 {
+                lanes[l] ^= words[l];
             }
         });
         let done = len - len % BLOCK;
