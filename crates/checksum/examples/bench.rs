@@ -10,8 +10,10 @@ use marline_checksum::{
 use std::hint::black_box;
 use std::time::Instant;
 
-const SIZES: [usize; 9] = [
+const SIZES: [usize; 11] = [
     48,
+    128,
+    300,
     448,
     1344,
     4096,

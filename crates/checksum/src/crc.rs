@@ -87,7 +87,8 @@ pub(crate) const fn x_power(poly: u64, n: u32) -> u64 {
     v
 }
 
-/// What multiplies the low (x^64) and high (x^0) half of a 128-bit register to move it on by `bits`.
+/// What multiplies the low (x^64) and the high (x^0) half of a 128-bit register to move it on by
+/// `bits`.
 const fn fold(poly: u64, bits: u32) -> [u64; 2] {
     [x_power(poly, bits + 63), x_power(poly, bits - 1)]
 }
