@@ -5,13 +5,15 @@
 //! rounds. One core: pin it (`taskset -c 1`) and leave the machine alone.
 
 use marline_checksum::{
-    copy_and_sum, plain_copy, sum, tier, Algorithm, CopyMode, Strength, Summer, Variant,
+    copy_and_sum, plain_copy, sum, tier, Algorithm, CopyMode, Strength, Summer, Tier, Variant,
 };
 use std::hint::black_box;
 use std::time::Instant;
 
-const SIZES: [usize; 9] = [
+const SIZES: [usize; 11] = [
     48,
+    128,
+    300,
     448,
     1344,
     4096,
@@ -25,8 +27,8 @@ const SIZES: [usize; 9] = [
 const OFFSETS: [usize; 2] = [0, 16];
 /// Rounds per figure; odd, for the median.
 const ROUNDS: usize = 7;
-/// Bytes moved per timed sample: some 0.2 ms at 10 GB/s, unless one call is longer.
-const SAMPLE_BYTES: usize = 2 << 20;
+/// Bytes moved per timed sample: about 1 ms, unless one call is longer.
+const SAMPLE_BYTES: usize = 16 << 20;
 
 /// What is timed: `len` bytes from `src` to `dst`.
 type Job = Box<dyn Fn(*mut u8, *const u8, usize) -> u64>;
@@ -48,6 +50,15 @@ fn jobs(algorithm: Algorithm) -> Vec<(&'static str, Job)> {
                 sum(algorithm, black_box(1), unsafe {
                     std::slice::from_raw_parts(src, len)
                 })
+            }),
+        ),
+        (
+            "sum_sse42",
+            Box::new(move |_, src, len| {
+                let mut s = Summer::with_tier(algorithm, black_box(1), Tier::Sse42);
+                // SAFETY: `measure` gives buffers of `len` bytes.
+                s.update(unsafe { std::slice::from_raw_parts(src, len) });
+                s.finish()
             }),
         ),
         (
@@ -147,11 +158,13 @@ fn main() {
     eprintln!("tier {:?}", tier());
     println!("bytes,offset,algorithm,way,ns,gb_per_s,of_memcpy,of_best_plain");
     for len in SIZES {
-        let src: Vec<u8> = (0..len).map(|i| (i * 7 + i / 251) as u8).collect();
+        let from: Vec<u8> = (0..len + 64).map(|i| (i * 7 + i / 251) as u8).collect();
+        let start = from.as_ptr().align_offset(64);
+        let src = &from[start..start + len];
         let mut room = vec![0u8; len + 128];
         for offset in OFFSETS {
             let start = room.as_ptr().align_offset(64) + offset;
-            rows(&chosen, &mut room[start..start + len], &src, offset);
+            rows(&chosen, &mut room[start..start + len], src, offset);
         }
     }
 }

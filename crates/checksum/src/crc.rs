@@ -8,6 +8,9 @@
 //! registers has bit `k` for x^(126-k), one power less than a 128-bit register (x^(127-k)); the
 //! constants below are divided by x to make up for it.
 
+// Folding constants serve kernels that other targets do not have yet.
+#![cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(dead_code))]
+
 /// A reflected CRC polynomial and what is derived from it at compile time.
 pub(crate) trait Poly {
     /// The polynomial without its x^64 term, reflected.
@@ -84,7 +87,8 @@ pub(crate) const fn x_power(poly: u64, n: u32) -> u64 {
     v
 }
 
-/// What multiplies the low (x^64) and high (x^0) half of a 128-bit register to move it on by `bits`.
+/// What multiplies the low (x^64) and the high (x^0) half of a 128-bit register to move it on by
+/// `bits`.
 const fn fold(poly: u64, bits: u32) -> [u64; 2] {
     [x_power(poly, bits + 63), x_power(poly, bits - 1)]
 }
@@ -179,7 +183,9 @@ mod tests {
 
     #[test]
     fn tables_agree_with_bits() {
-        let data: Vec<u8> = (0..300u32).map(|i| (i * 31 + 7) as u8).collect();
+        // Fewer where each step is interpreted.
+        let most = if cfg!(miri) { 40 } else { 300u32 };
+        let data: Vec<u8> = (0..most).map(|i| (i * 31 + 7) as u8).collect();
         for len in 0..data.len() {
             let d = &data[..len];
             assert_eq!(update_portable::<Nvme>(5, d), bitwise::<Nvme>(5, d));

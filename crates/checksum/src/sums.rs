@@ -39,44 +39,42 @@ pub(crate) struct Xor32(pub(crate) u32);
 
 #[inline(always)]
 unsafe fn sum32_kernel<S: Store>(sum: &mut u32, dst: *mut u8, src: *const u8, len: usize) {
-    let mut lanes = [[0u32; 16]; 4];
+    let mut lanes = [0u32; 16];
     // SAFETY: the caller's contract.
     unsafe {
-        each::<S, 256>(dst, src, len, |quad| {
-            for (lane, block) in lanes.iter_mut().zip(quad.as_chunks::<BLOCK>().0) {
-                for (l, w) in lane.iter_mut().zip(words32(*block)) {
-                    *l = l.wrapping_add(w);
-                }
+        each::<S, BLOCK>(dst, src, len, |block| {
+            let words = words32(block);
+            for l in 0..16 {
+                lanes[l] = lanes[l].wrapping_add(words[l]);
             }
         });
-        let done = len - len % 256;
+        let done = len - len % BLOCK;
         each::<S, 4>(dst.wrapping_add(done), src.add(done), len - done, |w| {
-            lanes[0][0] = lanes[0][0].wrapping_add(u32::from_le_bytes(w));
+            lanes[0] = lanes[0].wrapping_add(u32::from_le_bytes(w));
         });
     }
-    for l in lanes.as_flattened() {
-        *sum = sum.wrapping_add(*l);
+    for l in lanes {
+        *sum = sum.wrapping_add(l);
     }
 }
 
 #[inline(always)]
 unsafe fn xor32_kernel<S: Store>(sum: &mut u32, dst: *mut u8, src: *const u8, len: usize) {
-    let mut lanes = [[0u32; 16]; 4];
+    let mut lanes = [0u32; 16];
     // SAFETY: the caller's contract.
     unsafe {
-        each::<S, 256>(dst, src, len, |quad| {
-            for (lane, block) in lanes.iter_mut().zip(quad.as_chunks::<BLOCK>().0) {
-                for (l, w) in lane.iter_mut().zip(words32(*block)) {
-                    *l ^= w;
-                }
+        each::<S, BLOCK>(dst, src, len, |block| {
+            let words = words32(block);
+            for l in 0..16 {
+                lanes[l] ^= words[l];
             }
         });
-        let done = len - len % 256;
+        let done = len - len % BLOCK;
         each::<S, 4>(dst.wrapping_add(done), src.add(done), len - done, |w| {
-            lanes[0][0] ^= u32::from_le_bytes(w);
+            lanes[0] ^= u32::from_le_bytes(w);
         });
     }
-    for l in lanes.as_flattened() {
+    for l in lanes {
         *sum ^= l;
     }
 }

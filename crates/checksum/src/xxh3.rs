@@ -4,6 +4,7 @@
 //! so the last 256 bytes fed are kept until it is clear that more follow.
 
 use crate::dispatch::Tier;
+use crate::pieces::each;
 use crate::store::{Store, Sum};
 
 const P32_1: u64 = 0x9e37_79b1;
@@ -23,6 +24,9 @@ pub(crate) const STRIPE: usize = 64;
 pub(crate) const STRIPES_PER_BLOCK: usize = 16;
 /// Where the secret for scrambling starts.
 pub(crate) const SCRAMBLE_AT: usize = 128;
+/// Where the secrets for the last stripe and for merging the lanes start.
+const LAST_AT: usize = 121;
+const MERGE_AT: usize = 11;
 const SHORT_MAX: usize = 240;
 const BUFFER: usize = 256;
 
@@ -99,15 +103,111 @@ fn avalanche_xxh64(mut h: u64) -> u64 {
     h ^ h >> 32
 }
 
+/// The eight lanes, and the number of the next stripe in its block.
+#[derive(Clone, Copy, Debug)]
+struct Core {
+    acc: [u64; 8],
+    stripe: usize,
+}
+
+const START: Core = Core {
+    acc: [P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1],
+    stripe: 0,
+};
+
 /// The sum in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Xxh3 {
     seed: u64,
     total: u64,
-    stripe: usize,
     have: usize,
-    acc: [u64; 8],
+    core: Core,
     buffer: [u8; BUFFER],
+}
+
+impl Core {
+    /// Takes whole stripes in, scrambling after each sixteenth.
+    ///
+    /// # Safety
+    /// As [`Xxh3::feed`], for `count` stripes.
+    #[inline]
+    unsafe fn stripes<S: Store>(
+        &mut self,
+        tier: Tier,
+        secret: &[u8; 192],
+        dst: *mut u8,
+        src: *const u8,
+        count: usize,
+    ) {
+        // SAFETY: the tier says that the features are there; the rest is the caller's contract.
+        unsafe {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            {
+                use crate::arch::x86_64::xxh3;
+                let (acc, at) = (&mut self.acc, &mut self.stripe);
+                match tier {
+                    Tier::Avx512 => return xxh3::wide::<S>(acc, at, secret, dst, src, count),
+                    Tier::Avx2 => return xxh3::half::<S>(acc, at, secret, dst, src, count),
+                    Tier::Sse42 | Tier::Portable => {}
+                }
+            }
+            let _ = tier;
+            each::<S, STRIPE>(dst, src, count * STRIPE, |stripe| {
+                accumulate(&mut self.acc, &stripe, &secret[8 * self.stripe..]);
+                self.stripe += 1;
+                if self.stripe == STRIPES_PER_BLOCK {
+                    scramble(&mut self.acc, secret);
+                    self.stripe = 0;
+                }
+            });
+        }
+    }
+
+    /// The sum, after the last 64 bytes of all.
+    fn finish(&mut self, secret: &[u8; 192], last: &[u8; STRIPE], total: u64) -> u64 {
+        accumulate(&mut self.acc, last, &secret[LAST_AT..]);
+        let mut h = total.wrapping_mul(P64_1);
+        for i in 0..4 {
+            let a = self.acc[2 * i] ^ read64(secret, MERGE_AT + 16 * i);
+            let b = self.acc[2 * i + 1] ^ read64(secret, MERGE_AT + 8 + 16 * i);
+            h = h.wrapping_add(multiply_fold(a, b));
+        }
+        avalanche(h)
+    }
+}
+
+/// All in one call: nothing is buffered.
+///
+/// # Safety
+/// As [`Xxh3::feed`].
+pub(crate) unsafe fn whole<S: Store>(
+    tier: Tier,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    // SAFETY: parts of the caller's buffers; where bytes are stored they are read back from
+    // there, so that sum and copy see the same.
+    unsafe {
+        let seen = if S::STORE { dst.cast_const() } else { src };
+        if len <= SHORT_MAX {
+            if S::STORE {
+                std::ptr::copy_nonoverlapping(src, dst, len);
+            }
+            return short(std::slice::from_raw_parts(seen, len), seed);
+        }
+        let secret = secret_for(seed);
+        let mut core = START;
+        let count = (len - 1) / STRIPE;
+        core.stripes::<S>(tier, &secret, dst, src, count);
+        if S::STORE {
+            let done = count * STRIPE;
+            std::ptr::copy_nonoverlapping(src.add(done), dst.add(done), len - done);
+        }
+        let last = seen.add(len - STRIPE).cast::<[u8; STRIPE]>().read();
+        core.finish(&secret, &last, len as u64)
+    }
 }
 
 impl Xxh3 {
@@ -116,9 +216,8 @@ impl Xxh3 {
         Xxh3 {
             seed,
             total: 0,
-            stripe: 0,
             have: 0,
-            acc: [P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1],
+            core: START,
             buffer: [0; BUFFER],
         }
     }
@@ -143,12 +242,13 @@ impl Xxh3 {
                 (src, len, dst) = (src.add(fill), len - fill, dst.wrapping_add(fill));
                 let secret = secret_for(self.seed);
                 let buffer = self.buffer;
-                self.stripes::<Sum>(tier, &secret, std::ptr::null_mut(), buffer.as_ptr(), 4);
+                self.core
+                    .stripes::<Sum>(tier, &secret, std::ptr::null_mut(), buffer.as_ptr(), 4);
                 self.have = 0;
                 // Whole stripes, but always at least one byte is left.
                 let n = (len - 1) / STRIPE;
                 if n > 0 {
-                    self.stripes::<S>(tier, &secret, dst, src, n);
+                    self.core.stripes::<S>(tier, &secret, dst, src, n);
                     let done = n * STRIPE;
                     (src, len, dst) = (src.add(done), len - done, dst.wrapping_add(done));
                     // The last stripe may reach back into what has just been taken.
@@ -178,53 +278,11 @@ impl Xxh3 {
         self.have += n;
     }
 
-    /// Takes whole stripes in, scrambling after each sixteenth.
-    ///
-    /// # Safety
-    /// As [`Xxh3::feed`], for `count` stripes.
-    unsafe fn stripes<S: Store>(
-        &mut self,
-        tier: Tier,
-        secret: &[u8; 192],
-        dst: *mut u8,
-        src: *const u8,
-        count: usize,
-    ) {
-        // SAFETY: the tier says that the features are there; the rest is the caller's contract.
-        unsafe {
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            {
-                use crate::arch::x86_64::xxh3;
-                let (acc, at) = (&mut self.acc, &mut self.stripe);
-                match tier {
-                    Tier::Avx512 => return xxh3::wide::<S>(acc, at, secret, dst, src, count),
-                    Tier::Avx2 => return xxh3::half::<S>(acc, at, secret, dst, src, count),
-                    Tier::Sse42 | Tier::Portable => {}
-                }
-            }
-            let _ = tier;
-            for i in 0..count {
-                let mut stripe = [0; STRIPE];
-                std::ptr::copy_nonoverlapping(src.add(i * STRIPE), stripe.as_mut_ptr(), STRIPE);
-                if S::STORE {
-                    let to = dst.add(i * STRIPE);
-                    std::ptr::copy_nonoverlapping(stripe.as_ptr(), to, STRIPE);
-                }
-                accumulate(&mut self.acc, &stripe, &secret[8 * self.stripe..]);
-                self.stripe += 1;
-                if self.stripe == STRIPES_PER_BLOCK {
-                    scramble(&mut self.acc, secret);
-                    self.stripe = 0;
-                }
-            }
-        }
-    }
-
     pub(crate) fn finish(&self, tier: Tier) -> u64 {
         if self.total <= SHORT_MAX as u64 {
             return short(&self.buffer[..self.total as usize], self.seed);
         }
-        let mut sum = *self;
+        let mut core = self.core;
         let secret = secret_for(self.seed);
         let mut last = [0; STRIPE];
         if self.have >= STRIPE {
@@ -232,7 +290,7 @@ impl Xxh3 {
             // SAFETY: `whole` stripes lie in the buffer, and `Sum` stores nothing.
             unsafe {
                 let from = self.buffer.as_ptr();
-                sum.stripes::<Sum>(tier, &secret, std::ptr::null_mut(), from, whole);
+                core.stripes::<Sum>(tier, &secret, std::ptr::null_mut(), from, whole);
             }
             last.copy_from_slice(&self.buffer[self.have - STRIPE..self.have]);
         } else {
@@ -240,14 +298,7 @@ impl Xxh3 {
             back.copy_from_slice(&self.buffer[BUFFER - back.len()..]);
             new.copy_from_slice(&self.buffer[..self.have]);
         }
-        accumulate(&mut sum.acc, &last, &secret[121..]);
-        let mut h = self.total.wrapping_mul(P64_1);
-        for i in 0..4 {
-            let a = sum.acc[2 * i] ^ read64(&secret, 11 + 16 * i);
-            let b = sum.acc[2 * i + 1] ^ read64(&secret, 19 + 16 * i);
-            h = h.wrapping_add(multiply_fold(a, b));
-        }
-        avalanche(h)
+        core.finish(&secret, &last, self.total)
     }
 }
 

@@ -77,7 +77,11 @@ fn check(algorithm: Algorithm, seed: u64, bytes: &[u8], cuts: &[usize], offset: 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn any_split_of_anything(

@@ -27,17 +27,26 @@ pub(crate) unsafe fn wide<S: Store>(
         let mut v = _mm512_loadu_si512(acc.as_ptr().cast());
         // Not through the reference: it would go to memory and back for each stripe.
         let mut at = *stripe;
-        for i in 0..count {
-            let value = _mm512_loadu_si512(src.add(i * STRIPE).cast());
-            if S::STORE {
-                _mm512_storeu_si512(dst.add(i * STRIPE).cast(), value);
+        let mut done = 0;
+        while done < count {
+            let run = (STRIPES_PER_BLOCK - at).min(count - done);
+            // Two chains of additions that do not wait for each other.
+            let mut swapped = _mm512_setzero_si512();
+            for i in 0..run {
+                let offset = (done + i) * STRIPE;
+                let value = _mm512_loadu_si512(src.add(offset).cast());
+                if S::STORE {
+                    _mm512_storeu_si512(dst.add(offset).cast(), value);
+                }
+                let secret_now = _mm512_loadu_si512(secret.as_ptr().add(8 * (at + i)).cast());
+                let key = _mm512_xor_si512(value, secret_now);
+                let product = _mm512_mul_epu32(key, _mm512_srli_epi64::<32>(key));
+                swapped = _mm512_add_epi64(swapped, _mm512_shuffle_epi32::<0x4e>(value));
+                v = _mm512_add_epi64(v, product);
             }
-            let secret_now = _mm512_loadu_si512(secret.as_ptr().add(8 * at).cast());
-            let key = _mm512_xor_si512(value, secret_now);
-            let product = _mm512_mul_epu32(key, _mm512_srli_epi64::<32>(key));
-            v = _mm512_add_epi64(v, _mm512_shuffle_epi32::<0x4e>(value));
-            v = _mm512_add_epi64(v, product);
-            at += 1;
+            v = _mm512_add_epi64(v, swapped);
+            done += run;
+            at += run;
             if at == STRIPES_PER_BLOCK {
                 let key = _mm512_loadu_si512(secret.as_ptr().add(SCRAMBLE_AT).cast());
                 v = _mm512_ternarylogic_epi64::<0x96>(v, _mm512_srli_epi64::<47>(v), key);
