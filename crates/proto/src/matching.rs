@@ -102,6 +102,11 @@ impl Matching {
         Found { handle: spec.handle, base, capacity, directed, stays }
     }
 
+    /// Posted receives.
+    pub fn posted(&self) -> usize {
+        self.tagged.posted.len() + self.untagged.posted.len()
+    }
+
     pub fn post(&mut self, spec: RecvSpec) {
         self.of(spec.tag.is_some()).posted.push_back(Posted { spec, used: 0 });
     }

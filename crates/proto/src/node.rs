@@ -22,6 +22,21 @@ pub(crate) struct Multi {
     pub retired: bool,
 }
 
+/// What a node keeps for operations that have not ended: all zero when nothing is going on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Sends (and answers to reads) whose data is not acknowledged.
+    pub sends: usize,
+    /// Messages on their way in, or unexpected, or claimed; and reads.
+    pub inbounds: usize,
+    /// Posted receives; multi-receives twice.
+    pub receives: usize,
+    /// Granted but not yet received bytes.
+    pub granted_bytes: u64,
+    /// Bytes charged to the bound on unexpected memory.
+    pub unexpected_bytes: u64,
+}
+
 /// One endpoint.
 pub struct Node {
     pub(crate) cfg: Config,
@@ -186,6 +201,22 @@ impl Node {
     /// Whether the node owes or is owed something that needs time to pass or packets to come.
     pub fn is_idle(&self) -> bool {
         self.sends.len() == 0 && self.ready.is_empty() && self.next_deadline().is_none()
+    }
+
+    /// How many messages of a peer went through matching, in their order.
+    pub fn matched_upto(&self, peer: PeerId) -> u64 {
+        self.conn(peer).map_or(0, |c| c.next_match)
+    }
+
+    /// What the node keeps for operations that have not ended.
+    pub fn held(&self) -> Held {
+        Held {
+            sends: self.sends.len(),
+            inbounds: self.inbounds.len(),
+            receives: self.matching.posted() + self.multi.len(),
+            granted_bytes: self.granted_out,
+            unexpected_bytes: self.stats.unexpected_bytes,
+        }
     }
 
     pub(crate) fn conn(&self, peer: PeerId) -> Option<&Conn> {
