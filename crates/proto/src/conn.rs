@@ -122,6 +122,8 @@ pub struct Conn {
     /// All messages below were matched or queued as unexpected.
     pub next_match: u64,
     pub inbound: BTreeMap<u64, Key>,
+    /// Eager bytes that the peer may have unread here; decided once, at first contact.
+    pub credit_window: u64,
     pub credit_given: u64,
     pub credit_told: u64,
     pub credit_due: bool,
@@ -165,6 +167,7 @@ impl Conn {
             bye: 0,
             next_match: 0,
             inbound: BTreeMap::new(),
+            credit_window: FIRST_CREDIT,
             credit_given: FIRST_CREDIT,
             credit_told: FIRST_CREDIT,
             credit_due: false,
@@ -180,6 +183,11 @@ impl Conn {
             watchers: 0,
             stats: PeerStats::default(),
         }
+    }
+
+    /// Cumulative credit as told to the peer.
+    pub fn credit_limit_told(&self) -> u64 {
+        self.credit_given + self.credit_window - FIRST_CREDIT
     }
 
     /// The 64-bit number that a 32-bit one on the wire stands for, nearest to `next_match`.

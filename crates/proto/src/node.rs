@@ -2,7 +2,7 @@
 //! `ops` (posting), `receive` (packets in), `transmit` (packets out) and `timers`.
 
 use crate::config::{Config, RailSpec};
-use crate::conn::{Conn, Inbound, Peer, SendXfer};
+use crate::conn::{Conn, Inbound, Peer, SendXfer, FIRST_CREDIT};
 use crate::matching::Matching;
 use crate::send_ring::FrameRef;
 use crate::slab::{Key, Slab};
@@ -58,6 +58,8 @@ pub struct Node {
     /// Granted but not yet received bytes, of all peers.
     pub(crate) granted_out: u64,
     pub(crate) grant_budget: u64,
+    /// Credit windows of all peers together.
+    pub(crate) credit_promised: u64,
     pub(crate) scratch: Vec<FrameRef>,
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
@@ -91,6 +93,7 @@ impl Node {
             grant_queue: VecDeque::new(),
             granted_out: 0,
             grant_budget: budget,
+            credit_promised: 0,
             scratch: Vec::new(),
             native_done: Vec::new(),
             last_poll_ns: 0,
@@ -247,6 +250,12 @@ impl Node {
             return;
         }
         let mut conn = Box::new(Conn::new(peer, self.cfg.algorithm));
+        // The full window while the bound on unexpected memory covers everyone's, else the least.
+        let window = self.cfg.credit_bytes.max(FIRST_CREDIT);
+        if self.credit_promised + window <= self.cfg.unexpected_bytes {
+            conn.credit_window = window;
+        }
+        self.credit_promised += conn.credit_window;
         let locals = self.local_rails();
         conn.add_paths(&locals, &entry.address.rails);
         for path in &mut conn.paths {

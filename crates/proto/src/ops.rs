@@ -237,10 +237,9 @@ impl Node {
 
     /// Returns the receiver's memory of an eager message to its sender.
     pub(crate) fn return_credit(&mut self, peer: PeerId, bytes: u64) {
-        let window = self.cfg.credit_bytes;
         let Some(conn) = self.conn_mut(peer) else { return };
         conn.credit_given += bytes;
-        if conn.credit_given - conn.credit_told >= window / 4 && !conn.credit_due {
+        if conn.credit_given - conn.credit_told >= conn.credit_window / 4 && !conn.credit_due {
             conn.credit_due = true;
             if let Some(mut conn) = self.take(peer) {
                 Node::mark_ready(&mut self.ready, &mut conn);

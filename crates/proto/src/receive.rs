@@ -596,11 +596,14 @@ impl crate::conn::Inbound {
     fn landing(&self, key: Key, offset: u64, len: u64) -> Landing {
         match self.state {
             InboundState::Discard => Landing::Discard,
-            InboundState::Bound { handle, base, capacity } if !self.bounced => Landing::Posted {
-                handle,
-                offset: base + offset,
-                copy: len.min(capacity.saturating_sub(offset)) as usize,
-            },
+            InboundState::Bound { handle, base, capacity } if !self.bounced => {
+                let copy = len.min(capacity.saturating_sub(offset)) as usize;
+                // Beyond the buffer's end there is not even a place.
+                match copy {
+                    0 => Landing::Discard,
+                    _ => Landing::Posted { handle, offset: base + offset, copy },
+                }
+            }
             _ => Landing::Bounce { inbound: key.name(), total: self.total, offset },
         }
     }

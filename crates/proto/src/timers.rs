@@ -346,6 +346,9 @@ impl Node {
     fn bury(&mut self, now: u64, peer: PeerId) {
         let Some(conn) = self.conn_mut(peer) else { return };
         conn.dead = true;
+        let window = conn.credit_window;
+        self.credit_promised -= window;
+        let Some(conn) = self.conn_mut(peer) else { return };
         let silent_ms = now.saturating_sub(conn.heard_ns) / 1_000_000;
         self.stats.peers_dead += 1;
         self.events.push_back(Event::PeerDead { peer, silent_ms });

@@ -163,24 +163,13 @@ impl Node {
         let writer = HeadWriter::new(out, limit);
         let mut builder = Builder { writer, spans, frames, flags: 0, acks: 0 };
         if !conn.hello_acked {
-            let hello = self.hello(conn.peer, self.first_credit(conn));
+            let hello = self.hello(conn.peer, conn.credit_limit_told());
             builder.control(&Frame::Hello(hello), Some(FrameRef::Hello));
             if conn.waiting() == 0 {
                 builder.flags |= Header::FLAG_ACK_NOW;
             }
         }
         builder
-    }
-
-    /// Eager credit offered in HELLO: the configured one while the bound on unexpected memory
-    /// allows, else the least.
-    fn first_credit(&self, conn: &Conn) -> u64 {
-        let offered = self.cfg.credit_bytes * (self.peers.len() as u64 + 1);
-        if offered <= self.cfg.unexpected_bytes {
-            conn.credit_given - crate::conn::FIRST_CREDIT + self.cfg.credit_bytes
-        } else {
-            conn.credit_given
-        }
     }
 
     fn add_acks(&mut self, now: u64, conn: &mut Conn, builder: &mut Builder<'_, '_>) {
@@ -297,7 +286,7 @@ impl Node {
 
     fn add_control(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
         if conn.credit_due {
-            let bytes = conn.credit_given + self.cfg.credit_bytes - crate::conn::FIRST_CREDIT;
+            let bytes = conn.credit_limit_told();
             if b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
                 conn.credit_told = conn.credit_given;
                 conn.credit_due = false;

@@ -122,7 +122,7 @@ impl Net {
     /// Whether the sender's queue is so full that its socket would block.
     pub fn blocked_until(&self, host: usize, rail: usize, now: u64) -> Option<u64> {
         let free = self.ports[host * self.rails + rail].egress_free;
-        (free > now + 2 * self.queue_ns / 3).then_some(free - self.queue_ns / 3)
+        (free > now + 2 * self.queue_ns / 3).then(|| free - self.queue_ns / 3)
     }
 
     /// One packet of `len` bytes. `lost`: its super-packet is lost.

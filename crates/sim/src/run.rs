@@ -5,6 +5,7 @@ use crate::setup::{Profile, Setup};
 use crate::world::World;
 use std::fmt::Write;
 use std::ops::Range;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Events after which a run is called endless.
 const EVENTS_MAX: u64 = 30_000_000;
@@ -60,7 +61,12 @@ pub fn run_seeds(seeds: Range<u64>, profile: Profile, hosts: usize, rails: usize
 /// Runs one simulation. With `tracing` a failure shows the last events of each endpoint.
 pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
     let mut world = World::new(setup.clone(), tracing);
-    let failure = world.play().err().map(|text| world.describe(&text));
+    let played = catch_unwind(AssertUnwindSafe(|| world.play()));
+    let played = played.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(format!("panic: {}", text.unwrap_or_else(|| "see above".into())))
+    });
+    let failure = played.err().map(|text| world.describe(&text));
     Outcome {
         seed: setup.seed,
         hash: world.hash,
