@@ -61,7 +61,7 @@ impl Node {
         if let Some(batch) = follow {
             let mut conn = self.take(batch.peer)?;
             let limit = batch.segment;
-            let packet = self.bulk_packet(now_ns, &mut conn, batch.path, limit, out, spans);
+            let packet = self.bulk_packet(now_ns, &mut conn, batch.path, limit, true, out, spans);
             let packet = packet
                 .or_else(|| self.small_packet(now_ns, &mut conn, batch.path, limit, out, spans));
             self.put(conn);
@@ -123,7 +123,7 @@ impl Node {
         }
         let at = self.bulk_path(conn)?;
         let limit = conn.paths[at].datagram_max;
-        self.bulk_packet(now, conn, at, limit, out, spans)
+        self.bulk_packet(now, conn, at, limit, false, out, spans)
     }
 
     /// Whether some ack has waited its delay.
@@ -483,6 +483,7 @@ impl Node {
         conn: &mut Box<Conn>,
         at: usize,
         limit: usize,
+        follows: bool,
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
@@ -491,7 +492,7 @@ impl Node {
             return None;
         }
         let limit = limit.min(path.datagram_max);
-        let key = self.next_bulk(conn, limit)?;
+        let key = self.next_bulk(conn, limit, follows)?;
         let mut b = self.begin(conn, limit, out, spans);
         let send = self.sends.get(key)?;
         let offset = send.next;
@@ -504,9 +505,10 @@ impl Node {
         self.finish(now, conn, at, b, pushed.is_none(), true)
     }
 
-    /// The message that bulk continues with: one that was started, or the next eager message too
-    /// long for one packet.
-    fn next_bulk(&mut self, conn: &mut Conn, limit: usize) -> Option<Key> {
+    /// The message that bulk continues with: one that was started, or the next eager message. In
+    /// a batch it must be too long for one packet; otherwise `add_heads` has just refused it (too
+    /// long for the path of small things, or beside HELLO, or no window there).
+    fn next_bulk(&mut self, conn: &mut Conn, limit: usize, follows: bool) -> Option<Key> {
         while let Some(&key) = conn.bulk.front() {
             match self.sends.get(key) {
                 Some(send) if send.next < send.upto => return Some(key),
@@ -515,7 +517,7 @@ impl Node {
         }
         let &key = conn.queue.front()?;
         let total = self.sends.get(key)?.head.total;
-        let single = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
+        let single = follows && HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
         if single || !self.goes_eager(conn, total) {
             return None;
         }
