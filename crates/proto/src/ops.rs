@@ -178,7 +178,10 @@ impl Node {
         self.ensure_conn(peer);
         let Some(mut conn) = self.take(peer) else { return false };
         let alive = !conn.dead && !conn.closed;
-        if alive {
+        if alive && len == 0 {
+            // Nothing to fetch, and no fragment that could say so.
+            self.events.push_back(Event::ReadDone { handle, ok: true });
+        } else if alive {
             let number = conn.next_read;
             conn.next_read += 1;
             let bound = InboundState::Bound { handle, base: 0, capacity: len };
@@ -199,6 +202,9 @@ impl Node {
 
     /// Answers a peer's READ from `handle`'s memory.
     pub fn serve_read(&mut self, handle: u32, peer: PeerId, number: u32, len: u64, upto: u64) {
+        if len == 0 {
+            return self.events.push_back(Event::SendDone { handle, ok: true });
+        }
         let Some(mut conn) = self.take(peer) else { return };
         let head = MsgHead { number, flags: 0, tag: 0, data: 0, total: len };
         let mut xfer = new_send(handle, peer, head, SendKind::Reply);
