@@ -2,7 +2,7 @@
 
 use crate::conn::{Conn, InboundState};
 use crate::node::Node;
-use crate::path::{Duel, PathState};
+use crate::path::{Duel, Path, PathState};
 use crate::send_ring::{FrameRef, SentState};
 use crate::types::{Event, PeerId};
 use alloc::boxed::Box;
@@ -91,10 +91,11 @@ impl Node {
                 next = next.min(path.probe_at);
             }
             if let Some(duel) = &path.duel {
-                next = next.min(duel.started_ns + DUEL_NS);
+                let (verdict, draw) = path.duel_ends(duel);
+                next = next.min(if now < verdict { verdict } else { draw });
             }
         }
-        if conn.watchers > 0 {
+        if conn.watchers > 0 && cfg.reliable {
             let last = conn.heard_ns.max(conn.pinged_ns);
             next = next.min(if last == 0 { now } else { last } + cfg.peer_timeout_ns / 5);
         }
@@ -212,10 +213,10 @@ impl Node {
     fn end_duel(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let path = &conn.paths[at];
         let Some(duel) = path.duel else { return };
-        let long_enough = now >= duel.started_ns + DUEL_NS.max(4 * path.srtt_ns);
-        if duel.second && duel.rival_answered && long_enough {
+        let (verdict, draw) = path.duel_ends(&duel);
+        if duel.second && duel.rival_answered && now >= verdict {
             self.path_down(now, conn, at);
-        } else if now >= duel.started_ns + 10 * DUEL_NS.max(4 * path.srtt_ns) {
+        } else if now >= draw {
             // Nobody answered: the peer is silent, not the path.
             conn.paths[at].duel = None;
         }
@@ -409,6 +410,14 @@ impl Node {
             conn.inbound.clear();
             conn.pending_reads.clear();
         }
+    }
+}
+
+impl Path {
+    /// When a round of the duel may be decided, and when nobody won it.
+    fn duel_ends(&self, duel: &Duel) -> (u64, u64) {
+        let round = DUEL_NS.max(4 * self.srtt_ns);
+        (duel.started_ns + round, duel.started_ns + 10 * round)
     }
 }
 

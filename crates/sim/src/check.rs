@@ -239,6 +239,20 @@ impl World {
         }
     }
 
+    /// Timers do not fire again and again for nothing.
+    pub(crate) fn check_spinning(&mut self, e: u32, busy: bool) {
+        let now = self.now;
+        let (turns, since) = &mut self.eps[e as usize].idle_turns;
+        if busy || now - *since > 1_000_000 {
+            (*turns, *since) = (0, now);
+        }
+        *turns += 1;
+        if *turns > 200 {
+            let at = self.eps[e as usize].node.next_deadline();
+            self.broken(e, format!("timers spin: next {at:?}"));
+        }
+    }
+
     /// Memory stays within its bounds.
     pub(crate) fn check_bounds(&mut self, e: u32) {
         let ep = &self.eps[e as usize];

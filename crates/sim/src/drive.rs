@@ -21,6 +21,7 @@ impl World {
         }
         let local = self.now + ep.clock_ns;
         let polls = ep.computing == 0;
+        let before = self.hash;
         if polls {
             ep.node.on_poll(local);
         }
@@ -28,12 +29,14 @@ impl World {
         self.receive_all(e);
         self.eps[e as usize].node.handle_timeouts(local);
         self.drain(e);
-        if polls && self.eps[e as usize].app.next_at <= self.now {
+        let steps = polls && self.eps[e as usize].app.next_at <= self.now;
+        if steps {
             self.app_step(e);
         }
         let blocked = self.transmit_all(e);
         self.drain(e);
         self.check_bounds(e);
+        self.check_spinning(e, steps || self.hash != before || blocked.is_some());
         self.plan(e, blocked);
     }
 
@@ -59,6 +62,9 @@ impl World {
             let world = deadline.saturating_sub(ep.clock_ns).max(self.now + 1);
             // While the application computes, the thread sleeps a little longer than asked.
             next = next.min(if ep.computing > 0 { world + 50_000 } else { world });
+        }
+        if let Some(until) = blocked {
+            next = next.max(self.now + 1_000).min(until);
         }
         if ep.computing == 0 && ep.app.next_at != u64::MAX {
             next = next.min(ep.app.next_at.max(self.now + 1));

@@ -81,6 +81,8 @@ pub struct Endpoint {
     pub refused: Vec<RailAddr>,
     /// Reads posted to each endpoint.
     pub reads: HashMap<u32, u32>,
+    /// Turns in a row without any effect, and when they began.
+    pub idle_turns: (u32, u64),
     /// Latest events.
     pub trace: VecDeque<(u64, Trace)>,
 }
@@ -117,6 +119,7 @@ impl Endpoint {
             too_big: Vec::new(),
             refused: Vec::new(),
             reads: HashMap::new(),
+            idle_turns: (0, 0),
             trace: VecDeque::new(),
         }
     }
