@@ -228,6 +228,12 @@ impl Conn {
         self.paths.iter().any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
     }
 
+    /// Whether something here waits for the peer to speak: a posted receive that names it, a
+    /// message that has begun, a read. Then it is asked now and then whether it lives.
+    pub fn watched(&self) -> bool {
+        self.watchers > 0 || !self.inbound.is_empty() || !self.pending_reads.is_empty()
+    }
+
     pub fn path_by_send_code(&mut self, code: u8) -> Option<usize> {
         self.paths.iter().position(|p| p.send_code() == code)
     }

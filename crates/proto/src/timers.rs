@@ -95,7 +95,7 @@ impl Node {
                 next = next.min(if now < verdict { verdict } else { draw });
             }
         }
-        if conn.watchers > 0 && cfg.reliable {
+        if conn.watched() && cfg.reliable {
             let last = conn.heard_ns.max(conn.pinged_ns);
             next = next.min(if last == 0 { now } else { last } + cfg.peer_timeout_ns / 5);
         }
@@ -265,7 +265,7 @@ impl Node {
     fn keep_alive(&mut self, now: u64, conn: &mut Box<Conn>) {
         let every = self.cfg.peer_timeout_ns / 5;
         let last = conn.heard_ns.max(conn.pinged_ns);
-        if conn.watchers == 0 || conn.closed || now < last + every || !self.cfg.reliable {
+        if !conn.watched() || conn.closed || now < last + every || !self.cfg.reliable {
             return;
         }
         conn.pinged_ns = now;
