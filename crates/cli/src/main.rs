@@ -1,2 +1,68 @@
-//! The `marline` command.
-fn main() {}
+//! The `marline` command: runs MPI programs over Marline, prints the settings that doing so
+//! needs, and builds a laboratory of network namespaces whose links can be broken at will.
+//!
+//! It never touches message data and is never loaded into an application: it prepares the
+//! environment and the network, starts other programs, and reports what they counted.
+#![forbid(unsafe_code)]
+
+mod child;
+mod env;
+mod lab;
+mod mpi;
+mod provider;
+mod run;
+mod settings;
+mod summary;
+mod tool;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// What every command returns: the exit status to leave with, or a text for people.
+type Outcome = Result<u8, String>;
+
+/// Marline: unmodified MPI programs over several networks at once.
+#[derive(Parser)]
+#[command(name = "marline", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run an MPI program over Marline: `marline run -- mpiexec -n 4 ./app`.
+    Run(run::RunArgs),
+    /// Print the settings that `marline run` would make, for a job script.
+    Env(env::EnvArgs),
+    /// A test cluster out of network namespaces, with faults made by the kernel.
+    #[command(subcommand)]
+    Lab(lab::LabCommand),
+    /// Keeps the namespaces of one lab host alive (started by `marline lab up`).
+    #[command(hide = true)]
+    LabHolder(lab::holder::HolderArgs),
+    /// Starts a command on a lab host in the way of `ssh HOST CMD` (called by mpiexec).
+    #[command(hide = true, disable_help_flag = true)]
+    LabAgent(lab::enter::AgentArgs),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => run::main(&args),
+        Command::Env(args) => env::main(&args),
+        Command::Lab(command) => lab::main(command),
+        Command::LabHolder(args) => lab::holder::main(&args),
+        Command::LabAgent(args) => lab::enter::agent_main(&args),
+    };
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(text) => {
+            eprintln!("marline: {text}");
+            ExitCode::from(EXIT_REFUSED)
+        }
+    }
+}
+
+/// Our own refusals leave with this, as `env` and `timeout` do for theirs, so that a script can
+/// tell them from the exit status of the program that was run.
+const EXIT_REFUSED: u8 = 125;

@@ -189,78 +189,20 @@ pub struct Counter {
     pub errors: AtomicU64,
 }
 
-/// One Marline engine: the rails, the protocol and the lock of one libfabric domain. Clones are
-/// handles to the same engine.
-#[derive(Clone)]
-pub struct Engine {}
-
-#[allow(unused_variables, missing_docs)]
-impl Engine {
-    /// Opens the rails and starts (or joins) the process's progress thread. Errors are texts for
-    /// people: what, which rail, what to do.
-    pub fn open(settings: crate::settings::Settings, log: crate::LogSink) -> Result<Engine, String> {
-        todo!()
-    }
-    /// Stops using the engine; the last one joins the thread. Endpoints must be closed before.
-    pub fn close(&self) { todo!() }
-
-    pub fn cq_open(&self) -> CqId { todo!() }
-    pub fn cq_close(&self, cq: CqId) { todo!() }
-    /// The progress call. Makes progress on the whole engine, then moves finished operations out.
-    /// Stops before an error entry: `Ok(n)` with n entries written (0: nothing there), or
-    /// `Err(())` when the first entry is an error (fetch it with `cq_take_error`).
-    #[allow(clippy::result_unit_err)]
-    pub fn cq_read(&self, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> { todo!() }
-    pub fn cq_take_error(&self, cq: CqId) -> Option<Completion> { todo!() }
-    /// Sleeps until the CQ has an entry or the time is over (`fi_cq_sread`).
-    pub fn cq_wait(&self, cq: CqId, timeout_ms: i32) { todo!() }
-
-    pub fn av_open(&self) -> AvId { todo!() }
-    pub fn av_close(&self, av: AvId) { todo!() }
-    /// Adds an address; the first gets 0. Duplicates get a new index for the same peer.
-    pub fn av_insert(&self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> { todo!() }
-    pub fn av_remove(&self, av: AvId, addr: FiAddr) -> Result<(), SubmitError> { todo!() }
-    /// The blob and its length.
-    pub fn av_lookup(&self, av: AvId, addr: FiAddr) -> Option<([u8; 64], usize)> { todo!() }
-
-    /// A new endpoint with its own identity, not yet enabled.
-    pub fn ep_open(&self) -> Result<EpId, SubmitError> { todo!() }
-    /// Its address blob and length; valid from `ep_open` on.
-    pub fn ep_name(&self, ep: EpId) -> Option<([u8; 64], usize)> { todo!() }
-    pub fn ep_bind_av(&self, ep: EpId, av: AvId) { todo!() }
-    pub fn ep_bind_tx_cq(&self, ep: EpId, cq: CqId) { todo!() }
-    pub fn ep_bind_rx_cq(&self, ep: EpId, cq: CqId) { todo!() }
-    pub fn ep_bind_read_counter(&self, ep: EpId, counter: Arc<Counter>) { todo!() }
-    pub fn ep_enable(&self, ep: EpId) -> Result<(), SubmitError> { todo!() }
-    /// Free space below which a multi-receive buffer is released (`FI_OPT_MIN_MULTI_RECV`).
-    pub fn ep_set_min_multi_recv(&self, ep: EpId, bytes: usize) { todo!() }
-    /// Drains own sends (at most 2 s), says BYE, drops posted receives without completions.
-    pub fn ep_close(&self, ep: EpId) { todo!() }
-
-    pub fn send(&self, ep: EpId, req: &SendReq<'_>) -> Result<(), SubmitError> { todo!() }
-    /// Receive, peek, claim, discard. A peek's outcome (also a miss) is a completion.
-    pub fn recv(&self, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> { todo!() }
-    pub fn read(&self, ep: EpId, req: &ReadReq<'_>) -> Result<(), SubmitError> { todo!() }
-    /// Cancels the first posted receive with this context; its entry is `OpError::Cancelled`.
-    pub fn cancel(&self, ep: EpId, context: usize) -> Result<(), SubmitError> { todo!() }
-
-    /// Registers memory for remote reads. `key`: the caller's. Addresses in reads are offsets
-    /// from `base` (zero-based) unless `virt_addr`.
-    pub fn mr_open(&self, base: *mut u8, len: usize, key: u64, virt_addr: bool)
-        -> Result<(), SubmitError> { todo!() }
-    pub fn mr_close(&self, key: u64) { todo!() }
-    /// Progress without reading a queue (counter waits).
-    pub fn progress(&self) { todo!() }
-}
-
 /// Severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLevel { /** Must be seen. */ Warn, /** For people who ask. */ Info, /** For developers. */ Debug }
+pub enum LogLevel {
+    /** Must be seen. */
+    Warn,
+    /** For people who ask. */
+    Info,
+    /** For developers. */
+    Debug,
+}
 
 /// Where log lines go (the provider passes them to `fi_log`).
 #[derive(Clone)]
-pub struct LogSink(pub Arc<dyn Fn(LogLevel, &str) + Send + Sync>);
+pub struct LogSink(pub Arc<LogFn>);
 
-/// Marks this process as a forked child: every engine call fails from now on
-/// (called by the provider's `pthread_atfork` child handler; async-signal-safe).
-pub fn mark_forked() {}
+/// A function that takes log lines.
+pub type LogFn = dyn Fn(LogLevel, &str) + Send + Sync;

@@ -5,9 +5,22 @@
 
 mod api;
 pub mod clock;
+mod core;
+mod engine;
 pub mod fork;
+mod memory;
+mod pool;
+mod progress;
+mod publish;
 pub mod settings;
+mod shared;
+mod slots;
 pub mod stats;
+mod submit;
+mod thread;
 pub mod wake;
 
 pub use api::*;
+pub use core::{Core, CoreConfig, Random};
+pub use engine::Engine;
+pub use fork::mark_forked;

@@ -18,7 +18,9 @@ pub(crate) const ANYWHERE: u8 = u8::MAX;
 impl Node {
     /// One ACK frame: `arrived_at` is the path it came on, `ack.path` the one it speaks of.
     pub(crate) fn on_ack(&mut self, now: u64, peer: PeerId, arrived_at: usize, ack: &Ack) {
-        let Some(mut conn) = self.take(peer) else { return };
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
         let mut frames = core::mem::take(&mut self.scratch);
         frames.clear();
         if let Some(at) = conn.path_by_send_code(ack.path) {
@@ -49,7 +51,9 @@ impl Node {
     fn frame_delivered(&mut self, peer: PeerId, frame: FrameRef) {
         match frame {
             FrameRef::Data { xfer, offset, len } => {
-                let Some(send) = self.sends.get_mut(xfer) else { return };
+                let Some(send) = self.sends.get_mut(xfer) else {
+                    return;
+                };
                 send.acked.insert(offset / GRANULE, granules(len as u64));
                 self.finish_send_if_done(xfer);
             }
@@ -64,19 +68,22 @@ impl Node {
 
     /// Ends a send whose every wanted byte is acknowledged.
     pub(crate) fn finish_send_if_done(&mut self, key: Key) {
-        let Some(send) = self.sends.get(key) else { return };
+        let Some(send) = self.sends.get(key) else {
+            return;
+        };
         let done = match send.kind {
             SendKind::Queued => false,
             SendKind::Eager => send.acked.count() == granules(send.head.total),
             SendKind::Rendezvous | SendKind::Reply => {
-                send.granted
-                    && (send.wanted == 0 || send.acked.count() >= granules(send.wanted))
+                send.granted && (send.wanted == 0 || send.acked.count() >= granules(send.wanted))
             }
         };
         if !done {
             return;
         }
-        let Some(send) = self.sends.remove(key) else { return };
+        let Some(send) = self.sends.remove(key) else {
+            return;
+        };
         if let Some(conn) = self.conn_mut(send.peer) {
             match send.kind {
                 SendKind::Rendezvous => drop(conn.rendezvous.remove(&send.head.number)),
@@ -84,7 +91,10 @@ impl Node {
                 _ => {}
             }
         }
-        self.events.push_back(Event::SendDone { handle: send.handle, ok: true });
+        self.events.push_back(Event::SendDone {
+            handle: send.handle,
+            ok: true,
+        });
     }
 
     /// Packets that were overtaken by enough others, or long enough ago, are lost.
@@ -98,7 +108,9 @@ impl Node {
         let patience = path.srtt_ns + path.srtt_ns / 4 + 20_000;
         let mut number = path.ring.first();
         while number < path.largest_acked {
-            let Some(sent) = path.ring.get(number).copied() else { break };
+            let Some(sent) = path.ring.get(number).copied() else {
+                break;
+            };
             let overtaken = path.largest_acked - number >= path.reorder;
             let late = now.saturating_sub(sent.sent_ns) > patience;
             if !(overtaken || late) {
@@ -124,7 +136,9 @@ impl Node {
         let path = &mut conn.paths[at];
         let mut frames: Vec<FrameRef> = Vec::new();
         for number in path.ring.first()..path.ring.next_number() {
-            let Some(sent) = path.ring.get(number).copied() else { break };
+            let Some(sent) = path.ring.get(number).copied() else {
+                break;
+            };
             if path.ring.settle(number, SentState::Lost) {
                 frames.extend(path.ring.frames_of(&sent));
             }
@@ -147,7 +161,9 @@ impl Conn {
             FrameRef::Credit => self.credit_due = true,
             // HELLO rides on every packet until it is acknowledged.
             FrameRef::Hello => {}
-            FrameRef::Read(_) | FrameRef::ReadFail(_) | FrameRef::EmptyGrant { .. } => self.control.push_back(frame),
+            FrameRef::Read(_) | FrameRef::ReadFail(_) | FrameRef::EmptyGrant { .. } => {
+                self.control.push_back(frame)
+            }
             FrameRef::Data { .. } | FrameRef::Rts(_) => {
                 self.resend.push_back((frame, ANYWHERE));
             }
@@ -166,7 +182,10 @@ fn acknowledge(
 ) -> bool {
     let next = path.ring.next_number();
     let mut newest = None;
-    for (m, &mask) in ack.masks.bits[..ack.masks.count as usize].iter().enumerate() {
+    for (m, &mask) in ack.masks.bits[..ack.masks.count as usize]
+        .iter()
+        .enumerate()
+    {
         let mut bits = mask;
         while bits != 0 {
             let number = ack.base + 64 * m as u64 + bits.trailing_zeros() as u64;
@@ -174,7 +193,9 @@ fn acknowledge(
             if number >= next {
                 return newest.is_some(); // acknowledges what was never sent: ignore the rest
             }
-            let Some(sent) = path.ring.get(number).copied() else { continue };
+            let Some(sent) = path.ring.get(number).copied() else {
+                continue;
+            };
             if sent.state == SentState::Done {
                 continue;
             }
@@ -190,7 +211,9 @@ fn acknowledge(
             newest = Some((number, sent));
         }
     }
-    let Some((number, sent)) = newest else { return false };
+    let Some((number, sent)) = newest else {
+        return false;
+    };
     if number >= path.largest_acked {
         path.largest_acked = number;
         path.newest_acked_sent_ns = sent.sent_ns;

@@ -57,7 +57,11 @@ pub enum InboundState {
     /// No receive fits it.
     Unexpected,
     /// Belongs to receive `handle`, from `base` of its buffer, at most `capacity` bytes.
-    Bound { handle: u32, base: u64, capacity: u64 },
+    Bound {
+        handle: u32,
+        base: u64,
+        capacity: u64,
+    },
     /// Claimed by a peek.
     Claimed,
     /// To be swallowed.
@@ -126,6 +130,8 @@ pub struct Conn {
     pub credit_window: u64,
     pub credit_given: u64,
     pub credit_told: u64,
+    /// Credit that the messages seen so far have used.
+    pub credit_seen: u64,
     pub credit_due: bool,
     pub next_read: u32,
     pub pending_reads: BTreeMap<u32, Key>,
@@ -170,6 +176,7 @@ impl Conn {
             credit_window: FIRST_CREDIT,
             credit_given: FIRST_CREDIT,
             credit_told: FIRST_CREDIT,
+            credit_seen: 0,
             credit_due: false,
             next_read: 0,
             pending_reads: BTreeMap::new(),
@@ -211,7 +218,14 @@ impl Conn {
             // Within a quarter of each other, rails count as equal: the lower index wins, so
             // that noise does not make messages jump between rails.
             let rtt = if standby { 0 } else { p.srtt_ns.max(1).ilog2() };
-            (p.rail_down, avoided && class < 3, class, p.backoff > 0 && class == 2, rtt, *i)
+            (
+                p.rail_down,
+                avoided && class < 3,
+                class,
+                p.backoff > 0 && class == 2,
+                rtt,
+                *i,
+            )
         };
         (0..self.paths.len()).min_by_key(rank)
     }
@@ -225,7 +239,9 @@ impl Conn {
     /// of paths that are down, or never worked, prove nothing.
     pub fn owes(&self) -> bool {
         let any = self.paths.iter().any(|p| p.carries());
-        self.paths.iter().any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
+        self.paths
+            .iter()
+            .any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
     }
 
     /// Whether something here waits for the peer to speak: a posted receive that names it, a
@@ -255,7 +271,8 @@ impl Conn {
                 let known = self.paths.iter().any(|p| p.send_code() == code);
                 if fits && !known && self.paths.len() < PATHS_MAX {
                     let ceiling = local.1.min(remote.mtu as usize);
-                    self.paths.push(Path::new(i as u8, remote.index, *remote, ceiling));
+                    self.paths
+                        .push(Path::new(i as u8, remote.index, *remote, ceiling));
                 }
             }
         }

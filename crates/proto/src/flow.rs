@@ -23,7 +23,9 @@ impl Node {
     /// The message wants (more) grant: queue it if it is worth a frame, and hand out.
     pub(crate) fn want_grant(&mut self, key: Key, now: u64) {
         let window = self.window_max();
-        let Some(inbound) = self.inbounds.get_mut(key) else { return };
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
         if inbound.wanted == 0 && inbound.granted == 0 {
             return self.tell_grant(key);
         }
@@ -47,7 +49,11 @@ impl Node {
             let budget = self.grant_budget.saturating_sub(self.granted_out);
             let give = left.min(window.saturating_sub(inbound.counted)).min(budget);
             // Whole granules, but for the message's end.
-            let give = if give == left { give } else { give / GRANULE * GRANULE };
+            let give = if give == left {
+                give
+            } else {
+                give / GRANULE * GRANULE
+            };
             if give < left.min(GRANT_STEP) {
                 if budget >= GRANT_STEP || !self.forgive_stale(now) {
                     return;
@@ -71,7 +77,9 @@ impl Node {
             let old = now.saturating_sub(i.last_data_ns) > STALE_NS;
             (i.rendezvous && i.counted > 0 && old).then_some(key)
         });
-        let Some(inbound) = stale.and_then(|key| self.inbounds.get_mut(key)) else { return false };
+        let Some(inbound) = stale.and_then(|key| self.inbounds.get_mut(key)) else {
+            return false;
+        };
         self.granted_out -= inbound.counted;
         inbound.counted = 0;
         true
@@ -79,14 +87,18 @@ impl Node {
 
     /// Queues a GRANT frame with the message's latest numbers.
     pub(crate) fn tell_grant(&mut self, key: Key) {
-        let Some(inbound) = self.inbounds.get(key) else { return };
+        let Some(inbound) = self.inbounds.get(key) else {
+            return;
+        };
         let peer = inbound.peer;
         // A READ carries its first grant itself.
         if inbound.reply && inbound.granted == 0 {
             return;
         }
-        let nothing = (inbound.wanted == 0)
-            .then_some(FrameRef::EmptyGrant { number: inbound.number as u32, reply: inbound.reply });
+        let nothing = (inbound.wanted == 0).then_some(FrameRef::EmptyGrant {
+            number: inbound.number as u32,
+            reply: inbound.reply,
+        });
         if let Some(conn) = self.conn_mut(peer) {
             match nothing {
                 // The message is over at once: its frame must not depend on it.
@@ -100,7 +112,10 @@ impl Node {
     /// The GRANT frame of an inbound message as it stands now.
     pub(crate) fn grant_frame(&self, key: Key) -> Option<Grant> {
         let inbound = self.inbounds.get(key)?;
-        let asked = matches!(inbound.state, InboundState::Bound { .. } | InboundState::Discard);
+        let asked = matches!(
+            inbound.state,
+            InboundState::Bound { .. } | InboundState::Discard
+        );
         asked.then_some(Grant {
             number: inbound.number as u32,
             flags: if inbound.reply { FLAG_READ_REPLY } else { 0 },
@@ -113,9 +128,17 @@ impl Node {
     pub(crate) fn on_grant(&mut self, peer: PeerId, grant: &Grant) {
         let reply = grant.flags & FLAG_READ_REPLY != 0;
         let Some(conn) = self.conn(peer) else { return };
-        let table = if reply { &conn.replies } else { &conn.rendezvous };
-        let Some(&key) = table.get(&grant.number) else { return };
-        let Some(send) = self.sends.get_mut(key) else { return };
+        let table = if reply {
+            &conn.replies
+        } else {
+            &conn.rendezvous
+        };
+        let Some(&key) = table.get(&grant.number) else {
+            return;
+        };
+        let Some(send) = self.sends.get_mut(key) else {
+            return;
+        };
         send.granted = true;
         send.wanted = send.wanted.min(grant.wanted);
         send.upto = send.upto.max(grant.upto.min(send.wanted));

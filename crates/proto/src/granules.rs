@@ -43,7 +43,10 @@ impl GranuleSet {
         } else if index == self.base {
             self.first
         } else {
-            self.more.get((index - self.base - 1) as usize).copied().unwrap_or(0)
+            self.more
+                .get((index - self.base - 1) as usize)
+                .copied()
+                .unwrap_or(0)
         }
     }
 

@@ -39,6 +39,6 @@ pub use path::PathState;
 pub use recv_window::RecvWindow;
 pub use stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use types::{
-    sum_seed, Batch, Claim, DropReason, Event, Landing, Memory, Payload, PeerId, RecvSpec, SendSpec, Source,
-    Span, Spans, Transmit,
+    sum_seed, Batch, Claim, DropReason, Event, Landing, Memory, Payload, PeerId, RecvSpec,
+    SendSpec, Source, Span, Spans, Transmit,
 };

@@ -54,7 +54,10 @@ fn accepts(spec: &RecvSpec, peer: PeerId, tag: u64) -> bool {
         Source::Any => true,
         Source::Peer(p) => p == peer,
     };
-    source && spec.tag.is_none_or(|(want, ignore)| (want ^ tag) & !ignore == 0)
+    source
+        && spec
+            .tag
+            .is_none_or(|(want, ignore)| (want ^ tag) & !ignore == 0)
 }
 
 impl Matching {
@@ -69,11 +72,23 @@ impl Matching {
     /// The first posted receive that accepts the message, and where it stands; for `take_at`.
     pub fn locate(&mut self, peer: PeerId, head: &MsgHead) -> Option<(usize, Found)> {
         let queues = self.of(head.flags & FLAG_TAGGED != 0);
-        let at = queues.posted.iter().position(|p| accepts(&p.spec, peer, head.tag))?;
+        let at = queues
+            .posted
+            .iter()
+            .position(|p| accepts(&p.spec, peer, head.tag))?;
         let Posted { spec, used } = queues.posted[at];
         let directed = spec.source != Source::Any;
         let capacity = spec.capacity - used;
-        Some((at, Found { handle: spec.handle, base: used, capacity, directed, stays: false }))
+        Some((
+            at,
+            Found {
+                handle: spec.handle,
+                base: used,
+                capacity,
+                directed,
+                stays: false,
+            },
+        ))
     }
 
     /// Takes the first posted receive that accepts the message.
@@ -99,7 +114,13 @@ impl Matching {
         }
         let capacity = spec.capacity - base;
         let directed = spec.source != Source::Any;
-        Found { handle: spec.handle, base, capacity, directed, stays }
+        Found {
+            handle: spec.handle,
+            base,
+            capacity,
+            directed,
+            stays,
+        }
     }
 
     /// Posted receives.
@@ -108,12 +129,20 @@ impl Matching {
     }
 
     pub fn post(&mut self, spec: RecvSpec) {
-        self.of(spec.tag.is_some()).posted.push_back(Posted { spec, used: 0 });
+        self.of(spec.tag.is_some())
+            .posted
+            .push_back(Posted { spec, used: 0 });
     }
 
     pub fn add_unexpected(&mut self, peer: PeerId, head: &MsgHead, inbound: Key) {
-        let waiting = Waiting { peer, tag: head.tag, inbound };
-        self.of(head.flags & FLAG_TAGGED != 0).unexpected.push_back(waiting);
+        let waiting = Waiting {
+            peer,
+            tag: head.tag,
+            inbound,
+        };
+        self.of(head.flags & FLAG_TAGGED != 0)
+            .unexpected
+            .push_back(waiting);
     }
 
     /// First unexpected message that the receive accepts; `take` removes it.
@@ -156,7 +185,10 @@ impl Matching {
 
     /// Takes any posted receive, for closing.
     pub fn take_any(&mut self) -> Option<Posted> {
-        self.tagged.posted.pop_front().or_else(|| self.untagged.posted.pop_front())
+        self.tagged
+            .posted
+            .pop_front()
+            .or_else(|| self.untagged.posted.pop_front())
     }
 }
 
@@ -165,11 +197,23 @@ mod tests {
     use super::*;
 
     fn spec(handle: u32, source: Source, tag: u64, ignore: u64) -> RecvSpec {
-        RecvSpec { handle, source, tag: Some((tag, ignore)), capacity: 100, multi_min: None }
+        RecvSpec {
+            handle,
+            source,
+            tag: Some((tag, ignore)),
+            capacity: 100,
+            multi_min: None,
+        }
     }
 
     fn head(tag: u64) -> MsgHead {
-        MsgHead { number: 0, flags: FLAG_TAGGED, tag, data: 0, total: 10 }
+        MsgHead {
+            number: 0,
+            flags: FLAG_TAGGED,
+            tag,
+            data: 0,
+            total: 10,
+        }
     }
 
     #[test]
@@ -188,8 +232,20 @@ mod tests {
     fn a_multi_receive_stays_until_less_than_its_minimum_is_left() {
         let mut m = Matching::default();
         let any = Source::Any;
-        m.post(RecvSpec { handle: 1, source: any, tag: None, capacity: 40, multi_min: Some(16) });
-        let h = MsgHead { number: 0, flags: 0, tag: 0, data: 0, total: 10 };
+        m.post(RecvSpec {
+            handle: 1,
+            source: any,
+            tag: None,
+            capacity: 40,
+            multi_min: Some(16),
+        });
+        let h = MsgHead {
+            number: 0,
+            flags: 0,
+            tag: 0,
+            data: 0,
+            total: 10,
+        };
         let a = m.arrive(PeerId(0), &h).unwrap();
         let b = m.arrive(PeerId(0), &h).unwrap();
         assert_eq!((a.base, a.stays, b.base, b.stays), (0, true, 16, false));

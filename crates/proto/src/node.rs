@@ -73,7 +73,11 @@ pub struct Node {
 impl Node {
     /// A node with its identity and rails. `rails[i]` is the local rail of index `i`.
     pub fn new(cfg: Config, id: u64, token: u32, epoch: u32, rails: Vec<RailSpec>) -> Node {
-        let budget = rails.iter().map(|r| r.receive_budget).max().unwrap_or(64_000);
+        let budget = rails
+            .iter()
+            .map(|r| r.receive_budget)
+            .max()
+            .unwrap_or(64_000);
         Node {
             cfg,
             id,
@@ -114,7 +118,11 @@ impl Node {
         for (slot, rail) in rails.iter_mut().zip(&self.rails) {
             *slot = rail.addr;
         }
-        Address { id: self.id, token: self.token, rails }
+        Address {
+            id: self.id,
+            token: self.token,
+            rails,
+        }
     }
 
     pub(crate) fn hello(&self, slot: PeerId, credit: u64) -> Hello {
@@ -143,7 +151,10 @@ impl Node {
         }
         let index = self.peers.len() as u32;
         self.by_id.insert(address.id, index);
-        self.peers.push(Peer { address: *address, conn: None });
+        self.peers.push(Peer {
+            address: *address,
+            conn: None,
+        });
         PeerId(index)
     }
 
@@ -175,11 +186,19 @@ impl Node {
     /// `(peer, id, counters, [(local rail, remote rail, state, counters)])`.
     pub fn for_each_peer(
         &self,
-        mut f: impl FnMut(PeerId, u64, &PeerStats, &mut dyn Iterator<Item = (u8, u8, PathState, PathStats)>),
+        mut f: impl FnMut(
+            PeerId,
+            u64,
+            &PeerStats,
+            &mut dyn Iterator<Item = (u8, u8, PathState, PathStats)>,
+        ),
     ) {
         for peer in &self.peers {
             let Some(conn) = &peer.conn else { continue };
-            let mut paths = conn.paths.iter().map(|p| (p.local, p.remote, p.state, p.stats));
+            let mut paths = conn
+                .paths
+                .iter()
+                .map(|p| (p.local, p.remote, p.state, p.stats));
             f(conn.peer, peer.address.id, &conn.stats, &mut paths);
         }
     }
@@ -192,7 +211,9 @@ impl Node {
             .map(|p| p.ring.heap_bytes() + 512)
             .sum();
         let sets: usize = self.sends.iter().map(|(_, s)| s.acked.heap_bytes()).sum();
-        rings + sets + self.sends.len() * size_of::<SendXfer>()
+        rings
+            + sets
+            + self.sends.len() * size_of::<SendXfer>()
             + self.inbounds.len() * size_of::<Inbound>()
     }
 
@@ -245,7 +266,9 @@ impl Node {
 
     /// Starts the conversation if there is none yet.
     pub(crate) fn ensure_conn(&mut self, peer: PeerId) {
-        let Some(entry) = self.peers.get(peer.0 as usize) else { return };
+        let Some(entry) = self.peers.get(peer.0 as usize) else {
+            return;
+        };
         if entry.conn.is_some() {
             return;
         }
@@ -265,7 +288,10 @@ impl Node {
     }
 
     pub(crate) fn local_rails(&self) -> Vec<(RailAddr, usize)> {
-        self.rails.iter().map(|r| (r.addr, r.datagram_max)).collect()
+        self.rails
+            .iter()
+            .map(|r| (r.addr, r.datagram_max))
+            .collect()
     }
 
     /// Queues the peer for `poll_transmit`.

@@ -1,6 +1,8 @@
 //! Posting: sends, receives, peeks, claims, cancels, reads; and closing.
 
-use crate::conn::{Conn, Inbound, InboundState, SendKind, SendXfer, MESSAGE_OVERHEAD};
+use crate::conn::{
+    Conn, Inbound, InboundState, SendKind, SendXfer, FIRST_CREDIT, MESSAGE_OVERHEAD,
+};
 use crate::granules::GranuleSet;
 use crate::matching::Found;
 use crate::node::{Multi, Node};
@@ -23,7 +25,9 @@ impl Node {
     /// Posts a send. `false`: the peer is gone (no event follows).
     pub fn post_send(&mut self, spec: &SendSpec) -> bool {
         self.ensure_conn(spec.peer);
-        let Some(mut conn) = self.take(spec.peer) else { return false };
+        let Some(mut conn) = self.take(spec.peer) else {
+            return false;
+        };
         let alive = !conn.dead && !conn.closed;
         if alive {
             let head = MsgHead {
@@ -36,11 +40,16 @@ impl Node {
                 total: spec.len,
             };
             conn.next_number += 1;
-            let key = self.sends.insert(new_send(spec.handle, spec.peer, head, SendKind::Queued));
+            let key = self
+                .sends
+                .insert(new_send(spec.handle, spec.peer, head, SendKind::Queued));
             conn.queue.push_back(key);
             conn.stats.messages_sent += 1;
             conn.stats.bytes_sent += spec.len;
-            let class = SIZE_CLASSES.iter().position(|&c| spec.len <= c).unwrap_or(6);
+            let class = SIZE_CLASSES
+                .iter()
+                .position(|&c| spec.len <= c)
+                .unwrap_or(6);
             self.stats.sent_by_size[class] += 1;
             Node::mark_ready(&mut self.ready, &mut conn);
         }
@@ -73,7 +82,11 @@ impl Node {
                     conn.watchers += 1;
                     self.touch(peer, now_ns);
                 }
-                _ => return self.events.push_back(Event::RecvFailed { handle: spec.handle }),
+                _ => {
+                    return self.events.push_back(Event::RecvFailed {
+                        handle: spec.handle,
+                    })
+                }
             }
         }
         self.matching.post(*spec);
@@ -83,8 +96,12 @@ impl Node {
     fn post_multi(&mut self, spec: &RecvSpec, now_ns: u64) {
         self.matching.post(*spec);
         while let Some(waiting) = self.matching.find_unexpected(spec, false) {
-            let Some(head) = self.inbounds.get(waiting.inbound).and_then(|i| i.head) else { break };
-            let Some(found) = self.matching.arrive(waiting.peer, &head) else { break };
+            let Some(head) = self.inbounds.get(waiting.inbound).and_then(|i| i.head) else {
+                break;
+            };
+            let Some(found) = self.matching.arrive(waiting.peer, &head) else {
+                break;
+            };
             self.matching.find_unexpected(spec, true);
             self.note_multi(&found);
             self.bind(waiting.inbound, &found, now_ns);
@@ -104,12 +121,25 @@ impl Node {
 
     /// Binds an unexpected (or just arrived) message to a receive.
     pub(crate) fn bind(&mut self, key: Key, found: &Found, now_ns: u64) {
-        let Some(inbound) = self.inbounds.get_mut(key) else { return };
-        let Found { handle, base, capacity, .. } = *found;
-        inbound.state = InboundState::Bound { handle, base, capacity };
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
+        let Found {
+            handle,
+            base,
+            capacity,
+            ..
+        } = *found;
+        inbound.state = InboundState::Bound {
+            handle,
+            base,
+            capacity,
+        };
         if inbound.rendezvous {
             // Whole granules, so that fragments stay regular; what is over is cut on landing.
-            inbound.wanted = inbound.total.min(capacity.div_ceil(GRANULE).saturating_mul(GRANULE));
+            inbound.wanted = inbound
+                .total
+                .min(capacity.div_ceil(GRANULE).saturating_mul(GRANULE));
             self.want_grant(key, now_ns);
         }
         self.finish_if_complete(key);
@@ -124,20 +154,34 @@ impl Node {
             inbound.state = InboundState::Claimed;
         }
         let claimed = claim.then_some(Claim(waiting.inbound));
-        Some((Peeked { peer: waiting.peer, head }, claimed))
+        Some((
+            Peeked {
+                peer: waiting.peer,
+                head,
+            },
+            claimed,
+        ))
     }
 
     /// Receives a claimed message into `handle`. `false`: it is gone (its sender died).
     pub fn recv_claimed(&mut self, claim: Claim, handle: u32, capacity: u64, now_ns: u64) -> bool {
         let live = self.inbounds.get(claim.0).is_some();
-        let found = Found { handle, base: 0, capacity, directed: false, stays: false };
+        let found = Found {
+            handle,
+            base: 0,
+            capacity,
+            directed: false,
+            stays: false,
+        };
         self.bind(claim.0, &found, now_ns);
         live
     }
 
     /// Swallows a claimed message.
     pub fn discard_claimed(&mut self, claim: Claim, now_ns: u64) {
-        let Some(inbound) = self.inbounds.get_mut(claim.0) else { return };
+        let Some(inbound) = self.inbounds.get_mut(claim.0) else {
+            return;
+        };
         inbound.state = InboundState::Discard;
         if inbound.rendezvous {
             inbound.wanted = 0;
@@ -149,7 +193,9 @@ impl Node {
 
     /// Takes back a posted receive that nothing matched yet; `false`: not there.
     pub fn cancel_recv(&mut self, handle: u32) -> bool {
-        let Some(posted) = self.matching.cancel(handle) else { return false };
+        let Some(posted) = self.matching.cancel(handle) else {
+            return false;
+        };
         self.unwatch(&posted.spec);
         match self.multi.get_mut(&handle) {
             Some(multi) if multi.outstanding > 0 => multi.retired = true,
@@ -176,7 +222,9 @@ impl Node {
     /// Posts a remote read of `len` bytes into `handle`. `false`: the peer is gone.
     pub fn post_read(&mut self, handle: u32, peer: PeerId, key: u64, addr: u64, len: u64) -> bool {
         self.ensure_conn(peer);
-        let Some(mut conn) = self.take(peer) else { return false };
+        let Some(mut conn) = self.take(peer) else {
+            return false;
+        };
         let alive = !conn.dead && !conn.closed;
         if alive && len == 0 {
             // Nothing to fetch, and no fragment that could say so.
@@ -184,13 +232,23 @@ impl Node {
         } else if alive {
             let number = conn.next_read;
             conn.next_read += 1;
-            let bound = InboundState::Bound { handle, base: 0, capacity: len };
+            let bound = InboundState::Bound {
+                handle,
+                base: 0,
+                capacity: len,
+            };
             let mut inbound = new_inbound(peer, number as u64, len, bound);
             inbound.rendezvous = true;
             inbound.reply = true;
             inbound.wanted = len;
             // The READ itself carries the key and address; they ride in the head until it left.
-            inbound.head = Some(MsgHead { number, flags: 0, tag: key, data: addr, total: len });
+            inbound.head = Some(MsgHead {
+                number,
+                flags: 0,
+                tag: key,
+                data: addr,
+                total: len,
+            });
             let id = self.inbounds.insert(inbound);
             conn.pending_reads.insert(number, id);
             conn.control.push_back(FrameRef::Read(id));
@@ -205,8 +263,16 @@ impl Node {
         if len == 0 {
             return self.events.push_back(Event::SendDone { handle, ok: true });
         }
-        let Some(mut conn) = self.take(peer) else { return };
-        let head = MsgHead { number, flags: 0, tag: 0, data: 0, total: len };
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
+        let head = MsgHead {
+            number,
+            flags: 0,
+            tag: 0,
+            data: 0,
+            total: len,
+        };
         let mut xfer = new_send(handle, peer, head, SendKind::Reply);
         xfer.upto = upto.min(len);
         xfer.granted = true;
@@ -221,7 +287,9 @@ impl Node {
 
     /// Refuses a peer's READ.
     pub fn refuse_read(&mut self, peer: PeerId, number: u32) {
-        let Some(mut conn) = self.take(peer) else { return };
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
         conn.control.push_back(FrameRef::ReadFail(number));
         Node::mark_ready(&mut self.ready, &mut conn);
         self.put(conn);
@@ -232,7 +300,9 @@ impl Node {
     pub fn say_bye(&mut self) {
         self.closing = true;
         for index in 0..self.peers.len() {
-            let Some(mut conn) = self.take(PeerId(index as u32)) else { continue };
+            let Some(mut conn) = self.take(PeerId(index as u32)) else {
+                continue;
+            };
             if conn.epoch.is_some() && !conn.dead && !conn.closed {
                 conn.bye = 3 * conn.paths.len() as u8;
                 Node::mark_ready(&mut self.ready, &mut conn);
@@ -243,14 +313,33 @@ impl Node {
 
     /// Returns the receiver's memory of an eager message to its sender.
     pub(crate) fn return_credit(&mut self, peer: PeerId, bytes: u64) {
-        let Some(conn) = self.conn_mut(peer) else { return };
-        conn.credit_given += bytes;
-        if conn.credit_given - conn.credit_told >= conn.credit_window / 4 && !conn.credit_due {
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.credit_given += bytes;
+            self.tell_credit(peer);
+        }
+    }
+
+    /// Counts credit that an arrived message used.
+    pub(crate) fn use_credit(&mut self, peer: PeerId, bytes: u64) {
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.credit_seen += bytes;
+            self.tell_credit(peer);
+        }
+    }
+
+    /// Tells the sender of returned credit when it has used half of what it knows of. (By what it
+    /// has left, not by what came back: with less left than its next message costs, and less
+    /// returned than is worth a frame, it would wait for ever.)
+    fn tell_credit(&mut self, peer: PeerId) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let window = conn.credit_window;
+        let limit = conn.credit_told + window - FIRST_CREDIT;
+        let low = limit.saturating_sub(conn.credit_seen) < window / 2;
+        if low && conn.credit_given > conn.credit_told && !conn.credit_due {
             conn.credit_due = true;
-            if let Some(mut conn) = self.take(peer) {
-                Node::mark_ready(&mut self.ready, &mut conn);
-                self.put(conn);
-            }
+            self.wake(peer);
         }
     }
 }
@@ -296,7 +385,10 @@ impl Inbound {
     /// Whether all that is wanted has arrived.
     pub(crate) fn complete(&self) -> bool {
         if self.rendezvous {
-            let wanted = matches!(self.state, InboundState::Bound { .. } | InboundState::Discard);
+            let wanted = matches!(
+                self.state,
+                InboundState::Bound { .. } | InboundState::Discard
+            );
             wanted && (self.wanted == 0 || self.set.count() == granules(self.wanted))
         } else {
             self.set.count() == granules(self.total)

@@ -171,7 +171,9 @@ impl Path {
         let base = if self.srtt_ns == 0 {
             1_000_000
         } else {
-            (4 * self.srtt_ns).max(self.srtt_ns + 4 * self.rttvar_ns).max(cfg.repair_floor_ns)
+            (4 * self.srtt_ns)
+                .max(self.srtt_ns + 4 * self.rttvar_ns)
+                .max(cfg.repair_floor_ns)
         };
         (base << self.backoff.min(12)).min(cfg.repair_cap_ns.max(base))
     }
@@ -226,7 +228,11 @@ impl Path {
     /// Time at which `bytes` more would have arrived, by the measured rate.
     pub fn finish_ns(&self, bytes: u64) -> u64 {
         // Unmeasured: 1 GB/s, so that it gets its first chance.
-        let rate = if self.rate_bytes_per_s() == 0 { 1 << 30 } else { self.rate_bytes_per_s() };
+        let rate = if self.rate_bytes_per_s() == 0 {
+            1 << 30
+        } else {
+            self.rate_bytes_per_s()
+        };
         let queued = self.ring.in_flight() + bytes;
         (queued as u128 * 1_000_000_000 / rate as u128) as u64 + self.srtt_ns / 2
     }

@@ -125,7 +125,11 @@ impl Node {
     /// First HELLO of a peer, known by address or not.
     fn welcome(&mut self, now: u64, hello: &Hello) -> Result<PeerId, DropReason> {
         let rails = [hello.rails[0], hello.rails[1]];
-        let peer = self.peer(&Address { id: hello.id, token: hello.token, rails });
+        let peer = self.peer(&Address {
+            id: hello.id,
+            token: hello.token,
+            rails,
+        });
         let address = self.peer_address(peer).ok_or(DropReason::Nonsense)?;
         if address.token != hello.token {
             return Err(DropReason::Token);
@@ -167,7 +171,12 @@ impl Node {
             return None;
         }
         let ceiling = ceiling.min(to.mtu as usize);
-        conn.paths.push(crate::path::Path::new(local as u8, remote as u8, to, ceiling));
+        conn.paths.push(crate::path::Path::new(
+            local as u8,
+            remote as u8,
+            to,
+            ceiling,
+        ));
         Some(conn.paths.len() - 1)
     }
 
@@ -255,7 +264,14 @@ impl Node {
                 }
                 if conn.served_reads.insert(r.number as u64, 1) == 1 {
                     let (number, key, addr, len, upto) = (r.number, r.key, r.addr, r.len, r.upto);
-                    self.events.push_back(Event::ReadAsked { peer, number, key, addr, len, upto });
+                    self.events.push_back(Event::ReadAsked {
+                        peer,
+                        number,
+                        key,
+                        addr,
+                        len,
+                        upto,
+                    });
                 }
             }
             Frame::ReadFail { number } => self.on_read_fail(peer, *number),
@@ -301,6 +317,7 @@ impl Node {
         if let Some(conn) = self.conn_mut(peer) {
             conn.inbound.insert(number, key);
         }
+        self.use_credit(peer, cost);
         Ok(Some(key))
     }
 
@@ -328,7 +345,9 @@ impl Node {
         if let Some(head) = f.head {
             self.on_head(now, peer, key, &head);
         }
-        let Some(inbound) = self.inbounds.get_mut(key) else { return Ok(()) };
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return Ok(());
+        };
         let len = f.payload.bytes.len() as u64;
         let (start, n) = (f.offset / GRANULE, granules(len));
         let ungranted = inbound.rendezvous && f.offset + len > inbound.granted;
@@ -369,7 +388,11 @@ impl Node {
         }
         let (at, found) = self.matching.locate(peer, &head)?;
         let copy = len.min(found.capacity) as usize;
-        let landing = Landing::Posted { handle: found.handle, offset: found.base, copy };
+        let landing = Landing::Posted {
+            handle: found.handle,
+            offset: found.base,
+            copy,
+        };
         if !memory.land(&landing, &f.payload) {
             return Some(Err(DropReason::CorruptPayload));
         }
@@ -379,6 +402,7 @@ impl Node {
         conn.next_match += 1;
         conn.watchers = conn.watchers.saturating_sub(found.directed as u32);
         let more = !conn.inbound.is_empty();
+        self.use_credit(peer, Conn::cost(len));
         self.return_credit(peer, Conn::cost(len));
         self.received(peer, head, found.handle, found.base, copy as u64, None);
         if more {
@@ -390,7 +414,9 @@ impl Node {
     /// A fragment came twice: perhaps our ack was lost on a path that only carries acks. Probe
     /// the other paths, so that a one-way fault is noticed.
     fn on_duplicate(&mut self, peer: PeerId, at: usize) {
-        let Some(conn) = self.conn_mut(peer) else { return };
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
         conn.stats.duplicates += 1;
         for (i, path) in conn.paths.iter_mut().enumerate() {
             path.want_ping |= i != at && path.usable() && path.ring.waiting() == 0;
@@ -399,7 +425,9 @@ impl Node {
     }
 
     fn on_head(&mut self, now: u64, peer: PeerId, key: Key, head: &MsgHead) {
-        let Some(inbound) = self.inbounds.get_mut(key) else { return };
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
         if inbound.head.is_none() && inbound.total == head.total {
             inbound.head = Some(*head);
             self.advance_matching(now, peer);
@@ -409,10 +437,18 @@ impl Node {
     /// Matches, in order, every message whose head is there.
     pub(crate) fn advance_matching(&mut self, now: u64, peer: PeerId) {
         loop {
-            let Some(conn) = self.conn_mut(peer) else { return };
-            let Some(&key) = conn.inbound.get(&conn.next_match) else { return };
-            let Some(head) = self.inbounds.get(key).and_then(|i| i.head) else { return };
-            let Some(conn) = self.conn_mut(peer) else { return };
+            let Some(conn) = self.conn_mut(peer) else {
+                return;
+            };
+            let Some(&key) = conn.inbound.get(&conn.next_match) else {
+                return;
+            };
+            let Some(head) = self.inbounds.get(key).and_then(|i| i.head) else {
+                return;
+            };
+            let Some(conn) = self.conn_mut(peer) else {
+                return;
+            };
             conn.next_match += 1;
             if let Some(found) = self.matching.arrive(peer, &head) {
                 self.note_multi(&found);
@@ -431,7 +467,9 @@ impl Node {
     }
 
     fn commit(&mut self, now: u64, key: Key, start: u64, n: u64, len: u64) {
-        let Some(inbound) = self.inbounds.get_mut(key) else { return };
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
         inbound.set.insert(start, n);
         inbound.last_data_ns = now;
         if inbound.rendezvous {
@@ -445,7 +483,9 @@ impl Node {
 
     /// Ends an inbound message when all of it is there.
     pub(crate) fn finish_if_complete(&mut self, key: Key) {
-        let Some(inbound) = self.inbounds.get(key) else { return };
+        let Some(inbound) = self.inbounds.get(key) else {
+            return;
+        };
         if !inbound.complete() {
             return;
         }
@@ -464,7 +504,11 @@ impl Node {
         }
         let bounce = bounced.then(|| key.name());
         match state {
-            InboundState::Bound { handle, base, capacity } => {
+            InboundState::Bound {
+                handle,
+                base,
+                capacity,
+            } => {
                 self.drop_inbound(key);
                 self.return_credit(peer, credit);
                 if reply {
@@ -507,7 +551,15 @@ impl Node {
             conn.stats.bytes_received += head.total;
         }
         let last = self.leave_multi(handle);
-        self.events.push_back(Event::RecvDone { handle, peer, head, offset, len, bounce, last });
+        self.events.push_back(Event::RecvDone {
+            handle,
+            peer,
+            head,
+            offset,
+            len,
+            bounce,
+            last,
+        });
     }
 
     /// One message less in flight to a buffer; whether the operation is finished.
@@ -515,7 +567,9 @@ impl Node {
         if self.multi.is_empty() {
             return true;
         }
-        let Some(multi) = self.multi.get_mut(&handle) else { return true };
+        let Some(multi) = self.multi.get_mut(&handle) else {
+            return true;
+        };
         multi.outstanding -= 1;
         let last = multi.retired && multi.outstanding == 0;
         if last {
@@ -548,6 +602,7 @@ impl Node {
         if let Some(conn) = self.conn_mut(peer) {
             conn.inbound.insert(number, key);
         }
+        self.use_credit(peer, cost);
         if plenty {
             self.return_credit(peer, cost);
         }
@@ -556,8 +611,12 @@ impl Node {
     }
 
     fn on_read_fail(&mut self, peer: PeerId, number: u32) {
-        let Some(conn) = self.conn_mut(peer) else { return };
-        let Some(key) = conn.pending_reads.remove(&number) else { return };
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let Some(key) = conn.pending_reads.remove(&number) else {
+            return;
+        };
         let state = self.inbounds.get(key).map(|i| i.state);
         self.drop_inbound(key);
         if let Some(InboundState::Bound { handle, .. }) = state {
@@ -575,7 +634,9 @@ impl Node {
     /// Records the packet and decides when its ack leaves.
     fn owe_ack(&mut self, now: u64, peer: PeerId, at: usize, header: &Header) {
         let every = self.cfg.ack_every;
-        let Some(conn) = self.conn_mut(peer) else { return };
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
         let path = &mut conn.paths[at];
         let eliciting = header.flags & Header::FLAG_NO_ACK == 0;
         if path.window.fresh() == 0 {
@@ -596,15 +657,27 @@ impl crate::conn::Inbound {
     fn landing(&self, key: Key, offset: u64, len: u64) -> Landing {
         match self.state {
             InboundState::Discard => Landing::Discard,
-            InboundState::Bound { handle, base, capacity } if !self.bounced => {
+            InboundState::Bound {
+                handle,
+                base,
+                capacity,
+            } if !self.bounced => {
                 let copy = len.min(capacity.saturating_sub(offset)) as usize;
                 // Beyond the buffer's end there is not even a place.
                 match copy {
                     0 => Landing::Discard,
-                    _ => Landing::Posted { handle, offset: base + offset, copy },
+                    _ => Landing::Posted {
+                        handle,
+                        offset: base + offset,
+                        copy,
+                    },
                 }
             }
-            _ => Landing::Bounce { inbound: key.name(), total: self.total, offset },
+            _ => Landing::Bounce {
+                inbound: key.name(),
+                total: self.total,
+                offset,
+            },
         }
     }
 }

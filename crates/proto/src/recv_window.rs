@@ -25,7 +25,13 @@ pub struct RecvWindow {
 
 impl Default for RecvWindow {
     fn default() -> RecvWindow {
-        RecvWindow { end: 0, bits: Box::new([0; WORDS]), fresh_from: None, newest_ns: 0, fresh: 0 }
+        RecvWindow {
+            end: 0,
+            bits: Box::new([0; WORDS]),
+            fresh_from: None,
+            newest_ns: 0,
+            fresh: 0,
+        }
     }
 }
 
@@ -95,18 +101,28 @@ impl RecvWindow {
         let fresh_from = self.fresh_from.take()?;
         self.fresh = 0;
         let span_max = 64 * ACK_MASKS_MAX as u64;
-        let from = fresh_from.min(self.end.saturating_sub(64)).max(self.end.saturating_sub(span_max));
+        let from = fresh_from
+            .min(self.end.saturating_sub(64))
+            .max(self.end.saturating_sub(span_max));
         Some(self.ack_from(from, path, now_ns))
     }
 
     fn ack_from(&self, from: u64, path: u8, now_ns: u64) -> Ack {
         let count = (self.end - from).div_ceil(64).min(ACK_MASKS_MAX as u64);
-        let mut masks = AckMasks { count: count as u8, bits: [0; ACK_MASKS_MAX] };
+        let mut masks = AckMasks {
+            count: count as u8,
+            bits: [0; ACK_MASKS_MAX],
+        };
         for (m, mask) in masks.bits[..count as usize].iter_mut().enumerate() {
             *mask = self.mask_at(from + 64 * m as u64);
         }
         let delay_us = now_ns.saturating_sub(self.newest_ns) / 1_000;
-        Ack { path, delay_us: delay_us.min(u16::MAX as u64) as u16, base: from, masks }
+        Ack {
+            path,
+            delay_us: delay_us.min(u16::MAX as u64) as u16,
+            base: from,
+            masks,
+        }
     }
 
     /// The 64 bits from `number` on (unaligned), cut at the window's end.

@@ -89,7 +89,11 @@ impl SendRing {
     pub fn push(&mut self, frames: &[FrameRef], bytes: usize, delivered: u64, now_ns: u64) {
         let frames_at = self.frames_first + self.frames.len() as u64;
         self.frames.extend(frames);
-        let state = if frames.is_empty() { SentState::Done } else { SentState::Waiting };
+        let state = if frames.is_empty() {
+            SentState::Done
+        } else {
+            SentState::Waiting
+        };
         self.packets.push_back(Sent {
             sent_ns: now_ns,
             delivered_before: delivered,
@@ -119,8 +123,12 @@ impl SendRing {
 
     /// Moves a waiting packet to another state; whether it was waiting.
     pub fn settle(&mut self, number: u64, state: SentState) -> bool {
-        let Some(at) = number.checked_sub(self.first) else { return false };
-        let Some(sent) = self.packets.get_mut(at as usize) else { return false };
+        let Some(at) = number.checked_sub(self.first) else {
+            return false;
+        };
+        let Some(sent) = self.packets.get_mut(at as usize) else {
+            return false;
+        };
         let was = sent.state;
         if was == SentState::Done || was == state {
             return false;
@@ -138,7 +146,10 @@ impl SendRing {
         if self.waiting == 0 {
             return None;
         }
-        let at = self.packets.iter().position(|s| s.state == SentState::Waiting)?;
+        let at = self
+            .packets
+            .iter()
+            .position(|s| s.state == SentState::Waiting)?;
         Some((self.first + at as u64, &self.packets[at]))
     }
 
@@ -176,7 +187,10 @@ mod tests {
             let frames: Vec<FrameRef> = (0..n).map(|_| FrameRef::ReadFail(i as u32)).collect();
             ring.push(&frames, 100, 0, i);
         }
-        assert_eq!((ring.waiting(), ring.in_flight(), ring.next_number()), (4, 400, 5));
+        assert_eq!(
+            (ring.waiting(), ring.in_flight(), ring.next_number()),
+            (4, 400, 5)
+        );
         assert!(ring.settle(1, SentState::Done));
         assert!(!ring.settle(1, SentState::Lost));
         assert!(ring.settle(0, SentState::Lost));

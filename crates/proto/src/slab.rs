@@ -30,17 +30,29 @@ pub struct Slab<T> {
 
 impl<T> Slab<T> {
     pub fn new() -> Slab<T> {
-        Slab { slots: Vec::new(), free: Vec::new() }
+        Slab {
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
     }
 
     pub fn insert(&mut self, value: T) -> Key {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             slot.value = Some(value);
-            return Key { index, generation: slot.generation };
+            return Key {
+                index,
+                generation: slot.generation,
+            };
         }
-        self.slots.push(Slot { generation: 0, value: Some(value) });
-        Key { index: self.slots.len() as u32 - 1, generation: 0 }
+        self.slots.push(Slot {
+            generation: 0,
+            value: Some(value),
+        });
+        Key {
+            index: self.slots.len() as u32 - 1,
+            generation: 0,
+        }
     }
 
     #[inline]
@@ -79,7 +91,10 @@ impl<T> Slab<T> {
     /// Live entries in slot order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().enumerate().filter_map(|(i, s)| {
-            let key = Key { index: i as u32, generation: s.generation };
+            let key = Key {
+                index: i as u32,
+                generation: s.generation,
+            };
             s.value.as_ref().map(|v| (key, v))
         })
     }

@@ -52,7 +52,9 @@ impl Node {
             }
             self.deadlines.pop();
             let peer = PeerId(index);
-            let Some(mut conn) = self.take(peer) else { continue };
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
             if conn.armed != at {
                 self.put(conn);
                 continue;
@@ -70,11 +72,15 @@ impl Node {
     /// Sets the peer's next deadline.
     pub(crate) fn touch(&mut self, peer: PeerId, now: u64) {
         let cfg = self.cfg;
-        let Some(conn) = self.conn_mut(peer) else { return };
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
         if conn.dead || conn.closed {
             return;
         }
-        let mut next = conn.owed_since.map_or(u64::MAX, |t| t + cfg.peer_timeout_ns);
+        let mut next = conn
+            .owed_since
+            .map_or(u64::MAX, |t| t + cfg.peer_timeout_ns);
         for path in &conn.paths {
             if path.window.fresh() > 0 {
                 next = next.min(path.ack_since + cfg.ack_delay_ns);
@@ -109,7 +115,9 @@ impl Node {
 
     /// Puts the peer into the queue of `poll_transmit`.
     pub(crate) fn wake(&mut self, peer: PeerId) {
-        let Some(entry) = self.peers.get_mut(peer.0 as usize) else { return };
+        let Some(entry) = self.peers.get_mut(peer.0 as usize) else {
+            return;
+        };
         if let Some(conn) = entry.conn.as_deref_mut() {
             Node::mark_ready(&mut self.ready, conn);
         }
@@ -127,7 +135,11 @@ impl Node {
             }
         }
         let delay = self.cfg.ack_delay_ns;
-        if conn.paths.iter().any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay) {
+        if conn
+            .paths
+            .iter()
+            .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
+        {
             Node::mark_ready(&mut self.ready, conn);
         }
         for at in 0..conn.paths.len() {
@@ -145,9 +157,15 @@ impl Node {
     /// A repair timer expired: send the oldest waiting packet's frames again elsewhere, and from
     /// the second time on ask who is to blame.
     fn repair(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let others = conn.paths.iter().enumerate().any(|(i, p)| i != at && p.usable());
+        let others = conn
+            .paths
+            .iter()
+            .enumerate()
+            .any(|(i, p)| i != at && p.usable());
         let path = &mut conn.paths[at];
-        let Some((number, sent)) = path.ring.oldest_waiting() else { return };
+        let Some((number, sent)) = path.ring.oldest_waiting() else {
+            return;
+        };
         let frames: Vec<FrameRef> = path.ring.frames_of(sent).collect();
         path.repair_from = now;
         if path.state == PathState::Unproven && others {
@@ -175,7 +193,11 @@ impl Node {
                 path.state = PathState::Suspect;
             }
             if others && path.duel.is_none() {
-                path.duel = Some(Duel { started_ns: now, rival_answered: false, second: false });
+                path.duel = Some(Duel {
+                    started_ns: now,
+                    rival_answered: false,
+                    second: false,
+                });
             }
         }
         for frame in frames {
@@ -195,7 +217,9 @@ impl Node {
     pub(crate) fn judge_rivals(&mut self, now: u64, conn: &mut Box<Conn>, acked: usize) {
         let witness_ns = conn.paths[acked].newest_acked_sent_ns;
         for at in (0..conn.paths.len()).filter(|&i| i != acked) {
-            let Some(duel) = &mut conn.paths[at].duel else { continue };
+            let Some(duel) = &mut conn.paths[at].duel else {
+                continue;
+            };
             if witness_ns < duel.started_ns {
                 continue;
             }
@@ -203,7 +227,11 @@ impl Node {
                 duel.rival_answered = true;
                 self.end_duel(now, conn, at);
             } else {
-                *duel = Duel { started_ns: now, rival_answered: false, second: true };
+                *duel = Duel {
+                    started_ns: now,
+                    rival_answered: false,
+                    second: true,
+                };
                 conn.paths[at].want_ping = true;
                 ask_rivals(conn, at);
             }
@@ -224,7 +252,11 @@ impl Node {
 
     /// Gives a path up, unless it is the last.
     fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let last = !conn.paths.iter().enumerate().any(|(i, p)| i != at && p.usable());
+        let last = !conn
+            .paths
+            .iter()
+            .enumerate()
+            .any(|(i, p)| i != at && p.usable());
         if last || conn.paths[at].state == PathState::Down {
             conn.paths[at].duel = None;
             return;
@@ -248,7 +280,11 @@ impl Node {
         }
         path.probe_at = now + path.probe_every;
         let unproven = path.state == PathState::Unproven;
-        let cap = if unproven { UNPROVEN_CAP_NS } else { PROBE_CAP_NS };
+        let cap = if unproven {
+            UNPROVEN_CAP_NS
+        } else {
+            PROBE_CAP_NS
+        };
         path.probe_every = (path.probe_every * 2).min(cap);
         path.flow = (path.flow + 1) % 4;
         if path.rail_down {
@@ -270,7 +306,8 @@ impl Node {
         }
         conn.pinged_ns = now;
         // Its silence counts from when it was last heard, as far as that was lately.
-        conn.owed_since.get_or_insert(last.max(now.saturating_sub(2 * every)));
+        conn.owed_since
+            .get_or_insert(last.max(now.saturating_sub(2 * every)));
         if let Some(at) = conn.small_path(None, false) {
             conn.paths[at].want_ping = true;
             Node::mark_ready(&mut self.ready, conn);
@@ -285,7 +322,9 @@ impl Node {
         self.rail_down[rail] = down;
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
-            let Some(mut conn) = self.take(peer) else { continue };
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
             for at in 0..conn.paths.len() {
                 if conn.paths[at].local as usize != rail {
                     continue;
@@ -310,7 +349,9 @@ impl Node {
     pub fn on_too_big(&mut self, now_ns: u64, rail: usize, to: &RailAddr, max: usize) {
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
-            let Some(mut conn) = self.take(peer) else { continue };
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
             for at in 0..conn.paths.len() {
                 let path = &mut conn.paths[at];
                 if path.local as usize == rail && same_host(&path.to, to) {
@@ -327,7 +368,9 @@ impl Node {
     pub fn on_refused(&mut self, now_ns: u64, from: &RailAddr) {
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
-            let Some(conn) = self.conn_mut(peer) else { continue };
+            let Some(conn) = self.conn_mut(peer) else {
+                continue;
+            };
             let ours = |p: &crate::path::Path| same_host(&p.to, from) && p.to.port == from.port;
             if conn.dead || conn.closed || !conn.paths.iter().any(ours) {
                 continue;
@@ -345,11 +388,15 @@ impl Node {
 
     /// Ends everything that names a dead peer.
     fn bury(&mut self, now: u64, peer: PeerId) {
-        let Some(conn) = self.conn_mut(peer) else { return };
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
         conn.dead = true;
         let window = conn.credit_window;
         self.credit_promised -= window;
-        let Some(conn) = self.conn_mut(peer) else { return };
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
         let silent_ms = now.saturating_sub(conn.heard_ns) / 1_000_000;
         self.stats.peers_dead += 1;
         self.events.push_back(Event::PeerDead { peer, silent_ms });
@@ -366,11 +413,18 @@ impl Node {
 
     /// Ends every send to a peer that is gone.
     pub(crate) fn fail_sends(&mut self, peer: PeerId) {
-        let keys: Vec<_> =
-            self.sends.iter().filter(|(_, s)| s.peer == peer).map(|(k, _)| k).collect();
+        let keys: Vec<_> = self
+            .sends
+            .iter()
+            .filter(|(_, s)| s.peer == peer)
+            .map(|(k, _)| k)
+            .collect();
         for key in keys {
             if let Some(send) = self.sends.remove(key) {
-                self.events.push_back(Event::SendDone { handle: send.handle, ok: false });
+                self.events.push_back(Event::SendDone {
+                    handle: send.handle,
+                    ok: false,
+                });
             }
         }
         if let Some(conn) = self.conn_mut(peer) {
@@ -391,7 +445,9 @@ impl Node {
             .map(|(k, _)| k)
             .collect();
         for key in keys {
-            let Some(inbound) = self.inbounds.get(key) else { continue };
+            let Some(inbound) = self.inbounds.get(key) else {
+                continue;
+            };
             let (state, bounced, reply) = (inbound.state, inbound.bounced, inbound.reply);
             self.matching.remove_unexpected(key);
             self.drop_inbound(key);
@@ -403,7 +459,9 @@ impl Node {
                 }
             }
             if bounced {
-                self.events.push_back(Event::BounceFree { inbound: key.name() });
+                self.events.push_back(Event::BounceFree {
+                    inbound: key.name(),
+                });
             }
         }
         if let Some(conn) = self.conn_mut(peer) {

@@ -100,11 +100,19 @@ impl Node {
         if conn.bye > 0 {
             return self.bye_packet(now, conn, out, spans);
         }
-        if let Some(at) = conn.paths.iter().position(|p| p.want_padded && !p.rail_down) {
+        if let Some(at) = conn
+            .paths
+            .iter()
+            .position(|p| p.want_padded && !p.rail_down)
+        {
             return self.padded_packet(now, conn, at, out, spans);
         }
         let standby = self.cfg.policy == RailPolicy::Standby;
-        let avoid = conn.resend.front().map(|r| r.1).filter(|&code| code != ANYWHERE);
+        let avoid = conn
+            .resend
+            .front()
+            .map(|r| r.1)
+            .filter(|&code| code != ANYWHERE);
         let small = conn.small_path(avoid, standby)?;
         let special = |p: &crate::path::Path| (p.ack_now || p.want_ping) && !p.rail_down;
         if let Some(at) = conn.paths.iter().position(special) {
@@ -129,7 +137,9 @@ impl Node {
     /// Whether some ack has waited its delay.
     fn due_ack(&self, now: u64, conn: &Conn) -> bool {
         let delay = self.cfg.ack_delay_ns;
-        conn.paths.iter().any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
+        conn.paths
+            .iter()
+            .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
     }
 
     /// The path on which a batch of bulk would be there first; `None`: wait for its window.
@@ -139,7 +149,10 @@ impl Node {
             let at = conn.small_path(None, true)?;
             return (conn.paths[at].ring.in_flight() < conn.paths[at].cwnd).then_some(at);
         }
-        let healthy = conn.paths.iter().any(|p| p.usable() && p.state == PathState::Up);
+        let healthy = conn
+            .paths
+            .iter()
+            .any(|p| p.usable() && p.state == PathState::Up);
         let good = |p: &crate::path::Path| p.usable() && (p.state == PathState::Up || !healthy);
         let finish = |i: usize| conn.paths[i].finish_ns(64_000);
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
@@ -161,7 +174,13 @@ impl Node {
         let mut frames = core::mem::take(&mut self.scratch);
         frames.clear();
         let writer = HeadWriter::new(out, limit);
-        let mut builder = Builder { writer, spans, frames, flags: 0, acks: 0 };
+        let mut builder = Builder {
+            writer,
+            spans,
+            frames,
+            flags: 0,
+            acks: 0,
+        };
         if !conn.hello_acked {
             let hello = self.hello(conn.peer, conn.credit_limit_told());
             builder.control(&Frame::Hello(hello), Some(FrameRef::Hello));
@@ -280,7 +299,12 @@ impl Node {
         let mut b = self.begin(conn, limit, out, spans);
         b.frames.clear();
         self.add_acks(now, conn, &mut b);
-        b.control(&Frame::Bye { messages: conn.next_number as u32 }, None);
+        b.control(
+            &Frame::Bye {
+                messages: conn.next_number as u32,
+            },
+            None,
+        );
         self.finish(now, conn, at, b, false, false)
     }
 
@@ -308,7 +332,12 @@ impl Node {
                 FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
                 FrameRef::EmptyGrant { number, reply } => {
                     let flags = if reply { FLAG_READ_REPLY } else { 0 };
-                    Some(Frame::Grant(Grant { number, flags, upto: 0, wanted: 0 }))
+                    Some(Frame::Grant(Grant {
+                        number,
+                        flags,
+                        upto: 0,
+                        wanted: 0,
+                    }))
                 }
                 _ => None,
             };
@@ -331,7 +360,13 @@ impl Node {
             self.granted_out += first;
         }
         let (number, upto) = (head.number, inbound.granted);
-        Some(Frame::Read(Read { number, key: head.tag, addr: head.data, len: head.total, upto }))
+        Some(Frame::Read(Read {
+            number,
+            key: head.tag,
+            addr: head.data,
+            len: head.total,
+            upto,
+        }))
     }
 
     fn add_resends(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
@@ -365,19 +400,26 @@ impl Node {
         code: u8,
         b: &mut Builder<'_, '_>,
     ) -> bool {
-        let Some(send) = self.sends.get(key) else { return true };
+        let Some(send) = self.sends.get(key) else {
+            return true;
+        };
         let n = granules(len as u64);
         if send.acked.covered(offset / GRANULE, n) == Covered::All {
             return true;
         }
         let urgent = send.urgent || code != ANYWHERE;
-        let Some(pushed) = self.push_data(key, offset, len, b) else { return false };
+        let Some(pushed) = self.push_data(key, offset, len, b) else {
+            return false;
+        };
         if urgent {
             b.flags |= Header::FLAG_ACK_NOW;
         }
         if pushed < len {
-            let rest =
-                FrameRef::Data { xfer: key, offset: offset + pushed as u64, len: len - pushed };
+            let rest = FrameRef::Data {
+                xfer: key,
+                offset: offset + pushed as u64,
+                len: len - pushed,
+            };
             conn.resend[0] = (rest, code);
             return false;
         }
@@ -400,14 +442,29 @@ impl Node {
         let number = send.head.number;
         let eager = send.kind == SendKind::Eager && offset == 0;
         let frame = if eager {
-            Frame::Eager(Eager { head: send.head, len: len as u16, sum: 0 })
+            Frame::Eager(Eager {
+                head: send.head,
+                len: len as u16,
+                sum: 0,
+            })
         } else {
             let flags = if reply { FLAG_READ_REPLY } else { 0 };
             let total = send.head.total;
-            Frame::Data(Data { number, flags, offset, total, len: len as u16, sum: 0 })
+            Frame::Data(Data {
+                number,
+                flags,
+                offset,
+                total,
+                len: len as u16,
+                sum: 0,
+            })
         };
         let slot = b.writer.push(&frame)?;
-        b.frames.push(FrameRef::Data { xfer: key, offset, len });
+        b.frames.push(FrameRef::Data {
+            xfer: key,
+            offset,
+            len,
+        });
         b.spans.push(Span {
             handle: send.handle,
             offset,
@@ -530,7 +587,9 @@ impl Node {
     }
 
     fn leave_bulk(&mut self, conn: &mut Conn, key: Key) {
-        let Some(send) = self.sends.get_mut(key) else { return };
+        let Some(send) = self.sends.get_mut(key) else {
+            return;
+        };
         if send.next >= send.upto {
             send.in_bulk = false;
             conn.bulk.pop_front();
@@ -554,7 +613,11 @@ impl Node {
         }
         let eliciting = !b.frames.is_empty();
         let address = &self.peers[conn.peer.0 as usize].address;
-        let algorithm = if conn.epoch.is_some() { conn.algorithm } else { self.cfg.algorithm };
+        let algorithm = if conn.epoch.is_some() {
+            conn.algorithm
+        } else {
+            self.cfg.algorithm
+        };
         let path = &mut conn.paths[at];
         let header = Header {
             algorithm,
@@ -564,21 +627,34 @@ impl Node {
             src_id: self.id,
             src_epoch: self.epoch,
             path: path.send_code(),
-            flags: if eliciting { b.flags } else { Header::FLAG_NO_ACK },
+            flags: if eliciting {
+                b.flags
+            } else {
+                Header::FLAG_NO_ACK
+            },
             number: path.ring.next_number(),
         };
         let (head_len, len) = b.writer.finish(&header);
         for span in b.spans.iter_mut() {
             span.payload_at += head_len as u32;
         }
-        path.quiet = if eliciting { 0 } else { path.quiet.saturating_add(1) };
+        path.quiet = if eliciting {
+            0
+        } else {
+            path.quiet.saturating_add(1)
+        };
         path.stats.packets_sent += 1;
         path.stats.bytes_sent += len as u64;
         let transmit = Transmit {
             rail: path.local as usize,
             to: path.to,
             flow: path.flow,
-            batch: Batch { peer: conn.peer, path: at, segment: len, bulk },
+            batch: Batch {
+                peer: conn.peer,
+                path: at,
+                segment: len,
+                bulk,
+            },
             head_len,
             len,
             algorithm,
@@ -650,4 +726,3 @@ impl Conn {
             || !self.queue.is_empty()
     }
 }
-

@@ -228,3 +228,121 @@ fn list(all: &[Interface]) -> String {
         false => all.iter().map(one).collect::<Vec<_>>().join("; "),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(name: &str, addrs: &[&str]) -> Interface {
+        let addr = |text: &&str| {
+            let (ip, bits) = text.split_once('/').unwrap();
+            InterfaceAddr {
+                ip: ip.parse().unwrap(),
+                prefix_len: bits.parse().unwrap(),
+                scope_id: 0,
+            }
+        };
+        Interface {
+            name: name.to_owned(),
+            up: true,
+            running: true,
+            loopback: name == "lo",
+            mtu: 1500,
+            addrs: addrs.iter().map(addr).collect(),
+        }
+    }
+
+    fn chosen(all: &[Interface], names: &[&str]) -> Result<String, String> {
+        let names: Vec<_> = names.iter().map(|n| n.to_string()).collect();
+        let chosen = choose_among(all, &names)?;
+        Ok(chosen
+            .iter()
+            .map(|c| c.to_string())
+            .collect::<Vec<_>>()
+            .join(" "))
+    }
+
+    #[test]
+    fn the_best_address_of_each_interface_is_taken() {
+        let all = [
+            interface("lo", &["127.0.0.1/8"]),
+            interface(
+                "a",
+                &["fe80::1/64", "fd00::1/64", "169.254.0.1/16", "10.0.0.1/24"],
+            ),
+            interface("b", &["fe80::1/64", "169.254.0.1/16", "fd00::1/64"]),
+            interface("c", &["fe80::1/64"]),
+            interface("d", &[]),
+        ];
+        assert_eq!(
+            chosen(&all, &[]).unwrap(),
+            "a (10.0.0.1) b (fd00::1) c (fe80::1)"
+        );
+        assert_eq!(
+            chosen(&all, &["c", "fd00::1"]).unwrap(),
+            "c (fe80::1) a (fd00::1) b (fd00::1)"
+        );
+        assert_eq!(
+            chosen(&all, &["?", "a"]).unwrap(),
+            chosen(&all, &[]).unwrap()
+        );
+        assert!(chosen(&all, &["d"])
+            .unwrap_err()
+            .contains("d has no IP address"));
+        assert!(chosen(&all, &["10.0.0.9/99"])
+            .unwrap_err()
+            .contains("up to 32"));
+        assert!(chosen(&all, &["here/24"])
+            .unwrap_err()
+            .contains("here is not an IP address"));
+        assert!(chosen(&all, &["10.0.0.2"])
+            .unwrap_err()
+            .contains("c (fe80::1); d without address"));
+    }
+
+    #[test]
+    fn no_more_rails_than_a_hello_can_name() {
+        let all: Vec<_> = (0..9)
+            .map(|i| interface(&format!("e{i}"), &["10.0.0.1/8"]))
+            .collect();
+        assert_eq!(chosen(&all, &[]).unwrap().matches('e').count(), 8);
+        assert!(chosen(&all, &["e*"])
+            .unwrap_err()
+            .contains("9 rails were named, 8 are the most"));
+        assert_eq!(chosen(&all, &["e8"]).unwrap(), "e8 (10.0.0.1)");
+        assert!(chosen(&[], &[]).unwrap_err().contains("none at all"));
+    }
+
+    #[test]
+    fn patterns_match_like_a_shells() {
+        for (pattern, text, fits) in [
+            ("eth*", "eth0", true),
+            ("eth*", "eth", true),
+            ("*0", "eth10", true),
+            ("e*h?", "eth1", true),
+            ("e*h?", "eth", false),
+            ("**", "", true),
+            ("eth", "eth0", false),
+            ("*a*b", "xaybzb", true),
+            ("*a*b", "xaybz", false),
+        ] {
+            assert_eq!(
+                glob(pattern.as_bytes(), text.as_bytes()),
+                fits,
+                "{pattern} {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn subnets_hold_their_addresses_at_every_width() {
+        let inside = |ip: &str, net: &str, bits| {
+            in_subnet(&ip.parse().unwrap(), &net.parse().unwrap(), bits)
+        };
+        assert!(inside("10.1.2.3", "10.1.0.0", 16) && !inside("10.2.2.3", "10.1.0.0", 16));
+        assert!(inside("1.2.3.4", "9.9.9.9", 0) && !inside("1.2.3.4", "::", 0));
+        assert!(inside("1.2.3.4", "1.2.3.4", 32) && !inside("1.2.3.5", "1.2.3.4", 32));
+        assert!(inside("fd00::1", "fd00::2", 64) && !inside("fd00::1", "fd00::2", 128));
+        assert!(inside("fd00::1", "::", 0));
+    }
+}

@@ -83,6 +83,7 @@ impl LinkWatch {
     }
 }
 
+/// What is wrong with the address `ip` of the interface `name`, if anything.
 fn state_of(all: &[Interface], name: &str, ip: &IpAddr) -> RailFault {
     let Some(interface) = all.iter().find(|i| i.name == name) else {
         return RailFault::Down(libc::ENODEV);
@@ -93,5 +94,15 @@ fn state_of(all: &[Interface], name: &str, ip: &IpAddr) -> RailFault {
     match interface.addrs.iter().any(|a| a.ip == *ip) {
         true => RailFault::Up,
         false => RailFault::Down(libc::EADDRNOTAVAIL),
+    }
+}
+
+impl InterfaceChoice {
+    /// The interface as it is now, asked of the kernel; takes some ten microseconds.
+    pub fn state(&self) -> RailFault {
+        match sys::interfaces() {
+            Ok(all) => state_of(&all, &self.name, &self.ip),
+            Err(errno) => RailFault::Down(errno),
+        }
     }
 }

@@ -4,7 +4,8 @@ mod common;
 
 use common::{open, receive, Random};
 use marline_rails::{
-    choose_interfaces, RailEvent, RailRx, RailTx, SendOutcome, UdpConfig, UdpRail,
+    choose_interfaces, AnyRail, Clock, FaultScript, Rail, RailEvent, RailRx, RailTx, SendOutcome,
+    UdpConfig, UdpRail,
 };
 
 /// Sends random batches and compares what arrives.
@@ -197,4 +198,23 @@ fn a_taken_port_is_a_clear_error() {
     let choice = choose_interfaces(&["lo".to_owned()]).unwrap();
     let error = UdpRail::open(&choice[0], &config).err().unwrap();
     assert!(error.contains("lo (127.0.0.1): bind failed"), "{error}");
+}
+
+#[test]
+fn a_script_makes_only_its_own_rail_faulty() {
+    let choice = choose_interfaces(&["lo".to_owned()]).unwrap();
+    let scripts = FaultScript::parse_all("rail=1;tx:drop=1").unwrap();
+    let clock: Clock = std::sync::Arc::new(|| 0);
+    let open = |index| {
+        AnyRail::open_udp(index, &choice[0], &UdpConfig::default(), &scripts, &clock)
+            .unwrap()
+            .split()
+    };
+    let ((mut well, mut rx), (mut faulty, _)) = (open(0), open(1));
+    let to = well.local_addr();
+    assert_eq!(faulty.send(&to, b"lost", 4, 0), SendOutcome::Sent);
+    assert_eq!(well.send(&to, b"well", 4, 0), SendOutcome::Sent);
+    let mut got = Vec::new();
+    while rx.recv(&mut |r| got.push(r.bytes.to_vec())) > 0 {}
+    assert_eq!(got, [b"well"]);
 }

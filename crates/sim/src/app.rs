@@ -11,9 +11,40 @@ use marline_proto::{RecvSpec, SendSpec, Source};
 
 /// Sizes around every threshold of the protocol.
 const SIZES: [u64; 34] = [
-    0, 1, 8, 63, 64, 65, 447, 448, 449, 896, 897, 1_000, 1_040, 1_041, 1_060, 1_100, 1_144, 1_145,
-    1_343, 1_344, 1_345, 2_000, 4_096, 8_191, 8_192, 8_193, 28_672, 28_673, 65_535, 65_536, 65_537,
-    100_000, 262_144, 1 << 20,
+    0,
+    1,
+    8,
+    63,
+    64,
+    65,
+    447,
+    448,
+    449,
+    896,
+    897,
+    1_000,
+    1_040,
+    1_041,
+    1_060,
+    1_100,
+    1_144,
+    1_145,
+    1_343,
+    1_344,
+    1_345,
+    2_000,
+    4_096,
+    8_191,
+    8_192,
+    8_193,
+    28_672,
+    28_673,
+    65_535,
+    65_536,
+    65_537,
+    100_000,
+    262_144,
+    1 << 20,
 ];
 /// Buffers of receives that take anything.
 const ANY_SIZE: u64 = 4 << 20;
@@ -51,13 +82,24 @@ impl App {
         };
         let left = (setup.ops / costly).max(1);
         let next_at = now + rng.below(setup.pause_ns + 1) + index as u64;
-        App { rng, work, left, round: 0, pending: 0, next_at, done: false }
+        App {
+            rng,
+            work,
+            left,
+            round: 0,
+            pending: 0,
+            next_at,
+            done: false,
+        }
     }
 }
 
 /// Length of the structured message from `src` to `dst` in `round`: both sides know it.
 fn agreed(setup: &Setup, src: u32, dst: u32, round: u32) -> u64 {
-    let mut rng = Rng::new(setup.seed, (src as u64) << 40 | (dst as u64) << 20 | round as u64);
+    let mut rng = Rng::new(
+        setup.seed,
+        (src as u64) << 40 | (dst as u64) << 20 | round as u64,
+    );
     draw_size(&mut rng, setup.size_max)
 }
 
@@ -202,7 +244,14 @@ impl World {
         let ignore = rng.pick(&[0, 0, 1, 3, u64::MAX]);
         let source = if rng.one_in(2) { other } else { None };
         let tag = tag.map(|t| (t, ignore));
-        PlainRecv { handle: u32::MAX, source, tag, capacity: 0, multi_min: None, used: 0 }
+        PlainRecv {
+            handle: u32::MAX,
+            source,
+            tag,
+            capacity: 0,
+            multi_min: None,
+            used: 0,
+        }
     }
 
     fn random_recv(&mut self, e: u32, tag: Option<u64>, other: Option<u32>, len: u64) {
@@ -253,10 +302,25 @@ impl World {
             return self.drain(e);
         }
         let len = self.truth.msgs[uid as usize].len;
-        let room = if ep.app.rng.one_in(4) { len / 2 } else { len + 10 };
-        let recv = RecvOp { capacity: room, ..RecvOp::default() };
+        let room = if ep.app.rng.one_in(4) {
+            len / 2
+        } else {
+            len + 10
+        };
+        let recv = RecvOp {
+            capacity: room,
+            ..RecvOp::default()
+        };
         let handle = ep.add_op(OpKind::Recv(Box::new(recv)), now, false);
-        self.note_match(e, Match { uid, handle, base: 0, room });
+        self.note_match(
+            e,
+            Match {
+                uid,
+                handle,
+                base: 0,
+                room,
+            },
+        );
         let ep = &mut self.eps[e as usize];
         if !ep.node.recv_claimed(claim, handle, room, local) {
             let src = self.truth.msgs[uid as usize].src;
@@ -286,7 +350,9 @@ impl World {
         if got != want {
             return self.broken(e, format!("cancel of {handle}: {got}, not {want}"));
         }
-        let Some(recv) = ep.recv_mut(handle) else { return };
+        let Some(recv) = ep.recv_mut(handle) else {
+            return;
+        };
         recv.cancelled = true;
         // A multi-receive ends with its last message.
         if want && recv.matches.iter().all(|m| m.1) {
@@ -329,9 +395,21 @@ impl World {
         let handle = ep.add_op(OpKind::Send { uid }, now, in_round);
         ep.open += 1;
         if self.tracing {
-            ep.note(now, Trace::Did(format!("send {handle} = message {uid} to {dst}: {len} B, tag {tag:?}")));
+            ep.note(
+                now,
+                Trace::Did(format!(
+                    "send {handle} = message {uid} to {dst}: {len} B, tag {tag:?}"
+                )),
+            );
         }
-        let spec = SendSpec { handle, peer, tag, data, len, urgent_ack };
+        let spec = SendSpec {
+            handle,
+            peer,
+            tag,
+            data,
+            len,
+            urgent_ack,
+        };
         if !ep.node.post_send(&spec) {
             self.broken(e, format!("send to live peer {dst} refused"));
         }
@@ -349,13 +427,25 @@ impl World {
     ) {
         let now = self.now;
         let multi = multi_min.is_some();
-        let recv = RecvOp { capacity, source, multi, ..RecvOp::default() };
+        let recv = RecvOp {
+            capacity,
+            source,
+            multi,
+            ..RecvOp::default()
+        };
         let ep = &mut self.eps[e as usize];
         let handle = ep.add_op(OpKind::Recv(Box::new(recv)), now, in_round);
         if self.tracing {
             ep.note(now, Trace::Did(format!("receive {handle} from {source:?}: {capacity} B, tag {tag:?}, multi {multi_min:?}")));
         }
-        let plain = PlainRecv { handle, source, tag, capacity, multi_min, used: 0 };
+        let plain = PlainRecv {
+            handle,
+            source,
+            tag,
+            capacity,
+            multi_min,
+            used: 0,
+        };
         let spec = self.spec(e, &plain);
         let ep = &mut self.eps[e as usize];
         let gone = source.is_some_and(|_| match spec.source {
@@ -386,11 +476,20 @@ impl World {
         let key = (ep.app.rng.next() >> 16) | if bad { BAD_KEY } else { 0 };
         let addr = ep.app.rng.below(5_000);
         let base = key.wrapping_add(addr);
-        let kind = OpKind::Read { server: dst, base, buf: Vec::new(), len, bad };
+        let kind = OpKind::Read {
+            server: dst,
+            base,
+            buf: Vec::new(),
+            len,
+            bad,
+        };
         let handle = ep.add_op(kind, now, false);
         ep.open += 1;
         if self.tracing {
-            ep.note(now, Trace::Did(format!("read {handle} of {len} B from {dst}, bad {bad}")));
+            ep.note(
+                now,
+                Trace::Did(format!("read {handle} of {len} B from {dst}, bad {bad}")),
+            );
         }
         if !ep.node.post_read(handle, peer, key, addr, len) {
             self.broken(e, format!("read from live peer {dst} refused"));
@@ -418,10 +517,12 @@ impl World {
         let ep = &self.eps[e as usize];
         let open = ep.app.to_come(&self.truth, e, tagged);
         let any = |p: &&PlainRecv| {
-            p.source.is_none() && p.multi_min.is_none() && match p.tag {
-                Some((_, ignore)) => tagged && ignore == u64::MAX,
-                None => !tagged,
-            }
+            p.source.is_none()
+                && p.multi_min.is_none()
+                && match p.tag {
+                    Some((_, ignore)) => tagged && ignore == u64::MAX,
+                    None => !tagged,
+                }
         };
         (open, ep.plain.posted.iter().filter(any).count() as u32)
     }

@@ -41,9 +41,28 @@ impl World {
                 self.mix(&[self.now, 2, handle as u64, ok as u64]);
                 self.send_done(e, handle, ok)
             }
-            Event::RecvDone { handle, peer, head, offset, len, bounce, last } => {
+            Event::RecvDone {
+                handle,
+                peer,
+                head,
+                offset,
+                len,
+                bounce,
+                last,
+            } => {
                 self.mix(&[self.now, 3, handle as u64, head.number as u64, len]);
-                self.recv_done(e, &Received { handle, peer, head, offset, len, bounce, last })
+                self.recv_done(
+                    e,
+                    &Received {
+                        handle,
+                        peer,
+                        head,
+                        offset,
+                        len,
+                        bounce,
+                        last,
+                    },
+                )
             }
             Event::RecvFailed { handle } => self.recv_failed(e, handle),
             Event::BounceFree { inbound } => {
@@ -51,7 +70,14 @@ impl World {
                 Ok(())
             }
             Event::ReadDone { handle, ok } => self.read_done(e, handle, ok),
-            Event::ReadAsked { peer, number, key, addr, len, upto } => {
+            Event::ReadAsked {
+                peer,
+                number,
+                key,
+                addr,
+                len,
+                upto,
+            } => {
                 if key & BAD_KEY != 0 {
                     self.eps[e as usize].node.refuse_read(peer, number);
                     return Ok(());
@@ -59,7 +85,10 @@ impl World {
                 let now = self.now;
                 let ep = &mut self.eps[e as usize];
                 let reader = ep.endpoint_of(peer);
-                let kind = OpKind::Serve { base: key.wrapping_add(addr), reader };
+                let kind = OpKind::Serve {
+                    base: key.wrapping_add(addr),
+                    reader,
+                };
                 let handle = ep.add_op(kind, now, false);
                 ep.open += 1;
                 ep.node.serve_read(handle, peer, number, len, upto);
@@ -78,7 +107,9 @@ impl World {
         let ended = ep.end_op(handle, now);
         // The application looks at its completions.
         ep.app.next_at = ep.app.next_at.min(now + 1);
-        ended.then_some(()).ok_or_else(|| format!("operation {handle} ends twice"))
+        ended
+            .then_some(())
+            .ok_or_else(|| format!("operation {handle} ends twice"))
     }
 
     /// Whether `e` may fail what names `other`.
@@ -103,11 +134,15 @@ impl World {
         let msg = &mut self.truth.msgs[uid as usize];
         msg.send_done = Some(ok);
         if ok && !(msg.head_seen && msg.complete()) {
-            return Err(format!("send of message {uid} completed before its data was safe"));
+            return Err(format!(
+                "send of message {uid} completed before its data was safe"
+            ));
         }
         msg.forget();
         if !ok && !self.lost_peer(e, dst) {
-            return Err(format!("send of message {uid} failed, but endpoint {dst} lives"));
+            return Err(format!(
+                "send of message {uid} failed, but endpoint {dst} lives"
+            ));
         }
         Ok(())
     }
@@ -115,13 +150,20 @@ impl World {
     fn recv_done(&mut self, e: u32, r: &Received) -> Result<(), String> {
         let ep = &mut self.eps[e as usize];
         let src = ep.endpoint_of(r.peer);
-        let bounced = r.bounce.map(|b| ep.bounces.remove(&b).ok_or("no such bounce buffer"));
+        let bounced = r
+            .bounce
+            .map(|b| ep.bounces.remove(&b).ok_or("no such bounce buffer"));
         let bounced = bounced.transpose()?;
-        let op = ep.ops.get_mut(r.handle as usize).ok_or("no such operation")?;
+        let op = ep
+            .ops
+            .get_mut(r.handle as usize)
+            .ok_or("no such operation")?;
         if op.done_ns.is_some() {
             return Err("completion of a finished receive".into());
         }
-        let OpKind::Recv(recv) = &mut op.kind else { return Err("not a receive".into()) };
+        let OpKind::Recv(recv) = &mut op.kind else {
+            return Err("not a receive".into());
+        };
         let msgs = &mut self.truth.msgs;
         let is_it = |m: &&mut (Match, bool)| {
             let msg = &msgs[m.0.uid as usize];
@@ -129,7 +171,12 @@ impl World {
         };
         let found = recv.matches.iter_mut().find(is_it);
         let Some((matched, done)) = found else {
-            let due: Vec<_> = recv.matches.iter().filter(|m| !m.1).map(|m| m.0.uid).collect();
+            let due: Vec<_> = recv
+                .matches
+                .iter()
+                .filter(|m| !m.1)
+                .map(|m| m.0.uid)
+                .collect();
             return Err(format!("matching order: it must get {due:?}"));
         };
         *done = true;
@@ -160,7 +207,11 @@ impl World {
         let (left, multi) = (recv.matches.iter().any(|m| !m.1), recv.multi);
         ep.owed -= 1;
         self.progress_ns = self.now;
-        let posted = self.eps[e as usize].plain.posted.iter().any(|p| p.handle == r.handle);
+        let posted = self.eps[e as usize]
+            .plain
+            .posted
+            .iter()
+            .any(|p| p.handle == r.handle);
         if r.last == (left || posted) {
             return Err(format!("multi {multi}: last is wrong"));
         }
@@ -184,12 +235,23 @@ impl World {
             sources.push(self.truth.msgs[m.uid as usize].src);
         }
         let fine = sources.iter().any(|&s| self.lost_peer(e, s));
-        fine.then_some(()).ok_or("a receive failed, but its peer lives".into())
+        fine.then_some(())
+            .ok_or("a receive failed, but its peer lives".into())
     }
 
     fn read_done(&mut self, e: u32, handle: u32, ok: bool) -> Result<(), String> {
-        let op = self.eps[e as usize].ops.get(handle as usize).ok_or("no such operation")?;
-        let OpKind::Read { server, base, buf, len, bad } = &op.kind else {
+        let op = self.eps[e as usize]
+            .ops
+            .get(handle as usize)
+            .ok_or("no such operation")?;
+        let OpKind::Read {
+            server,
+            base,
+            buf,
+            len,
+            bad,
+        } = &op.kind
+        else {
             return Err("not a read".into());
         };
         let (server, bad) = (*server, *bad);
@@ -215,7 +277,9 @@ impl World {
         ep.plain.bury(other, &self.truth.msgs);
         // Matched messages of a multi-receive that is still posted fail without a word.
         for op in ep.ops.iter_mut().filter(|op| op.done_ns.is_none()) {
-            let OpKind::Recv(recv) = &mut op.kind else { continue };
+            let OpKind::Recv(recv) = &mut op.kind else {
+                continue;
+            };
             if recv.multi {
                 let gone = |m: &Match| self.truth.msgs[m.uid as usize].src == other;
                 let before = recv.matches.len();

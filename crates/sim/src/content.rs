@@ -35,7 +35,13 @@ impl Content {
             let at = i * PIECE;
             let want = self.slice(base, at as u64, piece.len());
             if want != piece {
-                return Some(at + piece.iter().zip(want).position(|(a, b)| a != b).unwrap_or(0));
+                return Some(
+                    at + piece
+                        .iter()
+                        .zip(want)
+                        .position(|(a, b)| a != b)
+                        .unwrap_or(0),
+                );
             }
         }
         None

@@ -61,7 +61,11 @@ impl World {
         if let Some(deadline) = ep.node.next_deadline() {
             let world = deadline.saturating_sub(ep.clock_ns).max(self.now + 1);
             // While the application computes, the thread sleeps a little longer than asked.
-            next = next.min(if ep.computing > 0 { world + 50_000 } else { world });
+            next = next.min(if ep.computing > 0 {
+                world + 50_000
+            } else {
+                world
+            });
         }
         if let Some(until) = blocked {
             next = next.max(self.now + 1_000).min(until);
@@ -83,7 +87,9 @@ impl World {
     fn receive_all(&mut self, e: u32) {
         for _ in 0..RECEIVE_MAX {
             let ep = &mut self.eps[e as usize];
-            let Some((rail, slot)) = ep.inbox.pop_front() else { return };
+            let Some((rail, slot)) = ep.inbox.pop_front() else {
+                return;
+            };
             let bytes = std::mem::take(&mut self.flying[slot as usize].bytes);
             ep.inbox_bytes[rail] -= bytes.len() as u64 + TRUESIZE;
             self.receive(e, &bytes);
@@ -112,14 +118,22 @@ impl World {
             wrong: None,
             taken: 0,
         };
-        let result = ep.node.handle_packet(local, &packet, bytes.len(), &mut lander);
+        let result = ep
+            .node
+            .handle_packet(local, &packet, bytes.len(), &mut lander);
         let (wrong, taken) = (lander.wrong, lander.taken);
         let header = &packet.header;
         if self.tracing {
             let text = format!("{result:?} {}", frames_text(&packet));
             ep.note(self.now, Trace::Came(src, header.path, header.number, text));
         }
-        self.mix(&[self.now, e as u64, header.number, header.path as u64, result.is_ok() as u64]);
+        self.mix(&[
+            self.now,
+            e as u64,
+            header.number,
+            header.path as u64,
+            result.is_ok() as u64,
+        ]);
         if let Some(text) = wrong {
             self.broken(e, text);
         }
@@ -147,7 +161,12 @@ impl World {
                 self.see_head(e, src, number);
             }
             let seed = sum_seed(packet.header.src_id, number, reply, offset, payload.len());
-            notes.push(Note { seed, number, reply, offset });
+            notes.push(Note {
+                seed,
+                number,
+                reply,
+                offset,
+            });
         }
         notes
     }
@@ -174,10 +193,15 @@ impl World {
             };
             let msg = &mut self.truth.msgs[uid as usize];
             if msg.arrived || !msg.head_seen {
-                return self.broken(e, format!("matched message {uid} twice or without its head"));
+                return self.broken(
+                    e,
+                    format!("matched message {uid} twice or without its head"),
+                );
             }
             msg.arrived = true;
-            let found = self.eps[e as usize].plain.arrive(uid, &self.truth.msgs[uid as usize]);
+            let found = self.eps[e as usize]
+                .plain
+                .arrive(uid, &self.truth.msgs[uid as usize]);
             if let Some(found) = found {
                 self.note_match(e, found);
             }
@@ -276,7 +300,9 @@ impl World {
         if last.is_some_and(|l| header.number <= l) {
             self.broken(e, format!("packet number {} used again", header.number));
         }
-        if follow.is_some_and(|f| t.len > f.segment || f.path != t.batch.path || f.peer != t.batch.peer) {
+        if follow
+            .is_some_and(|f| t.len > f.segment || f.path != t.batch.path || f.peer != t.batch.peer)
+        {
             self.broken(e, format!("packet does not continue its batch: {t:?}"));
         }
     }
@@ -286,7 +312,9 @@ fn frames_text(packet: &Packet<'_>) -> String {
     let mut text = String::new();
     for (frame, _) in packet.frames() {
         match frame {
-            Frame::Eager(f) => text += &format!("eager#{}:{}/{} ", f.head.number, f.len, f.head.total),
+            Frame::Eager(f) => {
+                text += &format!("eager#{}:{}/{} ", f.head.number, f.len, f.head.total)
+            }
             Frame::Data(f) => {
                 text += &format!("data#{}@{}+{}/{} ", f.number, f.offset, f.len, f.total);
             }

@@ -89,7 +89,14 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// A process that starts now.
-    pub fn new(index: u32, host: usize, node: Node, rails: usize, app: App, clock_ns: u64) -> Endpoint {
+    pub fn new(
+        index: u32,
+        host: usize,
+        node: Node,
+        rails: usize,
+        app: App,
+        clock_ns: u64,
+    ) -> Endpoint {
         Endpoint {
             index,
             host,
@@ -134,19 +141,28 @@ impl Endpoint {
 
     /// Endpoint that a peer of the node is.
     pub fn endpoint_of(&self, peer: PeerId) -> u32 {
-        self.node.peer_address(peer).map_or(u32::MAX, |a| (a.id & 0xffff) as u32)
+        self.node
+            .peer_address(peer)
+            .map_or(u32::MAX, |a| (a.id & 0xffff) as u32)
     }
 
     /// A new operation; its handle.
     pub fn add_op(&mut self, kind: OpKind, now: u64, in_round: bool) -> u32 {
         self.app.pending += in_round as u32;
-        self.ops.push(Op { kind, posted_ns: now, done_ns: None, in_round });
+        self.ops.push(Op {
+            kind,
+            posted_ns: now,
+            done_ns: None,
+            in_round,
+        });
         self.ops.len() as u32 - 1
     }
 
     /// An operation ends; `false`: it had ended before.
     pub fn end_op(&mut self, handle: u32, now: u64) -> bool {
-        let Some(op) = self.ops.get_mut(handle as usize) else { return false };
+        let Some(op) = self.ops.get_mut(handle as usize) else {
+            return false;
+        };
         if op.done_ns.is_some() {
             return false;
         }

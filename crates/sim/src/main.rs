@@ -18,7 +18,15 @@ struct Args {
 }
 
 fn parse() -> Option<Args> {
-    let mut args = Args { from: 0, to: 1_000, profile: Profile::Swarm, hosts: 0, rails: 0, trace: false, stop: 1 };
+    let mut args = Args {
+        from: 0,
+        to: 1_000,
+        profile: Profile::Swarm,
+        hosts: 0,
+        rails: 0,
+        trace: false,
+        stop: 1,
+    };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         if word == "--trace" {
@@ -50,7 +58,13 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let start = Instant::now();
-    let report = run_seeds(args.from..args.to, args.profile, args.hosts, args.rails, args.stop);
+    let report = run_seeds(
+        args.from..args.to,
+        args.profile,
+        args.hosts,
+        args.rails,
+        args.stop,
+    );
     let seconds = start.elapsed().as_secs_f64();
     for (seed, text) in &report.failures {
         if args.trace {

@@ -109,13 +109,26 @@ impl Lander<'_> {
 
     fn write(&mut self, landing: &Landing, bytes: &[u8]) {
         match *landing {
-            Landing::Posted { handle, offset, copy } => {
-                if let Err(text) = self.write_posted(handle, offset, &bytes[..copy.min(bytes.len())]) {
+            Landing::Posted {
+                handle,
+                offset,
+                copy,
+            } => {
+                if let Err(text) =
+                    self.write_posted(handle, offset, &bytes[..copy.min(bytes.len())])
+                {
                     self.fail(text);
                 }
             }
-            Landing::Bounce { inbound, total, offset } => {
-                let buf = self.bounces.entry(inbound).or_insert_with(|| vec![0; total as usize]);
+            Landing::Bounce {
+                inbound,
+                total,
+                offset,
+            } => {
+                let buf = self
+                    .bounces
+                    .entry(inbound)
+                    .or_insert_with(|| vec![0; total as usize]);
                 let (from, to) = (offset as usize, offset as usize + bytes.len());
                 if buf.len() as u64 != total || to > buf.len() {
                     return self.fail(format!("bounce {inbound:#x}: {from}..{to} of {total}"));
@@ -127,7 +140,10 @@ impl Lander<'_> {
     }
 
     fn write_posted(&mut self, handle: u32, offset: u64, bytes: &[u8]) -> Result<(), String> {
-        let op = self.ops.get_mut(handle as usize).ok_or("write into no operation")?;
+        let op = self
+            .ops
+            .get_mut(handle as usize)
+            .ok_or("write into no operation")?;
         if op.done_ns.is_some() {
             return Err(format!("write into finished operation {handle}"));
         }
@@ -147,10 +163,16 @@ impl Lander<'_> {
                 (&mut recv.buf, recv.capacity)
             }
             OpKind::Read { buf, len, .. } => (buf, *len),
-            _ => return Err(format!("write into operation {handle}, which receives nothing")),
+            _ => {
+                return Err(format!(
+                    "write into operation {handle}, which receives nothing"
+                ))
+            }
         };
         if end > capacity {
-            return Err(format!("write {offset}..{end} into {handle} of {capacity} bytes"));
+            return Err(format!(
+                "write {offset}..{end} into {handle} of {capacity} bytes"
+            ));
         }
         if buf.is_empty() {
             buf.resize(capacity as usize, 0);
@@ -174,13 +196,18 @@ impl Lander<'_> {
         let msg = &mut self.truth.msgs[uid as usize];
         let right = self.content.slice(msg.base, offset, payload.bytes.len());
         if right != payload.bytes {
-            return self.fail(format!("wrong bytes passed their sum: message {uid} at {offset}"));
+            return self.fail(format!(
+                "wrong bytes passed their sum: message {uid} at {offset}"
+            ));
         }
         msg.land(offset, payload.bytes.len() as u64);
     }
 
     fn endangers(&self, payload: &Payload<'_>) -> bool {
-        let note = self.notes.iter().find(|n| n.seed == payload.seed && !n.reply);
+        let note = self
+            .notes
+            .iter()
+            .find(|n| n.seed == payload.seed && !n.reply);
         let uid = note.and_then(|n| self.truth.find(self.pair.0, self.pair.1, n.number));
         uid.is_some_and(|uid| {
             let offset = note.map_or(0, |n| n.offset);

@@ -82,7 +82,10 @@ pub struct Fate {
     pub too_big: Option<usize>,
 }
 
-const LOST: Fate = Fate { copies: [None; 2], too_big: None };
+const LOST: Fate = Fate {
+    copies: [None; 2],
+    too_big: None,
+};
 
 /// The network.
 pub struct Net {
@@ -104,7 +107,11 @@ impl Net {
     /// The network of a setup.
     pub fn new(setup: &Setup) -> Net {
         let count = setup.hosts * setup.rails;
-        let pairs = if count <= ORDERED_PORTS_MAX { count * count } else { 0 };
+        let pairs = if count <= ORDERED_PORTS_MAX {
+            count * count
+        } else {
+            0
+        };
         Net {
             rails: setup.rails,
             ports: vec![Port::default(); count],
@@ -126,7 +133,14 @@ impl Net {
     }
 
     /// One packet of `len` bytes. `lost`: its super-packet is lost.
-    pub fn send(&mut self, now: u64, from: (usize, usize), to: (usize, usize), len: usize, lost: bool) -> Fate {
+    pub fn send(
+        &mut self,
+        now: u64,
+        from: (usize, usize),
+        to: (usize, usize),
+        len: usize,
+        lost: bool,
+    ) -> Fate {
         self.stats.packets += 1;
         let (a, b) = (from.0 * self.rails + from.1, to.0 * self.rails + to.1);
         let (sent, room) = self.egress(now, a, len);
@@ -134,11 +148,17 @@ impl Net {
             self.stats.overflowed += 1;
             return LOST;
         }
-        if let Some(&(mtu, told)) =
-            [a, b].iter().flat_map(|&p| &self.ports[p].mtus).filter(|m| len > m.0).min()
+        if let Some(&(mtu, told)) = [a, b]
+            .iter()
+            .flat_map(|&p| &self.ports[p].mtus)
+            .filter(|m| len > m.0)
+            .min()
         {
             self.stats.too_big += 1;
-            return Fate { copies: [None; 2], too_big: told.then_some(mtu) };
+            return Fate {
+                copies: [None; 2],
+                too_big: told.then_some(mtu),
+            };
         }
         let parted = self.partitions.iter().any(|&s| (from.0 < s) != (to.0 < s));
         let (pa, pb) = (&self.ports[a], &self.ports[b]);
@@ -176,7 +196,14 @@ impl Net {
         (port.egress_free, true)
     }
 
-    fn copy(&mut self, sent: u64, a: usize, b: usize, rail: usize, len: usize) -> Option<(u64, Damage)> {
+    fn copy(
+        &mut self,
+        sent: u64,
+        a: usize,
+        b: usize,
+        rail: usize,
+        len: usize,
+    ) -> Option<(u64, Damage)> {
         let weather = self.weather;
         let mut at = sent + self.latency_ns[rail];
         if weather.jitter_ns > 0 {
@@ -226,16 +253,42 @@ impl Net {
         let step = |v: &mut u32| *v = if starts { *v + 1 } else { v.saturating_sub(1) };
         match *what {
             Trouble::RailDown { host, rail, .. } => step(&mut self.ports[host * rails + rail].down),
-            Trouble::Blackhole { host, rail, outgoing } => {
+            Trouble::Blackhole {
+                host,
+                rail,
+                outgoing,
+            } => {
                 let port = &mut self.ports[host * rails + rail];
-                step(if outgoing { &mut port.mute } else { &mut port.deaf });
+                step(if outgoing {
+                    &mut port.mute
+                } else {
+                    &mut port.deaf
+                });
             }
             Trouble::Partition { split } => toggle(&mut self.partitions, split, starts),
-            Trouble::Gray { host, rail, drop, delay_ns } => {
-                toggle(&mut self.ports[host * rails + rail].grays, (drop, delay_ns), starts);
+            Trouble::Gray {
+                host,
+                rail,
+                drop,
+                delay_ns,
+            } => {
+                toggle(
+                    &mut self.ports[host * rails + rail].grays,
+                    (drop, delay_ns),
+                    starts,
+                );
             }
-            Trouble::SmallMtu { host, rail, mtu, told } => {
-                toggle(&mut self.ports[host * rails + rail].mtus, (mtu, told), starts);
+            Trouble::SmallMtu {
+                host,
+                rail,
+                mtu,
+                told,
+            } => {
+                toggle(
+                    &mut self.ports[host * rails + rail].mtus,
+                    (mtu, told),
+                    starts,
+                );
             }
             _ => {}
         }

@@ -41,7 +41,13 @@ pub struct Report {
 }
 
 /// Runs a range of seeds; `hosts` and `rails` of 0 are drawn. Stops after `stop` failures.
-pub fn run_seeds(seeds: Range<u64>, profile: Profile, hosts: usize, rails: usize, stop: usize) -> Report {
+pub fn run_seeds(
+    seeds: Range<u64>,
+    profile: Profile,
+    hosts: usize,
+    rails: usize,
+    stop: usize,
+) -> Report {
     let mut report = Report::default();
     for seed in seeds {
         let outcome = run_setup(&Setup::draw(seed, profile, hosts, rails), false);
@@ -64,7 +70,10 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
     let played = catch_unwind(AssertUnwindSafe(|| world.play()));
     let played = played.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
-        Err(format!("panic: {}", text.unwrap_or_else(|| "see above".into())))
+        Err(format!(
+            "panic: {}",
+            text.unwrap_or_else(|| "see above".into())
+        ))
     });
     let failure = played.err().map(|text| world.describe(&text));
     Outcome {
@@ -133,20 +142,31 @@ impl World {
     fn unfinished(&self) -> String {
         let mut text = String::new();
         for ep in self.eps.iter().filter(|ep| ep.alive) {
-            let _ = writeln!(
+            let _ =
+                writeln!(
                 text,
                 "endpoint {}: done {} open {} owed {} pending {} claims {} deadline {:?} clock {}",
                 ep.index, ep.app.done, ep.open, ep.owed, ep.app.pending, ep.claims.len(),
                 ep.node.next_deadline(), self.now + ep.clock_ns,
             );
-            let open = ep.ops.iter().enumerate().filter(|(_, op)| op.done_ns.is_none());
+            let open = ep
+                .ops
+                .iter()
+                .enumerate()
+                .filter(|(_, op)| op.done_ns.is_none());
             for (handle, op) in open.take(6) {
                 let mut what = format!("{:?}", op.kind);
                 if let crate::memory::OpKind::Send { uid } = op.kind {
                     let m = &self.truth.msgs[uid as usize];
                     what += &format!(
                         " to {} #{} of {} B, head {} arrived {} matched {:?} complete {}",
-                        m.dst, m.number, m.len, m.head_seen, m.arrived, m.matched, m.complete()
+                        m.dst,
+                        m.number,
+                        m.len,
+                        m.head_seen,
+                        m.arrived,
+                        m.matched,
+                        m.complete()
                     );
                 }
                 what.truncate(300);
@@ -166,7 +186,9 @@ impl World {
             for handle in handles {
                 let ep = &mut self.eps[e];
                 if !ep.node.cancel_recv(handle) {
-                    return Err(format!("endpoint {e}: receive {handle} cannot be cancelled"));
+                    return Err(format!(
+                        "endpoint {e}: receive {handle} cannot be cancelled"
+                    ));
                 }
                 ep.plain.cancel(handle);
             }

@@ -71,15 +71,33 @@ pub struct Weather {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The rail carries nothing in or out; `told`: its owner hears of it.
-    RailDown { host: usize, rail: usize, told: bool },
+    RailDown {
+        host: usize,
+        rail: usize,
+        told: bool,
+    },
     /// Packets of this rail vanish in one direction.
-    Blackhole { host: usize, rail: usize, outgoing: bool },
+    Blackhole {
+        host: usize,
+        rail: usize,
+        outgoing: bool,
+    },
     /// Hosts below `split` and the others do not hear each other.
     Partition { split: usize },
     /// The rail is slow and loses packets.
-    Gray { host: usize, rail: usize, drop: u32, delay_ns: u64 },
+    Gray {
+        host: usize,
+        rail: usize,
+        drop: u32,
+        delay_ns: u64,
+    },
     /// Packets above so many bytes vanish on this rail; `told`: the sender hears of it.
-    SmallMtu { host: usize, rail: usize, mtu: usize, told: bool },
+    SmallMtu {
+        host: usize,
+        rail: usize,
+        mtu: usize,
+        told: bool,
+    },
     /// The application computes and does not poll.
     Compute { host: usize },
     /// The process is off the processor.
@@ -184,11 +202,20 @@ impl Setup {
             seed,
             hosts,
             rails,
-            topology: rng.pick(&[Topology::Planes, Topology::Planes, Topology::Mesh, Topology::Routed]),
+            topology: rng.pick(&[
+                Topology::Planes,
+                Topology::Planes,
+                Topology::Mesh,
+                Topology::Routed,
+            ]),
             node,
-            datagram_max: (0..rails).map(|_| rng.pick(&[1_472, 1_472, 8_972, 1_232, 64_000])).collect(),
+            datagram_max: (0..rails)
+                .map(|_| rng.pick(&[1_472, 1_472, 8_972, 1_232, 64_000]))
+                .collect(),
             latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
-            rate: (0..rails).map(|_| rate / rng.pick(&[1, 1, 1, 2, 10])).collect(),
+            rate: (0..rails)
+                .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
+                .collect(),
             queue_ns: rng.pick(&[200_000, 1_000_000, 10_000_000]),
             socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20]),
             weather: Weather::default(),
@@ -250,27 +277,46 @@ fn draw_weather(rng: &mut Rng) -> Weather {
 fn span(setup: &Setup, rng: &mut Rng) -> (u64, u64) {
     let from = rng.below(setup.faults_end_ns);
     let short = [50_000, 1_000_000, 5_000_000, 30_000_000];
-    (from, (from + rng.below(rng.clone().pick(&short))).min(setup.faults_end_ns))
+    (
+        from,
+        (from + rng.below(rng.clone().pick(&short))).min(setup.faults_end_ns),
+    )
 }
 
 fn draw_rail_faults(setup: &mut Setup, rng: &mut Rng) {
     let count = rng.pick(&[0, 0, 1, 2, 4, 8]);
     for _ in 0..count {
         let (from_ns, to_ns) = span(setup, rng);
-        let (host, rail) = (rng.below(setup.hosts as u64) as usize, rng.below(setup.rails as u64) as usize);
+        let (host, rail) = (
+            rng.below(setup.hosts as u64) as usize,
+            rng.below(setup.rails as u64) as usize,
+        );
         let told = rng.one_in(2);
         let what = match rng.below(6) {
             0 | 1 => Trouble::RailDown { host, rail, told },
-            2 | 3 => Trouble::Blackhole { host, rail, outgoing: told },
+            2 | 3 => Trouble::Blackhole {
+                host,
+                rail,
+                outgoing: told,
+            },
             4 => Trouble::Gray {
                 host,
                 rail,
                 drop: rng.pick(&[10_000, 300_000, 700_000]),
                 delay_ns: rng.pick(&[0, 100_000, 5_000_000]),
             },
-            _ => Trouble::SmallMtu { host, rail, mtu: rng.pick(&[1_232, 1_400, 576, 1_452]), told },
+            _ => Trouble::SmallMtu {
+                host,
+                rail,
+                mtu: rng.pick(&[1_232, 1_400, 576, 1_452]),
+                told,
+            },
         };
-        setup.faults.push(Fault { from_ns, to_ns, what });
+        setup.faults.push(Fault {
+            from_ns,
+            to_ns,
+            what,
+        });
     }
 }
 
@@ -282,11 +328,23 @@ fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
         let what = match rng.below(8) {
             0 | 1 => Trouble::Compute { host },
             2 | 3 => Trouble::Stopped { host },
-            4 => Trouble::ClockJump { host, by_ns: rng.pick(&[1_000_000, 50_000_000, 600_000_000]) },
-            5 => Trouble::Partition { split: rng.range(1, setup.hosts as u64 - 1) as usize },
-            _ => Trouble::Death { host, reborn: rng.one_in(2) },
+            4 => Trouble::ClockJump {
+                host,
+                by_ns: rng.pick(&[1_000_000, 50_000_000, 600_000_000]),
+            },
+            5 => Trouble::Partition {
+                split: rng.range(1, setup.hosts as u64 - 1) as usize,
+            },
+            _ => Trouble::Death {
+                host,
+                reborn: rng.one_in(2),
+            },
         };
-        setup.faults.push(Fault { from_ns, to_ns, what });
+        setup.faults.push(Fault {
+            from_ns,
+            to_ns,
+            what,
+        });
     }
     if rng.one_in(12) {
         // Longer than the peer timeout: both sides give each other up.
@@ -294,7 +352,11 @@ fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
         let from_ns = rng.below(setup.faults_end_ns);
         let to_ns = from_ns + setup.node.peer_timeout_ns * 3 / 2;
         let split = rng.range(1, setup.hosts as u64 - 1) as usize;
-        setup.faults.push(Fault { from_ns, to_ns, what: Trouble::Partition { split } });
+        setup.faults.push(Fault {
+            from_ns,
+            to_ns,
+            what: Trouble::Partition { split },
+        });
         setup.faults_end_ns = to_ns;
     }
 }

@@ -57,7 +57,11 @@ impl Msg {
     }
 
     fn has(&self, granule: u64) -> bool {
-        let word = self.landed.get((granule / 64) as usize).copied().unwrap_or(0);
+        let word = self
+            .landed
+            .get((granule / 64) as usize)
+            .copied()
+            .unwrap_or(0);
         word >> (granule % 64) & 1 == 1
     }
 
@@ -99,7 +103,14 @@ pub struct Truth {
 
 impl Truth {
     /// A message is posted; its number here.
-    pub fn add(&mut self, src: u32, dst: u32, tag: Option<u64>, data: Option<u64>, len: u64) -> u32 {
+    pub fn add(
+        &mut self,
+        src: u32,
+        dst: u32,
+        tag: Option<u64>,
+        data: Option<u64>,
+        len: u64,
+    ) -> u32 {
         let uid = self.msgs.len() as u32;
         let list = self.pairs.entry((src, dst)).or_default();
         self.msgs.push(Msg {
@@ -202,7 +213,12 @@ impl Plain {
         if !stays {
             self.posted.remove(at);
         }
-        Match { uid, handle, base, room }
+        Match {
+            uid,
+            handle,
+            base,
+            room,
+        }
     }
 
     /// A receive is posted; what it matches at once.
@@ -215,7 +231,9 @@ impl Plain {
             let here = self.posted.get(at).filter(|p| p.handle == handle);
             let Some(recv) = here else { return matches };
             let accepts = |&uid: &u32| recv.accepts(&msgs[uid as usize]);
-            let Some(found) = self.unexpected.iter().position(accepts) else { return matches };
+            let Some(found) = self.unexpected.iter().position(accepts) else {
+                return matches;
+            };
             let uid = self.unexpected.remove(found);
             matches.push(self.take(at, uid, &msgs[uid as usize]));
             if self.posted.is_empty() {
@@ -226,7 +244,10 @@ impl Plain {
 
     /// What a peek would find.
     pub fn peek(&self, recv: &PlainRecv, msgs: &[Msg]) -> Option<u32> {
-        self.unexpected.iter().copied().find(|&uid| recv.accepts(&msgs[uid as usize]))
+        self.unexpected
+            .iter()
+            .copied()
+            .find(|&uid| recv.accepts(&msgs[uid as usize]))
     }
 
     /// Takes back a receive that nothing matched; whether it was there.
@@ -241,7 +262,10 @@ impl Plain {
             let msg = &msgs[uid as usize];
             msg.src != src || msg.whole()
         });
-        let (gone, stay) = self.posted.drain(..).partition(|p: &PlainRecv| p.source == Some(src));
+        let (gone, stay) = self
+            .posted
+            .drain(..)
+            .partition(|p: &PlainRecv| p.source == Some(src));
         self.posted = stay;
         gone.iter().map(|p| p.handle).collect()
     }

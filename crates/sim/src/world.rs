@@ -138,7 +138,13 @@ impl World {
             })
             .collect();
         let id = (rng.next() & !0xffff) | index as u64;
-        let node = Node::new(self.setup.node, id, rng.next() as u32, rng.next() as u32, rails);
+        let node = Node::new(
+            self.setup.node,
+            id,
+            rng.next() as u32,
+            rng.next() as u32,
+            rails,
+        );
         // Clocks start anywhere: at 0, too.
         let clock_ns = rng.pick(&[0, 1, 1_000_000_000, 1 << 50]);
         let app = App::new(&self.setup, rng, index, random, self.now);
@@ -170,7 +176,9 @@ impl World {
 
     /// One event; `false`: nothing will ever happen again.
     pub fn step(&mut self) -> bool {
-        let Some(Reverse((at, _, what))) = self.heap.pop() else { return false };
+        let Some(Reverse((at, _, what))) = self.heap.pop() else {
+            return false;
+        };
         self.now = at;
         self.events += 1;
         match what {
@@ -202,14 +210,20 @@ impl World {
     /// Mixes numbers into the event hash.
     pub(crate) fn mix(&mut self, values: &[u64]) {
         for v in values {
-            self.hash = (self.hash ^ v).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+            self.hash = (self.hash ^ v)
+                .wrapping_mul(0x0100_0000_01b3)
+                .rotate_left(23);
         }
     }
 
     /// Notes a broken promise.
     pub(crate) fn broken(&mut self, endpoint: u32, text: String) {
         if self.violation.is_none() {
-            self.violation = Some(Violation { at_ns: self.now, endpoint, text });
+            self.violation = Some(Violation {
+                at_ns: self.now,
+                endpoint,
+                text,
+            });
         }
     }
 
@@ -274,7 +288,9 @@ impl World {
         let now = self.now;
         let ep = &mut self.eps[e as usize];
         match fault.what {
-            Trouble::RailDown { rail, told: true, .. } => ep.rail_news.push((rail, starts)),
+            Trouble::RailDown {
+                rail, told: true, ..
+            } => ep.rail_news.push((rail, starts)),
             Trouble::Compute { .. } => {
                 ep.computing = (ep.computing + starts as u32).saturating_sub(!starts as u32);
                 ep.away_since = now;
@@ -317,7 +333,10 @@ impl World {
     /// Puts a packet's bytes (in `out`) on the network.
     pub(crate) fn launch(&mut self, e: u32, rail: usize, to: RailAddr, len: usize, lost: bool) {
         let from = self.eps[e as usize].host;
-        let target = ((to.ip[2] as usize) << 8 | to.ip[3] as usize, to.ip[1] as usize);
+        let target = (
+            (to.ip[2] as usize) << 8 | to.ip[3] as usize,
+            to.ip[1] as usize,
+        );
         let fate = self.net.send(self.now, (from, rail), target, len, lost);
         if let Some(mtu) = fate.too_big {
             self.eps[e as usize].too_big.push((rail, to, mtu));
@@ -364,5 +383,12 @@ fn rail_addr(setup: &Setup, host: usize, rail: usize, port: u16) -> RailAddr {
         Topology::Mesh => 8,
         Topology::Routed => 32,
     };
-    RailAddr { kind: 4, index: rail as u8, port, mtu: setup.datagram_max[rail] as u16, prefix_len, ip }
+    RailAddr {
+        kind: 4,
+        index: rail as u8,
+        port,
+        mtu: setup.datagram_max[rail] as u16,
+        prefix_len,
+        ip,
+    }
 }

@@ -296,7 +296,9 @@ impl Frame {
         let frame = match kind {
             KIND_EAGER => Frame::Eager(read_eager(b, flags, aux, word)?),
             KIND_DATA => Frame::Data(read_data(b, flags, aux, word)?),
-            KIND_RTS => Frame::Rts(Rts { head: read_head(b, flags, word, u64_at(b, 24)) }),
+            KIND_RTS => Frame::Rts(Rts {
+                head: read_head(b, flags, word, u64_at(b, 24)),
+            }),
             KIND_GRANT => Frame::Grant(Grant {
                 number: word,
                 flags,
@@ -304,7 +306,9 @@ impl Frame {
                 wanted: u64_at(b, 16),
             }),
             KIND_ACK => Frame::Ack(read_ack(b, flags, aux, word)?),
-            KIND_CREDIT => Frame::Credit { bytes: u64_at(b, 8) },
+            KIND_CREDIT => Frame::Credit {
+                bytes: u64_at(b, 8),
+            },
             KIND_HELLO => Frame::Hello(Hello::read(b, flags, word).ok_or(BadFrame)?),
             KIND_PING => Frame::Ping,
             KIND_BYE => Frame::Bye { messages: word },
@@ -341,11 +345,20 @@ fn write_data(d: &Data, out: &mut [u8]) {
 }
 
 fn read_head(b: &[u8], flags: u8, word: u32, total: u64) -> MsgHead {
-    MsgHead { number: word, flags, tag: u64_at(b, 8), data: u64_at(b, 16), total }
+    MsgHead {
+        number: word,
+        flags,
+        tag: u64_at(b, 8),
+        data: u64_at(b, 16),
+        total,
+    }
 }
 
 fn read_ack(b: &[u8], count: u8, aux: u16, word: u32) -> Result<Ack, BadFrame> {
-    let mut masks = AckMasks { count, bits: [0; ACK_MASKS_MAX] };
+    let mut masks = AckMasks {
+        count,
+        bits: [0; ACK_MASKS_MAX],
+    };
     for (i, m) in masks.bits[..count as usize].iter_mut().enumerate() {
         *m = u64_at(b, 16 + 8 * i);
     }
@@ -353,7 +366,12 @@ fn read_ack(b: &[u8], count: u8, aux: u16, word: u32) -> Result<Ack, BadFrame> {
     if word > u8::MAX as u32 || base > crate::PACKET_NUMBER_MAX {
         return Err(BadFrame);
     }
-    Ok(Ack { path: word as u8, delay_us: aux, base, masks })
+    Ok(Ack {
+        path: word as u8,
+        delay_us: aux,
+        base,
+        masks,
+    })
 }
 
 #[inline]
@@ -362,7 +380,11 @@ fn read_eager(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Eager, BadFram
     if !covers(0, aux as u64, head.total) {
         return Err(BadFrame);
     }
-    Ok(Eager { head, len: aux, sum: u64_at(b, 32) })
+    Ok(Eager {
+        head,
+        len: aux,
+        sum: u64_at(b, 32),
+    })
 }
 
 #[inline]
@@ -371,13 +393,22 @@ fn read_data(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Data, BadFrame>
     if !covers(offset, aux as u64, total) {
         return Err(BadFrame);
     }
-    Ok(Data { number: word, flags, offset, total, len: aux, sum: u64_at(b, 32) })
+    Ok(Data {
+        number: word,
+        flags,
+        offset,
+        total,
+        len: aux,
+        sum: u64_at(b, 32),
+    })
 }
 
 /// A fragment covers whole granules, of which only the message's last may be short.
 #[inline]
 fn covers(offset: u64, len: u64, total: u64) -> bool {
-    let Some(end) = offset.checked_add(len) else { return false };
+    let Some(end) = offset.checked_add(len) else {
+        return false;
+    };
     offset % GRANULE == 0
         && end <= total
         && total < 1 << 56

@@ -30,8 +30,14 @@ pub struct RailAddr {
 
 impl RailAddr {
     /// An absent rail.
-    pub const NONE: RailAddr =
-        RailAddr { kind: 0, index: 0, port: 0, mtu: 0, prefix_len: 0, ip: [0; 16] };
+    pub const NONE: RailAddr = RailAddr {
+        kind: 0,
+        index: 0,
+        port: 0,
+        mtu: 0,
+        prefix_len: 0,
+        ip: [0; 16],
+    };
 
     fn write(&self, out: &mut [u8]) {
         out[0] = self.kind;
@@ -123,7 +129,11 @@ impl Address {
         for (i, rail) in rails[..count].iter_mut().enumerate() {
             *rail = RailAddr::read(&b[16 + RAIL_LEN * i..]).ok_or(AddressError)?;
         }
-        Ok(Address { id: u64_at(b, 0), token: u32_at(b, 8), rails })
+        Ok(Address {
+            id: u64_at(b, 0),
+            token: u32_at(b, 8),
+            rails,
+        })
     }
 }
 

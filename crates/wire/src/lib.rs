@@ -24,8 +24,8 @@
 extern crate std;
 
 mod frame;
-mod hello;
 mod header;
+mod hello;
 mod packet;
 
 pub use frame::{

@@ -1,8 +1,8 @@
 //! A whole packet: the writer of its head and the checked view of a received one.
 
+use crate::align8;
 use crate::frame::Frame;
 use crate::header::{u16_at, u32_at, Header, HEADER_LEN, PACKET_NUMBER_MAX, VERSION};
-use crate::align8;
 
 /// Why a datagram is not a packet. Each is a counter of the receiving rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +30,7 @@ impl<'a> Packet<'a> {
     /// Checks `bytes` (one datagram): length, version, head CRC by `crc32c`, then every frame's
     /// fields and that all payloads lie inside the datagram.
     #[inline]
-    pub fn parse(
-        bytes: &'a [u8],
-        crc32c: impl Fn(&[u8]) -> u32,
-    ) -> Result<Packet<'a>, ParseError> {
+    pub fn parse(bytes: &'a [u8], crc32c: impl Fn(&[u8]) -> u32) -> Result<Packet<'a>, ParseError> {
         if bytes.len() < HEADER_LEN {
             return Err(ParseError::Truncated);
         }
@@ -51,7 +48,11 @@ impl<'a> Packet<'a> {
         if header.number > PACKET_NUMBER_MAX || head_len % 8 != 0 {
             return Err(ParseError::Malformed);
         }
-        let packet = Packet { header, bytes, head_len };
+        let packet = Packet {
+            header,
+            bytes,
+            head_len,
+        };
         packet.validate()?;
         Ok(packet)
     }
@@ -74,7 +75,12 @@ impl<'a> Packet<'a> {
     /// The frames in order, each with its payload (empty for control).
     #[inline]
     pub fn frames(&self) -> Frames<'a> {
-        Frames { bytes: self.bytes, at: HEADER_LEN, head_len: self.head_len, payload: self.head_len }
+        Frames {
+            bytes: self.bytes,
+            at: HEADER_LEN,
+            head_len: self.head_len,
+            payload: self.head_len,
+        }
     }
 }
 
@@ -128,7 +134,12 @@ impl<'a> HeadWriter<'a> {
     /// Starts a packet of at most `limit` bytes in `out` (`limit <= out.len()`).
     pub fn new(out: &'a mut [u8], limit: usize) -> HeadWriter<'a> {
         let limit = limit.min(out.len());
-        HeadWriter { out, limit, at: HEADER_LEN, payload: 0 }
+        HeadWriter {
+            out,
+            limit,
+            at: HEADER_LEN,
+            payload: 0,
+        }
     }
 
     /// Bytes still free for frames and payload together.

@@ -21,16 +21,12 @@ pub struct InterfaceAddr {
 pub struct Interface {
     /// Name, such as `eth0`.
     pub name: String,
-    /// The kernel's index; a deleted and re-created interface gets a new one.
-    pub index: u32,
     /// Administratively up.
     pub up: bool,
     /// Has carrier, as far as the driver knows.
     pub running: bool,
     /// Loopback.
     pub loopback: bool,
-    /// Point to point (tunnels).
-    pub point_to_point: bool,
     /// Largest IP packet in bytes.
     pub mtu: usize,
     /// Its IPv4 and IPv6 addresses in the kernel's order.
@@ -92,12 +88,9 @@ fn describe(control: &OwnedFd, name: &CStr, flags: libc::c_uint) -> Interface {
     let has = |bit: libc::c_int| flags & bit as libc::c_uint != 0;
     Interface {
         name: name.to_string_lossy().into_owned(),
-        // SAFETY: the name is NUL-terminated.
-        index: unsafe { libc::if_nametoindex(name.as_ptr()) },
         up: has(libc::IFF_UP),
         running: has(libc::IFF_RUNNING),
         loopback: has(libc::IFF_LOOPBACK),
-        point_to_point: has(libc::IFF_POINTOPOINT),
         mtu: mtu(control, name).unwrap_or(0),
         addrs: Vec::new(),
     }

@@ -3,10 +3,11 @@
 
 #![allow(dead_code)]
 
-use marline_rails::{choose_interfaces, Rail, RailRx, UdpConfig, UdpRail, UdpRx, UdpTx};
+use marline_rails::{choose_interfaces, LinkWatch, Rail, RailRx, UdpConfig, UdpRail, UdpRx, UdpTx};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::process::Command;
+use std::time::Instant;
 
 /// A network namespace.
 pub struct Namespace(File);
@@ -73,6 +74,20 @@ pub fn join(a: &Namespace, b: &Namespace, name: &str, net: u8) {
         side.ip(&format!("addr add fd00:{net}::{host}/64 dev {name} nodad"));
         side.ip(&format!("link set {name} up"));
     }
+    for side in [a, b] {
+        side.enter();
+        wait_for_carrier(name);
+    }
+}
+
+/// The kernel finds out about a veth's carrier a little later, and IPv6 routes follow it.
+fn wait_for_carrier(name: &str) {
+    let choice = choose_interfaces(&[name.to_owned()]).unwrap();
+    let mut watch = LinkWatch::open(&choice).unwrap();
+    while !watch.is_up(0) {
+        wait_readable(watch.fd());
+        while watch.poll().is_some() {}
+    }
 }
 
 /// Opens a rail in the calling thread's namespace.
@@ -86,10 +101,16 @@ pub fn open_default(name: &str) -> (UdpTx, UdpRx) {
     open(name, &UdpConfig::default())
 }
 
-/// Receives until `count` datagrams came.
+/// Receives until `count` datagrams came; a lost one fails the test instead of hanging it.
 pub fn receive(rx: &mut UdpRx, count: usize) -> Vec<Vec<u8>> {
     let mut got = Vec::new();
+    let start = Instant::now();
     while got.len() < count {
+        assert!(
+            start.elapsed().as_secs() < 30,
+            "{} of {count} datagrams came",
+            got.len()
+        );
         rx.recv(&mut |r| got.extend(r.bytes.chunks(r.segment).map(<[u8]>::to_vec)));
     }
     got

@@ -1,0 +1,56 @@
+# Everything a newcomer runs. `make demo` shows it, `make test` proves it.
+SHELL := bash
+MARLINE_MPI_DIR ?= $(CURDIR)/.mpi
+export MARLINE_MPI_DIR
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini
+
+.PHONY: deps build programs demo test test-cargo test-e2e soak bench bench-loss bench-blackhole \
+	lint clean
+
+deps:
+	scripts/install-deps
+
+build:
+	cargo build --release --locked
+	mkdir -p build/provider
+	install -m 755 $(TARGET)/release/libmarline_fi.so build/provider/libmarline-fi.so
+
+programs: deps
+	$(MAKE) -s -C tests/programs all OUT=$(CURDIR)/build/programs MPI=$(MARLINE_MPI_DIR)
+
+demo: deps build programs
+	scripts/demo
+
+# Unit and property tests, then end to end; CI shows the closing lines of both.
+test: test-cargo test-e2e
+
+test-cargo:
+	cargo test --workspace --locked
+
+test-e2e: deps build programs
+	$(PYTEST) tests/e2e -m "not soak"
+
+soak: deps build programs
+	PROPTEST_CASES=20000 cargo test --release --workspace --locked
+	$(PYTEST) tests/e2e
+
+bench: deps build programs
+	bench/run
+
+bench-loss: deps build programs
+	bench/loss
+
+bench-blackhole: deps build programs
+	bench/blackhole
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	bash -n scripts/install-deps .ci/run
+	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
+		bench/run bench/loss bench/blackhole bench/*.py scripts/demo tests/e2e/*.py
+
+clean:
+	cargo clean
+	rm -rf build

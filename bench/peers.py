@@ -1,0 +1,90 @@
+"""Who is measured, and how each is started: Marline in its three forms and its peers."""
+
+import csv
+import datetime
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "e2e"))
+
+import lab as labs  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One line of the table."""
+
+    name: str
+    mpi: str
+    provider: str  # what `marline lab run --provider` takes
+    env: dict = field(default_factory=dict)
+    ours: bool = False
+
+    def start(self, lab, program, timeout):
+        mpi = labs.MPIS[self.mpi]
+        words = [mpi.program(program[0]), *program[1:]]
+        return lab.run(mpi, words, provider=self.provider, env=self.env, timeout=timeout)
+
+
+def _ours(name, **env):
+    # The raw and reliable forms leave out what papers 2-4 price separately.
+    return Contender(name, "mpich", "marline", env, ours=True)
+
+
+def _ofi(provider, **env):
+    return {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": provider, **env}
+
+
+CONTENDERS = [
+    _ours("marline raw", FI_MARLINE_RELIABILITY="off", FI_MARLINE_CHECKSUM="none"),
+    _ours("marline reliable", FI_MARLINE_CHECKSUM="none"),
+    _ours("marline"),
+    Contender("mpich tcp", "mpich", "tcp"),
+    Contender("mpich rxd", "mpich", "none", _ofi("udp;ofi_rxd", FI_UDP_IFACE="rail0")),
+    Contender("mpich ucx tcp", "mpich", "none", {
+        "MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp", "UCX_NET_DEVICES": "rail0"}),
+    Contender("openmpi ob1 tcp", "openmpi", "tcp"),
+    Contender("intel tcp", "intel", "tcp"),
+    Contender("intel psm3", "intel", "none", {
+        "I_MPI_OFI_PROVIDER": "psm3", "FI_PROVIDER": "psm3", "PSM3_NIC": "rail0",
+        "PSM3_HAL": "sockets", "PSM3_DEVICES": "self,nic", "I_MPI_FABRICS": "ofi"}),
+]
+
+
+def chosen(names):
+    """The contenders whose name contains one of the comma-separated words; all without words."""
+    words = [w.strip() for w in names.split(",") if w.strip()]
+    picked = [c for c in CONTENDERS if not words or any(w in c.name for w in words)]
+    if not picked:
+        sys.exit(f"no contender is called {names}; there are: {', '.join(c.name for c in CONTENDERS)}")
+    return picked
+
+
+def cpu_model():
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown"
+
+
+def require_build(contenders):
+    need = [labs.MARLINE, labs.PROGRAMS / "mpich" / "pingpong"]
+    if any(c.ours for c in contenders):
+        need.append(labs.PROVIDER_DIR / "libmarline-fi.so")
+    for path in need:
+        if not path.exists():
+            sys.exit(f"{path} is missing: run `make build programs`")
+
+
+def write_csv(samples, suffix):
+    """Writes bench/record/DATE-SUFFIX.csv and says where that is."""
+    folder = labs.ROOT / "bench" / "record"
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
+    path = folder / f"{stamp}-{suffix}.csv"
+    with open(path, "w", newline="") as out:
+        writer = csv.DictWriter(out, samples[0].keys())
+        writer.writeheader()
+        writer.writerows(samples)
+    return path

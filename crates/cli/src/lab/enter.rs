@@ -1,0 +1,155 @@
+//! Starting commands inside a lab: on a host, or where the launcher and the switches are.
+
+use super::state::{Lab, Proc, HOME_VARIABLE, STATE_DIR_VARIABLE};
+use crate::tool;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Where in the lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The namespace with the switches, where mpiexec runs.
+    Switch,
+    /// A host.
+    Host(usize),
+}
+
+fn holder(lab: &Lab, place: Place) -> Result<Proc, String> {
+    let proc = match place {
+        Place::Switch => lab.switch,
+        Place::Host(host) => lab.hosts.get(host).copied(),
+    };
+    proc.ok_or_else(|| format!("lab `{}` has no {place:?}", lab.name))
+}
+
+/// `nsenter` into `place`, up to and including its `--`; the caller adds the command.
+///
+/// The namespaces are taken from a process that is checked to be ours, not from names, so nothing
+/// else on the machine can be meant by mistake.
+pub fn enter(lab: &Lab, place: Place) -> Result<Command, String> {
+    let proc = holder(lab, place)?;
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &proc.pid.to_string()]);
+    if in_other_user_namespace(proc.pid) {
+        command.args(["--user", "--preserve-credentials"]);
+    }
+    command.args(["--mount", "--uts", "--net"]);
+    if let Ok(dir) = std::env::current_dir() {
+        command.arg(format!("--wdns={}", dir.display()));
+    }
+    command.arg("--");
+    mark(&mut command, lab);
+    Ok(command)
+}
+
+/// Marks a process-to-be as part of the lab.
+pub fn mark(command: &mut Command, lab: &Lab) {
+    command.env(HOME_VARIABLE, &lab.dir);
+    if let Some(base) = lab.dir.parent() {
+        command.env(STATE_DIR_VARIABLE, base);
+    }
+}
+
+/// Entering the user namespace one is already in is an error to the kernel.
+fn in_other_user_namespace(pid: u32) -> bool {
+    let theirs = fs::read_link(format!("/proc/{pid}/ns/user"));
+    let ours = fs::read_link("/proc/self/ns/user");
+    match (theirs, ours) {
+        (Ok(theirs), Ok(ours)) => theirs != ours,
+        _ => false,
+    }
+}
+
+/// Runs a system tool in `place`.
+pub fn run_in(lab: &Lab, place: Place, words: &[&str], input: &str) -> Result<String, String> {
+    let mut command = enter(lab, place)?;
+    command.args(words);
+    tool::run(command, input)
+}
+
+/// The executable that is running now.
+pub fn own_path() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|e| format!("the path of marline itself: {e}"))
+}
+
+/// Writes the script that launchers call instead of `ssh`.
+pub fn write_agent(lab: &Lab) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = agent_path(lab);
+    let exe = own_path()?;
+    let text = format!(
+        "#!/bin/sh\nexec {} lab-agent {} \"$@\"\n",
+        tool::quote(&exe.to_string_lossy()),
+        tool::quote(&lab.dir.to_string_lossy()),
+    );
+    let write = || -> std::io::Result<()> {
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+    };
+    write().map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The script's path.
+pub fn agent_path(lab: &Lab) -> PathBuf {
+    lab.dir.join("agent")
+}
+
+/// Arguments of the hidden `lab-agent`: those of `ssh`, after the lab's directory.
+#[derive(clap::Args)]
+pub struct AgentArgs {
+    /// The lab's directory.
+    dir: PathBuf,
+    /// `[ssh options] HOST COMMAND…`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+/// Becomes the command on the host that a launcher asked for.
+pub fn agent_main(args: &AgentArgs) -> crate::Outcome {
+    use std::os::unix::process::CommandExt;
+    let lab = Lab::load(&args.dir)?;
+    let (host, words) = split_ssh_words(&args.words)?;
+    let mut command = enter(&lab, Place::Host(lab.find_host(host)?))?;
+    // As ssh does: the words become one line for the shell over there.
+    command.args(["sh", "-c", &words.join(" ")]);
+    let error = command.exec();
+    Err(tool::spawn_error(&command, &error))
+}
+
+/// Skips ssh's options; the host, and the words of the command.
+fn split_ssh_words(words: &[String]) -> Result<(&str, &[String]), String> {
+    // The options of ssh that take a value in the next word.
+    const WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
+    let mut at = 0;
+    while let Some(word) = words.get(at).filter(|w| w.starts_with('-')) {
+        let bare = word.len() == 2 && WITH_VALUE.contains(&word[1..]);
+        at += if bare { 2 } else { 1 };
+    }
+    match words.get(at..) {
+        Some([host, command @ ..]) if !command.is_empty() => {
+            let host = host.rsplit('@').next().unwrap_or(host);
+            Ok((host, command))
+        }
+        _ => Err("lab-agent: expected [options] HOST COMMAND".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ssh_words() {
+        let split = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let (host, rest) = split_ssh_words(&words)?;
+            Ok::<_, String>((host.to_owned(), rest.join(" ")))
+        };
+        let good = Ok(("h1".to_owned(), "a -b".to_owned()));
+        assert_eq!(split("h1 a -b"), good);
+        assert_eq!(split("-x h1 a -b"), good);
+        assert_eq!(split("-x -o Foo=1 -p 22 root@h1 a -b"), good);
+        assert!(split("-x h1").is_err());
+    }
+}

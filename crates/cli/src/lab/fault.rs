@@ -1,0 +1,385 @@
+//! The grammar of `marline lab fault TARGET FAULT [in|out] [port=LO-HI]`, and the faults in force.
+
+use super::state::Lab;
+
+/// Direction, seen from the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dir {
+    /// Packets that arrive at the host.
+    In,
+    /// Packets that leave the host.
+    Out,
+}
+
+impl Dir {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Dir::In => "in",
+            Dir::Out => "out",
+        }
+    }
+}
+
+/// What can be wrong with one direction of one host's rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// The cable is out: the host sees the carrier go.
+    Down,
+    /// The host's interface is set down.
+    IfDown,
+    /// So many of a million packets vanish.
+    Drop(u32),
+    /// Every packet vanishes, and nobody is told.
+    Blackhole,
+    /// So many of a million packets get one payload byte changed.
+    Corrupt(u32),
+    /// Bits per second.
+    Rate(u64),
+    /// Microseconds.
+    Delay(u64),
+}
+
+impl Effect {
+    /// The word for it in names and in the grammar.
+    pub fn word(self) -> &'static str {
+        match self {
+            Effect::Down => "down",
+            Effect::IfDown => "ifdown",
+            Effect::Drop(_) => "drop",
+            Effect::Blackhole => "blackhole",
+            Effect::Corrupt(_) => "corrupt",
+            Effect::Rate(_) => "rate",
+            Effect::Delay(_) => "delay",
+        }
+    }
+
+    /// Its number, 0 for those without.
+    fn value(self) -> u64 {
+        match self {
+            Effect::Down | Effect::IfDown | Effect::Blackhole => 0,
+            Effect::Drop(ppm) | Effect::Corrupt(ppm) => ppm.into(),
+            Effect::Rate(v) | Effect::Delay(v) => v,
+        }
+    }
+
+    fn from_parts(word: &str, value: u64) -> Option<Effect> {
+        Some(match word {
+            "down" => Effect::Down,
+            "ifdown" => Effect::IfDown,
+            "drop" => Effect::Drop(value.try_into().ok()?),
+            "blackhole" => Effect::Blackhole,
+            "corrupt" => Effect::Corrupt(value.try_into().ok()?),
+            "rate" => Effect::Rate(value),
+            "delay" => Effect::Delay(value),
+            _ => return None,
+        })
+    }
+
+    /// Whether it belongs to the link, not to one direction.
+    fn is_link(self) -> bool {
+        matches!(self, Effect::Down | Effect::IfDown)
+    }
+
+    /// As a person would say it.
+    pub fn describe(self) -> String {
+        match self {
+            Effect::Drop(ppm) | Effect::Corrupt(ppm) => {
+                format!("{}={}%", self.word(), f64::from(ppm) / 1e4)
+            }
+            Effect::Rate(bps) => format!("rate={}mbit", bps as f64 / 1e6),
+            Effect::Delay(us) => format!("delay={us}us"),
+            _ => self.word().to_owned(),
+        }
+    }
+}
+
+/// An inclusive range of ports; a packet belongs to it by source or destination.
+pub type Ports = Option<(u16, u16)>;
+
+/// One fault in force on one direction of one host's rail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Active {
+    /// Host number.
+    pub host: usize,
+    /// Rail number.
+    pub rail: usize,
+    /// Direction; `Out` for what belongs to the link.
+    pub dir: Dir,
+    /// What is wrong.
+    pub effect: Effect,
+    /// Only packets of these ports.
+    pub ports: Ports,
+}
+
+impl Active {
+    /// One line of the state file.
+    pub fn to_line(&self) -> String {
+        let ports = self
+            .ports
+            .map_or("-".to_owned(), |(lo, hi)| format!("{lo}-{hi}"));
+        let (word, value) = (self.effect.word(), self.effect.value());
+        format!(
+            "{} {} {} {word} {value} {ports}",
+            self.host,
+            self.rail,
+            self.dir.word()
+        )
+    }
+
+    /// Reads it back.
+    pub fn from_line(line: &str) -> Option<Active> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [host, rail, dir, word, value, ports] = words[..] else {
+            return None;
+        };
+        Some(Active {
+            host: host.parse().ok()?,
+            rail: rail.parse().ok()?,
+            dir: if dir == "in" { Dir::In } else { Dir::Out },
+            effect: Effect::from_parts(word, value.parse().ok()?)?,
+            ports: if ports == "-" {
+                None
+            } else {
+                Some(parse_ports(ports).ok()?)
+            },
+        })
+    }
+
+    /// Name of its counter and of its chain; the same for a new value of the same fault.
+    pub fn id(&self) -> String {
+        let ports = self
+            .ports
+            .map_or(String::new(), |(lo, hi)| format!("_p{lo}_{hi}"));
+        let (dir, word) = (self.dir.word(), self.effect.word());
+        format!("h{}_rail{}_{dir}_{word}{ports}", self.host, self.rail)
+    }
+
+    /// As a person would say it.
+    pub fn describe(&self) -> String {
+        let mut text = format!(
+            "h{}:rail{} {}",
+            self.host,
+            self.rail,
+            self.effect.describe()
+        );
+        if !self.effect.is_link() {
+            text.push(' ');
+            text.push_str(self.dir.word());
+        }
+        if let Some((lo, hi)) = self.ports {
+            text.push_str(&format!(" port={lo}-{hi}"));
+        }
+        text
+    }
+}
+
+/// What a `fault` command asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Put this fault in force.
+    Set(Effect),
+    /// Take `down` and `ifdown` back.
+    Up,
+    /// Take everything back.
+    Clear,
+    /// Segmentation offload on or off.
+    Offload(bool),
+}
+
+/// A parsed `FAULT [in|out] [port=LO-HI]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// What to do.
+    pub action: Action,
+    /// Only this direction.
+    pub dir: Option<Dir>,
+    /// Only these ports.
+    pub ports: Ports,
+}
+
+/// Which hosts' rail is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// One host, or all.
+    pub host: Option<usize>,
+    /// The rail.
+    pub rail: usize,
+}
+
+/// Parses `RAIL` or `HOST:RAIL`.
+pub fn parse_target(lab: &Lab, word: &str) -> Result<Target, String> {
+    match word.split_once(':') {
+        Some((host, rail)) => Ok(Target {
+            host: Some(lab.find_host(host)?),
+            rail: lab.find_rail(rail)?,
+        }),
+        None => Ok(Target {
+            host: None,
+            rail: lab.find_rail(word)?,
+        }),
+    }
+}
+
+/// Parses the words after the target.
+pub fn parse_order(words: &[String]) -> Result<Order, String> {
+    let (first, modifiers) = words
+        .split_first()
+        .ok_or("which fault? See `marline lab fault --help`")?;
+    let mut order = Order {
+        action: parse_action(first)?,
+        dir: None,
+        ports: None,
+    };
+    for word in modifiers {
+        match word.as_str() {
+            "in" => order.dir = Some(Dir::In),
+            "out" => order.dir = Some(Dir::Out),
+            other => match other.strip_prefix("port=") {
+                Some(range) => order.ports = Some(parse_ports(range)?),
+                None => {
+                    return Err(format!(
+                        "`{other}`: only `in`, `out` and `port=LO-HI` may follow"
+                    ))
+                }
+            },
+        }
+    }
+    check_order(&order)?;
+    Ok(order)
+}
+
+fn check_order(order: &Order) -> Result<(), String> {
+    let directed = order.dir.is_some() || order.ports.is_some();
+    match order.action {
+        Action::Set(e) if e.is_link() && directed => Err(format!(
+            "`{}` takes the whole link; for one direction or port range use `blackhole`",
+            e.word()
+        )),
+        Action::Up | Action::Offload(_) if directed => {
+            Err("`up` and `offload` take neither a direction nor ports".into())
+        }
+        Action::Set(e @ (Effect::Rate(_) | Effect::Delay(_))) if order.ports.is_some() => Err(
+            format!("`{}` acts on the whole rail, not on a port range", e.word()),
+        ),
+        Action::Clear if order.ports.is_some() => Err("`clear` takes no port range".into()),
+        _ => Ok(()),
+    }
+}
+
+fn parse_action(word: &str) -> Result<Action, String> {
+    let (name, value) = match word.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (word, None),
+    };
+    let effect = match (name, value) {
+        ("up", None) => return Ok(Action::Up),
+        ("clear", None) => return Ok(Action::Clear),
+        ("offload", Some("on")) => return Ok(Action::Offload(true)),
+        ("offload", Some("off")) => return Ok(Action::Offload(false)),
+        ("down", None) => Effect::Down,
+        ("ifdown", None) => Effect::IfDown,
+        ("blackhole", None) => Effect::Blackhole,
+        ("drop", Some(p)) => Effect::Drop(parse_ppm(p)?),
+        ("corrupt", Some(p)) => Effect::Corrupt(parse_ppm(p)?),
+        ("rate", Some(r)) => Effect::Rate(parse_rate(r)?),
+        ("delay", Some(d)) => Effect::Delay(parse_delay_us(d)?),
+        _ => {
+            return Err(format!(
+                "`{word}` is no fault; there are down, ifdown, up, drop=P, blackhole, corrupt=P, \
+                 rate=400mbit, delay=1ms, offload=on|off, clear"
+            ))
+        }
+    };
+    Ok(Action::Set(effect))
+}
+
+/// `0.01` or `1%`, as parts per million; at least one, at most all.
+fn parse_ppm(text: &str) -> Result<u32, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(number) => (number, 1e4),
+        None => (text, 1e6),
+    };
+    let ppm = number
+        .parse::<f64>()
+        .map(|v| (v * scale).round())
+        .unwrap_or(f64::NAN);
+    match (1.0..=1e6).contains(&ppm) {
+        true => Ok(ppm as u32),
+        false => Err(format!(
+            "`{text}`: a probability is 0.000001 to 1, or 0.0001% to 100%"
+        )),
+    }
+}
+
+fn parse_with_unit(text: &str, units: &[(&str, f64)]) -> Option<u64> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(split);
+    let scale = units.iter().find(|(name, _)| *name == unit)?.1;
+    let value = (number.parse::<f64>().ok()? * scale).round();
+    // Above 2^53 a double no longer counts by ones, and no link or delay is that large.
+    (1.0..9e15).contains(&value).then_some(value as u64)
+}
+
+fn parse_rate(text: &str) -> Result<u64, String> {
+    parse_with_unit(
+        text,
+        &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)],
+    )
+    .ok_or_else(|| format!("`{text}`: a rate is a number with kbit, mbit or gbit"))
+}
+
+fn parse_delay_us(text: &str) -> Result<u64, String> {
+    parse_with_unit(text, &[("us", 1.0), ("ms", 1e3), ("s", 1e6)])
+        .ok_or_else(|| format!("`{text}`: a delay is a number with us, ms or s"))
+}
+
+/// `LO-HI` or one port.
+fn parse_ports(text: &str) -> Result<(u16, u16), String> {
+    let (lo, hi) = text.split_once('-').unwrap_or((text, text));
+    match (lo.parse(), hi.parse()) {
+        (Ok(lo), Ok(hi)) if lo <= hi => Ok((lo, hi)),
+        _ => Err(format!(
+            "`{text}`: a port range is LO-HI, each 0 to 65535, LO not above HI"
+        )),
+    }
+}
+
+/// The faults that `order` on `target` puts in force.
+///
+/// A fault on a whole rail without a direction hits each packet once: at its receiver for what
+/// happens in the fabric, at both ends for a rate, which is a property of the hosts' links.
+pub fn expand(
+    lab: &Lab,
+    target: Target,
+    effect: Effect,
+    dir: Option<Dir>,
+    ports: Ports,
+) -> Vec<Active> {
+    let dirs: &[Dir] = match (effect, dir, target.host) {
+        (e, ..) if e.is_link() => &[Dir::Out],
+        (_, Some(Dir::In), _) => &[Dir::In],
+        (_, Some(Dir::Out), _) => &[Dir::Out],
+        (Effect::Rate(_), None, _) | (_, None, Some(_)) => &[Dir::In, Dir::Out],
+        (Effect::Delay(_), None, None) => &[Dir::Out],
+        (_, None, None) => &[Dir::In],
+    };
+    let hosts = match target.host {
+        Some(host) => host..host + 1,
+        None => 0..lab.shape.hosts,
+    };
+    hosts
+        .flat_map(|host| dirs.iter().map(move |&dir| (host, dir)))
+        .map(|(host, dir)| Active {
+            host,
+            rail: target.rail,
+            dir,
+            effect,
+            ports,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "fault_tests.rs"]
+mod tests;

@@ -1,0 +1,285 @@
+//! `marline lab`: hosts out of network namespaces, one switch per rail, a control network apart,
+//! and faults made by the kernel.
+//!
+//! A lab is a tree of holder processes. The first has the switches (bridges) and the launcher's end
+//! of the control network in its own network and mount namespaces; each of the others is a host
+//! with its own network, host name and mounts. Nothing appears in the machine's own namespaces, so
+//! labs cannot collide with each other or with anything else, and ending the processes removes all.
+
+mod apply;
+pub mod enter;
+mod fault;
+pub mod holder;
+mod net;
+mod run;
+mod state;
+
+use clap::{Args, Subcommand};
+use enter::Place;
+use fault::{Action, Active, Effect};
+use state::{Lab, Lock, Shape};
+
+/// Commands of `marline lab`.
+#[derive(Subcommand)]
+pub enum LabCommand {
+    /// Make a lab.
+    Up(UpArgs),
+    /// Show hosts, rails, addresses and faults.
+    Status(StatusArgs),
+    /// Run a command on one host.
+    Exec(ExecArgs),
+    /// Run an MPI program across the hosts.
+    Run(run::LabRunArgs),
+    /// Break or mend a rail.
+    Fault(FaultArgs),
+    /// End a lab and everything that runs in it.
+    Down(DownArgs),
+}
+
+/// Which lab.
+#[derive(Args)]
+struct Name {
+    /// Name of the lab; labs of different names live side by side.
+    #[arg(long, default_value = "ml", env = "MARLINE_LAB")]
+    name: String,
+}
+
+/// Arguments of `lab up`.
+#[derive(Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    lab: Name,
+    /// Number of hosts.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    hosts: u16,
+    /// Number of rails, each a network of its own.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
+    rails: u16,
+    /// MTU of the rails in bytes.
+    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=65535))]
+    mtu: u32,
+    /// Give the rails IPv6 addresses instead of IPv4 ones.
+    #[arg(long)]
+    ipv6: bool,
+    /// Turn segmentation offload off on the rails: every packet of the wire meets faults alone.
+    #[arg(long)]
+    no_offload: bool,
+}
+
+/// Arguments of `lab status`.
+#[derive(Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    lab: Name,
+    /// Also show how many packets each fault hit.
+    #[arg(long)]
+    counters: bool,
+}
+
+/// Arguments of `lab exec`.
+#[derive(Args)]
+pub struct ExecArgs {
+    #[command(flatten)]
+    lab: Name,
+    /// `h0`, `h1`, …; `ctl` is the launcher's place, with the switches.
+    host: String,
+    /// The command.
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Arguments of `lab fault`.
+#[derive(Args)]
+#[command(
+    after_help = "TARGET: RAIL (all hosts) or HOST:RAIL, as in 0, rail1, h0:1, h1:rail0
+FAULT:  down              cable out: the host sees the carrier go
+        ifdown            the host's interface set down
+        up                takes down and ifdown back
+        drop=P            each packet is lost with probability P (0.01 or 1%)
+        blackhole         every packet is lost, silently
+        corrupt=P         one payload byte is changed, unseen by TCP and UDP checksums
+        rate=400mbit      rate limit
+        delay=1ms         added delay (needs netem in the kernel)
+        offload=off|on    segmentation offload of the rail
+        clear             takes everything back
+then:   in | out          only that direction, seen from the host
+        port=LO-HI        only TCP and UDP packets from or to these ports"
+)]
+pub struct FaultArgs {
+    #[command(flatten)]
+    lab: Name,
+    /// Show the faults in force and how many packets each hit.
+    #[arg(long)]
+    show: bool,
+    /// RAIL or HOST:RAIL.
+    #[arg(required_unless_present = "show")]
+    target: Option<String>,
+    /// FAULT [in|out] [port=LO-HI].
+    #[arg(required_unless_present = "show")]
+    fault: Vec<String>,
+}
+
+/// Arguments of `lab down`.
+#[derive(Args)]
+pub struct DownArgs {
+    #[command(flatten)]
+    lab: Name,
+    /// Every lab of this user.
+    #[arg(long)]
+    all: bool,
+}
+
+/// Runs one of the commands.
+pub fn main(command: LabCommand) -> crate::Outcome {
+    match command {
+        LabCommand::Up(args) => up(&args),
+        LabCommand::Status(args) => status(&args),
+        LabCommand::Exec(args) => exec(&args),
+        LabCommand::Run(args) => run::main(&args),
+        LabCommand::Fault(args) => change_fault(&args),
+        LabCommand::Down(args) => down(&args),
+    }
+}
+
+fn up(args: &UpArgs) -> crate::Outcome {
+    let name = &args.lab.name;
+    state::check_name(name)?;
+    let _lock = Lock::take(name)?;
+    let shape = Shape {
+        hosts: args.hosts.into(),
+        rails: args.rails.into(),
+        mtu: args.mtu,
+        ipv6: args.ipv6,
+    };
+    let mut lab = Lab::new(name, shape);
+    if Lab::load(&lab.dir).is_ok_and(|old| old.is_running()) {
+        return Err(format!(
+            "lab `{name}` is up already: `marline lab down --name {name}` first"
+        ));
+    }
+    // What a crash or an interrupted `up` left.
+    net::remove(&lab.dir)?;
+    net::build(&mut lab, !args.no_offload)?;
+    let (hosts, rails) = (args.hosts, args.rails);
+    println!(
+        "lab `{name}` is up: {hosts} host(s), {rails} rail(s), MTU {}",
+        args.mtu
+    );
+    Ok(0)
+}
+
+fn down(args: &DownArgs) -> crate::Outcome {
+    let names = if args.all {
+        state::names()
+    } else {
+        vec![args.lab.name.clone()]
+    };
+    for name in names {
+        state::check_name(&name)?;
+        let _lock = Lock::take(&name)?;
+        net::remove(&state::base_dir().join(&name))?;
+        println!("lab `{name}` is down");
+    }
+    Ok(0)
+}
+
+fn status(args: &StatusArgs) -> crate::Outcome {
+    let lab = Lab::load_running(&args.lab.name)?;
+    let Shape {
+        hosts, rails, mtu, ..
+    } = lab.shape;
+    println!(
+        "lab `{}`: {hosts} host(s), {rails} rail(s), MTU {mtu}",
+        lab.name
+    );
+    for host in 0..hosts {
+        println!("  h{host}  host name {}", lab.host_name(host));
+        println!("      ctl    {}", net::control_address(host));
+        for (rail, name) in lab.rail_names().iter().enumerate() {
+            println!("      {name:<6} {}", net::rail_address(&lab, host, rail));
+        }
+    }
+    for rail in &lab.no_offload {
+        println!("  rail{rail}  segmentation offload off");
+    }
+    print_faults(&lab, args.counters)?;
+    Ok(0)
+}
+
+fn print_faults(lab: &Lab, with_counters: bool) -> Result<(), String> {
+    if lab.faults.is_empty() {
+        println!("  no faults");
+    } else if with_counters {
+        for (text, packets) in apply::counters(lab)? {
+            println!("  fault {text}: {packets} packets");
+        }
+    } else {
+        for fault in &lab.faults {
+            println!("  fault {}", fault.describe());
+        }
+    }
+    Ok(())
+}
+
+fn exec(args: &ExecArgs) -> crate::Outcome {
+    use std::os::unix::process::CommandExt;
+    let lab = Lab::load_running(&args.lab.name)?;
+    let place = match args.host.as_str() {
+        net::CONTROL => Place::Switch,
+        host => Place::Host(lab.find_host(host)?),
+    };
+    let mut command = enter::enter(&lab, place)?;
+    command.args(&args.command);
+    let error = command.exec();
+    Err(crate::tool::spawn_error(&command, &error))
+}
+
+fn change_fault(args: &FaultArgs) -> crate::Outcome {
+    let name = &args.lab.name;
+    let _lock = Lock::take(name)?;
+    let mut lab = Lab::load_running(name)?;
+    if let Some(target) = &args.target {
+        let target = fault::parse_target(&lab, target)?;
+        order_fault(&mut lab, target, &fault::parse_order(&args.fault)?)?;
+    }
+    if args.show {
+        print_faults(&lab, true)?;
+    }
+    Ok(0)
+}
+
+fn order_fault(lab: &mut Lab, target: fault::Target, order: &fault::Order) -> Result<(), String> {
+    let hit = |f: &Active| f.rail == target.rail && target.host.is_none_or(|h| h == f.host);
+    let mut wanted = lab.faults.clone();
+    match order.action {
+        Action::Up => {
+            wanted.retain(|f| !hit(f) || !matches!(f.effect, Effect::Down | Effect::IfDown))
+        }
+        Action::Clear => wanted.retain(|f| !hit(f) || order.dir.is_some_and(|d| d != f.dir)),
+        Action::Set(effect) => {
+            for fault in fault::expand(lab, target, effect, order.dir, order.ports) {
+                wanted.retain(|f| f.id() != fault.id());
+                wanted.push(fault);
+            }
+        }
+        Action::Offload(_) if target.host.is_some() => {
+            return Err("offload is set for a whole rail: give RAIL, not HOST:RAIL".into());
+        }
+        Action::Offload(on) => {
+            apply::set_offload(lab, target.rail, on)?;
+            lab.no_offload.retain(|&r| r != target.rail);
+            if !on {
+                lab.no_offload.push(target.rail);
+            }
+            return lab.save();
+        }
+    }
+    let before = lab.faults.clone();
+    apply::change(lab, wanted).map_err(|error| {
+        // Half a change is worse than none: go back to what was in force.
+        let undone = apply::change(lab, before);
+        undone.err().map_or(error.clone(), |also| {
+            format!("{error}; and undoing it: {also}")
+        })
+    })
+}

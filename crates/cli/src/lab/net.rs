@@ -1,0 +1,284 @@
+//! Building and removing a lab: namespaces, switches, cables, addresses.
+
+use super::enter::{self, Place};
+use super::state::{Lab, Proc, HOME_VARIABLE};
+use crate::tool;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Interface of the control network, on every host and at the launcher.
+pub const CONTROL: &str = "ctl";
+/// The launcher's address on the control network.
+const LAUNCHER_ADDRESS: &str = "10.99.255.254";
+/// Hosts per third octet of an address, so that none ends in 0 or 255.
+const HOSTS_PER_OCTET: usize = 250;
+
+fn low_octets(host: usize) -> String {
+    format!("{}.{}", host / HOSTS_PER_OCTET, host % HOSTS_PER_OCTET + 1)
+}
+
+/// A host's address on the control network.
+pub fn control_address(host: usize) -> String {
+    format!("10.99.{}", low_octets(host))
+}
+
+/// A host's address on a rail, with its prefix length.
+pub fn rail_address(lab: &Lab, host: usize, rail: usize) -> String {
+    match lab.shape.ipv6 {
+        true => format!("fd00:{:x}::{:x}/64", rail + 1, host + 1),
+        false => format!("10.{}.{}/16", 100 + rail, low_octets(host)),
+    }
+}
+
+/// The switch's end of the cable from a host's rail.
+pub fn port_name(host: usize, rail: usize) -> String {
+    format!("h{host}r{rail}")
+}
+
+/// Makes the lab; whatever was made is removed again when something fails.
+pub fn build(lab: &mut Lab, offload: bool) -> Result<(), String> {
+    let made = build_all(lab, offload);
+    if made.is_err() {
+        // The first error is the one worth telling.
+        let _ = remove(&lab.dir);
+    }
+    made
+}
+
+fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
+    fs::create_dir_all(&lab.dir).map_err(|e| format!("{}: {e}", lab.dir.display()))?;
+    // Saved before anything exists, so that an interrupted `up` can be cleaned up.
+    lab.save()?;
+    write_hosts_file(lab)?;
+    enter::write_agent(lab)?;
+    lab.switch = Some(start_switch(lab)?);
+    lab.save()?;
+    for host in 0..lab.shape.hosts {
+        lab.hosts.push(start_host(lab, host)?);
+    }
+    enter::run_in(
+        lab,
+        Place::Switch,
+        &["ip", "-batch", "-"],
+        &switch_script(lab),
+    )?;
+    for host in 0..lab.shape.hosts {
+        enter::run_in(
+            lab,
+            Place::Host(host),
+            &["ip", "-batch", "-"],
+            &host_script(lab, host),
+        )?;
+    }
+    if !offload {
+        lab.no_offload = (0..lab.shape.rails).collect();
+        for rail in 0..lab.shape.rails {
+            super::apply::set_offload(lab, rail, false)?;
+        }
+    }
+    lab.complete = true;
+    lab.save()
+}
+
+/// Names stand for the control network: rails are chosen by interface, never by host name.
+fn write_hosts_file(lab: &Lab) -> Result<(), String> {
+    let mut text = format!(
+        "127.0.0.1 localhost\n{LAUNCHER_ADDRESS} {}-{CONTROL}\n",
+        lab.name
+    );
+    for host in 0..lab.shape.hosts {
+        let _ = writeln!(
+            text,
+            "{} {} h{host}",
+            control_address(host),
+            lab.host_name(host)
+        );
+    }
+    let path = lab.dir.join("hosts");
+    fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn holder_command(mut command: Command, lab: &Lab, hostname: &str) -> Result<Command, String> {
+    command
+        .arg(enter::own_path()?)
+        .args(["lab-holder", "--hostname", hostname]);
+    enter::mark(&mut command, lab);
+    Ok(command)
+}
+
+/// As root directly; otherwise, or where even root may not, in a user namespace of its own.
+fn start_switch(lab: &Lab) -> Result<Proc, String> {
+    let attempt = |user: bool| {
+        let mut command = Command::new("unshare");
+        if user {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--mount", "--uts", "--net", "--"]);
+        let mut command = holder_command(command, lab, &format!("{}-{CONTROL}", lab.name))?;
+        command.arg("--hosts-file").arg(lab.dir.join("hosts"));
+        start_holder(command)
+    };
+    let direct = match rustix::process::geteuid().is_root() {
+        true => attempt(false),
+        false => Err("not root".to_owned()),
+    };
+    direct.or_else(|why| {
+        attempt(true).map_err(|error| {
+            format!(
+                "cannot make namespaces ({why}; in a user namespace: {error}). Run as root, or \
+                 allow user namespaces: sysctl kernel.unprivileged_userns_clone=1 \
+                 (Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0)"
+            )
+        })
+    })
+}
+
+fn start_host(lab: &Lab, host: usize) -> Result<Proc, String> {
+    let mut command = enter::enter(lab, Place::Switch)?;
+    command.args(["unshare", "--mount", "--uts", "--net", "--"]);
+    let mut command = holder_command(command, lab, &lab.host_name(host))?;
+    if lab.shape.ipv6 {
+        command.arg("--ipv6");
+    }
+    start_holder(command)
+}
+
+/// Starts a holder and waits for its word that the namespaces are ready.
+fn start_holder(mut command: Command) -> Result<Proc, String> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .map_err(|e| tool::spawn_error(&command, &e))?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let _ = BufReader::new(stdout).read_line(&mut line);
+    }
+    if line.trim() == "ready" {
+        // nsenter and unshare have become the holder, so the number is its own.
+        return Proc::from_pid(child.id()).ok_or_else(|| "the holder vanished".to_owned());
+    }
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+/// Commands for `ip -batch` at the switches.
+fn switch_script(lab: &Lab) -> String {
+    let mut script = String::from("link set dev lo up\n");
+    let bridges =
+        std::iter::once(CONTROL.to_owned()).chain((0..lab.shape.rails).map(|r| format!("br{r}")));
+    for bridge in bridges {
+        // No multicast snooping: its queries would disturb the packet counters.
+        let _ = writeln!(
+            script,
+            "link add name {bridge} type bridge mcast_snooping 0"
+        );
+        let _ = writeln!(script, "link set dev {bridge} up");
+    }
+    let _ = writeln!(script, "addr add {LAUNCHER_ADDRESS}/16 dev {CONTROL}");
+    for (host, proc) in lab.hosts.iter().enumerate() {
+        let pid = proc.pid;
+        let mut cable = |port: &str, inner: &str, bridge: &str, mtu: u32| {
+            let _ = writeln!(
+                script,
+                "link add name {port} mtu {mtu} type veth peer name {inner} mtu {mtu} netns {pid}\n\
+                 link set dev {port} master {bridge}\n\
+                 link set dev {port} up"
+            );
+        };
+        const CONTROL_MTU: u32 = 1500;
+        cable(&format!("h{host}c"), CONTROL, CONTROL, CONTROL_MTU);
+        for rail in 0..lab.shape.rails {
+            let inner = super::state::rail_name(rail);
+            cable(
+                &port_name(host, rail),
+                &inner,
+                &format!("br{rail}"),
+                lab.shape.mtu,
+            );
+        }
+    }
+    script
+}
+
+/// Commands for `ip -batch` on a host.
+fn host_script(lab: &Lab, host: usize) -> String {
+    let mut script = format!(
+        "link set dev lo up\naddr add {}/16 dev {CONTROL}\nlink set dev {CONTROL} up\n",
+        control_address(host)
+    );
+    for (rail, name) in lab.rail_names().iter().enumerate() {
+        let _ = writeln!(
+            script,
+            "addr add {} dev {name}",
+            rail_address(lab, host, rail)
+        );
+        let _ = writeln!(script, "link set dev {name} up");
+    }
+    script
+}
+
+/// Ends every process of the lab in `dir`, with them its namespaces, and forgets it.
+pub fn remove(dir: &Path) -> Result<(), String> {
+    // A process may start another while we look, so look until none is left.
+    loop {
+        let found = processes_of(dir);
+        if found.is_empty() {
+            break;
+        }
+        for proc in found {
+            end(proc)?;
+        }
+    }
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {e}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Kills one process and waits until it is gone.
+fn end(proc: Proc) -> Result<(), String> {
+    use rustix::event::{poll, PollFd, PollFlags};
+    use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
+    let Some(pid) = i32::try_from(proc.pid).ok().and_then(Pid::from_raw) else {
+        return Ok(());
+    };
+    let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else {
+        return Ok(());
+    };
+    if !proc.is_alive() {
+        return Ok(());
+    }
+    match pidfd_send_signal(&fd, Signal::KILL) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::SRCH) => return Ok(()),
+        Err(e) => return Err(format!("cannot end process {}: {e}", proc.pid)),
+    }
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    while let Err(rustix::io::Errno::INTR) = poll(&mut fds, None) {}
+    Ok(())
+}
+
+/// Every process that carries the lab's mark, this one excepted.
+fn processes_of(dir: &Path) -> Vec<Proc> {
+    let mark = format!("{HOME_VARIABLE}={}", dir.display());
+    let own = std::process::id();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|&pid| pid != own && has_mark(pid, mark.as_bytes()))
+        .filter_map(Proc::from_pid)
+        .collect()
+}
+
+fn has_mark(pid: u32, mark: &[u8]) -> bool {
+    // A process of another user is not readable, and not ours. A zombie's is empty.
+    let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environ.split(|&byte| byte == 0).any(|entry| entry == mark)
+}

@@ -1,0 +1,333 @@
+//! Recognising an MPI by its `mpiexec`, and what each needs to run over Marline.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The MPIs we know how to drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// MPICH with the ch4 device.
+    Mpich,
+    /// Intel MPI.
+    Intel,
+    /// Open MPI 5 and later (PRRTE launcher).
+    OpenMpi5,
+    /// Open MPI 4 (ORTE launcher).
+    OpenMpi4,
+}
+
+impl Kind {
+    /// Whether its launcher is Hydra.
+    pub fn is_hydra(self) -> bool {
+        matches!(self, Kind::Mpich | Kind::Intel)
+    }
+}
+
+/// An MPI found on this machine.
+#[derive(Clone, Debug)]
+pub struct Mpi {
+    /// Which it is.
+    pub kind: Kind,
+    /// Its version.
+    pub version: String,
+    /// Its `mpiexec`.
+    pub mpiexec: PathBuf,
+}
+
+impl Mpi {
+    /// For people.
+    pub fn describe(&self) -> String {
+        let name = match self.kind {
+            Kind::Mpich => "MPICH",
+            Kind::Intel => "Intel MPI",
+            Kind::OpenMpi5 | Kind::OpenMpi4 => "Open MPI",
+        };
+        format!("{name} {} ({})", self.version, self.mpiexec.display())
+    }
+}
+
+/// Variables that let Open MPI's tools run for root at all.
+pub const ALLOW_ROOT: [&str; 2] = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
+
+/// Finds what `word` names: a path to an mpiexec, a name on PATH, or an MPI's directory.
+pub fn resolve(word: &str) -> Result<PathBuf, String> {
+    let path = Path::new(word);
+    if path.is_dir() {
+        let inside = path.join("bin/mpiexec");
+        return match is_executable(&inside) {
+            true => Ok(inside),
+            false => Err(format!("no bin/mpiexec in {word}")),
+        };
+    }
+    if word.contains('/') {
+        return match is_executable(path) {
+            true => Ok(path.to_owned()),
+            false => Err(format!("no such mpiexec: {word}")),
+        };
+    }
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&search)
+        .map(|dir| dir.join(word))
+        .find(|candidate| is_executable(candidate))
+        .ok_or_else(|| format!("no `{word}` on PATH: give its path, or install an MPI"))
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata()
+        .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+/// Which MPI the `mpiexec` that `word` names belongs to.
+pub fn detect(word: &str) -> Result<Mpi, String> {
+    let mpiexec = resolve(word)?;
+    let said = ask_version(&mpiexec)?;
+    let (kind, version) = classify(&said).ok_or_else(|| {
+        let first = said.lines().next().unwrap_or("nothing").trim();
+        format!(
+            "{} is not an mpiexec of MPICH, Open MPI 4.1 or 5, or Intel MPI (it says: {first})",
+            mpiexec.display()
+        )
+    })?;
+    let mpi = Mpi {
+        kind,
+        version,
+        mpiexec,
+    };
+    check_library(&mpi, &said)?;
+    Ok(mpi)
+}
+
+fn ask_version(mpiexec: &Path) -> Result<String, String> {
+    let mut command = Command::new(mpiexec);
+    command.arg("--version").stdin(Stdio::null());
+    for name in ALLOW_ROOT {
+        command.env(name, "1");
+    }
+    let output = command
+        .output()
+        .map_err(|e| format!("{}: {e}", mpiexec.display()))?;
+    let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
+    said.push_str(&String::from_utf8_lossy(&output.stderr));
+    Ok(said)
+}
+
+/// Kind and version from what `mpiexec --version` says.
+fn classify(said: &str) -> Option<(Kind, String)> {
+    let after = |key: &str| {
+        let rest = said.split_once(key)?.1.trim_start();
+        Some(rest.split([' ', '\n', ',']).next()?.to_owned())
+    };
+    if said.contains("Intel(R) MPI Library") {
+        return Some((Kind::Intel, after("Version ")?));
+    }
+    if said.contains("HYDRA build details") {
+        return Some((Kind::Mpich, after("Version:")?));
+    }
+    if let Some(version) = after("(Open MPI) ").or_else(|| after("(OpenRTE) ")) {
+        let major: u32 = version.split('.').next()?.parse().ok()?;
+        return match major {
+            4 => Some((Kind::OpenMpi4, version)),
+            5.. => Some((Kind::OpenMpi5, version)),
+            _ => None,
+        };
+    }
+    None
+}
+
+/// Refuses an MPI that was built without libfabric, as far as its own tools tell.
+fn check_library(mpi: &Mpi, said: &str) -> Result<(), String> {
+    let refuse = |what: &str| Err(format!("{} was built without {what}", mpi.describe()));
+    match mpi.kind {
+        Kind::Mpich => {
+            let device = said.split_once("--with-device=").map(|(_, rest)| rest);
+            let device = device.and_then(|rest| rest.split(['\'', ' ', '\n']).next());
+            match device {
+                Some(name) if !name.contains("ofi") => refuse("the device ch4:ofi (libfabric)"),
+                _ => Ok(()),
+            }
+        }
+        Kind::Intel => Ok(()),
+        Kind::OpenMpi5 | Kind::OpenMpi4 => match has_mtl_ofi(mpi) {
+            Some(false) => refuse("libfabric (no component mtl:ofi)"),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// What `ompi_info` beside the mpiexec says; nothing when it is not there.
+fn has_mtl_ofi(mpi: &Mpi) -> Option<bool> {
+    let info = mpi.mpiexec.parent()?.join("ompi_info");
+    let output = Command::new(info)
+        .arg("--parsable")
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    said.contains("mca:mtl:")
+        .then(|| said.contains("mca:mtl:ofi:"))
+}
+
+/// What is to carry the messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fabric {
+    /// Marline; the directory with its library.
+    Marline(PathBuf),
+    /// The MPI's own way over TCP, on this interface.
+    Tcp(String),
+    /// Whatever the MPI chooses.
+    Unchanged,
+}
+
+/// One variable for the job's environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Var {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// A preference, which a value that the user has set overrides.
+    pub yields: bool,
+}
+
+fn must(name: &'static str, value: &str) -> Var {
+    Var {
+        name,
+        value: value.to_owned(),
+        yields: false,
+    }
+}
+
+fn prefer(name: &'static str, value: &str) -> Var {
+    Var {
+        name,
+        value: value.to_owned(),
+        yields: true,
+    }
+}
+
+/// What `kind` needs in its environment to use `fabric`; with `no_shm` also between ranks of one
+/// host.
+pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<Var> {
+    let mut vars = match fabric {
+        Fabric::Marline(dir) => {
+            let mut vars = vec![
+                must("FI_PROVIDER_PATH", &dir.to_string_lossy()),
+                must("FI_PROVIDER", "marline"),
+            ];
+            vars.extend(for_marline(kind));
+            vars
+        }
+        Fabric::Tcp(interface) => for_tcp(kind, interface),
+        Fabric::Unchanged => Vec::new(),
+    };
+    if no_shm {
+        vars.extend(without_shared_memory(kind, fabric));
+    }
+    vars
+}
+
+fn for_marline(kind: Kind) -> Vec<Var> {
+    // While Marline has no RMA of its own, MPICH and Intel MPI do theirs over messages.
+    let no_rma = [
+        prefer("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "0"),
+        prefer("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS", "0"),
+    ];
+    let through_mtl = [
+        must("OMPI_MCA_pml", "cm"),
+        must("OMPI_MCA_mtl", "ofi"),
+        must("OMPI_MCA_mtl_ofi_provider_include", "marline"),
+    ];
+    match kind {
+        Kind::Mpich => {
+            let mut vars = vec![must("MPIR_CVAR_CH4_NETMOD", "ofi")];
+            vars.extend(no_rma);
+            vars
+        }
+        Kind::Intel => {
+            let mut vars = vec![must("I_MPI_OFI_PROVIDER", "marline")];
+            vars.extend(no_rma);
+            vars
+        }
+        Kind::OpenMpi5 => {
+            let mut vars = through_mtl.to_vec();
+            vars.push(must("OMPI_MCA_opal_common_ofi_provider_include", "marline"));
+            vars
+        }
+        Kind::OpenMpi4 => {
+            let mut vars = through_mtl.to_vec();
+            // Its one-sided component over RDMA crashes without hardware atomics, whatever
+            // carries the messages, and its btl/ofi would open a second domain for nothing.
+            vars.extend([
+                prefer("OMPI_MCA_btl", "^ofi"),
+                prefer("OMPI_MCA_osc", "pt2pt"),
+            ]);
+            vars
+        }
+    }
+}
+
+fn for_tcp(kind: Kind, interface: &str) -> Vec<Var> {
+    match kind {
+        Kind::Mpich => vec![
+            must("FI_PROVIDER", "tcp"),
+            must("MPIR_CVAR_CH4_NETMOD", "ofi"),
+            must("FI_TCP_IFACE", interface),
+        ],
+        Kind::Intel => vec![
+            must("FI_PROVIDER", "tcp"),
+            must("I_MPI_OFI_PROVIDER", "tcp"),
+            must("FI_TCP_IFACE", interface),
+        ],
+        Kind::OpenMpi5 | Kind::OpenMpi4 => vec![
+            must("OMPI_MCA_pml", "ob1"),
+            prefer(
+                "OMPI_MCA_btl",
+                if kind == Kind::OpenMpi5 {
+                    "tcp,sm,self"
+                } else {
+                    "tcp,vader,self"
+                },
+            ),
+            must("OMPI_MCA_btl_tcp_if_include", interface),
+        ],
+    }
+}
+
+fn without_shared_memory(kind: Kind, fabric: &Fabric) -> Vec<Var> {
+    match (kind, fabric) {
+        (Kind::Mpich, _) => vec![must("MPIR_CVAR_NOLOCAL", "1")],
+        (Kind::Intel, _) => vec![must("I_MPI_FABRICS", "ofi")],
+        // pml/cm sends everything through the provider as it is.
+        (_, Fabric::Tcp(_)) => vec![must("OMPI_MCA_btl", "tcp,self")],
+        _ => Vec::new(),
+    }
+}
+
+/// Arguments for mpiexec that carry `vars` to other hosts, where its launcher does not do so by
+/// itself: Hydra passes the whole environment on unless told otherwise, Open MPI only its own.
+pub fn forward_args(kind: Kind, vars: &[(String, String)], user_args: &[String]) -> Vec<String> {
+    let mut args = Vec::new();
+    if kind.is_hydra() {
+        let limited = |a: &String| ["genvnone", "genvlist"].contains(&a.trim_start_matches('-'));
+        if user_args.iter().any(limited) {
+            for (name, value) in vars {
+                args.extend(["-genv".to_owned(), name.clone(), value.clone()]);
+            }
+        }
+        return args;
+    }
+    let own = |name: &str| {
+        ["OMPI_", "PMIX_", "PRTE_"]
+            .iter()
+            .any(|p| name.starts_with(p))
+    };
+    for (name, _) in vars.iter().filter(|(name, _)| !own(name)) {
+        args.extend(["-x".to_owned(), name.clone()]);
+    }
+    args
+}
+
+#[cfg(test)]
+#[path = "mpi_tests.rs"]
+mod tests;

@@ -1,0 +1,103 @@
+//! Recognition from what each mpiexec says, and from the installed ones.
+
+use super::*;
+
+#[test]
+fn classifies_what_the_four_say() {
+    let hydra =
+        "HYDRA build details:\n    Version:                5.0.2\n    Release Date:   Fri\n";
+    assert_eq!(classify(hydra), Some((Kind::Mpich, "5.0.2".into())));
+    let intel = "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626 (id: b4)\n";
+    assert_eq!(classify(intel), Some((Kind::Intel, "2021.18.1".into())));
+    assert_eq!(
+        classify("mpiexec (Open MPI) 5.0.11\n\n"),
+        Some((Kind::OpenMpi5, "5.0.11".into()))
+    );
+    assert_eq!(
+        classify("mpiexec (OpenRTE) 4.1.4\n"),
+        Some((Kind::OpenMpi4, "4.1.4".into()))
+    );
+    for unknown in [
+        "",
+        "mpiexec (OpenRTE) 1.2.3",
+        "bash, version 5",
+        "(Open MPI) x",
+    ] {
+        assert_eq!(classify(unknown), None, "{unknown}");
+    }
+}
+
+/// Where `make deps` puts the MPIs.
+fn mpi_root() -> PathBuf {
+    match std::env::var_os("MARLINE_MPI_DIR") {
+        Some(dir) => dir.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.mpi"),
+    }
+}
+
+#[test]
+fn recognises_the_installed_ones() {
+    let root = mpi_root();
+    for (dir, kind) in [
+        ("mpich", Kind::Mpich),
+        ("openmpi", Kind::OpenMpi5),
+        ("impi-rt", Kind::Intel),
+    ] {
+        let path = root.join(dir);
+        assert!(
+            path.is_dir(),
+            "no MPI in {}: `make deps` installs them",
+            path.display()
+        );
+        let found = detect(&path.to_string_lossy()).unwrap();
+        assert_eq!(found.kind, kind, "{}", found.describe());
+    }
+}
+
+#[test]
+fn what_is_no_mpiexec_is_refused() {
+    assert!(detect("no-such-mpiexec").unwrap_err().contains("on PATH"));
+    assert!(detect("/no/such/mpiexec")
+        .unwrap_err()
+        .contains("no such mpiexec"));
+    assert!(detect("/bin/true")
+        .unwrap_err()
+        .contains("is not an mpiexec of"));
+}
+
+fn names(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<String> {
+    variables(kind, fabric, no_shm)
+        .iter()
+        .map(|v| format!("{}={}", v.name, v.value))
+        .collect()
+}
+
+#[test]
+fn every_kind_is_pointed_at_marline() {
+    let marline = Fabric::Marline("/p".into());
+    for kind in [Kind::Mpich, Kind::Intel, Kind::OpenMpi5, Kind::OpenMpi4] {
+        let vars = names(kind, &marline, false);
+        assert!(vars.contains(&"FI_PROVIDER_PATH=/p".into()), "{kind:?}");
+        assert!(vars.contains(&"FI_PROVIDER=marline".into()), "{kind:?}");
+        assert!(names(kind, &Fabric::Unchanged, false).is_empty());
+    }
+    assert!(names(Kind::Mpich, &marline, true).contains(&"MPIR_CVAR_NOLOCAL=1".into()));
+    assert!(names(Kind::Intel, &marline, true).contains(&"I_MPI_FABRICS=ofi".into()));
+    assert!(!names(Kind::Intel, &marline, false).contains(&"I_MPI_FABRICS=ofi".into()));
+    assert!(names(Kind::OpenMpi4, &marline, false).contains(&"OMPI_MCA_osc=pt2pt".into()));
+}
+
+#[test]
+fn forwards_what_the_launcher_would_not() {
+    let vars = [
+        ("FI_PROVIDER".to_owned(), "marline".to_owned()),
+        ("OMPI_MCA_pml".into(), "cm".into()),
+    ];
+    assert_eq!(
+        forward_args(Kind::OpenMpi5, &vars, &[]),
+        ["-x", "FI_PROVIDER"]
+    );
+    assert!(forward_args(Kind::Mpich, &vars, &[]).is_empty());
+    let none = ["-genvnone".to_owned()];
+    assert_eq!(forward_args(Kind::Mpich, &vars, &none).len(), 6);
+}

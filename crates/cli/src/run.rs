@@ -1,0 +1,121 @@
+//! `marline run -- mpiexec …`.
+
+use crate::mpi::{self, Fabric, Mpi, Var};
+use crate::summary::StatsDir;
+use crate::{child, provider, settings, tool};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Arguments of `run`.
+#[derive(clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub common: Common,
+    /// `mpiexec` (a name on PATH or a path) and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Options of everything that starts or prepares a job.
+#[derive(clap::Args)]
+pub struct Common {
+    /// Say what is set and run.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Use Marline between ranks of one host too, instead of the MPI's shared memory.
+    #[arg(long)]
+    pub no_shm: bool,
+    /// Directory with libmarline-fi.so.
+    #[arg(long)]
+    pub provider_dir: Option<PathBuf>,
+}
+
+/// A job about to start: how to call its mpiexec.
+pub struct Job {
+    /// The MPI.
+    pub mpi: Mpi,
+    /// Variables to set.
+    pub set: Vec<(String, String)>,
+    /// mpiexec's arguments, the program's included.
+    pub args: Vec<String>,
+}
+
+/// Runs the command.
+pub fn main(args: &RunArgs) -> crate::Outcome {
+    let (word, rest) = args.command.split_first().ok_or("which mpiexec?")?;
+    let mpi = mpi::detect(word)?;
+    let dir = provider::find_dir(args.common.provider_dir.as_deref())?;
+    let environment = settings::environment();
+    settings::check(&environment)?;
+    let vars = mpi::variables(mpi.kind, &Fabric::Marline(dir), args.common.no_shm);
+    let set = effective(&vars, &environment);
+    let job = Job {
+        mpi,
+        set,
+        args: rest.to_vec(),
+    };
+    let command = Command::new(&job.mpi.mpiexec);
+    start(command, job, args.common.verbose, true)
+}
+
+/// The variables to set: all but the preferences that the user has decided otherwise.
+pub fn effective(vars: &[Var], environment: &[(String, String)]) -> Vec<(String, String)> {
+    let decided = |name: &str| environment.iter().any(|(n, _)| n == name);
+    vars.iter()
+        .filter(|v| !(v.yields && decided(v.name)))
+        .map(|v| (v.name.to_owned(), v.value.clone()))
+        .collect()
+}
+
+/// Starts the job with `command` as the start of the command line, waits, and sums up.
+pub fn start(mut command: Command, mut job: Job, verbose: bool, summary: bool) -> crate::Outcome {
+    let stats = if summary {
+        Some(StatsDir::create()?)
+    } else {
+        None
+    };
+    if let Some(stats) = &stats {
+        let path = stats.path().to_string_lossy().into_owned();
+        job.set.push(("FI_MARLINE_STATS_DIR".to_owned(), path));
+    }
+    let mut carried = job.set.clone();
+    // What the user set for libfabric must reach the other hosts as well.
+    let of_user = settings::environment()
+        .into_iter()
+        .filter(|(n, _)| n.starts_with("FI_"));
+    carried.extend(of_user.filter(|(n, _)| !job.set.iter().any(|(s, _)| s == n)));
+    command.args(mpi::forward_args(job.mpi.kind, &carried, &job.args));
+    command.args(&job.args);
+    command.envs(job.set.iter().map(|(n, v)| (n, v)));
+    if verbose {
+        eprintln!("marline: {}", job.mpi.describe());
+        for (name, value) in &job.set {
+            eprintln!("marline: set {name}={}", tool::quote(value));
+        }
+        eprintln!("marline: {}", tool::describe(&command));
+    }
+    let status = child::run(&mut command)?;
+    if let Some(stats) = stats {
+        stats.print_summary();
+    }
+    Ok(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preference_gives_way_to_the_user() {
+        let vars = mpi::variables(mpi::Kind::Mpich, &Fabric::Marline("/p".into()), false);
+        let user = [
+            ("MPIR_CVAR_CH4_OFI_ENABLE_RMA".to_owned(), "1".to_owned()),
+            ("FI_PROVIDER".to_owned(), "tcp".to_owned()),
+        ];
+        let set = effective(&vars, &user);
+        let has = |name: &str| set.iter().any(|(n, _)| n == name);
+        assert!(!has("MPIR_CVAR_CH4_OFI_ENABLE_RMA"));
+        assert!(has("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS"));
+        assert!(has("FI_PROVIDER"));
+    }
+}

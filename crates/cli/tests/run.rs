@@ -1,0 +1,159 @@
+//! `marline run` and `marline env`, with an mpiexec that shows what it was given.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use support::{fail, marline, outcome, succeed, Dir};
+
+/// A directory with a provider library, and an mpiexec that answers as Hydra does and otherwise
+/// runs its arguments.
+fn workshop(tag: &str) -> Dir {
+    let dir = Dir::new(tag);
+    std::fs::write(dir.0.join("libmarline-fi.so"), "").unwrap();
+    let script = "#!/bin/sh\nif [ \"$1\" = --version ]; then\n\
+                  echo 'HYDRA build details:'; echo '    Version:   5.0.2'; exit\nfi\n\
+                  exec \"$@\"\n";
+    write_script(&dir.0.join("mpiexec"), script);
+    dir
+}
+
+fn write_script(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    succeed(Command::new("chmod").arg("755").arg(path));
+}
+
+fn run(dir: &Dir, words: &[&str]) -> Command {
+    let mut command = marline(&dir.0);
+    command
+        .env("MARLINE_PROVIDER_DIR", &dir.0)
+        .arg("run")
+        .arg("--")
+        .arg(dir.0.join("mpiexec"));
+    command.args(words);
+    command
+}
+
+#[test]
+fn the_program_sees_the_settings_and_its_status_comes_back() {
+    let dir = workshop("settings");
+    let script = "env; test -d \"$FI_MARLINE_STATS_DIR\" || exit 9; exit 7";
+    let (status, said) = outcome(&mut run(&dir, &["sh", "-c", script]));
+    assert_eq!(status, Some(7), "{said}");
+    let value = |name: &str| {
+        said.lines()
+            .find_map(|l| l.strip_prefix(&format!("{name}=")))
+    };
+    assert_eq!(value("FI_PROVIDER"), Some("marline"));
+    assert_eq!(
+        value("FI_PROVIDER_PATH"),
+        dir.0.canonicalize().unwrap().to_str()
+    );
+    assert_eq!(value("MPIR_CVAR_CH4_OFI_ENABLE_RMA"), Some("0"));
+    let stats = value("FI_MARLINE_STATS_DIR").expect("a place for statistics");
+    assert!(!Path::new(stats).exists(), "{stats} is left behind");
+}
+
+#[test]
+fn a_preference_of_the_user_stays() {
+    let dir = workshop("prefer");
+    let mut command = run(&dir, &["env"]);
+    let said = succeed(
+        command
+            .env("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "1")
+            .env("FI_PROVIDER", "tcp"),
+    );
+    assert!(said.contains("MPIR_CVAR_CH4_OFI_ENABLE_RMA=1\n"), "{said}");
+    assert!(said.contains("FI_PROVIDER=marline\n"), "{said}");
+}
+
+#[test]
+fn verbose_says_what_it_sets() {
+    let dir = workshop("verbose");
+    let mut command = marline(&dir.0);
+    command
+        .args(["run", "-v", "--no-shm", "--provider-dir"])
+        .arg(&dir.0)
+        .arg("--");
+    let said = succeed(command.arg(dir.0.join("mpiexec")).arg("true"));
+    for part in [
+        "MPICH 5.0.2",
+        "set FI_PROVIDER=marline",
+        "set MPIR_CVAR_NOLOCAL=1",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn what_cannot_work_is_refused() {
+    let dir = workshop("refused");
+    let refused = |command: &mut Command, part: &str| {
+        let (status, said) = outcome(command);
+        assert_eq!(status, Some(125), "{said}");
+        assert!(said.contains(part), "{part}: {said}");
+    };
+    let wrong = "FI_MARLINE_RIALS";
+    refused(run(&dir, &["true"]).env(wrong, "lo"), wrong);
+    let mut command = marline(&dir.0);
+    refused(
+        command.args(["run", "--", "no-such-mpiexec"]),
+        "no-such-mpiexec",
+    );
+    let mut command = marline(&dir.0);
+    refused(
+        command.args(["run", "--", "/bin/true"]),
+        "is not an mpiexec",
+    );
+    let empty = Dir::new("empty");
+    refused(
+        run(&dir, &["true"]).env("MARLINE_PROVIDER_DIR", &empty.0),
+        "libmarline-fi.so",
+    );
+    write_script(
+        &dir.0.join("mpiexec"),
+        "#!/bin/sh\necho 'HYDRA build details: Version: 4.1'; echo '--with-device=ch4:ucx'\n",
+    );
+    refused(&mut run(&dir, &["true"]), "without the device ch4:ofi");
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let dir = workshop("signals");
+    let script = "trap 'exit 9' TERM; echo armed; while :; do sleep 0.1; done";
+    let mut child = run(&dir, &["sh", "-c", script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "armed");
+    succeed(Command::new("kill").args(["-TERM", &child.id().to_string()]));
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn env_prints_the_same_three_ways() {
+    let dir = workshop("env");
+    let env = |flag: &[&str]| {
+        let mut command = marline(&dir.0);
+        command
+            .env("MARLINE_PROVIDER_DIR", &dir.0)
+            .arg("env")
+            .args(flag);
+        succeed(command.arg("--mpi").arg(dir.0.join("mpiexec")))
+    };
+    assert!(env(&[]).contains("FI_PROVIDER=marline\n"));
+    assert!(env(&["--shell"]).contains("export FI_PROVIDER=marline\n"));
+    assert!(env(&["--json"]).contains("\"FI_PROVIDER\": \"marline\""));
+    let script = "eval \"$(cat)\"; test \"$MPIR_CVAR_CH4_NETMOD\" = ofi";
+    let mut shell = Command::new("sh")
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text = env(&["--shell"]);
+    std::io::Write::write_all(&mut shell.stdin.take().unwrap(), text.as_bytes()).unwrap();
+    assert!(shell.wait().unwrap().success());
+    fail(marline(&dir.0).args(["env", "--shell", "--json"]));
+}

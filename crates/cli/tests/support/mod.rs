@@ -1,0 +1,54 @@
+//! A lab for a test, ended when the test ends, and what tests look at.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A directory of one test, removed at its end.
+pub struct Dir(pub PathBuf);
+
+impl Dir {
+    /// Makes it; `tag` tells tests of one process apart.
+    pub fn new(tag: &str) -> Dir {
+        let path = std::env::temp_dir().join(format!("marline-test-{}-{tag}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary directory");
+        Dir(path)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `marline` with the state of labs in `dir`.
+pub fn marline(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_marline"));
+    command.env("MARLINE_LAB_DIR", dir.join("labs"));
+    command
+}
+
+/// Its output; a panic with what it said when it fails.
+pub fn succeed(command: &mut Command) -> String {
+    let (status, said) = outcome(command);
+    assert_eq!(status, Some(0), "{command:?}: {said}");
+    said
+}
+
+/// What it said; a panic when it does not fail.
+pub fn fail(command: &mut Command) -> String {
+    let (status, said) = outcome(command);
+    assert_ne!(status, Some(0), "{command:?} should fail: {said}");
+    said
+}
+
+/// Exit status, and standard output and error together.
+pub fn outcome(command: &mut Command) -> (Option<i32>, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().expect("the command starts");
+    let said = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
+    (status.code(), said)
+}

@@ -1,0 +1,352 @@
+//! The engine under its lock: endpoints, operations, queues, rails. Single-threaded; every call
+//! takes the time. The simulator drives it as it is; `shared` puts the lock and the thread
+//! around it.
+
+use crate::api::{
+    AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, SubmitError, ADDR_UNSPEC,
+};
+use crate::memory::Bounces;
+use crate::pool::Pool;
+use crate::slots::{RecvOp, SendOp, Slots};
+use crate::stats::page::PathRow;
+use crate::stats::{PeerCounters, ProcessCounters, RailCounters};
+use marline_proto::{Claim, Config, Node, PeerId, RailSpec, Spans};
+use marline_rails::RailTx;
+use marline_wire::{Address, PACKET_MAX};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Bytes of the staging buffer: one super-packet (design rule 8).
+pub(crate) const STAGING: usize = PACKET_MAX + 512;
+
+/// A rail with what the engine keeps of it.
+pub struct RailState<T> {
+    /// Sending half.
+    pub tx: T,
+    /// Interface name, for people.
+    pub name: String,
+    /// Counters.
+    pub counters: RailCounters,
+    /// A batch that the kernel had no room for: bytes, segment, destination, flow.
+    pub pending: Option<(Vec<u8>, usize, marline_wire::RailAddr, u8)>,
+    /// Time to try again after an error of the rail.
+    pub retry_at: Option<u64>,
+    /// Link state as last told.
+    pub up: bool,
+}
+
+/// An address vector.
+#[derive(Default)]
+pub struct Av {
+    pub(crate) entries: Vec<Option<Address>>,
+    pub(crate) by_id: BTreeMap<u64, FiAddr>,
+}
+
+/// An endpoint: its node and what is bound to it.
+pub struct Endpoint {
+    pub(crate) node: Node,
+    pub(crate) av: Option<AvId>,
+    pub(crate) tx_cq: Option<CqId>,
+    pub(crate) rx_cq: Option<CqId>,
+    pub(crate) reads: Option<Arc<Counter>>,
+    pub(crate) min_multi: u64,
+    pub(crate) enabled: bool,
+    /// Peer by address index, as far as looked up.
+    pub(crate) peers: Vec<Option<PeerId>>,
+    /// Address index by peer.
+    pub(crate) addrs: Vec<FiAddr>,
+}
+
+/// Registered memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    pub(crate) base: *mut u8,
+    pub(crate) len: usize,
+    pub(crate) virt: bool,
+}
+
+/// How an engine is made.
+#[derive(Clone)]
+pub struct CoreConfig {
+    /// Protocol.
+    pub proto: Config,
+    /// Bound of the sender's log in bytes.
+    pub log_bytes: usize,
+    /// Sends of a burst that leave at once.
+    pub aggregate_after: u32,
+    /// Cap on datagrams in bytes, 0: none.
+    pub mtu: usize,
+}
+
+/// Source of random identities.
+pub type Random = Box<dyn FnMut() -> u64 + Send>;
+
+/// The engine under its lock.
+pub struct Core<T> {
+    pub(crate) cfg: CoreConfig,
+    pub(crate) rails: Vec<RailState<T>>,
+    pub(crate) eps: Vec<Option<Endpoint>>,
+    /// Endpoint index by endpoint id.
+    pub(crate) by_id: Vec<(u64, u32)>,
+    pub(crate) sends: Slots<SendOp>,
+    pub(crate) recvs: Slots<RecvOp>,
+    pub(crate) cqs: Vec<Option<VecDeque<Completion>>>,
+    pub(crate) avs: Vec<Option<Av>>,
+    pub(crate) pool: Pool,
+    pub(crate) bounces: Bounces,
+    pub(crate) regions: BTreeMap<u64, Region>,
+    pub(crate) claims: BTreeMap<(u32, usize), Claim>,
+    pub(crate) staging: Box<[u8]>,
+    pub(crate) spans: Spans,
+    /// Sends since the last other call.
+    pub(crate) burst: u32,
+    /// Sends were posted that have not been flushed.
+    pub(crate) deferred: bool,
+    pub(crate) stats: ProcessCounters,
+    pub(crate) log: LogSink,
+    pub(crate) random: Random,
+    pub(crate) poisoned: bool,
+    /// Counters of peers of endpoints that were closed.
+    pub(crate) closed_rows: Vec<(u64, PeerCounters, Vec<PathRow>)>,
+}
+
+// SAFETY: raw pointers inside (regions, pieces) are user memory that the callers lend to the
+// engine from any thread; the engine itself is used under one lock.
+unsafe impl<T: Send> Send for Core<T> {}
+
+impl<T: RailTx> Core<T> {
+    /// An engine over these rails (name, sending half).
+    pub fn new(cfg: CoreConfig, rails: Vec<(String, T)>, log: LogSink, random: Random) -> Core<T> {
+        let rails = rails
+            .into_iter()
+            .map(|(name, tx)| RailState {
+                tx,
+                name,
+                counters: RailCounters::default(),
+                pending: None,
+                retry_at: None,
+                up: true,
+            })
+            .collect();
+        let pool = Pool::new(cfg.log_bytes);
+        Core {
+            cfg,
+            rails,
+            eps: Vec::new(),
+            by_id: Vec::new(),
+            sends: Slots::default(),
+            recvs: Slots::default(),
+            cqs: Vec::new(),
+            avs: Vec::new(),
+            pool,
+            bounces: Bounces::new(),
+            regions: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            staging: vec![0; STAGING].into_boxed_slice(),
+            spans: Spans::new(),
+            burst: 0,
+            deferred: false,
+            stats: ProcessCounters::default(),
+            log,
+            random,
+            poisoned: false,
+            closed_rows: Vec::new(),
+        }
+    }
+
+    pub(crate) fn say(&self, level: LogLevel, text: &str) {
+        (self.log.0)(level, text);
+    }
+
+    fn rail_specs(&self) -> Vec<RailSpec> {
+        let cap = if self.cfg.mtu == 0 {
+            PACKET_MAX
+        } else {
+            self.cfg.mtu
+        };
+        let spec = |(index, rail): (usize, &RailState<T>)| {
+            let caps = rail.tx.caps();
+            let datagram_max = caps.datagram_max.min(cap).min(PACKET_MAX);
+            let mut addr = rail.tx.local_addr();
+            addr.index = index as u8;
+            addr.mtu = datagram_max as u16;
+            // Half of the buffer, and of that two thirds: what a packet occupies in the kernel
+            // is up to half more than its bytes (measured: 71 KB for a 64 KB super-packet).
+            let receive_budget = (caps.receive_buffer_bytes as u64 / 3).max(64_000);
+            RailSpec {
+                addr,
+                datagram_max,
+                receive_budget,
+            }
+        };
+        self.rails.iter().enumerate().map(spec).collect()
+    }
+
+    /// A new endpoint with a random identity.
+    pub fn ep_open(&mut self, now: u64) -> Result<EpId, SubmitError> {
+        let (id, token) = ((self.random)() | 1, (self.random)() as u32);
+        // The epoch tells lives apart; any number that differs from the last life's will do.
+        let epoch = (now / 1_000_000) as u32 ^ (self.random)() as u32;
+        let mut node = Node::new(self.cfg.proto, id, token, epoch, self.rail_specs());
+        for (i, rail) in self.rails.iter().enumerate() {
+            if !rail.up {
+                node.on_rail(now, i, true);
+            }
+        }
+        let endpoint = Endpoint {
+            node,
+            av: None,
+            tx_cq: None,
+            rx_cq: None,
+            reads: None,
+            min_multi: 64,
+            enabled: false,
+            peers: Vec::new(),
+            addrs: Vec::new(),
+        };
+        let index = free_slot(&mut self.eps);
+        self.eps[index] = Some(endpoint);
+        self.by_id.push((id, index as u32));
+        Ok(EpId(index as u32))
+    }
+
+    /// The endpoint of a handle.
+    pub(crate) fn ep(&mut self, ep: EpId) -> Option<&mut Endpoint> {
+        self.eps.get_mut(ep.0 as usize)?.as_mut()
+    }
+
+    /// Address blob of an endpoint.
+    pub fn ep_name(&mut self, ep: EpId) -> Option<([u8; 64], usize)> {
+        Some(self.ep(ep)?.node.address().encode())
+    }
+
+    /// A new completion queue.
+    pub fn cq_open(&mut self) -> CqId {
+        let index = free_slot(&mut self.cqs);
+        self.cqs[index] = Some(VecDeque::new());
+        CqId(index as u32)
+    }
+
+    pub(crate) fn cq(&mut self, cq: CqId) -> Option<&mut VecDeque<Completion>> {
+        self.cqs.get_mut(cq.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn complete(&mut self, cq: Option<CqId>, entry: Completion) {
+        if let Some(queue) = cq.and_then(|cq| self.cq(cq)) {
+            queue.push_back(entry);
+        }
+    }
+
+    /// A new address vector.
+    pub fn av_open(&mut self) -> AvId {
+        let index = free_slot(&mut self.avs);
+        self.avs[index] = Some(Av::default());
+        AvId(index as u32)
+    }
+
+    /// Adds an address.
+    pub fn av_insert(&mut self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> {
+        let address = Address::decode(blob).map_err(|_| SubmitError::BadAddress)?;
+        let av = self.avs.get_mut(av.0 as usize).and_then(Option::as_mut);
+        let av = av.ok_or(SubmitError::Invalid)?;
+        av.entries.push(Some(address));
+        let addr = av.entries.len() as FiAddr - 1;
+        av.by_id.entry(address.id).or_insert(addr);
+        Ok(addr)
+    }
+
+    /// Forgets an address; the peer behind it lives on.
+    pub fn av_remove(&mut self, av: AvId, addr: FiAddr) -> Result<(), SubmitError> {
+        let entries = self.avs.get_mut(av.0 as usize).and_then(Option::as_mut);
+        let entries = entries.ok_or(SubmitError::Invalid)?;
+        let entry = entries
+            .entries
+            .get_mut(addr as usize)
+            .and_then(Option::take);
+        let address = entry.ok_or(SubmitError::BadAddress)?;
+        if entries.by_id.get(&address.id) == Some(&addr) {
+            entries.by_id.remove(&address.id);
+        }
+        for ep in self.eps.iter_mut().flatten().filter(|e| e.av == Some(av)) {
+            if let Some(peer) = ep.peers.get_mut(addr as usize).and_then(Option::take) {
+                if let Some(known) = ep.addrs.get_mut(peer.0 as usize) {
+                    *known = ADDR_UNSPEC;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The blob of an address.
+    pub fn av_lookup(&self, av: AvId, addr: FiAddr) -> Option<([u8; 64], usize)> {
+        let av = self.avs.get(av.0 as usize)?.as_ref()?;
+        Some(av.entries.get(addr as usize)?.as_ref()?.encode())
+    }
+
+    /// The peer that an address names, for an endpoint.
+    #[inline]
+    pub(crate) fn peer_of(&mut self, ep: EpId, addr: FiAddr) -> Option<PeerId> {
+        let endpoint = self.eps.get_mut(ep.0 as usize)?.as_mut()?;
+        if let Some(Some(peer)) = endpoint.peers.get(addr as usize) {
+            return Some(*peer);
+        }
+        let av = self.avs.get(endpoint.av?.0 as usize)?.as_ref()?;
+        let address = av.entries.get(addr as usize)?.as_ref()?;
+        let peer = endpoint.node.peer(address);
+        if endpoint.peers.len() <= addr as usize {
+            endpoint.peers.resize(addr as usize + 1, None);
+        }
+        endpoint.peers[addr as usize] = Some(peer);
+        Some(peer)
+    }
+
+    /// The (first) address of a peer, for `FI_SOURCE`.
+    #[inline]
+    pub(crate) fn addr_of(&mut self, ep: EpId, peer: PeerId) -> FiAddr {
+        let Some(endpoint) = self.eps.get_mut(ep.0 as usize).and_then(Option::as_mut) else {
+            return ADDR_UNSPEC;
+        };
+        match endpoint.addrs.get(peer.0 as usize) {
+            Some(&addr) if addr != ADDR_UNSPEC => return addr,
+            _ => {}
+        }
+        let av = endpoint
+            .av
+            .and_then(|av| self.avs.get(av.0 as usize)?.as_ref());
+        let id = endpoint.node.peer_address(peer).map(|a| a.id);
+        let found = av.zip(id).and_then(|(av, id)| av.by_id.get(&id).copied());
+        let addr = found.unwrap_or(ADDR_UNSPEC);
+        if endpoint.addrs.len() <= peer.0 as usize {
+            endpoint.addrs.resize(peer.0 as usize + 1, ADDR_UNSPEC);
+        }
+        endpoint.addrs[peer.0 as usize] = addr;
+        addr
+    }
+
+    /// Earliest deadline of all endpoints and rails.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let nodes = self
+            .eps
+            .iter()
+            .flatten()
+            .filter_map(|e| e.node.next_deadline());
+        nodes
+            .chain(self.rails.iter().filter_map(|r| r.retry_at))
+            .min()
+    }
+
+    /// Whether packets wait to be built or to be taken by the kernel.
+    pub fn has_output(&self) -> bool {
+        self.deferred
+            || self.rails.iter().any(|r| r.pending.is_some())
+            || self.eps.iter().flatten().any(|e| e.node.wants_transmit())
+    }
+}
+
+/// Index of an empty slot, made if there is none.
+fn free_slot<V>(slots: &mut Vec<Option<V>>) -> usize {
+    slots.iter().position(Option::is_none).unwrap_or_else(|| {
+        slots.push(None);
+        slots.len() - 1
+    })
+}

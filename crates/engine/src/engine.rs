@@ -1,0 +1,250 @@
+//! The engine's handle: what doors call. Every method may be called from any thread.
+
+use crate::api::{
+    AvId, Completion, Counter, CqId, EpId, FiAddr, LogSink, ReadReq, RecvReq, SendReq, SubmitError,
+};
+use crate::clock::Clock;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::thread;
+use crate::wake::Waker;
+use std::sync::Arc;
+
+/// One Marline engine: the rails, the protocol and the lock of one libfabric domain. Clones are
+/// handles to the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+/// A blocking wait polls this long before it sleeps, in nanoseconds: a sleep costs 20 us.
+const SPIN_NS: u64 = 50_000;
+
+impl Engine {
+    /// Opens the rails and starts (or joins) the process's progress thread. Errors are texts for
+    /// people: what, which rail, what to do.
+    pub fn open(settings: Settings, log: LogSink) -> Result<Engine, String> {
+        let shared = Arc::new(Shared::open(&settings, log)?);
+        if settings.progress_thread {
+            thread::join(&shared)?;
+        }
+        Ok(Engine { shared })
+    }
+
+    /// Stops using the engine; the last one joins the thread. Endpoints must be closed before.
+    pub fn close(&self) {
+        if !self.shared.is_forked() {
+            thread::leave(&self.shared);
+            self.shared.publish_last();
+        }
+    }
+
+    /// A new completion queue.
+    pub fn cq_open(&self) -> CqId {
+        self.shared.lock().cq_open()
+    }
+
+    /// Forgets a queue and what is in it.
+    pub fn cq_close(&self, cq: CqId) {
+        if let Some(slot) = self.shared.lock().cqs.get_mut(cq.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    /// The progress call. Makes progress on the whole engine, then moves finished operations out.
+    /// Stops before an error entry: `Ok(n)` with n entries written (0: nothing there), or
+    /// `Err(())` when the first entry is an error (fetch it with `cq_take_error`).
+    #[allow(clippy::result_unit_err)]
+    #[inline]
+    pub fn cq_read(&self, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
+        self.shared.cq_read(cq, out)
+    }
+
+    /// The error entry at the queue's front.
+    pub fn cq_take_error(&self, cq: CqId) -> Option<Completion> {
+        let mut core = self.shared.lock();
+        let queue = core.cq(cq)?;
+        queue.front().filter(|e| e.error.is_some())?;
+        queue.pop_front()
+    }
+
+    /// Sleeps until the CQ has an entry or the time is over (`fi_cq_sread`); negative: for ever.
+    pub fn cq_wait(&self, cq: CqId, timeout_ms: i32) {
+        let start = self.shared.clock.now_ns();
+        let end = match u64::try_from(timeout_ms) {
+            Ok(ms) => start + ms * 1_000_000,
+            Err(_) => u64::MAX,
+        };
+        let waker = Waker::new();
+        loop {
+            self.shared.progress();
+            let now = self.shared.clock.now_ns();
+            let ready = {
+                let mut core = self.shared.lock();
+                core.poisoned || core.cq(cq).is_none_or(|q| !q.is_empty())
+            };
+            if ready || now >= end || self.shared.is_forked() {
+                return;
+            }
+            if now > start + SPIN_NS {
+                if let Ok(waker) = &waker {
+                    let nap = (end - now).min(1_000_000);
+                    waker.sleep_until(&self.shared.fds, nap, || false);
+                }
+            }
+        }
+    }
+
+    /// A new address vector.
+    pub fn av_open(&self) -> AvId {
+        self.shared.lock().av_open()
+    }
+
+    /// Forgets an address vector.
+    pub fn av_close(&self, av: AvId) {
+        if let Some(slot) = self.shared.lock().avs.get_mut(av.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    /// Adds an address; the first gets 0. Duplicates get a new index for the same peer.
+    pub fn av_insert(&self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> {
+        self.shared.usable()?.av_insert(av, blob)
+    }
+
+    /// Forgets an address.
+    pub fn av_remove(&self, av: AvId, addr: FiAddr) -> Result<(), SubmitError> {
+        self.shared.usable()?.av_remove(av, addr)
+    }
+
+    /// The blob and its length.
+    pub fn av_lookup(&self, av: AvId, addr: FiAddr) -> Option<([u8; 64], usize)> {
+        self.shared.lock().av_lookup(av, addr)
+    }
+
+    /// A new endpoint with its own identity, not yet enabled.
+    pub fn ep_open(&self) -> Result<EpId, SubmitError> {
+        let now = self.shared.clock.now_ns();
+        self.shared.usable()?.ep_open(now)
+    }
+
+    /// Its address blob and length; valid from `ep_open` on.
+    pub fn ep_name(&self, ep: EpId) -> Option<([u8; 64], usize)> {
+        self.shared.lock().ep_name(ep)
+    }
+
+    /// Binds an address vector.
+    pub fn ep_bind_av(&self, ep: EpId, av: AvId) {
+        if let Some(endpoint) = self.shared.lock().ep(ep) {
+            endpoint.av = Some(av);
+        }
+    }
+
+    /// Binds the queue of sends and reads.
+    pub fn ep_bind_tx_cq(&self, ep: EpId, cq: CqId) {
+        if let Some(endpoint) = self.shared.lock().ep(ep) {
+            endpoint.tx_cq = Some(cq);
+        }
+    }
+
+    /// Binds the queue of receives.
+    pub fn ep_bind_rx_cq(&self, ep: EpId, cq: CqId) {
+        if let Some(endpoint) = self.shared.lock().ep(ep) {
+            endpoint.rx_cq = Some(cq);
+        }
+    }
+
+    /// Binds the counter of remote reads.
+    pub fn ep_bind_read_counter(&self, ep: EpId, counter: Arc<Counter>) {
+        if let Some(endpoint) = self.shared.lock().ep(ep) {
+            endpoint.reads = Some(counter);
+        }
+    }
+
+    /// Makes the endpoint usable. It needs an address vector.
+    pub fn ep_enable(&self, ep: EpId) -> Result<(), SubmitError> {
+        let mut core = self.shared.usable()?;
+        let endpoint = core.ep(ep).ok_or(SubmitError::Invalid)?;
+        endpoint.enabled = endpoint.av.is_some();
+        if endpoint.enabled {
+            Ok(())
+        } else {
+            Err(SubmitError::Invalid)
+        }
+    }
+
+    /// Free space below which a multi-receive buffer is released (`FI_OPT_MIN_MULTI_RECV`).
+    pub fn ep_set_min_multi_recv(&self, ep: EpId, bytes: usize) {
+        if let Some(endpoint) = self.shared.lock().ep(ep) {
+            endpoint.min_multi = bytes as u64;
+        }
+    }
+
+    /// Drains own sends (at most 2 s), says BYE, drops posted receives without completions.
+    pub fn ep_close(&self, ep: EpId) {
+        self.shared.ep_close(ep);
+    }
+
+    /// Posts a send.
+    #[inline]
+    pub fn send(&self, ep: EpId, req: &SendReq<'_>) -> Result<(), SubmitError> {
+        let mut core = self.shared.usable()?;
+        let now_please = core.send(ep, req)?;
+        self.shared.after_send(core, now_please);
+        Ok(())
+    }
+
+    /// Receive, peek, claim, discard. A peek's outcome (also a miss) is a completion.
+    #[inline]
+    pub fn recv(&self, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
+        let mut core = self.shared.usable()?;
+        let named = req.source != crate::api::ADDR_UNSPEC;
+        let now = if named || core.deferred {
+            self.shared.clock.now_ns()
+        } else {
+            0
+        };
+        core.recv(now, ep, req)?;
+        if core.has_output() {
+            let now = self.shared.clock.now_ns();
+            core.burst = 0;
+            core.flush(now);
+        }
+        Ok(())
+    }
+
+    /// Posts a remote read.
+    pub fn read(&self, ep: EpId, req: &ReadReq<'_>) -> Result<(), SubmitError> {
+        let mut core = self.shared.usable()?;
+        core.read(ep, req)?;
+        self.shared.after_send(core, true);
+        Ok(())
+    }
+
+    /// Cancels the first posted receive with this context; its entry is `OpError::Cancelled`.
+    pub fn cancel(&self, ep: EpId, context: usize) -> Result<(), SubmitError> {
+        self.shared.usable()?.cancel(ep, context)
+    }
+
+    /// Registers memory for remote reads. `key`: the caller's. Addresses in reads are offsets
+    /// from `base` (zero-based) unless `virt_addr`.
+    pub fn mr_open(
+        &self,
+        base: *mut u8,
+        len: usize,
+        key: u64,
+        virt_addr: bool,
+    ) -> Result<(), SubmitError> {
+        self.shared.usable()?.mr_open(base, len, key, virt_addr)
+    }
+
+    /// Forgets registered memory.
+    pub fn mr_close(&self, key: u64) {
+        self.shared.lock().regions.remove(&key);
+    }
+
+    /// Progress without reading a queue (counter waits).
+    pub fn progress(&self) {
+        self.shared.progress();
+    }
+}

@@ -1,0 +1,526 @@
+//! Progress: packets in, events to completions, timers, packets out.
+
+use crate::api::{flag, Completion, EpId, LogLevel, OpError};
+use crate::core::Core;
+use crate::memory::EngineMemory;
+use crate::slots::{Pieces, SendOp};
+use marline_checksum::{crc32c, Algorithm, Summer};
+use marline_proto::{DropReason, Event, PathState, PeerId, Transmit};
+use marline_rails::{RailEvent, RailFault, RailTx, Received, SendOutcome};
+use marline_wire::{MsgHead, Packet, ParseError, RailAddr, FLAG_CQ_DATA};
+
+/// After an error of the rail that no link event explains, it is tried again so often.
+const RETRY_NS: u64 = 100_000_000;
+
+impl<T: RailTx> Core<T> {
+    /// Takes what a rail received: one datagram or a batch of equal ones.
+    pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
+        let segment = received.segment.max(1);
+        for datagram in received.bytes.chunks(segment) {
+            self.ingest_one(now, rail, datagram);
+        }
+    }
+
+    fn ingest_one(&mut self, now: u64, rail: usize, datagram: &[u8]) {
+        let counters = &mut self.rails[rail].counters;
+        counters.wire_packets_received += 1;
+        counters.wire_bytes_received += datagram.len() as u64;
+        let packet = match Packet::parse(datagram, crc32c) {
+            Ok(packet) => packet,
+            Err(e) => {
+                match e {
+                    ParseError::Truncated => counters.truncated += 1,
+                    ParseError::Version => counters.wrong_version += 1,
+                    ParseError::HeadCrc => counters.corrupt_heads += 1,
+                    ParseError::Malformed => counters.unknown += 1,
+                }
+                return;
+            }
+        };
+        let dst = packet.header.dst_id;
+        let Some(&(_, ep)) = self.by_id.iter().find(|(id, _)| *id == dst) else {
+            counters.wrong_token += 1;
+            return;
+        };
+        let Some(endpoint) = self.eps[ep as usize].as_mut() else {
+            return;
+        };
+        let mut memory = EngineMemory {
+            recvs: &self.recvs,
+            bounces: &mut self.bounces,
+            pool: &mut self.pool,
+            ep,
+        };
+        let result = endpoint
+            .node
+            .handle_packet(now, &packet, datagram.len(), &mut memory);
+        let counters = &mut self.rails[rail].counters;
+        match result {
+            Err(DropReason::Token) => counters.wrong_token += 1,
+            Err(DropReason::Epoch) => counters.wrong_epoch += 1,
+            Err(DropReason::Stranger | DropReason::Nonsense) => counters.unknown += 1,
+            _ => {}
+        }
+    }
+
+    /// Turns the nodes' events into completions. Call after anything that may have made some.
+    pub fn settle(&mut self) {
+        for index in 0..self.eps.len() {
+            while let Some(event) = self.eps[index].as_mut().and_then(|e| e.node.poll_event()) {
+                self.on_event(EpId(index as u32), event);
+            }
+        }
+    }
+
+    fn on_event(&mut self, ep: EpId, event: Event) {
+        match event {
+            Event::SendDone { handle, ok } => self.send_done(handle, ok),
+            Event::RecvDone {
+                handle,
+                peer,
+                head,
+                offset,
+                len,
+                bounce,
+                last,
+            } => {
+                self.recv_done(ep, handle, peer, &head, (offset, len), bounce, last);
+            }
+            Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
+            Event::BounceFree { inbound } => self.free_bounce(ep, inbound),
+            Event::ReadDone { handle, ok } => self.read_done(handle, ok),
+            Event::ReadAsked {
+                peer,
+                number,
+                key,
+                addr,
+                len,
+                upto,
+            } => {
+                self.read_asked(ep, peer, number, (key, addr, len), upto);
+            }
+            Event::PeerDead { peer, silent_ms } => {
+                self.stats.peers_dead += 1;
+                let who = self.describe(ep, peer);
+                self.say(
+                    LogLevel::Warn,
+                    &format!(
+                        "peer {who} is dead: silent on every rail for {silent_ms} ms \
+                         (FI_MARLINE_PEER_TIMEOUT_MS); its operations end with an error"
+                    ),
+                );
+            }
+            Event::PathChanged {
+                peer,
+                rail,
+                remote_rail,
+                state,
+            } => {
+                let name = self
+                    .rails
+                    .get(rail as usize)
+                    .map_or("?", |r| r.name.as_str());
+                let word = if state == PathState::Down {
+                    "left"
+                } else {
+                    "in use"
+                };
+                let who = self.describe(ep, peer);
+                let text = format!("rail {name} to {who} (its rail {remote_rail}): {word}");
+                self.say(LogLevel::Info, &text);
+            }
+            Event::PeerMismatch { peer } => {
+                let who = self.describe(ep, peer);
+                self.say(
+                    LogLevel::Warn,
+                    &format!(
+                        "peer {who} and this process differ in FI_MARLINE_RELIABILITY: set it \
+                         the same everywhere"
+                    ),
+                );
+            }
+        }
+    }
+
+    fn describe(&self, ep: EpId, peer: PeerId) -> String {
+        let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
+        match endpoint.and_then(|e| e.node.peer_address(peer)) {
+            Some(a) => format!("{:016x} at {}", a.id, show_addr(&a.rails[0])),
+            None => "?".to_owned(),
+        }
+    }
+
+    fn send_done(&mut self, handle: u32, ok: bool) {
+        let Some(op) = self.sends.remove(handle) else {
+            return;
+        };
+        if let Some(buffer) = op.log {
+            self.pool.give(buffer);
+        }
+        if op.on_delivery.is_some() {
+            let error = if ok { None } else { Some(OpError::PeerDead) };
+            let (context, flags) = (op.context, op.flags);
+            let entry = Completion {
+                context,
+                flags,
+                error,
+                ..Completion::empty()
+            };
+            self.complete(op.on_delivery, entry);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // the fields of one event
+    fn recv_done(
+        &mut self,
+        ep: EpId,
+        handle: u32,
+        peer: PeerId,
+        head: &MsgHead,
+        (offset, len): (u64, u64),
+        bounce: Option<u64>,
+        last: bool,
+    ) {
+        if let Some(inbound) = bounce {
+            self.unbounce(ep, inbound, handle, offset, len as usize);
+        }
+        let source = self.addr_of(ep, peer);
+        let Some(op) = self.recvs.get(handle) else {
+            return;
+        };
+        let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
+        let mut entry = Completion {
+            context: op.context,
+            flags: flag::RECV | kind,
+            len: len as usize,
+            buf: op.pieces.base().wrapping_add(offset as usize),
+            data: head.data,
+            tag: head.tag,
+            source,
+            error: None,
+            olen: 0,
+        };
+        if head.flags & FLAG_CQ_DATA != 0 {
+            entry.flags |= flag::REMOTE_CQ_DATA;
+        }
+        if op.options.multi_recv && last {
+            entry.flags |= flag::MULTI_RECV;
+        }
+        if head.total > len {
+            entry.error = Some(OpError::Truncated);
+            entry.olen = (head.total - len) as usize;
+        }
+        let wanted = op.options.completion || entry.error.is_some();
+        if last {
+            self.recvs.remove(handle);
+        }
+        if wanted {
+            let cq = self.ep(ep).and_then(|e| e.rx_cq);
+            self.complete(cq, entry);
+        }
+    }
+
+    /// Moves an unexpected message from its bounce buffer to where it was wanted.
+    fn unbounce(&mut self, ep: EpId, inbound: u64, handle: u32, offset: u64, len: usize) {
+        let Some(mut buffer) = self.bounces.remove(&(ep.0, inbound)) else {
+            return;
+        };
+        if let Some(op) = self.recvs.get(handle) {
+            let mut at = 0;
+            op.pieces.for_range(offset, len, |base, n| {
+                // SAFETY: posted user memory; the bounce buffer holds at least `len` bytes.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(buffer.bytes()[at..at + n].as_ptr(), base, n);
+                }
+                at += n;
+            });
+        }
+        self.stats.unexpected += 1;
+        self.pool.give(buffer);
+    }
+
+    fn free_bounce(&mut self, ep: EpId, inbound: u64) {
+        if let Some(buffer) = self.bounces.remove(&(ep.0, inbound)) {
+            self.pool.give(buffer);
+        }
+    }
+
+    /// Ends a posted receive with an error entry.
+    pub(crate) fn recv_failed(&mut self, handle: u32, error: OpError) {
+        let Some(op) = self.recvs.remove(handle) else {
+            return;
+        };
+        let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
+        let multi = if op.options.multi_recv {
+            flag::MULTI_RECV
+        } else {
+            0
+        };
+        let entry = Completion {
+            context: op.context,
+            flags: flag::RECV | kind | multi,
+            error: Some(error),
+            ..Completion::empty()
+        };
+        let cq = self.ep(op.ep).and_then(|e| e.rx_cq);
+        self.complete(cq, entry);
+    }
+
+    fn read_done(&mut self, handle: u32, ok: bool) {
+        let Some(op) = self.recvs.remove(handle) else {
+            return;
+        };
+        let Some(endpoint) = self.ep(op.ep) else {
+            return;
+        };
+        let cq = endpoint.tx_cq;
+        if let Some(counter) = &endpoint.reads {
+            let count = if ok { &counter.done } else { &counter.errors };
+            count.fetch_add(1, std::sync::atomic::Ordering::Release);
+        }
+        if op.options.completion || !ok {
+            let entry = Completion {
+                context: op.context,
+                flags: flag::RMA | flag::READ,
+                error: if ok {
+                    None
+                } else {
+                    Some(OpError::BadRemoteMemory)
+                },
+                ..Completion::empty()
+            };
+            self.complete(cq, entry);
+        }
+    }
+
+    fn read_asked(
+        &mut self,
+        ep: EpId,
+        peer: PeerId,
+        number: u32,
+        (key, addr, len): (u64, u64, u64),
+        upto: u64,
+    ) {
+        let Some(piece) = self.region_piece(key, addr, len) else {
+            let who = self.describe(ep, peer);
+            self.say(
+                LogLevel::Warn,
+                &format!(
+                    "peer {who} read {len} bytes at {addr:#x} of unknown key {key:#x}: refused"
+                ),
+            );
+            if let Some(endpoint) = self.ep(ep) {
+                endpoint.node.refuse_read(peer, number);
+            }
+            return;
+        };
+        let handle = self.sends.insert(SendOp {
+            ep,
+            pieces: Pieces::new(&[piece]),
+            log: None,
+            on_delivery: None,
+            context: 0,
+            flags: 0,
+        });
+        if let Some(endpoint) = self.ep(ep) {
+            endpoint.node.serve_read(handle, peer, number, len, upto);
+        }
+    }
+
+    /// Everything that time or the rails ask for; call when a poll brought nothing, and at least
+    /// every few polls.
+    pub fn tick(&mut self, now: u64) {
+        for index in 0..self.eps.len() {
+            if let Some(endpoint) = self.eps[index].as_mut() {
+                if endpoint.node.next_deadline().is_some_and(|at| at <= now) {
+                    endpoint.node.handle_timeouts(now);
+                }
+            }
+        }
+        for rail in 0..self.rails.len() {
+            while let Some(event) = self.rails[rail].tx.poll_event() {
+                self.on_rail_event(now, rail, event);
+            }
+            if self.rails[rail].retry_at.is_some_and(|at| at <= now) {
+                self.rails[rail].retry_at = None;
+                self.set_rail(now, rail, true);
+            }
+        }
+        self.settle();
+    }
+
+    /// Tells the nodes that their owner polls (see `Node::on_poll`).
+    #[inline]
+    pub fn on_poll(&mut self, now: u64) {
+        self.burst = 0;
+        for endpoint in self.eps.iter_mut().flatten() {
+            endpoint.node.on_poll(now);
+        }
+    }
+
+    fn on_rail_event(&mut self, now: u64, rail: usize, event: RailEvent) {
+        match event {
+            RailEvent::Fault(RailFault::Down(_)) => self.set_rail(now, rail, false),
+            RailEvent::Fault(RailFault::Up) => self.set_rail(now, rail, true),
+            RailEvent::Refused(addr) => {
+                self.rails[rail].counters.icmp_errors += 1;
+                for endpoint in self.eps.iter_mut().flatten() {
+                    endpoint.node.on_refused(now, &addr);
+                }
+            }
+            RailEvent::TooBig(addr, max) => {
+                for endpoint in self.eps.iter_mut().flatten() {
+                    endpoint.node.on_too_big(now, rail, &addr, max);
+                }
+            }
+            RailEvent::ReceiverDrops(n) => self.rails[rail].counters.receiver_drops += n,
+        }
+    }
+
+    /// The state of a rail's link changed.
+    pub fn set_rail(&mut self, now: u64, rail: usize, up: bool) {
+        let Some(state) = self.rails.get_mut(rail) else {
+            return;
+        };
+        if state.up != up {
+            state.up = up;
+            state.counters.downs += !up as u64;
+            let word = if up { "is back" } else { "is down" };
+            let text = format!("rail {} {word}", state.name);
+            self.say(LogLevel::Info, &text);
+        }
+        self.rails[rail].pending = None;
+        for endpoint in self.eps.iter_mut().flatten() {
+            endpoint.node.on_rail(now, rail, !up);
+        }
+    }
+
+    /// Sends all that may leave.
+    pub fn flush(&mut self, now: u64) {
+        self.deferred = false;
+        if !self.send_pending(now) {
+            return;
+        }
+        for index in 0..self.eps.len() {
+            while self.flush_batch(now, index) {}
+        }
+        if self.cfg.proto.reliable {
+            return;
+        }
+        self.settle();
+    }
+
+    /// Retries the batches that the kernel had no room for; `false`: still none.
+    fn send_pending(&mut self, now: u64) -> bool {
+        for rail in 0..self.rails.len() {
+            if let Some((bytes, segment, to, flow)) = self.rails[rail].pending.take() {
+                let outcome = self.rails[rail].tx.send(&to, &bytes, segment, flow);
+                if outcome == SendOutcome::Busy {
+                    self.rails[rail].pending = Some((bytes, segment, to, flow));
+                    return false;
+                }
+                self.after_send(now, rail, &to, outcome);
+            }
+        }
+        true
+    }
+
+    /// Builds and sends one batch of an endpoint; `false`: nothing left, or no room.
+    fn flush_batch(&mut self, now: u64, index: usize) -> bool {
+        let Some(endpoint) = self.eps[index].as_mut() else {
+            return false;
+        };
+        let node = &mut endpoint.node;
+        let Some(first) = node.poll_transmit(now, &mut self.staging, &mut self.spans, None) else {
+            return false;
+        };
+        fill(
+            &mut self.staging[..first.len],
+            &first,
+            &self.spans,
+            &self.sends,
+        );
+        let caps = self.rails[first.rail].tx.caps();
+        let segment = first.len;
+        let (mut len, mut count, mut whole) = (segment, 1, first.batch.bulk);
+        while whole && count < caps.batch_segments_max && len + segment <= caps.batch_bytes_max {
+            let out = &mut self.staging[len..len + segment];
+            let batch = first.batch;
+            let Some(next) = node.poll_transmit(now, out, &mut self.spans, Some(&batch)) else {
+                break;
+            };
+            fill(&mut out[..next.len], &next, &self.spans, &self.sends);
+            len += next.len;
+            count += 1;
+            whole = next.len == segment;
+        }
+        let rail = &mut self.rails[first.rail];
+        rail.counters.send_calls += 1;
+        rail.counters.wire_packets_sent += count as u64;
+        rail.counters.wire_bytes_sent += len as u64;
+        let outcome = rail
+            .tx
+            .send(&first.to, &self.staging[..len], segment, first.flow);
+        if outcome == SendOutcome::Busy {
+            rail.counters.busy += 1;
+            rail.pending = Some((self.staging[..len].to_vec(), segment, first.to, first.flow));
+            return false;
+        }
+        self.after_send(now, first.rail, &first.to, outcome);
+        true
+    }
+
+    fn after_send(&mut self, now: u64, rail: usize, to: &RailAddr, outcome: SendOutcome) {
+        match outcome {
+            SendOutcome::Sent | SendOutcome::Busy => {}
+            SendOutcome::TooBig(max) => {
+                for endpoint in self.eps.iter_mut().flatten() {
+                    endpoint.node.on_too_big(now, rail, to, max);
+                }
+            }
+            SendOutcome::Fault(_) => {
+                self.rails[rail].counters.errors += 1;
+                self.rails[rail].retry_at = Some(now + RETRY_NS);
+                self.set_rail(now, rail, false);
+            }
+        }
+    }
+}
+
+/// Copies and sums the payloads of a packet into place, then seals its head.
+#[inline]
+fn fill(
+    packet: &mut [u8],
+    transmit: &Transmit,
+    spans: &[marline_proto::Span],
+    sends: &crate::slots::Slots<SendOp>,
+) {
+    let algorithm = Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None);
+    for span in spans {
+        let to = &mut packet[span.payload_at as usize..][..span.len as usize];
+        let mut summer = Summer::new(algorithm, span.seed);
+        if let Some(op) = sends.get(span.handle) {
+            let mut at = 0;
+            op.pieces
+                .for_range(span.offset, span.len as usize, |base, len| {
+                    // SAFETY: memory of a send that is not complete (user's, or our log's); the
+                    // pieces of the range add up to at most `span.len`.
+                    unsafe { summer.copy(to[at..at + len].as_mut_ptr(), base, len) };
+                    at += len;
+                });
+        }
+        let sum = summer.finish();
+        packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
+    }
+    let crc = crc32c(&packet[4..transmit.head_len]);
+    packet[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// An address for people.
+pub(crate) fn show_addr(addr: &RailAddr) -> String {
+    if addr.kind == 4 {
+        let [a, b, c, d, ..] = addr.ip;
+        return format!("{a}.{b}.{c}.{d}:{}", addr.port);
+    }
+    format!("[{}]:{}", std::net::Ipv6Addr::from(addr.ip), addr.port)
+}

@@ -1,0 +1,192 @@
+//! The engine's counters onto its page in shared memory.
+
+use crate::api::{EpId, LogLevel, LogSink};
+use crate::core::Core;
+use crate::progress::show_addr;
+use crate::settings::Settings;
+use crate::stats::page::{
+    rank_from_env, Page, PageInfo, PathRow, PathState, PeerInfo, PeerState, RailInfo,
+};
+use crate::stats::{PathCounters, PeerCounters, ProcessCounters};
+use marline_proto as proto;
+use marline_rails::RailTx;
+
+/// Writes the page, if there is one.
+pub(crate) struct Publisher {
+    page: Option<Page>,
+}
+
+impl Publisher {
+    /// Makes the page; without one (no room) the engine works all the same.
+    pub(crate) fn open(settings: &Settings, _rails: &[String], log: &LogSink) -> Publisher {
+        let info = PageInfo {
+            dir: &settings.stats_dir,
+            endpoint: 0,
+            rank: rank_from_env(),
+        };
+        let page = Page::open(&info);
+        if let Err(e) = &page {
+            (log.0)(LogLevel::Warn, &format!("no statistics page: {e}"));
+        }
+        Publisher { page: page.ok() }
+    }
+
+    /// Copies everything that changed.
+    pub(crate) fn publish<T: RailTx>(&mut self, core: &Core<T>) {
+        let Some(page) = &mut self.page else { return };
+        page.publish(|w| {
+            let mut process = core.stats;
+            for endpoint in core.eps.iter().flatten() {
+                add_node(&mut process, endpoint.node.stats());
+            }
+            process.log_bytes_max = core.pool.out_bytes_max() as u64;
+            for (n, rail) in core.rails.iter().enumerate() {
+                let address = show_addr(&rail.tx.local_addr());
+                let info = RailInfo {
+                    name: &rail.name,
+                    address: &address,
+                    up: rail.up,
+                };
+                w.rail(n, &info, &rail.counters);
+            }
+            let mut row = 0;
+            for endpoint in core.eps.iter().flatten() {
+                endpoint.node.for_each_peer(|peer, id, stats, paths| {
+                    let rows: Vec<PathRow> = paths.map(path_row).collect();
+                    let counters = peer_row(stats);
+                    process.peers_contacted += 1;
+                    let queue = stats.queue_max;
+                    process.unacked_packets_max = process.unacked_packets_max.max(queue);
+                    let address = endpoint.node.peer_address(peer);
+                    let address = address.map_or(String::new(), |a| show_addr(&a.rails[0]));
+                    let gone = endpoint.node.peer_gone(peer);
+                    let state = if gone {
+                        PeerState::Dead
+                    } else {
+                        PeerState::Alive
+                    };
+                    let info = PeerInfo {
+                        endpoint: id,
+                        address: &address,
+                        state,
+                    };
+                    w.peer(row, &info, &counters, &rows);
+                    row += 1;
+                });
+            }
+            for (n, (id, counters, rows)) in core.closed_rows.iter().enumerate() {
+                let state = PeerState::Closed;
+                let info = PeerInfo {
+                    endpoint: *id,
+                    address: "",
+                    state,
+                };
+                w.peer(row + n, &info, counters, rows);
+            }
+            process.peers_contacted += core.closed_rows.len() as u64;
+            w.process(&process);
+        });
+    }
+}
+
+fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {
+    let [a, b, c, d, e, f, g] = from.sent_by_size;
+    to.sizes_to_64 += a;
+    to.sizes_to_1k += b;
+    to.sizes_to_8k += c;
+    to.sizes_to_64k += d;
+    to.sizes_to_1m += e;
+    to.sizes_to_16m += f;
+    to.sizes_above += g;
+    to.unexpected_bytes_max = to.unexpected_bytes_max.max(from.unexpected_bytes_max);
+}
+
+fn peer_row(s: &proto::PeerStats) -> PeerCounters {
+    PeerCounters {
+        messages_sent: s.messages_sent,
+        messages_received: s.messages_received,
+        bytes_sent: s.bytes_sent,
+        bytes_received: s.bytes_received,
+        flow_acks_sent: s.flow_acks,
+        acks_sent: s.acks_explicit,
+        acks_piggybacked: s.acks_piggybacked,
+        unacked_packets_max: s.queue_max,
+        ..PeerCounters::default()
+    }
+}
+
+fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathStats)) -> PathRow {
+    let state = match state {
+        proto::PathState::Unproven => PathState::Unknown,
+        proto::PathState::Up => PathState::Up,
+        proto::PathState::Suspect => PathState::Suspect,
+        proto::PathState::Down => PathState::Down,
+    };
+    let counters = PathCounters {
+        packets_sent: s.packets_sent,
+        packets_received: s.packets_received,
+        bytes_sent: s.bytes_sent,
+        bytes_received: s.bytes_received,
+        lost: s.lost,
+        resent_loss: s.retransmitted.saturating_sub(s.repairs),
+        resent_repair: s.repairs.min(s.retransmitted),
+        corrupt_payloads: s.corrupt,
+        duplicates: s.duplicates,
+        downs: s.failovers,
+        ups: s.returns,
+        rtt_ns: s.srtt_ns,
+        ..PathCounters::default()
+    };
+    PathRow {
+        rail: local as u32,
+        peer_rail: remote as u32,
+        state,
+        counters,
+    }
+}
+
+impl<T: RailTx> Core<T> {
+    /// Keeps the counters of an endpoint that closes, for the page.
+    pub(crate) fn keep_totals(&mut self, ep: EpId) {
+        let Some(endpoint) = self.eps.get(ep.0 as usize).and_then(Option::as_ref) else {
+            return;
+        };
+        let mut kept = Vec::new();
+        endpoint.node.for_each_peer(|_, id, stats, paths| {
+            kept.push((id, peer_row(stats), paths.map(path_row).collect()));
+        });
+        add_node(&mut self.stats, endpoint.node.stats());
+        self.closed_rows.extend(kept);
+    }
+
+    /// Drops an endpoint and everything posted on it, without completions.
+    pub(crate) fn ep_forget(&mut self, ep: EpId) {
+        let index = ep.0 as usize;
+        if let Some(slot) = self.eps.get_mut(index) {
+            *slot = None;
+        }
+        self.by_id.retain(|&(_, e)| e != ep.0);
+        let sends: Vec<u32> = self.sends.find(|op| op.ep == ep);
+        for handle in sends {
+            if let Some(buffer) = self.sends.remove(handle).and_then(|op| op.log) {
+                self.pool.give(buffer);
+            }
+        }
+        let recvs: Vec<u32> = self.recvs.find(|op| op.ep == ep);
+        for handle in recvs {
+            self.recvs.remove(handle);
+        }
+        let bounces: Vec<_> = self
+            .bounces
+            .keys()
+            .filter(|k| k.0 == ep.0)
+            .copied()
+            .collect();
+        for key in bounces {
+            if let Some(buffer) = self.bounces.remove(&key) {
+                self.pool.give(buffer);
+            }
+        }
+        self.claims.retain(|k, _| k.0 != ep.0);
+    }
+}

@@ -1,0 +1,354 @@
+//! Operations in: sends, receives, peeks, claims, cancels, reads.
+
+use crate::api::{
+    flag, Completion, EpId, FiAddr, IoVec, OpError, ReadReq, RecvReq, SendReq, SubmitError,
+    ADDR_UNSPEC, INJECT_MAX,
+};
+use crate::core::{Core, Region};
+use crate::slots::{Pieces, RecvOp, SendOp};
+use marline_proto::{RecvSpec, SendSpec, Source};
+use marline_rails::RailTx;
+
+/// Sends without completion up to this length draw on a reserve and are never refused for lack
+/// of log memory (design rule 9).
+const RESERVE_MAX: usize = 64;
+/// Messages that wait to be sent to one peer before a burst is flushed (design rule 3).
+const COLLECT_MAX: usize = 32;
+
+fn total(iov: &[IoVec]) -> usize {
+    iov.iter().map(|p| p.len).sum()
+}
+
+/// Copies the pieces one after another to `to`.
+fn gather(iov: &[IoVec], to: &mut [u8]) {
+    let mut at = 0;
+    for piece in iov.iter().filter(|p| p.len > 0) {
+        // SAFETY: the caller of the send lends `piece` for the call; `to` has room for all.
+        unsafe {
+            let to = to[at..at + piece.len].as_mut_ptr();
+            std::ptr::copy_nonoverlapping(piece.base, to, piece.len);
+        }
+        at += piece.len;
+    }
+}
+
+impl<T: RailTx> Core<T> {
+    /// Posts a send. `true`: worth flushing now, `false`: may be collected with later ones.
+    pub fn send(&mut self, ep: EpId, req: &SendReq<'_>) -> Result<bool, SubmitError> {
+        let peer = self.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
+        let len = total(req.iov);
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        if !endpoint.enabled {
+            return Err(SubmitError::Invalid);
+        }
+        if endpoint.node.peer_gone(peer) {
+            return Err(SubmitError::PeerDead);
+        }
+        if req.flags.inject && len > INJECT_MAX {
+            return Err(SubmitError::TooLong);
+        }
+        let tx_cq = endpoint.tx_cq;
+        let op = self.send_op(ep, req, len)?;
+        let local = op.on_delivery.is_none() && req.flags.completion;
+        let urgent = op.on_delivery.is_some();
+        let flags = op.flags;
+        let handle = self.sends.insert(op);
+        let (tag, data) = (req.tag, req.data);
+        let spec = SendSpec {
+            handle,
+            peer,
+            tag,
+            data,
+            len: len as u64,
+            urgent_ack: urgent,
+        };
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        endpoint.node.post_send(&spec);
+        let waiting = endpoint.node.unsent_heads(peer);
+        if local {
+            let entry = Completion {
+                context: req.context,
+                flags,
+                ..Completion::empty()
+            };
+            self.complete(tx_cq, entry);
+        }
+        self.burst += 1;
+        self.deferred = true;
+        Ok(self.burst <= self.cfg.aggregate_after || waiting >= COLLECT_MAX)
+    }
+
+    /// Decides where the bytes stay until they are acknowledged: a copy in the log (then the
+    /// send is complete at once) or the user's memory.
+    fn send_op(&mut self, ep: EpId, req: &SendReq<'_>, len: usize) -> Result<SendOp, SubmitError> {
+        let tx_cq = self.ep(ep).and_then(|e| e.tx_cq);
+        let kind = if req.tag.is_some() {
+            flag::TAGGED
+        } else {
+            flag::MSG
+        };
+        let flags = flag::SEND | kind;
+        let eager = len <= self.cfg.proto.eager_max as usize;
+        let log = req.flags.inject || (eager && !req.flags.delivery_complete);
+        let mut op = SendOp {
+            ep,
+            pieces: Pieces::new(&[]),
+            log: None,
+            on_delivery: None,
+            context: req.context,
+            flags,
+        };
+        if log && len > 0 {
+            let reserve = len <= RESERVE_MAX;
+            let buffer = self.pool.take(len, reserve);
+            let Some(mut buffer) = buffer else {
+                self.stats.again += 1;
+                return Err(SubmitError::Again);
+            };
+            gather(req.iov, buffer.bytes());
+            let base = buffer.bytes().as_mut_ptr();
+            op.pieces = Pieces::new(&[IoVec { base, len }]);
+            op.log = Some(buffer);
+        } else if !log {
+            op.pieces = Pieces::new(req.iov);
+            op.on_delivery = tx_cq.filter(|_| req.flags.completion);
+            if op.on_delivery.is_none() {
+                // Nobody asks, but the memory is the user's until it is delivered.
+                op.flags = 0;
+            }
+        }
+        Ok(op)
+    }
+
+    /// Posts a receive, or looks for, claims or discards a message.
+    pub fn recv(&mut self, now: u64, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
+        let enabled = self.ep(ep).is_some_and(|e| e.enabled);
+        if !enabled {
+            return Err(SubmitError::Invalid);
+        }
+        if req.flags.peek {
+            return self.peek(now, ep, req);
+        }
+        if req.flags.claim {
+            return self.claimed(now, ep, req);
+        }
+        if req.flags.discard {
+            return Err(SubmitError::Invalid);
+        }
+        let source = self.source(ep, req.source)?;
+        let capacity = total(req.iov) as u64;
+        let handle = self.recvs.insert(RecvOp {
+            ep,
+            pieces: Pieces::new(req.iov),
+            context: req.context,
+            options: req.flags,
+            tagged: req.tag.is_some(),
+            read: false,
+        });
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let multi_min = req.flags.multi_recv.then_some(endpoint.min_multi);
+        let spec = RecvSpec {
+            handle,
+            source,
+            tag: req.tag,
+            capacity,
+            multi_min,
+        };
+        endpoint.node.post_recv(&spec, now);
+        self.settle();
+        Ok(())
+    }
+
+    fn source(&mut self, ep: EpId, addr: FiAddr) -> Result<Source, SubmitError> {
+        if addr == ADDR_UNSPEC {
+            return Ok(Source::Any);
+        }
+        let peer = self.peer_of(ep, addr).ok_or(SubmitError::BadAddress)?;
+        Ok(Source::Peer(peer))
+    }
+
+    fn peek(&mut self, now: u64, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
+        let source = self.source(ep, req.source)?;
+        let spec = RecvSpec {
+            handle: 0,
+            source,
+            tag: req.tag,
+            capacity: 0,
+            multi_min: None,
+        };
+        let set_aside = req.flags.claim || req.flags.discard;
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let cq = endpoint.rx_cq;
+        let kind = if req.tag.is_some() {
+            flag::TAGGED
+        } else {
+            flag::MSG
+        };
+        let mut entry = Completion {
+            context: req.context,
+            flags: flag::RECV | kind,
+            ..Completion::empty()
+        };
+        let found = endpoint.node.peek(&spec, set_aside);
+        match found {
+            None => entry.error = Some(OpError::NoMessage),
+            Some((peeked, claim)) => {
+                entry.len = peeked.head.total as usize;
+                entry.tag = peeked.head.tag;
+                entry.data = peeked.head.data;
+                if peeked.head.flags & marline_wire::FLAG_CQ_DATA != 0 {
+                    entry.flags |= flag::REMOTE_CQ_DATA;
+                }
+                entry.source = self.addr_of(ep, peeked.peer);
+                if let Some(claim) = claim {
+                    if req.flags.discard {
+                        if let Some(endpoint) = self.ep(ep) {
+                            endpoint.node.discard_claimed(claim, now);
+                        }
+                    } else {
+                        self.claims.insert((ep.0, req.context), claim);
+                    }
+                }
+            }
+        }
+        self.complete(cq, entry);
+        self.settle();
+        Ok(())
+    }
+
+    /// Receives (or discards) what a peek with this context claimed.
+    fn claimed(&mut self, now: u64, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
+        let claim = self
+            .claims
+            .remove(&(ep.0, req.context))
+            .ok_or(SubmitError::NotFound)?;
+        let rx_cq = self.ep(ep).and_then(|e| e.rx_cq);
+        if req.flags.discard {
+            if let Some(endpoint) = self.ep(ep) {
+                endpoint.node.discard_claimed(claim, now);
+            }
+            if req.flags.completion {
+                let kind = if req.tag.is_some() {
+                    flag::TAGGED
+                } else {
+                    flag::MSG
+                };
+                let flags = flag::RECV | kind;
+                let entry = Completion {
+                    context: req.context,
+                    flags,
+                    ..Completion::empty()
+                };
+                self.complete(rx_cq, entry);
+            }
+            self.settle();
+            return Ok(());
+        }
+        let capacity = total(req.iov) as u64;
+        let handle = self.recvs.insert(RecvOp {
+            ep,
+            pieces: Pieces::new(req.iov),
+            context: req.context,
+            options: req.flags,
+            tagged: req.tag.is_some(),
+            read: false,
+        });
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        if !endpoint.node.recv_claimed(claim, handle, capacity, now) {
+            self.recv_failed(handle, OpError::PeerDead);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Cancels the first posted receive with this context.
+    pub fn cancel(&mut self, ep: EpId, context: usize) -> Result<(), SubmitError> {
+        let hits: Vec<u32> = self
+            .recvs
+            .find(|op| op.ep == ep && op.context == context && !op.read);
+        for handle in hits {
+            let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+            if endpoint.node.cancel_recv(handle) {
+                self.recv_failed(handle, OpError::Cancelled);
+                return Ok(());
+            }
+        }
+        Err(SubmitError::NotFound)
+    }
+
+    /// Posts a remote read.
+    pub fn read(&mut self, ep: EpId, req: &ReadReq<'_>) -> Result<(), SubmitError> {
+        let peer = self.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
+        // One remote piece: what the MPIs use; more would be one read each.
+        let &[(addr, len, key)] = req.remote else {
+            return Err(SubmitError::Invalid);
+        };
+        if len != total(req.iov) {
+            return Err(SubmitError::Invalid);
+        }
+        let handle = self.recvs.insert(RecvOp {
+            ep,
+            pieces: Pieces::new(req.iov),
+            context: req.context,
+            options: req.flags,
+            tagged: false,
+            read: true,
+        });
+        self.stats.reads += 1;
+        self.stats.read_bytes += len as u64;
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        if !endpoint.node.post_read(handle, peer, key, addr, len as u64) {
+            self.recvs.remove(handle);
+            return Err(SubmitError::PeerDead);
+        }
+        self.deferred = true;
+        Ok(())
+    }
+
+    /// Registers memory for remote reads.
+    pub fn mr_open(
+        &mut self,
+        base: *mut u8,
+        len: usize,
+        key: u64,
+        virt: bool,
+    ) -> Result<(), SubmitError> {
+        if self.regions.contains_key(&key) {
+            return Err(SubmitError::Invalid);
+        }
+        self.regions.insert(key, Region { base, len, virt });
+        Ok(())
+    }
+
+    /// The memory that a peer's read names, if all of it is registered.
+    pub(crate) fn region_piece(&self, key: u64, addr: u64, len: u64) -> Option<IoVec> {
+        let region = self.regions.get(&key)?;
+        let offset = if region.virt {
+            addr.checked_sub(region.base as u64)?
+        } else {
+            addr
+        };
+        let end = offset.checked_add(len)?;
+        (end <= region.len as u64).then(|| IoVec {
+            base: region.base.wrapping_add(offset as usize),
+            len: len as usize,
+        })
+    }
+}
+
+impl Completion {
+    /// All zero, unknown source.
+    pub(crate) fn empty() -> Completion {
+        Completion {
+            context: 0,
+            flags: 0,
+            len: 0,
+            buf: std::ptr::null_mut(),
+            data: 0,
+            tag: 0,
+            source: ADDR_UNSPEC,
+            error: None,
+            olen: 0,
+        }
+    }
+}

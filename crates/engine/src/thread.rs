@@ -1,0 +1,117 @@
+//! The progress thread: one per process, for all its engines (design rule 2). While the
+//! application polls it only ticks; when nobody polled for a tick it sleeps on the rails'
+//! descriptors and acts on what comes, so that acks, repairs and grants go on while the
+//! application computes.
+
+use crate::clock::Clock;
+use crate::shared::Shared;
+use crate::wake::Waker;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+/// Longest sleep with no engine about.
+const IDLE_NS: u64 = 100_000_000;
+
+struct Registry {
+    engines: Mutex<Vec<Weak<Shared>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    waker: Waker,
+    stop: AtomicBool,
+}
+
+static REGISTRY: OnceLock<Result<Registry, String>> = OnceLock::new();
+
+fn registry() -> Result<&'static Registry, String> {
+    let made = REGISTRY.get_or_init(|| {
+        Ok(Registry {
+            engines: Mutex::new(Vec::new()),
+            thread: Mutex::new(None),
+            waker: Waker::new()?,
+            stop: AtomicBool::new(false),
+        })
+    });
+    made.as_ref().map_err(Clone::clone)
+}
+
+fn quiet<T>(result: Result<T, PoisonError<T>>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the thread an engine to look after, and starts it if need be.
+pub(crate) fn join(shared: &Arc<Shared>) -> Result<(), String> {
+    let registry = registry()?;
+    quiet(registry.engines.lock()).push(Arc::downgrade(shared));
+    let mut thread = quiet(registry.thread.lock());
+    if thread.is_none() {
+        registry.stop.store(false, Ordering::SeqCst);
+        let builder = std::thread::Builder::new()
+            .name("marline".into())
+            .stack_size(256 * 1024);
+        let handle = builder
+            .spawn(|| run(registry))
+            .map_err(|e| format!("no progress thread: {e} (FI_MARLINE_PROGRESS_THREAD=off)"))?;
+        *thread = Some(handle);
+    }
+    drop(thread);
+    registry.waker.wake();
+    Ok(())
+}
+
+/// Takes an engine from the thread; the last one ends it.
+pub(crate) fn leave(shared: &Arc<Shared>) {
+    let Ok(registry) = registry() else { return };
+    let mut engines = quiet(registry.engines.lock());
+    engines.retain(|e| e.upgrade().is_some_and(|e| !Arc::ptr_eq(&e, shared)));
+    let last = engines.is_empty();
+    drop(engines);
+    if last && !shared.is_forked() {
+        registry.stop.store(true, Ordering::SeqCst);
+        registry.waker.wake();
+        if let Some(thread) = quiet(registry.thread.lock()).take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Ends the thread's sleep.
+pub(crate) fn wake() {
+    if let Ok(registry) = registry() {
+        registry.waker.wake();
+    }
+}
+
+fn run(registry: &'static Registry) {
+    block_signals();
+    while !registry.stop.load(Ordering::SeqCst) {
+        let engines: Vec<Arc<Shared>> = quiet(registry.engines.lock())
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        let (mut timeout, mut fds) = (IDLE_NS, Vec::new());
+        for engine in &engines {
+            let now = engine.clock.now_ns();
+            let worked = catch_unwind(AssertUnwindSafe(|| engine.work(now)));
+            // A panic poisoned the engine's lock: its callers get errors from now on.
+            let next = worked.unwrap_or(now + IDLE_NS);
+            timeout = timeout.min(next.saturating_sub(engine.clock.now_ns()));
+            if engine.is_away(now) {
+                fds.extend(&engine.fds);
+            }
+        }
+        let wanted =
+            || engines.iter().any(|e| e.is_wanted()) || registry.stop.load(Ordering::SeqCst);
+        registry.waker.sleep_until(&fds, timeout, wanted);
+    }
+}
+
+/// Signals of the process are the application's.
+fn block_signals() {
+    // SAFETY: `set` is a local that sigfillset initialises; only this thread's mask changes.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigfillset(&mut set);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,262 @@
+//! `fid_av`: the address vector. Addresses are the engine's blobs, padded to one fixed size, since
+//! libfabric passes arrays of them without saying how long each is.
+
+use crate::boundary::{guard, guard_free, Errno};
+use crate::domain::{self, DomainShared};
+use crate::fabric::{absent, no_bind, no_control};
+use crate::log::trace;
+use crate::sys::*;
+use marline_engine::AvId;
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::size_of;
+use std::sync::Arc;
+
+/// Bytes of an address: the most that MPICH takes (FI_NAME_MAX).
+pub(crate) const ADDRESS_LEN: usize = 64;
+
+#[repr(C)]
+pub(crate) struct Av {
+    fid: fid_av,
+    shared: Arc<DomainShared>,
+    pub id: AvId,
+    /// Cloned by every endpoint bound to it, so that closing it too early is refused.
+    pub users: Arc<()>,
+}
+
+static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind: no_bind,
+    control: no_control,
+    ops_open: absent,
+    tostr: absent,
+    ops_set: absent,
+};
+
+static OPS: fi_ops_av = fi_ops_av {
+    size: size_of::<fi_ops_av>(),
+    insert,
+    insertsvc: absent,
+    insertsym: absent,
+    remove,
+    lookup,
+    straddr,
+    av_set: absent,
+    insert_auth_key: absent,
+    lookup_auth_key: absent,
+    set_user_id: absent,
+    lookup2: absent,
+};
+
+/// `fi_av_open`. Map or table: indices serve as both.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    attr: *mut fi_av_attr,
+    out: *mut *mut fid_av,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the domain is ours.
+    let shared = unsafe { domain::of(domain) };
+    guard(&shared.health, || {
+        if attr.is_null() || out.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: checked for null.
+        unsafe {
+            if !(*attr).name.is_null() {
+                return Err(Errno::NOSYS); // shared between processes
+            }
+            if (*attr).flags & FI_EVENT != 0 {
+                return Err(Errno::NOSYS); // asynchronous insertion
+            }
+            if (*attr).type_ == FI_AV_UNSPEC {
+                (*attr).type_ = FI_AV_TABLE;
+            }
+        }
+        let id = shared.engine.av_open();
+        trace!("av open -> {id:?}");
+        let fid = fid {
+            fclass: FI_CLASS_AV,
+            context,
+            ops: &FID_OPS,
+        };
+        let av = Av {
+            fid: fid_av { fid, ops: &OPS },
+            shared: shared.clone(),
+            id,
+            users: Arc::new(()),
+        };
+        // SAFETY: checked for null.
+        unsafe { *out = Box::into_raw(Box::new(av)).cast() };
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `fid` was made by [`open`].
+unsafe fn av_of<'a>(fid: *mut fid_av) -> &'a Av {
+    // SAFETY: the caller's promise; fid_av is the first field.
+    unsafe { &*fid.cast::<Av>() }
+}
+
+/// `fi_av_insert`: at once, and returns how many went in.
+unsafe extern "C" fn insert(
+    av: *mut fid_av,
+    addresses: *const c_void,
+    count: usize,
+    out: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: ours.
+    let av = unsafe { av_of(av) };
+    guard(&av.shared.health, || {
+        if flags & !(FI_MORE | FI_SYNC_ERR) != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        if count > 0 && addresses.is_null() {
+            return Err(Errno::INVAL);
+        }
+        let errors: *mut c_int = if flags & FI_SYNC_ERR != 0 {
+            context.cast()
+        } else {
+            std::ptr::null_mut()
+        };
+        let mut inserted = 0;
+        for i in 0..count {
+            // SAFETY: libfabric passes `count` addresses of our size, and arrays of `count`
+            // entries where they are not null.
+            unsafe {
+                let address = addresses.cast::<u8>().add(i * ADDRESS_LEN);
+                let blob = std::slice::from_raw_parts(address, ADDRESS_LEN);
+                let result = av.shared.engine.av_insert(av.id, blob).map_err(Errno::from);
+                trace!("av insert -> {result:?}");
+                inserted += c_int::from(result.is_ok());
+                if !out.is_null() {
+                    *out.add(i) = result.unwrap_or(FI_ADDR_UNSPEC);
+                }
+                if !errors.is_null() {
+                    *errors.add(i) = result.err().map_or(0, |e| e.0);
+                }
+            }
+        }
+        Ok(inserted)
+    })
+}
+
+unsafe extern "C" fn remove(
+    av: *mut fid_av,
+    addresses: *mut fi_addr_t,
+    count: usize,
+    _flags: u64,
+) -> c_int {
+    // SAFETY: ours.
+    let av = unsafe { av_of(av) };
+    guard(&av.shared.health, || {
+        if count > 0 && addresses.is_null() {
+            return Err(Errno::INVAL);
+        }
+        for i in 0..count {
+            // SAFETY: an array of `count` entries.
+            let address = unsafe { *addresses.add(i) };
+            av.shared.engine.av_remove(av.id, address)?;
+        }
+        Ok(0)
+    })
+}
+
+/// `fi_av_lookup`: as much as fits, and the whole length.
+unsafe extern "C" fn lookup(
+    av: *mut fid_av,
+    address: fi_addr_t,
+    out: *mut c_void,
+    out_len: *mut usize,
+) -> c_int {
+    // SAFETY: ours.
+    let av = unsafe { av_of(av) };
+    guard(&av.shared.health, || {
+        if out_len.is_null() {
+            return Err(Errno::INVAL);
+        }
+        let (blob, _) = av
+            .shared
+            .engine
+            .av_lookup(av.id, address)
+            .ok_or(Errno::INVAL)?;
+        // SAFETY: `out` has `*out_len` bytes.
+        unsafe { copy_address(&blob, out, out_len) };
+        Ok(0)
+    })
+}
+
+/// Copies what fits, sets the length to the full one, and says whether all of it fitted.
+///
+/// # Safety
+/// `out_len` is valid and `out` has `*out_len` bytes (or is null).
+pub(crate) unsafe fn copy_address(
+    blob: &[u8; ADDRESS_LEN],
+    out: *mut c_void,
+    out_len: *mut usize,
+) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let room = if out.is_null() { 0 } else { *out_len };
+        std::ptr::copy_nonoverlapping(blob.as_ptr(), out.cast(), room.min(ADDRESS_LEN));
+        *out_len = ADDRESS_LEN;
+        room >= ADDRESS_LEN
+    }
+}
+
+/// `fi_av_straddr`: hexadecimal, cut to the room there is.
+unsafe extern "C" fn straddr(
+    _av: *mut fid_av,
+    address: *const c_void,
+    buf: *mut c_char,
+    len: *mut usize,
+) -> *const c_char {
+    guard_free(|| {
+        if address.is_null() || len.is_null() {
+            return Ok(c"".as_ptr());
+        }
+        // SAFETY: an address of our size, and a buffer of `*len` bytes.
+        unsafe {
+            let blob = std::slice::from_raw_parts(address.cast::<u8>(), ADDRESS_LEN);
+            let used = blob
+                .iter()
+                .rposition(|b| *b != 0)
+                .map_or(0, |last| last + 1);
+            let mut text = String::from("fi_addr_marline://");
+            for byte in &blob[..used] {
+                text.push_str(&format!("{byte:02x}"));
+            }
+            text.push('\0');
+            let room = if buf.is_null() {
+                0
+            } else {
+                (*len).min(text.len())
+            };
+            if room > 0 {
+                std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buf, room);
+                *buf.add(room - 1) = 0;
+            }
+            *len = text.len();
+        }
+        Ok(buf.cast_const())
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    guard_free(|| {
+        let av = fid.cast::<Av>();
+        // SAFETY: made by `open`; the caller gives it up unless we answer busy.
+        unsafe {
+            trace!("av close {:?}", (*av).id);
+            if Arc::strong_count(&(*av).users) > 1 {
+                return Err(Errno::BUSY);
+            }
+            let av = Box::from_raw(av);
+            av.shared.engine.av_close(av.id);
+        }
+        Ok(0)
+    })
+}

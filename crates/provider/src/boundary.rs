@@ -1,0 +1,209 @@
+//! Where C meets Rust: every C entry passes through [`guard`], and error numbers are made here and
+//! nowhere else.
+
+use crate::log;
+use marline_engine::{OpError, SubmitError};
+use std::ffi::{c_char, c_int, CStr};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A libfabric error number, positive as in `rdma/fi_errno.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub c_int);
+
+impl Errno {
+    pub const NOENT: Errno = Errno(libc::ENOENT);
+    pub const AGAIN: Errno = Errno(libc::EAGAIN);
+    pub const BUSY: Errno = Errno(libc::EBUSY);
+    pub const NODEV: Errno = Errno(libc::ENODEV);
+    pub const INVAL: Errno = Errno(libc::EINVAL);
+    pub const NOSYS: Errno = Errno(libc::ENOSYS);
+    pub const NOMSG: Errno = Errno(libc::ENOMSG);
+    pub const NODATA: Errno = Errno(libc::ENODATA);
+    pub const NOMEM: Errno = Errno(libc::ENOMEM);
+    pub const MSGSIZE: Errno = Errno(libc::EMSGSIZE);
+    pub const NOPROTOOPT: Errno = Errno(libc::ENOPROTOOPT);
+    pub const ACCES: Errno = Errno(libc::EACCES);
+    pub const HOSTUNREACH: Errno = Errno(libc::EHOSTUNREACH);
+    pub const CONNABORTED: Errno = Errno(libc::ECONNABORTED);
+    pub const TIMEDOUT: Errno = Errno(libc::ETIMEDOUT);
+    pub const CANCELED: Errno = Errno(libc::ECANCELED);
+    // libfabric's own numbers start at 256.
+    pub const OTHER: Errno = Errno(256);
+    pub const TOOSMALL: Errno = Errno(257);
+    pub const AVAIL: Errno = Errno(259);
+    pub const BADFLAGS: Errno = Errno(260);
+    pub const NOCQ: Errno = Errno(263);
+    pub const TRUNC: Errno = Errno(265);
+    pub const NOKEY: Errno = Errno(266);
+    pub const NOAV: Errno = Errno(267);
+
+    /// Text for people, for `fi_cq_strerror`.
+    pub fn text(self) -> &'static CStr {
+        match self {
+            Errno::TRUNC => c"message longer than the receive buffer",
+            Errno::CANCELED => c"cancelled",
+            Errno::NOMSG => c"no such message",
+            Errno::HOSTUNREACH => c"peer dead or unreachable",
+            Errno::ACCES => c"remote memory key, address or length refused",
+            Errno::CONNABORTED => c"endpoint closed or unusable",
+            _ => c"unknown error",
+        }
+    }
+}
+
+impl From<SubmitError> for Errno {
+    fn from(e: SubmitError) -> Errno {
+        match e {
+            SubmitError::Again => Errno::AGAIN,
+            SubmitError::PeerDead => Errno::HOSTUNREACH,
+            SubmitError::BadAddress | SubmitError::Invalid => Errno::INVAL,
+            SubmitError::TooLong => Errno::MSGSIZE,
+            SubmitError::NotFound => Errno::NOENT,
+            SubmitError::Unusable => Errno::OTHER,
+        }
+    }
+}
+
+impl From<OpError> for Errno {
+    fn from(e: OpError) -> Errno {
+        match e {
+            OpError::Truncated => Errno::TRUNC,
+            OpError::Cancelled => Errno::CANCELED,
+            OpError::NoMessage => Errno::NOMSG,
+            OpError::PeerDead => Errno::HOSTUNREACH,
+            OpError::BadRemoteMemory => Errno::ACCES,
+            // Never ECANCELED for a failure: MPICH would report success. Open MPI tolerates this.
+            OpError::Closed => Errno::CONNABORTED,
+        }
+    }
+}
+
+/// What a C entry returns.
+pub(crate) trait Answer {
+    /// The value for an error.
+    fn failed(e: Errno) -> Self;
+}
+
+impl Answer for c_int {
+    fn failed(e: Errno) -> c_int {
+        -e.0
+    }
+}
+
+impl Answer for isize {
+    fn failed(e: Errno) -> isize {
+        -(e.0 as isize)
+    }
+}
+
+impl Answer for u64 {
+    fn failed(_: Errno) -> u64 {
+        0
+    }
+}
+
+impl Answer for *const c_char {
+    fn failed(_: Errno) -> *const c_char {
+        c"marline: unusable".as_ptr()
+    }
+}
+
+/// Turns a result into what C sees.
+#[inline]
+pub(crate) fn answer<T: Answer>(r: Result<T, Errno>) -> T {
+    match r {
+        Ok(v) => v,
+        Err(e) => T::failed(e),
+    }
+}
+
+/// Whether a domain and all that was opened from it may still be used.
+#[derive(Debug, Default)]
+pub(crate) struct Health(AtomicBool);
+
+impl Health {
+    fn poisoned(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs the body of a C entry of an object: after a panic, that call and all later ones on the
+/// same domain answer `-FI_EOTHER`.
+#[inline]
+pub(crate) fn guard<T: Answer>(health: &Health, body: impl FnOnce() -> Result<T, Errno>) -> T {
+    if health.poisoned() {
+        return T::failed(Errno::OTHER);
+    }
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(r) => answer(r),
+        Err(payload) => {
+            health.0.store(true, Ordering::Relaxed);
+            // The panic hook has logged it. Dropping a payload may panic again: leak it.
+            std::mem::forget(payload);
+            T::failed(Errno::OTHER)
+        }
+    }
+}
+
+/// As [`guard`], for entries without a domain and for closing, which must go on after a panic.
+pub(crate) fn guard_free<T: Answer>(body: impl FnOnce() -> Result<T, Errno>) -> T {
+    guard(&Health::default(), body)
+}
+
+/// Sends panic messages to libfabric's log instead of the host program's stderr. Std is linked
+/// into our library, so this hook sees our panics only.
+pub(crate) fn install_panic_hook() {
+    std::panic::set_hook(Box::new(|info| {
+        log::warn(&format!(
+            "internal error, this domain is unusable from now on: {info}"
+        ));
+    }));
+}
+
+extern "C" fn forked_child() {
+    marline_engine::fork::mark_forked();
+}
+
+/// In a forked child every engine call has to fail: its locks may be held by threads that do not
+/// exist there, and its sockets are shared with the parent.
+pub(crate) fn install_fork_handler() {
+    // SAFETY: the handler is async-signal-safe and, with `-z nodelete`, never unmapped.
+    let rc = unsafe { libc::pthread_atfork(None, None, Some(forked_child)) };
+    if rc != 0 {
+        log::warn("pthread_atfork failed: a forked child must not use libfabric");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_poisons_the_domain_and_never_leaves() {
+        let health = Health::default();
+        let ok: c_int = guard(&health, || Ok(0));
+        assert_eq!(ok, 0);
+        let caught: isize = guard(&health, || panic!("on purpose"));
+        assert_eq!(caught, -256);
+        let later: c_int = guard(&health, || Ok(0));
+        assert_eq!(later, -256);
+    }
+
+    #[test]
+    fn errors_have_the_numbers_that_mpis_expect() {
+        assert_eq!(Errno::from(SubmitError::Again).0, libc::EAGAIN);
+        assert_eq!(Errno::from(SubmitError::PeerDead).0, libc::EHOSTUNREACH);
+        assert_eq!(Errno::from(SubmitError::NotFound).0, libc::ENOENT);
+        assert_eq!(Errno::from(OpError::Truncated).0, 265);
+        assert_eq!(Errno::from(OpError::NoMessage).0, libc::ENOMSG);
+        let failures = [OpError::PeerDead, OpError::BadRemoteMemory, OpError::Closed];
+        for failure in failures {
+            assert_ne!(
+                Errno::from(failure).0,
+                libc::ECANCELED,
+                "MPICH reads it as success"
+            );
+        }
+    }
+}

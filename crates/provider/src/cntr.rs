@@ -1,0 +1,173 @@
+//! `fid_cntr`: counters. They count remote reads only, since MPICH asserts that no more is done
+//! than it issued as RMA.
+
+use crate::boundary::{guard, guard_free, Errno};
+use crate::domain::{self, DomainShared};
+use crate::fabric::{absent, no_bind, no_control};
+use crate::log::trace;
+use crate::sys::*;
+use marline_engine::Counter;
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[repr(C)]
+pub(crate) struct Cntr {
+    fid: fid_cntr,
+    shared: Arc<DomainShared>,
+    /// Also held by the engine for every endpoint that counts here.
+    pub counter: Arc<Counter>,
+}
+
+static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind: no_bind,
+    control: no_control,
+    ops_open: absent,
+    tostr: absent,
+    ops_set: absent,
+};
+
+static OPS: fi_ops_cntr = fi_ops_cntr {
+    size: size_of::<fi_ops_cntr>(),
+    read,
+    readerr,
+    add,
+    set,
+    wait,
+    adderr,
+    seterr,
+    export_xpu: absent,
+};
+
+/// `fi_cntr_open`. Any wait object will do (Intel MPI opens FI_WAIT_UNSPEC): waiting polls.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    attr: *mut fi_cntr_attr,
+    out: *mut *mut fid_cntr,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the domain is ours.
+    let shared = unsafe { domain::of(domain) };
+    guard(&shared.health, || {
+        if attr.is_null() || out.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: checked for null.
+        if unsafe { (*attr).events } != FI_CNTR_EVENTS_COMP {
+            return Err(Errno::NOSYS);
+        }
+        trace!("cntr open");
+        let fid = fid {
+            fclass: FI_CLASS_CNTR,
+            context,
+            ops: &FID_OPS,
+        };
+        let cntr = Cntr {
+            fid: fid_cntr { fid, ops: &OPS },
+            shared: shared.clone(),
+            counter: Arc::new(Counter::default()),
+        };
+        // SAFETY: checked for null.
+        unsafe { *out = Box::into_raw(Box::new(cntr)).cast() };
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `fid` was made by [`open`].
+unsafe fn cntr_of<'a>(fid: *mut fid_cntr) -> &'a Cntr {
+    // SAFETY: the caller's promise; fid_cntr is the first field.
+    unsafe { &*fid.cast::<Cntr>() }
+}
+
+unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
+    // SAFETY: ours.
+    let cntr = unsafe { cntr_of(cntr) };
+    guard(&cntr.shared.health, || {
+        cntr.shared.engine.progress();
+        Ok(cntr.counter.done.load(Ordering::Acquire))
+    })
+}
+
+unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
+    // SAFETY: ours.
+    unsafe { cntr_of(cntr) }
+        .counter
+        .errors
+        .load(Ordering::Acquire)
+}
+
+unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: ours.
+    unsafe { cntr_of(cntr) }
+        .counter
+        .done
+        .fetch_add(value, Ordering::AcqRel);
+    0
+}
+
+unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: ours.
+    unsafe { cntr_of(cntr) }
+        .counter
+        .done
+        .store(value, Ordering::Release);
+    0
+}
+
+unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: ours.
+    unsafe { cntr_of(cntr) }
+        .counter
+        .errors
+        .fetch_add(value, Ordering::AcqRel);
+    0
+}
+
+unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: ours.
+    unsafe { cntr_of(cntr) }
+        .counter
+        .errors
+        .store(value, Ordering::Release);
+    0
+}
+
+/// `fi_cntr_wait`: until the threshold, a new error, or the time is over.
+unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
+    // SAFETY: ours.
+    let cntr = unsafe { cntr_of(cntr) };
+    guard(&cntr.shared.health, || {
+        let counter = &cntr.counter;
+        let errors = counter.errors.load(Ordering::Acquire);
+        let deadline = u64::try_from(timeout)
+            .ok()
+            .map(|ms| Instant::now() + Duration::from_millis(ms));
+        loop {
+            cntr.shared.engine.progress();
+            if counter.done.load(Ordering::Acquire) >= threshold {
+                return Ok(0);
+            }
+            if counter.errors.load(Ordering::Acquire) != errors {
+                return Err(Errno::AVAIL);
+            }
+            if deadline.is_some_and(|at| Instant::now() >= at) {
+                return Err(Errno::TIMEDOUT);
+            }
+            std::thread::yield_now();
+        }
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    guard_free(|| {
+        trace!("cntr close");
+        // SAFETY: made by `open`, given up by the caller.
+        drop(unsafe { Box::from_raw(fid.cast::<Cntr>()) });
+        Ok(0)
+    })
+}

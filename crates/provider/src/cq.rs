@@ -1,0 +1,371 @@
+//! `fid_cq`: the completion queue, and the progress call of everything.
+
+use crate::boundary::{guard, guard_free, Errno};
+use crate::domain::{self, DomainShared};
+use crate::fabric::{absent, no_bind, no_control};
+use crate::log::trace;
+use crate::sys::*;
+use marline_engine::{Completion, CqId, ADDR_UNSPEC};
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::{size_of, MaybeUninit};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Completions taken from the engine at a time; MPICH asks for 8. More would only make the empty
+/// poll dearer.
+const BATCH: usize = 8;
+
+/// A sleeping reader looks this often whether `fi_cq_signal` was called.
+const SIGNAL_CHECK_MS: i32 = 10;
+
+const EMPTY: Completion = Completion {
+    context: 0,
+    flags: 0,
+    len: 0,
+    buf: std::ptr::null_mut(),
+    data: 0,
+    tag: 0,
+    source: ADDR_UNSPEC,
+    error: None,
+    olen: 0,
+};
+
+/// What an entry looks like. All are prefixes of the tagged one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Context,
+    Msg,
+    Data,
+    Tagged,
+}
+
+#[repr(C)]
+pub(crate) struct Cq {
+    fid: fid_cq,
+    shared: Arc<DomainShared>,
+    pub id: CqId,
+    format: Format,
+    signalled: AtomicBool,
+    /// Cloned by every endpoint bound to it, so that closing it too early is refused.
+    pub users: Arc<()>,
+}
+
+static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind: no_bind,
+    control: no_control,
+    ops_open: absent,
+    tostr: absent,
+    ops_set: absent,
+};
+
+static OPS: fi_ops_cq = fi_ops_cq {
+    size: size_of::<fi_ops_cq>(),
+    read,
+    readfrom,
+    readerr,
+    sread,
+    sreadfrom,
+    signal,
+    strerror,
+    export_xpu: absent,
+};
+
+/// `fi_cq_open`. The size is not needed: a completion lives in its operation's slot.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    attr: *mut fi_cq_attr,
+    out: *mut *mut fid_cq,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the domain is ours.
+    let shared = unsafe { domain::of(domain) };
+    guard(&shared.health, || {
+        if attr.is_null() || out.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: checked for null; these fields exist in every version.
+        let (format, wait_obj) = unsafe { ((*attr).format, (*attr).wait_obj) };
+        let format = match format {
+            FI_CQ_FORMAT_UNSPEC | FI_CQ_FORMAT_CONTEXT => Format::Context,
+            FI_CQ_FORMAT_MSG => Format::Msg,
+            FI_CQ_FORMAT_DATA => Format::Data,
+            FI_CQ_FORMAT_TAGGED => Format::Tagged,
+            _ => return Err(Errno::NOSYS),
+        };
+        // Descriptors to wait on are not offered.
+        if ![FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD].contains(&wait_obj) {
+            return Err(Errno::NOSYS);
+        }
+        let id = shared.engine.cq_open();
+        trace!("cq open {format:?} -> {id:?}");
+        let fid = fid {
+            fclass: FI_CLASS_CQ,
+            context,
+            ops: &FID_OPS,
+        };
+        let cq = Cq {
+            fid: fid_cq { fid, ops: &OPS },
+            shared: shared.clone(),
+            id,
+            format,
+            signalled: AtomicBool::new(false),
+            users: Arc::new(()),
+        };
+        // SAFETY: checked for null.
+        unsafe { *out = Box::into_raw(Box::new(cq)).cast() };
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `fid` was made by [`open`].
+unsafe fn cq_of<'a>(fid: *mut fid_cq) -> &'a Cq {
+    // SAFETY: the caller's promise; fid_cq is the first field.
+    unsafe { &*fid.cast::<Cq>() }
+}
+
+impl Cq {
+    /// Reads up to `count` entries. Never `Ok(0)`, on which MPICH and Open MPI abort.
+    ///
+    /// # Safety
+    /// `buf` has room for `count` entries, `sources` too unless null.
+    unsafe fn take(
+        &self,
+        buf: *mut c_void,
+        count: usize,
+        sources: *mut fi_addr_t,
+    ) -> Result<isize, Errno> {
+        let mut taken = 0;
+        loop {
+            let want = (count - taken).min(BATCH);
+            let mut room = [const { MaybeUninit::<Completion>::uninit() }; BATCH];
+            for slot in &mut room[..want] {
+                slot.write(EMPTY);
+            }
+            // SAFETY: the first `want` slots were just written.
+            let batch = unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), want) };
+            let n = match self.shared.engine.cq_read(self.id, batch) {
+                Ok(n) => n,
+                Err(()) if taken == 0 => return Err(Errno::AVAIL),
+                Err(()) => break,
+            };
+            // SAFETY: `taken + n` entries fit, by the caller's promise.
+            unsafe { self.put(&batch[..n], buf, sources, taken) };
+            taken += n;
+            if n < want || taken == count {
+                break;
+            }
+        }
+        if taken == 0 {
+            return Err(Errno::AGAIN);
+        }
+        Ok(taken as isize)
+    }
+
+    /// Writes entries in the queue's format from number `at` on.
+    ///
+    /// # Safety
+    /// As for [`Cq::take`].
+    unsafe fn put(
+        &self,
+        batch: &[Completion],
+        buf: *mut c_void,
+        sources: *mut fi_addr_t,
+        at: usize,
+    ) {
+        for (i, done) in batch.iter().enumerate() {
+            trace!("cq entry {done:?}");
+            let entry = fi_cq_tagged_entry {
+                op_context: done.context as *mut c_void,
+                flags: done.flags,
+                len: done.len,
+                buf: done.buf.cast(),
+                data: done.data,
+                tag: done.tag,
+            };
+            let at = at + i;
+            // SAFETY: the caller's promise; the shorter formats are prefixes of the tagged entry.
+            unsafe {
+                match self.format {
+                    Format::Tagged => *buf.cast::<fi_cq_tagged_entry>().add(at) = entry,
+                    Format::Data => put_prefix::<5>(&entry, buf, at),
+                    Format::Msg => put_prefix::<3>(&entry, buf, at),
+                    Format::Context => put_prefix::<1>(&entry, buf, at),
+                }
+                if !sources.is_null() {
+                    *sources.add(at) = done.source;
+                }
+            }
+        }
+    }
+
+    /// As [`Cq::take`], sleeping up to `timeout_ms` (negative: for ever) for the first entry.
+    ///
+    /// # Safety
+    /// As for [`Cq::take`].
+    unsafe fn take_or_sleep(
+        &self,
+        buf: *mut c_void,
+        count: usize,
+        sources: *mut fi_addr_t,
+        timeout_ms: c_int,
+    ) -> Result<isize, Errno> {
+        let deadline = u64::try_from(timeout_ms)
+            .ok()
+            .map(|ms| Instant::now() + Duration::from_millis(ms));
+        loop {
+            // SAFETY: the caller's promise.
+            match unsafe { self.take(buf, count, sources) } {
+                Err(Errno::AGAIN) => {}
+                other => return other,
+            }
+            if self.signalled.swap(false, Ordering::AcqRel) {
+                return Err(Errno::AGAIN);
+            }
+            let left_ms = deadline.map_or(SIGNAL_CHECK_MS, |at| {
+                let left = at.saturating_duration_since(Instant::now());
+                left.as_millis().min(SIGNAL_CHECK_MS as u128) as i32
+            });
+            if left_ms == 0 {
+                return Err(Errno::AGAIN);
+            }
+            self.shared.engine.cq_wait(self.id, left_ms);
+        }
+    }
+}
+
+/// Writes the first `WORDS` fields of an entry as entry number `at` of a shorter format.
+///
+/// # Safety
+/// `buf` has room for it.
+unsafe fn put_prefix<const WORDS: usize>(entry: &fi_cq_tagged_entry, buf: *mut c_void, at: usize) {
+    let from: *const [usize; WORDS] = (&raw const *entry).cast();
+    // SAFETY: every field of the entry is one word; the room is the caller's promise.
+    unsafe { *buf.cast::<[usize; WORDS]>().add(at) = *from };
+}
+
+unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: ours; the application's buffer has `count` entries.
+    unsafe { readfrom(cq, buf, count, std::ptr::null_mut()) }
+}
+
+unsafe extern "C" fn readfrom(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    sources: *mut fi_addr_t,
+) -> isize {
+    // SAFETY: ours.
+    let cq = unsafe { cq_of(cq) };
+    // SAFETY: the application's buffers have `count` entries.
+    guard(&cq.shared.health, || unsafe {
+        cq.take(buf, count, sources)
+    })
+}
+
+unsafe extern "C" fn sread(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: as `read`.
+    unsafe { sreadfrom(cq, buf, count, std::ptr::null_mut(), cond, timeout) }
+}
+
+unsafe extern "C" fn sreadfrom(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    sources: *mut fi_addr_t,
+    _cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: ours.
+    let cq = unsafe { cq_of(cq) };
+    // SAFETY: the application's buffers have `count` entries.
+    guard(&cq.shared.health, || unsafe {
+        cq.take_or_sleep(buf, count, sources, timeout)
+    })
+}
+
+/// `fi_cq_readerr`: 1 and the entry, or `-FI_EAGAIN`.
+unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags: u64) -> isize {
+    // SAFETY: ours.
+    let cq = unsafe { cq_of(cq) };
+    guard(&cq.shared.health, || {
+        if out.is_null() {
+            return Err(Errno::INVAL);
+        }
+        let failed = cq.shared.engine.cq_take_error(cq.id).ok_or(Errno::AGAIN)?;
+        trace!("cq error {failed:?}");
+        let errno = failed.error.map_or(Errno::OTHER, Errno::from);
+        // SAFETY: the application's struct, in the layout of its API version: the last field only
+        // if that has it, err_data untouched where it may be the application's buffer.
+        unsafe {
+            (*out).op_context = failed.context as *mut c_void;
+            (*out).flags = failed.flags;
+            (*out).len = failed.len;
+            (*out).buf = failed.buf.cast();
+            (*out).data = failed.data;
+            (*out).tag = failed.tag;
+            (*out).olen = failed.olen;
+            (*out).err = errno.0;
+            (*out).prov_errno = errno.0;
+            if cq.shared.api_version < fi_version_of(1, 5) {
+                (*out).err_data = std::ptr::null_mut();
+            }
+            (*out).err_data_size = 0;
+            if cq.shared.api_version >= fi_version_of(1, 20) {
+                (*out).src_addr = failed.source;
+            }
+        }
+        Ok(1)
+    })
+}
+
+unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
+    // SAFETY: ours.
+    unsafe { cq_of(cq) }
+        .signalled
+        .store(true, Ordering::Release);
+    0
+}
+
+unsafe extern "C" fn strerror(
+    _cq: *mut fid_cq,
+    prov_errno: c_int,
+    _err_data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    let text = Errno(prov_errno).text();
+    if !buf.is_null() && len > 0 {
+        // SAFETY: the application's buffer has `len` bytes.
+        unsafe {
+            libc::strncpy(buf, text.as_ptr(), len - 1);
+            *buf.add(len - 1) = 0;
+        }
+    }
+    text.as_ptr()
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    guard_free(|| {
+        let cq = fid.cast::<Cq>();
+        // SAFETY: made by `open`; the caller gives it up unless we answer busy.
+        unsafe {
+            trace!("cq close {:?}", (*cq).id);
+            if Arc::strong_count(&(*cq).users) > 1 {
+                return Err(Errno::BUSY);
+            }
+            let cq = Box::from_raw(cq);
+            cq.shared.engine.cq_close(cq.id);
+        }
+        Ok(0)
+    })
+}

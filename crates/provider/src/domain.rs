@@ -1,0 +1,185 @@
+//! `fid_domain`: one engine, and the functions that open everything else.
+
+use crate::boundary::{guard_free, Errno, Health};
+use crate::fabric::{self, absent, no_control, FabricShared};
+use crate::log::{self, trace};
+use crate::sys::*;
+use crate::{av, cntr, cq, ep, mr, settings};
+use marline_engine::Engine;
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What every object of a domain holds on to.
+pub(crate) struct DomainShared {
+    pub engine: Engine,
+    pub health: Health,
+    /// Decides the layout of structs that applications pass in.
+    pub api_version: u32,
+    pub mr_mode: c_int,
+    /// Keys for applications that leave them to us (`FI_MR_BASIC`).
+    pub next_key: AtomicU64,
+    _fabric: Arc<FabricShared>,
+}
+
+#[repr(C)]
+pub(crate) struct Domain {
+    fid: fid_domain,
+    shared: Arc<DomainShared>,
+}
+
+static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind,
+    control: no_control,
+    ops_open: absent,
+    tostr: absent,
+    ops_set: absent,
+};
+
+static OPS: fi_ops_domain = fi_ops_domain {
+    size: size_of::<fi_ops_domain>(),
+    av_open: av::open,
+    cq_open: cq::open,
+    endpoint: ep::open,
+    scalable_ep: absent,
+    cntr_open: cntr::open,
+    poll_open: absent,
+    stx_ctx: absent,
+    srx_ctx: absent,
+    query_atomic: absent,
+    query_collective: absent,
+    endpoint2: absent,
+    xpu_ctx: absent,
+};
+
+static MR_OPS: fi_ops_mr = fi_ops_mr {
+    size: size_of::<fi_ops_mr>(),
+    reg: mr::reg,
+    regv: mr::regv,
+    regattr: mr::regattr,
+};
+
+/// Domains that are open, for `cleanup`.
+static OPEN: Mutex<Vec<Arc<DomainShared>>> = Mutex::new(Vec::new());
+
+/// How many handles of a domain are not children: its own and the one in `OPEN`.
+const OWN_HANDLES: usize = 2;
+
+/// The table by which our domains are known.
+pub(crate) fn ops() -> *const fi_ops_domain {
+    &OPS
+}
+
+/// `fi_domain`: opens the engine.
+pub(crate) unsafe extern "C" fn open(
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    out: *mut *mut fid_domain,
+    context: *mut c_void,
+) -> c_int {
+    guard_free(|| {
+        log::refresh();
+        if info.is_null() || out.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: fabric is ours, info valid; mr_mode is a field of every version.
+        let (parent, api_version, mr_mode) = unsafe {
+            let (parent, api_version) = fabric::of(fabric);
+            let attr = (*info).domain_attr;
+            (
+                parent,
+                api_version,
+                if attr.is_null() { 0 } else { (*attr).mr_mode },
+            )
+        };
+        trace!("domain open, API version {api_version:#x}, mr_mode {mr_mode:#x}");
+        let shared = Arc::new(DomainShared {
+            engine: open_engine()?,
+            health: Health::default(),
+            api_version,
+            mr_mode,
+            next_key: AtomicU64::new(1),
+            _fabric: parent,
+        });
+        lock_open().push(shared.clone());
+        let fid = fid {
+            fclass: FI_CLASS_DOMAIN,
+            context,
+            ops: &FID_OPS,
+        };
+        let domain = Domain {
+            fid: fid_domain {
+                fid,
+                ops: &OPS,
+                mr: &MR_OPS,
+            },
+            shared,
+        };
+        // SAFETY: `out` was checked.
+        unsafe { *out = Box::into_raw(Box::new(domain)).cast() };
+        Ok(0)
+    })
+}
+
+fn open_engine() -> Result<Engine, Errno> {
+    let settings = settings::read().map_err(|why| {
+        log::warn(&format!("settings: {why}"));
+        Errno::INVAL
+    })?;
+    Engine::open(settings, log::sink()).map_err(|why| {
+        log::warn(&format!("cannot start: {why}"));
+        Errno::NODEV
+    })
+}
+
+fn lock_open() -> std::sync::MutexGuard<'static, Vec<Arc<DomainShared>>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What children of a domain hold.
+///
+/// # Safety
+/// `domain` was made by [`open`].
+pub(crate) unsafe fn of<'a>(domain: *mut fid_domain) -> &'a Arc<DomainShared> {
+    // SAFETY: the caller's promise; fid_domain is the first field.
+    unsafe { &(*domain.cast::<Domain>()).shared }
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    guard_free(|| {
+        let domain = fid.cast::<Domain>();
+        // SAFETY: made by `open`; the caller gives it up unless we answer busy.
+        let shared = unsafe {
+            let handles = Arc::strong_count(&(*domain).shared);
+            trace!(
+                "domain close, {} objects open",
+                handles.saturating_sub(OWN_HANDLES)
+            );
+            if handles > OWN_HANDLES {
+                return Err(Errno::BUSY);
+            }
+            (*domain).shared.clone()
+        };
+        lock_open().retain(|open| !Arc::ptr_eq(open, &shared));
+        shared.engine.close();
+        // SAFETY: as above; nobody else has a handle.
+        drop(unsafe { Box::from_raw(domain) });
+        Ok(0)
+    })
+}
+
+/// An event queue or memory-registration binding changes nothing here.
+unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
+    0
+}
+
+/// Stops every engine: libfabric is about to unload us. The objects are left to their owners.
+pub(crate) fn close_all() {
+    let open = std::mem::take(&mut *lock_open());
+    for shared in open {
+        shared.engine.close();
+    }
+}

@@ -1,0 +1,491 @@
+//! `fid_ep`: the endpoint object and the short way from a data call to the engine.
+//!
+//! A data call finds its endpoint by a cast, its options ready made ([`Ep::tx_plain`],
+//! [`Ep::rx_plain`]), builds a request on the stack and enters the engine: no allocation, no copy
+//! of iovecs (libfabric's and the engine's have one layout, pinned in `sys_ep.rs`).
+
+use crate::boundary::{guard, guard_free, Errno};
+use crate::domain::{self, DomainShared};
+use crate::fabric::absent;
+use crate::flags::Binding;
+use crate::info::{CAPS, IOV_LIMIT};
+use crate::log::trace;
+use crate::sys::*;
+use crate::sys_ep::*;
+use crate::{av, cntr, cq, ep_ctl, msg, rma, tagged};
+use marline_engine::{Engine, EpId, IoVec, OpFlags, ReadReq, RecvReq, SendReq};
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::sync::Arc;
+
+#[repr(C)]
+pub(crate) struct Ep {
+    fid: fid_ep,
+    /// A handle of its own spares a data call one pointer.
+    engine: Engine,
+    pub id: EpId,
+    /// Options of calls without flags.
+    pub tx_plain: OpFlags,
+    pub rx_plain: OpFlags,
+    /// All ones unless FI_DIRECTED_RECV was granted: or-ed to a source, it means "from anyone".
+    /// MPICH passes sources also where it was not granted.
+    undirected: u64,
+    pub tx: Binding,
+    pub rx: Binding,
+    /// 0: not set.
+    pub min_multi_recv: usize,
+    has_av: bool,
+    has_tx_cq: bool,
+    has_rx_cq: bool,
+    enabled: bool,
+    caps: u64,
+    shared: Arc<DomainShared>,
+    /// Keeps the objects bound to it from being closed.
+    users: Vec<Arc<()>>,
+}
+
+static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind,
+    control,
+    ops_open: absent,
+    tostr: absent,
+    ops_set: absent,
+};
+
+static OPS: fi_ops_ep = fi_ops_ep {
+    size: size_of::<fi_ops_ep>(),
+    cancel: ep_ctl::cancel,
+    getopt: ep_ctl::getopt,
+    setopt: ep_ctl::setopt,
+    tx_ctx: absent,
+    rx_ctx: absent,
+    rx_size_left: absent,
+    tx_size_left: absent,
+    export_xpu: absent,
+};
+
+static ATOMIC: fi_ops_atomic = fi_ops_atomic {
+    size: size_of::<fi_ops_atomic>(),
+    slots: [absent; 13],
+};
+
+static COLLECTIVE: fi_ops_collective = fi_ops_collective {
+    size: size_of::<fi_ops_collective>(),
+    slots: [absent; 11],
+};
+
+/// `fi_endpoint`.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    out: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the domain is ours.
+    let shared = unsafe { domain::of(domain) };
+    guard(&shared.health, || {
+        if info.is_null() || out.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: checked for null; these structs have one size in every version.
+        let (caps, tx_flags, rx_flags) = unsafe {
+            let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
+            let caps = if (*info).caps == 0 {
+                CAPS
+            } else {
+                (*info).caps
+            };
+            (
+                caps,
+                tx.map_or(0, |a| a.op_flags),
+                rx.map_or(0, |a| a.op_flags),
+            )
+        };
+        let id = shared.engine.ep_open()?;
+        trace!("ep open caps {caps:#x} tx {tx_flags:#x} rx {rx_flags:#x} -> {id:?}");
+        let ep = new(shared, id, caps, [tx_flags, rx_flags], context);
+        // SAFETY: checked for null.
+        unsafe { *out = Box::into_raw(ep).cast() };
+        Ok(0)
+    })
+}
+
+/// An endpoint with nothing bound; `op_flags` are those of transmit and receive.
+fn new(
+    shared: &Arc<DomainShared>,
+    id: EpId,
+    caps: u64,
+    op_flags: [u64; 2],
+    context: *mut c_void,
+) -> Box<Ep> {
+    let fid = fid {
+        fclass: FI_CLASS_EP,
+        context,
+        ops: &FID_OPS,
+    };
+    let mut ep = Box::new(Ep {
+        fid: fid_ep {
+            fid,
+            ops: &OPS,
+            cm: &ep_ctl::CM,
+            msg: &msg::OPS,
+            rma: &rma::OPS,
+            tagged: &tagged::OPS,
+            atomic: &ATOMIC,
+            collective: &COLLECTIVE,
+        },
+        engine: shared.engine.clone(),
+        id,
+        tx_plain: OpFlags::default(),
+        rx_plain: OpFlags::default(),
+        undirected: if caps & FI_DIRECTED_RECV != 0 {
+            0
+        } else {
+            FI_ADDR_UNSPEC
+        },
+        tx: Binding {
+            op_flags: op_flags[0],
+            selective: false,
+        },
+        rx: Binding {
+            op_flags: op_flags[1],
+            selective: false,
+        },
+        min_multi_recv: 0,
+        has_av: false,
+        has_tx_cq: false,
+        has_rx_cq: false,
+        enabled: false,
+        caps,
+        shared: shared.clone(),
+        users: Vec::new(),
+    });
+    ep.refresh_plain();
+    ep
+}
+
+/// The endpoint behind its handle.
+///
+/// # Safety
+/// `fid` was made by [`open`].
+#[inline]
+pub(crate) unsafe fn ep_of<'a>(fid: *mut fid_ep) -> &'a Ep {
+    // SAFETY: the caller's promise; fid_ep is the first field.
+    unsafe { &*fid.cast::<Ep>() }
+}
+
+/// As [`ep_of`], for control calls, which libfabric forbids during any other call.
+///
+/// # Safety
+/// As for [`ep_of`], and no other call on the endpoint is running.
+pub(crate) unsafe fn ep_of_mut<'a>(fid: *mut fid) -> &'a mut Ep {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *fid.cast::<Ep>() }
+}
+
+/// Passes `count` libfabric iovecs on as the engine's.
+///
+/// # Safety
+/// `iov` has `count` entries (it may be null if there are none).
+#[inline]
+unsafe fn pieces<'a>(iov: *const libc::iovec, count: usize) -> Result<&'a [IoVec], Errno> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if count > IOV_LIMIT || iov.is_null() {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller's promise, and one layout (asserted in sys_ep.rs).
+    Ok(unsafe { std::slice::from_raw_parts(iov.cast::<IoVec>(), count) })
+}
+
+/// Everything of a send but its payload.
+#[derive(Clone, Copy)]
+pub(crate) struct Outgoing {
+    pub dest: fi_addr_t,
+    pub tag: Option<u64>,
+    pub data: Option<u64>,
+    pub context: *mut c_void,
+    pub flags: OpFlags,
+}
+
+/// Everything of a receive but its buffers.
+#[derive(Clone, Copy)]
+pub(crate) struct Incoming {
+    pub source: fi_addr_t,
+    pub tag: Option<(u64, u64)>,
+    pub context: *mut c_void,
+    pub flags: OpFlags,
+}
+
+impl Ep {
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn shared(&self) -> &DomainShared {
+        &self.shared
+    }
+
+    /// Recomputes the options of calls without flags.
+    pub(crate) fn refresh_plain(&mut self) {
+        self.tx_plain = self.tx.send(self.tx.op_flags);
+        self.rx_plain = self.rx.recv(self.rx.op_flags);
+    }
+
+    /// Sends one contiguous buffer.
+    #[inline]
+    pub(crate) fn send_one(&self, buf: *const c_void, len: usize, out: Outgoing) -> isize {
+        let iov = [IoVec {
+            base: buf.cast_mut().cast(),
+            len,
+        }];
+        guard(&self.shared.health, || {
+            self.submit_send(&iov[..usize::from(len != 0)], out)
+        })
+    }
+
+    /// Sends pieces; the options may have been refused.
+    ///
+    /// # Safety
+    /// `iov` has `count` entries.
+    #[inline]
+    pub(crate) unsafe fn send_pieces(
+        &self,
+        iov: *const libc::iovec,
+        count: usize,
+        out: Result<Outgoing, Errno>,
+    ) -> isize {
+        guard(&self.shared.health, || {
+            // SAFETY: the caller's promise.
+            self.submit_send(unsafe { pieces(iov, count) }?, out?)
+        })
+    }
+
+    #[inline]
+    fn submit_send(&self, iov: &[IoVec], out: Outgoing) -> Result<isize, Errno> {
+        let context = out.context as usize;
+        let Outgoing {
+            dest,
+            tag,
+            data,
+            flags,
+            ..
+        } = out;
+        let req = SendReq {
+            dest,
+            iov,
+            tag,
+            data,
+            context,
+            flags,
+        };
+        let result = self.engine.send(self.id, &req);
+        trace!("{:?} {req:?} -> {result:?}", self.id);
+        result.map(|()| 0).map_err(Errno::from)
+    }
+
+    /// Posts one contiguous buffer.
+    #[inline]
+    pub(crate) fn recv_one(&self, buf: *mut c_void, len: usize, from: Incoming) -> isize {
+        let iov = [IoVec {
+            base: buf.cast(),
+            len,
+        }];
+        guard(&self.shared.health, || {
+            self.submit_recv(&iov[..usize::from(len != 0)], from)
+        })
+    }
+
+    /// Posts pieces; the options may have been refused.
+    ///
+    /// # Safety
+    /// `iov` has `count` entries.
+    #[inline]
+    pub(crate) unsafe fn recv_pieces(
+        &self,
+        iov: *const libc::iovec,
+        count: usize,
+        from: Result<Incoming, Errno>,
+    ) -> isize {
+        guard(&self.shared.health, || {
+            // SAFETY: the caller's promise.
+            self.submit_recv(unsafe { pieces(iov, count) }?, from?)
+        })
+    }
+
+    #[inline]
+    fn submit_recv(&self, iov: &[IoVec], from: Incoming) -> Result<isize, Errno> {
+        let req = RecvReq {
+            source: from.source | self.undirected,
+            iov,
+            tag: from.tag,
+            context: from.context as usize,
+            flags: from.flags,
+        };
+        let result = self.engine.recv(self.id, &req);
+        trace!("{:?} {req:?} -> {result:?}", self.id);
+        result.map(|()| 0).map_err(Errno::from)
+    }
+
+    /// Reads remote memory.
+    ///
+    /// # Safety
+    /// `iov` has `count` entries.
+    pub(crate) unsafe fn read_pieces(
+        &self,
+        iov: *const libc::iovec,
+        count: usize,
+        remote: &[(u64, usize, u64)],
+        out: Result<Outgoing, Errno>,
+    ) -> isize {
+        guard(&self.shared.health, || {
+            // SAFETY: the caller's promise.
+            let iov = unsafe { pieces(iov, count) }?;
+            let Outgoing {
+                dest,
+                context,
+                flags,
+                ..
+            } = out?;
+            let req = ReadReq {
+                dest,
+                iov,
+                remote,
+                context: context as usize,
+                flags,
+            };
+            let result = self.engine.read(self.id, &req);
+            trace!("{:?} {req:?} -> {result:?}", self.id);
+            result.map(|()| 0).map_err(Errno::from)
+        })
+    }
+
+    /// Binds a completion queue to one or both directions.
+    fn bind_cq(&mut self, queue: &cq::Cq, flags: u64) -> Result<(), Errno> {
+        if flags & !(FI_SEND | FI_RECV | FI_SELECTIVE_COMPLETION) != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        let selective = flags & FI_SELECTIVE_COMPLETION != 0;
+        if flags & FI_SEND != 0 {
+            self.engine.ep_bind_tx_cq(self.id, queue.id);
+            (self.tx.selective, self.has_tx_cq) = (selective, true);
+        }
+        if flags & FI_RECV != 0 {
+            self.engine.ep_bind_rx_cq(self.id, queue.id);
+            (self.rx.selective, self.has_rx_cq) = (selective, true);
+        }
+        self.users.push(queue.users.clone());
+        self.refresh_plain();
+        Ok(())
+    }
+
+    /// MPICH and Intel MPI bind counters for READ and WRITE; sends and receives are not counted.
+    fn bind_counter(&mut self, counter: &cntr::Cntr, flags: u64) -> Result<(), Errno> {
+        if flags & (FI_SEND | FI_RECV) != 0 {
+            return Err(Errno::NOSYS);
+        }
+        if flags & FI_READ != 0 {
+            self.engine
+                .ep_bind_read_counter(self.id, counter.counter.clone());
+        }
+        Ok(())
+    }
+
+    fn enable(&mut self) -> Result<(), Errno> {
+        if !self.has_av {
+            return Err(Errno::NOAV);
+        }
+        let sends = self.caps & FI_RECV == 0 || self.caps & FI_SEND != 0;
+        let receives = self.caps & FI_SEND == 0 || self.caps & FI_RECV != 0;
+        if (sends && !self.has_tx_cq) || (receives && !self.has_rx_cq) {
+            return Err(Errno::NOCQ);
+        }
+        if !self.enabled {
+            self.engine.ep_enable(self.id)?;
+            self.enabled = true;
+        }
+        Ok(())
+    }
+
+    /// FI_GETOPSFLAG and FI_SETOPSFLAG: the direction comes in the same word.
+    fn ops_flags(&mut self, command: c_int, word: &mut u64) -> Result<(), Errno> {
+        let direction = *word & (FI_TRANSMIT | FI_RECV);
+        let side = match direction {
+            FI_TRANSMIT => &mut self.tx,
+            FI_RECV => &mut self.rx,
+            _ => return Err(Errno::INVAL),
+        };
+        if command == FI_GETOPSFLAG {
+            *word = side.op_flags;
+            return Ok(());
+        }
+        side.op_flags = *word & !direction;
+        self.refresh_plain();
+        Ok(())
+    }
+}
+
+/// `fi_ep_bind`.
+unsafe extern "C" fn bind(ep: *mut fid, object: *mut fid, flags: u64) -> c_int {
+    // SAFETY: ours, and control calls run alone.
+    let ep = unsafe { ep_of_mut(ep) };
+    let shared = ep.shared.clone();
+    guard(&shared.health, || {
+        if object.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: an object of our domain; its class says which.
+        let class = unsafe { (*object).fclass };
+        trace!("{:?} bind class {class} flags {flags:#x}", ep.id);
+        match class {
+            FI_CLASS_AV => {
+                // SAFETY: the class says so.
+                let vector = unsafe { &*object.cast::<av::Av>() };
+                ep.engine.ep_bind_av(ep.id, vector.id);
+                ep.users.push(vector.users.clone());
+                ep.has_av = true;
+            }
+            // SAFETY: the class says so.
+            FI_CLASS_CQ => ep.bind_cq(unsafe { &*object.cast::<cq::Cq>() }, flags)?,
+            // SAFETY: the class says so.
+            FI_CLASS_CNTR => ep.bind_counter(unsafe { &*object.cast::<cntr::Cntr>() }, flags)?,
+            FI_CLASS_EQ => {} // no event of ours goes there
+            _ => return Err(Errno::INVAL),
+        }
+        Ok(0)
+    })
+}
+
+/// `fi_enable` and the default operation flags.
+unsafe extern "C" fn control(ep: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: ours, and control calls run alone.
+    let ep = unsafe { ep_of_mut(ep) };
+    let shared = ep.shared.clone();
+    guard(&shared.health, || {
+        trace!("{:?} control {command}", ep.id);
+        match command {
+            FI_ENABLE => ep.enable()?,
+            FI_GETOPSFLAG | FI_SETOPSFLAG if !arg.is_null() => {
+                // SAFETY: these commands pass a u64.
+                ep.ops_flags(command, unsafe { &mut *arg.cast::<u64>() })?;
+            }
+            FI_GETOPSFLAG | FI_SETOPSFLAG => return Err(Errno::INVAL),
+            _ => return Err(Errno::NOSYS),
+        }
+        Ok(0)
+    })
+}
+
+/// `fi_close`: drains what was sent; always succeeds, Open MPI reports anything else.
+unsafe extern "C" fn close(ep: *mut fid) -> c_int {
+    guard_free(|| {
+        // SAFETY: made by `open`, given up by the caller.
+        let ep = unsafe { Box::from_raw(ep.cast::<Ep>()) };
+        trace!("{:?} close", ep.id);
+        ep.engine.ep_close(ep.id);
+        Ok(0)
+    })
+}

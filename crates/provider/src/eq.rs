@@ -1,0 +1,208 @@
+//! `fid_eq`: an event queue on which only the application's own events appear; nothing in this
+//! provider is asynchronous on the control side.
+
+use crate::boundary::{guard_free, Errno};
+use crate::fabric::{self, absent, no_bind, no_control, FabricShared};
+use crate::log::trace;
+use crate::sys::*;
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::size_of;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Longest event that `fi_eq_write` takes; events are small structs.
+const EVENT_LEN_MAX: usize = 4096;
+
+#[repr(C)]
+struct Eq {
+    fid: fid_eq,
+    events: Mutex<VecDeque<(u32, Vec<u8>)>>,
+    arrived: Condvar,
+    _fabric: Arc<FabricShared>,
+}
+
+static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind: no_bind,
+    control: no_control,
+    ops_open: absent,
+    tostr: absent,
+    ops_set: absent,
+};
+
+static OPS: fi_ops_eq = fi_ops_eq {
+    size: size_of::<fi_ops_eq>(),
+    read,
+    readerr,
+    write,
+    sread,
+    strerror,
+};
+
+/// `fi_eq_open`.
+pub(crate) unsafe extern "C" fn open(
+    parent: *mut fid_fabric,
+    attr: *mut fi_eq_attr,
+    out: *mut *mut fid_eq,
+    context: *mut c_void,
+) -> c_int {
+    guard_free(|| {
+        if attr.is_null() || out.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the fabric is ours, the others were checked.
+        unsafe {
+            if ![FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD].contains(&(*attr).wait_obj) {
+                return Err(Errno::NOSYS);
+            }
+            trace!("eq open");
+            let fid = fid {
+                fclass: FI_CLASS_EQ,
+                context,
+                ops: &FID_OPS,
+            };
+            let eq = Eq {
+                fid: fid_eq { fid, ops: &OPS },
+                events: Mutex::new(VecDeque::new()),
+                arrived: Condvar::new(),
+                _fabric: fabric::of(parent).0,
+            };
+            *out = Box::into_raw(Box::new(eq)).cast();
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `fid` was made by [`open`].
+unsafe fn eq_of<'a>(fid: *mut fid_eq) -> &'a Eq {
+    // SAFETY: the caller's promise; fid_eq is the first field.
+    unsafe { &*fid.cast::<Eq>() }
+}
+
+impl Eq {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(u32, Vec<u8>)>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Moves (or with FI_PEEK copies) the first event out.
+///
+/// # Safety
+/// `event` is valid and `buf` has `len` bytes.
+unsafe fn take(
+    events: &mut VecDeque<(u32, Vec<u8>)>,
+    event: *mut u32,
+    buf: *mut c_void,
+    len: usize,
+    flags: u64,
+) -> Result<isize, Errno> {
+    let (kind, body) = events.front().ok_or(Errno::AGAIN)?;
+    if body.len() > len {
+        return Err(Errno::TOOSMALL);
+    }
+    let written = body.len();
+    // SAFETY: it fits, by the caller's promise.
+    unsafe {
+        *event = *kind;
+        std::ptr::copy_nonoverlapping(body.as_ptr(), buf.cast(), written);
+    }
+    if flags & FI_PEEK == 0 {
+        events.pop_front();
+    }
+    Ok(written as isize)
+}
+
+unsafe extern "C" fn read(
+    eq: *mut fid_eq,
+    event: *mut u32,
+    buf: *mut c_void,
+    len: usize,
+    flags: u64,
+) -> isize {
+    // SAFETY: ours, with the application's buffers.
+    guard_free(|| unsafe { take(&mut eq_of(eq).lock(), event, buf, len, flags) })
+}
+
+unsafe extern "C" fn sread(
+    eq: *mut fid_eq,
+    event: *mut u32,
+    buf: *mut c_void,
+    len: usize,
+    timeout: c_int,
+    flags: u64,
+) -> isize {
+    guard_free(|| {
+        // SAFETY: ours.
+        let eq = unsafe { eq_of(eq) };
+        // A negative timeout is for ever; a century is as good and cannot overflow.
+        let ms = u64::try_from(timeout).unwrap_or(100 * 365 * 86_400_000);
+        let deadline = Instant::now() + Duration::from_millis(ms);
+        let mut events = eq.lock();
+        loop {
+            // SAFETY: the application's buffers.
+            match unsafe { take(&mut events, event, buf, len, flags) } {
+                Err(Errno::AGAIN) => {}
+                other => return other,
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Errno::AGAIN);
+            }
+            events = eq
+                .arrived
+                .wait_timeout(events, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    })
+}
+
+/// No operation of ours ends on an event queue, so none fails there.
+unsafe extern "C" fn readerr(_: *mut fid_eq, _: *mut c_void, _: u64) -> isize {
+    -(libc::EAGAIN as isize)
+}
+
+unsafe extern "C" fn write(
+    eq: *mut fid_eq,
+    event: u32,
+    buf: *const c_void,
+    len: usize,
+    _flags: u64,
+) -> isize {
+    guard_free(|| {
+        if len > EVENT_LEN_MAX || (buf.is_null() && len > 0) {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: ours, and the application's buffer has `len` bytes.
+        unsafe {
+            let mut body = vec![0u8; len];
+            std::ptr::copy_nonoverlapping(buf.cast(), body.as_mut_ptr(), len);
+            let eq = eq_of(eq);
+            eq.lock().push_back((event, body));
+            eq.arrived.notify_one();
+        }
+        Ok(len as isize)
+    })
+}
+
+unsafe extern "C" fn strerror(
+    _: *mut fid_eq,
+    prov_errno: c_int,
+    _: *const c_void,
+    _: *mut c_char,
+    _: usize,
+) -> *const c_char {
+    Errno(prov_errno).text().as_ptr()
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    guard_free(|| {
+        trace!("eq close");
+        // SAFETY: made by `open`, given up by the caller.
+        drop(unsafe { Box::from_raw(fid.cast::<Eq>()) });
+        Ok(0)
+    })
+}

@@ -1,0 +1,251 @@
+//! Reading `fi_info` hints and building the one `fi_info` that we return.
+
+use crate::boundary::Errno;
+use crate::info::{Grant, Side, Wish, CAPS, CQ_DATA_SIZE, IOV_LIMIT, MESSAGE_LEN_MAX};
+use crate::sys::*;
+use std::ffi::{c_char, CStr};
+
+/// Our wire protocol's number: the high bit marks numbers that libfabric did not assign.
+pub(crate) const PROTOCOL: u32 = 0x8000_4d4c;
+const PROTOCOL_VERSION: u32 = 1;
+/// Objects an application may open; nothing is sized by it.
+const OBJECTS: usize = 1 << 15;
+
+/// Reads hints. Only fields that every libfabric has are touched: the structs belong to the
+/// library that runs, and what follows them in memory is not ours.
+///
+/// # Safety
+/// `hints` is null or valid.
+pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wish {
+    let mut wish = Wish {
+        version,
+        ..Wish::default()
+    };
+    // SAFETY: null or valid, here and for the attribute structs below.
+    let Some(hints) = (unsafe { hints.as_ref() }) else {
+        return wish;
+    };
+    wish.caps = hints.caps;
+    wish.addr_format = hints.addr_format;
+    // SAFETY: as above.
+    unsafe {
+        if let Some(tx) = hints.tx_attr.as_ref() {
+            wish.tx = Side {
+                caps: tx.caps,
+                op_flags: tx.op_flags,
+                msg_order: tx.msg_order,
+                comp_order: tx.comp_order,
+                size: tx.size,
+                iov_limit: tx.iov_limit,
+                inject_size: tx.inject_size,
+            };
+        }
+        if let Some(rx) = hints.rx_attr.as_ref() {
+            wish.rx = Side {
+                caps: rx.caps,
+                op_flags: rx.op_flags,
+                msg_order: rx.msg_order,
+                comp_order: rx.comp_order,
+                size: rx.size,
+                iov_limit: rx.iov_limit,
+                inject_size: 0,
+            };
+        }
+        read_ep(&mut wish, hints.ep_attr);
+        read_domain(&mut wish, hints.domain_attr);
+        if let Some(fabric) = hints.fabric_attr.as_ref() {
+            wish.foreign_name |= foreign(fabric.name);
+        }
+    }
+    wish
+}
+
+/// # Safety
+/// `attr` is null or valid up to the fields of libfabric 1.17.
+unsafe fn read_ep(wish: &mut Wish, attr: *const fi_ep_attr) {
+    if attr.is_null() {
+        return;
+    }
+    // SAFETY: field by field, since a shorter struct than ours may be there.
+    unsafe {
+        wish.ep_type = (*attr).type_;
+        wish.protocol = (*attr).protocol;
+        wish.max_msg_size = (*attr).max_msg_size;
+        wish.ctx_cnt = (*attr).tx_ctx_cnt.max((*attr).rx_ctx_cnt);
+        wish.auth_key = (*attr).auth_key_size != 0;
+    }
+}
+
+/// # Safety
+/// `attr` is null or valid up to the fields of libfabric 1.17.
+unsafe fn read_domain(wish: &mut Wish, attr: *const fi_domain_attr) {
+    if attr.is_null() {
+        return;
+    }
+    // SAFETY: as in `read_ep`.
+    unsafe {
+        wish.domain_caps = (*attr).caps;
+        wish.threading = (*attr).threading;
+        wish.control_progress = (*attr).control_progress;
+        wish.data_progress = (*attr).data_progress;
+        wish.av_type = (*attr).av_type;
+        wish.mr_mode = (*attr).mr_mode;
+        wish.mr_key_size = (*attr).mr_key_size;
+        wish.cq_data_size = (*attr).cq_data_size;
+        wish.auth_key |= (*attr).auth_key_size != 0;
+        wish.foreign_name |= foreign((*attr).name);
+    }
+}
+
+/// # Safety
+/// `name` is null or a C string.
+unsafe fn foreign(name: *const c_char) -> bool {
+    // SAFETY: checked for null.
+    !name.is_null()
+        && !unsafe { CStr::from_ptr(name) }
+            .to_bytes()
+            .eq_ignore_ascii_case(crate::NAME.to_bytes())
+}
+
+/// The open domain that hints may carry (Open MPI 5), if it is one of ours; returned unchanged.
+///
+/// # Safety
+/// `hints` is null or valid.
+pub(crate) unsafe fn own_domain(hints: *const fi_info) -> *mut fid_domain {
+    let none = std::ptr::null_mut();
+    // SAFETY: null or valid all the way down.
+    unsafe {
+        let Some(hints) = hints.as_ref() else {
+            return none;
+        };
+        if hints.domain_attr.is_null() {
+            return none;
+        }
+        let domain = (*hints.domain_attr).domain;
+        if domain.is_null() || (*domain).ops != crate::domain::ops() {
+            return none;
+        }
+        domain
+    }
+}
+
+/// Zeroed memory that libfabric frees with `free()`.
+fn zeroed<T>() -> Result<*mut T, Errno> {
+    // SAFETY: calloc may be called with any size.
+    let memory: *mut T = unsafe { libc::calloc(1, std::mem::size_of::<T>()) }.cast();
+    if memory.is_null() {
+        return Err(Errno::NOMEM);
+    }
+    Ok(memory)
+}
+
+fn own_name() -> Result<*mut c_char, Errno> {
+    // SAFETY: a C string.
+    let copy = unsafe { libc::strdup(crate::NAME.as_ptr()) };
+    if copy.is_null() {
+        return Err(Errno::NOMEM);
+    }
+    Ok(copy)
+}
+
+/// Builds the reply. Out of memory leaks what was built so far; the job is lost anyway.
+pub(crate) fn build(grant: &Grant, domain: *mut fid_domain) -> Result<*mut fi_info, Errno> {
+    let info: *mut fi_info = zeroed()?;
+    let (tx, rx, ep) = (tx_attr(&grant.tx)?, rx_attr(&grant.rx)?, ep_attr()?);
+    let (domain_attr, fabric_attr) = (domain_attr(grant, domain)?, fabric_attr()?);
+    // SAFETY: fresh, zeroed memory of the right type. Mode, addresses and nic stay zero.
+    unsafe {
+        (*info).caps = grant.caps;
+        (*info).addr_format = FI_FORMAT_UNSPEC;
+        (*info).tx_attr = tx;
+        (*info).rx_attr = rx;
+        (*info).ep_attr = ep;
+        (*info).domain_attr = domain_attr;
+        (*info).fabric_attr = fabric_attr;
+    }
+    Ok(info)
+}
+
+fn tx_attr(side: &Side) -> Result<*mut fi_tx_attr, Errno> {
+    let attr: *mut fi_tx_attr = zeroed()?;
+    // SAFETY: fresh memory.
+    unsafe {
+        (*attr).caps = side.caps;
+        (*attr).op_flags = side.op_flags;
+        (*attr).msg_order = side.msg_order;
+        (*attr).inject_size = side.inject_size;
+        (*attr).size = side.size;
+        (*attr).iov_limit = side.iov_limit;
+        (*attr).rma_iov_limit = IOV_LIMIT;
+    }
+    Ok(attr)
+}
+
+fn rx_attr(side: &Side) -> Result<*mut fi_rx_attr, Errno> {
+    let attr: *mut fi_rx_attr = zeroed()?;
+    // SAFETY: fresh memory.
+    unsafe {
+        (*attr).caps = side.caps;
+        (*attr).op_flags = side.op_flags;
+        (*attr).msg_order = side.msg_order;
+        (*attr).size = side.size;
+        (*attr).iov_limit = side.iov_limit;
+    }
+    Ok(attr)
+}
+
+fn ep_attr() -> Result<*mut fi_ep_attr, Errno> {
+    let attr: *mut fi_ep_attr = zeroed()?;
+    // SAFETY: fresh memory.
+    unsafe {
+        (*attr).type_ = FI_EP_RDM;
+        (*attr).protocol = PROTOCOL;
+        (*attr).protocol_version = PROTOCOL_VERSION;
+        (*attr).max_msg_size = MESSAGE_LEN_MAX;
+        (*attr).mem_tag_format = FI_TAG_GENERIC;
+        (*attr).tx_ctx_cnt = 1;
+        (*attr).rx_ctx_cnt = 1;
+    }
+    Ok(attr)
+}
+
+fn domain_attr(grant: &Grant, domain: *mut fid_domain) -> Result<*mut fi_domain_attr, Errno> {
+    let attr: *mut fi_domain_attr = zeroed()?;
+    // SAFETY: fresh memory; large enough for every libfabric, so newer fields may be set.
+    unsafe {
+        (*attr).domain = domain;
+        (*attr).name = own_name()?;
+        (*attr).threading = grant.threading;
+        (*attr).control_progress = grant.control_progress;
+        (*attr).data_progress = grant.data_progress;
+        (*attr).resource_mgmt = FI_RM_ENABLED;
+        (*attr).av_type = grant.av_type;
+        (*attr).mr_mode = grant.mr_mode;
+        (*attr).mr_key_size = 8;
+        (*attr).cq_data_size = CQ_DATA_SIZE;
+        (*attr).cq_cnt = OBJECTS;
+        (*attr).ep_cnt = OBJECTS;
+        (*attr).tx_ctx_cnt = OBJECTS;
+        (*attr).rx_ctx_cnt = OBJECTS;
+        // One context per endpoint: scalable endpoints stay off in every MPI.
+        (*attr).max_ep_tx_ctx = 1;
+        (*attr).max_ep_rx_ctx = 1;
+        (*attr).cntr_cnt = OBJECTS;
+        (*attr).mr_iov_limit = 1;
+        (*attr).caps = CAPS & (FI_LOCAL_COMM | FI_REMOTE_COMM);
+        (*attr).mr_cnt = OBJECTS;
+        (*attr).max_cntr_value = u64::MAX;
+        (*attr).max_err_cntr_value = u64::MAX;
+    }
+    Ok(attr)
+}
+
+fn fabric_attr() -> Result<*mut fi_fabric_attr, Errno> {
+    let attr: *mut fi_fabric_attr = zeroed()?;
+    // SAFETY: fresh memory. prov_name stays null: libfabric's core fills it in.
+    unsafe {
+        (*attr).name = own_name()?;
+        (*attr).prov_version = (*crate::provider()).version;
+    }
+    Ok(attr)
+}

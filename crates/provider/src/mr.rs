@@ -1,0 +1,186 @@
+//! `fid_mr`: memory that peers may read. Keys are the caller's, addresses are offsets, unless an
+//! old application asked for `FI_MR_BASIC`.
+
+use crate::boundary::{guard, guard_free, Errno};
+use crate::domain::{self, DomainShared};
+use crate::fabric::{absent, no_bind};
+use crate::log::trace;
+use crate::sys::*;
+use marline_engine::SubmitError;
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+#[repr(C)]
+struct Mr {
+    fid: fid_mr,
+    shared: Arc<DomainShared>,
+}
+
+static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind: no_bind,
+    control,
+    ops_open: absent,
+    tostr: absent,
+    ops_set: absent,
+};
+
+/// One region to register.
+struct Region {
+    base: *mut u8,
+    len: usize,
+    requested_key: u64,
+    flags: u64,
+    context: *mut c_void,
+}
+
+fn register(
+    shared: &Arc<DomainShared>,
+    region: &Region,
+    out: *mut *mut fid_mr,
+) -> Result<c_int, Errno> {
+    if out.is_null() {
+        return Err(Errno::INVAL);
+    }
+    if region.flags & FI_MR_DMABUF != 0 {
+        return Err(Errno::NOSYS);
+    }
+    let virt_addr = shared.mr_mode & (FI_MR_BASIC | FI_MR_VIRT_ADDR) != 0;
+    let own_keys = shared.mr_mode & (FI_MR_BASIC | FI_MR_PROV_KEY) != 0;
+    let key = match own_keys {
+        true => shared.next_key.fetch_add(1, Ordering::Relaxed),
+        false => region.requested_key,
+    };
+    let result = shared
+        .engine
+        .mr_open(region.base, region.len, key, virt_addr);
+    trace!(
+        "mr {:p}+{} key {key:#x} -> {result:?}",
+        region.base,
+        region.len
+    );
+    result.map_err(|e| match e {
+        SubmitError::Invalid => Errno::NOKEY, // in use
+        other => other.into(),
+    })?;
+    let fid = fid {
+        fclass: FI_CLASS_MR,
+        context: region.context,
+        ops: &FID_OPS,
+    };
+    let mr = Mr {
+        fid: fid_mr {
+            fid,
+            mem_desc: std::ptr::null_mut(),
+            key,
+        },
+        shared: shared.clone(),
+    };
+    // SAFETY: checked for null.
+    unsafe { *out = Box::into_raw(Box::new(mr)).cast() };
+    Ok(0)
+}
+
+/// `fi_mr_reg`.
+pub(crate) unsafe extern "C" fn reg(
+    domain: *mut fid,
+    buf: *const c_void,
+    len: usize,
+    _access: u64,
+    _offset: u64,
+    requested_key: u64,
+    flags: u64,
+    out: *mut *mut fid_mr,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the domain is ours.
+    let shared = unsafe { domain::of(domain.cast()) };
+    guard(&shared.health, || {
+        let base = buf.cast_mut().cast();
+        register(
+            shared,
+            &Region {
+                base,
+                len,
+                requested_key,
+                flags,
+                context,
+            },
+            out,
+        )
+    })
+}
+
+/// `fi_mr_regv`: of one piece.
+pub(crate) unsafe extern "C" fn regv(
+    domain: *mut fid,
+    iov: *const libc::iovec,
+    count: usize,
+    access: u64,
+    offset: u64,
+    requested_key: u64,
+    flags: u64,
+    out: *mut *mut fid_mr,
+    context: *mut c_void,
+) -> c_int {
+    if count != 1 || iov.is_null() {
+        return -libc::EINVAL;
+    }
+    // SAFETY: one iovec is there; the rest is as for `reg`.
+    unsafe {
+        let (base, len) = ((*iov).iov_base, (*iov).iov_len);
+        reg(
+            domain,
+            base,
+            len,
+            access,
+            offset,
+            requested_key,
+            flags,
+            out,
+            context,
+        )
+    }
+}
+
+/// `fi_mr_regattr`.
+pub(crate) unsafe extern "C" fn regattr(
+    domain: *mut fid,
+    attr: *const fi_mr_attr,
+    flags: u64,
+    out: *mut *mut fid_mr,
+) -> c_int {
+    if attr.is_null() || flags & FI_MR_DMABUF != 0 {
+        return -libc::EINVAL;
+    }
+    // SAFETY: not null, and all versions have these fields.
+    unsafe {
+        let a = &*attr;
+        let (iov, count, key) = (a.mr_iov, a.iov_count, a.requested_key);
+        regv(
+            domain, iov, count, a.access, a.offset, key, flags, out, a.context,
+        )
+    }
+}
+
+/// FI_ENABLE has nothing left to do.
+unsafe extern "C" fn control(_: *mut fid, command: c_int, _: *mut c_void) -> c_int {
+    if command == FI_ENABLE {
+        0
+    } else {
+        -libc::ENOSYS
+    }
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    guard_free(|| {
+        // SAFETY: made by `register`, given up by the caller.
+        let mr = unsafe { Box::from_raw(fid.cast::<Mr>()) };
+        trace!("mr close key {:#x}", mr.fid.key);
+        mr.shared.engine.mr_close(mr.fid.key);
+        Ok(0)
+    })
+}

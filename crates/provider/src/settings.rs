@@ -1,0 +1,43 @@
+//! Settings `FI_MARLINE_*`: the engine's table, through libfabric's parameter calls.
+
+use crate::{host, log};
+use marline_engine::settings::{unknown_in, Setting, Settings, TABLE};
+use std::sync::Once;
+
+/// Makes libfabric know every setting.
+pub(crate) fn define_all() {
+    for row in TABLE {
+        host::param_define(row.name, &help(row));
+    }
+}
+
+fn help(row: &Setting) -> String {
+    let default = match row.default {
+        "" => "none",
+        default => default,
+    };
+    format!(
+        "{} Takes {}; default: {default}.",
+        row.help,
+        row.kind.allowed()
+    )
+}
+
+/// Warns once per process of misspelt settings.
+fn warn_of_unknown() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for complaint in unknown_in(names) {
+            log::warn(&format!("{complaint} (`fi_info -e` lists all of them)"));
+        }
+    });
+}
+
+/// Reads what the user set. The error is a text for people.
+pub(crate) fn read() -> Result<Settings, String> {
+    warn_of_unknown();
+    let settings = Settings::from_lookup(host::param_get)?;
+    log::info(&format!("settings in force:\n{}", settings.show()));
+    Ok(settings)
+}

@@ -1,0 +1,284 @@
+//! The endpoint's part of the libfabric ABI (see `sys.rs`), and the pinned sizes of all of it.
+
+#![allow(non_camel_case_types, dead_code)]
+
+use crate::sys::*;
+use std::ffi::{c_int, c_void};
+
+#[repr(C)]
+pub struct fid_ep {
+    pub fid: fid,
+    pub ops: *const fi_ops_ep,
+    pub cm: *const fi_ops_cm,
+    pub msg: *const fi_ops_msg,
+    pub rma: *const fi_ops_rma,
+    pub tagged: *const fi_ops_tagged,
+    pub atomic: *const fi_ops_atomic,
+    pub collective: *const fi_ops_collective,
+}
+
+#[repr(C)]
+pub struct fi_ops_ep {
+    pub size: usize,
+    pub cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize,
+    pub getopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *mut c_void, *mut usize) -> c_int,
+    pub setopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *const c_void, usize) -> c_int,
+    pub tx_ctx: Absent,
+    pub rx_ctx: Absent,
+    pub rx_size_left: Absent,
+    pub tx_size_left: Absent,
+    pub export_xpu: Absent,
+}
+
+#[repr(C)]
+pub struct fi_ops_cm {
+    pub size: usize,
+    pub setname: Absent,
+    pub getname: unsafe extern "C" fn(*mut fid, *mut c_void, *mut usize) -> c_int,
+    pub getpeer: Absent,
+    pub connect: Absent,
+    pub listen: Absent,
+    pub accept: Absent,
+    pub reject: Absent,
+    pub shutdown: Absent,
+    pub join: Absent,
+}
+
+#[repr(C)]
+pub struct fi_msg {
+    pub msg_iov: *const libc::iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: fi_addr_t,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+pub type recv_fn = unsafe extern "C" fn(
+    *mut fid_ep,
+    *mut c_void,
+    usize,
+    *mut c_void,
+    fi_addr_t,
+    *mut c_void,
+) -> isize;
+pub type recvv_fn = unsafe extern "C" fn(
+    *mut fid_ep,
+    *const libc::iovec,
+    *mut *mut c_void,
+    usize,
+    fi_addr_t,
+    *mut c_void,
+) -> isize;
+pub type msg_fn = unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> isize;
+
+#[repr(C)]
+pub struct fi_ops_msg {
+    pub size: usize,
+    pub recv: recv_fn,
+    pub recvv: recvv_fn,
+    pub recvmsg: msg_fn,
+    pub send: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        fi_addr_t,
+        *mut c_void,
+    ) -> isize,
+    pub sendv: recvv_fn,
+    pub sendmsg: msg_fn,
+    pub inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> isize,
+    pub senddata: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        u64,
+        fi_addr_t,
+        *mut c_void,
+    ) -> isize,
+    pub injectdata:
+        unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t) -> isize,
+}
+
+#[repr(C)]
+pub struct fi_msg_tagged {
+    pub msg_iov: *const libc::iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: fi_addr_t,
+    pub tag: u64,
+    pub ignore: u64,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+pub type tmsg_fn = unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> isize;
+
+#[repr(C)]
+pub struct fi_ops_tagged {
+    pub size: usize,
+    pub recv: unsafe extern "C" fn(
+        *mut fid_ep,
+        *mut c_void,
+        usize,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub recvv: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const libc::iovec,
+        *mut *mut c_void,
+        usize,
+        fi_addr_t,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub recvmsg: tmsg_fn,
+    pub send: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub sendv: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const libc::iovec,
+        *mut *mut c_void,
+        usize,
+        fi_addr_t,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub sendmsg: tmsg_fn,
+    pub inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t, u64) -> isize,
+    pub senddata: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        u64,
+        fi_addr_t,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub injectdata:
+        unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t, u64) -> isize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fi_rma_iov {
+    pub addr: u64,
+    pub len: usize,
+    pub key: u64,
+}
+
+#[repr(C)]
+pub struct fi_msg_rma {
+    pub msg_iov: *const libc::iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: fi_addr_t,
+    pub rma_iov: *const fi_rma_iov,
+    pub rma_iov_count: usize,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+#[repr(C)]
+pub struct fi_ops_rma {
+    pub size: usize,
+    pub read: unsafe extern "C" fn(
+        *mut fid_ep,
+        *mut c_void,
+        usize,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub readv: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const libc::iovec,
+        *mut *mut c_void,
+        usize,
+        fi_addr_t,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub readmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize,
+    /// write, writev, writemsg, inject, writedata, injectdata.
+    pub writes: [Absent; 6],
+}
+
+/// Ten operations and three queries.
+#[repr(C)]
+pub struct fi_ops_atomic {
+    pub size: usize,
+    pub slots: [Absent; 13],
+}
+
+#[repr(C)]
+pub struct fi_ops_collective {
+    pub size: usize,
+    pub slots: [Absent; 11],
+}
+
+/// Pins the layout: sizes of libfabric 2.6 / main on 64-bit machines, from the public headers.
+const _: () = {
+    use std::mem::{offset_of, size_of};
+    assert!(size_of::<fi_info>() == 120);
+    assert!(size_of::<fi_domain_attr>() == 232);
+    assert!(offset_of!(fi_domain_attr, max_ep_auth_key) == 192); // size in 1.17
+    assert!(offset_of!(fi_domain_attr, max_group_id) == 200); // size in 1.20
+    assert!(offset_of!(fi_domain_attr, max_cntr_value) == 208); // size in 2.4
+    assert!(offset_of!(fi_domain_attr, max_xpu_ctx_cnt) == 224); // size in 2.5 and 2.6
+    assert!(size_of::<fi_cq_err_entry>() == 88);
+    assert!(offset_of!(fi_cq_err_entry, src_addr) == 80); // size in 1.17
+    assert!(size_of::<fi_ops_av>() == 96);
+    assert!(offset_of!(fi_ops_av, insert_auth_key) == 64); // size in 1.17
+    assert!(size_of::<fi_tx_attr>() == 80);
+    assert!(size_of::<fi_rx_attr>() == 64);
+    assert!(offset_of!(fi_ep_attr, xpu_ctx) == 96); // size up to 2.6
+    assert!(size_of::<fi_fabric_attr>() == 32);
+    assert!(size_of::<fi_provider>() == 72);
+    assert!(size_of::<fid>() == 24);
+    assert!(size_of::<fid_fabric>() == 40);
+    assert!(size_of::<fid_domain>() == 40);
+    assert!(size_of::<fid_ep>() == 80);
+    assert!(size_of::<fid_mr>() == 40);
+    assert!(size_of::<fi_ops>() == 56);
+    assert!(size_of::<fi_ops_fabric>() == 56);
+    assert!(offset_of!(fi_ops_domain, xpu_ctx) == 96);
+    assert!(size_of::<fi_ops_mr>() == 32);
+    assert!(offset_of!(fi_ops_ep, export_xpu) == 64);
+    assert!(size_of::<fi_ops_cm>() == 80);
+    assert!(size_of::<fi_ops_msg>() == 80);
+    assert!(size_of::<fi_ops_tagged>() == 80);
+    assert!(size_of::<fi_ops_rma>() == 80);
+    assert!(size_of::<fi_ops_atomic>() == 112);
+    assert!(size_of::<fi_ops_collective>() == 96);
+    assert!(offset_of!(fi_ops_cq, export_xpu) == 64);
+    assert!(offset_of!(fi_ops_cntr, export_xpu) == 64);
+    assert!(size_of::<fi_ops_eq>() == 48);
+    assert!(size_of::<fi_cq_tagged_entry>() == 48);
+    assert!(size_of::<fi_msg>() == 48);
+    assert!(size_of::<fi_msg_tagged>() == 64);
+    assert!(size_of::<fi_msg_rma>() == 64);
+    assert!(size_of::<fi_av_attr>() == 48);
+    assert!(size_of::<fi_cq_attr>() == 40); // up to 2.6; main adds a pointer that we never read
+    assert!(size_of::<fi_cntr_attr>() == 24);
+    assert!(size_of::<marline_engine::IoVec>() == size_of::<libc::iovec>());
+    assert!(offset_of!(marline_engine::IoVec, len) == offset_of!(libc::iovec, iov_len));
+};

@@ -1,0 +1,426 @@
+//! Sending half: batches out, errors in.
+
+use super::{datagram_max, options, Shared, UdpConfig, SEGMENTS_MAX, SUPER_PACKET_MAX};
+use crate::choose::InterfaceChoice;
+use crate::sys::{self, Errno, SockName, Socket};
+use crate::{Caps, RailEvent, RailFault, RailTx, SendOutcome};
+use marline_wire::RailAddr;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+/// Extra source ports per rail.
+const FLOWS_MAX: usize = 4;
+/// Receive buffer of an extra source port, in bytes: room for errors only.
+const FLOW_RCVBUF: usize = 64 << 10;
+/// How often one send is repeated when the error it got may have belonged to another peer.
+const FOREIGN_ERRORS_MAX: usize = 4;
+/// Polls between looks into the error queues of sockets that nobody reads. Costs one system
+/// call of 0.1 µs each time, so 2 ns per poll; a hint about a dead peer may come that late.
+const ERROR_POLL_PERIOD: u32 = 64;
+/// Most events kept while nobody polls; further ones are dropped, being hints.
+const EVENTS_MAX: usize = 256;
+/// Most entries read from one error queue in one go, so that a flood cannot hold the caller.
+const ERRORS_PER_DRAIN_MAX: usize = 64;
+/// Smallest path MTU in bytes of IP packet that is believed; IPv4 promises 576, but Linux
+/// itself refuses to learn less than 552.
+const PATH_MTU_MIN: usize = 552;
+/// What one small packet occupies in a send buffer beyond its payload, in bytes, by estimate.
+const SKB_OVERHEAD: usize = 1024;
+
+/// Sending half of a [`super::UdpRail`].
+pub struct UdpTx {
+    shared: Arc<Shared>,
+    interface: InterfaceChoice,
+    local: RailAddr,
+    caps: Caps,
+    sndbuf_bytes: usize,
+    gso: bool,
+    segments_max: usize,
+    flows: [Option<Socket>; FLOWS_MAX],
+    /// Bit n: flow n was opened, or opening it failed and is not tried again.
+    flows_tried: u8,
+    events: VecDeque<RailEvent>,
+    drops_told: u64,
+    polls: u32,
+    faulty: bool,
+}
+
+/// Errors that may mean that this rail cannot send at all.
+fn is_rail_fault(errno: Errno) -> bool {
+    matches!(
+        errno,
+        libc::ENETDOWN
+            | libc::ENETUNREACH
+            | libc::ENODEV
+            | libc::ENXIO
+            | libc::EADDRNOTAVAIL
+            | libc::EHOSTUNREACH
+            | libc::EINVAL
+    )
+}
+
+impl RailTx for UdpTx {
+    fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    fn local_addr(&self) -> RailAddr {
+        self.local
+    }
+
+    fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
+        debug_assert!(segment > 0 && !bytes.is_empty());
+        let name = SockName::of_rail(to, self.interface.scope_id);
+        let (Some(name), true) = (name, to.kind == self.local.kind && to.port != 0) else {
+            return SendOutcome::Sent; // no way there: lost, like on any path that leads nowhere
+        };
+        if flow != 0 {
+            self.open_flow(flow);
+        }
+        let segment = segment.clamp(1, SUPER_PACKET_MAX);
+        let mut left = bytes;
+        while !left.is_empty() {
+            match self.send_chunk(&name, left, segment, flow) {
+                Ok(sent) => left = &left[sent..],
+                // Part of the batch is out and cannot be recalled; the rest counts as lost.
+                Err(errno) if left.len() < bytes.len() && is_busy(errno) => break,
+                Err(errno) => return self.failure(to, segment, errno),
+            }
+        }
+        if self.faulty {
+            self.faulty = false;
+            self.push(RailEvent::Fault(RailFault::Up));
+        }
+        SendOutcome::Sent
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<RailEvent> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.flows_tried != 0 && self.polls % ERROR_POLL_PERIOD == 0 {
+            self.drain_flows();
+        }
+        let wait = &self.shared.errors_wait;
+        if wait.load(Relaxed) && wait.swap(false, Relaxed) {
+            self.drain_main();
+        }
+        let drops = self.shared.drops.load(Relaxed);
+        if drops != self.drops_told {
+            let new = drops - self.drops_told;
+            self.drops_told = drops;
+            self.push(RailEvent::ReceiverDrops(new));
+        }
+        self.events.pop_front()
+    }
+
+    fn fd(&self) -> Option<i32> {
+        Some(self.shared.socket.fd())
+    }
+}
+
+/// No room now.
+fn is_busy(errno: Errno) -> bool {
+    matches!(errno, libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)
+}
+
+/// A filter of this host dropped the packet: to the caller that is loss on the way.
+fn is_drop(errno: Errno) -> bool {
+    matches!(errno, libc::EPERM | libc::EACCES)
+}
+
+impl UdpTx {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        interface: &InterfaceChoice,
+        local: RailAddr,
+        caps: Caps,
+        gso: bool,
+        sndbuf_bytes: usize,
+    ) -> UdpTx {
+        UdpTx {
+            shared,
+            interface: interface.clone(),
+            local,
+            caps,
+            sndbuf_bytes,
+            gso,
+            segments_max: SEGMENTS_MAX,
+            flows: [const { None }; FLOWS_MAX],
+            flows_tried: 0,
+            events: VecDeque::new(),
+            drops_told: 0,
+            polls: 0,
+            faulty: false,
+        }
+    }
+
+    /// Sends the first part of `bytes` that one call may carry; how much that was.
+    #[inline]
+    fn send_chunk(
+        &mut self,
+        to: &SockName,
+        bytes: &[u8],
+        segment: usize,
+        flow: u8,
+    ) -> Result<usize, Errno> {
+        let mut segments_max = self.segments_max;
+        let mut foreign = 0;
+        loop {
+            let socket = self.socket(flow);
+            let per_call = segments_max.min(SUPER_PACKET_MAX / segment).max(1);
+            let chunk = &bytes[..bytes.len().min(segment * per_call)];
+            let result = if chunk.len() <= segment {
+                socket.send(to, chunk, None)
+            } else if self.gso {
+                socket.send(to, chunk, Some(segment as u16))
+            } else {
+                return self.send_without_gso(to, bytes, segment, flow);
+            };
+            match result {
+                Ok(()) => {
+                    // Only a success proves that the number of segments was to blame: a lost
+                    // source address and, on kernels before 6.14, a segment above the MTU are
+                    // EINVAL as well.
+                    self.lower_segments(segments_max);
+                    return Ok(chunk.len());
+                }
+                Err(libc::EINTR) => {}
+                Err(errno) if is_drop(errno) => return Ok(chunk.len()),
+                Err(libc::EINVAL) if chunk.len() > segment => segments_max = per_call / 2,
+                Err(libc::EIO) if chunk.len() > segment => self.disable_gso(),
+                Err(errno) if is_busy(errno) => return Err(errno),
+                Err(errno) => {
+                    // An ICMP message about any peer fails the next call on the socket, whoever
+                    // it is for: clear it away and send again (design rule 10).
+                    self.drain(flow);
+                    foreign += 1;
+                    if foreign == FOREIGN_ERRORS_MAX {
+                        return Err(errno);
+                    }
+                    if foreign == 2 && is_rail_fault(errno) {
+                        self.follow_interface(flow);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends all of `bytes` by as few calls as possible. Says busy beforehand when the whole
+    /// would not fit, so that a batch does not lose its tail.
+    fn send_without_gso(
+        &mut self,
+        to: &SockName,
+        bytes: &[u8],
+        segment: usize,
+        flow: u8,
+    ) -> Result<usize, Errno> {
+        let need = 2 * bytes.len() + bytes.len().div_ceil(segment) * SKB_OVERHEAD;
+        let unsent = self.socket(flow).unsent_bytes();
+        if unsent > 0 && unsent + need > self.sndbuf_bytes {
+            return Err(libc::EAGAIN);
+        }
+        let (mut done, mut foreign) = (0, 0);
+        while foreign < FOREIGN_ERRORS_MAX && done < bytes.len() {
+            let (sent, result) = self.socket(flow).send_each(to, &bytes[done..], segment);
+            done += sent;
+            match result {
+                Ok(()) => return Ok(bytes.len()),
+                Err(libc::EINTR) => {}
+                Err(errno) if is_drop(errno) => done = bytes.len().min(done + segment),
+                Err(errno) if is_busy(errno) => break,
+                Err(_) => {
+                    self.drain(flow);
+                    foreign += 1;
+                }
+            }
+        }
+        match done {
+            0 => {
+                // Nothing went: let the call for one datagram say why.
+                let first = &bytes[..segment.min(bytes.len())];
+                self.socket(flow)
+                    .send(to, first, None)
+                    .map(|()| first.len())
+            }
+            sent => Ok(sent),
+        }
+    }
+
+    /// Turns the errno of a send into its outcome.
+    fn failure(&mut self, to: &RailAddr, segment: usize, errno: Errno) -> SendOutcome {
+        match errno {
+            libc::EMSGSIZE => {
+                let options = options(&self.interface, &UdpConfig::default());
+                // Never the size that just failed, whatever the kernel now says.
+                let mtu = sys::path_mtu(&options, to).unwrap_or(0);
+                let fits = datagram_max(mtu.max(PATH_MTU_MIN), to.kind == 6);
+                SendOutcome::TooBig(fits.min(segment.saturating_sub(8)).max(1))
+            }
+            errno if is_rail_fault(errno) => match self.interface.state() {
+                // The rail is well: only this peer has no route from here.
+                RailFault::Up => SendOutcome::Sent,
+                RailFault::Down(_) => {
+                    self.faulty = true;
+                    SendOutcome::Fault(RailFault::Down(errno))
+                }
+            },
+            // Refused again and again on behalf of other peers: the caller may try again; its
+            // own timers end it.
+            _ => SendOutcome::Busy,
+        }
+    }
+
+    /// Opens the socket of a flow when it is first used. Nobody reads it, so that it takes no
+    /// data; its errors are read. Where it cannot be opened, the main socket serves.
+    fn open_flow(&mut self, flow: u8) {
+        let at = (flow as usize - 1) % FLOWS_MAX;
+        if self.flows_tried & 1 << at != 0 {
+            return;
+        }
+        self.flows_tried |= 1 << at;
+        let sizes = UdpConfig {
+            sndbuf_bytes: self.sndbuf_bytes / 2,
+            ..UdpConfig::default()
+        };
+        let mut options = options(&self.interface, &sizes);
+        options.receive_bytes = FLOW_RCVBUF;
+        self.flows[at] = Socket::open(&options)
+            .ok()
+            .filter(|s| s.refuse_data().is_ok());
+    }
+
+    fn lower_segments(&mut self, segments_max: usize) {
+        if segments_max < self.segments_max {
+            self.segments_max = segments_max.max(1);
+            self.caps.batch_segments_max = self.segments_max;
+        }
+    }
+
+    fn disable_gso(&mut self) {
+        self.gso = false;
+        self.caps.batch_segments_max = 1;
+        self.caps.batch_bytes_max = self.caps.datagram_max;
+    }
+
+    /// The interface may have been deleted and made again under another index.
+    fn follow_interface(&mut self, flow: u8) {
+        let _ = self.socket(flow).leave_by(&self.interface.name); // the next send tells
+        if let Ok(index) = sys::interface_index(&self.interface.name) {
+            if self.interface.scope_id != 0 {
+                self.interface.scope_id = index;
+            }
+        }
+    }
+
+    /// The socket of a flow; the main one where a flow has none yet.
+    #[inline]
+    fn socket(&self, flow: u8) -> &Socket {
+        match flow {
+            0 => &self.shared.socket,
+            _ => self.flows[(flow as usize - 1) % FLOWS_MAX]
+                .as_ref()
+                .unwrap_or(&self.shared.socket),
+        }
+    }
+
+    #[cold]
+    fn drain(&mut self, flow: u8) {
+        self.drain_main();
+        if flow != 0 {
+            self.drain_flows();
+        }
+    }
+
+    fn drain_main(&mut self) {
+        let shared = self.shared.clone();
+        if !self.drain_socket(&shared.socket) {
+            shared.errors_wait.store(true, Relaxed);
+        }
+    }
+
+    fn drain_flows(&mut self) {
+        for at in 0..FLOWS_MAX {
+            if let Some(socket) = self.flows[at].take() {
+                self.drain_socket(&socket);
+                self.flows[at] = Some(socket);
+            }
+        }
+    }
+
+    /// Turns what waits in an error queue into events; whether the queue is empty now.
+    fn drain_socket(&mut self, socket: &Socket) -> bool {
+        for _ in 0..ERRORS_PER_DRAIN_MAX {
+            let Some(report) = socket.take_error() else {
+                return true;
+            };
+            match report.errno {
+                // Local ones are the outcome of a send, which the sender learns anyway.
+                libc::EMSGSIZE if !report.local => {
+                    let mtu = report.mtu.max(PATH_MTU_MIN);
+                    let fits = datagram_max(mtu, report.to.kind == 6);
+                    self.push(RailEvent::TooBig(report.to, fits));
+                }
+                libc::ECONNREFUSED => self.push(RailEvent::Refused(report.to)),
+                // Unreachable hosts and networks: hints that acks and probes give better.
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn push(&mut self, event: RailEvent) {
+        if self.events.len() < EVENTS_MAX && self.events.back() != Some(&event) {
+            self.events.push_back(event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::udp::{UdpRail, UdpRx};
+    use crate::{choose_interfaces, Rail, RailRx};
+
+    fn open() -> (UdpTx, UdpRx) {
+        let choice = choose_interfaces(&["127.0.0.1".to_owned()]).unwrap();
+        UdpRail::open(&choice[0], &UdpConfig::default())
+            .unwrap()
+            .split()
+    }
+
+    fn arrives(tx: &mut UdpTx, bytes: &[u8], segment: usize) {
+        let (peer, mut rx) = open();
+        assert_eq!(
+            tx.send(&peer.local_addr(), bytes, segment, 0),
+            SendOutcome::Sent
+        );
+        let mut got = Vec::new();
+        while rx.recv(&mut |r| got.extend_from_slice(r.bytes)) > 0 {}
+        assert!(got == bytes);
+    }
+
+    #[test]
+    fn too_many_segments_are_halved_until_the_kernel_takes_them() {
+        let (mut tx, _rx) = open();
+        tx.segments_max = 512; // more than any kernel takes
+        let bytes: Vec<u8> = (0..30_000u32).map(|i| (i / 100) as u8).collect();
+        arrives(&mut tx, &bytes, 100);
+        assert!(
+            (64..=256).contains(&tx.caps.batch_segments_max),
+            "{:?}",
+            tx.caps
+        );
+        assert!(tx.gso);
+    }
+
+    #[test]
+    fn without_gso_a_batch_still_leaves() {
+        let (mut tx, _rx) = open();
+        tx.disable_gso();
+        assert_eq!(tx.caps().batch_segments_max, 1);
+        assert_eq!(tx.caps().batch_bytes_max, tx.caps().datagram_max);
+        let bytes: Vec<u8> = (0..30_000u32).map(|i| (i / 100) as u8).collect();
+        arrives(&mut tx, &bytes, 999);
+    }
+}

@@ -1,0 +1,93 @@
+"""Fixtures: labs, the MPIs, and the provider under test.
+
+Piecewise: `pytest tests/e2e -k mpich`, `-k faults`, `-k "drop and intel"`; `--provider tcp` runs the
+same tests over the MPIs' own TCP, to see what a test expects of the world rather than of Marline.
+"""
+
+import itertools
+import os
+import shutil
+
+import pytest
+
+import lab as labs
+
+
+def pytest_addoption(parser):
+    parser.addoption("--provider", default="marline", choices=["marline", "tcp"])
+
+
+def pytest_sessionstart(session):
+    """A missing prerequisite is an error, and says what installs it; nothing is skipped for it."""
+    need = {
+        "the marline command": (labs.MARLINE, "make build"),
+        "the test programs": (labs.PROGRAMS / "mpich" / "stress", "make programs"),
+        "the stock MPIs": (labs.MPI_DIR / "impi-rt" / "bin" / "mpiexec", "make deps"),
+    }
+    if session.config.getoption("--provider") == "marline":
+        need["the provider library"] = (labs.PROVIDER_DIR / "libmarline-fi.so", "make build")
+    for what, (path, command) in need.items():
+        if not path.exists():
+            pytest.exit(f"{what} is missing ({path}): run `{command}`", returncode=4)
+    for tool in ("nft", "ip", "tc"):
+        if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin"):
+            pytest.exit(f"`{tool}` is missing: run `make deps`", returncode=4)
+
+
+@pytest.fixture(scope="session")
+def provider(request):
+    return request.config.getoption("--provider")
+
+
+_numbers = itertools.count()
+
+
+def _make(**how):
+    # The name carries the process so that two test runs can share a machine.
+    return labs.Lab(f"t{os.getpid()}-{next(_numbers)}", **how)
+
+
+@pytest.fixture(scope="session")
+def _shared_lab():
+    with _make() as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(_shared_lab):
+    """Two hosts, two rails, no faults."""
+    yield _shared_lab
+    _shared_lab.clear()
+
+
+@pytest.fixture(scope="session")
+def _wire_lab():
+    with _make(options=["--no-offload"]) as lab:
+        yield lab
+
+
+@pytest.fixture
+def wire_lab(_wire_lab):
+    """As `lab`, without segmentation offload: faults meet single packets, as on a wire."""
+    yield _wire_lab
+    _wire_lab.clear()
+
+
+@pytest.fixture(params=["mpich", "openmpi", "intel"])
+def mpi(request):
+    return labs.MPIS[request.param]
+
+
+@pytest.fixture
+def mpich():
+    return labs.MPIS["mpich"]
+
+
+@pytest.fixture
+def openmpi():
+    return labs.MPIS["openmpi"]
+
+
+@pytest.fixture
+def openmpi4():
+    return labs.MPIS["openmpi4"]

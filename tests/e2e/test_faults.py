@@ -1,0 +1,192 @@
+"""The same verifying stress while the kernel breaks the network. Each test asserts what a user sees
+(right bytes, an end) and that the fault really happened (the lab's counters)."""
+
+import threading
+import time
+
+import pytest
+
+import lab as labs
+from lab import total
+
+PEER_DEATH_S = 5  # the default; an outage below it must be survived
+
+
+def stress(mpi, seconds, *args):
+    return [mpi.program("stress"), "--continue", seconds, "--max-size", 1 << 20, "--window", 500,
+            *args]
+
+
+def assert_right(result):
+    assert result.ok and result.find(r"^stress ok "), result.tail()
+
+
+def assert_counted(result, column, what):
+    """The provider saw it too, and says so in its summary per rail."""
+    count = total(result.rails(), column)
+    assert count, f"the summary counts no {what} (column `{column}`)\n{result.tail()}"
+
+
+def longest_ms(result):
+    return float(result.find(r"longest_ms=([\d.]+)")[1])
+
+
+@pytest.mark.parametrize("percent", [1, 5])
+def test_drop_on_both_rails(wire_lab, mpi, provider, percent):
+    for rail in (0, 1):
+        wire_lab.fault(rail, f"drop={percent}%")
+    result = wire_lab.run(mpi, stress(mpi, 5), provider=provider, timeout=90)
+    assert_right(result)
+    assert wire_lab.hits("drop") > 10
+    assert_counted(result, "retrans", "retransmissions")
+
+
+def test_corruption_is_repaired(wire_lab, mpi, provider):
+    for rail in (0, 1):
+        wire_lab.fault(rail, "corrupt=0.001")
+    result = wire_lab.run(mpi, stress(mpi, 6), provider=provider, timeout=90)
+    assert_right(result)
+    assert wire_lab.hits("corrupt") > 0
+    assert_counted(result, "corrupt", "corrupt packets")
+
+
+def test_contrast_tcp_delivers_corrupt_bytes(wire_lab, mpich):
+    """What the above is worth: over TCP the same program reads wrong bytes, or dies of them."""
+    wire_lab.fault(0, "corrupt=0.005")
+    result = wire_lab.run(mpich, stress(mpich, 10), provider="tcp", timeout=60)
+    assert wire_lab.hits("corrupt") > 0
+    assert not result.ok, result.tail()
+
+
+def run_with_fault(lab, mpi, provider, seconds, change, **how):
+    """Starts a stress run, calls `change` in the middle of it, and waits for its end."""
+    how.setdefault("timeout", seconds + 60)
+    timeout = how.pop("timeout")
+    job = lab.start(mpi, stress(mpi, seconds, "--report", 0.3), provider=provider, **how)
+    assert job.wait_for("^stress t=", 30), job.output()
+    change()
+    return job.wait(timeout)
+
+
+ONE_RAIL = {
+    "down": [("h1:1", "down")],
+    "ifdown": [("h1:1", "ifdown")],
+    "blackhole": [("1", "blackhole")],
+    "blackhole-in": [("h1:1", "blackhole", "in")],
+    "blackhole-out": [("h1:1", "blackhole", "out")],
+}
+
+
+@pytest.mark.parametrize("fault", ONE_RAIL)
+def test_one_of_two_rails(lab, mpi, provider, fault):
+    def change():
+        for target, *words in ONE_RAIL[fault]:
+            lab.fault(target, *words)
+
+    result = run_with_fault(lab, mpi, provider, 4, change)
+    assert_right(result)
+    if "blackhole" in fault:
+        assert lab.hits("blackhole") > 0
+    assert_counted(result, "failover", "failovers")
+
+
+def test_first_rail_cut_and_restored(lab, mpi, provider):
+    """The rail that everybody's first address is on; afterwards it carries traffic again."""
+    def change():
+        lab.fault("0", "blackhole")
+        time.sleep(1.5)
+        lab.fault("0", "clear")
+
+    result = run_with_fault(lab, mpi, provider, 6, change)
+    assert_right(result)
+    assert_counted(result, "failover", "failovers")
+
+
+def test_contrast_tcp_stops_when_its_link_does(lab, mpich):
+    job = lab.start(mpich, stress(mpich, 4, "--report", 0.3), provider="tcp")
+    assert job.wait_for("^stress t=", 30), job.output()
+    lab.fault("0", "blackhole")
+    result = job.wait(15)
+    assert not result.ok, result.tail()
+
+
+def flap(lab, seconds, period=1.0):
+    """Rail 1 down and up, each for `period`."""
+    end, count = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        lab.fault("1", "down")
+        time.sleep(period)
+        lab.fault("1", "up")
+        time.sleep(period)
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("seconds", [8, pytest.param(30, marks=pytest.mark.soak)])
+def test_flapping_rail(lab, mpi, provider, seconds):
+    count = []
+    result = run_with_fault(lab, mpi, provider, seconds + 2,
+                            lambda: count.append(flap(lab, seconds)))
+    assert_right(result)
+    assert count[0] >= seconds // 2 - 1
+    assert_counted(result, "failover", "failovers")
+
+
+def test_both_rails_gone_for_two_seconds(lab, mpi, provider):
+    outage_s = 2
+
+    def change():
+        threads = [threading.Thread(target=lab.fault, args=(r, "blackhole")) for r in (0, 1)]
+        for thread in threads:
+            thread.start()
+            thread.join()  # the lab's own lock would make the second wait anyway
+        time.sleep(outage_s)
+        assert lab.hits("blackhole") > 0
+        lab.clear()
+
+    result = run_with_fault(lab, mpi, provider, 6, change)
+    assert_right(result)
+    # It did stop, and went on well before the peers would have been declared dead.
+    assert 0.9 * outage_s * 1e3 < longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
+
+
+def test_everything_at_once(wire_lab, mpi, provider):
+    """Loss, corruption and a cut rail together."""
+    for rail in (0, 1):
+        wire_lab.fault(rail, "drop=1%")
+        wire_lab.fault(rail, "corrupt=0.001")
+
+    result = run_with_fault(wire_lab, mpi, provider, 6, lambda: wire_lab.fault("h0:0", "down"))
+    assert_right(result)
+    assert wire_lab.hits("drop") > 0 and wire_lab.hits("corrupt") > 0
+    assert_counted(result, "retrans", "retransmissions")
+
+
+def test_four_ranks_under_loss(wire_lab, mpi, provider):
+    for rail in (0, 1):
+        wire_lab.fault(rail, "drop=1%")
+    program = stress(mpi, 5)
+    result = wire_lab.run(mpi, program, n=4, provider=provider, options=["--no-shm"], timeout=90)
+    assert_right(result)
+    assert wire_lab.hits("drop") > 10
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+def test_random_weather(wire_lab, mpi, provider, seed):
+    """A minute of faults that come and go by a seeded script, one rail always left."""
+    import random
+
+    draw = random.Random(seed)
+
+    def weather():
+        for _ in range(20):
+            rail = draw.randrange(2)
+            words = draw.choice([["drop=3%"], ["corrupt=0.002"], ["blackhole"], ["blackhole", "in"],
+                                 ["down"], ["rate=200mbit"]])
+            wire_lab.fault(draw.choice([f"{rail}", f"h0:{rail}", f"h1:{rail}"]), *words)
+            time.sleep(draw.uniform(0.2, 2.5))
+            wire_lab.fault(f"{rail}", "clear")
+            time.sleep(draw.uniform(0.1, 1))
+
+    assert_right(run_with_fault(wire_lab, mpi, provider, 60, weather))

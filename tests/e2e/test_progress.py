@@ -1,0 +1,40 @@
+"""Communication goes on while a process computes and never calls MPI. Times are measured by the
+programs and asserted loosely enough for two shared cores; the promise itself is 30 ms."""
+
+import pytest
+
+# The computing phase is 2 s: without independent progress the times below are as long.
+LIMIT_MS = 300
+
+
+@pytest.mark.parametrize("size", [8, 100_000, 4 << 20])
+@pytest.mark.parametrize("who", ["receiver", "sender"])
+def test_one_side_computes(lab, mpi, provider, who, size):
+    result = lab.run(mpi, [mpi.program("compute"), who, size, 2], provider=provider)
+    told = result.find(rf"^compute {who}: \w+_ms=([\d.]+)")
+    assert result.ok and told, result.tail()
+    assert float(told[1]) < LIMIT_MS, result.tail()
+
+
+def test_contrast_tcp_waits_for_the_computing_receiver(lab, mpich):
+    result = lab.run(mpich, [mpich.program("compute"), "receiver", 4 << 20, 2], provider="tcp")
+    told = result.find(r"^compute receiver: send_ms=([\d.]+)")
+    assert result.ok and told and float(told[1]) > 1000, result.tail()
+
+
+def test_sender_repairs_loss_while_it_computes(wire_lab, mpi, provider):
+    for rail in (0, 1):
+        wire_lab.fault(rail, "drop=5%")
+    result = wire_lab.run(mpi, [mpi.program("compute"), "sender", 1 << 20, 3], provider=provider)
+    told = result.find(r"^compute sender: arrival_ms=([\d.]+)")
+    assert result.ok and told, result.tail()
+    assert wire_lab.hits("drop") > 0
+    assert float(told[1]) < 1000, result.tail()
+
+
+def test_second_isend_is_not_stranded(lab, mpi, provider):
+    result = lab.run(mpi, [mpi.program("second_isend"), 100, 20], provider=provider)
+    told = result.find(r"^second_isend: median_us=([\d.]+)")
+    assert result.ok and told, result.tail()
+    # Stranded until the computation ends would be 20 ms; the goal of 200 us is for a quiet machine.
+    assert float(told[1]) < 5000, result.tail()

@@ -1,0 +1,41 @@
+/* What a program sees when a peer is killed: rank 1 dies by SIGKILL, rank 0 has a receive from it
+ * posted and errors set to be returned.
+ *
+ *   deadpeer [recv|send]
+ *
+ * Rank 0 prints `deadpeer: error after SECONDS s: TEXT` and exits 0 if an MPI call returned an error.
+ */
+#include <mpi.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "pattern.h"
+
+int main(int argc, char **argv)
+{
+    int rank, ranks, len = 0, err = MPI_SUCCESS;
+    static char text[MPI_MAX_ERROR_STRING], buf[1024];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    int sending = argc > 1 && !strcmp(argv[1], "send");
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1)
+        raise(SIGKILL);
+    double t = now_s();
+    if (rank == 0) {
+        while (err == MPI_SUCCESS && now_s() - t < 60) {
+            if (sending)
+                err = MPI_Send(buf, sizeof buf, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+            else
+                err = MPI_Recv(buf, sizeof buf, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        if (err != MPI_SUCCESS)
+            MPI_Error_string(err, text, &len);
+        printf("deadpeer: %s after %.2f s: %s\n", err ? "error" : "nothing", now_s() - t, text);
+        fflush(stdout);
+    }
+    _exit(err == MPI_SUCCESS && rank == 0); /* MPI_Finalize would wait for the dead */
+}

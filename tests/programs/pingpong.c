@@ -1,0 +1,197 @@
+/* Latency, bandwidth and message rate between two ranks, as CSV lines
+ *
+ *   pingpong,TEST,BYTES,VALUE,UNIT,HOP_BEFORE_NS,HOP_AFTER_NS,CLASS
+ *
+ *   pingpong [--flag FILE] [--samples N] [--seconds S] [--tests latency,bw64k,bw4m,rate]
+ *            [--pin] [--trace S]
+ *
+ * latency: 8 B half round trip (mean over the sample); bw64k, bw4m: windows of 64 x 64 KiB and
+ * 4 x 4 MiB, then a reply; rate: 64 x 8 B, then a reply. --flag names a file both ranks can map (see
+ * hop.h). --trace S runs one ping-pong for S seconds and prints every round trip above 1 ms and the
+ * quantiles.
+ */
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "hop.h"
+
+enum { LOOK_AT_CLOCK = 16, TRACE_MAX = 4 << 20 };
+
+static int rank, samples = 5, pin;
+static double seconds = 0.2, trace_s;
+static const char *tests, *flag_path;
+static Hop hop;
+
+typedef struct {
+    const char *name, *unit;
+    size_t size;
+    int window; /* 0: ping-pong */
+} Test;
+
+static const Test TESTS[] = {
+    {"latency", "us", 8, 0},
+    {"bw64k", "GB/s", 65536, 64},
+    {"bw4m", "GB/s", 4u << 20, 4},
+    {"rate", "M/s", 8, 64},
+};
+
+/* Rank 0 decides when to stop and says so in the first byte of a message, so that no control message
+ * is part of a sample. */
+static long ping(unsigned char *buf, size_t size, double until)
+{
+    long n = 0;
+    for (int last = 0; !last; n++) {
+        if (rank == 0) {
+            last = n % LOOK_AT_CLOCK == 0 && now_s() >= until;
+            buf[0] = (unsigned char)last;
+            MPI_Send(buf, (int)size, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+            MPI_Recv(buf, (int)size, MPI_BYTE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Recv(buf, (int)size, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            last = buf[0];
+            MPI_Send(buf, (int)size, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+        }
+    }
+    return n;
+}
+
+static long windows(unsigned char *buf, const Test *t, double until)
+{
+    MPI_Request reqs[64];
+    unsigned char reply[4] = {0};
+    long n = 0;
+    for (int last = 0; !last; n++) {
+        if (rank == 0) {
+            last = now_s() >= until;
+            buf[0] = (unsigned char)last;
+            for (int i = 0; i < t->window; i++)
+                MPI_Isend(buf + i * t->size, (int)t->size, MPI_BYTE, 1, 2, MPI_COMM_WORLD, &reqs[i]);
+            MPI_Waitall(t->window, reqs, MPI_STATUSES_IGNORE);
+            MPI_Recv(reply, 4, MPI_BYTE, 1, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            for (int i = 0; i < t->window; i++)
+                MPI_Irecv(buf + i * t->size, (int)t->size, MPI_BYTE, 0, 2, MPI_COMM_WORLD, &reqs[i]);
+            MPI_Waitall(t->window, reqs, MPI_STATUSES_IGNORE);
+            last = buf[0];
+            MPI_Send(reply, 4, MPI_BYTE, 0, 3, MPI_COMM_WORLD);
+        }
+    }
+    return n;
+}
+
+static double value(const Test *t, long n, double elapsed)
+{
+    if (!t->window)
+        return elapsed / n / 2 * 1e6;
+    double messages = (double)n * t->window;
+    return (t->size == 8 ? messages * 1e-6 : messages * t->size * 1e-9) / elapsed;
+}
+
+static void sample(const Test *t, unsigned char *buf)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    double before = hop_measure(&hop, rank), start = now_s();
+    long n = t->window ? windows(buf, t, start + seconds) : ping(buf, t->size, start + seconds);
+    double elapsed = now_s() - start, after = hop_measure(&hop, rank);
+    if (rank == 0) {
+        printf("pingpong,%s,%zu,%.4f,%s,%.1f,%.1f,%s\n", t->name, t->size, value(t, n, elapsed),
+               t->unit, before, after, hop_class(before, after));
+        fflush(stdout);
+    }
+}
+
+/* Every single round trip of a long run: what a fault costs. */
+static void trace(unsigned char *buf)
+{
+    double *trips = malloc(sizeof *trips * TRACE_MAX), start = now_s(), t0 = start;
+    long n = 0, kept = 0;
+    for (int last = 0; !last; n++) {
+        if (rank == 0) {
+            last = t0 - start >= trace_s;
+            buf[0] = (unsigned char)last;
+            MPI_Send(buf, 8, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
+            MPI_Recv(buf, 8, MPI_BYTE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            double t1 = now_s(), took = t1 - t0;
+            if (took > 1e-3)
+                printf("stall,%.6f,%.3f\n", t0 - start, took * 1e3);
+            if (kept < TRACE_MAX)
+                trips[kept++] = took;
+            t0 = t1;
+        } else {
+            MPI_Recv(buf, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            last = buf[0];
+            MPI_Send(buf, 8, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+        }
+    }
+    if (rank == 0) {
+        qsort(trips, kept, sizeof *trips, hop_cmp);
+        printf("trace,%ld,p50_us=%.2f,p99_us=%.2f,max_ms=%.3f,mean_us=%.2f\n", n,
+               trips[kept / 2] * 1e6, trips[kept - 1 - kept / 100] * 1e6, trips[kept - 1] * 1e3,
+               (t0 - start) / n * 1e6);
+        fflush(stdout);
+    }
+    free(trips);
+}
+
+static int parse(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--pin")) {
+            pin = 1;
+            continue;
+        }
+        const char *v = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!v)
+            return i;
+        if (!strcmp(argv[i], "--flag"))
+            flag_path = v;
+        else if (!strcmp(argv[i], "--samples"))
+            samples = atoi(v);
+        else if (!strcmp(argv[i], "--seconds"))
+            seconds = atof(v);
+        else if (!strcmp(argv[i], "--tests"))
+            tests = v;
+        else if (!strcmp(argv[i], "--trace"))
+            trace_s = atof(v);
+        else
+            return i;
+        i++;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    int ranks, bad;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if ((bad = parse(argc, argv)) || ranks != 2 || hop_open(&hop, flag_path, rank)) {
+        fprintf(stderr, "pingpong: two ranks, known arguments and a writable --flag file, please%s%s\n",
+                bad ? ": " : "", bad ? argv[bad] : "");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    if (pin) { /* only this thread: the library's own threads were started before */
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(rank % (int)sysconf(_SC_NPROCESSORS_ONLN), &set);
+        sched_setaffinity(0, sizeof set, &set);
+    }
+    unsigned char *buf = NULL;
+    if (posix_memalign((void **)&buf, 4096, 16u << 20))
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    memset(buf, 1, 16u << 20);
+    ping(buf, 8, now_s() + 0.02); /* connections are made on first use */
+    if (trace_s > 0)
+        trace(buf);
+    for (int s = 0; trace_s <= 0 && s < samples; s++)
+        for (size_t t = 0; t < sizeof TESTS / sizeof *TESTS; t++)
+            if (!tests || strstr(tests, TESTS[t].name))
+                sample(&TESTS[t], buf);
+    free(buf);
+    MPI_Finalize();
+    return 0;
+}
