@@ -298,6 +298,7 @@ impl World {
         let local = now + ep.clock_ns;
         if ep.app.rng.one_in(3) {
             self.truth.msgs[uid as usize].discarded = true;
+            self.truth.settle(uid);
             ep.node.discard_claimed(claim, local);
             return self.drain(e);
         }
@@ -515,7 +516,7 @@ impl World {
     /// Messages on their way to `e` that nothing matched, and receives for anything.
     fn to_come(&self, e: u32, tagged: bool) -> (u32, u32) {
         let ep = &self.eps[e as usize];
-        let open = ep.app.to_come(&self.truth, e, tagged);
+        let open = self.truth.to_come(e, tagged);
         let any = |p: &&PlainRecv| {
             p.source.is_none()
                 && p.multi_min.is_none()
@@ -525,18 +526,5 @@ impl World {
                 }
         };
         (open, ep.plain.posted.iter().filter(any).count() as u32)
-    }
-}
-
-impl App {
-    fn to_come(&self, truth: &crate::truth::Truth, e: u32, tagged: bool) -> u32 {
-        let open = |m: &&crate::truth::Msg| {
-            m.dst == e
-                && m.tag.is_some() == tagged
-                && m.matched.is_none()
-                && !m.discarded
-                && m.send_done != Some(false)
-        };
-        truth.msgs.iter().filter(open).count() as u32
     }
 }

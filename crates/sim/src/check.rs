@@ -131,6 +131,9 @@ impl World {
             }
             _ => return Err("not a send".into()),
         };
+        if !ok {
+            self.truth.settle(uid);
+        }
         let msg = &mut self.truth.msgs[uid as usize];
         msg.send_done = Some(ok);
         if ok && !(msg.head_seen && msg.complete()) {
@@ -199,7 +202,7 @@ impl World {
             return Err(format!("wrong byte at {at} of message {}", matched.uid));
         }
         if let (Some(bytes), true) = (&bounced, recv.multi) {
-            recv.buf.resize(recv.capacity as usize, 0);
+            recv.buf.resize(recv.buf.len().max(to), 0);
             recv.buf[from..to].copy_from_slice(&bytes[..to - from]);
         }
         msg.delivered = true;
@@ -296,6 +299,7 @@ impl World {
     /// A receive matched a message.
     pub(crate) fn note_match(&mut self, e: u32, found: Match) {
         self.truth.msgs[found.uid as usize].matched = Some((found.handle, found.room));
+        self.truth.settle(found.uid);
         let ep = &mut self.eps[e as usize];
         ep.owed += 1;
         if let Some(recv) = ep.recv_mut(found.handle) {

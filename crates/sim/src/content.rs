@@ -2,6 +2,7 @@
 //! can be made, and compared, without storing it.
 
 use crate::rng::Rng;
+use std::sync::OnceLock;
 
 /// A prime, so that windows do not line up with granules or packets.
 const PERIOD: u64 = 131_071;
@@ -14,8 +15,13 @@ pub struct Content {
 }
 
 impl Content {
-    /// Makes it; the same in every run.
-    pub fn new() -> Content {
+    /// The one string of all runs.
+    pub fn shared() -> &'static Content {
+        static SHARED: OnceLock<Content> = OnceLock::new();
+        SHARED.get_or_init(Content::new)
+    }
+
+    fn new() -> Content {
         let mut rng = Rng::new(1, 1);
         let mut pool: Vec<u8> = (0..PERIOD).map(|_| rng.next() as u8).collect();
         pool.extend_from_within(..PIECE);
@@ -45,11 +51,5 @@ impl Content {
             }
         }
         None
-    }
-}
-
-impl Default for Content {
-    fn default() -> Content {
-        Content::new()
     }
 }

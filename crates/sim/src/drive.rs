@@ -112,7 +112,7 @@ impl World {
             ops: &mut ep.ops,
             bounces: &mut ep.bounces,
             truth: &mut self.truth,
-            content: &self.content,
+            content: self.content,
             notes: &notes,
             pair: (src, e),
             wrong: None,

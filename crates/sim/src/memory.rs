@@ -150,15 +150,11 @@ impl Lander<'_> {
         let end = offset + bytes.len() as u64;
         let (buf, capacity) = match &mut op.kind {
             OpKind::Recv(recv) => {
-                let taken = |m: &&(Match, bool)| {
-                    m.1 && m.0.base < end && offset < m.0.base + m.0.room.min(1 << 40)
-                };
-                let stale = recv.matches.iter().rev().find(taken);
-                if let Some((m, _)) = stale {
-                    let used = self.truth.msgs[m.uid as usize].len.min(m.room);
-                    if offset < m.base + used && m.base < end {
-                        return Err(format!("write into finished part of {handle}: {m:?}"));
-                    }
+                let msgs = &self.truth.msgs;
+                let used = |m: &Match| m.base + msgs[m.uid as usize].len.min(m.room);
+                let done = |m: &&(Match, bool)| m.1 && offset < used(&m.0) && m.0.base < end;
+                if let Some((m, _)) = recv.matches.iter().rev().find(done) {
+                    return Err(format!("write into finished part of {handle}: {m:?}"));
                 }
                 (&mut recv.buf, recv.capacity)
             }
@@ -174,8 +170,9 @@ impl Lander<'_> {
                 "write {offset}..{end} into {handle} of {capacity} bytes"
             ));
         }
-        if buf.is_empty() {
-            buf.resize(capacity as usize, 0);
+        // Memory that nothing was written to does not exist.
+        if buf.len() < end as usize {
+            buf.resize(end as usize, 0);
         }
         buf[offset as usize..end as usize].copy_from_slice(bytes);
         Ok(())

@@ -36,6 +36,8 @@ pub struct Msg {
     pub delivered: bool,
     /// The send's completion came.
     pub send_done: Option<bool>,
+    /// No receive is needed for it any more.
+    settled: bool,
 }
 
 impl Msg {
@@ -99,6 +101,8 @@ pub struct Truth {
     /// All of them, by the number that the simulator gives.
     pub msgs: Vec<Msg>,
     pairs: HashMap<(u32, u32), Vec<u32>>,
+    /// Messages to each endpoint that need a receive: untagged, tagged.
+    open: Vec<[u32; 2]>,
 }
 
 impl Truth {
@@ -128,9 +132,30 @@ impl Truth {
             discarded: false,
             delivered: false,
             send_done: None,
+            settled: false,
         });
         list.push(uid);
+        if self.open.len() <= dst as usize {
+            self.open.resize(dst as usize + 1, [0; 2]);
+        }
+        self.open[dst as usize][tag.is_some() as usize] += 1;
         uid
+    }
+
+    /// The message needs no (further) receive.
+    pub fn settle(&mut self, uid: u32) {
+        let msg = &mut self.msgs[uid as usize];
+        if !msg.settled {
+            msg.settled = true;
+            self.open[msg.dst as usize][msg.tag.is_some() as usize] -= 1;
+        }
+    }
+
+    /// Messages to an endpoint that still need a receive.
+    pub fn to_come(&self, dst: u32, tagged: bool) -> u32 {
+        self.open
+            .get(dst as usize)
+            .map_or(0, |o| o[tagged as usize])
     }
 
     /// The message with this number from `src` to `dst`.

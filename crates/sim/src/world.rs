@@ -68,7 +68,7 @@ pub struct World {
     /// The network.
     pub net: Net,
     /// What is in messages.
-    pub content: Content,
+    pub content: &'static Content,
     /// What really happened.
     pub truth: Truth,
     pub(crate) flying: Vec<Flying>,
@@ -99,7 +99,7 @@ impl World {
             eps: Vec::new(),
             on_host: vec![None; setup.hosts],
             net: Net::new(&setup),
-            content: Content::new(),
+            content: Content::shared(),
             truth: Truth::default(),
             flying: Vec::new(),
             free: Vec::new(),
