@@ -126,6 +126,8 @@ pub struct Conn {
     /// All messages below were matched or queued as unexpected.
     pub next_match: u64,
     pub inbound: BTreeMap<u64, Key>,
+    /// Eager bytes that the peer may have unread here; decided once, at first contact.
+    pub credit_window: u64,
     pub credit_given: u64,
     pub credit_told: u64,
     /// Credit that the messages seen so far have used.
@@ -171,6 +173,7 @@ impl Conn {
             bye: 0,
             next_match: 0,
             inbound: BTreeMap::new(),
+            credit_window: FIRST_CREDIT,
             credit_given: FIRST_CREDIT,
             credit_told: FIRST_CREDIT,
             credit_seen: 0,
@@ -187,6 +190,11 @@ impl Conn {
             watchers: 0,
             stats: PeerStats::default(),
         }
+    }
+
+    /// Cumulative credit as told to the peer.
+    pub fn credit_limit_told(&self) -> u64 {
+        self.credit_given + self.credit_window - FIRST_CREDIT
     }
 
     /// The 64-bit number that a 32-bit one on the wire stands for, nearest to `next_match`.
@@ -234,6 +242,12 @@ impl Conn {
         self.paths
             .iter()
             .any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
+    }
+
+    /// Whether something here waits for the peer to speak: a posted receive that names it, a
+    /// message that has begun, a read. Then it is asked now and then whether it lives.
+    pub fn watched(&self) -> bool {
+        self.watchers > 0 || !self.inbound.is_empty() || !self.pending_reads.is_empty()
     }
 
     pub fn path_by_send_code(&mut self, code: u8) -> Option<usize> {

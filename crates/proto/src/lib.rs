@@ -33,7 +33,7 @@ mod types;
 
 pub use config::{Config, RailPolicy, RailSpec};
 pub use granules::{Covered, GranuleSet};
-pub use node::Node;
+pub use node::{Held, Node};
 pub use ops::Peeked;
 pub use path::PathState;
 pub use recv_window::RecvWindow;

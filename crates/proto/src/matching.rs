@@ -123,6 +123,11 @@ impl Matching {
         }
     }
 
+    /// Posted receives.
+    pub fn posted(&self) -> usize {
+        self.tagged.posted.len() + self.untagged.posted.len()
+    }
+
     pub fn post(&mut self, spec: RecvSpec) {
         self.of(spec.tag.is_some())
             .posted

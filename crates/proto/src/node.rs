@@ -2,7 +2,7 @@
 //! `ops` (posting), `receive` (packets in), `transmit` (packets out) and `timers`.
 
 use crate::config::{Config, RailSpec};
-use crate::conn::{Conn, Inbound, Peer, SendXfer};
+use crate::conn::{Conn, Inbound, Peer, SendXfer, FIRST_CREDIT};
 use crate::matching::Matching;
 use crate::send_ring::FrameRef;
 use crate::slab::{Key, Slab};
@@ -20,6 +20,21 @@ use marline_wire::{Address, Hello, RailAddr, HELLO_RAILS_MAX};
 pub(crate) struct Multi {
     pub outstanding: u32,
     pub retired: bool,
+}
+
+/// What a node keeps for operations that have not ended: all zero when nothing is going on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Sends (and answers to reads) whose data is not acknowledged.
+    pub sends: usize,
+    /// Messages on their way in, or unexpected, or claimed; and reads.
+    pub inbounds: usize,
+    /// Posted receives; multi-receives twice.
+    pub receives: usize,
+    /// Granted but not yet received bytes.
+    pub granted_bytes: u64,
+    /// Bytes charged to the bound on unexpected memory.
+    pub unexpected_bytes: u64,
 }
 
 /// One endpoint.
@@ -43,6 +58,8 @@ pub struct Node {
     /// Granted but not yet received bytes, of all peers.
     pub(crate) granted_out: u64,
     pub(crate) grant_budget: u64,
+    /// Credit windows of all peers together.
+    pub(crate) credit_promised: u64,
     pub(crate) scratch: Vec<FrameRef>,
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
@@ -80,6 +97,7 @@ impl Node {
             grant_queue: VecDeque::new(),
             granted_out: 0,
             grant_budget: budget,
+            credit_promised: 0,
             scratch: Vec::new(),
             native_done: Vec::new(),
             last_poll_ns: 0,
@@ -209,6 +227,22 @@ impl Node {
         self.sends.len() == 0 && self.ready.is_empty() && self.next_deadline().is_none()
     }
 
+    /// How many messages of a peer went through matching, in their order.
+    pub fn matched_upto(&self, peer: PeerId) -> u64 {
+        self.conn(peer).map_or(0, |c| c.next_match)
+    }
+
+    /// What the node keeps for operations that have not ended.
+    pub fn held(&self) -> Held {
+        Held {
+            sends: self.sends.len(),
+            inbounds: self.inbounds.len(),
+            receives: self.matching.posted() + self.multi.len(),
+            granted_bytes: self.granted_out,
+            unexpected_bytes: self.stats.unexpected_bytes,
+        }
+    }
+
     pub(crate) fn conn(&self, peer: PeerId) -> Option<&Conn> {
         self.peers.get(peer.0 as usize)?.conn.as_deref()
     }
@@ -239,6 +273,12 @@ impl Node {
             return;
         }
         let mut conn = Box::new(Conn::new(peer, self.cfg.algorithm));
+        // The full window while the bound on unexpected memory covers everyone's, else the least.
+        let window = self.cfg.credit_bytes.max(FIRST_CREDIT);
+        if self.credit_promised + window <= self.cfg.unexpected_bytes {
+            conn.credit_window = window;
+        }
+        self.credit_promised += conn.credit_window;
         let locals = self.local_rails();
         conn.add_paths(&locals, &entry.address.rails);
         for path in &mut conn.paths {

@@ -226,7 +226,10 @@ impl Node {
             return false;
         };
         let alive = !conn.dead && !conn.closed;
-        if alive {
+        if alive && len == 0 {
+            // Nothing to fetch, and no fragment that could say so.
+            self.events.push_back(Event::ReadDone { handle, ok: true });
+        } else if alive {
             let number = conn.next_read;
             conn.next_read += 1;
             let bound = InboundState::Bound {
@@ -257,6 +260,9 @@ impl Node {
 
     /// Answers a peer's READ from `handle`'s memory.
     pub fn serve_read(&mut self, handle: u32, peer: PeerId, number: u32, len: u64, upto: u64) {
+        if len == 0 {
+            return self.events.push_back(Event::SendDone { handle, ok: true });
+        }
         let Some(mut conn) = self.take(peer) else {
             return;
         };
@@ -325,10 +331,10 @@ impl Node {
     /// has left, not by what came back: with less left than its next message costs, and less
     /// returned than is worth a frame, it would wait for ever.)
     fn tell_credit(&mut self, peer: PeerId) {
-        let window = self.cfg.credit_bytes;
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
+        let window = conn.credit_window;
         let limit = conn.credit_told + window - FIRST_CREDIT;
         let low = limit.saturating_sub(conn.credit_seen) < window / 2;
         if low && conn.credit_given > conn.credit_told && !conn.credit_due {

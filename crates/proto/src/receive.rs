@@ -661,11 +661,18 @@ impl crate::conn::Inbound {
                 handle,
                 base,
                 capacity,
-            } if !self.bounced => Landing::Posted {
-                handle,
-                offset: base + offset,
-                copy: len.min(capacity.saturating_sub(offset)) as usize,
-            },
+            } if !self.bounced => {
+                let copy = len.min(capacity.saturating_sub(offset)) as usize;
+                // Beyond the buffer's end there is not even a place.
+                match copy {
+                    0 => Landing::Discard,
+                    _ => Landing::Posted {
+                        handle,
+                        offset: base + offset,
+                        copy,
+                    },
+                }
+            }
             _ => Landing::Bounce {
                 inbound: key.name(),
                 total: self.total,

@@ -2,7 +2,7 @@
 
 use crate::conn::{Conn, InboundState};
 use crate::node::Node;
-use crate::path::{Duel, PathState};
+use crate::path::{Duel, Path, PathState};
 use crate::send_ring::{FrameRef, SentState};
 use crate::types::{Event, PeerId};
 use alloc::boxed::Box;
@@ -97,10 +97,11 @@ impl Node {
                 next = next.min(path.probe_at);
             }
             if let Some(duel) = &path.duel {
-                next = next.min(duel.started_ns + DUEL_NS);
+                let (verdict, draw) = path.duel_ends(duel);
+                next = next.min(if now < verdict { verdict } else { draw });
             }
         }
-        if conn.watchers > 0 {
+        if conn.watched() && cfg.reliable {
             let last = conn.heard_ns.max(conn.pinged_ns);
             next = next.min(if last == 0 { now } else { last } + cfg.peer_timeout_ns / 5);
         }
@@ -240,10 +241,10 @@ impl Node {
     fn end_duel(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let path = &conn.paths[at];
         let Some(duel) = path.duel else { return };
-        let long_enough = now >= duel.started_ns + DUEL_NS.max(4 * path.srtt_ns);
-        if duel.second && duel.rival_answered && long_enough {
+        let (verdict, draw) = path.duel_ends(&duel);
+        if duel.second && duel.rival_answered && now >= verdict {
             self.path_down(now, conn, at);
-        } else if now >= duel.started_ns + 10 * DUEL_NS.max(4 * path.srtt_ns) {
+        } else if now >= draw {
             // Nobody answered: the peer is silent, not the path.
             conn.paths[at].duel = None;
         }
@@ -300,7 +301,7 @@ impl Node {
     fn keep_alive(&mut self, now: u64, conn: &mut Box<Conn>) {
         let every = self.cfg.peer_timeout_ns / 5;
         let last = conn.heard_ns.max(conn.pinged_ns);
-        if conn.watchers == 0 || conn.closed || now < last + every || !self.cfg.reliable {
+        if !conn.watched() || conn.closed || now < last + every || !self.cfg.reliable {
             return;
         }
         conn.pinged_ns = now;
@@ -391,6 +392,11 @@ impl Node {
             return;
         };
         conn.dead = true;
+        let window = conn.credit_window;
+        self.credit_promised -= window;
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
         let silent_ms = now.saturating_sub(conn.heard_ns) / 1_000_000;
         self.stats.peers_dead += 1;
         self.events.push_back(Event::PeerDead { peer, silent_ms });
@@ -462,6 +468,14 @@ impl Node {
             conn.inbound.clear();
             conn.pending_reads.clear();
         }
+    }
+}
+
+impl Path {
+    /// When a round of the duel may be decided, and when nobody won it.
+    fn duel_ends(&self, duel: &Duel) -> (u64, u64) {
+        let round = DUEL_NS.max(4 * self.srtt_ns);
+        (duel.started_ns + round, duel.started_ns + 10 * round)
     }
 }
 

@@ -63,7 +63,7 @@ impl Node {
         if let Some(batch) = follow {
             let mut conn = self.take(batch.peer)?;
             let limit = batch.segment;
-            let packet = self.bulk_packet(now_ns, &mut conn, batch.path, limit, out, spans);
+            let packet = self.bulk_packet(now_ns, &mut conn, batch.path, limit, true, out, spans);
             let packet = packet
                 .or_else(|| self.small_packet(now_ns, &mut conn, batch.path, limit, out, spans));
             self.put(conn);
@@ -133,7 +133,7 @@ impl Node {
         }
         let at = self.bulk_path(conn)?;
         let limit = conn.paths[at].datagram_max;
-        self.bulk_packet(now, conn, at, limit, out, spans)
+        self.bulk_packet(now, conn, at, limit, false, out, spans)
     }
 
     /// Whether some ack has waited its delay.
@@ -184,24 +184,13 @@ impl Node {
             acks: 0,
         };
         if !conn.hello_acked {
-            let hello = self.hello(conn.peer, self.first_credit(conn));
+            let hello = self.hello(conn.peer, conn.credit_limit_told());
             builder.control(&Frame::Hello(hello), Some(FrameRef::Hello));
             if conn.waiting() == 0 {
                 builder.flags |= Header::FLAG_ACK_NOW;
             }
         }
         builder
-    }
-
-    /// Eager credit offered in HELLO: the configured one while the bound on unexpected memory
-    /// allows, else the least.
-    fn first_credit(&self, conn: &Conn) -> u64 {
-        let offered = self.cfg.credit_bytes * (self.peers.len() as u64 + 1);
-        if offered <= self.cfg.unexpected_bytes {
-            conn.credit_given - crate::conn::FIRST_CREDIT + self.cfg.credit_bytes
-        } else {
-            conn.credit_given
-        }
     }
 
     fn add_acks(&mut self, now: u64, conn: &mut Conn, builder: &mut Builder<'_, '_>) {
@@ -323,7 +312,7 @@ impl Node {
 
     fn add_control(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
         if conn.credit_due {
-            let bytes = conn.credit_given + self.cfg.credit_bytes - crate::conn::FIRST_CREDIT;
+            let bytes = conn.credit_limit_told();
             if b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
                 conn.credit_told = conn.credit_given;
                 conn.credit_due = false;
@@ -556,6 +545,7 @@ impl Node {
         conn: &mut Box<Conn>,
         at: usize,
         limit: usize,
+        follows: bool,
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
@@ -564,7 +554,7 @@ impl Node {
             return None;
         }
         let limit = limit.min(path.datagram_max);
-        let key = self.next_bulk(conn, limit)?;
+        let key = self.next_bulk(conn, limit, follows)?;
         let mut b = self.begin(conn, limit, out, spans);
         let send = self.sends.get(key)?;
         let offset = send.next;
@@ -577,9 +567,10 @@ impl Node {
         self.finish(now, conn, at, b, pushed.is_none(), true)
     }
 
-    /// The message that bulk continues with: one that was started, or the next eager message too
-    /// long for one packet.
-    fn next_bulk(&mut self, conn: &mut Conn, limit: usize) -> Option<Key> {
+    /// The message that bulk continues with: one that was started, or the next eager message. In
+    /// a batch it must be too long for one packet; otherwise `add_heads` has just refused it (too
+    /// long for the path of small things, or beside HELLO, or no window there).
+    fn next_bulk(&mut self, conn: &mut Conn, limit: usize, follows: bool) -> Option<Key> {
         while let Some(&key) = conn.bulk.front() {
             match self.sends.get(key) {
                 Some(send) if send.next < send.upto => return Some(key),
@@ -588,7 +579,7 @@ impl Node {
         }
         let &key = conn.queue.front()?;
         let total = self.sends.get(key)?.head.total;
-        let single = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
+        let single = follows && HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
         if single || !self.goes_eager(conn, total) {
             return None;
         }

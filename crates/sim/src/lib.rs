@@ -1,1 +1,24 @@
-//! Marline sim.
+//! Proof by simulation: whole clusters of real protocol nodes on a virtual clock and network, with
+//! every fault, reproducible from a seed.
+//!
+//! [`Setup::draw`] turns a seed into a cluster, a workload and faults; [`run_setup`] plays it and
+//! holds every completion against the truth; [`run_seeds`] does that for many. Called by the
+//! `marline-sim` binary, by `marline sim` and by tests. Nothing here runs in production.
+#![forbid(unsafe_code)]
+
+mod app;
+mod check;
+mod content;
+mod drive;
+mod endpoint;
+mod memory;
+mod net;
+mod rng;
+mod run;
+mod setup;
+mod truth;
+mod world;
+
+pub use net::NetStats;
+pub use run::{run_seeds, run_setup, Outcome, Report};
+pub use setup::{Fault, Profile, Setup, Topology, Trouble, Weather, Work};

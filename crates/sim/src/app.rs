@@ -1,0 +1,530 @@
+//! The application of each endpoint: what it posts, and how it ends.
+
+use crate::check::BAD_KEY;
+use crate::endpoint::Trace;
+use crate::memory::{OpKind, RecvOp};
+use crate::rng::Rng;
+use crate::setup::{Setup, Work};
+use crate::truth::{Match, PlainRecv};
+use crate::world::World;
+use marline_proto::{RecvSpec, SendSpec, Source};
+
+/// Sizes around every threshold of the protocol.
+const SIZES: [u64; 34] = [
+    0,
+    1,
+    8,
+    63,
+    64,
+    65,
+    447,
+    448,
+    449,
+    896,
+    897,
+    1_000,
+    1_040,
+    1_041,
+    1_060,
+    1_100,
+    1_144,
+    1_145,
+    1_343,
+    1_344,
+    1_345,
+    2_000,
+    4_096,
+    8_191,
+    8_192,
+    8_193,
+    28_672,
+    28_673,
+    65_535,
+    65_536,
+    65_537,
+    100_000,
+    262_144,
+    1 << 20,
+];
+/// Buffers of receives that take anything.
+const ANY_SIZE: u64 = 4 << 20;
+/// Operations of the random application that may be open at once.
+const OPEN_MAX: u32 = 300;
+
+/// State of an application.
+#[derive(Clone, Debug)]
+pub struct App {
+    /// Its random numbers.
+    pub rng: Rng,
+    /// What it does.
+    pub work: Work,
+    /// Operations or rounds left.
+    pub left: u32,
+    /// Round it is in.
+    pub round: u32,
+    /// Operations of the round that did not end.
+    pub pending: u32,
+    /// World time of its next step.
+    pub next_at: u64,
+    /// It posts nothing new.
+    pub done: bool,
+}
+
+impl App {
+    /// The application of an endpoint.
+    pub fn new(setup: &Setup, mut rng: Rng, index: u32, random: bool, now: u64) -> App {
+        let work = if random { Work::Random } else { setup.work };
+        let costly = match work {
+            Work::Random => 1,
+            Work::AllToAll => 8 * setup.hosts as u32,
+            Work::Incast => 20,
+            _ => 4,
+        };
+        let left = (setup.ops / costly).max(1);
+        let next_at = now + rng.below(setup.pause_ns + 1) + index as u64;
+        App {
+            rng,
+            work,
+            left,
+            round: 0,
+            pending: 0,
+            next_at,
+            done: false,
+        }
+    }
+}
+
+/// Length of the structured message from `src` to `dst` in `round`: both sides know it.
+fn agreed(setup: &Setup, src: u32, dst: u32, round: u32) -> u64 {
+    let mut rng = Rng::new(
+        setup.seed,
+        (src as u64) << 40 | (dst as u64) << 20 | round as u64,
+    );
+    draw_size(&mut rng, setup.size_max)
+}
+
+fn draw_size(rng: &mut Rng, max: u64) -> u64 {
+    let size = match rng.below(10) {
+        0..=3 => rng.below(200),
+        4 => rng.below(2_000),
+        5 => rng.below(max + 1),
+        _ => rng.pick(&SIZES),
+    };
+    // Large ones are rare, so that a run stays short.
+    if size > max || (size > 100_000 && !rng.one_in(4)) {
+        size % (max.min(70_000) + 1)
+    } else {
+        size
+    }
+}
+
+impl World {
+    /// A step of an endpoint's application.
+    pub(crate) fn app_step(&mut self, e: u32) {
+        let pause = self.setup.pause_ns;
+        let app = &mut self.eps[e as usize].app;
+        app.next_at = self.now + 1 + app.rng.below(2 * pause + 1);
+        let done = app.done || app.left == 0 || (app.work == Work::Random && self.calm);
+        if app.work != Work::Random {
+            if app.pending > 0 {
+                // A completion, or the next look in a while.
+                app.next_at = self.now + 20_000_000;
+                return;
+            }
+            if !done {
+                app.left -= 1;
+                app.round += 1;
+                return self.round(e);
+            }
+        } else if !done {
+            for _ in 0..app.rng.clone().range(1, 4) {
+                if self.eps[e as usize].open < OPEN_MAX {
+                    self.eps[e as usize].app.left = self.eps[e as usize].app.left.saturating_sub(1);
+                    self.random_op(e);
+                }
+            }
+            return;
+        }
+        self.eps[e as usize].app.done = true;
+        self.wind_down(e);
+    }
+
+    /// One round of a structured application.
+    fn round(&mut self, e: u32) {
+        let round = self.eps[e as usize].app.round;
+        let n = self.setup.hosts as u32;
+        match self.eps[e as usize].app.work {
+            Work::PingPong => {
+                let other = e ^ 1;
+                if other >= n {
+                    return;
+                }
+                if (round + e) % 2 == 0 {
+                    self.send_agreed(e, other, round);
+                } else {
+                    self.recv_agreed(e, other, round);
+                }
+            }
+            Work::Halo => {
+                for other in [(e + 1) % n, (e + n - 1) % n] {
+                    self.recv_agreed(e, other, round);
+                    self.send_agreed(e, other, round);
+                }
+            }
+            Work::AllToAll => {
+                for other in (0..n).filter(|&o| o != e) {
+                    self.recv_agreed(e, other, round);
+                }
+                for i in 1..n {
+                    self.send_agreed(e, (e + i) % n, round);
+                }
+            }
+            Work::Incast => self.incast(e, round, n),
+            Work::Random => {}
+        }
+    }
+
+    fn incast(&mut self, e: u32, round: u32, n: u32) {
+        let burst = 20;
+        if e != 0 {
+            for i in 0..burst {
+                self.send_agreed(e, 0, round * burst + i);
+            }
+            return;
+        }
+        for i in 0..burst {
+            for other in 1..n {
+                self.recv_agreed(0, other, round * burst + i);
+            }
+        }
+    }
+
+    fn send_agreed(&mut self, e: u32, dst: u32, round: u32) {
+        let len = agreed(&self.setup, e, dst, round);
+        self.post_send(e, dst, Some(round as u64), None, len, true);
+    }
+
+    fn recv_agreed(&mut self, e: u32, src: u32, round: u32) {
+        let capacity = agreed(&self.setup, src, e, round);
+        self.post_recv(e, Some(src), Some((round as u64, 0)), capacity, None, true);
+    }
+
+    fn random_op(&mut self, e: u32) {
+        let size_max = self.setup.size_max;
+        let n = self.setup.hosts as u64;
+        let rng = &mut self.eps[e as usize].app.rng;
+        let (what, host) = (rng.below(100), rng.below(n) as usize);
+        let tag = (!rng.one_in(5)).then(|| rng.below(4));
+        let len = draw_size(rng, size_max);
+        let other = self.on_host[host].filter(|&o| o != e);
+        match (what, other) {
+            (0..=44, Some(dst)) => {
+                let rng = &mut self.eps[e as usize].app.rng;
+                let data = rng.one_in(4).then(|| rng.next());
+                let burst = if rng.one_in(40) { 100 } else { 1 };
+                for _ in 0..burst {
+                    let len = if burst > 1 { len % 3_000 } else { len };
+                    self.post_send(e, dst, tag, data, len, false);
+                }
+            }
+            (45..=81, _) => self.random_recv(e, tag, other, len),
+            (82..=87, _) => self.random_peek(e, tag, other),
+            (88..=91, _) => self.random_claim_end(e),
+            (92..=94, _) => self.random_cancel(e),
+            (95..=99, Some(dst)) => {
+                let bad = self.eps[e as usize].app.rng.one_in(8);
+                self.post_read(e, dst, len, bad);
+            }
+            _ => {}
+        }
+    }
+
+    fn random_pattern(&mut self, e: u32, tag: Option<u64>, other: Option<u32>) -> PlainRecv {
+        let rng = &mut self.eps[e as usize].app.rng;
+        let ignore = rng.pick(&[0, 0, 1, 3, u64::MAX]);
+        let source = if rng.one_in(2) { other } else { None };
+        let tag = tag.map(|t| (t, ignore));
+        PlainRecv {
+            handle: u32::MAX,
+            source,
+            tag,
+            capacity: 0,
+            multi_min: None,
+            used: 0,
+        }
+    }
+
+    fn random_recv(&mut self, e: u32, tag: Option<u64>, other: Option<u32>, len: u64) {
+        let p = self.random_pattern(e, tag, other);
+        let rng = &mut self.eps[e as usize].app.rng;
+        let (capacity, multi) = match rng.below(12) {
+            0..=2 => (len, None),
+            3 if p.tag.is_none() => (rng.range(1, 100_000), Some(rng.pick(&[1, 64, 2_000]))),
+            _ => (ANY_SIZE, None),
+        };
+        self.post_recv(e, p.source, p.tag, capacity, multi, false);
+    }
+
+    fn random_peek(&mut self, e: u32, tag: Option<u64>, other: Option<u32>) {
+        let p = self.random_pattern(e, tag, other);
+        let claim = self.eps[e as usize].app.rng.one_in(2);
+        let spec = self.spec(e, &p);
+        let ep = &mut self.eps[e as usize];
+        let found = ep.node.peek(&spec, claim);
+        let want = ep.plain.peek(&p, &self.truth.msgs);
+        let got = found.map(|(peeked, _)| (ep.endpoint_of(peeked.peer), peeked.head.number));
+        let want_names = want.map(|uid| {
+            let msg = &self.truth.msgs[uid as usize];
+            (msg.src, msg.number)
+        });
+        if got != want_names {
+            return self.broken(e, format!("peek found {got:?}, not {want_names:?}"));
+        }
+        if let (Some(uid), Some((_, Some(claim)))) = (want, found) {
+            ep.plain.unexpected.retain(|&u| u != uid);
+            ep.claims.push((claim, uid));
+        }
+    }
+
+    /// Receives or discards a claimed message.
+    fn random_claim_end(&mut self, e: u32) {
+        let now = self.now;
+        let ep = &mut self.eps[e as usize];
+        if ep.claims.is_empty() {
+            return;
+        }
+        let at = ep.app.rng.below(ep.claims.len() as u64) as usize;
+        let (claim, uid) = ep.claims.swap_remove(at);
+        let local = now + ep.clock_ns;
+        if ep.app.rng.one_in(3) {
+            self.truth.msgs[uid as usize].discarded = true;
+            self.truth.settle(uid);
+            ep.node.discard_claimed(claim, local);
+            return self.drain(e);
+        }
+        let len = self.truth.msgs[uid as usize].len;
+        let room = if ep.app.rng.one_in(4) {
+            len / 2
+        } else {
+            len + 10
+        };
+        let recv = RecvOp {
+            capacity: room,
+            ..RecvOp::default()
+        };
+        let handle = ep.add_op(OpKind::Recv(Box::new(recv)), now, false);
+        self.note_match(
+            e,
+            Match {
+                uid,
+                handle,
+                base: 0,
+                room,
+            },
+        );
+        let ep = &mut self.eps[e as usize];
+        if !ep.node.recv_claimed(claim, handle, room, local) {
+            let src = self.truth.msgs[uid as usize].src;
+            ep.owed -= 1;
+            ep.end_op(handle, now);
+            if !ep.believes_dead(src) {
+                self.broken(e, format!("claimed message {uid} is gone"));
+            }
+        }
+        self.drain(e);
+    }
+
+    fn random_cancel(&mut self, e: u32) {
+        let ep = &mut self.eps[e as usize];
+        if ep.plain.posted.is_empty() {
+            return;
+        }
+        let at = ep.app.rng.below(ep.plain.posted.len() as u64) as usize;
+        let handle = ep.plain.posted[at].handle;
+        self.cancel(e, handle);
+    }
+
+    fn cancel(&mut self, e: u32, handle: u32) {
+        let now = self.now;
+        let ep = &mut self.eps[e as usize];
+        let (got, want) = (ep.node.cancel_recv(handle), ep.plain.cancel(handle));
+        if got != want {
+            return self.broken(e, format!("cancel of {handle}: {got}, not {want}"));
+        }
+        let Some(recv) = ep.recv_mut(handle) else {
+            return;
+        };
+        recv.cancelled = true;
+        // A multi-receive ends with its last message.
+        if want && recv.matches.iter().all(|m| m.1) {
+            ep.end_op(handle, now);
+        }
+    }
+
+    fn spec(&mut self, e: u32, p: &PlainRecv) -> RecvSpec {
+        let source = p.source.map(|s| self.address_of(s));
+        let node = &mut self.eps[e as usize].node;
+        RecvSpec {
+            handle: p.handle,
+            source: source.map_or(Source::Any, |a| Source::Peer(node.peer(&a))),
+            tag: p.tag,
+            capacity: p.capacity,
+            multi_min: p.multi_min,
+        }
+    }
+
+    /// Posts a send.
+    pub(crate) fn post_send(
+        &mut self,
+        e: u32,
+        dst: u32,
+        tag: Option<u64>,
+        data: Option<u64>,
+        len: u64,
+        in_round: bool,
+    ) {
+        let now = self.now;
+        let address = self.address_of(dst);
+        let ep = &mut self.eps[e as usize];
+        let peer = ep.node.peer(&address);
+        let urgent_ack = len > 64 * 1024;
+        if ep.node.peer_gone(peer) {
+            return;
+        }
+        let uid = self.truth.add(e, dst, tag, data, len);
+        let ep = &mut self.eps[e as usize];
+        let handle = ep.add_op(OpKind::Send { uid }, now, in_round);
+        ep.open += 1;
+        if self.tracing {
+            ep.note(
+                now,
+                Trace::Did(format!(
+                    "send {handle} = message {uid} to {dst}: {len} B, tag {tag:?}"
+                )),
+            );
+        }
+        let spec = SendSpec {
+            handle,
+            peer,
+            tag,
+            data,
+            len,
+            urgent_ack,
+        };
+        if !ep.node.post_send(&spec) {
+            self.broken(e, format!("send to live peer {dst} refused"));
+        }
+    }
+
+    /// Posts a receive.
+    pub(crate) fn post_recv(
+        &mut self,
+        e: u32,
+        source: Option<u32>,
+        tag: Option<(u64, u64)>,
+        capacity: u64,
+        multi_min: Option<u64>,
+        in_round: bool,
+    ) {
+        let now = self.now;
+        let multi = multi_min.is_some();
+        let recv = RecvOp {
+            capacity,
+            source,
+            multi,
+            ..RecvOp::default()
+        };
+        let ep = &mut self.eps[e as usize];
+        let handle = ep.add_op(OpKind::Recv(Box::new(recv)), now, in_round);
+        if self.tracing {
+            ep.note(now, Trace::Did(format!("receive {handle} from {source:?}: {capacity} B, tag {tag:?}, multi {multi_min:?}")));
+        }
+        let plain = PlainRecv {
+            handle,
+            source,
+            tag,
+            capacity,
+            multi_min,
+            used: 0,
+        };
+        let spec = self.spec(e, &plain);
+        let ep = &mut self.eps[e as usize];
+        let gone = source.is_some_and(|_| match spec.source {
+            Source::Peer(peer) => ep.node.peer_gone(peer),
+            Source::Any => false,
+        });
+        let matches = ep.plain.post(plain, &self.truth.msgs);
+        if gone && matches.is_empty() {
+            // It must fail at once.
+            ep.plain.cancel(handle);
+        }
+        for found in matches {
+            self.note_match(e, found);
+        }
+        let ep = &mut self.eps[e as usize];
+        ep.node.post_recv(&spec, now + ep.clock_ns);
+        self.drain(e);
+    }
+
+    fn post_read(&mut self, e: u32, dst: u32, len: u64, bad: bool) {
+        let now = self.now;
+        let address = self.address_of(dst);
+        let ep = &mut self.eps[e as usize];
+        let peer = ep.node.peer(&address);
+        if ep.node.peer_gone(peer) {
+            return;
+        }
+        let key = (ep.app.rng.next() >> 16) | if bad { BAD_KEY } else { 0 };
+        let addr = ep.app.rng.below(5_000);
+        let base = key.wrapping_add(addr);
+        let kind = OpKind::Read {
+            server: dst,
+            base,
+            buf: Vec::new(),
+            len,
+            bad,
+        };
+        let handle = ep.add_op(kind, now, false);
+        ep.open += 1;
+        if self.tracing {
+            ep.note(
+                now,
+                Trace::Did(format!("read {handle} of {len} B from {dst}, bad {bad}")),
+            );
+        }
+        if !ep.node.post_read(handle, peer, key, addr, len) {
+            self.broken(e, format!("read from live peer {dst} refused"));
+        }
+    }
+
+    /// The application is done: it receives what is still to come, and ends its claims.
+    fn wind_down(&mut self, e: u32) {
+        while !self.eps[e as usize].claims.is_empty() {
+            self.random_claim_end(e);
+        }
+        for tagged in [false, true] {
+            let (open, posted) = self.to_come(e, tagged);
+            for _ in posted..open.min(posted + 64) {
+                let tag = tagged.then_some((0, u64::MAX));
+                self.post_recv(e, None, tag, ANY_SIZE, None, false);
+            }
+        }
+        let at = if self.calm { 200_000 } else { 2_000_000 };
+        self.eps[e as usize].app.next_at = self.now + at;
+    }
+
+    /// Messages on their way to `e` that nothing matched, and receives for anything.
+    fn to_come(&self, e: u32, tagged: bool) -> (u32, u32) {
+        let ep = &self.eps[e as usize];
+        let open = self.truth.to_come(e, tagged);
+        let any = |p: &&PlainRecv| {
+            p.source.is_none()
+                && p.multi_min.is_none()
+                && match p.tag {
+                    Some((_, ignore)) => tagged && ignore == u64::MAX,
+                    None => !tagged,
+                }
+        };
+        (open, ep.plain.posted.iter().filter(any).count() as u32)
+    }
+}

@@ -1,0 +1,97 @@
+//! `marline-sim`: runs seeds; prints what the faults were and, for a failure, how to replay it.
+
+use marline_sim::{run_seeds, run_setup, Profile, Setup};
+use std::process::ExitCode;
+use std::time::Instant;
+
+const USAGE: &str = "usage: marline-sim --seeds A..B [--profile swarm|calm|loss|rails|peers] \
+[--hosts N] [--rails R] [--trace] [--stop FAILURES]";
+
+struct Args {
+    from: u64,
+    to: u64,
+    profile: Profile,
+    hosts: usize,
+    rails: usize,
+    trace: bool,
+    stop: usize,
+}
+
+fn parse() -> Option<Args> {
+    let mut args = Args {
+        from: 0,
+        to: 1_000,
+        profile: Profile::Swarm,
+        hosts: 0,
+        rails: 0,
+        trace: false,
+        stop: 1,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        if word == "--trace" {
+            args.trace = true;
+            continue;
+        }
+        let value = words.next()?;
+        match word.as_str() {
+            "--seeds" => match value.split_once("..") {
+                Some((a, b)) => (args.from, args.to) = (a.parse().ok()?, b.parse().ok()?),
+                None => {
+                    args.from = value.parse().ok()?;
+                    args.to = args.from + 1;
+                }
+            },
+            "--profile" => args.profile = Profile::parse(&value)?,
+            "--hosts" => args.hosts = value.parse().ok()?,
+            "--rails" => args.rails = value.parse().ok()?,
+            "--stop" => args.stop = value.parse().ok()?,
+            _ => return None,
+        }
+    }
+    Some(args)
+}
+
+fn main() -> ExitCode {
+    let Some(args) = parse() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let start = Instant::now();
+    let report = run_seeds(
+        args.from..args.to,
+        args.profile,
+        args.hosts,
+        args.rails,
+        args.stop,
+    );
+    let seconds = start.elapsed().as_secs_f64();
+    for (seed, text) in &report.failures {
+        if args.trace {
+            let setup = Setup::draw(*seed, args.profile, args.hosts, args.rails);
+            let again = run_setup(&setup, true);
+            println!("{}", again.failure.unwrap_or_default());
+        } else {
+            println!("{}", text.lines().next().unwrap_or_default());
+        }
+        println!(
+            "replay: marline-sim --seeds {seed} --profile {:?} --hosts {} --rails {} --trace",
+            args.profile, args.hosts, args.rails
+        );
+    }
+    let net = &report.net;
+    println!(
+        "{} seeds, {} failures, {} messages, {} packets, {:.1} s, {:.0} packets/s\n{net:?}",
+        report.seeds,
+        report.failures.len(),
+        report.messages,
+        net.packets,
+        seconds,
+        net.packets as f64 / seconds
+    );
+    if report.failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,245 @@
+//! One seed, or many: the two phases, the verdict, the report.
+
+use crate::net::NetStats;
+use crate::setup::{Profile, Setup};
+use crate::world::World;
+use std::fmt::Write;
+use std::ops::Range;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// Events after which a run is called endless.
+const EVENTS_MAX: u64 = 30_000_000;
+
+/// What one seed gave.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Seed.
+    pub seed: u64,
+    /// Hash of all events.
+    pub hash: u64,
+    /// Broken promise, with the report.
+    pub failure: Option<String>,
+    /// What the network did.
+    pub net: NetStats,
+    /// Messages sent.
+    pub messages: u64,
+    /// Virtual time.
+    pub ended_ns: u64,
+}
+
+/// What many seeds gave.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Faults and packets of all.
+    pub net: NetStats,
+    /// Messages sent.
+    pub messages: u64,
+    /// Failures: seed and report.
+    pub failures: Vec<(u64, String)>,
+}
+
+/// Runs a range of seeds; `hosts` and `rails` of 0 are drawn. Stops after `stop` failures.
+pub fn run_seeds(
+    seeds: Range<u64>,
+    profile: Profile,
+    hosts: usize,
+    rails: usize,
+    stop: usize,
+) -> Report {
+    let mut report = Report::default();
+    for seed in seeds {
+        let outcome = run_setup(&Setup::draw(seed, profile, hosts, rails), false);
+        report.seeds += 1;
+        report.net.add(&outcome.net);
+        report.messages += outcome.messages;
+        if let Some(text) = outcome.failure {
+            report.failures.push((seed, text));
+            if report.failures.len() >= stop {
+                break;
+            }
+        }
+    }
+    report
+}
+
+/// Runs one simulation. With `tracing` a failure shows the last events of each endpoint.
+pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
+    let mut world = World::new(setup.clone(), tracing);
+    let played = catch_unwind(AssertUnwindSafe(|| world.play()));
+    let played = played.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(format!(
+            "panic: {}",
+            text.unwrap_or_else(|| "see above".into())
+        ))
+    });
+    let failure = played.err().map(|text| world.describe(&text));
+    Outcome {
+        seed: setup.seed,
+        hash: world.hash,
+        failure,
+        net: world.net.stats,
+        messages: world.truth.msgs.len() as u64,
+        ended_ns: { if std::env::var("SIMDBG").is_ok() { eprintln!("seed {} events {} packets {} now {}", setup.seed, world.events, world.net.stats.packets, world.now);} world.now },
+    }
+}
+
+impl World {
+    /// Both phases and the end.
+    fn play(&mut self) -> Result<(), String> {
+        // A peer that does not answer is declared dead within the timeout and a probe interval;
+        // paths that were given up come back within a second's damping.
+        let patience = self.setup.node.peer_timeout_ns * 13 / 10 + 3_000_000_000;
+        loop {
+            self.go(|w| w.calm && w.finished() || w.calm && w.now > w.progress_ns + patience)?;
+            if self.finished() {
+                break;
+            }
+            return Err(format!("stuck:\n{}", self.unfinished()));
+        }
+        let packets = self.net.stats.packets;
+        let until = self.now + 400_000_000;
+        self.go(|w| w.now >= until)?;
+        let alive = self.eps.iter().filter(|ep| ep.alive).count() as u64;
+        let chatter = self.net.stats.packets - packets;
+        if chatter > 600 * alive * alive * self.setup.rails as u64 {
+            return Err(format!("not quiet: {chatter} packets when all is done"));
+        }
+        self.check_returned()?;
+        if self.setup.bye {
+            self.close_all(patience)?;
+        }
+        Ok(())
+    }
+
+    fn go(&mut self, mut enough: impl FnMut(&World) -> bool) -> Result<(), String> {
+        let mut steps = 0u64;
+        while !(steps % 16 == 0 && enough(self)) {
+            steps += 1;
+            if !self.step() {
+                return if enough(self) { Ok(()) } else { Ok(()) };
+            }
+            if let Some(v) = &self.violation {
+                return Err(format!("endpoint {}: {}", v.endpoint, v.text));
+            }
+            if self.events > EVENTS_MAX {
+                return Err("endless".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Every application is done and every operation ended.
+    fn finished(&self) -> bool {
+        self.eps.iter().filter(|ep| ep.alive).all(|ep| {
+            let open = ep.open + ep.owed + ep.app.pending;
+            ep.app.done && open == 0 && ep.claims.is_empty()
+        })
+    }
+
+    fn unfinished(&self) -> String {
+        let mut text = String::new();
+        for ep in self.eps.iter().filter(|ep| ep.alive) {
+            let _ =
+                writeln!(
+                text,
+                "endpoint {}: done {} open {} owed {} pending {} claims {} deadline {:?} clock {}",
+                ep.index, ep.app.done, ep.open, ep.owed, ep.app.pending, ep.claims.len(),
+                ep.node.next_deadline(), self.now + ep.clock_ns,
+            );
+            let open = ep
+                .ops
+                .iter()
+                .enumerate()
+                .filter(|(_, op)| op.done_ns.is_none());
+            for (handle, op) in open.take(6) {
+                let mut what = format!("{:?}", op.kind);
+                if let crate::memory::OpKind::Send { uid } = op.kind {
+                    let m = &self.truth.msgs[uid as usize];
+                    what += &format!(
+                        " to {} #{} of {} B, head {} arrived {} matched {:?} complete {}",
+                        m.dst,
+                        m.number,
+                        m.len,
+                        m.head_seen,
+                        m.arrived,
+                        m.matched,
+                        m.complete()
+                    );
+                }
+                what.truncate(300);
+                let _ = writeln!(text, "  {handle} since {}: {what}", op.posted_ns);
+            }
+        }
+        text
+    }
+
+    /// Nothing is kept for operations that ended.
+    fn check_returned(&mut self) -> Result<(), String> {
+        for e in 0..self.eps.len() {
+            if !self.eps[e].alive {
+                continue;
+            }
+            let handles: Vec<u32> = self.eps[e].plain.posted.iter().map(|p| p.handle).collect();
+            for handle in handles {
+                let ep = &mut self.eps[e];
+                if !ep.node.cancel_recv(handle) {
+                    return Err(format!(
+                        "endpoint {e}: receive {handle} cannot be cancelled"
+                    ));
+                }
+                ep.plain.cancel(handle);
+            }
+            self.drain(e as u32);
+            let ep = &self.eps[e];
+            let held = ep.node.held();
+            let left = ep.plain.unexpected.len();
+            let fine = held.sends == 0
+                && held.inbounds == left
+                && held.receives == 0
+                && held.granted_bytes == 0
+                && (left > 0 || held.unexpected_bytes == 0);
+            if !fine || (left == 0 && !ep.bounces.is_empty()) {
+                let bounces = ep.bounces.len();
+                return Err(format!(
+                    "endpoint {e} leaks: {held:?}, {bounces} bounce buffers; {left} unexpected"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everyone says BYE; nobody is taken for dead.
+    fn close_all(&mut self, patience: u64) -> Result<(), String> {
+        for e in 0..self.eps.len() as u32 {
+            if self.eps[e as usize].alive {
+                self.eps[e as usize].node.say_bye();
+                self.eps[e as usize].app.next_at = u64::MAX;
+                let now = self.now;
+                self.wake(e, now);
+            }
+        }
+        let until = self.now + patience;
+        self.go(|w| w.now >= until)
+    }
+
+    fn describe(&self, text: &str) -> String {
+        let mut out = format!(
+            "seed {} at {} us: {text}\n{:#?}\n",
+            self.setup.seed,
+            self.now / 1_000,
+            self.setup
+        );
+        if self.tracing {
+            for ep in &self.eps {
+                let _ = writeln!(out, "endpoint {} on host {}:", ep.index, ep.host);
+                for (at, what) in &ep.trace {
+                    let _ = writeln!(out, "  {:>10.1} {what:?}", *at as f64 / 1_000.0);
+                }
+            }
+        }
+        out
+    }
+}

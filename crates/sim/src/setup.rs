@@ -1,0 +1,362 @@
+//! What one seed decides: cluster, settings, faults, workload. All of it is plain data, so that a
+//! failing run can be shrunk by taking things away.
+
+use crate::rng::Rng;
+use marline_proto::{Config, RailPolicy};
+
+/// What kind of runs to draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Everything, each seed another subset.
+    Swarm,
+    /// No faults at all.
+    Calm,
+    /// Packet faults only (loss, reordering, corruption, ...).
+    Loss,
+    /// Rail faults only.
+    Rails,
+    /// Deaths, restarts, partitions, stops.
+    Peers,
+}
+
+impl Profile {
+    /// The name on the command line.
+    pub fn parse(name: &str) -> Option<Profile> {
+        Some(match name {
+            "swarm" => Profile::Swarm,
+            "calm" => Profile::Calm,
+            "loss" => Profile::Loss,
+            "rails" => Profile::Rails,
+            "peers" => Profile::Peers,
+            _ => return None,
+        })
+    }
+}
+
+/// How rails see each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// Rail `i` of every host is in subnet `i`.
+    Planes,
+    /// One subnet: every rail reaches every rail.
+    Mesh,
+    /// Every rail is alone in its subnet (routed).
+    Routed,
+}
+
+/// Faults that each packet may meet, in parts per million.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weather {
+    /// Lost.
+    pub drop: u32,
+    /// Delivered twice.
+    pub duplicate: u32,
+    /// Held back by up to `reorder_ns`.
+    pub reorder: u32,
+    /// How long.
+    pub reorder_ns: u64,
+    /// A bit of the head is flipped.
+    pub corrupt_head: u32,
+    /// A bit of a payload or pad is flipped.
+    pub corrupt_payload: u32,
+    /// Cut short.
+    pub truncate: u32,
+    /// A whole super-packet is lost.
+    pub batch_drop: u32,
+    /// Random extra latency up to this (order is kept).
+    pub jitter_ns: u64,
+}
+
+/// Something that goes wrong for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The rail carries nothing in or out; `told`: its owner hears of it.
+    RailDown {
+        host: usize,
+        rail: usize,
+        told: bool,
+    },
+    /// Packets of this rail vanish in one direction.
+    Blackhole {
+        host: usize,
+        rail: usize,
+        outgoing: bool,
+    },
+    /// Hosts below `split` and the others do not hear each other.
+    Partition { split: usize },
+    /// The rail is slow and loses packets.
+    Gray {
+        host: usize,
+        rail: usize,
+        drop: u32,
+        delay_ns: u64,
+    },
+    /// Packets above so many bytes vanish on this rail; `told`: the sender hears of it.
+    SmallMtu {
+        host: usize,
+        rail: usize,
+        mtu: usize,
+        told: bool,
+    },
+    /// The application computes and does not poll.
+    Compute { host: usize },
+    /// The process is off the processor.
+    Stopped { host: usize },
+    /// The process's clock jumps forward by so much (once).
+    ClockJump { host: usize, by_ns: u64 },
+    /// The process dies; `reborn`: another takes its place at the end.
+    Death { host: usize, reborn: bool },
+}
+
+/// A trouble and its time.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// Start.
+    pub from_ns: u64,
+    /// End.
+    pub to_ns: u64,
+    /// What.
+    pub what: Trouble,
+}
+
+/// What the applications do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Anything at any time.
+    Random,
+    /// Pairs, to and fro.
+    PingPong,
+    /// With both neighbours.
+    Halo,
+    /// Everyone with everyone.
+    AllToAll,
+    /// Everyone to host 0, which receives late.
+    Incast,
+}
+
+/// One simulation.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The seed.
+    pub seed: u64,
+    /// Hosts.
+    pub hosts: usize,
+    /// Rails per host.
+    pub rails: usize,
+    /// How rails see each other.
+    pub topology: Topology,
+    /// Settings of every node.
+    pub node: Config,
+    /// Largest datagram of each rail in bytes.
+    pub datagram_max: Vec<usize>,
+    /// Latency of each rail.
+    pub latency_ns: Vec<u64>,
+    /// Rate of each rail in bytes/s.
+    pub rate: Vec<u64>,
+    /// Queue of each rail, as time.
+    pub queue_ns: u64,
+    /// Kernel receive buffer in bytes (by true size).
+    pub socket_bytes: u64,
+    /// Faults of packets.
+    pub weather: Weather,
+    /// Faults of rails and hosts.
+    pub faults: Vec<Fault>,
+    /// End of all faults.
+    pub faults_end_ns: u64,
+    /// A closed port answers (ICMP).
+    pub refuses: bool,
+    /// Live peers may be declared dead (long silence is among the faults).
+    pub may_die: bool,
+    /// What the applications do.
+    pub work: Work,
+    /// Operations (or rounds) of each host.
+    pub ops: u32,
+    /// Messages above this are rare.
+    pub size_max: u64,
+    /// Pause between steps of the application.
+    pub pause_ns: u64,
+    /// Ends with BYE.
+    pub bye: bool,
+}
+
+impl Setup {
+    /// Draws the simulation of a seed. `hosts` and `rails` override.
+    pub fn draw(seed: u64, profile: Profile, hosts: usize, rails: usize) -> Setup {
+        let rng = &mut Rng::new(seed, 1);
+        let drawn_hosts = rng.pick(&[2, 2, 2, 3, 3, 4, 5, 8]);
+        let drawn_rails = rng.pick(&[1, 2, 2, 2, 3, 4]);
+        let hosts = if hosts == 0 { drawn_hosts } else { hosts };
+        let rails = if rails == 0 { drawn_rails } else { rails };
+        let node = draw_config(rng);
+        let rate = rng.pick(&[125_000_000, 1_250_000_000, 12_500_000_000]);
+        let work = rng.pick(&[
+            Work::Random,
+            Work::Random,
+            Work::Random,
+            Work::PingPong,
+            Work::Halo,
+            Work::AllToAll,
+            Work::Incast,
+        ]);
+        let mut setup = Setup {
+            seed,
+            hosts,
+            rails,
+            topology: rng.pick(&[
+                Topology::Planes,
+                Topology::Planes,
+                Topology::Mesh,
+                Topology::Routed,
+            ]),
+            node,
+            datagram_max: (0..rails)
+                .map(|_| rng.pick(&[1_472, 1_472, 8_972, 1_232, 64_000]))
+                .collect(),
+            latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
+            rate: (0..rails)
+                .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
+                .collect(),
+            queue_ns: rng.pick(&[200_000, 1_000_000, 10_000_000]),
+            socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20]),
+            weather: Weather::default(),
+            faults: Vec::new(),
+            faults_end_ns: rng.range(5, 60) * 1_000_000,
+            refuses: rng.one_in(2),
+            may_die: false,
+            work,
+            ops: rng.pick(&[20, 60, 200, 400]),
+            size_max: rng.pick(&[2_000, 70_000, 70_000, 300_000, 3 << 20]),
+            pause_ns: rng.pick(&[500, 5_000, 50_000]),
+            bye: rng.one_in(2),
+        };
+        if matches!(profile, Profile::Swarm | Profile::Loss) {
+            setup.weather = draw_weather(rng);
+        }
+        if matches!(profile, Profile::Swarm | Profile::Rails) {
+            draw_rail_faults(&mut setup, rng);
+        }
+        if matches!(profile, Profile::Swarm | Profile::Peers) {
+            draw_host_faults(&mut setup, rng);
+        }
+        setup
+    }
+}
+
+fn draw_config(rng: &mut Rng) -> Config {
+    Config {
+        algorithm: rng.pick(&[1, 1, 1, 2, 3, 4]),
+        eager_max: rng.pick(&[65_536, 65_536, 8_192, 0, 1_000]),
+        credit_bytes: rng.pick(&[256 * 1024, 256 * 1024, 128 * 1024, 1 << 20]),
+        unexpected_bytes: rng.pick(&[64 << 20, 64 << 20, 1 << 20, 256 * 1024]),
+        peer_timeout_ns: rng.pick(&[5_000_000_000, 2_000_000_000, 1_000_000_000]),
+        ack_delay_ns: rng.pick(&[20_000, 20_000, 0, 200_000]),
+        ack_every: rng.pick(&[64, 64, 2, 16]),
+        policy: rng.pick(&[RailPolicy::Stripe, RailPolicy::Stripe, RailPolicy::Standby]),
+        ..Config::default()
+    }
+}
+
+/// Each fault is on in a third of the seeds.
+fn draw_weather(rng: &mut Rng) -> Weather {
+    let mut some = |levels: &[u32]| if rng.one_in(3) { rng.pick(levels) } else { 0 };
+    let mut weather = Weather {
+        drop: some(&[100, 5_000, 20_000, 100_000, 250_000]),
+        duplicate: some(&[1_000, 20_000, 200_000]),
+        reorder: some(&[1_000, 50_000, 300_000]),
+        reorder_ns: 0,
+        corrupt_head: some(&[1_000, 20_000, 100_000]),
+        corrupt_payload: some(&[1_000, 20_000, 100_000]),
+        truncate: some(&[1_000, 20_000]),
+        batch_drop: some(&[5_000, 50_000]),
+        jitter_ns: some(&[1_000, 20_000, 500_000]) as u64,
+    };
+    weather.reorder_ns = rng.pick(&[5_000, 100_000, 3_000_000]);
+    weather
+}
+
+fn span(setup: &Setup, rng: &mut Rng) -> (u64, u64) {
+    let from = rng.below(setup.faults_end_ns);
+    let short = [50_000, 1_000_000, 5_000_000, 30_000_000];
+    (
+        from,
+        (from + rng.below(rng.clone().pick(&short))).min(setup.faults_end_ns),
+    )
+}
+
+fn draw_rail_faults(setup: &mut Setup, rng: &mut Rng) {
+    let count = rng.pick(&[0, 0, 1, 2, 4, 8]);
+    for _ in 0..count {
+        let (from_ns, to_ns) = span(setup, rng);
+        let (host, rail) = (
+            rng.below(setup.hosts as u64) as usize,
+            rng.below(setup.rails as u64) as usize,
+        );
+        let told = rng.one_in(2);
+        let what = match rng.below(6) {
+            0 | 1 => Trouble::RailDown { host, rail, told },
+            2 | 3 => Trouble::Blackhole {
+                host,
+                rail,
+                outgoing: told,
+            },
+            4 => Trouble::Gray {
+                host,
+                rail,
+                drop: rng.pick(&[10_000, 300_000, 700_000]),
+                delay_ns: rng.pick(&[0, 100_000, 5_000_000]),
+            },
+            _ => Trouble::SmallMtu {
+                host,
+                rail,
+                mtu: rng.pick(&[1_232, 1_400, 576, 1_452]),
+                told,
+            },
+        };
+        setup.faults.push(Fault {
+            from_ns,
+            to_ns,
+            what,
+        });
+    }
+}
+
+fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
+    let count = rng.pick(&[0, 0, 1, 2, 4]);
+    for _ in 0..count {
+        let (from_ns, to_ns) = span(setup, rng);
+        let host = rng.below(setup.hosts as u64) as usize;
+        let what = match rng.below(8) {
+            0 | 1 => Trouble::Compute { host },
+            2 | 3 => Trouble::Stopped { host },
+            4 => Trouble::ClockJump {
+                host,
+                by_ns: rng.pick(&[1_000_000, 50_000_000, 600_000_000]),
+            },
+            5 => Trouble::Partition {
+                split: rng.range(1, setup.hosts as u64 - 1) as usize,
+            },
+            _ => Trouble::Death {
+                host,
+                reborn: rng.one_in(2),
+            },
+        };
+        setup.faults.push(Fault {
+            from_ns,
+            to_ns,
+            what,
+        });
+    }
+    if rng.one_in(12) {
+        // Longer than the peer timeout: both sides give each other up.
+        setup.may_die = true;
+        let from_ns = rng.below(setup.faults_end_ns);
+        let to_ns = from_ns + setup.node.peer_timeout_ns * 3 / 2;
+        let split = rng.range(1, setup.hosts as u64 - 1) as usize;
+        setup.faults.push(Fault {
+            from_ns,
+            to_ns,
+            what: Trouble::Partition { split },
+        });
+        setup.faults_end_ns = to_ns;
+    }
+}
