@@ -82,15 +82,7 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         failure,
         net: world.net.stats,
         messages: world.truth.msgs.len() as u64,
-        ended_ns: {
-            if std::env::var("SIMDBG").is_ok() {
-                eprintln!(
-                    "seed {} events {} packets {} now {}",
-                    setup.seed, world.events, world.net.stats.packets, world.now
-                );
-            }
-            world.now
-        },
+        ended_ns: { if std::env::var("SIMDBG").is_ok() { eprintln!("seed {} events {} packets {} now {}", setup.seed, world.events, world.net.stats.packets, world.now);} world.now },
     }
 }
 
