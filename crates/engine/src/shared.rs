@@ -32,6 +32,8 @@ const CLOSE_NS: u64 = 2_000_000_000;
 /// The receiving halves, beside the engine's lock.
 pub(crate) struct Receivers {
     halves: Vec<AnyRx>,
+    /// Rails that had something at their last poll.
+    hot: Vec<bool>,
     last: usize,
     turn: u32,
     empty: u32,
@@ -92,6 +94,7 @@ impl Shared {
         Ok(Shared {
             core: Mutex::new(core),
             receivers: Mutex::new(Receivers {
+                hot: vec![false; halves.len()],
                 halves,
                 last: 0,
                 turn: 0,
@@ -145,10 +148,11 @@ impl Shared {
         } else {
             OTHERS_EVERY
         };
-        if receivers.halves.len() > 1 && receivers.turn % due == 0 {
-            for rail in (0..receivers.halves.len()).filter(|&r| r != last) {
+        let all = receivers.turn % due == 0;
+        for rail in 0..receivers.halves.len() {
+            if rail != last && (all || receivers.hot[rail]) {
                 let more = self.receive_rail(receivers, rail);
-                if more > 0 {
+                if more > 0 && taken == 0 {
                     receivers.last = rail;
                 }
                 taken += more;
@@ -161,7 +165,7 @@ impl Shared {
     fn receive_rail(&self, receivers: &mut Receivers, rail: usize) -> usize {
         let mut core: Option<MutexGuard<'_, Core<AnyTx>>> = None;
         let mut now = 0;
-        receivers.halves[rail].recv(&mut |received| {
+        let taken = receivers.halves[rail].recv(&mut |received| {
             let core = core.get_or_insert_with(|| {
                 now = self.clock.now_ns();
                 self.lock()
@@ -169,7 +173,9 @@ impl Shared {
             if !core.poisoned {
                 core.ingest(now, rail, &received);
             }
-        })
+        });
+        receivers.hot[rail] = taken > 0;
+        taken
     }
 
     /// The progress call of the application.

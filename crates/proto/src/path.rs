@@ -162,6 +162,11 @@ impl Path {
         matches!(self.state, PathState::Up | PathState::Suspect)
     }
 
+    /// Carries its own acks.
+    pub fn healthy(&self) -> bool {
+        !self.rail_down && self.state == PathState::Up
+    }
+
     /// Carries data if anything does.
     #[inline]
     pub fn usable(&self) -> bool {

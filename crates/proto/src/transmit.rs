@@ -116,10 +116,14 @@ impl Node {
             .map(|r| r.1)
             .filter(|&code| code != ANYWHERE);
         let small = conn.small_path(avoid, standby)?;
-        let special = |p: &crate::path::Path| (p.ack_now || p.want_ping) && !p.rail_down;
+        let delay = self.cfg.ack_delay_ns;
+        let special = |p: &crate::path::Path| {
+            let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
+            (p.ack_now || p.want_ping || due) && !p.rail_down
+        };
         if let Some(at) = conn.paths.iter().position(special) {
             let limit = conn.paths[at].datagram_max;
-            if at == small || conn.paths[at].state != PathState::Up {
+            if at == small {
                 return self.small_packet(now, conn, at, limit, out, spans);
             }
             return self.probe_packet(now, conn, at, limit, out, spans);
@@ -193,10 +197,14 @@ impl Node {
         builder
     }
 
-    fn add_acks(&mut self, now: u64, conn: &mut Conn, builder: &mut Builder<'_, '_>) {
-        for path in &mut conn.paths {
+    /// Adds the acks of path `at`, and of paths that cannot carry their own. (Acks of one path
+    /// that travel on two would overtake each other, and what the later ones do not repeat would
+    /// look lost.)
+    fn add_acks(&mut self, now: u64, conn: &mut Conn, at: usize, builder: &mut Builder<'_, '_>) {
+        for (i, path) in conn.paths.iter_mut().enumerate() {
+            let here = i == at || !path.healthy();
             // 16 bytes and the masks: all 1,024 packets in the worst case.
-            if path.window.fresh() == 0 || !builder.writer.fits(144, 0) {
+            if !here || path.window.fresh() == 0 || !builder.writer.fits(144, 0) {
                 continue;
             }
             if let Some(ack) = path.window.take_ack(path.recv_code(), now) {
@@ -219,7 +227,7 @@ impl Node {
     ) -> Option<Transmit> {
         let mut b = self.begin(conn, limit, out, spans);
         let hello_only = b.frames.len();
-        self.add_acks(now, conn, &mut b);
+        self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         self.add_control(conn, &mut b);
         if conn.paths[at].ring.in_flight() < conn.paths[at].cwnd {
@@ -241,7 +249,7 @@ impl Node {
         spans: &mut Spans,
     ) -> Option<Transmit> {
         let mut b = self.begin(conn, limit, out, spans);
-        self.add_acks(now, conn, &mut b);
+        self.add_acks(now, conn, at, &mut b);
         conn.paths[at].ack_now = false;
         self.add_ping(conn, at, &mut b);
         let nothing = b.is_empty();
@@ -300,7 +308,7 @@ impl Node {
         }
         let mut b = self.begin(conn, limit, out, spans);
         b.frames.clear();
-        self.add_acks(now, conn, &mut b);
+        self.add_acks(now, conn, at, &mut b);
         b.control(
             &Frame::Bye {
                 messages: conn.next_number as u32,
