@@ -17,8 +17,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Empty polls after which the processor is offered to others: another rank may be waiting for
-/// it. Costs 0.1-0.3 us where nobody is, a slice of 4 ms where one spins in vain.
-const YIELD_AFTER: u32 = 16;
+/// it, and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds:
+/// an offer that came back at once was for nobody (and cost 0.3-0.5 us), one that took long was
+/// needed.
+const YIELD_AFTER_MIN: u32 = 16;
+const YIELD_AFTER_MAX: u32 = 1_024;
+/// A yield that took so long let somebody else run.
+const YIELDED_NS: u64 = 10_000;
 /// A rail other than the one last heard is polled this often: each further socket costs 0.2 us.
 const OTHERS_EVERY_EMPTY: u32 = 4;
 const OTHERS_EVERY: u32 = 16;
@@ -37,6 +42,7 @@ pub(crate) struct Receivers {
     last: usize,
     turn: u32,
     empty: u32,
+    yield_after: u32,
 }
 
 /// What is polled rarely: links and statistics.
@@ -99,6 +105,7 @@ impl Shared {
                 last: 0,
                 turn: 0,
                 empty: 0,
+                yield_after: YIELD_AFTER_MIN,
             }),
             slow: Mutex::new(slow),
             clock,
@@ -178,6 +185,21 @@ impl Shared {
         taken
     }
 
+    /// Lets another process run if one waits, and learns whether that was needed.
+    fn offer_processor(&self, before: u64) -> u64 {
+        std::thread::yield_now();
+        let now = self.clock.now_ns();
+        if let Ok(mut receivers) = self.receivers.try_lock() {
+            let after = receivers.yield_after;
+            receivers.yield_after = if now - before > YIELDED_NS {
+                YIELD_AFTER_MIN
+            } else {
+                (2 * after).min(YIELD_AFTER_MAX)
+            };
+        }
+        now
+    }
+
     /// The progress call of the application.
     fn poll(&self) {
         let mut receivers = self
@@ -185,16 +207,16 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let taken = self.receive(&mut receivers);
-        let yields = receivers.empty >= YIELD_AFTER;
-        if yields {
+        let offers = receivers.empty >= receivers.yield_after;
+        if offers {
             receivers.empty = 0;
         }
         let often = receivers.turn % OTHERS_EVERY == 0;
         drop(receivers);
-        if yields {
-            std::thread::yield_now();
+        let mut now = self.clock.now_ns();
+        if offers {
+            now = self.offer_processor(now);
         }
-        let now = self.clock.now_ns();
         self.polled_ns.store(now, Ordering::Relaxed);
         let mut core = self.lock();
         core.stats.polls += 1;
