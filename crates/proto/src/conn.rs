@@ -245,9 +245,12 @@ impl Conn {
     }
 
     /// Whether something here waits for the peer to speak: a posted receive that names it, a
-    /// message that has begun, a read. Then it is asked now and then whether it lives.
+    /// message that has begun, a read; a send that waits for credit or a grant. Then it is asked
+    /// now and then whether it lives.
     pub fn watched(&self) -> bool {
-        self.watchers > 0 || !self.inbound.is_empty() || !self.pending_reads.is_empty()
+        let incoming = self.watchers > 0 || !self.inbound.is_empty();
+        let asked = !self.pending_reads.is_empty() || !self.replies.is_empty();
+        incoming || asked || !self.queue.is_empty() || !self.rendezvous.is_empty()
     }
 
     pub fn path_by_send_code(&mut self, code: u8) -> Option<usize> {

@@ -40,6 +40,7 @@ impl Node {
     /// Hands out grants in queue order while the budget lasts.
     pub(crate) fn pump_grants(&mut self, now: u64) {
         let window = self.window_max();
+        self.grants_at = u64::MAX;
         while let Some(&key) = self.grant_queue.front() {
             let Some(inbound) = self.inbounds.get_mut(key) else {
                 self.grant_queue.pop_front();
@@ -54,11 +55,15 @@ impl Node {
             } else {
                 give / GRANULE * GRANULE
             };
-            if give < left.min(GRANT_STEP) {
-                if budget >= GRANT_STEP || !self.forgive_stale(now) {
-                    return;
+            // A budget below two steps (a tiny receive buffer) is given out in halves.
+            let step = (GRANT_STEP - GRANULE).min(self.grant_budget / 2);
+            if give < left.min(step) {
+                if self.forgive_stale(now) {
+                    continue;
                 }
-                continue;
+                // Nothing else may call here again: what holds the budget may be silent.
+                self.grants_at = now + STALE_NS;
+                return;
             }
             let inbound = self.inbounds.get_mut(key).expect("looked up above");
             inbound.granted += give;

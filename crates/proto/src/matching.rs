@@ -49,6 +49,13 @@ pub struct Found {
     pub stays: bool,
 }
 
+impl Found {
+    /// Watches over its source that end with this match.
+    pub fn unwatches(&self) -> u32 {
+        (self.directed && !self.stays) as u32
+    }
+}
+
 fn accepts(spec: &RecvSpec, peer: PeerId, tag: u64) -> bool {
     let source = match spec.source {
         Source::Any => true,

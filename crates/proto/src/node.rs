@@ -58,6 +58,8 @@ pub struct Node {
     /// Granted but not yet received bytes, of all peers.
     pub(crate) granted_out: u64,
     pub(crate) grant_budget: u64,
+    /// When to look for grants whose data does not come, while others wait for the budget.
+    pub(crate) grants_at: u64,
     /// Credit windows of all peers together.
     pub(crate) credit_promised: u64,
     pub(crate) scratch: Vec<FrameRef>,
@@ -97,6 +99,7 @@ impl Node {
             grant_queue: VecDeque::new(),
             granted_out: 0,
             grant_budget: budget,
+            grants_at: u64::MAX,
             credit_promised: 0,
             scratch: Vec::new(),
             native_done: Vec::new(),

@@ -60,36 +60,46 @@ impl Node {
     /// Posts a receive. If an unexpected message fits, it is taken at once. `now_ns` starts the
     /// watch over a named peer.
     pub fn post_recv(&mut self, spec: &RecvSpec, now_ns: u64) {
-        if spec.multi_min.is_some() {
-            self.multi.insert(spec.handle, Multi::default());
-            return self.post_multi(spec, now_ns);
-        }
-        if let Some(waiting) = self.matching.find_unexpected(spec, true) {
-            let found = Found {
-                handle: spec.handle,
-                base: 0,
-                capacity: spec.capacity,
-                directed: false,
-                stays: false,
-            };
-            self.bind(waiting.inbound, &found, now_ns);
-            return;
-        }
-        if let Source::Peer(peer) = spec.source {
-            self.ensure_conn(peer);
-            match self.conn_mut(peer) {
-                Some(conn) if !conn.dead => {
-                    conn.watchers += 1;
-                    self.touch(peer, now_ns);
-                }
-                _ => {
-                    return self.events.push_back(Event::RecvFailed {
-                        handle: spec.handle,
-                    })
-                }
+        if spec.multi_min.is_none() {
+            if let Some(waiting) = self.matching.find_unexpected(spec, true) {
+                let found = Found {
+                    handle: spec.handle,
+                    base: 0,
+                    capacity: spec.capacity,
+                    directed: false,
+                    stays: false,
+                };
+                self.bind(waiting.inbound, &found, now_ns);
+                return;
             }
         }
-        self.matching.post(*spec);
+        let gone = !self.watch(spec, now_ns);
+        if spec.multi_min.is_some() {
+            self.multi.insert(spec.handle, Multi::default());
+            self.post_multi(spec, now_ns);
+        } else {
+            self.matching.post(*spec);
+        }
+        if gone && self.cancel_recv(spec.handle) && !self.multi.contains_key(&spec.handle) {
+            self.events.push_back(Event::RecvFailed {
+                handle: spec.handle,
+            });
+        }
+    }
+
+    /// Starts the watch over the peer that a receive names; `false`: that peer is gone.
+    fn watch(&mut self, spec: &RecvSpec, now_ns: u64) -> bool {
+        let Source::Peer(peer) = spec.source else {
+            return true;
+        };
+        self.ensure_conn(peer);
+        let Some(conn) = self.conn_mut(peer) else {
+            return false;
+        };
+        conn.watchers += 1;
+        let alive = !conn.dead && !conn.closed;
+        self.touch(peer, now_ns);
+        alive
     }
 
     /// A multi-receive takes every unexpected message that fits, then stays posted.
@@ -104,6 +114,9 @@ impl Node {
             };
             self.matching.find_unexpected(spec, true);
             self.note_multi(&found);
+            if let Some(conn) = self.conn_mut(waiting.peer) {
+                conn.watchers -= found.unwatches();
+            }
             self.bind(waiting.inbound, &found, now_ns);
             if found.handle == spec.handle && !found.stays {
                 break;

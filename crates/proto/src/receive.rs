@@ -68,7 +68,7 @@ impl Node {
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
         conn.heard_ns = now;
         conn.refused = 0;
-        conn.owed_since = conn.owes().then_some(now);
+        conn.owed_since = conn.owed_since.map(|_| now);
         let path = &mut conn.paths[at];
         if reliable && path.window.is_duplicate(header.number) {
             path.stats.duplicates += 1;
@@ -76,6 +76,8 @@ impl Node {
         }
         let bad = self.take_frames(now, peer, at, packet, memory).err();
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
+        // After its acks were taken: silence counts only while something is still owed.
+        conn.owed_since = conn.owes().then_some(now);
         let path = &mut conn.paths[at];
         if let Some(reason) = bad {
             path.stats.corrupt += (reason == DropReason::CorruptPayload) as u64;
@@ -275,7 +277,7 @@ impl Node {
                 }
             }
             Frame::ReadFail { number } => self.on_read_fail(peer, *number),
-            Frame::Bye { .. } => self.on_bye(peer),
+            Frame::Bye { .. } => self.on_bye(now, peer),
             Frame::Hello(hello) => {
                 if let Some(conn) = self.conn_mut(peer) {
                     conn.remote_slot = hello.slot;
@@ -335,7 +337,7 @@ impl Node {
         mut f: Fragment<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
-        if let Some(done) = self.take_single(peer, &f, memory) {
+        if let Some(done) = self.take_single(now, peer, &f, memory) {
             return done;
         }
         let Some(key) = self.inbound_of(peer, &f)? else {
@@ -375,6 +377,7 @@ impl Node {
     /// posted for it.
     fn take_single(
         &mut self,
+        now: u64,
         peer: PeerId,
         f: &Fragment<'_>,
         memory: &mut impl Memory,
@@ -400,13 +403,13 @@ impl Node {
         self.note_multi(&found);
         let conn = self.conn_mut(peer)?;
         conn.next_match += 1;
-        conn.watchers = conn.watchers.saturating_sub(found.directed as u32);
+        conn.watchers -= found.unwatches();
         let more = !conn.inbound.is_empty();
         self.use_credit(peer, Conn::cost(len));
         self.return_credit(peer, Conn::cost(len));
         self.received(peer, head, found.handle, found.base, copy as u64, None);
         if more {
-            self.advance_matching(0, peer);
+            self.advance_matching(now, peer);
         }
         Some(Ok(()))
     }
@@ -453,7 +456,7 @@ impl Node {
             if let Some(found) = self.matching.arrive(peer, &head) {
                 self.note_multi(&found);
                 if let Some(conn) = self.conn_mut(peer) {
-                    conn.watchers = conn.watchers.saturating_sub(found.directed as u32);
+                    conn.watchers -= found.unwatches();
                 }
                 self.bind(key, &found, now);
             } else {
@@ -624,11 +627,20 @@ impl Node {
         }
     }
 
-    fn on_bye(&mut self, peer: PeerId) {
-        if let Some(conn) = self.conn_mut(peer) {
-            conn.closed = true;
+    /// The peer closes. It drained its sends first (native ones may still be on their way).
+    fn on_bye(&mut self, now: u64, peer: PeerId) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        if conn.closed {
+            return;
         }
-        self.fail_sends(peer);
+        conn.closed = true;
+        if self.cfg.reliable {
+            self.end_peer(now, peer);
+        } else {
+            self.fail_sends(peer);
+        }
     }
 
     /// Records the packet and decides when its ack leaves.

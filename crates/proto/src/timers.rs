@@ -41,11 +41,18 @@ impl Node {
     /// When `handle_timeouts` has something to do next.
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
-        self.deadlines.peek().map(|Reverse((at, _))| *at)
+        let peers = self.deadlines.peek().map(|Reverse((at, _))| *at);
+        match self.grants_at {
+            u64::MAX => peers,
+            at => Some(peers.map_or(at, |p| p.min(at))),
+        }
     }
 
     /// Does what is due.
     pub fn handle_timeouts(&mut self, now_ns: u64) {
+        if self.grants_at <= now_ns {
+            self.pump_grants(now_ns);
+        }
         while let Some(&Reverse((at, index))) = self.deadlines.peek() {
             if at > now_ns {
                 break;
@@ -392,16 +399,20 @@ impl Node {
             return;
         };
         conn.dead = true;
-        let window = conn.credit_window;
-        self.credit_promised -= window;
-        let Some(conn) = self.conn_mut(peer) else {
-            return;
-        };
         let silent_ms = now.saturating_sub(conn.heard_ns) / 1_000_000;
         self.stats.peers_dead += 1;
         self.events.push_back(Event::PeerDead { peer, silent_ms });
+        self.end_peer(now, peer);
+    }
+
+    /// Ends every operation that names a peer which will not speak again.
+    pub(crate) fn end_peer(&mut self, now: u64, peer: PeerId) {
+        let window = self.conn(peer).map_or(0, |c| c.credit_window);
+        self.credit_promised -= window;
         self.fail_sends(peer);
         self.fail_inbound(peer);
+        // What it was granted is free for others.
+        self.pump_grants(now);
         while let Some(posted) = self.matching.take_directed(peer) {
             let handle = posted.spec.handle;
             if self.multi.get(&handle).is_some_and(|m| m.outstanding == 0) {
@@ -441,7 +452,8 @@ impl Node {
         let keys: Vec<_> = self
             .inbounds
             .iter()
-            .filter(|(_, i)| i.peer == peer && !i.complete())
+            // One held back by a gap before it can never be matched.
+            .filter(|(_, i)| i.peer == peer && (!i.complete() || i.state == InboundState::Held))
             .map(|(k, _)| k)
             .collect();
         for key in keys {

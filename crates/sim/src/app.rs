@@ -454,7 +454,7 @@ impl World {
             Source::Any => false,
         });
         let matches = ep.plain.post(plain, &self.truth.msgs);
-        if gone && matches.is_empty() {
+        if gone {
             // It must fail at once.
             ep.plain.cancel(handle);
         }

@@ -237,7 +237,8 @@ impl World {
             ep.owed -= 1;
             sources.push(self.truth.msgs[m.uid as usize].src);
         }
-        let fine = sources.iter().any(|&s| self.lost_peer(e, s));
+        let bereft = recv.bereft;
+        let fine = bereft || sources.iter().any(|&s| self.lost_peer(e, s));
         fine.then_some(())
             .ok_or("a receive failed, but its peer lives".into())
     }
@@ -286,6 +287,7 @@ impl World {
             if recv.multi {
                 let gone = |m: &Match| self.truth.msgs[m.uid as usize].src == other;
                 let before = recv.matches.len();
+                recv.bereft |= recv.matches.iter().any(|(m, done)| !done && gone(m));
                 recv.matches.retain(|(m, done)| *done || !gone(m));
                 ep.owed -= (before - recv.matches.len()) as u32;
             }

@@ -81,13 +81,14 @@ fn main() -> ExitCode {
     }
     let net = &report.net;
     println!(
-        "{} seeds, {} failures, {} messages, {} packets, {:.1} s, {:.0} packets/s\n{net:?}",
+        "{} seeds, {} failures, {} messages, {} packets, {:.1} s, {:.0} packets/s, hash {:016x}\n{net:?}",
         report.seeds,
         report.failures.len(),
         report.messages,
         net.packets,
         seconds,
-        net.packets as f64 / seconds
+        net.packets as f64 / seconds,
+        report.hash
     );
     if report.failures.is_empty() {
         ExitCode::SUCCESS

@@ -54,6 +54,8 @@ pub struct RecvOp {
     pub matches: Vec<(Match, bool)>,
     /// Taken back.
     pub cancelled: bool,
+    /// A message into it (of many) was lost with its sender.
+    pub bereft: bool,
 }
 
 /// An operation.

@@ -36,6 +36,8 @@ pub struct Report {
     pub net: NetStats,
     /// Messages sent.
     pub messages: u64,
+    /// Hash of all events of all seeds.
+    pub hash: u64,
     /// Failures: seed and report.
     pub failures: Vec<(u64, String)>,
 }
@@ -54,6 +56,7 @@ pub fn run_seeds(
         report.seeds += 1;
         report.net.add(&outcome.net);
         report.messages += outcome.messages;
+        report.hash = report.hash.rotate_left(1) ^ outcome.hash;
         if let Some(text) = outcome.failure {
             report.failures.push((seed, text));
             if report.failures.len() >= stop {
@@ -82,7 +85,7 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         failure,
         net: world.net.stats,
         messages: world.truth.msgs.len() as u64,
-        ended_ns: { if std::env::var("SIMDBG").is_ok() { eprintln!("seed {} events {} packets {} now {}", setup.seed, world.events, world.net.stats.packets, world.now);} world.now },
+        ended_ns: world.now,
     }
 }
 
