@@ -1,8 +1,8 @@
 //! Payload into memory: copy and sum in one pass, wherever a received fragment belongs.
 
 use crate::pool::{Buffer, Pool};
-use crate::slots::{RecvOp, Slots};
-use marline_checksum::{Algorithm, Summer};
+use crate::slots::{Pieces, RecvOp, Slots};
+use marline_checksum::{copy_and_sum, sum, Algorithm, Summer};
 use marline_proto::{Landing, Memory, Payload};
 use std::collections::BTreeMap;
 
@@ -26,15 +26,14 @@ impl Memory for EngineMemory<'_> {
         let Some(algorithm) = Algorithm::from_u8(payload.algorithm) else {
             return false;
         };
-        if payload.verify_first || matches!(landing, Landing::Discard) {
-            let mut summer = Summer::new(algorithm, payload.seed);
-            summer.update(payload.bytes);
-            if summer.finish() != payload.sum || matches!(landing, Landing::Discard) {
-                return summer.finish() == payload.sum;
+        let checked_only = matches!(landing, Landing::Discard);
+        if payload.verify_first || checked_only {
+            let right = sum(algorithm, payload.seed, payload.bytes) == payload.sum;
+            if !right || checked_only {
+                return right;
             }
         }
-        let mut summer = Summer::new(algorithm, payload.seed);
-        match *landing {
+        let found = match *landing {
             Landing::Posted {
                 handle,
                 offset,
@@ -43,32 +42,53 @@ impl Memory for EngineMemory<'_> {
                 let Some(op) = self.recvs.get(handle) else {
                     return false;
                 };
-                let bytes = payload.bytes;
-                let mut at = 0;
-                op.pieces
-                    .for_range(offset, copy.min(bytes.len()), |base, len| {
-                        // SAFETY: the piece is user memory posted for this receive, which the node
-                        // keeps until the message is complete; `at + len <= bytes.len()`.
-                        unsafe { summer.copy(base, bytes.as_ptr().add(at), len) };
-                        at += len;
-                    });
-                summer.update(&bytes[at..]);
+                scatter(&op.pieces, offset, copy, payload, algorithm)
             }
             Landing::Bounce {
                 inbound,
                 total,
                 offset,
             } => {
-                let Some(at) = self.bounce_at(inbound, total, offset, payload.bytes.len()) else {
+                let Some(to) = self.bounce_at(inbound, total, offset, payload.bytes.len()) else {
                     return false;
                 };
+                let (from, len) = (payload.bytes.as_ptr(), payload.bytes.len());
                 // SAFETY: `bounce_at` checked the range; the buffer is ours alone.
-                unsafe { summer.copy(at, payload.bytes.as_ptr(), payload.bytes.len()) };
+                unsafe { copy_and_sum(algorithm, payload.seed, to, from, len) }
             }
-            Landing::Discard => {}
-        }
-        summer.finish() == payload.sum
+            Landing::Discard => return false,
+        };
+        found == payload.sum
     }
+}
+
+/// Copies the first `copy` bytes of a payload into posted memory; the sum of all of it.
+#[inline]
+fn scatter(
+    pieces: &Pieces,
+    offset: u64,
+    copy: usize,
+    payload: &Payload<'_>,
+    algorithm: Algorithm,
+) -> u64 {
+    let bytes = payload.bytes;
+    if let Some(base) = pieces
+        .whole(offset, bytes.len())
+        .filter(|_| copy == bytes.len())
+    {
+        // SAFETY: user memory posted for this receive, which the node keeps until the message is
+        // complete; `whole` says that all of the range is in one piece.
+        return unsafe { copy_and_sum(algorithm, payload.seed, base, bytes.as_ptr(), bytes.len()) };
+    }
+    let mut summer = Summer::new(algorithm, payload.seed);
+    let mut at = 0;
+    pieces.for_range(offset, copy.min(bytes.len()), |base, len| {
+        // SAFETY: as above, piece by piece; `at + len <= bytes.len()`.
+        unsafe { summer.copy(base, bytes.as_ptr().add(at), len) };
+        at += len;
+    });
+    summer.update(&bytes[at..]);
+    summer.finish()
 }
 
 impl EngineMemory<'_> {

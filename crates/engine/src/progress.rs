@@ -4,7 +4,7 @@ use crate::api::{flag, Completion, EpId, LogLevel, OpError};
 use crate::core::Core;
 use crate::memory::EngineMemory;
 use crate::slots::{Pieces, SendOp};
-use marline_checksum::{crc32c, Algorithm, Summer};
+use marline_checksum::{copy_and_sum, crc32c, Algorithm, Summer};
 use marline_proto::{DropReason, Event, PathState, PeerId, Transmit};
 use marline_rails::{RailEvent, RailFault, RailTx, Received, SendOutcome};
 use marline_wire::{MsgHead, Packet, ParseError, RailAddr, FLAG_CQ_DATA};
@@ -498,22 +498,32 @@ fn fill(
     let algorithm = Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None);
     for span in spans {
         let to = &mut packet[span.payload_at as usize..][..span.len as usize];
-        let mut summer = Summer::new(algorithm, span.seed);
-        if let Some(op) = sends.get(span.handle) {
-            let mut at = 0;
-            op.pieces
-                .for_range(span.offset, span.len as usize, |base, len| {
-                    // SAFETY: memory of a send that is not complete (user's, or our log's); the
-                    // pieces of the range add up to at most `span.len`.
-                    unsafe { summer.copy(to[at..at + len].as_mut_ptr(), base, len) };
-                    at += len;
-                });
-        }
-        let sum = summer.finish();
+        let sum = match sends.get(span.handle) {
+            Some(op) => gather(&op.pieces, span.offset, to, algorithm, span.seed),
+            None => 0,
+        };
         packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
     }
     let crc = crc32c(&packet[4..transmit.head_len]);
     packet[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Copies bytes from `offset` of a send's memory to `to`; their sum.
+#[inline]
+fn gather(pieces: &Pieces, offset: u64, to: &mut [u8], algorithm: Algorithm, seed: u64) -> u64 {
+    if let Some(base) = pieces.whole(offset, to.len()) {
+        // SAFETY: memory of a send that is not complete (user's, or our log's), of which `whole`
+        // says that all of the range is in one piece.
+        return unsafe { copy_and_sum(algorithm, seed, to.as_mut_ptr(), base, to.len()) };
+    }
+    let mut summer = Summer::new(algorithm, seed);
+    let mut at = 0;
+    pieces.for_range(offset, to.len(), |base, len| {
+        // SAFETY: as above; the pieces of the range add up to at most `to.len()`.
+        unsafe { summer.copy(to[at..at + len].as_mut_ptr(), base, len) };
+        at += len;
+    });
+    summer.finish()
 }
 
 /// An address for people.

@@ -13,12 +13,17 @@ use marline_rails::{
     choose_interfaces, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, LinkWatch, Rail,
     RailFault, RailRx, RailTx, UdpConfig,
 };
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Empty polls after which the processor is offered to others: another rank may be waiting for
-/// it. Costs 0.1-0.3 us where nobody is, a slice of 4 ms where one spins in vain.
-const YIELD_AFTER: u32 = 16;
+/// it, and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds:
+/// an offer that came back at once was for nobody (and cost 0.3-0.5 us), one that took long was
+/// needed.
+const YIELD_AFTER_MIN: u32 = 16;
+const YIELD_AFTER_MAX: u32 = 1_024;
+/// A yield that took so long let somebody else run.
+const YIELDED_NS: u64 = 10_000;
 /// A rail other than the one last heard is polled this often: each further socket costs 0.2 us.
 const OTHERS_EVERY_EMPTY: u32 = 4;
 const OTHERS_EVERY: u32 = 16;
@@ -29,6 +34,9 @@ const HOLD_NS: u64 = 50_000;
 /// Time within which a close waits for its sends to be acknowledged (design rule 11).
 const CLOSE_NS: u64 = 2_000_000_000;
 
+/// The core, if it was locked, with the time then.
+type Held<'a> = Option<(MutexGuard<'a, Core<AnyTx>>, u64)>;
+
 /// The receiving halves, beside the engine's lock.
 pub(crate) struct Receivers {
     halves: Vec<AnyRx>,
@@ -37,6 +45,7 @@ pub(crate) struct Receivers {
     last: usize,
     turn: u32,
     empty: u32,
+    yield_after: u32,
 }
 
 /// What is polled rarely: links and statistics.
@@ -55,7 +64,8 @@ pub(crate) struct Shared {
     pub(crate) clock: SystemClock,
     /// When the application last polled.
     polled_ns: AtomicU64,
-    skips: AtomicU64,
+    /// Reads of a queue that may still be served from what is in it.
+    left: AtomicU32,
     /// A burst was collected and nobody may come back to send it.
     wanted: AtomicBool,
     pub(crate) tick_ns: u64,
@@ -99,11 +109,12 @@ impl Shared {
                 last: 0,
                 turn: 0,
                 empty: 0,
+                yield_after: YIELD_AFTER_MIN,
             }),
             slow: Mutex::new(slow),
             clock,
             polled_ns: AtomicU64::new(0),
-            skips: AtomicU64::new(0),
+            left: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
             tick_ns: settings.tick_ms * 1_000_000,
             threaded: settings.progress_thread,
@@ -138,11 +149,12 @@ impl Shared {
         self.generation.is_forked()
     }
 
-    /// Polls the sockets once, outside the engine's lock; the number of datagrams taken.
-    fn receive(&self, receivers: &mut Receivers) -> usize {
+    /// Polls the sockets once, outside the engine's lock; the number of datagrams taken. `core`
+    /// is locked when the first one came.
+    fn receive<'a>(&'a self, receivers: &mut Receivers, core: &mut Held<'a>) -> usize {
         receivers.turn = receivers.turn.wrapping_add(1);
         let last = receivers.last;
-        let mut taken = self.receive_rail(receivers, last);
+        let mut taken = self.receive_rail(receivers, last, core);
         let due = if taken == 0 {
             OTHERS_EVERY_EMPTY
         } else {
@@ -151,7 +163,7 @@ impl Shared {
         let all = receivers.turn % due == 0;
         for rail in 0..receivers.halves.len() {
             if rail != last && (all || receivers.hot[rail]) {
-                let more = self.receive_rail(receivers, rail);
+                let more = self.receive_rail(receivers, rail, core);
                 if more > 0 && taken == 0 {
                     receivers.last = rail;
                 }
@@ -162,41 +174,55 @@ impl Shared {
         taken
     }
 
-    fn receive_rail(&self, receivers: &mut Receivers, rail: usize) -> usize {
-        let mut core: Option<MutexGuard<'_, Core<AnyTx>>> = None;
-        let mut now = 0;
+    fn receive_rail<'a>(
+        &'a self,
+        receivers: &mut Receivers,
+        rail: usize,
+        core: &mut Held<'a>,
+    ) -> usize {
         let taken = receivers.halves[rail].recv(&mut |received| {
-            let core = core.get_or_insert_with(|| {
-                now = self.clock.now_ns();
-                self.lock()
+            let (core, now) = core.get_or_insert_with(|| {
+                let now = self.clock.now_ns();
+                (self.lock(), now)
             });
             if !core.poisoned {
-                core.ingest(now, rail, &received);
+                core.ingest(*now, rail, &received);
             }
         });
         receivers.hot[rail] = taken > 0;
         taken
     }
 
-    /// The progress call of the application.
-    fn poll(&self) {
+    /// Lets another process run if one waits, and learns whether that was needed.
+    fn offer_processor(&self, receivers: &mut Receivers) {
+        receivers.empty = 0;
+        let before = self.clock.now_ns();
+        std::thread::yield_now();
+        receivers.yield_after = if self.clock.now_ns() - before > YIELDED_NS {
+            YIELD_AFTER_MIN
+        } else {
+            (2 * receivers.yield_after).min(YIELD_AFTER_MAX)
+        };
+    }
+
+    /// The progress call of the application; the core is still locked when it returns.
+    fn poll(&self) -> MutexGuard<'_, Core<AnyTx>> {
+        let mut held = None;
         let mut receivers = self
             .receivers
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let taken = self.receive(&mut receivers);
-        let yields = receivers.empty >= YIELD_AFTER;
-        if yields {
-            receivers.empty = 0;
+        let taken = self.receive(&mut receivers, &mut held);
+        if receivers.empty >= receivers.yield_after {
+            self.offer_processor(&mut receivers);
         }
         let often = receivers.turn % OTHERS_EVERY == 0;
         drop(receivers);
-        if yields {
-            std::thread::yield_now();
-        }
-        let now = self.clock.now_ns();
+        let (mut core, now) = held.unwrap_or_else(|| {
+            let now = self.clock.now_ns();
+            (self.lock(), now)
+        });
         self.polled_ns.store(now, Ordering::Relaxed);
-        let mut core = self.lock();
         core.stats.polls += 1;
         core.on_poll(now);
         if taken == 0 || often {
@@ -207,16 +233,18 @@ impl Shared {
         if core.has_output() {
             core.flush(now);
         }
-        drop(core);
         if often && !self.threaded {
+            drop(core);
             self.slow_work(now);
+            core = self.lock();
         }
+        core
     }
 
     /// Progress without reading a queue.
     pub(crate) fn progress(&self) {
         if !self.is_forked() {
-            self.poll();
+            drop(self.poll());
         }
     }
 
@@ -225,10 +253,15 @@ impl Shared {
         if self.is_forked() {
             return Ok(0);
         }
-        let skips = self.skips.fetch_add(1, Ordering::Relaxed);
-        if skips % SKIPS_MAX as u64 != 0 {
+        // Entries left over from the last read go first, without a system call; but the sockets
+        // are not forgotten over them.
+        if self.left.load(Ordering::Relaxed) != 0 {
+            let left = self.left.fetch_sub(1, Ordering::Relaxed);
             let mut core = self.lock();
             let taken = drain(&mut core, cq, out);
+            if taken != Ok(out.len()) || left <= 1 {
+                self.left.store(0, Ordering::Relaxed);
+            }
             if taken != Ok(0) {
                 core.burst = 0;
                 if core.has_output() {
@@ -238,8 +271,12 @@ impl Shared {
                 return taken;
             }
         }
-        self.poll();
-        drain(&mut self.lock(), cq, out)
+        let mut core = self.poll();
+        let taken = drain(&mut core, cq, out);
+        if taken == Ok(out.len()) && taken != Ok(0) {
+            self.left.store(SKIPS_MAX, Ordering::Relaxed);
+        }
+        taken
     }
 
     /// Flushes a send, or leaves it to be collected with later ones.
@@ -282,15 +319,16 @@ impl Shared {
         }
         let end = now + HOLD_NS;
         loop {
+            let mut held = None;
             let taken = match self.receivers.try_lock() {
                 Ok(mut receivers) => {
                     receivers.turn = u32::MAX; // poll all rails
-                    self.receive(&mut receivers)
+                    self.receive(&mut receivers, &mut held)
                 }
                 Err(_) => return now + self.tick_ns, // somebody polls after all
             };
             let now = self.clock.now_ns();
-            let mut core = self.lock();
+            let mut core = held.map_or_else(|| self.lock(), |(core, _)| core);
             if core.poisoned {
                 return now + self.tick_ns;
             }
@@ -353,8 +391,7 @@ impl Shared {
         let start = self.clock.now_ns();
         let mut drained = false;
         while !drained && self.clock.now_ns() < start + CLOSE_NS {
-            self.poll();
-            let mut core = self.lock();
+            let mut core = self.poll();
             drained = core.poisoned || core.ep(ep).is_none_or(|e| e.node.drained());
         }
         if !drained {

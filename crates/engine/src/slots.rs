@@ -42,6 +42,14 @@ impl Pieces {
             .map_or(std::ptr::null_mut(), |p| p.base)
     }
 
+    /// Address of `offset`, if `len` bytes from there lie in the first (mostly only) piece.
+    #[inline]
+    pub fn whole(&self, offset: u64, len: usize) -> Option<*mut u8> {
+        let first = self.as_slice().first()?;
+        let end = (offset as usize).checked_add(len)?;
+        (end <= first.len).then(|| first.base.wrapping_add(offset as usize))
+    }
+
     /// Calls `f(piece address, bytes)` for the range `offset .. offset + len`.
     #[inline]
     pub fn for_range(&self, offset: u64, len: usize, mut f: impl FnMut(*mut u8, usize)) {

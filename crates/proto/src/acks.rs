@@ -38,7 +38,9 @@ impl Node {
             conn.paths[at].ring.retire();
         }
         let _ = arrived_at;
-        Node::mark_ready(&mut self.ready, &mut conn);
+        if conn.has_work() {
+            Node::mark_ready(&mut self.ready, &mut conn);
+        }
         self.put(conn);
         for frame in frames.drain(..) {
             self.frame_delivered(peer, frame);

@@ -735,6 +735,12 @@ impl Node {
 }
 
 impl Conn {
+    /// Whether anything may be sent: data, control, probes or urgent acks.
+    pub(crate) fn has_work(&self) -> bool {
+        let asks = |p: &crate::path::Path| p.ack_now || p.want_ping || p.want_padded;
+        self.has_small() || !self.bulk.is_empty() || self.paths.iter().any(asks)
+    }
+
     /// Whether anything but acks and bulk waits.
     fn has_small(&self) -> bool {
         self.credit_due
