@@ -217,7 +217,7 @@ fn acknowledge(
                 path.reorder = (2 * path.reorder).min(REORDER_MAX);
             }
             if sent.sent_ns >= gap_end {
-                *wait_max = (*wait_max).max(now.saturating_sub(sent.sent_ns));
+                *wait_max_ns = (*wait_max_ns).max(now.saturating_sub(sent.sent_ns));
             }
             frames.extend(path.ring.frames_of(&sent));
             path.ring.settle(number, SentState::Done);
