@@ -238,6 +238,10 @@ impl Conn {
     /// Whether the peer owes an answer: something waits on a path that should bring one. Probes
     /// of paths that are down, or never worked, prove nothing.
     pub fn owes(&self) -> bool {
+        // No rail of ours reaches it: whatever waits for it waits in vain.
+        if self.paths.is_empty() {
+            return self.watched();
+        }
         let any = self.paths.iter().any(|p| p.carries());
         self.paths
             .iter()

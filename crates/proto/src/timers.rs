@@ -55,18 +55,19 @@ impl Node {
             self.pump_grants(now_ns);
         }
         while let Some(&Reverse((at, index))) = self.deadlines.peek() {
-            if at > now_ns {
+            let peer = PeerId(index);
+            let stale = self.conn(peer).is_none_or(|c| c.armed != at);
+            // Entries that an earlier deadline replaced go before anyone sleeps until them.
+            if at > now_ns && !stale {
                 break;
             }
             self.deadlines.pop();
-            let peer = PeerId(index);
+            if stale {
+                continue;
+            }
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };
-            if conn.armed != at {
-                self.put(conn);
-                continue;
-            }
             conn.armed = u64::MAX;
             let dead = !conn.dead && self.service(now_ns, at, &mut conn);
             self.put(conn);

@@ -236,8 +236,13 @@ impl Node {
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         self.add_control(conn, &mut b);
-        if conn.paths[at].ring.in_flight() < conn.paths[at].cwnd {
+        let room = conn.paths[at].ring.in_flight() < conn.paths[at].cwnd;
+        // What a repair timer asked for goes even if all that fills the window was lost.
+        let hedge = |r: Option<&(FrameRef, u8)>| r.is_some_and(|r| r.1 != ANYWHERE);
+        if room || hedge(conn.resend.back()) || hedge(conn.resend.front()) {
             self.add_resends(conn, &mut b);
+        }
+        if room {
             self.add_heads(conn, &mut b);
         }
         let nothing = b.frames.len() == hello_only && b.acks == 0;
