@@ -354,7 +354,7 @@ impl<T: RailTx> Core<T> {
     pub fn on_poll(&mut self, now: u64) {
         self.burst = 0;
         for endpoint in self.eps.iter_mut().flatten() {
-            endpoint.node.on_poll(now);
+            endpoint.node.on_poll(now, false);
         }
     }
 

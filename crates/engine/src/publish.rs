@@ -98,6 +98,12 @@ fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {
     to.sizes_to_1m += e;
     to.sizes_to_16m += f;
     to.sizes_above += g;
+    to.eager_sent += from.eager_sent;
+    to.rendezvous_sent += from.rendezvous_sent;
+    to.unacked_packets_max = to.unacked_packets_max.max(from.queue_max);
+    to.ack_wait_max_ns = to.ack_wait_max_ns.max(from.ack_wait_max_ns);
+    to.ack_delay_max_ns = to.ack_delay_max_ns.max(from.ack_delay_max_ns);
+    to.thread_ack_delay_max_ns = to.thread_ack_delay_max_ns.max(from.thread_ack_delay_max_ns);
     to.unexpected_bytes_max = to.unexpected_bytes_max.max(from.unexpected_bytes_max);
 }
 
@@ -108,6 +114,8 @@ fn peer_row(s: &proto::PeerStats) -> PeerCounters {
         bytes_sent: s.bytes_sent,
         bytes_received: s.bytes_received,
         flow_acks_sent: s.flow_acks,
+        flow_acks_received: s.flow_acks_received,
+        acks_received: s.acks_received,
         acks_sent: s.acks_explicit,
         acks_piggybacked: s.acks_piggybacked,
         unacked_packets_max: s.queue_max,

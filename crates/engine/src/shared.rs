@@ -334,7 +334,7 @@ impl Shared {
             }
             core.stats.thread_takeovers += (taken > 0) as u64;
             for endpoint in core.eps.iter_mut().flatten() {
-                endpoint.node.on_poll(now);
+                endpoint.node.on_poll(now, true);
             }
             core.tick(now);
             core.flush(now);

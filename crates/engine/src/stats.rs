@@ -112,6 +112,7 @@ counters! {
         thread_calls: Sum, "calls", "Times the application woke the progress thread.";
         thread_busy_ns: Sum, "ns", "Time the progress thread worked.";
         poll_gap_max_ns: Max, "ns", "Longest time between two progress calls.";
+        ack_wait_max_ns: Max, "ns", "Longest time from a packet's departure to its ack, while polling.";
         ack_delay_max_ns: Max, "ns", "Longest time from a packet's arrival to its ack, by anybody.";
         thread_ack_delay_max_ns: Max, "ns", "The same, of acks that the progress thread sent.";
     }

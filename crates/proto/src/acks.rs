@@ -24,8 +24,9 @@ impl Node {
         frames.clear();
         if let Some(at) = conn.path_by_send_code(ack.path) {
             let gap_end = self.gap_end_ns;
+            let wait_max = &mut self.stats.ack_wait_max_ns;
             let path = &mut conn.paths[at];
-            if acknowledge(path, ack, now, gap_end, &mut frames) {
+            if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
                 path.on_progress(now);
                 if !path.usable() {
                     path.rise(now);
@@ -191,6 +192,7 @@ fn acknowledge(
     now: u64,
     gap_end: u64,
     frames: &mut Vec<FrameRef>,
+    wait_max_ns: &mut u64,
 ) -> bool {
     let next = path.ring.next_number();
     let mut newest = None;
@@ -213,6 +215,9 @@ fn acknowledge(
             }
             if sent.state == SentState::Lost {
                 path.reorder = (2 * path.reorder).min(REORDER_MAX);
+            }
+            if sent.sent_ns >= gap_end {
+                *wait_max_ns = (*wait_max_ns).max(now.saturating_sub(sent.sent_ns));
             }
             frames.extend(path.ring.frames_of(&sent));
             path.ring.settle(number, SentState::Done);

@@ -69,6 +69,8 @@ pub struct Node {
     /// End of the last stretch without polling: RTT samples that span it lie.
     pub(crate) gap_end_ns: u64,
     pub(crate) closing: bool,
+    /// The progress thread is at work, not the application.
+    pub(crate) by_thread: bool,
     pub(crate) stats: NodeStats,
 }
 
@@ -106,6 +108,7 @@ impl Node {
             last_poll_ns: 0,
             gap_end_ns: 0,
             closing: false,
+            by_thread: false,
             stats: NodeStats::default(),
         }
     }

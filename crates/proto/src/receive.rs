@@ -250,11 +250,22 @@ impl Node {
         frame: &Frame,
     ) -> Result<(), DropReason> {
         match frame {
-            Frame::Ack(ack) => self.on_ack(now, peer, at, ack),
+            Frame::Ack(ack) => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.stats.acks_received += 1;
+                }
+                self.on_ack(now, peer, at, ack);
+            }
             Frame::Rts(rts) => return self.on_rts(now, peer, &rts.head),
-            Frame::Grant(g) => self.on_grant(peer, g),
+            Frame::Grant(g) => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.stats.flow_acks_received += 1;
+                }
+                self.on_grant(peer, g);
+            }
             Frame::Credit { bytes } => {
                 if let Some(conn) = self.conn_mut(peer) {
+                    conn.stats.flow_acks_received += 1;
                     conn.credit_limit = conn.credit_limit.max(*bytes);
                 }
                 self.wake(peer);

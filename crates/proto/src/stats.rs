@@ -26,6 +26,19 @@ pub struct NodeStats {
     pub unexpected_bytes_max: u64,
     /// Peers that died.
     pub peers_dead: u64,
+    /// Messages sent eagerly.
+    pub eager_sent: u64,
+    /// Messages sent after a grant.
+    pub rendezvous_sent: u64,
+    /// Packets of one peer that waited for an ack, at most.
+    pub queue_max: u64,
+    /// Longest time from a packet's departure to the arrival of its ack, in nanoseconds, while
+    /// this side polled.
+    pub ack_wait_max_ns: u64,
+    /// Longest time from a packet's arrival to its ack, in nanoseconds, by anybody.
+    pub ack_delay_max_ns: u64,
+    /// The same, of acks that the progress thread sent.
+    pub thread_ack_delay_max_ns: u64,
 }
 
 /// Counters of one peer.
@@ -41,6 +54,10 @@ pub struct PeerStats {
     pub bytes_received: u64,
     /// Flow-control frames sent (grants and credits).
     pub flow_acks: u64,
+    /// Flow-control frames received.
+    pub flow_acks_received: u64,
+    /// Reliability acks received.
+    pub acks_received: u64,
     /// Reliability acks sent in packets of their own.
     pub acks_explicit: u64,
     /// Reliability acks that rode on other packets.

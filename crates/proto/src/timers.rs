@@ -29,9 +29,10 @@ const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 const REHASH_AFTER: u32 = 3;
 
 impl Node {
-    /// Tells that the owner polls now.
+    /// Tells that the owner polls now, by its progress thread or not.
     #[inline]
-    pub fn on_poll(&mut self, now_ns: u64) {
+    pub fn on_poll(&mut self, now_ns: u64, by_thread: bool) {
+        self.by_thread = by_thread;
         if now_ns.saturating_sub(self.last_poll_ns) > POLL_GAP_NS {
             self.gap_end_ns = now_ns;
         }

@@ -207,7 +207,13 @@ impl Node {
             if !here || path.window.fresh() == 0 || !builder.writer.fits(144, 0) {
                 continue;
             }
+            let waited = now.saturating_sub(path.ack_since);
             if let Some(ack) = path.window.take_ack(path.recv_code(), now) {
+                self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
+                if self.by_thread {
+                    let worst = &mut self.stats.thread_ack_delay_max_ns;
+                    *worst = waited.max(*worst);
+                }
                 builder.control(&Frame::Ack(ack), None);
                 builder.acks += 1;
                 path.ack_now = false;
@@ -310,6 +316,7 @@ impl Node {
         let limit = conn.paths[at].datagram_max;
         for path in &mut conn.paths {
             path.window.renew();
+            path.ack_since = now;
         }
         let mut b = self.begin(conn, limit, out, spans);
         b.frames.clear();
@@ -536,6 +543,8 @@ impl Node {
     }
 
     fn start(&mut self, key: Key, kind: SendKind) {
+        self.stats.eager_sent += (kind == SendKind::Eager) as u64;
+        self.stats.rendezvous_sent += (kind == SendKind::Rendezvous) as u64;
         if let Some(send) = self.sends.get_mut(key) {
             send.kind = kind;
             if kind == SendKind::Eager {
@@ -699,6 +708,7 @@ impl Node {
                     conn.owed_since = Some(now);
                 }
                 conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
+                self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
             }
         } else {
             path.ring.push(&[], len, 0, now);

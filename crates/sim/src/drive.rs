@@ -23,7 +23,7 @@ impl World {
         let polls = ep.computing == 0;
         let before = self.hash;
         if polls {
-            ep.node.on_poll(local);
+            ep.node.on_poll(local, false);
         }
         self.socket_news(e, local);
         self.receive_all(e);
