@@ -103,6 +103,7 @@ impl World {
     fn end(&mut self, e: u32, handle: u32) -> Result<(), String> {
         let now = self.now;
         self.progress_ns = now;
+        self.worked_ns = now;
         let ep = &mut self.eps[e as usize];
         let ended = ep.end_op(handle, now);
         // The application looks at its completions.

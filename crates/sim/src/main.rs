@@ -1,11 +1,11 @@
 //! `marline-sim`: runs seeds; prints what the faults were and, for a failure, how to replay it.
 
-use marline_sim::{run_seeds, run_setup, Profile, Setup};
+use marline_sim::{run_seeds, run_setup, scale, Profile, Setup, Work};
 use std::process::ExitCode;
 use std::time::Instant;
 
 const USAGE: &str = "usage: marline-sim --seeds A..B [--profile swarm|calm|loss|rails|peers] \
-[--hosts N] [--rails R] [--trace] [--stop FAILURES]";
+[--hosts N] [--rails R] [--trace] [--stop FAILURES] [--scale ENDPOINTS]";
 
 struct Args {
     from: u64,
@@ -15,6 +15,7 @@ struct Args {
     rails: usize,
     trace: bool,
     stop: usize,
+    scale: usize,
 }
 
 fn parse() -> Option<Args> {
@@ -26,6 +27,7 @@ fn parse() -> Option<Args> {
         rails: 0,
         trace: false,
         stop: 1,
+        scale: 0,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -45,6 +47,7 @@ fn parse() -> Option<Args> {
             "--profile" => args.profile = Profile::parse(&value)?,
             "--hosts" => args.hosts = value.parse().ok()?,
             "--rails" => args.rails = value.parse().ok()?,
+            "--scale" => args.scale = value.parse().ok()?,
             "--stop" => args.stop = value.parse().ok()?,
             _ => return None,
         }
@@ -52,11 +55,49 @@ fn parse() -> Option<Args> {
     Some(args)
 }
 
+/// Resident bytes of this process (0 where the system does not say).
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4_096
+}
+
+/// The scaling table up to so many endpoints.
+fn scaling(most: usize) -> ExitCode {
+    println!(
+        "work,hosts,messages,packets,virtual_us,peers,state_bytes_per_peer,resident_mb,seconds"
+    );
+    for work in [Work::Tree, Work::AllToAll] {
+        for hosts in [16, 64, 256, 512, 1_024].into_iter().filter(|&n| n <= most) {
+            let start = Instant::now();
+            let row = scale(hosts, work);
+            if let Some(text) = &row.failure {
+                println!("{}", text.lines().next().unwrap_or_default());
+                return ExitCode::FAILURE;
+            }
+            println!(
+                "{work:?},{hosts},{},{},{:.0},{},{},{},{:.1}",
+                row.messages,
+                row.packets,
+                row.virtual_ns as f64 / 1_000.0,
+                row.peers,
+                row.state_bytes / row.peers.max(1),
+                resident_bytes() >> 20,
+                start.elapsed().as_secs_f64()
+            );
+        }
+    }
+    ExitCode::SUCCESS
+}
+
 fn main() -> ExitCode {
     let Some(args) = parse() else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    if args.scale > 0 {
+        return scaling(args.scale);
+    }
     let start = Instant::now();
     let report = run_seeds(
         args.from..args.to,

@@ -67,7 +67,8 @@ pub struct Weather {
     pub jitter_ns: u64,
 }
 
-/// Something that goes wrong for a while.
+/// Something that goes wrong for a while (fields: which host and rail, how badly).
+#[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The rail carries nothing in or out; `told`: its owner hears of it.
@@ -132,6 +133,8 @@ pub enum Work {
     AllToAll,
     /// Everyone to host 0, which receives late.
     Incast,
+    /// Host 0 to everyone down a binomial tree.
+    Tree,
 }
 
 /// One simulation.

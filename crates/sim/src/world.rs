@@ -83,6 +83,8 @@ pub struct World {
     pub calm: bool,
     /// Last time an operation ended.
     pub progress_ns: u64,
+    /// Last time an operation of an application ended.
+    pub worked_ns: u64,
     /// Keep traces for a report.
     pub tracing: bool,
     /// Events so far.
@@ -109,6 +111,7 @@ impl World {
             violation: None,
             calm: false,
             progress_ns: 0,
+            worked_ns: 0,
             tracing,
             events: 0,
             setup,
