@@ -1,6 +1,7 @@
 //! Acknowledgements in: round trips, delivered frames, losses.
 
 use crate::conn::{Conn, SendKind};
+use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::Path;
 use crate::send_ring::{FrameRef, SentState};
@@ -75,6 +76,7 @@ impl Node {
         };
         let done = match send.kind {
             SendKind::Queued => false,
+            SendKind::Eager if self.cfg.errs(Mutation::FreeLogEarly) => send.acked.count() > 0,
             SendKind::Eager => send.acked.count() == granules(send.head.total),
             SendKind::Rendezvous | SendKind::Reply => {
                 send.granted && (send.wanted == 0 || send.acked.count() >= granules(send.wanted))
@@ -139,7 +141,9 @@ impl Node {
             number += 1;
         }
         for frame in lost {
-            conn.requeue(frame, at);
+            if !self.cfg.errs(Mutation::ForgetLost) {
+                conn.requeue(frame, at);
+            }
         }
     }
 
@@ -158,7 +162,9 @@ impl Node {
         }
         path.ring.retire();
         for frame in frames {
-            conn.requeue(frame, at);
+            if !self.cfg.errs(Mutation::ForgetMoved) {
+                conn.requeue(frame, at);
+            }
         }
         Node::mark_ready(&mut self.ready, conn);
     }

@@ -48,6 +48,9 @@ pub struct Config {
     pub ack_every: u32,
     /// How rails share the work.
     pub policy: RailPolicy,
+    /// A deliberate mistake.
+    #[cfg(feature = "mutation")]
+    pub mutation: Option<crate::Mutation>,
 }
 
 impl Default for Config {
@@ -64,6 +67,8 @@ impl Default for Config {
             ack_delay_ns: 20_000,
             ack_every: 64,
             policy: RailPolicy::Stripe,
+            #[cfg(feature = "mutation")]
+            mutation: None,
         }
     }
 }

@@ -19,6 +19,7 @@ mod conn;
 mod flow;
 mod granules;
 mod matching;
+mod mutation;
 mod node;
 mod ops;
 mod path;
@@ -33,6 +34,7 @@ mod types;
 
 pub use config::{Config, RailPolicy, RailSpec};
 pub use granules::{Covered, GranuleSet};
+pub use mutation::Mutation;
 pub use node::{Held, Node};
 pub use ops::Peeked;
 pub use path::PathState;

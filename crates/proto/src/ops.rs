@@ -5,6 +5,7 @@ use crate::conn::{
 };
 use crate::granules::GranuleSet;
 use crate::matching::Found;
+use crate::mutation::Mutation;
 use crate::node::{Multi, Node};
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
@@ -344,6 +345,9 @@ impl Node {
     /// has left, not by what came back: with less left than its next message costs, and less
     /// returned than is worth a frame, it would wait for ever.)
     fn tell_credit(&mut self, peer: PeerId) {
+        if self.cfg.errs(Mutation::KeepCredit) {
+            return;
+        }
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };

@@ -2,6 +2,7 @@
 
 use crate::conn::{Conn, InboundState};
 use crate::granules::Covered;
+use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::ops::new_inbound;
 use crate::slab::Key;
@@ -59,7 +60,8 @@ impl Node {
         memory: &mut impl Memory,
     ) -> Result<PeerId, DropReason> {
         let header = &packet.header;
-        if header.dst_token != self.token || header.dst_id != self.id {
+        let ours = header.dst_token == self.token && header.dst_id == self.id;
+        if !ours && !self.cfg.errs(Mutation::IgnoreToken) {
             return Err(DropReason::Token);
         }
         let peer = self.identify(now, packet)?;
@@ -75,6 +77,10 @@ impl Node {
             return Err(DropReason::Duplicate);
         }
         let bad = self.take_frames(now, peer, at, packet, memory).err();
+        if bad.is_some() && self.cfg.errs(Mutation::AckBeforeCommit) {
+            self.owe_ack(now, peer, at, header);
+            return Ok(peer);
+        }
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
         // After its acks were taken: silence counts only while something is still owed.
         conn.owed_since = conn.owes().then_some(now);
@@ -309,7 +315,7 @@ impl Node {
         if let Some(&key) = conn.inbound.get(&number) {
             return Ok(Some(key));
         }
-        if number < conn.next_match {
+        if number < conn.next_match && !self.cfg.errs(Mutation::ForgetMessages) {
             return Ok(None);
         }
         let nonsense = number > conn.next_match + NUMBERS_AHEAD_MAX || f.total > EAGER_LIMIT;
@@ -368,16 +374,18 @@ impl Node {
             return Err(DropReason::Nonsense);
         }
         match inbound.set.covered(start, n) {
-            Covered::All => {
+            Covered::All if !self.cfg.errs(Mutation::ForgetFragments) => {
                 self.on_duplicate(peer, at);
                 return Ok(());
             }
-            Covered::Some => f.payload.verify_first = true,
-            Covered::None => {}
+            Covered::Some => {
+                f.payload.verify_first = !self.cfg.errs(Mutation::WriteUnchecked);
+            }
+            Covered::None | Covered::All => {}
         }
         let landing = inbound.landing(key, f.offset, len);
         inbound.bounced |= matches!(landing, Landing::Bounce { .. });
-        if !memory.land(&landing, &f.payload) {
+        if !memory.land(&landing, &f.payload) && !self.cfg.errs(Mutation::IgnoreSum) {
             return Err(DropReason::CorruptPayload);
         }
         self.commit(now, key, start, n, len);
@@ -451,10 +459,14 @@ impl Node {
     /// Matches, in order, every message whose head is there.
     pub(crate) fn advance_matching(&mut self, now: u64, peer: PeerId) {
         loop {
-            let Some(conn) = self.conn_mut(peer) else {
+            let Some(conn) = self.conn(peer) else {
                 return;
             };
-            let Some(&key) = conn.inbound.get(&conn.next_match) else {
+            let due = match self.cfg.errs(Mutation::SkipOrder) {
+                true => self.any_unmatched(peer),
+                false => conn.inbound.get(&conn.next_match).copied(),
+            };
+            let Some(key) = due else {
                 return;
             };
             let Some(head) = self.inbounds.get(key).and_then(|i| i.head) else {
@@ -480,6 +492,15 @@ impl Node {
         }
     }
 
+    /// What a node without order would match next.
+    fn any_unmatched(&self, peer: PeerId) -> Option<Key> {
+        let held = |key: &&Key| {
+            let inbound = self.inbounds.get(**key);
+            inbound.is_some_and(|i| i.state == InboundState::Held && i.head.is_some())
+        };
+        self.conn(peer)?.inbound.values().find(held).copied()
+    }
+
     fn commit(&mut self, now: u64, key: Key, start: u64, n: u64, len: u64) {
         let Some(inbound) = self.inbounds.get_mut(key) else {
             return;
@@ -500,7 +521,8 @@ impl Node {
         let Some(inbound) = self.inbounds.get(key) else {
             return;
         };
-        if !inbound.complete() {
+        let early = self.cfg.errs(Mutation::CompleteEarly) && inbound.set.count() > 0;
+        if !inbound.complete() && !early {
             return;
         }
         let (peer, number, reply) = (inbound.peer, inbound.number, inbound.reply);
@@ -547,7 +569,9 @@ impl Node {
     pub(crate) fn drop_inbound(&mut self, key: Key) {
         if let Some(inbound) = self.inbounds.remove(key) {
             self.stats.unexpected_bytes -= inbound.charged;
-            self.granted_out -= inbound.counted;
+            if !self.cfg.errs(Mutation::LeakGrants) {
+                self.granted_out -= inbound.counted;
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Time: delayed acks, repair, duels between paths, probes, and the death of peers.
 
 use crate::conn::{Conn, InboundState};
+use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Duel, Path, PathState};
 use crate::send_ring::{FrameRef, SentState};
@@ -139,7 +140,9 @@ impl Node {
                 conn.owed_since = Some(now);
             } else if !conn.owes() {
                 conn.owed_since = None;
-            } else if now.saturating_sub(since) >= self.cfg.peer_timeout_ns {
+            } else if now.saturating_sub(since) >= self.cfg.peer_timeout_ns
+                && !self.cfg.errs(Mutation::Immortal)
+            {
                 return true;
             }
         }
@@ -416,6 +419,9 @@ impl Node {
         // What it was granted is free for others.
         self.pump_grants(now);
         while let Some(posted) = self.matching.take_directed(peer) {
+            if self.cfg.errs(Mutation::ForgetReceives) {
+                continue;
+            }
             let handle = posted.spec.handle;
             if self.multi.get(&handle).is_some_and(|m| m.outstanding == 0) {
                 self.multi.remove(&handle);

@@ -6,6 +6,7 @@ use crate::acks::ANYWHERE;
 use crate::config::RailPolicy;
 use crate::conn::{Conn, SendKind};
 use crate::granules::Covered;
+use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::PathState;
 use crate::send_ring::FrameRef;
@@ -511,7 +512,8 @@ impl Node {
             let total = send.head.total;
             let eager = self.goes_eager(conn, total);
             let cost = Conn::cost(if eager { total } else { 0 });
-            if conn.credit_used + cost > conn.credit_limit {
+            if conn.credit_used + cost > conn.credit_limit && !self.cfg.errs(Mutation::IgnoreCredit)
+            {
                 break;
             }
             let (urgent, head) = (send.urgent, send.head);
@@ -539,7 +541,8 @@ impl Node {
         // Payload leaves the reserve to requests: they must go on when the receiver is full of
         // messages it does not want yet, for one that it does may come after them.
         let used = conn.credit_used + Conn::cost(total) + REQUEST_RESERVE;
-        total <= self.cfg.eager_max && used <= conn.credit_limit
+        let credit = used <= conn.credit_limit || self.cfg.errs(Mutation::IgnoreCredit);
+        total <= self.cfg.eager_max && credit
     }
 
     fn start(&mut self, key: Key, kind: SendKind) {
@@ -659,7 +662,10 @@ impl Node {
             } else {
                 Header::FLAG_NO_ACK
             },
-            number: path.ring.next_number(),
+            number: match self.cfg.errs(Mutation::ReuseNumber) {
+                true => path.ring.next_number().saturating_sub(1),
+                false => path.ring.next_number(),
+            },
         };
         let (head_len, len) = b.writer.finish(&header);
         for span in b.spans.iter_mut() {

@@ -138,10 +138,14 @@ impl World {
             }
         } else if !done {
             for _ in 0..app.rng.clone().range(1, 4) {
-                if self.eps[e as usize].open < OPEN_MAX {
-                    self.eps[e as usize].app.left = self.eps[e as usize].app.left.saturating_sub(1);
-                    self.random_op(e);
+                let ep = &mut self.eps[e as usize];
+                if ep.open >= OPEN_MAX {
+                    // A completion wakes it.
+                    ep.app.next_at = self.now + 1_000_000;
+                    break;
                 }
+                ep.app.left = ep.app.left.saturating_sub(1);
+                self.random_op(e);
             }
             return;
         }
@@ -455,6 +459,9 @@ impl World {
         });
         let matches = ep.plain.post(plain, &self.truth.msgs);
         if gone {
+            if let Some(recv) = ep.recv_mut(handle) {
+                recv.bereft = multi;
+            }
             // It must fail at once.
             ep.plain.cancel(handle);
         }

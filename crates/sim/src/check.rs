@@ -207,7 +207,9 @@ impl World {
         }
         msg.delivered = true;
         msg.forget();
-        let (left, multi) = (recv.matches.iter().any(|m| !m.1), recv.multi);
+        // A receive whose peer is gone takes what is there, then fails.
+        let left = recv.bereft || recv.matches.iter().any(|m| !m.1);
+        let multi = recv.multi;
         ep.owed -= 1;
         self.progress_ns = self.now;
         let posted = self.eps[e as usize]

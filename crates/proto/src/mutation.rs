@@ -1,0 +1,82 @@
+//! Deliberate mistakes, each against one invariant, so that the simulator can prove that it would
+//! notice. Without the feature `mutation` every question is answered `false` at compile time.
+
+use crate::Config;
+
+/// One mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// Fragments that came before are taken again.
+    ForgetFragments,
+    /// Messages that were matched before are taken again.
+    ForgetMessages,
+    /// A packet with a bad payload is acknowledged.
+    AckBeforeCommit,
+    /// A packet gets the number of the one before.
+    ReuseNumber,
+    /// A send completes when its first fragment is acknowledged.
+    FreeLogEarly,
+    /// A payload counts whatever its sum.
+    IgnoreSum,
+    /// Messages are matched as they arrive.
+    SkipOrder,
+    /// Packets for other endpoints are taken.
+    IgnoreToken,
+    /// Lost data is not sent again.
+    ForgetLost,
+    /// What was in flight on a path that went down stays lost.
+    ForgetMoved,
+    /// Senders take no notice of credit.
+    IgnoreCredit,
+    /// A dead peer's receives stay.
+    ForgetReceives,
+    /// Silence is for ever.
+    Immortal,
+    /// Good bytes are written over before the sum is known.
+    WriteUnchecked,
+    /// A receive completes one granule early.
+    CompleteEarly,
+    /// The granted budget does not come back.
+    LeakGrants,
+    /// Credit that came back is not told.
+    KeepCredit,
+}
+
+impl Mutation {
+    /// All of them.
+    pub const ALL: [Mutation; 17] = [
+        Mutation::ForgetFragments,
+        Mutation::ForgetMessages,
+        Mutation::AckBeforeCommit,
+        Mutation::ReuseNumber,
+        Mutation::FreeLogEarly,
+        Mutation::IgnoreSum,
+        Mutation::SkipOrder,
+        Mutation::IgnoreToken,
+        Mutation::ForgetLost,
+        Mutation::ForgetMoved,
+        Mutation::IgnoreCredit,
+        Mutation::ForgetReceives,
+        Mutation::Immortal,
+        Mutation::WriteUnchecked,
+        Mutation::CompleteEarly,
+        Mutation::LeakGrants,
+        Mutation::KeepCredit,
+    ];
+}
+
+impl Config {
+    /// Whether this mistake is to be made.
+    #[cfg(feature = "mutation")]
+    #[inline]
+    pub(crate) fn errs(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    /// Never.
+    #[cfg(not(feature = "mutation"))]
+    #[inline(always)]
+    pub(crate) const fn errs(&self, _: Mutation) -> bool {
+        false
+    }
+}

@@ -1,0 +1,35 @@
+//! Every deliberate mistake in the protocol is noticed: prints the table mutation -> seeds needed.
+//! `cargo test -p marline-sim --features mutation --test mutations -- --nocapture`
+#![cfg(feature = "mutation")]
+
+use marline_proto::Mutation;
+use marline_sim::{run_setup, Profile, Setup};
+
+/// A mistake that hides longer than this calls for a better simulator.
+const SEEDS_MAX: u64 = 3_000;
+
+fn hunt(mutation: Mutation) -> Option<(u64, String)> {
+    for seed in 0..SEEDS_MAX {
+        let mut setup = Setup::draw(seed, Profile::Swarm, 0, 0);
+        setup.node.mutation = Some(mutation);
+        if let Some(text) = run_setup(&setup, false).failure {
+            let line = text.lines().next().unwrap_or_default();
+            return Some((seed + 1, line.chars().take(90).collect()));
+        }
+    }
+    None
+}
+
+#[test]
+fn every_mutation_is_noticed() {
+    // Broken protocols panic now and then; that counts, and need not be shown.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut missed = Vec::new();
+    for mutation in Mutation::ALL {
+        match hunt(mutation) {
+            Some((seeds, how)) => println!("{:<16} {seeds:>5}  {how}", format!("{mutation:?}")),
+            None => missed.push(mutation),
+        }
+    }
+    assert!(missed.is_empty(), "not noticed: {missed:?}");
+}
