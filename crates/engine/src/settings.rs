@@ -10,17 +10,10 @@ use marline_checksum::Algorithm;
 /// What every environment variable of Marline's provider starts with.
 pub const PREFIX: &str = "FI_MARLINE_";
 
-/// Names of the checksum algorithms that `FI_MARLINE_CHECKSUM` takes.
-const CHECKSUMS: &[(&str, Algorithm)] = &[
-    ("none", Algorithm::None),
-    ("crc64nvme", Algorithm::Crc64Nvme),
-    ("crc32c", Algorithm::Crc32c),
-];
-
-/// The algorithm of a name, upper or lower case.
+/// The algorithm of a name, upper or lower case, with or without its hyphens.
 pub fn parse_checksum(name: &str) -> Option<Algorithm> {
-    let row = CHECKSUMS.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
-    row.map(|&(_, algorithm)| algorithm)
+    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
+    Algorithm::all().find(|a| plain(a.name()) == plain(name))
 }
 
 /// How rails share the work.
@@ -97,7 +90,10 @@ impl Kind {
             Kind::List => "names separated by commas".to_owned(),
             Kind::Text => "any text".to_owned(),
             Kind::Switch => "on or off".to_owned(),
-            Kind::Checksum => names(CHECKSUMS),
+            Kind::Checksum => Algorithm::all()
+                .map(Algorithm::name)
+                .collect::<Vec<_>>()
+                .join(", "),
             Kind::Policy => names(POLICIES),
             Kind::Level => names(LEVELS),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
@@ -186,8 +182,7 @@ impl Value for Algorithm {
         parse_checksum(text)
     }
     fn to_text(&self) -> String {
-        let row = CHECKSUMS.iter().find(|(_, value)| value == self);
-        row.map_or_else(String::new, |(name, _)| (*name).to_owned())
+        self.name().to_owned()
     }
 }
 
@@ -291,7 +286,7 @@ settings! {
     /// UDP port of every rail; 0: any free one. Only sensible with one process per host.
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
     /// Payload checksum, end to end, of what this process sends.
-    checksum: Algorithm = "crc64nvme", Kind::Checksum;
+    checksum: Algorithm = "crc64-nvme", Kind::Checksum;
     /// Software reliability: acks, retransmission, failover. off is for comparison only.
     reliability: bool = "on", Kind::Switch;
     /// Largest message in bytes that is sent at once; above, sender and receiver meet first.

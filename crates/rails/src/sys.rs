@@ -42,6 +42,12 @@ pub(crate) fn check(result: libc::c_int) -> Result<libc::c_int, Errno> {
     }
 }
 
+/// Turns the result of a direct system call, a count, into a Rust one.
+#[inline]
+pub(crate) fn check_long(result: libc::c_long) -> Result<usize, Errno> {
+    usize::try_from(result).map_err(|_| errno())
+}
+
 /// A socket address in the kernel's form, with the family it really has.
 pub(crate) enum SockName {
     /// IPv4.

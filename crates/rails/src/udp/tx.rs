@@ -171,9 +171,9 @@ impl UdpTx {
             let per_call = segments_max.min(SUPER_PACKET_MAX / segment).max(1);
             let chunk = &bytes[..bytes.len().min(segment * per_call)];
             let result = if chunk.len() <= segment {
-                socket.send(to, chunk, None)
+                socket.send(Some(to), chunk, None)
             } else if self.gso {
-                socket.send(to, chunk, Some(segment as u16))
+                socket.send(Some(to), chunk, Some(segment as u16))
             } else {
                 return self.send_without_gso(to, bytes, segment, flow);
             };
@@ -240,7 +240,7 @@ impl UdpTx {
                 // Nothing went: let the call for one datagram say why.
                 let first = &bytes[..segment.min(bytes.len())];
                 self.socket(flow)
-                    .send(to, first, None)
+                    .send(Some(to), first, None)
                     .map(|()| first.len())
             }
             sent => Ok(sent),
