@@ -17,6 +17,7 @@ mod rng;
 mod run;
 mod scale;
 mod setup;
+mod shrink;
 mod truth;
 mod world;
 
@@ -24,3 +25,4 @@ pub use net::NetStats;
 pub use run::{run_seeds, run_setup, Outcome, Report};
 pub use scale::{scale, Scaled};
 pub use setup::{Fault, Profile, Setup, Topology, Trouble, Weather, Work};
+pub use shrink::shrink;

@@ -1,6 +1,6 @@
 //! `marline-sim`: runs seeds; prints what the faults were and, for a failure, how to replay it.
 
-use marline_sim::{run_seeds, run_setup, scale, Profile, Setup, Work};
+use marline_sim::{run_seeds, run_setup, scale, shrink, Profile, Setup, Work};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
     for (seed, text) in &report.failures {
         if args.trace {
             let setup = Setup::draw(*seed, args.profile, args.hosts, args.rails);
-            let again = run_setup(&setup, true);
+            let again = run_setup(&shrink(&setup), true);
             println!("{}", again.failure.unwrap_or_default());
         } else {
             println!("{}", text.lines().next().unwrap_or_default());

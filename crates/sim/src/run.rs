@@ -263,7 +263,7 @@ impl World {
             for ep in &self.eps {
                 let _ = writeln!(out, "endpoint {} on host {}:", ep.index, ep.host);
                 for (at, what) in &ep.trace {
-                    let _ = writeln!(out, "  {:>10.1} {what:?}", *at as f64 / 1_000.0);
+                    let _ = writeln!(out, "  {:>10.1} {what}", *at as f64 / 1_000.0);
                 }
             }
         }

@@ -45,8 +45,6 @@ pub(crate) struct Flying {
 /// A broken promise.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// When.
-    pub at_ns: u64,
     /// Endpoint.
     pub endpoint: u32,
     /// What.
@@ -205,11 +203,6 @@ impl World {
         true
     }
 
-    /// World time of the next event.
-    pub fn next_at(&self) -> Option<u64> {
-        self.heap.peek().map(|Reverse((at, _, _))| *at)
-    }
-
     /// Mixes numbers into the event hash.
     pub(crate) fn mix(&mut self, values: &[u64]) {
         for v in values {
@@ -222,11 +215,7 @@ impl World {
     /// Notes a broken promise.
     pub(crate) fn broken(&mut self, endpoint: u32, text: String) {
         if self.violation.is_none() {
-            self.violation = Some(Violation {
-                at_ns: self.now,
-                endpoint,
-                text,
-            });
+            self.violation = Some(Violation { endpoint, text });
         }
     }
 
