@@ -62,13 +62,16 @@ fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * 4_096
 }
 
-/// The scaling table up to so many endpoints.
-fn scaling(most: usize) -> ExitCode {
+/// The scaling table from `least` to `most` endpoints.
+fn scaling(least: usize, most: usize) -> ExitCode {
     println!(
         "work,hosts,messages,packets,virtual_us,peers,state_bytes_per_peer,resident_mb,seconds"
     );
     for work in [Work::Tree, Work::AllToAll] {
-        for hosts in [16, 64, 256, 512, 1_024].into_iter().filter(|&n| n <= most) {
+        for hosts in [16, 64, 256, 512, 1_024]
+            .into_iter()
+            .filter(|n| (least..=most).contains(n))
+        {
             let start = Instant::now();
             let row = scale(hosts, work);
             if let Some(text) = &row.failure {
@@ -96,7 +99,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     if args.scale > 0 {
-        return scaling(args.scale);
+        return scaling(args.hosts, args.scale);
     }
     let start = Instant::now();
     let report = run_seeds(
