@@ -220,7 +220,7 @@ impl Setup {
                 .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
                 .collect(),
             queue_ns: rng.pick(&[200_000, 1_000_000, 10_000_000]),
-            socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20]),
+            socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20, 100_000, 30_000]),
             weather: Weather::default(),
             faults: Vec::new(),
             faults_end_ns: rng.range(5, 60) * 1_000_000,
