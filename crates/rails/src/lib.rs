@@ -90,8 +90,8 @@ pub trait RailTx: Send {
     /// Where peers reach this rail.
     fn local_addr(&self) -> RailAddr;
     /// Sends `bytes` as datagrams of `segment` bytes each (the last may be shorter) to `to`, by
-    /// flow `flow` (0 = the rail's main port; others leave by another source port, so that a
-    /// fabric hashes them onto another route).
+    /// flow `flow` (others than 0 leave by a source port of their own, so that a fabric hashes
+    /// them onto another route). Peers answer to `local_addr`, whatever port a packet came from.
     fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome;
     /// Next thing that the rail noticed (errors, ICMP, drops); cheap when there is none.
     fn poll_event(&mut self) -> Option<RailEvent>;

@@ -4,6 +4,7 @@
 //! whichever half calls next and are read from the error queue by the sending half, which turns
 //! them into events.
 
+mod peers;
 mod rx;
 mod tx;
 
@@ -22,6 +23,9 @@ const SUPER_PACKET_MAX: usize = 64_000;
 /// Most segments of one super-packet; kernels before 6.9 refuse more.
 const SEGMENTS_MAX: usize = 64;
 
+/// Receive buffer in bytes of a socket that is only sent on: room for errors.
+const FLOW_RCVBUF: usize = 64 << 10;
+
 /// Settings of a UDP rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpConfig {
@@ -35,6 +39,9 @@ pub struct UdpConfig {
     pub sndbuf_bytes: usize,
     /// Local port, 0 for any.
     pub port: u16,
+    /// Send to frequent destinations by a connected socket each, whose source port is another
+    /// than the rail's. Off, all of flow 0 leaves by `port`, as a strict packet filter may want.
+    pub connect: bool,
 }
 
 impl Default for UdpConfig {
@@ -48,6 +55,7 @@ impl Default for UdpConfig {
             rcvbuf_bytes,
             sndbuf_bytes,
             port: 0,
+            connect: true,
         }
     }
 }
@@ -102,7 +110,7 @@ impl UdpRail {
             bytes_per_s: interface.bytes_per_s,
         };
         let rx = UdpRx::new(shared.clone());
-        let tx = UdpTx::new(shared, interface, local, caps, gso, sizes.send);
+        let tx = UdpTx::new(shared, interface, local, caps, config, sizes.send);
         Ok(UdpRail { tx, rx })
     }
 }
