@@ -75,11 +75,14 @@ pub enum RailEvent {
 /// One received datagram or GRO batch of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// Source address as the kernel gave it (index and mtu 0).
+    /// Source address as the kernel gave it (index and mtu 0); `RailAddr::NONE` from a rail that
+    /// does not ask for it.
     pub from: RailAddr,
     /// One or more datagrams, back to back.
     pub bytes: &'a [u8],
-    /// Length of each datagram but the last (which may be shorter); = bytes.len() for one.
+    /// Length of each datagram but the last (which may be shorter); = bytes.len() for one. 0 from
+    /// a rail that was told not to ask (see [`UdpConfig::cmsg`]): `bytes` may then hold several
+    /// datagrams, all but the last as long as the first, whose length its own contents tell.
     pub segment: usize,
 }
 
@@ -102,7 +105,8 @@ pub trait RailTx: Send {
 /// Receiving half of a rail.
 pub trait RailRx: Send {
     /// Receives what waits, at most one batch, and hands each datagram (or GRO batch) to `sink`.
-    /// Returns the number of datagrams; 0 when nothing waited.
+    /// Returns the number of datagrams (a batch of unknown segment length counts as one); 0 when
+    /// nothing waited.
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 }
 

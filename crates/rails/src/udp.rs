@@ -42,6 +42,10 @@ pub struct UdpConfig {
     /// Send to frequent destinations by a connected socket each, whose source port is another
     /// than the rail's. Off, all of flow 0 leaves by `port`, as a strict packet filter may want.
     pub connect: bool,
+    /// Ask for each datagram's source, for the segment length of a GRO batch and for the count of
+    /// drops. Off, most polls are done by a call that tells none of these and is 0.05 µs cheaper
+    /// when nothing waits and 0.12 µs when something does: [`crate::Received::segment`] is 0.
+    pub cmsg: bool,
 }
 
 impl Default for UdpConfig {
@@ -56,6 +60,7 @@ impl Default for UdpConfig {
             sndbuf_bytes,
             port: 0,
             connect: true,
+            cmsg: true,
         }
     }
 }
@@ -85,9 +90,8 @@ impl UdpRail {
                 config.port
             )
         })?;
-        if config.gro {
-            let _ = socket.enable_gro(); // without it datagrams arrive one by one
-        }
+        // Without it datagrams arrive one by one.
+        let gro = config.gro && socket.enable_gro().is_ok();
         let _ = socket.enable_drop_count(); // without it such drops look like path loss
         let mut local = socket
             .local_addr()
@@ -109,7 +113,7 @@ impl UdpRail {
             receive_buffer_bytes: sizes.receive,
             bytes_per_s: interface.bytes_per_s,
         };
-        let rx = UdpRx::new(shared.clone());
+        let rx = UdpRx::new(shared.clone(), config.cmsg, gro);
         let tx = UdpTx::new(shared, interface, local, caps, config, sizes.send);
         Ok(UdpRail { tx, rx })
     }
