@@ -484,11 +484,11 @@ impl World {
         });
         let matches = ep.plain.post(plain, &self.truth.msgs);
         if gone {
+            // What is left of it must fail at once.
+            let left = ep.plain.cancel(handle);
             if let Some(recv) = ep.recv_mut(handle) {
-                recv.bereft = multi;
+                recv.bereft = left && multi;
             }
-            // It must fail at once.
-            ep.plain.cancel(handle);
         }
         for found in matches {
             self.note_match(e, found);
