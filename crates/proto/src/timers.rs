@@ -24,8 +24,6 @@ const REFUSALS: u32 = 3;
 const REFUSALS_NS: u64 = 100_000_000;
 /// Probes of a path that is down back off to this.
 const PROBE_CAP_NS: u64 = 100_000_000;
-/// They start again from this when no other path is above suspicion.
-const RECALL_NS: u64 = 1_000_000;
 /// Probes of a path that never worked (no route, most likely) back off to this.
 const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 /// Expired repair timers after which another source port is tried where there is no other path.
@@ -218,9 +216,6 @@ impl Node {
         }
         if suspicious && others {
             ask_rivals(conn, at);
-        }
-        if suspicious {
-            recall(conn, now);
         }
         Node::mark_ready(&mut self.ready, conn);
     }
@@ -512,20 +507,6 @@ fn ask_rivals(conn: &mut Conn, at: usize) {
     for (i, path) in conn.paths.iter_mut().enumerate() {
         if i != at && path.usable() && path.duel.is_none() {
             path.want_ping = true;
-        }
-    }
-}
-
-/// Without a path above suspicion, those that were given up are asked now, whatever the damping
-/// of their flaps says.
-fn recall(conn: &mut Conn, now: u64) {
-    if conn.paths.iter().any(Path::healthy) {
-        return;
-    }
-    for path in &mut conn.paths {
-        if path.state == PathState::Down && !path.rail_down {
-            path.probe_at = path.probe_at.min(now);
-            path.probe_every = path.probe_every.min(RECALL_NS);
         }
     }
 }

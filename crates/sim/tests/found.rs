@@ -1,7 +1,7 @@
 //! Bugs that the simulator found, each with the seed that showed it first. Later changes of the
 //! simulator move schedules, so a seed is only where the hunt began; that it stays clean is kept.
 
-use marline_sim::{run_setup, Profile, Setup};
+use marline_sim::{run_setup, Fault, Profile, Setup, Topology, Trouble, Weather, Work};
 
 fn clean(seed: u64, profile: Profile) {
     let outcome = run_setup(&Setup::draw(seed, profile, 0, 0), false);
@@ -59,4 +59,44 @@ fn held_messages_of_dead_peers_are_freed() {
 #[test]
 fn replaced_deadlines_wake_nobody() {
     clean(1705, Profile::Rails);
+}
+
+/// A rail that flapped often takes over before its damping ends, when the other falls silent:
+/// the first repair goes there.
+#[test]
+fn a_damped_rail_takes_over_when_no_other_is_healthy() {
+    let quiet = worked_ns(false);
+    let cut = worked_ns(true);
+    // The damping of seven falls is 128 ms; a repair timer at its slowest is 10 ms.
+    assert!(cut < quiet + 60_000_000, "{cut} ns, not cut {quiet} ns");
+}
+
+/// Ping-pong for about 1.5 s while rail 0 falls seven times; then rail 1, too, if `cut`.
+fn worked_ns(cut: bool) -> u64 {
+    const MS: u64 = 1_000_000;
+    let mut setup = Setup::draw(1, Profile::Calm, 2, 2);
+    setup.topology = Topology::Planes;
+    setup.weather = Weather::default();
+    setup.work = Work::PingPong;
+    (setup.ops, setup.size_max, setup.latency_ns) = (52_000, 64, vec![100_000, 300_000]);
+    let hole = |rail, from_ms, to_ms| {
+        [true, false].map(|outgoing| Fault {
+            from_ns: from_ms * MS,
+            to_ns: to_ms * MS,
+            what: Trouble::Blackhole {
+                host: 0,
+                rail,
+                outgoing,
+            },
+        })
+    };
+    setup.faults = [15, 50, 100, 170, 280, 480, 960]
+        .into_iter()
+        .flat_map(|at| hole(0, at, at + 20))
+        .chain(hole(1, if cut { 985 } else { 1_999 }, 2_000))
+        .collect();
+    setup.faults_end_ns = 2_000 * MS;
+    let outcome = run_setup(&setup, false);
+    assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+    outcome.worked_ns
 }
