@@ -420,6 +420,7 @@ impl<T: RailTx> Core<T> {
     /// Sends all that may leave.
     pub fn flush(&mut self, now: u64) {
         self.deferred = false;
+        self.collecting = false;
         if !self.send_pending(now) {
             return;
         }
