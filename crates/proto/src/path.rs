@@ -32,6 +32,9 @@ pub const DATAGRAM_BASE: usize = 1_232;
 /// super-packet, because a sender that moves to another core can have one overtaken as a whole.
 pub const REORDER_START: u64 = 64;
 
+/// With no more packets than this under way, they do not queue behind each other.
+const FEW_PACKETS: u32 = 4;
+
 /// Floor of the congestion window: two super-packets (design rule 5).
 pub const CWND_FLOOR: u64 = 128_000;
 const CWND_CAP: u64 = 64 << 20;
@@ -179,6 +182,12 @@ impl Path {
         // Before the first sample: 1 ms covers a cold cache, ARP and a peer's first poll.
         let base = if self.srtt_ns == 0 {
             1_000_000
+        } else if self.ring.waiting() <= FEW_PACKETS {
+            // Nothing of ours queues: what stretched the mean was a peer off its processor, and a
+            // message that waits should not wait for that mean.
+            (4 * self.srtt_ns)
+                .min(16 * self.min_rtt_ns)
+                .max(cfg.repair_floor_ns)
         } else {
             (4 * self.srtt_ns)
                 .max(self.srtt_ns + 4 * self.rttvar_ns)
