@@ -31,6 +31,8 @@ pub struct RailState<T> {
     pub pending: Option<(Vec<u8>, usize, marline_wire::RailAddr, u8)>,
     /// Time to try again after an error of the rail.
     pub retry_at: Option<u64>,
+    /// Length of the packets of the last batch received.
+    pub segment: usize,
     /// Link state as last told.
     pub up: bool,
 }
@@ -125,6 +127,7 @@ impl<T: RailTx> Core<T> {
                 counters: RailCounters::default(),
                 pending: None,
                 retry_at: None,
+                segment: PACKET_MAX,
                 up: true,
             })
             .collect();

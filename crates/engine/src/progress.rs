@@ -9,15 +9,37 @@ use marline_proto::{DropReason, Event, PathState, PeerId, Transmit};
 use marline_rails::{RailEvent, RailFault, RailTx, Received, SendOutcome};
 use marline_wire::{MsgHead, Packet, ParseError, RailAddr, FLAG_CQ_DATA};
 
+/// The shortest packet is one header: two of them are the shortest batch.
+const GRO_MIN: usize = 2 * marline_wire::HEADER_LEN - 1;
 /// After an error of the rail that no link event explains, it is tried again so often.
 const RETRY_NS: u64 = 100_000_000;
 
 impl<T: RailTx> Core<T> {
     /// Takes what a rail received: one datagram or a batch of equal ones.
     pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
-        let segment = received.segment.max(1);
-        for datagram in received.bytes.chunks(segment) {
+        let mut segment = received.segment;
+        if segment == 0 {
+            segment = self.segment_of(rail, received.bytes);
+        }
+        for datagram in received.bytes.chunks(segment.max(1)) {
             self.ingest_one(now, rail, datagram);
+        }
+    }
+
+    /// Length of the packets in a buffer whose rail does not tell: as long as the first. If that
+    /// one is damaged, as long as the last batch's (wrong only costs a repair).
+    fn segment_of(&mut self, rail: usize, bytes: &[u8]) -> usize {
+        // One small datagram in most cases: no batch is that short.
+        if bytes.len() <= GRO_MIN {
+            return bytes.len();
+        }
+        match Packet::parse(bytes, crc32c) {
+            Ok(packet) => {
+                let segment = packet.wire_len();
+                self.rails[rail].segment = segment;
+                segment
+            }
+            Err(_) => self.rails[rail].segment.min(bytes.len()),
         }
     }
 

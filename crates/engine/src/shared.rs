@@ -445,6 +445,8 @@ fn open_rails(settings: &Settings, choices: &[InterfaceChoice]) -> Result<Opened
         rcvbuf_bytes: settings.receive_buffer_bytes,
         sndbuf_bytes: settings.send_buffer_bytes,
         port: settings.port,
+        connect: true,
+        cmsg: false,
     };
     let (mut rails, mut halves) = (Vec::new(), Vec::new());
     for (index, choice) in choices.iter().enumerate() {

@@ -64,7 +64,7 @@ impl Node {
         if let Some(batch) = follow {
             let mut conn = self.take(batch.peer)?;
             let limit = batch.segment;
-            let packet = self.bulk_packet(now_ns, &mut conn, batch.path, limit, true, out, spans);
+            let packet = self.bulk_packet(now_ns, &mut conn, batch.path, Some(limit), out, spans);
             let packet = packet
                 .or_else(|| self.small_packet(now_ns, &mut conn, batch.path, limit, out, spans));
             self.put(conn);
@@ -137,8 +137,7 @@ impl Node {
             }
         }
         let at = self.bulk_path(conn)?;
-        let limit = conn.paths[at].datagram_max;
-        self.bulk_packet(now, conn, at, limit, false, out, spans)
+        self.bulk_packet(now, conn, at, None, out, spans)
     }
 
     /// Whether some ack has waited its delay.
@@ -563,14 +562,14 @@ impl Node {
         }
     }
 
-    /// One full fragment of the next bulk message, alone in its packet.
+    /// One full fragment of the next bulk message, alone in its packet; `segment`: it continues a
+    /// batch of packets of that length.
     fn bulk_packet(
         &mut self,
         now: u64,
         conn: &mut Box<Conn>,
         at: usize,
-        limit: usize,
-        follows: bool,
+        segment: Option<usize>,
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
@@ -578,8 +577,8 @@ impl Node {
         if path.ring.in_flight() >= path.cwnd {
             return None;
         }
-        let limit = limit.min(path.datagram_max);
-        let key = self.next_bulk(conn, limit, follows)?;
+        let limit = segment.map_or(path.datagram_max, |s| s.min(path.datagram_max));
+        let key = self.next_bulk(conn, limit, segment.is_some())?;
         let mut b = self.begin(conn, limit, out, spans);
         let send = self.sends.get(key)?;
         let offset = send.next;

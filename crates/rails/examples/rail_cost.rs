@@ -1,4 +1,5 @@
-//! What a rail's calls cost on this machine: `cargo run --release --example rail_cost ADDRESS`.
+//! What a rail's calls cost on this machine: `cargo run --release --example rail_cost ADDRESS`;
+//! with `plain` or `unconnected` after the address, without control messages or connected sockets.
 //! One thread sends to itself and receives, so that no scheduling is measured; each number is the
 //! least of several rounds.
 
@@ -17,7 +18,13 @@ fn main() -> Result<(), String> {
         .nth(1)
         .unwrap_or_else(|| "127.0.0.1".to_owned());
     let choice = choose_interfaces(&[address])?;
-    let open = || UdpRail::open(&choice[0], &UdpConfig::default()).map(Rail::split);
+    let without: Vec<_> = std::env::args().skip(2).collect();
+    let config = UdpConfig {
+        cmsg: !without.contains(&"plain".to_owned()),
+        connect: !without.contains(&"unconnected".to_owned()),
+        ..UdpConfig::default()
+    };
+    let open = || UdpRail::open(&choice[0], &config).map(Rail::split);
     let ((mut tx, _), (peer, mut rx)) = (open()?, open()?);
     let to = peer.local_addr();
     println!("{}: {:?}", choice[0], peer.caps());

@@ -41,16 +41,20 @@ impl AnyRail {
         faults: &[FaultScript],
         clock: &Clock,
     ) -> Result<AnyRail, String> {
-        let rail = UdpRail::open(interface, config)?;
-        Ok(
-            match faults.iter().find(|script| script.applies_to(index)) {
-                None => AnyRail::Udp(Box::new(rail)),
-                Some(script) => {
-                    let script = script.for_rail(index);
-                    AnyRail::FaultyUdp(Box::new(Faulty::new(rail, &script, clock.clone())))
-                }
-            },
-        )
+        let script = faults.iter().find(|script| script.applies_to(index));
+        let config = UdpConfig {
+            // Faults happen to datagrams, so that their lengths must be known.
+            cmsg: config.cmsg || script.is_some(),
+            ..config.clone()
+        };
+        let rail = UdpRail::open(interface, &config)?;
+        Ok(match script {
+            None => AnyRail::Udp(Box::new(rail)),
+            Some(script) => {
+                let script = script.for_rail(index);
+                AnyRail::FaultyUdp(Box::new(Faulty::new(rail, &script, clock.clone())))
+            }
+        })
     }
 }
 

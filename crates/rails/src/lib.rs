@@ -75,11 +75,14 @@ pub enum RailEvent {
 /// One received datagram or GRO batch of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// Source address as the kernel gave it (index and mtu 0).
+    /// Source address as the kernel gave it (index and mtu 0); `RailAddr::NONE` from a rail that
+    /// does not ask for it.
     pub from: RailAddr,
     /// One or more datagrams, back to back.
     pub bytes: &'a [u8],
-    /// Length of each datagram but the last (which may be shorter); = bytes.len() for one.
+    /// Length of each datagram but the last (which may be shorter); = bytes.len() for one. 0 from
+    /// a rail that was told not to ask (see [`UdpConfig::cmsg`]): `bytes` may then hold several
+    /// datagrams, all but the last as long as the first, whose length its own contents tell.
     pub segment: usize,
 }
 
@@ -90,8 +93,8 @@ pub trait RailTx: Send {
     /// Where peers reach this rail.
     fn local_addr(&self) -> RailAddr;
     /// Sends `bytes` as datagrams of `segment` bytes each (the last may be shorter) to `to`, by
-    /// flow `flow` (0 = the rail's main port; others leave by another source port, so that a
-    /// fabric hashes them onto another route).
+    /// flow `flow` (others than 0 leave by a source port of their own, so that a fabric hashes
+    /// them onto another route). Peers answer to `local_addr`, whatever port a packet came from.
     fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome;
     /// Next thing that the rail noticed (errors, ICMP, drops); cheap when there is none.
     fn poll_event(&mut self) -> Option<RailEvent>;
@@ -102,7 +105,8 @@ pub trait RailTx: Send {
 /// Receiving half of a rail.
 pub trait RailRx: Send {
     /// Receives what waits, at most one batch, and hands each datagram (or GRO batch) to `sink`.
-    /// Returns the number of datagrams; 0 when nothing waited.
+    /// Returns the number of datagrams (a batch of unknown segment length counts as one); 0 when
+    /// nothing waited.
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
 }
 

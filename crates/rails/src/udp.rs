@@ -4,6 +4,7 @@
 //! whichever half calls next and are read from the error queue by the sending half, which turns
 //! them into events.
 
+mod peers;
 mod rx;
 mod tx;
 
@@ -22,6 +23,9 @@ const SUPER_PACKET_MAX: usize = 64_000;
 /// Most segments of one super-packet; kernels before 6.9 refuse more.
 const SEGMENTS_MAX: usize = 64;
 
+/// Receive buffer in bytes of a socket that is only sent on: room for errors.
+const FLOW_RCVBUF: usize = 64 << 10;
+
 /// Settings of a UDP rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpConfig {
@@ -35,6 +39,13 @@ pub struct UdpConfig {
     pub sndbuf_bytes: usize,
     /// Local port, 0 for any.
     pub port: u16,
+    /// Send to frequent destinations by a connected socket each, whose source port is another
+    /// than the rail's. Off, all of flow 0 leaves by `port`, as a strict packet filter may want.
+    pub connect: bool,
+    /// Ask for each datagram's source, for the segment length of a GRO batch and for the count of
+    /// drops. Off, most polls are done by a call that tells none of these and is 0.05 µs cheaper
+    /// when nothing waits and 0.12 µs when something does: [`crate::Received::segment`] is 0.
+    pub cmsg: bool,
 }
 
 impl Default for UdpConfig {
@@ -48,6 +59,8 @@ impl Default for UdpConfig {
             rcvbuf_bytes,
             sndbuf_bytes,
             port: 0,
+            connect: true,
+            cmsg: true,
         }
     }
 }
@@ -77,9 +90,8 @@ impl UdpRail {
                 config.port
             )
         })?;
-        if config.gro {
-            let _ = socket.enable_gro(); // without it datagrams arrive one by one
-        }
+        // Without it datagrams arrive one by one.
+        let gro = config.gro && socket.enable_gro().is_ok();
         let _ = socket.enable_drop_count(); // without it such drops look like path loss
         let mut local = socket
             .local_addr()
@@ -101,8 +113,8 @@ impl UdpRail {
             receive_buffer_bytes: sizes.receive,
             bytes_per_s: interface.bytes_per_s,
         };
-        let rx = UdpRx::new(shared.clone());
-        let tx = UdpTx::new(shared, interface, local, caps, gso, sizes.send);
+        let rx = UdpRx::new(shared.clone(), config.cmsg, gro);
+        let tx = UdpTx::new(shared, interface, local, caps, config, sizes.send);
         Ok(UdpRail { tx, rx })
     }
 }

@@ -76,6 +76,88 @@ fn arrives_bit_for_bit_over_ipv6() {
     bit_for_bit("::1", &UdpConfig::default(), 5);
 }
 
+/// Without control messages what arrives is the same, only not cut.
+#[test]
+fn arrives_bit_for_bit_without_control_messages() {
+    for gro in [true, false] {
+        let config = UdpConfig {
+            cmsg: false,
+            gro,
+            ..UdpConfig::default()
+        };
+        let (mut tx, _tx_back) = open("127.0.0.1", &config);
+        let (peer, mut rx) = open("127.0.0.1", &config);
+        let (mut random, mut uncut) = (Random(6), 0);
+        for _ in 0..500 {
+            let segment = random.up_to(2_000);
+            let len = random.up_to(segment * 8);
+            let bytes = random.bytes(len);
+            assert_eq!(
+                tx.send(&peer.local_addr(), &bytes, segment, 0),
+                SendOutcome::Sent
+            );
+            let mut got = Vec::new();
+            while got.len() < len {
+                rx.recv(&mut |r| {
+                    let cut = if gro { segment } else { r.bytes.len() };
+                    assert!([0, cut.min(r.bytes.len())].contains(&r.segment));
+                    uncut += usize::from(r.segment == 0);
+                    got.extend_from_slice(r.bytes);
+                });
+            }
+            assert!(got == bytes);
+        }
+        assert_eq!(uncut > 0, gro, "{uncut}");
+    }
+}
+
+#[test]
+fn drops_are_counted_without_control_messages() {
+    let (mut a, _a_rx) = open("127.0.0.1", &UdpConfig::default());
+    let small = UdpConfig {
+        rcvbuf_bytes: 16 << 10,
+        cmsg: false,
+        ..UdpConfig::default()
+    };
+    let (mut b, mut b_rx) = open("127.0.0.1", &small);
+    let (mut sent, mut got) = (0, 0);
+    let mut send = |count| {
+        for _ in 0..count {
+            let outcome = a.send(&b.local_addr(), &[1; 1000], 1000, 0);
+            assert_eq!(outcome, SendOutcome::Sent);
+            sent += 1;
+        }
+        while b_rx.recv(&mut |r| got += r.bytes.len() / 1000) > 0 {}
+    };
+    send(100);
+    (0..70).for_each(|_| send(1)); // ping-pong from now on: each is received by itself
+    let drops = RailEvent::ReceiverDrops(sent - got as u64);
+    assert_eq!(b.poll_event(), Some(drops));
+}
+
+#[test]
+fn a_rail_with_faults_knows_the_length_of_each_datagram() {
+    let choice = choose_interfaces(&["lo".to_owned()]).unwrap();
+    let scripts = FaultScript::parse_all("rail=0;rx:drop=0.5").unwrap();
+    let clock: Clock = std::sync::Arc::new(|| 0);
+    let config = UdpConfig {
+        cmsg: false,
+        ..UdpConfig::default()
+    };
+    let rail = AnyRail::open_udp(0, &choice[0], &config, &scripts, &clock).unwrap();
+    let (mut tx, mut rx) = rail.split();
+    let to = tx.local_addr();
+    for _ in 0..50 {
+        assert_eq!(tx.send(&to, &[7; 2000], 100, 0), SendOutcome::Sent);
+        let mut got = 0;
+        rx.recv(&mut |r| {
+            assert_eq!((r.segment, r.bytes.len() % 100), (100, 0));
+            got += r.bytes.len() / 100;
+        });
+        assert!(got < 20, "some were dropped");
+    }
+}
+
 #[test]
 fn source_address_is_where_the_answer_goes() {
     let (mut a, mut a_rx) = open("127.0.0.1", &UdpConfig::default());

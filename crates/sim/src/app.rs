@@ -78,6 +78,7 @@ impl App {
             Work::Random => 1,
             Work::AllToAll => 8 * setup.hosts as u32,
             Work::Incast => 20,
+            Work::Tree => 1,
             _ => 4,
         };
         let left = (setup.ops / costly).max(1);
@@ -184,6 +185,7 @@ impl World {
                 }
             }
             Work::Incast => self.incast(e, round, n),
+            Work::Tree => self.tree(e, round, n),
             Work::Random => {}
         }
     }
@@ -200,6 +202,29 @@ impl World {
             for other in 1..n {
                 self.recv_agreed(0, other, round * burst + i);
             }
+        }
+    }
+
+    /// Odd rounds hear from the parent, even ones tell the children.
+    fn tree(&mut self, e: u32, round: u32, n: u32) {
+        let lowest = if e == 0 {
+            n.next_power_of_two()
+        } else {
+            e & e.wrapping_neg()
+        };
+        if round % 2 == 1 {
+            if e != 0 {
+                self.recv_agreed(e, e - lowest, round);
+            }
+            return;
+        }
+        let mut step = lowest / 2;
+        while step > 0 {
+            if e + step < n {
+                let len = agreed(&self.setup, e, e + step, round - 1);
+                self.post_send(e, e + step, Some(round as u64 - 1), None, len, true);
+            }
+            step /= 2;
         }
     }
 
@@ -459,11 +484,11 @@ impl World {
         });
         let matches = ep.plain.post(plain, &self.truth.msgs);
         if gone {
+            // What is left of it must fail at once.
+            let left = ep.plain.cancel(handle);
             if let Some(recv) = ep.recv_mut(handle) {
-                recv.bereft = multi;
+                recv.bereft = left && multi;
             }
-            // It must fail at once.
-            ep.plain.cancel(handle);
         }
         for found in matches {
             self.note_match(e, found);

@@ -2,6 +2,7 @@
 
 use crate::endpoint::Trace;
 use crate::memory::{OpKind, RecvOp};
+use crate::setup::Trouble;
 use crate::truth::Match;
 use crate::world::World;
 use marline_proto::{Event, PeerId};
@@ -103,6 +104,7 @@ impl World {
     fn end(&mut self, e: u32, handle: u32) -> Result<(), String> {
         let now = self.now;
         self.progress_ns = now;
+        self.worked_ns = now;
         let ep = &mut self.eps[e as usize];
         let ended = ep.end_op(handle, now);
         // The application looks at its completions.
@@ -116,6 +118,27 @@ impl World {
     fn lost_peer(&self, e: u32, other: u32) -> bool {
         let there = &self.eps[other as usize];
         !there.alive || there.closed || self.eps[e as usize].believes_dead(other)
+    }
+
+    /// An operation that failed because `other` died did so within the detection time.
+    fn prompt(&self, e: u32, handle: u32, other: u32) -> Result<(), String> {
+        let there = &self.eps[other as usize];
+        let own_pause = |f: &crate::setup::Fault| {
+            matches!(f.what, Trouble::Stopped { .. } | Trouble::ClockJump { .. })
+        };
+        if there.alive || self.setup.faults.iter().any(own_pause) {
+            return Ok(());
+        }
+        // The timeout, a fifth of it between two questions, and ticks of a computing application.
+        let bound = self.setup.node.peer_timeout_ns * 5 / 4 + 50_000_000;
+        let posted = self.eps[e as usize].ops[handle as usize].posted_ns;
+        let late = self.now - posted.max(there.died_ns);
+        (late <= bound).then_some(()).ok_or_else(|| {
+            format!(
+                "operation {handle} outlived its peer by {} ms",
+                late / 1_000_000
+            )
+        })
     }
 
     fn send_done(&mut self, e: u32, handle: u32, ok: bool) -> Result<(), String> {
@@ -142,6 +165,9 @@ impl World {
             ));
         }
         msg.forget();
+        if !ok {
+            self.prompt(e, handle, dst)?;
+        }
         if !ok && !self.lost_peer(e, dst) {
             return Err(format!(
                 "send of message {uid} failed, but endpoint {dst} lives"
@@ -240,6 +266,9 @@ impl World {
             sources.push(self.truth.msgs[m.uid as usize].src);
         }
         let bereft = recv.bereft;
+        if let [source] = sources[..] {
+            self.prompt(e, handle, source)?;
+        }
         let fine = bereft || sources.iter().any(|&s| self.lost_peer(e, s));
         fine.then_some(())
             .ok_or("a receive failed, but its peer lives".into())
@@ -271,6 +300,9 @@ impl World {
         let ep = &mut self.eps[e as usize];
         ep.open -= 1;
         ep.failed += !ok as u32;
+        if !ok && !bad {
+            self.prompt(e, handle, server)?;
+        }
         let fine = ok || bad || self.lost_peer(e, server);
         fine.then_some(()).ok_or("a good read failed".into())
     }

@@ -6,6 +6,7 @@ use crate::truth::Plain;
 use marline_proto::{Claim, Event, Node, PeerId};
 use marline_wire::RailAddr;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
 
 /// Events that a failure report shows of each endpoint.
 const TRACE_MAX: usize = 60;
@@ -21,6 +22,21 @@ pub enum Trace {
     Said(Event),
     /// The application did.
     Did(String),
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trace::Sent(to, path, number, len, what) => {
+                write!(f, "-> {to} path {path:02x} #{number} {len} B: {what}")
+            }
+            Trace::Came(from, path, number, what) => {
+                write!(f, "<- {from} path {path:02x} #{number}: {what}")
+            }
+            Trace::Said(event) => write!(f, "   {event:?}"),
+            Trace::Did(what) => write!(f, "   {what}"),
+        }
+    }
 }
 
 /// A process.
@@ -79,8 +95,6 @@ pub struct Endpoint {
     pub too_big: Vec<(usize, RailAddr, usize)>,
     /// Refusals not yet told.
     pub refused: Vec<RailAddr>,
-    /// Reads posted to each endpoint.
-    pub reads: HashMap<u32, u32>,
     /// Turns in a row without any effect, and when they began.
     pub idle_turns: (u32, u64),
     /// Latest events.
@@ -125,7 +139,6 @@ impl Endpoint {
             rail_news: Vec::new(),
             too_big: Vec::new(),
             refused: Vec::new(),
-            reads: HashMap::new(),
             idle_turns: (0, 0),
             trace: VecDeque::new(),
         }

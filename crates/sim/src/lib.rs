@@ -15,10 +15,14 @@ mod memory;
 mod net;
 mod rng;
 mod run;
+mod scale;
 mod setup;
+mod shrink;
 mod truth;
 mod world;
 
 pub use net::NetStats;
 pub use run::{run_seeds, run_setup, Outcome, Report};
+pub use scale::{scale, Scaled};
 pub use setup::{Fault, Profile, Setup, Topology, Trouble, Weather, Work};
+pub use shrink::shrink;

@@ -1,12 +1,12 @@
 //! `marline-sim`: runs seeds; prints what the faults were and, for a failure, how to replay it.
 #![forbid(unsafe_code)]
 
-use marline_sim::{run_seeds, run_setup, Profile, Setup};
+use marline_sim::{run_seeds, run_setup, scale, shrink, Profile, Setup, Work};
 use std::process::ExitCode;
 use std::time::Instant;
 
 const USAGE: &str = "usage: marline-sim --seeds A..B [--profile swarm|calm|loss|rails|peers] \
-[--hosts N] [--rails R] [--trace] [--stop FAILURES]";
+[--hosts N] [--rails R] [--trace] [--stop FAILURES] [--scale ENDPOINTS]";
 
 struct Args {
     from: u64,
@@ -16,6 +16,7 @@ struct Args {
     rails: usize,
     trace: bool,
     stop: usize,
+    scale: usize,
 }
 
 fn parse() -> Option<Args> {
@@ -27,6 +28,7 @@ fn parse() -> Option<Args> {
         rails: 0,
         trace: false,
         stop: 1,
+        scale: 0,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -46,6 +48,7 @@ fn parse() -> Option<Args> {
             "--profile" => args.profile = Profile::parse(&value)?,
             "--hosts" => args.hosts = value.parse().ok()?,
             "--rails" => args.rails = value.parse().ok()?,
+            "--scale" => args.scale = value.parse().ok()?,
             "--stop" => args.stop = value.parse().ok()?,
             _ => return None,
         }
@@ -53,11 +56,52 @@ fn parse() -> Option<Args> {
     Some(args)
 }
 
+/// Resident bytes of this process (0 where the system does not say).
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4_096
+}
+
+/// The scaling table from `least` to `most` endpoints.
+fn scaling(least: usize, most: usize) -> ExitCode {
+    println!(
+        "work,hosts,messages,packets,virtual_us,peers,state_bytes_per_peer,resident_mb,seconds"
+    );
+    for work in [Work::Tree, Work::AllToAll] {
+        for hosts in [16, 64, 256, 512, 1_024]
+            .into_iter()
+            .filter(|n| (least..=most).contains(n))
+        {
+            let start = Instant::now();
+            let row = scale(hosts, work);
+            if let Some(text) = &row.failure {
+                println!("{}", text.lines().next().unwrap_or_default());
+                return ExitCode::FAILURE;
+            }
+            println!(
+                "{work:?},{hosts},{},{},{:.0},{},{},{},{:.1}",
+                row.messages,
+                row.packets,
+                row.virtual_ns as f64 / 1_000.0,
+                row.peers,
+                row.state_bytes / row.peers.max(1),
+                resident_bytes() >> 20,
+                start.elapsed().as_secs_f64()
+            );
+        }
+    }
+    ExitCode::SUCCESS
+}
+
 fn main() -> ExitCode {
     let Some(args) = parse() else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    if args.scale > 0 {
+        return scaling(args.hosts, args.scale);
+    }
     let start = Instant::now();
     let report = run_seeds(
         args.from..args.to,
@@ -70,7 +114,7 @@ fn main() -> ExitCode {
     for (seed, text) in &report.failures {
         if args.trace {
             let setup = Setup::draw(*seed, args.profile, args.hosts, args.rails);
-            let again = run_setup(&setup, true);
+            let again = run_setup(&shrink(&setup), true);
             println!("{}", again.failure.unwrap_or_default());
         } else {
             println!("{}", text.lines().next().unwrap_or_default());

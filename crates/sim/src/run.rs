@@ -1,5 +1,6 @@
 //! One seed, or many: the two phases, the verdict, the report.
 
+use crate::endpoint::Endpoint;
 use crate::net::NetStats;
 use crate::setup::{Profile, Setup};
 use crate::world::World;
@@ -23,8 +24,14 @@ pub struct Outcome {
     pub net: NetStats,
     /// Messages sent.
     pub messages: u64,
-    /// Virtual time.
+    /// Virtual time of the end.
     pub ended_ns: u64,
+    /// Virtual time when the last operation ended.
+    pub worked_ns: u64,
+    /// Bytes of reliability state of all nodes at the end.
+    pub state_bytes: u64,
+    /// Conversations of all nodes at the end.
+    pub peers: u64,
 }
 
 /// What many seeds gave.
@@ -86,7 +93,20 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         net: world.net.stats,
         messages: world.truth.msgs.len() as u64,
         ended_ns: world.now,
+        worked_ns: world.worked_ns,
+        state_bytes: world
+            .eps
+            .iter()
+            .map(|ep| ep.node.reliability_bytes() as u64)
+            .sum(),
+        peers: world.eps.iter().map(peers_of).sum(),
     }
+}
+
+fn peers_of(ep: &Endpoint) -> u64 {
+    let mut count = 0;
+    ep.node.for_each_peer(|_, _, _, _| count += 1);
+    count
 }
 
 impl World {
@@ -121,7 +141,9 @@ impl World {
 
     fn go(&mut self, mut enough: impl FnMut(&World) -> bool) -> Result<(), String> {
         let mut steps = 0u64;
-        while !(steps % 16 == 0 && enough(self)) {
+        // Looking at every endpoint costs as much as many steps of one.
+        let often = 16 * (1 + self.eps.len() as u64 / 8);
+        while !(steps % often == 0 && enough(self)) {
             steps += 1;
             if !self.step() {
                 return Ok(());
@@ -241,7 +263,7 @@ impl World {
             for ep in &self.eps {
                 let _ = writeln!(out, "endpoint {} on host {}:", ep.index, ep.host);
                 for (at, what) in &ep.trace {
-                    let _ = writeln!(out, "  {:>10.1} {what:?}", *at as f64 / 1_000.0);
+                    let _ = writeln!(out, "  {:>10.1} {what}", *at as f64 / 1_000.0);
                 }
             }
         }

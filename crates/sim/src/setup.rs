@@ -67,7 +67,8 @@ pub struct Weather {
     pub jitter_ns: u64,
 }
 
-/// Something that goes wrong for a while.
+/// Something that goes wrong for a while (fields: which host and rail, how badly).
+#[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The rail carries nothing in or out; `told`: its owner hears of it.
@@ -132,6 +133,8 @@ pub enum Work {
     AllToAll,
     /// Everyone to host 0, which receives late.
     Incast,
+    /// Host 0 to everyone down a binomial tree.
+    Tree,
 }
 
 /// One simulation.
@@ -217,7 +220,7 @@ impl Setup {
                 .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
                 .collect(),
             queue_ns: rng.pick(&[200_000, 1_000_000, 10_000_000]),
-            socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20]),
+            socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20, 100_000, 30_000]),
             weather: Weather::default(),
             faults: Vec::new(),
             faults_end_ns: rng.range(5, 60) * 1_000_000,

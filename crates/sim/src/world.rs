@@ -45,8 +45,6 @@ pub(crate) struct Flying {
 /// A broken promise.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// When.
-    pub at_ns: u64,
     /// Endpoint.
     pub endpoint: u32,
     /// What.
@@ -83,6 +81,8 @@ pub struct World {
     pub calm: bool,
     /// Last time an operation ended.
     pub progress_ns: u64,
+    /// Last time an operation of an application ended.
+    pub worked_ns: u64,
     /// Keep traces for a report.
     pub tracing: bool,
     /// Events so far.
@@ -109,6 +109,7 @@ impl World {
             violation: None,
             calm: false,
             progress_ns: 0,
+            worked_ns: 0,
             tracing,
             events: 0,
             setup,
@@ -202,11 +203,6 @@ impl World {
         true
     }
 
-    /// World time of the next event.
-    pub fn next_at(&self) -> Option<u64> {
-        self.heap.peek().map(|Reverse((at, _, _))| *at)
-    }
-
     /// Mixes numbers into the event hash.
     pub(crate) fn mix(&mut self, values: &[u64]) {
         for v in values {
@@ -219,11 +215,7 @@ impl World {
     /// Notes a broken promise.
     pub(crate) fn broken(&mut self, endpoint: u32, text: String) {
         if self.violation.is_none() {
-            self.violation = Some(Violation {
-                at_ns: self.now,
-                endpoint,
-                text,
-            });
+            self.violation = Some(Violation { endpoint, text });
         }
     }
 

@@ -3,7 +3,7 @@
 #![cfg(feature = "mutation")]
 
 use marline_proto::Mutation;
-use marline_sim::{run_setup, Profile, Setup};
+use marline_sim::{run_setup, shrink, Profile, Setup};
 
 /// A mistake that hides longer than this calls for a better simulator.
 const SEEDS_MAX: u64 = 3_000;
@@ -32,4 +32,15 @@ fn every_mutation_is_noticed() {
         }
     }
     assert!(missed.is_empty(), "not noticed: {missed:?}");
+}
+
+#[test]
+fn a_failing_setup_shrinks_and_still_fails() {
+    let mut setup = Setup::draw(0, Profile::Swarm, 4, 2);
+    setup.node.mutation = Some(Mutation::ForgetLost);
+    setup.weather.drop = 50_000;
+    assert!(run_setup(&setup, false).failure.is_some());
+    let small = shrink(&setup);
+    assert!(run_setup(&small, false).failure.is_some());
+    assert!(small.ops < setup.ops || small.faults.len() < setup.faults.len());
 }

@@ -24,6 +24,7 @@ pub struct Packet<'a> {
     pub header: Header,
     bytes: &'a [u8],
     head_len: usize,
+    len: usize,
 }
 
 impl<'a> Packet<'a> {
@@ -48,16 +49,18 @@ impl<'a> Packet<'a> {
         if header.number > PACKET_NUMBER_MAX || head_len % 8 != 0 {
             return Err(ParseError::Malformed);
         }
-        let packet = Packet {
+        let mut packet = Packet {
             header,
             bytes,
             head_len,
+            len: 0,
         };
-        packet.validate()?;
+        packet.len = packet.validate()?;
         Ok(packet)
     }
 
-    fn validate(&self) -> Result<(), ParseError> {
+    /// Checks all frames; the packet's length.
+    fn validate(&self) -> Result<usize, ParseError> {
         let (mut at, mut payload) = (HEADER_LEN, self.head_len);
         while at < self.head_len {
             let (frame, len) =
@@ -69,7 +72,14 @@ impl<'a> Packet<'a> {
             }
             payload = align8(payload);
         }
-        Ok(())
+        Ok(payload.min(self.bytes.len()))
+    }
+
+    /// Bytes of the packet with the padding of its payloads: what lies behind them in a buffer
+    /// that holds several is the next packet.
+    #[inline]
+    pub fn wire_len(&self) -> usize {
+        self.len
     }
 
     /// The frames in order, each with its payload (empty for control).

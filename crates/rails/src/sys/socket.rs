@@ -157,6 +157,24 @@ impl Socket {
         .map(|_| ())
     }
 
+    /// Connects to a peer, so that what is sent needs no address.
+    pub fn connect(&self, to: &RailAddr, scope_id: u32) -> Result<(), Errno> {
+        let name = SockName::of_rail(to, scope_id).ok_or(libc::EAFNOSUPPORT)?;
+        // SAFETY: the name is valid for its length.
+        check(unsafe { libc::connect(self.fd(), name.as_ptr(), name.len()) }).map(|_| ())
+    }
+
+    /// Makes the next send of a connected socket look up its route. Kernels before 6.1 connect by
+    /// a route that ignores IP_UNICAST_IF, and keep it; a send looks it up as it should be.
+    pub fn forget_route(&self) -> Result<(), Errno> {
+        if self.v6 {
+            return Ok(());
+        }
+        // A change of the type of service is what makes the kernel forget.
+        self.set(libc::SOL_IP, libc::IP_TOS, libc::IPTOS_LOWDELAY.into())?;
+        self.set(libc::SOL_IP, libc::IP_TOS, 0)
+    }
+
     /// Whether the kernel knows UDP_SEGMENT.
     pub fn knows_gso(&self) -> bool {
         self.get(libc::SOL_UDP, libc::UDP_SEGMENT).is_ok()
@@ -233,9 +251,7 @@ pub fn path_mtu(options: &SocketOptions<'_>, to: &RailAddr) -> Result<usize, Err
         ..*options
     };
     let socket = Socket::open(&ask).map_err(|(_, errno)| errno)?;
-    let name = SockName::of_rail(to, options.scope_id).ok_or(libc::EAFNOSUPPORT)?;
-    // SAFETY: the name is valid for its length.
-    check(unsafe { libc::connect(socket.fd(), name.as_ptr(), name.len()) })?;
+    socket.connect(to, options.scope_id)?;
     let mtu = if socket.v6 {
         socket.get(libc::SOL_IPV6, libc::IPV6_MTU)?
     } else {

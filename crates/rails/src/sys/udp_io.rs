@@ -206,7 +206,28 @@ impl Socket {
         (done, Ok(()))
     }
 
-    /// Receives one datagram by the cheapest call.
+    /// Receives one datagram or GRO batch without being told its segment size or source; `None`
+    /// for one that did not fit.
+    #[inline]
+    pub fn recv_plain<'b>(&self, buffers: &'b mut RecvBuffers) -> Result<Option<&'b [u8]>, Errno> {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: the buffer is valid for its length, and no address is asked for. MSG_TRUNC only
+        // makes the kernel return the true length.
+        let n = check_long(unsafe {
+            libc::syscall(
+                libc::SYS_recvfrom,
+                self.fd(),
+                buffers.get_mut(0),
+                RECV_BUFFER_LEN,
+                libc::MSG_DONTWAIT | libc::MSG_TRUNC,
+                none,
+                none,
+            )
+        })?;
+        Ok((n <= RECV_BUFFER_LEN).then(|| buffers.get(0, n)))
+    }
+
+    /// Receives one datagram or GRO batch with all that the kernel says of it.
     #[inline]
     pub fn recv_one<'b>(
         &self,

@@ -1,8 +1,9 @@
 //! Receiving half.
 
 use super::Shared;
-use crate::sys::{self, RecvBuffers, RECV_BATCH};
+use crate::sys::{self, Errno, RecvBuffers, RECV_BATCH};
 use crate::{RailRx, Received};
+use marline_wire::RailAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
@@ -15,6 +16,10 @@ const MANY_BYTES_MAX: usize = 8 << 10;
 /// more than the call for one also where it finds nothing.
 const FULL_POLLS_MIN: u8 = 2;
 
+/// Datagrams after which the count of drops is read again where control messages are not wanted:
+/// rare enough to cost nothing, and a burst that overflows the buffer is seen while it lasts.
+const DROP_LOOK_PERIOD: u32 = 64;
+
 /// Receiving half of a [`super::UdpRail`].
 pub struct UdpRx {
     shared: Arc<Shared>,
@@ -22,15 +27,24 @@ pub struct UdpRx {
     /// So many polls in a row found all they could, and that was small.
     full_polls: u8,
     drops_seen: u32,
+    /// Always ask for control messages.
+    cmsg: bool,
+    /// The kernel joins datagrams, so that what arrives may be several.
+    gro: bool,
+    /// Datagrams since the count of drops was read.
+    unwatched: u32,
 }
 
 impl UdpRx {
-    pub(super) fn new(shared: Arc<Shared>) -> UdpRx {
+    pub(super) fn new(shared: Arc<Shared>, cmsg: bool, gro: bool) -> UdpRx {
         UdpRx {
             shared,
             buffers: RecvBuffers::new(),
             full_polls: 0,
             drops_seen: 0,
+            cmsg,
+            gro,
+            unwatched: 0,
         }
     }
 }
@@ -38,6 +52,10 @@ impl UdpRx {
 impl RailRx for UdpRx {
     #[inline]
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        let many = self.full_polls >= FULL_POLLS_MIN;
+        if !self.cmsg && !many && self.unwatched < DROP_LOOK_PERIOD {
+            return self.recv_plain(sink);
+        }
         let (mut count, mut bytes) = (0, 0);
         let (shared, drops_seen) = (&self.shared, &mut self.drops_seen);
         let mut take = |datagram: sys::Datagram<'_>| {
@@ -60,7 +78,6 @@ impl RailRx for UdpRx {
                 segment,
             });
         };
-        let many = self.full_polls >= FULL_POLLS_MIN;
         let most = if many { RECV_BATCH } else { 1 };
         let result = if many {
             shared.socket.recv_many(&mut self.buffers, &mut take)
@@ -68,6 +85,40 @@ impl RailRx for UdpRx {
             let one = shared.socket.recv_one(&mut self.buffers);
             one.map(|datagram| datagram.into_iter().map(take).count().max(1))
         };
+        if count > 0 {
+            self.unwatched = 0;
+        }
+        self.note(result, most, bytes);
+        count
+    }
+}
+
+impl UdpRx {
+    /// The poll that is cheapest and tells least.
+    #[inline]
+    fn recv_plain(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        let result = self.shared.socket.recv_plain(&mut self.buffers);
+        let bytes = match &result {
+            Ok(Some(bytes)) => *bytes,
+            _ => &[],
+        };
+        let len = bytes.len();
+        if !bytes.is_empty() {
+            sink(Received {
+                from: RailAddr::NONE,
+                bytes,
+                segment: if self.gro { 0 } else { len },
+            });
+            self.unwatched += 1;
+        }
+        let found = result.map(|_| 1);
+        self.note(found, 1, len);
+        usize::from(len > 0)
+    }
+
+    /// Draws the conclusions from a call that could have found `most`.
+    #[inline]
+    fn note(&mut self, result: Result<usize, Errno>, most: usize, bytes: usize) {
         match result {
             Ok(found) if found == most && bytes <= found * MANY_BYTES_MAX => {
                 self.full_polls = FULL_POLLS_MIN.min(self.full_polls + 1);
@@ -81,6 +132,5 @@ impl RailRx for UdpRx {
                 }
             }
         }
-        count
     }
 }

@@ -1,8 +1,11 @@
 //! Sending half: batches out, errors in.
 
-use super::{datagram_max, options, Shared, UdpConfig, SEGMENTS_MAX, SUPER_PACKET_MAX};
+use super::peers::Peers;
+use super::{
+    datagram_max, options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX, SUPER_PACKET_MAX,
+};
 use crate::choose::InterfaceChoice;
-use crate::sys::{self, Errno, SockName, Socket};
+use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
 use crate::{Caps, RailEvent, RailFault, RailTx, SendOutcome};
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -11,8 +14,6 @@ use std::sync::Arc;
 
 /// Extra source ports per rail.
 const FLOWS_MAX: usize = 4;
-/// Receive buffer of an extra source port, in bytes: room for errors only.
-const FLOW_RCVBUF: usize = 64 << 10;
 /// How often one send is repeated when the error it got may have belonged to another peer.
 const FOREIGN_ERRORS_MAX: usize = 4;
 /// Polls between looks into the error queues of sockets that nobody reads. Costs one system
@@ -38,6 +39,8 @@ pub struct UdpTx {
     gso: bool,
     segments_max: usize,
     flows: [Option<Socket>; FLOWS_MAX],
+    /// Connected sockets of flow 0; `None` where none are wanted.
+    peers: Option<Box<Peers>>,
     /// Bit n: flow n was opened, or opening it failed and is not tried again.
     flows_tried: u8,
     events: VecDeque<RailEvent>,
@@ -71,6 +74,11 @@ impl RailTx for UdpTx {
 
     fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
         debug_assert!(segment > 0 && !bytes.is_empty());
+        if flow == 0 {
+            if let Some(outcome) = self.send_connected(to, bytes, segment) {
+                return outcome;
+            }
+        }
         let name = SockName::of_rail(to, self.interface.scope_id);
         let (Some(name), true) = (name, to.kind == self.local.kind && to.port != 0) else {
             return SendOutcome::Sent; // no way there: lost, like on any path that leads nowhere
@@ -90,7 +98,11 @@ impl RailTx for UdpTx {
         }
         if self.faulty {
             self.faulty = false;
+            self.clear_peers();
             self.push(RailEvent::Fault(RailFault::Up));
+        }
+        if flow == 0 {
+            self.count_peer(to);
         }
         SendOutcome::Sent
     }
@@ -98,8 +110,8 @@ impl RailTx for UdpTx {
     #[inline]
     fn poll_event(&mut self) -> Option<RailEvent> {
         self.polls = self.polls.wrapping_add(1);
-        if self.flows_tried != 0 && self.polls % ERROR_POLL_PERIOD == 0 {
-            self.drain_flows();
+        if self.polls % ERROR_POLL_PERIOD == 0 {
+            self.drain_unread();
         }
         let wait = &self.shared.errors_wait;
         if wait.load(Relaxed) && wait.swap(false, Relaxed) {
@@ -135,7 +147,7 @@ impl UdpTx {
         interface: &InterfaceChoice,
         local: RailAddr,
         caps: Caps,
-        gso: bool,
+        config: &UdpConfig,
         sndbuf_bytes: usize,
     ) -> UdpTx {
         UdpTx {
@@ -144,7 +156,8 @@ impl UdpTx {
             local,
             caps,
             sndbuf_bytes,
-            gso,
+            gso: caps.batch_segments_max > 1,
+            peers: config.connect.then(|| Box::new(Peers::new())),
             segments_max: SEGMENTS_MAX,
             flows: [const { None }; FLOWS_MAX],
             flows_tried: 0,
@@ -262,6 +275,7 @@ impl UdpTx {
                 RailFault::Up => SendOutcome::Sent,
                 RailFault::Down(_) => {
                     self.faulty = true;
+                    self.clear_peers();
                     SendOutcome::Fault(RailFault::Down(errno))
                 }
             },
@@ -279,15 +293,91 @@ impl UdpTx {
             return;
         }
         self.flows_tried |= 1 << at;
-        let sizes = UdpConfig {
-            sndbuf_bytes: self.sndbuf_bytes / 2,
-            ..UdpConfig::default()
-        };
-        let mut options = options(&self.interface, &sizes);
-        options.receive_bytes = FLOW_RCVBUF;
-        self.flows[at] = Socket::open(&options)
+        self.flows[at] = Socket::open(&self.send_only())
             .ok()
             .filter(|s| s.refuse_data().is_ok());
+    }
+
+    /// Options of a socket that is only sent on.
+    fn send_only(&self) -> SocketOptions<'_> {
+        SocketOptions {
+            receive_bytes: FLOW_RCVBUF,
+            send_bytes: self.sndbuf_bytes / 2, // the kernel doubles it again
+            ..options(&self.interface, &UdpConfig::default())
+        }
+    }
+
+    /// Counts a send that the main socket served; connects when it was one of many.
+    fn count_peer(&mut self, to: &RailAddr) {
+        let Some(mut peers) = self.peers.take() else {
+            return;
+        };
+        if peers.count(to) {
+            peers.connect(to, &self.send_only());
+        }
+        self.peers = Some(peers);
+    }
+
+    /// What connected sockets remember of routes and addresses may be out of date.
+    fn clear_peers(&mut self) {
+        if let Some(peers) = &mut self.peers {
+            peers.clear();
+        }
+    }
+
+    /// Sends by the destination's connected socket. `None` when there is none or when it failed
+    /// in a way of which the main socket shall say what it means: nothing was sent then.
+    #[inline]
+    fn send_connected(
+        &mut self,
+        to: &RailAddr,
+        bytes: &[u8],
+        segment: usize,
+    ) -> Option<SendOutcome> {
+        let peers = self.peers.as_mut()?;
+        let at = peers.find(to)?;
+        let cut = if bytes.len() <= segment {
+            None
+        } else {
+            let fits = bytes.len() <= SUPER_PACKET_MAX
+                && bytes.len().div_ceil(segment) <= self.segments_max;
+            (self.gso && fits).then_some(())?;
+            Some(segment as u16)
+        };
+        let socket = peers.socket(at)?;
+        match socket.send(None, bytes, cut) {
+            Ok(()) => Some(SendOutcome::Sent),
+            Err(errno) => self.connected_failure(at, bytes, cut, errno),
+        }
+    }
+
+    /// What follows the error of a connected socket. A refusal may be that of an earlier packet,
+    /// and the peer may be back: it becomes an event, and the send is repeated once.
+    #[cold]
+    fn connected_failure(
+        &mut self,
+        at: usize,
+        bytes: &[u8],
+        cut: Option<u16>,
+        errno: Errno,
+    ) -> Option<SendOutcome> {
+        let mut errno = errno;
+        for _ in 0..2 {
+            match errno {
+                errno if is_busy(errno) => return Some(SendOutcome::Busy),
+                errno if is_drop(errno) => return Some(SendOutcome::Sent),
+                libc::ECONNREFUSED => self.drain_peer(at),
+                libc::EINTR => {}
+                _ => break,
+            }
+            match self.peers.as_ref()?.socket(at)?.send(None, bytes, cut) {
+                Ok(()) => return Some(SendOutcome::Sent),
+                Err(again) => errno = again,
+            }
+        }
+        self.drain_peer(at);
+        self.peers.as_mut()?.drop_slot(at);
+        None
     }
 
     fn lower_segments(&mut self, segments_max: usize) {
@@ -345,6 +435,28 @@ impl UdpTx {
                 self.drain_socket(&socket);
                 self.flows[at] = Some(socket);
             }
+        }
+    }
+
+    /// Reads the errors of one connected socket.
+    fn drain_peer(&mut self, at: usize) {
+        if let Some(socket) = self.peers.as_mut().and_then(|peers| peers.take(at)) {
+            self.drain_socket(&socket);
+            if let Some(peers) = &mut self.peers {
+                peers.put_back(at, socket);
+            }
+        }
+    }
+
+    /// Looks into the error queues of sockets that nobody reads: all flows, and the connected
+    /// ones by turns, as there may be many.
+    #[cold]
+    fn drain_unread(&mut self) {
+        if self.flows_tried != 0 {
+            self.drain_flows();
+        }
+        if let Some(at) = self.peers.as_mut().and_then(|peers| peers.next_open()) {
+            self.drain_peer(at);
         }
     }
 

@@ -1,0 +1,232 @@
+//! Connected sockets of frequent destinations do what the unconnected one does.
+
+mod common;
+
+use common::{ip, join, open, open_default, receive, Namespace, Random};
+use marline_rails::{RailEvent, RailFault, RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx};
+use marline_wire::RailAddr;
+use std::time::Instant;
+
+/// More sends than a destination needs to get a socket.
+const ENOUGH: usize = 12;
+
+/// Sends one packet and waits for it; the port that it came from.
+fn source_port(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) -> u16 {
+    assert_eq!(tx.send(to, b"hello", 5, 0), SendOutcome::Sent);
+    let (start, mut from) = (Instant::now(), None);
+    while from.is_none() {
+        assert!(start.elapsed().as_secs() < 30, "nothing arrives");
+        rx.recv(&mut |r| from = Some(r.from.port));
+    }
+    from.unwrap()
+}
+
+/// Sends until a connected socket serves.
+fn connect(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) {
+    let ports: Vec<_> = (0..ENOUGH).map(|_| source_port(tx, to, rx)).collect();
+    let own = tx.local_addr().port;
+    assert_eq!(ports[0], own, "the first leaves by the rail's port");
+    assert_ne!(ports[ENOUGH - 1], own, "the last by a port of its own");
+}
+
+/// Two joined namespaces, a rail in each, connected; the thread is in the first.
+fn two_rails(net: &str) -> (Namespace, Namespace, UdpTx, RailAddr, UdpRx) {
+    let (a, b) = (Namespace::enter_new(), Namespace::enter_new());
+    join(&a, &b, "rail0", 1);
+    let (peer, mut rx) = open_default(net);
+    a.enter();
+    let (mut tx, _) = open_default(net);
+    let to = peer.local_addr();
+    connect(&mut tx, &to, &mut rx);
+    (a, b, tx, to, rx)
+}
+
+/// Sends until something arrives: the kernel's routes come back a little after the link.
+fn until_received(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) {
+    let (start, mut got) = (Instant::now(), 0);
+    while got == 0 {
+        assert!(start.elapsed().as_secs() < 30, "nothing arrives");
+        tx.send(to, b"after", 5, 0);
+        got = rx.recv(&mut |r| assert!(r.bytes.starts_with(b"after")));
+    }
+}
+
+fn is_down(outcome: SendOutcome) -> bool {
+    matches!(outcome, SendOutcome::Fault(RailFault::Down(_)))
+}
+
+fn assert_refused(event: Option<RailEvent>, gone: &RailAddr) {
+    let Some(RailEvent::Refused(addr)) = event else {
+        panic!("{event:?}")
+    };
+    assert_eq!((addr.ip, addr.port), (gone.ip, gone.port));
+}
+
+#[test]
+fn a_peer_that_ends_is_refused_and_found_again_on_its_port() {
+    for address in ["127.0.0.1", "::1"] {
+        let (mut tx, _back) = open_default(address);
+        let (peer, mut rx) = open_default(address);
+        let to = peer.local_addr();
+        connect(&mut tx, &to, &mut rx);
+        drop((peer, rx));
+        // The answer to the first is met by the second, which is sent all the same.
+        for _ in 0..2 {
+            assert_eq!(tx.send(&to, b"anyone?", 7, 0), SendOutcome::Sent);
+        }
+        assert_refused(tx.poll_event(), &to);
+        let config = UdpConfig {
+            port: to.port,
+            ..UdpConfig::default()
+        };
+        let (_peer, mut rx) = open(address, &config);
+        assert_eq!(tx.send(&to, b"back", 4, 0), SendOutcome::Sent);
+        assert_eq!(receive(&mut rx, 1), [b"back"], "at the first attempt");
+        let own = tx.local_addr().port;
+        assert_ne!(source_port(&mut tx, &to, &mut rx), own, "still connected");
+    }
+}
+
+#[test]
+fn a_refusal_is_found_without_another_send() {
+    let (mut tx, _back) = open_default("127.0.0.1");
+    let (peer, mut rx) = open_default("127.0.0.1");
+    let (well, mut well_rx) = open_default("127.0.0.1");
+    let to = peer.local_addr();
+    connect(&mut tx, &to, &mut rx);
+    connect(&mut tx, &well.local_addr(), &mut well_rx);
+    drop((peer, rx));
+    assert_eq!(tx.send(&to, b"anyone?", 7, 0), SendOutcome::Sent);
+    let event = (0..1000).find_map(|_| tx.poll_event());
+    assert_refused(event, &to);
+}
+
+#[test]
+fn a_link_that_comes_back_carries_again() {
+    for (net, address) in [
+        ("10.1.0.0/24", "10.1.0.1/24"),
+        ("fd00:1::/64", "fd00:1::1/64 nodad"),
+    ] {
+        let (_a, _b, mut tx, to, mut rx) = two_rails(net);
+        ip("link set rail0 down");
+        assert!(is_down(tx.send(&to, b"during", 6, 0)));
+        ip("link set rail0 up");
+        ip(&format!("addr replace {address} dev rail0")); // IPv6 lost it
+        until_received(&mut tx, &to, &mut rx);
+        assert_eq!(tx.poll_event(), Some(RailEvent::Fault(RailFault::Up)));
+        (0..ENOUGH).for_each(|_| _ = source_port(&mut tx, &to, &mut rx));
+        let own = tx.local_addr().port;
+        assert_ne!(source_port(&mut tx, &to, &mut rx), own, "connected again");
+    }
+}
+
+#[test]
+fn a_link_that_went_and_came_between_two_sends_carries_on() {
+    let (_a, _b, mut tx, to, mut rx) = two_rails("10.1.0.0/24");
+    ip("link set rail0 down");
+    ip("link set rail0 up");
+    until_received(&mut tx, &to, &mut rx);
+}
+
+#[test]
+fn an_address_that_was_removed_and_returned_works_again() {
+    let (_a, _b, mut tx, to, mut rx) = two_rails("10.1.0.0/24");
+    ip("addr add 10.1.0.9/24 dev rail0");
+    ip("addr del 10.1.0.1/24 dev rail0");
+    ip("addr replace 10.1.0.9/24 dev rail0");
+    for _ in 0..2 {
+        assert!(is_down(tx.send(&to, &[1; 3000], 1000, 0)));
+    }
+    ip("addr add 10.1.0.1/24 dev rail0");
+    assert_eq!(tx.send(&to, &[1; 3000], 1000, 0), SendOutcome::Sent);
+    assert_eq!(receive(&mut rx, 3).concat(), [1; 3000]);
+    assert_eq!(tx.caps().batch_segments_max, 64);
+}
+
+#[test]
+fn nothing_leaks_onto_another_rail() {
+    let (a, b, mut tx, to, mut rx) = two_rails("10.1.0.0/24");
+    join(&a, &b, "rail1", 2);
+    a.ip("route add default via 10.2.0.2");
+    source_port(&mut tx, &to, &mut rx);
+    ip("link set rail0 down");
+    assert!(is_down(tx.send(&to, b"astray", 6, 0)));
+    assert_eq!(rx.recv(&mut |_| panic!("it leaked")), 0);
+}
+
+#[test]
+fn an_interface_made_anew_is_followed() {
+    let (a, b, mut tx, to, rx) = two_rails("10.1.0.0/24");
+    ip("link del rail0");
+    ip("link add filler type bridge"); // so that the index differs
+    join(&a, &b, "rail0", 1);
+    drop(rx);
+    b.enter();
+    let config = UdpConfig {
+        port: to.port,
+        ..UdpConfig::default()
+    };
+    let (_peer, mut rx) = open("10.1.0.2", &config);
+    a.enter();
+    (0..ENOUGH).for_each(|_| _ = source_port(&mut tx, &to, &mut rx));
+    let own = tx.local_addr().port;
+    assert_ne!(source_port(&mut tx, &to, &mut rx), own, "connected again");
+}
+
+#[test]
+fn a_lowered_mtu_is_too_big() {
+    for (net, mtu, fits) in [("10.1.0.0/24", 1000, 972), ("fd00:1::/64", 1300, 1252)] {
+        let (_a, _b, mut tx, to, mut rx) = two_rails(net);
+        ip(&format!("link set rail0 mtu {mtu}"));
+        for len in [1400, 10_000] {
+            let outcome = tx.send(&to, &vec![1; len], 1400, 0);
+            assert_eq!(outcome, SendOutcome::TooBig(fits));
+        }
+        assert_eq!(tx.send(&to, &[1; 5000], fits, 0), SendOutcome::Sent);
+        let count = 5000_usize.div_ceil(fits);
+        assert_eq!(receive(&mut rx, count).concat(), [1; 5000]);
+        assert_eq!(tx.poll_event(), None);
+    }
+}
+
+#[test]
+fn more_destinations_than_sockets_are_all_served() {
+    let (mut tx, _back) = open_default("127.0.0.1");
+    let small = UdpConfig {
+        rcvbuf_bytes: 64 << 10,
+        ..UdpConfig::default()
+    };
+    let mut peers: Vec<_> = (0..100).map(|_| open("127.0.0.1", &small)).collect();
+    let mut random = Random(5);
+    let mut own_port = 0;
+    for round in 0..40 {
+        for (peer, rx) in &mut peers {
+            let len = random.up_to(5000);
+            let bytes = random.bytes(len);
+            assert_eq!(
+                tx.send(&peer.local_addr(), &bytes, 700, 0),
+                SendOutcome::Sent
+            );
+            assert_eq!(receive(rx, bytes.len().div_ceil(700)).concat(), bytes);
+            if round == 39 {
+                let port = source_port(&mut tx, &peer.local_addr(), rx);
+                own_port += usize::from(port == tx.local_addr().port);
+            }
+        }
+    }
+    assert!((36..100).contains(&own_port), "{own_port} without a socket");
+}
+
+#[test]
+fn without_connecting_all_leaves_by_the_rails_port() {
+    let config = UdpConfig {
+        connect: false,
+        ..UdpConfig::default()
+    };
+    let (mut tx, _back) = open("127.0.0.1", &config);
+    let (peer, mut rx) = open_default("127.0.0.1");
+    for _ in 0..ENOUGH {
+        let port = source_port(&mut tx, &peer.local_addr(), &mut rx);
+        assert_eq!(port, tx.local_addr().port);
+    }
+}

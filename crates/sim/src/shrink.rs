@@ -1,0 +1,81 @@
+//! Takes things away from a failing run while it still fails.
+
+use crate::run::run_setup;
+use crate::setup::{Setup, Topology};
+
+/// Runs that shrinking may take: it must not cost more than reading a longer report.
+const TRIES_MAX: u32 = 300;
+
+/// The smallest setup found that fails, too (perhaps in another way).
+pub fn shrink(setup: &Setup) -> Setup {
+    let mut best = setup.clone();
+    let mut tries = 0;
+    loop {
+        let smaller = candidates(&best).into_iter().find(|s| {
+            tries += 1;
+            tries <= TRIES_MAX && run_setup(s, false).failure.is_some()
+        });
+        match smaller {
+            Some(setup) => best = setup,
+            None => return best,
+        }
+    }
+}
+
+/// Every setup that is one step simpler.
+fn candidates(setup: &Setup) -> Vec<Setup> {
+    let mut list = Vec::new();
+    let mut add = |change: &dyn Fn(&mut Setup)| {
+        let mut simpler = setup.clone();
+        change(&mut simpler);
+        list.push(simpler);
+    };
+    for i in 0..setup.faults.len() {
+        add(&|s| {
+            s.faults.remove(i);
+        });
+    }
+    let w = setup.weather;
+    let levels = [
+        w.drop,
+        w.duplicate,
+        w.reorder,
+        w.corrupt_head,
+        w.corrupt_payload,
+        w.truncate,
+        w.batch_drop,
+        w.jitter_ns as u32,
+    ];
+    for (i, _) in levels.iter().enumerate().filter(|(_, &ppm)| ppm > 0) {
+        add(&|s| {
+            let w = &mut s.weather;
+            match i {
+                0 => w.drop = 0,
+                1 => w.duplicate = 0,
+                2 => w.reorder = 0,
+                3 => w.corrupt_head = 0,
+                4 => w.corrupt_payload = 0,
+                5 => w.truncate = 0,
+                6 => w.batch_drop = 0,
+                _ => w.jitter_ns = 0,
+            }
+        });
+    }
+    if setup.ops > 1 {
+        add(&|s| s.ops /= 2);
+        add(&|s| s.ops -= 1);
+    }
+    if setup.size_max > 100 {
+        add(&|s| s.size_max /= 4);
+    }
+    if setup.topology != Topology::Planes {
+        add(&|s| s.topology = Topology::Planes);
+    }
+    if setup.bye {
+        add(&|s| s.bye = false);
+    }
+    if setup.faults.is_empty() && setup.hosts > 2 {
+        add(&|s| s.hosts -= 1);
+    }
+    list
+}

@@ -1,0 +1,259 @@
+//! Parsing never panics, whatever comes; what is written is read back.
+
+use marline_wire::{
+    granules, Ack, AckMasks, Address, Data, Eager, Frame, Grant, HeadWriter, Header, Hello,
+    MsgHead, Packet, RailAddr, Read, Rts, ACK_MASKS_MAX, GRANULE, HELLO_RAILS_MAX,
+};
+use proptest::prelude::*;
+
+const LIMIT: usize = 9_000;
+
+/// A CRC that always matches: what gets past the real one must not panic either.
+fn agree(packet: &[u8]) -> u32 {
+    u32::from_le_bytes([packet[0], packet[1], packet[2], packet[3]])
+}
+
+fn parse(bytes: &[u8]) -> Option<Vec<(Frame, Vec<u8>)>> {
+    let crc = if bytes.len() < 4 { 0 } else { agree(bytes) };
+    let packet = Packet::parse(bytes, |_| crc).ok()?;
+    Some(packet.frames().map(|(f, p)| (f, p.to_vec())).collect())
+}
+
+fn head() -> impl Strategy<Value = MsgHead> {
+    (
+        any::<u32>(),
+        0u8..8,
+        any::<u64>(),
+        any::<u64>(),
+        0u64..3_000,
+    )
+        .prop_map(|(number, flags, tag, data, total)| MsgHead {
+            number,
+            flags,
+            tag,
+            data,
+            total,
+        })
+}
+
+fn rail() -> impl Strategy<Value = RailAddr> {
+    (
+        prop::bool::ANY,
+        0u8..8,
+        1u16..,
+        512u16..,
+        0u16..=32,
+        any::<[u8; 16]>(),
+    )
+        .prop_map(|(six, index, port, mtu, prefix_len, ip)| RailAddr {
+            kind: if six { 6 } else { 4 },
+            index,
+            port,
+            mtu,
+            prefix_len,
+            ip,
+        })
+}
+
+fn hello() -> impl Strategy<Value = Frame> {
+    let rails = proptest::collection::vec(rail(), 0..=HELLO_RAILS_MAX);
+    (
+        any::<(u32, u64, u32, u32)>(),
+        any::<(u8, bool, u64)>(),
+        rails,
+    )
+        .prop_map(|(a, b, list)| {
+            let mut rails = [RailAddr::NONE; HELLO_RAILS_MAX];
+            rails[..list.len()].copy_from_slice(&list);
+            let (slot, id, token, epoch) = a;
+            let (algorithm, reliable, credit) = b;
+            let rail_count = list.len() as u8;
+            Frame::Hello(Hello {
+                slot,
+                id,
+                token,
+                epoch,
+                algorithm,
+                reliable,
+                credit,
+                rail_count,
+                rails,
+            })
+        })
+}
+
+fn ack() -> impl Strategy<Value = Frame> {
+    let masks = proptest::collection::vec(any::<u64>(), 0..=ACK_MASKS_MAX);
+    (any::<(u8, u16)>(), 0u64..1 << 48, masks).prop_map(|((path, delay_us), base, list)| {
+        let mut bits = [0; ACK_MASKS_MAX];
+        bits[..list.len()].copy_from_slice(&list);
+        let masks = AckMasks {
+            count: list.len() as u8,
+            bits,
+        };
+        Frame::Ack(Ack {
+            path,
+            delay_us,
+            base,
+            masks,
+        })
+    })
+}
+
+/// A first fragment: whole granules, or all of the message.
+fn eager() -> impl Strategy<Value = Frame> {
+    (head(), any::<u64>(), any::<u64>()).prop_map(|(head, cut, sum)| {
+        let n = 1 + cut % granules(head.total);
+        let len = (n * GRANULE).min(head.total) as u16;
+        Frame::Eager(Eager { head, len, sum })
+    })
+}
+
+fn data() -> impl Strategy<Value = Frame> {
+    (head(), any::<u64>(), any::<u64>()).prop_map(|(head, cut, sum)| {
+        let offset = cut % granules(head.total) * GRANULE;
+        let len = (head.total - offset).min(2 * GRANULE) as u16;
+        let (number, flags, total) = (head.number, head.flags, head.total);
+        Frame::Data(Data {
+            number,
+            flags,
+            offset,
+            total,
+            len,
+            sum,
+        })
+    })
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    prop_oneof![
+        eager(),
+        data(),
+        hello(),
+        ack(),
+        head().prop_map(|head| Frame::Rts(Rts { head })),
+        any::<(u32, u8, u64, u64)>().prop_map(|(number, flags, upto, wanted)| Frame::Grant(
+            Grant {
+                number,
+                flags,
+                upto,
+                wanted
+            }
+        )),
+        any::<(u32, u64, u64, u64, u64)>().prop_map(|(number, key, addr, len, upto)| Frame::Read(
+            Read {
+                number,
+                key,
+                addr,
+                len,
+                upto
+            }
+        )),
+        any::<u64>().prop_map(|bytes| Frame::Credit { bytes }),
+        any::<u32>().prop_map(|number| Frame::ReadFail { number }),
+        any::<u32>().prop_map(|messages| Frame::Bye { messages }),
+        (0u16..2_000).prop_map(|len| Frame::Pad { len }),
+        Just(Frame::Ping),
+    ]
+}
+
+fn header() -> impl Strategy<Value = Header> {
+    (
+        any::<(u8, u64, u32, u32, u64, u32)>(),
+        any::<(u8, u8)>(),
+        0u64..1 << 48,
+    )
+        .prop_map(
+            |(
+                (algorithm, dst_id, dst_token, dst_slot, src_id, src_epoch),
+                (path, flags),
+                number,
+            )| Header {
+                algorithm,
+                dst_id,
+                dst_token,
+                dst_slot,
+                src_id,
+                src_epoch,
+                path,
+                flags,
+                number,
+            },
+        )
+}
+
+/// Writes as many of the frames as fit, payloads filled with each frame's index.
+fn write(header: &Header, frames: &[Frame]) -> (Vec<u8>, Vec<Frame>) {
+    let mut out = vec![0; LIMIT];
+    let mut writer = HeadWriter::new(&mut out, LIMIT);
+    let mut slots = Vec::new();
+    let mut written = Vec::new();
+    for frame in frames {
+        if let Some(slot) = writer.push(frame) {
+            slots.push(slot);
+            written.push(*frame);
+        }
+    }
+    let (head_len, len) = writer.finish(header);
+    for (i, slot) in slots.iter().enumerate() {
+        let at = head_len + slot.payload_at as usize;
+        out[at..at + slot.len as usize].fill(i as u8);
+    }
+    out.truncate(len);
+    (out, written)
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_do_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        parse(&bytes);
+        if bytes.len() > 8 {
+            // Past the first checks.
+            bytes[4] = marline_wire::VERSION;
+            let head = (bytes.len() / 8 * 8) as u16;
+            bytes[6..8].copy_from_slice(&head.to_le_bytes());
+            parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read(h in header(), frames in proptest::collection::vec(frame(), 0..12)) {
+        let (bytes, written) = write(&h, &frames);
+        let packet = Packet::parse(&bytes, |_| agree(&bytes)).expect("a packet of ours parses");
+        prop_assert_eq!(packet.header, h);
+        let read: Vec<_> = packet.frames().collect();
+        prop_assert_eq!(read.len(), written.len());
+        for (i, ((frame, payload), wrote)) in read.iter().zip(&written).enumerate() {
+            prop_assert_eq!(frame, wrote);
+            prop_assert_eq!(payload.len(), wrote.payload_len());
+            prop_assert!(payload.iter().all(|&b| b == i as u8));
+        }
+    }
+
+    #[test]
+    fn damaged_packets_do_not_panic(
+        h in header(),
+        frames in proptest::collection::vec(frame(), 1..8),
+        hits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in any::<prop::sample::Index>())
+    {
+        let (mut bytes, _) = write(&h, &frames);
+        for (at, value) in hits {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        parse(&bytes);
+        bytes.truncate(cut.index(bytes.len() + 1));
+        parse(&bytes);
+    }
+
+    #[test]
+    fn addresses_survive(id in any::<u64>(), token in any::<u32>(), a in rail(), b in rail(),
+        junk in proptest::collection::vec(any::<u8>(), 0..80))
+    {
+        let address = Address { id, token, rails: [a, b] };
+        let (bytes, len) = address.encode();
+        prop_assert_eq!(Address::decode(&bytes[..len]), Ok(address));
+        let _ = Address::decode(&junk);
+    }
+}
