@@ -66,7 +66,8 @@ fn has_word(line: &str, mark: &str) -> bool {
     line.match_indices(mark).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         let after = line[at + mark.len()..].chars().next();
-        !before.is_some_and(word) && !(mark.ends_with(word) && after.is_some_and(word))
+        let inside = mark.ends_with(word) && after.is_some_and(word);
+        !inside && !before.is_some_and(word)
     })
 }
 
