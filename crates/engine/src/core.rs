@@ -104,6 +104,8 @@ pub struct Core<T> {
     pub(crate) burst: u32,
     /// Sends were posted that have not been flushed.
     pub(crate) deferred: bool,
+    /// When the application last polled.
+    pub(crate) polled_ns: u64,
     /// The thread's alarm is set for them.
     pub(crate) collecting: bool,
     pub(crate) stats: ProcessCounters,
@@ -152,6 +154,7 @@ impl<T: RailTx> Core<T> {
             burst: 0,
             deferred: false,
             collecting: false,
+            polled_ns: 0,
             stats: ProcessCounters::default(),
             log,
             random,

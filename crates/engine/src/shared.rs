@@ -327,6 +327,7 @@ impl Shared {
                 return now + self.tick_ns;
             }
             core.stats.thread_takeovers += (taken > 0) as u64;
+            core.stats.thread_wakeups += 1;
             for endpoint in core.eps.iter_mut().flatten() {
                 endpoint.node.on_poll(now, true);
             }
@@ -352,6 +353,7 @@ impl Shared {
             return;
         }
         slow.next_ns = now + self.tick_ns / 2;
+        self.clock.refine();
         while let Some((rail, fault)) = slow.link.as_mut().and_then(LinkWatch::poll) {
             let mut core = self.lock();
             core.set_rail(now, rail, fault == RailFault::Up);
@@ -362,11 +364,6 @@ impl Shared {
             slow.publish_ns = now + 100_000_000;
             let core = self.lock();
             slow.publisher.publish(&core);
-            if std::env::var_os("MARLINE_DUMP").is_some() && now % 1_000_000_000 < 100_000_000 {
-                for e in core.eps.iter().flatten() {
-                    eprintln!("{} now {}", e.node.describe(), now);
-                }
-            }
         }
     }
 
@@ -395,6 +392,11 @@ impl Shared {
         }
         let now = self.clock.now_ns();
         let mut core = self.lock();
+        if !drained {
+            if let Some(endpoint) = core.ep(ep) {
+                (self.log.0)(LogLevel::Debug, &endpoint.node.describe());
+            }
+        }
         if let Some(endpoint) = core.ep(ep).filter(|_| !self.is_forked()) {
             endpoint.node.say_bye();
             core.flush(now);
