@@ -48,11 +48,25 @@ const HOLD_FORGET_NS: u64 = 10_000_000_000;
 pub struct Duel {
     /// When its probes left.
     pub started_ns: u64,
-    /// The other path answered a packet sent after the start.
-    pub rival_answered: bool,
+    /// When the other path answered a packet sent after the start.
+    pub answered_ns: Option<u64>,
+    /// We were away ourselves meanwhile, and gave the path another round for that.
+    pub patient: bool,
     /// The first round shows that the peer is awake, the second that this path is not: a peer
     /// that wakes up reads one socket before the other.
     pub second: bool,
+}
+
+impl Duel {
+    /// A round that begins now.
+    pub fn new(now: u64, second: bool) -> Duel {
+        Duel {
+            started_ns: now,
+            answered_ns: None,
+            patient: false,
+            second,
+        }
+    }
 }
 
 /// One path.

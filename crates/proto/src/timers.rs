@@ -24,6 +24,8 @@ const REFUSALS: u32 = 3;
 const REFUSALS_NS: u64 = 100_000_000;
 /// Probes of a path that is down back off to this.
 const PROBE_CAP_NS: u64 = 100_000_000;
+/// They start again from this when no other path is above suspicion.
+const RECALL_NS: u64 = 1_000_000;
 /// Probes of a path that never worked (no route, most likely) back off to this.
 const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 /// Expired repair timers after which another source port is tried where there is no other path.
@@ -205,11 +207,7 @@ impl Node {
                 path.state = PathState::Suspect;
             }
             if others && path.duel.is_none() {
-                path.duel = Some(Duel {
-                    started_ns: now,
-                    rival_answered: false,
-                    second: false,
-                });
+                path.duel = Some(Duel::new(now, false));
             }
         }
         for frame in frames {
@@ -220,6 +218,9 @@ impl Node {
         }
         if suspicious && others {
             ask_rivals(conn, at);
+        }
+        if suspicious {
+            recall(conn, now);
         }
         Node::mark_ready(&mut self.ready, conn);
     }
@@ -236,14 +237,11 @@ impl Node {
                 continue;
             }
             if duel.second {
-                duel.rival_answered = true;
-                self.end_duel(now, conn, at);
+                // The verdict is for the timer, after every rail was read: the path's own answer
+                // may be in the next socket.
+                duel.answered_ns.get_or_insert(now);
             } else {
-                *duel = Duel {
-                    started_ns: now,
-                    rival_answered: false,
-                    second: true,
-                };
+                *duel = Duel::new(now, true);
                 conn.paths[at].want_ping = true;
                 ask_rivals(conn, at);
             }
@@ -251,10 +249,19 @@ impl Node {
     }
 
     fn end_duel(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let path = &conn.paths[at];
+        let path = &mut conn.paths[at];
         let Some(duel) = path.duel else { return };
         let (verdict, draw) = path.duel_ends(&duel);
-        if duel.second && duel.rival_answered && now >= verdict {
+        let answered = duel.answered_ns.filter(|_| duel.second);
+        if let Some(answered) = answered.filter(|_| now >= verdict) {
+            if self.gap_end_ns > answered && !duel.patient {
+                path.duel = Some(Duel {
+                    answered_ns: Some(now),
+                    patient: true,
+                    ..duel
+                });
+                return;
+            }
             self.path_down(now, conn, at);
         } else if now >= draw {
             // Nobody answered: the peer is silent, not the path.
@@ -495,7 +502,8 @@ impl Path {
     /// When a round of the duel may be decided, and when nobody won it.
     fn duel_ends(&self, duel: &Duel) -> (u64, u64) {
         let round = DUEL_NS.max(4 * self.srtt_ns);
-        (duel.started_ns + round, duel.started_ns + 10 * round)
+        let from = duel.started_ns.max(duel.answered_ns.unwrap_or(0));
+        (from + round, duel.started_ns + 10 * round)
     }
 }
 
@@ -504,6 +512,20 @@ fn ask_rivals(conn: &mut Conn, at: usize) {
     for (i, path) in conn.paths.iter_mut().enumerate() {
         if i != at && path.usable() && path.duel.is_none() {
             path.want_ping = true;
+        }
+    }
+}
+
+/// Without a path above suspicion, those that were given up are asked now, whatever the damping
+/// of their flaps says.
+fn recall(conn: &mut Conn, now: u64) {
+    if conn.paths.iter().any(Path::healthy) {
+        return;
+    }
+    for path in &mut conn.paths {
+        if path.state == PathState::Down && !path.rail_down {
+            path.probe_at = path.probe_at.min(now);
+            path.probe_every = path.probe_every.min(RECALL_NS);
         }
     }
 }
