@@ -104,6 +104,10 @@ pub struct Core<T> {
     pub(crate) burst: u32,
     /// Sends were posted that have not been flushed.
     pub(crate) deferred: bool,
+    /// When the application last polled.
+    pub(crate) polled_ns: u64,
+    /// The thread's alarm is set for them.
+    pub(crate) collecting: bool,
     pub(crate) stats: ProcessCounters,
     pub(crate) log: LogSink,
     pub(crate) random: Random,
@@ -149,6 +153,8 @@ impl<T: RailTx> Core<T> {
             spans: Spans::new(),
             burst: 0,
             deferred: false,
+            collecting: false,
+            polled_ns: 0,
             stats: ProcessCounters::default(),
             log,
             random,

@@ -4,6 +4,7 @@ use crate::api::{flag, Completion, EpId, LogLevel, OpError};
 use crate::core::Core;
 use crate::memory::EngineMemory;
 use crate::slots::{Pieces, SendOp};
+use crate::stats::raise;
 use marline_checksum::{copy_and_sum, crc32c, Algorithm, Summer};
 use marline_proto::{DropReason, Event, PathState, PeerId, Transmit};
 use marline_rails::{RailEvent, RailFault, RailTx, Received, SendOutcome};
@@ -374,6 +375,13 @@ impl<T: RailTx> Core<T> {
     /// Tells the nodes that their owner polls (see `Node::on_poll`).
     #[inline]
     pub fn on_poll(&mut self, now: u64) {
+        if self.polled_ns != 0 {
+            raise(
+                &mut self.stats.poll_gap_max_ns,
+                now.saturating_sub(self.polled_ns),
+            );
+        }
+        self.polled_ns = now;
         self.burst = 0;
         for endpoint in self.eps.iter_mut().flatten() {
             endpoint.node.on_poll(now, false);
@@ -420,6 +428,7 @@ impl<T: RailTx> Core<T> {
     /// Sends all that may leave.
     pub fn flush(&mut self, now: u64) {
         self.deferred = false;
+        self.collecting = false;
         if !self.send_pending(now) {
             return;
         }

@@ -322,7 +322,7 @@ settings! {
     /// Most bytes of one datagram, UDP payload; 0: found by the path's MTU.
     mtu: usize = "0", Kind::Bytes { min: 0, max: 64_000 };
     /// Sends of a burst that leave at once before later ones are collected into packets.
-    aggregate_after: u32 = "3", Kind::Number { min: 0, max: 1_000_000 };
+    aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 };
     /// Script of faults to inject below the protocol, for tests; empty: none.
     faults: String = "", Kind::Text;
     /// Directory where statistics pages are kept; empty: /dev/shm, removed at close.

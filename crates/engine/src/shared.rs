@@ -13,7 +13,7 @@ use marline_rails::{
     choose_interfaces, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, LinkWatch, Rail,
     RailFault, RailRx, RailTx, UdpConfig,
 };
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Empty polls after which the processor is offered to others: another rank may be waiting for
@@ -66,8 +66,6 @@ pub(crate) struct Shared {
     polled_ns: AtomicU64,
     /// Reads of a queue that may still be served from what is in it.
     left: AtomicU32,
-    /// A burst was collected and nobody may come back to send it.
-    wanted: AtomicBool,
     pub(crate) tick_ns: u64,
     pub(crate) threaded: bool,
     generation: Generation,
@@ -115,7 +113,6 @@ impl Shared {
             clock,
             polled_ns: AtomicU64::new(0),
             left: AtomicU32::new(0),
-            wanted: AtomicBool::new(false),
             tick_ns: settings.tick_ms * 1_000_000,
             threaded: settings.progress_thread,
             generation: Generation::current(),
@@ -279,16 +276,18 @@ impl Shared {
         taken
     }
 
-    /// Flushes a send, or leaves it to be collected with later ones.
+    /// Flushes a send, or leaves it to be collected with later ones. The first that is left sets
+    /// the thread's alarm, for the application may compute before it calls again.
     pub(crate) fn after_send(&self, mut core: MutexGuard<'_, Core<AnyTx>>, now_please: bool) {
-        if now_please {
+        if now_please || !self.threaded {
             let now = self.clock.now_ns();
             core.flush(now);
             return;
         }
-        drop(core);
-        if self.threaded && !self.wanted.swap(true, Ordering::SeqCst) {
-            thread::wake();
+        if !core.collecting {
+            core.collecting = true;
+            drop(core);
+            thread::alarm();
         }
     }
 
@@ -297,16 +296,11 @@ impl Shared {
         now.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) > self.tick_ns
     }
 
-    /// Whether the thread was asked to send a collected burst.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.load(Ordering::SeqCst)
-    }
-
-    /// The progress thread's turn. Works while there is something, in short holds of the lock;
-    /// returns when to come back.
-    pub(crate) fn work(&self, now: u64) -> u64 {
+    /// The progress thread's turn; `rung`: its alarm went off. Works while there is something, in
+    /// short holds of the lock; returns when to come back.
+    pub(crate) fn work(&self, now: u64, rung: bool) -> u64 {
         let away = self.is_away(now);
-        if self.wanted.swap(false, Ordering::SeqCst) {
+        if rung {
             let mut core = self.lock();
             core.stats.thread_calls += 1;
             if core.has_output() && !core.poisoned {
@@ -333,6 +327,7 @@ impl Shared {
                 return now + self.tick_ns;
             }
             core.stats.thread_takeovers += (taken > 0) as u64;
+            core.stats.thread_wakeups += 1;
             for endpoint in core.eps.iter_mut().flatten() {
                 endpoint.node.on_poll(now, true);
             }
@@ -358,6 +353,7 @@ impl Shared {
             return;
         }
         slow.next_ns = now + self.tick_ns / 2;
+        self.clock.refine();
         while let Some((rail, fault)) = slow.link.as_mut().and_then(LinkWatch::poll) {
             let mut core = self.lock();
             core.set_rail(now, rail, fault == RailFault::Up);
@@ -368,11 +364,6 @@ impl Shared {
             slow.publish_ns = now + 100_000_000;
             let core = self.lock();
             slow.publisher.publish(&core);
-            if std::env::var_os("MARLINE_DUMP").is_some() && now % 1_000_000_000 < 100_000_000 {
-                for e in core.eps.iter().flatten() {
-                    eprintln!("{} now {}", e.node.describe(), now);
-                }
-            }
         }
     }
 
@@ -401,6 +392,11 @@ impl Shared {
         }
         let now = self.clock.now_ns();
         let mut core = self.lock();
+        if !drained {
+            if let Some(endpoint) = core.ep(ep) {
+                (self.log.0)(LogLevel::Debug, &endpoint.node.describe());
+            }
+        }
         if let Some(endpoint) = core.ep(ep).filter(|_| !self.is_forked()) {
             endpoint.node.say_bye();
             core.flush(now);

@@ -96,21 +96,17 @@ counters! {
         rendezvous_sent: Sum, "messages", "Messages that waited for the receiver's grant.";
         reads: Sum, "reads", "Remote reads of this process.";
         read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";
-        self_messages: Sum, "messages", "Messages of an endpoint to itself.";
         unexpected: Sum, "messages", "Messages that arrived before their receive was posted.";
         peers_contacted: Max, "peers", "Peers that anything was sent to or received from.";
         peers_dead: Sum, "peers", "Peers given up as dead.";
         log_bytes_max: Max, "bytes", "Most memory held at once for retransmission.";
         unacked_packets_max: Max, "packets", "Most packets waiting for their ack at once.";
-        queued_sends_max: Max, "messages", "Most sends waiting for credit, window or grant.";
         unexpected_bytes_max: Max, "bytes", "Most memory held at once by unexpected messages.";
-        reorder_bytes_max: Max, "bytes", "Most memory held at once by messages out of order.";
         again: Sum, "calls", "Calls refused for the moment (EAGAIN).";
         polls: Sum, "calls", "Progress calls of the application.";
         thread_wakeups: Sum, "wake-ups", "Times the progress thread woke up.";
         thread_takeovers: Sum, "times", "Times the thread found nobody polling and worked.";
         thread_calls: Sum, "calls", "Times the application woke the progress thread.";
-        thread_busy_ns: Sum, "ns", "Time the progress thread worked.";
         poll_gap_max_ns: Max, "ns", "Longest time between two progress calls.";
         ack_wait_max_ns: Max, "ns", "Longest time from a packet's departure to its ack, while polling.";
         ack_delay_max_ns: Max, "ns", "Longest time from a packet's arrival to its ack, by anybody.";
@@ -122,8 +118,6 @@ counters! {
     /// What belongs to a rail and cannot be laid to one of its paths.
     RailCounters {
         send_calls: Sum, "calls", "System calls that sent.";
-        receive_calls: Sum, "calls", "System calls that asked for packets.";
-        receive_calls_empty: Sum, "calls", "Those of them that found none.";
         wire_packets_sent: Sum, "packets", "Datagrams sent, of all kinds.";
         wire_packets_received: Sum, "packets", "Datagrams received, good or not.";
         wire_bytes_sent: Sum, "bytes", "Bytes of those sent, without UDP and IP headers.";
@@ -139,7 +133,6 @@ counters! {
         errors: Sum, "errors", "Errors of the interface or the kernel.";
         icmp_errors: Sum, "errors", "Refusals by a peer's host (its process ended, most likely).";
         downs: Sum, "times", "Times the interface itself was down.";
-        injected_faults: Sum, "packets", "Packets touched by FI_MARLINE_FAULTS.";
     }
 }
 
@@ -155,10 +148,7 @@ counters! {
         acks_sent: Sum, "packets", "Packets sent only because of the acks in them.";
         acks_piggybacked: Sum, "acks", "Acks that rode on packets that left anyway.";
         acks_received: Sum, "acks", "Acks received, both ways.";
-        pauses: Sum, "times", "Times all paths were silent together (the peer computed or died).";
         unacked_packets_max: Max, "packets", "Most packets waiting for their ack at once.";
-        log_bytes_max: Max, "bytes", "Most memory held at once for retransmission.";
-        contact_ns: Max, "ns", "Time from the first packet to the first answer.";
     }
 }
 
@@ -177,12 +167,9 @@ counters! {
         corrupt_payloads: Sum, "packets", "Packets whose payload failed its checksum.";
         duplicates: Sum, "packets", "Packets received again.";
         probes_sent: Sum, "packets", "Probes sent.";
-        probes_answered: Sum, "packets", "Probes that were answered.";
         downs: Sum, "times", "Times the path was given up (failovers).";
         ups: Sum, "times", "Times it was taken back.";
-        down_ns: Sum, "ns", "Time it was down.";
         rtt_ns: Max, "ns", "Smoothed round-trip time now.";
-        rtt_min_ns: Max, "ns", "Shortest round-trip time lately.";
         window_bytes: Max, "bytes", "Congestion window now.";
         bytes_per_s: Max, "bytes/s", "Delivery rate measured lately.";
     }

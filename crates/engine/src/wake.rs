@@ -106,6 +106,50 @@ impl Waker {
     }
 }
 
+/// A timer of the kernel that many threads set and the progress thread waits for.
+#[derive(Debug)]
+pub struct Alarm {
+    timer: File,
+}
+
+impl Alarm {
+    /// A timer that is not set.
+    pub fn new() -> Result<Alarm, String> {
+        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
+        if fd < 0 {
+            let error = std::io::Error::last_os_error();
+            return Err(format!("no timer for the progress thread: {error}"));
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        let timer = unsafe { File::from_raw_fd(fd) };
+        Ok(Alarm { timer })
+    }
+
+    /// Goes off `after_ns` (below one second) from now, instead of whenever it was set for.
+    pub fn set(&self, after_ns: u64) {
+        let at = |tv_nsec| libc::timespec { tv_sec: 0, tv_nsec };
+        let once = libc::itimerspec {
+            it_interval: at(0),
+            it_value: at(after_ns as _),
+        };
+        let fd = self.timer.as_raw_fd();
+        // SAFETY: `once` lives across the call; the old value is not asked for.
+        unsafe { libc::timerfd_settime(fd, 0, &once, std::ptr::null_mut()) };
+    }
+
+    /// Whether it went off since the last call.
+    pub fn take(&self) -> bool {
+        (&self.timer).read(&mut [0; 8]).is_ok()
+    }
+
+    /// Readable when it went off.
+    pub fn fd(&self) -> RawFd {
+        self.timer.as_raw_fd()
+    }
+}
+
 /// Descriptors watched at most: one per rail and kind leaves much room.
 const DESCRIPTORS_MAX: usize = 63;
 

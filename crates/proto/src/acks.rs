@@ -16,8 +16,8 @@ const REORDER_MAX: u64 = 512;
 pub(crate) const ANYWHERE: u8 = u8::MAX;
 
 impl Node {
-    /// One ACK frame: `arrived_at` is the path it came on, `ack.path` the one it speaks of.
-    pub(crate) fn on_ack(&mut self, now: u64, peer: PeerId, arrived_at: usize, ack: &Ack) {
+    /// One ACK frame.
+    pub(crate) fn on_ack(&mut self, now: u64, peer: PeerId, ack: &Ack) {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
@@ -39,7 +39,6 @@ impl Node {
             self.declare_losses(now, &mut conn, at, ack.base);
             conn.paths[at].ring.retire();
         }
-        let _ = arrived_at;
         if conn.has_work() {
             Node::mark_ready(&mut self.ready, &mut conn);
         }
@@ -221,6 +220,7 @@ fn acknowledge(
             }
             if sent.state == SentState::Lost {
                 path.reorder = (2 * path.reorder).min(REORDER_MAX);
+                path.stats.spurious += 1;
             }
             if sent.sent_ns >= gap_end {
                 *wait_max_ns = (*wait_max_ns).max(now.saturating_sub(sent.sent_ns));

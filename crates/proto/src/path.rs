@@ -249,6 +249,8 @@ impl Path {
             let rtt = self.min_rtt_ns.max(50_000) as u128;
             let window = 2 * self.rate_bytes_per_s() as u128 * rtt / 1_000_000_000;
             self.cwnd = (window as u64).clamp(CWND_FLOOR, CWND_CAP);
+            self.stats.window_bytes = self.cwnd;
+            self.stats.bytes_per_s = self.rate_bytes_per_s();
         }
     }
 

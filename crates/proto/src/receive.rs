@@ -235,7 +235,7 @@ impl Node {
                     }
                 }
                 control => {
-                    if let Err(e) = self.take_control(now, peer, at, &control) {
+                    if let Err(e) = self.take_control(now, peer, &control) {
                         outcome = Err(e);
                     }
                     continue;
@@ -252,7 +252,6 @@ impl Node {
         &mut self,
         now: u64,
         peer: PeerId,
-        at: usize,
         frame: &Frame,
     ) -> Result<(), DropReason> {
         match frame {
@@ -260,7 +259,7 @@ impl Node {
                 if let Some(conn) = self.conn_mut(peer) {
                     conn.stats.acks_received += 1;
                 }
-                self.on_ack(now, peer, at, ack);
+                self.on_ack(now, peer, ack);
             }
             Frame::Rts(rts) => return self.on_rts(now, peer, &rts.head),
             Frame::Grant(g) => {

@@ -83,8 +83,18 @@ pub struct PathStats {
     pub lost: u64,
     /// Frames sent again after a loss, a repair timer or a failover.
     pub retransmitted: u64,
+    /// Frames moved to other paths when this one went down.
+    pub moved: u64,
     /// Repair timers that expired.
     pub repairs: u64,
+    /// Packets declared lost that were acknowledged after all.
+    pub spurious: u64,
+    /// Probes sent.
+    pub probes: u64,
+    /// Congestion window now, in bytes.
+    pub window_bytes: u64,
+    /// Delivery rate measured lately, in bytes/s.
+    pub bytes_per_s: u64,
     /// Payloads whose sum was wrong.
     pub corrupt: u64,
     /// Duplicate packets received.

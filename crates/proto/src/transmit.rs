@@ -276,6 +276,7 @@ impl Node {
             if path.want_ping {
                 b.flags |= Header::FLAG_ACK_NOW;
             }
+            path.stats.probes += 1;
             path.want_ping = false;
         }
         path.ack_now = false;
@@ -515,7 +516,7 @@ impl Node {
             {
                 break;
             }
-            let (urgent, head) = (send.urgent, send.head);
+            let head = send.head;
             if eager {
                 if !b.writer.fits(EAGER_LEN, total as usize) {
                     break;
@@ -529,7 +530,6 @@ impl Node {
                 }
                 self.start(key, SendKind::Rendezvous);
                 conn.rendezvous.insert(head.number, key);
-                let _ = urgent;
             }
             conn.credit_used += cost;
             conn.queue.pop_front();

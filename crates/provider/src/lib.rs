@@ -5,7 +5,7 @@
 //! protocol, no sockets, no threads. libfabric's core calls [`fi_prov_ini`] once and then the
 //! functions of the tables in here; nobody links against this crate.
 //!
-//! Rules of the house: every C entry goes through [`boundary`], which keeps panics in and turns
+//! Rules of the house: every C entry goes through `boundary`, which keeps panics in and turns
 //! errors into libfabric's numbers; nothing of libfabric is linked (`host.rs` looks it up);
 //! structs of the ABI are in `sys.rs` only.
 

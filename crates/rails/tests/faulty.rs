@@ -25,7 +25,7 @@ impl Rail for Mirror {
 
 impl RailTx for Mirror {
     fn caps(&self) -> Caps {
-        unimplemented!("not asked for here")
+        unreachable!("not asked for here")
     }
     fn local_addr(&self) -> RailAddr {
         RailAddr::NONE

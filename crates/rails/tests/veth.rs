@@ -326,11 +326,8 @@ fn link_local_addresses_work_with_the_local_scope() {
     let (peer, mut rx) = open_default("fe80::2");
     a.enter();
     let (mut tx, _) = open_default("fe80::1");
-    assert_eq!(
-        tx.send(&peer.local_addr(), b"hello", 5, 0),
-        SendOutcome::Sent
-    );
-    assert_eq!(receive(&mut rx, 1), [b"hello"]);
+    // On a busy machine the first packet on a fresh link-local address was seen to be lost.
+    until_received(&mut tx, &peer.local_addr(), &mut rx);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! `marline-sim`: runs seeds; prints what the faults were and, for a failure, how to replay it.
+#![forbid(unsafe_code)]
 
 use marline_sim::{run_seeds, run_setup, scale, shrink, Profile, Setup, Work};
 use std::process::ExitCode;

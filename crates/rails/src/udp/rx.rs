@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// super-packet takes ten times that, and is copied faster into a buffer that is in cache.
 const MANY_BYTES_MAX: usize = 8 << 10;
 /// After so many full polls in a row more may wait, and many are fetched per call. One packet is
-/// not enough: whoever plays ping-pong finds nothing after it, and the call for many costs 0.1 µs
-/// more than the call for one also where it finds nothing.
+/// not enough: whoever plays ping-pong finds nothing after it, and finding nothing costs 0.04 µs
+/// more by the call for many (0.09 µs more than without control messages).
 const FULL_POLLS_MIN: u8 = 2;
 
 /// Datagrams after which the count of drops is read again where control messages are not wanted:

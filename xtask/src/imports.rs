@@ -1,0 +1,89 @@
+//! Imports go one way: wire, checksum <- proto, rails <- engine <- provider, sim, cli.
+
+use crate::{Report, Source};
+
+/// Which of our crates each may import. `proto` never imports `rails`, nobody `provider`.
+const MAY_IMPORT: [(&str, &[&str]); 8] = [
+    ("wire", &[]),
+    ("checksum", &[]),
+    ("proto", &["wire"]),
+    ("rails", &["wire"]),
+    ("engine", &["wire", "checksum", "proto", "rails"]),
+    ("provider", &["engine"]),
+    ("sim", &["wire", "checksum", "proto", "engine"]),
+    ("cli", &["engine", "sim"]),
+];
+
+/// Checks every `crates/*/Cargo.toml`, and that every crate is in the table.
+pub(crate) fn check(sources: &[Source], report: &mut Report) {
+    for source in sources {
+        let manifest = source.path.strip_prefix("crates/");
+        let Some(name) = manifest.and_then(|p| p.strip_suffix("/Cargo.toml")) else {
+            continue;
+        };
+        let Some((_, allowed)) = MAY_IMPORT.iter().find(|(n, _)| *n == name) else {
+            let text = format!("{}: say in xtask what it may import", source.path);
+            report.complaints.push(text);
+            continue;
+        };
+        for imported in ours(&source.text) {
+            if !allowed.contains(&imported) {
+                let text = format!("{}: {name} must not import {imported}", source.path);
+                report.complaints.push(text);
+            }
+        }
+    }
+}
+
+/// Our crates among a manifest's dependencies of every kind.
+fn ours(manifest: &str) -> impl Iterator<Item = &str> {
+    let mut depends = false;
+    manifest.lines().filter_map(move |line| {
+        if let Some(section) = line.strip_prefix('[') {
+            // `[dependencies.marline-x]` names the crate in the section itself.
+            depends = section.contains("dependencies");
+            let named = section.split_once("dependencies.marline-");
+            return named.map(|(_, rest)| rest.trim_end_matches(']'));
+        }
+        let name = line.strip_prefix("marline-").filter(|_| depends)?;
+        Some(name.split(['.', ' ', '=']).next().unwrap_or(name))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(path: &str, text: &str) -> usize {
+        let (path, text) = (path.to_owned(), text.to_owned());
+        let mut report = Report::default();
+        check(&[Source { path, text }], &mut report);
+        report.complaints.len()
+    }
+
+    #[test]
+    fn the_wrong_way_is_noticed() {
+        let proto = "crates/proto/Cargo.toml";
+        assert_eq!(
+            complaints(proto, "[dependencies]\nmarline-wire.workspace = true\n"),
+            0
+        );
+        assert_eq!(
+            complaints(proto, "[dependencies]\nmarline-rails.workspace = true\n"),
+            1
+        );
+        assert_eq!(
+            complaints(
+                proto,
+                "[dev-dependencies]\nmarline-engine = { path = \"\" }\n"
+            ),
+            1
+        );
+        assert_eq!(
+            complaints(proto, "[target.x.dependencies.marline-sim]\n"),
+            1
+        );
+        assert_eq!(complaints(proto, "[features]\nmarline-rails = []\n"), 0);
+        assert_eq!(complaints("crates/other/Cargo.toml", ""), 1);
+    }
+}
