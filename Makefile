@@ -25,7 +25,7 @@ demo: deps build programs
 # Unit and property tests, then end to end; CI shows the closing lines of both.
 test: test-cargo test-e2e
 
-test-cargo:
+test-cargo: deps
 	cargo test --workspace --locked
 
 test-e2e: deps build programs
