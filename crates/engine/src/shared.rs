@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Empty polls after which the processor is offered to others: another rank may be waiting for
 /// it, and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds:
 /// an offer that came back at once was for nobody (and cost 0.3-0.5 us), one that took long was
-/// needed.
+/// needed, if then something had come: else it served a stranger, at our cost.
 const YIELD_AFTER_MIN: u32 = 16;
 const YIELD_AFTER_MAX: u32 = 1_024;
 /// A yield that took so long let somebody else run.
@@ -46,6 +46,8 @@ pub(crate) struct Receivers {
     turn: u32,
     empty: u32,
     yield_after: u32,
+    /// Somebody else ran since the last poll, by our leave.
+    yielded: bool,
 }
 
 /// What is polled rarely: links and statistics.
@@ -108,6 +110,7 @@ impl Shared {
                 turn: 0,
                 empty: 0,
                 yield_after: YIELD_AFTER_MIN,
+                yielded: false,
             }),
             slow: Mutex::new(slow),
             clock,
@@ -168,6 +171,12 @@ impl Shared {
             }
         }
         receivers.empty = if taken > 0 { 0 } else { receivers.empty + 1 };
+        if receivers.yielded {
+            receivers.yielded = false;
+            if taken > 0 {
+                receivers.yield_after = YIELD_AFTER_MIN;
+            }
+        }
         taken
     }
 
@@ -195,11 +204,8 @@ impl Shared {
         receivers.empty = 0;
         let before = self.clock.now_ns();
         std::thread::yield_now();
-        receivers.yield_after = if self.clock.now_ns() - before > YIELDED_NS {
-            YIELD_AFTER_MIN
-        } else {
-            (2 * receivers.yield_after).min(YIELD_AFTER_MAX)
-        };
+        receivers.yielded = self.clock.now_ns() - before > YIELDED_NS;
+        receivers.yield_after = (2 * receivers.yield_after).min(YIELD_AFTER_MAX);
     }
 
     /// The progress call of the application; the core is still locked when it returns.

@@ -3,7 +3,7 @@
 use crate::conn::{Conn, SendKind};
 use crate::mutation::Mutation;
 use crate::node::Node;
-use crate::path::Path;
+use crate::path::{Path, STRICT_NS};
 use crate::send_ring::{FrameRef, SentState};
 use crate::slab::Key;
 use crate::types::{Event, PeerId};
@@ -132,6 +132,7 @@ impl Node {
             }
             if path.ring.settle(number, SentState::Lost) {
                 path.stats.lost += 1;
+                path.strict_until = now + STRICT_NS;
                 lost.extend(path.ring.frames_of(&sent));
                 if path.padded_number == Some(number) {
                     path.padded_lost();

@@ -38,6 +38,12 @@ const FEW_PACKETS: u32 = 4;
 /// Floor of the congestion window: two super-packets (design rule 5).
 pub const CWND_FLOOR: u64 = 128_000;
 const CWND_CAP: u64 = 64 << 20;
+/// Round trip at least assumed for the window: on a loopback-like path batching, not wire, is the
+/// delay; and as long as nothing was lost for a second, far more.
+const RTT_FLOOR_NS: u64 = 50_000;
+const RTT_ROOM_NS: u64 = 500_000;
+/// A loss makes the window strict for so long.
+pub const STRICT_NS: u64 = 1_000_000_000;
 /// A path that fell gets its hold time doubled each time, from 1 ms up to this (flap damping).
 const HOLD_CAP_NS: u64 = 1_000_000_000;
 /// Up for so long: the damping is forgotten.
@@ -94,6 +100,8 @@ pub struct Path {
     rate: [u64; 2],
     rate_since: u64,
     pub cwnd: u64,
+    /// Something was lost lately: no generous window before this.
+    pub strict_until: u64,
     /// Start of the running repair interval: oldest send or last ack progress.
     pub repair_from: u64,
     pub backoff: u32,
@@ -143,6 +151,7 @@ impl Path {
             rate: [0; 2],
             rate_since: 0,
             cwnd: CWND_FLOOR,
+            strict_until: 0,
             repair_from: 0,
             backoff: 0,
             reorder: REORDER_START,
@@ -245,8 +254,14 @@ impl Path {
         }
         self.rate[0] = self.rate[0].max(rate);
         if self.min_rtt_ns != u64::MAX {
-            // At least 50 us of RTT: on a loopback-like path batching, not wire, is the delay.
-            let rtt = self.min_rtt_ns.max(50_000) as u128;
+            // A path that loses nothing may keep a peer's slice-long absence in flight (grants
+            // bound it, too); one that does is held to what it carries.
+            let floor = if now < self.strict_until {
+                RTT_FLOOR_NS
+            } else {
+                RTT_ROOM_NS
+            };
+            let rtt = self.min_rtt_ns.max(floor) as u128;
             let window = 2 * self.rate_bytes_per_s() as u128 * rtt / 1_000_000_000;
             self.cwnd = (window as u64).clamp(CWND_FLOOR, CWND_CAP);
             self.stats.window_bytes = self.cwnd;

@@ -248,12 +248,7 @@ impl Node {
         outcome
     }
 
-    fn take_control(
-        &mut self,
-        now: u64,
-        peer: PeerId,
-        frame: &Frame,
-    ) -> Result<(), DropReason> {
+    fn take_control(&mut self, now: u64, peer: PeerId, frame: &Frame) -> Result<(), DropReason> {
         match frame {
             Frame::Ack(ack) => {
                 if let Some(conn) = self.conn_mut(peer) {
