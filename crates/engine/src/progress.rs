@@ -374,7 +374,13 @@ impl<T: RailTx> Core<T> {
 
     /// Tells the nodes that their owner polls (see `Node::on_poll`).
     #[inline]
-    pub fn on_poll(&mut self, now: u64) {
+    pub fn on_poll(&mut self, now: u64, by_thread: bool) {
+        for endpoint in self.eps.iter_mut().flatten() {
+            endpoint.node.on_poll(now, by_thread);
+        }
+        if by_thread {
+            return;
+        }
         if self.polled_ns != 0 {
             raise(
                 &mut self.stats.poll_gap_max_ns,
@@ -383,9 +389,6 @@ impl<T: RailTx> Core<T> {
         }
         self.polled_ns = now;
         self.burst = 0;
-        for endpoint in self.eps.iter_mut().flatten() {
-            endpoint.node.on_poll(now, false);
-        }
     }
 
     fn on_rail_event(&mut self, now: u64, rail: usize, event: RailEvent) {

@@ -151,10 +151,15 @@ impl Shared {
 
     /// Polls the sockets once, outside the engine's lock; the number of datagrams taken. `core`
     /// is locked when the first one came.
-    fn receive<'a>(&'a self, receivers: &mut Receivers, core: &mut Held<'a>) -> usize {
+    fn receive<'a>(
+        &'a self,
+        receivers: &mut Receivers,
+        core: &mut Held<'a>,
+        by_thread: bool,
+    ) -> usize {
         receivers.turn = receivers.turn.wrapping_add(1);
         let last = receivers.last;
-        let mut taken = self.receive_rail(receivers, last, core);
+        let mut taken = self.receive_rail(receivers, last, core, by_thread);
         let due = if taken == 0 {
             OTHERS_EVERY_EMPTY
         } else {
@@ -163,7 +168,7 @@ impl Shared {
         let all = receivers.turn % due == 0;
         for rail in 0..receivers.halves.len() {
             if rail != last && (all || receivers.hot[rail]) {
-                let more = self.receive_rail(receivers, rail, core);
+                let more = self.receive_rail(receivers, rail, core, by_thread);
                 if more > 0 && taken == 0 {
                     receivers.last = rail;
                 }
@@ -185,11 +190,15 @@ impl Shared {
         receivers: &mut Receivers,
         rail: usize,
         core: &mut Held<'a>,
+        by_thread: bool,
     ) -> usize {
         let taken = receivers.halves[rail].recv(&mut |received| {
             let (core, now) = core.get_or_insert_with(|| {
                 let now = self.clock.now_ns();
-                (self.lock(), now)
+                let mut core = self.lock();
+                // Before any packet is taken: acks that waited while nobody polled lie.
+                core.on_poll(now, by_thread);
+                (core, now)
             });
             if !core.poisoned {
                 core.ingest(*now, rail, &received);
@@ -215,7 +224,7 @@ impl Shared {
             .receivers
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let taken = self.receive(&mut receivers, &mut held);
+        let taken = self.receive(&mut receivers, &mut held, false);
         if receivers.empty >= receivers.yield_after {
             self.offer_processor(&mut receivers);
         }
@@ -223,11 +232,12 @@ impl Shared {
         drop(receivers);
         let (mut core, now) = held.unwrap_or_else(|| {
             let now = self.clock.now_ns();
-            (self.lock(), now)
+            let mut core = self.lock();
+            core.on_poll(now, false);
+            (core, now)
         });
         self.polled_ns.store(now, Ordering::Relaxed);
         core.stats.polls += 1;
-        core.on_poll(now);
         if taken == 0 || often {
             core.tick(now);
         } else {
@@ -323,7 +333,7 @@ impl Shared {
             let taken = match self.receivers.try_lock() {
                 Ok(mut receivers) => {
                     receivers.turn = u32::MAX; // poll all rails
-                    self.receive(&mut receivers, &mut held)
+                    self.receive(&mut receivers, &mut held, true)
                 }
                 Err(_) => return now + self.tick_ns, // somebody polls after all
             };
@@ -334,9 +344,7 @@ impl Shared {
             }
             core.stats.thread_takeovers += (taken > 0) as u64;
             core.stats.thread_wakeups += 1;
-            for endpoint in core.eps.iter_mut().flatten() {
-                endpoint.node.on_poll(now, true);
-            }
+            core.on_poll(now, true);
             core.tick(now);
             core.flush(now);
             let next = core
