@@ -98,6 +98,9 @@ impl Node {
             if let Some(at) = path.repair_at(&cfg) {
                 next = next.min(at);
             }
+            if path.rail_down && path.ring.waiting() > 0 {
+                next = next.min(now + cfg.repair_cap_ns);
+            }
             let probing = match path.state {
                 PathState::Down => true,
                 PathState::Unproven => conn.epoch.is_some(),
@@ -155,6 +158,7 @@ impl Node {
             Node::mark_ready(&mut self.ready, conn);
         }
         for at in 0..conn.paths.len() {
+            self.rescue(conn, at);
             let path = &conn.paths[at];
             if path.repair_at(&self.cfg).is_some_and(|t| t <= now) {
                 self.repair(now, conn, at);
@@ -164,6 +168,19 @@ impl Node {
         }
         self.keep_alive(now, conn);
         false
+    }
+
+    /// What waits on a path whose rail is down has no timer there: it leaves on another path, as
+    /// soon as there is one. (It may have been sent in the moment in which the rail was tried
+    /// again, or when this path was the last.)
+    fn rescue(&mut self, conn: &mut Box<Conn>, at: usize) {
+        let path = &conn.paths[at];
+        if !path.rail_down || path.ring.waiting() == 0 {
+            return;
+        }
+        if conn.paths.iter().any(|p| p.usable()) {
+            self.evacuate(conn, at);
+        }
     }
 
     /// A repair timer expired: send the oldest waiting packet's frames again elsewhere, and from

@@ -235,14 +235,19 @@ impl Node {
         let hello_only = b.frames.len();
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
-        self.add_control(conn, &mut b);
+        // A path that was given up gets the hedge of another's repair, nothing else that matters.
+        let spare =
+            conn.paths[at].state == PathState::Down && conn.paths.iter().any(|p| p.usable());
+        if !spare {
+            self.add_control(conn, &mut b);
+        }
         let room = conn.paths[at].ring.in_flight() < conn.paths[at].cwnd;
         // What a repair timer asked for goes even if all that fills the window was lost.
         let hedge = |r: Option<&(FrameRef, u8)>| r.is_some_and(|r| r.1 != ANYWHERE);
         if room || hedge(conn.resend.back()) || hedge(conn.resend.front()) {
-            self.add_resends(conn, &mut b);
+            self.add_resends(conn, &mut b, spare);
         }
-        if room {
+        if room && !spare {
             self.add_heads(conn, &mut b);
         }
         let nothing = b.frames.len() == hello_only && b.acks == 0;
@@ -392,8 +397,11 @@ impl Node {
         }))
     }
 
-    fn add_resends(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
+    fn add_resends(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>, hedges_only: bool) {
         while let Some(&(frame, code)) = conn.resend.front() {
+            if hedges_only && code == ANYWHERE {
+                break;
+            }
             let fits = match frame {
                 FrameRef::Data { xfer, offset, len } => {
                     self.resend_data(conn, xfer, offset, len, code, b)
