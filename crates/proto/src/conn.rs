@@ -257,6 +257,21 @@ impl Conn {
         incoming || asked || !self.queue.is_empty() || !self.rendezvous.is_empty()
     }
 
+    /// Whether anything may be sent: data, control, probes or urgent acks.
+    pub fn has_work(&self) -> bool {
+        let asks = |p: &Path| p.ack_now || p.want_ping || p.want_padded;
+        self.has_small() || !self.bulk.is_empty() || self.paths.iter().any(asks)
+    }
+
+    /// Whether anything but acks and bulk waits.
+    pub fn has_small(&self) -> bool {
+        self.credit_due
+            || !self.grants.is_empty()
+            || !self.control.is_empty()
+            || !self.resend.is_empty()
+            || !self.queue.is_empty()
+    }
+
     pub fn path_by_send_code(&mut self, code: u8) -> Option<usize> {
         self.paths.iter().position(|p| p.send_code() == code)
     }

@@ -756,20 +756,3 @@ impl Node {
         self.conn(peer).map_or(0, |c| c.queue.len())
     }
 }
-
-impl Conn {
-    /// Whether anything may be sent: data, control, probes or urgent acks.
-    pub(crate) fn has_work(&self) -> bool {
-        let asks = |p: &crate::path::Path| p.ack_now || p.want_ping || p.want_padded;
-        self.has_small() || !self.bulk.is_empty() || self.paths.iter().any(asks)
-    }
-
-    /// Whether anything but acks and bulk waits.
-    fn has_small(&self) -> bool {
-        self.credit_due
-            || !self.grants.is_empty()
-            || !self.control.is_empty()
-            || !self.resend.is_empty()
-            || !self.queue.is_empty()
-    }
-}
