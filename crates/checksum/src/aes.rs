@@ -11,9 +11,9 @@
 //! squeeze to 64 can hide it (2^-64, heuristic). Errors in several blocks: no guarantee, about
 //! 2^-64. This is no cryptographic authentication code: one round can be inverted by an attacker.
 
-use crate::dispatch::Tier;
+use crate::dispatch::{Tier, CLAIM_MIN_BYTES};
 use crate::pieces::{each, Core};
-use crate::store::Store;
+use crate::store::{Claimed, Store};
 
 /// Bytes per group: 16 lanes of 16 bytes.
 pub(crate) const GROUP: usize = 256;
@@ -123,8 +123,14 @@ impl Core for AesLanes {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub(crate) unsafe fn whole<S: Store>(seed: u64, dst: *mut u8, src: *const u8, len: usize) -> u64 {
+    use crate::arch::x86_64::aes;
     // SAFETY: the caller's contract.
-    unsafe { crate::arch::x86_64::aes::whole::<S>(&START, seed, dst, src, len) }
+    unsafe {
+        if S::STORE && len >= CLAIM_MIN_BYTES {
+            return aes::whole::<Claimed>(&START, seed, dst, src, len);
+        }
+        aes::whole::<S>(&START, seed, dst, src, len)
+    }
 }
 
 unsafe fn portable<S: Store>(lanes: &mut Lanes, dst: *mut u8, src: *const u8, len: usize) {

@@ -1,7 +1,7 @@
 //! Which kernels this CPU can run, found once, and the calls into them.
 
 use crate::crc::{update_portable, Castagnoli, Poly};
-use crate::store::{Cached, Store, Sum};
+use crate::store::{Cached, Claimed, Store, Streaming, Sum};
 use crate::CopyMode;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -18,6 +18,11 @@ pub enum Tier {
     /// AVX-512 (F, BW, DQ, VL, VBMI), VPCLMULQDQ and VAES: 512-bit kernels.
     Avx512 = 4,
 }
+
+/// From here on source and destination no longer share L1, and lines of the destination are claimed
+/// ahead of the stores: below it that costs 10 %, from 32 KiB to 512 KiB it gains 2 to 8 %, at
+/// 1 MiB 30 %.
+pub(crate) const CLAIM_MIN_BYTES: usize = 32 << 10;
 
 /// 0 until the CPU has been asked. Racing threads store the same value.
 static TIER: AtomicU8 = AtomicU8::new(0);
@@ -84,6 +89,9 @@ pub(crate) unsafe fn crc<P: Poly, S: Store>(
 ) -> u64 {
     // SAFETY: the caller's contract, passed on; for streaming, the head brings `dst` to 64 bytes.
     unsafe {
+        if S::STORE && !S::STREAM && len >= CLAIM_MIN_BYTES {
+            return crc_any::<P, Claimed>(tier, state, src, dst, len);
+        }
         if !S::STREAM {
             return crc_any::<P, S>(tier, state, src, dst, len);
         }
@@ -152,7 +160,7 @@ pub(crate) unsafe fn stream(tier: Tier, dst: *mut u8, src: *const u8, len: usize
         let done = {
             use crate::arch::x86_64::copy;
             match tier {
-                Tier::Avx512 => copy::stream512(dst, src, len),
+                Tier::Avx512 => copy::wide::<Streaming>(dst, src, len),
                 _ => copy::stream128(dst, src, len),
             }
         };
@@ -177,7 +185,12 @@ pub unsafe fn plain_copy(dst: *mut u8, src: *const u8, len: usize, mode: CopyMod
         }
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if tier >= Tier::Avx512 {
-            return crate::arch::x86_64::copy::cached512(dst, src, len);
+            use crate::arch::x86_64::copy::wide;
+            match len < CLAIM_MIN_BYTES {
+                true => wide::<Cached>(dst, src, len),
+                false => wide::<Claimed>(dst, src, len),
+            };
+            return;
         }
         std::ptr::copy_nonoverlapping(src, dst, len);
     }

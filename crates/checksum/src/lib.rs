@@ -21,7 +21,7 @@ mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use dispatch::{plain_copy, tier, Tier};
-pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES};
+pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES, STREAM_MIN_BYTES};
 
 /// CRC-32C of `bytes` (initial value and final xor as in RFC 3720), for packet heads.
 #[inline]

@@ -105,7 +105,13 @@ pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
     }
 }
 
-/// Copies `len` bytes from `src` to `dst` with plain stores in one loop with the sum; returns it.
+/// From here on [`copy_and_sum`] streams: source and destination no longer share an L2 of 2 MiB.
+/// At 2 MiB streaming is 1.3 times as fast, from memory 1.5 times and more; at 1 MiB it is slower.
+pub const STREAM_MIN_BYTES: usize = 2 << 20;
+
+/// Copies `len` bytes from `src` to `dst` in one loop with the sum; returns it.
+///
+/// Plain stores, except that the CRCs stream from [`STREAM_MIN_BYTES`] on.
 ///
 /// # Safety
 /// `src` readable and `dst` writable for `len` bytes, not overlapping.
@@ -117,8 +123,14 @@ pub unsafe fn copy_and_sum(
     src: *const u8,
     len: usize,
 ) -> u64 {
+    let crc = matches!(algorithm, Algorithm::Crc64Nvme | Algorithm::Crc32c);
     // SAFETY: the caller's contract.
-    unsafe { whole::<Cached>(algorithm, seed, dst, src, len) }
+    unsafe {
+        if crc && len >= STREAM_MIN_BYTES {
+            return whole::<Streaming>(algorithm, seed, dst, src, len);
+        }
+        whole::<Cached>(algorithm, seed, dst, src, len)
+    }
 }
 
 /// One sum start to end. The CRCs need no [`Summer`] in memory for it.

@@ -3,7 +3,9 @@
 
 mod naive;
 
-use marline_checksum::{copy_and_sum, sum, tier, Algorithm, CopyMode, Summer, Tier, Variant};
+use marline_checksum::{
+    copy_and_sum, sum, tier, Algorithm, CopyMode, Summer, Tier, Variant, STREAM_MIN_BYTES,
+};
 use proptest::prelude::*;
 
 const TIERS: [Tier; 4] = [Tier::Portable, Tier::Sse42, Tier::Avx2, Tier::Avx512];
@@ -120,6 +122,38 @@ fn long_and_full() {
     for bytes in [vec![0xff; 600_001], data(300_007, 11)] {
         for algorithm in Algorithm::all() {
             check(algorithm, u64::MAX, &bytes, &[70_000, 70_001], 3);
+        }
+    }
+}
+
+/// Each way to copy that is chosen by size: in L1, beyond it, streaming; and both sides of the
+/// steps between.
+#[test]
+fn copies_of_every_size_class() {
+    let all = data(STREAM_MIN_BYTES + 1100, 3);
+    let steps = [32 << 10, (32 << 10) + 1024, STREAM_MIN_BYTES];
+    let lens = steps.iter().flat_map(|s| [s - 1, *s, s + 255, s + 512]);
+    for (len, offset) in lens.zip([0, 16, 64, 1].into_iter().cycle()) {
+        let bytes = &all[3..3 + len];
+        for algorithm in [Algorithm::Crc64Nvme, Algorithm::Crc32c, Algorithm::AesLanes] {
+            let mut s = Summer::with_tier(algorithm, 5, Tier::Portable);
+            s.update(bytes);
+            let mut out = vec![0xa5u8; offset + len + 65];
+            // SAFETY: `len` bytes fit behind `offset`, apart from `all`.
+            let got = unsafe {
+                let to = out.as_mut_ptr().add(offset);
+                copy_and_sum(algorithm, 5, to, bytes.as_ptr(), len)
+            };
+            assert_eq!(got, s.finish(), "{algorithm} {len} {offset}");
+            assert!(
+                &out[offset..offset + len] == bytes,
+                "{algorithm} {len} {offset}"
+            );
+            let (before, after) = (&out[..offset], &out[offset + len..]);
+            assert!(
+                before.iter().chain(after).all(|b| *b == 0xa5),
+                "{algorithm} {len} {offset}"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The kernels of `crate::aes`: 512-bit VAES and 128-bit AES-NI.
 
+use super::copy::blocks;
 use crate::aes::{Lanes, GROUP, LAST};
 use crate::store::Store;
 use std::arch::x86_64::*;
@@ -16,14 +17,8 @@ pub(crate) unsafe fn wide<S: Store>(lanes: &mut Lanes, dst: *mut u8, src: *const
         let at = lanes.0.as_mut_ptr().cast::<__m512i>();
         let mut v: [__m512i; 4] = [*at, *at.add(1), *at.add(2), *at.add(3)];
         let mut done = 0;
-        while done + GROUP <= len {
-            for (i, v) in v.iter_mut().enumerate() {
-                let block = _mm512_loadu_si512(src.add(done + 64 * i).cast());
-                if S::STORE {
-                    _mm512_storeu_si512(dst.add(done + 64 * i).cast(), block);
-                }
-                *v = _mm512_aesenc_epi128(*v, block);
-            }
+        while len - done >= GROUP {
+            v = round_all(v, blocks::<S, 4>(src, dst, done));
             done += GROUP;
         }
         for (i, v) in v.iter().enumerate() {
@@ -92,27 +87,30 @@ pub(crate) unsafe fn whole<S: Store>(
     unsafe {
         let at = start.0.as_ptr().cast::<__m512i>();
         let seed = _mm512_set1_epi64(seed as i64);
-        let mut a = _mm512_xor_si512(*at, seed);
-        let mut b = _mm512_xor_si512(*at.add(1), seed);
-        let mut c = _mm512_xor_si512(*at.add(2), seed);
-        let mut d = _mm512_xor_si512(*at.add(3), seed);
+        let mut acc: [__m512i; 4] = std::array::from_fn(|i| _mm512_xor_si512(*at.add(i), seed));
         let mut done = 0;
-        while len - done >= GROUP {
-            a = _mm512_aesenc_epi128(a, take::<S>(dst, src, done, !0));
-            b = _mm512_aesenc_epi128(b, take::<S>(dst, src, done + 64, !0));
-            c = _mm512_aesenc_epi128(c, take::<S>(dst, src, done + 128, !0));
-            d = _mm512_aesenc_epi128(d, take::<S>(dst, src, done + 192, !0));
+        while S::CLAIM && len - done >= 4 * GROUP {
+            acc = round_all(acc, blocks::<S, 16>(src, dst, done));
+            done += 4 * GROUP;
+        }
+        while len - done >= 2 * GROUP {
+            acc = round_all(acc, blocks::<S, 8>(src, dst, done));
+            done += 2 * GROUP;
+        }
+        if len - done >= GROUP {
+            acc = round_all(acc, blocks::<S, 4>(src, dst, done));
             done += GROUP;
         }
+        let [mut a, mut b, mut c, mut d] = acc;
         if done < len {
             let mask = |at: usize| match len.saturating_sub(at) {
                 n @ 0..=63 => (1u64 << n) - 1,
                 _ => !0,
             };
-            a = _mm512_aesenc_epi128(a, take::<S>(dst, src, done, mask(done)));
-            b = _mm512_aesenc_epi128(b, take::<S>(dst, src, done + 64, mask(done + 64)));
-            c = _mm512_aesenc_epi128(c, take::<S>(dst, src, done + 128, mask(done + 128)));
-            d = _mm512_aesenc_epi128(d, take::<S>(dst, src, done + 192, mask(done + 192)));
+            a = _mm512_aesenc_epi128(a, part::<S>(dst, src, done, mask(done)));
+            b = _mm512_aesenc_epi128(b, part::<S>(dst, src, done + 64, mask(done + 64)));
+            c = _mm512_aesenc_epi128(c, part::<S>(dst, src, done + 128, mask(done + 128)));
+            d = _mm512_aesenc_epi128(d, part::<S>(dst, src, done + 192, mask(done + 192)));
         }
         let ac = _mm512_aesenc_epi128(a, c);
         let all = _mm512_aesenc_epi128(ac, _mm512_aesenc_epi128(b, d));
@@ -129,10 +127,20 @@ pub(crate) unsafe fn whole<S: Store>(
     }
 }
 
+/// Adds blocks to the accumulators in turn.
+#[inline]
+#[target_feature(enable = "avx512f,vaes")]
+fn round_all<const N: usize>(mut acc: [__m512i; 4], blocks: [__m512i; N]) -> [__m512i; 4] {
+    for (i, block) in blocks.into_iter().enumerate() {
+        acc[i % 4] = _mm512_aesenc_epi128(acc[i % 4], block);
+    }
+    acc
+}
+
 /// A block, or the part of it that `mask` says with zeros for the rest.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn take<S: Store>(dst: *mut u8, src: *const u8, at: usize, mask: u64) -> __m512i {
+unsafe fn part<S: Store>(dst: *mut u8, src: *const u8, at: usize, mask: u64) -> __m512i {
     let (src, dst) = (src.wrapping_add(at), dst.wrapping_add(at));
     // SAFETY: the callers' masks leave only bytes inside the buffers.
     unsafe {

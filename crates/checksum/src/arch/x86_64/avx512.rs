@@ -3,13 +3,11 @@
 //! One loop serves summing, copying with plain stores and copying with streaming stores, chosen
 //! at compile time by [`Store`], so the fused forms load each byte exactly once.
 
+use super::copy::{blocks, take};
 use super::fold128::reduce;
 use crate::crc::{update_bytes, Poly};
 use crate::store::Store;
 use std::arch::x86_64::*;
-
-/// How far ahead of the loads the streaming loop prefetches; 1 KiB won the sweep from DRAM.
-const PREFETCH_BYTES: usize = 1024;
 
 /// From here on aligning the stores gains more than it costs.
 const ALIGN_MIN_BYTES: usize = 1536;
@@ -76,6 +74,8 @@ pub(crate) unsafe fn update<P: Poly, S: Store>(
 }
 
 /// The main loop and its remaining whole blocks: four accumulators, merged at the end.
+///
+/// 512 bytes per turn, as the counting instructions compete with the multiplications for a port.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
 unsafe fn quads<P: Poly, S: Store>(
@@ -87,24 +87,22 @@ unsafe fn quads<P: Poly, S: Store>(
     // SAFETY: `len` is at least 256 and every block taken ends at or before it.
     unsafe {
         let k = pair(P::FOLD_2048);
-        let mut a = _mm512_xor_si512(first, take::<S>(src, dst, 0));
-        let mut b = take::<S>(src, dst, 64);
-        let mut c = take::<S>(src, dst, 128);
-        let mut d = take::<S>(src, dst, 192);
+        let mut acc = blocks::<S, 4>(src, dst, 0);
+        acc[0] = _mm512_xor_si512(first, acc[0]);
         let mut done = 256;
-        while len - done >= 256 {
-            if S::STREAM {
-                for line in 0..4 {
-                    let ahead = src.wrapping_add(done + PREFETCH_BYTES + 64 * line);
-                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
-                }
-            }
-            a = fold(a, k, take::<S>(src, dst, done));
-            b = fold(b, k, take::<S>(src, dst, done + 64));
-            c = fold(c, k, take::<S>(src, dst, done + 128));
-            d = fold(d, k, take::<S>(src, dst, done + 192));
+        while S::CLAIM && len - done >= 1024 {
+            acc = fold_all(acc, k, blocks::<S, 16>(src, dst, done));
+            done += 1024;
+        }
+        while len - done >= 512 {
+            acc = fold_all(acc, k, blocks::<S, 8>(src, dst, done));
+            done += 512;
+        }
+        if len - done >= 256 {
+            acc = fold_all(acc, k, blocks::<S, 4>(src, dst, done));
             done += 256;
         }
+        let [mut a, mut b, mut c, mut d] = acc;
         // The window of four rolls over what is left: each fold is independent of the others.
         while len - done >= 64 {
             let next = fold(a, k, take::<S>(src, dst, done));
@@ -178,22 +176,6 @@ fn rotate(v: __m512i, count: usize) -> __m512i {
     _mm512_permutexvar_epi8(_mm512_add_epi8(iota, _mm512_set1_epi8(count as i8)), v)
 }
 
-/// Loads a whole block and stores it as `S` says.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn take<S: Store>(src: *const u8, dst: *mut u8, at: usize) -> __m512i {
-    // SAFETY: the callers take only whole blocks inside the buffers; `S` says what `dst` must be.
-    unsafe {
-        let v = _mm512_loadu_si512(src.add(at).cast());
-        if S::STREAM {
-            _mm512_stream_si512(dst.add(at).cast(), v);
-        } else if S::STORE {
-            _mm512_storeu_si512(dst.add(at).cast(), v);
-        }
-        v
-    }
-}
-
 /// Both constants in each lane.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -208,6 +190,20 @@ fn fold(acc: __m512i, k: __m512i, next: __m512i) -> __m512i {
     let low = _mm512_clmulepi64_epi128::<0x00>(acc, k);
     let high = _mm512_clmulepi64_epi128::<0x11>(acc, k);
     _mm512_ternarylogic_epi64::<0x96>(low, high, next)
+}
+
+/// Folds blocks into the accumulators in turn.
+#[inline]
+#[target_feature(enable = "avx512f,vpclmulqdq")]
+fn fold_all<const N: usize>(
+    mut acc: [__m512i; 4],
+    k: __m512i,
+    blocks: [__m512i; N],
+) -> [__m512i; 4] {
+    for (i, block) in blocks.into_iter().enumerate() {
+        acc[i % 4] = fold(acc[i % 4], k, block);
+    }
+    acc
 }
 
 /// The CRC register of what one accumulator holds.
