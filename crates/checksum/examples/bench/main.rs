@@ -1,0 +1,246 @@
+//! Speed of sums and of copy-and-sum against plain copies and against other libraries, as CSV on
+//! standard output; how the marks were met on standard error.
+//!
+//! `cargo run --release -p marline-checksum --example bench -- [--rivals] [--sizes A,B] [name ...]`;
+//! without names, our algorithms of strength medium and above. One core: pin it (`taskset -c 1`).
+//!
+//! All run interleaved, in rounds. A round counts when glibc's memcpy was as fast at its start as
+//! at its end, and of those only the calm ones: within a tenth of the fastest (a neighbour on the
+//! same core makes all slower, and not alike). Figures are medians; ratios are medians of each
+//! round's ratio.
+
+mod isal;
+mod jobs;
+
+use jobs::Job;
+use marline_checksum::{tier, Algorithm, Strength};
+use std::hint::black_box;
+use std::time::Instant;
+
+const SIZES: [usize; 15] = [
+    48,
+    128,
+    300,
+    448,
+    1344,
+    4096,
+    8512,
+    32 << 10,
+    63616,
+    128 << 10,
+    512 << 10,
+    1 << 20,
+    4 << 20,
+    64 << 20,
+    256 << 20,
+];
+/// Where the destination starts in a line: whole, and as behind a packet header.
+const OFFSETS: [usize; 2] = [0, 16];
+/// From here on one offset, as the stores of all are aligned by then.
+const ONE_OFFSET_BYTES: usize = 4 << 20;
+/// Calm rounds wanted, and rounds after which to take what there is.
+const CALM_ROUNDS: usize = 9;
+const MOST_ROUNDS: usize = 30;
+/// A sample is so many bytes (or calls, if that is less): 0.1 ms and more.
+const SAMPLE_BYTES: usize = 8 << 20;
+const SAMPLE_CALLS: usize = 4000;
+/// Huge pages, as `marline`'s pools and most large buffers of applications have.
+const HUGE_BYTES: usize = 2 << 20;
+
+/// Memory of huge pages where the kernel gives them, filled.
+struct Room(*mut u8, usize);
+
+impl Room {
+    fn new(bytes: usize) -> Room {
+        let bytes = bytes.next_multiple_of(HUGE_BYTES) + HUGE_BYTES;
+        let (rw, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: a fresh mapping, checked; it is ours until dropped.
+        unsafe {
+            let at = libc::mmap(std::ptr::null_mut(), bytes, rw, flags, -1, 0);
+            assert!(at != libc::MAP_FAILED, "no memory for {bytes} bytes");
+            libc::madvise(at, bytes, libc::MADV_HUGEPAGE);
+            let room = Room(at.cast(), bytes);
+            for i in 0..bytes {
+                room.0.add(i).write((i * 7 + i / 251) as u8);
+            }
+            room
+        }
+    }
+
+    fn aligned(&self) -> *mut u8 {
+        self.0.wrapping_add(self.0.align_offset(HUGE_BYTES))
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, and nobody has it any more.
+        unsafe { libc::munmap(self.0.cast(), self.1) };
+    }
+}
+
+/// Nanoseconds per call: per round, per job, and memcpy's once more at the end of the round.
+fn measure(jobs: &[Job], dst: *mut u8, src: *const u8, len: usize) -> Vec<Vec<f64>> {
+    let calls = (SAMPLE_BYTES / len).clamp(1, SAMPLE_CALLS);
+    let time = |job: &Job| {
+        // The last job may have left the buffers in another cache, and the predictor elsewhere.
+        for _ in 0..calls.div_ceil(10) {
+            black_box((job.work)(dst, src, len));
+        }
+        let start = Instant::now();
+        for _ in 0..calls {
+            black_box((job.work)(black_box(dst), black_box(src), len));
+        }
+        start.elapsed().as_nanos() as f64 / calls as f64
+    };
+    let mut rounds: Vec<Vec<f64>> = Vec::new();
+    while rounds.len() < MOST_ROUNDS && calm(&rounds).len() < CALM_ROUNDS {
+        rounds.push(jobs.iter().chain(&jobs[..1]).map(time).collect());
+    }
+    calm(&rounds)
+}
+
+/// The rounds that were steady, and as fast as the fastest; all if none was.
+fn calm(rounds: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let steady: Vec<_> = rounds
+        .iter()
+        .filter(|r| (r[0] / r[r.len() - 1] - 1.0).abs() < 0.05)
+        .collect();
+    let best = steady.iter().map(|r| r[0]).fold(f64::MAX, f64::min);
+    let calm: Vec<_> = steady
+        .into_iter()
+        .filter(|r| r[0] < 1.1 * best)
+        .cloned()
+        .collect();
+    match calm.len() < 3 && rounds.len() >= MOST_ROUNDS {
+        true => rounds.to_vec(),
+        false => calm,
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut v: Vec<f64> = values.collect();
+    v.sort_by(f64::total_cmp);
+    v[v.len() / 2]
+}
+
+/// What the project asks: (bytes from, to, who, at least, of which plain copy).
+const MARKS: [(usize, usize, Algorithm, f64, &str); 4] = [
+    (
+        32 << 10,
+        usize::MAX,
+        Algorithm::Crc64Nvme,
+        0.97,
+        "best plain copy",
+    ),
+    (
+        64 << 20,
+        usize::MAX,
+        Algorithm::Crc64Nvme,
+        1.5,
+        "glibc's memcpy",
+    ),
+    (4096, 4096, Algorithm::Crc64Nvme, 0.55, "best plain copy"),
+    (4096, 4096, Algorithm::AesLanes, 0.95, "best plain copy"),
+];
+
+fn judge(name: &str, len: usize, offset: usize, of_best: f64, of_memcpy: f64) {
+    for (from, to, who, least, of) in MARKS {
+        if name == who.name() && (from..=to).contains(&len) {
+            let got = if of == "best plain copy" {
+                of_best
+            } else {
+                of_memcpy
+            };
+            let verdict = if got >= least {
+                "reached"
+            } else {
+                "NOT reached"
+            };
+            eprintln!("{name} {len} B, offset {offset}: {got:.2} of {of}; mark {least}: {verdict}");
+        }
+    }
+}
+
+fn rows(jobs: &[Job], plains: usize, dst: *mut u8, src: *const u8, len: usize, offset: usize) {
+    let rounds = measure(jobs, dst, src, len);
+    let best = |r: &Vec<f64>| r[..plains].iter().copied().fold(f64::MAX, f64::min);
+    for (i, job) in jobs.iter().enumerate() {
+        let ns = median(rounds.iter().map(|r| r[i]));
+        let of_memcpy = median(rounds.iter().map(|r| r[0] / r[i]));
+        let of_best = median(rounds.iter().map(|r| best(r) / r[i]));
+        println!(
+            "{len},{offset},{},{},{ns:.1},{:.2},{of_memcpy:.3},{of_best:.3},{}",
+            job.name,
+            job.way,
+            len as f64 / ns,
+            rounds.len()
+        );
+        if job.way == "copy_and_sum" {
+            judge(&job.name, len, offset, of_best, of_memcpy);
+        }
+    }
+}
+
+/// What the command line asks for.
+struct Args {
+    algorithms: Vec<Algorithm>,
+    sizes: Vec<usize>,
+    rivals: bool,
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
+    let mut args = Args {
+        algorithms: Vec::new(),
+        sizes: SIZES.to_vec(),
+        rivals: false,
+    };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--rivals" => args.rivals = true,
+            "--sizes" => {
+                let list = words.next().ok_or("--sizes wants sizes")?;
+                let sizes = list.split(',').map(|s| s.parse().ok().filter(|n| *n > 0));
+                args.sizes = sizes
+                    .collect::<Option<_>>()
+                    .ok_or(format!("not sizes: {list}"))?;
+            }
+            name => args
+                .algorithms
+                .push(name.parse().map_err(|e| format!("{e}"))?),
+        }
+    }
+    if args.algorithms.is_empty() {
+        let some = Algorithm::all().filter(|a| a.strength() >= Strength::Medium);
+        args.algorithms.extend(some);
+    }
+    Ok(args)
+}
+
+fn main() {
+    let args = parse(std::env::args().skip(1)).unwrap_or_else(|e| {
+        eprintln!("{e}");
+        std::process::exit(2);
+    });
+    eprintln!("tier {:?}", tier());
+    println!("bytes,offset,algorithm,way,ns,gb_per_s,of_memcpy,of_best_plain,rounds");
+    let mut jobs = jobs::plain();
+    let plains = jobs.len();
+    jobs.extend(args.algorithms.iter().flat_map(|a| jobs::ours(*a)));
+    if args.rivals {
+        jobs.extend(jobs::rivals());
+    }
+    for len in args.sizes {
+        let (from, room) = (Room::new(len), Room::new(len + 4096));
+        for offset in OFFSETS {
+            if offset == 0 || len < ONE_OFFSET_BYTES {
+                // Half a page from the source's place, so that stores do not meet loads.
+                let dst = room.aligned().wrapping_add(2048 + offset);
+                rows(&jobs, plains, dst, from.aligned(), len, offset);
+            }
+        }
+    }
+}
