@@ -1,0 +1,46 @@
+"""Kernels of the classes of the NAS benchmarks, each of which checks its own result."""
+
+import pytest
+
+# Small: the test is of their messages, not of their speed (bench/apps).
+SIZES = {
+    "sort": ["--size", 100000, "--iterations", 3],
+    "cg": ["--size", 20000, "--iterations", 1],
+    "ft": ["--size", 64, "--iterations", 1],
+    "mg": ["--size", 32, "--iterations", 6],
+    "wave": ["--size", 64, "--iterations", 2],
+}
+
+
+def kernel(mpi, name):
+    return [mpi.program(f"kernel_{name}"), *SIZES[name]]
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_kernel(lab, mpi, provider, name):
+    result = lab.run(mpi, kernel(mpi, name), provider=provider)
+    assert result.ok and result.find(rf"^kernel {name} verified yes "), result.tail()
+
+
+@pytest.fixture
+def corrupting_lab(wire_lab):
+    """Changes a byte of one packet in 20, on both rails, after everything that checks them."""
+    for rail in ("0", "1"):
+        wire_lab.fault(rail, "corrupt=5%")
+    return wire_lab
+
+
+@pytest.mark.parametrize("name", ["sort", "wave"])
+def test_kernel_under_corruption(corrupting_lab, mpich, provider, name):
+    result = corrupting_lab.run(mpich, kernel(mpich, name), provider=provider)
+    hits = corrupting_lab.hits("corrupt")
+    assert result.ok and result.find(rf"^kernel {name} verified yes "), result.tail()
+    assert hits > 0, "no packet was changed: the test has shown nothing"
+
+
+def test_kernel_notices_wrong_bytes(corrupting_lab, mpich, provider):
+    """Without checksums the same faults reach the program: its verification is no decoration."""
+    env = {"FI_MARLINE_CHECKSUM": "none"}
+    program = kernel(mpich, "wave")
+    result = corrupting_lab.run(mpich, program, provider=provider, env=env)
+    assert result.find("^kernel wave verified no ") and not result.ok, result.tail()
