@@ -3,11 +3,13 @@
  *   pingpong,TEST,BYTES,VALUE,UNIT,HOP_BEFORE_NS,HOP_AFTER_NS,CLASS
  *
  *   pingpong [--flag FILE] [--samples N] [--seconds S] [--tests latency,bw64k,bw4m,rate]
- *            [--pin] [--trace S]
+ *            [--pin] [--trace S] [--sweep BYTES,BYTES,...] [--cold]
  *
  * latency: 8 B half round trip (mean over the sample); bw64k, bw4m: windows of 64 x 64 KiB and
  * 4 x 4 MiB, then a reply; rate: 64 x 8 B, then a reply. --flag names a file both ranks can map (see
- * hop.h). --trace S runs one ping-pong for S seconds and prints every round trip above 1 ms and the
+ * hop.h). --sweep: instead, samples of ping-pongs of these sizes (half round trip, as NetPIPE); --cold
+ * takes every message from, and to, another place of 64 MiB, so that none is in a core's own cache.
+ * --trace S runs one ping-pong for S seconds and prints every round trip above 1 ms and the
  * quantiles.
  */
 #define _GNU_SOURCE
@@ -19,10 +21,12 @@
 #include "hop.h"
 
 enum { LOOK_AT_CLOCK = 16, TRACE_MAX = 4 << 20 };
+/* Both a message of this size and the memory that cold messages move through. */
+static const size_t ROOM = 64u << 20;
 
-static int rank, samples = 5, pin;
+static int rank, samples = 5, pin, cold;
 static double seconds = 0.2, trace_s;
-static const char *tests, *flag_path;
+static const char *tests, *flag_path, *sweep_sizes;
 static Hop hop;
 
 typedef struct {
@@ -40,12 +44,18 @@ static const Test TESTS[] = {
 
 /* Rank 0 decides when to stop and says so in the first byte of a message, so that no control message
  * is part of a sample. */
-static long ping(unsigned char *buf, size_t size, double until)
+static long ping(unsigned char *room, size_t size, double until)
 {
+    /* Whole lines apart from each other, and from where the prefetcher of the last one looks. */
+    size_t step = cold ? (size + 4096 + 63) / 64 * 64 : 0, at = 0;
+    /* A large message takes longer than a look at the clock. */
+    int look = size < 65536 ? LOOK_AT_CLOCK : 1;
     long n = 0;
     for (int last = 0; !last; n++) {
+        unsigned char *buf = room + at;
+        at = at + step + size <= ROOM ? at + step : 0;
         if (rank == 0) {
-            last = n % LOOK_AT_CLOCK == 0 && now_s() >= until;
+            last = n % look == 0 && now_s() >= until;
             buf[0] = (unsigned char)last;
             MPI_Send(buf, (int)size, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
             MPI_Recv(buf, (int)size, MPI_BYTE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -103,6 +113,22 @@ static void sample(const Test *t, unsigned char *buf)
     }
 }
 
+/* One sample of each size of --sweep. */
+static void sweep(unsigned char *buf)
+{
+    for (const char *at = sweep_sizes; *at;) {
+        char *end;
+        size_t size = strtoul(at, &end, 10);
+        if (end == at || size < 1 || size > ROOM) {
+            fprintf(stderr, "pingpong: sizes from 1 to %zu, please: %s\n", ROOM, at);
+            MPI_Abort(MPI_COMM_WORLD, 2);
+        }
+        Test test = {cold ? "cold" : "hot", "us", size, 0};
+        sample(&test, buf);
+        at = *end == ',' ? end + 1 : end;
+    }
+}
+
 /* Every single round trip of a long run: what a fault costs. */
 static void trace(unsigned char *buf)
 {
@@ -143,6 +169,10 @@ static int parse(int argc, char **argv)
             pin = 1;
             continue;
         }
+        if (!strcmp(argv[i], "--cold")) {
+            cold = 1;
+            continue;
+        }
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
         if (!v)
             return i;
@@ -154,6 +184,8 @@ static int parse(int argc, char **argv)
             seconds = atof(v);
         else if (!strcmp(argv[i], "--tests"))
             tests = v;
+        else if (!strcmp(argv[i], "--sweep"))
+            sweep_sizes = v;
         else if (!strcmp(argv[i], "--trace"))
             trace_s = atof(v);
         else
@@ -181,13 +213,15 @@ int main(int argc, char **argv)
         sched_setaffinity(0, sizeof set, &set);
     }
     unsigned char *buf = NULL;
-    if (posix_memalign((void **)&buf, 4096, 16u << 20))
+    if (posix_memalign((void **)&buf, 4096, ROOM))
         MPI_Abort(MPI_COMM_WORLD, 2);
-    memset(buf, 1, 16u << 20);
+    memset(buf, 1, ROOM);
     ping(buf, 8, now_s() + 0.02); /* connections are made on first use */
     if (trace_s > 0)
         trace(buf);
-    for (int s = 0; trace_s <= 0 && s < samples; s++)
+    for (int s = 0; sweep_sizes && s < samples; s++)
+        sweep(buf);
+    for (int s = 0; trace_s <= 0 && !sweep_sizes && s < samples; s++)
         for (size_t t = 0; t < sizeof TESTS / sizeof *TESTS; t++)
             if (!tests || strstr(tests, TESTS[t].name))
                 sample(&TESTS[t], buf);
