@@ -82,7 +82,9 @@ def write_csv(samples, suffix):
     folder = labs.ROOT / "bench" / "record"
     folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
-    path = folder / f"{stamp}-{suffix}.csv"
+    path, number = folder / f"{stamp}-{suffix}.csv", 2
+    while path.exists():
+        path, number = folder / f"{stamp}-{suffix}-{number}.csv", number + 1
     with open(path, "w", newline="") as out:
         writer = csv.DictWriter(out, samples[0].keys())
         writer.writeheader()

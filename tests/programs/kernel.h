@@ -1,4 +1,4 @@
-/* What the kernels share: size and iterations from the command line, a run that is timed on all ranks
+/* What the kernels share: size and iterations from the command line, a core for each rank on demand, a run that is timed on all ranks
  * and a line at the end,
  *
  *   kernel NAME verified yes|no SECONDS s CHECKED
@@ -8,9 +8,12 @@
 #ifndef MARLINE_KERNEL_H
 #define MARLINE_KERNEL_H
 
+#define _GNU_SOURCE
 #include <mpi.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "pattern.h"
 
@@ -36,7 +39,16 @@ static inline void *need(size_t count, size_t size)
     return p;
 }
 
-/* `[--size N] [--iterations N]`: positive numbers; what is not given stays. */
+/* Only this thread: the library's own threads were started before. */
+static void pin_to_core(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(rank % (int)sysconf(_SC_NPROCESSORS_ONLN), &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+/* `[--pin] [--size N] [--iterations N]`: positive numbers; what is not given stays. */
 static void kernel_init(int *argc, char ***argv, const char *name, long *size, long *iterations)
 {
     kernel_name = name;
@@ -44,13 +56,18 @@ static void kernel_init(int *argc, char ***argv, const char *name, long *size, l
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (int i = 1; i < *argc; i += 2) {
+        if (!strcmp((*argv)[i], "--pin")) {
+            pin_to_core();
+            i--;
+            continue;
+        }
         long v = i + 1 < *argc ? atol((*argv)[i + 1]) : 0;
         if (v > 0 && !strcmp((*argv)[i], "--size"))
             *size = v;
         else if (v > 0 && !strcmp((*argv)[i], "--iterations"))
             *iterations = v;
         else
-            fail("what I take is [--size N] [--iterations N]");
+            fail("what I take is [--pin] [--size N] [--iterations N]");
     }
 }
 

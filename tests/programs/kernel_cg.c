@@ -6,9 +6,9 @@
  * The matrix is symmetric, positive definite and has its entries at scattered distances from the
  * diagonal. Verified: the solution is the vector that the right-hand side was made of.
  */
-#include <math.h>
-
 #include "kernel.h"
+
+#include <math.h>
 
 enum { BANDS = 8, STEPS_MAX = 200 };
 /* Relative to the right-hand side; 1e-9 in the solution is then well within reach. */

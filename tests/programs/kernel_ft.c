@@ -5,10 +5,10 @@
  *
  * Verified: the transform of two plane waves is two single points, and the inverse gives the waves.
  */
+#include "kernel.h"
+
 #include <complex.h>
 #include <math.h>
-
-#include "kernel.h"
 
 typedef double complex C;
 

@@ -5,9 +5,9 @@
  *
  * Verified: the solution is the grid that the right-hand side was made of.
  */
-#include <math.h>
-
 #include "kernel.h"
+
+#include <math.h>
 
 enum { LEVELS_MAX = 16, SWEEPS = 2, SWEEPS_COARSEST = 60 };
 static const double DAMP = 6.0 / 7; /* the best for damped Jacobi in three dimensions */
