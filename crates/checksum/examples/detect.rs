@@ -1,9 +1,10 @@
 //! What the algorithms detect: an exhaustive search for the CRCs, counted misses for all.
 //!
-//! `cargo run --release -p marline-checksum --example detect [packets]` prints two CSV tables.
+//! `cargo run --release -p marline-checksum --example detect [long] [packets]` prints two CSV tables.
 //! The first says for each CRC and payload length up to how many bit errors none goes undetected
-//! (tried: 2 to 5, and 5 only where it takes seconds). The second counts, over `packets` corrupted
-//! packets (default 20000) for each kind of error, those that each algorithm takes for good.
+//! (tried: 2 to 5, more only where it takes seconds; `long` tries 4 at 64 KiB as well, for minutes).
+//! The second counts, over `packets` corrupted packets (default 20000) for each kind of error, those
+//! that each algorithm takes for good.
 
 use marline_checksum::{sum, Algorithm};
 
@@ -92,14 +93,24 @@ fn cross(p: &[u64], set: &Set, slice: u64) -> bool {
     })
 }
 
-fn search() {
+/// Payload lengths and the numbers of errors tried: fragments of one packet of an Ethernet of 1500
+/// bytes, the largest UDP payload there, of 9000 bytes, of a super-packet, and far beyond.
+const SEARCHES: [(usize, u32); 5] = [
+    (PAYLOAD_BYTES, 5),
+    (1472, 5),
+    (8896, 4),
+    (64 << 10, 3),
+    (4 << 20, 3),
+];
+
+fn search(searches: &[(usize, u32)]) {
     println!("crc,payload_bytes,all_errors_of_up_to_bits_detected");
     let crcs = [
         ("crc64-nvme", 0x9a6c_9329_ac4b_c9b5, 1u64 << 63, 64),
         ("crc32c", 0x82f6_3b78, 1 << 31, 32),
     ];
     for (name, poly, top, width) in crcs {
-        for (bytes, most) in [(PAYLOAD_BYTES, 5), (8896, 4), (63616, 3), (4 << 20, 3)] {
+        for &(bytes, most) in searches {
             let p = powers(poly, top, 8 * bytes + width);
             let set = Set::new(p.clone());
             let mut found = 1;
@@ -234,7 +245,9 @@ fn count(packets: usize) {
 }
 
 fn main() {
-    let packets = match std::env::args().nth(1).map(|a| a.parse()) {
+    let mut words = std::env::args().skip(1).peekable();
+    let long = words.next_if(|w| w == "long").is_some();
+    let packets = match words.next().map(|a| a.parse()) {
         None => 20_000,
         Some(Ok(n)) => n,
         Some(Err(e)) => {
@@ -242,6 +255,9 @@ fn main() {
             std::process::exit(2);
         }
     };
-    search();
+    match long {
+        true => search(&[(64 << 10, 4)]),
+        false => search(&SEARCHES),
+    }
     count(packets);
 }

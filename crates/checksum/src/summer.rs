@@ -123,13 +123,34 @@ pub unsafe fn copy_and_sum(
     src: *const u8,
     len: usize,
 ) -> u64 {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if len >= STREAM_MIN_BYTES {
+            return copy_and_sum_large(algorithm, seed, dst, src, len);
+        }
+        whole::<Cached>(algorithm, seed, dst, src, len)
+    }
+}
+
+/// [`copy_and_sum`] of what does not fit a cache, out of the way of what does.
+///
+/// # Safety
+/// As [`copy_and_sum`].
+#[cold]
+unsafe fn copy_and_sum_large(
+    algorithm: Algorithm,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
     let crc = matches!(algorithm, Algorithm::Crc64Nvme | Algorithm::Crc32c);
     // SAFETY: the caller's contract.
     unsafe {
-        if crc && len >= STREAM_MIN_BYTES {
-            return whole::<Streaming>(algorithm, seed, dst, src, len);
+        match crc {
+            true => whole::<Streaming>(algorithm, seed, dst, src, len),
+            false => whole::<Cached>(algorithm, seed, dst, src, len),
         }
-        whole::<Cached>(algorithm, seed, dst, src, len)
     }
 }
 

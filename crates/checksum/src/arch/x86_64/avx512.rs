@@ -52,9 +52,7 @@ pub(crate) unsafe fn update<P: Poly, S: Store>(
             let first = fold(acc, pair(P::FOLD_512), _mm512_setzero_si512());
             let (acc, done) = quads::<P, S>(first, src.add(head), dst.add(head), len - head);
             (acc, head + done)
-        } else if len >= 256 {
-            quads::<P, S>(first, src, dst, len)
-        } else {
+        } else if len < 256 {
             let k = pair(P::FOLD_512);
             let mut acc = _mm512_xor_si512(first, take::<S>(src, dst, 0));
             let mut done = 64;
@@ -63,6 +61,8 @@ pub(crate) unsafe fn update<P: Poly, S: Store>(
                 done += 64;
             }
             (acc, done)
+        } else {
+            quads::<P, S>(first, src, dst, len)
         };
         let acc = if len == done {
             acc
