@@ -1,10 +1,10 @@
 //! What the algorithms detect: an exhaustive search for the CRCs, counted misses for all.
 //!
-//! `cargo run --release -p marline-checksum --example detect [long] [packets]` prints two CSV tables.
-//! The first says for each CRC and payload length up to how many bit errors none goes undetected
-//! (tried: 2 to 5, more only where it takes seconds; `long` tries 4 at 64 KiB as well, for minutes).
-//! The second counts, over `packets` corrupted packets (default 20000) for each kind of error, those
-//! that each algorithm takes for good.
+//! `cargo run --release -p marline-checksum --example detect [long] [packets]` prints two tables as
+//! CSV. The first says for each CRC and payload length up to how many bit errors none goes
+//! undetected (tried: 2 to 5, more only where it takes seconds; `long` tries 4 at 64 KiB instead,
+//! for minutes). The second counts, over `packets` corrupted packets (default 20000) for each kind
+//! of error, those that each algorithm takes for good.
 
 use marline_checksum::{sum, Algorithm};
 
