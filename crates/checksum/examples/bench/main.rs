@@ -2,7 +2,8 @@
 //! standard output; how the marks were met on standard error.
 //!
 //! `cargo run --release -p marline-checksum --example bench -- [--rivals] [--sizes A,B] [name
-//! ...]`; without names, our algorithms of strength medium and above. One core: pin it (`taskset -c 1`).
+//! ...]`; without names, our algorithms of strength medium and above. One core: pin it
+//! (`taskset -c 1`).
 //!
 //! All run interleaved, in rounds. A round counts when glibc's memcpy was as fast at its start as
 //! at its end, and of those only the calm ones: within a tenth of the fastest (a neighbour on the
