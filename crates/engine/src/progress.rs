@@ -5,6 +5,7 @@ use crate::core::Core;
 use crate::memory::EngineMemory;
 use crate::slots::{Pieces, SendOp};
 use crate::stats::raise;
+use crate::system::{System, Watch};
 use marline_checksum::{copy_and_sum, crc32c, Algorithm, Summer};
 use marline_proto::{DropReason, Event, PathState, PeerId, Transmit};
 use marline_rails::{RailEvent, RailFault, RailTx, Received, SendOutcome};
@@ -15,7 +16,7 @@ const GRO_MIN: usize = 2 * marline_wire::HEADER_LEN - 1;
 /// After an error of the rail that no link event explains, it is tried again so often.
 const RETRY_NS: u64 = 100_000_000;
 
-impl<T: RailTx> Core<T> {
+impl<S: System> Core<S> {
     /// Takes what a rail received: one datagram or a batch of equal ones.
     pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
         let mut segment = received.segment;
@@ -77,6 +78,7 @@ impl<T: RailTx> Core<T> {
         let result = endpoint
             .node
             .handle_packet(now, &packet, datagram.len(), &mut memory);
+        self.watch.ingested(&endpoint.node, datagram, result);
         let counters = &mut self.rails[rail].counters;
         match result {
             Err(DropReason::Token) => counters.wrong_token += 1,
@@ -90,6 +92,9 @@ impl<T: RailTx> Core<T> {
     pub fn settle(&mut self) {
         for index in 0..self.eps.len() {
             while let Some(event) = self.eps[index].as_mut().and_then(|e| e.node.poll_event()) {
+                if let Some(endpoint) = &self.eps[index] {
+                    self.watch.event(&endpoint.node, &event);
+                }
                 self.on_event(EpId(index as u32), event);
             }
         }
@@ -177,6 +182,7 @@ impl<T: RailTx> Core<T> {
         let Some(op) = self.sends.remove(handle) else {
             return;
         };
+        self.watch.sent(op.context, ok);
         if let Some(buffer) = op.log {
             self.pool.give(buffer);
         }

@@ -138,6 +138,11 @@ impl<T> Slots<T> {
         self.slots.get(handle as usize)?.as_ref()
     }
 
+    /// Values kept.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     /// Gives the value back and frees the handle.
     pub fn remove(&mut self, handle: u32) -> Option<T> {
         let value = self.slots.get_mut(handle as usize)?.take()?;

@@ -6,8 +6,8 @@ use crate::api::{
 };
 use crate::core::{Core, Region};
 use crate::slots::{Pieces, RecvOp, SendOp};
+use crate::system::System;
 use marline_proto::{RecvSpec, SendSpec, Source};
-use marline_rails::RailTx;
 
 /// Sends without completion up to this length draw on a reserve and are never refused for lack
 /// of log memory (design rule 9).
@@ -32,7 +32,7 @@ fn gather(iov: &[IoVec], to: &mut [u8]) {
     }
 }
 
-impl<T: RailTx> Core<T> {
+impl<S: System> Core<S> {
     /// Posts a send. `true`: worth flushing now, `false`: may be collected with later ones.
     pub fn send(&mut self, ep: EpId, req: &SendReq<'_>) -> Result<bool, SubmitError> {
         let peer = self.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
@@ -338,7 +338,7 @@ impl<T: RailTx> Core<T> {
 
 impl Completion {
     /// All zero, unknown source.
-    pub(crate) fn empty() -> Completion {
+    pub fn empty() -> Completion {
         Completion {
             context: 0,
             flags: 0,

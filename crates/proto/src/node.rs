@@ -169,6 +169,11 @@ impl Node {
         self.peers.get(peer.0 as usize).map(|p| &p.address)
     }
 
+    /// The peer with this endpoint id, if it is known.
+    pub fn peer_named(&self, id: u64) -> Option<PeerId> {
+        self.by_id.get(&id).map(|&index| PeerId(index))
+    }
+
     /// Whether the peer is dead or has said BYE: sends to it fail.
     pub fn peer_gone(&self, peer: PeerId) -> bool {
         self.conn(peer).is_some_and(|c| c.dead || c.closed)
