@@ -1,13 +1,13 @@
 //! The application of each endpoint: what it posts, and how it ends.
 
-use crate::check::BAD_KEY;
-use crate::endpoint::Trace;
-use crate::memory::{OpKind, RecvOp};
+use crate::content::PIECE;
+use crate::endpoint::{Trace, KEY};
+use crate::memory::{Buffer, OpKind, RecvOp};
 use crate::rng::Rng;
 use crate::setup::{Setup, Work};
 use crate::truth::{Match, PlainRecv};
 use crate::world::World;
-use marline_proto::{RecvSpec, SendSpec, Source};
+use marline_engine::{OpFlags, ReadReq, RecvReq, SendReq, SubmitError, ADDR_UNSPEC, INJECT_MAX};
 
 /// Sizes around every threshold of the protocol.
 const SIZES: [u64; 34] = [
@@ -46,10 +46,22 @@ const SIZES: [u64; 34] = [
     262_144,
     1 << 20,
 ];
-/// Buffers of receives that take anything.
-const ANY_SIZE: u64 = 4 << 20;
+/// Receives that take anything have room for the longest message, but rarely for more than this.
+const ROOM: u64 = 131_072;
+/// Reads are no longer than the region allows.
+const READ_MAX: u64 = PIECE as u64 - 5_000;
 /// Operations of the random application that may be open at once.
 const OPEN_MAX: u32 = 300;
+
+/// A send that found no room in the log, to be posted again.
+#[derive(Clone, Copy, Debug)]
+pub struct LateSend {
+    dst: u32,
+    tag: Option<u64>,
+    data: Option<u64>,
+    len: u64,
+    in_round: bool,
+}
 
 /// State of an application.
 #[derive(Clone, Debug)]
@@ -68,6 +80,8 @@ pub struct App {
     pub next_at: u64,
     /// It posts nothing new.
     pub done: bool,
+    /// How long it waits then until it looks whether something is to come.
+    pause_ns: u64,
 }
 
 impl App {
@@ -91,6 +105,7 @@ impl App {
             pending: 0,
             next_at,
             done: false,
+            pause_ns: 0,
         }
     }
 }
@@ -119,12 +134,41 @@ fn draw_size(rng: &mut Rng, max: u64) -> u64 {
     }
 }
 
+/// How a send of this length is done.
+fn draw_flags(rng: &mut Rng, len: usize) -> OpFlags {
+    let what = rng.below(4);
+    let inject = what == 0 && len <= INJECT_MAX;
+    OpFlags {
+        inject,
+        completion: !inject,
+        delivery_complete: what == 1,
+        ..OpFlags::default()
+    }
+}
+
+/// Where the memory of an operation is cut in pieces: mostly nowhere.
+fn draw_cuts(rng: &mut Rng, len: usize) -> Vec<usize> {
+    if !rng.one_in(8) {
+        return Vec::new();
+    }
+    let count = rng.range(1, 6);
+    let mut cuts: Vec<usize> = (0..count)
+        .map(|_| rng.below(len as u64 + 1) as usize)
+        .collect();
+    cuts.sort_unstable();
+    cuts
+}
+
 impl World {
     /// A step of an endpoint's application.
     pub(crate) fn app_step(&mut self, e: u32) {
         let pause = self.setup.pause_ns;
         let app = &mut self.eps[e as usize].app;
         app.next_at = self.now + 1 + app.rng.below(2 * pause + 1);
+        if !self.post_late(e) {
+            return;
+        }
+        let app = &mut self.eps[e as usize].app;
         let done = app.done || app.left == 0 || (app.work == Work::Random && self.calm);
         if app.work != Work::Random {
             if app.pending > 0 {
@@ -283,84 +327,130 @@ impl World {
         }
     }
 
+    /// Room for a message that may have any length.
+    fn any_size(&mut self, e: u32) -> u64 {
+        let size_max = self.setup.size_max.max(1);
+        let rng = &mut self.eps[e as usize].app.rng;
+        if rng.one_in(8) {
+            return size_max;
+        }
+        size_max.min(ROOM)
+    }
+
     fn random_recv(&mut self, e: u32, tag: Option<u64>, other: Option<u32>, len: u64) {
         let p = self.random_pattern(e, tag, other);
+        let any = self.any_size(e);
         let rng = &mut self.eps[e as usize].app.rng;
         let (capacity, multi) = match rng.below(12) {
             0..=2 => (len, None),
             3 if p.tag.is_none() => (rng.range(1, 100_000), Some(rng.pick(&[1, 64, 2_000]))),
-            _ => (ANY_SIZE, None),
+            _ => (any, None),
         };
         self.post_recv(e, p.source, p.tag, capacity, multi, false);
     }
 
     fn random_peek(&mut self, e: u32, tag: Option<u64>, other: Option<u32>) {
         let p = self.random_pattern(e, tag, other);
-        let claim = self.eps[e as usize].app.rng.one_in(2);
-        let spec = self.spec(e, &p);
+        let now = self.now;
+        let source = self.source_of(e, p.source);
         let ep = &mut self.eps[e as usize];
-        let found = ep.node.peek(&spec, claim);
+        let claim = ep.app.rng.one_in(2);
         let want = ep.plain.peek(&p, &self.truth.msgs);
-        let got = found.map(|(peeked, _)| (ep.endpoint_of(peeked.peer), peeked.head.number));
-        let want_names = want.map(|uid| {
-            let msg = &self.truth.msgs[uid as usize];
-            (msg.src, msg.number)
-        });
-        if got != want_names {
-            return self.broken(e, format!("peek found {got:?}, not {want_names:?}"));
-        }
-        if let (Some(uid), Some((_, Some(claim)))) = (want, found) {
-            ep.plain.unexpected.retain(|&u| u != uid);
-            ep.claims.push((claim, uid));
-        }
+        let handle = ep.add_op(OpKind::Peek { want, claim }, Buffer::default(), now, false);
+        ep.awaited += 1;
+        let flags = OpFlags {
+            peek: true,
+            claim,
+            completion: true,
+            ..OpFlags::default()
+        };
+        let request = RecvReq {
+            source,
+            iov: &[],
+            tag: p.tag,
+            context: handle as usize + 1,
+            flags,
+        };
+        let result = ep.engine.recv(ep.ep, &request);
+        self.accepted(e, "peek", result);
     }
 
     /// Receives or discards a claimed message.
     fn random_claim_end(&mut self, e: u32) {
-        let now = self.now;
         let ep = &mut self.eps[e as usize];
         if ep.claims.is_empty() {
             return;
         }
         let at = ep.app.rng.below(ep.claims.len() as u64) as usize;
-        let (claim, uid) = ep.claims.swap_remove(at);
-        let local = now + ep.clock_ns;
-        if ep.app.rng.one_in(3) {
-            self.truth.msgs[uid as usize].discarded = true;
+        let (handle, uid) = ep.claims.swap_remove(at);
+        let msg = &mut self.truth.msgs[uid as usize];
+        let (len, tagged) = (msg.len, msg.tag.is_some());
+        let discard = ep.app.rng.one_in(3);
+        let half = ep.app.rng.one_in(4);
+        let room = if half { len / 2 } else { len + 10 };
+        let op = &mut ep.ops[handle as usize];
+        op.done_ns = None;
+        op.posted_ns = self.now;
+        let mut iov = Vec::new();
+        if discard {
+            op.kind = OpKind::Discard;
+            msg.discarded = true;
             self.truth.settle(uid);
-            ep.node.discard_claimed(claim, local);
-            return self.drain(e);
-        }
-        let len = self.truth.msgs[uid as usize].len;
-        let room = if ep.app.rng.one_in(4) {
-            len / 2
         } else {
-            len + 10
-        };
-        let recv = RecvOp {
-            capacity: room,
-            ..RecvOp::default()
-        };
-        let handle = ep.add_op(OpKind::Recv(Box::new(recv)), now, false);
-        self.note_match(
-            e,
-            Match {
-                uid,
-                handle,
-                base: 0,
-                room,
-            },
-        );
-        let ep = &mut self.eps[e as usize];
-        if !ep.node.recv_claimed(claim, handle, room, local) {
-            let src = self.truth.msgs[uid as usize].src;
-            ep.owed -= 1;
-            ep.end_op(handle, now);
-            if !ep.believes_dead(src) {
-                self.broken(e, format!("claimed message {uid} is gone"));
-            }
+            op.kind = OpKind::Recv(Box::default());
+            op.buffer = Buffer::new(room as usize);
+            iov = op.buffer.pieces(&[]);
+            self.note_match(
+                e,
+                Match {
+                    uid,
+                    handle,
+                    base: 0,
+                    room,
+                },
+            );
         }
-        self.drain(e);
+        let flags = OpFlags {
+            claim: true,
+            discard,
+            completion: true,
+            ..OpFlags::default()
+        };
+        let request = RecvReq {
+            source: ADDR_UNSPEC,
+            iov: &iov,
+            tag: tagged.then_some((0, 0)),
+            context: handle as usize + 1,
+            flags,
+        };
+        let ep = &self.eps[e as usize];
+        let result = ep.engine.recv(ep.ep, &request);
+        self.accepted(e, "claim", result);
+    }
+
+    /// A call that nothing may refuse.
+    fn accepted(&mut self, e: u32, what: &str, result: Result<(), SubmitError>) {
+        if let Err(error) = result {
+            self.broken(e, format!("{what} refused: {error:?}"));
+        }
+        self.absorb(e);
+    }
+
+    /// The address that a receive names.
+    fn source_of(&mut self, e: u32, source: Option<u32>) -> u64 {
+        let Some(other) = source else {
+            return ADDR_UNSPEC;
+        };
+        self.addr(e, other)
+    }
+
+    fn addr(&mut self, e: u32, other: u32) -> u64 {
+        let blob = self.eps[other as usize].blob.clone();
+        let found = self.eps[e as usize].addr_of(other, &blob);
+        found.unwrap_or_else(|error| {
+            self.broken(e, format!("address refused: {error:?}"));
+            ADDR_UNSPEC
+        })
     }
 
     fn random_cancel(&mut self, e: u32) {
@@ -373,33 +463,21 @@ impl World {
         self.cancel(e, handle);
     }
 
-    fn cancel(&mut self, e: u32, handle: u32) {
-        let now = self.now;
+    pub(crate) fn cancel(&mut self, e: u32, handle: u32) {
         let ep = &mut self.eps[e as usize];
-        let (got, want) = (ep.node.cancel_recv(handle), ep.plain.cancel(handle));
+        let want = ep.plain.cancel(handle);
+        let got = match ep.engine.cancel(ep.ep, handle as usize + 1) {
+            Ok(()) => true,
+            Err(SubmitError::NotFound) => false,
+            Err(error) => return self.accepted(e, "cancel", Err(error)),
+        };
         if got != want {
             return self.broken(e, format!("cancel of {handle}: {got}, not {want}"));
         }
-        let Some(recv) = ep.recv_mut(handle) else {
-            return;
-        };
-        recv.cancelled = true;
-        // A multi-receive ends with its last message.
-        if want && recv.matches.iter().all(|m| m.1) {
-            ep.end_op(handle, now);
+        if let Some(recv) = ep.recv_mut(handle) {
+            recv.cancelled |= want;
         }
-    }
-
-    fn spec(&mut self, e: u32, p: &PlainRecv) -> RecvSpec {
-        let source = p.source.map(|s| self.address_of(s));
-        let node = &mut self.eps[e as usize].node;
-        RecvSpec {
-            handle: p.handle,
-            source: source.map_or(Source::Any, |a| Source::Peer(node.peer(&a))),
-            tag: p.tag,
-            capacity: p.capacity,
-            multi_min: p.multi_min,
-        }
+        self.absorb(e);
     }
 
     /// Posts a send.
@@ -412,37 +490,95 @@ impl World {
         len: u64,
         in_round: bool,
     ) {
-        let now = self.now;
-        let address = self.address_of(dst);
-        let ep = &mut self.eps[e as usize];
-        let peer = ep.node.peer(&address);
-        let urgent_ack = len > 64 * 1024;
-        if ep.node.peer_gone(peer) {
-            return;
-        }
-        let uid = self.truth.add(e, dst, tag, data, len);
-        let ep = &mut self.eps[e as usize];
-        let handle = ep.add_op(OpKind::Send { uid }, now, in_round);
-        ep.open += 1;
-        if self.tracing {
-            ep.note(
-                now,
-                Trace::Did(format!(
-                    "send {handle} = message {uid} to {dst}: {len} B, tag {tag:?}"
-                )),
-            );
-        }
-        let spec = SendSpec {
-            handle,
-            peer,
+        let late = LateSend {
+            dst,
             tag,
             data,
             len,
-            urgent_ack,
+            in_round,
         };
-        if !ep.node.post_send(&spec) {
-            self.broken(e, format!("send to live peer {dst} refused"));
+        // Those that wait go first.
+        let ep = &mut self.eps[e as usize];
+        ep.app.pending += in_round as u32;
+        if !ep.late.is_empty() || !self.try_send(e, &late) {
+            self.eps[e as usize].late.push_back(late);
         }
+    }
+
+    /// Posts sends that found no room; whether none is left.
+    fn post_late(&mut self, e: u32) -> bool {
+        while let Some(&late) = self.eps[e as usize].late.front() {
+            if !self.try_send(e, &late) {
+                return false;
+            }
+            self.eps[e as usize].late.pop_front();
+        }
+        true
+    }
+
+    /// `false`: no room in the log.
+    fn try_send(&mut self, e: u32, send: &LateSend) -> bool {
+        let &LateSend { dst, tag, data, .. } = send;
+        let (now, len) = (self.now, send.len as usize);
+        let addr = self.addr(e, dst);
+        let uid = self.truth.msgs.len() as u32;
+        let mut buffer = Buffer::with(self.content, self.truth.base_of(uid), len);
+        let ep = &mut self.eps[e as usize];
+        let flags = draw_flags(&mut ep.app.rng, len);
+        let cuts = draw_cuts(&mut ep.app.rng, len);
+        let request = SendReq {
+            dest: addr,
+            iov: &buffer.pieces(&cuts),
+            tag,
+            data,
+            context: ep.ops.len() + 1,
+            flags,
+        };
+        match ep.engine.send(ep.ep, &request) {
+            Ok(()) => {}
+            Err(SubmitError::Again) => {
+                self.absorb(e);
+                return false;
+            }
+            Err(SubmitError::PeerDead) => {
+                let known = ep.believes_dead(dst) || self.eps[dst as usize].closed;
+                self.eps[e as usize].app.pending -= send.in_round as u32;
+                if !known {
+                    self.broken(e, format!("send to live peer {dst} refused"));
+                }
+                return true;
+            }
+            Err(error) => self.broken(e, format!("send refused: {error:?}")),
+        }
+        let eager = len as u64 <= self.setup.node.eager_max;
+        let stays = !(flags.inject || eager && !flags.delivery_complete);
+        let uid = self.truth.add(e, dst, tag, data, len as u64);
+        let kind = OpKind::Send {
+            uid,
+            delivery: stays,
+            entry: flags.completion,
+        };
+        let ep = &mut self.eps[e as usize];
+        ep.app.pending -= send.in_round as u32;
+        let handle = ep.add_op(kind, Buffer::default(), now, send.in_round);
+        ep.open += 1;
+        ep.awaited += flags.completion as u32;
+        if self.tracing {
+            let text = format!("send {handle} = message {uid} to {dst}: {len} B, tag {tag:?}");
+            ep.note(now, Trace::Did(text));
+        }
+        if stays {
+            ep.ops[handle as usize].buffer = buffer;
+        } else {
+            // The application uses its memory again at once.
+            buffer.poison(0, len);
+            self.bury_buffer(e, handle, buffer);
+        }
+        if !flags.completion {
+            self.eps[e as usize].end_op(handle, now);
+        }
+        self.absorb(e);
+        true
     }
 
     /// Posts a receive.
@@ -458,13 +594,19 @@ impl World {
         let now = self.now;
         let multi = multi_min.is_some();
         let recv = RecvOp {
-            capacity,
             source,
             multi,
             ..RecvOp::default()
         };
+        let addr = self.source_of(e, source);
         let ep = &mut self.eps[e as usize];
-        let handle = ep.add_op(OpKind::Recv(Box::new(recv)), now, in_round);
+        let mut buffer = Buffer::new(capacity as usize);
+        let cuts = match multi {
+            true => Vec::new(),
+            false => draw_cuts(&mut ep.app.rng, capacity as usize),
+        };
+        let iov = buffer.pieces(&cuts);
+        let handle = ep.add_op(OpKind::Recv(Box::new(recv)), buffer, now, in_round);
         if self.tracing {
             ep.note(now, Trace::Did(format!("receive {handle} from {source:?}: {capacity} B, tag {tag:?}, multi {multi_min:?}")));
         }
@@ -476,12 +618,7 @@ impl World {
             multi_min,
             used: 0,
         };
-        let spec = self.spec(e, &plain);
-        let ep = &mut self.eps[e as usize];
-        let gone = source.is_some_and(|_| match spec.source {
-            Source::Peer(peer) => ep.node.peer_gone(peer),
-            Source::Any => false,
-        });
+        let gone = source.is_some_and(|s| ep.believes_dead(s));
         let matches = ep.plain.post(plain, &self.truth.msgs);
         if gone {
             // What is left of it must fail at once.
@@ -494,39 +631,67 @@ impl World {
             self.note_match(e, found);
         }
         let ep = &mut self.eps[e as usize];
-        ep.node.post_recv(&spec, now + ep.clock_ns);
-        self.drain(e);
+        if let Some(min) = multi_min {
+            ep.engine.ep_set_min_multi_recv(ep.ep, min as usize);
+        }
+        let flags = OpFlags {
+            completion: true,
+            multi_recv: multi,
+            ..OpFlags::default()
+        };
+        let request = RecvReq {
+            source: addr,
+            iov: &iov,
+            tag,
+            context: handle as usize + 1,
+            flags,
+        };
+        let result = ep.engine.recv(ep.ep, &request);
+        self.accepted(e, "receive", result);
     }
 
     fn post_read(&mut self, e: u32, dst: u32, len: u64, bad: bool) {
-        let now = self.now;
-        let address = self.address_of(dst);
+        let (now, len) = (self.now, len.min(READ_MAX));
+        let dest = self.addr(e, dst);
         let ep = &mut self.eps[e as usize];
-        let peer = ep.node.peer(&address);
-        if ep.node.peer_gone(peer) {
-            return;
-        }
-        let key = (ep.app.rng.next() >> 16) | if bad { BAD_KEY } else { 0 };
-        let addr = ep.app.rng.below(5_000);
-        let base = key.wrapping_add(addr);
+        let base = ep.app.rng.below(5_000);
         let kind = OpKind::Read {
             server: dst,
             base,
-            buf: Vec::new(),
-            len,
             bad,
         };
-        let handle = ep.add_op(kind, now, false);
+        // A wrong key, or a range that ends outside.
+        let (key, at) = match (bad, ep.app.rng.one_in(2)) {
+            (false, _) => (KEY, base),
+            (true, false) => (KEY + 1, base),
+            (true, true) => (KEY, PIECE as u64 - len + 1),
+        };
+        let mut buffer = Buffer::new(len as usize);
+        let cuts = draw_cuts(&mut ep.app.rng, len as usize);
+        let request = ReadReq {
+            dest,
+            iov: &buffer.pieces(&cuts),
+            remote: &[(at, len as usize, key)],
+            context: ep.ops.len() + 1,
+            flags: OpFlags {
+                completion: true,
+                ..OpFlags::default()
+            },
+        };
+        let result = ep.engine.read(ep.ep, &request);
+        if result == Err(SubmitError::PeerDead) {
+            if !ep.believes_dead(dst) {
+                self.broken(e, format!("read from live peer {dst} refused"));
+            }
+            return;
+        }
+        let handle = ep.add_op(kind, buffer, now, false);
         ep.open += 1;
         if self.tracing {
-            ep.note(
-                now,
-                Trace::Did(format!("read {handle} of {len} B from {dst}, bad {bad}")),
-            );
+            let text = format!("read {handle} of {len} B from {dst}, bad {bad}");
+            ep.note(now, Trace::Did(text));
         }
-        if !ep.node.post_read(handle, peer, key, addr, len) {
-            self.broken(e, format!("read from live peer {dst} refused"));
-        }
+        self.accepted(e, "read", result);
     }
 
     /// The application is done: it receives what is still to come, and ends its claims.
@@ -534,15 +699,23 @@ impl World {
         while !self.eps[e as usize].claims.is_empty() {
             self.random_claim_end(e);
         }
+        let mut busy = false;
         for tagged in [false, true] {
             let (open, posted) = self.to_come(e, tagged);
+            busy |= open > posted;
             for _ in posted..open.min(posted + 64) {
                 let tag = tagged.then_some((0, u64::MAX));
-                self.post_recv(e, None, tag, ANY_SIZE, None, false);
+                let room = self.any_size(e);
+                self.post_recv(e, None, tag, room, None, false);
             }
         }
-        let at = if self.calm { 200_000 } else { 2_000_000 };
-        self.eps[e as usize].app.next_at = self.now + at;
+        // Less and less often, while nothing is missing.
+        let app = &mut self.eps[e as usize].app;
+        app.pause_ns = match busy {
+            true => 200_000,
+            false => (2 * app.pause_ns).clamp(200_000, 20_000_000),
+        };
+        app.next_at = self.now + app.pause_ns;
     }
 
     /// Messages on their way to `e` that nothing matched, and receives for anything.

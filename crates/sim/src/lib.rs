@@ -11,6 +11,7 @@ mod check;
 mod content;
 mod drive;
 mod endpoint;
+mod machine;
 mod memory;
 mod net;
 mod rng;
