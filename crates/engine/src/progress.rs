@@ -232,7 +232,8 @@ impl<S: System> Core<S> {
         if head.flags & FLAG_CQ_DATA != 0 {
             entry.flags |= flag::REMOTE_CQ_DATA;
         }
-        if op.options.multi_recv && last {
+        let cancelled = op.cancelled;
+        if op.options.multi_recv && last && !cancelled {
             entry.flags |= flag::MULTI_RECV;
         }
         if head.total > len {
@@ -240,12 +241,15 @@ impl<S: System> Core<S> {
             entry.olen = (head.total - len) as usize;
         }
         let wanted = op.options.completion || entry.error.is_some();
-        if last {
+        if last && !cancelled {
             self.recvs.remove(handle);
         }
         if wanted {
             let cq = self.ep(ep).and_then(|e| e.rx_cq);
             self.complete(cq, entry);
+        }
+        if last && cancelled {
+            self.recv_failed(handle, OpError::Cancelled);
         }
     }
 

@@ -144,6 +144,7 @@ impl<S: System> Core<S> {
             options: req.flags,
             tagged: req.tag.is_some(),
             read: false,
+            cancelled: false,
         });
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
         let multi_min = req.flags.multi_recv.then_some(endpoint.min_multi);
@@ -252,6 +253,7 @@ impl<S: System> Core<S> {
             options: req.flags,
             tagged: req.tag.is_some(),
             read: false,
+            cancelled: false,
         });
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
         if !endpoint.node.recv_claimed(claim, handle, capacity, now) {
@@ -268,10 +270,16 @@ impl<S: System> Core<S> {
             .find(|op| op.ep == ep && op.context == context && !op.read);
         for handle in hits {
             let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
-            if endpoint.node.cancel_recv(handle) {
-                self.recv_failed(handle, OpError::Cancelled);
-                return Ok(());
+            if !endpoint.node.cancel_recv(handle) {
+                continue;
             }
+            if !endpoint.node.still_receives(handle) {
+                self.recv_failed(handle, OpError::Cancelled);
+            } else if let Some(op) = self.recvs.get_mut(handle) {
+                // Its memory stays in use until the messages that matched it are there.
+                op.cancelled = true;
+            }
+            return Ok(());
         }
         Err(SubmitError::NotFound)
     }
@@ -293,6 +301,7 @@ impl<S: System> Core<S> {
             options: req.flags,
             tagged: false,
             read: true,
+            cancelled: false,
         });
         self.stats.reads += 1;
         self.stats.read_bytes += len as u64;
