@@ -372,6 +372,10 @@ impl World {
             flags,
         };
         let result = ep.engine.recv(ep.ep, &request);
+        if self.tracing {
+            let text = format!("peek {handle} at {p:?}, claim {claim}: must find {want:?}");
+            ep.note(now, Trace::Did(text));
+        }
         self.accepted(e, "peek", result);
     }
 
@@ -423,8 +427,13 @@ impl World {
             context: handle as usize + 1,
             flags,
         };
-        let ep = &self.eps[e as usize];
+        let now = self.now;
+        let ep = &mut self.eps[e as usize];
         let result = ep.engine.recv(ep.ep, &request);
+        if self.tracing {
+            let text = format!("claim {handle}: message {uid}, discard {discard}");
+            ep.note(now, Trace::Did(text));
+        }
         self.accepted(e, "claim", result);
     }
 
@@ -471,6 +480,9 @@ impl World {
             Err(SubmitError::NotFound) => false,
             Err(error) => return self.accepted(e, "cancel", Err(error)),
         };
+        if self.tracing {
+            ep.note(self.now, Trace::Did(format!("cancel {handle}: {got}")));
+        }
         if got != want {
             return self.broken(e, format!("cancel of {handle}: {got}, not {want}"));
         }

@@ -302,11 +302,11 @@ impl World {
         let algorithm = Algorithm::from_u8(packet.header.algorithm).unwrap_or_default();
         for (frame, payload) in packet.frames() {
             let (number, offset, want, head) = match frame {
-                Frame::Eager(f) => (f.head.number, 0, f.sum, true),
+                Frame::Eager(f) => (f.head.number, 0, Some(f.sum), true),
                 Frame::Data(f) if f.flags & FLAG_READ_REPLY == 0 => {
-                    (f.number, f.offset, f.sum, false)
+                    (f.number, f.offset, Some(f.sum), false)
                 }
-                Frame::Rts(f) => (f.head.number, 0, 0, true),
+                Frame::Rts(f) => (f.head.number, 0, None, true),
                 _ => continue,
             };
             let Some(uid) = self.truth.find(src, e, number) else {
@@ -314,11 +314,8 @@ impl World {
             };
             let msg = &mut self.truth.msgs[uid as usize];
             msg.head_seen |= head;
-            if payload.is_empty() {
-                continue;
-            }
             let seed = sum_seed(packet.header.src_id, number, false, offset, payload.len());
-            if sum(algorithm, seed, payload) != want {
+            if want != Some(sum(algorithm, seed, payload)) {
                 continue;
             }
             if self.content.slice(msg.base, offset, payload.len()) != payload {

@@ -168,6 +168,7 @@ impl World {
     }
 
     pub(crate) fn push(&mut self, at: u64, what: Next) {
+        debug_assert!(at >= self.now, "{what:?} in the past");
         self.order += 1;
         self.heap.push(Reverse((at, self.order, what)));
     }
@@ -266,9 +267,9 @@ impl World {
         if self.eps[e as usize].computing == 0 {
             let at = self.now + self.rng.range(200, 3_000);
             self.wake(e, at);
-        } else {
+        } else if self.eps[e as usize].threaded {
             self.wake_thread(e);
-            let at = self.eps[e as usize].thread_at;
+            let at = self.eps[e as usize].thread_at.max(self.now);
             self.wake(e, at);
         }
     }
