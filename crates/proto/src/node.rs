@@ -228,6 +228,14 @@ impl Node {
             + self.inbounds.len() * size_of::<Inbound>()
     }
 
+    /// Bytes that the peers spoken to take, with everything on the heap that belongs to one, and
+    /// how many they are. (Messages under way are not in it.)
+    pub fn peer_bytes(&self) -> (usize, usize) {
+        let conns = self.peers.iter().filter_map(|p| p.conn.as_deref());
+        let sizes = conns.map(|c| size_of::<Peer>() + c.bytes());
+        sizes.fold((0, 0), |(bytes, count), b| (bytes + b, count + 1))
+    }
+
     /// Whether every send of ours was delivered.
     pub fn drained(&self) -> bool {
         self.sends.len() == 0

@@ -73,7 +73,7 @@ fn busy_seconds(start: Instant) -> f64 {
 /// The scaling table from `least` to `most` endpoints.
 fn scaling(least: usize, most: usize) -> ExitCode {
     println!(
-        "work,hosts,messages,packets,virtual_us,peers,state_bytes_per_peer,resident_mb,seconds"
+        "work,hosts,messages,packets,virtual_us,peers,bytes_per_idle_peer,resident_mb,seconds"
     );
     for work in [Work::Tree, Work::AllToAll] {
         for hosts in [16, 64, 256, 512, 1_024]
@@ -92,7 +92,7 @@ fn scaling(least: usize, most: usize) -> ExitCode {
                 row.packets,
                 row.virtual_ns as f64 / 1_000.0,
                 row.peers,
-                row.state_bytes / row.peers.max(1),
+                row.peer_bytes / row.peers.max(1),
                 resident_bytes() >> 20,
                 start.elapsed().as_secs_f64()
             );
@@ -127,8 +127,10 @@ fn main() -> ExitCode {
             println!("{}", text.lines().next().unwrap_or_default());
         }
         println!(
-            "replay: marline-sim --seeds {seed} --profile {:?} --hosts {} --rails {} --trace",
-            args.profile, args.hosts, args.rails
+            "replay: marline-sim --seeds {seed} --profile {} --hosts {} --rails {} --trace",
+            args.profile.name(),
+            args.hosts,
+            args.rails
         );
     }
     let net = &report.net;

@@ -104,6 +104,9 @@ impl Buffer {
 
     /// What nobody may have changed; `used`: bytes at the start that were rightly written.
     pub fn check(&self, used: usize) -> Result<(), &'static str> {
+        if self.block.is_empty() {
+            return Ok(());
+        }
         let all = |bytes: &[u8], value: u8| bytes.iter().fold(0, |d, &b| d | (b ^ value)) == 0;
         let block = &self.block;
         let after = &block[GUARD + self.len..2 * GUARD + self.len];
@@ -128,6 +131,9 @@ impl Buffer {
     }
 
     fn give_back(self) {
+        if self.block.is_empty() {
+            return;
+        }
         let class = self.block.len().trailing_zeros() as usize;
         let most = (SPARE_BYTES >> class).max(2);
         SPARE.with_borrow_mut(|spare| {

@@ -30,8 +30,10 @@ pub struct Outcome {
     pub worked_ns: u64,
     /// Bytes of reliability state of all nodes at the end.
     pub state_bytes: u64,
-    /// Conversations of all nodes at the end.
+    /// Conversations of all nodes at the end, and bytes of their state.
     pub peers: u64,
+    /// See `peers`.
+    pub peer_bytes: u64,
 }
 
 /// What many seeds gave.
@@ -99,14 +101,14 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
             .iter()
             .filter_map(|ep| ep.node(|node| node.reliability_bytes() as u64))
             .sum(),
-        peers: world.eps.iter().map(peers_of).sum(),
+        peers: world.eps.iter().map(|ep| peers_of(ep).1).sum(),
+        peer_bytes: world.eps.iter().map(|ep| peers_of(ep).0).sum(),
     }
 }
 
-fn peers_of(ep: &Endpoint) -> u64 {
-    let mut count = 0;
-    ep.node(|node| node.for_each_peer(|_, _, _, _| count += 1));
-    count
+fn peers_of(ep: &Endpoint) -> (u64, u64) {
+    let (bytes, count) = ep.node(|node| node.peer_bytes()).unwrap_or_default();
+    (bytes as u64, count as u64)
 }
 
 impl World {

@@ -21,6 +21,17 @@ pub enum Profile {
 
 impl Profile {
     /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Swarm => "swarm",
+            Profile::Calm => "calm",
+            Profile::Loss => "loss",
+            Profile::Rails => "rails",
+            Profile::Peers => "peers",
+        }
+    }
+
+    /// The profile of that name.
     pub fn parse(name: &str) -> Option<Profile> {
         Some(match name {
             "swarm" => Profile::Swarm,
