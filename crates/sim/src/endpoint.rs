@@ -1,9 +1,10 @@
 //! One process: a real engine with its operations, memory, machine and application.
 
-use crate::app::{App, LateSend};
+use crate::app::App;
 use crate::content::Content;
 use crate::machine::{id_of, Machine, PortSpec, SimSystem, SimWatch};
 use crate::memory::{Buffer, Graveyard, Op, OpKind, RecvOp};
+use crate::ops::LateSend;
 use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::truth::Plain;
@@ -151,6 +152,34 @@ pub struct Endpoint {
     pub trace: VecDeque<(u64, Trace)>,
 }
 
+/// An engine on a machine.
+fn assemble(setup: &Setup, machine: &Arc<Machine>, index: u32, mut rng: Rng) -> Engine<SimSystem> {
+    let (rails, halves) = machine.rails();
+    let cfg = CoreConfig {
+        proto: setup.node,
+        log_bytes: setup.log_bytes,
+        aggregate_after: setup.aggregate_after,
+        mtu: 0,
+    };
+    // The first number is the endpoint's id.
+    let mut first = true;
+    let random = Box::new(move || match std::mem::take(&mut first) {
+        true => id_of(rng.next(), index),
+        false => rng.next(),
+    });
+    let parts = Parts {
+        rails,
+        halves,
+        clock: SimSystem(machine.clone()),
+        watch: SimWatch(machine.clone()),
+        tick_ns: TICK_NS,
+        threaded: setup.threaded,
+        random,
+        log: LogSink(Arc::new(|_, _| {})),
+    };
+    Engine::assemble(cfg, parts)
+}
+
 impl Endpoint {
     /// A process that starts now.
     pub fn new(
@@ -164,31 +193,9 @@ impl Endpoint {
         let machine = Machine::new(specs);
         machine.set_now(clock_ns);
         machine.set_yield(rng.pick(&[300, 300, 20_000, 200_000]));
-        let (rails, halves) = machine.rails();
-        let cfg = CoreConfig {
-            proto: setup.node,
-            log_bytes: setup.log_bytes,
-            aggregate_after: setup.aggregate_after,
-            mtu: 0,
-        };
-        // The first number is the endpoint's id.
-        let (mut first, one_cq) = (true, rng.one_in(3));
+        let one_cq = rng.one_in(3);
         let batch = rng.pick(&[1, 2, 8, 16]);
-        let random = Box::new(move || match std::mem::take(&mut first) {
-            true => id_of(rng.next(), index),
-            false => rng.next(),
-        });
-        let parts = Parts {
-            rails,
-            halves,
-            clock: SimSystem(machine.clone()),
-            watch: SimWatch(machine.clone()),
-            tick_ns: TICK_NS,
-            threaded: setup.threaded,
-            random,
-            log: LogSink(Arc::new(|_, _| {})),
-        };
-        let engine = Engine::assemble(cfg, parts);
+        let engine = assemble(setup, &machine, index, rng);
         let (av, tx, ep) = (engine.av_open(), engine.cq_open(), engine.ep_open()?);
         let rx = if one_cq { tx } else { engine.cq_open() };
         engine.ep_bind_av(ep, av);

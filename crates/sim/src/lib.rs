@@ -14,6 +14,7 @@ mod endpoint;
 mod machine;
 mod memory;
 mod net;
+mod ops;
 mod rng;
 mod run;
 mod scale;
