@@ -235,7 +235,7 @@ impl<S: System> Engine<S> {
         core.recv(now, ep, req)?;
         if core.has_output() {
             let now = self.shared.clock.now_ns();
-            core.burst = 0;
+            core.collector.polled(now);
             core.flush(now);
         }
         Ok(())
