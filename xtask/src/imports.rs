@@ -10,7 +10,7 @@ const MAY_IMPORT: [(&str, &[&str]); 8] = [
     ("rails", &["wire"]),
     ("engine", &["wire", "checksum", "proto", "rails"]),
     ("provider", &["engine"]),
-    ("sim", &["wire", "checksum", "proto", "engine"]),
+    ("sim", &["wire", "checksum", "proto", "rails", "engine"]),
     ("cli", &["engine", "sim"]),
 ];
 

@@ -11,6 +11,7 @@ use crate::pool::Pool;
 use crate::slots::{RecvOp, SendOp, Slots};
 use crate::stats::page::PathRow;
 use crate::stats::{PeerCounters, ProcessCounters, RailCounters};
+use crate::system::{System, Watch};
 use marline_proto::{Claim, Config, Node, PeerId, RailSpec, Spans};
 use marline_rails::RailTx;
 use marline_wire::{Address, PACKET_MAX};
@@ -90,9 +91,9 @@ pub struct CoreConfig {
 pub type Random = Box<dyn FnMut() -> u64 + Send>;
 
 /// The engine under its lock.
-pub struct Core<T> {
+pub struct Core<S: System> {
     pub(crate) cfg: CoreConfig,
-    pub(crate) rails: Vec<RailState<T>>,
+    pub(crate) rails: Vec<RailState<S::Tx>>,
     pub(crate) eps: Vec<Option<Endpoint>>,
     /// Endpoint index by endpoint id.
     pub(crate) by_id: Vec<(u64, u32)>,
@@ -117,15 +118,21 @@ pub struct Core<T> {
     pub(crate) poisoned: bool,
     /// Counters of peers of endpoints that were closed.
     pub(crate) closed_rows: Vec<(u64, PeerCounters, Vec<PathRow>)>,
+    pub(crate) watch: S::Watch,
 }
 
 // SAFETY: raw pointers inside (regions, pieces) are user memory that the callers lend to the
 // engine from any thread; the engine itself is used under one lock.
-unsafe impl<T: Send> Send for Core<T> {}
+unsafe impl<S: System> Send for Core<S> {}
 
-impl<T: RailTx> Core<T> {
+impl<S: System> Core<S> {
     /// An engine over these rails (name, sending half).
-    pub fn new(cfg: CoreConfig, rails: Vec<(String, T)>, log: LogSink, random: Random) -> Core<T> {
+    pub fn new(
+        cfg: CoreConfig,
+        rails: Vec<(String, S::Tx)>,
+        (log, random): (LogSink, Random),
+        watch: S::Watch,
+    ) -> Core<S> {
         let rails = rails
             .into_iter()
             .map(|(name, tx)| RailState {
@@ -162,6 +169,7 @@ impl<T: RailTx> Core<T> {
             random,
             poisoned: false,
             closed_rows: Vec::new(),
+            watch,
         }
     }
 
@@ -175,7 +183,7 @@ impl<T: RailTx> Core<T> {
         } else {
             self.cfg.mtu
         };
-        let spec = |(index, rail): (usize, &RailState<T>)| {
+        let spec = |(index, rail): (usize, &RailState<S::Tx>)| {
             let caps = rail.tx.caps();
             let datagram_max = caps.datagram_max.min(cap).min(PACKET_MAX);
             let mut addr = rail.tx.local_addr();
@@ -227,6 +235,21 @@ impl<T: RailTx> Core<T> {
         self.eps.get_mut(ep.0 as usize)?.as_mut()
     }
 
+    /// The node of an endpoint.
+    pub fn node(&self, ep: EpId) -> Option<&Node> {
+        Some(&self.eps.get(ep.0 as usize)?.as_ref()?.node)
+    }
+
+    /// Bytes of the pool that are in use: the sender's log and unexpected messages.
+    pub fn pool_bytes(&self) -> usize {
+        self.pool.out_bytes()
+    }
+
+    /// Operations that are open: sends, receives.
+    pub fn open_ops(&self) -> (usize, usize) {
+        (self.sends.len(), self.recvs.len())
+    }
+
     /// Address blob of an endpoint.
     pub fn ep_name(&mut self, ep: EpId) -> Option<([u8; 64], usize)> {
         Some(self.ep(ep)?.node.address().encode())
@@ -244,6 +267,7 @@ impl<T: RailTx> Core<T> {
     }
 
     pub(crate) fn complete(&mut self, cq: Option<CqId>, entry: Completion) {
+        self.watch.completed(&entry);
         if let Some(queue) = cq.and_then(|cq| self.cq(cq)) {
             queue.push_back(entry);
         }

@@ -3,24 +3,31 @@
 use crate::api::{
     AvId, Completion, Counter, CqId, EpId, FiAddr, LogSink, ReadReq, RecvReq, SendReq, SubmitError,
 };
-use crate::clock::Clock;
+use crate::core::{Core, CoreConfig};
 use crate::settings::Settings;
-use crate::shared::Shared;
+use crate::shared::{Parts, Shared};
+use crate::system::{Process, System};
 use crate::thread;
 use crate::wake::Waker;
 use std::sync::Arc;
 
 /// One Marline engine: the rails, the protocol and the lock of one libfabric domain. Clones are
 /// handles to the same engine.
-#[derive(Clone)]
-pub struct Engine {
-    shared: Arc<Shared>,
+pub struct Engine<S: System = Process> {
+    pub(crate) shared: Arc<Shared<S>>,
+}
+
+impl<S: System> Clone for Engine<S> {
+    fn clone(&self) -> Engine<S> {
+        let shared = self.shared.clone();
+        Engine { shared }
+    }
 }
 
 /// A blocking wait polls this long before it sleeps, in nanoseconds: a sleep costs 20 us.
 const SPIN_NS: u64 = 50_000;
 
-impl Engine {
+impl Engine<Process> {
     /// Opens the rails and starts (or joins) the process's progress thread. Errors are texts for
     /// people: what, which rail, what to do.
     pub fn open(settings: Settings, log: LogSink) -> Result<Engine, String> {
@@ -37,6 +44,27 @@ impl Engine {
             thread::leave(&self.shared);
             self.shared.publish_last();
         }
+    }
+}
+
+impl<S: System> Engine<S> {
+    /// An engine on another system. Nobody calls its thread: see `thread_turn`.
+    pub fn assemble(cfg: CoreConfig, parts: Parts<S>) -> Engine<S> {
+        let shared = Arc::new(Shared::new(cfg, parts));
+        Engine { shared }
+    }
+
+    /// What the progress thread does when it wakes; `rung`: its alarm went off. When it wakes
+    /// next, and whether the rails' descriptors wake it, too.
+    pub fn thread_turn(&self, rung: bool) -> (u64, bool) {
+        let now = self.shared.clock.now_ns();
+        let next = self.shared.work(now, rung);
+        (next, self.shared.is_away(now))
+    }
+
+    /// Looks inside, under the lock.
+    pub fn inspect<R>(&self, look: impl FnOnce(&Core<S>) -> R) -> R {
+        look(&self.shared.lock())
     }
 
     /// A new completion queue.

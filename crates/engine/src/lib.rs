@@ -19,10 +19,14 @@ mod shared;
 mod slots;
 pub mod stats;
 mod submit;
+mod system;
 mod thread;
 pub mod wake;
 
 pub use api::*;
+pub use clock::Clock;
 pub use core::{Core, CoreConfig, Random};
 pub use engine::Engine;
 pub use fork::mark_forked;
+pub use shared::Parts;
+pub use system::{Process, System, Watch};

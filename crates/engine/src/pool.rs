@@ -63,6 +63,11 @@ impl Pool {
         }
     }
 
+    /// Bytes that are out.
+    pub fn out_bytes(&self) -> usize {
+        self.out_bytes
+    }
+
     /// Most bytes that were out at once.
     pub fn out_bytes_max(&self) -> usize {
         self.out_bytes_max

@@ -6,6 +6,7 @@ use crate::memory::EngineMemory;
 use crate::pack::{fill, fill_run, head_of};
 use crate::slots::{Pieces, SendOp};
 use crate::stats::raise;
+use crate::system::{System, Watch};
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Event, PathState, PeerId};
 use marline_rails::{RailEvent, RailFault, RailTx, Received, SendOutcome};
@@ -16,7 +17,7 @@ const GRO_MIN: usize = 2 * marline_wire::HEADER_LEN - 1;
 /// After an error of the rail that no link event explains, it is tried again so often.
 const RETRY_NS: u64 = 100_000_000;
 
-impl<T: RailTx> Core<T> {
+impl<S: System> Core<S> {
     /// Takes what a rail received: one datagram or a batch of equal ones.
     pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
         let mut segment = received.segment;
@@ -78,6 +79,7 @@ impl<T: RailTx> Core<T> {
         let result = endpoint
             .node
             .handle_packet(now, &packet, datagram.len(), &mut memory);
+        self.watch.ingested(&endpoint.node, datagram, result);
         let counters = &mut self.rails[rail].counters;
         match result {
             Err(DropReason::Token) => counters.wrong_token += 1,
@@ -91,6 +93,9 @@ impl<T: RailTx> Core<T> {
     pub fn settle(&mut self) {
         for index in 0..self.eps.len() {
             while let Some(event) = self.eps[index].as_mut().and_then(|e| e.node.poll_event()) {
+                if let Some(endpoint) = &self.eps[index] {
+                    self.watch.event(&endpoint.node, &event);
+                }
                 self.on_event(EpId(index as u32), event);
             }
         }
@@ -178,6 +183,7 @@ impl<T: RailTx> Core<T> {
         let Some(op) = self.sends.remove(handle) else {
             return;
         };
+        self.watch.sent(op.context, ok);
         if let Some(buffer) = op.log {
             self.pool.give(buffer);
         }
@@ -227,7 +233,8 @@ impl<T: RailTx> Core<T> {
         if head.flags & FLAG_CQ_DATA != 0 {
             entry.flags |= flag::REMOTE_CQ_DATA;
         }
-        if op.options.multi_recv && last {
+        let cancelled = op.cancelled;
+        if op.options.multi_recv && last && !cancelled {
             entry.flags |= flag::MULTI_RECV;
         }
         if head.total > len {
@@ -235,12 +242,15 @@ impl<T: RailTx> Core<T> {
             entry.olen = (head.total - len) as usize;
         }
         let wanted = op.options.completion || entry.error.is_some();
-        if last {
+        if last && !cancelled {
             self.recvs.remove(handle);
         }
         if wanted {
             let cq = self.ep(ep).and_then(|e| e.rx_cq);
             self.complete(cq, entry);
+        }
+        if last && cancelled {
+            self.recv_failed(handle, OpError::Cancelled);
         }
     }
 

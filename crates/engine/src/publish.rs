@@ -8,6 +8,7 @@ use crate::stats::page::{
     rank_from_env, Page, PageInfo, PathRow, PathState, PeerInfo, PeerState, RailInfo,
 };
 use crate::stats::{PathCounters, PeerCounters, ProcessCounters};
+use crate::system::System;
 use marline_proto as proto;
 use marline_rails::RailTx;
 
@@ -17,6 +18,11 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
+    /// Publishes nothing.
+    pub(crate) fn none() -> Publisher {
+        Publisher { page: None }
+    }
+
     /// Makes the page; without one (no room) the engine works all the same.
     pub(crate) fn open(settings: &Settings, _rails: &[String], log: &LogSink) -> Publisher {
         let info = PageInfo {
@@ -32,7 +38,7 @@ impl Publisher {
     }
 
     /// Copies everything that changed.
-    pub(crate) fn publish<T: RailTx>(&mut self, core: &Core<T>) {
+    pub(crate) fn publish<S: System>(&mut self, core: &Core<S>) {
         let Some(page) = &mut self.page else { return };
         page.publish(|w| {
             let mut process = core.stats;
@@ -156,7 +162,7 @@ fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathSta
     }
 }
 
-impl<T: RailTx> Core<T> {
+impl<S: System> Core<S> {
     /// Keeps the counters of an endpoint that closes, for the page.
     pub(crate) fn keep_totals(&mut self, ep: EpId) {
         let Some(endpoint) = self.eps.get(ep.0 as usize).and_then(Option::as_ref) else {

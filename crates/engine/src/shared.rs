@@ -7,7 +7,7 @@ use crate::core::{Core, CoreConfig, Random};
 use crate::fork::Generation;
 use crate::publish::Publisher;
 use crate::settings::{RailsPolicy, Settings};
-use crate::thread;
+use crate::system::{Process, System};
 use marline_proto::{Config, RailPolicy};
 use marline_rails::{
     choose_interfaces, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, LinkWatch, Rail,
@@ -43,11 +43,11 @@ const HOLD_NS: u64 = 50_000;
 const CLOSE_NS: u64 = 2_000_000_000;
 
 /// The core, if it was locked, with the time then.
-type Held<'a> = Option<(MutexGuard<'a, Core<AnyTx>>, u64)>;
+type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
 
 /// The receiving halves, beside the engine's lock.
-pub(crate) struct Receivers {
-    halves: Vec<AnyRx>,
+pub(crate) struct Receivers<R> {
+    halves: Vec<R>,
     /// Rails that had something at their last poll.
     hot: Vec<bool>,
     last: usize,
@@ -88,11 +88,12 @@ pub(crate) struct Slow {
 }
 
 /// One engine, shared by its callers and the progress thread.
-pub(crate) struct Shared {
-    core: Mutex<Core<AnyTx>>,
-    receivers: Mutex<Receivers>,
+pub(crate) struct Shared<S: System> {
+    core: Mutex<Core<S>>,
+    receivers: Mutex<Receivers<S::Rx>>,
     slow: Mutex<Slow>,
-    pub(crate) clock: SystemClock,
+    /// Time, and what else the system gives.
+    pub(crate) clock: S,
     /// When the application last polled.
     polled_ns: AtomicU64,
     /// Reads of a queue that may still be served from what is in it.
@@ -104,8 +105,8 @@ pub(crate) struct Shared {
     log: LogSink,
 }
 
-impl Shared {
-    pub(crate) fn open(settings: &Settings, log: LogSink) -> Result<Shared, String> {
+impl Shared<Process> {
+    pub(crate) fn open(settings: &Settings, log: LogSink) -> Result<Shared<Process>, String> {
         let choices = choose_interfaces(&settings.rails)?;
         let clock = SystemClock::new();
         let (rails, halves) = open_rails(settings, &choices)?;
@@ -122,19 +123,59 @@ impl Shared {
             }
         };
         fds.extend(link.as_ref().map(LinkWatch::fd));
-        let core = Core::new(core_config(settings), rails, log.clone(), random());
         let publisher = Publisher::open(settings, &names, &log);
-        let slow = Slow {
+        let parts = Parts {
+            rails,
+            halves,
+            clock: Process(clock),
+            watch: (),
+            tick_ns: settings.tick_ms * 1_000_000,
+            threaded: settings.progress_thread,
+            random: random(),
+            log,
+        };
+        let mut shared = Shared::new(core_config(settings), parts);
+        shared.slow = Mutex::new(Slow {
             link,
             publisher,
             next_ns: 0,
             publish_ns: 0,
-        };
-        Ok(Shared {
+        });
+        shared.fds = fds;
+        Ok(shared)
+    }
+}
+
+/// What an engine is made of, besides its settings.
+pub struct Parts<S: System> {
+    /// Rails: name and sending half.
+    pub rails: Vec<(String, S::Tx)>,
+    /// Their receiving halves.
+    pub halves: Vec<S::Rx>,
+    /// The system.
+    pub clock: S,
+    /// Who looks on.
+    pub watch: S::Watch,
+    /// The progress thread's tick.
+    pub tick_ns: u64,
+    /// There is a progress thread.
+    pub threaded: bool,
+    /// Source of identities.
+    pub random: Random,
+    /// Where log lines go.
+    pub log: LogSink,
+}
+
+impl<S: System> Shared<S> {
+    /// An engine without links to watch and without a page of statistics.
+    pub(crate) fn new(cfg: CoreConfig, parts: Parts<S>) -> Shared<S> {
+        let log = parts.log.clone();
+        let core = Core::new(cfg, parts.rails, (parts.log, parts.random), parts.watch);
+        Shared {
             core: Mutex::new(core),
             receivers: Mutex::new(Receivers {
-                hot: vec![false; halves.len()],
-                halves,
+                hot: vec![false; parts.halves.len()],
+                halves: parts.halves,
                 last: 0,
                 turn: 0,
                 empty: 0,
@@ -142,20 +183,25 @@ impl Shared {
                 yielded: false,
                 busy: 0,
             }),
-            slow: Mutex::new(slow),
-            clock,
+            slow: Mutex::new(Slow {
+                link: None,
+                publisher: Publisher::none(),
+                next_ns: 0,
+                publish_ns: 0,
+            }),
+            clock: parts.clock,
             polled_ns: AtomicU64::new(0),
             left: AtomicU32::new(0),
-            tick_ns: settings.tick_ms * 1_000_000,
-            threaded: settings.progress_thread,
+            tick_ns: parts.tick_ns,
+            threaded: parts.threaded,
             generation: Generation::current(),
-            fds,
+            fds: Vec::new(),
             log,
-        })
+        }
     }
 
     /// The core; after a panic of another thread it is marked unusable.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Core<AnyTx>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core<S>> {
         self.core.lock().unwrap_or_else(|poisoned| {
             let mut core = poisoned.into_inner();
             core.poisoned = true;
@@ -164,7 +210,7 @@ impl Shared {
     }
 
     /// The core, if calls may still use it.
-    pub(crate) fn usable(&self) -> Result<MutexGuard<'_, Core<AnyTx>>, SubmitError> {
+    pub(crate) fn usable(&self) -> Result<MutexGuard<'_, Core<S>>, SubmitError> {
         if self.generation.is_forked() {
             return Err(SubmitError::Unusable);
         }
@@ -183,8 +229,8 @@ impl Shared {
     /// is locked when the first one came.
     fn receive<'a>(
         &'a self,
-        receivers: &mut Receivers,
-        core: &mut Held<'a>,
+        receivers: &mut Receivers<S::Rx>,
+        core: &mut Held<'a, S>,
         by_thread: bool,
     ) -> usize {
         receivers.turn = receivers.turn.wrapping_add(1);
@@ -217,9 +263,9 @@ impl Shared {
 
     fn receive_rail<'a>(
         &'a self,
-        receivers: &mut Receivers,
+        receivers: &mut Receivers<S::Rx>,
         rail: usize,
-        core: &mut Held<'a>,
+        core: &mut Held<'a, S>,
         by_thread: bool,
     ) -> usize {
         let taken = receivers.halves[rail].recv(&mut |received| {
@@ -239,16 +285,16 @@ impl Shared {
     }
 
     /// Lets another process run if one waits, and learns whether that was needed.
-    fn offer_processor(&self, receivers: &mut Receivers) {
+    fn offer_processor(&self, receivers: &mut Receivers<S::Rx>) {
         receivers.empty = 0;
         let before = self.clock.now_ns();
-        std::thread::yield_now();
+        self.clock.yield_now();
         receivers.yielded = self.clock.now_ns() - before > YIELDED_NS;
         receivers.yield_after = (2 * receivers.yield_after).min(YIELD_AFTER_MAX);
     }
 
     /// The progress call of the application; the core is still locked when it returns.
-    fn poll(&self) -> MutexGuard<'_, Core<AnyTx>> {
+    fn poll(&self) -> MutexGuard<'_, Core<S>> {
         let mut held = None;
         let mut receivers = self
             .receivers
@@ -333,7 +379,7 @@ impl Shared {
 
     /// Flushes a send, or leaves it to be collected with later ones. The first that is left sets
     /// the thread's alarm, for the application may compute before it calls again.
-    pub(crate) fn after_send(&self, mut core: MutexGuard<'_, Core<AnyTx>>, now_please: bool) {
+    pub(crate) fn after_send(&self, mut core: MutexGuard<'_, Core<S>>, now_please: bool) {
         if now_please || !self.threaded {
             let now = self.clock.now_ns();
             core.flush(now);
@@ -341,7 +387,7 @@ impl Shared {
         }
         if core.collector.left(|| self.clock.now_ns()) {
             drop(core);
-            thread::alarm();
+            self.clock.alarm();
         }
     }
 
@@ -458,7 +504,7 @@ impl Shared {
 }
 
 /// Moves finished operations out, up to the first error.
-fn drain(core: &mut Core<AnyTx>, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
+fn drain<S: System>(core: &mut Core<S>, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
     let Some(queue) = core.cq(cq) else {
         return Ok(0);
     };
@@ -505,6 +551,7 @@ fn open_rails(settings: &Settings, choices: &[InterfaceChoice]) -> Result<Opened
     Ok((rails, halves))
 }
 
+#[allow(clippy::needless_update)] // see below
 fn core_config(s: &Settings) -> CoreConfig {
     let proto = Config {
         reliable: s.reliability,
@@ -521,6 +568,8 @@ fn core_config(s: &Settings) -> CoreConfig {
             RailsPolicy::Stripe => RailPolicy::Stripe,
             RailsPolicy::Standby => RailPolicy::Standby,
         },
+        // The simulator's builds have one field more.
+        ..Config::default()
     };
     let (log_bytes, mtu) = (s.log_bytes, s.mtu);
     CoreConfig {

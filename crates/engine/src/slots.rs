@@ -103,6 +103,8 @@ pub struct RecvOp {
     pub tagged: bool,
     /// A remote read.
     pub read: bool,
+    /// Taken back while messages came in; it ends with the last of them.
+    pub cancelled: bool,
 }
 
 /// Handles to operations; a handle is reused after `remove`.
@@ -136,6 +138,16 @@ impl<T> Slots<T> {
     #[inline]
     pub fn get(&self, handle: u32) -> Option<&T> {
         self.slots.get(handle as usize)?.as_ref()
+    }
+
+    /// The value of a handle, to change it.
+    pub fn get_mut(&mut self, handle: u32) -> Option<&mut T> {
+        self.slots.get_mut(handle as usize)?.as_mut()
+    }
+
+    /// Values kept.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 
     /// Gives the value back and frees the handle.

@@ -6,8 +6,8 @@ use crate::api::{
 };
 use crate::core::{Core, Region};
 use crate::slots::{Pieces, RecvOp, SendOp};
+use crate::system::System;
 use marline_proto::{RecvSpec, SendSpec, Source};
-use marline_rails::RailTx;
 
 /// Sends without completion up to this length draw on a reserve and are never refused for lack
 /// of log memory (design rule 9).
@@ -30,7 +30,7 @@ fn gather(iov: &[IoVec], to: &mut [u8]) {
     }
 }
 
-impl<T: RailTx> Core<T> {
+impl<S: System> Core<S> {
     /// Posts a send. `true`: worth flushing now, `false`: may be collected with later ones.
     pub fn send(&mut self, ep: EpId, req: &SendReq<'_>) -> Result<bool, SubmitError> {
         let peer = self.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
@@ -142,6 +142,7 @@ impl<T: RailTx> Core<T> {
             options: req.flags,
             tagged: req.tag.is_some(),
             read: false,
+            cancelled: false,
         });
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
         let multi_min = req.flags.multi_recv.then_some(endpoint.min_multi);
@@ -250,6 +251,7 @@ impl<T: RailTx> Core<T> {
             options: req.flags,
             tagged: req.tag.is_some(),
             read: false,
+            cancelled: false,
         });
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
         if !endpoint.node.recv_claimed(claim, handle, capacity, now) {
@@ -266,10 +268,16 @@ impl<T: RailTx> Core<T> {
             .find(|op| op.ep == ep && op.context == context && !op.read);
         for handle in hits {
             let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
-            if endpoint.node.cancel_recv(handle) {
-                self.recv_failed(handle, OpError::Cancelled);
-                return Ok(());
+            if !endpoint.node.cancel_recv(handle) {
+                continue;
             }
+            if !endpoint.node.still_receives(handle) {
+                self.recv_failed(handle, OpError::Cancelled);
+            } else if let Some(op) = self.recvs.get_mut(handle) {
+                // Its memory stays in use until the messages that matched it are there.
+                op.cancelled = true;
+            }
+            return Ok(());
         }
         Err(SubmitError::NotFound)
     }
@@ -291,6 +299,7 @@ impl<T: RailTx> Core<T> {
             options: req.flags,
             tagged: false,
             read: true,
+            cancelled: false,
         });
         self.stats.reads += 1;
         self.stats.read_bytes += len as u64;
@@ -336,7 +345,7 @@ impl<T: RailTx> Core<T> {
 
 impl Completion {
     /// All zero, unknown source.
-    pub(crate) fn empty() -> Completion {
+    pub fn empty() -> Completion {
         Completion {
             context: 0,
             flags: 0,

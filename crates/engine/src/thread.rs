@@ -5,6 +5,7 @@
 
 use crate::clock::Clock;
 use crate::shared::Shared;
+use crate::system::Process;
 use crate::wake::{Alarm, Waker};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ const ALARM_NS: u64 = 100_000;
 const IDLE_NS: u64 = 100_000_000;
 
 struct Registry {
-    engines: Mutex<Vec<Weak<Shared>>>,
+    engines: Mutex<Vec<Weak<Shared<Process>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     waker: Waker,
     alarm: Alarm,
@@ -45,7 +46,7 @@ fn quiet<T>(result: Result<T, PoisonError<T>>) -> T {
 }
 
 /// Gives the thread an engine to look after, and starts it if need be.
-pub(crate) fn join(shared: &Arc<Shared>) -> Result<(), String> {
+pub(crate) fn join(shared: &Arc<Shared<Process>>) -> Result<(), String> {
     let registry = registry()?;
     quiet(registry.engines.lock()).push(Arc::downgrade(shared));
     let mut thread = quiet(registry.thread.lock());
@@ -65,7 +66,7 @@ pub(crate) fn join(shared: &Arc<Shared>) -> Result<(), String> {
 }
 
 /// Takes an engine from the thread; the last one ends it.
-pub(crate) fn leave(shared: &Arc<Shared>) {
+pub(crate) fn leave(shared: &Arc<Shared<Process>>) {
     let Ok(registry) = registry() else { return };
     let mut engines = quiet(registry.engines.lock());
     engines.retain(|e| e.upgrade().is_some_and(|e| !Arc::ptr_eq(&e, shared)));
@@ -92,7 +93,7 @@ pub(crate) fn alarm() {
 fn run(registry: &'static Registry) {
     block_signals();
     while !registry.stop.load(Ordering::SeqCst) {
-        let engines: Vec<Arc<Shared>> = quiet(registry.engines.lock())
+        let engines: Vec<Arc<Shared<Process>>> = quiet(registry.engines.lock())
             .iter()
             .filter_map(Weak::upgrade)
             .collect();

@@ -192,6 +192,30 @@ impl Conn {
         }
     }
 
+    /// Bytes of the conversation with its queues and paths.
+    pub fn bytes(&self) -> usize {
+        let queues = self.queue.capacity() + self.bulk.capacity() + self.grants.capacity();
+        let frames = self.control.capacity() * size_of::<FrameRef>()
+            + self.resend.capacity() * size_of::<(FrameRef, u8)>();
+        // A tree that is not empty has at least one node of eleven entries.
+        let tree = |len: usize, entry: usize| match len {
+            0 => 0,
+            n => n.div_ceil(11) * (11 * entry + 16),
+        };
+        let trees = tree(self.rendezvous.len() + self.replies.len(), 12)
+            + tree(self.inbound.len(), 16)
+            + tree(self.pending_reads.len(), 12);
+        let paths: usize = self.paths.iter().map(Path::bytes).sum();
+        let spare = (self.paths.capacity() - self.paths.len()) * size_of::<Path>();
+        size_of::<Conn>()
+            + queues * size_of::<Key>()
+            + frames
+            + trees
+            + self.served_reads.heap_bytes()
+            + paths
+            + spare
+    }
+
     /// Cumulative credit as told to the peer.
     pub fn credit_limit_told(&self) -> u64 {
         self.credit_given + self.credit_window - FIRST_CREDIT
@@ -293,6 +317,8 @@ impl Conn {
                 let known = self.paths.iter().any(|p| p.send_code() == code);
                 if fits && !known && self.paths.len() < PATHS_MAX {
                     let ceiling = local.1.min(remote.mtu as usize);
+                    // Exactly: there are no more after HELLO, and a path is not small.
+                    self.paths.reserve_exact(1);
                     self.paths
                         .push(Path::new(i as u8, remote.index, *remote, ceiling));
                 }

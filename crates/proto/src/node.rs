@@ -169,6 +169,11 @@ impl Node {
         self.peers.get(peer.0 as usize).map(|p| &p.address)
     }
 
+    /// The peer with this endpoint id, if it is known.
+    pub fn peer_named(&self, id: u64) -> Option<PeerId> {
+        self.by_id.get(&id).map(|&index| PeerId(index))
+    }
+
     /// Whether the peer is dead or has said BYE: sends to it fail.
     pub fn peer_gone(&self, peer: PeerId) -> bool {
         self.conn(peer).is_some_and(|c| c.dead || c.closed)
@@ -221,6 +226,14 @@ impl Node {
             + sets
             + self.sends.len() * size_of::<SendXfer>()
             + self.inbounds.len() * size_of::<Inbound>()
+    }
+
+    /// Bytes that the peers spoken to take, with everything on the heap that belongs to one, and
+    /// how many they are. (Messages under way are not in it.)
+    pub fn peer_bytes(&self) -> (usize, usize) {
+        let conns = self.peers.iter().filter_map(|p| p.conn.as_deref());
+        let sizes = conns.map(|c| size_of::<Peer>() + c.bytes());
+        sizes.fold((0, 0), |(bytes, count), b| (bytes + b, count + 1))
     }
 
     /// Whether every send of ours was delivered.

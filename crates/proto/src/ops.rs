@@ -218,6 +218,12 @@ impl Node {
         true
     }
 
+    /// Whether messages are still on their way into a multi-receive that was taken back: the last
+    /// one's event ends it.
+    pub fn still_receives(&self, handle: u32) -> bool {
+        self.multi.contains_key(&handle)
+    }
+
     /// Takes back every posted receive, for closing; returns their handles one by one.
     pub fn take_posted(&mut self) -> Option<u32> {
         let posted = self.matching.take_any()?;

@@ -129,6 +129,11 @@ pub struct Path {
 }
 
 impl Path {
+    /// Bytes of the path with its windows.
+    pub fn bytes(&self) -> usize {
+        size_of::<Path>() + self.ring.heap_bytes() + self.window.heap_bytes()
+    }
+
     pub fn new(local: u8, remote: u8, to: RailAddr, ceiling: usize) -> Path {
         Path {
             local,

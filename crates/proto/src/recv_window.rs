@@ -4,7 +4,7 @@
 //! slides past it. What lies below the window counts as a duplicate (its frames were long since
 //! sent again under another number).
 
-use alloc::boxed::Box;
+use alloc::vec::Vec;
 use marline_wire::{Ack, AckMasks, ACK_MASKS_MAX};
 
 /// Words of the window: 4,096 packets, four times what one ACK can name.
@@ -12,32 +12,38 @@ const WORDS: usize = 64;
 const SPAN: u64 = 64 * WORDS as u64;
 
 /// The window of one path.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RecvWindow {
     /// One above the highest number that arrived; 0: none yet.
     end: u64,
-    bits: Box<[u64; WORDS]>,
+    /// Up to `WORDS`: as many as were needed so far, so that a peer that said little costs little.
+    bits: Vec<u64>,
     /// Lowest number that arrived since the last ack was made, with the time of the newest.
     fresh_from: Option<u64>,
     newest_ns: u64,
     fresh: u32,
 }
 
-impl Default for RecvWindow {
-    fn default() -> RecvWindow {
-        RecvWindow {
-            end: 0,
-            bits: Box::new([0; WORDS]),
-            fresh_from: None,
-            newest_ns: 0,
-            fresh: 0,
-        }
-    }
-}
-
 impl RecvWindow {
+    /// Bytes of heap that it holds.
+    pub fn heap_bytes(&self) -> usize {
+        self.bits.capacity() * size_of::<u64>()
+    }
+
     fn bit(&self, number: u64) -> bool {
-        self.bits[(number / 64) as usize % WORDS] >> (number % 64) & 1 == 1
+        self.word(number / 64) >> (number % 64) & 1 == 1
+    }
+
+    #[inline]
+    fn word(&self, word: u64) -> u64 {
+        self.bits.get(word as usize % WORDS).copied().unwrap_or(0)
+    }
+
+    #[cold]
+    fn grow(&mut self, at: usize) {
+        let len = (at + 1).next_power_of_two();
+        self.bits.reserve_exact(len - self.bits.len());
+        self.bits.resize(len, 0);
     }
 
     /// Whether the packet was seen before, or is too old to know.
@@ -56,7 +62,11 @@ impl RecvWindow {
             return false;
         }
         self.slide(number);
-        self.bits[(number / 64) as usize % WORDS] |= 1 << (number % 64);
+        let at = (number / 64) as usize % WORDS;
+        if at >= self.bits.len() {
+            self.grow(at);
+        }
+        self.bits[at] |= 1 << (number % 64);
         if eliciting {
             self.fresh_from = Some(self.fresh_from.map_or(number, |f| f.min(number)));
             self.newest_ns = now_ns;
@@ -75,7 +85,9 @@ impl RecvWindow {
             self.bits.fill(0);
         } else {
             for w in old..new {
-                self.bits[w as usize % WORDS] = 0;
+                if let Some(bits) = self.bits.get_mut(w as usize % WORDS) {
+                    *bits = 0;
+                }
             }
         }
         self.end = number + 1;
@@ -138,11 +150,11 @@ impl RecvWindow {
     /// The 64 bits from `number` on (unaligned), cut at the window's end.
     fn mask_at(&self, number: u64) -> u64 {
         let (word, shift) = (number / 64, number % 64);
-        let low = self.bits[word as usize % WORDS] >> shift;
+        let low = self.word(word) >> shift;
         let high = if shift == 0 || (word + 1) * 64 >= self.end {
             0
         } else {
-            self.bits[(word + 1) as usize % WORDS] << (64 - shift)
+            self.word(word + 1) << (64 - shift)
         };
         low | high
     }

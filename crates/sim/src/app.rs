@@ -1,13 +1,12 @@
 //! The application of each endpoint: what it posts, and how it ends.
 
-use crate::check::BAD_KEY;
 use crate::endpoint::Trace;
-use crate::memory::{OpKind, RecvOp};
+use crate::memory::{Buffer, OpKind};
 use crate::rng::Rng;
 use crate::setup::{Setup, Work};
 use crate::truth::{Match, PlainRecv};
 use crate::world::World;
-use marline_proto::{RecvSpec, SendSpec, Source};
+use marline_engine::{OpFlags, RecvReq, ADDR_UNSPEC};
 
 /// Sizes around every threshold of the protocol.
 const SIZES: [u64; 34] = [
@@ -46,8 +45,8 @@ const SIZES: [u64; 34] = [
     262_144,
     1 << 20,
 ];
-/// Buffers of receives that take anything.
-const ANY_SIZE: u64 = 4 << 20;
+/// Receives that take anything have room for the longest message, but rarely for more than this.
+const ROOM: u64 = 131_072;
 /// Operations of the random application that may be open at once.
 const OPEN_MAX: u32 = 300;
 
@@ -68,6 +67,8 @@ pub struct App {
     pub next_at: u64,
     /// It posts nothing new.
     pub done: bool,
+    /// How long it waits then until it looks whether something is to come.
+    pause_ns: u64,
 }
 
 impl App {
@@ -91,6 +92,7 @@ impl App {
             pending: 0,
             next_at,
             done: false,
+            pause_ns: 0,
         }
     }
 }
@@ -125,6 +127,10 @@ impl World {
         let pause = self.setup.pause_ns;
         let app = &mut self.eps[e as usize].app;
         app.next_at = self.now + 1 + app.rng.below(2 * pause + 1);
+        if !self.post_late(e) {
+            return;
+        }
+        let app = &mut self.eps[e as usize].app;
         let done = app.done || app.left == 0 || (app.work == Work::Random && self.calm);
         if app.work != Work::Random {
             if app.pending > 0 {
@@ -283,84 +289,114 @@ impl World {
         }
     }
 
+    /// Room for a message that may have any length.
+    fn any_size(&mut self, e: u32) -> u64 {
+        let size_max = self.setup.size_max.max(1);
+        let rng = &mut self.eps[e as usize].app.rng;
+        if rng.one_in(8) {
+            return size_max;
+        }
+        size_max.min(ROOM)
+    }
+
     fn random_recv(&mut self, e: u32, tag: Option<u64>, other: Option<u32>, len: u64) {
         let p = self.random_pattern(e, tag, other);
+        let any = self.any_size(e);
         let rng = &mut self.eps[e as usize].app.rng;
         let (capacity, multi) = match rng.below(12) {
             0..=2 => (len, None),
             3 if p.tag.is_none() => (rng.range(1, 100_000), Some(rng.pick(&[1, 64, 2_000]))),
-            _ => (ANY_SIZE, None),
+            _ => (any, None),
         };
         self.post_recv(e, p.source, p.tag, capacity, multi, false);
     }
 
     fn random_peek(&mut self, e: u32, tag: Option<u64>, other: Option<u32>) {
         let p = self.random_pattern(e, tag, other);
-        let claim = self.eps[e as usize].app.rng.one_in(2);
-        let spec = self.spec(e, &p);
+        let now = self.now;
+        let source = self.source_of(e, p.source);
         let ep = &mut self.eps[e as usize];
-        let found = ep.node.peek(&spec, claim);
+        let claim = ep.app.rng.one_in(2);
         let want = ep.plain.peek(&p, &self.truth.msgs);
-        let got = found.map(|(peeked, _)| (ep.endpoint_of(peeked.peer), peeked.head.number));
-        let want_names = want.map(|uid| {
-            let msg = &self.truth.msgs[uid as usize];
-            (msg.src, msg.number)
-        });
-        if got != want_names {
-            return self.broken(e, format!("peek found {got:?}, not {want_names:?}"));
+        let handle = ep.add_op(OpKind::Peek { want, claim }, Buffer::default(), now, false);
+        ep.awaited += 1;
+        let flags = OpFlags {
+            peek: true,
+            claim,
+            completion: true,
+            ..OpFlags::default()
+        };
+        let request = RecvReq {
+            source,
+            iov: &[],
+            tag: p.tag,
+            context: handle as usize + 1,
+            flags,
+        };
+        let result = ep.engine.recv(ep.ep, &request);
+        if self.tracing {
+            let text = format!("peek {handle} at {p:?}, claim {claim}: must find {want:?}");
+            ep.note(now, Trace::Did(text));
         }
-        if let (Some(uid), Some((_, Some(claim)))) = (want, found) {
-            ep.plain.unexpected.retain(|&u| u != uid);
-            ep.claims.push((claim, uid));
-        }
+        self.accepted(e, "peek", result);
     }
 
     /// Receives or discards a claimed message.
     fn random_claim_end(&mut self, e: u32) {
-        let now = self.now;
         let ep = &mut self.eps[e as usize];
         if ep.claims.is_empty() {
             return;
         }
         let at = ep.app.rng.below(ep.claims.len() as u64) as usize;
-        let (claim, uid) = ep.claims.swap_remove(at);
-        let local = now + ep.clock_ns;
-        if ep.app.rng.one_in(3) {
-            self.truth.msgs[uid as usize].discarded = true;
+        let (handle, uid) = ep.claims.swap_remove(at);
+        let msg = &mut self.truth.msgs[uid as usize];
+        let (len, tagged) = (msg.len, msg.tag.is_some());
+        let discard = ep.app.rng.one_in(3);
+        let half = ep.app.rng.one_in(4);
+        let room = if half { len / 2 } else { len + 10 };
+        let op = &mut ep.ops[handle as usize];
+        op.done_ns = None;
+        op.posted_ns = self.now;
+        let mut iov = Vec::new();
+        if discard {
+            op.kind = OpKind::Discard;
+            msg.discarded = true;
             self.truth.settle(uid);
-            ep.node.discard_claimed(claim, local);
-            return self.drain(e);
-        }
-        let len = self.truth.msgs[uid as usize].len;
-        let room = if ep.app.rng.one_in(4) {
-            len / 2
         } else {
-            len + 10
-        };
-        let recv = RecvOp {
-            capacity: room,
-            ..RecvOp::default()
-        };
-        let handle = ep.add_op(OpKind::Recv(Box::new(recv)), now, false);
-        self.note_match(
-            e,
-            Match {
-                uid,
-                handle,
-                base: 0,
-                room,
-            },
-        );
-        let ep = &mut self.eps[e as usize];
-        if !ep.node.recv_claimed(claim, handle, room, local) {
-            let src = self.truth.msgs[uid as usize].src;
-            ep.owed -= 1;
-            ep.end_op(handle, now);
-            if !ep.believes_dead(src) {
-                self.broken(e, format!("claimed message {uid} is gone"));
-            }
+            op.kind = OpKind::Recv(Box::default());
+            op.buffer = Buffer::new(room as usize);
+            iov = op.buffer.pieces(&[]);
+            self.note_match(
+                e,
+                Match {
+                    uid,
+                    handle,
+                    base: 0,
+                    room,
+                },
+            );
         }
-        self.drain(e);
+        let flags = OpFlags {
+            claim: true,
+            discard,
+            completion: true,
+            ..OpFlags::default()
+        };
+        let request = RecvReq {
+            source: ADDR_UNSPEC,
+            iov: &iov,
+            tag: tagged.then_some((0, 0)),
+            context: handle as usize + 1,
+            flags,
+        };
+        let now = self.now;
+        let ep = &mut self.eps[e as usize];
+        let result = ep.engine.recv(ep.ep, &request);
+        if self.tracing {
+            let text = format!("claim {handle}: message {uid}, discard {discard}");
+            ep.note(now, Trace::Did(text));
+        }
+        self.accepted(e, "claim", result);
     }
 
     fn random_cancel(&mut self, e: u32) {
@@ -373,176 +409,28 @@ impl World {
         self.cancel(e, handle);
     }
 
-    fn cancel(&mut self, e: u32, handle: u32) {
-        let now = self.now;
-        let ep = &mut self.eps[e as usize];
-        let (got, want) = (ep.node.cancel_recv(handle), ep.plain.cancel(handle));
-        if got != want {
-            return self.broken(e, format!("cancel of {handle}: {got}, not {want}"));
-        }
-        let Some(recv) = ep.recv_mut(handle) else {
-            return;
-        };
-        recv.cancelled = true;
-        // A multi-receive ends with its last message.
-        if want && recv.matches.iter().all(|m| m.1) {
-            ep.end_op(handle, now);
-        }
-    }
-
-    fn spec(&mut self, e: u32, p: &PlainRecv) -> RecvSpec {
-        let source = p.source.map(|s| self.address_of(s));
-        let node = &mut self.eps[e as usize].node;
-        RecvSpec {
-            handle: p.handle,
-            source: source.map_or(Source::Any, |a| Source::Peer(node.peer(&a))),
-            tag: p.tag,
-            capacity: p.capacity,
-            multi_min: p.multi_min,
-        }
-    }
-
-    /// Posts a send.
-    pub(crate) fn post_send(
-        &mut self,
-        e: u32,
-        dst: u32,
-        tag: Option<u64>,
-        data: Option<u64>,
-        len: u64,
-        in_round: bool,
-    ) {
-        let now = self.now;
-        let address = self.address_of(dst);
-        let ep = &mut self.eps[e as usize];
-        let peer = ep.node.peer(&address);
-        let urgent_ack = len > 64 * 1024;
-        if ep.node.peer_gone(peer) {
-            return;
-        }
-        let uid = self.truth.add(e, dst, tag, data, len);
-        let ep = &mut self.eps[e as usize];
-        let handle = ep.add_op(OpKind::Send { uid }, now, in_round);
-        ep.open += 1;
-        if self.tracing {
-            ep.note(
-                now,
-                Trace::Did(format!(
-                    "send {handle} = message {uid} to {dst}: {len} B, tag {tag:?}"
-                )),
-            );
-        }
-        let spec = SendSpec {
-            handle,
-            peer,
-            tag,
-            data,
-            len,
-            urgent_ack,
-        };
-        if !ep.node.post_send(&spec) {
-            self.broken(e, format!("send to live peer {dst} refused"));
-        }
-    }
-
-    /// Posts a receive.
-    pub(crate) fn post_recv(
-        &mut self,
-        e: u32,
-        source: Option<u32>,
-        tag: Option<(u64, u64)>,
-        capacity: u64,
-        multi_min: Option<u64>,
-        in_round: bool,
-    ) {
-        let now = self.now;
-        let multi = multi_min.is_some();
-        let recv = RecvOp {
-            capacity,
-            source,
-            multi,
-            ..RecvOp::default()
-        };
-        let ep = &mut self.eps[e as usize];
-        let handle = ep.add_op(OpKind::Recv(Box::new(recv)), now, in_round);
-        if self.tracing {
-            ep.note(now, Trace::Did(format!("receive {handle} from {source:?}: {capacity} B, tag {tag:?}, multi {multi_min:?}")));
-        }
-        let plain = PlainRecv {
-            handle,
-            source,
-            tag,
-            capacity,
-            multi_min,
-            used: 0,
-        };
-        let spec = self.spec(e, &plain);
-        let ep = &mut self.eps[e as usize];
-        let gone = source.is_some_and(|_| match spec.source {
-            Source::Peer(peer) => ep.node.peer_gone(peer),
-            Source::Any => false,
-        });
-        let matches = ep.plain.post(plain, &self.truth.msgs);
-        if gone {
-            // What is left of it must fail at once.
-            let left = ep.plain.cancel(handle);
-            if let Some(recv) = ep.recv_mut(handle) {
-                recv.bereft = left && multi;
-            }
-        }
-        for found in matches {
-            self.note_match(e, found);
-        }
-        let ep = &mut self.eps[e as usize];
-        ep.node.post_recv(&spec, now + ep.clock_ns);
-        self.drain(e);
-    }
-
-    fn post_read(&mut self, e: u32, dst: u32, len: u64, bad: bool) {
-        let now = self.now;
-        let address = self.address_of(dst);
-        let ep = &mut self.eps[e as usize];
-        let peer = ep.node.peer(&address);
-        if ep.node.peer_gone(peer) {
-            return;
-        }
-        let key = (ep.app.rng.next() >> 16) | if bad { BAD_KEY } else { 0 };
-        let addr = ep.app.rng.below(5_000);
-        let base = key.wrapping_add(addr);
-        let kind = OpKind::Read {
-            server: dst,
-            base,
-            buf: Vec::new(),
-            len,
-            bad,
-        };
-        let handle = ep.add_op(kind, now, false);
-        ep.open += 1;
-        if self.tracing {
-            ep.note(
-                now,
-                Trace::Did(format!("read {handle} of {len} B from {dst}, bad {bad}")),
-            );
-        }
-        if !ep.node.post_read(handle, peer, key, addr, len) {
-            self.broken(e, format!("read from live peer {dst} refused"));
-        }
-    }
-
     /// The application is done: it receives what is still to come, and ends its claims.
     fn wind_down(&mut self, e: u32) {
         while !self.eps[e as usize].claims.is_empty() {
             self.random_claim_end(e);
         }
+        let mut busy = false;
         for tagged in [false, true] {
             let (open, posted) = self.to_come(e, tagged);
+            busy |= open > posted;
             for _ in posted..open.min(posted + 64) {
                 let tag = tagged.then_some((0, u64::MAX));
-                self.post_recv(e, None, tag, ANY_SIZE, None, false);
+                let room = self.any_size(e);
+                self.post_recv(e, None, tag, room, None, false);
             }
         }
-        let at = if self.calm { 200_000 } else { 2_000_000 };
-        self.eps[e as usize].app.next_at = self.now + at;
+        // Less and less often, while nothing is missing.
+        let app = &mut self.eps[e as usize].app;
+        app.pause_ns = match busy {
+            true => 200_000,
+            false => (2 * app.pause_ns).clamp(200_000, 20_000_000),
+        };
+        app.next_at = self.now + app.pause_ns;
     }
 
     /// Messages on their way to `e` that nothing matched, and receives for anything.

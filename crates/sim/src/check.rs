@@ -1,114 +1,102 @@
-//! What a node reports, held against the truth; and the bounds that must hold after every turn.
+//! What an engine reports, held against the truth; and the bounds that must hold after every turn.
 
-use crate::endpoint::Trace;
-use crate::memory::{OpKind, RecvOp};
-use crate::setup::Trouble;
-use crate::truth::Match;
+use crate::endpoint::{Due, Endpoint, Trace};
+use crate::memory::{Buffer, OpKind};
+use crate::setup::{Fault, Trouble};
+use crate::truth::{Match, Msg};
 use crate::world::World;
-use marline_proto::{Event, PeerId};
-use marline_wire::MsgHead;
+use marline_engine::{flag, Completion, OpError};
 
-/// Regions with this bit in their key do not exist.
-pub(crate) const BAD_KEY: u64 = 1 << 63;
-
-/// A completed receive, as the node tells it.
-struct Received {
-    handle: u32,
-    peer: PeerId,
-    head: MsgHead,
-    offset: u64,
-    len: u64,
-    bounce: Option<u64>,
-    last: bool,
-}
+/// Bytes that are written over when an operation failed (its buffer may be much longer).
+const SCRAP: usize = 65_536;
 
 impl World {
-    /// Takes all events of an endpoint.
-    pub(crate) fn drain(&mut self, e: u32) {
-        while let Some(event) = self.eps[e as usize].node.poll_event() {
-            if self.tracing {
-                let now = self.now;
-                self.eps[e as usize].note(now, Trace::Said(event));
-            }
-            if let Err(text) = self.on_event(e, event) {
-                self.broken(e, format!("{text}: {event:?}"));
-            }
+    /// An entry goes into a queue of `e`.
+    pub(crate) fn completed(&mut self, e: u32, entry: &Completion) -> Result<(), String> {
+        if self.tracing {
+            let text = format!("{entry:?}");
+            let now = self.now;
+            self.eps[e as usize].note(now, Trace::Did(text));
+        }
+        let error = entry.error.map_or(0, |e| e as u64 + 1);
+        self.mix(&[self.now, 3, entry.context as u64, entry.len as u64, error]);
+        let handle = entry.context.wrapping_sub(1) as u32;
+        let ep = &mut self.eps[e as usize];
+        let op = ep
+            .ops
+            .get(handle as usize)
+            .ok_or_else(|| format!("an entry of no operation: {entry:?}"))?;
+        let receive = matches!(
+            op.kind,
+            OpKind::Recv(_) | OpKind::Peek { .. } | OpKind::Discard
+        );
+        let due = match op.kind {
+            OpKind::Send { .. } => self.send_completed(e, handle, entry),
+            OpKind::Recv(_) => self.recv_completed(e, handle, entry),
+            OpKind::Read { .. } => self.read_completed(e, handle, entry),
+            OpKind::Peek { .. } => self.peek_completed(e, handle, entry),
+            OpKind::Discard => self.end(e, handle).map(|()| Due::of(entry)),
+        };
+        let due = due.map_err(|text| format!("{text}: {entry:?}"))?;
+        let ep = &mut self.eps[e as usize];
+        let queue = ep.queue(receive);
+        ep.due[queue].push_back(due);
+        Ok(())
+    }
+
+    /// The application reads an entry: the next one, and the data is there.
+    pub(crate) fn read_entry(&mut self, e: u32, which: usize, entry: &Completion) {
+        if let Err(text) = self.reads(e, which, entry) {
+            self.broken(e, format!("{text}: {entry:?}"));
         }
     }
 
-    fn on_event(&mut self, e: u32, event: Event) -> Result<(), String> {
-        match event {
-            Event::SendDone { handle, ok } => {
-                self.mix(&[self.now, 2, handle as u64, ok as u64]);
-                self.send_done(e, handle, ok)
+    fn reads(&mut self, e: u32, which: usize, entry: &Completion) -> Result<(), String> {
+        let ep = &mut self.eps[e as usize];
+        let due = ep.due[which]
+            .pop_front()
+            .ok_or("read an entry that was never put there")?;
+        let same = (due.context, due.len, due.error) == (entry.context, entry.len, entry.error);
+        if !same {
+            return Err(format!("entries out of order, {due:?} is next"));
+        }
+        // The application looks at its completions.
+        ep.app.next_at = ep.app.next_at.min(self.now + 1);
+        let op = &mut ep.ops[due.context - 1];
+        if let Some((base, offset)) = due.content {
+            let (from, to) = (offset as usize, offset as usize + due.bytes);
+            let bytes = op.buffer.get(from, to).ok_or("beyond the buffer")?;
+            if let Some(at) = self.content.differs(base, bytes) {
+                return Err(format!("wrong byte at {at}"));
             }
-            Event::RecvDone {
-                handle,
-                peer,
-                head,
-                offset,
-                len,
-                bounce,
-                last,
-            } => {
-                self.mix(&[self.now, 3, handle as u64, head.number as u64, len]);
-                self.recv_done(
-                    e,
-                    &Received {
-                        handle,
-                        peer,
-                        head,
-                        offset,
-                        len,
-                        bounce,
-                        last,
-                    },
-                )
+            let multi = matches!(&op.kind, OpKind::Recv(recv) if recv.multi);
+            op.buffer.check(if multi { op.buffer.len() } else { to })?;
+            op.buffer.poison(from, to);
+        }
+        if due.last {
+            let mut buffer = std::mem::take(&mut op.buffer);
+            if due.error.is_some() && due.content.is_none() {
+                buffer.check(buffer.len())?;
+                buffer.poison(0, SCRAP);
             }
-            Event::RecvFailed { handle } => self.recv_failed(e, handle),
-            Event::BounceFree { inbound } => {
-                self.eps[e as usize].bounces.remove(&inbound);
-                Ok(())
-            }
-            Event::ReadDone { handle, ok } => self.read_done(e, handle, ok),
-            Event::ReadAsked {
-                peer,
-                number,
-                key,
-                addr,
-                len,
-                upto,
-            } => {
-                if key & BAD_KEY != 0 {
-                    self.eps[e as usize].node.refuse_read(peer, number);
-                    return Ok(());
-                }
-                let now = self.now;
-                let ep = &mut self.eps[e as usize];
-                let reader = ep.endpoint_of(peer);
-                let kind = OpKind::Serve {
-                    base: key.wrapping_add(addr),
-                    reader,
-                };
-                let handle = ep.add_op(kind, now, false);
-                ep.open += 1;
-                ep.node.serve_read(handle, peer, number, len, upto);
-                Ok(())
-            }
-            Event::PeerDead { peer, .. } => self.peer_dead(e, peer),
-            Event::PathChanged { .. } => Ok(()),
-            Event::PeerMismatch { .. } => Err("settings are the same everywhere".into()),
+            self.bury_buffer(e, due.context as u32 - 1, buffer);
+        }
+        Ok(())
+    }
+
+    /// An operation's memory is the application's again.
+    pub(crate) fn bury_buffer(&mut self, e: u32, handle: u32, buffer: Buffer) {
+        let buried = self.eps[e as usize].graveyard.bury(handle, buffer);
+        if let Err((handle, text)) = buried {
+            self.broken(e, format!("{text}, {handle}"));
         }
     }
 
-    fn end(&mut self, e: u32, handle: u32) -> Result<(), String> {
+    pub(crate) fn end(&mut self, e: u32, handle: u32) -> Result<(), String> {
         let now = self.now;
         self.progress_ns = now;
         self.worked_ns = now;
-        let ep = &mut self.eps[e as usize];
-        let ended = ep.end_op(handle, now);
-        // The application looks at its completions.
-        ep.app.next_at = ep.app.next_at.min(now + 1);
+        let ended = self.eps[e as usize].end_op(handle, now);
         ended
             .then_some(())
             .ok_or_else(|| format!("operation {handle} ends twice"))
@@ -123,10 +111,12 @@ impl World {
     /// An operation that failed because `other` died did so within the detection time.
     fn prompt(&self, e: u32, handle: u32, other: u32) -> Result<(), String> {
         let there = &self.eps[other as usize];
-        let own_pause = |f: &crate::setup::Fault| {
-            matches!(f.what, Trouble::Stopped { .. } | Trouble::ClockJump { .. })
-        };
-        if there.alive || self.setup.faults.iter().any(own_pause) {
+        let own_pause =
+            |f: &Fault| matches!(f.what, Trouble::Stopped { .. } | Trouble::ClockJump { .. });
+        // Without a thread nobody looks at the time while the application computes.
+        let asleep = |f: &Fault| !self.setup.threaded && matches!(f.what, Trouble::Compute { .. });
+        let excused = |f: &Fault| own_pause(f) || asleep(f);
+        if there.alive || self.setup.faults.iter().any(excused) {
             return Ok(());
         }
         // The timeout, a fifth of it between two questions, and ticks of a computing application.
@@ -141,115 +131,150 @@ impl World {
         })
     }
 
-    fn send_done(&mut self, e: u32, handle: u32, ok: bool) -> Result<(), String> {
-        self.end(e, handle)?;
+    /// The node is done with a send: all of it is there, or it failed.
+    pub(crate) fn sent(&mut self, e: u32, handle: u32, ok: bool) -> Result<(), String> {
+        self.mix(&[self.now, 2, handle as u64, ok as u64]);
+        (self.progress_ns, self.worked_ns) = (self.now, self.now);
         let ep = &mut self.eps[e as usize];
+        let OpKind::Send { uid, .. } = ep.ops[handle as usize].kind else {
+            return Err(format!("operation {handle} is not a send"));
+        };
         ep.open -= 1;
         ep.failed += !ok as u32;
-        let (uid, dst) = match ep.ops[handle as usize].kind {
-            OpKind::Send { uid } => (uid, self.truth.msgs[uid as usize].dst),
-            OpKind::Serve { reader, .. } => {
-                let fine = ok || self.lost_peer(e, reader);
-                return fine.then_some(()).ok_or("serving failed".into());
-            }
-            _ => return Err("not a send".into()),
-        };
+        let dst = self.truth.msgs[uid as usize].dst;
         if !ok {
             self.truth.settle(uid);
         }
         let msg = &mut self.truth.msgs[uid as usize];
-        msg.send_done = Some(ok);
+        if msg.send_done.replace(ok).is_some() {
+            return Err(format!("send of message {uid} ends twice"));
+        }
         if ok && !(msg.head_seen && msg.complete()) {
-            return Err(format!(
-                "send of message {uid} completed before its data was safe"
-            ));
+            let text = format!("send of message {uid} is over before its data is safe");
+            return Err(text);
         }
         msg.forget();
         if !ok {
             self.prompt(e, handle, dst)?;
         }
         if !ok && !self.lost_peer(e, dst) {
-            return Err(format!(
-                "send of message {uid} failed, but endpoint {dst} lives"
-            ));
+            let text = format!("send of message {uid} failed, but endpoint {dst} lives");
+            return Err(text);
         }
         Ok(())
     }
 
-    fn recv_done(&mut self, e: u32, r: &Received) -> Result<(), String> {
+    fn send_completed(&mut self, e: u32, handle: u32, entry: &Completion) -> Result<Due, String> {
         let ep = &mut self.eps[e as usize];
-        let src = ep.endpoint_of(r.peer);
-        let bounced = r
-            .bounce
-            .map(|b| ep.bounces.remove(&b).ok_or("no such bounce buffer"));
-        let bounced = bounced.transpose()?;
-        let op = ep
-            .ops
-            .get_mut(r.handle as usize)
-            .ok_or("no such operation")?;
-        if op.done_ns.is_some() {
-            return Err("completion of a finished receive".into());
-        }
-        let OpKind::Recv(recv) = &mut op.kind else {
-            return Err("not a receive".into());
+        let OpKind::Send {
+            uid,
+            delivery,
+            entry: due,
+        } = &mut ep.ops[handle as usize].kind
+        else {
+            return Err("not a send".into());
         };
-        let msgs = &mut self.truth.msgs;
-        let is_it = |m: &&mut (Match, bool)| {
-            let msg = &msgs[m.0.uid as usize];
-            !m.1 && msg.src == src && msg.number == r.head.number
+        let (uid, delivery) = (*uid, *delivery);
+        if !std::mem::take(due) {
+            return Err("an entry that nobody asked for".into());
+        }
+        ep.awaited -= 1;
+        let msg = &self.truth.msgs[uid as usize];
+        let kind = if msg.tag.is_some() {
+            flag::TAGGED
+        } else {
+            flag::MSG
         };
-        let found = recv.matches.iter_mut().find(is_it);
-        let Some((matched, done)) = found else {
-            let due: Vec<_> = recv
-                .matches
-                .iter()
-                .filter(|m| !m.1)
-                .map(|m| m.0.uid)
-                .collect();
-            return Err(format!("matching order: it must get {due:?}"));
+        if entry.flags != flag::SEND | kind {
+            return Err("wrong flags".into());
+        }
+        let fine = match (delivery, entry.error) {
+            (true, None) => msg.send_done == Some(true),
+            (true, Some(OpError::PeerDead)) => msg.send_done == Some(false),
+            (false, None) => true,
+            _ => false,
         };
-        *done = true;
-        let msg = &mut msgs[matched.uid as usize];
-        let head = (r.head.tag, r.head.data, r.head.total);
-        if head != (msg.tag.unwrap_or(0), msg.data.unwrap_or(0), msg.len) {
-            return Err(format!("its head differs from {msg:?}"));
+        if !fine {
+            return Err(format!("message {uid} is {:?}", msg.send_done));
         }
-        if r.len != msg.len.min(matched.room) || r.offset != matched.base || !msg.complete() {
-            return Err(format!("wrong place, length or too early: {matched:?}"));
+        self.end(e, handle)?;
+        let mut due = Due::of(entry);
+        if !delivery {
+            // Its memory was free when the call returned.
+            due.last = false;
         }
-        let (from, to) = (r.offset as usize, (r.offset + r.len) as usize);
-        let bytes = match &bounced {
-            Some(bytes) => bytes.get(..r.len as usize),
-            None if r.len == 0 => Some(&[][..]),
-            None => recv.buf.get(from..to),
-        };
-        let bytes = bytes.ok_or("fewer bytes than it says")?;
-        if let Some(at) = self.content.differs(msg.base, bytes) {
-            return Err(format!("wrong byte at {at} of message {}", matched.uid));
+        Ok(due)
+    }
+
+    fn recv_completed(&mut self, e: u32, handle: u32, entry: &Completion) -> Result<Due, String> {
+        if self.eps[e as usize].ops[handle as usize].done_ns.is_some() {
+            return Err("entry of a finished receive".into());
         }
-        if let (Some(bytes), true) = (&bounced, recv.multi) {
-            recv.buf.resize(recv.buf.len().max(to), 0);
-            recv.buf[from..to].copy_from_slice(&bytes[..to - from]);
+        match entry.error {
+            None | Some(OpError::Truncated) => self.received(e, handle, entry),
+            Some(OpError::Cancelled) => self.recv_cancelled(e, handle, entry),
+            Some(OpError::PeerDead) => self.recv_failed(e, handle).map(|()| Due::of(entry)),
+            Some(_) => Err("not an error of a receive".into()),
         }
+    }
+
+    fn received(&mut self, e: u32, handle: u32, entry: &Completion) -> Result<Due, String> {
+        let ep = &mut self.eps[e as usize];
+        let offset = ep.ops[handle as usize].buffer.offset_of(entry.buf);
+        let found = ep.take_match(handle, offset, entry, &self.truth.msgs);
+        let (matched, left, multi, bereft) = found?;
+        let msg = &mut self.truth.msgs[matched.uid as usize];
+        check_head(entry, msg, &matched)?;
+        if !msg.complete() {
+            return Err(format!("too early: {matched:?}"));
+        }
+        let (base, src) = (msg.base, msg.src);
         msg.delivered = true;
         msg.forget();
-        // A receive whose peer is gone takes what is there, then fails.
-        let left = recv.bereft || recv.matches.iter().any(|m| !m.1);
-        let multi = recv.multi;
+        let ep = &mut self.eps[e as usize];
+        if !ep.source_is(src, entry.source) {
+            return Err(format!("it came from endpoint {src}"));
+        }
         ep.owed -= 1;
         self.progress_ns = self.now;
-        let posted = self.eps[e as usize]
-            .plain
-            .posted
-            .iter()
-            .any(|p| p.handle == r.handle);
-        if r.last == (left || posted) {
-            return Err(format!("multi {multi}: last is wrong"));
+        // A receive whose peer is gone takes what is there, then fails; one that was taken back
+        // ends with a word of its own.
+        let ep = &self.eps[e as usize];
+        let posted = ep.plain.posted.iter().any(|p| p.handle == handle);
+        let OpKind::Recv(recv) = &ep.ops[handle as usize].kind else {
+            return Err("not a receive".into());
+        };
+        let goes_on = left || bereft || posted || recv.cancelled;
+        let last = !multi || entry.flags & flag::MULTI_RECV != 0;
+        if last == goes_on {
+            return Err(format!(
+                "multi {multi}: last is wrong (left {left}, bereft {bereft}, posted {posted})"
+            ));
         }
-        if r.last {
-            self.end(e, r.handle)?;
+        if last {
+            self.end(e, handle)?;
         }
-        Ok(())
+        Ok(Due {
+            content: Some((base, offset)),
+            last,
+            ..Due::of(entry)
+        })
+    }
+
+    fn recv_cancelled(&mut self, e: u32, handle: u32, entry: &Completion) -> Result<Due, String> {
+        let ep = &mut self.eps[e as usize];
+        let recv = ep.recv_mut(handle).ok_or("not a receive")?;
+        if !recv.cancelled {
+            return Err("nobody took it back".into());
+        }
+        if recv.matches.iter().any(|m| !m.1) {
+            return Err("taken back while a message comes in".into());
+        }
+        if recv.multi != (entry.flags & flag::MULTI_RECV != 0) {
+            return Err("wrong flags".into());
+        }
+        self.end(e, handle)?;
+        Ok(Due::of(entry))
     }
 
     fn recv_failed(&mut self, e: u32, handle: u32) -> Result<(), String> {
@@ -274,27 +299,17 @@ impl World {
             .ok_or("a receive failed, but its peer lives".into())
     }
 
-    fn read_done(&mut self, e: u32, handle: u32, ok: bool) -> Result<(), String> {
-        let op = self.eps[e as usize]
-            .ops
-            .get(handle as usize)
-            .ok_or("no such operation")?;
-        let OpKind::Read {
-            server,
-            base,
-            buf,
-            len,
-            bad,
-        } = &op.kind
-        else {
+    fn read_completed(&mut self, e: u32, handle: u32, entry: &Completion) -> Result<Due, String> {
+        let op = &self.eps[e as usize].ops[handle as usize];
+        let OpKind::Read { server, base, bad } = op.kind else {
             return Err("not a read".into());
         };
-        let (server, bad) = (*server, *bad);
-        if ok && *len > 0 && (bad || (buf.len() as u64) < *len) {
-            return Err("a read came back with less than it asked for".into());
+        let (len, ok) = (op.buffer.len(), entry.error.is_none());
+        if entry.flags != flag::RMA | flag::READ {
+            return Err("wrong flags".into());
         }
-        if let Some(at) = self.content.differs(*base, buf).filter(|_| ok) {
-            return Err(format!("wrong byte at {at} of a read"));
+        if ok && len > 0 && bad {
+            return Err("a read that must be refused".into());
         }
         self.end(e, handle)?;
         let ep = &mut self.eps[e as usize];
@@ -303,12 +318,52 @@ impl World {
         if !ok && !bad {
             self.prompt(e, handle, server)?;
         }
-        let fine = ok || bad || self.lost_peer(e, server);
-        fine.then_some(()).ok_or("a good read failed".into())
+        if !(ok || bad || self.lost_peer(e, server)) {
+            return Err("a good read failed".into());
+        }
+        Ok(Due {
+            content: ok.then_some((base, 0)),
+            last: true,
+            bytes: len,
+            ..Due::of(entry)
+        })
     }
 
-    fn peer_dead(&mut self, e: u32, peer: PeerId) -> Result<(), String> {
-        let other = self.eps[e as usize].endpoint_of(peer);
+    fn peek_completed(&mut self, e: u32, handle: u32, entry: &Completion) -> Result<Due, String> {
+        let ep = &mut self.eps[e as usize];
+        let OpKind::Peek { want, claim } = ep.ops[handle as usize].kind else {
+            return Err("not a peek".into());
+        };
+        ep.awaited -= 1;
+        match (want, entry.error) {
+            (None, Some(OpError::NoMessage)) => {}
+            (Some(uid), None) => {
+                let msg = &self.truth.msgs[uid as usize];
+                let matched = Match {
+                    uid,
+                    handle,
+                    base: 0,
+                    room: u64::MAX,
+                };
+                check_head(entry, msg, &matched)?;
+                if !ep.source_is(msg.src, entry.source) {
+                    return Err(format!("it came from endpoint {}", msg.src));
+                }
+                if claim {
+                    ep.plain.unexpected.retain(|&u| u != uid);
+                    ep.claims.push((handle, uid));
+                }
+            }
+            _ => return Err(format!("it must find {want:?}")),
+        }
+        self.end(e, handle)?;
+        Ok(Due {
+            last: false,
+            ..Due::of(entry)
+        })
+    }
+
+    pub(crate) fn peer_dead(&mut self, e: u32, other: u32) -> Result<(), String> {
         let now = self.now;
         let ep = &mut self.eps[e as usize];
         ep.buried.push((other, now));
@@ -329,7 +384,9 @@ impl World {
         let there = &self.eps[other as usize];
         let known = !there.alive || there.closed || self.setup.may_die;
         let silent = there.believes_dead(e);
-        (known || silent).then_some(()).ok_or("it lives".into())
+        (known || silent)
+            .then_some(())
+            .ok_or(format!("endpoint {other} is called dead, and lives"))
     }
 
     /// A receive matched a message.
@@ -352,31 +409,109 @@ impl World {
         }
         *turns += 1;
         if *turns > 200 {
-            let at = self.eps[e as usize].node.next_deadline();
+            let ep = &self.eps[e as usize];
+            let at = ep.engine.inspect(|core| core.next_deadline());
             self.broken(e, format!("timers spin: next {at:?}"));
         }
     }
 
     /// Memory stays within its bounds.
     pub(crate) fn check_bounds(&mut self, e: u32) {
-        let ep = &self.eps[e as usize];
-        let stats = ep.node.stats();
+        let stats = |node: &marline_proto::Node| {
+            let stats = node.stats();
+            (stats.unexpected_bytes, stats.unexpected_bytes_max)
+        };
+        let Some((used, max)) = self.eps[e as usize].node(stats) else {
+            return;
+        };
         let peers = self.eps.len() as u64;
         // Twice for peers whose credit is older than the shortage, first credits on top.
         let bound = 2 * self.setup.node.unexpected_bytes + peers * 16 * 1024;
-        let (used, max) = (stats.unexpected_bytes, stats.unexpected_bytes_max);
         if used > bound || max < used {
             self.broken(e, format!("unexpected memory: {used} of {bound} bytes"));
         }
     }
 }
 
-impl crate::endpoint::Endpoint {
-    /// The receive with this handle.
-    pub(crate) fn recv_mut(&mut self, handle: u32) -> Option<&mut RecvOp> {
-        match &mut self.ops.get_mut(handle as usize)?.kind {
-            OpKind::Recv(recv) => Some(recv),
-            _ => None,
+/// What an entry says of its message.
+fn check_head(entry: &Completion, msg: &Msg, matched: &Match) -> Result<(), String> {
+    let len = msg.len.min(matched.room);
+    let cut = msg.len - len;
+    let kind = if msg.tag.is_some() {
+        flag::TAGGED
+    } else {
+        flag::MSG
+    };
+    let data = if msg.data.is_some() {
+        flag::REMOTE_CQ_DATA
+    } else {
+        0
+    };
+    let error = (cut > 0).then_some(OpError::Truncated);
+    let says = (
+        entry.len as u64,
+        entry.olen as u64,
+        entry.error,
+        entry.tag,
+        entry.data,
+        entry.flags & !flag::MULTI_RECV,
+    );
+    let want = (
+        len,
+        cut,
+        error,
+        msg.tag.unwrap_or(0),
+        msg.data.unwrap_or(0),
+        flag::RECV | kind | data,
+    );
+    (says == want)
+        .then_some(())
+        .ok_or_else(|| format!("it must say {want:?} of {msg:?}"))
+}
+
+impl Due {
+    /// What an entry says, of an operation that is over and has no data.
+    pub(crate) fn of(entry: &Completion) -> Due {
+        Due {
+            context: entry.context,
+            len: entry.len,
+            bytes: entry.len,
+            error: entry.error,
+            content: None,
+            last: true,
         }
+    }
+}
+
+impl Endpoint {
+    /// The message that an entry with this offset is about, now done; whether others are left.
+    fn take_match(
+        &mut self,
+        handle: u32,
+        offset: u64,
+        entry: &Completion,
+        msgs: &[Msg],
+    ) -> Result<(Match, bool, bool, bool), String> {
+        let addrs = &self.addrs;
+        let recv = match &mut self.ops[handle as usize].kind {
+            OpKind::Recv(recv) => recv,
+            _ => return Err("not a receive".into()),
+        };
+        let is_it = |m: &&mut (Match, bool)| {
+            let msg = &msgs[m.0.uid as usize];
+            let source = addrs.get(&msg.src).copied();
+            let source = source.unwrap_or(marline_engine::ADDR_UNSPEC);
+            let fits = source == entry.source && msg.tag.unwrap_or(0) == entry.tag;
+            !m.1 && m.0.base == offset && (!recv.multi || fits)
+        };
+        let Some(found) = recv.matches.iter_mut().find(is_it) else {
+            let open = recv.matches.iter().filter(|m| !m.1).map(|m| m.0);
+            let due: Vec<Match> = open.collect();
+            return Err(format!("matching order: at {offset} it must get {due:?}"));
+        };
+        found.1 = true;
+        let matched = found.0;
+        let left = recv.matches.iter().any(|m| !m.1);
+        Ok((matched, left, recv.multi, recv.bereft))
     }
 }

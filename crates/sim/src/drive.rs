@@ -1,132 +1,276 @@
-//! What the engine does with a node: packets in, timers, packets out, events.
+//! Turns of an endpoint: the application polls and posts, the thread wakes, what the engine did
+//! is held against the truth, what it sent goes to the network.
 
 use crate::endpoint::Trace;
-use crate::memory::{Lander, Note, OpKind};
-use crate::world::{World, TRUESIZE};
+use crate::machine::{index_of, Entry, Log, Out};
+use crate::world::{Next, World};
 use marline_checksum::{crc32c, sum, Algorithm};
-use marline_proto::{sum_seed, Batch, DropReason, Spans, Transmit};
+use marline_engine::Completion;
+use marline_proto::{sum_seed, DropReason, Event};
 use marline_wire::{Frame, Packet, FLAG_READ_REPLY};
 
-/// Packets taken per run before the rest of the work gets its turn.
-const RECEIVE_MAX: usize = 256;
-/// Segments and bytes of one super-packet (design rule 8).
-const SEGMENTS_MAX: usize = 64;
+/// Polls of one turn.
+const POLLS_MAX: u32 = 64;
+/// Empty polls after which every rail was looked at (see `OTHERS_EVERY_EMPTY` of the engine).
+const EMPTY_POLLS: u32 = 6;
+/// An application that polls without pause is made to poll at least this often.
+const TOUCH_NS: u64 = 300_000;
+/// An alarm goes off after this (`ALARM_NS` of the engine's thread), or a little later.
+const ALARM_NS: u64 = 100_000;
+/// Pause between two polls while a socket is full.
+const BLOCKED_NS: u64 = 20_000;
+/// How fast time runs while a close waits.
+const CLOSE_LOOK_NS: u64 = 50_000_000;
+/// Sleeping takes longer than asked by up to this.
+const SLACK_NS: u64 = 50_000;
 
 impl World {
     /// One turn of an endpoint.
     pub(crate) fn run(&mut self, e: u32) {
-        let ep = &mut self.eps[e as usize];
-        if !ep.alive || ep.closed || ep.stopped > 0 {
+        let ep = &self.eps[e as usize];
+        if !ep.runs() || ep.held_until > self.now {
             return;
         }
-        let local = self.now + ep.clock_ns;
-        let polls = ep.computing == 0;
-        let before = self.hash;
-        if polls {
-            ep.node.on_poll(local, false);
-        }
-        self.socket_news(e, local);
-        self.receive_all(e);
-        self.eps[e as usize].node.handle_timeouts(local);
-        self.drain(e);
-        let steps = polls && self.eps[e as usize].app.next_at <= self.now;
-        if steps {
-            self.app_step(e);
-        }
-        let blocked = self.transmit_all(e);
-        self.drain(e);
-        self.check_bounds(e);
-        self.check_spinning(e, steps || self.hash != before || blocked.is_some());
-        self.plan(e, blocked);
+        self.turn(e);
+        self.plan(e);
     }
 
-    fn socket_news(&mut self, e: u32, local: u64) {
+    pub(crate) fn turn(&mut self, e: u32) {
+        let before = self.hash;
+        self.set_clock(e);
+        let mut steps = false;
+        if self.eps[e as usize].computing == 0 {
+            self.poll(e);
+            steps = self.eps[e as usize].app.next_at <= self.now;
+            if steps {
+                self.app_step(e);
+            }
+        }
+        self.thread(e);
+        self.check_bounds(e);
+        let ep = &self.eps[e as usize];
+        let local = ep.machine.peek_now();
+        let full = |p: &crate::machine::Port| p.blocked_until(local).is_some();
+        let blocked = ep.machine.wires().ports.iter().any(full);
+        self.check_spinning(e, steps || blocked || self.hash != before);
+    }
+
+    fn set_clock(&mut self, e: u32) {
+        let ep = &self.eps[e as usize];
+        ep.machine.set_now(self.now + ep.clock_ns);
+    }
+
+    /// The application looks at its queues until nothing more comes.
+    fn poll(&mut self, e: u32) {
+        let mut empty = 0;
+        for _ in 0..POLLS_MAX {
+            let taken = self.eps[e as usize].machine.wires().taken;
+            let read = self.read_queues(e);
+            let wires = self.eps[e as usize].machine.wires();
+            let (busy, waiting) = (read || wires.taken != taken, wires.waiting());
+            drop(wires);
+            empty = if busy { 0 } else { empty + 1 };
+            if empty == EMPTY_POLLS || (empty > 0 && !waiting) {
+                break;
+            }
+        }
+        self.eps[e as usize].polled_at = self.now;
+    }
+
+    /// Whether there was something in the queues.
+    pub(crate) fn read_queues(&mut self, e: u32) -> bool {
+        let mut some = false;
+        for which in 0..2 {
+            let ep = &self.eps[e as usize];
+            let cq = ep.cqs[which];
+            if which == 1 && cq == ep.cqs[0] {
+                break;
+            }
+            let most = ep.batch;
+            let mut out = [Completion::empty(); 16];
+            let read = ep.engine.cq_read(cq, &mut out[..most]);
+            self.absorb(e);
+            match read {
+                Ok(n) => {
+                    some |= n > 0;
+                    for entry in &out[..n] {
+                        self.read_entry(e, which, entry);
+                    }
+                }
+                Err(()) => {
+                    some = true;
+                    match self.eps[e as usize].engine.cq_take_error(cq) {
+                        Some(entry) => self.read_entry(e, which, &entry),
+                        None => self.broken(e, "an error entry that is not there".into()),
+                    }
+                }
+            }
+        }
+        some
+    }
+
+    /// An application that polls all the time has just done so.
+    pub(crate) fn touch(&mut self, e: u32) {
+        let ep = &self.eps[e as usize];
+        let idle = self.now - ep.polled_at;
+        if ep.runs() && ep.computing == 0 && ep.held_until <= self.now && idle > TOUCH_NS {
+            self.set_clock(e);
+            self.eps[e as usize].engine.progress();
+            self.absorb(e);
+            self.eps[e as usize].polled_at = self.now;
+        }
+    }
+
+    /// The application closes its endpoint.
+    pub(crate) fn close(&mut self, e: u32) {
+        self.set_clock(e);
         let ep = &mut self.eps[e as usize];
-        for (rail, down) in std::mem::take(&mut ep.rail_news) {
-            ep.node.on_rail(local, rail, down);
+        // It waits for its last acks within the call: let that time pass.
+        ep.machine.set_look(CLOSE_LOOK_NS);
+        ep.engine.ep_close(ep.ep);
+        self.absorb(e);
+        let ep = &mut self.eps[e as usize];
+        ep.closed = true;
+        let left = ep
+            .engine
+            .inspect(|core| (core.pool_bytes(), core.open_ops()));
+        if left != (0, (0, 0)) {
+            self.broken(e, format!("a closed endpoint keeps {left:?}"));
         }
-        for (rail, to, max) in std::mem::take(&mut ep.too_big) {
-            ep.node.on_too_big(local, rail, &to, max);
+    }
+
+    /// The progress thread's turn, if it is due.
+    fn thread(&mut self, e: u32) {
+        let now = self.now;
+        let ep = &mut self.eps[e as usize];
+        let rung = ep.alarm_at <= now;
+        if !ep.threaded || ep.closed || !(rung || ep.thread_at <= now) {
+            return;
         }
-        for from in std::mem::take(&mut ep.refused) {
-            ep.node.on_refused(local, &from);
+        if rung {
+            ep.alarm_at = u64::MAX;
         }
-        self.drain(e);
+        let (next, armed) = ep.engine.thread_turn(rung);
+        ep.armed = armed;
+        ep.thread_at = next.saturating_sub(ep.clock_ns).max(now + 1_000);
+        ep.thread_at += self.rng.below(SLACK_NS);
+        self.absorb(e);
+        if armed && self.eps[e as usize].machine.wires().waiting() {
+            self.wake_thread(e);
+        }
+    }
+
+    /// A packet wakes the thread, if it sleeps on the rails' descriptors.
+    pub(crate) fn wake_thread(&mut self, e: u32) {
+        let at = self.now + self.rng.range(5_000, 60_000);
+        let ep = &mut self.eps[e as usize];
+        if ep.armed && ep.threaded {
+            ep.thread_at = ep.thread_at.min(at);
+        }
     }
 
     /// When the endpoint runs next.
-    fn plan(&mut self, e: u32, blocked: Option<u64>) {
+    fn plan(&mut self, e: u32) {
         let ep = &self.eps[e as usize];
-        let mut next = blocked.unwrap_or(u64::MAX);
-        if let Some(deadline) = ep.node.next_deadline() {
-            let world = deadline.saturating_sub(ep.clock_ns).max(self.now + 1);
-            // While the application computes, the thread sleeps a little longer than asked.
-            next = next.min(if ep.computing > 0 {
-                world + 50_000
-            } else {
-                world
-            });
+        let mut next = u64::MAX;
+        if ep.threaded {
+            next = ep.thread_at.min(ep.alarm_at);
         }
-        if let Some(until) = blocked {
-            next = next.max(self.now + 1_000).min(until);
-        }
-        if ep.computing == 0 && ep.app.next_at != u64::MAX {
+        if ep.computing == 0 {
+            let look = |core: &marline_engine::Core<_>| (core.next_deadline(), core.has_output());
+            let (deadline, output) = ep.engine.inspect(look);
+            let wires = ep.machine.wires();
+            let local = ep.machine.peek_now();
+            let free = wires.ports.iter().filter_map(|p| p.blocked_until(local));
+            let free = free.min().filter(|_| output);
+            if let Some(at) = free {
+                next = next.min(at.saturating_sub(ep.clock_ns).max(self.now + 1_000));
+            } else if output {
+                next = next.min(self.now + 1_000);
+            }
+            if let Some(deadline) = deadline {
+                // What is due and finds no room stays due: it is asked for again, but not always.
+                let pause = if free.is_some() { BLOCKED_NS } else { 1 };
+                next = next.min(deadline.saturating_sub(ep.clock_ns).max(self.now + pause));
+            }
+            if wires.waiting() {
+                next = next.min(self.now + 500);
+            }
             next = next.min(ep.app.next_at.max(self.now + 1));
-        }
-        if !ep.inbox.is_empty() {
-            next = self.now + 500;
-        }
-        if ep.node.wants_transmit() && blocked.is_none() {
-            next = next.min(self.now + 1_000);
         }
         if next != u64::MAX {
             self.wake(e, next);
         }
     }
 
-    fn receive_all(&mut self, e: u32) {
-        for _ in 0..RECEIVE_MAX {
-            let ep = &mut self.eps[e as usize];
-            let Some((rail, slot)) = ep.inbox.pop_front() else {
+    /// Takes what the engine did in its last call.
+    pub(crate) fn absorb(&mut self, e: u32) {
+        let mut log = std::mem::take(&mut self.log);
+        std::mem::swap(&mut *self.eps[e as usize].machine.log(), &mut log);
+        for entry in &log.entries {
+            self.take_entry(e, entry, &log);
+        }
+        log.entries.clear();
+        log.bytes.clear();
+        self.log = log;
+        let ep = &mut self.eps[e as usize];
+        if ep.machine.take_alarm() {
+            ep.alarm_at = self.now + ALARM_NS + self.rng.below(SLACK_NS);
+            let at = ep.alarm_at;
+            self.wake(e, at);
+        }
+        let mut outbox = std::mem::take(&mut self.eps[e as usize].machine.wires().outbox);
+        for out in outbox.drain(..) {
+            self.mail(e, out);
+        }
+        self.eps[e as usize].machine.wires().outbox = outbox;
+    }
+
+    fn take_entry(&mut self, e: u32, entry: &Entry, log: &Log) {
+        let result = match *entry {
+            Entry::Ingested {
+                src,
+                at,
+                result,
+                upto,
+            } => {
+                self.ingested(e, src, &log.bytes[at.0..at.1], result, upto);
                 return;
-            };
-            let bytes = std::mem::take(&mut self.flying[slot as usize].bytes);
-            ep.inbox_bytes[rail] -= bytes.len() as u64 + TRUESIZE;
-            self.receive(e, &bytes);
-            self.flying[slot as usize].bytes = bytes;
-            self.free.push(slot);
-            self.drain(e);
+            }
+            Entry::Said(event, who) => {
+                if self.tracing {
+                    let now = self.now;
+                    self.eps[e as usize].note(now, Trace::Said(event));
+                }
+                match event {
+                    Event::PeerDead { .. } => self.peer_dead(e, who),
+                    Event::PeerMismatch { .. } => Err("settings are the same everywhere".into()),
+                    _ => Ok(()),
+                }
+            }
+            Entry::Sent(0, _) => Ok(()),
+            Entry::Sent(context, ok) => self.sent(e, context as u32 - 1, ok),
+            Entry::Completed(entry) => self.completed(e, &entry),
+        };
+        if let Err(text) = result {
+            self.broken(e, text);
         }
     }
 
-    fn receive(&mut self, e: u32, bytes: &[u8]) {
-        let Ok(packet) = Packet::parse(bytes, crc32c) else {
-            self.mix(&[self.now, e as u64, 1]);
-            return;
+    /// A packet went through the node.
+    fn ingested(
+        &mut self,
+        e: u32,
+        src: u32,
+        bytes: &[u8],
+        result: Result<(), DropReason>,
+        upto: u64,
+    ) {
+        let seal = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let Ok(packet) = Packet::parse(bytes, |_| seal) else {
+            return self.broken(e, "took a packet that does not parse".into());
         };
-        let src = (packet.header.src_id & 0xffff) as u32;
-        let notes = self.notes(e, src, &packet);
-        let ep = &mut self.eps[e as usize];
-        let local = self.now + ep.clock_ns;
-        let mut lander = Lander {
-            ops: &mut ep.ops,
-            bounces: &mut ep.bounces,
-            truth: &mut self.truth,
-            content: self.content,
-            notes: &notes,
-            pair: (src, e),
-            wrong: None,
-            taken: 0,
-        };
-        let result = ep
-            .node
-            .handle_packet(local, &packet, bytes.len(), &mut lander);
-        let (wrong, taken) = (lander.wrong, lander.taken);
         let header = &packet.header;
-        if self.tracing {
-            let text = format!("{result:?} {}", frames_text(&packet));
-            ep.note(self.now, Trace::Came(src, header.path, header.number, text));
-        }
         self.mix(&[
             self.now,
             e as u64,
@@ -134,69 +278,65 @@ impl World {
             header.path as u64,
             result.is_ok() as u64,
         ]);
-        if let Some(text) = wrong {
-            self.broken(e, text);
+        let ep = &mut self.eps[e as usize];
+        if self.tracing {
+            let text = format!("{result:?} {}", frames_text(&packet));
+            ep.note(self.now, Trace::Came(src, header.path, header.number, text));
         }
-        use DropReason::{Duplicate, Epoch, Gone, Stranger, Token};
-        if taken > 0 && matches!(result, Err(Token | Epoch | Stranger | Gone | Duplicate)) {
-            self.broken(e, format!("a packet dropped as {result:?} was written"));
+        if header.dst_token != ep.token && result != Err(DropReason::Token) {
+            return self.broken(e, format!("took a forged packet: {result:?}"));
         }
-        self.matched_now(e, src);
+        use DropReason::{CorruptPayload, NoMemory};
+        if !matches!(result, Ok(()) | Err(CorruptPayload | NoMemory)) {
+            return;
+        }
+        if src as usize >= self.eps.len() {
+            return self.broken(e, "took a packet of nobody".into());
+        }
+        self.land(e, src, &packet);
+        self.matched_now(e, src, upto);
     }
 
-    /// Payloads of a packet; marks the heads that it brings.
-    fn notes(&mut self, e: u32, src: u32, packet: &Packet<'_>) -> Vec<Note> {
-        let mut notes = Vec::new();
+    /// Notes the heads and payloads that a packet brought.
+    fn land(&mut self, e: u32, src: u32, packet: &Packet<'_>) {
+        let algorithm = Algorithm::from_u8(packet.header.algorithm).unwrap_or_default();
         for (frame, payload) in packet.frames() {
-            let (number, reply, offset) = match frame {
-                Frame::Eager(eager) => (eager.head.number, false, 0),
-                Frame::Data(data) => (data.number, data.flags & FLAG_READ_REPLY != 0, data.offset),
-                Frame::Rts(rts) => {
-                    self.see_head(e, src, rts.head.number);
-                    continue;
+            let (number, offset, want, head) = match frame {
+                Frame::Eager(f) => (f.head.number, 0, Some(f.sum), true),
+                Frame::Data(f) if f.flags & FLAG_READ_REPLY == 0 => {
+                    (f.number, f.offset, Some(f.sum), false)
                 }
+                Frame::Rts(f) => (f.head.number, 0, None, true),
                 _ => continue,
             };
-            if matches!(frame, Frame::Eager(_)) {
-                self.see_head(e, src, number);
+            let Some(uid) = self.truth.find(src, e, number) else {
+                return self.broken(e, format!("took message {number} of {src}: never sent"));
+            };
+            let msg = &mut self.truth.msgs[uid as usize];
+            msg.head_seen |= head;
+            let seed = sum_seed(packet.header.src_id, number, false, offset, payload.len());
+            if want != Some(sum(algorithm, seed, payload)) {
+                continue;
             }
-            let seed = sum_seed(packet.header.src_id, number, reply, offset, payload.len());
-            notes.push(Note {
-                seed,
-                number,
-                reply,
-                offset,
-            });
-        }
-        notes
-    }
-
-    fn see_head(&mut self, e: u32, src: u32, number: u32) {
-        if let Some(uid) = self.truth.find(src, e, number) {
-            self.truth.msgs[uid as usize].head_seen = true;
+            if self.content.slice(msg.base, offset, payload.len()) != payload {
+                let text = format!("wrong bytes pass their sum: message {uid} at {offset}");
+                return self.broken(src, text);
+            }
+            msg.land(offset, payload.len() as u64);
         }
     }
 
     /// Tells the plain model which messages the node matched.
-    fn matched_now(&mut self, e: u32, src: u32) {
-        if src as usize >= self.eps.len() {
-            return;
-        }
-        let address = self.address_of(src);
-        let ep = &mut self.eps[e as usize];
-        let peer = ep.node.peer(&address);
-        let upto = ep.node.matched_upto(peer);
-        let from = ep.matched.insert(peer, upto).unwrap_or(0);
+    fn matched_now(&mut self, e: u32, src: u32, upto: u64) {
+        let from = self.eps[e as usize].matched.insert(src, upto).unwrap_or(0);
         for number in from..upto {
             let Some(uid) = self.truth.find(src, e, number as u32) else {
                 return self.broken(e, format!("matched message {number} of {src}: never sent"));
             };
             let msg = &mut self.truth.msgs[uid as usize];
             if msg.arrived || !msg.head_seen {
-                return self.broken(
-                    e,
-                    format!("matched message {uid} twice or without its head"),
-                );
+                let text = format!("matched message {uid} twice or without its head");
+                return self.broken(e, text);
             }
             msg.arrived = true;
             let found = self.eps[e as usize]
@@ -208,102 +348,60 @@ impl World {
         }
     }
 
-    /// Sends what the node has to send; when to go on, if a socket is full.
-    fn transmit_all(&mut self, e: u32) -> Option<u64> {
-        let mut spans = Spans::new();
-        let mut follow: Option<Batch> = None;
-        let (mut segments, mut bytes, mut lost) = (0, 0, false);
-        for _ in 0..4096 {
-            let local = self.now + self.eps[e as usize].clock_ns;
-            let mut out = std::mem::take(&mut self.out);
-            let node = &mut self.eps[e as usize].node;
-            let packet = node.poll_transmit(local, &mut out, &mut spans, follow.as_ref());
-            self.out = out;
-            let Some(t) = packet else {
-                if follow.take().is_some() {
-                    continue;
-                }
-                return None;
-            };
-            if follow.is_none() {
-                (segments, bytes) = (0, 0);
-                lost = self.rng.ppm(self.net.weather.batch_drop);
-            }
-            self.fill(e, &t, &spans);
-            self.check_number(e, &t, follow.as_ref());
-            self.launch(e, t.rail, t.to, t.len, lost);
-            (segments, bytes) = (segments + 1, bytes + t.len);
-            let segment = follow.map_or(t.len, |f| f.segment);
-            let more = t.batch.bulk
-                && t.len == segment
-                && segments < SEGMENTS_MAX
-                && bytes + segment <= marline_wire::PACKET_MAX;
-            follow = more.then_some(Batch { segment, ..t.batch });
-            if follow.is_none() {
-                let host = self.eps[e as usize].host;
-                if let Some(until) = self.net.blocked_until(host, t.rail, self.now) {
-                    return Some(until);
-                }
-            }
+    /// A batch leaves now, or when its process is on the processor again.
+    fn mail(&mut self, e: u32, out: Out) {
+        let ep = &self.eps[e as usize];
+        let at = out.at.saturating_sub(ep.clock_ns).max(self.now);
+        if ep.held_until > self.now {
+            let until = ep.held_until;
+            self.held.push_back((e, out));
+            self.push(until, Next::Release);
+            return;
         }
-        None
+        self.post(e, out, at);
     }
 
-    /// Fills payloads and sums into the packet in `out`.
-    fn fill(&mut self, e: u32, t: &Transmit, spans: &Spans) {
-        let algorithm = Algorithm::from_u8(t.algorithm).unwrap_or_default();
-        let mut wrong = None;
-        for span in spans {
-            let ep = &self.eps[e as usize];
-            let op = &ep.ops[span.handle as usize];
-            let (base, len) = match &op.kind {
-                OpKind::Send { uid } => {
-                    let msg = &self.truth.msgs[*uid as usize];
-                    (msg.base, msg.len)
-                }
-                OpKind::Serve { base, .. } => (*base, u64::MAX),
-                _ => (0, 0),
-            };
-            if op.done_ns.is_some() || span.offset + span.len as u64 > len {
-                wrong = Some(format!("sends {span:?} of a finished or other operation"));
-                continue;
+    /// Held batches leave: all of one moment were held in order.
+    pub(crate) fn release(&mut self) {
+        let Some(at) =
+            (self.held.iter()).position(|h| self.eps[h.0 as usize].held_until <= self.now)
+        else {
+            return;
+        };
+        if let Some((e, out)) = self.held.remove(at) {
+            if self.eps[e as usize].alive {
+                self.post(e, out, self.now);
             }
-            let (at, n) = (span.payload_at as usize, span.len as usize);
-            let bytes = self.content.slice(base, span.offset, n);
-            self.out[at..at + n].copy_from_slice(bytes);
-            let value = sum(algorithm, span.seed, bytes);
-            let at = span.sum_at as usize;
-            self.out[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        }
-        let crc = crc32c(&self.out[4..t.head_len]);
-        self.out[..4].copy_from_slice(&crc.to_le_bytes());
-        if let Some(text) = wrong {
-            self.broken(e, text);
         }
     }
 
-    fn check_number(&mut self, e: u32, t: &Transmit, follow: Option<&Batch>) {
-        let Ok(packet) = Packet::parse(&self.out[..t.len], crc32c) else {
-            return self.broken(e, format!("built a packet that does not parse: {t:?}"));
+    fn post(&mut self, e: u32, out: Out, at: u64) {
+        let lost = self.rng.ppm(self.net.weather.batch_drop);
+        for packet in out.bytes.chunks(out.segment) {
+            self.check_packet(e, packet, out.segment);
+            self.launch(e, &out, packet, at, lost);
+        }
+        self.eps[e as usize].machine.wires().recycle(out.bytes);
+    }
+
+    fn check_packet(&mut self, e: u32, bytes: &[u8], segment: usize) {
+        let Ok(packet) = Packet::parse(bytes, crc32c) else {
+            let text = format!("built a packet of {} B that does not parse", bytes.len());
+            return self.broken(e, text);
         };
         let header = packet.header;
-        let dst = (header.dst_id & 0xffff) as u32;
+        let dst = index_of(header.dst_id);
         if self.tracing {
-            let text = frames_text(&packet);
-            let sent = Trace::Sent(dst, header.path, header.number, t.len, text);
+            let text = format!("{} (of {segment})", frames_text(&packet));
+            let sent = Trace::Sent(dst, header.path, header.number, bytes.len(), text);
             let now = self.now;
             self.eps[e as usize].note(now, sent);
         }
-        self.mix(&[self.now, dst as u64, header.number, t.len as u64]);
-        let key = (t.batch.peer, header.path);
-        let last = self.eps[e as usize].numbers.insert(key, header.number);
+        self.mix(&[self.now, dst as u64, header.number, bytes.len() as u64]);
+        let numbers = &mut self.eps[e as usize].numbers;
+        let last = numbers.insert((dst, header.path), header.number);
         if last.is_some_and(|l| header.number <= l) {
             self.broken(e, format!("packet number {} used again", header.number));
-        }
-        if follow
-            .is_some_and(|f| t.len > f.segment || f.path != t.batch.path || f.peer != t.batch.peer)
-        {
-            self.broken(e, format!("packet does not continue its batch: {t:?}"));
         }
     }
 }

@@ -1,15 +1,27 @@
-//! One process: a real node with its operations, memory, sockets and application.
+//! One process: a real engine with its operations, memory, machine and application.
 
 use crate::app::App;
-use crate::memory::{Op, OpKind};
+use crate::content::Content;
+use crate::machine::{id_of, Machine, PortSpec, SimSystem, SimWatch};
+use crate::memory::{Buffer, Graveyard, Op, OpKind, RecvOp};
+use crate::ops::LateSend;
+use crate::rng::Rng;
+use crate::setup::Setup;
 use crate::truth::Plain;
-use marline_proto::{Claim, Event, Node, PeerId};
-use marline_wire::RailAddr;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use marline_engine::{
+    AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, SubmitError,
+};
+use marline_proto::{Event, Node};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 /// Events that a failure report shows of each endpoint.
 const TRACE_MAX: usize = 60;
+/// The progress thread's tick (design section 7).
+const TICK_NS: u64 = 10_000_000;
+/// Key of the region that peers may read: all of the content, from its start.
+pub const KEY: u64 = 7;
 
 /// Something that happened, for the failure report.
 #[derive(Clone, Debug)]
@@ -20,7 +32,7 @@ pub enum Trace {
     Came(u32, u8, u64, String),
     /// The node said.
     Said(Event),
-    /// The application did.
+    /// The application did, or was told.
     Did(String),
 }
 
@@ -39,14 +51,49 @@ impl fmt::Display for Trace {
     }
 }
 
+/// An entry that the engine has put into a queue and the application has not read yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    /// Its context.
+    pub context: usize,
+    /// Bytes received.
+    pub len: usize,
+    /// Bytes that came (a read's entry does not say).
+    pub bytes: usize,
+    /// Error.
+    pub error: Option<OpError>,
+    /// Received: where the content starts, and where it is in the buffer.
+    pub content: Option<(u64, u64)>,
+    /// The operation's memory is the application's again.
+    pub last: bool,
+}
+
 /// A process.
 pub struct Endpoint {
     /// Its number among all, dead ones too.
     pub index: u32,
     /// Host it runs on.
     pub host: usize,
-    /// The protocol.
-    pub node: Node,
+    /// The engine.
+    pub engine: Engine<SimSystem>,
+    /// What it runs on.
+    pub machine: Arc<Machine>,
+    /// Its endpoint.
+    pub ep: EpId,
+    /// Its address blob.
+    pub blob: Vec<u8>,
+    /// Its token.
+    pub token: u32,
+    /// Port of its sockets.
+    pub port: u16,
+    av: AvId,
+    pub(crate) addrs: HashMap<u32, FiAddr>,
+    /// Its queues: of sends and reads, of receives (perhaps the same).
+    pub cqs: [CqId; 2],
+    /// Entries that it reads at once.
+    pub batch: usize,
+    /// What is in them.
+    pub due: [VecDeque<Due>; 2],
     /// Not dead.
     pub alive: bool,
     /// When it died.
@@ -55,93 +102,179 @@ pub struct Endpoint {
     pub closed: bool,
     /// Every operation it ever had; the handle is the index.
     pub ops: Vec<Op>,
-    /// Bounce buffers.
-    pub bounces: HashMap<u64, Vec<u8>>,
+    /// Memory of those that are over.
+    pub graveyard: Graveyard,
     /// What matching must do.
     pub plain: Plain,
-    /// Socket buffers: (rail, packet slot).
-    pub inbox: VecDeque<(usize, u32)>,
-    /// Bytes in the socket buffer of each rail.
-    pub inbox_bytes: Vec<u64>,
     /// World time of the next run.
     pub run_at: u64,
+    /// World time when the thread wakes, when its alarm goes off.
+    pub thread_at: u64,
+    /// See `thread_at`.
+    pub alarm_at: u64,
+    /// Packets wake the thread.
+    pub armed: bool,
+    /// It has a thread.
+    pub threaded: bool,
+    /// World time of the application's last poll.
+    pub polled_at: u64,
     /// Reasons not to poll, not to run.
     pub computing: u32,
     /// See `computing`.
     pub stopped: u32,
-    /// Start of the computation.
-    pub away_since: u64,
+    /// It is off the processor, in the middle of a call, until then: what it sends leaves then.
+    pub held_until: u64,
     /// Its clock less the world's.
     pub clock_ns: u64,
     /// The application.
     pub app: App,
-    /// Claimed messages.
-    pub claims: Vec<(Claim, u32)>,
+    /// Claimed messages: the peek's operation, the message.
+    pub claims: Vec<(u32, u32)>,
+    /// Sends that found no room in the log.
+    pub late: VecDeque<LateSend>,
     /// Sends and reads that did not end.
     pub open: u32,
     /// Matched receives that did not end.
     pub owed: u32,
+    /// Entries that must come besides.
+    pub awaited: u32,
     /// Operations that failed.
     pub failed: u32,
-    /// Matched messages of each peer.
-    pub matched: BTreeMap<PeerId, u64>,
+    /// Matched messages of each endpoint.
+    pub matched: HashMap<u32, u64>,
     /// Last packet number of each path.
-    pub numbers: HashMap<(PeerId, u8), u64>,
+    pub numbers: HashMap<(u32, u8), u64>,
     /// Endpoints it declared dead, when.
     pub buried: Vec<(u32, u64)>,
-    /// Rail changes not yet told.
-    pub rail_news: Vec<(usize, bool)>,
-    /// Errors from the sockets not yet told.
-    pub too_big: Vec<(usize, RailAddr, usize)>,
-    /// Refusals not yet told.
-    pub refused: Vec<RailAddr>,
     /// Turns in a row without any effect, and when they began.
     pub idle_turns: (u32, u64),
     /// Latest events.
     pub trace: VecDeque<(u64, Trace)>,
 }
 
+/// An engine on a machine.
+fn assemble(setup: &Setup, machine: &Arc<Machine>, index: u32, mut rng: Rng) -> Engine<SimSystem> {
+    let (rails, halves) = machine.rails();
+    let cfg = CoreConfig {
+        proto: setup.node,
+        log_bytes: setup.log_bytes,
+        aggregate_after: setup.aggregate_after,
+        mtu: 0,
+    };
+    // The first number is the endpoint's id.
+    let mut first = true;
+    let random = Box::new(move || match std::mem::take(&mut first) {
+        true => id_of(rng.next(), index),
+        false => rng.next(),
+    });
+    let parts = Parts {
+        rails,
+        halves,
+        clock: SimSystem(machine.clone()),
+        watch: SimWatch(machine.clone()),
+        tick_ns: TICK_NS,
+        threaded: setup.threaded,
+        random,
+        log: LogSink(Arc::new(|_, _| {})),
+    };
+    Engine::assemble(cfg, parts)
+}
+
 impl Endpoint {
     /// A process that starts now.
     pub fn new(
-        index: u32,
-        host: usize,
-        node: Node,
-        rails: usize,
-        app: App,
+        setup: &Setup,
+        (index, host): (u32, usize),
+        specs: &[PortSpec],
+        mut rng: Rng,
         clock_ns: u64,
-    ) -> Endpoint {
-        Endpoint {
+        app: App,
+    ) -> Result<Endpoint, SubmitError> {
+        let machine = Machine::new(specs);
+        machine.set_now(clock_ns);
+        machine.set_yield(rng.pick(&[300, 300, 20_000, 200_000]));
+        let one_cq = rng.one_in(3);
+        let batch = rng.pick(&[1, 2, 8, 16]);
+        let engine = assemble(setup, &machine, index, rng);
+        let (av, tx, ep) = (engine.av_open(), engine.cq_open(), engine.ep_open()?);
+        let rx = if one_cq { tx } else { engine.cq_open() };
+        engine.ep_bind_av(ep, av);
+        engine.ep_bind_tx_cq(ep, tx);
+        engine.ep_bind_rx_cq(ep, rx);
+        engine.ep_enable(ep)?;
+        let (base, len) = Content::shared().region();
+        engine.mr_open(base, len, KEY, false)?;
+        let (blob, len) = engine.ep_name(ep).ok_or(SubmitError::Invalid)?;
+        let token = engine.inspect(|core| core.node(ep).map_or(0, |n| n.address().token));
+        Ok(Endpoint {
             index,
             host,
-            node,
+            engine,
+            machine,
+            ep,
+            blob: blob[..len].to_vec(),
+            token,
+            port: specs[0].addr.port,
+            av,
+            addrs: HashMap::new(),
+            cqs: [tx, rx],
+            batch,
+            due: Default::default(),
             alive: true,
             died_ns: 0,
             closed: false,
             ops: Vec::new(),
-            bounces: HashMap::new(),
+            graveyard: Graveyard::default(),
             plain: Plain::default(),
-            inbox: VecDeque::new(),
-            inbox_bytes: vec![0; rails],
             run_at: u64::MAX,
+            thread_at: 0,
+            alarm_at: u64::MAX,
+            armed: false,
+            threaded: setup.threaded,
+            polled_at: 0,
             computing: 0,
             stopped: 0,
-            away_since: 0,
+            held_until: 0,
             clock_ns,
             app,
             claims: Vec::new(),
+            late: VecDeque::new(),
             open: 0,
             owed: 0,
+            awaited: 0,
             failed: 0,
-            matched: BTreeMap::new(),
+            matched: HashMap::new(),
             numbers: HashMap::new(),
             buried: Vec::new(),
-            rail_news: Vec::new(),
-            too_big: Vec::new(),
-            refused: Vec::new(),
             idle_turns: (0, 0),
             trace: VecDeque::new(),
+        })
+    }
+
+    /// Whether it is there and on its processor.
+    pub fn runs(&self) -> bool {
+        self.alive && !self.closed && self.stopped == 0
+    }
+
+    /// Looks at the node.
+    pub fn node<R>(&self, look: impl FnOnce(&Node) -> R) -> Option<R> {
+        self.engine.inspect(|core| core.node(self.ep).map(look))
+    }
+
+    /// Address of another endpoint, inserted when first used.
+    pub fn addr_of(&mut self, other: u32, blob: &[u8]) -> Result<FiAddr, SubmitError> {
+        if let Some(&addr) = self.addrs.get(&other) {
+            return Ok(addr);
         }
+        let addr = self.engine.av_insert(self.av, blob)?;
+        self.addrs.insert(other, addr);
+        Ok(addr)
+    }
+
+    /// Whether entries from `other` must have this source.
+    pub fn source_is(&self, other: u32, addr: FiAddr) -> bool {
+        let known = self.addrs.get(&other).copied();
+        known.unwrap_or(marline_engine::ADDR_UNSPEC) == addr
     }
 
     /// Remembers an event for the report.
@@ -152,18 +285,12 @@ impl Endpoint {
         self.trace.push_back((now, what));
     }
 
-    /// Endpoint that a peer of the node is.
-    pub fn endpoint_of(&self, peer: PeerId) -> u32 {
-        self.node
-            .peer_address(peer)
-            .map_or(u32::MAX, |a| (a.id & 0xffff) as u32)
-    }
-
     /// A new operation; its handle.
-    pub fn add_op(&mut self, kind: OpKind, now: u64, in_round: bool) -> u32 {
+    pub fn add_op(&mut self, kind: OpKind, buffer: Buffer, now: u64, in_round: bool) -> u32 {
         self.app.pending += in_round as u32;
         self.ops.push(Op {
             kind,
+            buffer,
             posted_ns: now,
             done_ns: None,
             in_round,
@@ -181,16 +308,24 @@ impl Endpoint {
         }
         op.done_ns = Some(now);
         self.app.pending -= op.in_round as u32;
-        match &mut op.kind {
-            OpKind::Recv(recv) => recv.buf = Vec::new(),
-            OpKind::Read { buf, .. } => *buf = Vec::new(),
-            _ => {}
-        }
         true
+    }
+
+    /// The receive with this handle.
+    pub fn recv_mut(&mut self, handle: u32) -> Option<&mut RecvOp> {
+        match &mut self.ops.get_mut(handle as usize)?.kind {
+            OpKind::Recv(recv) => Some(recv),
+            _ => None,
+        }
     }
 
     /// Whether it was told that the other is dead.
     pub fn believes_dead(&self, other: u32) -> bool {
         self.buried.iter().any(|b| b.0 == other)
+    }
+
+    /// Which of its queues takes entries of sends, of receives.
+    pub fn queue(&self, receive: bool) -> usize {
+        (receive && self.cqs[0] != self.cqs[1]) as usize
     }
 }

@@ -63,10 +63,17 @@ fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * 4_096
 }
 
+/// Seconds that this thread was on a processor; where the system does not say, since `start`.
+fn busy_seconds(start: Instant) -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let ns = text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok());
+    ns.map_or(start.elapsed().as_secs_f64(), |ns| ns as f64 / 1e9)
+}
+
 /// The scaling table from `least` to `most` endpoints.
 fn scaling(least: usize, most: usize) -> ExitCode {
     println!(
-        "work,hosts,messages,packets,virtual_us,peers,state_bytes_per_peer,resident_mb,seconds"
+        "work,hosts,messages,packets,virtual_us,peers,bytes_per_idle_peer,resident_mb,seconds"
     );
     for work in [Work::Tree, Work::AllToAll] {
         for hosts in [16, 64, 256, 512, 1_024]
@@ -85,7 +92,7 @@ fn scaling(least: usize, most: usize) -> ExitCode {
                 row.packets,
                 row.virtual_ns as f64 / 1_000.0,
                 row.peers,
-                row.state_bytes / row.peers.max(1),
+                row.peer_bytes / row.peers.max(1),
                 resident_bytes() >> 20,
                 start.elapsed().as_secs_f64()
             );
@@ -110,7 +117,7 @@ fn main() -> ExitCode {
         args.rails,
         args.stop,
     );
-    let seconds = start.elapsed().as_secs_f64();
+    let seconds = busy_seconds(start);
     for (seed, text) in &report.failures {
         if args.trace {
             let setup = Setup::draw(*seed, args.profile, args.hosts, args.rails);
@@ -120,13 +127,15 @@ fn main() -> ExitCode {
             println!("{}", text.lines().next().unwrap_or_default());
         }
         println!(
-            "replay: marline-sim --seeds {seed} --profile {:?} --hosts {} --rails {} --trace",
-            args.profile, args.hosts, args.rails
+            "replay: marline-sim --seeds {seed} --profile {} --hosts {} --rails {} --trace",
+            args.profile.name(),
+            args.hosts,
+            args.rails
         );
     }
     let net = &report.net;
     println!(
-        "{} seeds, {} failures, {} messages, {} packets, {:.1} s, {:.0} packets/s, hash {:016x}\n{net:?}",
+        "{} seeds, {} failures, {} messages, {} packets, {:.1} s of processor, {:.0} packets/s, hash {:016x}\n{net:?}",
         report.seeds,
         report.failures.len(),
         report.messages,

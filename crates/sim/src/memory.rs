@@ -1,19 +1,200 @@
-//! Operations of one endpoint and their memory, with ownership checks: what is written where, and
-//! whether it was allowed.
+//! Operations of one endpoint, and the user's memory. It is real memory, since engines follow
+//! pointers; who may write where is seen by what is in it afterwards: guards on both sides, a
+//! filler where nothing belongs, and, once an operation is over, a poison that must stay.
 
 use crate::content::Content;
-use crate::truth::{Match, Truth};
-use marline_checksum::{sum, Algorithm};
-use marline_proto::{Landing, Memory, Payload};
-use std::collections::HashMap;
+use crate::truth::Match;
+use marline_engine::IoVec;
+use std::cell::RefCell;
+
+/// Bytes on both sides of a buffer that stay as they are.
+const GUARD: usize = 32;
+const GUARD_BYTE: u8 = 0xee;
+/// What is in a receive buffer before anything came, at least in its first bytes.
+const FILLER: u8 = 0xc3;
+const FILLED: usize = 8_192;
+/// What the application writes over a buffer once it has it back.
+const POISON: u8 = 0x5a;
+/// Sizes of memory blocks are powers of two from here.
+const LEAST: usize = 256;
+/// Empty blocks kept of each size, up to 64 KiB; fewer above.
+const SPARE_BYTES: usize = 8 << 20;
+/// Finished buffers are watched until there are so many bytes of them.
+const GRAVEYARD_BYTES: usize = 16 << 20;
+
+thread_local! {
+    /// Empty blocks by size class, kept from run to run.
+    static SPARE: RefCell<Vec<Vec<Vec<u8>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Memory of one operation. Blocks are never given back to the system while a run lasts, so that
+/// an engine which writes where it must not is found out, and does no harm beyond.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    block: Vec<u8>,
+    len: usize,
+    /// Ranges that the engine is done with.
+    poisoned: Vec<(usize, usize)>,
+}
+
+impl Buffer {
+    /// `len` bytes, filled at their start.
+    pub fn new(len: usize) -> Buffer {
+        let whole = (len + 2 * GUARD).next_power_of_two().max(LEAST);
+        let class = whole.trailing_zeros() as usize;
+        let spare = SPARE.with_borrow_mut(|s| s.get_mut(class).and_then(Vec::pop));
+        let mut block = spare.unwrap_or_else(|| vec![0; whole]);
+        block[..GUARD].fill(GUARD_BYTE);
+        block[GUARD..GUARD + len.min(FILLED)].fill(FILLER);
+        block[GUARD + len..2 * GUARD + len].fill(GUARD_BYTE);
+        Buffer {
+            block,
+            len,
+            poisoned: Vec::new(),
+        }
+    }
+
+    /// A message, `len` bytes of the content that starts at `base`.
+    pub fn with(content: &Content, base: u64, len: usize) -> Buffer {
+        let mut buffer = Buffer::new(len);
+        content.copy(base, &mut buffer.block[GUARD..GUARD + len]);
+        buffer
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What is in `from..to`, if that is inside.
+    pub fn get(&self, from: usize, to: usize) -> Option<&[u8]> {
+        let fits = from <= to && to <= self.len;
+        fits.then(|| &self.block[GUARD + from..GUARD + to])
+    }
+
+    /// The pieces that an operation names, cut at `cuts`.
+    pub fn pieces(&mut self, cuts: &[usize]) -> Vec<IoVec> {
+        let base = self.block.as_mut_ptr();
+        let mut at = 0;
+        let ends = cuts.iter().map(|&c| c.min(self.len)).chain([self.len]);
+        let piece = |end: usize| {
+            let from = at;
+            at = end.max(from);
+            IoVec {
+                base: base.wrapping_add(GUARD + from),
+                len: at - from,
+            }
+        };
+        ends.map(piece).collect()
+    }
+
+    /// Offset of an address.
+    pub fn offset_of(&self, address: *mut u8) -> u64 {
+        (address as u64).wrapping_sub(self.block.as_ptr() as u64 + GUARD as u64)
+    }
+
+    /// The engine is done with this range: the application uses it for something else.
+    pub fn poison(&mut self, from: usize, to: usize) {
+        let (from, to) = (from.min(self.len), to.min(self.len));
+        if from < to {
+            self.block[GUARD + from..GUARD + to].fill(POISON);
+            self.poisoned.push((from, to));
+        }
+    }
+
+    /// What nobody may have changed; `used`: bytes at the start that were rightly written.
+    pub fn check(&self, used: usize) -> Result<(), &'static str> {
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        let all = |bytes: &[u8], value: u8| bytes.iter().fold(0, |d, &b| d | (b ^ value)) == 0;
+        let block = &self.block;
+        let after = &block[GUARD + self.len..2 * GUARD + self.len];
+        if !all(&block[..GUARD], GUARD_BYTE) || !all(after, GUARD_BYTE) {
+            return Err("write beyond a buffer");
+        }
+        let filled = self.len.min(FILLED);
+        if used < filled && !all(&block[GUARD + used..GUARD + filled], FILLER) {
+            return Err("write where nothing was received");
+        }
+        Ok(())
+    }
+
+    fn check_poison(&self) -> Result<(), &'static str> {
+        for &(from, to) in &self.poisoned {
+            let bytes = &self.block[GUARD + from..GUARD + to];
+            if bytes.iter().fold(0, |d, &b| d | (b ^ POISON)) != 0 {
+                return Err("write into memory of a finished operation");
+            }
+        }
+        Ok(())
+    }
+
+    fn give_back(self) {
+        if self.block.is_empty() {
+            return;
+        }
+        let class = self.block.len().trailing_zeros() as usize;
+        let most = (SPARE_BYTES >> class).max(2);
+        SPARE.with_borrow_mut(|spare| {
+            if spare.len() <= class {
+                spare.resize_with(class + 1, Vec::new);
+            }
+            if spare[class].len() < most {
+                spare[class].push(self.block);
+            }
+        });
+    }
+}
+
+/// Buffers of operations that are over, watched for a while.
+#[derive(Debug, Default)]
+pub struct Graveyard {
+    buffers: std::collections::VecDeque<(u32, Buffer)>,
+    bytes: usize,
+}
+
+impl Graveyard {
+    /// An operation's buffer comes in; an older one's may be found damaged.
+    pub fn bury(&mut self, handle: u32, buffer: Buffer) -> Result<(), (u32, &'static str)> {
+        self.bytes += buffer.block.len();
+        self.buffers.push_back((handle, buffer));
+        if self.bytes > GRAVEYARD_BYTES {
+            return self.look_at_oldest();
+        }
+        Ok(())
+    }
+
+    fn look_at_oldest(&mut self) -> Result<(), (u32, &'static str)> {
+        let Some((handle, buffer)) = self.buffers.pop_front() else {
+            return Ok(());
+        };
+        self.bytes -= buffer.block.len();
+        let found = buffer.check_poison().map_err(|text| (handle, text));
+        buffer.give_back();
+        found
+    }
+
+    /// Looks at all that are left.
+    pub fn empty(&mut self) -> Result<(), (u32, &'static str)> {
+        while !self.buffers.is_empty() {
+            self.look_at_oldest()?;
+        }
+        Ok(())
+    }
+}
 
 /// What an operation is.
 #[derive(Debug)]
 pub enum OpKind {
-    /// A send of this message.
+    /// A send.
     Send {
         /// Message.
         uid: u32,
+        /// Its entry means that it was delivered; else that the buffer is free.
+        delivery: bool,
+        /// An entry is due.
+        entry: bool,
     },
     /// A receive.
     Recv(Box<RecvOp>),
@@ -23,29 +204,23 @@ pub enum OpKind {
         server: u32,
         /// Where the right content starts.
         base: u64,
-        /// Its memory.
-        buf: Vec<u8>,
-        /// Its length.
-        len: u64,
-        /// The key is wrong: it must be refused.
+        /// It must be refused.
         bad: bool,
     },
-    /// The answer to a peer's read.
-    Serve {
-        /// Where the content starts.
-        base: u64,
-        /// Reader.
-        reader: u32,
+    /// A look for a message, which this is, to be claimed or not.
+    Peek {
+        /// The message that it must find.
+        want: Option<u32>,
+        /// It is set aside.
+        claim: bool,
     },
+    /// A claimed message is thrown away.
+    Discard,
 }
 
 /// A receive.
 #[derive(Debug, Default)]
 pub struct RecvOp {
-    /// Memory, made when first written.
-    pub buf: Vec<u8>,
-    /// Bytes of it.
-    pub capacity: u64,
     /// Endpoint it names.
     pub source: Option<u32>,
     /// Whether it takes many messages.
@@ -58,181 +233,17 @@ pub struct RecvOp {
     pub bereft: bool,
 }
 
-/// An operation.
+/// An operation. Its context is its number plus one.
 #[derive(Debug)]
 pub struct Op {
     /// What it is.
     pub kind: OpKind,
+    /// Its memory.
+    pub buffer: Buffer,
     /// World time of its post.
     pub posted_ns: u64,
     /// World time of its end.
     pub done_ns: Option<u64>,
     /// Counts for the application's round.
     pub in_round: bool,
-}
-
-/// A payload that the packet at hand carries.
-#[derive(Clone, Copy, Debug)]
-pub struct Note {
-    /// Seed of its sum.
-    pub seed: u64,
-    /// Message (or read) number.
-    pub number: u32,
-    /// It answers a read.
-    pub reply: bool,
-    /// Offset in the message.
-    pub offset: u64,
-}
-
-/// Takes payloads of one packet.
-pub struct Lander<'a> {
-    /// Operations of the endpoint.
-    pub ops: &'a mut Vec<Op>,
-    /// Bounce buffers by inbound name.
-    pub bounces: &'a mut HashMap<u64, Vec<u8>>,
-    /// What really happens.
-    pub truth: &'a mut Truth,
-    /// Contents.
-    pub content: &'a Content,
-    /// Payloads of the packet.
-    pub notes: &'a [Note],
-    /// Sender and receiver.
-    pub pair: (u32, u32),
-    /// First rule that was broken.
-    pub wrong: Option<String>,
-    /// Payloads taken.
-    pub taken: u32,
-}
-
-impl Lander<'_> {
-    fn fail(&mut self, text: String) {
-        self.wrong.get_or_insert(text);
-    }
-
-    fn write(&mut self, landing: &Landing, bytes: &[u8]) {
-        match *landing {
-            Landing::Posted {
-                handle,
-                offset,
-                copy,
-            } => {
-                if let Err(text) =
-                    self.write_posted(handle, offset, &bytes[..copy.min(bytes.len())])
-                {
-                    self.fail(text);
-                }
-            }
-            Landing::Bounce {
-                inbound,
-                total,
-                offset,
-            } => {
-                let buf = self
-                    .bounces
-                    .entry(inbound)
-                    .or_insert_with(|| vec![0; total as usize]);
-                let (from, to) = (offset as usize, offset as usize + bytes.len());
-                if buf.len() as u64 != total || to > buf.len() {
-                    return self.fail(format!("bounce {inbound:#x}: {from}..{to} of {total}"));
-                }
-                buf[from..to].copy_from_slice(bytes);
-            }
-            Landing::Discard => {}
-        }
-    }
-
-    fn write_posted(&mut self, handle: u32, offset: u64, bytes: &[u8]) -> Result<(), String> {
-        let op = self
-            .ops
-            .get_mut(handle as usize)
-            .ok_or("write into no operation")?;
-        if op.done_ns.is_some() {
-            return Err(format!("write into finished operation {handle}"));
-        }
-        let end = offset + bytes.len() as u64;
-        let (buf, capacity) = match &mut op.kind {
-            OpKind::Recv(recv) => {
-                let msgs = &self.truth.msgs;
-                let used = |m: &Match| m.base + msgs[m.uid as usize].len.min(m.room);
-                let done = |m: &&(Match, bool)| m.1 && offset < used(&m.0) && m.0.base < end;
-                if let Some((m, _)) = recv.matches.iter().rev().find(done) {
-                    return Err(format!("write into finished part of {handle}: {m:?}"));
-                }
-                (&mut recv.buf, recv.capacity)
-            }
-            OpKind::Read { buf, len, .. } => (buf, *len),
-            _ => {
-                return Err(format!(
-                    "write into operation {handle}, which receives nothing"
-                ))
-            }
-        };
-        if end > capacity {
-            return Err(format!(
-                "write {offset}..{end} into {handle} of {capacity} bytes"
-            ));
-        }
-        // Memory that nothing was written to does not exist.
-        if buf.len() < end as usize {
-            buf.resize(end as usize, 0);
-        }
-        buf[offset as usize..end as usize].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    /// Whether the right bytes landed, by what was really sent.
-    fn record(&mut self, payload: &Payload<'_>) {
-        let Some(note) = self.notes.iter().find(|n| n.seed == payload.seed) else {
-            return self.fail("payload with a seed that the packet does not have".into());
-        };
-        if note.reply {
-            return;
-        }
-        let (number, offset) = (note.number, note.offset);
-        let Some(uid) = self.truth.find(self.pair.0, self.pair.1, number) else {
-            return self.fail(format!("message {number} was never sent"));
-        };
-        let msg = &mut self.truth.msgs[uid as usize];
-        let right = self.content.slice(msg.base, offset, payload.bytes.len());
-        if right != payload.bytes {
-            return self.fail(format!(
-                "wrong bytes passed their sum: message {uid} at {offset}"
-            ));
-        }
-        msg.land(offset, payload.bytes.len() as u64);
-    }
-
-    fn endangers(&self, payload: &Payload<'_>) -> bool {
-        let note = self
-            .notes
-            .iter()
-            .find(|n| n.seed == payload.seed && !n.reply);
-        let uid = note.and_then(|n| self.truth.find(self.pair.0, self.pair.1, n.number));
-        uid.is_some_and(|uid| {
-            let offset = note.map_or(0, |n| n.offset);
-            self.truth.msgs[uid as usize].overlaps(offset, payload.bytes.len() as u64)
-        })
-    }
-}
-
-impl Memory for Lander<'_> {
-    fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool {
-        self.taken += 1;
-        let algorithm = Algorithm::from_u8(payload.algorithm).unwrap_or_default();
-        let right = sum(algorithm, payload.seed, payload.bytes) == payload.sum;
-        if payload.verify_first {
-            if right {
-                self.write(landing, payload.bytes);
-            }
-        } else {
-            if self.endangers(payload) && *landing != Landing::Discard {
-                self.fail("unchecked write over good bytes".into());
-            }
-            self.write(landing, payload.bytes);
-        }
-        if right {
-            self.record(payload);
-        }
-        right
-    }
 }

@@ -30,6 +30,8 @@ pub enum Damage {
     Payload,
     /// The end is missing.
     Truncated,
+    /// Whole, but not from whom it says.
+    Forged,
 }
 
 /// How often each fault happened.
@@ -49,6 +51,8 @@ pub struct NetStats {
     pub reordered: u64,
     /// Damaged.
     pub damaged: u64,
+    /// Forged.
+    pub forged: u64,
     /// Too big for the path.
     pub too_big: u64,
     /// Dropped by a full socket buffer.
@@ -67,6 +71,7 @@ impl NetStats {
         self.duplicated += o.duplicated;
         self.reordered += o.reordered;
         self.damaged += o.damaged;
+        self.forged += o.forged;
         self.too_big += o.too_big;
         self.socket_full += o.socket_full;
         self.nobody += o.nobody;
@@ -126,12 +131,6 @@ impl Net {
         }
     }
 
-    /// Whether the sender's queue is so full that its socket would block.
-    pub fn blocked_until(&self, host: usize, rail: usize, now: u64) -> Option<u64> {
-        let free = self.ports[host * self.rails + rail].egress_free;
-        (free > now + 2 * self.queue_ns / 3).then(|| free - self.queue_ns / 3)
-    }
-
     /// One packet of `len` bytes. `lost`: its super-packet is lost.
     pub fn send(
         &mut self,
@@ -181,6 +180,10 @@ impl Net {
         if self.rng.ppm(self.weather.duplicate) {
             self.stats.duplicated += 1;
             fate.copies[1] = self.copy(sent + slow, a, b, from.1, len);
+        } else if self.rng.ppm(self.weather.forge) {
+            self.stats.forged += 1;
+            let copy = self.copy(sent + slow, a, b, from.1, len);
+            fate.copies[1] = copy.map(|(at, _)| (at, Damage::Forged));
         }
         fate
     }

@@ -30,8 +30,10 @@ pub struct Outcome {
     pub worked_ns: u64,
     /// Bytes of reliability state of all nodes at the end.
     pub state_bytes: u64,
-    /// Conversations of all nodes at the end.
+    /// Conversations of all nodes at the end, and bytes of their state.
     pub peers: u64,
+    /// See `peers`.
+    pub peer_bytes: u64,
 }
 
 /// What many seeds gave.
@@ -97,16 +99,16 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         state_bytes: world
             .eps
             .iter()
-            .map(|ep| ep.node.reliability_bytes() as u64)
+            .filter_map(|ep| ep.node(|node| node.reliability_bytes() as u64))
             .sum(),
-        peers: world.eps.iter().map(peers_of).sum(),
+        peers: world.eps.iter().map(|ep| peers_of(ep).1).sum(),
+        peer_bytes: world.eps.iter().map(|ep| peers_of(ep).0).sum(),
     }
 }
 
-fn peers_of(ep: &Endpoint) -> u64 {
-    let mut count = 0;
-    ep.node.for_each_peer(|_, _, _, _| count += 1);
-    count
+fn peers_of(ep: &Endpoint) -> (u64, u64) {
+    let (bytes, count) = ep.node(|node| node.peer_bytes()).unwrap_or_default();
+    (bytes as u64, count as u64)
 }
 
 impl World {
@@ -161,20 +163,29 @@ impl World {
     /// Every application is done and every operation ended.
     fn finished(&self) -> bool {
         self.eps.iter().filter(|ep| ep.alive).all(|ep| {
-            let open = ep.open + ep.owed + ep.app.pending;
-            ep.app.done && open == 0 && ep.claims.is_empty()
+            let open = ep.open + ep.owed + ep.awaited + ep.app.pending;
+            let unread = ep.due.iter().any(|d| !d.is_empty());
+            ep.app.done && open == 0 && !unread && ep.claims.is_empty() && ep.late.is_empty()
         })
     }
 
     fn unfinished(&self) -> String {
         let mut text = String::new();
         for ep in self.eps.iter().filter(|ep| ep.alive) {
-            let _ =
-                writeln!(
+            let _ = writeln!(
                 text,
-                "endpoint {}: done {} open {} owed {} pending {} claims {} deadline {:?} clock {}",
-                ep.index, ep.app.done, ep.open, ep.owed, ep.app.pending, ep.claims.len(),
-                ep.node.next_deadline(), self.now + ep.clock_ns,
+                "endpoint {}: done {} open {} owed {} awaited {} pending {} claims {} late {} \
+                deadline {:?} clock {}",
+                ep.index,
+                ep.app.done,
+                ep.open,
+                ep.owed,
+                ep.awaited,
+                ep.app.pending,
+                ep.claims.len(),
+                ep.late.len(),
+                ep.engine.inspect(|core| core.next_deadline()),
+                self.now + ep.clock_ns,
             );
             let open = ep
                 .ops
@@ -183,7 +194,7 @@ impl World {
                 .filter(|(_, op)| op.done_ns.is_none());
             for (handle, op) in open.take(6) {
                 let mut what = format!("{:?}", op.kind);
-                if let crate::memory::OpKind::Send { uid } = op.kind {
+                if let crate::memory::OpKind::Send { uid, .. } = op.kind {
                     let m = &self.truth.msgs[uid as usize];
                     what += &format!(
                         " to {} #{} of {} B, head {} arrived {} matched {:?} complete {}",
@@ -205,47 +216,51 @@ impl World {
 
     /// Nothing is kept for operations that ended.
     fn check_returned(&mut self) -> Result<(), String> {
-        for e in 0..self.eps.len() {
-            if !self.eps[e].alive {
+        for e in 0..self.eps.len() as u32 {
+            if !self.eps[e as usize].alive {
                 continue;
             }
-            let handles: Vec<u32> = self.eps[e].plain.posted.iter().map(|p| p.handle).collect();
+            let posted = &self.eps[e as usize].plain.posted;
+            let handles: Vec<u32> = posted.iter().map(|p| p.handle).collect();
             for handle in handles {
-                let ep = &mut self.eps[e];
-                if !ep.node.cancel_recv(handle) {
-                    return Err(format!(
-                        "endpoint {e}: receive {handle} cannot be cancelled"
-                    ));
-                }
-                ep.plain.cancel(handle);
+                self.cancel(e, handle);
             }
-            self.drain(e as u32);
-            let ep = &self.eps[e];
-            let held = ep.node.held();
+            while self.read_queues(e) {}
+            let ep = &mut self.eps[e as usize];
+            if let Err((handle, text)) = ep.graveyard.empty() {
+                return Err(format!("endpoint {e}: {text}, {handle}"));
+            }
             let left = ep.plain.unexpected.len();
+            let Some(held) = ep.node(|node| node.held()) else {
+                continue;
+            };
+            let (pool, ops) = ep
+                .engine
+                .inspect(|core| (core.pool_bytes(), core.open_ops()));
             let fine = held.sends == 0
                 && held.inbounds == left
                 && held.receives == 0
                 && held.granted_bytes == 0
-                && (left > 0 || held.unexpected_bytes == 0);
-            if !fine || (left == 0 && !ep.bounces.is_empty()) {
-                let bounces = ep.bounces.len();
+                && ops == (0, 0)
+                && (left > 0 || held.unexpected_bytes + pool as u64 == 0);
+            if !fine {
                 return Err(format!(
-                    "endpoint {e} leaks: {held:?}, {bounces} bounce buffers; {left} unexpected"
+                    "endpoint {e} leaks: {held:?}, {pool} bytes of the pool, {ops:?} sends and \
+                     receives; {left} unexpected"
                 ));
             }
         }
-        Ok(())
+        match &self.violation {
+            Some(v) => Err(format!("endpoint {}: {}", v.endpoint, v.text)),
+            None => Ok(()),
+        }
     }
 
     /// Everyone says BYE; nobody is taken for dead.
     fn close_all(&mut self, patience: u64) -> Result<(), String> {
         for e in 0..self.eps.len() as u32 {
             if self.eps[e as usize].alive {
-                self.eps[e as usize].node.say_bye();
-                self.eps[e as usize].app.next_at = u64::MAX;
-                let now = self.now;
-                self.wake(e, now);
+                self.close(e);
             }
         }
         let until = self.now + patience;

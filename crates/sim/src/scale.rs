@@ -17,8 +17,8 @@ pub struct Scaled {
     pub virtual_ns: u64,
     /// Conversations that the nodes keep.
     pub peers: u64,
-    /// Bytes of reliability state of all nodes.
-    pub state_bytes: u64,
+    /// Bytes of their state, when all is done.
+    pub peer_bytes: u64,
     /// What went wrong.
     pub failure: Option<String>,
 }
@@ -48,7 +48,7 @@ pub fn scale(hosts: usize, work: Work) -> Scaled {
         packets: outcome.net.packets,
         virtual_ns: outcome.worked_ns,
         peers: outcome.peers,
-        state_bytes: outcome.state_bytes,
+        peer_bytes: outcome.peer_bytes,
         failure: outcome.failure,
     }
 }

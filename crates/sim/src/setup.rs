@@ -21,6 +21,17 @@ pub enum Profile {
 
 impl Profile {
     /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Swarm => "swarm",
+            Profile::Calm => "calm",
+            Profile::Loss => "loss",
+            Profile::Rails => "rails",
+            Profile::Peers => "peers",
+        }
+    }
+
+    /// The profile of that name.
     pub fn parse(name: &str) -> Option<Profile> {
         Some(match name {
             "swarm" => Profile::Swarm,
@@ -63,6 +74,8 @@ pub struct Weather {
     pub truncate: u32,
     /// A whole super-packet is lost.
     pub batch_drop: u32,
+    /// Somebody sends a copy with another token.
+    pub forge: u32,
     /// Random extra latency up to this (order is kept).
     pub jitter_ns: u64,
 }
@@ -180,6 +193,14 @@ pub struct Setup {
     pub pause_ns: u64,
     /// Ends with BYE.
     pub bye: bool,
+    /// Bound of the sender's log in bytes.
+    pub log_bytes: usize,
+    /// Sends of a burst that leave at once.
+    pub aggregate_after: u32,
+    /// Engines have their progress thread.
+    pub threaded: bool,
+    /// Sends on a rail that is down, or above its MTU, fail with an error.
+    pub send_errors: bool,
 }
 
 impl Setup {
@@ -231,6 +252,10 @@ impl Setup {
             size_max: rng.pick(&[2_000, 70_000, 70_000, 300_000, 3 << 20]),
             pause_ns: rng.pick(&[500, 5_000, 50_000]),
             bye: rng.one_in(2),
+            log_bytes: rng.pick(&[64 << 20, 64 << 20, 1 << 20, 160_000]),
+            aggregate_after: rng.pick(&[2, 2, 0, 1_000]),
+            threaded: !rng.one_in(8),
+            send_errors: rng.one_in(2),
         };
         if matches!(profile, Profile::Swarm | Profile::Loss) {
             setup.weather = draw_weather(rng);
@@ -272,6 +297,7 @@ fn draw_weather(rng: &mut Rng) -> Weather {
         truncate: some(&[1_000, 20_000]),
         batch_drop: some(&[5_000, 50_000]),
         jitter_ns: some(&[1_000, 20_000, 500_000]) as u64,
+        forge: some(&[1_000, 20_000]),
     };
     weather.reorder_ns = rng.pick(&[5_000, 100_000, 3_000_000]);
     weather

@@ -45,6 +45,7 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
         w.truncate,
         w.batch_drop,
         w.jitter_ns as u32,
+        w.forge,
     ];
     for (i, _) in levels.iter().enumerate().filter(|(_, &ppm)| ppm > 0) {
         add(&|s| {
@@ -57,7 +58,8 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
                 4 => w.corrupt_payload = 0,
                 5 => w.truncate = 0,
                 6 => w.batch_drop = 0,
-                _ => w.jitter_ns = 0,
+                7 => w.jitter_ns = 0,
+                _ => w.forge = 0,
             }
         });
     }

@@ -52,12 +52,6 @@ impl Msg {
         }
     }
 
-    /// Whether some of the fragment landed before.
-    pub fn overlaps(&self, offset: u64, len: u64) -> bool {
-        let first = offset / GRANULE;
-        (first..first + granules(len)).any(|g| self.has(g))
-    }
-
     fn has(&self, granule: u64) -> bool {
         let word = self
             .landed
@@ -106,6 +100,11 @@ pub struct Truth {
 }
 
 impl Truth {
+    /// Where the content of message `uid` starts.
+    pub fn base_of(&self, uid: u32) -> u64 {
+        (uid as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+    }
+
     /// A message is posted; its number here.
     pub fn add(
         &mut self,
@@ -116,6 +115,7 @@ impl Truth {
         len: u64,
     ) -> u32 {
         let uid = self.msgs.len() as u32;
+        let base = self.base_of(uid);
         let list = self.pairs.entry((src, dst)).or_default();
         self.msgs.push(Msg {
             src,
@@ -124,7 +124,7 @@ impl Truth {
             tag,
             data,
             len,
-            base: (uid as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32,
+            base,
             landed: Vec::new(),
             head_seen: false,
             arrived: false,

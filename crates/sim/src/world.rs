@@ -3,21 +3,19 @@
 use crate::app::App;
 use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
+use crate::machine::{Log, Out, PortSpec, TRUESIZE};
 use crate::net::{Damage, Net};
 use crate::rng::Rng;
 use crate::setup::{Setup, Topology, Trouble};
 use crate::truth::Truth;
-use marline_proto::{Node, RailSpec};
+use marline_checksum::crc32c;
+use marline_rails::{RailEvent, RailFault};
 use marline_wire::RailAddr;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// Port of the first process on a host.
 const PORT: u16 = 5_000;
-/// The progress thread's tick (design section 7).
-const TICK_NS: u64 = 10_000_000;
-/// Bytes that the kernel counts for a packet beyond its length.
-pub const TRUESIZE: u64 = 768;
 
 /// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +26,8 @@ pub(crate) enum Next {
     Run(u32),
     /// A fault starts or ends.
     Fault(u32, bool),
+    /// A held batch leaves.
+    Release,
     /// The weather clears.
     FaultsEnd,
 }
@@ -39,6 +39,7 @@ pub(crate) struct Flying {
     pub to: (usize, usize),
     pub port: u16,
     pub from: u32,
+    pub rail: usize,
     pub reply_to: Option<RailAddr>,
 }
 
@@ -71,7 +72,8 @@ pub struct World {
     pub truth: Truth,
     pub(crate) flying: Vec<Flying>,
     pub(crate) free: Vec<u32>,
-    pub(crate) out: Vec<u8>,
+    pub(crate) log: Log,
+    pub(crate) held: VecDeque<(u32, Out)>,
     pub(crate) rng: Rng,
     /// Hash of all events.
     pub hash: u64,
@@ -103,7 +105,8 @@ impl World {
             truth: Truth::default(),
             flying: Vec::new(),
             free: Vec::new(),
-            out: vec![0; marline_wire::PACKET_MAX],
+            log: Log::default(),
+            held: VecDeque::new(),
             rng: Rng::new(setup.seed, 3),
             hash: 0xcbf2_9ce4_8422_2325,
             violation: None,
@@ -131,25 +134,29 @@ impl World {
         let index = self.eps.len() as u32;
         let mut rng = Rng::new(self.setup.seed, 100 + index as u64);
         let port = PORT + if rng.one_in(2) { index as u16 } else { 0 };
-        let rails = (0..self.setup.rails)
-            .map(|r| RailSpec {
+        let behaviour = Rng::new(self.setup.seed, 200 + index as u64).next();
+        let specs: Vec<PortSpec> = (0..self.setup.rails)
+            .map(|r| PortSpec {
                 addr: rail_addr(&self.setup, host, r, port),
                 datagram_max: self.setup.datagram_max[r],
-                receive_budget: self.setup.socket_bytes / 2,
+                socket_bytes: self.setup.socket_bytes,
+                rate: self.setup.rate[r],
+                queue_ns: self.setup.queue_ns,
+                merges: behaviour >> (4 * r) & 1 == 0,
+                tells_segment: behaviour >> (4 * r) & 6 == 0,
+                segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
             })
             .collect();
-        let id = (rng.next() & !0xffff) | index as u64;
-        let node = Node::new(
-            self.setup.node,
-            id,
-            rng.next() as u32,
-            rng.next() as u32,
-            rails,
-        );
         // Clocks start anywhere: at 0, too.
         let clock_ns = rng.pick(&[0, 1, 1_000_000_000, 1 << 50]);
-        let app = App::new(&self.setup, rng, index, random, self.now);
-        let mut ep = Endpoint::new(index, host, node, self.setup.rails, app, clock_ns);
+        let app = App::new(&self.setup, rng.clone(), index, random, self.now);
+        let who = (index, host);
+        let made = Endpoint::new(&self.setup, who, &specs, rng, clock_ns, app);
+        let mut ep = match made {
+            Ok(ep) => ep,
+            Err(error) => return self.broken(index, format!("no engine: {error:?}")),
+        };
+        ep.thread_at = self.now + 1;
         let inherits = self.on_host[host].map(|old| {
             let old = &self.eps[old as usize];
             (old.computing, old.stopped)
@@ -161,6 +168,7 @@ impl World {
     }
 
     pub(crate) fn push(&mut self, at: u64, what: Next) {
+        debug_assert!(at >= self.now, "{what:?} in the past");
         self.order += 1;
         self.heap.push(Reverse((at, self.order, what)));
     }
@@ -168,7 +176,7 @@ impl World {
     /// Makes an endpoint run at `at` at the latest.
     pub(crate) fn wake(&mut self, e: u32, at: u64) {
         let ep = &mut self.eps[e as usize];
-        if !ep.alive || ep.closed || ep.stopped > 0 || at >= ep.run_at {
+        if !ep.runs() || at >= ep.run_at {
             return;
         }
         ep.run_at = at;
@@ -190,6 +198,7 @@ impl World {
                     self.run(e);
                 }
             }
+            Next::Release => self.release(),
             Next::Fault(i, starts) => self.fault(i as usize, starts),
             Next::FaultsEnd => {
                 self.net.weather = Default::default();
@@ -225,44 +234,43 @@ impl World {
         let (port, from, len) = (flying.port, flying.from, flying.bytes.len() as u64);
         let here = self.on_host[host].filter(|&e| {
             let ep = &self.eps[e as usize];
-            ep.alive && !ep.closed && ep.node.address().rails[0].port == port
+            ep.alive && !ep.closed && ep.port == port
         });
         let Some(e) = here else {
             self.net.stats.nobody += 1;
             if let Some(addr) = flying.reply_to.filter(|_| self.setup.refuses) {
-                let sender = &mut self.eps[from as usize];
+                let rail = flying.rail;
+                let sender = &self.eps[from as usize];
                 if sender.alive {
-                    sender.refused.push(addr);
-                    self.wake(from, self.now + 20_000);
+                    let wires = &mut *sender.machine.wires();
+                    wires.ports[rail].news.push_back(RailEvent::Refused(addr));
                 }
+                self.wake(from, self.now + 20_000);
             }
             self.free.push(slot);
             return;
         };
-        let ep = &mut self.eps[e as usize];
-        if ep.inbox_bytes[rail] + len + TRUESIZE > self.setup.socket_bytes {
+        self.touch(e);
+        let mut wires = self.eps[e as usize].machine.wires();
+        let spare = wires.buffer();
+        let port = &mut wires.ports[rail];
+        if port.inbox_bytes + len + TRUESIZE > self.setup.socket_bytes {
             self.net.stats.socket_full += 1;
-            self.free.push(slot);
-            return;
-        }
-        ep.inbox_bytes[rail] += len + TRUESIZE;
-        ep.inbox.push_back((rail, slot));
-        let wake = self.now + self.poll_delay(e);
-        self.wake(e, wake);
-    }
-
-    /// How long until the endpoint looks at its sockets.
-    fn poll_delay(&mut self, e: u32) -> u64 {
-        let ep = &self.eps[e as usize];
-        if ep.computing == 0 {
-            return self.rng.range(200, 3_000);
-        }
-        // Not polled: first the tick, then the descriptors wake the thread.
-        let away = self.now - ep.away_since;
-        if away < TICK_NS {
-            TICK_NS - away
+            port.news.push_back(RailEvent::ReceiverDrops(1));
         } else {
-            self.rng.range(5_000, 60_000)
+            port.inbox_bytes += len + TRUESIZE;
+            let bytes = std::mem::replace(&mut self.flying[slot as usize].bytes, spare);
+            port.inbox.push_back((from, bytes));
+        }
+        drop(wires);
+        self.free.push(slot);
+        if self.eps[e as usize].computing == 0 {
+            let at = self.now + self.rng.range(200, 3_000);
+            self.wake(e, at);
+        } else if self.eps[e as usize].threaded {
+            self.wake_thread(e);
+            let at = self.eps[e as usize].thread_at.max(self.now);
+            self.wake(e, at);
         }
     }
 
@@ -271,21 +279,45 @@ impl World {
         self.mix(&[self.now, i as u64, starts as u64]);
         self.net.trouble(&fault.what, starts);
         let host = match fault.what {
-            Trouble::RailDown { host, .. } => host,
+            Trouble::RailDown { host, .. } | Trouble::SmallMtu { host, .. } => host,
             Trouble::Compute { host } | Trouble::Stopped { host } => host,
             Trouble::ClockJump { host, .. } | Trouble::Death { host, .. } => host,
             _ => return,
         };
         let Some(e) = self.on_host[host] else { return };
+        self.touch(e);
+        if matches!(fault.what, Trouble::Stopped { .. }) && starts && self.rng.one_in(2) {
+            self.hold(e, fault.to_ns);
+        }
         let now = self.now;
+        let send_errors = self.setup.send_errors;
         let ep = &mut self.eps[e as usize];
         match fault.what {
             Trouble::RailDown {
                 rail, told: true, ..
-            } => ep.rail_news.push((rail, starts)),
+            } => {
+                let news = match starts {
+                    true => RailFault::Down(0),
+                    false => RailFault::Up,
+                };
+                let port = &mut ep.machine.wires().ports[rail];
+                port.broken = starts && send_errors;
+                port.news.push_back(RailEvent::Fault(news));
+            }
+            Trouble::SmallMtu {
+                rail,
+                mtu,
+                told: true,
+                ..
+            } if send_errors => {
+                let limits = &mut ep.machine.wires().ports[rail].limits;
+                match starts {
+                    true => limits.push(mtu),
+                    false => limits.retain(|&l| l != mtu),
+                }
+            }
             Trouble::Compute { .. } => {
                 ep.computing = (ep.computing + starts as u32).saturating_sub(!starts as u32);
-                ep.away_since = now;
             }
             Trouble::Stopped { .. } => {
                 ep.stopped = (ep.stopped + starts as u32).saturating_sub(!starts as u32);
@@ -307,44 +339,58 @@ impl World {
         self.wake(e, now);
     }
 
+    /// The process is taken off its processor in the middle of a call, with the engine's lock and
+    /// the time it has just read; what it sends leaves when it is back.
+    fn hold(&mut self, e: u32, until: u64) {
+        let ep = &mut self.eps[e as usize];
+        if ep.runs() && ep.held_until <= self.now && until > self.now {
+            ep.held_until = until;
+            ep.app.next_at = ep.app.next_at.min(self.now);
+            self.turn(e);
+            self.eps[e as usize].run_at = u64::MAX;
+            self.wake(e, until + 1);
+        }
+    }
+
     fn die(&mut self, e: u32) {
         let now = self.now;
         let ep = &mut self.eps[e as usize];
         ep.alive = false;
         ep.died_ns = now;
         ep.note(now, Trace::Did("died".into()));
-        let slots: Vec<u32> = ep.inbox.drain(..).map(|(_, slot)| slot).collect();
-        self.free.extend(slots);
+        for port in &mut ep.machine.wires().ports {
+            port.inbox.clear();
+        }
     }
 
-    /// Address of an endpoint's first rails.
-    pub(crate) fn address_of(&self, e: u32) -> marline_wire::Address {
-        self.eps[e as usize].node.address()
-    }
-
-    /// Puts a packet's bytes (in `out`) on the network.
-    pub(crate) fn launch(&mut self, e: u32, rail: usize, to: RailAddr, len: usize, lost: bool) {
-        let from = self.eps[e as usize].host;
+    /// Puts a packet on the network.
+    pub(crate) fn launch(&mut self, e: u32, out: &Out, bytes: &[u8], at: u64, lost: bool) {
+        let (from, to) = (self.eps[e as usize].host, out.to);
         let target = (
             (to.ip[2] as usize) << 8 | to.ip[3] as usize,
             to.ip[1] as usize,
         );
-        let fate = self.net.send(self.now, (from, rail), target, len, lost);
+        let fate = self
+            .net
+            .send(at, (from, out.rail), target, bytes.len(), lost);
         if let Some(mtu) = fate.too_big {
-            self.eps[e as usize].too_big.push((rail, to, mtu));
+            let news = RailEvent::TooBig(to, mtu);
+            let wires = &mut *self.eps[e as usize].machine.wires();
+            wires.ports[out.rail].news.push_back(news);
         }
         for (at, damage) in fate.copies.into_iter().flatten() {
             let slot = self.free.pop().unwrap_or_else(|| {
                 self.flying.push(Flying::default());
                 self.flying.len() as u32 - 1
             });
-            let head = u16::from_le_bytes([self.out[6], self.out[7]]) as usize;
+            let head = u16::from_le_bytes([bytes[6], bytes[7]]) as usize;
             let flying = &mut self.flying[slot as usize];
             flying.bytes.clear();
-            flying.bytes.extend_from_slice(&self.out[..len]);
+            flying.bytes.extend_from_slice(bytes);
             flying.to = target;
             flying.port = to.port;
             flying.from = e;
+            flying.rail = out.rail;
             flying.reply_to = Some(to);
             hurt(&mut flying.bytes, head, damage, &mut self.rng);
             self.push(at, Next::Arrive(slot));
@@ -355,6 +401,7 @@ impl World {
 fn hurt(bytes: &mut Vec<u8>, head: usize, damage: Damage, rng: &mut Rng) {
     let (from, to) = match damage {
         Damage::None => return,
+        Damage::Forged => return forge(bytes, head, rng),
         Damage::Truncated => return bytes.truncate(rng.below(bytes.len() as u64) as usize),
         Damage::Head => (0, head),
         Damage::Payload if head < bytes.len() => (head, bytes.len()),
@@ -364,6 +411,14 @@ fn hurt(bytes: &mut Vec<u8>, head: usize, damage: Damage, rng: &mut Rng) {
         let at = rng.range(from as u64, to as u64 - 1) as usize;
         bytes[at] ^= 1 << rng.below(8);
     }
+}
+
+/// A packet for another life of its receiver, whole and with the right sums.
+fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
+    let at = 16 + rng.below(4) as usize; // the token
+    bytes[at] ^= 1 << rng.below(8);
+    let seal = crc32c(&bytes[4..head]);
+    bytes[..4].copy_from_slice(&seal.to_le_bytes());
 }
 
 /// Where rail `rail` of a host is reached.

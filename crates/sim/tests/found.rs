@@ -61,6 +61,22 @@ fn replaced_deadlines_wake_nobody() {
     clean(1705, Profile::Rails);
 }
 
+/// A multi-receive that was cancelled while messages came in gave its memory back at once; their
+/// packets were refused for ever, and another receive got the handle.
+#[test]
+fn cancelled_multi_receives_take_what_they_matched() {
+    clean(21, Profile::Calm);
+    clean(30, Profile::Calm);
+}
+
+/// A message with a damaged payload left rubbish in a receive that stayed posted; a shorter
+/// message took it, and what was behind its end had changed.
+#[test]
+fn damaged_payloads_leave_nothing_behind_a_shorter_message() {
+    clean(35, Profile::Loss);
+    clean(82, Profile::Loss);
+}
+
 /// A rail that flapped often takes over before its damping ends, when the other falls silent:
 /// the first repair goes there.
 #[test]

@@ -1,0 +1,446 @@
+//! What an engine runs on here: a clock that stands still unless it is moved, sockets that are
+//! queues, and a log of all that it did. The world looks at it between two calls of the engine.
+
+use marline_engine::{Clock, Completion, System, Watch};
+use marline_proto::{DropReason, Event, Node, PeerId};
+use marline_rails::{Caps, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome};
+use marline_wire::{RailAddr, HEADER_LEN, PACKET_MAX};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that the kernel counts for a packet beyond its length.
+pub const TRUESIZE: u64 = 768;
+/// Bytes of a frame on the wire beside the datagram.
+const WIRE_BYTES: u64 = 46;
+/// Segments and bytes of one super-packet (design rule 8).
+const SEGMENTS_MAX: usize = 64;
+/// Empty packet buffers that are kept.
+const SPARE_MAX: usize = 256;
+/// Each look at the clock takes so long.
+const LOOK_NS: u64 = 25;
+
+/// Number among all endpoints, from an endpoint's id.
+pub fn index_of(id: u64) -> u32 {
+    (id >> 1 & 0xffff) as u32
+}
+
+/// The id that `index_of` reads; engines make the lowest bit 1.
+pub fn id_of(random: u64, index: u32) -> u64 {
+    random & !0x1_ffff | (index as u64) << 1 | 1
+}
+
+/// One batch that the engine sent.
+#[derive(Debug)]
+pub struct Out {
+    /// Rail.
+    pub rail: usize,
+    /// Where to.
+    pub to: RailAddr,
+    /// Length of all packets but the last.
+    pub segment: usize,
+    /// The packets.
+    pub bytes: Vec<u8>,
+    /// Local time.
+    pub at: u64,
+}
+
+/// Something that the engine did.
+#[derive(Debug)]
+pub enum Entry {
+    /// A packet went through the node.
+    Ingested {
+        /// Endpoint that sent it, by its id.
+        src: u32,
+        /// Where its bytes are.
+        at: (usize, usize),
+        /// What became of it.
+        result: Result<(), DropReason>,
+        /// Messages of its sender that were matched so far.
+        upto: u64,
+    },
+    /// The node said so; the endpoint that it speaks of.
+    Said(Event, u32),
+    /// A send is over: context, delivered.
+    Sent(usize, bool),
+    /// An entry for a queue.
+    Completed(Completion),
+}
+
+/// What the engine did since the world last looked.
+#[derive(Debug, Default)]
+pub struct Log {
+    /// In order.
+    pub entries: Vec<Entry>,
+    /// Packets of `Entry::Ingested`.
+    pub bytes: Vec<u8>,
+}
+
+/// A rail's socket.
+#[derive(Debug)]
+pub struct Port {
+    /// Packets that wait to be received, with the sender's endpoint.
+    pub inbox: VecDeque<(u32, Vec<u8>)>,
+    /// Their true size.
+    pub inbox_bytes: u64,
+    /// Errors that wait to be told.
+    pub news: VecDeque<RailEvent>,
+    /// Sends fail with an error.
+    pub broken: bool,
+    /// Sends above so many bytes fail with an error.
+    pub limits: Vec<usize>,
+    /// When all that was sent has left (local time).
+    pub egress_free: u64,
+    addr: RailAddr,
+    caps: Caps,
+    rate: u64,
+    queue_ns: u64,
+    merges: bool,
+    tells_segment: bool,
+}
+
+/// How a socket behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct PortSpec {
+    /// Where it is reached.
+    pub addr: RailAddr,
+    /// Largest datagram.
+    pub datagram_max: usize,
+    /// Receive buffer.
+    pub socket_bytes: u64,
+    /// Bytes per second.
+    pub rate: u64,
+    /// Longest queue.
+    pub queue_ns: u64,
+    /// Hands over runs of packets at once (GRO).
+    pub merges: bool,
+    /// Tells how long their packets are.
+    pub tells_segment: bool,
+    /// Takes super-packets (GSO).
+    pub segments: bool,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct Wires {
+    /// Sockets by rail.
+    pub ports: Vec<Port>,
+    /// Batches sent.
+    pub outbox: Vec<Out>,
+    /// Empty buffers.
+    pub spare: Vec<Vec<u8>>,
+    /// Datagrams received, in all.
+    pub taken: u64,
+}
+
+impl Wires {
+    /// An empty buffer.
+    pub fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Takes a buffer back.
+    pub fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+
+    /// Whether packets wait to be received.
+    pub fn waiting(&self) -> bool {
+        self.ports.iter().any(|p| !p.inbox.is_empty())
+    }
+}
+
+/// What one process runs on.
+#[derive(Debug)]
+pub struct Machine {
+    now_ns: AtomicU64,
+    look_ns: AtomicU64,
+    alarm: AtomicBool,
+    yield_ns: AtomicU64,
+    wires: Mutex<Wires>,
+    log: Mutex<Log>,
+}
+
+impl Machine {
+    /// A machine with these sockets.
+    pub fn new(specs: &[PortSpec]) -> Arc<Machine> {
+        let ports = specs.iter().map(Port::new).collect();
+        Arc::new(Machine {
+            now_ns: AtomicU64::new(0),
+            look_ns: AtomicU64::new(LOOK_NS),
+            alarm: AtomicBool::new(false),
+            yield_ns: AtomicU64::new(0),
+            wires: Mutex::new(Wires {
+                ports,
+                outbox: Vec::new(),
+                spare: Vec::new(),
+                taken: 0,
+            }),
+            log: Mutex::default(),
+        })
+    }
+
+    /// Sets the clock, unless it is ahead already.
+    pub fn set_now(&self, local: u64) {
+        self.now_ns
+            .store(self.now_ns.load(Relaxed).max(local), Relaxed);
+    }
+
+    /// The clock, without moving it.
+    pub fn peek_now(&self) -> u64 {
+        self.now_ns.load(Relaxed)
+    }
+
+    /// Each look at the clock takes so long from now on.
+    pub fn set_look(&self, ns: u64) {
+        self.look_ns.store(ns, Relaxed);
+    }
+
+    /// An offered processor comes back after so long.
+    pub fn set_yield(&self, ns: u64) {
+        self.yield_ns.store(ns, Relaxed);
+    }
+
+    /// Whether the alarm was set since the last time.
+    pub fn take_alarm(&self) -> bool {
+        self.alarm.swap(false, Relaxed)
+    }
+
+    /// The sockets.
+    pub fn wires(&self) -> MutexGuard<'_, Wires> {
+        self.wires.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log.
+    pub fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The halves of all rails.
+    pub fn rails(self: &Arc<Machine>) -> (Vec<(String, SimTx)>, Vec<SimRx>) {
+        let count = self.wires().ports.len();
+        let tx = |rail| SimTx(self.clone(), rail);
+        let rx = |rail| SimRx(self.clone(), rail);
+        (
+            (0..count).map(|r| (format!("r{r}"), tx(r))).collect(),
+            (0..count).map(rx).collect(),
+        )
+    }
+}
+
+impl Port {
+    fn new(spec: &PortSpec) -> Port {
+        Port {
+            inbox: VecDeque::new(),
+            inbox_bytes: 0,
+            news: VecDeque::new(),
+            broken: false,
+            limits: Vec::new(),
+            egress_free: 0,
+            addr: spec.addr,
+            caps: Caps {
+                datagram_max: spec.datagram_max,
+                batch_bytes_max: PACKET_MAX,
+                batch_segments_max: if spec.segments { SEGMENTS_MAX } else { 1 },
+                receive_buffer_bytes: spec.socket_bytes as usize,
+                bytes_per_s: 0,
+            },
+            rate: spec.rate,
+            queue_ns: spec.queue_ns,
+            merges: spec.merges,
+            tells_segment: spec.tells_segment,
+        }
+    }
+
+    /// When the queue has room again, if it has none now.
+    pub fn blocked_until(&self, local: u64) -> Option<u64> {
+        let full = self.egress_free > local + 2 * self.queue_ns / 3;
+        full.then(|| self.egress_free - self.queue_ns / 3)
+    }
+
+    /// Packets to hand over at once.
+    fn run_length(&self) -> usize {
+        let Some((from, first)) = self.inbox.front().filter(|_| self.merges) else {
+            return 1;
+        };
+        let (mut count, mut bytes) = (1, first.len());
+        for (source, next) in self.inbox.iter().skip(1) {
+            bytes += next.len();
+            if source != from || next.len() > first.len() || bytes > PACKET_MAX {
+                break;
+            }
+            count += 1;
+            if next.len() < first.len() {
+                break;
+            }
+        }
+        count
+    }
+}
+
+/// The clock, the alarm, the processor.
+pub struct SimSystem(pub Arc<Machine>);
+
+impl Clock for SimSystem {
+    fn now_ns(&self) -> u64 {
+        let machine = &self.0;
+        let now = machine.now_ns.load(Relaxed) + machine.look_ns.load(Relaxed);
+        machine.now_ns.store(now, Relaxed);
+        now
+    }
+}
+
+impl System for SimSystem {
+    type Tx = SimTx;
+    type Rx = SimRx;
+    type Watch = SimWatch;
+
+    fn alarm(&self) {
+        self.0.alarm.store(true, Relaxed);
+    }
+
+    fn yield_now(&self) {
+        let machine = &self.0;
+        let now = machine.now_ns.load(Relaxed) + machine.yield_ns.load(Relaxed);
+        machine.now_ns.store(now, Relaxed);
+    }
+
+    fn refine(&self) {}
+}
+
+/// Sending half of a rail.
+pub struct SimTx(Arc<Machine>, usize);
+
+impl RailTx for SimTx {
+    fn caps(&self) -> Caps {
+        self.0.wires().ports[self.1].caps
+    }
+
+    fn local_addr(&self) -> RailAddr {
+        self.0.wires().ports[self.1].addr
+    }
+
+    fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
+        let at = self.0.peek_now();
+        let wires = &mut *self.0.wires();
+        let port = &mut wires.ports[self.1];
+        if port.broken {
+            const ENETDOWN: i32 = 100;
+            return SendOutcome::Fault(RailFault::Down(ENETDOWN));
+        }
+        if let Some(&max) = port.limits.iter().filter(|&&max| segment > max).min() {
+            return SendOutcome::TooBig(max);
+        }
+        if port.blocked_until(at).is_some() {
+            return SendOutcome::Busy;
+        }
+        let frames = bytes.len().div_ceil(segment.max(1)) as u64;
+        let wire = bytes.len() as u64 + WIRE_BYTES * frames;
+        port.egress_free = port.egress_free.max(at) + wire * 1_000_000_000 / port.rate;
+        let mut copy = wires.buffer();
+        copy.extend_from_slice(bytes);
+        wires.outbox.push(Out {
+            rail: self.1,
+            to: *to,
+            segment: segment.max(1),
+            bytes: copy,
+            at,
+        });
+        SendOutcome::Sent
+    }
+
+    fn poll_event(&mut self) -> Option<RailEvent> {
+        self.0.wires().ports[self.1].news.pop_front()
+    }
+
+    fn fd(&self) -> Option<i32> {
+        None
+    }
+}
+
+/// Receiving half of a rail.
+pub struct SimRx(Arc<Machine>, usize);
+
+impl RailRx for SimRx {
+    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        let mut wires = self.0.wires();
+        let port = &mut wires.ports[self.1];
+        if port.inbox.is_empty() {
+            return 0;
+        }
+        let (count, tells) = (port.run_length(), port.tells_segment);
+        let Some((_, mut bytes)) = port.inbox.pop_front() else {
+            return 0;
+        };
+        let first = bytes.len();
+        port.inbox_bytes -= first as u64 + TRUESIZE;
+        for _ in 1..count {
+            let port = &mut wires.ports[self.1];
+            let Some((_, next)) = port.inbox.pop_front() else {
+                break;
+            };
+            port.inbox_bytes -= next.len() as u64 + TRUESIZE;
+            bytes.extend_from_slice(&next);
+            wires.recycle(next);
+        }
+        wires.taken += count as u64;
+        drop(wires);
+        sink(Received {
+            from: RailAddr::NONE,
+            bytes: &bytes,
+            segment: if tells { first } else { 0 },
+        });
+        self.0.wires().recycle(bytes);
+        if tells {
+            count
+        } else {
+            1
+        }
+    }
+}
+
+/// Writes the log.
+pub struct SimWatch(pub Arc<Machine>);
+
+impl Watch for SimWatch {
+    fn ingested(&mut self, node: &Node, datagram: &[u8], result: Result<PeerId, DropReason>) {
+        let mut id = [0; 8];
+        id.copy_from_slice(&datagram[24..32]);
+        let id = u64::from_le_bytes(id);
+        debug_assert!(datagram.len() >= HEADER_LEN);
+        let peer = result.ok().or_else(|| node.peer_named(id));
+        let upto = peer.map_or(0, |peer| node.matched_upto(peer));
+        let mut log = self.0.log();
+        let from = log.bytes.len();
+        log.bytes.extend_from_slice(datagram);
+        let at = (from, log.bytes.len());
+        log.entries.push(Entry::Ingested {
+            src: index_of(id),
+            at,
+            result: result.map(|_| ()),
+            upto,
+        });
+    }
+
+    fn event(&mut self, node: &Node, event: &Event) {
+        let peer = match *event {
+            Event::PeerDead { peer, .. }
+            | Event::PeerMismatch { peer }
+            | Event::PathChanged { peer, .. } => peer,
+            _ => return,
+        };
+        let who = node.peer_address(peer).map_or(u32::MAX, |a| index_of(a.id));
+        self.0.log().entries.push(Entry::Said(*event, who));
+    }
+
+    fn sent(&mut self, context: usize, ok: bool) {
+        self.0.log().entries.push(Entry::Sent(context, ok));
+    }
+
+    fn completed(&mut self, entry: &Completion) {
+        self.0.log().entries.push(Entry::Completed(*entry));
+    }
+}

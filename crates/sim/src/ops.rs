@@ -1,0 +1,311 @@
+//! Operations of an application: what it posts, and what the truth notes of it.
+
+use crate::content::PIECE;
+use crate::endpoint::{Trace, KEY};
+use crate::memory::{Buffer, OpKind, RecvOp};
+use crate::rng::Rng;
+use crate::truth::PlainRecv;
+use crate::world::World;
+use marline_engine::{OpFlags, ReadReq, RecvReq, SendReq, SubmitError, ADDR_UNSPEC, INJECT_MAX};
+
+/// Reads are no longer than the region allows.
+const READ_MAX: u64 = PIECE as u64 - 5_000;
+
+/// A send that found no room in the log, to be posted again.
+#[derive(Clone, Copy, Debug)]
+pub struct LateSend {
+    dst: u32,
+    tag: Option<u64>,
+    data: Option<u64>,
+    len: u64,
+    in_round: bool,
+}
+
+/// How a send of this length is done.
+fn draw_flags(rng: &mut Rng, len: usize) -> OpFlags {
+    let what = rng.below(4);
+    let inject = what == 0 && len <= INJECT_MAX;
+    OpFlags {
+        inject,
+        completion: !inject,
+        delivery_complete: what == 1,
+        ..OpFlags::default()
+    }
+}
+
+/// Where the memory of an operation is cut in pieces: mostly nowhere.
+fn draw_cuts(rng: &mut Rng, len: usize) -> Vec<usize> {
+    if !rng.one_in(8) {
+        return Vec::new();
+    }
+    let count = rng.range(1, 6);
+    let mut cuts: Vec<usize> = (0..count)
+        .map(|_| rng.below(len as u64 + 1) as usize)
+        .collect();
+    cuts.sort_unstable();
+    cuts
+}
+
+impl World {
+    /// A call that nothing may refuse.
+    pub(crate) fn accepted(&mut self, e: u32, what: &str, result: Result<(), SubmitError>) {
+        if let Err(error) = result {
+            self.broken(e, format!("{what} refused: {error:?}"));
+        }
+        self.absorb(e);
+    }
+
+    /// The address that a receive names.
+    pub(crate) fn source_of(&mut self, e: u32, source: Option<u32>) -> u64 {
+        let Some(other) = source else {
+            return ADDR_UNSPEC;
+        };
+        self.addr(e, other)
+    }
+
+    fn addr(&mut self, e: u32, other: u32) -> u64 {
+        let blob = self.eps[other as usize].blob.clone();
+        let found = self.eps[e as usize].addr_of(other, &blob);
+        found.unwrap_or_else(|error| {
+            self.broken(e, format!("address refused: {error:?}"));
+            ADDR_UNSPEC
+        })
+    }
+
+    pub(crate) fn cancel(&mut self, e: u32, handle: u32) {
+        let ep = &mut self.eps[e as usize];
+        let want = ep.plain.cancel(handle);
+        let got = match ep.engine.cancel(ep.ep, handle as usize + 1) {
+            Ok(()) => true,
+            Err(SubmitError::NotFound) => false,
+            Err(error) => return self.accepted(e, "cancel", Err(error)),
+        };
+        if self.tracing {
+            ep.note(self.now, Trace::Did(format!("cancel {handle}: {got}")));
+        }
+        if got != want {
+            return self.broken(e, format!("cancel of {handle}: {got}, not {want}"));
+        }
+        if let Some(recv) = ep.recv_mut(handle) {
+            recv.cancelled |= want;
+        }
+        self.absorb(e);
+    }
+
+    /// Posts a send.
+    pub(crate) fn post_send(
+        &mut self,
+        e: u32,
+        dst: u32,
+        tag: Option<u64>,
+        data: Option<u64>,
+        len: u64,
+        in_round: bool,
+    ) {
+        let late = LateSend {
+            dst,
+            tag,
+            data,
+            len,
+            in_round,
+        };
+        // Those that wait go first.
+        let ep = &mut self.eps[e as usize];
+        ep.app.pending += in_round as u32;
+        if !ep.late.is_empty() || !self.try_send(e, &late) {
+            self.eps[e as usize].late.push_back(late);
+        }
+    }
+
+    /// Posts sends that found no room; whether none is left.
+    pub(crate) fn post_late(&mut self, e: u32) -> bool {
+        while let Some(&late) = self.eps[e as usize].late.front() {
+            if !self.try_send(e, &late) {
+                return false;
+            }
+            self.eps[e as usize].late.pop_front();
+        }
+        true
+    }
+
+    /// `false`: no room in the log.
+    fn try_send(&mut self, e: u32, send: &LateSend) -> bool {
+        let &LateSend { dst, tag, data, .. } = send;
+        let (now, len) = (self.now, send.len as usize);
+        let addr = self.addr(e, dst);
+        let uid = self.truth.msgs.len() as u32;
+        let mut buffer = Buffer::with(self.content, self.truth.base_of(uid), len);
+        let ep = &mut self.eps[e as usize];
+        let flags = draw_flags(&mut ep.app.rng, len);
+        let cuts = draw_cuts(&mut ep.app.rng, len);
+        let request = SendReq {
+            dest: addr,
+            iov: &buffer.pieces(&cuts),
+            tag,
+            data,
+            context: ep.ops.len() + 1,
+            flags,
+        };
+        match ep.engine.send(ep.ep, &request) {
+            Ok(()) => {}
+            Err(SubmitError::Again) => {
+                self.absorb(e);
+                return false;
+            }
+            Err(SubmitError::PeerDead) => {
+                let known = ep.believes_dead(dst) || self.eps[dst as usize].closed;
+                self.eps[e as usize].app.pending -= send.in_round as u32;
+                if !known {
+                    self.broken(e, format!("send to live peer {dst} refused"));
+                }
+                return true;
+            }
+            Err(error) => self.broken(e, format!("send refused: {error:?}")),
+        }
+        let eager = len as u64 <= self.setup.node.eager_max;
+        let stays = !(flags.inject || eager && !flags.delivery_complete);
+        let uid = self.truth.add(e, dst, tag, data, len as u64);
+        let kind = OpKind::Send {
+            uid,
+            delivery: stays,
+            entry: flags.completion,
+        };
+        let ep = &mut self.eps[e as usize];
+        ep.app.pending -= send.in_round as u32;
+        let handle = ep.add_op(kind, Buffer::default(), now, send.in_round);
+        ep.open += 1;
+        ep.awaited += flags.completion as u32;
+        if self.tracing {
+            let text = format!("send {handle} = message {uid} to {dst}: {len} B, tag {tag:?}");
+            ep.note(now, Trace::Did(text));
+        }
+        if stays {
+            ep.ops[handle as usize].buffer = buffer;
+        } else {
+            // The application uses its memory again at once.
+            buffer.poison(0, len);
+            self.bury_buffer(e, handle, buffer);
+        }
+        if !flags.completion {
+            self.eps[e as usize].end_op(handle, now);
+        }
+        self.absorb(e);
+        true
+    }
+
+    /// Posts a receive.
+    pub(crate) fn post_recv(
+        &mut self,
+        e: u32,
+        source: Option<u32>,
+        tag: Option<(u64, u64)>,
+        capacity: u64,
+        multi_min: Option<u64>,
+        in_round: bool,
+    ) {
+        let now = self.now;
+        let multi = multi_min.is_some();
+        let recv = RecvOp {
+            source,
+            multi,
+            ..RecvOp::default()
+        };
+        let addr = self.source_of(e, source);
+        let ep = &mut self.eps[e as usize];
+        let mut buffer = Buffer::new(capacity as usize);
+        let cuts = match multi {
+            true => Vec::new(),
+            false => draw_cuts(&mut ep.app.rng, capacity as usize),
+        };
+        let iov = buffer.pieces(&cuts);
+        let handle = ep.add_op(OpKind::Recv(Box::new(recv)), buffer, now, in_round);
+        if self.tracing {
+            let text = format!(
+                "receive {handle} from {source:?}: {capacity} B, tag {tag:?}, multi {multi_min:?}"
+            );
+            ep.note(now, Trace::Did(text));
+        }
+        let plain = PlainRecv {
+            handle,
+            source,
+            tag,
+            capacity,
+            multi_min,
+            used: 0,
+        };
+        let gone = source.is_some_and(|s| ep.believes_dead(s));
+        let matches = ep.plain.post(plain, &self.truth.msgs);
+        if gone {
+            // What is left of it must fail at once.
+            let left = ep.plain.cancel(handle);
+            if let Some(recv) = ep.recv_mut(handle) {
+                recv.bereft = left && multi;
+            }
+        }
+        for found in matches {
+            self.note_match(e, found);
+        }
+        let ep = &mut self.eps[e as usize];
+        if let Some(min) = multi_min {
+            ep.engine.ep_set_min_multi_recv(ep.ep, min as usize);
+        }
+        let flags = OpFlags {
+            completion: true,
+            multi_recv: multi,
+            ..OpFlags::default()
+        };
+        let request = RecvReq {
+            source: addr,
+            iov: &iov,
+            tag,
+            context: handle as usize + 1,
+            flags,
+        };
+        let result = ep.engine.recv(ep.ep, &request);
+        self.accepted(e, "receive", result);
+    }
+
+    pub(crate) fn post_read(&mut self, e: u32, dst: u32, len: u64, bad: bool) {
+        let (now, len) = (self.now, len.min(READ_MAX));
+        let dest = self.addr(e, dst);
+        let ep = &mut self.eps[e as usize];
+        let base = ep.app.rng.below(5_000);
+        let kind = OpKind::Read {
+            server: dst,
+            base,
+            bad,
+        };
+        // A wrong key, or a range that ends outside.
+        let (key, at) = match (bad, ep.app.rng.one_in(2)) {
+            (false, _) => (KEY, base),
+            (true, false) => (KEY + 1, base),
+            (true, true) => (KEY, PIECE as u64 - len + 1),
+        };
+        let mut buffer = Buffer::new(len as usize);
+        let cuts = draw_cuts(&mut ep.app.rng, len as usize);
+        let request = ReadReq {
+            dest,
+            iov: &buffer.pieces(&cuts),
+            remote: &[(at, len as usize, key)],
+            context: ep.ops.len() + 1,
+            flags: OpFlags {
+                completion: true,
+                ..OpFlags::default()
+            },
+        };
+        let result = ep.engine.read(ep.ep, &request);
+        if result == Err(SubmitError::PeerDead) {
+            if !ep.believes_dead(dst) {
+                self.broken(e, format!("read from live peer {dst} refused"));
+            }
+            return;
+        }
+        let handle = ep.add_op(kind, buffer, now, false);
+        ep.open += 1;
+        if self.tracing {
+            let text = format!("read {handle} of {len} B from {dst}, bad {bad}");
+            ep.note(now, Trace::Did(text));
+        }
+        self.accepted(e, "read", result);
+    }
+}
