@@ -9,8 +9,10 @@
 mod app;
 mod check;
 mod content;
+pub mod damage;
 mod drive;
 mod endpoint;
+pub mod inject;
 mod memory;
 mod net;
 mod rng;
