@@ -54,7 +54,12 @@ impl<T: RailTx> Core<T> {
                 match e {
                     ParseError::Truncated => counters.truncated += 1,
                     ParseError::Version => counters.wrong_version += 1,
-                    ParseError::HeadCrc => counters.corrupt_heads += 1,
+                    ParseError::HeadCrc => {
+                        counters.corrupt_heads += 1;
+                        for endpoint in self.eps.iter_mut().flatten() {
+                            endpoint.node.on_bad_head(datagram);
+                        }
+                    }
                     ParseError::Malformed => counters.unknown += 1,
                 }
                 return;
@@ -152,6 +157,7 @@ impl<T: RailTx> Core<T> {
                 let text = format!("rail {name} to {who} (its rail {remote_rail}): {word}");
                 self.say(LogLevel::Info, &text);
             }
+            Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
             Event::PeerMismatch { peer } => {
                 let who = self.describe(ep, peer);
                 self.say(
@@ -163,6 +169,42 @@ impl<T: RailTx> Core<T> {
                 );
             }
         }
+    }
+
+    /// Who corrupts, and what was done about it.
+    fn say_corrupt(&self, ep: EpId, event: &Event) {
+        let &Event::PathCorrupts {
+            peer,
+            rail,
+            remote_rail,
+            damaged,
+            of,
+            told,
+            left,
+        } = event
+        else {
+            return;
+        };
+        let name = self
+            .rails
+            .get(rail as usize)
+            .map_or("?", |r| r.name.as_str());
+        let who = self.describe(ep, peer);
+        let text = match (told, left) {
+            (false, _) => format!(
+                "rail {name} from {who} (its rail {remote_rail}) corrupts: {damaged} of {of} \
+                 packets arrived damaged and are sent again; the sender is told"
+            ),
+            (true, true) => format!(
+                "rail {name} to {who} (its rail {remote_rail}) corrupts what we send: left until \
+                 its probes arrive undamaged; check card, cable and switch port"
+            ),
+            (true, false) => format!(
+                "rail {name} to {who} (its rail {remote_rail}) corrupts what we send: kept, as no \
+                 other rail is better"
+            ),
+        };
+        self.say(LogLevel::Warn, &text);
     }
 
     fn describe(&self, ep: EpId, peer: PeerId) -> String {
@@ -532,6 +574,11 @@ fn fill(
     let algorithm = Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None);
     for span in spans {
         let to = &mut packet[span.payload_at as usize..][..span.len as usize];
+        let algorithm = if span.summed {
+            algorithm
+        } else {
+            Algorithm::None
+        };
         let sum = match sends.get(span.handle) {
             Some(op) => gather(&op.pieces, span.offset, to, algorithm, span.seed),
             None => 0,

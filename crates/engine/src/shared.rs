@@ -8,11 +8,12 @@ use crate::fork::Generation;
 use crate::publish::Publisher;
 use crate::settings::{RailsPolicy, Settings};
 use crate::thread;
-use marline_proto::{Config, RailPolicy};
+use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 use marline_rails::{
     choose_interfaces, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, LinkWatch, Rail,
     RailFault, RailRx, RailTx, UdpConfig,
 };
+use marline_wire::GRANULE;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -93,7 +94,12 @@ impl Shared {
             }
         };
         fds.extend(link.as_ref().map(LinkWatch::fd));
-        let core = Core::new(core_config(settings), rails, log.clone(), random());
+        for rail in settings.checksum_rails.unknown(&names) {
+            let text = format!("FI_MARLINE_CHECKSUM_RAILS: {rail} is no rail of this process");
+            (log.0)(LogLevel::Warn, &text);
+        }
+        let config = core_config(settings, &names);
+        let core = Core::new(config, rails, log.clone(), random());
         let publisher = Publisher::open(settings, &names, &log);
         let slow = Slow {
             link,
@@ -468,7 +474,7 @@ fn open_rails(settings: &Settings, choices: &[InterfaceChoice]) -> Result<Opened
     Ok((rails, halves))
 }
 
-fn core_config(s: &Settings) -> CoreConfig {
+fn core_config(s: &Settings, rails: &[String]) -> CoreConfig {
     let proto = Config {
         reliable: s.reliability,
         algorithm: s.checksum as u8,
@@ -484,6 +490,19 @@ fn core_config(s: &Settings) -> CoreConfig {
             RailsPolicy::Stripe => RailPolicy::Stripe,
             RailsPolicy::Standby => RailPolicy::Standby,
         },
+        rail_algorithm: s.checksum_rails.by_rail(rails),
+        summed: (
+            s.checksum_min_bytes,
+            match s.checksum_max_bytes {
+                0 => u64::MAX,
+                most => most,
+            },
+        ),
+        fragment_max: match s.fragment_max_bytes / GRANULE as u32 * GRANULE as u32 {
+            0 => FRAGMENT_MAX,
+            most => most,
+        },
+        corrupt_limit_ppm: s.corrupt_limit_ppm,
     };
     let (log_bytes, mtu) = (s.log_bytes, s.mtu);
     CoreConfig {

@@ -28,11 +28,12 @@ mod recv_window;
 mod send_ring;
 mod slab;
 mod stats;
+mod taint;
 mod timers;
 mod transmit;
 mod types;
 
-pub use config::{Config, RailPolicy, RailSpec};
+pub use config::{Config, RailPolicy, RailSpec, FRAGMENT_MAX};
 pub use granules::{Covered, GranuleSet};
 pub use mutation::Mutation;
 pub use node::{Held, Node};

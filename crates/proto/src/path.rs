@@ -8,6 +8,7 @@
 use crate::recv_window::RecvWindow;
 use crate::send_ring::SendRing;
 use crate::stats::PathStats;
+use crate::taint::{Damage, Trial};
 use crate::Config;
 use marline_wire::RailAddr;
 
@@ -42,6 +43,9 @@ const CWND_CAP: u64 = 64 << 20;
 /// delay; and as long as nothing was lost for a second, far more.
 const RTT_FLOOR_NS: u64 = 50_000;
 const RTT_ROOM_NS: u64 = 500_000;
+/// Less than this between a packet and its ack (probes, small messages) tells what was asked of a
+/// path and not what it can carry: one that came back would never get its chance.
+const RATE_BYTES_MIN: u64 = 16_000;
 /// A loss makes the window strict for so long.
 pub const STRICT_NS: u64 = 1_000_000_000;
 /// A path that fell gets its hold time doubled each time, from 1 ms up to this (flap damping).
@@ -127,6 +131,10 @@ pub struct Path {
     pub padded_number: Option<u64>,
     /// Packets sent in a row that wanted no ack.
     pub quiet: u8,
+    /// Damaged packets that arrived on it.
+    pub damage: Damage,
+    /// It was left because what we send arrives damaged.
+    pub trial: Trial,
 }
 
 impl Path {
@@ -170,6 +178,8 @@ impl Path {
             want_padded: false,
             padded_number: None,
             quiet: 0,
+            damage: Damage::default(),
+            trial: Trial::default(),
         }
     }
 
@@ -247,6 +257,9 @@ impl Path {
 
     /// Takes a delivery-rate sample and sets the window to 2 x rate x min RTT (rule 5).
     pub fn on_rate(&mut self, bytes: u64, elapsed_ns: u64, now: u64) {
+        if bytes < RATE_BYTES_MIN {
+            return;
+        }
         let rate = (bytes as u128 * 1_000_000_000 / elapsed_ns.max(1_000) as u128) as u64;
         if now.saturating_sub(self.rate_since) > 20 * self.srtt_ns.max(500_000) {
             self.rate = [rate, self.rate[0]];

@@ -16,7 +16,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
     align8, granules, Data, Eager, Frame, Grant, HeadWriter, Header, Read, Rts, DATA_LEN,
-    EAGER_LEN, FLAG_READ_REPLY, GRANULE, HEADER_LEN,
+    EAGER_LEN, FLAG_READ_REPLY, FLAG_UNSUMMED, GRANULE, HEADER_LEN,
 };
 
 /// After so many packets in a row that want no ack, one asks for it: otherwise a path that only
@@ -28,8 +28,8 @@ const REQUEST_RESERVE: u64 = 64 * crate::conn::MESSAGE_OVERHEAD;
 const PATIENCE_NS: u64 = 200_000;
 
 /// A packet under construction.
-struct Builder<'a, 'b> {
-    writer: HeadWriter<'a>,
+pub(crate) struct Builder<'a, 'b> {
+    pub(crate) writer: HeadWriter<'a>,
     spans: &'b mut Spans,
     frames: Vec<FrameRef>,
     flags: u8,
@@ -281,6 +281,7 @@ impl Node {
             if path.want_ping {
                 b.flags |= Header::FLAG_ACK_NOW;
             }
+            path.trial.fill(&mut b.writer);
             path.stats.probes += 1;
             path.want_ping = false;
         }
@@ -358,6 +359,7 @@ impl Node {
             let wire = match frame {
                 FrameRef::Read(key) => self.read_frame(key),
                 FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
+                FrameRef::Corrupt(path) => Some(Frame::Corrupt { path }),
                 FrameRef::EmptyGrant { number, reply } => {
                     let flags = if reply { FLAG_READ_REPLY } else { 0 };
                     Some(Frame::Grant(Grant {
@@ -458,9 +460,16 @@ impl Node {
     }
 
     /// Appends a fragment of at most `len` bytes, cut to whole granules if need be.
-    fn push_data(&self, key: Key, offset: u64, len: u32, b: &mut Builder<'_, '_>) -> Option<u32> {
+    pub(crate) fn push_data(
+        &self,
+        key: Key,
+        offset: u64,
+        len: u32,
+        b: &mut Builder<'_, '_>,
+    ) -> Option<u32> {
         let send = self.sends.get(key)?;
         let room = b.writer.room().checked_sub(DATA_LEN)?;
+        let len = len.min(self.cfg.fragment_max);
         let len = if align8(len as usize) <= room {
             len
         } else {
@@ -479,7 +488,7 @@ impl Node {
                 sum: 0,
             })
         } else {
-            let flags = if reply { FLAG_READ_REPLY } else { 0 };
+            let flags = send.head.flags & FLAG_UNSUMMED | if reply { FLAG_READ_REPLY } else { 0 };
             let total = send.head.total;
             Frame::Data(Data {
                 number,
@@ -503,6 +512,7 @@ impl Node {
             sum_at: slot.sum_at,
             payload_at: slot.payload_at,
             seed: sum_seed(self.id, number, reply, offset, len as usize),
+            summed: send.head.flags & FLAG_UNSUMMED == 0,
         });
         if send.urgent && offset + len as u64 >= send.wanted {
             b.flags |= Header::FLAG_ACK_NOW;
@@ -526,7 +536,7 @@ impl Node {
             }
             let head = send.head;
             if eager {
-                if !b.writer.fits(EAGER_LEN, total as usize) {
+                if !b.writer.fits(EAGER_LEN, total as usize) || !self.undivided(total) {
                     break;
                 }
                 self.start(key, SendKind::Eager);
@@ -564,7 +574,7 @@ impl Node {
         }
     }
 
-    fn advance(&mut self, key: Key, to: u64) {
+    pub(crate) fn advance(&mut self, key: Key, to: u64) {
         if let Some(send) = self.sends.get_mut(key) {
             send.next = to;
         }
@@ -594,6 +604,9 @@ impl Node {
         let pushed = self.push_data(key, offset, left.min(u16::MAX as u64) as u32, &mut b);
         if let Some(len) = pushed {
             self.advance(key, offset + len as u64);
+            if len == self.cfg.fragment_max {
+                self.push_more(key, &mut b);
+            }
             self.leave_bulk(conn, key);
         }
         self.finish(now, conn, at, b, pushed.is_none(), true)
@@ -611,7 +624,8 @@ impl Node {
         }
         let &key = conn.queue.front()?;
         let total = self.sends.get(key)?.head.total;
-        let single = follows && HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
+        let fits = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
+        let single = follows && fits && self.undivided(total);
         if single || !self.goes_eager(conn, total) {
             return None;
         }
@@ -650,11 +664,7 @@ impl Node {
         }
         let eliciting = !b.frames.is_empty();
         let address = &self.peers[conn.peer.0 as usize].address;
-        let algorithm = if conn.epoch.is_some() {
-            conn.algorithm
-        } else {
-            self.cfg.algorithm
-        };
+        let algorithm = self.algorithm_on(conn, at);
         let path = &mut conn.paths[at];
         let header = Header {
             algorithm,

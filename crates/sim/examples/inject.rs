@@ -101,6 +101,10 @@ fn main() -> ExitCode {
     }
     eprintln!("default: {defaults} damaged packets, {missed} missed; {wrong} rows not as theory");
     if let Some(path) = args.csv {
+        if let Some(dir) = std::path::Path::new(&path).parent() {
+            // What is wrong with it, the write will tell.
+            let _ = std::fs::create_dir_all(dir);
+        }
         if let Err(e) = std::fs::write(&path, table) {
             eprintln!("{path}: {e}");
             return ExitCode::FAILURE;

@@ -39,6 +39,9 @@ pub enum How {
     SameColumn,
     /// The top bits of two 64-bit words flip.
     TopBits,
+    /// The same bit flips twice, half of [`marline_checksum::Algorithm::AesLanes`]'s group apart,
+    /// in its last groups: where its lanes are joined soonest.
+    Stride,
     /// First and last bit of so many flip, those between at random.
     Burst(usize),
     /// Two aligned words of so many bytes change places.
@@ -69,12 +72,13 @@ const fn kind(name: &'static str, place: Place, how: How) -> Kind {
 }
 
 /// Damage of payload: what the payload's algorithm has to notice.
-pub const PAYLOAD_KINDS: [Kind; 14] = [
+pub const PAYLOAD_KINDS: [Kind; 15] = [
     kind("1 bit", Place::Payload, How::Flips(1)),
     kind("2 bits", Place::Payload, How::Flips(2)),
     kind("3 bits", Place::Payload, How::Flips(3)),
     kind("2 bits in one column", Place::Payload, How::SameColumn),
     kind("top bits of 2 64-bit words", Place::Payload, How::TopBits),
+    kind("2 bits 128 bytes apart", Place::Payload, How::Stride),
     kind("burst of 32 bits", Place::Payload, How::Burst(32)),
     kind("burst of 64 bits", Place::Payload, How::Burst(64)),
     kind("burst of 256 bits", Place::Payload, How::Burst(256)),
@@ -120,6 +124,11 @@ impl How {
             }
             How::SameColumn => twice(d, rng, 32, None),
             How::TopBits => twice(d, rng, 64, Some(63)),
+            How::Stride if d.len() >= 384 => {
+                let bit = at(rng, 8 * 256);
+                flip(d, 8 * (d.len() - 384) + bit);
+                flip(d, 8 * (d.len() - 256) + bit);
+            }
             How::Burst(bits) => burst(d, rng, bits.min(8 * d.len())),
             How::Swap(bytes) => swap(d, rng, bytes),
             How::Zeros => {
@@ -131,8 +140,8 @@ impl How {
                 let (from, to) = (at(rng, d.len() / 64), at(rng, d.len() / 64));
                 d.copy_within(64 * from..64 * from + 64, 64 * to);
             }
-            // These need another packet: see `Injection`.
-            How::Line | How::Page | How::Buffer => {}
+            // Too short for it; or it needs another packet: see `Injection`.
+            How::Line | How::Stride | How::Page | How::Buffer => {}
         }
     }
 }
@@ -239,10 +248,13 @@ pub fn theory(algorithm: Algorithm, how: How, bytes: usize) -> Theory {
         (A::None, How::Page) | (A::SuperFast, _) => Unknown,
         (A::None, _) => Always,
         (_, How::Flips(1)) => Never,
-        (_, How::Flips(2 | 3) | How::SameColumn | How::TopBits) if crc => Never,
+        (_, How::Flips(2 | 3) | How::SameColumn | How::TopBits | How::Stride) if crc => Never,
         (A::Crc64Nvme, How::Burst(32 | 64)) | (A::Crc32c, How::Burst(32)) => Never,
-        (A::Adler32, How::Flips(2) | How::SameColumn | How::TopBits) => Never,
-        (A::Fletcher64, How::Flips(2) | How::SameColumn | How::TopBits) => Never,
+        (
+            A::Adler32 | A::Fletcher64,
+            How::Flips(2) | How::SameColumn | How::TopBits | How::Stride,
+        ) => Never,
+        (A::AesLanes, How::Stride) => Unknown,
         (A::Fletcher64, How::Burst(32) | How::Swap(2)) => Never,
         (A::Adler32, How::Swap(n)) => Share(equal_sums(n)),
         (A::Adler32, How::Flips(3) | How::Burst(_) | How::Zeros | How::Line) => Unknown,
@@ -253,15 +265,15 @@ pub fn theory(algorithm: Algorithm, how: How, bytes: usize) -> Theory {
         (A::Xor32 | A::Sum32 | A::Knuth | A::Fnv1a, How::TopBits) => Always,
         (A::Xor32, How::Flips(2)) => Share(column),
         (A::Xor32, How::Flips(3)) => Never,
-        (A::Xor32, How::SameColumn) => Always,
+        (A::Xor32, How::SameColumn | How::Stride) => Always,
         (A::Sum32, How::Flips(2)) => Share(column * 16.5 / 32.0),
         (A::Sum32, How::Flips(3)) => Share(3.0 * 8.0 / 32f64.powi(3)),
-        (A::Sum32, How::SameColumn) => Share(16.5 / 32.0),
+        (A::Sum32, How::SameColumn | How::Stride) => Share(16.5 / 32.0),
         (A::Knuth, How::Flips(2)) => AtLeast(column * 1.75 / 32.0),
         (A::Knuth, How::SameColumn) => AtLeast(1.75 / 32.0),
         (A::Fnv1a, How::Flips(2)) => AtLeast(wide * 1.75 / 64.0),
         (A::Fnv1a, How::SameColumn) => AtLeast(1.75 / 128.0),
-        (A::Knuth | A::Fnv1a, How::Flips(3) | How::Swap(2)) => Unknown,
+        (A::Knuth | A::Fnv1a, How::Flips(3) | How::Swap(2) | How::Stride) => Unknown,
         _ => Hash(algorithm.bits()),
     }
 }

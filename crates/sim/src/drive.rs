@@ -102,6 +102,7 @@ impl World {
     fn receive(&mut self, e: u32, bytes: &[u8]) {
         let Ok(packet) = Packet::parse(bytes, crc32c) else {
             self.mix(&[self.now, e as u64, 1]);
+            self.eps[e as usize].node.on_bad_head(bytes);
             return;
         };
         let src = (packet.header.src_id & 0xffff) as u32;
@@ -271,6 +272,11 @@ impl World {
             let (at, n) = (span.payload_at as usize, span.len as usize);
             let bytes = self.content.slice(base, span.offset, n);
             self.out[at..at + n].copy_from_slice(bytes);
+            let algorithm = if span.summed {
+                algorithm
+            } else {
+                Algorithm::None
+            };
             let value = sum(algorithm, span.seed, bytes);
             let at = span.sum_at as usize;
             self.out[at..at + 8].copy_from_slice(&value.to_le_bytes());

@@ -310,6 +310,11 @@ impl Injection {
         for span in spans {
             let bytes = content(&self.pool, span.handle, span.offset, span.len as usize);
             out[span.payload_at as usize..][..bytes.len()].copy_from_slice(bytes);
+            let algorithm = if span.summed {
+                algorithm
+            } else {
+                Algorithm::None
+            };
             let value = sum(algorithm, span.seed, bytes);
             out[span.sum_at as usize..][..8].copy_from_slice(&value.to_le_bytes());
         }
@@ -390,7 +395,10 @@ impl Injection {
         if forged {
             match Packet::parse(bad, crc32c) {
                 Ok(_) => self.tally.missed_head += 1,
-                Err(_) => self.tally.by_head += 1,
+                Err(_) => {
+                    self.tally.by_head += 1;
+                    self.nodes[1 - side].on_bad_head(bad);
+                }
             }
             return false;
         }
