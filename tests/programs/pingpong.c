@@ -2,11 +2,12 @@
  *
  *   pingpong,TEST,BYTES,VALUE,UNIT,HOP_BEFORE_NS,HOP_AFTER_NS,CLASS
  *
- *   pingpong [--flag FILE] [--samples N] [--seconds S] [--tests latency,bw64k,bw4m,rate]
- *            [--pin] [--trace S]
+ *   pingpong [--flag FILE] [--samples N] [--seconds S] [--tests latency,bw64k,bw4m,rate,…]
+ *            [--pin] [--cold] [--trace S]
  *
  * latency: 8 B half round trip (mean over the sample); bw64k, bw4m: windows of 64 x 64 KiB and
- * 4 x 4 MiB, then a reply; rate: 64 x 8 B, then a reply. --flag names a file both ranks can map (see
+ * 4 x 4 MiB, then a reply; rate: 64 x 8 B, then a reply. Only when named: pp128k, pp1m, half round
+ * trips of messages by rendezvous, with --cold from memory that no cache holds. --flag names a file both ranks can map (see
  * hop.h). --trace S runs one ping-pong for S seconds and prints every round trip above 1 ms and the
  * quantiles.
  */
@@ -18,9 +19,10 @@
 
 #include "hop.h"
 
-enum { LOOK_AT_CLOCK = 16, TRACE_MAX = 4 << 20 };
+/* COLD_BYTES: more than any cache; sizes that are used cold divide it. */
+enum { LOOK_AT_CLOCK = 16, TRACE_MAX = 4 << 20, COLD_BYTES = 128 << 20 };
 
-static int rank, samples = 5, pin;
+static int rank, samples = 5, pin, cold;
 static double seconds = 0.2, trace_s;
 static const char *tests, *flag_path;
 static Hop hop;
@@ -36,14 +38,18 @@ static const Test TESTS[] = {
     {"bw64k", "GB/s", 65536, 64},
     {"bw4m", "GB/s", 4u << 20, 4},
     {"rate", "M/s", 8, 64},
+    {"pp128k", "us", 128 << 10, 0},
+    {"pp1m", "us", 1 << 20, 0},
 };
+enum { BY_DEFAULT = 4 };
 
 /* Rank 0 decides when to stop and says so in the first byte of a message, so that no control message
  * is part of a sample. */
-static long ping(unsigned char *buf, size_t size, double until)
+static long ping(unsigned char *all, size_t size, double until)
 {
     long n = 0;
     for (int last = 0; !last; n++) {
+        unsigned char *buf = cold ? all + n * size % COLD_BYTES : all;
         if (rank == 0) {
             last = n % LOOK_AT_CLOCK == 0 && now_s() >= until;
             buf[0] = (unsigned char)last;
@@ -139,8 +145,8 @@ static void trace(unsigned char *buf)
 static int parse(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--pin")) {
-            pin = 1;
+        if (!strcmp(argv[i], "--pin") || !strcmp(argv[i], "--cold")) {
+            *(argv[i][2] == 'p' ? &pin : &cold) = 1;
             continue;
         }
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
@@ -181,15 +187,16 @@ int main(int argc, char **argv)
         sched_setaffinity(0, sizeof set, &set);
     }
     unsigned char *buf = NULL;
-    if (posix_memalign((void **)&buf, 4096, 16u << 20))
+    size_t bytes = cold ? COLD_BYTES : 16u << 20;
+    if (posix_memalign((void **)&buf, 4096, bytes))
         MPI_Abort(MPI_COMM_WORLD, 2);
-    memset(buf, 1, 16u << 20);
+    memset(buf, 1, bytes);
     ping(buf, 8, now_s() + 0.02); /* connections are made on first use */
     if (trace_s > 0)
         trace(buf);
     for (int s = 0; trace_s <= 0 && s < samples; s++)
         for (size_t t = 0; t < sizeof TESTS / sizeof *TESTS; t++)
-            if (!tests || strstr(tests, TESTS[t].name))
+            if (tests ? !!strstr(tests, TESTS[t].name) : t < BY_DEFAULT)
                 sample(&TESTS[t], buf);
     free(buf);
     MPI_Finalize();

@@ -2,6 +2,7 @@
 //! takes the time. The simulator drives it as it is; `shared` puts the lock and the thread
 //! around it.
 
+use crate::ahead::Ahead;
 use crate::api::{
     AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, SubmitError, ADDR_UNSPEC,
 };
@@ -78,6 +79,8 @@ pub struct CoreConfig {
     pub aggregate_after: u32,
     /// Cap on datagrams in bytes, 0: none.
     pub mtu: usize,
+    /// Bytes of a message that are summed while its grant is under way.
+    pub sum_ahead_bytes: u32,
 }
 
 /// Source of random identities.
@@ -100,6 +103,8 @@ pub struct Core<T> {
     pub(crate) claims: BTreeMap<(u32, usize), Claim>,
     pub(crate) staging: Box<[u8]>,
     pub(crate) spans: Spans,
+    /// Sums made before the grant.
+    pub(crate) ahead: Ahead,
     /// Sends since the last other call.
     pub(crate) burst: u32,
     /// Sends were posted that have not been flushed.
@@ -136,6 +141,7 @@ impl<T: RailTx> Core<T> {
             })
             .collect();
         let pool = Pool::new(cfg.log_bytes);
+        let ahead = Ahead::new(cfg.sum_ahead_bytes);
         Core {
             cfg,
             rails,
@@ -151,6 +157,7 @@ impl<T: RailTx> Core<T> {
             claims: BTreeMap::new(),
             staging: vec![0; STAGING].into_boxed_slice(),
             spans: Spans::new(),
+            ahead,
             burst: 0,
             deferred: false,
             collecting: false,

@@ -3,6 +3,7 @@
 //!
 //! All calls may come from any thread. Nothing here panics on bad input.
 
+mod ahead;
 mod api;
 pub mod clock;
 mod core;
@@ -17,6 +18,7 @@ mod shared;
 mod slots;
 pub mod stats;
 mod submit;
+mod tell;
 mod thread;
 pub mod wake;
 

@@ -1,5 +1,6 @@
 //! Progress: packets in, events to completions, timers, packets out.
 
+use crate::ahead::Ahead;
 use crate::api::{flag, Completion, EpId, LogLevel, OpError};
 use crate::core::Core;
 use crate::memory::EngineMemory;
@@ -171,43 +172,7 @@ impl<T: RailTx> Core<T> {
         }
     }
 
-    /// Who corrupts, and what was done about it.
-    fn say_corrupt(&self, ep: EpId, event: &Event) {
-        let &Event::PathCorrupts {
-            peer,
-            rail,
-            remote_rail,
-            damaged,
-            of,
-            told,
-            left,
-        } = event
-        else {
-            return;
-        };
-        let name = self
-            .rails
-            .get(rail as usize)
-            .map_or("?", |r| r.name.as_str());
-        let who = self.describe(ep, peer);
-        let text = match (told, left) {
-            (false, _) => format!(
-                "rail {name} from {who} (its rail {remote_rail}) corrupts: {damaged} of {of} \
-                 packets arrived damaged and are sent again; the sender is told"
-            ),
-            (true, true) => format!(
-                "rail {name} to {who} (its rail {remote_rail}) corrupts what we send: left until \
-                 its probes arrive undamaged; check card, cable and switch port"
-            ),
-            (true, false) => format!(
-                "rail {name} to {who} (its rail {remote_rail}) corrupts what we send: kept, as no \
-                 other rail is better"
-            ),
-        };
-        self.say(LogLevel::Warn, &text);
-    }
-
-    fn describe(&self, ep: EpId, peer: PeerId) -> String {
+    pub(crate) fn describe(&self, ep: EpId, peer: PeerId) -> String {
         let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
         match endpoint.and_then(|e| e.node.peer_address(peer)) {
             Some(a) => format!("{:016x} at {}", a.id, show_addr(&a.rails[0])),
@@ -412,6 +377,7 @@ impl<T: RailTx> Core<T> {
             }
         }
         self.settle();
+        self.sum_ahead();
     }
 
     /// Tells the nodes that their owner polls (see `Node::on_poll`).
@@ -515,6 +481,7 @@ impl<T: RailTx> Core<T> {
             &first,
             &self.spans,
             &self.sends,
+            &mut self.ahead,
         );
         let caps = self.rails[first.rail].tx.caps();
         let segment = first.len;
@@ -525,7 +492,8 @@ impl<T: RailTx> Core<T> {
             let Some(next) = node.poll_transmit(now, out, &mut self.spans, Some(&batch)) else {
                 break;
             };
-            fill(&mut out[..next.len], &next, &self.spans, &self.sends);
+            let ahead = &mut self.ahead;
+            fill(&mut out[..next.len], &next, &self.spans, &self.sends, ahead);
             len += next.len;
             count += 1;
             whole = next.len == segment;
@@ -570,6 +538,7 @@ fn fill(
     transmit: &Transmit,
     spans: &[marline_proto::Span],
     sends: &crate::slots::Slots<SendOp>,
+    ahead: &mut Ahead,
 ) {
     let algorithm = Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None);
     for span in spans {
@@ -579,9 +548,13 @@ fn fill(
         } else {
             Algorithm::None
         };
-        let sum = match sends.get(span.handle) {
-            Some(op) => gather(&op.pieces, span.offset, to, algorithm, span.seed),
-            None => 0,
+        let sum = match (sends.get(span.handle), ahead.take(span, algorithm)) {
+            (Some(op), None) => gather(&op.pieces, span.offset, to, algorithm, span.seed),
+            (Some(op), Some(sum)) => {
+                gather(&op.pieces, span.offset, to, Algorithm::None, 0);
+                sum
+            }
+            (None, _) => 0,
         };
         packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
     }

@@ -344,6 +344,8 @@ settings! {
     checksum_max_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
     fragment_max_bytes: u32 = "0", Kind::Bytes { min: 0, max: 65_408 };
+    /// Bytes of a large message summed while its grant is under way; 0: all are summed as they leave.
+    sum_ahead_bytes: u32 = "0", Kind::Bytes { min: 0, max: 16 * MIB };
     /// Damaged packets per million above which a rail is left for a better one; 0: never.
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// Software reliability: acks, retransmission, failover. off is for comparison only.

@@ -510,6 +510,7 @@ fn core_config(s: &Settings, rails: &[String]) -> CoreConfig {
         log_bytes,
         aggregate_after: s.aggregate_after,
         mtu,
+        sum_ahead_bytes: s.sum_ahead_bytes,
     }
 }
 

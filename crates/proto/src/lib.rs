@@ -14,6 +14,7 @@ extern crate alloc;
 extern crate std;
 
 mod acks;
+mod ahead;
 mod config;
 mod conn;
 mod flow;
@@ -23,6 +24,7 @@ mod mutation;
 mod node;
 mod ops;
 mod path;
+mod pipeline;
 mod receive;
 mod recv_window;
 mod send_ring;
@@ -33,12 +35,14 @@ mod timers;
 mod transmit;
 mod types;
 
+pub use ahead::AheadSpan;
 pub use config::{Config, RailPolicy, RailSpec, FRAGMENT_MAX};
 pub use granules::{Covered, GranuleSet};
 pub use mutation::Mutation;
 pub use node::{Held, Node};
 pub use ops::Peeked;
 pub use path::PathState;
+pub use pipeline::{Chunk, Chunks, Pipeline};
 pub use recv_window::RecvWindow;
 pub use stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use types::{

@@ -173,7 +173,7 @@ impl Node {
             return;
         };
         let peer = PeerId(index);
-        let code = header.path << 4 | header.path >> 4;
+        let code = header.path.rotate_left(4);
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };

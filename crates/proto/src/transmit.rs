@@ -469,7 +469,6 @@ impl Node {
     ) -> Option<u32> {
         let send = self.sends.get(key)?;
         let room = b.writer.room().checked_sub(DATA_LEN)?;
-        let len = len.min(self.cfg.fragment_max);
         let len = if align8(len as usize) <= room {
             len
         } else {
@@ -600,8 +599,8 @@ impl Node {
         let mut b = self.begin(conn, limit, out, spans);
         let send = self.sends.get(key)?;
         let offset = send.next;
-        let left = send.upto - offset;
-        let pushed = self.push_data(key, offset, left.min(u16::MAX as u64) as u32, &mut b);
+        let most = (send.upto - offset).min(self.cfg.fragment_max as u64);
+        let pushed = self.push_data(key, offset, most as u32, &mut b);
         if let Some(len) = pushed {
             self.advance(key, offset + len as u64);
             if len == self.cfg.fragment_max {

@@ -15,6 +15,7 @@ mod endpoint;
 pub mod inject;
 mod memory;
 mod net;
+pub mod pipeline;
 mod rng;
 mod run;
 mod scale;
