@@ -30,6 +30,8 @@ const CLEAN_MAX: u32 = 256;
 /// Shortest time between two probes, and the longest after one that was lost.
 const TRIAL_NS: u64 = 1_000_000;
 const TRIAL_CAP_NS: u64 = 100_000_000;
+/// A peer that does not poll answers within three ticks of its progress thread (promise 3).
+const ANSWER_NS: u64 = 30_000_000;
 /// Bytes of a trial's probe: a jumbo frame.
 const TRIAL_BYTES: usize = 8_960;
 /// Without complaint for so long, a path's past is forgotten.
@@ -75,6 +77,8 @@ pub struct Trial {
     needed: u32,
     clean: u32,
     since_ns: u64,
+    /// When the last probe was asked for.
+    asked_ns: u64,
 }
 
 impl Trial {
@@ -114,11 +118,16 @@ impl Trial {
 }
 
 impl Path {
-    /// Asks the next probe of a path on trial. One that is still not answered was not clean: from
-    /// the start, later, and by another source port.
-    pub(crate) fn next_trial(&mut self, now: u64) {
+    /// Asks the next probe of a path on trial, unless the last one may still be answered. `true`:
+    /// it was not; so from the start, later, and by another source port.
+    pub(crate) fn next_trial(&mut self, now: u64) -> bool {
         let shortest = TRIAL_NS.max(4 * self.srtt_ns);
-        if self.ring.waiting() > 0 {
+        let waits = self.ring.waiting() > 0;
+        if waits && now < self.trial.asked_ns + ANSWER_NS {
+            self.probe_at = now + shortest;
+            return false;
+        }
+        if waits {
             self.trial.clean = 0;
             self.flow = (self.flow + 1) % 4;
             self.probe_every = (2 * self.probe_every).clamp(shortest, TRIAL_CAP_NS);
@@ -127,6 +136,8 @@ impl Path {
         }
         self.probe_at = now + self.probe_every;
         self.want_ping = !self.rail_down;
+        self.trial.asked_ns = now;
+        waits
     }
 }
 

@@ -310,8 +310,9 @@ impl Node {
             return;
         }
         if path.trial.active {
-            path.next_trial(now);
-            self.evacuate(conn, at);
+            if path.next_trial(now) {
+                self.evacuate(conn, at);
+            }
             Node::mark_ready(&mut self.ready, conn);
             return;
         }
