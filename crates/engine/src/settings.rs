@@ -336,7 +336,7 @@ settings! {
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
     /// Payload checksum, end to end, of what this process sends.
     checksum: Algorithm = "crc64-nvme", Kind::Checksum;
-    /// Checksums of single rails instead of that one, as in eth0=none,eth1=crc32c; empty: none of its own.
+    /// Rails with a checksum of their own instead, as in eth0=none,eth1=crc32c; empty: no rail.
     checksum_rails: RailChecksums = "", Kind::RailChecksums;
     /// Messages shorter than so many bytes travel without a payload checksum.
     checksum_min_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
@@ -344,7 +344,7 @@ settings! {
     checksum_max_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
     fragment_max_bytes: u32 = "0", Kind::Bytes { min: 0, max: 65_408 };
-    /// Bytes of a large message summed while its grant is under way; 0: all are summed as they leave.
+    /// Bytes of a large message summed while its grant is under way; 0: summed as they leave.
     sum_ahead_bytes: u32 = "0", Kind::Bytes { min: 0, max: 16 * MIB };
     /// Damaged packets per million above which a rail is left for a better one; 0: never.
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };

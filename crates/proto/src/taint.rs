@@ -5,7 +5,7 @@
 //! receiver counts ([`Damage`]); above the limit it says CORRUPT, reliably, over any path; the
 //! sender leaves the path like one that fell, and puts it on [`Trial`]: full packets whose every
 //! byte is under the head's CRC have to come through many times in a row. How many doubles with
-//! each relapse, so that a path which damages few packets is not taken back by luck again and again.
+//! each relapse, so that a path which damages few packets is not taken back again and again.
 //!
 //! The last usable path is never left. If every path is as bad, all are used.
 
