@@ -9,7 +9,7 @@ use crate::api::EpId;
 use crate::core::Core;
 use crate::slots::Pieces;
 use marline_checksum::{Algorithm, Summer};
-use marline_proto::{PeerId, Span};
+use marline_proto::PeerId;
 use marline_rails::RailTx;
 
 /// Bytes summed between two polls: a packet that arrives meanwhile waits less than a microsecond.
@@ -56,13 +56,19 @@ impl Ahead {
         }
     }
 
-    /// The sum of a span, if it was made ahead; once.
+    /// The sum of a fragment of send `handle`, if it was made ahead; once.
     #[inline]
-    pub(crate) fn take(&mut self, span: &Span, algorithm: Algorithm) -> Option<u64> {
-        let job = self.job.as_mut().filter(|j| j.handle == span.handle)?;
-        let index = span.offset.checked_div(job.fragment as u64)? as usize;
-        let (made, seed, sum) = job.sums.get_mut(index)?.take()?;
-        (made == algorithm && seed == span.seed).then_some(sum)
+    pub(crate) fn take(
+        &mut self,
+        handle: u32,
+        offset: u64,
+        seed: u64,
+        algorithm: Algorithm,
+    ) -> Option<u64> {
+        let job = self.job.as_mut().filter(|j| j.handle == handle)?;
+        let index = offset.checked_div(job.fragment as u64)? as usize;
+        let (made, of, sum) = job.sums.get_mut(index)?.take()?;
+        (made == algorithm && of == seed).then_some(sum)
     }
 }
 

@@ -15,6 +15,7 @@ extern crate std;
 
 mod acks;
 mod ahead;
+mod bulk;
 mod config;
 mod conn;
 mod flow;
@@ -36,6 +37,7 @@ mod transmit;
 mod types;
 
 pub use ahead::AheadSpan;
+pub use bulk::Run;
 pub use config::{Config, RailPolicy, RailSpec, FRAGMENT_MAX};
 pub use granules::{Covered, GranuleSet};
 pub use mutation::Mutation;

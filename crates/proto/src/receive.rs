@@ -8,8 +8,7 @@ use crate::ops::new_inbound;
 use crate::slab::Key;
 use crate::types::{sum_seed, DropReason, Event, Landing, Memory, Payload, PeerId};
 use marline_wire::{
-    granules, Address, Frame, Header, Hello, MsgHead, Packet, RailAddr, FLAG_READ_REPLY,
-    FLAG_UNSUMMED, GRANULE,
+    granules, Address, Frame, Header, Hello, MsgHead, Packet, RailAddr, FLAG_READ_REPLY, GRANULE,
 };
 
 /// Largest message that may come without a grant.
@@ -86,8 +85,7 @@ impl Node {
         // After its acks were taken: silence counts only while something is still owed.
         conn.owed_since = conn.owes().then_some(now);
         if let Some(reason) = bad {
-            self.note_refused(peer, at, reason);
-            return Err(reason);
+            return Err(self.note_refused(peer, at, reason));
         }
         let path = &mut conn.paths[at];
         path.stats.packets_received += 1;
@@ -198,8 +196,7 @@ impl Node {
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
         let mut outcome = Ok(());
-        let sums = packet.header.algorithm;
-        let algorithm_of = |flags| if flags & FLAG_UNSUMMED == 0 { sums } else { 0 };
+        let algorithm_of = crate::taint::sums_of(packet.header.algorithm);
         for (frame, bytes) in packet.frames() {
             let seed_of = |number, reply, offset| {
                 sum_seed(packet.header.src_id, number, reply, offset, bytes.len())

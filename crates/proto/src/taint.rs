@@ -16,7 +16,7 @@ use crate::send_ring::FrameRef;
 use crate::slab::Key;
 use crate::transmit::Builder;
 use crate::types::{DropReason, Event, PeerId};
-use marline_wire::{Frame, HeadWriter, Header, DATA_LEN};
+use marline_wire::{Frame, HeadWriter, Header, DATA_LEN, FLAG_UNSUMMED};
 
 /// Damaged packets within the window before a path is judged: one that damages a tenth of the
 /// limit shows so many by chance about once in 10^8 packets.
@@ -160,15 +160,21 @@ impl Conn {
 }
 
 impl Node {
-    /// A packet of a known path was refused.
-    pub(crate) fn note_refused(&mut self, peer: PeerId, at: usize, reason: DropReason) {
+    /// A packet of a known path was refused: why, again.
+    pub(crate) fn note_refused(
+        &mut self,
+        peer: PeerId,
+        at: usize,
+        reason: DropReason,
+    ) -> DropReason {
         if reason != DropReason::CorruptPayload {
-            return;
+            return reason;
         }
         if let Some(conn) = self.conn_mut(peer) {
             conn.paths[at].stats.corrupt += 1;
         }
         self.note_damage(peer, at);
+        reason
     }
 
     /// A packet arrived whose head failed its check. If enough of what it claims is right to know
@@ -268,6 +274,18 @@ impl Node {
             path.stats.corrupt_downs += 1;
         }
         left
+    }
+}
+
+/// Algorithm number of a fragment by its frame's flags, in a packet that names `packet`.
+#[inline]
+pub(crate) fn sums_of(packet: u8) -> impl Fn(u8) -> u8 {
+    move |flags| {
+        if flags & FLAG_UNSUMMED == 0 {
+            packet
+        } else {
+            0
+        }
     }
 }
 
