@@ -14,6 +14,7 @@ mod classic;
 mod crc;
 mod dispatch;
 mod pieces;
+mod prefetch;
 mod store;
 mod summer;
 mod sums;
@@ -21,6 +22,7 @@ mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use dispatch::{plain_copy, tier, Tier};
+pub use prefetch::{prefetch_for_read, prefetch_for_write};
 pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES};
 
 /// CRC-32C of `bytes` (initial value and final xor as in RFC 3720), for packet heads.

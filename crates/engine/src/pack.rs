@@ -3,7 +3,9 @@
 
 use crate::ahead::Ahead;
 use crate::slots::{Pieces, SendOp, Slots};
-use marline_checksum::{copy_and_sum, crc32c, crc32c_with_word, Algorithm, Summer};
+use marline_checksum::{
+    copy_and_sum, crc32c, crc32c_with_word, prefetch_for_read, Algorithm, Summer,
+};
 use marline_proto::{Run, Span, Transmit};
 use marline_wire::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 
@@ -59,6 +61,9 @@ pub(crate) fn fill_run(
         let (head, payload) = packet.split_at_mut(FRAGMENT_HEAD_LEN);
         let seed = run.seed(offset);
         let made = ahead.take(run.handle, offset, seed, algorithm);
+        if let Some(next) = op.and_then(|op| op.pieces.whole(offset, 2 * run.fragment)) {
+            prefetch_for_read(next.wrapping_add(run.fragment), run.fragment);
+        }
         let sum = op.map_or(0, |op| {
             place(&op.pieces, offset, payload, algorithm, seed, made)
         });
