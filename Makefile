@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini
 
 .PHONY: deps build programs demo test test-cargo test-e2e soak bench bench-loss bench-blackhole \
-	bench-checksums bench-apps lint clean
+	bench-checksums bench-apps bench-smax detect lint clean
 
 deps:
 	scripts/install-deps
@@ -33,7 +33,12 @@ test-e2e: deps build programs
 
 soak: deps build programs
 	PROPTEST_CASES=20000 cargo test --release --workspace --locked
+	$(MAKE) detect
 	$(PYTEST) tests/e2e
+
+# Failure injection: millions of damaged packets; what each checksum missed, and what theory says.
+detect:
+	cargo run --release --locked -p marline-sim --example inject -- 100000 --csv build/detect.csv
 
 bench: deps build programs
 	bench/run
@@ -53,14 +58,16 @@ bench-checksums: deps build programs
 
 bench-apps: deps build programs
 	bench/apps
+bench-smax: deps build programs
+	bench/smax
 
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	bash -n scripts/install-deps .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
-		bench/run bench/loss bench/blackhole bench/checksums bench/apps bench/*.py scripts/demo \
-		tests/e2e/*.py
+		bench/run bench/loss bench/blackhole bench/smax bench/checksums bench/apps bench/*.py \
+		scripts/demo tests/e2e/*.py
 
 clean:
 	cargo clean

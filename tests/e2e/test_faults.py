@@ -49,6 +49,56 @@ def test_corruption_is_repaired(wire_lab, stress, mpi, provider):
     assert_counted(result, "corrupt", "corrupt packets")
 
 
+def test_a_corrupting_rail_is_left_named_and_taken_back(wire_lab, stress, mpich, provider):
+    """The rail that small messages prefer damages one packet in twenty; later it is well again."""
+    wire_lab.fault(0, "corrupt=0.05")
+
+    def clear():
+        time.sleep(2)  # the job's time on the rail that is left; nothing waits for it
+        clear.hits = wire_lab.hits("corrupt")
+        wire_lab.clear()
+
+    result = run_with_fault(wire_lab, stress, mpich, provider, 7, clear)
+    assert_right(result)
+    assert clear.hits > 0
+    named = result.find(r"^rail0 corrupts: .*; it was left (\d+) times for that")
+    assert named and int(named[1]) > 0, result.tail()
+    assert not result.find(r"^rail1 corrupts: "), result.tail()
+    back = result.find(r"^rail0 .*\((\d+) taken back\)")
+    assert back and int(back[1]) > 0, result.tail()
+
+
+def test_traffic_moves_away_from_a_corrupting_rail(wire_lab, stress, mpich, provider):
+    wire_lab.fault(0, "corrupt=0.05")
+    result = wire_lab.run(mpich, long(stress, mpich, 3), provider=provider, timeout=60)
+    assert_right(result)
+    assert wire_lab.hits("corrupt") > 0
+    rails = result.rails()
+    assert 2 * rails["rail0"]["packets_out"] < rails["rail1"]["packets_out"], result.tail()
+
+
+def test_switches_of_checksums(wire_lab, stress, mpich, provider):
+    """Small fragments, no sums for small and for large messages, another sum on one rail."""
+    env = {
+        "FI_MARLINE_FRAGMENT_MAX_BYTES": 896,
+        "FI_MARLINE_CHECKSUM_MIN_BYTES": 512,
+        "FI_MARLINE_CHECKSUM_MAX_BYTES": "256K",
+        "FI_MARLINE_CHECKSUM_RAILS": "rail1=crc32c",
+    }
+    result = wire_lab.run(mpich, long(stress, mpich, 1), provider=provider, env=env, timeout=60)
+    assert_right(result)
+
+
+def test_contrast_without_checksums_corrupt_bytes_arrive(wire_lab, stress, mpich, provider):
+    """A rail whose sums are switched off delivers what the network makes of the data."""
+    wire_lab.fault(0, "corrupt=0.02")
+    env = {"FI_MARLINE_CHECKSUM_RAILS": "rail0=none", "FI_MARLINE_RAILS": "rail0"}
+    program = long(stress, mpich, 8)
+    result = wire_lab.run(mpich, program, provider=provider, env=env, timeout=60)
+    assert wire_lab.hits("corrupt") > 0
+    assert not result.ok, result.tail()
+
+
 def test_contrast_tcp_delivers_corrupt_bytes(wire_lab, stress, mpich):
     """What the above is worth: over TCP the same program reads wrong bytes, or dies of them."""
     wire_lab.fault(0, "corrupt=0.005")

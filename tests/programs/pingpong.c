@@ -9,7 +9,8 @@
  * 4 x 4 MiB, then a reply; rate: 64 x 8 B, then a reply. --flag names a file both ranks can map (see
  * hop.h). --sweep: instead, samples of ping-pongs of these sizes (half round trip, as NetPIPE); --cold
  * takes every message from, and to, another place of 64 MiB, so that none is in a core's own cache.
- * --trace S runs one ping-pong for S seconds and prints every round trip above 1 ms and the
+ * Only when named in --tests: pp128k, pp1m, half
+ * round trips of messages by rendezvous. --trace S runs one ping-pong for S seconds and prints every round trip above 1 ms and the
  * quantiles.
  */
 #define _GNU_SOURCE
@@ -40,7 +41,10 @@ static const Test TESTS[] = {
     {"bw64k", "GB/s", 65536, 64},
     {"bw4m", "GB/s", 4u << 20, 4},
     {"rate", "M/s", 8, 64},
+    {"pp128k", "us", 128 << 10, 0},
+    {"pp1m", "us", 1 << 20, 0},
 };
+enum { BY_DEFAULT = 4 };
 
 /* Rank 0 decides when to stop and says so in the first byte of a message, so that no control message
  * is part of a sample. */
@@ -165,12 +169,8 @@ static void trace(unsigned char *buf)
 static int parse(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--pin")) {
-            pin = 1;
-            continue;
-        }
-        if (!strcmp(argv[i], "--cold")) {
-            cold = 1;
+        if (!strcmp(argv[i], "--pin") || !strcmp(argv[i], "--cold")) {
+            *(argv[i][2] == 'p' ? &pin : &cold) = 1;
             continue;
         }
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
@@ -223,7 +223,7 @@ int main(int argc, char **argv)
         sweep(buf);
     for (int s = 0; trace_s <= 0 && !sweep_sizes && s < samples; s++)
         for (size_t t = 0; t < sizeof TESTS / sizeof *TESTS; t++)
-            if (!tests || strstr(tests, TESTS[t].name))
+            if (tests ? !!strstr(tests, TESTS[t].name) : t < BY_DEFAULT)
                 sample(&TESTS[t], buf);
     free(buf);
     MPI_Finalize();

@@ -2,6 +2,7 @@
 //! takes the time. The simulator drives it as it is; `shared` puts the lock and the thread
 //! around it.
 
+use crate::ahead::Ahead;
 use crate::api::{
     AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, SubmitError, ADDR_UNSPEC,
 };
@@ -85,6 +86,8 @@ pub struct CoreConfig {
     pub aggregate_after: u32,
     /// Cap on datagrams in bytes, 0: none.
     pub mtu: usize,
+    /// Bytes of a message that are summed while its grant is under way.
+    pub sum_ahead_bytes: u32,
 }
 
 /// Source of random identities.
@@ -107,6 +110,8 @@ pub struct Core<S: System> {
     pub(crate) claims: BTreeMap<(u32, usize), Claim>,
     pub(crate) staging: Box<[u8]>,
     pub(crate) spans: Spans,
+    /// Sums made before the grant.
+    pub(crate) ahead: Ahead,
     pub(crate) collector: Collector,
     /// Sends were posted that have not been flushed.
     pub(crate) deferred: bool,
@@ -146,6 +151,7 @@ impl<S: System> Core<S> {
             })
             .collect();
         let pool = Pool::new(cfg.log_bytes);
+        let ahead = Ahead::new(cfg.sum_ahead_bytes);
         Core {
             cfg,
             rails,
@@ -161,6 +167,7 @@ impl<S: System> Core<S> {
             claims: BTreeMap::new(),
             staging: vec![0; STAGING].into_boxed_slice(),
             spans: Spans::new(),
+            ahead,
             collector: Collector::default(),
             deferred: false,
             polled_ns: 0,

@@ -3,6 +3,7 @@
 //!
 //! All calls may come from any thread. Nothing here panics on bad input.
 
+mod ahead;
 mod api;
 pub mod clock;
 mod collect;
@@ -20,6 +21,7 @@ mod slots;
 pub mod stats;
 mod submit;
 mod system;
+mod tell;
 mod thread;
 pub mod wake;
 

@@ -56,7 +56,12 @@ impl<S: System> Core<S> {
                 match e {
                     ParseError::Truncated => counters.truncated += 1,
                     ParseError::Version => counters.wrong_version += 1,
-                    ParseError::HeadCrc => counters.corrupt_heads += 1,
+                    ParseError::HeadCrc => {
+                        counters.corrupt_heads += 1;
+                        for endpoint in self.eps.iter_mut().flatten() {
+                            endpoint.node.on_bad_head(datagram);
+                        }
+                    }
                     ParseError::Malformed => counters.unknown += 1,
                 }
                 return;
@@ -158,6 +163,7 @@ impl<S: System> Core<S> {
                 let text = format!("rail {name} to {who} (its rail {remote_rail}): {word}");
                 self.say(LogLevel::Info, &text);
             }
+            Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
             Event::PeerMismatch { peer } => {
                 let who = self.describe(ep, peer);
                 self.say(
@@ -171,7 +177,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    fn describe(&self, ep: EpId, peer: PeerId) -> String {
+    pub(crate) fn describe(&self, ep: EpId, peer: PeerId) -> String {
         let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
         match endpoint.and_then(|e| e.node.peer_address(peer)) {
             Some(a) => format!("{:016x} at {}", a.id, show_addr(&a.rails[0])),
@@ -381,6 +387,7 @@ impl<S: System> Core<S> {
             }
         }
         self.settle();
+        self.sum_ahead();
     }
 
     /// Tells the nodes that their owner polls (see `Node::on_poll`).
@@ -484,6 +491,7 @@ impl<S: System> Core<S> {
             &first,
             &self.spans,
             &self.sends,
+            &mut self.ahead,
         );
         let (segment, mut model) = (first.len, head_of(&self.staging, &first));
         let caps = self.rails[first.rail].tx.caps();
@@ -497,7 +505,8 @@ impl<S: System> Core<S> {
             if let Some(model) = model.take() {
                 let run = node.continue_bulk(now, &first.batch, &model, out, most - count);
                 if let Some(run) = run {
-                    fill_run(out, &run, segment, first.algorithm, &self.sends);
+                    let ahead = &mut self.ahead;
+                    fill_run(out, &run, segment, first.algorithm, &self.sends, ahead);
                     count += run.packets;
                     continue;
                 }
@@ -507,7 +516,13 @@ impl<S: System> Core<S> {
             else {
                 break;
             };
-            fill(&mut out[..next.len], &next, &self.spans, &self.sends);
+            fill(
+                &mut out[..next.len],
+                &next,
+                &self.spans,
+                &self.sends,
+                &mut self.ahead,
+            );
             model = head_of(out, &next);
             (short, count) = (segment - next.len, count + 1);
             whole = short == 0;

@@ -149,6 +149,7 @@ fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathSta
         window_bytes: s.window_bytes,
         bytes_per_s: s.bytes_per_s,
         corrupt_payloads: s.corrupt,
+        corrupt_downs: s.corrupt_downs,
         duplicates: s.duplicates,
         downs: s.failovers,
         ups: s.returns,

@@ -6,6 +6,7 @@
 
 use crate::LogLevel;
 use marline_checksum::Algorithm;
+use marline_wire::HELLO_RAILS_MAX;
 
 /// What every environment variable of Marline's provider starts with.
 pub const PREFIX: &str = "FI_MARLINE_";
@@ -14,6 +15,28 @@ pub const PREFIX: &str = "FI_MARLINE_";
 pub fn parse_checksum(name: &str) -> Option<Algorithm> {
     let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
     Algorithm::all().find(|a| plain(a.name()) == plain(name))
+}
+
+/// Checksum algorithms of single rails: interface (or address, as in `rails`) and algorithm.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RailChecksums(pub Vec<(String, Algorithm)>);
+
+impl RailChecksums {
+    /// The algorithm numbers of rails by index; `None`: what is agreed with the peer.
+    pub fn by_rail(&self, rails: &[String]) -> [Option<u8>; HELLO_RAILS_MAX] {
+        let mut out = [None; HELLO_RAILS_MAX];
+        for (slot, rail) in out.iter_mut().zip(rails) {
+            let row = self.0.iter().find(|(name, _)| name == rail);
+            *slot = row.map(|&(_, algorithm)| algorithm as u8);
+        }
+        out
+    }
+
+    /// Names that no rail has.
+    pub fn unknown<'a>(&'a self, rails: &'a [String]) -> impl Iterator<Item = &'a str> {
+        let names = self.0.iter().map(|(name, _)| name);
+        names.filter(|n| !rails.contains(n)).map(String::as_str)
+    }
 }
 
 /// How rails share the work.
@@ -58,6 +81,8 @@ pub enum Kind {
     Switch,
     /// A checksum algorithm's name.
     Checksum,
+    /// [`RailChecksums`].
+    RailChecksums,
     /// A [`RailsPolicy`].
     Policy,
     /// A [`LogLevel`].
@@ -94,6 +119,7 @@ impl Kind {
                 .map(Algorithm::name)
                 .collect::<Vec<_>>()
                 .join(", "),
+            Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
             Kind::Policy => names(POLICIES),
             Kind::Level => names(LEVELS),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
@@ -183,6 +209,29 @@ impl Value for Algorithm {
     }
     fn to_text(&self) -> String {
         self.name().to_owned()
+    }
+}
+
+impl Value for RailChecksums {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        let pairs = text.split(',').map(str::trim).filter(|p| !p.is_empty());
+        let pair = |text: &str| {
+            let (rail, algorithm) = text.split_once('=')?;
+            let algorithm = parse_checksum(algorithm.trim())?;
+            let rail = rail.trim();
+            (!rail.is_empty()).then(|| (rail.to_owned(), algorithm))
+        };
+        pairs
+            .map(pair)
+            .collect::<Option<Vec<_>>>()
+            .map(RailChecksums)
+    }
+    fn to_text(&self) -> String {
+        let pairs = self
+            .0
+            .iter()
+            .map(|(rail, a)| format!("{rail}={}", a.name()));
+        pairs.collect::<Vec<_>>().join(",")
     }
 }
 
@@ -287,6 +336,18 @@ settings! {
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
     /// Payload checksum, end to end, of what this process sends.
     checksum: Algorithm = "crc64-nvme", Kind::Checksum;
+    /// Rails with a checksum of their own instead, as in eth0=none,eth1=crc32c; empty: no rail.
+    checksum_rails: RailChecksums = "", Kind::RailChecksums;
+    /// Messages shorter than so many bytes travel without a payload checksum.
+    checksum_min_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
+    /// Messages longer than so many bytes travel without a payload checksum; 0: none does.
+    checksum_max_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
+    /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
+    fragment_max_bytes: u32 = "0", Kind::Bytes { min: 0, max: 65_408 };
+    /// Bytes of a large message summed while its grant is under way; 0: summed as they leave.
+    sum_ahead_bytes: u32 = "0", Kind::Bytes { min: 0, max: 16 * MIB };
+    /// Damaged packets per million above which a rail is left for a better one; 0: never.
+    corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// Software reliability: acks, retransmission, failover. off is for comparison only.
     reliability: bool = "on", Kind::Switch;
     /// Largest message in bytes that is sent at once; above, sender and receiver meet first.

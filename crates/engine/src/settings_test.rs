@@ -47,6 +47,19 @@ fn values_are_taken() {
 }
 
 #[test]
+fn rails_have_checksums_of_their_own() {
+    let text = " eth0=none , eth1=CRC32C,";
+    let rails = ["eth1", "eth0", "eth2"].map(str::to_owned);
+    let settings = with("checksum_rails", text).unwrap();
+    let found = settings.checksum_rails.by_rail(&rails);
+    let (none, crc) = (Algorithm::None as u8, Algorithm::Crc32c as u8);
+    assert_eq!(found[..3], [Some(crc), Some(none), None]);
+    let unknown: Vec<&str> = settings.checksum_rails.unknown(&rails[..1]).collect();
+    assert_eq!(unknown, ["eth0"]);
+    assert!(settings.show().contains("=eth0=none,eth1=crc32c (given)"));
+}
+
+#[test]
 fn malformed_values_are_refused_by_name() {
     for (name, value) in [
         ("eager_max_bytes", "65537"),
@@ -59,6 +72,10 @@ fn malformed_values_are_refused_by_name() {
         ("port", "65536"),
         ("gso", "maybe"),
         ("checksum", "md5"),
+        ("checksum_rails", "eth0"),
+        ("checksum_rails", "eth0=md5"),
+        ("checksum_rails", "=none"),
+        ("fragment_max_bytes", "65409"),
         ("log_level", "é"),
         ("mtu", "1500é"),
     ] {

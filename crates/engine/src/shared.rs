@@ -8,11 +8,12 @@ use crate::fork::Generation;
 use crate::publish::Publisher;
 use crate::settings::{RailsPolicy, Settings};
 use crate::system::{Process, System};
-use marline_proto::{Config, RailPolicy};
+use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 use marline_rails::{
     choose_interfaces, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, LinkWatch, Rail,
     RailFault, RailRx, RailTx, UdpConfig,
 };
+use marline_wire::GRANULE;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -60,7 +61,7 @@ pub(crate) struct Receivers<R> {
     busy: u32,
 }
 
-impl Receivers {
+impl<R> Receivers<R> {
     /// How often a poll that found nothing looks again.
     fn tries(&self) -> u32 {
         if self.busy >= BUSY_MIN {
@@ -123,6 +124,10 @@ impl Shared<Process> {
             }
         };
         fds.extend(link.as_ref().map(LinkWatch::fd));
+        for rail in settings.checksum_rails.unknown(&names) {
+            let text = format!("FI_MARLINE_CHECKSUM_RAILS: {rail} is no rail of this process");
+            (log.0)(LogLevel::Warn, &text);
+        }
         let publisher = Publisher::open(settings, &names, &log);
         let parts = Parts {
             rails,
@@ -134,7 +139,7 @@ impl Shared<Process> {
             random: random(),
             log,
         };
-        let mut shared = Shared::new(core_config(settings), parts);
+        let mut shared = Shared::new(core_config(settings, &names), parts);
         shared.slow = Mutex::new(Slow {
             link,
             publisher,
@@ -552,7 +557,7 @@ fn open_rails(settings: &Settings, choices: &[InterfaceChoice]) -> Result<Opened
 }
 
 #[allow(clippy::needless_update)] // see below
-fn core_config(s: &Settings) -> CoreConfig {
+fn core_config(s: &Settings, rails: &[String]) -> CoreConfig {
     let proto = Config {
         reliable: s.reliability,
         algorithm: s.checksum as u8,
@@ -568,6 +573,19 @@ fn core_config(s: &Settings) -> CoreConfig {
             RailsPolicy::Stripe => RailPolicy::Stripe,
             RailsPolicy::Standby => RailPolicy::Standby,
         },
+        rail_algorithm: s.checksum_rails.by_rail(rails),
+        summed: (
+            s.checksum_min_bytes,
+            match s.checksum_max_bytes {
+                0 => u64::MAX,
+                most => most,
+            },
+        ),
+        fragment_max: match s.fragment_max_bytes / GRANULE as u32 * GRANULE as u32 {
+            0 => FRAGMENT_MAX,
+            most => most,
+        },
+        corrupt_limit_ppm: s.corrupt_limit_ppm,
         // The simulator's builds have one field more.
         ..Config::default()
     };
@@ -577,6 +595,7 @@ fn core_config(s: &Settings) -> CoreConfig {
         log_bytes,
         aggregate_after: s.aggregate_after,
         mtu,
+        sum_ahead_bytes: s.sum_ahead_bytes,
     }
 }
 

@@ -168,6 +168,7 @@ counters! {
         duplicates: Sum, "packets", "Packets received again.";
         probes_sent: Sum, "packets", "Probes sent.";
         downs: Sum, "times", "Times the path was given up (failovers).";
+        corrupt_downs: Sum, "times", "Those of them because what left on it arrived damaged.";
         ups: Sum, "times", "Times it was taken back.";
         rtt_ns: Max, "ns", "Smoothed round-trip time now.";
         window_bytes: Max, "bytes", "Congestion window now.";

@@ -63,6 +63,9 @@ impl<S: System> Core<S> {
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
         endpoint.node.post_send(&spec);
         let waiting = endpoint.node.unsent_heads(peer);
+        if len > self.cfg.proto.eager_max as usize {
+            self.ahead.begin(ep, peer, handle);
+        }
         if local {
             let entry = Completion {
                 context: req.context,

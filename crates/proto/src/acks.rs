@@ -33,7 +33,8 @@ impl Node {
             let path = &mut conn.paths[at];
             if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
                 path.on_progress(now);
-                if !path.usable() {
+                if !path.usable() && conn.acquitted(at) {
+                    let path = &mut conn.paths[at];
                     path.rise(now);
                     let event = path.changed(peer);
                     self.events.push_back(event);
@@ -186,9 +187,10 @@ impl Conn {
             FrameRef::Credit => self.credit_due = true,
             // HELLO rides on every packet until it is acknowledged.
             FrameRef::Hello => {}
-            FrameRef::Read(_) | FrameRef::ReadFail(_) | FrameRef::EmptyGrant { .. } => {
-                self.control.push_back(frame)
-            }
+            FrameRef::Read(_)
+            | FrameRef::ReadFail(_)
+            | FrameRef::Corrupt(_)
+            | FrameRef::EmptyGrant { .. } => self.control.push_back(frame),
             FrameRef::Data { .. } | FrameRef::Rts(_) => {
                 self.resend.push_back((frame, ANYWHERE));
             }

@@ -13,8 +13,8 @@ use crate::slab::Key;
 use crate::types::{sum_seed, Batch, Spans, Transmit};
 use alloc::boxed::Box;
 use marline_wire::{
-    align8, granules, FragmentHead, EAGER_LEN, FLAG_READ_REPLY, FRAGMENT_HEAD_LEN, GRANULE,
-    HEADER_LEN,
+    align8, granules, FragmentHead, EAGER_LEN, FLAG_READ_REPLY, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN,
+    GRANULE, HEADER_LEN,
 };
 
 /// Bulk waits for the best path rather than use one that would finish this much later.
@@ -31,6 +31,8 @@ pub struct Run {
     pub offset: u64,
     /// Bytes of each fragment.
     pub fragment: usize,
+    /// They carry sums; else 0 in their place.
+    pub summed: bool,
     src_id: u64,
     number: u32,
     reply: bool,
@@ -86,10 +88,13 @@ impl Node {
         let mut b = self.begin(conn, limit, out, spans);
         let send = self.sends.get(key)?;
         let offset = send.next;
-        let left = send.upto - offset;
-        let pushed = self.push_data(key, offset, left.min(u16::MAX as u64) as u32, &mut b);
+        let most = (send.upto - offset).min(self.cfg.fragment_max as u64);
+        let pushed = self.push_data(key, offset, most as u32, &mut b);
         if let Some(len) = pushed {
             self.advance(key, offset + len as u64);
+            if len == self.cfg.fragment_max {
+                self.push_more(key, &mut b);
+            }
             self.leave_bulk(conn, key);
         }
         self.finish(now, conn, at, b, pushed.is_none(), true)
@@ -107,7 +112,8 @@ impl Node {
         }
         let &key = conn.queue.front()?;
         let total = self.sends.get(key)?.head.total;
-        let single = follows && HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
+        let fits = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
+        let single = follows && fits && self.undivided(total);
         if single || !self.goes_eager(conn, total) {
             return None;
         }
@@ -163,7 +169,8 @@ impl Node {
         let &key = conn.bulk.front()?;
         let send = self.sends.get_mut(key)?;
         let reply = send.kind == SendKind::Reply;
-        let flags = if reply { FLAG_READ_REPLY } else { 0 };
+        let unsummed = send.head.flags & FLAG_UNSUMMED;
+        let flags = unsummed | if reply { FLAG_READ_REPLY } else { 0 };
         if !model.is_of(send.head.number, flags) || fragment == 0 || fragment % GRANULE != 0 {
             return None;
         }
@@ -207,6 +214,7 @@ impl Node {
             handle: send.handle,
             offset: first,
             fragment: fragment as usize,
+            summed: unsummed == 0,
             src_id: self.id,
             number: send.head.number,
             reply,

@@ -1,6 +1,6 @@
 //! Configuration of a node; times in nanoseconds.
 
-use marline_wire::RailAddr;
+use marline_wire::{RailAddr, FLAG_UNSUMMED, GRANULE, HELLO_RAILS_MAX};
 
 /// How rails share the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -22,6 +22,9 @@ pub struct RailSpec {
     /// Payload bytes that all senders together may have in flight to its kernel buffer.
     pub receive_budget: u64,
 }
+
+/// The largest number of whole granules that a frame's length field holds, in bytes.
+pub const FRAGMENT_MAX: u32 = u16::MAX as u32 / GRANULE as u32 * GRANULE as u32;
 
 /// Everything a node can be told. Defaults are the design's measured choices.
 #[derive(Clone, Copy, Debug)]
@@ -48,9 +51,29 @@ pub struct Config {
     pub ack_every: u32,
     /// How rails share the work.
     pub policy: RailPolicy,
+    /// Payload algorithm numbers of single local rails; `None`: as agreed with the peer.
+    pub rail_algorithm: [Option<u8>; HELLO_RAILS_MAX],
+    /// Lengths of the shortest and the longest message whose payload carries a sum, in bytes.
+    pub summed: (u64, u64),
+    /// Most payload bytes under one sum (S_max of paper 3): whole granules.
+    pub fragment_max: u32,
+    /// Damaged packets of a path per million, above which it is left; 0: never.
+    pub corrupt_limit_ppm: u32,
     /// A deliberate mistake.
     #[cfg(feature = "mutation")]
     pub mutation: Option<crate::Mutation>,
+}
+
+impl Config {
+    /// What marks a message of this length whose payload is to carry no sum.
+    pub(crate) fn sum_flag(&self, len: u64) -> u8 {
+        let summed = self.summed.0 <= len && len <= self.summed.1;
+        if summed {
+            0
+        } else {
+            FLAG_UNSUMMED
+        }
+    }
 }
 
 impl Default for Config {
@@ -67,6 +90,10 @@ impl Default for Config {
             ack_delay_ns: 20_000,
             ack_every: 64,
             policy: RailPolicy::Stripe,
+            rail_algorithm: [None; HELLO_RAILS_MAX],
+            summed: (0, u64::MAX),
+            fragment_max: FRAGMENT_MAX,
+            corrupt_limit_ppm: 10_000,
             #[cfg(feature = "mutation")]
             mutation: None,
         }

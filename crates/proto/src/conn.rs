@@ -145,6 +145,8 @@ pub struct Conn {
     pub pinged_ns: u64,
     /// Posted receives that name this peer: it is kept alive by probes.
     pub watchers: u32,
+    /// Every path corrupts: none is left for that before.
+    pub all_corrupt_until: u64,
     pub stats: PeerStats,
 }
 
@@ -188,6 +190,7 @@ impl Conn {
             refused_since: 0,
             pinged_ns: 0,
             watchers: 0,
+            all_corrupt_until: 0,
             stats: PeerStats::default(),
         }
     }

@@ -14,6 +14,7 @@ extern crate alloc;
 extern crate std;
 
 mod acks;
+mod ahead;
 mod bulk;
 mod config;
 mod conn;
@@ -24,22 +25,26 @@ mod mutation;
 mod node;
 mod ops;
 mod path;
+mod pipeline;
 mod receive;
 mod recv_window;
 mod send_ring;
 mod slab;
 mod stats;
+mod taint;
 mod timers;
 mod transmit;
 mod types;
 
+pub use ahead::AheadSpan;
 pub use bulk::Run;
-pub use config::{Config, RailPolicy, RailSpec};
+pub use config::{Config, RailPolicy, RailSpec, FRAGMENT_MAX};
 pub use granules::{Covered, GranuleSet};
 pub use mutation::Mutation;
 pub use node::{Held, Node};
 pub use ops::Peeked;
 pub use path::PathState;
+pub use pipeline::{Chunk, Chunks, Pipeline};
 pub use recv_window::RecvWindow;
 pub use stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use types::{

@@ -35,7 +35,8 @@ impl Node {
                 number: conn.next_number as u32,
                 flags: spec.tag.map_or(0, |_| FLAG_TAGGED)
                     | spec.data.map_or(0, |_| FLAG_CQ_DATA)
-                    | if spec.urgent_ack { FLAG_DELIVERY } else { 0 },
+                    | if spec.urgent_ack { FLAG_DELIVERY } else { 0 }
+                    | self.cfg.sum_flag(spec.len),
                 tag: spec.tag.unwrap_or(0),
                 data: spec.data.unwrap_or(0),
                 total: spec.len,
@@ -288,7 +289,7 @@ impl Node {
         };
         let head = MsgHead {
             number,
-            flags: 0,
+            flags: self.cfg.sum_flag(len),
             tag: 0,
             data: 0,
             total: len,

@@ -8,6 +8,7 @@
 use crate::recv_window::RecvWindow;
 use crate::send_ring::{Delivered, SendRing};
 use crate::stats::PathStats;
+use crate::taint::{Damage, Trial};
 use crate::Config;
 use marline_wire::RailAddr;
 
@@ -42,6 +43,10 @@ const CWND_CAP: u64 = 64 << 20;
 /// delay; and as long as nothing was lost for a second, far more.
 const RTT_FLOOR_NS: u64 = 50_000;
 const RTT_ROOM_NS: u64 = 500_000;
+/// Less than this between a packet and its ack (probes, small messages) tells what was asked of a
+/// path and not what it can carry: one that came back would never get its chance. So after a fall
+/// only more than this counts, for the first time.
+const RATE_BYTES_MIN: u64 = 16_000;
 /// A loss makes the window strict for so long.
 pub const STRICT_NS: u64 = 1_000_000_000;
 /// A path that fell gets its hold time doubled each time, from 1 ms up to this (flap damping).
@@ -98,6 +103,8 @@ pub struct Path {
     /// Best delivery rate (bytes/s) of this half window and of the one before.
     rate: [u64; 2],
     rate_since: u64,
+    /// Given up since its rate was measured.
+    fell: bool,
     pub cwnd: u64,
     /// Something was lost lately: no generous window before this.
     pub strict_until: u64,
@@ -126,6 +133,10 @@ pub struct Path {
     pub padded_number: Option<u64>,
     /// Packets sent in a row that wanted no ack.
     pub quiet: u8,
+    /// Damaged packets that arrived on it.
+    pub damage: Damage,
+    /// It was left because what we send arrives damaged.
+    pub trial: Trial,
 }
 
 impl Path {
@@ -154,6 +165,7 @@ impl Path {
             delivered: Delivered::default(),
             rate: [0; 2],
             rate_since: 0,
+            fell: false,
             cwnd: CWND_FLOOR,
             strict_until: 0,
             repair_from: 0,
@@ -174,6 +186,8 @@ impl Path {
             want_padded: false,
             padded_number: None,
             quiet: 0,
+            damage: Damage::default(),
+            trial: Trial::default(),
         }
     }
 
@@ -253,6 +267,10 @@ impl Path {
     /// the acknowledgement before it: acks come in clumps, and one that was due when the packet
     /// left does not count for it) and sets the window to 2 x rate x min RTT (rule 5).
     pub fn on_rate(&mut self, bytes: u64, elapsed_ns: u64, now: u64) {
+        if self.fell && bytes < RATE_BYTES_MIN {
+            return;
+        }
+        self.fell = false;
         let rate = (bytes as u128 * 1_000_000_000 / elapsed_ns.max(1_000) as u128) as u64;
         if now.saturating_sub(self.rate_since) > 20 * self.srtt_ns.max(500_000) {
             self.rate = [rate, self.rate[0]];
@@ -305,6 +323,7 @@ impl Path {
         self.probe_every = self.hold_ns;
         self.probe_at = now + self.hold_ns;
         self.rate = [0; 2];
+        self.fell = true;
         self.cwnd = CWND_FLOOR;
         self.stats.failovers += 1;
     }

@@ -84,11 +84,10 @@ impl Node {
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
         // After its acks were taken: silence counts only while something is still owed.
         conn.owed_since = conn.owes().then_some(now);
-        let path = &mut conn.paths[at];
         if let Some(reason) = bad {
-            path.stats.corrupt += (reason == DropReason::CorruptPayload) as u64;
-            return Err(reason);
+            return Err(self.note_refused(peer, at, reason));
         }
+        let path = &mut conn.paths[at];
         path.stats.packets_received += 1;
         path.stats.bytes_received += wire_bytes as u64;
         if reliable {
@@ -197,7 +196,7 @@ impl Node {
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
         let mut outcome = Ok(());
-        let algorithm = packet.header.algorithm;
+        let algorithm_of = crate::taint::sums_of(packet.header.algorithm);
         for (frame, bytes) in packet.frames() {
             let seed_of = |number, reply, offset| {
                 sum_seed(packet.header.src_id, number, reply, offset, bytes.len())
@@ -213,7 +212,7 @@ impl Node {
                         bytes,
                         sum: e.sum,
                         seed: seed_of(e.head.number, false, 0),
-                        algorithm,
+                        algorithm: algorithm_of(e.head.flags),
                         verify_first: false,
                     },
                 },
@@ -229,7 +228,7 @@ impl Node {
                             bytes,
                             sum: d.sum,
                             seed: seed_of(d.number, reply, d.offset),
-                            algorithm,
+                            algorithm: algorithm_of(d.flags),
                             verify_first: false,
                         },
                     }
@@ -289,6 +288,7 @@ impl Node {
             }
             Frame::ReadFail { number } => self.on_read_fail(peer, *number),
             Frame::Bye { .. } => self.on_bye(now, peer),
+            Frame::Corrupt { path } => self.on_corrupt(now, peer, *path),
             Frame::Hello(hello) => {
                 if let Some(conn) = self.conn_mut(peer) {
                     conn.remote_slot = hello.slot;

@@ -22,6 +22,8 @@ pub enum FrameRef {
     Read(Key),
     /// Refusal of a peer's read.
     ReadFail(u32),
+    /// The peer's packets on this path arrive damaged.
+    Corrupt(u8),
     /// A probe of the path itself; never sent again. `padded`: it measured the path's MTU.
     Ping { padded: bool },
 }

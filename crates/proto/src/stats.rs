@@ -97,6 +97,8 @@ pub struct PathStats {
     pub bytes_per_s: u64,
     /// Payloads whose sum was wrong.
     pub corrupt: u64,
+    /// Times the path was given up because what left on it arrived damaged.
+    pub corrupt_downs: u64,
     /// Duplicate packets received.
     pub duplicates: u64,
     /// Times the path was given up.

@@ -282,7 +282,7 @@ impl Node {
     }
 
     /// Gives a path up, unless it is the last.
-    fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+    pub(crate) fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let last = !conn
             .paths
             .iter()
@@ -307,6 +307,13 @@ impl Node {
             _ => false,
         };
         if !probing || now < path.probe_at {
+            return;
+        }
+        if path.trial.active {
+            if path.next_trial(now) {
+                self.evacuate(conn, at);
+            }
+            Node::mark_ready(&mut self.ready, conn);
             return;
         }
         path.probe_at = now + path.probe_every;

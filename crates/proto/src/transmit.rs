@@ -16,7 +16,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
     align8, granules, Data, Eager, Frame, Grant, HeadWriter, Header, Read, Rts, DATA_LEN,
-    EAGER_LEN, FLAG_READ_REPLY, GRANULE,
+    EAGER_LEN, FLAG_READ_REPLY, FLAG_UNSUMMED, GRANULE,
 };
 
 /// After so many packets in a row that want no ack, one asks for it: otherwise a path that only
@@ -27,7 +27,7 @@ const REQUEST_RESERVE: u64 = 64 * crate::conn::MESSAGE_OVERHEAD;
 
 /// A packet under construction.
 pub(crate) struct Builder<'a, 'b> {
-    writer: HeadWriter<'a>,
+    pub(crate) writer: HeadWriter<'a>,
     spans: &'b mut Spans,
     frames: Vec<FrameRef>,
     flags: u8,
@@ -258,6 +258,7 @@ impl Node {
             if path.want_ping {
                 b.flags |= Header::FLAG_ACK_NOW;
             }
+            path.trial.fill(&mut b.writer);
             path.stats.probes += 1;
             path.want_ping = false;
         }
@@ -335,6 +336,7 @@ impl Node {
             let wire = match frame {
                 FrameRef::Read(key) => self.read_frame(key),
                 FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
+                FrameRef::Corrupt(path) => Some(Frame::Corrupt { path }),
                 FrameRef::EmptyGrant { number, reply } => {
                     let flags = if reply { FLAG_READ_REPLY } else { 0 };
                     Some(Frame::Grant(Grant {
@@ -462,7 +464,7 @@ impl Node {
                 sum: 0,
             })
         } else {
-            let flags = if reply { FLAG_READ_REPLY } else { 0 };
+            let flags = send.head.flags & FLAG_UNSUMMED | if reply { FLAG_READ_REPLY } else { 0 };
             let total = send.head.total;
             Frame::Data(Data {
                 number,
@@ -486,6 +488,7 @@ impl Node {
             sum_at: slot.sum_at,
             payload_at: slot.payload_at,
             seed: sum_seed(self.id, number, reply, offset, len as usize),
+            summed: send.head.flags & FLAG_UNSUMMED == 0,
         });
         if send.urgent && offset + len as u64 >= send.wanted {
             b.flags |= Header::FLAG_ACK_NOW;
@@ -509,7 +512,7 @@ impl Node {
             }
             let head = send.head;
             if eager {
-                if !b.writer.fits(EAGER_LEN, total as usize) {
+                if !b.writer.fits(EAGER_LEN, total as usize) || !self.undivided(total) {
                     break;
                 }
                 self.start(key, SendKind::Eager);
@@ -570,11 +573,7 @@ impl Node {
         }
         let eliciting = !b.frames.is_empty();
         let address = &self.peers[conn.peer.0 as usize].address;
-        let algorithm = if conn.epoch.is_some() {
-            conn.algorithm
-        } else {
-            self.cfg.algorithm
-        };
+        let algorithm = self.algorithm_on(conn, at);
         let path = &mut conn.paths[at];
         let header = Header {
             algorithm,

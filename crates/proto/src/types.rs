@@ -129,6 +129,8 @@ pub struct Span {
     pub payload_at: u32,
     /// Seed of the sum.
     pub seed: u64,
+    /// It carries a sum; else 0 in its place.
+    pub summed: bool,
 }
 
 /// A packet whose head is written and whose payloads are to be filled in.
@@ -242,6 +244,23 @@ pub enum Event {
         remote_rail: u8,
         /// New state.
         state: crate::PathState,
+    },
+    /// Too many packets of a path arrive damaged: here, or (`told`) at the peer.
+    PathCorrupts {
+        /// Whose path.
+        peer: PeerId,
+        /// Local rail.
+        rail: u8,
+        /// Its rail.
+        remote_rail: u8,
+        /// Damaged packets among `of`; 0 where the peer counted.
+        damaged: u32,
+        /// Packets looked at.
+        of: u64,
+        /// The peer said so of what we send; else we found it in what it sends.
+        told: bool,
+        /// The path was left; else it was the last usable one, or all are as bad.
+        left: bool,
     },
     /// A peer's settings clash with ours (software reliability on one side only).
     PeerMismatch {

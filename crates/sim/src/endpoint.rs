@@ -160,6 +160,7 @@ fn assemble(setup: &Setup, machine: &Arc<Machine>, index: u32, mut rng: Rng) -> 
         log_bytes: setup.log_bytes,
         aggregate_after: setup.aggregate_after,
         mtu: 0,
+        sum_ahead_bytes: 0,
     };
     // The first number is the endpoint's id.
     let mut first = true;

@@ -9,12 +9,15 @@
 mod app;
 mod check;
 mod content;
+pub mod damage;
 mod drive;
 mod endpoint;
+pub mod inject;
 mod machine;
 mod memory;
 mod net;
 mod ops;
+pub mod pipeline;
 mod rng;
 mod run;
 mod scale;

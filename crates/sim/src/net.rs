@@ -15,6 +15,7 @@ struct Port {
     mute: u32,
     grays: Vec<(u32, u64)>,
     mtus: Vec<(usize, bool)>,
+    rots: Vec<u32>,
     egress_free: u64,
     ingress_free: u64,
 }
@@ -232,11 +233,20 @@ impl Net {
         if at < port.ingress_free + 1_000_000 || port.ingress_free + 1_000_000 < sent {
             port.ingress_free = start + took;
         }
-        Some((start + took, self.damage(len)))
+        let ports = [&self.ports[a], &self.ports[b]];
+        let rot = ports.iter().flat_map(|p| &p.rots).sum();
+        Some((start + took, self.damage(len, rot)))
     }
 
-    fn damage(&mut self, _len: usize) -> Damage {
+    /// What happens to the bytes of a packet; `rot`: damage of its rails in parts per million.
+    fn damage(&mut self, len: usize, rot: u32) -> Damage {
         let w = self.weather;
+        if rot > 0 && self.rng.ppm(rot) {
+            self.stats.damaged += 1;
+            // As bits of the packet are hit: most are payload. (A head has about 100 bytes.)
+            let head = self.rng.below(len as u64 + 1) < 100;
+            return if head { Damage::Head } else { Damage::Payload };
+        }
         let damage = if self.rng.ppm(w.corrupt_head) {
             Damage::Head
         } else if self.rng.ppm(w.corrupt_payload) {
@@ -280,6 +290,9 @@ impl Net {
                     (drop, delay_ns),
                     starts,
                 );
+            }
+            Trouble::Corrupt { host, rail, ppm } => {
+                toggle(&mut self.ports[host * rails + rail].rots, ppm, starts);
             }
             Trouble::SmallMtu {
                 host,

@@ -4,6 +4,7 @@ use crate::endpoint::Endpoint;
 use crate::net::NetStats;
 use crate::setup::{Profile, Setup};
 use crate::world::World;
+use marline_proto::PathStats;
 use std::fmt::Write;
 use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -34,6 +35,8 @@ pub struct Outcome {
     pub peers: u64,
     /// See `peers`.
     pub peer_bytes: u64,
+    /// Counters of all paths by the index of their local rail.
+    pub rails: Vec<PathStats>,
 }
 
 /// What many seeds gave.
@@ -103,7 +106,27 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
             .sum(),
         peers: world.eps.iter().map(|ep| peers_of(ep).1).sum(),
         peer_bytes: world.eps.iter().map(|ep| peers_of(ep).0).sum(),
+        rails: rails_of(&world),
     }
+}
+
+/// What the tests ask of rails: bytes, damage, and how often each was left and taken back.
+fn rails_of(world: &World) -> Vec<PathStats> {
+    let mut rails = vec![PathStats::default(); world.setup.rails];
+    for ep in &world.eps {
+        ep.node(|node| {
+            node.for_each_peer(|_, _, _, paths| {
+                for (local, _, _, stats) in paths {
+                    let sum = &mut rails[local as usize];
+                    sum.bytes_sent += stats.bytes_sent;
+                    sum.corrupt += stats.corrupt;
+                    sum.corrupt_downs += stats.corrupt_downs;
+                    sum.returns += stats.returns;
+                }
+            })
+        });
+    }
+    rails
 }
 
 fn peers_of(ep: &Endpoint) -> (u64, u64) {

@@ -2,7 +2,7 @@
 //! failing run can be shrunk by taking things away.
 
 use crate::rng::Rng;
-use marline_proto::{Config, RailPolicy};
+use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 
 /// What kind of runs to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +105,8 @@ pub enum Trouble {
         drop: u32,
         delay_ns: u64,
     },
+    /// So many of a million packets of this rail are damaged.
+    Corrupt { host: usize, rail: usize, ppm: u32 },
     /// Packets above so many bytes vanish on this rail; `told`: the sender hears of it.
     SmallMtu {
         host: usize,
@@ -266,6 +268,9 @@ impl Setup {
         if matches!(profile, Profile::Swarm | Profile::Peers) {
             draw_host_faults(&mut setup, rng);
         }
+        if matches!(profile, Profile::Swarm | Profile::Rails) {
+            draw_corruption(&mut setup);
+        }
         setup
     }
 }
@@ -346,6 +351,33 @@ fn draw_rail_faults(setup: &mut Setup, rng: &mut Rng) {
             to_ns,
             what,
         });
+    }
+}
+
+/// Rails that damage what they carry; from numbers of their own, so that the other faults of a
+/// seed are what they were before there were these.
+fn draw_corruption(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 4);
+    for _ in 0..rng.pick(&[0, 0, 0, 1, 1, 2, 4]) {
+        let (from_ns, to_ns) = span(setup, rng);
+        let what = Trouble::Corrupt {
+            host: rng.below(setup.hosts as u64) as usize,
+            rail: rng.below(setup.rails as u64) as usize,
+            ppm: rng.pick(&[5_000, 50_000, 300_000]),
+        };
+        setup.faults.push(Fault {
+            from_ns,
+            to_ns,
+            what,
+        });
+    }
+    let rng = &mut Rng::new(setup.seed, 5);
+    setup.node.fragment_max = rng.pick(&[FRAGMENT_MAX, FRAGMENT_MAX, 448, 896, 4_032]);
+    let rots = |f: &Fault| matches!(f.what, Trouble::Corrupt { .. });
+    let weather = setup.weather.corrupt_head + setup.weather.corrupt_payload;
+    // Without sums damage would not be noticed.
+    if weather == 0 && !setup.faults.iter().any(rots) {
+        setup.node.summed = rng.pick(&[(0, u64::MAX), (100, 70_000)]);
     }
 }
 

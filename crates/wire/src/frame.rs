@@ -15,6 +15,9 @@ pub const FLAG_DELIVERY: u8 = 4;
 /// This fragment (or grant) belongs to the answer of the READ with that number, not to a message.
 pub const FLAG_READ_REPLY: u8 = 8;
 
+/// The message's payload carries no sum (its sender was told so for its length): not checked.
+pub const FLAG_UNSUMMED: u8 = 16;
+
 /// Bytes of an EAGER frame header.
 pub const EAGER_LEN: usize = 40;
 /// Bytes of a DATA frame header: as long as EAGER's (8 bytes unused), so that all packets of a
@@ -39,13 +42,14 @@ const KIND_BYE: u8 = 10;
 const KIND_READ: u8 = 11;
 const KIND_READ_FAIL: u8 = 12;
 const KIND_PAD: u8 = 13;
+const KIND_CORRUPT: u8 = 14;
 
 /// What MPI matches on; travels once per message, in EAGER or RTS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsgHead {
     /// Number of the message from this peer; matching follows it.
     pub number: u32,
-    /// [`FLAG_TAGGED`] | [`FLAG_CQ_DATA`] | [`FLAG_DELIVERY`].
+    /// [`FLAG_TAGGED`] | [`FLAG_CQ_DATA`] | [`FLAG_DELIVERY`] | [`FLAG_UNSUMMED`].
     pub flags: u8,
     /// All 64 tag bits (0 for untagged messages).
     pub tag: u64,
@@ -71,7 +75,7 @@ pub struct Eager {
 pub struct Data {
     /// Message number, or READ number with [`FLAG_READ_REPLY`].
     pub number: u32,
-    /// Only [`FLAG_READ_REPLY`] and [`FLAG_DELIVERY`].
+    /// Only [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`] and [`FLAG_UNSUMMED`].
     pub flags: u8,
     /// Offset in the message, a multiple of [`GRANULE`].
     pub offset: u64,
@@ -182,6 +186,11 @@ pub enum Frame {
         /// Bytes of filler in the payload area.
         len: u16,
     },
+    /// Too many of the packets that come on this path are damaged: send elsewhere.
+    Corrupt {
+        /// The path, as in [`crate::Header::path`] of those packets.
+        path: u8,
+    },
 }
 
 /// Why a frame was refused.
@@ -210,7 +219,8 @@ impl Frame {
             Frame::Ack(a) => 16 + 8 * a.masks.count as usize,
             Frame::Credit { .. } => 16,
             Frame::Hello(h) => h.frame_len(),
-            Frame::Ping | Frame::Bye { .. } | Frame::ReadFail { .. } | Frame::Pad { .. } => 8,
+            Frame::Ping | Frame::Bye { .. } | Frame::ReadFail { .. } => 8,
+            Frame::Pad { .. } | Frame::Corrupt { .. } => 8,
             Frame::Read(_) => 40,
         }
     }
@@ -268,6 +278,7 @@ impl Frame {
             }
             Frame::ReadFail { number } => prefix(out, KIND_READ_FAIL, 0, 0, *number),
             Frame::Pad { len } => prefix(out, KIND_PAD, 0, *len, 0),
+            Frame::Corrupt { path } => prefix(out, KIND_CORRUPT, 0, 0, *path as u32),
         }
     }
 
@@ -287,6 +298,7 @@ impl Frame {
             KIND_CREDIT => 16,
             KIND_HELLO if aux % 8 == 0 && aux >= 8 => aux as usize,
             KIND_PING | KIND_BYE | KIND_READ_FAIL | KIND_PAD => 8,
+            KIND_CORRUPT if word <= u8::MAX as u32 => 8,
             _ => return Err(BadFrame),
         };
         if b.len() < need {
@@ -320,6 +332,7 @@ impl Frame {
                 upto: u64_at(b, 32),
             }),
             KIND_READ_FAIL => Frame::ReadFail { number: word },
+            KIND_CORRUPT => Frame::Corrupt { path: word as u8 },
             _ => Frame::Pad { len: aux },
         };
         Ok((frame, need))

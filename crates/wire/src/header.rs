@@ -82,6 +82,11 @@ impl Header {
         out[40..48].copy_from_slice(&self.number.to_le_bytes());
     }
 
+    /// What a packet whose head failed its check claims to be: hints, good for statistics only.
+    pub fn claimed(bytes: &[u8]) -> Option<Header> {
+        (bytes.len() >= HEADER_LEN && bytes[4] == VERSION).then(|| Header::read(bytes))
+    }
+
     /// Reads a header whose length and version were checked by the caller.
     #[inline]
     pub(crate) fn read(b: &[u8]) -> Header {

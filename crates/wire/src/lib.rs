@@ -32,7 +32,8 @@ mod packet;
 pub use follow::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 pub use frame::{
     Ack, AckMasks, Data, Eager, Frame, Grant, MsgHead, Read, Rts, ACK_MASKS_MAX, DATA_LEN,
-    EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_READ_REPLY, FLAG_TAGGED, GRANT_LEN, RTS_LEN,
+    EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_READ_REPLY, FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN,
+    RTS_LEN,
 };
 pub use header::{Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
 pub use hello::{Address, AddressError, Hello, RailAddr, ADDRESS_LEN_MAX, HELLO_RAILS_MAX};

@@ -201,6 +201,24 @@ pub fn format_rail(rail: &RailSummary) -> String {
     line
 }
 
+/// Names a rail that corrupts: a working link damages next to nothing.
+fn format_corrupt(rail: &RailSummary) -> Option<String> {
+    let (bad, good) = (rail.corrupt(), rail.paths.packets_received);
+    if bad == 0 {
+        return None;
+    }
+    let percent = 100.0 * bad as f64 / good.saturating_add(bad) as f64;
+    let left = match rail.paths.corrupt_downs {
+        0 => String::new(),
+        n => format!("; it was left {n} times for that"),
+    };
+    Some(format!(
+        "{} corrupts: {bad} packets arrived damaged ({percent:.3}%) and were sent again{left}. \
+         Check its cards, cables and switch ports.\n",
+        rail.name
+    ))
+}
+
 /// The text at the end of a run: a line per rail, and the averages per process.
 pub fn format_summary(summary: &Summary) -> String {
     if summary.processes == 0 {
@@ -216,6 +234,7 @@ pub fn format_summary(summary: &Summary) -> String {
         out += &format_rail(rail);
         out.push('\n');
     }
+    out.extend(s.rails.iter().filter_map(format_corrupt));
     let bytes = |mean: f64| format_bytes(mean as u64);
     let rows = [
         (
@@ -344,11 +363,27 @@ mod test {
     }
 
     #[test]
+    fn a_rail_that_corrupts_is_named() {
+        let mut page = page(10);
+        page.rails[1].counters.corrupt_heads = 1;
+        let paths = &mut page.peers[0].paths;
+        paths[1].counters.corrupt_payloads = 3;
+        paths[1].counters.packets_received = 396;
+        paths[1].counters.corrupt_downs = 2;
+        let text = format_summary(&Summary::of(&[page]));
+        let want = "rail1 corrupts: 4 packets arrived damaged (1.000%) and were sent again; \
+                    it was left 2 times for that.";
+        assert!(text.contains(want), "{text}");
+        assert!(!text.contains("rail0 corrupts"), "{text}");
+    }
+
+    #[test]
     fn the_text_names_rails_and_what_happened_to_them() {
         let text = format_summary(&Summary::of(&[page(10)]));
         let line = text.lines().find(|line| line.starts_with("rail1")).unwrap();
         assert!(line.ends_with("1 (0 taken back), down on 1 of 1"), "{line}");
         assert!(text.contains("maximum reliability memory"));
+        assert!(!text.contains("corrupts"));
         let heading = RAIL_HEADING.len();
         let plain = text.lines().find(|line| line.starts_with("rail0")).unwrap();
         assert_eq!(plain.len(), heading, "columns are in line");

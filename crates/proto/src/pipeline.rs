@@ -1,0 +1,181 @@
+//! The super-pipeline of paper 0 (section 4.3, figure 3): how a message that is copied on its way
+//! is cut into chunks, so that copies and transfers overlap on both sides.
+//!
+//! Chunk `k` has `C0 * q^k` bytes. `C0` is what can be copied (and summed) while request and grant
+//! of the rendezvous are under way: its copy costs nothing. `q` is the copy's rate over the
+//! network's, so that copying chunk `k + 1` takes as long as sending chunk `k`. The receiver copies
+//! a chunk while the next ones arrive; one whose copy they would not hide (the last, and with small
+//! `q` some before it) is copied in sub-blocks as they arrive, which leaves the copy of one
+//! sub-block at the end. Then
+//!
+//! ```text
+//! T(L) = b / B_copy + g * n + latency + L / B_net,   n = log_q(1 + L / C0 * (q - 1))
+//! ```
+//!
+//! Where copying is no faster than the network there is nothing to grow for: chunks of one size.
+//! A plan is for rails that write into granted memory from staging buffers; rails of packets copy
+//! packet by packet (see ARCHITECTURE.md, what changed).
+
+use marline_wire::GRANULE;
+
+/// How messages are cut. Numbers come from the tuner; the caller keeps them within reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pipeline {
+    /// C0: bytes copied and summed while request and grant are under way.
+    pub first_bytes: u32,
+    /// q in thousandths: rate of copy and sum over the network's. At most 1000: no growth.
+    pub growth_permille: u32,
+    /// Sub-block of chunks whose copy nothing hides, in bytes.
+    pub block_bytes: u32,
+    /// Bytes of a chunk without growth, and of the largest with it: what a staging buffer holds.
+    pub chunk_max: u32,
+}
+
+/// One chunk: copied as a whole by the sender, sent at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Offset in the message, in whole granules.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The receiver copies pieces of so many bytes as they arrive; `len`: all at once.
+    pub block: u64,
+}
+
+/// The chunks of one message, in order.
+#[derive(Clone, Debug)]
+pub struct Chunks {
+    plan: Pipeline,
+    total: u64,
+    offset: u64,
+    next_len: u64,
+}
+
+/// Whole granules, at least one.
+fn whole(bytes: u64) -> u64 {
+    (bytes / GRANULE).max(1) * GRANULE
+}
+
+impl Pipeline {
+    /// The chunks of a message of `total` bytes: every byte once, in order.
+    pub fn chunks(&self, total: u64) -> Chunks {
+        let first = match self.grows() {
+            true => self.first_bytes.min(self.chunk_max),
+            false => self.chunk_max,
+        };
+        Chunks {
+            plan: *self,
+            total,
+            offset: 0,
+            next_len: whole(first as u64),
+        }
+    }
+
+    /// Whether chunks grow at all.
+    pub fn grows(&self) -> bool {
+        self.growth_permille > 1_000
+    }
+
+    /// The pipeline of equal chunks, for comparison.
+    pub fn fixed(chunk_bytes: u32) -> Pipeline {
+        Pipeline {
+            first_bytes: chunk_bytes,
+            growth_permille: 1_000,
+            block_bytes: chunk_bytes,
+            chunk_max: chunk_bytes,
+        }
+    }
+}
+
+impl Iterator for Chunks {
+    type Item = Chunk;
+
+    fn next(&mut self) -> Option<Chunk> {
+        let left = self.total.checked_sub(self.offset).filter(|&n| n > 0)?;
+        let plan = &self.plan;
+        let len = left.min(self.next_len);
+        let rest = left - len;
+        if plan.grows() {
+            let grown = self.next_len as u128 * plan.growth_permille as u128 / 1_000;
+            // At least a granule more, or tiny chunks would never grow.
+            let grown = whole(grown as u64).max(self.next_len + GRANULE);
+            self.next_len = grown.min(whole(plan.chunk_max as u64));
+        }
+        // Copying it and all that follows takes longer than what follows takes to arrive.
+        let ahead = plan.growth_permille.saturating_sub(1_000);
+        let exposed = len as u128 * 1_000 > rest as u128 * ahead as u128;
+        let block = match exposed && plan.grows() {
+            true => whole(plan.block_bytes as u64).min(len),
+            false => len,
+        };
+        let offset = self.offset;
+        self.offset += len;
+        Some(Chunk { offset, len, block })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const PLAN: Pipeline = Pipeline {
+        first_bytes: 16_384,
+        growth_permille: 2_000,
+        block_bytes: 4_096,
+        chunk_max: u32::MAX,
+    };
+
+    #[test]
+    fn every_byte_once_in_whole_granules() {
+        for plan in [PLAN, Pipeline::fixed(16_384), Pipeline::fixed(1)] {
+            for total in [0, 1, 447, 448, 449, 16_384, 16_385, 100_000, 1 << 20] {
+                let mut at = 0;
+                for chunk in plan.chunks(total) {
+                    assert_eq!(chunk.offset, at);
+                    assert!(chunk.len > 0 && chunk.offset % GRANULE == 0);
+                    assert!(chunk.block > 0 && chunk.block <= chunk.len);
+                    at += chunk.len;
+                }
+                assert_eq!(at, total);
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_grow_by_the_ratio_up_to_the_buffer() {
+        let lens: Vec<u64> = PLAN.chunks(10 << 20).map(|c| c.len).collect();
+        for pair in lens[..lens.len() - 1].windows(2) {
+            let ratio = pair[1] as f64 / pair[0] as f64;
+            assert!((1.97..=2.0).contains(&ratio), "{lens:?}");
+        }
+        let capped = Pipeline {
+            chunk_max: 100_000,
+            ..PLAN
+        };
+        assert!(capped.chunks(10 << 20).all(|c| c.len <= 100_000));
+    }
+
+    #[test]
+    fn without_a_faster_copy_chunks_are_equal() {
+        let plan = Pipeline {
+            growth_permille: 999,
+            chunk_max: 65_536,
+            ..PLAN
+        };
+        let lens: Vec<u64> = plan.chunks(1 << 20).map(|c| c.len).collect();
+        let equal = |l: &u64| *l == 65_536 / GRANULE * GRANULE;
+        assert!(lens[..lens.len() - 1].iter().all(equal), "{lens:?}");
+    }
+
+    #[test]
+    fn the_end_is_copied_in_blocks() {
+        let chunks: Vec<Chunk> = PLAN.chunks(1 << 20).collect();
+        let last = chunks.last().unwrap();
+        assert!(last.block <= 4_096);
+        assert_eq!(chunks[0].block, chunks[0].len);
+        // A short last chunk hides little of the one before.
+        let short: Vec<Chunk> = PLAN.chunks(16_384 * 3 + 100).collect();
+        assert!(short[short.len() - 2].block <= 4_096, "{short:?}");
+    }
+}

@@ -1,0 +1,118 @@
+//! Failure injection as a table: `inject [COPIES] [--csv FILE]`, COPIES (default 50000) for each
+//! kind of damage, algorithm and content.
+//!
+//! Leaves with status 1 when the default algorithm, or the head's CRC, missed anything, or when an
+//! algorithm's misses are not what theory says. `make detect` runs it in full.
+#![forbid(unsafe_code)]
+
+use marline_checksum::Algorithm;
+use marline_sim::damage::{HEAD_KINDS, PAYLOAD_KINDS};
+use marline_sim::inject::{Plan, Stuff, Tally};
+use std::fmt::Write;
+use std::process::ExitCode;
+
+const HEADING: &str = "place,damage,content,algorithm,copies,by_head,by_payload,as_duplicate,\
+harmless,missed,theory,as_theory";
+
+struct Args {
+    copies: u64,
+    csv: Option<String>,
+}
+
+fn parse() -> Option<Args> {
+    let mut args = Args {
+        copies: 50_000,
+        csv: None,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--csv" => args.csv = Some(words.next()?),
+            n => args.copies = n.parse().ok()?,
+        }
+    }
+    Some(args)
+}
+
+/// Everything: heads with the default algorithm, payloads with every one.
+fn plans(copies: u64) -> Vec<Plan> {
+    let plan = |algorithm, stuff, kind| Plan {
+        algorithm,
+        stuff,
+        kind,
+        packets: copies,
+        seed: 1,
+    };
+    let mut plans: Vec<Plan> = HEAD_KINDS
+        .iter()
+        .map(|k| plan(Algorithm::default(), Stuff::Noise, *k))
+        .collect();
+    for stuff in [Stuff::Noise, Stuff::Integers] {
+        for algorithm in Algorithm::all() {
+            plans.extend(PAYLOAD_KINDS.iter().map(|k| plan(algorithm, stuff, *k)));
+        }
+    }
+    plans
+}
+
+fn row(plan: &Plan, tally: &Tally, fits: &str) -> String {
+    let place = format!("{:?}", plan.kind.place).to_lowercase();
+    format!(
+        "{place},{},{},{},{},{},{},{},{},{},{},{fits}",
+        plan.kind.name.replace(',', ""),
+        plan.stuff.name(),
+        plan.algorithm,
+        tally.tried,
+        tally.by_head,
+        tally.by_payload,
+        tally.as_duplicate,
+        tally.harmless,
+        tally.missed(),
+        plan.theory().text(),
+    )
+}
+
+fn main() -> ExitCode {
+    let Some(args) = parse() else {
+        eprintln!("usage: inject [COPIES] [--csv FILE]");
+        return ExitCode::from(2);
+    };
+    let mut table = format!("{HEADING}\n");
+    let (mut defaults, mut missed, mut wrong) = (0, 0, 0);
+    for plan in plans(args.copies) {
+        let tally = match plan.run() {
+            Ok(tally) => tally,
+            Err(text) => {
+                eprintln!("{text}");
+                return ExitCode::FAILURE;
+            }
+        };
+        let bounds = plan.theory().bounds(tally.tried);
+        let fits = bounds.map(|(least, most)| (least..=most).contains(&tally.missed()));
+        let word = fits.map_or("", |yes| if yes { "yes" } else { "no" });
+        wrong += u64::from(fits == Some(false));
+        if plan.algorithm == Algorithm::default() {
+            defaults += tally.tried;
+            missed += tally.missed();
+        }
+        let line = row(&plan, &tally, word);
+        println!("{line}");
+        let _ = writeln!(table, "{line}");
+    }
+    eprintln!("default: {defaults} damaged packets, {missed} missed; {wrong} rows not as theory");
+    if let Some(path) = args.csv {
+        if let Some(dir) = std::path::Path::new(&path).parent() {
+            // What is wrong with it, the write will tell.
+            let _ = std::fs::create_dir_all(dir);
+        }
+        if let Err(e) = std::fs::write(&path, table) {
+            eprintln!("{path}: {e}");
+            return ExitCode::FAILURE;
+        }
+    }
+    if missed + wrong == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,78 @@
+//! Rails that corrupt: left for better ones, taken back when clean, kept when there is no better.
+
+use marline_sim::{run_setup, Fault, Outcome, Profile, Setup, Topology, Trouble, Weather, Work};
+
+const MS: u64 = 1_000_000;
+
+/// Two hosts exchange large messages over `rails` equal rails of 10 Gbit/s for half a second, while
+/// each of `bad` (rail, ppm, until ms) damages packets.
+fn play(rails: usize, bad: &[(usize, u32, u64)]) -> Outcome {
+    let mut setup = Setup::draw(1, Profile::Calm, 2, rails);
+    setup.topology = Topology::Planes;
+    setup.weather = Weather::default();
+    setup.work = Work::Halo;
+    (setup.ops, setup.size_max, setup.pause_ns) = (16_000, 1 << 20, 500);
+    setup.latency_ns = vec![20_000; rails];
+    setup.rate = vec![1_250_000_000; rails];
+    setup.datagram_max = vec![1_472; rails];
+    setup.socket_bytes = 4 << 20;
+    setup.node = Default::default();
+    let fault = |&(rail, ppm, until_ms): &(usize, u32, u64)| Fault {
+        from_ns: 0,
+        to_ns: until_ms * MS,
+        what: Trouble::Corrupt { host: 0, rail, ppm },
+    };
+    setup.faults = bad.iter().map(fault).collect();
+    setup.faults_end_ns = 2_000 * MS;
+    let outcome = run_setup(&setup, false);
+    assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+    outcome
+}
+
+/// Share of the bytes that left on rail 1.
+fn share(outcome: &Outcome) -> f64 {
+    let bytes = |rail: usize| outcome.rails[rail].bytes_sent as f64;
+    bytes(1) / (bytes(0) + bytes(1))
+}
+
+#[test]
+fn traffic_leaves_a_rail_that_corrupts() {
+    let clean = play(2, &[]);
+    let bad = play(2, &[(1, 50_000, 2_000)]);
+    assert!(share(&clean) > 0.4, "{:?}", clean.rails);
+    assert!(share(&bad) < 0.2 * share(&clean), "{:?}", bad.rails);
+    assert!(bad.rails[1].corrupt_downs > 0 && bad.rails[0].corrupt_downs == 0);
+}
+
+#[test]
+fn a_rail_that_is_clean_again_is_taken_back() {
+    let outcome = play(2, &[(1, 50_000, 5)]);
+    let rail = &outcome.rails[1];
+    assert!(rail.corrupt_downs > 0 && rail.returns > 0, "{rail:?}");
+    assert!(
+        share(&outcome) > 0.2,
+        "{} ms {:?}",
+        outcome.worked_ns / MS,
+        outcome.rails
+    );
+}
+
+#[test]
+fn below_the_limit_a_rail_is_kept() {
+    let outcome = play(2, &[(1, 1_000, 2_000)]);
+    assert_eq!(outcome.rails[1].corrupt_downs, 0);
+    assert!(outcome.rails[1].corrupt > 0);
+    assert!(share(&outcome) > 0.35, "{:?}", outcome.rails);
+}
+
+#[test]
+fn when_all_rails_corrupt_all_are_used() {
+    let outcome = play(2, &[(0, 50_000, 2_000), (1, 50_000, 2_000)]);
+    assert!((0.2..0.8).contains(&share(&outcome)), "{:?}", outcome.rails);
+}
+
+#[test]
+fn the_only_rail_is_kept() {
+    let outcome = play(1, &[(0, 50_000, 2_000)]);
+    assert_eq!(outcome.rails[0].corrupt_downs, 0);
+}
