@@ -5,7 +5,7 @@ use crate::memory::{OpKind, RecvOp};
 use crate::setup::Trouble;
 use crate::truth::Match;
 use crate::world::World;
-use marline_proto::{Event, PeerId};
+use marline_proto::{Event, PathState, PeerId};
 use marline_wire::MsgHead;
 
 /// Regions with this bit in their key do not exist.
@@ -96,7 +96,7 @@ impl World {
                 Ok(())
             }
             Event::PeerDead { peer, .. } => self.peer_dead(e, peer),
-            Event::PathChanged { .. } => Ok(()),
+            Event::PathChanged { state, .. } => self.path_changed(state),
             Event::PeerMismatch { .. } => Err("settings are the same everywhere".into()),
         }
     }
@@ -305,6 +305,15 @@ impl World {
         }
         let fine = ok || bad || self.lost_peer(e, server);
         fine.then_some(()).ok_or("a good read failed".into())
+    }
+
+    /// A path is only left if the network gave a reason: a peer that is off its processor is none.
+    fn path_changed(&mut self, state: PathState) -> Result<(), String> {
+        let left = state == PathState::Down;
+        self.failovers += left as u64;
+        let fine = !left || !self.net.stats.faultless();
+        fine.then_some(())
+            .ok_or("a path was left, but the network took every packet where it should".into())
     }
 
     fn peer_dead(&mut self, e: u32, peer: PeerId) -> Result<(), String> {

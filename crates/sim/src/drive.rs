@@ -11,6 +11,8 @@ use marline_wire::{Frame, Packet, FLAG_READ_REPLY};
 const RECEIVE_MAX: usize = 256;
 /// Segments and bytes of one super-packet (design rule 8).
 const SEGMENTS_MAX: usize = 64;
+/// A rail that refused a packet is tried again after this, as the engine does.
+const RETRY_NS: u64 = 100_000_000;
 
 impl World {
     /// One turn of an endpoint.
@@ -28,6 +30,7 @@ impl World {
         self.socket_news(e, local);
         self.receive_all(e);
         self.eps[e as usize].node.handle_timeouts(local);
+        self.retry_rails(e, local);
         self.drain(e);
         let steps = polls && self.eps[e as usize].app.next_at <= self.now;
         if steps {
@@ -54,6 +57,24 @@ impl World {
         self.drain(e);
     }
 
+    /// Rails that refused packets are taken for repaired, until they refuse again. After the
+    /// timers, as in the engine.
+    fn retry_rails(&mut self, e: u32, local: u64) {
+        let (ep, now) = (&mut self.eps[e as usize], self.now);
+        for (rail, retry) in ep.retries.iter_mut().enumerate() {
+            if retry.take_if(|at| *at <= now).is_some() {
+                ep.node.on_rail(local, rail, false);
+            }
+        }
+    }
+
+    /// A rail refused a batch.
+    fn rail_refused(&mut self, e: u32, rail: usize) {
+        let ep = &mut self.eps[e as usize];
+        ep.retries[rail] = Some(self.now + RETRY_NS);
+        ep.node.on_rail(self.now + ep.clock_ns, rail, true);
+    }
+
     /// When the endpoint runs next.
     fn plan(&mut self, e: u32, blocked: Option<u64>) {
         let ep = &self.eps[e as usize];
@@ -67,13 +88,16 @@ impl World {
                 world
             });
         }
+        if let Some(retry) = ep.retries.iter().flatten().min() {
+            next = next.min(*retry);
+        }
         if let Some(until) = blocked {
             next = next.max(self.now + 1_000).min(until);
         }
         if ep.computing == 0 && ep.app.next_at != u64::MAX {
             next = next.min(ep.app.next_at.max(self.now + 1));
         }
-        if !ep.inbox.is_empty() {
+        if ep.inbox.iter().any(|&(rail, _)| ep.unread[rail] == 0) {
             next = self.now + 500;
         }
         if ep.node.wants_transmit() && blocked.is_none() {
@@ -87,7 +111,13 @@ impl World {
     fn receive_all(&mut self, e: u32) {
         for _ in 0..RECEIVE_MAX {
             let ep = &mut self.eps[e as usize];
-            let Some((rail, slot)) = ep.inbox.pop_front() else {
+            let readable = |&(rail, _): &(usize, u32)| ep.unread[rail] == 0;
+            let Some((rail, slot)) = ep
+                .inbox
+                .iter()
+                .position(readable)
+                .and_then(|i| ep.inbox.remove(i))
+            else {
                 return;
             };
             let bytes = std::mem::take(&mut self.flying[slot as usize].bytes);
@@ -213,6 +243,7 @@ impl World {
         let mut spans = Spans::new();
         let mut follow: Option<Batch> = None;
         let (mut segments, mut bytes, mut lost) = (0, 0, false);
+        let mut refused = None;
         for _ in 0..4096 {
             let local = self.now + self.eps[e as usize].clock_ns;
             let mut out = std::mem::take(&mut self.out);
@@ -221,6 +252,7 @@ impl World {
             self.out = out;
             let Some(t) = packet else {
                 if follow.take().is_some() {
+                    refused.take().inspect(|&rail| self.rail_refused(e, rail));
                     continue;
                 }
                 return None;
@@ -231,6 +263,8 @@ impl World {
             }
             self.fill(e, &t, &spans);
             self.check_number(e, &t, follow.as_ref());
+            let host = self.eps[e as usize].host;
+            refused = self.net.refuses(host, t.rail).then_some(t.rail);
             self.launch(e, t.rail, t.to, t.len, lost);
             (segments, bytes) = (segments + 1, bytes + t.len);
             let segment = follow.map_or(t.len, |f| f.segment);
@@ -240,7 +274,7 @@ impl World {
                 && bytes + segment <= marline_wire::PACKET_MAX;
             follow = more.then_some(Batch { segment, ..t.batch });
             if follow.is_none() {
-                let host = self.eps[e as usize].host;
+                refused.take().inspect(|&rail| self.rail_refused(e, rail));
                 if let Some(until) = self.net.blocked_until(host, t.rail, self.now) {
                     return Some(until);
                 }

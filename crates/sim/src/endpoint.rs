@@ -69,6 +69,8 @@ pub struct Endpoint {
     pub computing: u32,
     /// See `computing`.
     pub stopped: u32,
+    /// Reasons not to read each rail's socket.
+    pub unread: Vec<u32>,
     /// Start of the computation.
     pub away_since: u64,
     /// Its clock less the world's.
@@ -91,6 +93,8 @@ pub struct Endpoint {
     pub buried: Vec<(u32, u64)>,
     /// Rail changes not yet told.
     pub rail_news: Vec<(usize, bool)>,
+    /// When a rail that refused a packet is tried again.
+    pub retries: Vec<Option<u64>>,
     /// Errors from the sockets not yet told.
     pub too_big: Vec<(usize, RailAddr, usize)>,
     /// Refusals not yet told.
@@ -126,6 +130,7 @@ impl Endpoint {
             run_at: u64::MAX,
             computing: 0,
             stopped: 0,
+            unread: vec![0; rails],
             away_since: 0,
             clock_ns,
             app,
@@ -137,6 +142,7 @@ impl Endpoint {
             numbers: HashMap::new(),
             buried: Vec::new(),
             rail_news: Vec::new(),
+            retries: vec![None; rails],
             too_big: Vec::new(),
             refused: Vec::new(),
             idle_turns: (0, 0),

@@ -24,5 +24,5 @@ mod world;
 pub use net::NetStats;
 pub use run::{run_seeds, run_setup, Outcome, Report};
 pub use scale::{scale, Scaled};
-pub use setup::{Fault, Profile, Setup, Topology, Trouble, Weather, Work};
+pub use setup::{Fault, Profile, Setup, Topology, Trouble, Weather, Work, NEVER};
 pub use shrink::shrink;

@@ -164,7 +164,7 @@ impl Lander<'_> {
             _ => {
                 return Err(format!(
                     "write into operation {handle}, which receives nothing"
-                ))
+                ));
             }
         };
         if end > capacity {

@@ -7,6 +7,9 @@ use crate::setup::{Setup, Trouble, Weather};
 /// have no jitter, so that they stay in order anyway).
 const ORDERED_PORTS_MAX: usize = 64;
 
+/// What waits longer than this in a queue may make its path look worse than others.
+const QUEUED_LATE_NS: u64 = 500_000;
+
 /// One rail of one host.
 #[derive(Clone, Debug, Default)]
 struct Port {
@@ -15,6 +18,8 @@ struct Port {
     mute: u32,
     grays: Vec<(u32, u64)>,
     mtus: Vec<(usize, bool)>,
+    /// Reasons for the kernel to refuse what is sent here.
+    refusing: u32,
     egress_free: u64,
     ingress_free: u64,
 }
@@ -55,9 +60,20 @@ pub struct NetStats {
     pub socket_full: u64,
     /// Sent to a process that is not there.
     pub nobody: u64,
+    /// Links that went down, of which their host was told.
+    pub downs: u64,
+    /// Longest wait in a queue.
+    pub queued_max_ns: u64,
 }
 
 impl NetStats {
+    /// Whether every packet arrived so far, whole and in time.
+    pub fn faultless(&self) -> bool {
+        let lost = self.dropped + self.overflowed + self.cut + self.socket_full + self.downs;
+        let late = self.reordered + (self.queued_max_ns > QUEUED_LATE_NS) as u64;
+        lost + late + self.too_big + self.nobody + self.damaged == 0
+    }
+
     /// Adds another run's counts.
     pub fn add(&mut self, o: &NetStats) {
         self.packets += o.packets;
@@ -70,6 +86,8 @@ impl NetStats {
         self.too_big += o.too_big;
         self.socket_full += o.socket_full;
         self.nobody += o.nobody;
+        self.downs += o.downs;
+        self.queued_max_ns = self.queued_max_ns.max(o.queued_max_ns);
     }
 }
 
@@ -132,6 +150,11 @@ impl Net {
         (free > now + 2 * self.queue_ns / 3).then(|| free - self.queue_ns / 3)
     }
 
+    /// Whether the kernel refuses to send on this rail: its link is down, and that is known.
+    pub fn refuses(&self, host: usize, rail: usize) -> bool {
+        self.ports[host * self.rails + rail].refusing > 0
+    }
+
     /// One packet of `len` bytes. `lost`: its super-packet is lost.
     pub fn send(
         &mut self,
@@ -192,6 +215,7 @@ impl Net {
         if start - now > self.queue_ns {
             return (now, false);
         }
+        self.stats.queued_max_ns = self.stats.queued_max_ns.max(start - now);
         port.egress_free = start + (len as u64 + 46) * 1_000_000_000 / rate;
         (port.egress_free, true)
     }
@@ -224,6 +248,7 @@ impl Net {
             self.stats.overflowed += 1;
             return None;
         }
+        self.stats.queued_max_ns = self.stats.queued_max_ns.max(start - at);
         // Reordered packets come long after the others: they do not hold those up.
         let took = (len as u64 + 46) * 1_000_000_000 / rate;
         if at < port.ingress_free + 1_000_000 || port.ingress_free + 1_000_000 < sent {
@@ -252,7 +277,14 @@ impl Net {
         let rails = self.rails;
         let step = |v: &mut u32| *v = if starts { *v + 1 } else { v.saturating_sub(1) };
         match *what {
-            Trouble::RailDown { host, rail, .. } => step(&mut self.ports[host * rails + rail].down),
+            Trouble::RailDown { host, rail, told } => {
+                let port = &mut self.ports[host * rails + rail];
+                step(&mut port.down);
+                if told {
+                    self.stats.downs += starts as u64;
+                    step(&mut port.refusing);
+                }
+            }
             Trouble::Blackhole {
                 host,
                 rail,
@@ -272,6 +304,7 @@ impl Net {
                 drop,
                 delay_ns,
             } => {
+                self.stats.queued_max_ns = self.stats.queued_max_ns.max(delay_ns);
                 toggle(
                     &mut self.ports[host * rails + rail].grays,
                     (drop, delay_ns),

@@ -28,6 +28,8 @@ pub struct Outcome {
     pub ended_ns: u64,
     /// Virtual time when the last operation ended.
     pub worked_ns: u64,
+    /// Paths that nodes left.
+    pub failovers: u64,
     /// Bytes of reliability state of all nodes at the end.
     pub state_bytes: u64,
     /// Conversations of all nodes at the end.
@@ -94,6 +96,7 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         messages: world.truth.msgs.len() as u64,
         ended_ns: world.now,
         worked_ns: world.worked_ns,
+        failovers: world.failovers,
         state_bytes: world
             .eps
             .iter()
@@ -169,12 +172,17 @@ impl World {
     fn unfinished(&self) -> String {
         let mut text = String::new();
         for ep in self.eps.iter().filter(|ep| ep.alive) {
-            let _ =
-                writeln!(
+            let _ = writeln!(
                 text,
                 "endpoint {}: done {} open {} owed {} pending {} claims {} deadline {:?} clock {}",
-                ep.index, ep.app.done, ep.open, ep.owed, ep.app.pending, ep.claims.len(),
-                ep.node.next_deadline(), self.now + ep.clock_ns,
+                ep.index,
+                ep.app.done,
+                ep.open,
+                ep.owed,
+                ep.app.pending,
+                ep.claims.len(),
+                ep.node.next_deadline(),
+                self.now + ep.clock_ns,
             );
             let open = ep
                 .ops

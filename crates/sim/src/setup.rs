@@ -103,18 +103,23 @@ pub enum Trouble {
     Compute { host: usize },
     /// The process is off the processor.
     Stopped { host: usize },
+    /// The process does not get as far as reading this rail's socket.
+    Unread { host: usize, rail: usize },
     /// The process's clock jumps forward by so much (once).
     ClockJump { host: usize, by_ns: u64 },
     /// The process dies; `reborn`: another takes its place at the end.
     Death { host: usize, reborn: bool },
 }
 
+/// The end of a fault that stays.
+pub const NEVER: u64 = u64::MAX;
+
 /// A trouble and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     /// Start.
     pub from_ns: u64,
-    /// End.
+    /// End; `NEVER`: it outlasts the run, which has to end all the same.
     pub to_ns: u64,
     /// What.
     pub what: Trouble,
@@ -321,6 +326,32 @@ fn draw_rail_faults(setup: &mut Setup, rng: &mut Rng) {
             what,
         });
     }
+    if setup.rails > 1 && rng.one_in(4) {
+        draw_lasting_fault(setup, rng);
+    }
+}
+
+/// One rail of one host never comes back: the others have to do.
+fn draw_lasting_fault(setup: &mut Setup, rng: &mut Rng) {
+    let host = rng.below(setup.hosts as u64) as usize;
+    let rail = rng.below(setup.rails as u64) as usize;
+    let what = match rng.below(3) {
+        0 | 1 => Trouble::RailDown {
+            host,
+            rail,
+            told: rng.one_in(2),
+        },
+        _ => Trouble::Blackhole {
+            host,
+            rail,
+            outgoing: rng.one_in(2),
+        },
+    };
+    setup.faults.push(Fault {
+        from_ns: rng.below(setup.faults_end_ns),
+        to_ns: NEVER,
+        what,
+    });
 }
 
 fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
@@ -349,6 +380,9 @@ fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
             what,
         });
     }
+    if count == 0 && rng.one_in(4) {
+        draw_slices(setup, rng);
+    }
     if rng.one_in(12) {
         // Longer than the peer timeout: both sides give each other up.
         setup.may_die = true;
@@ -362,4 +396,30 @@ fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
         });
         setup.faults_end_ns = to_ns;
     }
+}
+
+/// A process that shares its processor: off it for milliseconds, on it for microseconds; every
+/// other time the slice ends before one socket was read.
+fn draw_slices(setup: &mut Setup, rng: &mut Rng) {
+    let host = rng.below(setup.hosts as u64) as usize;
+    let rail = rng.below(setup.rails as u64) as usize;
+    let mut from_ns = rng.below(setup.faults_end_ns);
+    for slice in 0..rng.range(2, 20) {
+        let to_ns = from_ns + rng.range(300_000, 4_000_000);
+        let next_ns = to_ns + rng.range(10_000, 30_000);
+        setup.faults.push(Fault {
+            from_ns,
+            to_ns,
+            what: Trouble::Stopped { host },
+        });
+        if slice % 2 == 0 {
+            setup.faults.push(Fault {
+                from_ns: to_ns,
+                to_ns: next_ns + 1,
+                what: Trouble::Unread { host, rail },
+            });
+        }
+        from_ns = next_ns;
+    }
+    setup.faults_end_ns = setup.faults_end_ns.max(from_ns + 1);
 }

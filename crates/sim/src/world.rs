@@ -5,7 +5,7 @@ use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
 use crate::net::{Damage, Net};
 use crate::rng::Rng;
-use crate::setup::{Setup, Topology, Trouble};
+use crate::setup::{Setup, Topology, Trouble, NEVER};
 use crate::truth::Truth;
 use marline_proto::{Node, RailSpec};
 use marline_wire::RailAddr;
@@ -83,6 +83,8 @@ pub struct World {
     pub progress_ns: u64,
     /// Last time an operation of an application ended.
     pub worked_ns: u64,
+    /// Paths left.
+    pub failovers: u64,
     /// Keep traces for a report.
     pub tracing: bool,
     /// Events so far.
@@ -110,6 +112,7 @@ impl World {
             calm: false,
             progress_ns: 0,
             worked_ns: 0,
+            failovers: 0,
             tracing,
             events: 0,
             setup,
@@ -120,7 +123,9 @@ impl World {
         let faults = world.setup.faults.clone();
         for (i, fault) in faults.iter().enumerate() {
             world.push(fault.from_ns, Next::Fault(i as u32, true));
-            world.push(fault.to_ns, Next::Fault(i as u32, false));
+            if fault.to_ns != NEVER {
+                world.push(fault.to_ns, Next::Fault(i as u32, false));
+            }
         }
         world.push(world.setup.faults_end_ns + 1, Next::FaultsEnd);
         world
@@ -152,9 +157,11 @@ impl World {
         let mut ep = Endpoint::new(index, host, node, self.setup.rails, app, clock_ns);
         let inherits = self.on_host[host].map(|old| {
             let old = &self.eps[old as usize];
-            (old.computing, old.stopped)
+            (old.computing, old.stopped, old.unread.clone())
         });
-        (ep.computing, ep.stopped) = inherits.unwrap_or((0, 0));
+        if let Some(inherits) = inherits {
+            (ep.computing, ep.stopped, ep.unread) = inherits;
+        }
         self.eps.push(ep);
         self.on_host[host] = Some(index);
         self.wake(index, self.now);
@@ -273,6 +280,7 @@ impl World {
         let host = match fault.what {
             Trouble::RailDown { host, .. } => host,
             Trouble::Compute { host } | Trouble::Stopped { host } => host,
+            Trouble::Unread { host, .. } => host,
             Trouble::ClockJump { host, .. } | Trouble::Death { host, .. } => host,
             _ => return,
         };
@@ -290,6 +298,9 @@ impl World {
             Trouble::Stopped { .. } => {
                 ep.stopped = (ep.stopped + starts as u32).saturating_sub(!starts as u32);
                 ep.run_at = u64::MAX;
+            }
+            Trouble::Unread { rail, .. } => {
+                ep.unread[rail] = (ep.unread[rail] + starts as u32).saturating_sub(!starts as u32);
             }
             Trouble::ClockJump { by_ns, .. } if starts => ep.clock_ns += by_ns,
             Trouble::Death { reborn, .. } if starts => {

@@ -1,7 +1,7 @@
 //! Bugs that the simulator found, each with the seed that showed it first. Later changes of the
 //! simulator move schedules, so a seed is only where the hunt began; that it stays clean is kept.
 
-use marline_sim::{run_setup, Fault, Profile, Setup, Topology, Trouble, Weather, Work};
+use marline_sim::{run_setup, Fault, Profile, Setup, Topology, Trouble, Weather, Work, NEVER};
 
 fn clean(seed: u64, profile: Profile) {
     let outcome = run_setup(&Setup::draw(seed, profile, 0, 0), false);
@@ -99,4 +99,111 @@ fn worked_ns(cut: bool) -> u64 {
     let outcome = run_setup(&setup, false);
     assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
     outcome.worked_ns
+}
+
+/// The first rail that a peer's address names is down: a receive that waits for that peer asked
+/// for signs of life there only, and took a live peer for dead.
+#[test]
+fn a_peer_that_is_only_waited_for_is_asked_on_every_rail() {
+    clean(354, Profile::Rails);
+}
+
+/// Two hosts with two rails, a ping-pong, nothing else.
+fn pair(ops: u32) -> Setup {
+    let mut setup = Setup::draw(1, Profile::Calm, 2, 2);
+    setup.topology = Topology::Planes;
+    setup.weather = Weather::default();
+    setup.work = Work::PingPong;
+    (setup.ops, setup.size_max, setup.latency_ns) = (ops, 64, vec![10_000, 40_000]);
+    setup
+}
+
+/// A rail falls silent, packets are lost on the other, and then the first one's link goes down for
+/// good: what was sent there in between stayed there. (Seen in the lab: a job hung with one of two
+/// interfaces down.)
+fn link_down_for_good() -> Setup {
+    const MS: u64 = 1_000_000;
+    let mut setup = pair(600);
+    (setup.work, setup.size_max) = (Work::Random, 300_000);
+    setup.weather.drop = 50_000;
+    setup.faults_end_ns = 300 * MS;
+    let (host, rail) = (0, 0);
+    let silent = Trouble::Blackhole {
+        host,
+        rail,
+        outgoing: true,
+    };
+    let down = Trouble::RailDown {
+        host,
+        rail,
+        told: true,
+    };
+    setup.faults = [(2, silent), (3, down)]
+        .map(|(from_ms, what)| Fault {
+            from_ns: from_ms * MS,
+            to_ns: NEVER,
+            what,
+        })
+        .to_vec();
+    setup
+}
+
+#[test]
+fn nothing_stays_on_a_rail_that_is_down() {
+    let outcome = run_setup(&link_down_for_good(), false);
+    assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+}
+
+/// A peer is off its processor again and again, and once in two slices gets only as far as reading
+/// one of its sockets: what it answered there decided against the other rail, whose answer came
+/// with the next socket.
+fn peer_that_naps(seed: u64) -> Setup {
+    const US: u64 = 1_000;
+    let mut setup = pair(4_000);
+    setup.seed = seed;
+    setup.latency_ns = vec![30 * US, 30 * US];
+    let mut from_ns = 4_000 * US;
+    for slice in 0..100 {
+        // Of many lengths, so that timers meet slices in every way.
+        let to_ns = from_ns + (2_500 + slice * 37 % 29 * 10) * US;
+        let next_ns = to_ns + 30 * US;
+        setup.faults.push(Fault {
+            from_ns,
+            to_ns,
+            what: Trouble::Stopped { host: 1 },
+        });
+        if slice % 2 == 0 {
+            setup.faults.push(Fault {
+                from_ns: to_ns,
+                to_ns: next_ns + 1,
+                what: Trouble::Unread { host: 1, rail: 1 },
+            });
+        }
+        from_ns = next_ns;
+    }
+    setup.faults_end_ns = from_ns + 1;
+    setup
+}
+
+#[test]
+fn a_peer_that_naps_costs_no_rail() {
+    for seed in 0..5 {
+        let outcome = run_setup(&peer_that_naps(seed), false);
+        assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
+        assert_eq!(outcome.failovers, 0);
+    }
+}
+
+#[cfg(feature = "mutation")]
+#[test]
+fn both_would_be_noticed() {
+    use marline_proto::Mutation;
+    let mutated = |mut setup: Setup, mutation| {
+        setup.node.mutation = Some(mutation);
+        run_setup(&setup, false)
+    };
+    assert!(mutated(link_down_for_good(), Mutation::Strand)
+        .failure
+        .is_some());
+    assert!((0..5).any(|seed| mutated(peer_that_naps(seed), Mutation::Hasty).failovers > 0));
 }

