@@ -23,6 +23,13 @@ pub struct RecvWindow {
     fresh: u32,
 }
 
+impl RecvWindow {
+    /// Heap bytes held.
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.bits)
+    }
+}
+
 impl Default for RecvWindow {
     fn default() -> RecvWindow {
         RecvWindow {
