@@ -5,10 +5,12 @@
 
 mod api;
 pub mod clock;
+mod collect;
 mod core;
 mod engine;
 pub mod fork;
 mod memory;
+mod pack;
 mod pool;
 mod progress;
 mod publish;
