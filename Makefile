@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini
 
 .PHONY: deps build programs demo test test-cargo test-e2e soak bench bench-loss bench-blackhole \
-	bench-checksums bench-apps bench-smax detect lint clean
+	bench-checksums bench-apps bench-smax bench-progress detect lint clean
 
 deps:
 	scripts/install-deps
@@ -61,13 +61,16 @@ bench-apps: deps build programs
 bench-smax: deps build programs
 	bench/smax
 
+bench-progress: deps build programs
+	bench/progress
+
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	bash -n scripts/install-deps .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
-		bench/run bench/loss bench/blackhole bench/smax bench/checksums bench/apps bench/*.py \
-		scripts/demo tests/e2e/*.py
+		bench/run bench/loss bench/blackhole bench/progress bench/smax bench/checksums bench/apps \
+		bench/*.py scripts/demo tests/e2e/*.py
 
 clean:
 	cargo clean

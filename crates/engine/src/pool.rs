@@ -68,6 +68,12 @@ impl Pool {
         self.out_bytes
     }
 
+    /// Bytes of all buffers there are, in use or kept.
+    pub fn held_bytes(&self) -> usize {
+        let kept = self.free.iter().zip(CLASSES);
+        self.out_bytes + kept.map(|(free, size)| free.len() * size).sum::<usize>()
+    }
+
     /// Most bytes that were out at once.
     pub fn out_bytes_max(&self) -> usize {
         self.out_bytes_max

@@ -15,12 +15,17 @@ use marline_rails::RailTx;
 /// Writes the page, if there is one.
 pub(crate) struct Publisher {
     page: Option<Page>,
+    /// Most reliability memory seen so far.
+    memory_max: u64,
 }
 
 impl Publisher {
     /// Publishes nothing.
     pub(crate) fn none() -> Publisher {
-        Publisher { page: None }
+        Publisher {
+            page: None,
+            memory_max: 0,
+        }
     }
 
     /// Makes the page; without one (no room) the engine works all the same.
@@ -34,18 +39,25 @@ impl Publisher {
         if let Err(e) = &page {
             (log.0)(LogLevel::Warn, &format!("no statistics page: {e}"));
         }
-        Publisher { page: page.ok() }
+        Publisher {
+            page: page.ok(),
+            memory_max: 0,
+        }
     }
 
     /// Copies everything that changed.
     pub(crate) fn publish<S: System>(&mut self, core: &Core<S>) {
         let Some(page) = &mut self.page else { return };
+        let (memory, memory_out_max) = memory_bytes(core);
+        self.memory_max = self.memory_max.max(memory).max(memory_out_max);
         page.publish(|w| {
             let mut process = core.stats;
             for endpoint in core.eps.iter().flatten() {
                 add_node(&mut process, endpoint.node.stats());
             }
             process.log_bytes_max = core.pool.out_bytes_max() as u64;
+            process.reliability_bytes = memory;
+            process.reliability_bytes_max = self.memory_max;
             for (n, rail) in core.rails.iter().enumerate() {
                 let address = show_addr(&rail.tx.local_addr());
                 let info = RailInfo {
@@ -93,6 +105,16 @@ impl Publisher {
             w.process(&process);
         });
     }
+}
+
+/// Memory for reliability: the log with its free buffers, windows, tables. Now, and as if the log
+/// were as large as it ever was.
+fn memory_bytes<S: System>(core: &Core<S>) -> (u64, u64) {
+    let nodes = core.eps.iter().flatten();
+    let nodes: usize = nodes.map(|e| e.node.reliability_bytes()).sum();
+    let tables = nodes + core.sends.heap_bytes() + core.recvs.heap_bytes();
+    let (held, out_max) = (core.pool.held_bytes(), core.pool.out_bytes_max());
+    ((tables + held) as u64, (tables + out_max) as u64)
 }
 
 fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {

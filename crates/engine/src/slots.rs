@@ -114,6 +114,13 @@ pub struct Slots<T> {
     free: Vec<u32>,
 }
 
+impl<T> Slots<T> {
+    /// Heap bytes held, free entries included (not what the entries hold).
+    pub fn heap_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Option<T>>() + self.free.capacity() * size_of::<u32>()
+    }
+}
+
 impl<T> Default for Slots<T> {
     fn default() -> Slots<T> {
         Slots {

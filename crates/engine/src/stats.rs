@@ -100,6 +100,8 @@ counters! {
         peers_contacted: Max, "peers", "Peers that anything was sent to or received from.";
         peers_dead: Sum, "peers", "Peers given up as dead.";
         log_bytes_max: Max, "bytes", "Most memory held at once for retransmission.";
+        reliability_bytes: Max, "bytes", "Memory of log, windows and tables now, room included.";
+        reliability_bytes_max: Max, "bytes", "Most of that seen, ten times a second.";
         unacked_packets_max: Max, "packets", "Most packets waiting for their ack at once.";
         unexpected_bytes_max: Max, "bytes", "Most memory held at once by unexpected messages.";
         again: Sum, "calls", "Calls refused for the moment (EAGAIN).";

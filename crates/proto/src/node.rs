@@ -4,6 +4,7 @@
 use crate::config::{Config, RailSpec};
 use crate::conn::{Conn, Inbound, Peer, SendXfer, FIRST_CREDIT};
 use crate::matching::Matching;
+use crate::path::Path;
 use crate::send_ring::FrameRef;
 use crate::slab::{Key, Slab};
 use crate::stats::{NodeStats, PathStats, PeerStats};
@@ -214,18 +215,21 @@ impl Node {
         }
     }
 
-    /// Heap bytes of reliability state: sent-packet rings, bitmaps, tables (not payload).
+    /// Heap bytes of reliability state: conversations, windows, sent-packet rings, tables (not
+    /// payload). What they have room for counts, used or not.
     pub fn reliability_bytes(&self) -> usize {
         let conns = self.peers.iter().filter_map(|p| p.conn.as_ref());
-        let rings: usize = conns
-            .flat_map(|c| &c.paths)
-            .map(|p| p.ring.heap_bytes() + 512)
+        let conns: usize = conns
+            .map(|c| {
+                let paths = c.paths.iter();
+                let windows: usize = paths
+                    .map(|p| p.ring.heap_bytes() + p.window.heap_bytes())
+                    .sum();
+                size_of::<Conn>() + c.paths.capacity() * size_of::<Path>() + windows
+            })
             .sum();
         let sets: usize = self.sends.iter().map(|(_, s)| s.acked.heap_bytes()).sum();
-        rings
-            + sets
-            + self.sends.len() * size_of::<SendXfer>()
-            + self.inbounds.len() * size_of::<Inbound>()
+        conns + sets + self.sends.heap_bytes() + self.inbounds.heap_bytes()
     }
 
     /// Bytes that the peers spoken to take, with everything on the heap that belongs to one, and

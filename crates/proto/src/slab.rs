@@ -36,6 +36,11 @@ impl<T> Slab<T> {
         }
     }
 
+    /// Heap bytes held, free entries included (not what the entries hold).
+    pub fn heap_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot<T>>() + self.free.capacity() * size_of::<u32>()
+    }
+
     pub fn insert(&mut self, value: T) -> Key {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];

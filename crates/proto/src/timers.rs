@@ -6,6 +6,7 @@ use crate::node::Node;
 use crate::path::{Duel, Path, PathState};
 use crate::send_ring::{FrameRef, SentState};
 use crate::types::{Event, PeerId};
+use crate::Config;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -110,7 +111,7 @@ impl Node {
                 next = next.min(path.probe_at);
             }
             if let Some(duel) = &path.duel {
-                let (verdict, draw) = path.duel_ends(duel);
+                let (verdict, draw) = path.duel_ends(duel, &cfg);
                 next = next.min(if now < verdict { verdict } else { draw });
             }
         }
@@ -175,7 +176,7 @@ impl Node {
     /// again, or when this path was the last.)
     fn rescue(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &conn.paths[at];
-        if !path.rail_down || path.ring.waiting() == 0 {
+        if !path.rail_down || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
             return;
         }
         if conn.paths.iter().any(|p| p.usable()) {
@@ -233,6 +234,8 @@ impl Node {
         }
         if suspicious && others {
             ask_rivals(conn, at);
+        } else if suspicious && !conn.paths.iter().any(Path::usable) {
+            ask_next(conn, at);
         }
         Node::mark_ready(&mut self.ready, conn);
     }
@@ -252,6 +255,9 @@ impl Node {
                 // The verdict is for the timer, after every rail was read: the path's own answer
                 // may be in the next socket.
                 duel.answered_ns.get_or_insert(now);
+                if self.cfg.errs(Mutation::Hasty) {
+                    self.end_duel(now, conn, at);
+                }
             } else {
                 *duel = Duel::new(now, true);
                 conn.paths[at].want_ping = true;
@@ -263,10 +269,11 @@ impl Node {
     fn end_duel(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let path = &mut conn.paths[at];
         let Some(duel) = path.duel else { return };
-        let (verdict, draw) = path.duel_ends(&duel);
+        let (verdict, draw) = path.duel_ends(&duel, &self.cfg);
         let answered = duel.answered_ns.filter(|_| duel.second);
         if let Some(answered) = answered.filter(|_| now >= verdict) {
-            if self.gap_end_ns > answered && !duel.patient {
+            let hasty = self.cfg.errs(Mutation::Hasty);
+            if self.gap_end_ns > answered && !duel.patient && !hasty {
                 path.duel = Some(Duel {
                     answered_ns: Some(now),
                     patient: true,
@@ -430,7 +437,12 @@ impl Node {
             return;
         };
         conn.dead = true;
-        let silent_ms = now.saturating_sub(conn.heard_ns) / 1_000_000;
+        // One that never spoke has been silent since it was asked.
+        let since = match conn.heard_ns {
+            0 => conn.owed_since.unwrap_or(now),
+            heard => heard,
+        };
+        let silent_ms = now.saturating_sub(since) / 1_000_000;
         self.stats.peers_dead += 1;
         self.events.push_back(Event::PeerDead { peer, silent_ms });
         self.end_peer(now, peer);
@@ -519,9 +531,10 @@ impl Node {
 
 impl Path {
     /// When a round of the duel may be decided, and when nobody won it.
-    fn duel_ends(&self, duel: &Duel) -> (u64, u64) {
+    fn duel_ends(&self, duel: &Duel, cfg: &Config) -> (u64, u64) {
         let round = DUEL_NS.max(4 * self.srtt_ns);
-        let from = duel.started_ns.max(duel.answered_ns.unwrap_or(0));
+        let answered = duel.answered_ns.filter(|_| !cfg.errs(Mutation::Hasty));
+        let from = duel.started_ns.max(answered.unwrap_or(0));
         (from + round, duel.started_ns + 10 * round)
     }
 }
@@ -533,6 +546,14 @@ fn ask_rivals(conn: &mut Conn, at: usize) {
             path.want_ping = true;
         }
     }
+}
+
+/// No path is known to work: the one after this is asked, too, and by its own timer the next. (A
+/// probe is not sent again elsewhere as data is; a peer that is only waited for gets nothing else.)
+fn ask_next(conn: &mut Conn, at: usize) {
+    let next = (at + 1) % conn.paths.len();
+    let path = &mut conn.paths[next];
+    path.want_ping |= !path.rail_down;
 }
 
 fn same_host(a: &RailAddr, b: &RailAddr) -> bool {

@@ -2,6 +2,7 @@
 //! nowhere else.
 
 use crate::log;
+use marline_engine::fork::Generation;
 use marline_engine::{OpError, SubmitError};
 use std::ffi::{c_char, c_int, CStr};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -118,18 +119,26 @@ pub(crate) fn answer<T: Answer>(r: Result<T, Errno>) -> T {
     }
 }
 
-/// Whether a domain and all that was opened from it may still be used.
-#[derive(Debug, Default)]
-pub(crate) struct Health(AtomicBool);
+/// Whether a domain and all that was opened from it may still be used: not after a panic, and not
+/// in a forked child, where a lock may be held by a thread that is not there.
+#[derive(Debug)]
+pub(crate) struct Health(AtomicBool, Generation);
+
+impl Default for Health {
+    fn default() -> Health {
+        Health(AtomicBool::new(false), Generation::current())
+    }
+}
 
 impl Health {
+    #[inline]
     fn poisoned(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) || self.1.is_forked()
     }
 }
 
 /// Runs the body of a C entry of an object: after a panic, that call and all later ones on the
-/// same domain answer `-FI_EOTHER`.
+/// same domain answer `-FI_EOTHER`; in a forked child all do.
 #[inline]
 pub(crate) fn guard<T: Answer>(health: &Health, body: impl FnOnce() -> Result<T, Errno>) -> T {
     if health.poisoned() {

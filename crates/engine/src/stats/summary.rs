@@ -59,8 +59,8 @@ pub struct Means {
     pub acks: f64,
     /// Acks that rode on other packets.
     pub acks_piggybacked: f64,
-    /// Most memory held for retransmission, in bytes.
-    pub log_bytes_max: f64,
+    /// Most memory for reliability (log, windows, tables), in bytes.
+    pub reliability_bytes_max: f64,
     /// Most packets waiting for their ack.
     pub queue_max: f64,
     /// Most memory held by unexpected messages, in bytes.
@@ -128,7 +128,7 @@ impl Means {
         self.flow_acks += peers.flow_acks_sent as f64;
         self.acks += peers.acks_sent as f64;
         self.acks_piggybacked += peers.acks_piggybacked as f64;
-        self.log_bytes_max += page.process.log_bytes_max as f64;
+        self.reliability_bytes_max += page.process.reliability_bytes_max as f64;
         self.queue_max += page.process.unacked_packets_max as f64;
         self.unexpected_bytes_max += page.process.unexpected_bytes_max as f64;
         self.resent += resent as f64;
@@ -144,7 +144,7 @@ impl Means {
             &mut self.flow_acks,
             &mut self.acks,
             &mut self.acks_piggybacked,
-            &mut self.log_bytes_max,
+            &mut self.reliability_bytes_max,
             &mut self.queue_max,
             &mut self.unexpected_bytes_max,
             &mut self.resent,
@@ -253,7 +253,7 @@ pub fn format_summary(summary: &Summary) -> String {
             format!("{:.2}", m.acks_piggybacked),
         ),
         ("retransmitted packets", format!("{:.2}", m.resent)),
-        ("maximum reliability memory", bytes(m.log_bytes_max)),
+        ("maximum reliability memory", bytes(m.reliability_bytes_max)),
         (
             "maximum queue length (unacked packets)",
             format!("{:.2}", m.queue_max),
@@ -265,6 +265,10 @@ pub fn format_summary(summary: &Summary) -> String {
         (
             "longest ack delay",
             format!("{:.3} ms", m.ack_delay_max_ns / 1e6),
+        ),
+        (
+            "longest wait for an ack, of any",
+            format!("{:.3} ms", s.process.ack_wait_max_ns as f64 / 1e6),
         ),
     ];
     out += "average per process\n";
@@ -343,7 +347,7 @@ mod test {
             });
         }
         page.peers.push(peer);
-        page.process.log_bytes_max = 100 * messages;
+        page.process.reliability_bytes_max = 100 * messages;
         page
     }
 
@@ -357,9 +361,9 @@ mod test {
         assert_eq!(summary.rails[1].paths.resent(), 6);
         assert_eq!((summary.rails[0].up, summary.rails[1].up), (2, 0));
         assert_eq!(summary.mean.messages_per_s, 10.0);
-        assert_eq!(summary.mean.log_bytes_max, 2000.0);
+        assert_eq!(summary.mean.reliability_bytes_max, 2000.0);
         assert_eq!(summary.mean.flow_acks, 4.0);
-        assert_eq!(summary.process.log_bytes_max, 3000);
+        assert_eq!(summary.process.reliability_bytes_max, 3000);
     }
 
     #[test]
