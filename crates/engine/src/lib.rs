@@ -6,7 +6,9 @@
 mod api;
 pub mod clock;
 mod core;
+mod crew;
 mod engine;
+mod event;
 pub mod fork;
 mod memory;
 mod pool;
@@ -14,11 +16,15 @@ mod progress;
 mod publish;
 pub mod settings;
 mod shared;
+mod skips;
 mod slots;
 pub mod stats;
 mod submit;
+mod sync;
 mod thread;
 pub mod wake;
+#[cfg(test)]
+mod wake_test;
 
 pub use api::*;
 pub use core::{Core, CoreConfig, Random};

@@ -7,13 +7,14 @@ use crate::core::{Core, CoreConfig, Random};
 use crate::fork::Generation;
 use crate::publish::Publisher;
 use crate::settings::{RailsPolicy, Settings};
+use crate::skips::Skips;
 use crate::thread;
 use marline_proto::{Config, RailPolicy};
 use marline_rails::{
     choose_interfaces, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, LinkWatch, Rail,
     RailFault, RailRx, RailTx, UdpConfig,
 };
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Empty polls after which the processor is offered to others: another rank may be waiting for
@@ -67,7 +68,7 @@ pub(crate) struct Shared {
     /// When the application last polled.
     polled_ns: AtomicU64,
     /// Reads of a queue that may still be served from what is in it.
-    left: AtomicU32,
+    skips: Skips,
     pub(crate) tick_ns: u64,
     pub(crate) threaded: bool,
     generation: Generation,
@@ -115,7 +116,7 @@ impl Shared {
             slow: Mutex::new(slow),
             clock,
             polled_ns: AtomicU64::new(0),
-            left: AtomicU32::new(0),
+            skips: Skips::new(),
             tick_ns: settings.tick_ms * 1_000_000,
             threaded: settings.progress_thread,
             generation: Generation::current(),
@@ -268,12 +269,11 @@ impl Shared {
         }
         // Entries left over from the last read go first, without a system call; but the sockets
         // are not forgotten over them.
-        if self.left.load(Ordering::Relaxed) != 0 {
-            let left = self.left.fetch_sub(1, Ordering::Relaxed);
+        if self.skips.take() {
             let mut core = self.lock();
             let taken = drain(&mut core, cq, out);
-            if taken != Ok(out.len()) || left <= 1 {
-                self.left.store(0, Ordering::Relaxed);
+            if taken != Ok(out.len()) {
+                self.skips.end();
             }
             if taken != Ok(0) {
                 core.burst = 0;
@@ -287,7 +287,7 @@ impl Shared {
         let mut core = self.poll();
         let taken = drain(&mut core, cq, out);
         if taken == Ok(out.len()) && taken != Ok(0) {
-            self.left.store(SKIPS_MAX, Ordering::Relaxed);
+            self.skips.refill(SKIPS_MAX);
         }
         taken
     }
