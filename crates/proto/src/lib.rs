@@ -33,6 +33,7 @@ mod transmit;
 mod types;
 
 pub use config::{Config, RailPolicy, RailSpec};
+pub use conn::{FIRST_CREDIT, MESSAGE_OVERHEAD};
 pub use granules::{Covered, GranuleSet};
 pub use mutation::Mutation;
 pub use node::{Held, Node};

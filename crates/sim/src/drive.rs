@@ -294,7 +294,11 @@ impl World {
             let now = self.now;
             self.eps[e as usize].note(now, sent);
         }
+        let beyond = self.truth.credits.leaves(e, dst, &packet).err();
         self.mix(&[self.now, dst as u64, header.number, t.len as u64]);
+        if let Some(text) = beyond {
+            self.broken(e, text);
+        }
         let key = (t.batch.peer, header.path);
         let last = self.eps[e as usize].numbers.insert(key, header.number);
         if last.is_some_and(|l| header.number <= l) {

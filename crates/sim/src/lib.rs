@@ -11,6 +11,7 @@ mod app;
 mod check;
 pub mod command;
 mod content;
+mod credit;
 mod drive;
 mod endpoint;
 mod memory;
