@@ -9,7 +9,10 @@ fn main() -> ExitCode {
     let targets = marline_fuzz::TARGETS;
     let Some((_, target)) = targets.iter().find(|(target, _)| *target == name) else {
         let names: Vec<_> = targets.iter().map(|(name, _)| *name).collect();
-        eprintln!("usage: replay TARGET FILE...; targets: {}", names.join(", "));
+        eprintln!(
+            "usage: replay TARGET FILE...; targets: {}",
+            names.join(", ")
+        );
         return ExitCode::from(2);
     };
     for path in words {
