@@ -5,12 +5,14 @@
 
 mod api;
 pub mod clock;
+mod collect;
 mod core;
 mod crew;
 mod engine;
 mod event;
 pub mod fork;
 mod memory;
+mod pack;
 mod pool;
 mod progress;
 mod publish;

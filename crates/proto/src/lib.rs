@@ -14,6 +14,7 @@ extern crate alloc;
 extern crate std;
 
 mod acks;
+mod bulk;
 mod config;
 mod conn;
 mod flow;
@@ -32,6 +33,7 @@ mod timers;
 mod transmit;
 mod types;
 
+pub use bulk::Run;
 pub use config::{Config, RailPolicy, RailSpec};
 pub use conn::{FIRST_CREDIT, MESSAGE_OVERHEAD};
 pub use granules::{Covered, GranuleSet};
