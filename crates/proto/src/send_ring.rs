@@ -247,7 +247,7 @@ mod tests {
                         let number = plain.len() as u32;
                         let frame = |i| FrameRef::EmptyGrant { number, reply: i == 0 };
                         let frames: Vec<FrameRef> = (0..count).map(frame).collect();
-                        ring.push(&frames, bytes, 0, 0);
+                        ring.push(&frames, bytes, Delivered::default(), 0);
                         let state = if count == 0 { SentState::Done } else { SentState::Waiting };
                         plain.push(Plain { frames, bytes: bytes as u64, state });
                     }
