@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini
 
 .PHONY: deps build programs demo test test-cargo test-e2e soak bench bench-loss bench-blackhole \
-	bench-checksums bench-apps bench-smax bench-progress detect lint clean
+	bench-checksums bench-apps bench-smax bench-progress detect lint fuzz miri sanitize clean
 
 deps:
 	scripts/install-deps
@@ -71,6 +71,37 @@ lint:
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/progress bench/smax bench/checksums bench/apps \
 		bench/*.py scripts/demo tests/e2e/*.py
+
+# The targets below want a nightly compiler: rustup toolchain install nightly --component miri,rust-src
+NIGHTLY ?= +nightly
+HOST := x86_64-unknown-linux-gnu
+TARGETS ?= packet node operations address settings faults stats_page
+SECONDS_EACH ?= 300
+
+# Grows the corpora under target/fuzz; what is worth keeping goes to fuzz/corpus (CONTRIBUTING).
+fuzz:
+	for t in $(TARGETS); do mkdir -p target/fuzz/corpus/$$t && \
+		CARGO_PROFILE_RELEASE_LTO=off cargo $(NIGHTLY) fuzz run --features libfuzzer \
+		--target-dir target/fuzz $$t target/fuzz/corpus/$$t fuzz/corpus/$$t -- \
+		-max_total_time=$(SECONDS_EACH) -max_len=2500 -timeout=60 || exit; done
+
+# Undefined behaviour: layouts, rings and windows, the portable checksum kernels.
+miri:
+	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=2 cargo $(NIGHTLY) miri test \
+		-p marline-wire -p marline-proto
+	MIRIFLAGS=-Zmiri-disable-isolation cargo $(NIGHTLY) miri test \
+		-p marline-checksum --lib --test miri
+
+# Addresses, then races (which needs a standard library built for it).
+# Not the engine's models: loom and shuttle switch stacks by themselves.
+SANITIZED := -p marline-checksum -p marline-rails -p marline-engine -p marline-provider --lib \
+	--test oracle --test crc --test miri --test loopback --test connected --test faulty \
+	--test two_engines
+sanitize:
+	RUSTFLAGS=-Zsanitizer=address cargo $(NIGHTLY) test --target $(HOST) \
+		--target-dir target/asan $(SANITIZED)
+	RUSTFLAGS=-Zsanitizer=thread cargo $(NIGHTLY) test -Zbuild-std --target $(HOST) \
+		--target-dir target/tsan $(SANITIZED)
 
 clean:
 	cargo clean

@@ -63,8 +63,8 @@ pub fn tidy(root: &Path) -> Result<Report, String> {
 }
 
 /// What holds text written by people.
-const PLACES: [&str; 8] = [
-    "crates", "xtask", "tests", "bench", "scripts", "docs", ".ci", ".cargo",
+const PLACES: [&str; 9] = [
+    "crates", "fuzz", "xtask", "tests", "bench", "scripts", "docs", ".ci", ".cargo",
 ];
 
 fn read_all(root: &Path) -> Result<Vec<Source>, String> {
@@ -75,8 +75,10 @@ fn read_all(root: &Path) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     while let Some(path) = paths.pop() {
         if path.is_dir() {
-            let built = |p: &PathBuf| p.ends_with("__pycache__") || p.ends_with("target");
-            paths.extend(list(&path)?.into_iter().filter(|p| !built(p)));
+            // Built, or found by a fuzzer: not written by people.
+            let made = ["__pycache__", "target", "corpus", "artifacts"];
+            let by_people = |p: &PathBuf| !made.iter().any(|name| p.ends_with(name));
+            paths.extend(list(&path)?.into_iter().filter(by_people));
             continue;
         }
         // What is not UTF-8 was not written by people; what is gone went while we looked.

@@ -1,5 +1,6 @@
 //! The `marline` command: runs MPI programs over Marline, prints the settings that doing so
-//! needs, and builds a laboratory of network namespaces whose links can be broken at will.
+//! needs, builds a laboratory of network namespaces whose links can be broken at will, and runs the
+//! simulator.
 //!
 //! It never touches message data and is never loaded into an application: it prepares the
 //! environment and the network, starts other programs, and reports what they counted.
@@ -38,6 +39,8 @@ enum Command {
     /// A test cluster out of network namespaces, with faults made by the kernel.
     #[command(subcommand)]
     Lab(lab::LabCommand),
+    /// Simulated clusters with every fault, reproducible from a seed.
+    Sim(marline_sim::command::SimArgs),
     /// Keeps the namespaces of one lab host alive (started by `marline lab up`).
     #[command(hide = true)]
     LabHolder(lab::holder::HolderArgs),
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Env(args) => env::main(&args),
         Command::Lab(command) => lab::main(command),
+        Command::Sim(args) => Ok(u8::from(!marline_sim::command::run(&args))),
         Command::LabHolder(args) => lab::holder::main(&args),
         Command::LabAgent(args) => lab::enter::agent_main(&args),
     };

@@ -8,7 +8,9 @@ mod api;
 pub mod clock;
 mod collect;
 mod core;
+mod crew;
 mod engine;
+mod event;
 pub mod fork;
 mod memory;
 mod pack;
@@ -17,13 +19,17 @@ mod progress;
 mod publish;
 pub mod settings;
 mod shared;
+mod skips;
 mod slots;
 pub mod stats;
 mod submit;
+mod sync;
 mod system;
 mod tell;
 mod thread;
 pub mod wake;
+#[cfg(test)]
+mod wake_test;
 
 pub use api::*;
 pub use clock::Clock;

@@ -7,6 +7,7 @@ use crate::core::{Core, CoreConfig, Random};
 use crate::fork::Generation;
 use crate::publish::Publisher;
 use crate::settings::{RailsPolicy, Settings};
+use crate::skips::Skips;
 use crate::system::{Process, System};
 use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 use marline_rails::{
@@ -14,7 +15,7 @@ use marline_rails::{
     RailFault, RailRx, RailTx, UdpConfig,
 };
 use marline_wire::GRANULE;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Empty polls after which the processor is offered to others: another rank may be waiting for
@@ -98,7 +99,7 @@ pub(crate) struct Shared<S: System> {
     /// When the application last polled.
     polled_ns: AtomicU64,
     /// Reads of a queue that may still be served from what is in it.
-    left: AtomicU32,
+    skips: Skips,
     pub(crate) tick_ns: u64,
     pub(crate) threaded: bool,
     generation: Generation,
@@ -196,7 +197,7 @@ impl<S: System> Shared<S> {
             }),
             clock: parts.clock,
             polled_ns: AtomicU64::new(0),
-            left: AtomicU32::new(0),
+            skips: Skips::new(),
             tick_ns: parts.tick_ns,
             threaded: parts.threaded,
             generation: Generation::current(),
@@ -357,12 +358,11 @@ impl<S: System> Shared<S> {
         }
         // Entries left over from the last read go first, without a system call; but the sockets
         // are not forgotten over them.
-        if self.left.load(Ordering::Relaxed) != 0 {
-            let left = self.left.fetch_sub(1, Ordering::Relaxed);
+        if self.skips.take() {
             let mut core = self.lock();
             let taken = drain(&mut core, cq, out);
-            if taken != Ok(out.len()) || left <= 1 {
-                self.left.store(0, Ordering::Relaxed);
+            if taken != Ok(out.len()) {
+                self.skips.end();
             }
             if taken != Ok(0) {
                 core.collector.ended();
@@ -377,7 +377,7 @@ impl<S: System> Shared<S> {
         let mut core = self.poll();
         let taken = drain(&mut core, cq, out);
         if taken == Ok(out.len()) && taken != Ok(0) {
-            self.left.store(SKIPS_MAX, Ordering::Relaxed);
+            self.skips.refill(SKIPS_MAX);
         }
         taken
     }

@@ -9,6 +9,7 @@
 mod map;
 pub mod page;
 pub mod reader;
+mod sequence;
 pub mod summary;
 
 /// How two values of one counter become one.

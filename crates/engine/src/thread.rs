@@ -4,13 +4,13 @@
 //! application computes.
 
 use crate::clock::Clock;
+use crate::crew::Crew;
+use crate::event::Alarm;
 use crate::shared::Shared;
 use crate::system::Process;
-use crate::wake::{Alarm, Waker};
+use crate::wake::Waker;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 
 /// A burst that is collected leaves after this at the latest: 200 us are promised (design rule 3),
 /// waking up takes up to 50.
@@ -19,11 +19,9 @@ const ALARM_NS: u64 = 100_000;
 const IDLE_NS: u64 = 100_000_000;
 
 struct Registry {
-    engines: Mutex<Vec<Weak<Shared<Process>>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    crew: Crew<Shared<Process>>,
     waker: Waker,
     alarm: Alarm,
-    stop: AtomicBool,
 }
 
 static REGISTRY: OnceLock<Result<Registry, String>> = OnceLock::new();
@@ -31,36 +29,26 @@ static REGISTRY: OnceLock<Result<Registry, String>> = OnceLock::new();
 fn registry() -> Result<&'static Registry, String> {
     let made = REGISTRY.get_or_init(|| {
         Ok(Registry {
-            engines: Mutex::new(Vec::new()),
-            thread: Mutex::new(None),
+            crew: Crew::new(),
             waker: Waker::new()?,
             alarm: Alarm::new()?,
-            stop: AtomicBool::new(false),
         })
     });
     made.as_ref().map_err(Clone::clone)
 }
 
-fn quiet<T>(result: Result<T, PoisonError<T>>) -> T {
-    result.unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Gives the thread an engine to look after, and starts it if need be.
 pub(crate) fn join(shared: &Arc<Shared<Process>>) -> Result<(), String> {
     let registry = registry()?;
-    quiet(registry.engines.lock()).push(Arc::downgrade(shared));
-    let mut thread = quiet(registry.thread.lock());
-    if thread.is_none() {
-        registry.stop.store(false, Ordering::SeqCst);
+    let start = || {
         let builder = std::thread::Builder::new()
             .name("marline".into())
             .stack_size(256 * 1024);
-        let handle = builder
+        builder
             .spawn(|| run(registry))
-            .map_err(|e| format!("no progress thread: {e} (FI_MARLINE_PROGRESS_THREAD=off)"))?;
-        *thread = Some(handle);
-    }
-    drop(thread);
+            .map_err(|e| format!("no progress thread: {e} (FI_MARLINE_PROGRESS_THREAD=off)"))
+    };
+    registry.crew.join(shared, start)?;
     registry.waker.wake();
     Ok(())
 }
@@ -68,16 +56,9 @@ pub(crate) fn join(shared: &Arc<Shared<Process>>) -> Result<(), String> {
 /// Takes an engine from the thread; the last one ends it.
 pub(crate) fn leave(shared: &Arc<Shared<Process>>) {
     let Ok(registry) = registry() else { return };
-    let mut engines = quiet(registry.engines.lock());
-    engines.retain(|e| e.upgrade().is_some_and(|e| !Arc::ptr_eq(&e, shared)));
-    let last = engines.is_empty();
-    drop(engines);
-    if last && !shared.is_forked() {
-        registry.stop.store(true, Ordering::SeqCst);
-        registry.waker.wake();
-        if let Some(thread) = quiet(registry.thread.lock()).take() {
-            let _ = thread.join();
-        }
+    // A child of a fork has no thread to end, and maybe a lock that nobody releases.
+    if !shared.is_forked() {
+        registry.crew.leave(shared, || registry.waker.wake());
     }
 }
 
@@ -92,11 +73,9 @@ pub(crate) fn alarm() {
 
 fn run(registry: &'static Registry) {
     block_signals();
-    while !registry.stop.load(Ordering::SeqCst) {
-        let engines: Vec<Arc<Shared<Process>>> = quiet(registry.engines.lock())
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
+    while !registry.crew.is_over() {
+        let joined = registry.crew.joined();
+        let engines = registry.crew.members();
         let rung = registry.alarm.take();
         let (mut timeout, mut fds) = (IDLE_NS, vec![registry.alarm.fd()]);
         for engine in &engines {
@@ -109,8 +88,8 @@ fn run(registry: &'static Registry) {
                 fds.extend(&engine.fds);
             }
         }
-        let stop = || registry.stop.load(Ordering::SeqCst);
-        registry.waker.sleep_until(&fds, timeout, stop);
+        let news = || registry.crew.is_over() || registry.crew.joined() != joined;
+        registry.waker.sleep_until(&fds, timeout, news);
     }
 }
 

@@ -147,8 +147,11 @@ impl Node {
             return;
         };
         send.granted = true;
-        send.wanted = send.wanted.min(grant.wanted);
-        send.upto = send.upto.max(grant.upto.min(send.wanted));
+        send.wanted = send
+            .wanted
+            .min(whole_granules(grant.wanted, send.head.total));
+        let upto = whole_granules(grant.upto, send.head.total);
+        send.upto = send.upto.max(upto.min(send.wanted));
         let more = send.next < send.upto && !send.in_bulk;
         send.in_bulk |= more;
         debug_assert!(matches!(send.kind, SendKind::Rendezvous | SendKind::Reply));
@@ -159,5 +162,15 @@ impl Node {
         }
         self.wake(peer);
         self.finish_send_if_done(key);
+    }
+}
+
+/// What a peer says of a message of `total` bytes, cut to whole granules: a fragment that ends
+/// within one, other than the message's last, would be no fragment.
+pub(crate) fn whole_granules(bytes: u64, total: u64) -> u64 {
+    if bytes >= total {
+        total
+    } else {
+        bytes - bytes % GRANULE
     }
 }

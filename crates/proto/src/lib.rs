@@ -39,6 +39,7 @@ mod types;
 pub use ahead::AheadSpan;
 pub use bulk::Run;
 pub use config::{Config, RailPolicy, RailSpec, FRAGMENT_MAX};
+pub use conn::{FIRST_CREDIT, MESSAGE_OVERHEAD};
 pub use granules::{Covered, GranuleSet};
 pub use mutation::Mutation;
 pub use node::{Held, Node};

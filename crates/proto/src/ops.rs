@@ -3,6 +3,7 @@
 use crate::conn::{
     Conn, Inbound, InboundState, SendKind, SendXfer, FIRST_CREDIT, MESSAGE_OVERHEAD,
 };
+use crate::flow::whole_granules;
 use crate::granules::GranuleSet;
 use crate::matching::Found;
 use crate::mutation::Mutation;
@@ -295,7 +296,7 @@ impl Node {
             total: len,
         };
         let mut xfer = new_send(handle, peer, head, SendKind::Reply);
-        xfer.upto = upto.min(len);
+        xfer.upto = whole_granules(upto, len);
         xfer.granted = true;
         xfer.urgent = true;
         xfer.in_bulk = true;

@@ -188,7 +188,90 @@ impl SendRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::vec::Vec;
+
+    /// A packet in the plainest form.
+    #[derive(Clone, Debug)]
+    struct Plain {
+        frames: Vec<FrameRef>,
+        bytes: u64,
+        state: SentState,
+    }
+
+    /// What a step does.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(u16, usize),
+        Settle(prop::sample::Index, bool),
+        Retire,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0u16..5, 0usize..2_000).prop_map(|(frames, bytes)| Step::Push(frames, bytes)),
+            4 => (any::<prop::sample::Index>(), any::<bool>())
+                .prop_map(|(at, done)| Step::Settle(at, done)),
+            1 => Just(Step::Retire),
+        ]
+    }
+
+    /// Everything that can be asked, held against all packets there ever were.
+    fn agree(ring: &SendRing, plain: &[Plain]) {
+        let waits = |p: &&Plain| p.state == SentState::Waiting;
+        let waiting: Vec<&Plain> = plain.iter().filter(waits).collect();
+        assert_eq!(ring.next_number(), plain.len() as u64);
+        assert_eq!(ring.waiting() as usize, waiting.len());
+        assert_eq!(ring.in_flight(), waiting.iter().map(|p| p.bytes).sum());
+        let oldest = plain.iter().position(|p| p.state == SentState::Waiting);
+        let found = ring.oldest_waiting().map(|(number, _)| number as usize);
+        assert_eq!(found, oldest);
+        for (number, packet) in plain.iter().enumerate() {
+            let Some(sent) = ring.get(number as u64) else {
+                assert_ne!(packet.state, SentState::Waiting, "{number} was forgotten");
+                assert!((number as u64) < ring.first());
+                continue;
+            };
+            let frames: Vec<FrameRef> = ring.frames_of(sent).collect();
+            assert_eq!((sent.state, &frames), (packet.state, &packet.frames));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_list_of_all_packets(
+            steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 20 } else { 120 }))
+        {
+            let (mut ring, mut plain) = (SendRing::default(), Vec::<Plain>::new());
+            for step in steps {
+                match step {
+                    Step::Push(count, bytes) => {
+                        let number = plain.len() as u32;
+                        let frame = |i| FrameRef::EmptyGrant { number, reply: i == 0 };
+                        let frames: Vec<FrameRef> = (0..count).map(frame).collect();
+                        ring.push(&frames, bytes, Delivered::default(), 0);
+                        let state = if count == 0 { SentState::Done } else { SentState::Waiting };
+                        plain.push(Plain { frames, bytes: bytes as u64, state });
+                    }
+                    Step::Settle(at, done) => {
+                        // Numbers that were never given are answered too.
+                        let number = at.index(plain.len() + 2);
+                        let to = if done { SentState::Done } else { SentState::Lost };
+                        let was = plain.get(number).map(|p| p.state);
+                        let settled = ring.settle(number as u64, to);
+                        prop_assert_eq!(settled, was == Some(SentState::Waiting));
+                        // One that has left the ring is not told apart any more.
+                        let there = ring.get(number as u64).is_some();
+                        if there && was != Some(SentState::Done) {
+                            plain[number].state = to;
+                        }
+                    }
+                    Step::Retire => ring.retire(),
+                }
+                agree(&ring, &plain);
+            }
+        }
+    }
 
     #[test]
     fn settles_in_any_order_and_retires_from_the_front() {

@@ -108,6 +108,33 @@ impl<T> Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_map_of_all_keys(
+            steps in proptest::collection::vec((any::<bool>(), any::<prop::sample::Index>()),
+                1..if cfg!(miri) { 20 } else { 200 }))
+        {
+            let (mut slab, mut all) = (Slab::new(), Vec::<(Key, Option<usize>)>::new());
+            for (n, (insert, at)) in steps.into_iter().enumerate() {
+                if insert || all.is_empty() {
+                    let key = slab.insert(n);
+                    prop_assert!(all.iter().all(|(k, _)| *k != key && k.name() != key.name()));
+                    all.push((key, Some(n)));
+                } else {
+                    let at = at.index(all.len());
+                    let (key, value) = &mut all[at];
+                    prop_assert_eq!(slab.remove(*key), value.take());
+                }
+                for (key, value) in &all {
+                    prop_assert_eq!(slab.get(*key), value.as_ref());
+                }
+                let live = all.iter().filter(|(_, value)| value.is_some()).count();
+                prop_assert_eq!((slab.len(), slab.iter().count()), (live, live));
+            }
+        }
+    }
 
     #[test]
     fn a_stale_key_finds_nothing() {

@@ -397,6 +397,10 @@ impl World {
             let now = self.now;
             self.eps[e as usize].note(now, sent);
         }
+        let beyond = self.truth.credits.leaves(e, dst, &packet).err();
+        if let Some(text) = beyond {
+            self.broken(e, text);
+        }
         self.mix(&[self.now, dst as u64, header.number, bytes.len() as u64]);
         let numbers = &mut self.eps[e as usize].numbers;
         let last = numbers.insert((dst, header.path), header.number);

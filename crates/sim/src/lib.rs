@@ -2,13 +2,16 @@
 //! every fault, reproducible from a seed.
 //!
 //! [`Setup::draw`] turns a seed into a cluster, a workload and faults; [`run_setup`] plays it and
-//! holds every completion against the truth; [`run_seeds`] does that for many. Called by the
-//! `marline-sim` binary, by `marline sim` and by tests. Nothing here runs in production.
+//! holds every completion against the truth; [`run_seeds`] does that for many. Called by
+//! `marline sim` and the `marline-sim` binary, through [`command`], and by tests. Nothing here runs
+//! in production.
 #![forbid(unsafe_code)]
 
 mod app;
 mod check;
+pub mod command;
 mod content;
+mod credit;
 pub mod damage;
 mod drive;
 mod endpoint;

@@ -1,6 +1,7 @@
 //! What really happened: every message from post to delivery, and MPI's matching rules in their
 //! plainest form. The protocol is checked against it.
 
+use crate::credit::Credits;
 use std::collections::HashMap;
 
 use marline_wire::{granules, GRANULE};
@@ -95,6 +96,8 @@ pub struct Truth {
     /// All of them, by the number that the simulator gives.
     pub msgs: Vec<Msg>,
     pairs: HashMap<(u32, u32), Vec<u32>>,
+    /// What senders may send.
+    pub credits: Credits,
     /// Messages to each endpoint that need a receive: untagged, tagged.
     open: Vec<[u32; 2]>,
 }

@@ -1,5 +1,6 @@
 //! Every deliberate mistake in the protocol is noticed: prints the table mutation -> seeds needed.
-//! `cargo test -p marline-sim --features mutation --test mutations -- --nocapture`
+//! `cargo test -p marline-sim --features mutation --test mutations -- --nocapture`. With
+//! `MARLINE_BLESS=1` it goes into `docs/simulator.md`.
 #![cfg(feature = "mutation")]
 
 use marline_proto::Mutation;
@@ -24,14 +25,31 @@ fn hunt(mutation: Mutation) -> Option<(u64, String)> {
 fn every_mutation_is_noticed() {
     // Broken protocols panic now and then; that counts, and need not be shown.
     std::panic::set_hook(Box::new(|_| {}));
-    let mut missed = Vec::new();
+    let (mut missed, mut rows) = (Vec::new(), String::new());
     for mutation in Mutation::ALL {
         match hunt(mutation) {
-            Some((seeds, how)) => println!("{:<16} {seeds:>5}  {how}", format!("{mutation:?}")),
+            Some((seeds, how)) => {
+                println!("{:<16} {seeds:>5}  {how}", format!("{mutation:?}"));
+                let how = how.split_once(": ").map_or(&*how, |(_, how)| how);
+                rows += &format!("| `{mutation:?}` | {seeds} | {} |\n", how.replace('|', "/"));
+            }
             None => missed.push(mutation),
         }
     }
     assert!(missed.is_empty(), "not noticed: {missed:?}");
+    if std::env::var_os("MARLINE_BLESS").is_some() {
+        bless(&rows);
+    }
+}
+
+/// Puts the table's rows into the document.
+fn bless(rows: &str) {
+    const HEAD: &str = "| mistake | seeds | first complaint |\n|---|---|---|\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (before, after) = text.split_once(HEAD).unwrap();
+    let after = after.split_once("\n\n").map_or("", |(_, after)| after);
+    std::fs::write(path, format!("{before}{HEAD}{rows}\n{after}")).unwrap();
 }
 
 #[test]

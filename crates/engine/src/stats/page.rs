@@ -14,12 +14,12 @@
 //! One writer. `at::SEQUENCE` is odd while it writes.
 
 use super::map::Map;
-use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
+use super::{sequence, Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use crate::fork::Generation;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// First word of a page.
@@ -276,13 +276,11 @@ impl Page {
         if self.made.is_forked() {
             return; // the memory is shared with the parent, whose page it is
         }
-        let sequence = self.map.words()[at::SEQUENCE].load(Ordering::Relaxed) | 1;
-        self.map.words()[at::SEQUENCE].store(sequence, Ordering::Relaxed);
-        fence(Ordering::Release); // odd before any of the words that follow
+        sequence::begin(&self.map.words()[at::SEQUENCE]);
         fill(&mut PageWriter { map: &mut self.map });
         let words = self.map.words();
         words[at::PUBLISHED].store(unix_ns(), Ordering::Relaxed);
-        words[at::SEQUENCE].store(sequence.wrapping_add(1), Ordering::Release);
+        sequence::end(&words[at::SEQUENCE]);
     }
 }
 

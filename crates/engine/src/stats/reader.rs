@@ -133,20 +133,21 @@ pub fn read_owner(path: &Path) -> Result<Owner, String> {
 /// Reads a page. A writer that is at work is waited for, but not long.
 pub fn read_page(path: &Path) -> Result<JobPage, String> {
     const TRIES: u32 = 50; // a writing takes microseconds, and there is one per 10 ms
-    for _ in 0..TRIES {
-        let before = sequence(path)?;
+    let read = || {
         let words = Words(read_words(path, page::page_words(page::PEERS_MAX))?);
         words.check_header(path)?;
-        if before % 2 == 0 && sequence(path)? == before {
-            return Ok(words.parse());
-        }
-        std::thread::yield_now();
-    }
-    let words = Words(read_words(path, page::page_words(page::PEERS_MAX))?);
+        Ok(words)
+    };
+    let (words, torn) = super::sequence::consistent(TRIES, || sequence(path), read)?;
+    let page = words.parse();
+    Ok(JobPage { torn, ..page })
+}
+
+/// A page of which somebody has the bytes; `path` is for the error.
+pub fn parse_page(path: &Path, bytes: &[u8]) -> Result<JobPage, String> {
+    let words = Words(words_of(bytes));
     words.check_header(path)?;
-    let mut page = words.parse();
-    page.torn = true;
-    Ok(page)
+    Ok(words.parse())
 }
 
 fn sequence(path: &Path) -> Result<u64, String> {
@@ -163,10 +164,14 @@ fn read_words(path: &Path, words_max: usize) -> Result<Vec<u64>, String> {
     let mut bytes = Vec::new();
     let limit = words_max as u64 * 8;
     file.take(limit).read_to_end(&mut bytes).map_err(fail)?;
+    Ok(words_of(&bytes))
+}
+
+fn words_of(bytes: &[u8]) -> Vec<u64> {
     let eights = bytes.chunks_exact(8);
-    Ok(eights
+    eights
         .map(|c| u64::from_ne_bytes(c.try_into().unwrap_or_default()))
-        .collect())
+        .collect()
 }
 
 /// The words of a page; those that are not there are 0.

@@ -1,0 +1,45 @@
+//! `marline sim`: what it prints, and with which status it leaves.
+
+mod support;
+
+use support::{fail, marline, succeed, Dir};
+
+#[test]
+fn seeds_run_and_give_the_same_twice() {
+    let dir = Dir::new("sim");
+    let hash = || {
+        let mut command = marline(&dir.0);
+        command.args([
+            "sim",
+            "--seeds",
+            "5..8",
+            "--profile",
+            "loss",
+            "--hosts",
+            "2",
+        ]);
+        let text = succeed(&mut command);
+        assert!(text.contains("3 seeds, 0 failures"), "{text}");
+        text.split_once("hash ").map(|(_, hash)| hash.to_owned())
+    };
+    let first = hash();
+    assert!(first.is_some());
+    assert_eq!(first, hash());
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_with_the_reason() {
+    let dir = Dir::new("sim-refused");
+    for (words, why) in [
+        (["--seeds", "9..3"], "B must be greater than A"),
+        (
+            ["--profile", "storm"],
+            "there are swarm, calm, loss, rails and peers",
+        ),
+        (["--hosts", "1"], "from 2 to"),
+        (["--rails", "9"], "up to 8"),
+    ] {
+        let text = fail(marline(&dir.0).arg("sim").args(words));
+        assert!(text.contains(why), "{text}");
+    }
+}

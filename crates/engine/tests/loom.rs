@@ -1,0 +1,140 @@
+//! Every order of the steps of the engine's cross-thread parts, and every value that a weak memory
+//! may show them, by loom. The files of `src` are compiled here once more, over loom's atomics.
+
+#[allow(unused_imports)]
+mod sync {
+    pub(crate) use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+}
+/// Stands for the kernel's eventfd and `ppoll`.
+mod event {
+    use loom::sync::{Condvar, Mutex};
+
+    #[allow(dead_code)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Woken {
+        Called,
+        Descriptor,
+        Deadline,
+    }
+
+    #[derive(Debug)]
+    pub struct Event(Mutex<u64>, Condvar);
+
+    impl Event {
+        pub fn new() -> Result<Event, String> {
+            Ok(Event(Mutex::new(0), Condvar::new()))
+        }
+        pub fn raise(&self) {
+            *self.0.lock().unwrap() += 1;
+            self.1.notify_one();
+        }
+        pub fn clear(&self) {
+            *self.0.lock().unwrap() = 0;
+        }
+        /// No deadline: a sleep that nobody ends is a deadlock, which loom reports.
+        pub fn wait(&self, _: &[i32], _: u64) -> Woken {
+            let mut count = self.0.lock().unwrap();
+            while *count == 0 {
+                count = self.1.wait(count).unwrap();
+            }
+            Woken::Called
+        }
+    }
+}
+#[path = "../src/stats/sequence.rs"]
+mod sequence;
+#[allow(dead_code)]
+#[path = "../src/skips.rs"]
+mod skips;
+#[path = "../src/wake.rs"]
+mod wake;
+
+use loom::sync::Arc;
+use loom::thread;
+use sync::{fence, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+
+/// The sleeper goes to sleep until it has seen what `callers` threads wrote before they called.
+fn everyone_is_heard(callers: u64) {
+    let shared = Arc::new((wake::Waker::new().unwrap(), AtomicU64::new(0)));
+    let threads: Vec<_> = (0..callers)
+        .map(|n| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.1.fetch_or(1 << n, Relaxed);
+                shared.0.wake();
+            })
+        })
+        .collect();
+    let mut seen = 0;
+    while seen != (1 << callers) - 1 {
+        let new = || shared.1.load(Relaxed) != seen;
+        shared.0.sleep_until(&[], 0, new);
+        seen = shared.1.load(Relaxed);
+    }
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+#[test]
+fn a_wake_is_never_lost() {
+    loom::model(|| everyone_is_heard(1));
+}
+
+#[test]
+fn two_wakes_are_never_lost() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| everyone_is_heard(2));
+}
+
+/// Two threads read a queue that always has more. Of the reads between two polls of the sockets
+/// at most as many go without as were allowed.
+#[test]
+fn reads_do_not_forget_the_sockets() {
+    const ALLOWED: u32 = 2;
+    loom::model(|| {
+        let shared = Arc::new((skips::Skips::new(), AtomicU32::new(0)));
+        shared.0.refill(ALLOWED);
+        let read = |(skips, without): &(skips::Skips, AtomicU32)| {
+            for _ in 0..2 {
+                if skips.take() {
+                    without.fetch_add(1, Relaxed);
+                }
+            }
+        };
+        let other = shared.clone();
+        let thread = thread::spawn(move || read(&other));
+        read(&shared);
+        thread.join().unwrap();
+        assert_eq!(shared.1.load(Relaxed), ALLOWED);
+        assert!(!shared.0.take());
+    });
+}
+
+/// A page of two words that always are equal, written twice while it is read.
+#[test]
+fn a_page_is_read_whole_or_called_torn() {
+    loom::model(|| {
+        let page = Arc::new([AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)]);
+        let writer = page.clone();
+        let thread = thread::spawn(move || {
+            for n in 1..=2 {
+                sequence::begin(&writer[0]);
+                writer[1].store(n, Relaxed);
+                writer[2].store(n, Relaxed);
+                sequence::end(&writer[0]);
+            }
+        });
+        let number = || Ok::<_, ()>(page[0].load(Acquire));
+        let read = || {
+            let words = (page[1].load(Relaxed), page[2].load(Relaxed));
+            // What the end of a `read` system call is to the next one.
+            fence(Acquire);
+            Ok(words)
+        };
+        let (words, torn) = sequence::consistent(1, number, read).unwrap();
+        assert!(torn || words.0 == words.1, "{words:?}");
+        thread.join().unwrap();
+        let (words, torn) = sequence::consistent(1, number, read).unwrap();
+        assert_eq!((words, torn), ((2, 2), false));
+    });
+}

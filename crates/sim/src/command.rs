@@ -1,0 +1,190 @@
+//! `marline sim` and `marline-sim`: runs seeds; prints what the faults were and, for a failure,
+//! how to replay it.
+
+use crate::{run_seeds, run_setup, scale, shrink, Profile, Report, Setup, Work};
+use clap::Args;
+use std::ops::Range;
+use std::time::Instant;
+
+/// What to simulate.
+#[derive(Args, Clone, Debug)]
+pub struct SimArgs {
+    /// Seeds: `A..B` without B, or one seed.
+    #[arg(long, value_name = "A..B", default_value = "0..1000", value_parser = seeds)]
+    seeds: Range<u64>,
+    /// What may go wrong: swarm (anything), calm (nothing), loss, rails or peers.
+    #[arg(long, default_value = "swarm", value_parser = profile)]
+    profile: Profile,
+    /// Hosts of every cluster; 0: each seed draws its own number.
+    #[arg(long, default_value_t = 0, value_parser = hosts)]
+    hosts: usize,
+    /// Rails of every host, up to 8; 0: each seed draws its own number.
+    #[arg(long, default_value_t = 0, value_parser = rails)]
+    rails: usize,
+    /// Shrink what fails and show the last events of each endpoint.
+    #[arg(long)]
+    trace: bool,
+    /// Stop after so many failures.
+    #[arg(long, value_name = "FAILURES", default_value_t = 1)]
+    stop: usize,
+    /// Instead of seeds: how a tree broadcast and an all-to-all grow from `--hosts` up to so many
+    /// endpoints.
+    #[arg(long, value_name = "ENDPOINTS", conflicts_with = "seeds")]
+    scale: Option<usize>,
+}
+
+/// Most hosts of a cluster: each seed's cluster is made in memory.
+const HOSTS_MAX: usize = 4_096;
+
+fn seeds(text: &str) -> Result<Range<u64>, String> {
+    let number = |text: &str| text.parse::<u64>().map_err(|_| "write A..B or one number");
+    let (from, to) = match text.split_once("..") {
+        Some((from, to)) => (number(from)?, number(to)?),
+        None => {
+            let only = number(text)?;
+            (only, only.checked_add(1).ok_or("too large")?)
+        }
+    };
+    if from >= to {
+        return Err("no seeds: B must be greater than A".into());
+    }
+    Ok(from..to)
+}
+
+fn profile(text: &str) -> Result<Profile, String> {
+    Profile::parse(text).ok_or("there are swarm, calm, loss, rails and peers".into())
+}
+
+fn hosts(text: &str) -> Result<usize, String> {
+    let known = |&n: &usize| n != 1 && n <= HOSTS_MAX;
+    let number = text.parse().ok().filter(known);
+    number.ok_or(format!("a whole number from 2 to {HOSTS_MAX}, or 0"))
+}
+
+fn rails(text: &str) -> Result<usize, String> {
+    let known = |&n: &usize| n <= marline_wire::HELLO_RAILS_MAX;
+    let number = text.parse().ok().filter(known);
+    number.ok_or(format!(
+        "a whole number up to {}",
+        marline_wire::HELLO_RAILS_MAX
+    ))
+}
+
+/// Runs it; whether no promise was broken.
+pub fn run(args: &SimArgs) -> bool {
+    match args.scale {
+        Some(most) => scaling(args.hosts, most),
+        None => run_range(args),
+    }
+}
+
+fn run_range(args: &SimArgs) -> bool {
+    let start = Instant::now();
+    let SimArgs {
+        profile,
+        hosts,
+        rails,
+        stop,
+        ..
+    } = *args;
+    let report = run_seeds(args.seeds.clone(), profile, hosts, rails, stop);
+    let seconds = start.elapsed().as_secs_f64();
+    for (seed, text) in &report.failures {
+        if args.trace {
+            let setup = Setup::draw(*seed, profile, hosts, rails);
+            let again = run_setup(&shrink(&setup), true);
+            println!("{}", again.failure.unwrap_or_default());
+        } else {
+            println!("{}", text.lines().next().unwrap_or_default());
+        }
+        let name = format!("{profile:?}").to_lowercase();
+        println!(
+            "replay: marline sim --seeds {seed} --profile {name} --hosts {hosts} --rails {rails} \
+             --trace"
+        );
+    }
+    summary(&report, seconds);
+    report.failures.is_empty()
+}
+
+fn summary(report: &Report, seconds: f64) {
+    let net = &report.net;
+    println!(
+        "{} seeds, {} failures, {} messages, {} packets, {seconds:.1} s, {:.0} packets/s, \
+         hash {:016x}",
+        report.seeds,
+        report.failures.len(),
+        report.messages,
+        net.packets,
+        net.packets as f64 / seconds,
+        report.hash
+    );
+    println!("{net:?}");
+}
+
+/// Resident bytes of this process (0 where the system does not say).
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4_096
+}
+
+/// The scaling table from `least` to `most` endpoints.
+fn scaling(least: usize, most: usize) -> bool {
+    println!(
+        "work,hosts,messages,packets,virtual_us,peers,bytes_per_idle_peer,resident_mb,seconds"
+    );
+    for work in [Work::Tree, Work::AllToAll] {
+        let sizes = [16, 64, 256, 512, 1_024].into_iter();
+        for hosts in sizes.filter(|n| (least..=most).contains(n)) {
+            let start = Instant::now();
+            let row = scale(hosts, work);
+            if let Some(text) = &row.failure {
+                println!("{}", text.lines().next().unwrap_or_default());
+                return false;
+            }
+            println!(
+                "{work:?},{hosts},{},{},{:.0},{},{},{},{:.1}",
+                row.messages,
+                row.packets,
+                row.virtual_ns as f64 / 1_000.0,
+                row.peers,
+                row.peer_bytes / row.peers.max(1),
+                resident_bytes() >> 20,
+                start.elapsed().as_secs_f64()
+            );
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_read_or_refused_with_the_reason() {
+        assert_eq!(seeds("3..7"), Ok(3..7));
+        assert_eq!(seeds("3"), Ok(3..4));
+        for wrong in [
+            "7..3",
+            "3..3",
+            "",
+            "..",
+            "a..b",
+            "-1",
+            &u64::MAX.to_string(),
+        ] {
+            assert!(seeds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn clusters_of_impossible_sizes_are_refused() {
+        assert_eq!((hosts("0"), hosts("2"), rails("8")), (Ok(0), Ok(2), Ok(8)));
+        for wrong in ["1", "-1", "4097", "many"] {
+            assert!(hosts(wrong).is_err(), "{wrong}");
+        }
+        assert!(rails("9").is_err() && profile("storm").is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! No sender goes beyond the credit that its receiver has told it, whatever was lost on the way.
+
+use marline_proto::{FIRST_CREDIT, MESSAGE_OVERHEAD};
+use marline_wire::{Frame, MsgHead, Packet};
+use std::collections::HashMap;
+
+/// Endpoints up to which pairs are watched: in larger clusters it would be their number, not the
+/// nodes, that fills the memory.
+const ENDPOINTS_MAX: u32 = 64;
+
+/// What is known of one direction of a pair.
+struct Pair {
+    /// Number of the first message that has not left.
+    next: u32,
+    /// Credit that the messages which left have used, in bytes.
+    used: u64,
+    /// The most that the receiver has ever told, whether or not that arrived.
+    told: u64,
+}
+
+impl Default for Pair {
+    fn default() -> Pair {
+        Pair {
+            next: 0,
+            used: 0,
+            told: FIRST_CREDIT,
+        }
+    }
+}
+
+/// Credit of all pairs, by sender and receiver.
+#[derive(Default)]
+pub struct Credits {
+    pairs: HashMap<(u32, u32), Pair>,
+}
+
+impl Credits {
+    /// Looks at a packet that leaves `src` for `dst`.
+    pub fn leaves(&mut self, src: u32, dst: u32, packet: &Packet<'_>) -> Result<(), String> {
+        if src.max(dst) >= ENDPOINTS_MAX {
+            return Ok(());
+        }
+        for (frame, _) in packet.frames() {
+            match frame {
+                Frame::Hello(hello) => self.tell(src, dst, hello.credit),
+                Frame::Credit { bytes } => self.tell(src, dst, bytes),
+                Frame::Eager(eager) => self.charge(src, dst, &eager.head, eager.head.total)?,
+                Frame::Rts(rts) => self.charge(src, dst, &rts.head, 0)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// `src` allows `dst` so much in all.
+    fn tell(&mut self, src: u32, dst: u32, bytes: u64) {
+        let pair = self.pairs.entry((dst, src)).or_default();
+        pair.told = pair.told.max(bytes);
+    }
+
+    /// A message's head leaves; the first time it costs.
+    fn charge(&mut self, src: u32, dst: u32, head: &MsgHead, eager: u64) -> Result<(), String> {
+        let pair = self.pairs.entry((src, dst)).or_default();
+        if head.number < pair.next {
+            return Ok(());
+        }
+        pair.next = head.number + 1;
+        pair.used += eager + MESSAGE_OVERHEAD;
+        let (used, told) = (pair.used, pair.told);
+        (used <= told).then_some(()).ok_or_else(|| {
+            let number = head.number;
+            format!("message {number} to {dst} goes beyond credit: {used} of {told} bytes")
+        })
+    }
+}

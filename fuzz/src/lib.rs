@@ -1,0 +1,34 @@
+//! Fuzz targets: plain functions from bytes to nothing, which panic when a promise is broken.
+//!
+//! A coverage-guided fuzzer drives them (`fuzz_targets/`, see CONTRIBUTING); `cargo test` replays
+//! the committed inputs in `corpus/` through the same functions, without a fuzzer. Nothing here
+//! runs in production.
+#![forbid(unsafe_code)]
+
+mod input;
+mod memory;
+mod node;
+mod ops;
+mod packet;
+mod page;
+mod text;
+
+pub use node::node;
+pub use ops::operations;
+pub use packet::{address, packet};
+pub use page::stats_page;
+pub use text::{faults, settings};
+
+/// A target.
+pub type Target = fn(&[u8]);
+
+/// All targets by name, which is also the directory of their corpus.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("packet", packet),
+    ("node", node),
+    ("operations", operations),
+    ("address", address),
+    ("settings", settings),
+    ("faults", faults),
+    ("stats_page", stats_page),
+];

@@ -1,0 +1,98 @@
+//! Memory of an endpoint under test: who owns which bytes is checked at every write.
+
+use marline_checksum::{sum, Algorithm};
+use marline_proto::{Landing, Memory, Payload};
+use std::collections::BTreeMap;
+
+/// A receive or a read.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    /// Its bytes, as far as they were written.
+    pub bytes: Vec<u8>,
+    /// Bytes that it may take.
+    pub capacity: u64,
+    /// Nothing may be written any more.
+    pub done: bool,
+}
+
+/// All memory of an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Memories {
+    /// By handle.
+    pub buffers: BTreeMap<u32, Buffer>,
+    /// By inbound name, each as long as its message.
+    pub bounces: BTreeMap<u64, Vec<u8>>,
+    /// Verdict on every payload, where it is not its sum that decides.
+    pub verdict: Option<bool>,
+}
+
+impl Memories {
+    /// A new buffer under `handle`.
+    pub fn add(&mut self, handle: u32, capacity: u64) {
+        let buffer = Buffer {
+            capacity,
+            ..Buffer::default()
+        };
+        assert!(self.buffers.insert(handle, buffer).is_none());
+    }
+
+    /// Ends an operation; each ends once.
+    pub fn end(&mut self, handle: u32) {
+        let buffer = self.buffers.get_mut(&handle).expect("ends what was posted");
+        assert!(!buffer.done, "operation {handle} ends twice");
+        buffer.done = true;
+    }
+
+    fn write(&mut self, landing: &Landing, bytes: &[u8]) {
+        match *landing {
+            Landing::Posted {
+                handle,
+                offset,
+                copy,
+            } => {
+                let buffer = self
+                    .buffers
+                    .get_mut(&handle)
+                    .expect("writes what was posted");
+                assert!(!buffer.done, "write into finished operation {handle}");
+                let bytes = &bytes[..copy];
+                let end = offset + bytes.len() as u64;
+                assert!(
+                    end <= buffer.capacity || copy == 0,
+                    "write behind the buffer"
+                );
+                if copy > 0 && buffer.bytes.len() < end as usize {
+                    buffer.bytes.resize(end as usize, 0);
+                }
+                if copy > 0 {
+                    buffer.bytes[offset as usize..end as usize].copy_from_slice(bytes);
+                }
+            }
+            Landing::Bounce {
+                inbound,
+                total,
+                offset,
+            } => {
+                let make = || vec![0; total as usize];
+                let buffer = self.bounces.entry(inbound).or_insert_with(make);
+                assert_eq!(buffer.len() as u64, total, "two lengths of one message");
+                let at = offset as usize;
+                buffer[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            Landing::Discard => {}
+        }
+    }
+}
+
+impl Memory for Memories {
+    fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool {
+        let right = self.verdict.unwrap_or_else(|| {
+            let algorithm = Algorithm::from_u8(payload.algorithm).expect("one of ours");
+            sum(algorithm, payload.seed, payload.bytes) == payload.sum
+        });
+        if right || !payload.verify_first {
+            self.write(landing, payload.bytes);
+        }
+        right
+    }
+}

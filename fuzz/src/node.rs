@@ -1,0 +1,519 @@
+//! One node among peers that say anything: right CRC, right identity, senseless contents.
+
+use crate::input::Input;
+use crate::memory::Memories;
+use crate::packet::{seal, write};
+use marline_checksum::crc32c;
+use marline_proto::{
+    Claim, Config, Event, Node, PeerId, RailPolicy, RailSpec, RecvSpec, SendSpec, Source, Spans,
+};
+use marline_wire::{
+    granules, Ack, AckMasks, Data, Eager, Frame, Grant, Header, Hello, MsgHead, Packet, RailAddr,
+    Read, Rts, ACK_MASKS_MAX, GRANULE, HELLO_RAILS_MAX, PACKET_MAX, VERSION,
+};
+
+const NODE_ID: u64 = 0xa1;
+const NODE_TOKEN: u32 = 7;
+/// Peers that may speak.
+const PEERS: u64 = 3;
+/// Steps of one input at most, so that a run stays short.
+const STEPS_MAX: usize = 400;
+/// What all strangers together may make the node keep.
+const UNEXPECTED_BYTES: u64 = 1 << 20;
+
+/// A sequence of calls and of hostile packets. Nothing may panic, no operation may end twice, no
+/// byte be written where none is expected, memory stays within its bound, and the packets that
+/// the node builds parse.
+pub fn node(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut bench = Bench::new(&mut input);
+    for _ in 0..STEPS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        bench.step(&mut input);
+        bench.drain();
+        bench.check();
+    }
+}
+
+struct Bench {
+    node: Node,
+    memory: Memories,
+    now: u64,
+    next_handle: u32,
+    claims: Vec<Claim>,
+    sends: std::collections::BTreeSet<u32>,
+    asked: Vec<(PeerId, u32, u64, u64)>,
+    peers: Vec<PeerId>,
+}
+
+/// Rail `index` of host `host`; all in one subnet per index.
+pub(crate) fn rail(host: u8, index: u8) -> RailAddr {
+    let mut ip = [0; 16];
+    ip[..4].copy_from_slice(&[10, 0, index, host]);
+    RailAddr {
+        kind: 4,
+        index,
+        port: 4_000,
+        mtu: 1_472,
+        prefix_len: 24,
+        ip,
+    }
+}
+
+impl Bench {
+    fn new(input: &mut Input<'_>) -> Bench {
+        let cfg = Config {
+            reliable: input.below(8) > 0,
+            eager_max: input.pick(&[65_536, 1_000, 0]),
+            unexpected_bytes: UNEXPECTED_BYTES,
+            policy: input.pick(&[RailPolicy::Stripe, RailPolicy::Standby]),
+            ..Config::default()
+        };
+        let spec = |i| RailSpec {
+            addr: rail(1, i),
+            datagram_max: 1_472,
+            receive_budget: 100_000,
+        };
+        let rails = (0..=input.below(2) as u8).map(spec).collect();
+        let memory = Memories {
+            verdict: Some(true),
+            ..Memories::default()
+        };
+        Bench {
+            node: Node::new(cfg, NODE_ID, NODE_TOKEN, 1, rails),
+            memory,
+            now: 1,
+            next_handle: 0,
+            claims: Vec::new(),
+            sends: Default::default(),
+            asked: Vec::new(),
+            peers: Vec::new(),
+        }
+    }
+
+    fn handle(&mut self) -> u32 {
+        self.next_handle += 1;
+        self.next_handle
+    }
+
+    /// A peer that may never have spoken.
+    fn peer(&mut self, input: &mut Input<'_>) -> PeerId {
+        let n = input.below(PEERS);
+        let peer = self.node.peer(&marline_wire::Address {
+            id: peer_id(n),
+            token: n as u32,
+            rails: [rail(2 + n as u8, 0), rail(2 + n as u8, 1)],
+        });
+        if !self.peers.contains(&peer) {
+            self.peers.push(peer);
+        }
+        peer
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.below(16) {
+            0..=5 => self.inject(input),
+            6 => self.inject_raw(input),
+            7 => self.transmit(),
+            8 => self.pass_time(input),
+            9 => self.news(input),
+            10 => self.post_send(input),
+            11 | 12 => self.post_recv(input),
+            13 => self.unposted(input),
+            14 => self.read(input),
+            _ => self.answer(input),
+        }
+    }
+
+    fn pass_time(&mut self, input: &mut Input<'_>) {
+        let step = input.pick(&[
+            1_000,
+            20_000,
+            150_000,
+            2_000_000,
+            100_000_000,
+            6_000_000_000,
+        ]);
+        self.now += step;
+        self.node.on_poll(self.now, input.any());
+        self.node.handle_timeouts(self.now);
+    }
+
+    fn news(&mut self, input: &mut Input<'_>) {
+        let (now, peer) = (self.now, input.below(PEERS) as u8);
+        let to = rail(2 + peer, input.below(2) as u8);
+        match input.below(3) {
+            0 => self.node.on_rail(now, input.below(3) as usize, input.any()),
+            1 => {
+                let max = input.pick(&[1_400, 548, 0, 9_000, usize::MAX]);
+                self.node.on_too_big(now, input.below(2) as usize, &to, max);
+            }
+            _ => self.node.on_refused(now, &to),
+        }
+    }
+
+    /// Everything that the node has to send; it must parse, and carry only what is owed.
+    fn transmit(&mut self) {
+        let (mut out, mut spans) = (vec![0; 2_048], Spans::new());
+        for _ in 0..64 {
+            let sent = self
+                .node
+                .poll_transmit(self.now, &mut out, &mut spans, None);
+            let Some(t) = sent else { return };
+            assert!(t.len <= 1_472 && t.head_len <= t.len);
+            for span in &spans {
+                assert!(
+                    self.sends.contains(&span.handle),
+                    "sends what is not posted"
+                );
+            }
+            seal(&mut out);
+            let parsed = Packet::parse(&out[..t.len], crc32c);
+            let head = &out[..t.head_len];
+            assert!(
+                parsed.is_ok(),
+                "what a node builds parses: {parsed:?} {head:x?}"
+            );
+        }
+    }
+
+    fn post_send(&mut self, input: &mut Input<'_>) {
+        let (handle, peer) = (self.handle(), self.peer(input));
+        let spec = SendSpec {
+            handle,
+            peer,
+            tag: input.pick(&[None, Some(1), Some(2)]),
+            data: input.pick(&[None, Some(3)]),
+            len: input.pick(&[0, 8, 448, 1_000, 65_536, 65_537, 1 << 20, 1 << 40]),
+            urgent_ack: input.any(),
+        };
+        if self.node.post_send(&spec) {
+            self.sends.insert(handle);
+        }
+    }
+
+    fn post_recv(&mut self, input: &mut Input<'_>) {
+        let spec = self.pattern(input, true);
+        self.memory.add(spec.handle, spec.capacity);
+        self.node.post_recv(&spec, self.now);
+    }
+
+    fn pattern(&mut self, input: &mut Input<'_>, multi: bool) -> RecvSpec {
+        let source = match input.below(2) {
+            0 => Source::Any,
+            _ => Source::Peer(self.peer(input)),
+        };
+        let tag = input.pick(&[None, Some((1, 0)), Some((1, 3)), Some((2, 0))]);
+        let min = input.pick(&[None, None, Some(64), Some(1), Some(u64::MAX)]);
+        RecvSpec {
+            handle: self.handle(),
+            source,
+            tag,
+            capacity: input.pick(&[100_000, 0, 10, 448, 500, 1 << 21]),
+            multi_min: min.filter(|_| multi && tag.is_none()),
+        }
+    }
+
+    /// Peeks, claims, what becomes of claims, cancels.
+    fn unposted(&mut self, input: &mut Input<'_>) {
+        let spec = self.pattern(input, false);
+        match input.below(4) {
+            0 => self.cancel(input),
+            1 if !self.claims.is_empty() => {
+                let claim = self.claims.remove(0);
+                self.node.discard_claimed(claim, self.now);
+            }
+            2 if !self.claims.is_empty() => {
+                let claim = self.claims.remove(0);
+                self.memory.add(spec.handle, spec.capacity);
+                let (handle, capacity, now) = (spec.handle, spec.capacity, self.now);
+                if !self.node.recv_claimed(claim, handle, capacity, now) {
+                    self.memory.end(handle);
+                }
+            }
+            _ => {
+                let found = self.node.peek(&spec, input.any());
+                self.claims.extend(found.and_then(|(_, claim)| claim));
+            }
+        }
+    }
+
+    fn cancel(&mut self, input: &mut Input<'_>) {
+        let handle = input.below(u64::from(self.next_handle) + 1) as u32;
+        // A multi-receive may still have messages under way; it only takes no new ones.
+        self.node.cancel_recv(handle);
+    }
+
+    fn read(&mut self, input: &mut Input<'_>) {
+        let (handle, peer) = (self.handle(), self.peer(input));
+        let len = input.pick(&[0, 1, 448, 1_000, 70_000]);
+        if self.node.post_read(handle, peer, 1, 0, len) {
+            self.memory.add(handle, len);
+        }
+    }
+
+    /// The answer to a read that a peer asked for.
+    fn answer(&mut self, input: &mut Input<'_>) {
+        let Some((peer, number, len, upto)) = self.asked.pop() else {
+            return;
+        };
+        if input.any() {
+            return self.node.refuse_read(peer, number);
+        }
+        let handle = self.handle();
+        self.sends.insert(handle);
+        self.node.serve_read(handle, peer, number, len, upto);
+    }
+
+    fn drain(&mut self) {
+        while let Some(event) = self.node.poll_event() {
+            match event {
+                Event::SendDone { handle, .. } => {
+                    assert!(self.sends.remove(&handle), "send {handle} ends twice");
+                }
+                Event::RecvDone {
+                    handle,
+                    offset,
+                    len,
+                    bounce,
+                    last,
+                    ..
+                } => {
+                    let buffer = &self.memory.buffers[&handle];
+                    assert!(!buffer.done, "completion of a finished receive");
+                    assert!(offset + len <= buffer.capacity);
+                    if let Some(inbound) = bounce {
+                        let bytes = self.memory.bounces.remove(&inbound);
+                        assert!(bytes.is_some_and(|b| b.len() as u64 >= len));
+                    }
+                    if last {
+                        self.memory.end(handle);
+                    }
+                }
+                Event::RecvFailed { handle } | Event::ReadDone { handle, .. } => {
+                    // A read of nothing is done before it has memory.
+                    if self.memory.buffers.contains_key(&handle) {
+                        self.memory.end(handle);
+                    }
+                }
+                Event::BounceFree { inbound } => drop(self.memory.bounces.remove(&inbound)),
+                Event::ReadAsked {
+                    peer,
+                    number,
+                    len,
+                    upto,
+                    ..
+                } => self.asked.push((peer, number, len, upto)),
+                Event::PeerDead { .. } | Event::PathChanged { .. } | Event::PeerMismatch { .. } => {
+                }
+            }
+        }
+    }
+
+    fn check(&self) {
+        let held = self.node.held();
+        // Twice for credit that is older than the shortage.
+        assert!(held.unexpected_bytes <= 2 * UNEXPECTED_BYTES, "{held:?}");
+        assert!(held.sends <= self.sends.len(), "{held:?}");
+        let bounced: usize = self.memory.bounces.values().map(Vec::len).sum();
+        assert!(
+            bounced as u64 <= 2 * UNEXPECTED_BYTES,
+            "{bounced} bounced bytes"
+        );
+        self.node.describe();
+    }
+
+    fn inject(&mut self, input: &mut Input<'_>) {
+        let peer = input.below(PEERS);
+        let header = header(input, peer);
+        let mut frames = Vec::new();
+        if input.below(4) == 0 {
+            frames.push(hello(input, peer));
+        }
+        for _ in 0..input.below(4) {
+            frames.push(frame(input));
+        }
+        let zeros = [0; PACKET_MAX];
+        let mut room = PACKET_MAX - 1_000;
+        let frames: Vec<(Frame, &[u8])> = frames
+            .iter()
+            .filter(|f| {
+                let fits = room > f.payload_len() + 64;
+                room -= if fits { f.payload_len() + 64 } else { 0 };
+                fits
+            })
+            .map(|f| (*f, &zeros[..f.payload_len()]))
+            .collect();
+        self.memory.verdict = Some(input.below(16) != 1);
+        self.receive(&write(&header, &frames));
+    }
+
+    /// Bytes of the input as they are, under a right header.
+    fn inject_raw(&mut self, input: &mut Input<'_>) {
+        let peer = input.below(PEERS);
+        let mut bytes = write(&header(input, peer), &[]);
+        bytes.extend(input.bytes(64));
+        bytes.truncate(bytes.len() / 8 * 8);
+        let head_len = bytes.len() as u16;
+        bytes[4] = VERSION;
+        bytes[6..8].copy_from_slice(&head_len.to_le_bytes());
+        bytes.extend([0; 2_000]);
+        seal(&mut bytes);
+        self.receive(&bytes);
+    }
+
+    fn receive(&mut self, bytes: &[u8]) {
+        if let Ok(packet) = Packet::parse(bytes, crc32c) {
+            let (node, memory) = (&mut self.node, &mut self.memory);
+            let _ = node.handle_packet(self.now, &packet, bytes.len(), memory);
+        }
+    }
+}
+
+fn peer_id(n: u64) -> u64 {
+    0xb0 + n
+}
+
+fn header(input: &mut Input<'_>, peer: u64) -> Header {
+    let odd = |input: &mut Input<'_>| input.below(32) == 1;
+    Header {
+        algorithm: input.pick(&[1, 1, 2, 99]),
+        dst_id: if odd(input) { 5 } else { NODE_ID },
+        dst_token: if odd(input) { 5 } else { NODE_TOKEN },
+        dst_slot: input.pick(&[u32::MAX, 0, 1, 2]),
+        src_id: peer_id(peer),
+        src_epoch: if odd(input) { 2 } else { 1 },
+        path: input.pick(&[0, 0x11, 0, 0x10, 0x01, 0xff, 0x20]),
+        flags: input.below(4) as u8,
+        number: match input.below(8) {
+            0 => input.any::<u64>() >> 16,
+            _ => input.below(200),
+        },
+    }
+}
+
+fn hello(input: &mut Input<'_>, peer: u64) -> Frame {
+    let mut rails = [RailAddr::NONE; HELLO_RAILS_MAX];
+    let rail_count = input.pick(&[2, 1, 0, HELLO_RAILS_MAX as u8]);
+    for (i, slot) in rails[..rail_count as usize].iter_mut().enumerate() {
+        *slot = rail(2 + peer as u8, i as u8);
+    }
+    Frame::Hello(Hello {
+        slot: input.below(4) as u32,
+        id: peer_id(peer),
+        token: peer as u32,
+        epoch: 1,
+        algorithm: input.pick(&[1, 1, 2, 99]),
+        reliable: input.below(8) > 0,
+        credit: input.pick(&[1 << 18, 0, u64::MAX, 20_000]),
+        rail_count,
+        rails,
+    })
+}
+
+/// A small number, or now and then any.
+fn small(input: &mut Input<'_>) -> u64 {
+    match input.below(16) {
+        1 => input.any(),
+        2 => u64::MAX,
+        _ => input.below(12),
+    }
+}
+
+fn head(input: &mut Input<'_>) -> MsgHead {
+    MsgHead {
+        number: small(input) as u32,
+        flags: input.pick(&[0, 1, 1, 3, 5, 8, 255]),
+        tag: input.below(4),
+        data: 0,
+        total: total(input),
+    }
+}
+
+fn total(input: &mut Input<'_>) -> u64 {
+    match input.below(8) {
+        0 => input.any::<u64>() >> 8,
+        1 => input.pick(&[65_536, 65_537, (1 << 56) - 1, 1 << 40]),
+        _ => input.below(3_000),
+    }
+}
+
+fn frame(input: &mut Input<'_>) -> Frame {
+    match input.below(12) {
+        0..=2 => {
+            let head = head(input);
+            let whole = (1 + input.below(4)) * GRANULE;
+            let len = whole.min(head.total) as u16;
+            Frame::Eager(Eager { head, len, sum: 0 })
+        }
+        3..=5 => data(input),
+        6 => Frame::Rts(Rts { head: head(input) }),
+        7 => Frame::Grant(Grant {
+            number: small(input) as u32,
+            flags: input.pick(&[0, 8, 255]),
+            upto: total(input),
+            wanted: total(input),
+        }),
+        8 => ack(input),
+        9 => Frame::Read(Read {
+            number: small(input) as u32,
+            key: 0,
+            addr: input.any(),
+            len: total(input),
+            upto: total(input),
+        }),
+        10 => match input.below(3) {
+            0 => Frame::Credit {
+                bytes: small(input),
+            },
+            1 => Frame::ReadFail {
+                number: small(input) as u32,
+            },
+            _ => Frame::Ping,
+        },
+        _ => match input.below(8) {
+            0 => Frame::Bye {
+                messages: small(input) as u32,
+            },
+            _ => Frame::Pad {
+                len: input.below(1_000) as u16,
+            },
+        },
+    }
+}
+
+fn data(input: &mut Input<'_>) -> Frame {
+    let total = total(input);
+    let granule = match input.below(4) {
+        0 => input.any::<u64>() % granules(total),
+        _ => input.below(8).min(granules(total) - 1),
+    };
+    let offset = granule * GRANULE;
+    let len = ((1 + input.below(4)) * GRANULE).min(total - offset) as u16;
+    Frame::Data(Data {
+        number: small(input) as u32,
+        flags: input.pick(&[0, 0, 8, 12, 255]),
+        offset,
+        total,
+        len,
+        sum: 0,
+    })
+}
+
+fn ack(input: &mut Input<'_>) -> Frame {
+    let count = input.below(ACK_MASKS_MAX as u64 + 1) as u8;
+    let mut bits = [0; ACK_MASKS_MAX];
+    bits[..count as usize].fill_with(|| input.pick(&[u64::MAX, 1, 0, 0xff0f]));
+    let base = match input.below(8) {
+        0 => input.any::<u64>() >> 16,
+        _ => input.below(100),
+    };
+    Frame::Ack(Ack {
+        path: input.pick(&[0, 0x11, 0x10, 0xff]),
+        delay_us: input.any(),
+        base,
+        masks: AckMasks { count, bits },
+    })
+}

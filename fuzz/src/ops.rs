@@ -1,0 +1,479 @@
+//! Two nodes over a network that the input rules: what their applications do, which packets are
+//! lost, doubled or overtaken. Held against [`model`]: MPI's matching in its plainest form.
+
+mod model;
+
+use crate::input::Input;
+use crate::memory::Memories;
+use crate::node::rail;
+use crate::packet::seal;
+use marline_checksum::{crc32c, sum, Algorithm};
+use marline_proto::{
+    Claim, Config, Event, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans, Transmit,
+};
+use marline_wire::{Address, Packet, PACKET_MAX};
+use model::{contents, Message, Model, Wish};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Steps of one input at most.
+const STEPS_MAX: usize = 300;
+/// Turns after the last step within which everything has ended: each takes a node to its next
+/// deadline, and the longest is the repair timer's 10 ms.
+const TURNS_MAX: usize = 20_000;
+/// No silence of an input is so long; peers do not die here.
+const PEER_TIMEOUT_NS: u64 = 1 << 50;
+const SIZES: [u64; 12] = [
+    0, 1, 64, 447, 448, 449, 1_344, 1_345, 9_000, 65_536, 65_537, 150_000,
+];
+
+/// A list of operations and of what becomes of packets; then the network is mended, and
+/// everything must end, with the right bytes in the right receive.
+pub fn operations(data: &[u8]) {
+    let mut input = Input::new(data);
+    let mut world = World::new(&mut input);
+    for _ in 0..STEPS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        world.step(&mut input);
+    }
+    world.finish();
+}
+
+/// What a send's memory is.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    content: u64,
+    len: u64,
+}
+
+struct End {
+    node: Node,
+    peer: PeerId,
+    memory: Memories,
+    /// Messages to this end.
+    model: Model,
+    sends: BTreeMap<u32, Origin>,
+    /// Where the content of a read starts.
+    reads: BTreeMap<u32, u64>,
+    claims: Vec<(Claim, usize)>,
+    next_handle: u32,
+}
+
+struct World {
+    ends: [End; 2],
+    /// Packets under way: to which end, bytes.
+    net: VecDeque<(usize, Vec<u8>)>,
+    /// Where packets are built.
+    out: Vec<u8>,
+    now: u64,
+}
+
+/// Number of the content of message `number` to end `to`.
+fn message_content(to: usize, number: usize) -> u64 {
+    (to as u64) << 32 | number as u64
+}
+
+/// Number of the content of the region with this key.
+fn region_content(key: u64) -> u64 {
+    1 << 40 | key
+}
+
+impl End {
+    fn new(host: u8, cfg: Config, rails: u8, datagram_max: usize) -> End {
+        let spec = |i| RailSpec {
+            addr: rail(host, i),
+            datagram_max,
+            receive_budget: 100_000,
+        };
+        let rails = (0..rails).map(spec).collect();
+        End {
+            node: Node::new(cfg, u64::from(host), 77, 1, rails),
+            peer: PeerId(0),
+            memory: Memories::default(),
+            model: Model::default(),
+            sends: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            claims: Vec::new(),
+            next_handle: 0,
+        }
+    }
+
+    fn handle(&mut self) -> u32 {
+        self.next_handle += 1;
+        self.next_handle
+    }
+
+    fn spec(&self, wish: &Wish, capacity: u64, named: bool) -> RecvSpec {
+        RecvSpec {
+            handle: wish.handle,
+            source: if named {
+                Source::Peer(self.peer)
+            } else {
+                Source::Any
+            },
+            tag: wish.tag,
+            capacity,
+            multi_min: None,
+        }
+    }
+}
+
+impl World {
+    fn new(input: &mut Input<'_>) -> World {
+        let cfg = Config {
+            algorithm: input.pick(&[1, 2, 3]),
+            eager_max: input.pick(&[65_536, 1_000, 0]),
+            credit_bytes: input.pick(&[256 * 1024, 64 * 1024]),
+            unexpected_bytes: input.pick(&[64 << 20, 1 << 20]),
+            ack_every: input.pick(&[64, 2]),
+            peer_timeout_ns: PEER_TIMEOUT_NS,
+            ..Config::default()
+        };
+        let rails = 1 + input.below(2) as u8;
+        let datagram_max = input.pick(&[1_472, 1_232]);
+        let mut ends = [1, 2].map(|host| End::new(host, cfg, rails, datagram_max));
+        let addresses: [Address; 2] = [ends[0].node.address(), ends[1].node.address()];
+        for (end, other) in ends.iter_mut().zip([addresses[1], addresses[0]]) {
+            end.peer = end.node.peer(&other);
+        }
+        World {
+            ends,
+            net: VecDeque::new(),
+            out: vec![0; PACKET_MAX],
+            now: 1,
+        }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        let e = input.below(2) as usize;
+        match input.below(16) {
+            0..=2 => self.send(e, input),
+            3..=5 => self.receive(e, input),
+            6 => self.peek(e, input),
+            7 => self.end_claim(e, input),
+            8 => {
+                let handle = input.below(u64::from(self.ends[e].next_handle) + 1) as u32;
+                self.cancel(e, handle);
+            }
+            9 => self.read(e, input),
+            10 | 11 => {
+                self.now += input.pick(&[500, 30_000, 200_000, 3_000_000, 50_000_000]);
+                self.turn(e, input.any());
+            }
+            _ => self.fate(input),
+        }
+    }
+
+    /// What becomes of packets under way.
+    fn fate(&mut self, input: &mut Input<'_>) {
+        for _ in 0..=input.below(4) {
+            if self.net.is_empty() {
+                return;
+            }
+            match input.below(8) {
+                0..=3 => self.deliver(0),
+                4 => drop(self.net.pop_front()),
+                5 => {
+                    let again = self.net[0].clone();
+                    self.net.push_back(again);
+                    self.deliver(0);
+                }
+                6 => self.deliver(input.below(self.net.len() as u64) as usize),
+                _ => {
+                    let bytes = &mut self.net[0].1;
+                    let at = input.below(bytes.len() as u64) as usize;
+                    bytes[at] ^= 1 << input.below(8);
+                    self.deliver(0);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, e: usize, input: &mut Input<'_>) {
+        let to = &mut self.ends[1 - e].model.messages;
+        let message = Message {
+            tag: input.pick(&[None, Some(1), Some(2)]),
+            len: input.pick(&SIZES),
+        };
+        let content = message_content(1 - e, to.len());
+        to.push(message);
+        let end = &mut self.ends[e];
+        let handle = end.handle();
+        let len = message.len;
+        end.sends.insert(handle, Origin { content, len });
+        let spec = SendSpec {
+            handle,
+            peer: end.peer,
+            tag: message.tag,
+            data: None,
+            len,
+            urgent_ack: input.any(),
+        };
+        assert!(end.node.post_send(&spec), "the peer lives");
+        self.settle(e);
+    }
+
+    fn wish(&mut self, e: usize, input: &mut Input<'_>) -> Wish {
+        let tag = input.pick(&[None, Some((1, 0)), Some((2, 0)), Some((0, 3))]);
+        let handle = self.ends[e].handle();
+        Wish { handle, tag }
+    }
+
+    fn receive(&mut self, e: usize, input: &mut Input<'_>) {
+        let wish = self.wish(e, input);
+        let capacity = input.pick(&[200_000, 200_000, 100, 1_000, 0]);
+        self.post(e, wish, capacity, input.any());
+    }
+
+    fn post(&mut self, e: usize, wish: Wish, capacity: u64, named: bool) {
+        let now = self.now;
+        let end = &mut self.ends[e];
+        end.memory.add(wish.handle, capacity);
+        end.model.post(wish);
+        end.node.post_recv(&end.spec(&wish, capacity, named), now);
+        self.settle(e);
+    }
+
+    fn peek(&mut self, e: usize, input: &mut Input<'_>) {
+        let (wish, claim) = (self.wish(e, input), input.any());
+        let end = &mut self.ends[e];
+        let spec = end.spec(&wish, 0, input.any());
+        let found = end.node.peek(&spec, claim);
+        let number = found
+            .as_ref()
+            .map(|(peeked, _)| peeked.head.number as usize);
+        assert_eq!(
+            number,
+            end.model.find(&wish),
+            "a peek sees the first that fits"
+        );
+        if let Some((_, Some(claim))) = found {
+            let number = end.model.take(&wish).expect("just found");
+            end.claims.push((claim, number));
+        }
+    }
+
+    fn end_claim(&mut self, e: usize, input: &mut Input<'_>) {
+        let (now, capacity) = (self.now, input.pick(&[200_000, 10]));
+        let end = &mut self.ends[e];
+        let Some((claim, number)) = end.claims.pop() else {
+            return;
+        };
+        if input.any() {
+            end.node.discard_claimed(claim, now);
+        } else {
+            let handle = end.handle();
+            end.memory.add(handle, capacity);
+            end.model.matched.insert(handle, number);
+            assert!(end.node.recv_claimed(claim, handle, capacity, now));
+        }
+        self.settle(e);
+    }
+
+    fn cancel(&mut self, e: usize, handle: u32) {
+        let end = &mut self.ends[e];
+        let got = end.node.cancel_recv(handle);
+        assert_eq!(got, end.model.cancel(handle), "cancel of {handle}");
+        if got {
+            end.memory.end(handle);
+        }
+    }
+
+    fn read(&mut self, e: usize, input: &mut Input<'_>) {
+        let (len, key) = (input.pick(&SIZES), u64::from(input.any::<u8>()));
+        let end = &mut self.ends[e];
+        let handle = end.handle();
+        end.memory.add(handle, len);
+        end.reads.insert(handle, region_content(key));
+        assert!(end.node.post_read(handle, end.peer, key, 0, len));
+        self.settle(e);
+    }
+
+    /// A progress call: timers, packets out, events.
+    fn turn(&mut self, e: usize, polls: bool) {
+        let end = &mut self.ends[e];
+        if polls {
+            end.node.on_poll(self.now, false);
+        }
+        end.node.handle_timeouts(self.now);
+        self.settle(e);
+        let (out, mut spans) = (&mut self.out, Spans::new());
+        for _ in 0..500 {
+            let end = &mut self.ends[e];
+            let Some(t) = end.node.poll_transmit(self.now, out, &mut spans, None) else {
+                break;
+            };
+            fill(&end.sends, &t, &spans, out);
+            self.net.push_back((1 - e, out[..t.len].to_vec()));
+        }
+        self.settle(e);
+    }
+
+    fn deliver(&mut self, at: usize) {
+        let Some((e, bytes)) = self.net.remove(at) else {
+            return;
+        };
+        let end = &mut self.ends[e];
+        if let Ok(packet) = Packet::parse(&bytes, crc32c) {
+            let _ = end
+                .node
+                .handle_packet(self.now, &packet, bytes.len(), &mut end.memory);
+        }
+        end.model.arrive(end.node.matched_upto(end.peer));
+        self.settle(e);
+    }
+
+    /// Takes an end's events and holds them against the model.
+    fn settle(&mut self, e: usize) {
+        while let Some(event) = self.ends[e].node.poll_event() {
+            let end = &mut self.ends[e];
+            match event {
+                Event::SendDone { handle, ok } => {
+                    assert!(ok && end.sends.remove(&handle).is_some(), "{event:?}");
+                }
+                Event::RecvDone {
+                    handle,
+                    head,
+                    offset,
+                    len,
+                    bounce,
+                    last,
+                    ..
+                } => {
+                    assert!(last && offset == 0, "{event:?}");
+                    let number = end.model.matched.remove(&handle).expect("it was matched");
+                    assert_eq!(head.number as usize, number, "matching order");
+                    self.arrived(e, handle, number, len, bounce);
+                }
+                Event::ReadDone { handle, ok } => {
+                    assert!(ok, "{event:?}");
+                    let content = end.reads.remove(&handle).expect("a read ends once");
+                    let buffer = &end.memory.buffers[&handle];
+                    let right = contents(content, 0, buffer.capacity as usize);
+                    assert!(buffer.bytes == right, "wrong bytes in a read");
+                    end.memory.end(handle);
+                }
+                Event::ReadAsked {
+                    peer,
+                    number,
+                    key,
+                    len,
+                    upto,
+                    ..
+                } => {
+                    let (handle, content) = (end.handle(), region_content(key));
+                    end.sends.insert(handle, Origin { content, len });
+                    end.node.serve_read(handle, peer, number, len, upto);
+                }
+                Event::BounceFree { inbound } => drop(end.memory.bounces.remove(&inbound)),
+                Event::PathChanged { .. } => {}
+                Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerMismatch { .. } => {
+                    panic!("{event:?} though both live");
+                }
+            }
+        }
+    }
+
+    /// A receive is complete: its bytes are those of the message that the model gave it.
+    fn arrived(&mut self, e: usize, handle: u32, number: usize, len: u64, bounce: Option<u64>) {
+        let end = &mut self.ends[e];
+        let message = end.model.messages[number];
+        let capacity = end.memory.buffers[&handle].capacity;
+        assert_eq!(len, message.len.min(capacity), "length of message {number}");
+        let bounced = bounce.map(|b| end.memory.bounces.remove(&b).expect("a bounce buffer"));
+        let bytes = bounced
+            .as_ref()
+            .unwrap_or(&end.memory.buffers[&handle].bytes);
+        let right = contents(message_content(e, number), 0, len as usize);
+        assert!(
+            bytes[..len as usize] == right,
+            "wrong bytes in message {number}"
+        );
+        end.memory.end(handle);
+    }
+
+    /// The network is mended and every message gets a receive: everything must end.
+    fn finish(&mut self) {
+        for turn in 0..TURNS_MAX {
+            for e in 0..2 {
+                self.turn(e, true);
+                self.match_all(e);
+            }
+            if self.ended() {
+                return self.check_returned();
+            }
+            if self.net.is_empty() {
+                let next = self.ends.iter().filter_map(|end| end.node.next_deadline());
+                self.now = next
+                    .min()
+                    .unwrap_or(self.now + 1_000_000)
+                    .max(self.now + 1_000);
+            }
+            for _ in 0..self.net.len() {
+                self.deliver(0);
+            }
+            self.now += 2_000 + turn as u64 % 7;
+        }
+        panic!(
+            "stuck:\n{}{}",
+            self.ends[0].node.describe(),
+            self.ends[1].node.describe()
+        );
+    }
+
+    /// Receives for what waits without one.
+    fn match_all(&mut self, e: usize) {
+        while let Some((claim, _)) = self.ends[e].claims.pop() {
+            self.ends[e].node.discard_claimed(claim, self.now);
+        }
+        for tag in [None, Some((0, u64::MAX))] {
+            let handle = u32::MAX;
+            while self.ends[e].model.find(&Wish { handle, tag }).is_some() {
+                let handle = self.ends[e].handle();
+                self.post(e, Wish { handle, tag }, 200_000, false);
+            }
+        }
+    }
+
+    fn ended(&self) -> bool {
+        self.ends.iter().all(|end| {
+            let all = end.node.matched_upto(end.peer) == end.model.messages.len() as u64;
+            let none = end.model.matched.is_empty() && end.model.waiting() == 0;
+            all && none && end.sends.is_empty() && end.reads.is_empty()
+        })
+    }
+
+    /// Nothing is kept for what has ended.
+    fn check_returned(&mut self) {
+        for e in 0..2 {
+            while let Some(wish) = self.ends[e].model.posted.first().copied() {
+                self.cancel(e, wish.handle);
+            }
+            let end = &self.ends[e];
+            let held = end.node.held();
+            let counts = (held.sends, held.inbounds, held.receives);
+            let bytes = (held.granted_bytes, held.unexpected_bytes);
+            assert_eq!((counts, bytes), ((0, 0, 0), (0, 0)), "kept at end {e}");
+            assert!(end.memory.bounces.is_empty(), "bounce buffers of end {e}");
+        }
+    }
+}
+
+/// Puts payloads, sums and the head's CRC into a packet.
+fn fill(sends: &BTreeMap<u32, Origin>, t: &Transmit, spans: &Spans, out: &mut [u8]) {
+    let algorithm = Algorithm::from_u8(t.algorithm).expect("one of ours");
+    for span in spans {
+        let from = sends.get(&span.handle).expect("sends what was posted");
+        let (at, n) = (span.payload_at as usize, span.len as usize);
+        assert!(
+            span.offset + n as u64 <= from.len,
+            "sends more than there is"
+        );
+        let bytes = contents(from.content, span.offset, n);
+        out[at..at + n].copy_from_slice(&bytes);
+        let value = sum(algorithm, span.seed, &bytes);
+        out[span.sum_at as usize..][..8].copy_from_slice(&value.to_le_bytes());
+    }
+    seal(out);
+}

@@ -1,0 +1,109 @@
+//! MPI's matching in its plainest form, and what every message contains.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+/// A message from one endpoint to the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    pub tag: Option<u64>,
+    pub len: u64,
+}
+
+/// Bytes after which contents repeat: no message is slipped by this and still right, for it is no
+/// multiple of a granule.
+const PERIOD: u64 = 65_521;
+
+/// Bytes `from .. from + n` of the content of number `id` (a message's, or a memory region's).
+pub(super) fn contents(id: u64, from: u64, n: usize) -> Vec<u8> {
+    static ONCE: OnceLock<Vec<u8>> = OnceLock::new();
+    let byte = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    let all = ONCE.get_or_init(|| (0..PERIOD).map(byte).collect());
+    let mut out = Vec::with_capacity(n);
+    let mut at = ((id.wrapping_mul(977) + from) % PERIOD) as usize;
+    while out.len() < n {
+        let more = (n - out.len()).min(all.len() - at);
+        out.extend_from_slice(&all[at..at + more]);
+        at = 0;
+    }
+    out
+}
+
+/// What a receive asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    pub handle: u32,
+    pub tag: Option<(u64, u64)>,
+}
+
+impl Wish {
+    fn accepts(&self, message: &Message) -> bool {
+        match (self.tag, message.tag) {
+            (Some((want, ignore)), Some(tag)) => (want ^ tag) & !ignore == 0,
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
+/// The receiving side of one direction; messages are numbered in the order of their posts.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub messages: Vec<Message>,
+    pub posted: Vec<Wish>,
+    unexpected: Vec<usize>,
+    arrived: usize,
+    /// Message that a receive must get.
+    pub matched: BTreeMap<u32, usize>,
+}
+
+impl Model {
+    /// The next messages went through matching, up to number `upto`.
+    pub fn arrive(&mut self, upto: u64) {
+        while (self.arrived as u64) < upto {
+            let number = self.arrived;
+            let message = self.messages[number];
+            match self.posted.iter().position(|p| p.accepts(&message)) {
+                Some(at) => {
+                    let wish = self.posted.remove(at);
+                    self.matched.insert(wish.handle, number);
+                }
+                None => self.unexpected.push(number),
+            }
+            self.arrived += 1;
+        }
+    }
+
+    /// A receive is posted.
+    pub fn post(&mut self, wish: Wish) {
+        match self.take(&wish) {
+            Some(number) => drop(self.matched.insert(wish.handle, number)),
+            None => self.posted.push(wish),
+        }
+    }
+
+    /// The message that the pattern finds first.
+    pub fn find(&self, wish: &Wish) -> Option<usize> {
+        let mut waiting = self.unexpected.iter().copied();
+        waiting.find(|&number| wish.accepts(&self.messages[number]))
+    }
+
+    /// Takes it out.
+    pub fn take(&mut self, wish: &Wish) -> Option<usize> {
+        let number = self.find(wish)?;
+        self.unexpected.retain(|&n| n != number);
+        Some(number)
+    }
+
+    /// Takes a posted receive back, if nothing matched it.
+    pub fn cancel(&mut self, handle: u32) -> bool {
+        let before = self.posted.len();
+        self.posted.retain(|p| p.handle != handle);
+        self.posted.len() < before
+    }
+
+    /// Messages that went through matching and found no receive.
+    pub fn waiting(&self) -> usize {
+        self.unexpected.len()
+    }
+}

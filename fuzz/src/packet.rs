@@ -1,0 +1,78 @@
+//! The packet parser and the address blob.
+
+use marline_checksum::crc32c;
+use marline_wire::{Address, Frame, HeadWriter, Header, Packet, HEADER_LEN, PACKET_MAX, VERSION};
+
+/// Any bytes as a packet: as they come, and with version and CRC put right so that the frames are
+/// reached. What parses is written anew and must read back the same.
+pub fn packet(data: &[u8]) {
+    let _ = Packet::parse(data, crc32c);
+    let mut bytes = data.to_vec();
+    if bytes.len() >= HEADER_LEN {
+        bytes[4] = VERSION;
+    }
+    let Some(crc) = seal(&mut bytes) else { return };
+    if let Ok(packet) = Packet::parse(&bytes, |_| crc) {
+        assert!(packet.wire_len() <= bytes.len());
+        rewrite(&packet);
+    }
+}
+
+/// Puts the head's CRC right; `None` where there is no head.
+pub(crate) fn seal(bytes: &mut [u8]) -> Option<u32> {
+    let head_len = usize::from(u16::from_le_bytes([*bytes.get(6)?, *bytes.get(7)?]));
+    let crc = crc32c(bytes.get(4..head_len)?);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    Some(crc)
+}
+
+fn rewrite(packet: &Packet<'_>) {
+    let frames: Vec<(Frame, &[u8])> = packet.frames().collect();
+    for (frame, payload) in &frames {
+        assert_eq!(frame.payload_len(), payload.len());
+    }
+    let bytes = write(&packet.header, &frames);
+    let again = Packet::parse(&bytes, crc32c).expect("what we write parses");
+    assert_eq!(again.header, packet.header);
+    assert!(again.frames().eq(frames.iter().copied()));
+}
+
+/// A sealed packet of these frames. The largest datagram holds every packet that was read.
+pub(crate) fn write(header: &Header, frames: &[(Frame, &[u8])]) -> Vec<u8> {
+    // A parsed packet lacks the padding behind its last payload.
+    let mut bytes = vec![0; 2 * PACKET_MAX];
+    let mut writer = HeadWriter::new(&mut bytes, 2 * PACKET_MAX);
+    let mut payloads = Vec::new();
+    for (frame, payload) in frames {
+        let slot = writer
+            .push(frame)
+            .expect("twice the largest packet is enough");
+        payloads.push((slot.payload_at as usize, payload));
+    }
+    let (head_len, len) = writer.finish(header);
+    for (at, payload) in payloads {
+        bytes[head_len + at..][..payload.len()].copy_from_slice(payload);
+    }
+    bytes.truncate(len);
+    seal(&mut bytes);
+    bytes
+}
+
+/// Any bytes as an address blob; one that is accepted survives a round trip and padding.
+pub fn address(data: &[u8]) {
+    let Ok(address) = Address::decode(data) else {
+        return;
+    };
+    let (bytes, len) = address.encode();
+    assert_eq!(Address::decode(&bytes[..len]), Ok(address));
+    assert_eq!(Address::decode(&bytes), Ok(address));
+    assert!(Address::decode(&bytes[..len - 1]).is_err());
+    for other in &address.rails {
+        // A subnet contains itself, and to lie in the same one is mutual for equal lengths.
+        assert!(other.same_subnet(other));
+        let here = &address.rails[0];
+        if here.prefix_len == other.prefix_len {
+            assert_eq!(here.same_subnet(other), other.same_subnet(here));
+        }
+    }
+}
