@@ -410,9 +410,7 @@ impl Node {
             copy,
         };
         if !memory.land(&landing, &f.payload) {
-            // There may be rubbish in the receive's memory now, so that it must not stay posted
-            // for a shorter message: the slow way matches it to this one.
-            return None;
+            return None; // to be matched all the same: a shorter one must not find the rubbish
         }
         let found = self.matching.take_at(at, &head);
         self.note_multi(&found);
