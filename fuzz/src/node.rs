@@ -306,8 +306,10 @@ impl Bench {
                     upto,
                     ..
                 } => self.asked.push((peer, number, len, upto)),
-                Event::PeerDead { .. } | Event::PathChanged { .. } | Event::PeerMismatch { .. } => {
-                }
+                Event::PeerDead { .. }
+                | Event::PathChanged { .. }
+                | Event::PathCorrupts { .. }
+                | Event::PeerMismatch { .. } => {}
             }
         }
     }
