@@ -14,13 +14,16 @@ mod classic;
 mod crc;
 mod dispatch;
 mod pieces;
+mod plan;
 mod store;
 mod summer;
 mod sums;
+pub mod tuner;
 mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use dispatch::{plain_copy, tier, Tier};
+pub use plan::{plan, set_plan, Plan};
 pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES};
 
 /// CRC-32C of `bytes` (initial value and final xor as in RFC 3720), for packet heads.

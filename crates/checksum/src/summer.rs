@@ -5,6 +5,7 @@ use crate::classic::{FnvBytes, FnvWords, Jenkins, Knuth, Murmur2a, SuperFast, FN
 use crate::crc::{Castagnoli, Nvme, Poly};
 use crate::dispatch::{self, Tier};
 use crate::pieces::Pieces;
+use crate::plan;
 use crate::store::{Cached, Store, Streaming, Sum};
 use crate::sums::{Adler32, Fletcher64, Sum32, Xor32};
 use crate::xxh3::{self, Xxh3};
@@ -105,12 +106,34 @@ pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
     }
 }
 
-/// Copies `len` bytes from `src` to `dst` with plain stores in one loop with the sum; returns it.
+/// Copies `len` bytes from `src` to `dst` with plain stores and sums them, in one loop unless a
+/// [`crate::Plan`] says otherwise; returns the sum.
 ///
 /// # Safety
 /// `src` readable and `dst` writable for `len` bytes, not overlapping.
 #[inline]
 pub unsafe fn copy_and_sum(
+    algorithm: Algorithm,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if let Some(block) = plan::block_for(algorithm, len) {
+            return plan::copy_blocks_and_sum(algorithm, seed, dst, src, len, block);
+        }
+        copy_and_sum_fused(algorithm, seed, dst, src, len)
+    }
+}
+
+/// [`copy_and_sum`] in one loop, whatever the plan.
+///
+/// # Safety
+/// As [`copy_and_sum`].
+#[inline]
+pub(crate) unsafe fn copy_and_sum_fused(
     algorithm: Algorithm,
     seed: u64,
     dst: *mut u8,

@@ -3,6 +3,7 @@
 //!
 //! All calls may come from any thread. Nothing here panics on bad input.
 
+mod agreed;
 mod api;
 pub mod clock;
 mod core;

@@ -82,6 +82,7 @@ impl<T: RailTx> Core<T> {
             Err(DropReason::Token) => counters.wrong_token += 1,
             Err(DropReason::Epoch) => counters.wrong_epoch += 1,
             Err(DropReason::Stranger | DropReason::Nonsense) => counters.unknown += 1,
+            Err(DropReason::Algorithm) => counters.wrong_algorithm += 1,
             _ => {}
         }
     }
@@ -152,6 +153,9 @@ impl<T: RailTx> Core<T> {
                 let text = format!("rail {name} to {who} (its rail {remote_rail}): {word}");
                 self.say(LogLevel::Info, &text);
             }
+            Event::AlgorithmAgreed { peer, wish, agreed } => {
+                self.say_agreed(ep, peer, wish, agreed);
+            }
             Event::PeerMismatch { peer } => {
                 let who = self.describe(ep, peer);
                 self.say(
@@ -165,7 +169,7 @@ impl<T: RailTx> Core<T> {
         }
     }
 
-    fn describe(&self, ep: EpId, peer: PeerId) -> String {
+    pub(crate) fn describe(&self, ep: EpId, peer: PeerId) -> String {
         let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
         match endpoint.and_then(|e| e.node.peer_address(peer)) {
             Some(a) => format!("{:016x} at {}", a.id, show_addr(&a.rails[0])),

@@ -8,6 +8,7 @@ use crate::fork::Generation;
 use crate::publish::Publisher;
 use crate::settings::{RailsPolicy, Settings};
 use crate::thread;
+use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
 use marline_rails::{
     choose_interfaces, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, LinkWatch, Rail,
@@ -472,6 +473,7 @@ fn core_config(s: &Settings) -> CoreConfig {
     let proto = Config {
         reliable: s.reliability,
         algorithm: s.checksum as u8,
+        algorithms: Algorithm::BY_TRUST,
         eager_max: s.eager_max_bytes as u64,
         credit_bytes: s.credit_bytes_per_peer as u64,
         unexpected_bytes: s.unexpected_bytes as u64,

@@ -1,6 +1,6 @@
 //! Configuration of a node; times in nanoseconds.
 
-use marline_wire::RailAddr;
+use marline_wire::{RailAddr, FIRST_ALGORITHM};
 
 /// How rails share the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -28,8 +28,11 @@ pub struct RailSpec {
 pub struct Config {
     /// Software reliability: acks, retransmission, failover. Off = native.
     pub reliable: bool,
-    /// Payload algorithm number for the first flight and offered to peers.
+    /// Payload algorithm number that peers are asked for.
     pub algorithm: u8,
+    /// Every algorithm number known here (below 32), the most trusted first: of two wishes the one
+    /// that comes first here is agreed on.
+    pub algorithms: &'static [u8],
     /// Longest message sent eagerly, in bytes.
     pub eager_max: u64,
     /// Eager bytes (with overhead) that each peer may have unread here.
@@ -57,7 +60,8 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             reliable: true,
-            algorithm: 1,
+            algorithm: FIRST_ALGORITHM,
+            algorithms: &[FIRST_ALGORITHM],
             eager_max: 65_536,
             credit_bytes: 256 * 1024,
             unexpected_bytes: 64 << 20,

@@ -8,7 +8,7 @@ use crate::stats::PeerStats;
 use crate::types::PeerId;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use marline_wire::{Address, MsgHead, RailAddr};
+use marline_wire::{Address, MsgHead, RailAddr, FIRST_ALGORITHM};
 
 /// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
 pub const MESSAGE_OVERHEAD: u64 = 128;
@@ -149,12 +149,12 @@ pub struct Conn {
 }
 
 impl Conn {
-    pub fn new(peer: PeerId, algorithm: u8) -> Conn {
+    pub fn new(peer: PeerId) -> Conn {
         Conn {
             peer,
             remote_slot: marline_wire::SLOT_UNKNOWN,
             epoch: None,
-            algorithm,
+            algorithm: FIRST_ALGORITHM,
             hello_acked: false,
             dead: false,
             closed: false,

@@ -47,6 +47,7 @@ impl Node {
             Err(DropReason::Gone) => self.stats.drop_gone += 1,
             Err(DropReason::Nonsense) => self.stats.drop_nonsense += 1,
             Err(DropReason::NoMemory) => self.stats.drop_no_memory += 1,
+            Err(DropReason::Algorithm) => self.stats.drop_algorithm += 1,
             Err(DropReason::Duplicate | DropReason::CorruptPayload) | Ok(_) => {}
         }
         result
@@ -63,6 +64,9 @@ impl Node {
         let ours = header.dst_token == self.token && header.dst_id == self.id;
         if !ours && !self.cfg.errs(Mutation::IgnoreToken) {
             return Err(DropReason::Token);
+        }
+        if !self.cfg.knows_algorithm(header.algorithm) {
+            return Err(DropReason::Algorithm);
         }
         let peer = self.identify(now, packet)?;
         let at = self.path_of(peer, header).ok_or(DropReason::Nonsense)?;
@@ -152,7 +156,6 @@ impl Node {
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
         conn.epoch = Some(hello.epoch);
         conn.remote_slot = hello.slot;
-        conn.algorithm = hello.algorithm;
         conn.credit_limit = conn.credit_limit.max(hello.credit);
         conn.add_paths(&locals, &hello.rails[..hello.rail_count as usize]);
         for path in &mut conn.paths {
@@ -160,6 +163,7 @@ impl Node {
             path.probe_at = now;
             path.want_padded = path.probe_size > 0;
         }
+        self.agree(peer, hello);
         self.wake(peer);
         Ok(peer)
     }

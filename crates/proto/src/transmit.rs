@@ -650,11 +650,7 @@ impl Node {
         }
         let eliciting = !b.frames.is_empty();
         let address = &self.peers[conn.peer.0 as usize].address;
-        let algorithm = if conn.epoch.is_some() {
-            conn.algorithm
-        } else {
-            self.cfg.algorithm
-        };
+        let algorithm = conn.algorithm;
         let path = &mut conn.paths[at];
         let header = Header {
             algorithm,

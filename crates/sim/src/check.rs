@@ -96,7 +96,7 @@ impl World {
                 Ok(())
             }
             Event::PeerDead { peer, .. } => self.peer_dead(e, peer),
-            Event::PathChanged { .. } => Ok(()),
+            Event::PathChanged { .. } | Event::AlgorithmAgreed { .. } => Ok(()),
             Event::PeerMismatch { .. } => Err("settings are the same everywhere".into()),
         }
     }

@@ -139,8 +139,13 @@ impl World {
             })
             .collect();
         let id = (rng.next() & !0xffff) | index as u64;
+        // Every other endpoint asks for another algorithm (of numbers 1 to 4).
+        let mut config = self.setup.node;
+        if index % 2 == 1 {
+            config.algorithm = 5 - config.algorithm.clamp(1, 4);
+        }
         let node = Node::new(
-            self.setup.node,
+            config,
             id,
             rng.next() as u32,
             rng.next() as u32,
