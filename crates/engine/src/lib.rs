@@ -6,11 +6,13 @@
 mod agreed;
 mod api;
 pub mod clock;
+pub mod choice;
 mod core;
 mod engine;
 pub mod fork;
 mod memory;
 mod pool;
+pub mod profile;
 mod progress;
 mod publish;
 pub mod settings;

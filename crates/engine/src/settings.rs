@@ -4,17 +4,11 @@
 //! A row is read once, when an engine opens. Errors are texts for people: they name the setting,
 //! the value that was given and what is allowed.
 
+use crate::choice::ChecksumChoice;
 use crate::LogLevel;
-use marline_checksum::Algorithm;
 
 /// What every environment variable of Marline's provider starts with.
 pub const PREFIX: &str = "FI_MARLINE_";
-
-/// The algorithm of a name, upper or lower case, with or without its hyphens.
-pub fn parse_checksum(name: &str) -> Option<Algorithm> {
-    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
-    Algorithm::all().find(|a| plain(a.name()) == plain(name))
-}
 
 /// How rails share the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +50,7 @@ pub enum Kind {
     Text,
     /// `on` or `off`.
     Switch,
-    /// A checksum algorithm's name.
+    /// A [`ChecksumChoice`].
     Checksum,
     /// A [`RailsPolicy`].
     Policy,
@@ -90,10 +84,7 @@ impl Kind {
             Kind::List => "names separated by commas".to_owned(),
             Kind::Text => "any text".to_owned(),
             Kind::Switch => "on or off".to_owned(),
-            Kind::Checksum => Algorithm::all()
-                .map(Algorithm::name)
-                .collect::<Vec<_>>()
-                .join(", "),
+            Kind::Checksum => ChecksumChoice::names(),
             Kind::Policy => names(POLICIES),
             Kind::Level => names(LEVELS),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
@@ -177,9 +168,9 @@ value_by_name! {
     LogLevel, LEVELS;
 }
 
-impl Value for Algorithm {
+impl Value for ChecksumChoice {
     fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        parse_checksum(text)
+        ChecksumChoice::parse(text)
     }
     fn to_text(&self) -> String {
         self.name().to_owned()
@@ -285,8 +276,11 @@ settings! {
     rails_policy: RailsPolicy = "stripe", Kind::Policy;
     /// UDP port of every rail; 0: any free one. Only sensible with one process per host.
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
-    /// Payload checksum, end to end, of what this process sends.
-    checksum: Algorithm = "crc64-nvme", Kind::Checksum;
+    /// Payload checksum, end to end: a class (strong, fast), a choice of the papers'
+    /// (newmadeleine-fnv, newmadeleine-crc) or a name; of two peers' wishes the more trusted is used.
+    checksum: ChecksumChoice = "strong", Kind::Checksum;
+    /// File with this machine's profile; empty: where `marline tune` keeps it; none: no profile.
+    profile: String = "", Kind::Text;
     /// Software reliability: acks, retransmission, failover. off is for comparison only.
     reliability: bool = "on", Kind::Switch;
     /// Largest message in bytes that is sent at once; above, sender and receiver meet first.
@@ -353,6 +347,12 @@ impl Settings {
             let value = std::env::var_os(format!("{PREFIX}{}", name.to_ascii_uppercase()))?;
             Some(value.to_string_lossy().into_owned())
         })
+    }
+
+    /// Whether the user gave the row of this name.
+    pub fn was_given(&self, name: &str) -> bool {
+        let row = TABLE.iter().position(|row| row.name == name);
+        row.is_some_and(|n| self.given & (1 << n) != 0)
     }
 
     /// Every setting in force, one per line: variable, value, and where the value is from.

@@ -5,6 +5,7 @@ use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
 use crate::clock::{Clock, SystemClock};
 use crate::core::{Core, CoreConfig, Random};
 use crate::fork::Generation;
+use crate::profile::Tuned;
 use crate::publish::Publisher;
 use crate::settings::{RailsPolicy, Settings};
 use crate::thread;
@@ -94,7 +95,8 @@ impl Shared {
             }
         };
         fds.extend(link.as_ref().map(LinkWatch::fd));
-        let core = Core::new(core_config(settings), rails, log.clone(), random());
+        let tuned = Tuned::open(settings, |level, text| (log.0)(level, text));
+        let core = Core::new(core_config(settings, &tuned), rails, log.clone(), random());
         let publisher = Publisher::open(settings, &names, &log);
         let slow = Slow {
             link,
@@ -469,12 +471,12 @@ fn open_rails(settings: &Settings, choices: &[InterfaceChoice]) -> Result<Opened
     Ok((rails, halves))
 }
 
-fn core_config(s: &Settings) -> CoreConfig {
+fn core_config(s: &Settings, tuned: &Tuned) -> CoreConfig {
     let proto = Config {
         reliable: s.reliability,
-        algorithm: s.checksum as u8,
+        algorithm: tuned.algorithm as u8,
         algorithms: Algorithm::BY_TRUST,
-        eager_max: s.eager_max_bytes as u64,
+        eager_max: tuned.eager_max_bytes as u64,
         credit_bytes: s.credit_bytes_per_peer as u64,
         unexpected_bytes: s.unexpected_bytes as u64,
         peer_timeout_ns: s.peer_timeout_ms * 1_000_000,
