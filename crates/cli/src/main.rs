@@ -8,12 +8,15 @@
 mod child;
 mod env;
 mod lab;
+mod model;
 mod mpi;
+mod plot;
 mod provider;
 mod run;
 mod settings;
 mod summary;
 mod tool;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -38,6 +41,10 @@ enum Command {
     /// A test cluster out of network namespaces, with faults made by the kernel.
     #[command(subcommand)]
     Lab(lab::LabCommand),
+    /// Measure this machine and write its profile, which Marline reads from then on.
+    Tune(tune::TuneArgs),
+    /// What checksums cost, by the papers' models and by this machine's profile.
+    Model(model::ModelArgs),
     /// Keeps the namespaces of one lab host alive (started by `marline lab up`).
     #[command(hide = true)]
     LabHolder(lab::holder::HolderArgs),
@@ -51,6 +58,8 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Env(args) => env::main(&args),
         Command::Lab(command) => lab::main(command),
+        Command::Tune(args) => tune::main(&args),
+        Command::Model(args) => model::main(&args),
         Command::LabHolder(args) => lab::holder::main(&args),
         Command::LabAgent(args) => lab::enter::agent_main(&args),
     };

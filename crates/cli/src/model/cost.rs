@@ -24,8 +24,6 @@ impl Network {
 /// How both ends touch each byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
-    /// Nothing is copied or summed.
-    Nothing,
     /// Copied at this rate, in bytes per second.
     Copy(f64),
     /// Copied at the first rate, then summed at the second, from the cache (paper 2).
@@ -38,13 +36,12 @@ impl Work {
     /// Seconds per byte at one end.
     pub fn per_byte(&self) -> f64 {
         match *self {
-            Work::Nothing => 0.0,
             Work::Copy(rate) | Work::Fused(rate) => 1.0 / rate,
             Work::CopyThenSum(copy, sum) => 1.0 / copy + 1.0 / sum,
         }
     }
 
-    /// Bytes per second at one end; infinite for nothing.
+    /// Bytes per second at one end.
     pub fn rate(&self) -> f64 {
         1.0 / self.per_byte()
     }
