@@ -75,22 +75,27 @@ pub enum Place {
     Cache,
     /// Both were last used so long ago that, if memory is large enough, no cache has them.
     Memory,
+    /// The source is as in `Memory`, the destination as in `Cache`: a user's memory and a buffer
+    /// that is used again and again.
+    Staging,
 }
 
 impl Place {
+    /// Every place.
+    pub const ALL: [Place; 3] = [Place::Cache, Place::Memory, Place::Staging];
+
     /// Name.
     pub fn name(self) -> &'static str {
         match self {
             Place::Cache => "cache",
             Place::Memory => "memory",
+            Place::Staging => "staging",
         }
     }
 
     /// The place of a name.
     pub fn from_name(name: &str) -> Option<Place> {
-        [Place::Cache, Place::Memory]
-            .into_iter()
-            .find(|p| p.name() == name)
+        Place::ALL.into_iter().find(|p| p.name() == name)
     }
 }
 
@@ -237,7 +242,8 @@ impl Bench {
         let start = Instant::now();
         for _ in 0..calls {
             let at = self.next_offset(place, bytes);
-            let (src, dst) = (&self.src[at..at + bytes], &mut self.dst[at..at + bytes]);
+            let to = if place == Place::Memory { at } else { 0 };
+            let (src, dst) = (&self.src[at..at + bytes], &mut self.dst[to..to + bytes]);
             black_box(call(way, algorithm, black_box(dst), black_box(src)));
         }
         start.elapsed().as_nanos() as f64
@@ -348,7 +354,7 @@ mod tests {
         }
         assert_eq!(Way::from_name("blocked", 0), None);
         assert_eq!(Way::from_name("guess", 0), None);
-        for place in [Place::Cache, Place::Memory] {
+        for place in Place::ALL {
             assert_eq!(Place::from_name(place.name()), Some(place));
         }
     }
@@ -357,7 +363,7 @@ mod tests {
     fn a_curve_has_each_way_that_suits_each_size() {
         let mut bench = Bench::new(64 << 10, BRIEF);
         let ways = [Way::Fused, Way::Blocked(4096), Way::Streaming];
-        for place in [Place::Cache, Place::Memory] {
+        for place in Place::ALL {
             let points = bench.curve(Algorithm::Crc64Nvme, place, &[1, 4096, 65_536], &ways);
             let have: Vec<_> = points.iter().map(|p| (p.bytes, p.way)).collect();
             assert_eq!(

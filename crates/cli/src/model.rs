@@ -114,7 +114,7 @@ pub fn main(args: &ModelArgs) -> crate::Outcome {
 }
 
 /// The constants of a profile and its curves: short messages at 32 KiB in cache (the papers' block
-/// size), long ones by chunks from memory.
+/// size), long ones by chunks from a user's memory to a staging buffer.
 fn of_machine(
     profile: &Profile,
     points: &[Point],
@@ -129,19 +129,17 @@ fn of_machine(
             )
         })
     };
-    let block = 32 << 10;
-    let chunk = 256 << 10;
-    let copy = rate(Way::Copy, Place::Cache, block)?;
-    let sum = rate(Way::Sum, Place::Cache, block)?;
+    let copy = rate(Way::Copy, Place::Cache, derive::SHORT)?;
+    let sum = rate(Way::Sum, Place::Cache, derive::SHORT)?;
     let chunks = derive::chunk_rate(points, algorithm);
-    let chunks = chunks.ok_or("the curves have no chunks from memory: run `marline tune`")?;
+    let chunks = chunks.ok_or("the curves have no chunks: run `marline tune`")?;
     Ok(Constants {
         network: derive::network(profile.rail.as_ref()),
         sum,
         copy: Work::Copy(copy),
         separate: Work::CopyThenSum(copy, sum),
-        fused: Work::Fused(rate(Way::Fused, Place::Cache, block)?),
-        chunk_copy: Work::Copy(rate(Way::Copy, Place::Memory, chunk)?),
+        fused: Work::Fused(rate(Way::Fused, Place::Cache, derive::SHORT)?),
+        chunk_copy: Work::Copy(rate(Way::Copy, Place::Staging, derive::CHUNK)?),
         chunk_fused: Work::Fused(chunks * 1e9),
     })
 }
@@ -189,8 +187,10 @@ fn print(c: &Constants) {
         p.growth,
         size(p.last_block)
     );
-    println!("  time in us, and what checksums cost: bandwidth lost against the network (naive),");
-    println!("  time added to the same without sums (+sum, fused)");
+    println!(
+        "  time in us; then in percent: bandwidth that is lost against the network alone (naive,"
+    );
+    println!("  fused), time that sums add to the same without them (+sum, chunks)");
     print!("{:>8}", "bytes");
     WAYS.iter().for_each(|(name, _)| print!(" {name:>12}"));
     println!(
@@ -204,7 +204,7 @@ fn print(c: &Constants) {
         let costs = [
             loss_percent(t[1], t[0]),
             overhead_percent(t[3], t[2]),
-            overhead_percent(t[4], t[2]),
+            loss_percent(t[4], t[0]),
             overhead_percent(t[6], t[5]),
         ];
         costs.iter().for_each(|cost| print!(" {cost:>7.1}%"));

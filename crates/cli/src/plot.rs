@@ -70,7 +70,7 @@ fn draw(area: &Area<'_>, chart: &Chart<'_>) -> Result<(), String> {
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(64);
-    let x = (x0..x1).log_scale();
+    let x = (x0..x1).log_scale().base(4.0);
     // The two kinds of axis are two types.
     macro_rules! on {
         ($y:expr) => {{

@@ -199,6 +199,10 @@ fn measure(plan: &Plan) -> Vec<Point> {
     let mut ways = vec![Way::Copy, Way::Sum, Way::Separate, Way::Fused];
     ways.extend(BLOCKS.map(Way::Blocked));
     ways.push(Way::Streaming);
+    let staged: Vec<Way> = [Way::Copy, Way::Fused]
+        .into_iter()
+        .chain(BLOCKS.map(Way::Blocked))
+        .collect();
     let mut points = Vec::new();
     for place in [Place::Cache, Place::Memory] {
         let copies = [Way::Copy, Way::StreamingCopy];
@@ -213,6 +217,7 @@ fn measure(plan: &Plan) -> Vec<Point> {
         for place in [Place::Cache, Place::Memory] {
             points.extend(bench.curve(*algorithm, place, plan.sizes, &ways));
         }
+        points.extend(bench.curve(*algorithm, Place::Staging, plan.sizes, &staged));
     }
     points
 }

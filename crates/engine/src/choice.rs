@@ -1,6 +1,7 @@
 //! What a user may ask of checksums: a class, a preset of the papers, or an algorithm by name.
 
 use crate::profile::Profile;
+use crate::settings::parse_checksum;
 use marline_checksum::{tier, Algorithm, Strength, Tier};
 
 /// A wish for a checksum, which a machine turns into an algorithm.
@@ -34,14 +35,9 @@ impl ChecksumChoice {
     /// The choice of a name, upper or lower case, with or without its hyphens.
     pub fn parse(name: &str) -> Option<ChecksumChoice> {
         let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
-        let is = |other: &str| plain(other) == plain(name);
-        let class = CLASSES.iter().find(|(n, _)| is(n)).map(|(_, c)| *c);
-        let named = || {
-            Algorithm::all()
-                .find(|a| is(a.name()))
-                .map(ChecksumChoice::Named)
-        };
-        class.or_else(named)
+        let class = CLASSES.iter().find(|(n, _)| plain(n) == plain(name));
+        let named = || parse_checksum(name).map(ChecksumChoice::Named);
+        class.map(|(_, choice)| *choice).or_else(named)
     }
 
     /// Its name.

@@ -6,9 +6,16 @@
 
 use crate::choice::ChecksumChoice;
 use crate::LogLevel;
+use marline_checksum::Algorithm;
 
 /// What every environment variable of Marline's provider starts with.
 pub const PREFIX: &str = "FI_MARLINE_";
+
+/// The algorithm of a name, upper or lower case, with or without its hyphens.
+pub fn parse_checksum(name: &str) -> Option<Algorithm> {
+    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
+    Algorithm::all().find(|a| plain(a.name()) == plain(name))
+}
 
 /// How rails share the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

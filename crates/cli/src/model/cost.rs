@@ -112,12 +112,13 @@ pub fn rendezvous(network: &Network, work: &Work, pipeline: &Pipeline, len: f64)
     2.0 * network.latency + pipeline.time(network, work, len)
 }
 
-/// The length from which on a rendezvous is faster than sending at once, up to `most` bytes.
-pub fn eager_threshold(network: &Network, work: &Work, most: usize) -> usize {
-    let pipeline = Pipeline::fit(network, work);
+/// The longest message, up to `most` bytes, for which sending at once (by `work`) is not slower
+/// than a rendezvous (whose chunks are `chunk` work).
+pub fn eager_threshold(network: &Network, work: &Work, chunk: &Work, most: usize) -> usize {
+    let pipeline = Pipeline::fit(network, chunk);
     let wins = |len: usize| {
         let len = len as f64;
-        eager(network, work, len) <= rendezvous(network, work, &pipeline, len)
+        eager(network, work, len) <= rendezvous(network, chunk, &pipeline, len)
     };
     // Eager grows faster with the length than a rendezvous, so there is one crossing.
     let (mut below, mut above) = (0, most + 1);

@@ -20,7 +20,9 @@ pub const FRAGMENTS: [usize; 7] = [
 /// Blocks must be so much faster than one loop to be taken.
 const WORTH: f64 = 0.97;
 /// Size at which chunks of the super-pipeline are judged, in bytes.
-const CHUNK: usize = 256 << 10;
+pub const CHUNK: usize = 256 << 10;
+/// Size by which short messages are judged: the papers' block, in bytes.
+pub const SHORT: usize = 32 << 10;
 /// Without a rail's figures: 10 Gbit/s Ethernet by UDP, as the papers' networks were.
 const NO_RAIL: Network = Network {
     latency: 10e-6,
@@ -55,7 +57,11 @@ pub fn profile(points: &[Point], rail: Option<RailFigures>, date: &str) -> Profi
             growth: fit.growth.min(GROWTH_MAX),
             last_block_bytes: whole(fit.last_block),
         };
-        profile.eager_max_bytes = eager_threshold(&network, &work, EAGER_MOST) / 64 * 64;
+        // What is sent at once is short and, mostly, in the cache (paper 0, section 4.2).
+        let short = points.rate(algorithm, Way::Fused, Place::Cache, SHORT);
+        let short = Work::Fused(short.unwrap_or(rate) * 1e9);
+        let threshold = eager_threshold(&network, &short, &work, EAGER_MOST);
+        profile.eager_max_bytes = threshold / 64 * 64;
     }
     profile
 }
@@ -79,13 +85,13 @@ pub fn network(rail: Option<&RailFigures>) -> Network {
     })
 }
 
-/// GB/s of copying and summing chunks from memory, by the better way.
+/// GB/s of copying and summing chunks from a user's memory to a staging buffer, by the better way.
 pub fn chunk_rate(points: &[Point], algorithm: Algorithm) -> Option<f64> {
     let blocked = BLOCKS.map(Way::Blocked);
     let rates = [Way::Fused]
         .into_iter()
         .chain(blocked)
-        .filter_map(|way| points.rate(algorithm, way, Place::Memory, CHUNK));
+        .filter_map(|way| points.rate(algorithm, way, Place::Staging, CHUNK));
     rates.reduce(f64::max)
 }
 
@@ -168,7 +174,7 @@ mod tests {
     /// Points of one algorithm in which each way has a rate that may depend on the size.
     fn points(algorithm: Algorithm, rate: impl Fn(Way, usize) -> f64) -> Vec<Point> {
         let mut points = Vec::new();
-        for place in [Place::Cache, Place::Memory] {
+        for place in Place::ALL {
             for bytes in FRAGMENTS.into_iter().chain([CHUNK]) {
                 for way in [Way::Fused, Way::Blocked(1024), Way::Blocked(4096)] {
                     let ns = bytes as f64 / rate(way, bytes);

@@ -13,7 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Packets: 4 bytes of magic, kind, 3 bytes of nothing, a number; then filler.
+/// Packets: 4 bytes of magic, kind, nothing, the port to answer to (packets may leave by others),
+/// a number; then filler.
 const MAGIC: [u8; 4] = *b"mltn";
 const HEAD: usize = 16;
 /// Send it back.
@@ -53,8 +54,6 @@ impl End {
     fn open(choice: &InterfaceChoice, port: u16) -> Result<End, String> {
         let config = UdpConfig {
             port,
-            // The other end answers to where packets come from: to this rail's own port.
-            connect: false,
             ..UdpConfig::default()
         };
         let (tx, rx) = UdpRail::open(choice, &config)?.split();
@@ -71,8 +70,9 @@ impl End {
         len: usize,
         segment: usize,
     ) -> Result<(), String> {
+        let port = self.tx.local_addr().port;
         for datagram in self.buffer[..len].chunks_mut(segment) {
-            write_head(datagram, kind, number);
+            write_head(datagram, kind, port, number);
         }
         let start = Instant::now();
         loop {
@@ -85,18 +85,20 @@ impl End {
     }
 }
 
-fn write_head(datagram: &mut [u8], kind: u8, number: u64) {
+fn write_head(datagram: &mut [u8], kind: u8, port: u16, number: u64) {
     if datagram.len() >= HEAD {
         datagram[..4].copy_from_slice(&MAGIC);
-        datagram[4..8].copy_from_slice(&[kind, 0, 0, 0]);
+        datagram[4..6].copy_from_slice(&[kind, 0]);
+        datagram[6..8].copy_from_slice(&port.to_le_bytes());
         datagram[8..HEAD].copy_from_slice(&number.to_le_bytes());
     }
 }
 
-/// Kind and number of a datagram that is one of ours.
-fn read_head(datagram: &[u8]) -> Option<(u8, u64)> {
+/// Kind, port and number of a datagram that is one of ours.
+fn read_head(datagram: &[u8]) -> Option<(u8, u16, u64)> {
     let number = datagram.get(8..HEAD)?.try_into().ok()?;
-    (datagram[..4] == MAGIC).then_some((datagram[4], u64::from_le_bytes(number)))
+    let port = u16::from_le_bytes([datagram[6], datagram[7]]);
+    (datagram[..4] == MAGIC).then_some((datagram[4], port, u64::from_le_bytes(number)))
 }
 
 /// Answers until told to stop.
@@ -106,15 +108,19 @@ fn answer(end: &mut End, stop: &AtomicBool, idle: impl Fn()) {
         let mut answers = Vec::new();
         let taken = end.rx.recv(&mut |received| {
             for datagram in received.bytes.chunks(received.segment.max(1)) {
+                let from = |port| RailAddr {
+                    port,
+                    ..received.from
+                };
                 match read_head(datagram) {
-                    Some((ECHO, number)) => {
+                    Some((ECHO, port, number)) => {
                         counted = 0; // a measurement begins with echoes
-                        answers.push((received.from, number));
+                        answers.push((from(port), number));
                     }
-                    Some((STREAM, number)) => {
+                    Some((STREAM, port, number)) => {
                         counted += datagram.len() as u64;
                         if number != 0 {
-                            answers.push((received.from, counted));
+                            answers.push((from(port), counted));
                         }
                     }
                     _ => {}
@@ -147,7 +153,7 @@ impl Probe {
         while found.is_none() && start.elapsed() < PATIENCE {
             self.end.rx.recv(&mut |received| {
                 for datagram in received.bytes.chunks(received.segment.max(1)) {
-                    if let Some((ANSWER, number)) = read_head(datagram) {
+                    if let Some((ANSWER, _, number)) = read_head(datagram) {
                         found = Some(number).filter(|n| wanted(*n)).or(found);
                     }
                 }
@@ -373,7 +379,7 @@ mod tests {
         assert_eq!(read_head(&[0; 15]), None);
         assert_eq!(read_head(&[0; 64]), None);
         let mut packet = [0; SMALL];
-        write_head(&mut packet, ECHO, 77);
-        assert_eq!(read_head(&packet), Some((ECHO, 77)));
+        write_head(&mut packet, ECHO, 5000, 77);
+        assert_eq!(read_head(&packet), Some((ECHO, 5000, 77)));
     }
 }

@@ -4,7 +4,7 @@ use super::curves::Curves;
 use super::describe_rail;
 use crate::plot::{self, size, Chart, Line};
 use marline_checksum::tuner::{Place, Point, Way, BLOCKS};
-use marline_checksum::Algorithm;
+use marline_checksum::{Algorithm, Strength};
 use marline_engine::profile::Profile;
 use std::path::Path;
 
@@ -75,7 +75,7 @@ pub fn print(profile: &Profile, points: &[Point]) {
             number(share)
         );
     }
-    for place in [Place::Cache, Place::Memory] {
+    for place in Place::ALL {
         print_ways(points, place);
     }
 }
@@ -92,7 +92,11 @@ fn print_ways(points: &[Point], place: Place) {
         .iter()
         .for_each(|bytes| print!(" {:>7}", size(*bytes as f64)));
     println!();
-    for algorithm in measured(points) {
+    // The weak ones are in the pictures.
+    for algorithm in measured(points)
+        .into_iter()
+        .filter(|a| a.strength() > Strength::Weak)
+    {
         let blocked = BLOCKS.map(Way::Blocked);
         let ways = [Way::Separate, Way::Fused]
             .into_iter()
