@@ -34,7 +34,7 @@ impl Plan {
     pub fn is_valid(&self) -> bool {
         let block = self.block_bytes;
         let fits = (Plan::BLOCK_STEP..=Plan::BLOCK_MAX).contains(&block);
-        fits && block % Plan::BLOCK_STEP == 0
+        fits && block.is_multiple_of(Plan::BLOCK_STEP)
             && self.blocked_from.is_none_or(|n| n >= Plan::BLOCKED_MIN)
     }
 

@@ -1,4 +1,4 @@
-//! What is said when two peers want different checksums.
+//! What is said when the settings of two peers differ.
 
 use crate::api::{EpId, LogLevel};
 use crate::core::Core;
@@ -7,6 +7,18 @@ use marline_proto::PeerId;
 use marline_rails::RailTx;
 
 impl<T: RailTx> Core<T> {
+    /// One side has software reliability, the other has not: nothing can be exchanged.
+    pub(crate) fn say_mismatch(&self, ep: EpId, peer: PeerId) {
+        let who = self.describe(ep, peer);
+        self.say(
+            LogLevel::Warn,
+            &format!(
+                "peer {who} and this process differ in FI_MARLINE_RELIABILITY: set it the same \
+                 everywhere"
+            ),
+        );
+    }
+
     /// The algorithm for payloads to `peer` is agreed, and is not what both sides asked for.
     pub(crate) fn say_agreed(&self, ep: EpId, peer: PeerId, wish: u8, agreed: u8) {
         let who = self.describe(ep, peer);

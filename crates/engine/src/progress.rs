@@ -156,16 +156,7 @@ impl<T: RailTx> Core<T> {
             Event::AlgorithmAgreed { peer, wish, agreed } => {
                 self.say_agreed(ep, peer, wish, agreed);
             }
-            Event::PeerMismatch { peer } => {
-                let who = self.describe(ep, peer);
-                self.say(
-                    LogLevel::Warn,
-                    &format!(
-                        "peer {who} and this process differ in FI_MARLINE_RELIABILITY: set it \
-                         the same everywhere"
-                    ),
-                );
-            }
+            Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
         }
     }
 

@@ -119,7 +119,6 @@ fn peer_row(s: &proto::PeerStats) -> PeerCounters {
         acks_sent: s.acks_explicit,
         acks_piggybacked: s.acks_piggybacked,
         unacked_packets_max: s.queue_max,
-        ..PeerCounters::default()
     }
 }
 
@@ -148,7 +147,6 @@ fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathSta
         downs: s.failovers,
         ups: s.returns,
         rtt_ns: s.srtt_ns,
-        ..PathCounters::default()
     };
     PathRow {
         rail: local as u32,

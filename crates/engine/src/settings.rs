@@ -284,7 +284,7 @@ settings! {
     /// UDP port of every rail; 0: any free one. Only sensible with one process per host.
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
     /// Payload checksum, end to end: a class (strong, fast), a choice of the papers'
-    /// (newmadeleine-fnv, newmadeleine-crc) or a name; of two peers' wishes the more trusted is used.
+    /// (newmadeleine-fnv, newmadeleine-crc) or a name; of two peers' wishes the more trusted holds.
     checksum: ChecksumChoice = "strong", Kind::Checksum;
     /// File with this machine's profile; empty: where `marline tune` keeps it; none: no profile.
     profile: String = "", Kind::Text;

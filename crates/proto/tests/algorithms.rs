@@ -151,8 +151,12 @@ fn talk(mut pair: Pair) -> (Pair, [Vec<u8>; 2]) {
         if handle == 0 {
             // Both HELLOs are under way at once.
             let (a, b) = (pair.packets(0), pair.packets(1));
-            a.iter().for_each(|p| drop(pair.deliver(1, p).unwrap()));
-            b.iter().for_each(|p| drop(pair.deliver(0, p).unwrap()));
+            for packet in a {
+                pair.deliver(1, &packet).unwrap();
+            }
+            for packet in b {
+                pair.deliver(0, &packet).unwrap();
+            }
         }
         pair.settle();
     }

@@ -33,7 +33,7 @@ const BURST: usize = 16;
 /// What takes longer was lost.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Losses in a row after which the measurement is given up.
-const LOSSES_MAX: usize = 20;
+const LOSSES_MAX: usize = 50;
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
