@@ -53,7 +53,7 @@ pub fn profile(points: &[Point], rail: Option<RailFigures>, date: &str) -> Profi
         let work = Work::Fused(rate * 1e9);
         let fit = Pipeline::fit(&network, &work);
         profile.pipeline = profile::Pipeline {
-            first_chunk_bytes: whole(fit.first),
+            first_chunk_bytes: whole(fit.first.min(FIRST_MAX)),
             growth: fit.growth.min(GROWTH_MAX),
             last_block_bytes: whole(fit.last_block),
         };
@@ -66,6 +66,8 @@ pub fn profile(points: &[Point], rail: Option<RailFigures>, date: &str) -> Profi
     profile
 }
 
+/// Largest first chunk, in bytes: it is staged whole.
+const FIRST_MAX: f64 = 16e6;
 /// What may be sent at once at most, in bytes.
 const EAGER_MOST: usize = 65_536;
 /// More growth than this only makes the last chunk too large to overlap with anything.

@@ -34,6 +34,10 @@ const BURST: usize = 16;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Losses in a row after which the measurement is given up.
 const LOSSES_MAX: usize = 50;
+/// Empty polls, some 10 µs, before the processor is offered to others.
+const EMPTY_MAX: u32 = 32;
+/// Empty polls, some 100 ms, after which nobody is measuring.
+const QUIET: u32 = 200_000;
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
@@ -101,9 +105,18 @@ fn read_head(datagram: &[u8]) -> Option<(u8, u16, u64)> {
     (datagram[..4] == MAGIC).then_some((datagram[4], port, u64::from_le_bytes(number)))
 }
 
-/// Answers until told to stop.
-fn answer(end: &mut End, stop: &AtomicBool, idle: impl Fn()) {
+/// After some empty polls: the other end may wait for this very processor.
+fn offer(empty: u32) {
+    if empty >= EMPTY_MAX {
+        std::thread::yield_now();
+    }
+}
+
+/// Answers until told to stop. `idle` is called when nothing waits, with the
+/// number of empty polls in a row.
+fn answer(end: &mut End, stop: &AtomicBool, idle: impl Fn(u32)) {
     let mut counted = 0u64;
+    let mut empty = 0u32;
     while !stop.load(Ordering::Relaxed) {
         let mut answers = Vec::new();
         let taken = end.rx.recv(&mut |received| {
@@ -132,8 +145,13 @@ fn answer(end: &mut End, stop: &AtomicBool, idle: impl Fn()) {
             // A full queue loses the answer, as the network may: the other end asks again.
             let _ = end.send(to, ANSWER, *number, SMALL, SMALL);
         }
-        if taken == 0 {
-            idle();
+        empty = if taken == 0 {
+            empty.saturating_add(1)
+        } else {
+            0
+        };
+        if empty > 0 {
+            idle(empty);
         }
     }
 }
@@ -149,15 +167,17 @@ impl Probe {
     /// Waits for an answer that `wanted` accepts; `None` after a while.
     fn wait(&mut self, wanted: impl Fn(u64) -> bool) -> Option<u64> {
         let start = Instant::now();
-        let mut found = None;
+        let (mut found, mut empty) = (None, 0u32);
         while found.is_none() && start.elapsed() < PATIENCE {
-            self.end.rx.recv(&mut |received| {
+            let taken = self.end.rx.recv(&mut |received| {
                 for datagram in received.bytes.chunks(received.segment.max(1)) {
                     if let Some((ANSWER, _, number)) = read_head(datagram) {
                         found = Some(number).filter(|n| wanted(*n)).or(found);
                     }
                 }
             });
+            empty = if taken == 0 { empty + 1 } else { 0 };
+            offer(empty);
         }
         found
     }
@@ -314,7 +334,7 @@ pub fn measure(
     let to = other.tx.local_addr();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| answer(&mut other, &stop, std::hint::spin_loop));
+        scope.spawn(|| answer(&mut other, &stop, offer));
         let figures = run(to);
         stop.store(true, Ordering::Relaxed);
         figures
@@ -328,7 +348,11 @@ pub fn serve(interface: &str, port: u16) -> Result<(), String> {
     let local = end.tx.local_addr();
     let at = SocketAddr::new(ip_of(&local), local.port);
     println!("answering at {at}; on another host: marline tune --to {at}");
-    answer(&mut end, &AtomicBool::new(false), std::thread::yield_now);
+    // Polls while a measurement goes on, and leaves the processor to others between two.
+    answer(&mut end, &AtomicBool::new(false), |empty| match empty {
+        0..QUIET => offer(empty),
+        _ => std::thread::sleep(Duration::from_millis(1)),
+    });
     Ok(())
 }
 
