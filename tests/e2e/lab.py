@@ -176,6 +176,20 @@ class Lab:
         return self.start(mpi, program, **how).wait(timeout)
 
 
+def wait_gone(pids, limit_s):
+    """Those of the processes that are still there (zombies are not) when the limit has passed."""
+    def there(pid):
+        try:
+            return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            return False
+
+    end = time.monotonic() + limit_s
+    while (left := [p for p in pids if there(p)]) and time.monotonic() < end:
+        time.sleep(0.05)
+    return left
+
+
 class Running:
     """A job under way, its output in a file so that no pipe can block it."""
 

@@ -19,6 +19,10 @@ pub enum Tier {
     Avx512 = 4,
 }
 
+/// Below this the CRC-32C instruction is quicker than folding with 512 bits, and its loads of a
+/// word each can take what was just stored from the store buffer.
+const SHORT_BYTES: usize = 256;
+
 /// 0 until the CPU has been asked. Racing threads store the same value.
 static TIER: AtomicU8 = AtomicU8::new(0);
 
@@ -188,7 +192,9 @@ pub unsafe fn plain_copy(dst: *mut u8, src: *const u8, len: usize, mode: CopyMod
 #[inline]
 pub(crate) fn crc32c_update(tier: Tier, state: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if matches!(tier, Tier::Sse42 | Tier::Avx2) {
+    if matches!(tier, Tier::Sse42 | Tier::Avx2)
+        || (tier == Tier::Avx512 && bytes.len() < SHORT_BYTES)
+    {
         // SAFETY: `tier` says that the features are there.
         return unsafe { crate::arch::x86_64::sse42::update(state, bytes) };
     }

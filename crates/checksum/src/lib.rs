@@ -31,3 +31,12 @@ pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES};
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !dispatch::crc32c_update(dispatch::tier(), !0, bytes)
 }
+
+/// CRC-32C of `bytes` and a word (little endian) behind them: for a packet head whose last field
+/// is a sum that was just computed, and would have to be stored before it could be read.
+#[inline]
+pub fn crc32c_with_word(bytes: &[u8], word: u64) -> u32 {
+    let tier = dispatch::tier();
+    let state = dispatch::crc32c_update(tier, !0, bytes);
+    !dispatch::crc32c_update(tier, state, &word.to_le_bytes())
+}

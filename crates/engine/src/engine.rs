@@ -207,7 +207,7 @@ impl Engine {
         core.recv(now, ep, req)?;
         if core.has_output() {
             let now = self.shared.clock.now_ns();
-            core.burst = 0;
+            core.collector.polled(now);
             core.flush(now);
         }
         Ok(())

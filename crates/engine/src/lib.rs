@@ -5,12 +5,14 @@
 
 mod agreed;
 mod api;
-pub mod clock;
 pub mod choice;
+pub mod clock;
+mod collect;
 mod core;
 mod engine;
 pub mod fork;
 mod memory;
+mod pack;
 mod pool;
 pub mod profile;
 mod progress;

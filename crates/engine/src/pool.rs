@@ -2,9 +2,9 @@
 
 /// Sizes that buffers come in. The last is the longest eager message.
 const CLASSES: [usize; 5] = [64, 512, 4_096, 16_384, 65_536];
-/// Free buffers kept per class: enough for a burst of small messages, little for large ones, so
-/// that an idle process gives its memory back.
-const KEEP: [usize; 5] = [1_024, 256, 32, 8, 4];
+/// Free buffers kept per class: enough for a burst (64 messages are common), at most 2 MiB of each
+/// class, and only what was in use at once before. A new buffer costs its page faults.
+const KEEP: [usize; 5] = [1_024, 256, 128, 64, 32];
 
 /// A buffer; it goes back by [`Pool::give`].
 #[derive(Debug)]

@@ -3,10 +3,11 @@
 use crate::api::{flag, Completion, EpId, LogLevel, OpError};
 use crate::core::Core;
 use crate::memory::EngineMemory;
+use crate::pack::{fill, fill_run, head_of};
 use crate::slots::{Pieces, SendOp};
 use crate::stats::raise;
-use marline_checksum::{copy_and_sum, crc32c, Algorithm, Summer};
-use marline_proto::{DropReason, Event, PathState, PeerId, Transmit};
+use marline_checksum::crc32c;
+use marline_proto::{DropReason, Event, PathState, PeerId};
 use marline_rails::{RailEvent, RailFault, RailTx, Received, SendOutcome};
 use marline_wire::{MsgHead, Packet, ParseError, RailAddr, FLAG_CQ_DATA};
 
@@ -383,7 +384,7 @@ impl<T: RailTx> Core<T> {
             );
         }
         self.polled_ns = now;
-        self.burst = 0;
+        self.collector.polled(now);
     }
 
     fn on_rail_event(&mut self, now: u64, rail: usize, event: RailEvent) {
@@ -426,7 +427,7 @@ impl<T: RailTx> Core<T> {
     /// Sends all that may leave.
     pub fn flush(&mut self, now: u64) {
         self.deferred = false;
-        self.collecting = false;
+        self.collector.flushed();
         if !self.send_pending(now) {
             return;
         }
@@ -469,20 +470,34 @@ impl<T: RailTx> Core<T> {
             &self.spans,
             &self.sends,
         );
+        let (segment, mut model) = (first.len, head_of(&self.staging, &first));
         let caps = self.rails[first.rail].tx.caps();
-        let segment = first.len;
-        let (mut len, mut count, mut whole) = (segment, 1, first.batch.bulk);
-        while whole && count < caps.batch_segments_max && len + segment <= caps.batch_bytes_max {
-            let out = &mut self.staging[len..len + segment];
-            let batch = first.batch;
-            let Some(next) = node.poll_transmit(now, out, &mut self.spans, Some(&batch)) else {
+        let most = caps
+            .batch_segments_max
+            .min(caps.batch_bytes_max / segment.max(1));
+        let (mut count, mut short, mut whole) = (1, 0, first.batch.bulk);
+        while whole && count < most {
+            let node = &mut endpoint.node;
+            let out = &mut self.staging[count * segment..];
+            if let Some(model) = model.take() {
+                let run = node.continue_bulk(now, &first.batch, &model, out, most - count);
+                if let Some(run) = run {
+                    fill_run(out, &run, segment, first.algorithm, &self.sends);
+                    count += run.packets;
+                    continue;
+                }
+            }
+            let out = &mut out[..segment];
+            let Some(next) = node.poll_transmit(now, out, &mut self.spans, Some(&first.batch))
+            else {
                 break;
             };
             fill(&mut out[..next.len], &next, &self.spans, &self.sends);
-            len += next.len;
-            count += 1;
-            whole = next.len == segment;
+            model = head_of(out, &next);
+            (short, count) = (segment - next.len, count + 1);
+            whole = short == 0;
         }
+        let len = count * segment - short;
         let rail = &mut self.rails[first.rail];
         rail.counters.send_calls += 1;
         rail.counters.wire_packets_sent += count as u64;
@@ -514,45 +529,6 @@ impl<T: RailTx> Core<T> {
             }
         }
     }
-}
-
-/// Copies and sums the payloads of a packet into place, then seals its head.
-#[inline]
-fn fill(
-    packet: &mut [u8],
-    transmit: &Transmit,
-    spans: &[marline_proto::Span],
-    sends: &crate::slots::Slots<SendOp>,
-) {
-    let algorithm = Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None);
-    for span in spans {
-        let to = &mut packet[span.payload_at as usize..][..span.len as usize];
-        let sum = match sends.get(span.handle) {
-            Some(op) => gather(&op.pieces, span.offset, to, algorithm, span.seed),
-            None => 0,
-        };
-        packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
-    }
-    let crc = crc32c(&packet[4..transmit.head_len]);
-    packet[..4].copy_from_slice(&crc.to_le_bytes());
-}
-
-/// Copies bytes from `offset` of a send's memory to `to`; their sum.
-#[inline]
-fn gather(pieces: &Pieces, offset: u64, to: &mut [u8], algorithm: Algorithm, seed: u64) -> u64 {
-    if let Some(base) = pieces.whole(offset, to.len()) {
-        // SAFETY: memory of a send that is not complete (user's, or our log's), of which `whole`
-        // says that all of the range is in one piece.
-        return unsafe { copy_and_sum(algorithm, seed, to.as_mut_ptr(), base, to.len()) };
-    }
-    let mut summer = Summer::new(algorithm, seed);
-    let mut at = 0;
-    pieces.for_range(offset, to.len(), |base, len| {
-        // SAFETY: as above; the pieces of the range add up to at most `to.len()`.
-        unsafe { summer.copy(to[at..at + len].as_mut_ptr(), base, len) };
-        at += len;
-    });
-    summer.finish()
 }
 
 /// An address for people.

@@ -279,9 +279,10 @@ impl Shared {
                 self.left.store(0, Ordering::Relaxed);
             }
             if taken != Ok(0) {
-                core.burst = 0;
+                core.collector.ended();
                 if core.has_output() {
                     let now = self.clock.now_ns();
+                    core.collector.polled(now);
                     core.flush(now);
                 }
                 return taken;
@@ -303,8 +304,7 @@ impl Shared {
             core.flush(now);
             return;
         }
-        if !core.collecting {
-            core.collecting = true;
+        if core.collector.left(|| self.clock.now_ns()) {
             drop(core);
             thread::alarm();
         }
@@ -319,13 +319,12 @@ impl Shared {
     /// short holds of the lock; returns when to come back.
     pub(crate) fn work(&self, now: u64, rung: bool) -> u64 {
         let away = self.is_away(now);
-        if rung {
-            let mut core = self.lock();
+        let mut core = self.lock();
+        if core.collector.stranded(now, self.tick_ns, rung) && !core.poisoned {
             core.stats.thread_calls += 1;
-            if core.has_output() && !core.poisoned {
-                core.flush(now);
-            }
+            core.flush(now);
         }
+        drop(core);
         self.slow_work(now);
         if !away {
             return now + self.tick_ns;

@@ -12,8 +12,6 @@ use marline_rails::RailTx;
 /// Sends without completion up to this length draw on a reserve and are never refused for lack
 /// of log memory (design rule 9).
 const RESERVE_MAX: usize = 64;
-/// Messages that wait to be sent to one peer before a burst is flushed (design rule 3).
-const COLLECT_MAX: usize = 32;
 
 fn total(iov: &[IoVec]) -> usize {
     iov.iter().map(|p| p.len).sum()
@@ -73,9 +71,9 @@ impl<T: RailTx> Core<T> {
             };
             self.complete(tx_cq, entry);
         }
-        self.burst += 1;
         self.deferred = true;
-        Ok(self.burst <= self.cfg.aggregate_after || waiting >= COLLECT_MAX)
+        let at_once = self.cfg.aggregate_after;
+        Ok(self.collector.posted(len, waiting, at_once))
     }
 
     /// Decides where the bytes stay until they are acknowledged: a copy in the log (then the

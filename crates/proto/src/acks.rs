@@ -8,10 +8,14 @@ use crate::send_ring::{FrameRef, SentState};
 use crate::slab::Key;
 use crate::types::{Event, PeerId};
 use alloc::vec::Vec;
+use core::ops::Range;
 use marline_wire::{granules, Ack, GRANULE};
 
 /// What the reordering threshold grows to when packets declared lost are acknowledged after all.
 const REORDER_MAX: u64 = 512;
+/// What no ack spoke of for so long, though later packets were acknowledged, is lost: the ack may
+/// have been on another rail, whose socket was not read since, but a tick is long enough for all.
+const STALE_NS: u64 = 10_000_000;
 /// No path to avoid for a frame that is sent again.
 pub(crate) const ANYWHERE: u8 = u8::MAX;
 
@@ -36,7 +40,7 @@ impl Node {
                 }
                 self.judge_rivals(now, &mut conn, at);
             }
-            self.declare_losses(now, &mut conn, at, ack.base);
+            self.declare_losses(now, &mut conn, at, told(ack));
             conn.paths[at].ring.retire();
         }
         if conn.has_work() {
@@ -101,9 +105,9 @@ impl Node {
     }
 
     /// Packets that were overtaken by enough others, or long enough ago, are lost. What an ack
-    /// does not speak of (numbers below `base`) may have been acknowledged by one that is still
-    /// under way, or was lost: that is for time to tell.
-    fn declare_losses(&mut self, now: u64, conn: &mut Conn, at: usize, base: u64) {
+    /// does not speak of may have been acknowledged by one that is still under way (numbers below
+    /// `told`; that is for time to tell), or was by one that overtook this (numbers above it).
+    fn declare_losses(&mut self, now: u64, conn: &mut Conn, at: usize, told: Range<u64>) {
         let path = &mut conn.paths[at];
         if !path.acked_any || path.ring.waiting() == 0 {
             return;
@@ -111,15 +115,17 @@ impl Node {
         let mut lost: Vec<FrameRef> = Vec::new();
         // A quarter of a round trip, and 20 us for the peer's batch, is late enough.
         let patience = path.srtt_ns + path.srtt_ns / 4 + 20_000;
+        let base = told.start;
+        let end = path.largest_acked.min(told.end);
         let mut number = path.ring.first();
-        while number < path.largest_acked {
+        while number < end {
             let Some(sent) = path.ring.get(number).copied() else {
                 break;
             };
             let overtaken = path.largest_acked - number >= path.reorder;
             let age = now.saturating_sub(sent.sent_ns);
             let late = if number < base {
-                age > 4 * patience
+                age > (4 * patience).max(STALE_NS)
             } else {
                 overtaken || (age > patience && path.largest_acked - number >= 3)
             };
@@ -191,6 +197,38 @@ impl Conn {
     }
 }
 
+/// The packets that an ack speaks of: up to the newest that had arrived when it was made. (Its
+/// masks reach up to 63 numbers beyond.)
+fn told(ack: &Ack) -> Range<u64> {
+    let masks = &ack.masks.bits[..ack.masks.count as usize];
+    let newest = masks.iter().enumerate().rev().find(|(_, &mask)| mask != 0);
+    let end = newest.map_or(0, |(m, mask)| {
+        64 * m as u64 + 64 - mask.leading_zeros() as u64
+    });
+    ack.base..ack.base + end
+}
+
+/// Appends a frame; one that continues the last becomes part of it (a run of fragments is then one
+/// range of granules).
+fn push_joined(frames: &mut Vec<FrameRef>, frame: FrameRef) {
+    if let (
+        Some(FrameRef::Data { xfer, offset, len }),
+        FrameRef::Data {
+            xfer: next_xfer,
+            offset: next_offset,
+            len: next_len,
+        },
+    ) = (frames.last_mut(), frame)
+    {
+        let whole = *len as u64 % GRANULE == 0;
+        if *xfer == next_xfer && *offset + *len as u64 == next_offset && whole {
+            *len += next_len;
+            return;
+        }
+    }
+    frames.push(frame);
+}
+
 /// Settles the packets that an ack names; whether any was new.
 fn acknowledge(
     path: &mut Path,
@@ -226,9 +264,11 @@ fn acknowledge(
             if sent.sent_ns >= gap_end {
                 *wait_max_ns = (*wait_max_ns).max(now.saturating_sub(sent.sent_ns));
             }
-            frames.extend(path.ring.frames_of(&sent));
+            for frame in path.ring.frames_of(&sent) {
+                push_joined(frames, frame);
+            }
             path.ring.settle(number, SentState::Done);
-            path.delivered += sent.bytes as u64;
+            path.delivered.bytes += sent.bytes as u64;
             if path.padded_number == Some(number) {
                 path.padded_arrived(sent.bytes as usize);
             }
@@ -248,10 +288,11 @@ fn acknowledge(
         // The peer may have been away, too: then the delay it reports does not cover it.
         if !lying && (path.srtt_ns == 0 || waited < 1_000_000) {
             path.on_rtt(rtt, now);
-            let bytes = path.delivered - sent.delivered_before;
-            path.on_rate(bytes, now.saturating_sub(sent.sent_ns), now);
+            let bytes = path.delivered.bytes - sent.delivered.bytes;
+            path.on_rate(bytes, now.saturating_sub(sent.delivered.at_ns), now);
         }
     }
+    path.delivered.at_ns = now;
     path.acked_any = true;
     true
 }

@@ -23,6 +23,8 @@ impl Node {
     /// The message wants (more) grant: queue it if it is worth a frame, and hand out.
     pub(crate) fn want_grant(&mut self, key: Key, now: u64) {
         let window = self.window_max();
+        // A quarter of the window is time enough for the frame to get there.
+        let step = GRANT_STEP.max(window / 4);
         let Some(inbound) = self.inbounds.get_mut(key) else {
             return;
         };
@@ -30,7 +32,7 @@ impl Node {
             return self.tell_grant(key);
         }
         let wants = inbound.granted < inbound.wanted;
-        if wants && !inbound.in_grant_queue && inbound.counted + GRANT_STEP <= window {
+        if wants && !inbound.in_grant_queue && inbound.counted + step <= window {
             inbound.in_grant_queue = true;
             self.grant_queue.push_back(key);
         }

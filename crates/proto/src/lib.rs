@@ -15,6 +15,7 @@ extern crate std;
 
 mod acks;
 mod agree;
+mod bulk;
 mod config;
 mod conn;
 mod flow;
@@ -33,6 +34,7 @@ mod timers;
 mod transmit;
 mod types;
 
+pub use bulk::Run;
 pub use config::{Config, RailPolicy, RailSpec};
 pub use granules::{Covered, GranuleSet};
 pub use mutation::Mutation;

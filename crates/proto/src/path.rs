@@ -6,7 +6,7 @@
 //! probes, sent no later, are not. If no path answers, the peer is silent and nothing moves.
 
 use crate::recv_window::RecvWindow;
-use crate::send_ring::SendRing;
+use crate::send_ring::{Delivered, SendRing};
 use crate::stats::PathStats;
 use crate::Config;
 use marline_wire::RailAddr;
@@ -94,8 +94,7 @@ pub struct Path {
     pub rttvar_ns: u64,
     min_rtt_ns: u64,
     min_rtt_at: u64,
-    /// Bytes acknowledged in all.
-    pub delivered: u64,
+    pub delivered: Delivered,
     /// Best delivery rate (bytes/s) of this half window and of the one before.
     rate: [u64; 2],
     rate_since: u64,
@@ -147,7 +146,7 @@ impl Path {
             rttvar_ns: 0,
             min_rtt_ns: u64::MAX,
             min_rtt_at: 0,
-            delivered: 0,
+            delivered: Delivered::default(),
             rate: [0; 2],
             rate_since: 0,
             cwnd: CWND_FLOOR,
@@ -245,7 +244,9 @@ impl Path {
         self.stats.srtt_ns = self.srtt_ns;
     }
 
-    /// Takes a delivery-rate sample and sets the window to 2 x rate x min RTT (rule 5).
+    /// Takes a delivery-rate sample (bytes acknowledged since the packet left, over the time since
+    /// the acknowledgement before it: acks come in clumps, and one that was due when the packet
+    /// left does not count for it) and sets the window to 2 x rate x min RTT (rule 5).
     pub fn on_rate(&mut self, bytes: u64, elapsed_ns: u64, now: u64) {
         let rate = (bytes as u128 * 1_000_000_000 / elapsed_ns.max(1_000) as u128) as u64;
         if now.saturating_sub(self.rate_since) > 20 * self.srtt_ns.max(500_000) {

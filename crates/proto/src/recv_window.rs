@@ -96,15 +96,22 @@ impl RecvWindow {
     }
 
     /// The ack for what arrived, or `None` when nothing new did. Covers at least the last 64
-    /// packets again, so that a lost ack is repeated by the next.
+    /// packets again, so that a lost ack is repeated by the next. More than one ack can name
+    /// leave in several: call until nothing is fresh.
     pub fn take_ack(&mut self, path: u8, now_ns: u64) -> Option<Ack> {
         let fresh_from = self.fresh_from.take()?;
         // A stream repeats much, since its acks are few and may overtake each other on two rails;
         // a lone message repeats one mask.
         let again = if self.fresh >= 16 { 512 } else { 64 };
-        self.fresh = 0;
         let span_max = 64 * ACK_MASKS_MAX as u64;
-        let from = fresh_from
+        let from = fresh_from.max(self.end.saturating_sub(SPAN - 64));
+        if self.end - from > span_max {
+            self.fresh_from = Some(from + span_max);
+            self.fresh = self.fresh.saturating_sub(span_max as u32).max(1);
+            return Some(self.ack_from(from, path, now_ns));
+        }
+        self.fresh = 0;
+        let from = from
             .min(self.end.saturating_sub(again))
             .max(self.end.saturating_sub(span_max));
         Some(self.ack_from(from, path, now_ns))

@@ -37,11 +37,20 @@ pub enum SentState {
     Lost,
 }
 
+/// Where a path's deliveries stood when a packet left.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delivered {
+    /// Bytes acknowledged in all.
+    pub bytes: u64,
+    /// When the last of them were, or when the path began to carry something again.
+    pub at_ns: u64,
+}
+
 /// One sent packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     pub sent_ns: u64,
-    pub delivered_before: u64,
+    pub delivered: Delivered,
     pub bytes: u32,
     frames_at: u64,
     frames: u16,
@@ -86,7 +95,7 @@ impl SendRing {
     }
 
     /// Records a packet just built; `frames` empty: it wants no ack.
-    pub fn push(&mut self, frames: &[FrameRef], bytes: usize, delivered: u64, now_ns: u64) {
+    pub fn push(&mut self, frames: &[FrameRef], bytes: usize, delivered: Delivered, now_ns: u64) {
         let frames_at = self.frames_first + self.frames.len() as u64;
         self.frames.extend(frames);
         let state = if frames.is_empty() {
@@ -96,7 +105,7 @@ impl SendRing {
         };
         self.packets.push_back(Sent {
             sent_ns: now_ns,
-            delivered_before: delivered,
+            delivered,
             bytes: bytes as u32,
             frames_at,
             frames: frames.len() as u16,
@@ -185,7 +194,7 @@ mod tests {
         for i in 0..5u64 {
             let n = if i == 3 { 0 } else { 2 };
             let frames: Vec<FrameRef> = (0..n).map(|_| FrameRef::ReadFail(i as u32)).collect();
-            ring.push(&frames, 100, 0, i);
+            ring.push(&frames, 100, Delivered::default(), i);
         }
         assert_eq!(
             (ring.waiting(), ring.in_flight(), ring.next_number()),

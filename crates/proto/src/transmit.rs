@@ -16,7 +16,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
     align8, granules, Data, Eager, Frame, Grant, HeadWriter, Header, Read, Rts, DATA_LEN,
-    EAGER_LEN, FLAG_READ_REPLY, GRANULE, HEADER_LEN,
+    EAGER_LEN, FLAG_READ_REPLY, GRANULE,
 };
 
 /// After so many packets in a row that want no ack, one asks for it: otherwise a path that only
@@ -24,11 +24,9 @@ use marline_wire::{
 const QUIET_MAX: u8 = 32;
 /// Credit that only rendezvous requests may use: 64 of them under way.
 const REQUEST_RESERVE: u64 = 64 * crate::conn::MESSAGE_OVERHEAD;
-/// Bulk waits for the best path rather than use one that would finish this much later.
-const PATIENCE_NS: u64 = 200_000;
 
 /// A packet under construction.
-struct Builder<'a, 'b> {
+pub(crate) struct Builder<'a, 'b> {
     writer: HeadWriter<'a>,
     spans: &'b mut Spans,
     frames: Vec<FrameRef>,
@@ -148,28 +146,7 @@ impl Node {
             .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
     }
 
-    /// The path on which a batch of bulk would be there first; `None`: wait for its window.
-    fn bulk_path(&self, conn: &Conn) -> Option<usize> {
-        let unproven = !conn.paths.iter().any(|p| p.usable());
-        if unproven || self.cfg.policy == RailPolicy::Standby {
-            let at = conn.small_path(None, true)?;
-            return (conn.paths[at].ring.in_flight() < conn.paths[at].cwnd).then_some(at);
-        }
-        let healthy = conn
-            .paths
-            .iter()
-            .any(|p| p.usable() && p.state == PathState::Up);
-        let good = |p: &crate::path::Path| p.usable() && (p.state == PathState::Up || !healthy);
-        let finish = |i: usize| conn.paths[i].finish_ns(64_000);
-        let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
-        let best = all().map(finish).min()?;
-        all()
-            .filter(|&i| conn.paths[i].ring.in_flight() < conn.paths[i].cwnd)
-            .filter(|&i| finish(i) <= 2 * best + PATIENCE_NS)
-            .min_by_key(|&i| finish(i))
-    }
-
-    fn begin<'a, 'b>(
+    pub(crate) fn begin<'a, 'b>(
         &mut self,
         conn: &Conn,
         limit: usize,
@@ -203,12 +180,12 @@ impl Node {
     fn add_acks(&mut self, now: u64, conn: &mut Conn, at: usize, builder: &mut Builder<'_, '_>) {
         for (i, path) in conn.paths.iter_mut().enumerate() {
             let here = i == at || !path.healthy();
-            // 16 bytes and the masks: all 1,024 packets in the worst case.
-            if !here || path.window.fresh() == 0 || !builder.writer.fits(144, 0) {
-                continue;
-            }
             let waited = now.saturating_sub(path.ack_since);
-            if let Some(ack) = path.window.take_ack(path.recv_code(), now) {
+            // 16 bytes and the masks: all 1,024 packets in the worst case.
+            while here && path.window.fresh() > 0 && builder.writer.fits(144, 0) {
+                let Some(ack) = path.window.take_ack(path.recv_code(), now) else {
+                    break;
+                };
                 self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
                 if self.by_thread {
                     let worst = &mut self.stats.thread_ack_delay_max_ns;
@@ -458,7 +435,13 @@ impl Node {
     }
 
     /// Appends a fragment of at most `len` bytes, cut to whole granules if need be.
-    fn push_data(&self, key: Key, offset: u64, len: u32, b: &mut Builder<'_, '_>) -> Option<u32> {
+    pub(crate) fn push_data(
+        &self,
+        key: Key,
+        offset: u64,
+        len: u32,
+        b: &mut Builder<'_, '_>,
+    ) -> Option<u32> {
         let send = self.sends.get(key)?;
         let room = b.writer.room().checked_sub(DATA_LEN)?;
         let len = if align8(len as usize) <= room {
@@ -544,7 +527,7 @@ impl Node {
         }
     }
 
-    fn goes_eager(&self, conn: &Conn, total: u64) -> bool {
+    pub(crate) fn goes_eager(&self, conn: &Conn, total: u64) -> bool {
         // Payload leaves the reserve to requests: they must go on when the receiver is full of
         // messages it does not want yet, for one that it does may come after them.
         let used = conn.credit_used + Conn::cost(total) + REQUEST_RESERVE;
@@ -552,7 +535,7 @@ impl Node {
         total <= self.cfg.eager_max && credit
     }
 
-    fn start(&mut self, key: Key, kind: SendKind) {
+    pub(crate) fn start(&mut self, key: Key, kind: SendKind) {
         self.stats.eager_sent += (kind == SendKind::Eager) as u64;
         self.stats.rendezvous_sent += (kind == SendKind::Rendezvous) as u64;
         if let Some(send) = self.sends.get_mut(key) {
@@ -564,77 +547,14 @@ impl Node {
         }
     }
 
-    fn advance(&mut self, key: Key, to: u64) {
+    pub(crate) fn advance(&mut self, key: Key, to: u64) {
         if let Some(send) = self.sends.get_mut(key) {
             send.next = to;
         }
     }
 
-    /// One full fragment of the next bulk message, alone in its packet; `segment`: it continues a
-    /// batch of packets of that length.
-    fn bulk_packet(
-        &mut self,
-        now: u64,
-        conn: &mut Box<Conn>,
-        at: usize,
-        segment: Option<usize>,
-        out: &mut [u8],
-        spans: &mut Spans,
-    ) -> Option<Transmit> {
-        let path = &conn.paths[at];
-        if path.ring.in_flight() >= path.cwnd {
-            return None;
-        }
-        let limit = segment.map_or(path.datagram_max, |s| s.min(path.datagram_max));
-        let key = self.next_bulk(conn, limit, segment.is_some())?;
-        let mut b = self.begin(conn, limit, out, spans);
-        let send = self.sends.get(key)?;
-        let offset = send.next;
-        let left = send.upto - offset;
-        let pushed = self.push_data(key, offset, left.min(u16::MAX as u64) as u32, &mut b);
-        if let Some(len) = pushed {
-            self.advance(key, offset + len as u64);
-            self.leave_bulk(conn, key);
-        }
-        self.finish(now, conn, at, b, pushed.is_none(), true)
-    }
-
-    /// The message that bulk continues with: one that was started, or the next eager message. In
-    /// a batch it must be too long for one packet; otherwise `add_heads` has just refused it (too
-    /// long for the path of small things, or beside HELLO, or no window there).
-    fn next_bulk(&mut self, conn: &mut Conn, limit: usize, follows: bool) -> Option<Key> {
-        while let Some(&key) = conn.bulk.front() {
-            match self.sends.get(key) {
-                Some(send) if send.next < send.upto => return Some(key),
-                _ => drop(conn.bulk.pop_front()),
-            }
-        }
-        let &key = conn.queue.front()?;
-        let total = self.sends.get(key)?.head.total;
-        let single = follows && HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
-        if single || !self.goes_eager(conn, total) {
-            return None;
-        }
-        conn.queue.pop_front();
-        conn.credit_used += Conn::cost(total);
-        self.start(key, SendKind::Eager);
-        self.sends.get_mut(key)?.in_bulk = true;
-        conn.bulk.push_front(key);
-        Some(key)
-    }
-
-    fn leave_bulk(&mut self, conn: &mut Conn, key: Key) {
-        let Some(send) = self.sends.get_mut(key) else {
-            return;
-        };
-        if send.next >= send.upto {
-            send.in_bulk = false;
-            conn.bulk.pop_front();
-        }
-    }
-
     /// Numbers the packet, writes its header and keeps its frames until they are acknowledged.
-    fn finish(
+    pub(crate) fn finish(
         &mut self,
         now: u64,
         conn: &mut Box<Conn>,
@@ -708,10 +628,11 @@ impl Node {
         let path = &mut conn.paths[at];
         if self.cfg.reliable {
             let first = path.ring.waiting() == 0;
-            path.ring.push(&frames, len, path.delivered, now);
             if first {
+                path.delivered.at_ns = now;
                 path.repair_from = now;
             }
+            path.ring.push(&frames, len, path.delivered, now);
             if !frames.is_empty() {
                 if conn.owed_since.is_none() && conn.owes() {
                     conn.owed_since = Some(now);
@@ -720,7 +641,7 @@ impl Node {
                 self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
             }
         } else {
-            path.ring.push(&[], len, 0, now);
+            path.ring.push(&[], len, path.delivered, now);
             self.native_delivered(conn, &frames);
         }
         self.scratch = frames;

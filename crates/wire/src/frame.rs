@@ -336,6 +336,11 @@ fn write_eager(e: &Eager, out: &mut [u8]) {
 }
 
 #[inline]
+/// Whether a frame begins here that carries a fragment of a message under way.
+pub(crate) fn is_data(b: &[u8]) -> bool {
+    b.first() == Some(&KIND_DATA)
+}
+
 fn write_data(d: &Data, out: &mut [u8]) {
     prefix(out, KIND_DATA, d.flags, d.len, d.number);
     put(out, 8, d.offset);

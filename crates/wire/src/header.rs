@@ -14,6 +14,10 @@
 pub const VERSION: u8 = 1;
 /// Bytes of the fixed header.
 pub const HEADER_LEN: usize = 48;
+/// Offset of the flags.
+pub(crate) const FLAGS_AT: usize = 37;
+/// Offset of the packet number.
+pub(crate) const NUMBER_AT: usize = 40;
 /// "I do not know which slot you keep for me": before the peer's HELLO arrived.
 pub const SLOT_UNKNOWN: u32 = u32::MAX;
 /// Packet numbers stay below this (48 bits: two years at 4 M packets/s).

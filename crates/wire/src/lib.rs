@@ -23,11 +23,13 @@
 #[cfg(test)]
 extern crate std;
 
+mod follow;
 mod frame;
 mod header;
 mod hello;
 mod packet;
 
+pub use follow::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 pub use frame::{
     Ack, AckMasks, Data, Eager, Frame, Grant, MsgHead, Read, Rts, ACK_MASKS_MAX, DATA_LEN,
     EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_READ_REPLY, FLAG_TAGGED, GRANT_LEN, RTS_LEN,

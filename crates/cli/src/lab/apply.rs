@@ -81,18 +81,27 @@ fn nft_script(old: &[&Active], new: &[&Active]) -> String {
     s
 }
 
+/// Matches `ppm` packets of a million. All of them: nothing to match, for nft takes no number as
+/// large as its modulus.
+fn chance(ppm: u32) -> String {
+    match ppm {
+        1_000_000.. => String::new(),
+        _ => format!("numgen random mod 1000000 < {ppm} "),
+    }
+}
+
 /// Rules of one fault in its port's chain.
 fn fault_rules(s: &mut String, fault: &Active, chain: &str) {
     let id = fault.id();
     let verdict = match fault.effect {
         Effect::Blackhole => format!("counter name {id} drop"),
         Effect::Drop(ppm) => {
-            format!("{CARRIES_DATA} numgen random mod 1000000 < {ppm} counter name {id} drop")
+            format!("{CARRIES_DATA} {}counter name {id} drop", chance(ppm))
         }
         Effect::Corrupt(ppm) => {
             let _ = writeln!(s, "add chain netdev marline {id}");
             corrupt_rules(s, &id);
-            format!("{CARRIES_DATA} numgen random mod 1000000 < {ppm} jump {id}")
+            format!("{CARRIES_DATA} {}jump {id}", chance(ppm))
         }
         _ => return,
     };
@@ -359,6 +368,12 @@ mod tests {
         let tc = "qdisc tbf 2: root\n Sent 1242 bytes 23 pkt (dropped 0, overlimits 0)\n";
         assert_eq!(tc_packets(tc), 23);
         assert_eq!(tc_packets(""), 0);
+    }
+
+    #[test]
+    fn every_packet_is_matched_without_a_number_that_nft_refuses() {
+        assert_eq!(chance(1_000_000), "");
+        assert_eq!(chance(999_999), "numgen random mod 1000000 < 999999 ");
     }
 
     #[test]

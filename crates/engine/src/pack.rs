@@ -1,0 +1,69 @@
+//! Payloads into packets: a send's memory copied and summed in one pass to where the packet's head
+//! says, and the head sealed.
+
+use crate::slots::{Pieces, SendOp, Slots};
+use marline_checksum::{copy_and_sum, crc32c, crc32c_with_word, Algorithm, Summer};
+use marline_proto::{Run, Span, Transmit};
+use marline_wire::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
+
+/// Copies and sums the payloads of a packet into place, then seals its head.
+#[inline]
+pub(crate) fn fill(packet: &mut [u8], transmit: &Transmit, spans: &[Span], sends: &Slots<SendOp>) {
+    let algorithm = Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None);
+    for span in spans {
+        let to = &mut packet[span.payload_at as usize..][..span.len as usize];
+        let sum = match sends.get(span.handle) {
+            Some(op) => gather(&op.pieces, span.offset, to, algorithm, span.seed),
+            None => 0,
+        };
+        packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
+    }
+    let crc = crc32c(&packet[4..transmit.head_len]);
+    packet[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The head of a packet just built, if others can follow it.
+pub(crate) fn head_of(packet: &[u8], transmit: &Transmit) -> Option<FragmentHead> {
+    FragmentHead::of(packet, transmit.head_len)
+}
+
+/// Fills and seals the packets of a run.
+pub(crate) fn fill_run(
+    out: &mut [u8],
+    run: &Run,
+    segment: usize,
+    algorithm: u8,
+    sends: &Slots<SendOp>,
+) {
+    let algorithm = Algorithm::from_u8(algorithm).unwrap_or(Algorithm::None);
+    let op = sends.get(run.handle);
+    let mut offset = run.offset;
+    for packet in out.chunks_exact_mut(segment).take(run.packets) {
+        let (head, payload) = packet.split_at_mut(FRAGMENT_HEAD_LEN);
+        let sum = op.map_or(0, |op| {
+            gather(&op.pieces, offset, payload, algorithm, run.seed(offset))
+        });
+        let crc = crc32c_with_word(&head[4..FRAGMENT_SUM_AT], sum);
+        head[FRAGMENT_SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+        head[..4].copy_from_slice(&crc.to_le_bytes());
+        offset += run.fragment as u64;
+    }
+}
+
+/// Copies bytes from `offset` of a send's memory to `to`; their sum.
+#[inline]
+fn gather(pieces: &Pieces, offset: u64, to: &mut [u8], algorithm: Algorithm, seed: u64) -> u64 {
+    if let Some(base) = pieces.whole(offset, to.len()) {
+        // SAFETY: memory of a send that is not complete (user's, or our log's), of which `whole`
+        // says that all of the range is in one piece.
+        return unsafe { copy_and_sum(algorithm, seed, to.as_mut_ptr(), base, to.len()) };
+    }
+    let mut summer = Summer::new(algorithm, seed);
+    let mut at = 0;
+    pieces.for_range(offset, to.len(), |base, len| {
+        // SAFETY: as above; the pieces of the range add up to at most `to.len()`.
+        unsafe { summer.copy(to[at..at + len].as_mut_ptr(), base, len) };
+        at += len;
+    });
+    summer.finish()
+}

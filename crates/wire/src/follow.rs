@@ -1,0 +1,98 @@
+//! Heads of packets that differ from their predecessor in three fields only: the fragments of a
+//! long message, one after another.
+
+use crate::frame::{is_data, DATA_LEN};
+use crate::header::{u32_at, FLAGS_AT, HEADER_LEN, NUMBER_AT};
+
+/// Length of the head of a packet with one DATA frame.
+pub const FRAGMENT_HEAD_LEN: usize = HEADER_LEN + DATA_LEN;
+
+/// Offset of the frame's sum in such a packet.
+pub const FRAGMENT_SUM_AT: usize = FRAGMENT_HEAD_LEN - 8;
+
+/// The head of a packet with one DATA frame, from which those of the following are made.
+#[derive(Clone, Copy, Debug)]
+pub struct FragmentHead([u8; FRAGMENT_HEAD_LEN]);
+
+impl FragmentHead {
+    /// The head of `packet`, if one DATA frame is all it has. Its flags and CRC are forgotten.
+    pub fn of(packet: &[u8], head_len: usize) -> Option<FragmentHead> {
+        let head: &[u8; FRAGMENT_HEAD_LEN] = packet.first_chunk()?;
+        if head_len != FRAGMENT_HEAD_LEN || !is_data(&head[HEADER_LEN..]) {
+            return None;
+        }
+        let mut head = *head;
+        head[..4].fill(0);
+        head[FLAGS_AT] = 0;
+        Some(FragmentHead(head))
+    }
+
+    /// Whether the frame is one of this message (or read, by `flags`).
+    #[inline]
+    pub fn is_of(&self, number: u32, flags: u8) -> bool {
+        self.0[HEADER_LEN + 1] == flags && u32_at(&self.0, HEADER_LEN + 4) == number
+    }
+
+    /// Writes the head with another packet number and fragment offset (bytes in the message).
+    #[inline]
+    pub fn write(&self, out: &mut [u8], number: u64, offset: u64) {
+        let out = &mut out[..FRAGMENT_HEAD_LEN];
+        out.copy_from_slice(&self.0);
+        out[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&number.to_le_bytes());
+        out[HEADER_LEN + 8..HEADER_LEN + 16].copy_from_slice(&offset.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Data, Frame, HeadWriter, Header};
+
+    fn packet(number: u64, flags: u8, offset: u64) -> ([u8; 512], usize) {
+        let mut out = [0; 512];
+        let mut writer = HeadWriter::new(&mut out, 512);
+        let data = Data {
+            number: 7,
+            flags: 0,
+            offset,
+            total: 1 << 40,
+            len: 100,
+            sum: 0,
+        };
+        writer.push(&Frame::Data(data)).unwrap();
+        let header = Header {
+            algorithm: 1,
+            dst_id: 2,
+            dst_token: 3,
+            dst_slot: 4,
+            src_id: 5,
+            src_epoch: 6,
+            path: 0x10,
+            flags,
+            number,
+        };
+        let (head_len, _) = writer.finish(&header);
+        (out, head_len)
+    }
+
+    #[test]
+    fn a_following_head_is_what_the_writer_would_have_written() {
+        let (model, head_len) = packet(1 << 33, Header::FLAG_ACK_NOW, 896);
+        let (wanted, _) = packet((1 << 33) + 1, 0, 1_792);
+        let mut out = [0xff; 512];
+        let head = FragmentHead::of(&model, head_len).unwrap();
+        assert!(head.is_of(7, 0) && !head.is_of(8, 0) && !head.is_of(7, 1));
+        head.write(&mut out, (1 << 33) + 1, 1_792);
+        assert_eq!(out[..head_len], wanted[..head_len]);
+    }
+
+    #[test]
+    fn other_packets_are_no_model() {
+        let (model, head_len) = packet(1, 0, 0);
+        assert!(FragmentHead::of(&model, head_len + 8).is_none());
+        assert!(FragmentHead::of(&model[..40], head_len).is_none());
+        let mut ping = model;
+        ping[HEADER_LEN] = 8;
+        assert!(FragmentHead::of(&ping, head_len).is_none());
+    }
+}
