@@ -6,7 +6,7 @@
 
 use crate::config::Config;
 use crate::node::Node;
-use crate::types::{Event, PeerId};
+use crate::types::{DropReason, Event, PeerId};
 use marline_wire::{Hello, FIRST_ALGORITHM};
 
 impl Config {
@@ -36,7 +36,17 @@ impl Config {
 }
 
 impl Node {
-    /// Takes a peer's wish; tells when it is not ours.
+    /// Whether a packet in this algorithm can be checked; counts those that cannot.
+    #[inline]
+    pub(crate) fn check_algorithm(&mut self, number: u8) -> Result<(), DropReason> {
+        if self.cfg.knows_algorithm(number) {
+            return Ok(());
+        }
+        self.stats.drop_algorithm += 1;
+        Err(DropReason::Algorithm)
+    }
+
+    /// Takes a new peer's wish and lets what waits for it go; tells when the wish is not ours.
     pub(crate) fn agree(&mut self, peer: PeerId, hello: &Hello) {
         let (wish, agreed) = (hello.algorithm, self.cfg.agreed(hello));
         if let Some(conn) = self.conn_mut(peer) {
@@ -46,6 +56,7 @@ impl Node {
             let event = Event::AlgorithmAgreed { peer, wish, agreed };
             self.events.push_back(event);
         }
+        self.wake(peer);
     }
 }
 

@@ -47,8 +47,7 @@ impl Node {
             Err(DropReason::Gone) => self.stats.drop_gone += 1,
             Err(DropReason::Nonsense) => self.stats.drop_nonsense += 1,
             Err(DropReason::NoMemory) => self.stats.drop_no_memory += 1,
-            Err(DropReason::Algorithm) => self.stats.drop_algorithm += 1,
-            Err(DropReason::Duplicate | DropReason::CorruptPayload) | Ok(_) => {}
+            _ => {}
         }
         result
     }
@@ -65,9 +64,7 @@ impl Node {
         if !ours && !self.cfg.errs(Mutation::IgnoreToken) {
             return Err(DropReason::Token);
         }
-        if !self.cfg.knows_algorithm(header.algorithm) {
-            return Err(DropReason::Algorithm);
-        }
+        self.check_algorithm(header.algorithm)?;
         let peer = self.identify(now, packet)?;
         let at = self.path_of(peer, header).ok_or(DropReason::Nonsense)?;
         let reliable = self.cfg.reliable;
@@ -164,7 +161,6 @@ impl Node {
             path.want_padded = path.probe_size > 0;
         }
         self.agree(peer, hello);
-        self.wake(peer);
         Ok(peer)
     }
 
