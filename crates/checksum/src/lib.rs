@@ -15,6 +15,7 @@ mod crc;
 mod dispatch;
 mod pieces;
 mod plan;
+mod prefetch;
 mod store;
 mod summer;
 mod sums;
@@ -24,6 +25,7 @@ mod xxh3;
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use dispatch::{plain_copy, tier, Tier};
 pub use plan::{plan, set_plan, Plan};
+pub use prefetch::{prefetch_for_read, prefetch_for_write};
 pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES};
 
 /// CRC-32C of `bytes` (initial value and final xor as in RFC 3720), for packet heads.

@@ -2,7 +2,7 @@
 
 use crate::pool::{Buffer, Pool};
 use crate::slots::{Pieces, RecvOp, Slots};
-use marline_checksum::{copy_and_sum, sum, Algorithm, Summer};
+use marline_checksum::{copy_and_sum, prefetch_for_write, sum, Algorithm, Summer};
 use marline_proto::{Landing, Memory, Payload};
 use std::collections::BTreeMap;
 
@@ -78,7 +78,12 @@ fn scatter(
     {
         // SAFETY: user memory posted for this receive, which the node keeps until the message is
         // complete; `whole` says that all of the range is in one piece.
-        return unsafe { copy_and_sum(algorithm, payload.seed, base, bytes.as_ptr(), bytes.len()) };
+        let sum =
+            unsafe { copy_and_sum(algorithm, payload.seed, base, bytes.as_ptr(), bytes.len()) };
+        if pieces.whole(offset, 2 * bytes.len()).is_some() && bytes.len() >= 1024 {
+            prefetch_for_write(base.wrapping_add(bytes.len()), bytes.len());
+        }
+        return sum;
     }
     let mut summer = Summer::new(algorithm, payload.seed);
     let mut at = 0;

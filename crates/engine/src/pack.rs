@@ -2,7 +2,9 @@
 //! says, and the head sealed.
 
 use crate::slots::{Pieces, SendOp, Slots};
-use marline_checksum::{copy_and_sum, crc32c, crc32c_with_word, Algorithm, Summer};
+use marline_checksum::{
+    copy_and_sum, crc32c, crc32c_with_word, prefetch_for_read, Algorithm, Summer,
+};
 use marline_proto::{Run, Span, Transmit};
 use marline_wire::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 
@@ -40,6 +42,9 @@ pub(crate) fn fill_run(
     let mut offset = run.offset;
     for packet in out.chunks_exact_mut(segment).take(run.packets) {
         let (head, payload) = packet.split_at_mut(FRAGMENT_HEAD_LEN);
+        if let Some(next) = op.and_then(|op| op.pieces.whole(offset, 2 * run.fragment)) {
+            prefetch_for_read(next.wrapping_add(run.fragment), run.fragment);
+        }
         let sum = op.map_or(0, |op| {
             gather(&op.pieces, offset, payload, algorithm, run.seed(offset))
         });
