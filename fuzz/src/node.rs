@@ -308,6 +308,7 @@ impl Bench {
                 } => self.asked.push((peer, number, len, upto)),
                 Event::PeerDead { .. }
                 | Event::PathChanged { .. }
+                | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PeerMismatch { .. } => {}
             }
@@ -408,6 +409,7 @@ fn hello(input: &mut Input<'_>, peer: u64) -> Frame {
         token: peer as u32,
         epoch: 1,
         algorithm: input.pick(&[1, 1, 2, 99]),
+        algorithms: 0b110,
         reliable: input.below(8) > 0,
         credit: input.pick(&[1 << 18, 0, u64::MAX, 20_000]),
         rail_count,

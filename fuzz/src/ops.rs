@@ -367,7 +367,9 @@ impl World {
                     end.node.serve_read(handle, peer, number, len, upto);
                 }
                 Event::BounceFree { inbound } => drop(end.memory.bounces.remove(&inbound)),
-                Event::PathChanged { .. } | Event::PathCorrupts { .. } => {}
+                Event::PathChanged { .. }
+                | Event::AlgorithmAgreed { .. }
+                | Event::PathCorrupts { .. } => {}
                 Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live");
                 }

@@ -1,4 +1,4 @@
-"""The commands that README.md and the user guide show do what they say.
+"""The commands that README.md, the user guide and the page on tuning show do what they say.
 
 A block marked "sh run" is run as it stands, in a shell at the root of the repository, with the
 built `marline` and MPICH's `mpiexec` on PATH. Every other "sh" block has to be excused here.
@@ -12,7 +12,7 @@ import pytest
 
 import lab as labs
 
-DOCUMENTS = ("README.md", "docs/user-guide.md")
+DOCUMENTS = ("README.md", "docs/user-guide.md", "docs/tuning.md")
 BLOCK = re.compile(r"^```sh( run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LIMIT_S = 120
 
@@ -73,7 +73,7 @@ def test_shown_commands_work(text, mpich):
 
 @pytest.mark.parametrize("words", [
     [], ["run"], ["env"], ["lab"], ["lab", "up"], ["lab", "status"], ["lab", "exec"],
-    ["lab", "run"], ["lab", "fault"], ["lab", "down"],
+    ["lab", "run"], ["lab", "fault"], ["lab", "down"], ["tune"], ["model"],
 ], ids=" ".join)
 def test_help_explains_every_option(words):
     done = subprocess.run([labs.MARLINE, *words, "--help"], capture_output=True, text=True)

@@ -11,7 +11,7 @@ const MAY_IMPORT: [(&str, &[&str]); 8] = [
     ("engine", &["wire", "checksum", "proto", "rails"]),
     ("provider", &["engine"]),
     ("sim", &["wire", "checksum", "proto", "rails", "engine"]),
-    ("cli", &["engine", "sim"]),
+    ("cli", &["wire", "checksum", "rails", "engine", "sim"]),
 ];
 
 /// Checks every `crates/*/Cargo.toml`, and that every crate is in the table.

@@ -80,6 +80,11 @@ impl Algorithm {
         TABLE.iter().map(|row| row.0)
     }
 
+    /// The numbers of all algorithms, the most trusted first: of two peers' wishes the one that
+    /// comes first is used. Peers of every version must agree on the order of what both know, so
+    /// it is by strength, then by number, and `none` is last.
+    pub const BY_TRUST: &'static [u8] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0];
+
     /// From the number in a packet header.
     #[inline]
     pub fn from_u8(n: u8) -> Option<Algorithm> {
@@ -158,6 +163,18 @@ mod tests {
         }
         assert_eq!(Algorithm::from_u8(15), None);
         assert_eq!(Algorithm::from_u8(255), None);
+    }
+
+    #[test]
+    fn trust_is_by_strength_then_by_number() {
+        let mut sorted: Vec<_> = Algorithm::all().collect();
+        sorted.sort_by_key(|a| (*a == Algorithm::None, std::cmp::Reverse(a.strength()), *a));
+        let sorted: Vec<u8> = sorted.into_iter().map(|a| a as u8).collect();
+        assert_eq!(Algorithm::BY_TRUST, sorted);
+        assert!(
+            sorted.iter().all(|n| *n < 32),
+            "HELLO tells them by a mask of 32 bits"
+        );
     }
 
     #[test]

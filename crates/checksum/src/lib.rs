@@ -14,14 +14,17 @@ mod classic;
 mod crc;
 mod dispatch;
 mod pieces;
+mod plan;
 mod prefetch;
 mod store;
 mod summer;
 mod sums;
+pub mod tuner;
 mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use dispatch::{plain_copy, tier, Tier};
+pub use plan::{plan, set_plan, Plan};
 pub use prefetch::{prefetch_for_read, prefetch_for_write};
 pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES, STREAM_MIN_BYTES};
 

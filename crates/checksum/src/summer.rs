@@ -5,6 +5,7 @@ use crate::classic::{FnvBytes, FnvWords, Jenkins, Knuth, Murmur2a, SuperFast, FN
 use crate::crc::{Castagnoli, Nvme, Poly};
 use crate::dispatch::{self, Tier};
 use crate::pieces::Pieces;
+use crate::plan;
 use crate::store::{Cached, Store, Streaming, Sum};
 use crate::sums::{Adler32, Fletcher64, Sum32, Xor32};
 use crate::xxh3::{self, Xxh3};
@@ -109,7 +110,8 @@ pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
 /// At 2 MiB streaming is 1.3 times as fast, from memory 1.5 times and more; at 1 MiB it is slower.
 pub const STREAM_MIN_BYTES: usize = 2 << 20;
 
-/// Copies `len` bytes from `src` to `dst` in one loop with the sum; returns it.
+/// Copies `len` bytes from `src` to `dst` and sums them, in one loop unless a [`crate::Plan`] says
+/// otherwise; returns the sum.
 ///
 /// Plain stores, except that the CRCs stream from [`STREAM_MIN_BYTES`] on.
 ///
@@ -128,8 +130,27 @@ pub unsafe fn copy_and_sum(
         if len >= STREAM_MIN_BYTES {
             return copy_and_sum_large(algorithm, seed, dst, src, len);
         }
-        whole::<Cached>(algorithm, seed, dst, src, len)
+        if let Some(block) = plan::block_for(algorithm, len) {
+            return plan::copy_blocks_and_sum(algorithm, seed, dst, src, len, block);
+        }
+        copy_and_sum_fused(algorithm, seed, dst, src, len)
     }
+}
+
+/// [`copy_and_sum`] in one loop with plain stores, whatever the plan.
+///
+/// # Safety
+/// As [`copy_and_sum`].
+#[inline]
+pub(crate) unsafe fn copy_and_sum_fused(
+    algorithm: Algorithm,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    // SAFETY: the caller's contract.
+    unsafe { whole::<Cached>(algorithm, seed, dst, src, len) }
 }
 
 /// [`copy_and_sum`] of what does not fit a cache, out of the way of what does.

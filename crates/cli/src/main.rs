@@ -9,12 +9,15 @@
 mod child;
 mod env;
 mod lab;
+mod model;
 mod mpi;
+mod plot;
 mod provider;
 mod run;
 mod settings;
 mod summary;
 mod tool;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -41,6 +44,10 @@ enum Command {
     Lab(lab::LabCommand),
     /// Simulated clusters with every fault, reproducible from a seed.
     Sim(marline_sim::command::SimArgs),
+    /// Measure this machine and write its profile, which Marline reads from then on.
+    Tune(tune::TuneArgs),
+    /// What checksums cost, by the papers' models and by this machine's profile.
+    Model(model::ModelArgs),
     /// Keeps the namespaces of one lab host alive (started by `marline lab up`).
     #[command(hide = true)]
     LabHolder(lab::holder::HolderArgs),
@@ -55,6 +62,8 @@ fn main() -> ExitCode {
         Command::Env(args) => env::main(&args),
         Command::Lab(command) => lab::main(command),
         Command::Sim(args) => Ok(u8::from(!marline_sim::command::run(&args))),
+        Command::Tune(args) => tune::main(&args),
+        Command::Model(args) => model::main(&args),
         Command::LabHolder(args) => lab::holder::main(&args),
         Command::LabAgent(args) => lab::enter::agent_main(&args),
     };

@@ -3,8 +3,10 @@
 //!
 //! All calls may come from any thread. Nothing here panics on bad input.
 
+mod agreed;
 mod ahead;
 mod api;
+pub mod choice;
 pub mod clock;
 mod collect;
 mod core;
@@ -15,6 +17,7 @@ pub mod fork;
 mod memory;
 mod pack;
 mod pool;
+pub mod profile;
 mod progress;
 mod publish;
 pub mod settings;

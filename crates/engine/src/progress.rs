@@ -90,6 +90,7 @@ impl<S: System> Core<S> {
             Err(DropReason::Token) => counters.wrong_token += 1,
             Err(DropReason::Epoch) => counters.wrong_epoch += 1,
             Err(DropReason::Stranger | DropReason::Nonsense) => counters.unknown += 1,
+            Err(DropReason::Algorithm) => counters.wrong_algorithm += 1,
             _ => {}
         }
     }
@@ -164,16 +165,10 @@ impl<S: System> Core<S> {
                 self.say(LogLevel::Info, &text);
             }
             Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
-            Event::PeerMismatch { peer } => {
-                let who = self.describe(ep, peer);
-                self.say(
-                    LogLevel::Warn,
-                    &format!(
-                        "peer {who} and this process differ in FI_MARLINE_RELIABILITY: set it \
-                         the same everywhere"
-                    ),
-                );
+            Event::AlgorithmAgreed { peer, wish, agreed } => {
+                self.say_agreed(ep, peer, wish, agreed);
             }
+            Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
         }
     }
 

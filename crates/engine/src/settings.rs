@@ -4,6 +4,7 @@
 //! A row is read once, when an engine opens. Errors are texts for people: they name the setting,
 //! the value that was given and what is allowed.
 
+use crate::choice::ChecksumChoice;
 use crate::LogLevel;
 use marline_checksum::Algorithm;
 use marline_wire::HELLO_RAILS_MAX;
@@ -79,7 +80,7 @@ pub enum Kind {
     Text,
     /// `on` or `off`.
     Switch,
-    /// A checksum algorithm's name.
+    /// A [`ChecksumChoice`].
     Checksum,
     /// [`RailChecksums`].
     RailChecksums,
@@ -115,10 +116,7 @@ impl Kind {
             Kind::List => "names separated by commas".to_owned(),
             Kind::Text => "any text".to_owned(),
             Kind::Switch => "on or off".to_owned(),
-            Kind::Checksum => Algorithm::all()
-                .map(Algorithm::name)
-                .collect::<Vec<_>>()
-                .join(", "),
+            Kind::Checksum => ChecksumChoice::names(),
             Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
             Kind::Policy => names(POLICIES),
             Kind::Level => names(LEVELS),
@@ -203,9 +201,9 @@ value_by_name! {
     LogLevel, LEVELS;
 }
 
-impl Value for Algorithm {
+impl Value for ChecksumChoice {
     fn from_text(text: &str, _: &Kind) -> Option<Self> {
-        parse_checksum(text)
+        ChecksumChoice::parse(text)
     }
     fn to_text(&self) -> String {
         self.name().to_owned()
@@ -334,8 +332,9 @@ settings! {
     rails_policy: RailsPolicy = "stripe", Kind::Policy;
     /// UDP port of every rail; 0: any free one. Only sensible with one process per host.
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
-    /// Payload checksum, end to end, of what this process sends.
-    checksum: Algorithm = "crc64-nvme", Kind::Checksum;
+    /// Payload checksum, end to end: a class (strong, fast), a choice of the papers'
+    /// (newmadeleine-fnv, newmadeleine-crc) or a name; of two peers' wishes the more trusted holds.
+    checksum: ChecksumChoice = "strong", Kind::Checksum;
     /// Rails with a checksum of their own instead, as in eth0=none,eth1=crc32c; empty: no rail.
     checksum_rails: RailChecksums = "", Kind::RailChecksums;
     /// Messages shorter than so many bytes travel without a payload checksum.
@@ -348,6 +347,8 @@ settings! {
     sum_ahead_bytes: u32 = "0", Kind::Bytes { min: 0, max: 16 * MIB };
     /// Damaged packets per million above which a rail is left for a better one; 0: never.
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
+    /// File with this machine's profile; empty: where `marline tune` keeps it; none: no profile.
+    profile: String = "", Kind::Text;
     /// Software reliability: acks, retransmission, failover. off is for comparison only.
     reliability: bool = "on", Kind::Switch;
     /// Largest message in bytes that is sent at once; above, sender and receiver meet first.
@@ -414,6 +415,12 @@ impl Settings {
             let value = std::env::var_os(format!("{PREFIX}{}", name.to_ascii_uppercase()))?;
             Some(value.to_string_lossy().into_owned())
         })
+    }
+
+    /// Whether the user gave the row of this name.
+    pub fn was_given(&self, name: &str) -> bool {
+        let row = TABLE.iter().position(|row| row.name == name);
+        row.is_some_and(|n| self.given & (1 << n) != 0)
     }
 
     /// Every setting in force, one per line: variable, value, and where the value is from.

@@ -9,7 +9,7 @@ fn defaults_parse_and_print() {
     let settings = Settings::default();
     assert_eq!(settings.eager_max_bytes, 65_536);
     assert_eq!(settings.unexpected_bytes, 64 << 20);
-    assert_eq!(settings.checksum, Algorithm::Crc64Nvme);
+    assert_eq!(settings.checksum, ChecksumChoice::Strong);
     assert!(settings.rails.is_empty() && settings.reliability);
     assert!(settings
         .show()
@@ -35,7 +35,14 @@ fn values_are_taken() {
         ["eth0", "10.0.0.1"]
     );
     assert_eq!(with("log_bytes", "2m").unwrap().log_bytes, 2 << 20);
-    assert_eq!(with("checksum", "NONE").unwrap().checksum, Algorithm::None);
+    assert_eq!(
+        with("checksum", "NONE").unwrap().checksum,
+        ChecksumChoice::Named(Algorithm::None)
+    );
+    assert_eq!(
+        with("checksum", "Fast").unwrap().checksum,
+        ChecksumChoice::Fast
+    );
     assert!(!with("gso", "Off").unwrap().gso);
     assert_eq!(
         with("rails_policy", "standby").unwrap().rails_policy,

@@ -5,10 +5,12 @@ use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
 use crate::clock::{Clock, SystemClock};
 use crate::core::{Core, CoreConfig, Random};
 use crate::fork::Generation;
+use crate::profile::Tuned;
 use crate::publish::Publisher;
 use crate::settings::{RailsPolicy, Settings};
 use crate::skips::Skips;
 use crate::system::{Process, System};
+use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 use marline_rails::{
     choose_interfaces, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, LinkWatch, Rail,
@@ -129,6 +131,7 @@ impl Shared<Process> {
             let text = format!("FI_MARLINE_CHECKSUM_RAILS: {rail} is no rail of this process");
             (log.0)(LogLevel::Warn, &text);
         }
+        let tuned = Tuned::open(settings, |level, text| (log.0)(level, text));
         let publisher = Publisher::open(settings, &names, &log);
         let parts = Parts {
             rails,
@@ -140,7 +143,7 @@ impl Shared<Process> {
             random: random(),
             log,
         };
-        let mut shared = Shared::new(core_config(settings, &names), parts);
+        let mut shared = Shared::new(core_config(settings, &names, &tuned), parts);
         shared.slow = Mutex::new(Slow {
             link,
             publisher,
@@ -557,11 +560,12 @@ fn open_rails(settings: &Settings, choices: &[InterfaceChoice]) -> Result<Opened
 }
 
 #[allow(clippy::needless_update)] // see below
-fn core_config(s: &Settings, rails: &[String]) -> CoreConfig {
+fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
     let proto = Config {
         reliable: s.reliability,
-        algorithm: s.checksum as u8,
-        eager_max: s.eager_max_bytes as u64,
+        algorithm: tuned.algorithm as u8,
+        algorithms: Algorithm::BY_TRUST,
+        eager_max: tuned.eager_max_bytes as u64,
         credit_bytes: s.credit_bytes_per_peer as u64,
         unexpected_bytes: s.unexpected_bytes as u64,
         peer_timeout_ns: s.peer_timeout_ms * 1_000_000,

@@ -130,6 +130,7 @@ counters! {
         corrupt_heads: Sum, "packets", "Packets whose head failed its checksum.";
         truncated: Sum, "packets", "Packets shorter than they say.";
         wrong_version: Sum, "packets", "Packets of another protocol version.";
+        wrong_algorithm: Sum, "packets", "Packets in a checksum algorithm that is unknown here.";
         wrong_token: Sum, "packets", "Packets with a token that is not ours.";
         wrong_epoch: Sum, "packets", "Packets of an earlier life of a peer or of ours.";
         unknown: Sum, "packets", "Packets for no endpoint, or of no sense.";

@@ -7,7 +7,7 @@ use marline_engine::{
     AvId, Completion, CqId, Engine, EpId, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError,
     ADDR_UNSPEC,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 struct Side {
     engine: Engine,
@@ -16,13 +16,24 @@ struct Side {
     av: AvId,
 }
 
+/// Lines that engines logged.
+type Lines = Arc<Mutex<Vec<String>>>;
+
 fn side(settings: &[(&str, &str)]) -> Side {
+    side_that_logs(settings, &Lines::default())
+}
+
+fn side_that_logs(settings: &[(&str, &str)], lines: &Lines) -> Side {
+    let lines = lines.clone();
+    let sink = LogSink(Arc::new(move |_, text| {
+        lines.lock().unwrap().push(text.to_owned())
+    }));
     let lookup = |name: &str| {
         let given = settings.iter().find(|(n, _)| *n == name);
         given.map(|(_, v)| (*v).to_owned())
     };
     let settings = Settings::from_lookup(lookup).unwrap();
-    let engine = Engine::open(settings, LogSink(Arc::new(|_, _| {}))).unwrap();
+    let engine = Engine::open(settings, sink).unwrap();
     let (cq, av, ep) = (
         engine.cq_open(),
         engine.av_open(),
@@ -85,7 +96,10 @@ fn poll(side: &Side) -> usize {
 }
 
 fn exchange(settings: &[(&str, &str)], messages: usize) {
-    let (a, b) = (side(settings), side(settings));
+    exchange_between(side(settings), side(settings), messages);
+}
+
+fn exchange_between(a: Side, b: Side, messages: usize) {
     meet(&a, &b);
     let mut sent: Vec<Vec<u8>> = (0..messages).map(|n| content(n, size(n))).collect();
     let mut got: Vec<Vec<u8>> = (0..messages).map(|n| vec![0xee; size(n)]).collect();
@@ -187,4 +201,16 @@ fn drops_duplicates_and_flipped_bits_are_repaired_and_counted() {
         lost > 0 && corrupt > 0 && resent > 0,
         "{lost} {corrupt} {resent}"
     );
+}
+
+#[test]
+fn peers_that_ask_for_different_checksums_agree_and_say_so() {
+    let (a, b) = (Lines::default(), Lines::default());
+    let with = |checksum, lines| side_that_logs(&[("rails", "lo"), ("checksum", checksum)], lines);
+    exchange_between(with("none", &a), with("xxh3", &b), 120);
+    for (lines, wish, ours) in [(a, "xxh3", "none"), (b, "none", "xxh3")] {
+        let lines = lines.lock().unwrap();
+        let said = format!("asks for checksum {wish}, this process for {ours}: xxh3 is used");
+        assert!(lines.iter().any(|line| line.contains(&said)), "{lines:#?}");
+    }
 }

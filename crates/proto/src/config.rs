@@ -1,6 +1,6 @@
 //! Configuration of a node; times in nanoseconds.
 
-use marline_wire::{RailAddr, FLAG_UNSUMMED, GRANULE, HELLO_RAILS_MAX};
+use marline_wire::{RailAddr, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, HELLO_RAILS_MAX};
 
 /// How rails share the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -31,8 +31,11 @@ pub const FRAGMENT_MAX: u32 = u16::MAX as u32 / GRANULE as u32 * GRANULE as u32;
 pub struct Config {
     /// Software reliability: acks, retransmission, failover. Off = native.
     pub reliable: bool,
-    /// Payload algorithm number for the first flight and offered to peers.
+    /// Payload algorithm number that peers are asked for.
     pub algorithm: u8,
+    /// Every algorithm number known here (below 32), the most trusted first: of two wishes the one
+    /// that comes first here is agreed on.
+    pub algorithms: &'static [u8],
     /// Longest message sent eagerly, in bytes.
     pub eager_max: u64,
     /// Eager bytes (with overhead) that each peer may have unread here.
@@ -80,7 +83,8 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             reliable: true,
-            algorithm: 1,
+            algorithm: FIRST_ALGORITHM,
+            algorithms: &[FIRST_ALGORITHM],
             eager_max: 65_536,
             credit_bytes: 256 * 1024,
             unexpected_bytes: 64 << 20,

@@ -8,7 +8,7 @@ use crate::stats::PeerStats;
 use crate::types::PeerId;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use marline_wire::{Address, MsgHead, RailAddr};
+use marline_wire::{Address, MsgHead, RailAddr, FIRST_ALGORITHM};
 
 /// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
 pub const MESSAGE_OVERHEAD: u64 = 128;
@@ -103,6 +103,8 @@ pub struct Conn {
     /// Known once its HELLO came.
     pub epoch: Option<u32>,
     pub algorithm: u8,
+    /// What the peer can check, bit n for number n; known since its HELLO.
+    pub algorithms: u32,
     pub hello_acked: bool,
     pub dead: bool,
     pub closed: bool,
@@ -151,12 +153,13 @@ pub struct Conn {
 }
 
 impl Conn {
-    pub fn new(peer: PeerId, algorithm: u8) -> Conn {
+    pub fn new(peer: PeerId) -> Conn {
         Conn {
             peer,
             remote_slot: marline_wire::SLOT_UNKNOWN,
             epoch: None,
-            algorithm,
+            algorithm: FIRST_ALGORITHM,
+            algorithms: 0,
             hello_acked: false,
             dead: false,
             closed: false,

@@ -14,6 +14,7 @@ extern crate alloc;
 extern crate std;
 
 mod acks;
+mod agree;
 mod ahead;
 mod bulk;
 mod config;

@@ -144,6 +144,7 @@ impl Node {
             token: self.token,
             epoch: self.epoch,
             algorithm: self.cfg.algorithm,
+            algorithms: self.cfg.algorithms_mask(),
             reliable: self.cfg.reliable,
             credit,
             rail_count: count as u8,
@@ -295,7 +296,7 @@ impl Node {
         if entry.conn.is_some() {
             return;
         }
-        let mut conn = Box::new(Conn::new(peer, self.cfg.algorithm));
+        let mut conn = Box::new(Conn::new(peer));
         // The full window while the bound on unexpected memory covers everyone's, else the least.
         let window = self.cfg.credit_bytes.max(FIRST_CREDIT);
         if self.credit_promised + window <= self.cfg.unexpected_bytes {

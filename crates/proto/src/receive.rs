@@ -47,7 +47,7 @@ impl Node {
             Err(DropReason::Gone) => self.stats.drop_gone += 1,
             Err(DropReason::Nonsense) => self.stats.drop_nonsense += 1,
             Err(DropReason::NoMemory) => self.stats.drop_no_memory += 1,
-            Err(DropReason::Duplicate | DropReason::CorruptPayload) | Ok(_) => {}
+            _ => {}
         }
         result
     }
@@ -64,6 +64,7 @@ impl Node {
         if !ours && !self.cfg.errs(Mutation::IgnoreToken) {
             return Err(DropReason::Token);
         }
+        self.check_algorithm(header.algorithm)?;
         let peer = self.identify(now, packet)?;
         let at = self.path_of(peer, header).ok_or(DropReason::Nonsense)?;
         let reliable = self.cfg.reliable;
@@ -151,7 +152,6 @@ impl Node {
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
         conn.epoch = Some(hello.epoch);
         conn.remote_slot = hello.slot;
-        conn.algorithm = hello.algorithm;
         conn.credit_limit = conn.credit_limit.max(hello.credit);
         conn.add_paths(&locals, &hello.rails[..hello.rail_count as usize]);
         for path in &mut conn.paths {
@@ -159,7 +159,7 @@ impl Node {
             path.probe_at = now;
             path.want_padded = path.probe_size > 0;
         }
-        self.wake(peer);
+        self.agree(peer, hello);
         Ok(peer)
     }
 

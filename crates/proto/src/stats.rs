@@ -20,6 +20,8 @@ pub struct NodeStats {
     pub drop_nonsense: u64,
     /// Packets refused for lack of memory.
     pub drop_no_memory: u64,
+    /// Packets whose payload algorithm is unknown here.
+    pub drop_algorithm: u64,
     /// Unexpected bytes now and at most.
     pub unexpected_bytes: u64,
     /// High-water mark of `unexpected_bytes`.

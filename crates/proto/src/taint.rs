@@ -294,13 +294,11 @@ impl Node {
     /// Payload algorithm of packets on a path.
     #[inline]
     pub(crate) fn algorithm_on(&self, conn: &Conn, at: usize) -> u8 {
-        let agreed = match conn.epoch {
-            Some(_) => conn.algorithm,
-            None => self.cfg.algorithm,
-        };
         let local = conn.paths[at].local as usize;
         let own = self.cfg.rail_algorithm.get(local).copied().flatten();
-        own.unwrap_or(agreed)
+        // Only what the peer said it can check.
+        own.filter(|&n| n < 32 && conn.algorithms >> n & 1 == 1)
+            .unwrap_or(conn.algorithm)
     }
 
     /// Whether a message of this length goes under one sum, if it fits a packet.

@@ -267,6 +267,15 @@ pub enum Event {
         /// Who.
         peer: PeerId,
     },
+    /// The payload algorithm for a peer is agreed, and is not what both sides asked for.
+    AlgorithmAgreed {
+        /// Who.
+        peer: PeerId,
+        /// The peer's wish; it may be unknown here.
+        wish: u8,
+        /// What is used.
+        agreed: u8,
+    },
 }
 
 /// Why a packet was dropped; each is a counter.
@@ -288,4 +297,6 @@ pub enum DropReason {
     CorruptPayload,
     /// No memory within the bounds; the sender will try again.
     NoMemory,
+    /// Its payload algorithm is unknown here: nothing in it could be checked.
+    Algorithm,
 }

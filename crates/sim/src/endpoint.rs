@@ -155,8 +155,13 @@ pub struct Endpoint {
 /// An engine on a machine.
 fn assemble(setup: &Setup, machine: &Arc<Machine>, index: u32, mut rng: Rng) -> Engine<SimSystem> {
     let (rails, halves) = machine.rails();
+    let mut proto = setup.node;
+    // Every other endpoint asks for another algorithm (of numbers 1 to 4).
+    if index % 2 == 1 {
+        proto.algorithm = 5 - proto.algorithm.clamp(1, 4);
+    }
     let cfg = CoreConfig {
-        proto: setup.node,
+        proto,
         log_bytes: setup.log_bytes,
         aggregate_after: setup.aggregate_after,
         mtu: 0,

@@ -2,6 +2,7 @@
 //! failing run can be shrunk by taking things away.
 
 use crate::rng::Rng;
+use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 
 /// What kind of runs to draw.
@@ -278,6 +279,7 @@ impl Setup {
 fn draw_config(rng: &mut Rng) -> Config {
     Config {
         algorithm: rng.pick(&[1, 1, 1, 2, 3, 4]),
+        algorithms: Algorithm::BY_TRUST,
         eager_max: rng.pick(&[65_536, 65_536, 8_192, 0, 1_000]),
         credit_bytes: rng.pick(&[256 * 1024, 256 * 1024, 128 * 1024, 1 << 20]),
         unexpected_bytes: rng.pick(&[64 << 20, 64 << 20, 1 << 20, 256 * 1024]),

@@ -2,6 +2,9 @@
 
 use crate::header::{u16_at, u32_at, u64_at};
 
+/// Number of the payload algorithm of all packets before the peer's HELLO has come, and of two
+/// peers whose wishes do not meet: CRC-64/NVME, which every version knows.
+pub const FIRST_ALGORITHM: u8 = 1;
 /// Rails that one HELLO may name (a path is two nibbles).
 pub const HELLO_RAILS_MAX: usize = 8;
 /// Bytes of the largest address blob: MPICH's and FI_NAME_MAX's limit.
@@ -142,7 +145,7 @@ impl Address {
 /// ```text
 ///  0 prefix (flags = rail count, aux = frame length, word = slot I keep for you)
 ///  8 u64 my id   16 u32 my token  20 u32 my epoch
-/// 24 u8 algorithm I want for payloads sent to me, u8 reliable, u16 -, u32 -
+/// 24 u8 algorithm I would use, u8 reliable, u16 -, u32 algorithms I can check, bit n: number n
 /// 32 u64 credit bytes   40 u64 the destination's id   48 u64 reserved
 /// 56 rails, 24 bytes each
 /// ```
@@ -156,8 +159,10 @@ pub struct Hello {
     pub token: u32,
     /// Sender's epoch.
     pub epoch: u32,
-    /// Payload algorithm the sender wants to receive.
+    /// Payload algorithm the sender would use.
     pub algorithm: u8,
+    /// Algorithms the sender can check: bit n stands for number n.
+    pub algorithms: u32,
     /// Whether the sender's software reliability is on; both sides must agree.
     pub reliable: bool,
     /// Initial cumulative eager credit in bytes.
@@ -181,6 +186,7 @@ impl Hello {
         out[24..32].fill(0);
         out[24] = self.algorithm;
         out[25] = self.reliable as u8;
+        out[28..32].copy_from_slice(&self.algorithms.to_le_bytes());
         out[32..40].copy_from_slice(&self.credit.to_le_bytes());
         out[40..HELLO_FIXED].fill(0);
         let count = (self.rail_count as usize).min(HELLO_RAILS_MAX);
@@ -204,6 +210,7 @@ impl Hello {
             token: u32_at(b, 16),
             epoch: u32_at(b, 20),
             algorithm: b[24],
+            algorithms: u32_at(b, 28),
             reliable: b[25] == 1,
             credit: u64_at(b, 32),
             rail_count,

@@ -36,7 +36,9 @@ pub use frame::{
     RTS_LEN,
 };
 pub use header::{Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
-pub use hello::{Address, AddressError, Hello, RailAddr, ADDRESS_LEN_MAX, HELLO_RAILS_MAX};
+pub use hello::{
+    Address, AddressError, Hello, RailAddr, ADDRESS_LEN_MAX, FIRST_ALGORITHM, HELLO_RAILS_MAX,
+};
 pub use packet::{HeadWriter, Packet, ParseError, PayloadSlot};
 
 /// Bytes that one granule covers. Messages are covered in granules; a fragment carries `k` of

@@ -59,14 +59,14 @@ fn hello() -> impl Strategy<Value = Frame> {
     let rails = proptest::collection::vec(rail(), 0..=HELLO_RAILS_MAX);
     (
         any::<(u32, u64, u32, u32)>(),
-        any::<(u8, bool, u64)>(),
+        any::<(u8, u32, bool, u64)>(),
         rails,
     )
         .prop_map(|(a, b, list)| {
             let mut rails = [RailAddr::NONE; HELLO_RAILS_MAX];
             rails[..list.len()].copy_from_slice(&list);
             let (slot, id, token, epoch) = a;
-            let (algorithm, reliable, credit) = b;
+            let (algorithm, algorithms, reliable, credit) = b;
             let rail_count = list.len() as u8;
             Frame::Hello(Hello {
                 slot,
@@ -74,6 +74,7 @@ fn hello() -> impl Strategy<Value = Frame> {
                 token,
                 epoch,
                 algorithm,
+                algorithms,
                 reliable,
                 credit,
                 rail_count,

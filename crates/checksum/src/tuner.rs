@@ -1,0 +1,410 @@
+//! Measures copies, sums, and both together on this machine: what `marline tune` writes down.
+//!
+//! Rivals are interleaved, one short sample of each per round, and medians are taken, so that a
+//! machine that changes its speed changes it for all of them.
+
+use crate::plan::copy_blocks_and_sum;
+use crate::summer::copy_and_sum_fused;
+use crate::{plain_copy, sum, Algorithm, CopyMode, Summer, Variant};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// A way to move bytes, to sum them, or to do both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Way {
+    /// The C library's memcpy.
+    Copy,
+    /// A copy past the caches.
+    StreamingCopy,
+    /// Only the sum.
+    Sum,
+    /// All copied, then all summed: what a library does that adds checksums as an afterthought.
+    Separate,
+    /// One loop.
+    Fused,
+    /// Blocks of so many bytes, each copied, then summed.
+    Blocked(usize),
+    /// Both, past the caches.
+    Streaming,
+}
+
+impl Way {
+    /// Name, and the bytes of a block or 0.
+    pub fn name(self) -> (&'static str, usize) {
+        match self {
+            Way::Copy => ("copy", 0),
+            Way::StreamingCopy => ("streaming-copy", 0),
+            Way::Sum => ("sum", 0),
+            Way::Separate => ("separate", 0),
+            Way::Fused => ("fused", 0),
+            Way::Blocked(bytes) => ("blocked", bytes),
+            Way::Streaming => ("streaming", 0),
+        }
+    }
+
+    /// The way of a name.
+    pub fn from_name(name: &str, block: usize) -> Option<Way> {
+        let all = [
+            Way::Copy,
+            Way::StreamingCopy,
+            Way::Sum,
+            Way::Separate,
+            Way::Fused,
+            Way::Blocked(block),
+            Way::Streaming,
+        ];
+        let found = all.into_iter().find(|way| way.name().0 == name)?;
+        (found != Way::Blocked(0)).then_some(found)
+    }
+
+    /// Whether `bytes` are enough for it to differ from its rivals.
+    fn suits(self, bytes: usize) -> bool {
+        match self {
+            Way::Blocked(block) => bytes > block,
+            // Past the caches pays for nothing that fits into the first of them.
+            Way::Streaming | Way::StreamingCopy => bytes >= 16 << 10,
+            _ => true,
+        }
+    }
+}
+
+/// Where the bytes are before the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// Source and destination were used by the call before (as far as the caches hold them).
+    Cache,
+    /// Both were last used so long ago that, if memory is large enough, no cache has them.
+    Memory,
+    /// The source is as in `Memory`, the destination as in `Cache`: a user's memory and a buffer
+    /// that is used again and again.
+    Staging,
+}
+
+impl Place {
+    /// Every place.
+    pub const ALL: [Place; 3] = [Place::Cache, Place::Memory, Place::Staging];
+
+    /// Name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Cache => "cache",
+            Place::Memory => "memory",
+            Place::Staging => "staging",
+        }
+    }
+
+    /// The place of a name.
+    pub fn from_name(name: &str) -> Option<Place> {
+        Place::ALL.into_iter().find(|p| p.name() == name)
+    }
+}
+
+/// One measured point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// [`Algorithm::None`] for copies.
+    pub algorithm: Algorithm,
+    /// What was done.
+    pub way: Way,
+    /// Where the bytes were.
+    pub place: Place,
+    /// Bytes per call.
+    pub bytes: usize,
+    /// Median nanoseconds per call.
+    pub ns: f64,
+}
+
+impl Point {
+    /// Bytes per nanosecond.
+    pub fn gb_per_s(&self) -> f64 {
+        self.bytes as f64 / self.ns
+    }
+}
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Samples of each way.
+    pub rounds: usize,
+    /// Nanoseconds of one sample (or one call, if that takes longer).
+    pub sample_ns: f64,
+    /// Sizes whose call takes longer are left out: the rate no longer changes there.
+    pub call_ns_max: f64,
+}
+
+/// The buffers of a measurement.
+pub struct Bench {
+    src: Vec<u8>,
+    dst: Vec<u8>,
+    effort: Effort,
+    /// Where the next call from memory reads and writes.
+    at: usize,
+}
+
+/// Blocks that are tried. Beyond 16 KiB source and destination do not share a first-level cache.
+pub const BLOCKS: [usize; 3] = [1 << 10, 4 << 10, 16 << 10];
+
+impl Bench {
+    /// Buffers of `bytes` each (rounded up to whole pages): measurements from memory walk through
+    /// them, so they should be larger than the caches.
+    pub fn new(bytes: usize, effort: Effort) -> Bench {
+        let bytes = bytes.next_multiple_of(PAGE).max(PAGE);
+        // Not all zeros: the kernel has one page for those, which would stay in the cache.
+        let src = (0..bytes).map(|i| (i ^ i >> 8) as u8).collect();
+        Bench {
+            src,
+            dst: vec![1; bytes],
+            effort,
+            at: 0,
+        }
+    }
+
+    /// Bytes of each buffer.
+    pub fn bytes(&self) -> usize {
+        self.src.len()
+    }
+
+    /// Median time of each of the `ways` that suit `bytes`, which must fit the buffers.
+    pub fn measure(
+        &mut self,
+        algorithm: Algorithm,
+        place: Place,
+        bytes: usize,
+        ways: &[Way],
+    ) -> Vec<Point> {
+        let bytes = bytes.min(self.bytes());
+        let ways: Vec<Way> = ways.iter().copied().filter(|w| w.suits(bytes)).collect();
+        let calls: Vec<u64> = ways
+            .iter()
+            .map(|way| {
+                let once = self.sample(*way, algorithm, place, bytes, 1);
+                // The first call also warms up; a second one tells the time.
+                let once = once
+                    .min(self.sample(*way, algorithm, place, bytes, 1))
+                    .max(1.0);
+                (self.effort.sample_ns / once).clamp(1.0, 1e5) as u64
+            })
+            .collect();
+        let mut samples = vec![Vec::new(); ways.len()];
+        for _ in 0..self.effort.rounds.max(1) {
+            for (n, way) in ways.iter().enumerate() {
+                let ns = self.sample(*way, algorithm, place, bytes, calls[n]);
+                samples[n].push(ns / calls[n] as f64);
+            }
+        }
+        let point = |(way, mut ns): (Way, Vec<f64>)| {
+            ns.sort_by(f64::total_cmp);
+            let ns = ns[ns.len() / 2];
+            Point {
+                algorithm,
+                way,
+                place,
+                bytes,
+                ns,
+            }
+        };
+        ways.into_iter().zip(samples).map(point).collect()
+    }
+
+    /// A curve: [`Bench::measure`] for each size, up to where a call takes too long.
+    pub fn curve(
+        &mut self,
+        algorithm: Algorithm,
+        place: Place,
+        sizes: &[usize],
+        ways: &[Way],
+    ) -> Vec<Point> {
+        let mut points: Vec<Point> = Vec::new();
+        for &bytes in sizes {
+            let slowest = points
+                .iter()
+                .rev()
+                .take(ways.len())
+                .map(|p| p.ns / p.bytes as f64);
+            let expected = slowest.fold(0.0, f64::max) * bytes as f64;
+            if expected > self.effort.call_ns_max {
+                break;
+            }
+            points.extend(self.measure(algorithm, place, bytes, ways));
+        }
+        points
+    }
+
+    /// Nanoseconds of `calls` calls together.
+    fn sample(
+        &mut self,
+        way: Way,
+        algorithm: Algorithm,
+        place: Place,
+        bytes: usize,
+        calls: u64,
+    ) -> f64 {
+        let start = Instant::now();
+        for _ in 0..calls {
+            let at = self.next_offset(place, bytes);
+            let to = if place == Place::Memory { at } else { 0 };
+            let (src, dst) = (&self.src[at..at + bytes], &mut self.dst[to..to + bytes]);
+            black_box(call(way, algorithm, black_box(dst), black_box(src)));
+        }
+        start.elapsed().as_nanos() as f64
+    }
+
+    /// Where a call reads and writes: always the same place, or a slot further on, so far that
+    /// the hardware's prefetcher does not follow when slots are small.
+    fn next_offset(&mut self, place: Place, bytes: usize) -> usize {
+        if place == Place::Cache {
+            return 0;
+        }
+        let slot = bytes.next_multiple_of(PAGE).max(PAGE);
+        let slots = self.src.len() / slot;
+        // An odd number of slots near the golden section of all: visits each before the first
+        // again wherever `slots` is a power of two, and nearly so elsewhere.
+        let step = (slots * 5 / 8) | 1;
+        let from = self.at / slot;
+        let to = if slots <= 1 { 0 } else { (from + step) % slots };
+        self.at = to * slot;
+        self.at
+    }
+}
+
+const PAGE: usize = 4096;
+
+/// One call; the sum, if there is one. Both slices are equally long.
+fn call(way: Way, algorithm: Algorithm, dst: &mut [u8], src: &[u8]) -> u64 {
+    let (to, from, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len().min(dst.len()));
+    // SAFETY: `len` bytes of two slices, which cannot overlap; blocks are larger than 0, as
+    // `Way::from_name` and `BLOCKS` make them (and `max` here).
+    unsafe {
+        match way {
+            Way::Copy => {
+                std::ptr::copy_nonoverlapping(from, to, len);
+                0
+            }
+            Way::StreamingCopy => {
+                plain_copy(to, from, len, CopyMode::Streaming);
+                0
+            }
+            Way::Sum => sum(algorithm, SEED, src),
+            Way::Separate => {
+                std::ptr::copy_nonoverlapping(from, to, len);
+                sum(algorithm, SEED, black_box(&*dst))
+            }
+            Way::Fused => copy_and_sum_fused(algorithm, SEED, to, from, len),
+            Way::Blocked(block) => {
+                copy_blocks_and_sum(algorithm, SEED, to, from, len, block.max(1))
+            }
+            Way::Streaming => {
+                let mut summer = Summer::new(algorithm, SEED);
+                summer.copy_with(to, from, len, CopyMode::Streaming, Variant::Fused);
+                summer.finish()
+            }
+        }
+    }
+}
+
+/// Any seed: the time does not depend on it.
+const SEED: u64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BRIEF: Effort = Effort {
+        rounds: 1,
+        sample_ns: 1_000.0,
+        call_ns_max: 1e9,
+    };
+
+    #[test]
+    fn every_way_copies_and_sums_the_same() {
+        let src: Vec<u8> = (0..40_000u32).map(|i| (i * 11 + i / 77) as u8).collect();
+        for algorithm in Algorithm::all() {
+            for way in [
+                Way::Separate,
+                Way::Fused,
+                Way::Blocked(1000),
+                Way::Streaming,
+            ] {
+                let mut dst = vec![0; src.len()];
+                let got = call(way, algorithm, &mut dst, &src);
+                assert_eq!(got, sum(algorithm, SEED, &src), "{algorithm} {way:?}");
+                assert!(dst == src, "{algorithm} {way:?}");
+            }
+        }
+        for way in [Way::Copy, Way::StreamingCopy] {
+            let mut dst = vec![0; src.len()];
+            call(way, Algorithm::None, &mut dst, &src);
+            assert!(dst == src, "{way:?}");
+        }
+    }
+
+    #[test]
+    fn names_lead_back() {
+        for way in [
+            Way::Copy,
+            Way::StreamingCopy,
+            Way::Sum,
+            Way::Separate,
+            Way::Fused,
+            Way::Blocked(4096),
+            Way::Streaming,
+        ] {
+            let (name, block) = way.name();
+            assert_eq!(Way::from_name(name, block), Some(way));
+        }
+        assert_eq!(Way::from_name("blocked", 0), None);
+        assert_eq!(Way::from_name("guess", 0), None);
+        for place in Place::ALL {
+            assert_eq!(Place::from_name(place.name()), Some(place));
+        }
+    }
+
+    #[test]
+    fn a_curve_has_each_way_that_suits_each_size() {
+        let mut bench = Bench::new(64 << 10, BRIEF);
+        let ways = [Way::Fused, Way::Blocked(4096), Way::Streaming];
+        for place in Place::ALL {
+            let points = bench.curve(Algorithm::Crc64Nvme, place, &[1, 4096, 65_536], &ways);
+            let have: Vec<_> = points.iter().map(|p| (p.bytes, p.way)).collect();
+            assert_eq!(
+                have,
+                [
+                    (1, Way::Fused),
+                    (4096, Way::Fused),
+                    (65_536, Way::Fused),
+                    (65_536, Way::Blocked(4096)),
+                    (65_536, Way::Streaming),
+                ]
+            );
+            assert!(points.iter().all(|p| p.ns > 0.0 && p.place == place));
+        }
+    }
+
+    #[test]
+    fn a_curve_ends_where_calls_take_too_long() {
+        let effort = Effort {
+            call_ns_max: 0.0,
+            ..BRIEF
+        };
+        let mut bench = Bench::new(1 << 20, effort);
+        let points = bench.curve(
+            Algorithm::Jenkins,
+            Place::Cache,
+            &[1, 1024, 4096],
+            &[Way::Sum],
+        );
+        assert_eq!(points.len(), 1);
+    }
+
+    #[test]
+    fn walks_through_all_of_the_memory() {
+        let mut bench = Bench::new(16 * PAGE, BRIEF);
+        let mut seen: Vec<usize> = (0..16)
+            .map(|_| bench.next_offset(Place::Memory, 100) / PAGE)
+            .collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..16).collect::<Vec<_>>());
+        // A call as large as the buffers has one place only.
+        assert_eq!(bench.next_offset(Place::Memory, 16 * PAGE), 0);
+    }
+}

@@ -1,0 +1,248 @@
+//! From what was measured to what an engine goes by.
+
+use super::curves::Curves;
+use crate::model::cost::{eager_threshold, Network, Pipeline, Work};
+use marline_checksum::tuner::{Place, Point, Way, BLOCKS};
+use marline_checksum::{Algorithm, Plan};
+use marline_engine::choice::ChecksumChoice;
+use marline_engine::profile::{self, AlgorithmFigures, Machine, Profile, RailFigures};
+
+/// Sizes of fragments that an engine copies: between them algorithms and ways are compared.
+pub const FRAGMENTS: [usize; 7] = [
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    64 << 10,
+];
+/// Blocks must be so much faster than one loop to be taken.
+const WORTH: f64 = 0.97;
+/// Size at which chunks of the super-pipeline are judged, in bytes.
+pub const CHUNK: usize = 256 << 10;
+/// Size by which short messages are judged: the papers' block, in bytes.
+pub const SHORT: usize = 32 << 10;
+/// Without a rail's figures: 10 Gbit/s Ethernet by UDP, as the papers' networks were.
+const NO_RAIL: Network = Network {
+    latency: 10e-6,
+    rate: 1.25e9,
+    gap: 1e-6,
+};
+
+/// The profile of a machine.
+pub fn profile(points: &[Point], rail: Option<RailFigures>, date: &str) -> Profile {
+    let mut profile = Profile {
+        format: profile::FORMAT,
+        date: date.to_owned(),
+        eager_max_bytes: 65_536,
+        machine: Machine::here(),
+        pipeline: profile::Pipeline {
+            first_chunk_bytes: 65_536,
+            growth: 1.0,
+            last_block_bytes: 4096,
+        },
+        rail,
+        algorithms: Algorithm::all()
+            .filter_map(|a| figures(points, a))
+            .collect(),
+    };
+    let algorithm = ChecksumChoice::Strong.resolve(Some(&profile));
+    if let Some(rate) = chunk_rate(points, algorithm) {
+        let network = network(profile.rail.as_ref());
+        let work = Work::Fused(rate * 1e9);
+        let fit = Pipeline::fit(&network, &work);
+        profile.pipeline = profile::Pipeline {
+            first_chunk_bytes: whole(fit.first.min(FIRST_MAX)),
+            growth: fit.growth.min(GROWTH_MAX),
+            last_block_bytes: whole(fit.last_block),
+        };
+        // What is sent at once is short and, mostly, in the cache (paper 0, section 4.2).
+        let short = points.rate(algorithm, Way::Fused, Place::Cache, SHORT);
+        let short = Work::Fused(short.unwrap_or(rate) * 1e9);
+        let threshold = eager_threshold(&network, &short, &work, EAGER_MOST);
+        profile.eager_max_bytes = threshold / 64 * 64;
+    }
+    profile
+}
+
+/// Largest first chunk, in bytes: it is staged whole.
+const FIRST_MAX: f64 = 16e6;
+/// What may be sent at once at most, in bytes.
+const EAGER_MOST: usize = 65_536;
+/// More growth than this only makes the last chunk too large to overlap with anything.
+const GROWTH_MAX: f64 = 16.0;
+
+/// Bytes in whole cache lines, within what a profile may say.
+fn whole(bytes: f64) -> u64 {
+    (bytes / 64.0).round().clamp(1.0, 1e7) as u64 * 64
+}
+
+/// A rail's constants for the model.
+pub fn network(rail: Option<&RailFigures>) -> Network {
+    rail.map_or(NO_RAIL, |rail| Network {
+        latency: rail.latency_us * 1e-6,
+        rate: rail.gb_per_s * 1e9,
+        gap: rail.gap_ns * 1e-9,
+    })
+}
+
+/// GB/s of copying and summing chunks from a user's memory to a staging buffer, by the better way.
+pub fn chunk_rate(points: &[Point], algorithm: Algorithm) -> Option<f64> {
+    let blocked = BLOCKS.map(Way::Blocked);
+    let rates = [Way::Fused]
+        .into_iter()
+        .chain(blocked)
+        .filter_map(|way| points.rate(algorithm, way, Place::Staging, CHUNK));
+    rates.reduce(f64::max)
+}
+
+/// What is to be known of one algorithm; `None` if it was not measured.
+fn figures(points: &[Point], algorithm: Algorithm) -> Option<AlgorithmFigures> {
+    if algorithm == Algorithm::None {
+        return None;
+    }
+    let plan = plan(points, algorithm);
+    let of = |bytes: usize| {
+        let way = match plan.blocked_from {
+            Some(from) if bytes >= from && bytes > plan.block_bytes => {
+                Way::Blocked(plan.block_bytes)
+            }
+            _ => Way::Fused,
+        };
+        points.ns(algorithm, way, Place::Cache, bytes)
+    };
+    let measured: Vec<(usize, f64)> = FRAGMENTS
+        .iter()
+        .filter_map(|b| Some((*b, of(*b)?)))
+        .collect();
+    if measured.is_empty() {
+        return None;
+    }
+    // The mean of times per byte, so that a slow size counts as much as it hurts.
+    let per_byte: f64 = measured.iter().map(|(bytes, ns)| ns / *bytes as f64).sum();
+    Some(AlgorithmFigures {
+        name: algorithm.name().to_owned(),
+        gb_per_s: round(measured.len() as f64 / per_byte),
+        blocked_from_bytes: plan.blocked_from,
+        block_bytes: plan.blocked_from.map(|_| plan.block_bytes),
+    })
+}
+
+/// Three decimals: more is noise.
+fn round(rate: f64) -> f64 {
+    ((rate * 1e3).round() / 1e3).max(1e-3)
+}
+
+/// The block and the size from which on it is better than one loop, both for what is in the cache
+/// and for what is not, taken together; the block that saves most of all.
+fn plan(points: &[Point], algorithm: Algorithm) -> Plan {
+    let time = |way, bytes| {
+        let at = |place| points.ns(algorithm, way, place, bytes);
+        Some(at(Place::Cache)? + at(Place::Memory)?)
+    };
+    let mut best = (Plan::FUSED, 0.0);
+    for block in BLOCKS {
+        let (mut from, mut saved) = (None, 0.0);
+        for bytes in FRAGMENTS.into_iter().rev() {
+            let (Some(fused), Some(blocked)) =
+                (time(Way::Fused, bytes), time(Way::Blocked(block), bytes))
+            else {
+                continue;
+            };
+            if blocked > WORTH * fused {
+                break;
+            }
+            from = Some(bytes);
+            saved += (fused - blocked) / fused;
+        }
+        if from.is_some() && saved > best.1 {
+            best = (
+                Plan {
+                    blocked_from: from,
+                    block_bytes: block,
+                },
+                saved,
+            );
+        }
+    }
+    best.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Points of one algorithm in which each way has a rate that may depend on the size.
+    fn points(algorithm: Algorithm, rate: impl Fn(Way, usize) -> f64) -> Vec<Point> {
+        let mut points = Vec::new();
+        for place in Place::ALL {
+            for bytes in FRAGMENTS.into_iter().chain([CHUNK]) {
+                for way in [Way::Fused, Way::Blocked(1024), Way::Blocked(4096)] {
+                    let ns = bytes as f64 / rate(way, bytes);
+                    points.push(Point {
+                        algorithm,
+                        way,
+                        place,
+                        bytes,
+                        ns,
+                    });
+                }
+            }
+        }
+        points
+    }
+
+    const CRC: Algorithm = Algorithm::Crc64Nvme;
+
+    #[test]
+    fn one_loop_unless_blocks_win_for_every_larger_size() {
+        let fused = points(CRC, |way, _| if way == Way::Fused { 20.0 } else { 20.2 });
+        assert_eq!(plan(&fused, CRC), Plan::FUSED, "not worth it");
+        let from_8k = points(CRC, |way, bytes| match way {
+            Way::Blocked(1024) if bytes >= 8192 => 22.0,
+            Way::Blocked(4096) if bytes >= 8192 => 25.0,
+            Way::Fused => 20.0,
+            _ => 10.0,
+        });
+        let best = Plan {
+            blocked_from: Some(8192),
+            block_bytes: 4096,
+        };
+        assert_eq!(plan(&from_8k, CRC), best);
+        let only_small = points(CRC, |way, bytes| match way {
+            Way::Fused if bytes == 64 << 10 => 30.0,
+            Way::Fused => 10.0,
+            _ => 20.0,
+        });
+        assert_eq!(plan(&only_small, CRC), Plan::FUSED);
+    }
+
+    #[test]
+    fn the_profile_of_measured_points_is_one_that_an_engine_takes() {
+        let points = points(CRC, |_, _| 9.0);
+        let rail = RailFigures {
+            what: "lo".to_owned(),
+            latency_us: 5.0,
+            gb_per_s: 3.0,
+            gap_ns: 600.0,
+        };
+        let made = profile(&points, Some(rail), "today");
+        assert_eq!(Profile::parse(&made.to_text().unwrap()), Ok(made.clone()));
+        // C0 = 2 · 5 µs · 9 GB/s, q = 9/3, b = 600 ns · 9 GB/s.
+        assert_eq!(made.pipeline.first_chunk_bytes, 89_984);
+        assert!((made.pipeline.growth - 3.0).abs() < 1e-9);
+        assert_eq!(made.pipeline.last_block_bytes, 5376);
+        assert_eq!(made.algorithms.len(), 1);
+        assert!((made.algorithms[0].gb_per_s - 9.0).abs() < 1e-6);
+        // 2L/B = 2λ + b/B + g·n: about 49 KiB.
+        assert!((40_000..65_536).contains(&made.eager_max_bytes), "{made:?}");
+    }
+
+    #[test]
+    fn nothing_measured_makes_the_defaults() {
+        let made = profile(&[], None, "today");
+        assert_eq!((made.eager_max_bytes, made.pipeline.growth), (65_536, 1.0));
+        assert_eq!(Profile::parse(&made.to_text().unwrap()), Ok(made));
+    }
+}

@@ -1,0 +1,215 @@
+//! `marline tune --show`: what was measured, as tables and as the figures of paper 0.
+
+use super::curves::Curves;
+use super::describe_rail;
+use crate::plot::{self, size, Chart, Line};
+use marline_checksum::tuner::{Place, Point, Way, BLOCKS};
+use marline_checksum::{Algorithm, Strength};
+use marline_engine::profile::Profile;
+use std::path::Path;
+
+/// Bytes of paper 0's figure 1, in cache.
+const FIGURE_1: usize = 32 << 10;
+/// Sizes of the table of ways.
+const TABLE: [usize; 6] = [64, 1 << 10, 4 << 10, 32 << 10, 64 << 10, 1 << 20];
+
+/// Algorithms that were measured, in order of their numbers.
+fn measured(points: &[Point]) -> Vec<Algorithm> {
+    let has = |a: &Algorithm| points.iter().any(|p| p.algorithm == *a);
+    Algorithm::all()
+        .filter(|a| *a != Algorithm::None)
+        .filter(has)
+        .collect()
+}
+
+/// Prints what engines go by, then what it comes from.
+pub fn print(profile: &Profile, points: &[Point]) {
+    println!(
+        "{} ({}), {}",
+        profile.machine.cpu, profile.machine.kernels, profile.date
+    );
+    if let Some(rail) = &profile.rail {
+        println!("rail {}", describe_rail(rail));
+    }
+    let p = &profile.pipeline;
+    println!(
+        "eager up to {} bytes; super-pipeline: first chunk {} bytes, growth {:.2}, last block {} \
+         bytes",
+        profile.eager_max_bytes, p.first_chunk_bytes, p.growth, p.last_block_bytes
+    );
+    println!(
+        "\nGB/s at {} in cache (paper 0, figures 1 and 2), and by which way:",
+        size(32768.0)
+    );
+    println!(
+        "{:<13} {:>8} {:>9} {:>8} {:>8} {:>8}  1-64K",
+        "", "sum", "separate", "fused", "blocked", "of copy"
+    );
+    for algorithm in measured(points) {
+        let rate = |way| points.rate(algorithm, way, Place::Cache, FIGURE_1);
+        let blocked = BLOCKS.into_iter().filter_map(|b| rate(Way::Blocked(b)));
+        let blocked = blocked.reduce(f64::max);
+        let best = [rate(Way::Fused), blocked]
+            .into_iter()
+            .flatten()
+            .reduce(f64::max);
+        let share = best.zip(rate(Way::Copy)).map(|(best, copy)| best / copy);
+        let way = profile
+            .figures(algorithm)
+            .map_or_else(String::new, |f| match f.plan() {
+                plan if plan.blocked_from.is_some() => format!(
+                    "{:.1} GB/s, blocks of {} from {}",
+                    f.gb_per_s,
+                    size(plan.block_bytes as f64),
+                    size(plan.blocked_from.unwrap_or(0) as f64)
+                ),
+                _ => format!("{:.1} GB/s, fused", f.gb_per_s),
+            });
+        println!(
+            "{:<13} {:>8} {:>9} {:>8} {:>8} {:>8}  {way}",
+            algorithm.name(),
+            number(rate(Way::Sum)),
+            number(rate(Way::Separate)),
+            number(rate(Way::Fused)),
+            number(blocked),
+            number(share)
+        );
+    }
+    for place in Place::ALL {
+        print_ways(points, place);
+    }
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| format!("{v:.2}"))
+}
+
+/// Copy and sum over the copy alone, by size: how much of the copy's speed is left.
+fn print_ways(points: &[Point], place: Place) {
+    println!("\ncopy and sum over memcpy, from {}:", place.name());
+    print!("{:<13} {:<12}", "", "");
+    TABLE
+        .iter()
+        .for_each(|bytes| print!(" {:>7}", size(*bytes as f64)));
+    println!();
+    // The weak ones are in the pictures.
+    for algorithm in measured(points)
+        .into_iter()
+        .filter(|a| a.strength() > Strength::Weak)
+    {
+        let blocked = BLOCKS.map(Way::Blocked);
+        let ways = [Way::Separate, Way::Fused]
+            .into_iter()
+            .chain(blocked)
+            .chain([Way::Streaming]);
+        for way in ways {
+            let share = |bytes: &usize| {
+                let copy = points.ns(algorithm, Way::Copy, place, *bytes)?;
+                Some(copy / points.ns(algorithm, way, place, *bytes)?)
+            };
+            if TABLE.iter().all(|bytes| share(bytes).is_none()) {
+                continue;
+            }
+            print!("{:<13} {:<12}", algorithm.name(), label(way));
+            TABLE
+                .iter()
+                .for_each(|bytes| print!(" {:>7}", number(share(bytes))));
+            println!();
+        }
+    }
+}
+
+fn label(way: Way) -> String {
+    match way.name() {
+        (name, 0) => name.to_owned(),
+        (name, block) => format!("{name} {}", size(block as f64)),
+    }
+}
+
+/// Draws figure 1 (sums), figure 2a (copy, then sum) and 2b (both at once), in cache and from
+/// memory, and the default's ways beside the copy.
+pub fn draw(profile: &Profile, points: &[Point], folder: Option<&Path>) -> Result<(), String> {
+    let Some(folder) = folder else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let cpu = &profile.machine.cpu;
+    for (file, title, way, place) in [
+        ("figure1-sum", "Sum alone, in cache", Way::Sum, Place::Cache),
+        (
+            "figure2a-separate",
+            "Copy, then sum, in cache",
+            Way::Separate,
+            Place::Cache,
+        ),
+        (
+            "figure2b-fused",
+            "Copy and sum in one loop, in cache",
+            Way::Fused,
+            Place::Cache,
+        ),
+        (
+            "figure2a-separate-memory",
+            "Copy, then sum, from memory",
+            Way::Separate,
+            Place::Memory,
+        ),
+        (
+            "figure2b-fused-memory",
+            "Copy and sum in one loop, from memory",
+            Way::Fused,
+            Place::Memory,
+        ),
+    ] {
+        let mut lines = vec![line(points, Algorithm::None, Way::Copy, place, "memcpy")];
+        let all = measured(points);
+        lines.extend(all.iter().map(|a| line(points, *a, way, place, a.name())));
+        save(folder, file, &format!("{title}: {cpu}"), lines)?;
+    }
+    let algorithm = marline_engine::choice::ChecksumChoice::Strong.resolve(Some(profile));
+    for place in [Place::Cache, Place::Memory] {
+        let blocked = BLOCKS.map(Way::Blocked);
+        let ways = [Way::Copy, Way::Sum, Way::Separate, Way::Fused]
+            .into_iter()
+            .chain(blocked);
+        let ways = ways.chain([Way::Streaming]);
+        let lines = ways
+            .map(|way| line(points, algorithm, way, place, &label(way)))
+            .collect();
+        let (file, title) = (format!("ways-{}", place.name()), algorithm.name());
+        save(
+            folder,
+            &file,
+            &format!("{title}, from {}: {cpu}", place.name()),
+            lines,
+        )?;
+    }
+    println!("\ndrawn in {}", folder.display());
+    Ok(())
+}
+
+fn save(folder: &Path, file: &str, title: &str, lines: Vec<Line>) -> Result<(), String> {
+    let lines = lines
+        .into_iter()
+        .filter(|line| !line.points.is_empty())
+        .collect();
+    let chart = Chart {
+        title,
+        values: "GB/s",
+        log: true,
+        lines,
+    };
+    plot::write(&folder.join(format!("{file}.svg")), &chart)
+}
+
+fn line(points: &[Point], algorithm: Algorithm, way: Way, place: Place, label: &str) -> Line {
+    let curve = points.curve(algorithm, way, place);
+    Line {
+        label: label.to_owned(),
+        points: curve
+            .into_iter()
+            .map(|(bytes, rate)| (bytes as f64, rate))
+            .collect(),
+        measured: true,
+    }
+}

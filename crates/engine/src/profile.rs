@@ -1,0 +1,225 @@
+//! What `marline tune` found out about a machine, as a file, and what an engine takes from it.
+//!
+//! One small TOML file per model of processor. Everything in it is checked when it is read: a
+//! profile is never trusted further than a setting would be.
+
+mod machine;
+mod tuned;
+
+pub use machine::Machine;
+pub use tuned::{Found, Tuned};
+
+use marline_checksum::{Algorithm, Plan};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Layout of the file; another number is refused.
+pub const FORMAT: u32 = 1;
+/// Bytes of the largest file that is read: far more than one can have.
+const FILE_MAX: u64 = 1 << 20;
+
+/// A machine's profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Day and time of the measurement, for people.
+    pub date: String,
+    /// Longest message sent at once, in bytes.
+    pub eager_max_bytes: usize,
+    /// The machine that it is for.
+    pub machine: Machine,
+    /// The super-pipeline's numbers.
+    pub pipeline: Pipeline,
+    /// What was measured of a rail, if one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rail: Option<RailFigures>,
+    /// What was measured of checksums.
+    #[serde(default, rename = "algorithm")]
+    pub algorithms: Vec<AlgorithmFigures>,
+}
+
+/// Numbers of the super-pipeline (paper 0, section 4.3): chunks of C0 * q^n bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pipeline {
+    /// C0 in bytes: as much as is copied and summed in a round trip.
+    pub first_chunk_bytes: u64,
+    /// q: rate of copy and sum over the network's. 1 where the network is faster: then all
+    /// chunks are equal.
+    pub growth: f64,
+    /// Bytes of the blocks into which the last chunk is divided.
+    pub last_block_bytes: u64,
+}
+
+/// What was measured of a rail.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RailFigures {
+    /// What was measured, for people: the interface and where the other end was.
+    pub what: String,
+    /// One way of a small packet, in microseconds.
+    pub latency_us: f64,
+    /// Bytes per nanosecond of a long stream.
+    pub gb_per_s: f64,
+    /// Nanoseconds from one packet to the next at the sender: the gap g of LogP.
+    pub gap_ns: f64,
+}
+
+/// What was measured of one checksum algorithm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlgorithmFigures {
+    /// Its name.
+    pub name: String,
+    /// Copying and summing fragments of 1 to 64 KiB, bytes per nanosecond, by the better way.
+    pub gb_per_s: f64,
+    /// From so many bytes on the blocked way is better; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_from_bytes: Option<usize>,
+    /// Bytes of such a block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_bytes: Option<usize>,
+}
+
+impl AlgorithmFigures {
+    /// How it copies and sums.
+    pub fn plan(&self) -> Plan {
+        Plan {
+            blocked_from: self.blocked_from_bytes,
+            block_bytes: self.block_bytes.unwrap_or(Plan::FUSED.block_bytes),
+        }
+    }
+}
+
+impl Profile {
+    /// Reads and checks a profile's text. Errors are texts for people.
+    pub fn parse(text: &str) -> Result<Profile, String> {
+        /// The one field that a file of any format has.
+        #[derive(Deserialize)]
+        struct Any {
+            format: u32,
+        }
+        let any: Any = toml::from_str(text).map_err(|e| short(&e))?;
+        if any.format != FORMAT {
+            let format = any.format;
+            return Err(format!(
+                "its format is {format}, this version reads {FORMAT}"
+            ));
+        }
+        let profile: Profile = toml::from_str(text).map_err(|e| short(&e))?;
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// Reads a file.
+    pub fn load(path: &Path) -> Result<Profile, LoadError> {
+        let text = read_limited(path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => LoadError::Missing,
+            _ => LoadError::Bad(e.to_string()),
+        })?;
+        Profile::parse(&text).map_err(LoadError::Bad)
+    }
+
+    /// The file's text.
+    pub fn to_text(&self) -> Result<String, String> {
+        self.check()?;
+        let body = toml::to_string(self).map_err(|e| e.to_string())?;
+        Ok(format!(
+            "# What `marline tune` measured. Read by Marline on machines of this model only;\n\
+             # delete it to go back to the defaults. docs/tuning.md explains each number.\n{body}"
+        ))
+    }
+
+    /// What is measured of `algorithm`.
+    pub fn figures(&self, algorithm: Algorithm) -> Option<&AlgorithmFigures> {
+        self.algorithms.iter().find(|a| a.name == algorithm.name())
+    }
+
+    /// Bounds of every number; names that exist.
+    fn check(&self) -> Result<(), String> {
+        within(
+            "eager_max_bytes",
+            self.eager_max_bytes as f64,
+            0.0,
+            65_536.0,
+        )?;
+        let p = &self.pipeline;
+        within("first_chunk_bytes", p.first_chunk_bytes as f64, 64.0, 1e9)?;
+        within("growth", p.growth, 1.0, 1e3)?;
+        within("last_block_bytes", p.last_block_bytes as f64, 64.0, 1e9)?;
+        if let Some(rail) = &self.rail {
+            within("latency_us", rail.latency_us, 1e-3, 1e7)?;
+            within("gb_per_s", rail.gb_per_s, 1e-6, 1e5)?;
+            within("gap_ns", rail.gap_ns, 0.0, 1e9)?;
+        }
+        for a in &self.algorithms {
+            let name = &a.name;
+            if name.parse::<Algorithm>().is_err() {
+                return Err(format!("there is no checksum algorithm {name:?}"));
+            }
+            within(&format!("{name}'s gb_per_s"), a.gb_per_s, 1e-6, 1e5)?;
+            if !a.plan().is_valid() {
+                return Err(format!("{name}'s blocks make no sense"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why there is no profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadError {
+    /// There is no such file.
+    Missing,
+    /// It cannot be read or makes no sense; a text for people.
+    Bad(String),
+}
+
+/// Where this machine's profile is kept unless somebody says otherwise:
+/// `$XDG_DATA_HOME/marline/profiles/MODEL.toml`, else under `~/.local/share`. `None` without a
+/// home directory.
+pub fn default_path(machine: &Machine) -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from);
+    // The XDG specification: a path that is not absolute is to be ignored.
+    let data = set("XDG_DATA_HOME").filter(|p| p.is_absolute());
+    let home = || {
+        set("HOME")
+            .filter(|p| p.is_absolute())
+            .map(|h| h.join(".local/share"))
+    };
+    let file = format!("{}.toml", machine.slug());
+    Some(data.or_else(home)?.join("marline/profiles").join(file))
+}
+
+fn within(what: &str, value: f64, min: f64, max: f64) -> Result<(), String> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(format!(
+        "{what} is {value}, which is not within {min} to {max}"
+    ))
+}
+
+/// The first line of a parser's error, with the place.
+fn short(error: &toml::de::Error) -> String {
+    error
+        .to_string()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn read_limited(path: &Path) -> std::io::Result<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    std::fs::File::open(path)?
+        .take(FILE_MAX)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+#[path = "profile/tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,87 @@
+//! Which machine this is: by its processor, since that is what the numbers depend on.
+
+use serde::{Deserialize, Serialize};
+
+/// A model of machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// The processor's name, and its numbers, as names are often not telling.
+    pub cpu: String,
+    /// Instruction sets in use: the name of a [`marline_checksum::Tier`].
+    pub kernels: String,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Machine {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        Machine {
+            cpu: describe(&text),
+            kernels: format!("{:?}", marline_checksum::tier()).to_lowercase(),
+        }
+    }
+
+    /// A file's name, without ending.
+    pub fn slug(&self) -> String {
+        let text = format!("{} {}", self.cpu, self.kernels).to_lowercase();
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        let words: Vec<&str> = words.filter(|w| !w.is_empty()).collect();
+        let mut slug = words.join("-");
+        slug.truncate(120); // names of files end at 255 bytes; all are ASCII here
+        slug
+    }
+}
+
+/// The first processor of `/proc/cpuinfo`: x86 gives a name and three numbers, Arm numbers only.
+fn describe(cpuinfo: &str) -> String {
+    let field = |name: &str| {
+        let line = cpuinfo
+            .lines()
+            .find(|l| l.split(':').next().map(str::trim) == Some(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned()).filter(|v| !v.is_empty())
+    };
+    let x86 = ["cpu family", "model", "stepping"];
+    let arm = ["CPU implementer", "CPU part", "CPU variant", "CPU revision"];
+    let numbers =
+        |names: &[&str]| -> Vec<String> { names.iter().filter_map(|n| field(n)).collect() };
+    let mut words: Vec<String> = field("model name").into_iter().collect();
+    let found = [numbers(&x86), numbers(&arm)].concat();
+    if !found.is_empty() {
+        words.push(format!("({})", found.join("/")));
+    }
+    if words.is_empty() {
+        return format!("unknown {}", std::env::consts::ARCH);
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_told_apart() {
+        let x86 = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 207\n\
+                   model name\t: Intel(R) Xeon(R) Processor\nstepping\t: 2\n\nprocessor\t: 1\n";
+        assert_eq!(describe(x86), "Intel(R) Xeon(R) Processor (6/207/2)");
+        let arm = "processor : 0\nCPU implementer : 0x41\nCPU variant : 0x3\nCPU part : 0xd0c\n\
+                   CPU revision : 1\n";
+        assert_eq!(describe(arm), "(0x41/0xd0c/0x3/1)");
+        assert!(describe("").starts_with("unknown "));
+    }
+
+    #[test]
+    fn slugs_are_plain_file_names() {
+        let machine = |cpu: &str| Machine {
+            cpu: cpu.to_owned(),
+            kernels: "avx512".to_owned(),
+        };
+        let slug = machine("Intel(R) Xeon(R) Processor (6/207/2)").slug();
+        assert_eq!(slug, "intel-r-xeon-r-processor-6-207-2-avx512");
+        assert_eq!(machine("../../é").slug(), "avx512");
+        assert!(machine(&"x".repeat(1000)).slug().len() <= 120);
+        let here = Machine::here();
+        assert!(here.slug().ends_with(&here.kernels));
+    }
+}
