@@ -6,6 +6,7 @@
 mod agreed;
 mod ahead;
 mod api;
+mod assemble;
 pub mod choice;
 pub mod clock;
 mod collect;

@@ -2,23 +2,18 @@
 //! thread: one per libfabric domain (design rule 12).
 
 use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
-use crate::clock::{Clock, SystemClock};
+use crate::assemble::{core_config, open_rails, random};
+use crate::clock::SystemClock;
 use crate::core::{Core, CoreConfig, Random};
 use crate::fork::Generation;
 use crate::profile::Tuned;
 use crate::publish::Publisher;
-use crate::settings::{RailsPolicy, Settings};
+use crate::settings::Settings;
 use crate::skips::Skips;
 use crate::system::{Process, System};
-use marline_checksum::Algorithm;
-use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
-use marline_rails::{
-    choose_interfaces, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, LinkWatch, Rail,
-    RailFault, RailRx, RailTx, UdpConfig,
-};
-use marline_wire::GRANULE;
+use marline_rails::{choose_interfaces, LinkWatch, RailFault, RailRx, RailTx};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Empty polls after which the processor is offered to others: another rank may be waiting for
 /// it, and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds:
@@ -531,85 +526,4 @@ fn drain<S: System>(core: &mut Core<S>, cq: CqId, out: &mut [Completion]) -> Res
         }
     }
     Ok(n)
-}
-
-type Opened = (Vec<(String, AnyTx)>, Vec<AnyRx>);
-
-fn open_rails(settings: &Settings, choices: &[InterfaceChoice]) -> Result<Opened, String> {
-    let faults =
-        FaultScript::parse_all(&settings.faults).map_err(|e| format!("FI_MARLINE_FAULTS: {e}"))?;
-    let clock = SystemClock::new();
-    let time: marline_rails::Clock = Arc::new(move || clock.now_ns());
-    let config = UdpConfig {
-        gso: settings.gso,
-        gro: settings.gro,
-        rcvbuf_bytes: settings.receive_buffer_bytes,
-        sndbuf_bytes: settings.send_buffer_bytes,
-        port: settings.port,
-        connect: true,
-        cmsg: false,
-    };
-    let (mut rails, mut halves) = (Vec::new(), Vec::new());
-    for (index, choice) in choices.iter().enumerate() {
-        let rail = AnyRail::open_udp(index as u8, choice, &config, &faults, &time)?;
-        let (tx, rx) = rail.split();
-        rails.push((choice.name.clone(), tx));
-        halves.push(rx);
-    }
-    Ok((rails, halves))
-}
-
-#[allow(clippy::needless_update)] // see below
-fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
-    let proto = Config {
-        reliable: s.reliability,
-        algorithm: tuned.algorithm as u8,
-        algorithms: Algorithm::BY_TRUST,
-        eager_max: tuned.eager_max_bytes as u64,
-        credit_bytes: s.credit_bytes_per_peer as u64,
-        unexpected_bytes: s.unexpected_bytes as u64,
-        peer_timeout_ns: s.peer_timeout_ms * 1_000_000,
-        repair_floor_ns: s.repair_floor_us * 1_000,
-        repair_cap_ns: s.repair_cap_ms * 1_000_000,
-        ack_delay_ns: s.ack_delay_us * 1_000,
-        ack_every: s.ack_every_packets,
-        policy: match s.rails_policy {
-            RailsPolicy::Stripe => RailPolicy::Stripe,
-            RailsPolicy::Standby => RailPolicy::Standby,
-        },
-        rail_algorithm: s.checksum_rails.by_rail(rails),
-        summed: (
-            s.checksum_min_bytes,
-            match s.checksum_max_bytes {
-                0 => u64::MAX,
-                most => most,
-            },
-        ),
-        fragment_max: match s.fragment_max_bytes / GRANULE as u32 * GRANULE as u32 {
-            0 => FRAGMENT_MAX,
-            most => most,
-        },
-        corrupt_limit_ppm: s.corrupt_limit_ppm,
-        // The simulator's builds have one field more.
-        ..Config::default()
-    };
-    let (log_bytes, mtu) = (s.log_bytes, s.mtu);
-    CoreConfig {
-        proto,
-        log_bytes,
-        aggregate_after: s.aggregate_after,
-        mtu,
-        sum_ahead_bytes: s.sum_ahead_bytes,
-    }
-}
-
-/// Random numbers of the kernel.
-fn random() -> Random {
-    Box::new(|| {
-        let mut bytes = [0u8; 8];
-        // SAFETY: the buffer has 8 bytes. A short read (interrupted) leaves zeros, which are as
-        // good as any id as long as not all are.
-        unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), 8, 0) };
-        u64::from_ne_bytes(bytes)
-    })
 }
