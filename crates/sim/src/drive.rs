@@ -7,7 +7,7 @@ use crate::world::{Next, World};
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_engine::Completion;
 use marline_proto::{sum_seed, DropReason, Event};
-use marline_wire::{Frame, Packet, FLAG_READ_REPLY};
+use marline_wire::{Frame, Packet, FLAG_READ_REPLY, FLAG_UNSUMMED};
 
 /// Polls of one turn.
 const POLLS_MAX: u32 = 64;
@@ -127,6 +127,7 @@ impl World {
         let ep = &mut self.eps[e as usize];
         // It waits for its last acks within the call: let that time pass.
         ep.machine.set_look(CLOSE_LOOK_NS);
+        ep.last_rails = ep.rails();
         ep.engine.ep_close(ep.ep);
         self.absorb(e);
         let ep = &mut self.eps[e as usize];
@@ -301,12 +302,12 @@ impl World {
     fn land(&mut self, e: u32, src: u32, packet: &Packet<'_>) {
         let algorithm = Algorithm::from_u8(packet.header.algorithm).unwrap_or_default();
         for (frame, payload) in packet.frames() {
-            let (number, offset, want, head) = match frame {
-                Frame::Eager(f) => (f.head.number, 0, Some(f.sum), true),
+            let (number, offset, want, head, flags) = match frame {
+                Frame::Eager(f) => (f.head.number, 0, Some(f.sum), true, f.head.flags),
                 Frame::Data(f) if f.flags & FLAG_READ_REPLY == 0 => {
-                    (f.number, f.offset, Some(f.sum), false)
+                    (f.number, f.offset, Some(f.sum), false, f.flags)
                 }
-                Frame::Rts(f) => (f.head.number, 0, None, true),
+                Frame::Rts(f) => (f.head.number, 0, None, true, 0),
                 _ => continue,
             };
             let Some(uid) = self.truth.find(src, e, number) else {
@@ -315,6 +316,10 @@ impl World {
             let msg = &mut self.truth.msgs[uid as usize];
             msg.head_seen |= head;
             let seed = sum_seed(packet.header.src_id, number, false, offset, payload.len());
+            let algorithm = match flags & FLAG_UNSUMMED {
+                0 => algorithm,
+                _ => Algorithm::None,
+            };
             if want != Some(sum(algorithm, seed, payload)) {
                 continue;
             }

@@ -11,7 +11,7 @@ use crate::truth::Plain;
 use marline_engine::{
     AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, SubmitError,
 };
-use marline_proto::{Event, Node};
+use marline_proto::{Event, Node, PathStats};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -142,6 +142,8 @@ pub struct Endpoint {
     pub failed: u32,
     /// Matched messages of each endpoint.
     pub matched: HashMap<u32, u64>,
+    /// Counters of its rails when it was closed.
+    pub last_rails: Vec<PathStats>,
     /// Last packet number of each path.
     pub numbers: HashMap<(u32, u8), u64>,
     /// Endpoints it declared dead, when.
@@ -250,6 +252,7 @@ impl Endpoint {
             awaited: 0,
             failed: 0,
             matched: HashMap::new(),
+            last_rails: vec![PathStats::default(); setup.rails],
             numbers: HashMap::new(),
             buried: Vec::new(),
             idle_turns: (0, 0),
@@ -260,6 +263,25 @@ impl Endpoint {
     /// Whether it is there and on its processor.
     pub fn runs(&self) -> bool {
         self.alive && !self.closed && self.stopped == 0
+    }
+
+    /// Counters of its paths by the index of their local rail; of a closed endpoint, as they were.
+    pub fn rails(&self) -> Vec<PathStats> {
+        let mut rails = self.last_rails.clone();
+        self.node(|node| {
+            node.for_each_peer(|_, _, _, paths| {
+                for (local, _, _, stats) in paths {
+                    let Some(sum) = rails.get_mut(local as usize) else {
+                        continue;
+                    };
+                    sum.bytes_sent += stats.bytes_sent;
+                    sum.corrupt += stats.corrupt;
+                    sum.corrupt_downs += stats.corrupt_downs;
+                    sum.returns += stats.returns;
+                }
+            })
+        });
+        rails
     }
 
     /// Looks at the node.

@@ -188,6 +188,7 @@ struct Injection {
 fn node(plan: &Plan, which: u64) -> Node {
     let cfg = Config {
         algorithm: plan.algorithm as u8,
+        algorithms: Algorithm::BY_TRUST,
         ..Config::default()
     };
     // Pages slip where packets have several.

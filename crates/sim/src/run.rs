@@ -114,17 +114,12 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
 fn rails_of(world: &World) -> Vec<PathStats> {
     let mut rails = vec![PathStats::default(); world.setup.rails];
     for ep in &world.eps {
-        ep.node(|node| {
-            node.for_each_peer(|_, _, _, paths| {
-                for (local, _, _, stats) in paths {
-                    let sum = &mut rails[local as usize];
-                    sum.bytes_sent += stats.bytes_sent;
-                    sum.corrupt += stats.corrupt;
-                    sum.corrupt_downs += stats.corrupt_downs;
-                    sum.returns += stats.returns;
-                }
-            })
-        });
+        for (sum, stats) in rails.iter_mut().zip(ep.rails()) {
+            sum.bytes_sent += stats.bytes_sent;
+            sum.corrupt += stats.corrupt;
+            sum.corrupt_downs += stats.corrupt_downs;
+            sum.returns += stats.returns;
+        }
     }
     rails
 }
