@@ -40,16 +40,11 @@ pub enum Mutation {
     LeakGrants,
     /// Credit that came back is not told.
     KeepCredit,
-    /// What was sent on a rail that went down then stays there, and a path that was given up
-    /// takes what it is asked to.
-    Strand,
-    /// The first rail that answers decides a duel.
-    Hasty,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 19] = [
+    pub const ALL: [Mutation; 17] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -67,8 +62,6 @@ impl Mutation {
         Mutation::CompleteEarly,
         Mutation::LeakGrants,
         Mutation::KeepCredit,
-        Mutation::Strand,
-        Mutation::Hasty,
     ];
 }
 

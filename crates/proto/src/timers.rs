@@ -6,7 +6,6 @@ use crate::node::Node;
 use crate::path::{Duel, Path, PathState};
 use crate::send_ring::{FrameRef, SentState};
 use crate::types::{Event, PeerId};
-use crate::Config;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -111,7 +110,7 @@ impl Node {
                 next = next.min(path.probe_at);
             }
             if let Some(duel) = &path.duel {
-                let (verdict, draw) = path.duel_ends(duel, &cfg);
+                let (verdict, draw) = path.duel_ends(duel);
                 next = next.min(if now < verdict { verdict } else { draw });
             }
         }
@@ -176,7 +175,7 @@ impl Node {
     /// again, or when this path was the last.)
     fn rescue(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &conn.paths[at];
-        if !path.rail_down || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
+        if !path.rail_down || path.ring.waiting() == 0 {
             return;
         }
         if conn.paths.iter().any(|p| p.usable()) {
@@ -255,9 +254,6 @@ impl Node {
                 // The verdict is for the timer, after every rail was read: the path's own answer
                 // may be in the next socket.
                 duel.answered_ns.get_or_insert(now);
-                if self.cfg.errs(Mutation::Hasty) {
-                    self.end_duel(now, conn, at);
-                }
             } else {
                 *duel = Duel::new(now, true);
                 conn.paths[at].want_ping = true;
@@ -269,11 +265,10 @@ impl Node {
     fn end_duel(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let path = &mut conn.paths[at];
         let Some(duel) = path.duel else { return };
-        let (verdict, draw) = path.duel_ends(&duel, &self.cfg);
+        let (verdict, draw) = path.duel_ends(&duel);
         let answered = duel.answered_ns.filter(|_| duel.second);
         if let Some(answered) = answered.filter(|_| now >= verdict) {
-            let hasty = self.cfg.errs(Mutation::Hasty);
-            if self.gap_end_ns > answered && !duel.patient && !hasty {
+            if self.gap_end_ns > answered && !duel.patient {
                 path.duel = Some(Duel {
                     answered_ns: Some(now),
                     patient: true,
@@ -531,9 +526,9 @@ impl Node {
 
 impl Path {
     /// When a round of the duel may be decided, and when nobody won it.
-    fn duel_ends(&self, duel: &Duel, cfg: &Config) -> (u64, u64) {
+    fn duel_ends(&self, duel: &Duel) -> (u64, u64) {
         let round = DUEL_NS.max(4 * self.srtt_ns);
-        let answered = duel.answered_ns.filter(|_| !cfg.errs(Mutation::Hasty));
+        let answered = duel.answered_ns;
         let from = duel.started_ns.max(answered.unwrap_or(0));
         (from + round, duel.started_ns + 10 * round)
     }

@@ -213,7 +213,7 @@ impl Node {
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         // A path that was given up gets the hedge of another's repair, nothing else that matters.
-        let down = conn.paths[at].state == PathState::Down && !self.cfg.errs(Mutation::Strand);
+        let down = conn.paths[at].state == PathState::Down;
         let spare = down && conn.paths.iter().any(|p| p.usable());
         if !spare {
             self.add_control(conn, &mut b);

@@ -376,7 +376,8 @@ fn draw_corruption(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 5);
     setup.node.fragment_max = rng.pick(&[FRAGMENT_MAX, FRAGMENT_MAX, 448, 896, 4_032]);
     let rots = |f: &Fault| matches!(f.what, Trouble::Corrupt { .. });
-    let weather = setup.weather.corrupt_head + setup.weather.corrupt_payload;
+    let w = &setup.weather;
+    let weather = w.corrupt_head + w.corrupt_payload + w.truncate;
     // Without sums damage would not be noticed.
     if weather == 0 && !setup.faults.iter().any(rots) {
         setup.node.summed = rng.pick(&[(0, u64::MAX), (100, 70_000)]);
