@@ -60,9 +60,9 @@ pub(crate) struct Receivers<R> {
 }
 
 impl<R> Receivers<R> {
-    /// How often a poll that found nothing looks again.
+    /// How often a poll that found nothing looks again. Not where others wanted the processor.
     fn tries(&self) -> u32 {
-        if self.busy >= BUSY_MIN {
+        if self.busy >= BUSY_MIN && self.yield_after == YIELD_AFTER_MAX {
             TRIES
         } else {
             0
