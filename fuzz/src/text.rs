@@ -2,13 +2,13 @@
 
 use crate::input::Input;
 use marline_engine::settings::{self, Settings, PREFIX};
-use marline_rails::{
-    Caps, Clock, FaultScript, Faulty, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome,
-};
+use marline_rails::{FaultScript, RailRx, RailTx};
 use marline_wire::RailAddr;
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+#[path = "../../crates/rails/tests/mirror/mod.rs"]
+mod mirror;
 
 /// Lines `NAME=value` as an environment. What is accepted must be shown as it is in force: read
 /// back from what `show` prints, it is the same.
@@ -55,16 +55,13 @@ pub fn faults(data: &[u8]) {
 }
 
 fn drive(script: &FaultScript, input: &mut Input<'_>) {
-    let now_ns = Arc::new(AtomicU64::new(0));
-    let read = now_ns.clone();
-    let clock: Clock = Arc::new(move || read.load(Ordering::Relaxed));
-    let (mut tx, mut rx) = Faulty::new(Mirror(Queue::default()), script, clock).split();
+    let (mut tx, mut rx, now_ns) = mirror::faulty(script, 0);
     let kill = &script.tx.kill_at_ns;
     while !input.is_empty() {
         let step_ns = input.pick(&[0, 1, 1_000, 1_000_000, kill.unwrap_or(0), u64::MAX / 64]);
         // The clock of a machine does not wrap.
-        let now = now_ns.load(Ordering::Relaxed).saturating_add(step_ns);
-        now_ns.store(now, Ordering::Relaxed);
+        let now = now_ns.load(Relaxed).saturating_add(step_ns);
+        now_ns.store(now, Relaxed);
         let len = 1 + input.below(3_000) as usize;
         let segment = 1 + input.below(len as u64) as usize;
         tx.send(&RailAddr::NONE, &vec![7; len], segment, 0);
@@ -73,64 +70,5 @@ fn drive(script: &FaultScript, input: &mut Input<'_>) {
             assert!(!r.bytes.is_empty() && r.segment > 0 && r.segment <= r.bytes.len());
             assert!(r.bytes.len() <= len.max(3_000));
         });
-    }
-}
-
-type Queue = Arc<Mutex<VecDeque<(Vec<u8>, usize)>>>;
-
-/// A rail that gives back what is sent to it, batch by batch.
-struct Mirror(Queue);
-
-impl Mirror {
-    fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<(Vec<u8>, usize)>> {
-        self.0.lock().expect("one thread")
-    }
-}
-
-impl Rail for Mirror {
-    type Tx = Mirror;
-    type Rx = Mirror;
-    fn split(self) -> (Mirror, Mirror) {
-        (Mirror(self.0.clone()), self)
-    }
-}
-
-impl RailTx for Mirror {
-    fn caps(&self) -> Caps {
-        Caps {
-            datagram_max: 3_000,
-            batch_bytes_max: 64_000,
-            batch_segments_max: 64,
-            receive_buffer_bytes: 1 << 20,
-            bytes_per_s: 0,
-        }
-    }
-    fn local_addr(&self) -> RailAddr {
-        RailAddr::NONE
-    }
-    fn send(&mut self, _: &RailAddr, bytes: &[u8], segment: usize, _: u8) -> SendOutcome {
-        assert!(!bytes.is_empty() && segment > 0 && segment <= bytes.len());
-        self.queue().push_back((bytes.to_vec(), segment));
-        SendOutcome::Sent
-    }
-    fn poll_event(&mut self) -> Option<RailEvent> {
-        None
-    }
-    fn fd(&self) -> Option<i32> {
-        None
-    }
-}
-
-impl RailRx for Mirror {
-    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let Some((bytes, segment)) = self.queue().pop_front() else {
-            return 0;
-        };
-        sink(Received {
-            from: RailAddr::NONE,
-            bytes: &bytes,
-            segment,
-        });
-        bytes.len().div_ceil(segment)
     }
 }

@@ -4,43 +4,10 @@
 #[allow(unused_imports)]
 mod sync {
     pub(crate) use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use loom::sync::{Condvar, Mutex};
 }
-/// Stands for the kernel's eventfd and `ppoll`.
-mod event {
-    use loom::sync::{Condvar, Mutex};
-
-    #[allow(dead_code)]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Woken {
-        Called,
-        Descriptor,
-        Deadline,
-    }
-
-    #[derive(Debug)]
-    pub struct Event(Mutex<u64>, Condvar);
-
-    impl Event {
-        pub fn new() -> Result<Event, String> {
-            Ok(Event(Mutex::new(0), Condvar::new()))
-        }
-        pub fn raise(&self) {
-            *self.0.lock().unwrap() += 1;
-            self.1.notify_one();
-        }
-        pub fn clear(&self) {
-            *self.0.lock().unwrap() = 0;
-        }
-        /// No deadline: a sleep that nobody ends is a deadlock, which loom reports.
-        pub fn wait(&self, _: &[i32], _: u64) -> Woken {
-            let mut count = self.0.lock().unwrap();
-            while *count == 0 {
-                count = self.1.wait(count).unwrap();
-            }
-            Woken::Called
-        }
-    }
-}
+#[path = "stand_in/event.rs"]
+mod event;
 #[path = "../src/stats/sequence.rs"]
 mod sequence;
 #[allow(dead_code)]

@@ -4,48 +4,17 @@
 #[allow(unused_imports)]
 mod sync {
     pub(crate) use shuttle::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
-    pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard, Weak};
+    pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
     pub(crate) use shuttle::thread::JoinHandle;
     pub(crate) use std::sync::PoisonError;
 }
-/// Stands for the kernel's eventfd and `ppoll`.
-mod event {
-    use shuttle::sync::{Condvar, Mutex};
-
-    #[allow(dead_code)]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Woken {
-        Called,
-        Descriptor,
-        Deadline,
-    }
-
-    #[derive(Debug)]
-    pub struct Event(Mutex<bool>, Condvar);
-
-    impl Event {
-        pub fn new() -> Result<Event, String> {
-            Ok(Event(Mutex::new(false), Condvar::new()))
-        }
-        pub fn raise(&self) {
-            *self.0.lock().unwrap() = true;
-            self.1.notify_one();
-        }
-        pub fn clear(&self) {
-            *self.0.lock().unwrap() = false;
-        }
-        /// No deadline: a sleep that nobody ends is a deadlock, which shuttle reports.
-        pub fn wait(&self, _: &[i32], _: u64) -> Woken {
-            let mut raised = self.0.lock().unwrap();
-            while !*raised {
-                raised = self.1.wait(raised).unwrap();
-            }
-            Woken::Called
-        }
-    }
-}
+#[allow(dead_code)]
+#[path = "../src/collect.rs"]
+mod collect;
 #[path = "../src/crew.rs"]
 mod crew;
+#[path = "stand_in/event.rs"]
+mod event;
 #[path = "../src/skips.rs"]
 mod skips;
 #[path = "../src/wake.rs"]
@@ -151,4 +120,86 @@ fn an_empty_queue_ends_the_skipping() {
         assert!(!skips.take(), "the other thread found the queue empty");
     };
     shuttle::check_dfs(model, None);
+}
+
+/// An engine whose sends are collected, and the thread's alarm. Time stands still: nothing is
+/// stranded by age, only the alarm helps; it goes off as soon as it is set.
+#[derive(Default)]
+struct Burst {
+    core: Mutex<(collect::Collector, Sends)>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct Sends {
+    waiting: usize,
+    gone: usize,
+}
+
+impl Burst {
+    /// A send that is left to be collected, as `Shared::after_send` leaves it.
+    fn send(&self, alarm: &event::Event) {
+        let mut core = self.core.lock().unwrap();
+        core.1.waiting += 1;
+        if core.0.left(|| 0) {
+            drop(core);
+            alarm.raise();
+        }
+    }
+
+    /// The core's flush: everything leaves.
+    fn flush(&self, (collector, sends): &mut (collect::Collector, Sends)) {
+        sends.gone += std::mem::take(&mut sends.waiting);
+        collector.flushed();
+        self.left.notify_all();
+    }
+
+    /// Polls, which flushes; and then computes.
+    fn poll(&self) {
+        let mut core = self.core.lock().unwrap();
+        core.0.polled(0);
+        self.flush(&mut core);
+    }
+
+    /// The progress thread, in outline as `Shared::work`, until `all` have left.
+    fn work(&self, alarm: &event::Event, all: usize) {
+        loop {
+            let mut core = self.core.lock().unwrap();
+            if core.1.gone == all {
+                return;
+            }
+            drop(core);
+            alarm.wait(&[], 0);
+            alarm.clear();
+            core = self.core.lock().unwrap();
+            if core.0.stranded(0, 1_000_000, true) {
+                self.flush(&mut core);
+            }
+        }
+    }
+}
+
+/// Two threads send and never call again, a third polls once at some time: no send is stranded.
+#[test]
+fn collected_sends_leave_though_nobody_polls() {
+    let model = || {
+        let both = Arc::new((Burst::default(), event::Event::new().unwrap()));
+        let start = |act: fn(&Burst, &event::Event)| {
+            let both = both.clone();
+            thread::spawn(move || act(&both.0, &both.1))
+        };
+        let two = |burst: &Burst, alarm: &event::Event| (0..2).for_each(|_| burst.send(alarm));
+        let threads = [start(two), start(two), start(|burst, _| burst.poll())];
+        let last = both.clone();
+        let worker = thread::spawn(move || last.0.work(&last.1, 4));
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        let mut core = both.0.core.lock().unwrap();
+        while core.1.gone < 4 {
+            core = both.0.left.wait(core).unwrap();
+        }
+        drop(core);
+        both.1.raise(); // ends the worker if a poll sent the last
+        worker.join().unwrap();
+    };
+    shuttle::check_random(model, ORDERS);
 }

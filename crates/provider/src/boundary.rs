@@ -148,8 +148,10 @@ pub(crate) fn guard<T: Answer>(health: &Health, body: impl FnOnce() -> Result<T,
         Ok(r) => answer(r),
         Err(payload) => {
             health.0.store(true, Ordering::Relaxed);
-            // The panic hook has logged it. Dropping a payload may panic again: leak it.
-            std::mem::forget(payload);
+            // The panic hook has logged it. Dropping a payload may panic again: leak that one.
+            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                std::mem::forget(again);
+            }
             T::failed(Errno::OTHER)
         }
     }
@@ -197,6 +199,18 @@ mod tests {
         assert_eq!(caught, -256);
         let later: c_int = guard(&health, || Ok(0));
         assert_eq!(later, -256);
+    }
+
+    #[test]
+    fn a_payload_that_panics_when_dropped_does_not_leave_either() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                std::panic::panic_any(());
+            }
+        }
+        let caught: isize = guard_free(|| std::panic::panic_any(Bomb));
+        assert_eq!(caught, -256);
     }
 
     #[test]

@@ -2,14 +2,15 @@
 //! provider is asynchronous on the control side.
 
 use crate::boundary::{guard_free, Errno};
+use crate::events::Events;
 use crate::fabric::{self, absent, no_bind, no_control, FabricShared};
 use crate::log::trace;
 use crate::sys::*;
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::size_of;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Longest event that `fi_eq_write` takes; events are small structs.
 const EVENT_LEN_MAX: usize = 4096;
@@ -17,8 +18,7 @@ const EVENT_LEN_MAX: usize = 4096;
 #[repr(C)]
 struct Eq {
     fid: fid_eq,
-    events: Mutex<VecDeque<(u32, Vec<u8>)>>,
-    arrived: Condvar,
+    events: Events<(u32, Vec<u8>)>,
     _fabric: Arc<FabricShared>,
 }
 
@@ -65,8 +65,7 @@ pub(crate) unsafe extern "C" fn open(
             };
             let eq = Eq {
                 fid: fid_eq { fid, ops: &OPS },
-                events: Mutex::new(VecDeque::new()),
-                arrived: Condvar::new(),
+                events: Events::new(),
                 _fabric: fabric::of(parent).0,
             };
             *out = Box::into_raw(Box::new(eq)).cast();
@@ -80,12 +79,6 @@ pub(crate) unsafe extern "C" fn open(
 unsafe fn eq_of<'a>(fid: *mut fid_eq) -> &'a Eq {
     // SAFETY: the caller's promise; fid_eq is the first field.
     unsafe { &*fid.cast::<Eq>() }
-}
-
-impl Eq {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(u32, Vec<u8>)>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Moves (or with FI_PEEK copies) the first event out.
@@ -115,6 +108,28 @@ unsafe fn take(
     Ok(written as isize)
 }
 
+/// As [`take`], once there is an event or `timeout` is over.
+///
+/// # Safety
+/// As for [`take`].
+unsafe fn take_within(
+    eq: &Eq,
+    timeout: Duration,
+    event: *mut u32,
+    buf: *mut c_void,
+    len: usize,
+    flags: u64,
+) -> Result<isize, Errno> {
+    let found = eq.events.wait(timeout, |events| {
+        // SAFETY: the caller's promise.
+        match unsafe { take(events, event, buf, len, flags) } {
+            Err(Errno::AGAIN) => None,
+            other => Some(other),
+        }
+    });
+    found.unwrap_or(Err(Errno::AGAIN))
+}
+
 unsafe extern "C" fn read(
     eq: *mut fid_eq,
     event: *mut u32,
@@ -123,7 +138,7 @@ unsafe extern "C" fn read(
     flags: u64,
 ) -> isize {
     // SAFETY: ours, with the application's buffers.
-    guard_free(|| unsafe { take(&mut eq_of(eq).lock(), event, buf, len, flags) })
+    guard_free(|| unsafe { take_within(eq_of(eq), Duration::ZERO, event, buf, len, flags) })
 }
 
 unsafe extern "C" fn sread(
@@ -134,30 +149,11 @@ unsafe extern "C" fn sread(
     timeout: c_int,
     flags: u64,
 ) -> isize {
-    guard_free(|| {
-        // SAFETY: ours.
-        let eq = unsafe { eq_of(eq) };
-        // A negative timeout is for ever; a century is as good and cannot overflow.
-        let ms = u64::try_from(timeout).unwrap_or(100 * 365 * 86_400_000);
-        let deadline = Instant::now() + Duration::from_millis(ms);
-        let mut events = eq.lock();
-        loop {
-            // SAFETY: the application's buffers.
-            match unsafe { take(&mut events, event, buf, len, flags) } {
-                Err(Errno::AGAIN) => {}
-                other => return other,
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Errno::AGAIN);
-            }
-            events = eq
-                .arrived
-                .wait_timeout(events, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
-    })
+    // A negative timeout is for ever; a century is as good and cannot overflow.
+    let ms = u64::try_from(timeout).unwrap_or(100 * 365 * 86_400_000);
+    let timeout = Duration::from_millis(ms);
+    // SAFETY: ours, with the application's buffers.
+    guard_free(|| unsafe { take_within(eq_of(eq), timeout, event, buf, len, flags) })
 }
 
 /// No operation of ours ends on an event queue, so none fails there.
@@ -180,9 +176,7 @@ unsafe extern "C" fn write(
         unsafe {
             let mut body = vec![0u8; len];
             std::ptr::copy_nonoverlapping(buf.cast(), body.as_mut_ptr(), len);
-            let eq = eq_of(eq);
-            eq.lock().push_back((event, body));
-            eq.arrived.notify_one();
+            eq_of(eq).events.write((event, body));
         }
         Ok(len as isize)
     })

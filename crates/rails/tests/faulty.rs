@@ -1,61 +1,13 @@
 //! Faulty rails over a rail in memory: each fault does what the script says, and the same seed
 //! does the same.
 
-use marline_rails::{
-    Caps, Clock, FaultScript, Faulty, FaultyRx, FaultyTx, Rail, RailEvent, RailRx, RailTx,
-    Received, SendOutcome,
-};
+mod mirror;
+
+use marline_rails::{FaultScript, FaultyRx, FaultyTx, RailRx, RailTx, SendOutcome};
 use marline_wire::RailAddr;
-use std::collections::VecDeque;
+use mirror::Mirror;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
-
-type Queue = Arc<Mutex<VecDeque<(Vec<u8>, usize)>>>;
-
-/// A rail that gives back what is sent to it, batch by batch.
-struct Mirror(Queue);
-
-impl Rail for Mirror {
-    type Tx = Mirror;
-    type Rx = Mirror;
-    fn split(self) -> (Mirror, Mirror) {
-        (Mirror(self.0.clone()), self)
-    }
-}
-
-impl RailTx for Mirror {
-    fn caps(&self) -> Caps {
-        unreachable!("not asked for here")
-    }
-    fn local_addr(&self) -> RailAddr {
-        RailAddr::NONE
-    }
-    fn send(&mut self, _: &RailAddr, bytes: &[u8], segment: usize, _: u8) -> SendOutcome {
-        assert!(!bytes.is_empty() && segment > 0 && segment <= bytes.len());
-        self.0.lock().unwrap().push_back((bytes.to_vec(), segment));
-        SendOutcome::Sent
-    }
-    fn poll_event(&mut self) -> Option<RailEvent> {
-        None
-    }
-    fn fd(&self) -> Option<i32> {
-        None
-    }
-}
-
-impl RailRx for Mirror {
-    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let Some((bytes, segment)) = self.0.lock().unwrap().pop_front() else {
-            return 0;
-        };
-        sink(Received {
-            from: RailAddr::NONE,
-            bytes: &bytes,
-            segment,
-        });
-        bytes.len().div_ceil(segment)
-    }
-}
+use std::sync::Arc;
 
 /// A faulty mirror and the clock that it goes by.
 struct Bench {
@@ -65,11 +17,8 @@ struct Bench {
 }
 
 fn bench(script: &str) -> Bench {
-    let now_ns = Arc::new(AtomicU64::new(1_000));
-    let read = now_ns.clone();
-    let clock: Clock = Arc::new(move || read.load(Relaxed));
     let script = FaultScript::parse(script).unwrap();
-    let (tx, rx) = Faulty::new(Mirror(Queue::default()), &script, clock).split();
+    let (tx, rx, now_ns) = mirror::faulty(&script, 1_000);
     Bench { tx, rx, now_ns }
 }
 

@@ -1,0 +1,36 @@
+//! Stands for the kernel's eventfd and `ppoll` where a model checker runs the threads: the model's
+//! `sync` gives lock and condition.
+
+use crate::sync::{Condvar, Mutex};
+
+#[allow(dead_code)] // a model's sleep has no other end than a call
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    Called,
+    Descriptor,
+    Deadline,
+}
+
+#[derive(Debug)]
+pub struct Event(Mutex<bool>, Condvar);
+
+impl Event {
+    pub fn new() -> Result<Event, String> {
+        Ok(Event(Mutex::new(false), Condvar::new()))
+    }
+    pub fn raise(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_one();
+    }
+    pub fn clear(&self) {
+        *self.0.lock().unwrap() = false;
+    }
+    /// No deadline: a sleep that nobody ends is a deadlock, which the model checker reports.
+    pub fn wait(&self, _: &[i32], _: u64) -> Woken {
+        let mut raised = self.0.lock().unwrap();
+        while !*raised {
+            raised = self.1.wait(raised).unwrap();
+        }
+        Woken::Called
+    }
+}
