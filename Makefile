@@ -6,7 +6,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini
 
 .PHONY: deps build programs demo test test-cargo test-e2e soak bench bench-loss bench-blackhole \
-	bench-checksums bench-apps bench-smax bench-progress detect lint fuzz miri sanitize clean
+	bench-checksums bench-apps bench-smax bench-progress detect lint fuzz clean \
+	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
 deps:
 	scripts/install-deps
@@ -85,23 +86,40 @@ fuzz:
 		--target-dir target/fuzz $$t target/fuzz/corpus/$$t fuzz/corpus/$$t -- \
 		-max_total_time=$(SECONDS_EACH) -max_len=2500 -timeout=60 || exit; done
 
-# Undefined behaviour: layouts, rings and windows, the portable checksum kernels.
-miri:
-	MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=2 cargo $(NIGHTLY) miri test \
-		-p marline-wire -p marline-proto
-	MIRIFLAGS=-Zmiri-disable-isolation cargo $(NIGHTLY) miri test \
-		-p marline-checksum --lib --test miri
+# Undefined behaviour, in parts that each end in minutes. Two cases of each property: each step is
+# interpreted.
+MIRI := MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=2 cargo $(NIGHTLY) miri test
+miri: miri-wire miri-proto miri-checksum miri-engine
 
-# Addresses, then races (which needs a standard library built for it).
-# Not the engine's models: loom and shuttle switch stacks by themselves.
+miri-wire:
+	$(MIRI) -p marline-wire
+
+# The tests of its files; a whole node is the simulator's.
+miri-proto:
+	$(MIRI) -p marline-proto --lib
+
+# The portable kernels.
+miri-checksum:
+	$(MIRI) -p marline-checksum --lib --test miri
+
+# What makes no system call that Miri lacks (mapped files, sockets, ppoll).
+miri-engine:
+	$(MIRI) -p marline-engine --lib -- collect:: pool:: skips:: agreed:: choice:: settings::
+
+# Addresses, then races (which needs a standard library built for it, and most of its time for
+# that). Not the models: loom and shuttle switch stacks by themselves.
 SANITIZED := -p marline-checksum -p marline-rails -p marline-engine -p marline-provider --lib \
 	--test oracle --test crc --test miri --test loopback --test connected --test faulty \
 	--test two_engines
-sanitize:
-	RUSTFLAGS=-Zsanitizer=address cargo $(NIGHTLY) test --target $(HOST) \
+sanitize: sanitize-address sanitize-thread
+
+sanitize-address:
+	RUSTFLAGS=-Zsanitizer=address cargo $(NIGHTLY) test --no-fail-fast --target $(HOST) \
 		--target-dir target/asan $(SANITIZED)
-	RUSTFLAGS=-Zsanitizer=thread cargo $(NIGHTLY) test -Zbuild-std --target $(HOST) \
-		--target-dir target/tsan $(SANITIZED)
+
+sanitize-thread:
+	RUSTFLAGS=-Zsanitizer=thread cargo $(NIGHTLY) test --no-fail-fast -Zbuild-std \
+		--target $(HOST) --target-dir target/tsan $(SANITIZED)
 
 clean:
 	cargo clean

@@ -1,12 +1,15 @@
 //! Two nodes over a network that the input rules: what their applications do, which packets are
 //! lost, doubled or overtaken. Held against [`model`]: MPI's matching in its plainest form.
 
+#[path = "../../crates/sim/src/credit.rs"]
+mod credit;
 mod model;
 
 use crate::input::Input;
 use crate::memory::Memories;
 use crate::node::rail;
 use crate::packet::seal;
+use credit::Credits;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{
     Claim, Config, Event, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans, Transmit,
@@ -64,6 +67,8 @@ struct World {
     ends: [End; 2],
     /// Packets under way: to which end, bytes.
     net: VecDeque<(usize, Vec<u8>)>,
+    /// What each end may send unasked.
+    credits: Credits,
     /// Where packets are built.
     out: Vec<u8>,
     now: u64,
@@ -104,7 +109,18 @@ impl End {
         self.next_handle
     }
 
-    fn spec(&self, wish: &Wish, capacity: u64, named: bool) -> RecvSpec {
+    /// A wish for one message, or with `multi` for many.
+    fn wish(&mut self, tag: Option<(u64, u64)>, capacity: u64, multi: Option<u64>) -> Wish {
+        Wish {
+            handle: self.handle(),
+            tag,
+            capacity,
+            multi,
+            used: 0,
+        }
+    }
+
+    fn spec(&self, wish: &Wish, named: bool) -> RecvSpec {
         RecvSpec {
             handle: wish.handle,
             source: if named {
@@ -113,8 +129,8 @@ impl End {
                 Source::Any
             },
             tag: wish.tag,
-            capacity,
-            multi_min: None,
+            capacity: wish.capacity,
+            multi_min: wish.multi,
         }
     }
 }
@@ -140,6 +156,7 @@ impl World {
         World {
             ends,
             net: VecDeque::new(),
+            credits: Credits::default(),
             out: vec![0; PACKET_MAX],
             now: 1,
         }
@@ -157,6 +174,7 @@ impl World {
                 self.cancel(e, handle);
             }
             9 => self.read(e, input),
+            15 => self.receive_many(e, input),
             10 | 11 => {
                 self.now += input.pick(&[500, 30_000, 200_000, 3_000_000, 50_000_000]);
                 self.turn(e, input.any());
@@ -214,31 +232,39 @@ impl World {
         self.settle(e);
     }
 
-    fn wish(&mut self, e: usize, input: &mut Input<'_>) -> Wish {
-        let tag = input.pick(&[None, Some((1, 0)), Some((2, 0)), Some((0, 3))]);
-        let handle = self.ends[e].handle();
-        Wish { handle, tag }
+    fn tag(input: &mut Input<'_>) -> Option<(u64, u64)> {
+        input.pick(&[None, Some((1, 0)), Some((2, 0)), Some((0, 3))])
     }
 
     fn receive(&mut self, e: usize, input: &mut Input<'_>) {
-        let wish = self.wish(e, input);
+        let tag = World::tag(input);
         let capacity = input.pick(&[200_000, 200_000, 100, 1_000, 0]);
-        self.post(e, wish, capacity, input.any());
+        let wish = self.ends[e].wish(tag, capacity, None);
+        self.post(e, wish, input.any());
     }
 
-    fn post(&mut self, e: usize, wish: Wish, capacity: u64, named: bool) {
+    /// One buffer for many messages, of which the last may be cut.
+    fn receive_many(&mut self, e: usize, input: &mut Input<'_>) {
+        let capacity = input.pick(&[200_000, 1_000, 100, 4_001]);
+        let min = input.pick(&[0, 64, 900]);
+        let wish = self.ends[e].wish(None, capacity, Some(min));
+        self.post(e, wish, input.any());
+    }
+
+    fn post(&mut self, e: usize, wish: Wish, named: bool) {
         let now = self.now;
         let end = &mut self.ends[e];
-        end.memory.add(wish.handle, capacity);
+        end.memory.add(wish.handle, wish.capacity);
         end.model.post(wish);
-        end.node.post_recv(&end.spec(&wish, capacity, named), now);
+        end.node.post_recv(&end.spec(&wish, named), now);
         self.settle(e);
     }
 
     fn peek(&mut self, e: usize, input: &mut Input<'_>) {
-        let (wish, claim) = (self.wish(e, input), input.any());
+        let (tag, claim) = (World::tag(input), input.any());
         let end = &mut self.ends[e];
-        let spec = end.spec(&wish, 0, input.any());
+        let wish = end.wish(tag, 0, None);
+        let spec = end.spec(&wish, input.any());
         let found = end.node.peek(&spec, claim);
         let number = found
             .as_ref()
@@ -265,7 +291,7 @@ impl World {
         } else {
             let handle = end.handle();
             end.memory.add(handle, capacity);
-            end.model.matched.insert(handle, number);
+            end.model.matched.insert((handle, number), 0);
             assert!(end.node.recv_claimed(claim, handle, capacity, now));
         }
         self.settle(e);
@@ -275,7 +301,8 @@ impl World {
         let end = &mut self.ends[e];
         let got = end.node.cancel_recv(handle);
         assert_eq!(got, end.model.cancel(handle), "cancel of {handle}");
-        if got {
+        // What is under way to a multi-receive still comes.
+        if got && !end.node.still_receives(handle) {
             end.memory.end(handle);
         }
     }
@@ -305,6 +332,9 @@ impl World {
                 break;
             };
             fill(&end.sends, &t, &spans, out);
+            let packet = Packet::parse(&out[..t.len], crc32c).expect("ours");
+            let leaves = self.credits.leaves(e as u32, 1 - e as u32, &packet);
+            assert_eq!(leaves, Ok(()));
             self.net.push_back((1 - e, out[..t.len].to_vec()));
         }
         self.settle(e);
@@ -341,10 +371,14 @@ impl World {
                     last,
                     ..
                 } => {
-                    assert!(last && offset == 0, "{event:?}");
-                    let number = end.model.matched.remove(&handle).expect("it was matched");
-                    assert_eq!(head.number as usize, number, "matching order");
-                    self.arrived(e, handle, number, len, bounce);
+                    let number = head.number as usize;
+                    let base = end.model.matched.remove(&(handle, number));
+                    assert_eq!(base, Some(offset), "matching order: {event:?}");
+                    assert_eq!(last, end.model.is_over(handle), "{event:?}");
+                    self.arrived(e, (handle, number), (offset, len), bounce);
+                    if last {
+                        self.ends[e].memory.end(handle);
+                    }
                 }
                 Event::ReadDone { handle, ok } => {
                     assert!(ok, "{event:?}");
@@ -377,22 +411,28 @@ impl World {
         }
     }
 
-    /// A receive is complete: its bytes are those of the message that the model gave it.
-    fn arrived(&mut self, e: usize, handle: u32, number: usize, len: u64, bounce: Option<u64>) {
+    /// A message is complete in a receive, `len` bytes from `offset` on: they are those of the
+    /// message that the model gave it.
+    fn arrived(
+        &mut self,
+        e: usize,
+        (handle, number): (u32, usize),
+        (offset, len): (u64, u64),
+        bounce: Option<u64>,
+    ) {
         let end = &mut self.ends[e];
         let message = end.model.messages[number];
-        let capacity = end.memory.buffers[&handle].capacity;
-        assert_eq!(len, message.len.min(capacity), "length of message {number}");
+        let buffer = &end.memory.buffers[&handle];
+        let room = buffer.capacity - offset;
+        assert_eq!(len, message.len.min(room), "length of message {number}");
         let bounced = bounce.map(|b| end.memory.bounces.remove(&b).expect("a bounce buffer"));
-        let bytes = bounced
-            .as_ref()
-            .unwrap_or(&end.memory.buffers[&handle].bytes);
+        let (bytes, at) = match &bounced {
+            Some(bounced) => (bounced, 0),
+            None => (&buffer.bytes, offset as usize),
+        };
         let right = contents(message_content(e, number), 0, len as usize);
-        assert!(
-            bytes[..len as usize] == right,
-            "wrong bytes in message {number}"
-        );
-        end.memory.end(handle);
+        let there = len == 0 || bytes[at..at + len as usize] == right;
+        assert!(there, "wrong bytes in message {number}");
     }
 
     /// The network is mended and every message gets a receive: everything must end.
@@ -430,10 +470,12 @@ impl World {
             self.ends[e].node.discard_claimed(claim, self.now);
         }
         for tag in [None, Some((0, u64::MAX))] {
-            let handle = u32::MAX;
-            while self.ends[e].model.find(&Wish { handle, tag }).is_some() {
-                let handle = self.ends[e].handle();
-                self.post(e, Wish { handle, tag }, 200_000, false);
+            loop {
+                let wish = self.ends[e].wish(tag, 200_000, None);
+                if self.ends[e].model.find(&wish).is_none() {
+                    break;
+                }
+                self.post(e, wish, false);
             }
         }
     }

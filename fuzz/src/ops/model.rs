@@ -34,6 +34,12 @@ pub(super) fn contents(id: u64, from: u64, n: usize) -> Vec<u8> {
 pub(super) struct Wish {
     pub handle: u32,
     pub tag: Option<(u64, u64)>,
+    /// Bytes of its buffer.
+    pub capacity: u64,
+    /// A multi-receive: it stays while so many bytes, and at least one, are left.
+    pub multi: Option<u64>,
+    /// Of a multi-receive, bytes that are used.
+    pub used: u64,
 }
 
 impl Wish {
@@ -53,8 +59,8 @@ pub(super) struct Model {
     pub posted: Vec<Wish>,
     unexpected: Vec<usize>,
     arrived: usize,
-    /// Message that a receive must get.
-    pub matched: BTreeMap<u32, usize>,
+    /// Receive and message that it must get, with the offset in its buffer.
+    pub matched: BTreeMap<(u32, usize), u64>,
 }
 
 impl Model {
@@ -65,8 +71,12 @@ impl Model {
             let message = self.messages[number];
             match self.posted.iter().position(|p| p.accepts(&message)) {
                 Some(at) => {
-                    let wish = self.posted.remove(at);
-                    self.matched.insert(wish.handle, number);
+                    let mut wish = self.posted[at];
+                    if self.give(&mut wish, number) {
+                        self.posted[at] = wish;
+                    } else {
+                        self.posted.remove(at);
+                    }
                 }
                 None => self.unexpected.push(number),
             }
@@ -74,12 +84,30 @@ impl Model {
         }
     }
 
-    /// A receive is posted.
-    pub fn post(&mut self, wish: Wish) {
-        match self.take(&wish) {
-            Some(number) => drop(self.matched.insert(wish.handle, number)),
-            None => self.posted.push(wish),
+    /// The receive gets the message; whether it stays for others. What is used of a buffer are
+    /// whole words.
+    fn give(&mut self, wish: &mut Wish, number: usize) -> bool {
+        self.matched.insert((wish.handle, number), wish.used);
+        let Some(min) = wish.multi else { return false };
+        let used = (wish.used + self.messages[number].len).div_ceil(8) * 8;
+        wish.used = used.min(wish.capacity);
+        wish.capacity - wish.used >= min.max(1)
+    }
+
+    /// A receive is posted. A multi-receive takes all that waits for it.
+    pub fn post(&mut self, mut wish: Wish) {
+        while let Some(number) = self.take(&wish) {
+            if !self.give(&mut wish, number) {
+                return;
+            }
         }
+        self.posted.push(wish);
+    }
+
+    /// Whether the receive has ended: it is not posted, and nothing is under way to it.
+    pub fn is_over(&self, handle: u32) -> bool {
+        let mut under_way = self.matched.range((handle, 0)..=(handle, usize::MAX));
+        under_way.next().is_none() && self.posted.iter().all(|p| p.handle != handle)
     }
 
     /// The message that the pattern finds first.
