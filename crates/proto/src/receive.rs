@@ -132,6 +132,9 @@ impl Node {
 
     /// First HELLO of a peer, known by address or not.
     fn welcome(&mut self, now: u64, hello: &Hello) -> Result<PeerId, DropReason> {
+        if hello.id == self.id {
+            return Err(DropReason::Nonsense); // what we tell ourselves comes in no packet
+        }
         let rails = [hello.rails[0], hello.rails[1]];
         let peer = self.peer(&Address {
             id: hello.id,
@@ -334,7 +337,7 @@ impl Node {
         Ok(Some(key))
     }
 
-    fn charge(&mut self, bytes: u64) {
+    pub(crate) fn charge(&mut self, bytes: u64) {
         let stats = &mut self.stats;
         stats.unexpected_bytes += bytes;
         stats.unexpected_bytes_max = stats.unexpected_bytes_max.max(stats.unexpected_bytes);
@@ -470,19 +473,7 @@ impl Node {
                 return;
             };
             conn.next_match += 1;
-            if let Some(found) = self.matching.arrive(peer, &head) {
-                self.note_multi(&found);
-                if let Some(conn) = self.conn_mut(peer) {
-                    conn.watchers -= found.unwatches();
-                }
-                self.bind(key, &found, now);
-            } else {
-                self.matching.add_unexpected(peer, &head, key);
-                if let Some(inbound) = self.inbounds.get_mut(key) {
-                    inbound.state = InboundState::Unexpected;
-                }
-                self.finish_if_complete(key);
-            }
+            self.match_head(peer, &head, key, now);
         }
     }
 
@@ -642,7 +633,7 @@ impl Node {
         Ok(())
     }
 
-    fn on_read_fail(&mut self, peer: PeerId, number: u32) {
+    pub(crate) fn on_read_fail(&mut self, peer: PeerId, number: u32) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
