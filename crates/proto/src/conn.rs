@@ -345,5 +345,7 @@ impl Conn {
 #[derive(Debug)]
 pub struct Peer {
     pub address: Address,
+    /// It was said that its settings clash with ours.
+    pub mismatched: bool,
     pub conn: Option<alloc::boxed::Box<Conn>>,
 }

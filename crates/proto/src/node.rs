@@ -161,6 +161,7 @@ impl Node {
         self.by_id.insert(address.id, index);
         self.peers.push(Peer {
             address: *address,
+            mismatched: false,
             conn: None,
         });
         PeerId(index)

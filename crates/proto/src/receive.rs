@@ -146,7 +146,7 @@ impl Node {
             return Err(DropReason::Token);
         }
         if hello.reliable != self.cfg.reliable {
-            self.events.push_back(Event::PeerMismatch { peer });
+            self.note_mismatch(peer);
             return Err(DropReason::Nonsense);
         }
         self.ensure_conn(peer);
@@ -647,7 +647,7 @@ impl Node {
         }
     }
 
-    /// The peer closes. It drained its sends first (native ones may still be on their way).
+    /// The peer closes. It drained its sends first; native ones that BYE overtook are lost.
     fn on_bye(&mut self, now: u64, peer: PeerId) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
@@ -656,11 +656,7 @@ impl Node {
             return;
         }
         conn.closed = true;
-        if self.cfg.reliable {
-            self.end_peer(now, peer);
-        } else {
-            self.fail_sends(peer);
-        }
+        self.end_peer(now, peer);
     }
 
     /// Records the packet and decides when its ack leaves.

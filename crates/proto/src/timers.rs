@@ -464,7 +464,7 @@ impl Node {
     }
 
     /// Ends every send to a peer that is gone.
-    pub(crate) fn fail_sends(&mut self, peer: PeerId) {
+    fn fail_sends(&mut self, peer: PeerId) {
         let keys: Vec<_> = self
             .sends
             .iter()
