@@ -21,20 +21,29 @@ fn node(host: u8, rails: u8) -> Node {
 }
 
 fn node_with(config: Config, host: u8, rails: u8) -> Node {
+    narrow_node(config, host, rails, 1_472)
+}
+
+/// Datagrams of at most `datagram_max` bytes.
+fn narrow_node(config: Config, host: u8, rails: u8, datagram_max: usize) -> Node {
+    let specs = specs(host, rails, datagram_max);
+    Node::new(config, 100 + host as u64, 7, 1, specs)
+}
+
+fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
     let rail = |index: u8| RailSpec {
         addr: RailAddr {
             kind: 4,
             index,
             port: 4_000,
-            mtu: 1_472,
+            mtu: datagram_max as u16,
             prefix_len: 16,
             ip: [10, index, 0, host, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         },
-        datagram_max: 1_472,
+        datagram_max,
         receive_budget: 2 << 20,
     };
-    let rails = (0..rails).map(rail).collect();
-    Node::new(config, 100 + host as u64, 7, 1, rails)
+    (0..rails).map(rail).collect()
 }
 
 /// A packet on its way: which rail it arrives on, and its bytes.
@@ -329,4 +338,26 @@ fn receives_of_a_closed_peer_end_with_reliability() {
 #[test]
 fn receives_of_a_closed_peer_end_without_reliability() {
     receives_of_a_closed_peer_end(false);
+}
+
+/// IPv4's minimum of 576 bytes leaves 548 for a datagram: HELLO and a granule do not fit into one
+/// together. A first message of any length gets through all the same, with any number of rails.
+#[test]
+fn first_messages_pass_rails_with_the_smallest_mtu() {
+    for (reliable, rails) in [(true, 1), (true, 2), (true, 8), (false, 1), (false, 8)] {
+        for len in [0, 200, 448, 60_000, 70_000] {
+            let config = Config {
+                reliable,
+                ..Config::default()
+            };
+            let nodes = [1, 2].map(|host| narrow_node(config, host, rails, 548));
+            let mut pair = Pair::of(nodes, true);
+            pair.message(1, len);
+            pair.settle();
+            let got = std::iter::from_fn(|| pair.b.poll_event())
+                .any(|e| matches!(e, Event::RecvDone { handle: 1, .. }));
+            let all = got && done(&mut pair.a, 1);
+            assert!(all, "{len} bytes, {rails} rails:\n{}", pair.a.describe());
+        }
+    }
 }
