@@ -178,7 +178,7 @@ impl Node {
         if !path.rail_down || path.ring.waiting() == 0 {
             return;
         }
-        if conn.paths.iter().any(|p| p.usable()) {
+        if conn.paths.iter().any(|p| !p.rail_down) {
             self.evacuate(conn, at);
         }
     }

@@ -3,7 +3,6 @@
 //! so that the engine can hand the kernel a whole batch.
 
 use crate::acks::ANYWHERE;
-use crate::bulk::lone_hello;
 use crate::config::RailPolicy;
 use crate::conn::{Conn, SendKind};
 use crate::granules::Covered;
@@ -229,7 +228,7 @@ impl Node {
             self.add_heads(conn, &mut b);
         }
         let nothing = b.frames.len() == hello_only && b.acks == 0;
-        let nothing = nothing && (conn.resend.is_empty() || !lone_hello(conn, at));
+        let nothing = nothing && (conn.resend.is_empty() || !crate::bulk::lone_hello(conn, at));
         self.finish(now, conn, at, b, nothing, false)
     }
 

@@ -361,3 +361,26 @@ fn first_messages_pass_rails_with_the_smallest_mtu() {
         }
     }
 }
+/// The first flight is lost with the rail that it left on, before any path is known to work: it
+/// leaves on the other one, even if that takes so little that it does not fit beside HELLO.
+#[test]
+fn a_lost_first_flight_leaves_on_the_other_rail() {
+    for datagram_max in [1_472, 548] {
+        let second = |host| {
+            let mut specs = specs(host, 2, 1_472);
+            specs[1].datagram_max = datagram_max;
+            specs[1].addr.mtu = datagram_max as u16;
+            Node::new(Config::default(), 100 + host as u64, 7, 1, specs)
+        };
+        let mut pair = Pair::of([1, 2].map(second), true);
+        pair.message(1, 448);
+        let lost = output(&mut pair.a, pair.now, true);
+        assert_eq!(lost.len(), 1);
+        pair.a.on_rail(pair.now, lost[0].0, true);
+        // The repair timer of a path that nothing is known of: some milliseconds.
+        for _ in 0..1_000 {
+            pair.step();
+        }
+        assert!(done(&mut pair.a, 1), "{}", pair.a.describe());
+    }
+}
