@@ -306,7 +306,8 @@ impl Bench {
                     upto,
                     ..
                 } => self.asked.push((peer, number, len, upto)),
-                Event::PeerDead { .. }
+                Event::Copy { .. }
+                | Event::PeerDead { .. }
                 | Event::PathChanged { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }

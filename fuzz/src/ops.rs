@@ -404,8 +404,11 @@ impl World {
                 Event::PathChanged { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. } => {}
-                Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerMismatch { .. } => {
-                    panic!("{event:?} though both live");
+                Event::RecvFailed { .. }
+                | Event::PeerDead { .. }
+                | Event::PeerMismatch { .. }
+                | Event::Copy { .. } => {
+                    panic!("{event:?} though both live, and speak to each other");
                 }
             }
         }

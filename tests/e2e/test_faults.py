@@ -40,6 +40,13 @@ def test_drop_on_both_rails(wire_lab, stress, mpi, provider, percent):
     assert_counted(result, "resent", "retransmissions")
 
 
+def test_messages_to_oneself_need_no_rail(lab, stress, mpi, provider):
+    """Every datagram is lost: a rank that speaks to itself alone does not notice."""
+    program = stress(mpi, "--iterations", 2, "--max-size", 2 << 20)
+    env = {"FI_MARLINE_FAULTS": "drop=1"}
+    assert_right(lab.run(mpi, program, n=1, provider=provider, env=env))
+
+
 def test_corruption_is_repaired(wire_lab, stress, mpi, provider):
     for rail in (0, 1):
         wire_lab.fault(rail, "corrupt=0.001")

@@ -110,3 +110,52 @@ impl EngineMemory<'_> {
         Some(buffer.bytes().get_mut(range)?.as_mut_ptr())
     }
 }
+
+/// Copies the first `len` bytes of one operation's memory to `offset` in another's.
+pub(crate) fn copy(from: &Pieces, to: &Pieces, offset: u64, len: usize) {
+    let mut at = offset;
+    from.for_range(0, len, |source, n| {
+        let mut source = source.cast_const();
+        to.for_range(at, n, |base, m| {
+            // SAFETY: both are user memory (or the log) lent to operations that are not complete;
+            // their pieces say how long they are. A user may have lent one range twice.
+            unsafe { std::ptr::copy(source, base, m) };
+            source = source.wrapping_add(m);
+        });
+        at += n as u64;
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::copy;
+    use crate::api::IoVec;
+    use crate::slots::Pieces;
+
+    fn pieces(bytes: &mut [u8], cuts: &[usize]) -> Pieces {
+        let base = bytes.as_mut_ptr();
+        let spans = cuts.windows(2).map(|w| IoVec {
+            base: base.wrapping_add(w[0]),
+            len: w[1] - w[0],
+        });
+        Pieces::new(&spans.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn pieces_of_any_cut_are_copied_to_where_they_belong_and_no_further() {
+        let mut from: Vec<u8> = (0..100).collect();
+        for (cuts, cuts_to) in [
+            (&[0, 100][..], &[0, 120][..]),
+            (&[0, 1, 1, 50, 100], &[0, 10, 11, 60, 90, 120]),
+        ] {
+            for (offset, len) in [(0, 100), (7, 0), (13, 99), (20, 100)] {
+                let mut to = vec![0xee; 120];
+                let (a, b) = (pieces(&mut from, cuts), pieces(&mut to, cuts_to));
+                copy(&a, &b, offset as u64, len);
+                let mut right = vec![0xee; 120];
+                right[offset..offset + len].copy_from_slice(&from[..len]);
+                assert!(to == right, "{cuts:?} to {cuts_to:?}: {len} at {offset}");
+            }
+        }
+    }
+}

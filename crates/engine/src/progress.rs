@@ -2,7 +2,7 @@
 
 use crate::api::{flag, Completion, EpId, LogLevel, OpError};
 use crate::core::Core;
-use crate::memory::EngineMemory;
+use crate::memory::{copy, EngineMemory};
 use crate::pack::{fill, fill_run, head_of};
 use crate::slots::{Pieces, SendOp};
 use crate::stats::raise;
@@ -110,6 +110,12 @@ impl<S: System> Core<S> {
     fn on_event(&mut self, ep: EpId, event: Event) {
         match event {
             Event::SendDone { handle, ok } => self.send_done(handle, ok),
+            Event::Copy {
+                send,
+                recv,
+                offset,
+                len,
+            } => self.copy_own(send, recv, offset, len as usize),
             Event::RecvDone {
                 handle,
                 peer,
@@ -252,6 +258,13 @@ impl<S: System> Core<S> {
         }
         if last && cancelled {
             self.recv_failed(handle, OpError::Cancelled);
+        }
+    }
+
+    /// Copies a message of an endpoint to itself, or what it reads of its own memory.
+    fn copy_own(&mut self, send: u32, recv: u32, offset: u64, len: usize) {
+        if let (Some(from), Some(to)) = (self.sends.get(send), self.recvs.get(recv)) {
+            copy(&from.pieces, &to.pieces, offset, len);
         }
     }
 

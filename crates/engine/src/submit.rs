@@ -42,6 +42,9 @@ impl<S: System> Core<S> {
         if endpoint.node.peer_gone(peer) {
             return Err(SubmitError::PeerDead);
         }
+        if endpoint.node.own_full(peer) {
+            return Err(SubmitError::Again);
+        }
         if req.flags.inject && len > INJECT_MAX {
             return Err(SubmitError::TooLong);
         }

@@ -1,4 +1,4 @@
-//! Which payload algorithm two peers use.
+//! Which payload algorithm two peers use, and what is said when their settings clash.
 //!
 //! Each HELLO has the algorithm that its sender asks for and all that it can check. Packets name
 //! their own algorithm in the header, so a receiver never has to guess: what is agreed here only
@@ -36,6 +36,15 @@ impl Config {
 }
 
 impl Node {
+    /// A packet of a peer whose settings clash with ours: said once, however many come.
+    pub(crate) fn note_mismatch(&mut self, peer: PeerId) {
+        if let Some(entry) = self.peers.get_mut(peer.0 as usize) {
+            if !core::mem::replace(&mut entry.mismatched, true) {
+                self.events.push_back(Event::PeerMismatch { peer });
+            }
+        }
+    }
+
     /// Whether a packet in this algorithm can be checked; counts those that cannot.
     #[inline]
     pub(crate) fn check_algorithm(&mut self, number: u8) -> Result<(), DropReason> {

@@ -97,7 +97,11 @@ impl Node {
             }
             self.leave_bulk(conn, key);
         }
-        self.finish(now, conn, at, b, pushed.is_none(), true)
+        let alone = pushed.is_none() && segment.is_none() && lone_hello(conn, at);
+        let packet = self.finish(now, conn, at, b, pushed.is_none() && !alone, !alone);
+        // Without reliability nothing will say that it arrived.
+        conn.hello_acked |= alone && !self.cfg.reliable;
+        packet
     }
 
     /// The message that bulk continues with: one that was started, or the next eager message. In
@@ -224,4 +228,10 @@ impl Node {
         self.leave_bulk(conn, key);
         Some(run)
     }
+}
+
+/// Whether HELLO leaves alone on the path, where a granule does not fit beside it (IPv4's least
+/// MTU): once, until it is acknowledged and the granule goes without it.
+pub(crate) fn lone_hello(conn: &Conn, at: usize) -> bool {
+    !conn.hello_acked && conn.paths[at].ring.waiting() == 0
 }

@@ -77,6 +77,8 @@ pub struct Inbound {
     pub total: u64,
     pub state: InboundState,
     pub rendezvous: bool,
+    /// The send (or the answer to a read) of this endpoint that it is the message of.
+    pub own: Option<u32>,
     /// Answer to our READ of that number.
     pub reply: bool,
     /// Some of it is in a bounce buffer (then all of it goes there).
@@ -108,6 +110,8 @@ pub struct Conn {
     pub hello_acked: bool,
     pub dead: bool,
     pub closed: bool,
+    /// It is the endpoint itself: nothing is sent, nothing is waited for.
+    pub own: bool,
     pub paths: Vec<Path>,
     pub ready: bool,
     // -- outgoing
@@ -163,6 +167,7 @@ impl Conn {
             hello_acked: false,
             dead: false,
             closed: false,
+            own: false,
             paths: Vec::new(),
             ready: false,
             next_number: 0,
@@ -282,6 +287,9 @@ impl Conn {
     /// message that has begun, a read; a send that waits for credit or a grant. Then it is asked
     /// now and then whether it lives.
     pub fn watched(&self) -> bool {
+        if self.own {
+            return false;
+        }
         let incoming = self.watchers > 0 || !self.inbound.is_empty();
         let asked = !self.pending_reads.is_empty() || !self.replies.is_empty();
         incoming || asked || !self.queue.is_empty() || !self.rendezvous.is_empty()
@@ -337,5 +345,7 @@ impl Conn {
 #[derive(Debug)]
 pub struct Peer {
     pub address: Address,
+    /// It was said that its settings clash with ours.
+    pub mismatched: bool,
     pub conn: Option<alloc::boxed::Box<Conn>>,
 }

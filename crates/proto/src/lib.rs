@@ -25,6 +25,7 @@ mod matching;
 mod mutation;
 mod node;
 mod ops;
+mod own;
 mod path;
 mod pipeline;
 mod receive;

@@ -161,6 +161,7 @@ impl Node {
         self.by_id.insert(address.id, index);
         self.peers.push(Peer {
             address: *address,
+            mismatched: false,
             conn: None,
         });
         PeerId(index)
@@ -297,6 +298,11 @@ impl Node {
             return;
         }
         let mut conn = Box::new(Conn::new(peer));
+        if entry.address.id == self.id {
+            conn.own = true;
+            self.peers[peer.0 as usize].conn = Some(conn);
+            return;
+        }
         // The full window while the bound on unexpected memory covers everyone's, else the least.
         let window = self.cfg.credit_bytes.max(FIRST_CREDIT);
         if self.credit_promised + window <= self.cfg.unexpected_bytes {

@@ -43,10 +43,6 @@ impl Node {
                 total: spec.len,
             };
             conn.next_number += 1;
-            let key = self
-                .sends
-                .insert(new_send(spec.handle, spec.peer, head, SendKind::Queued));
-            conn.queue.push_back(key);
             conn.stats.messages_sent += 1;
             conn.stats.bytes_sent += spec.len;
             let class = SIZE_CLASSES
@@ -54,6 +50,14 @@ impl Node {
                 .position(|&c| spec.len <= c)
                 .unwrap_or(6);
             self.stats.sent_by_size[class] += 1;
+            if conn.own {
+                self.send_own(conn, spec.handle, head);
+                return true;
+            }
+            let key = self
+                .sends
+                .insert(new_send(spec.handle, spec.peer, head, SendKind::Queued));
+            conn.queue.push_back(key);
             Node::mark_ready(&mut self.ready, &mut conn);
         }
         self.put(conn);
@@ -135,6 +139,23 @@ impl Node {
         }
     }
 
+    /// Binds the message that is next in its order to a receive, or keeps it as unexpected.
+    pub(crate) fn match_head(&mut self, peer: PeerId, head: &MsgHead, key: Key, now: u64) {
+        if let Some(found) = self.matching.arrive(peer, head) {
+            self.note_multi(&found);
+            if let Some(conn) = self.conn_mut(peer) {
+                conn.watchers -= found.unwatches();
+            }
+            self.bind(key, &found, now);
+        } else {
+            self.matching.add_unexpected(peer, head, key);
+            if let Some(inbound) = self.inbounds.get_mut(key) {
+                inbound.state = InboundState::Unexpected;
+            }
+            self.finish_if_complete(key);
+        }
+    }
+
     /// Binds an unexpected (or just arrived) message to a receive.
     pub(crate) fn bind(&mut self, key: Key, found: &Found, now_ns: u64) {
         let Some(inbound) = self.inbounds.get_mut(key) else {
@@ -151,6 +172,9 @@ impl Node {
             base,
             capacity,
         };
+        if inbound.own.is_some() {
+            return self.deliver_own(key);
+        }
         if inbound.rendezvous {
             // Whole granules, so that fragments stay regular; what is over is cut on landing.
             inbound.wanted = inbound
@@ -199,6 +223,9 @@ impl Node {
             return;
         };
         inbound.state = InboundState::Discard;
+        if inbound.own.is_some() {
+            return self.deliver_own(claim.0);
+        }
         if inbound.rendezvous {
             inbound.wanted = 0;
             self.tell_grant(claim.0);
@@ -273,6 +300,11 @@ impl Node {
             });
             let id = self.inbounds.insert(inbound);
             conn.pending_reads.insert(number, id);
+            if conn.own {
+                self.put(conn);
+                self.ask_own(peer, number, (key, addr, len));
+                return true;
+            }
             conn.control.push_back(FrameRef::Read(id));
             Node::mark_ready(&mut self.ready, &mut conn);
         }
@@ -288,6 +320,9 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
+        if conn.own {
+            return self.serve_own(handle, conn, number);
+        }
         let head = MsgHead {
             number,
             flags: self.cfg.sum_flag(len),
@@ -309,6 +344,9 @@ impl Node {
 
     /// Refuses a peer's READ.
     pub fn refuse_read(&mut self, peer: PeerId, number: u32) {
+        if self.is_own(peer) {
+            return self.on_read_fail(peer, number);
+        }
         let Some(mut conn) = self.take(peer) else {
             return;
         };
@@ -393,6 +431,7 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
         total,
         state,
         rendezvous: false,
+        own: None,
         reply: false,
         bounced: false,
         set: GranuleSet::default(),
@@ -409,11 +448,13 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
 impl Inbound {
     /// Whether all that is wanted has arrived.
     pub(crate) fn complete(&self) -> bool {
-        if self.rendezvous {
-            let wanted = matches!(
-                self.state,
-                InboundState::Bound { .. } | InboundState::Discard
-            );
+        let wanted = matches!(
+            self.state,
+            InboundState::Bound { .. } | InboundState::Discard
+        );
+        if self.own.is_some() {
+            wanted
+        } else if self.rendezvous {
             wanted && (self.wanted == 0 || self.set.count() == granules(self.wanted))
         } else {
             self.set.count() == granules(self.total)

@@ -132,6 +132,9 @@ impl Node {
 
     /// First HELLO of a peer, known by address or not.
     fn welcome(&mut self, now: u64, hello: &Hello) -> Result<PeerId, DropReason> {
+        if hello.id == self.id {
+            return Err(DropReason::Nonsense); // what we tell ourselves comes in no packet
+        }
         let rails = [hello.rails[0], hello.rails[1]];
         let peer = self.peer(&Address {
             id: hello.id,
@@ -143,7 +146,7 @@ impl Node {
             return Err(DropReason::Token);
         }
         if hello.reliable != self.cfg.reliable {
-            self.events.push_back(Event::PeerMismatch { peer });
+            self.note_mismatch(peer);
             return Err(DropReason::Nonsense);
         }
         self.ensure_conn(peer);
@@ -334,7 +337,7 @@ impl Node {
         Ok(Some(key))
     }
 
-    fn charge(&mut self, bytes: u64) {
+    pub(crate) fn charge(&mut self, bytes: u64) {
         let stats = &mut self.stats;
         stats.unexpected_bytes += bytes;
         stats.unexpected_bytes_max = stats.unexpected_bytes_max.max(stats.unexpected_bytes);
@@ -470,19 +473,7 @@ impl Node {
                 return;
             };
             conn.next_match += 1;
-            if let Some(found) = self.matching.arrive(peer, &head) {
-                self.note_multi(&found);
-                if let Some(conn) = self.conn_mut(peer) {
-                    conn.watchers -= found.unwatches();
-                }
-                self.bind(key, &found, now);
-            } else {
-                self.matching.add_unexpected(peer, &head, key);
-                if let Some(inbound) = self.inbounds.get_mut(key) {
-                    inbound.state = InboundState::Unexpected;
-                }
-                self.finish_if_complete(key);
-            }
+            self.match_head(peer, &head, key, now);
         }
     }
 
@@ -642,7 +633,7 @@ impl Node {
         Ok(())
     }
 
-    fn on_read_fail(&mut self, peer: PeerId, number: u32) {
+    pub(crate) fn on_read_fail(&mut self, peer: PeerId, number: u32) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
@@ -656,7 +647,7 @@ impl Node {
         }
     }
 
-    /// The peer closes. It drained its sends first (native ones may still be on their way).
+    /// The peer closes. It drained its sends first; native ones that BYE overtook are lost.
     fn on_bye(&mut self, now: u64, peer: PeerId) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
@@ -665,11 +656,7 @@ impl Node {
             return;
         }
         conn.closed = true;
-        if self.cfg.reliable {
-            self.end_peer(now, peer);
-        } else {
-            self.fail_sends(peer);
-        }
+        self.end_peer(now, peer);
     }
 
     /// Records the packet and decides when its ack leaves.

@@ -178,7 +178,7 @@ impl Node {
         if !path.rail_down || path.ring.waiting() == 0 {
             return;
         }
-        if conn.paths.iter().any(|p| p.usable()) {
+        if conn.paths.iter().any(|p| !p.rail_down) {
             self.evacuate(conn, at);
         }
     }
@@ -464,7 +464,7 @@ impl Node {
     }
 
     /// Ends every send to a peer that is gone.
-    pub(crate) fn fail_sends(&mut self, peer: PeerId) {
+    fn fail_sends(&mut self, peer: PeerId) {
         let keys: Vec<_> = self
             .sends
             .iter()

@@ -228,6 +228,7 @@ impl Node {
             self.add_heads(conn, &mut b);
         }
         let nothing = b.frames.len() == hello_only && b.acks == 0;
+        let nothing = nothing && (conn.resend.is_empty() || !crate::bulk::lone_hello(conn, at));
         self.finish(now, conn, at, b, nothing, false)
     }
 

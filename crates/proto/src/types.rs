@@ -178,6 +178,18 @@ pub enum Event {
         /// Delivered, else the peer is dead.
         ok: bool,
     },
+    /// A message of the endpoint to itself, or a read of its own memory: copy the first `len` bytes
+    /// of `send` to `offset` in the memory of `recv`. What ends the two follows.
+    Copy {
+        /// Send, or answer to the read.
+        send: u32,
+        /// Receive, or read.
+        recv: u32,
+        /// Offset in its memory.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// A receive got its whole message.
     RecvDone {
         /// Operation.

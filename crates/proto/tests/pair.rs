@@ -2,7 +2,8 @@
 //! dice. Packets are handed over in the order that a test chooses.
 
 use marline_proto::{
-    Config, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec, SendSpec, Source,
+    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
+    SendSpec, Source,
 };
 use marline_wire::{FragmentHead, Packet, RailAddr};
 
@@ -16,20 +17,33 @@ impl Memory for Anywhere {
 }
 
 fn node(host: u8, rails: u8) -> Node {
+    node_with(Config::default(), host, rails)
+}
+
+fn node_with(config: Config, host: u8, rails: u8) -> Node {
+    narrow_node(config, host, rails, 1_472)
+}
+
+/// Datagrams of at most `datagram_max` bytes.
+fn narrow_node(config: Config, host: u8, rails: u8, datagram_max: usize) -> Node {
+    let specs = specs(host, rails, datagram_max);
+    Node::new(config, 100 + host as u64, 7, 1, specs)
+}
+
+fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
     let rail = |index: u8| RailSpec {
         addr: RailAddr {
             kind: 4,
             index,
             port: 4_000,
-            mtu: 1_472,
+            mtu: datagram_max as u16,
             prefix_len: 16,
             ip: [10, index, 0, host, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         },
-        datagram_max: 1_472,
+        datagram_max,
         receive_budget: 2 << 20,
     };
-    let rails = (0..rails).map(rail).collect();
-    Node::new(Config::default(), 100 + host as u64, 7, 1, rails)
+    (0..rails).map(rail).collect()
 }
 
 /// A packet on its way: which rail it arrives on, and its bytes.
@@ -57,8 +71,9 @@ fn take(node: &mut Node, now: u64, packets: &[Flying]) {
     for (_, bytes) in packets {
         // Heads are not sealed here: their CRC is zero, and so is what it is compared with.
         let packet = Packet::parse(bytes, |_| 0).unwrap();
-        node.handle_packet(now, &packet, bytes.len(), &mut Anywhere)
-            .unwrap();
+        let taken = node.handle_packet(now, &packet, bytes.len(), &mut Anywhere);
+        // BYE is said three times.
+        assert!(matches!(taken, Ok(_) | Err(DropReason::Gone)), "{taken:?}");
     }
 }
 
@@ -73,18 +88,22 @@ struct Pair {
 
 impl Pair {
     fn new(rails: u8, runs: bool) -> Pair {
-        let (mut a, b) = (node(1, rails), node(2, rails));
+        let mut pair = Pair::of([1, 2].map(|host| node(host, rails)), runs);
+        pair.message(1, 100);
+        pair.settle();
+        pair
+    }
+
+    /// Two nodes of which the first knows the other's address.
+    fn of([mut a, b]: [Node; 2], runs: bool) -> Pair {
         let to_b = a.peer(&b.address());
-        let mut pair = Pair {
+        Pair {
             a,
             b,
             to_b,
             now: 1_000_000,
             runs,
-        };
-        pair.message(1, 100);
-        pair.settle();
-        pair
+        }
     }
 
     /// A message of `len` bytes, with a receive for it.
@@ -208,4 +227,160 @@ fn a_run_of_fragments_equals_packets_made_one_by_one() {
     assert!(runs.len() > 100);
     // Not `assert_eq`: nobody reads 300 kB of bytes.
     assert!(runs == single);
+}
+
+/// Each packet of a peer with other settings is refused, but said is it once: a flood of them
+/// must not flood a log.
+#[test]
+fn a_peer_with_other_settings_is_named_once() {
+    let mut a = node(1, 1);
+    let native = Config {
+        reliable: false,
+        ..Config::default()
+    };
+    let mut b = node_with(native, 2, 1);
+    let to_b = a.peer(&b.address());
+    let mut named = 0;
+    for handle in 0..50 {
+        a.post_send(&SendSpec {
+            handle,
+            peer: to_b,
+            tag: None,
+            data: None,
+            len: 10,
+            urgent_ack: true,
+        });
+        let packets = output(&mut a, 1_000_000, false);
+        assert!(!packets.is_empty());
+        for (_, bytes) in packets {
+            let packet = Packet::parse(&bytes, |_| 0).unwrap();
+            let result = b.handle_packet(1_000_000, &packet, bytes.len(), &mut Anywhere);
+            assert_eq!(result, Err(DropReason::Nonsense));
+        }
+        let events = std::iter::from_fn(|| b.poll_event());
+        named += events
+            .filter(|e| matches!(e, Event::PeerMismatch { .. }))
+            .count();
+    }
+    assert_eq!(named, 1);
+}
+
+fn receive_from(source: Source, handle: u32) -> RecvSpec {
+    RecvSpec {
+        handle,
+        source,
+        tag: None,
+        capacity: 100,
+        multi_min: None,
+    }
+}
+
+/// Receives that ended without a message.
+fn failed(node: &mut Node) -> Vec<u32> {
+    let events = std::iter::from_fn(|| node.poll_event());
+    let handle = |e| match e {
+        Event::RecvFailed { handle } => Some(handle),
+        _ => None,
+    };
+    events.filter_map(handle).collect()
+}
+
+/// A peer that has closed sends nothing more: what names it ends with an error, posted before
+/// or after. What names nobody stays, and what had arrived is still received.
+fn receives_of_a_closed_peer_end(reliable: bool) {
+    let config = Config {
+        reliable,
+        ..Config::default()
+    };
+    let nodes = [1, 2].map(|host| node_with(config, host, 1));
+    let mut pair = Pair::of(nodes, false);
+    pair.message(1, 100);
+    pair.settle();
+    let to_a = pair.b.peer(&pair.a.address());
+    assert_eq!(failed(&mut pair.b), []);
+    // One message that nothing receives yet, one receive that nothing is sent to.
+    let tagged = |handle, source| RecvSpec {
+        tag: Some((5, 0)),
+        ..receive_from(source, handle)
+    };
+    pair.a.post_send(&SendSpec {
+        handle: 2,
+        peer: pair.to_b,
+        tag: Some(5),
+        data: None,
+        len: 100,
+        urgent_ack: true,
+    });
+    pair.b
+        .post_recv(&receive_from(Source::Peer(to_a), 10), pair.now);
+    pair.b.post_recv(&receive_from(Source::Any, 11), pair.now);
+    pair.settle();
+    assert_eq!(failed(&mut pair.b), []);
+    pair.a.say_bye();
+    pair.settle();
+    assert_eq!(failed(&mut pair.b), [10], "posted before");
+    pair.b
+        .post_recv(&receive_from(Source::Peer(to_a), 12), pair.now);
+    assert_eq!(failed(&mut pair.b), [12], "posted after");
+    pair.b.post_recv(&tagged(13, Source::Peer(to_a)), pair.now);
+    let got = std::iter::from_fn(|| pair.b.poll_event())
+        .any(|e| matches!(e, Event::RecvDone { handle: 13, .. }));
+    assert!(got, "it had arrived");
+    assert!(pair.b.peer_gone(to_a));
+    assert_eq!(pair.b.held().receives, 1, "the one that names nobody");
+}
+
+#[test]
+fn receives_of_a_closed_peer_end_with_reliability() {
+    receives_of_a_closed_peer_end(true);
+}
+
+#[test]
+fn receives_of_a_closed_peer_end_without_reliability() {
+    receives_of_a_closed_peer_end(false);
+}
+
+/// IPv4's minimum of 576 bytes leaves 548 for a datagram: HELLO and a granule do not fit into one
+/// together. A first message of any length gets through all the same, with any number of rails.
+#[test]
+fn first_messages_pass_rails_with_the_smallest_mtu() {
+    for (reliable, rails) in [(true, 1), (true, 2), (true, 8), (false, 1), (false, 8)] {
+        for len in [0, 200, 448, 60_000, 70_000] {
+            let config = Config {
+                reliable,
+                ..Config::default()
+            };
+            let nodes = [1, 2].map(|host| narrow_node(config, host, rails, 548));
+            let mut pair = Pair::of(nodes, true);
+            pair.message(1, len);
+            pair.settle();
+            let got = std::iter::from_fn(|| pair.b.poll_event())
+                .any(|e| matches!(e, Event::RecvDone { handle: 1, .. }));
+            let all = got && done(&mut pair.a, 1);
+            assert!(all, "{len} bytes, {rails} rails:\n{}", pair.a.describe());
+        }
+    }
+}
+/// The first flight is lost with the rail that it left on, before any path is known to work: it
+/// leaves on the other one, even if that takes so little that it does not fit beside HELLO.
+#[test]
+fn a_lost_first_flight_leaves_on_the_other_rail() {
+    for datagram_max in [1_472, 548] {
+        let second = |host| {
+            let mut specs = specs(host, 2, 1_472);
+            specs[1].datagram_max = datagram_max;
+            specs[1].addr.mtu = datagram_max as u16;
+            Node::new(Config::default(), 100 + host as u64, 7, 1, specs)
+        };
+        let mut pair = Pair::of([1, 2].map(second), true);
+        pair.message(1, 448);
+        let lost = output(&mut pair.a, pair.now, true);
+        assert_eq!(lost.len(), 1);
+        pair.a.on_rail(pair.now, lost[0].0, true);
+        // The repair timer of a path that nothing is known of: some milliseconds.
+        for _ in 0..1_000 {
+            pair.step();
+        }
+        assert!(done(&mut pair.a, 1), "{}", pair.a.describe());
+    }
 }

@@ -1,0 +1,300 @@
+//! An engine whose endpoint speaks to itself while nothing passes its rails: every datagram is
+//! lost, so what arrives did not need one.
+
+use marline_engine::settings::Settings;
+use marline_engine::{
+    flag, Completion, CqId, Engine, EpId, IoVec, LogSink, OpError, OpFlags, ReadReq, RecvReq,
+    SendReq, SubmitError, ADDR_UNSPEC,
+};
+use std::sync::Arc;
+
+struct Own {
+    engine: Engine,
+    cq: CqId,
+    ep: EpId,
+}
+
+/// A completion is wanted.
+fn complete() -> OpFlags {
+    OpFlags {
+        completion: true,
+        ..OpFlags::default()
+    }
+}
+
+fn content(number: usize, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i * 31 + number * 7 + i / 251) as u8)
+        .collect()
+}
+
+fn iov(bytes: &mut [u8]) -> [IoVec; 1] {
+    [IoVec {
+        base: bytes.as_mut_ptr(),
+        len: bytes.len(),
+    }]
+}
+
+impl Own {
+    fn open(settings: &[(&str, &str)]) -> Own {
+        let lookup = |name: &str| {
+            let given = settings.iter().find(|(n, _)| *n == name);
+            let always = [("rails", "lo"), ("faults", "drop=1")];
+            let given = given.or(always.iter().find(|(n, _)| *n == name));
+            given.map(|(_, v)| (*v).to_owned())
+        };
+        let settings = Settings::from_lookup(lookup).unwrap();
+        let engine = Engine::open(settings, LogSink(Arc::new(|_, _| ()))).unwrap();
+        let (cq, av) = (engine.cq_open(), engine.av_open());
+        let ep = engine.ep_open().unwrap();
+        engine.ep_bind_av(ep, av);
+        engine.ep_bind_tx_cq(ep, cq);
+        engine.ep_bind_rx_cq(ep, cq);
+        engine.ep_enable(ep).unwrap();
+        let (name, len) = engine.ep_name(ep).unwrap();
+        assert_eq!(engine.av_insert(av, &name[..len]), Ok(0));
+        Own { engine, cq, ep }
+    }
+
+    fn send(&self, context: usize, tag: u64, bytes: &mut [u8], flags: OpFlags) {
+        assert_eq!(self.try_send(context, tag, bytes, flags), Ok(()));
+    }
+
+    fn try_send(
+        &self,
+        context: usize,
+        tag: u64,
+        bytes: &mut [u8],
+        flags: OpFlags,
+    ) -> Result<(), SubmitError> {
+        let req = SendReq {
+            dest: 0,
+            iov: &iov(bytes),
+            tag: Some(tag),
+            data: Some(tag + 1),
+            context,
+            flags,
+        };
+        self.engine.send(self.ep, &req)
+    }
+
+    fn recv(&self, context: usize, source: u64, tag: (u64, u64), bytes: &mut [u8], flags: OpFlags) {
+        let req = RecvReq {
+            source,
+            iov: &iov(bytes),
+            tag: Some(tag),
+            context,
+            flags,
+        };
+        self.engine.recv(self.ep, &req).unwrap();
+    }
+
+    /// What one poll ends.
+    fn poll(&self) -> Vec<Completion> {
+        let mut out = [Completion::empty(); 16];
+        let n = match self.engine.cq_read(self.cq, &mut out) {
+            Ok(n) => n,
+            Err(()) => {
+                out[0] = self.engine.cq_take_error(self.cq).unwrap();
+                1
+            }
+        };
+        out[..n].to_vec()
+    }
+
+    /// What has ended, in its order. No packet is waited for: two polls are enough.
+    fn ends(&self) -> Vec<usize> {
+        let ended = [self.poll(), self.poll()].concat();
+        ended.iter().map(|c| c.context).collect()
+    }
+
+    fn close(self) {
+        self.engine.ep_close(self.ep);
+        self.engine.close();
+    }
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_in_order_expected_or_not() {
+    let own = Own::open(&[]);
+    for (n, len) in [0, 1, 448, 65_536, 65_537, 9_000_000]
+        .into_iter()
+        .enumerate()
+    {
+        let (mut sent, mut got) = (content(n, len), vec![0xee; len]);
+        let mut second = content(n + 1, len);
+        let mut got_second = vec![0xee; len];
+        // The first finds its receive posted, the second waits for it.
+        own.recv(100, 0, (7, 0), &mut got, complete());
+        own.send(200, 7, &mut sent, complete());
+        own.send(201, 7, &mut second, complete());
+        own.recv(101, ADDR_UNSPEC, (0, !0), &mut got_second, complete());
+        let mut ends = own.ends();
+        ends.sort_unstable();
+        assert_eq!(ends, [100, 101, 200, 201], "{len} bytes");
+        assert!(got == sent && got_second == second, "{len} bytes");
+    }
+    own.close();
+}
+
+#[test]
+fn a_receive_that_is_too_short_says_so_and_nothing_is_written_beyond_it() {
+    let own = Own::open(&[]);
+    for len in [1_000, 300_000] {
+        let (mut sent, mut got) = (content(3, len), vec![0xee; len]);
+        own.recv(1, 0, (7, 0), &mut got[..500], complete());
+        own.send(2, 7, &mut sent, complete());
+        let ends = [own.poll(), own.poll()].concat();
+        let cut = ends.iter().find(|c| c.context == 1).unwrap();
+        assert_eq!((cut.error, cut.olen), (Some(OpError::Truncated), len - 500));
+        assert_eq!((cut.source, cut.data, cut.len), (0, 8, 500));
+        assert!(ends.iter().any(|c| c.context == 2 && c.error.is_none()));
+        assert!(got[..500] == sent[..500] && got[500..].iter().all(|&b| b == 0xee));
+    }
+    own.close();
+}
+
+#[test]
+fn peek_claim_discard_and_cancel() {
+    let own = Own::open(&[]);
+    let peek = |claim, discard| OpFlags {
+        peek: true,
+        claim,
+        discard,
+        ..complete()
+    };
+    let (mut long, mut got) = (content(1, 200_000), vec![0; 200_000]);
+    own.recv(1, 0, (7, 0), &mut [], peek(false, false));
+    assert_eq!(own.poll()[0].error, Some(OpError::NoMessage));
+    own.send(2, 7, &mut long, complete());
+    own.recv(3, 0, (7, 0), &mut [], peek(true, false));
+    let found = own.poll();
+    assert_eq!((found[0].context, found[0].len), (3, 200_000));
+    // Claimed: nobody else finds it.
+    own.recv(4, 0, (7, 0), &mut [], peek(false, false));
+    assert_eq!(own.poll()[0].error, Some(OpError::NoMessage));
+    let claimed = OpFlags {
+        claim: true,
+        ..complete()
+    };
+    own.recv(3, 0, (7, 0), &mut got, claimed);
+    assert_eq!(own.ends(), [3, 2]);
+    assert!(got == long);
+    // Swallowed: the send ends, too.
+    own.send(5, 7, &mut long, complete());
+    own.recv(6, 0, (7, 0), &mut [], peek(false, true));
+    assert_eq!(own.ends(), [6, 5]);
+    // A cancelled receive takes nothing.
+    own.recv(7, 0, (7, 0), &mut got, complete());
+    own.engine.cancel(own.ep, 7).unwrap();
+    assert_eq!(own.poll()[0].error, Some(OpError::Cancelled));
+    own.send(8, 7, &mut long, complete());
+    assert_eq!(own.ends(), [0; 0]);
+    own.recv(9, 0, (7, 0), &mut got, complete());
+    assert_eq!(own.ends(), [9, 8]);
+    own.close();
+}
+
+#[test]
+fn delivery_complete_waits_for_the_receive() {
+    let own = Own::open(&[]);
+    let delivered = OpFlags {
+        delivery_complete: true,
+        ..complete()
+    };
+    let (mut sent, mut got) = ([7; 100], [0; 100]);
+    own.send(1, 7, &mut sent, delivered);
+    assert_eq!(own.ends(), [0; 0]);
+    own.recv(2, 0, (7, 0), &mut got, complete());
+    assert_eq!(own.ends(), [2, 1]);
+    assert_eq!(got, sent);
+    own.close();
+}
+
+#[test]
+fn one_buffer_takes_many_and_is_released_once() {
+    let own = Own::open(&[]);
+    let (mut buffer, sent) = (vec![0xee; 960], content(2, 300));
+    let many = OpFlags {
+        multi_recv: true,
+        ..complete()
+    };
+    let req = RecvReq {
+        source: ADDR_UNSPEC,
+        iov: &iov(&mut buffer),
+        tag: None,
+        context: 1,
+        flags: many,
+    };
+    let send = |context| {
+        let mut bytes = sent.clone();
+        let req = SendReq {
+            dest: 0,
+            iov: &iov(&mut bytes),
+            tag: None,
+            data: None,
+            context,
+            flags: OpFlags {
+                completion: false,
+                ..complete()
+            },
+        };
+        own.engine.send(own.ep, &req).unwrap();
+    };
+    send(2); // found by the receive, the others find it
+    own.engine.recv(own.ep, &req).unwrap();
+    (3..5).for_each(send);
+    let ends = [own.poll(), own.poll()].concat();
+    let released: Vec<bool> = ends
+        .iter()
+        .map(|c| c.flags & flag::MULTI_RECV != 0)
+        .collect();
+    assert_eq!(released, [false, false, true]);
+    for (n, end) in ends.iter().enumerate() {
+        assert_eq!(end.buf, buffer.as_mut_ptr().wrapping_add(304 * n));
+        assert!(buffer[304 * n..304 * n + 300] == sent, "message {n}");
+    }
+    own.close();
+}
+
+#[test]
+fn own_memory_is_read_and_what_is_not_registered_is_refused() {
+    let own = Own::open(&[]);
+    let (mut region, mut got) = (content(5, 100_000), vec![0; 70_000]);
+    let base = region.as_mut_ptr();
+    own.engine.mr_open(base, region.len(), 42, false).unwrap();
+    for (context, key) in [(1, 42), (2, 43)] {
+        let req = ReadReq {
+            dest: 0,
+            iov: &iov(&mut got),
+            remote: &[(1_000, 70_000, key)],
+            context,
+            flags: complete(),
+        };
+        own.engine.read(own.ep, &req).unwrap();
+    }
+    let ends = [own.poll(), own.poll()].concat();
+    assert_eq!((ends[0].context, ends[0].error), (1, None));
+    assert_eq!(ends[1].error, Some(OpError::BadRemoteMemory));
+    assert!(got == region[1_000..71_000]);
+    own.close();
+}
+
+#[test]
+fn messages_that_nothing_receives_are_bounded_and_do_not_hold_up_the_close() {
+    // 8,192 messages without bytes, by what each is charged.
+    let own = Own::open(&[("unexpected_bytes", "1M")]);
+    let mut refused = None;
+    for n in 0..10_000 {
+        if own.try_send(n, n as u64, &mut [], complete()).is_err() {
+            refused = Some(n);
+            break;
+        }
+    }
+    assert_eq!(refused, Some(8_192));
+    while !own.poll().is_empty() {}
+    own.recv(9_999, 0, (0, !0), &mut [], complete());
+    assert_eq!(own.ends(), [9_999]);
+    own.send(8_192, 7, &mut [], complete());
+    own.close();
+}
