@@ -140,17 +140,11 @@ impl<S: System> Core<S> {
             } => {
                 self.read_asked(ep, peer, number, (key, addr, len), upto);
             }
-            Event::PeerDead { peer, silent_ms } => {
-                self.stats.peers_dead += 1;
-                let who = self.describe(ep, peer);
-                self.say(
-                    LogLevel::Warn,
-                    &format!(
-                        "peer {who} is dead: silent on every rail for {silent_ms} ms \
-                         (FI_MARLINE_PEER_TIMEOUT_MS); its operations end with an error"
-                    ),
-                );
-            }
+            Event::PeerDead {
+                peer,
+                silent_ms,
+                refused,
+            } => self.say_dead(ep, peer, silent_ms, refused),
             Event::PathChanged {
                 peer,
                 rail,

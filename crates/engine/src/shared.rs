@@ -325,6 +325,7 @@ impl<S: System> Shared<S> {
         let often = receivers.turn % OTHERS_EVERY == 0;
         drop(receivers);
         if offer {
+            debug_assert!(held.is_none(), "nothing came: the core is not locked");
             self.offer_processor();
         }
         let (mut core, now) = held.unwrap_or_else(|| {

@@ -73,7 +73,7 @@ impl Node {
             let dead = !conn.dead && self.service(now_ns, at, &mut conn);
             self.put(conn);
             if dead {
-                self.bury(now_ns, peer);
+                self.bury(now_ns, peer, false);
             }
             self.touch(peer, now_ns);
         }
@@ -421,13 +421,13 @@ impl Node {
             conn.refused += 1;
             let gone = conn.refused >= REFUSALS && now_ns - conn.refused_since >= REFUSALS_NS;
             if gone {
-                self.bury(now_ns, peer);
+                self.bury(now_ns, peer, true);
             }
         }
     }
 
-    /// Ends everything that names a dead peer.
-    fn bury(&mut self, now: u64, peer: PeerId) {
+    /// Ends everything that names a dead peer; `refused`: its host says that the process is gone.
+    fn bury(&mut self, now: u64, peer: PeerId, refused: bool) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
@@ -439,7 +439,11 @@ impl Node {
         };
         let silent_ms = now.saturating_sub(since) / 1_000_000;
         self.stats.peers_dead += 1;
-        self.events.push_back(Event::PeerDead { peer, silent_ms });
+        self.events.push_back(Event::PeerDead {
+            peer,
+            silent_ms,
+            refused,
+        });
         self.end_peer(now, peer);
     }
 

@@ -245,6 +245,8 @@ pub enum Event {
         peer: PeerId,
         /// Milliseconds since it was last heard.
         silent_ms: u64,
+        /// Its host refused packets all that time: the process is gone.
+        refused: bool,
     },
     /// A path changed its state, for the log.
     PathChanged {
