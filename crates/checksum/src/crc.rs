@@ -8,9 +8,6 @@
 //! registers has bit `k` for x^(126-k), one power less than a 128-bit register (x^(127-k)); the
 //! constants below are divided by x to make up for it.
 
-// Folding constants serve kernels that other targets do not have yet.
-#![cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(dead_code))]
-
 /// A reflected CRC polynomial and what is derived from it at compile time.
 pub(crate) trait Poly {
     /// The polynomial without its x^64 term, reflected.

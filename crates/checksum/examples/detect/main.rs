@@ -136,9 +136,9 @@ fn search(searches: &[(usize, u32)]) {
     }
 }
 
-/// Payload up to which four flips are looked for: 2^64 patterns of three distances or more can be
-/// expected to hold one that cancels, and there are so many from 600,000 bytes on.
-const LONG_BYTES: usize = 1 << 20;
+/// Payload up to which four flips are looked for. Some pattern of four can be expected to pass from
+/// 600,000 bytes on, where there are 2^64 of them.
+const LONG_BYTES: usize = 64 << 10;
 
 fn longest() {
     println!("crc,all_errors_of_up_to_bits_detected,up_to_payload_bytes,the_first_that_passes");
