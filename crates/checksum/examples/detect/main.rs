@@ -3,7 +3,8 @@
 //! `cargo run --release -p marline-checksum --example detect [long] [packets]` prints two tables as
 //! CSV. The first says for each CRC and payload length up to how many bit errors none goes
 //! undetected (tried: 2 to 5, more only where it takes seconds). With `long` it is instead one
-//! line: up to which length CRC-64/NVME detects all patterns of 4 (minutes). The second counts, over `packets` corrupted packets (default 20000) for each kind
+//! line: up to which length CRC-64/NVME detects all patterns of 4 (a minute). The second counts, over
+//! `packets` corrupted packets (default 20000) for each kind
 //! of error, those that each algorithm takes for good.
 
 mod zech;
@@ -141,7 +142,7 @@ fn search(searches: &[(usize, u32)]) {
 const LONG_BYTES: usize = 64 << 10;
 
 fn longest() {
-    println!("crc,all_errors_of_up_to_bits_detected,up_to_payload_bytes,the_first_that_passes");
+    println!("crc,all_errors_of_up_to_bits_detected,up_to_payload_bytes,first_that_passes");
     match zech::shortest(NVME, 8 * LONG_BYTES + 64) {
         // The pattern's bits, sum included, fit no payload of fewer bytes than this.
         Some(pattern) => {
