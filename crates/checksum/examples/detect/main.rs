@@ -4,8 +4,8 @@
 //! CSV. The first says for each CRC and payload length up to how many bit errors none goes
 //! undetected (tried: 2 to 5, more only where it takes seconds). With `long` it is instead one
 //! line: up to which length CRC-64/NVME detects all patterns of 4 (a minute). The second counts,
-//! over `packets` corrupted packets (default 20000) for each kind of error, those that each algorithm
-//! takes for good.
+//! over `packets` corrupted packets (default 20000) for each kind of error, those that each
+//! algorithm takes for good.
 
 mod zech;
 
