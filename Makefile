@@ -5,8 +5,8 @@ export MARLINE_MPI_DIR
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini
 
-.PHONY: deps build programs demo test test-cargo test-e2e soak bench bench-loss bench-blackhole \
-	bench-checksums bench-apps bench-smax bench-progress detect lint fuzz clean \
+.PHONY: deps build programs demo test test-cargo check-aarch64 test-e2e soak bench bench-loss \
+	bench-blackhole bench-checksums bench-apps bench-smax bench-progress detect lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
 deps:
@@ -26,8 +26,12 @@ demo: deps build programs
 # Unit and property tests, then end to end; CI shows the closing lines of both.
 test: test-cargo test-e2e
 
-test-cargo: deps
+test-cargo: deps check-aarch64
 	cargo test --workspace --locked
+
+# What other processors than x86-64 get compiles, without warnings: portable kernels, not run here.
+check-aarch64:
+	scripts/check-aarch64 $(TARGET)/aarch64
 
 test-e2e: deps build programs
 	$(PYTEST) tests/e2e -m "not soak"

@@ -8,9 +8,6 @@
 //! registers has bit `k` for x^(126-k), one power less than a 128-bit register (x^(127-k)); the
 //! constants below are divided by x to make up for it.
 
-// Folding constants serve kernels that other targets do not have yet.
-#![cfg_attr(not(all(target_arch = "x86_64", not(miri))), allow(dead_code))]
-
 /// A reflected CRC polynomial and what is derived from it at compile time.
 pub(crate) trait Poly {
     /// The polynomial without its x^64 term, reflected.
@@ -27,7 +24,14 @@ pub(crate) trait Poly {
     /// floor(x^128 / P) in the same form: Barrett's constant.
     const MU_SHIFTED: u64 = (barrett(Self::REFLECTED) << 1) | 1;
 
-    /// Constants that move the low and the high half of a 128-bit register on by this many bits.
+    /// Constants that move the low and the high half of a 128-bit register on by one, two and
+    /// three pages of 4 KiB.
+    const FOLD_PAGES: [[u64; 2]; 3] = [
+        fold(Self::REFLECTED, 8 * 4096),
+        fold(Self::REFLECTED, 16 * 4096),
+        fold(Self::REFLECTED, 24 * 4096),
+    ];
+    /// The same for this many bits.
     const FOLD_2048: [u64; 2] = fold(Self::REFLECTED, 2048);
     /// See [`Poly::FOLD_2048`].
     const FOLD_1536: [u64; 2] = fold(Self::REFLECTED, 1536);
@@ -76,13 +80,28 @@ const fn times_x(poly: u64, v: u64) -> u64 {
     (v >> 1) ^ (poly & (v & 1).wrapping_neg())
 }
 
+/// The product of two registers modulo P.
+const fn times(poly: u64, mut a: u64, b: u64) -> u64 {
+    let mut product = 0;
+    let mut i = 64;
+    while i > 0 {
+        i -= 1;
+        product ^= a & (b >> i & 1).wrapping_neg();
+        a = times_x(poly, a);
+    }
+    product
+}
+
 /// x^n mod P, reflected.
 pub(crate) const fn x_power(poly: u64, n: u32) -> u64 {
     let mut v = 1 << 63;
-    let mut i = 0;
-    while i < n {
-        v = times_x(poly, v);
-        i += 1;
+    let mut i = 32;
+    while i > 0 {
+        i -= 1;
+        v = times(poly, v, v);
+        if n >> i & 1 == 1 {
+            v = times_x(poly, v);
+        }
     }
     v
 }

@@ -40,7 +40,7 @@ pub enum How {
     /// The top bits of two 64-bit words flip.
     TopBits,
     /// The same bit flips twice, half of [`marline_checksum::Algorithm::AesLanes`]'s group apart,
-    /// in its last groups: where its lanes are joined soonest.
+    /// in its last groups, where its rounds have mixed least.
     Stride,
     /// First and last bit of so many flip, those between at random.
     Burst(usize),
@@ -254,7 +254,6 @@ pub fn theory(algorithm: Algorithm, how: How, bytes: usize) -> Theory {
             A::Adler32 | A::Fletcher64,
             How::Flips(2) | How::SameColumn | How::TopBits | How::Stride,
         ) => Never,
-        (A::AesLanes, How::Stride) => Unknown,
         (A::Fletcher64, How::Burst(32) | How::Swap(2)) => Never,
         (A::Adler32, How::Swap(n)) => Share(equal_sums(n)),
         (A::Adler32, How::Flips(3) | How::Burst(_) | How::Zeros | How::Line) => Unknown,

@@ -134,7 +134,6 @@ fn a_given_profile_is_used_and_what_the_user_set_wins() {
     let tuned = Tuned::of(&settings(&[]), Some(&profile));
     assert_eq!(tuned.algorithm, Algorithm::Crc64Nvme);
     assert_eq!(tuned.eager_max_bytes, 32_768);
-    assert_eq!(tuned.pipeline, Some(profile.pipeline));
     let given = settings(&[("eager_max_bytes", "1000"), ("checksum", "fast")]);
     let tuned = Tuned::of(&given, Some(&profile));
     assert_eq!(

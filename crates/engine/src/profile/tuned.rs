@@ -1,6 +1,6 @@
 //! What an engine takes from settings and profile together when it opens.
 
-use super::{default_path, LoadError, Machine, Pipeline, Profile};
+use super::{default_path, LoadError, Machine, Profile};
 use crate::api::LogLevel;
 use crate::settings::Settings;
 use marline_checksum::{set_plan, Algorithm};
@@ -25,8 +25,6 @@ pub struct Tuned {
     pub algorithm: Algorithm,
     /// Longest message sent at once, in bytes.
     pub eager_max_bytes: usize,
-    /// The super-pipeline's numbers, if they were measured.
-    pub pipeline: Option<Pipeline>,
 }
 
 impl Found {
@@ -115,7 +113,6 @@ impl Tuned {
         Tuned {
             algorithm: settings.checksum.resolve(profile),
             eager_max_bytes: eager.map_or(settings.eager_max_bytes, |p| p.eager_max_bytes),
-            pipeline: profile.map(|p| p.pipeline),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The kernels of `crate::aes`: 512-bit VAES and 128-bit AES-NI.
 
 use super::copy::blocks;
-use crate::aes::{Lanes, GROUP, LAST};
+use crate::aes::{Lanes, FIELD, GROUP, KEYS, LENGTH_KEY};
 use crate::store::Store;
 use std::arch::x86_64::*;
 
@@ -54,28 +54,32 @@ pub(crate) unsafe fn narrow<S: Store>(lanes: &mut Lanes, dst: *mut u8, src: *con
     }
 }
 
-/// Joins the lanes, adds the length and squeezes.
+/// The sum of all halves of lanes, and of the length, each times its constant.
 ///
 /// # Safety
 /// The CPU has the features named.
-#[target_feature(enable = "aes,sse4.1")]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
 pub(crate) unsafe fn join(lanes: &Lanes, len: u64) -> u64 {
-    // SAFETY: `Lanes` is 16 registers of 128 bits, aligned to 64.
-    let mut v: [__m128i; 16] =
-        std::array::from_fn(|i| unsafe { *lanes.0.as_ptr().cast::<__m128i>().add(i) });
-    for half in [8, 4, 2, 1] {
-        for i in 0..half {
-            v[i] = _mm_aesenc_si128(v[i], v[i + half]);
-        }
+    let mut sum = length(len);
+    for i in 0..16 {
+        // SAFETY: `Lanes` and `Keys` are 16 registers of 128 bits each, aligned to 64.
+        let (v, k) = unsafe {
+            (
+                *lanes.0.as_ptr().cast::<__m128i>().add(i),
+                *KEYS.0.as_ptr().cast::<__m128i>().add(i),
+            )
+        };
+        sum = _mm_xor_si128(sum, _mm_clmulepi64_si128::<0x00>(v, k));
+        sum = _mm_xor_si128(sum, _mm_clmulepi64_si128::<0x11>(v, k));
     }
-    squeeze(v[0], len)
+    reduce(sum)
 }
 
 /// Start to end without a state in memory: whole groups, the padded last one, the joining.
 ///
 /// # Safety
-/// As [`wide`], for any `len`; and AVX-512BW and VL.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,aes,sse4.1")]
+/// As [`wide`], for any `len`; and the other features named.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,vaes,vpclmulqdq,pclmulqdq,sse4.1")]
 pub(crate) unsafe fn whole<S: Store>(
     start: &Lanes,
     seed: u64,
@@ -112,19 +116,31 @@ pub(crate) unsafe fn whole<S: Store>(
             c = _mm512_aesenc_epi128(c, part::<S>(dst, src, done + 128, mask(done + 128)));
             d = _mm512_aesenc_epi128(d, part::<S>(dst, src, done + 192, mask(done + 192)));
         }
-        let ac = _mm512_aesenc_epi128(a, c);
-        let all = _mm512_aesenc_epi128(ac, _mm512_aesenc_epi128(b, d));
-        let (low, high) = (
-            _mm512_castsi512_si256(all),
-            _mm512_extracti64x4_epi64::<1>(all),
-        );
-        let half = _mm256_aesenc_epi128(low, high);
-        let v = _mm_aesenc_si128(
-            _mm256_castsi256_si128(half),
-            _mm256_extracti128_si256::<1>(half),
-        );
-        squeeze(v, len as u64)
+        join_wide([a, b, c, d], len as u64)
     }
+}
+
+/// [`join`] of lanes in registers.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,vpclmulqdq,pclmulqdq,sse4.1")]
+fn join_wide(acc: [__m512i; 4], len: u64) -> u64 {
+    let products: [__m512i; 4] = std::array::from_fn(|i| {
+        // SAFETY: `Keys` is four registers of 512 bits, aligned to 64.
+        let k = unsafe { *KEYS.0.as_ptr().cast::<__m512i>().add(i) };
+        let low = _mm512_clmulepi64_epi128::<0x00>(acc[i], k);
+        _mm512_xor_si512(low, _mm512_clmulepi64_epi128::<0x11>(acc[i], k))
+    });
+    let [a, b, c, d] = products;
+    let all = _mm512_xor_si512(_mm512_ternarylogic_epi64::<0x96>(a, b, c), d);
+    let half = _mm256_xor_si256(
+        _mm512_castsi512_si256(all),
+        _mm512_extracti64x4_epi64::<1>(all),
+    );
+    let (low, high) = (
+        _mm256_castsi256_si128(half),
+        _mm256_extracti128_si256::<1>(half),
+    );
+    reduce(_mm_ternarylogic_epi64::<0x96>(low, high, length(len)))
 }
 
 /// Adds blocks to the accumulators in turn.
@@ -159,13 +175,23 @@ unsafe fn part<S: Store>(dst: *mut u8, src: *const u8, at: usize, mask: u64) -> 
     }
 }
 
-/// The last three rounds, and 128 bits to 64.
+/// The length's product.
 #[inline]
-#[target_feature(enable = "aes,sse4.1")]
-fn squeeze(mut v: __m128i, len: u64) -> u64 {
-    for key in [LAST[0] ^ len as u128, LAST[1], LAST[2]] {
-        let key = _mm_set_epi64x((key >> 64) as i64, key as i64);
-        v = _mm_aesenc_si128(v, key);
-    }
-    (_mm_cvtsi128_si64(v) ^ _mm_extract_epi64::<1>(v)) as u64
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn length(len: u64) -> __m128i {
+    _mm_clmulepi64_si128::<0x00>(
+        _mm_cvtsi64_si128(len as i64),
+        _mm_cvtsi64_si128(LENGTH_KEY as i64),
+    )
+}
+
+/// A sum of products, 127 bits, in the field.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn reduce(v: __m128i) -> u64 {
+    let k = _mm_cvtsi64_si128(FIELD as i64);
+    let once = _mm_clmulepi64_si128::<0x01>(v, k);
+    // At most four bits of that lie above the 64th.
+    let twice = _mm_clmulepi64_si128::<0x01>(once, k);
+    _mm_cvtsi128_si64(_mm_xor_si128(_mm_xor_si128(v, once), twice)) as u64
 }

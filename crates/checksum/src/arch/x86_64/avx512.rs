@@ -3,7 +3,7 @@
 //! One loop serves summing, copying with plain stores and copying with streaming stores, chosen
 //! at compile time by [`Store`], so the fused forms load each byte exactly once.
 
-use super::copy::{blocks, take};
+use super::copy::{beside, blocks, take, LINES, PAGE, PAGES};
 use super::fold128::reduce;
 use crate::crc::{update_bytes, Poly};
 use crate::store::Store;
@@ -53,14 +53,12 @@ pub(crate) unsafe fn update<P: Poly, S: Store>(
             let (acc, done) = quads::<P, S>(first, src.add(head), dst.add(head), len - head);
             (acc, head + done)
         } else if len < 256 {
-            let k = pair(P::FOLD_512);
-            let mut acc = _mm512_xor_si512(first, take::<S>(src, dst, 0));
-            let mut done = 64;
-            while len - done >= 64 {
-                acc = fold(acc, k, take::<S>(src, dst, done));
-                done += 64;
-            }
-            (acc, done)
+            let acc = _mm512_xor_si512(first, take::<S>(src, dst, 0));
+            singles::<P, S>(acc, src, dst, len, 64)
+        } else if S::STREAM && len >= 64 + PAGES * PAGE {
+            let acc = _mm512_xor_si512(first, take::<S>(src, dst, 0));
+            let (acc, head) = pages::<P, S>(acc, src, dst, len);
+            singles::<P, S>(acc, src, dst, len, head)
         } else {
             quads::<P, S>(first, src, dst, len)
         };
@@ -115,6 +113,55 @@ unsafe fn quads<P: Poly, S: Store>(
         );
         (fold(c, pair(P::FOLD_512), ab), done)
     }
+}
+
+/// Whole blocks from `done` on, one after the other.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
+unsafe fn singles<P: Poly, S: Store>(
+    mut acc: __m512i,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+    mut done: usize,
+) -> (__m512i, usize) {
+    let k = pair(P::FOLD_512);
+    while len - done >= 64 {
+        // SAFETY: the block ends at or before `len`.
+        acc = fold(acc, k, unsafe { take::<S>(src, dst, done) });
+        done += 64;
+    }
+    (acc, done)
+}
+
+/// Pages side by side from byte 64 on, behind the first block that is in `acc`: an accumulator for
+/// each page, brought together behind the last one.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,vpclmulqdq,pclmulqdq")]
+unsafe fn pages<P: Poly, S: Store>(
+    acc: __m512i,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+) -> (__m512i, usize) {
+    let k = pair(P::FOLD_512);
+    let [one, two, three] = P::FOLD_PAGES.map(|k| pair(k));
+    let zero = _mm512_setzero_si512();
+    let (mut first, mut done) = (acc, 64);
+    while len - done >= PAGES * PAGE {
+        let mut acc = [first, zero, zero, zero];
+        for at in (done..done + PAGE).step_by(64 * LINES) {
+            // SAFETY: the last of the pages ends at or before `len`.
+            let lines = unsafe { beside::<S>(src, dst, at) };
+            for (acc, lines) in acc.iter_mut().zip(lines) {
+                *acc = lines.into_iter().fold(*acc, |acc, line| fold(acc, k, line));
+            }
+        }
+        let [a, b, c, d] = acc;
+        first = fold(a, three, fold(b, two, fold(c, one, d)));
+        done += PAGES * PAGE;
+    }
+    (first, done)
 }
 
 /// Fewer than 64 bytes.

@@ -8,6 +8,33 @@ use std::arch::x86_64::*;
 /// destination's lines are claimed. 512 to 2,048 bytes are alike.
 const AHEAD_BYTES: usize = 1024;
 
+/// Bytes of a page, of which streaming copies take [`PAGES`] side by side.
+pub(super) const PAGE: usize = 4096;
+/// Memory serves several of its rows at once, but not one row as fast: from 64 MiB on four pages
+/// are 1.1 times as fast as one after the other, two or eight gain less. (glibc's memcpy does that
+/// as well, from three quarters of the last cache on.)
+pub(super) const PAGES: usize = 4;
+
+/// Copies the same [`LINES`] of each of [`PAGES`] pages from `at` on, and prefetches those of the
+/// next pages; what was loaded, by page.
+///
+/// # Safety
+/// As [`blocks`] for each page.
+#[inline(always)]
+pub(super) unsafe fn beside<S: Store>(
+    src: *const u8,
+    dst: *mut u8,
+    at: usize,
+) -> [[__m512i; LINES]; PAGES] {
+    // SAFETY: the caller's contract.
+    std::array::from_fn(|page| unsafe {
+        blocks_ahead::<S, LINES, { PAGES * PAGE }>(src, dst, at + page * PAGE)
+    })
+}
+
+/// Blocks of 64 bytes that [`beside`] takes of each page at a time.
+pub(super) const LINES: usize = 4;
+
 /// Loads `N` blocks of 64 bytes, then stores them as `S` says.
 ///
 /// First all loads: a load that follows a store to an address with the same low 12 bits waits for
@@ -23,10 +50,24 @@ pub(super) unsafe fn blocks<S: Store, const N: usize>(
     dst: *mut u8,
     at: usize,
 ) -> [__m512i; N] {
+    // SAFETY: the caller's contract.
+    unsafe { blocks_ahead::<S, N, AHEAD_BYTES>(src, dst, at) }
+}
+
+/// [`blocks`], prefetching at a distance.
+///
+/// # Safety
+/// As [`blocks`].
+#[inline(always)]
+unsafe fn blocks_ahead<S: Store, const N: usize, const AHEAD: usize>(
+    src: *const u8,
+    dst: *mut u8,
+    at: usize,
+) -> [__m512i; N] {
     // SAFETY: the caller's contract; a prefetch cannot fault.
     unsafe {
         for line in 0..N {
-            let ahead = at + AHEAD_BYTES + 64 * line;
+            let ahead = at + AHEAD + 64 * line;
             if S::STREAM {
                 _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(ahead).cast());
             }
@@ -83,6 +124,12 @@ pub(crate) unsafe fn wide<S: Store>(dst: *mut u8, src: *const u8, len: usize) ->
     let mut done = 0;
     // SAFETY: blocks end at or before `len`; the mask keeps the last access inside.
     unsafe {
+        while S::STREAM && len - done >= PAGES * PAGE {
+            for at in (done..done + PAGE).step_by(64 * LINES) {
+                beside::<S>(src, dst, at);
+            }
+            done += PAGES * PAGE;
+        }
         while S::CLAIM && len - done >= 1024 {
             blocks::<S, 16>(src, dst, done);
             done += 1024;
