@@ -77,6 +77,14 @@ fn damaged_payloads_leave_nothing_behind_a_shorter_message() {
     clean(82, Profile::Loss);
 }
 
+/// Repairs of one exact period met the full queue of a slow port every time, for longer than the
+/// peer timeout, while another sender's packets, of a period too, kept it full: a live peer was
+/// called dead.
+#[test]
+fn repairs_do_not_keep_step_with_a_full_queue() {
+    clean(21_279, Profile::Rails);
+}
+
 /// A rail that flapped often takes over before its damping ends, when the other falls silent:
 /// the first repair goes there.
 #[test]
