@@ -40,11 +40,16 @@ pub enum Mutation {
     LeakGrants,
     /// Credit that came back is not told.
     KeepCredit,
+    /// What waits on a path whose rail is down stays there.
+    Strand,
+    /// A path falls when another answers, without a second round.
+    Hasty,
 }
 
 impl Mutation {
-    /// All of them.
-    pub const ALL: [Mutation; 17] = [
+    /// All of them but `Hasty`: to leave a path that works costs time and breaks no promise, so
+    /// the simulator cannot complain. `tests/pair.rs` notices that one.
+    pub const ALL: [Mutation; 18] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -62,6 +67,7 @@ impl Mutation {
         Mutation::CompleteEarly,
         Mutation::LeakGrants,
         Mutation::KeepCredit,
+        Mutation::Strand,
     ];
 }
 
