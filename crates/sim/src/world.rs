@@ -12,7 +12,7 @@ use marline_checksum::crc32c;
 use marline_rails::{RailEvent, RailFault};
 use marline_wire::RailAddr;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// Port of the first process on a host.
 const PORT: u16 = 5_000;
@@ -89,6 +89,8 @@ pub struct World {
     pub tracing: bool,
     /// Events so far.
     pub events: u64,
+    /// How often each trouble began.
+    pub troubles: BTreeMap<&'static str, u64>,
 }
 
 impl World {
@@ -115,6 +117,7 @@ impl World {
             worked_ns: 0,
             tracing,
             events: 0,
+            troubles: BTreeMap::new(),
             setup,
         };
         for host in 0..world.setup.hosts {
@@ -278,6 +281,9 @@ impl World {
         let fault = self.setup.faults[i];
         self.mix(&[self.now, i as u64, starts as u64]);
         self.net.trouble(&fault.what, starts);
+        if starts {
+            *self.troubles.entry(fault.what.name()).or_default() += 1;
+        }
         let host = match fault.what {
             Trouble::RailDown { host, .. } | Trouble::SmallMtu { host, .. } => host,
             Trouble::Compute { host } | Trouble::Stopped { host } => host,
@@ -345,6 +351,7 @@ impl World {
         let ep = &mut self.eps[e as usize];
         if ep.runs() && ep.held_until <= self.now && until > self.now {
             ep.held_until = until;
+            *self.troubles.entry("held with the lock").or_default() += 1;
             ep.app.next_at = ep.app.next_at.min(self.now);
             self.turn(e);
             self.eps[e as usize].run_at = u64::MAX;
@@ -354,6 +361,7 @@ impl World {
 
     fn die(&mut self, e: u32) {
         let now = self.now;
+        *self.troubles.entry("died").or_default() += 1;
         let ep = &mut self.eps[e as usize];
         ep.alive = false;
         ep.died_ns = now;
