@@ -23,7 +23,7 @@ const FINE: usize = 64 << 10;
 /// (Two fifths of the time went into clearing new ones.)
 const SPARE_BYTES: usize = 64 << 20;
 /// Finished buffers are watched until there are so many bytes of them.
-const GRAVEYARD_BYTES: usize = 16 << 20;
+const GRAVEYARD_BYTES: usize = 8 << 20;
 
 thread_local! {
     /// Empty blocks by size class, kept from run to run.

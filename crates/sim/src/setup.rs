@@ -187,6 +187,10 @@ pub struct Setup {
     pub node: Config,
     /// Largest datagram of each rail in bytes.
     pub datagram_max: Vec<usize>,
+    /// Rails that are streams: in order, nothing lost or damaged until they break, and then all
+    /// that was under way is lost and their owner is told. Between a stream and a rail of the other
+    /// kind packets travel as datagrams.
+    pub streams: Vec<bool>,
     /// Latency of each rail.
     pub latency_ns: Vec<u64>,
     /// Rate of each rail in bytes/s.
@@ -269,6 +273,7 @@ impl Setup {
             datagram_max: (0..rails)
                 .map(|_| rng.pick(&[1_472, 1_472, 8_972, 1_232, 64_000]))
                 .collect(),
+            streams: vec![false; rails],
             latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
             rate: (0..rails)
                 .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
@@ -301,6 +306,9 @@ impl Setup {
         }
         if matches!(profile, Profile::Swarm | Profile::Rails) {
             draw_corruption(&mut setup);
+            // From numbers of their own, too.
+            let rng = &mut Rng::new(seed, 6);
+            setup.streams = (0..rails).map(|_| rng.one_in(4)).collect();
         }
         setup
     }

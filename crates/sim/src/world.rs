@@ -41,6 +41,8 @@ pub(crate) struct Flying {
     pub from: u32,
     pub rail: usize,
     pub reply_to: Option<RailAddr>,
+    /// In a stream: how often that had broken.
+    pub breaks: Option<u32>,
 }
 
 /// A broken promise.
@@ -235,6 +237,16 @@ impl World {
         let flying = &self.flying[slot as usize];
         let (host, rail) = flying.to;
         let (port, from, len) = (flying.port, flying.from, flying.bytes.len() as u64);
+        let stream = flying.breaks.is_some();
+        let start = (self.eps[from as usize].host, flying.rail);
+        if flying
+            .breaks
+            .is_some_and(|b| b != self.net.breaks(start, (host, rail)))
+        {
+            self.net.stats.broken += 1;
+            self.free.push(slot);
+            return;
+        }
         let here = self.on_host[host].filter(|&e| {
             let ep = &self.eps[e as usize];
             ep.alive && !ep.closed && ep.port == port
@@ -257,7 +269,8 @@ impl World {
         let mut wires = self.eps[e as usize].machine.wires();
         let spare = wires.buffer();
         let port = &mut wires.ports[rail];
-        if port.inbox_bytes + len + TRUESIZE > self.setup.socket_bytes {
+        // What a stream has no room for waits at its sender.
+        if port.inbox_bytes + len + TRUESIZE > self.setup.socket_bytes && !stream {
             self.net.stats.socket_full += 1;
             port.news.push_back(RailEvent::ReceiverDrops(1));
         } else {
@@ -299,9 +312,7 @@ impl World {
         let send_errors = self.setup.send_errors;
         let ep = &mut self.eps[e as usize];
         match fault.what {
-            Trouble::RailDown {
-                rail, told: true, ..
-            } => {
+            Trouble::RailDown { rail, told, .. } if told || self.setup.streams[rail] => {
                 let news = match starts {
                     true => RailFault::Down(0),
                     false => RailFault::Up,
@@ -378,9 +389,10 @@ impl World {
             (to.ip[2] as usize) << 8 | to.ip[3] as usize,
             to.ip[1] as usize,
         );
-        let fate = self
-            .net
-            .send(at, (from, out.rail), target, bytes.len(), lost);
+        let start = (from, out.rail);
+        let fate = self.net.send(at, start, target, bytes.len(), lost);
+        let stream = self.net.is_stream(out.rail, target.1);
+        let breaks = stream.then(|| self.net.breaks(start, target));
         if let Some(mtu) = fate.too_big {
             let news = RailEvent::TooBig(to, mtu);
             let wires = &mut *self.eps[e as usize].machine.wires();
@@ -400,6 +412,7 @@ impl World {
             flying.from = e;
             flying.rail = out.rail;
             flying.reply_to = Some(to);
+            flying.breaks = breaks;
             hurt(&mut flying.bytes, head, damage, &mut self.rng);
             self.push(at, Next::Arrive(slot));
         }
