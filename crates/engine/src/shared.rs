@@ -288,22 +288,30 @@ impl<S: System> Shared<S> {
         taken
     }
 
-    /// Lets another process run if one waits, and learns whether that was needed.
-    fn offer_processor(&self, receivers: &mut Receivers<S::Rx>) {
-        receivers.empty = 0;
+    /// Lets another process run if one waits, and learns whether that was needed. No lock is held
+    /// meanwhile: kernels let a process that offers its processor wait for seconds (5 s seen on
+    /// Linux 6.18 with twice as many busy processes as cores), and the progress thread has to
+    /// answer its peers for it.
+    fn offer_processor(&self) {
         let before = self.clock.now_ns();
         self.clock.yield_now();
-        receivers.yielded = self.clock.now_ns() - before > YIELDED_NS;
+        let long = self.clock.now_ns() - before > YIELDED_NS;
+        let mut receivers = self.receivers();
+        receivers.empty = 0;
+        receivers.yielded = long;
         receivers.yield_after = (2 * receivers.yield_after).min(YIELD_AFTER_MAX);
+    }
+
+    fn receivers(&self) -> MutexGuard<'_, Receivers<S::Rx>> {
+        self.receivers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The progress call of the application; the core is still locked when it returns.
     fn poll(&self) -> MutexGuard<'_, Core<S>> {
         let mut held = None;
-        let mut receivers = self
-            .receivers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut receivers = self.receivers();
         let mut taken = self.receive(&mut receivers, &mut held, false);
         for _ in 0..receivers.tries() {
             if taken > 0 {
@@ -313,11 +321,12 @@ impl<S: System> Shared<S> {
             taken = self.receive(&mut receivers, &mut held, false);
         }
         receivers.learn(taken);
-        if receivers.empty >= receivers.yield_after {
-            self.offer_processor(&mut receivers);
-        }
+        let offer = receivers.empty >= receivers.yield_after;
         let often = receivers.turn % OTHERS_EVERY == 0;
         drop(receivers);
+        if offer {
+            self.offer_processor();
+        }
         let (mut core, now) = held.unwrap_or_else(|| {
             let now = self.clock.now_ns();
             let mut core = self.lock();
