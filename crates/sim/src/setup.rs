@@ -295,22 +295,27 @@ impl Setup {
             threaded: !rng.one_in(8),
             send_errors: rng.one_in(2),
         };
-        if matches!(profile, Profile::Swarm | Profile::Loss) {
-            setup.weather = draw_weather(rng);
-        }
-        if matches!(profile, Profile::Swarm | Profile::Rails) {
-            draw_rail_faults(&mut setup, rng);
-        }
-        if matches!(profile, Profile::Swarm | Profile::Peers) {
-            draw_host_faults(&mut setup, rng);
-        }
-        if matches!(profile, Profile::Swarm | Profile::Rails) {
-            draw_corruption(&mut setup);
-            // From numbers of their own, too.
-            let rng = &mut Rng::new(seed, 6);
-            setup.streams = (0..rails).map(|_| rng.one_in(4)).collect();
-        }
+        draw_faults(&mut setup, profile, rng);
         setup
+    }
+}
+
+/// What goes wrong in this profile.
+fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
+    if matches!(profile, Profile::Swarm | Profile::Loss) {
+        setup.weather = draw_weather(rng);
+    }
+    if matches!(profile, Profile::Swarm | Profile::Rails) {
+        draw_rail_faults(setup, rng);
+    }
+    if matches!(profile, Profile::Swarm | Profile::Peers) {
+        draw_host_faults(setup, rng);
+    }
+    if matches!(profile, Profile::Swarm | Profile::Rails) {
+        draw_corruption(setup);
+        // From numbers of their own, too.
+        let rng = &mut Rng::new(setup.seed, 6);
+        setup.streams = (0..setup.rails).map(|_| rng.one_in(4)).collect();
     }
 }
 
