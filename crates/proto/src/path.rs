@@ -36,6 +36,10 @@ pub const REORDER_START: u64 = 64;
 /// With no more packets than this under way, they do not queue behind each other.
 const FEW_PACKETS: u32 = 4;
 
+/// Repeated repairs come up to a quarter of their interval early, by one of so many steps.
+const JITTER_SHARE: u64 = 4;
+const JITTER_STEPS: u64 = 64;
+
 /// Floor of the congestion window: two super-packets (design rule 5).
 pub const CWND_FLOOR: u64 = 128_000;
 const CWND_CAP: u64 = 64 << 20;
@@ -234,7 +238,20 @@ impl Path {
                 .max(self.srtt_ns + 4 * self.rttvar_ns)
                 .max(cfg.repair_floor_ns)
         };
-        (base << self.backoff.min(12)).min(cfg.repair_cap_ns.max(base))
+        let interval = (base << self.backoff.min(12)).min(cfg.repair_cap_ns.max(base));
+        // Repairs of one exact period can meet a full queue every time, when a stream of another
+        // sender that fills it has a period, too: the intervals between repeats differ.
+        interval - self.jitter() * (interval / JITTER_SHARE) / JITTER_STEPS
+    }
+
+    /// Below `JITTER_STEPS`, drawn from when this repair interval began; 0 before anything had to
+    /// be repeated.
+    fn jitter(&self) -> u64 {
+        if self.backoff == 0 {
+            return 0;
+        }
+        // Fibonacci hashing: the upper bits of the product depend on all bits of the time.
+        self.repair_from.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - JITTER_STEPS.ilog2())
     }
 
     /// When the repair timer expires, if it runs.

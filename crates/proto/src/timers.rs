@@ -98,7 +98,7 @@ impl Node {
             if let Some(at) = path.repair_at(&cfg) {
                 next = next.min(at);
             }
-            if path.rail_down && path.ring.waiting() > 0 {
+            if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
                 next = next.min(now + cfg.repair_cap_ns);
             }
             let probing = match path.state {
@@ -175,7 +175,7 @@ impl Node {
     /// again, or when this path was the last.)
     fn rescue(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &conn.paths[at];
-        if !path.rail_down || path.ring.waiting() == 0 {
+        if !path.rail_down || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
             return;
         }
         if conn.paths.iter().any(|p| !p.rail_down) {
@@ -250,7 +250,8 @@ impl Node {
             if witness_ns < duel.started_ns {
                 continue;
             }
-            if duel.second {
+            if duel.second || self.cfg.errs(Mutation::Hasty) {
+                duel.second = true;
                 // The verdict is for the timer, after every rail was read: the path's own answer
                 // may be in the next socket.
                 duel.answered_ns.get_or_insert(now);

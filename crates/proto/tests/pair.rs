@@ -2,8 +2,8 @@
 //! dice. Packets are handed over in the order that a test chooses.
 
 use marline_proto::{
-    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
-    SendSpec, Source,
+    Config, DropReason, Event, Landing, Memory, Node, PathState, Payload, PeerId, RailSpec,
+    RecvSpec, SendSpec, Source,
 };
 use marline_wire::{FragmentHead, Packet, RailAddr};
 
@@ -88,7 +88,12 @@ struct Pair {
 
 impl Pair {
     fn new(rails: u8, runs: bool) -> Pair {
-        let mut pair = Pair::of([1, 2].map(|host| node(host, rails)), runs);
+        Pair::with(Config::default(), rails, runs)
+    }
+
+    fn with(config: Config, rails: u8, runs: bool) -> Pair {
+        let nodes = [1, 2].map(|host| node_with(config, host, rails));
+        let mut pair = Pair::of(nodes, runs);
         pair.message(1, 100);
         pair.settle();
         pair
@@ -137,6 +142,24 @@ impl Pair {
         let back = output(&mut self.b, self.now, self.runs);
         take(&mut self.a, self.now, &back);
         !there.is_empty() || !back.is_empty()
+    }
+
+    /// Only the sender runs; what it has to send.
+    fn alone(&mut self) -> Vec<Flying> {
+        self.now += 20_000;
+        self.a.on_poll(self.now, false);
+        self.a.handle_timeouts(self.now);
+        output(&mut self.a, self.now, self.runs)
+    }
+
+    /// The receiver takes these packets; the sender what it says to that on `rail`.
+    fn answer(&mut self, packets: &[Flying], rail: usize) {
+        self.b.on_poll(self.now, false);
+        self.b.handle_timeouts(self.now);
+        take(&mut self.b, self.now, packets);
+        let mut back = output(&mut self.b, self.now, self.runs);
+        back.retain(|p| p.0 == rail);
+        take(&mut self.a, self.now, &back);
     }
 
     /// Until nothing was to be sent for a while.
@@ -383,4 +406,88 @@ fn a_lost_first_flight_leaves_on_the_other_rail() {
         }
         assert!(done(&mut pair.a, 1), "{}", pair.a.describe());
     }
+}
+
+/// Whether a message ends that had moved to the last rail when that went down, too, after the
+/// other came back. (A job hung: no timer runs on a path whose rail is down.)
+fn leaves_a_dead_rail(config: Config) -> bool {
+    let mut pair = Pair::with(config, 2, false);
+    pair.message(2, 100);
+    pair.alone();
+    for rail in [0, 1] {
+        pair.a.on_rail(pair.now, rail, true);
+        pair.alone();
+    }
+    pair.a.on_rail(pair.now, 0, false);
+    for _ in 0..5_000 {
+        let mut there = pair.alone();
+        there.retain(|p| p.0 == 0);
+        pair.answer(&there, 0);
+    }
+    done(&mut pair.a, 2)
+}
+
+/// What a peer that sleeps and then reads the socket of rail 1 first gets done to rail 0: whether
+/// that falls. `for_steps`: how long it reads nothing else.
+fn falls(config: Config, for_steps: u32, deaf: bool) -> bool {
+    let mut pair = Pair::with(config, 2, false);
+    pair.message(2, 100);
+    let mut unread = Vec::new();
+    for _ in 0..250 {
+        unread.extend(pair.alone());
+    }
+    let (first, mut later): (Vec<_>, Vec<_>) = unread.into_iter().partition(|p| p.0 == 1);
+    assert!(!first.is_empty() && !later.is_empty(), "no duel");
+    pair.answer(&first, 1);
+    for _ in 0..for_steps {
+        let mut packets = pair.alone();
+        if deaf {
+            packets.retain(|p| p.0 == 1);
+            pair.answer(&packets, 1);
+        } else {
+            later.extend(packets);
+        }
+    }
+    let down = |e: Event| {
+        matches!(
+            e,
+            Event::PathChanged {
+                rail: 0,
+                state: PathState::Down,
+                ..
+            }
+        )
+    };
+    let fell = std::iter::from_fn(|| pair.a.poll_event()).any(down);
+    take(&mut pair.b, pair.now, &later);
+    pair.settle();
+    assert!(pair.a.drained());
+    fell
+}
+
+/// What waits on a rail that is down leaves on another.
+#[test]
+fn nothing_stays_on_a_rail_that_is_down() {
+    assert!(leaves_a_dead_rail(Config::default()));
+}
+
+/// One answer shows that the peer is awake, not that the path which is silent is broken: there is
+/// a second round. If it is silent in that, too, it falls.
+#[test]
+fn a_path_falls_in_the_second_round() {
+    // 2 ms: longer than a round.
+    assert!(!falls(Config::default(), 100, false));
+    assert!(falls(Config::default(), 1_000, true));
+}
+
+/// Both tests notice what they are there for.
+#[cfg(feature = "mutation")]
+#[test]
+fn mistakes_on_paths_that_fail_are_noticed() {
+    let erring = |mutation| Config {
+        mutation: Some(mutation),
+        ..Config::default()
+    };
+    assert!(!leaves_a_dead_rail(erring(marline_proto::Mutation::Strand)));
+    assert!(falls(erring(marline_proto::Mutation::Hasty), 100, false));
 }

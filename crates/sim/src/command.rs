@@ -1,7 +1,7 @@
 //! `marline sim` and `marline-sim`: runs seeds; prints what the faults were and, for a failure,
 //! how to replay it.
 
-use crate::{run_seeds, run_setup, scale, shrink, Profile, Report, Setup, Work};
+use crate::{run_seeds, run_setup, scale, shrink, Hunt, Profile, Report, Work};
 use clap::Args;
 use std::ops::Range;
 use std::time::Instant;
@@ -27,6 +27,12 @@ pub struct SimArgs {
     /// Stop after so many failures.
     #[arg(long, value_name = "FAILURES", default_value_t = 1)]
     stop: usize,
+    /// Packets that each seed sends at least: it gets more to do until it does.
+    #[arg(long, value_name = "PACKETS", default_value_t = 0)]
+    min_packets: u64,
+    /// Threads; the report is the same for any number.
+    #[arg(long, default_value_t = 1, value_parser = jobs)]
+    jobs: usize,
     /// Instead of seeds: how a tree broadcast and an all-to-all grow from `--hosts` up to so many
     /// endpoints.
     #[arg(long, value_name = "ENDPOINTS", conflicts_with = "seeds")]
@@ -35,6 +41,9 @@ pub struct SimArgs {
 
 /// Most hosts of a cluster: each seed's cluster is made in memory.
 const HOSTS_MAX: usize = 4_096;
+
+/// Most threads: more than any machine's processors.
+const JOBS_MAX: usize = 1_024;
 
 fn seeds(text: &str) -> Result<Range<u64>, String> {
     let number = |text: &str| text.parse::<u64>().map_err(|_| "write A..B or one number");
@@ -70,6 +79,12 @@ fn rails(text: &str) -> Result<usize, String> {
     ))
 }
 
+fn jobs(text: &str) -> Result<usize, String> {
+    let known = |n: &usize| (1..=JOBS_MAX).contains(n);
+    let number = text.parse().ok().filter(known);
+    number.ok_or(format!("a whole number from 1 to {JOBS_MAX}"))
+}
+
 /// Runs it; whether no promise was broken.
 pub fn run(args: &SimArgs) -> bool {
     match args.scale {
@@ -80,27 +95,29 @@ pub fn run(args: &SimArgs) -> bool {
 
 fn run_range(args: &SimArgs) -> bool {
     let start = Instant::now();
-    let SimArgs {
-        profile,
+    let SimArgs { hosts, rails, .. } = *args;
+    let hunt = Hunt {
+        profile: args.profile,
         hosts,
         rails,
-        stop,
-        ..
-    } = *args;
-    let report = run_seeds(args.seeds.clone(), profile, hosts, rails, stop);
+        packets_min: args.min_packets,
+        stop: args.stop,
+        jobs: args.jobs,
+    };
+    let report = run_seeds(args.seeds.clone(), &hunt);
     let seconds = start.elapsed().as_secs_f64();
     for (seed, text) in &report.failures {
         if args.trace {
-            let setup = Setup::draw(*seed, profile, hosts, rails);
-            let again = run_setup(&shrink(&setup), true);
+            let again = run_setup(&shrink(&hunt.play(*seed).0), true);
             println!("{}", again.failure.unwrap_or_default());
         } else {
             println!("{}", text.lines().next().unwrap_or_default());
         }
-        let name = format!("{profile:?}").to_lowercase();
         println!(
-            "replay: marline sim --seeds {seed} --profile {name} --hosts {hosts} --rails {rails} \
-             --trace"
+            "replay: marline sim --seeds {seed} --profile {} --hosts {hosts} --rails {rails} \
+             --min-packets {} --trace",
+            hunt.profile.name(),
+            hunt.packets_min
         );
     }
     summary(&report, seconds);
@@ -119,7 +136,17 @@ fn summary(report: &Report, seconds: f64) {
         net.packets as f64 / seconds,
         report.hash
     );
+    let mut packets = report.packets.clone();
+    packets.sort_unstable();
+    let (least, median) = (packets.first(), packets.get(packets.len() / 2));
+    println!(
+        "packets of a seed: least {}, median {}, mean {}",
+        least.unwrap_or(&0),
+        median.unwrap_or(&0),
+        net.packets / report.seeds.max(1)
+    );
     println!("{net:?}");
+    println!("{:?}", report.troubles);
 }
 
 /// Resident bytes of this process (0 where the system does not say).

@@ -206,14 +206,21 @@ impl World {
 
     /// Takes what the engine did in its last call.
     pub(crate) fn absorb(&mut self, e: u32) {
-        let mut log = std::mem::take(&mut self.log);
-        std::mem::swap(&mut *self.eps[e as usize].machine.log(), &mut log);
-        for entry in &log.entries {
-            self.take_entry(e, entry, &log);
+        // Most calls do nothing.
+        let mut log = self.eps[e as usize].machine.log();
+        if !log.entries.is_empty() {
+            std::mem::swap(&mut *log, &mut self.log);
+            drop(log);
+            let mut log = std::mem::take(&mut self.log);
+            for entry in &log.entries {
+                self.take_entry(e, entry, &log);
+            }
+            log.entries.clear();
+            log.bytes.clear();
+            self.log = log;
+        } else {
+            drop(log);
         }
-        log.entries.clear();
-        log.bytes.clear();
-        self.log = log;
         let ep = &mut self.eps[e as usize];
         if ep.machine.take_alarm() {
             ep.alarm_at = self.now + ALARM_NS + self.rng.below(SLACK_NS);
@@ -221,6 +228,9 @@ impl World {
             self.wake(e, at);
         }
         let mut outbox = std::mem::take(&mut self.eps[e as usize].machine.wires().outbox);
+        if outbox.is_empty() {
+            return;
+        }
         for out in outbox.drain(..) {
             self.mail(e, out);
         }

@@ -1,4 +1,4 @@
-//! Proof by simulation: whole clusters of real protocol nodes on a virtual clock and network, with
+//! Proof by simulation: whole clusters of real engines on a virtual clock and network, with
 //! every fault, reproducible from a seed.
 //!
 //! [`Setup::draw`] turns a seed into a cluster, a workload and faults; [`run_setup`] plays it and
@@ -17,6 +17,7 @@ mod drive;
 mod endpoint;
 pub mod inject;
 mod machine;
+mod many;
 mod memory;
 mod net;
 mod ops;
@@ -29,8 +30,9 @@ mod shrink;
 mod truth;
 mod world;
 
+pub use many::{run_seeds, Hunt, Report};
 pub use net::NetStats;
-pub use run::{run_seeds, run_setup, Outcome, Report};
+pub use run::{run_setup, Outcome};
 pub use scale::{scale, Scaled};
 pub use setup::{Fault, Profile, Setup, Topology, Trouble, Weather, Work};
 pub use shrink::shrink;

@@ -16,6 +16,7 @@ struct Port {
     grays: Vec<(u32, u64)>,
     mtus: Vec<(usize, bool)>,
     rots: Vec<u32>,
+    breaks: u32,
     egress_free: u64,
     ingress_free: u64,
 }
@@ -60,6 +61,10 @@ pub struct NetStats {
     pub socket_full: u64,
     /// Sent to a process that is not there.
     pub nobody: u64,
+    /// Given to streams.
+    pub streamed: u64,
+    /// Lost with a stream that broke.
+    pub broken: u64,
 }
 
 impl NetStats {
@@ -76,6 +81,8 @@ impl NetStats {
         self.too_big += o.too_big;
         self.socket_full += o.socket_full;
         self.nobody += o.nobody;
+        self.streamed += o.streamed;
+        self.broken += o.broken;
     }
 }
 
@@ -96,6 +103,7 @@ const LOST: Fate = Fate {
 /// The network.
 pub struct Net {
     rails: usize,
+    streams: Vec<bool>,
     ports: Vec<Port>,
     partitions: Vec<usize>,
     last: Vec<u64>,
@@ -120,6 +128,7 @@ impl Net {
         };
         Net {
             rails: setup.rails,
+            streams: setup.streams.clone(),
             ports: vec![Port::default(); count],
             partitions: Vec::new(),
             last: vec![0; pairs],
@@ -143,7 +152,8 @@ impl Net {
     ) -> Fate {
         self.stats.packets += 1;
         let (a, b) = (from.0 * self.rails + from.1, to.0 * self.rails + to.1);
-        let (sent, room) = self.egress(now, a, len);
+        let stream = self.is_stream(from.1, to.1);
+        let (sent, room) = self.egress(now, a, len, stream);
         if !room {
             self.stats.overflowed += 1;
             return LOST;
@@ -151,7 +161,7 @@ impl Net {
         if let Some(&(mtu, told)) = [a, b]
             .iter()
             .flat_map(|&p| &self.ports[p].mtus)
-            .filter(|m| len > m.0)
+            .filter(|m| len > m.0 && !stream)
             .min()
         {
             self.stats.too_big += 1;
@@ -172,6 +182,14 @@ impl Net {
             ppm += drop;
             slow += delay;
         }
+        if stream {
+            self.stats.streamed += 1;
+            let at = self.stream(sent + slow, a, b, from.1, len);
+            return Fate {
+                copies: [Some((at, Damage::None)), None],
+                too_big: None,
+            };
+        }
         if lost || self.rng.ppm(ppm.min(950_000)) {
             self.stats.dropped += 1;
             return LOST;
@@ -189,15 +207,43 @@ impl Net {
         fate
     }
 
-    fn egress(&mut self, now: u64, port: usize, len: usize) -> (u64, bool) {
+    fn egress(&mut self, now: u64, port: usize, len: usize, stream: bool) -> (u64, bool) {
         let rate = self.rate[port % self.rails];
         let port = &mut self.ports[port];
         let start = port.egress_free.max(now);
-        if start - now > self.queue_ns {
-            return (now, false);
+        let room = stream || start - now <= self.queue_ns;
+        let sent = start + (len as u64 + 46) * 1_000_000_000 / rate;
+        if room {
+            port.egress_free = sent;
         }
-        port.egress_free = start + (len as u64 + 46) * 1_000_000_000 / rate;
-        (port.egress_free, true)
+        (sent, room)
+    }
+
+    /// Whether packets between these rails (by index) travel in a stream.
+    pub fn is_stream(&self, from: usize, to: usize) -> bool {
+        self.streams[from] && self.streams[to]
+    }
+
+    /// When a packet in a stream arrives: behind the one before, however long that takes.
+    fn stream(&mut self, sent: u64, a: usize, b: usize, rail: usize, len: usize) -> u64 {
+        let rate = self.rate[b % self.rails];
+        let port = &mut self.ports[b];
+        let start = port.ingress_free.max(sent + self.latency_ns[rail]);
+        port.ingress_free = start + (len as u64 + 46) * 1_000_000_000 / rate;
+        let mut at = port.ingress_free;
+        if !self.last.is_empty() {
+            let last = &mut self.last[a * self.ports.len() + b];
+            at = at.max(*last);
+            *last = at;
+        }
+        at
+    }
+
+    /// How often the streams between two rails have broken: what was sent before the last time
+    /// does not arrive.
+    pub fn breaks(&self, from: (usize, usize), to: (usize, usize)) -> u32 {
+        let port = |at: (usize, usize)| self.ports[at.0 * self.rails + at.1].breaks;
+        port(from) + port(to)
     }
 
     fn copy(
@@ -265,7 +311,11 @@ impl Net {
         let rails = self.rails;
         let step = |v: &mut u32| *v = if starts { *v + 1 } else { v.saturating_sub(1) };
         match *what {
-            Trouble::RailDown { host, rail, .. } => step(&mut self.ports[host * rails + rail].down),
+            Trouble::RailDown { host, rail, .. } => {
+                let port = &mut self.ports[host * rails + rail];
+                step(&mut port.down);
+                port.breaks += starts as u32;
+            }
             Trouble::Blackhole {
                 host,
                 rail,

@@ -1,12 +1,12 @@
-//! One seed, or many: the two phases, the verdict, the report.
+//! One seed: the two phases, the verdict, the report.
 
 use crate::endpoint::Endpoint;
 use crate::net::NetStats;
-use crate::setup::{Profile, Setup};
+use crate::setup::Setup;
 use crate::world::World;
 use marline_proto::PathStats;
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Events after which a run is called endless.
@@ -23,6 +23,8 @@ pub struct Outcome {
     pub failure: Option<String>,
     /// What the network did.
     pub net: NetStats,
+    /// How often each trouble began.
+    pub troubles: BTreeMap<&'static str, u64>,
     /// Messages sent.
     pub messages: u64,
     /// Virtual time of the end.
@@ -37,46 +39,6 @@ pub struct Outcome {
     pub peer_bytes: u64,
     /// Counters of all paths by the index of their local rail.
     pub rails: Vec<PathStats>,
-}
-
-/// What many seeds gave.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// Seeds run.
-    pub seeds: u64,
-    /// Faults and packets of all.
-    pub net: NetStats,
-    /// Messages sent.
-    pub messages: u64,
-    /// Hash of all events of all seeds.
-    pub hash: u64,
-    /// Failures: seed and report.
-    pub failures: Vec<(u64, String)>,
-}
-
-/// Runs a range of seeds; `hosts` and `rails` of 0 are drawn. Stops after `stop` failures.
-pub fn run_seeds(
-    seeds: Range<u64>,
-    profile: Profile,
-    hosts: usize,
-    rails: usize,
-    stop: usize,
-) -> Report {
-    let mut report = Report::default();
-    for seed in seeds {
-        let outcome = run_setup(&Setup::draw(seed, profile, hosts, rails), false);
-        report.seeds += 1;
-        report.net.add(&outcome.net);
-        report.messages += outcome.messages;
-        report.hash = report.hash.rotate_left(1) ^ outcome.hash;
-        if let Some(text) = outcome.failure {
-            report.failures.push((seed, text));
-            if report.failures.len() >= stop {
-                break;
-            }
-        }
-    }
-    report
 }
 
 /// Runs one simulation. With `tracing` a failure shows the last events of each endpoint.
@@ -96,6 +58,7 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         hash: world.hash,
         failure,
         net: world.net.stats,
+        troubles: std::mem::take(&mut world.troubles),
         messages: world.truth.msgs.len() as u64,
         ended_ns: world.now,
         worked_ns: world.worked_ns,

@@ -125,6 +125,25 @@ pub enum Trouble {
     Death { host: usize, reborn: bool },
 }
 
+impl Trouble {
+    /// The name in reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Trouble::RailDown { told: true, .. } => "rail down, told",
+            Trouble::RailDown { .. } => "rail down",
+            Trouble::Blackhole { .. } => "blackhole",
+            Trouble::Partition { .. } => "partition",
+            Trouble::Gray { .. } => "gray rail",
+            Trouble::Corrupt { .. } => "rail corrupts",
+            Trouble::SmallMtu { .. } => "small mtu",
+            Trouble::Compute { .. } => "computes",
+            Trouble::Stopped { .. } => "stopped",
+            Trouble::ClockJump { .. } => "clock jumps",
+            Trouble::Death { .. } => "death wanted",
+        }
+    }
+}
+
 /// A trouble and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
@@ -168,6 +187,10 @@ pub struct Setup {
     pub node: Config,
     /// Largest datagram of each rail in bytes.
     pub datagram_max: Vec<usize>,
+    /// Rails that are streams: in order, nothing lost or damaged until they break, and then all
+    /// that was under way is lost and their owner is told. Between a stream and a rail of the other
+    /// kind packets travel as datagrams.
+    pub streams: Vec<bool>,
     /// Latency of each rail.
     pub latency_ns: Vec<u64>,
     /// Rate of each rail in bytes/s.
@@ -209,6 +232,17 @@ pub struct Setup {
 impl Setup {
     /// Draws the simulation of a seed. `hosts` and `rails` override.
     pub fn draw(seed: u64, profile: Profile, hosts: usize, rails: usize) -> Setup {
+        Setup::draw_longer(seed, profile, hosts, rails, 1)
+    }
+
+    /// The same with `stretch` times as much to do, and the faults spread over as much more time.
+    pub fn draw_longer(
+        seed: u64,
+        profile: Profile,
+        hosts: usize,
+        rails: usize,
+        stretch: u32,
+    ) -> Setup {
         let rng = &mut Rng::new(seed, 1);
         let drawn_hosts = rng.pick(&[2, 2, 2, 3, 3, 4, 5, 8]);
         let drawn_rails = rng.pick(&[1, 2, 2, 2, 3, 4]);
@@ -239,6 +273,7 @@ impl Setup {
             datagram_max: (0..rails)
                 .map(|_| rng.pick(&[1_472, 1_472, 8_972, 1_232, 64_000]))
                 .collect(),
+            streams: vec![false; rails],
             latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
             rate: (0..rails)
                 .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
@@ -247,11 +282,11 @@ impl Setup {
             socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20, 100_000, 30_000]),
             weather: Weather::default(),
             faults: Vec::new(),
-            faults_end_ns: rng.range(5, 60) * 1_000_000,
+            faults_end_ns: rng.range(5, 60) * 1_000_000 * stretch as u64,
             refuses: rng.one_in(2),
             may_die: false,
             work,
-            ops: rng.pick(&[20, 60, 200, 400]),
+            ops: rng.pick(&[20, 60, 200, 400]) * stretch,
             size_max: rng.pick(&[2_000, 70_000, 70_000, 300_000, 3 << 20]),
             pause_ns: rng.pick(&[500, 5_000, 50_000]),
             bye: rng.one_in(2),
@@ -260,19 +295,27 @@ impl Setup {
             threaded: !rng.one_in(8),
             send_errors: rng.one_in(2),
         };
-        if matches!(profile, Profile::Swarm | Profile::Loss) {
-            setup.weather = draw_weather(rng);
-        }
-        if matches!(profile, Profile::Swarm | Profile::Rails) {
-            draw_rail_faults(&mut setup, rng);
-        }
-        if matches!(profile, Profile::Swarm | Profile::Peers) {
-            draw_host_faults(&mut setup, rng);
-        }
-        if matches!(profile, Profile::Swarm | Profile::Rails) {
-            draw_corruption(&mut setup);
-        }
+        draw_faults(&mut setup, profile, rng);
         setup
+    }
+}
+
+/// What goes wrong in this profile.
+fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
+    if matches!(profile, Profile::Swarm | Profile::Loss) {
+        setup.weather = draw_weather(rng);
+    }
+    if matches!(profile, Profile::Swarm | Profile::Rails) {
+        draw_rail_faults(setup, rng);
+    }
+    if matches!(profile, Profile::Swarm | Profile::Peers) {
+        draw_host_faults(setup, rng);
+    }
+    if matches!(profile, Profile::Swarm | Profile::Rails) {
+        draw_corruption(setup);
+        // From numbers of their own, too.
+        let rng = &mut Rng::new(setup.seed, 6);
+        setup.streams = (0..setup.rails).map(|_| rng.one_in(4)).collect();
     }
 }
 

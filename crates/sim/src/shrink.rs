@@ -73,6 +73,9 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
     if setup.topology != Topology::Planes {
         add(&|s| s.topology = Topology::Planes);
     }
+    if setup.streams.contains(&true) {
+        add(&|s| s.streams.fill(false));
+    }
     if setup.bye {
         add(&|s| s.bye = false);
     }

@@ -12,7 +12,7 @@ use marline_checksum::crc32c;
 use marline_rails::{RailEvent, RailFault};
 use marline_wire::RailAddr;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// Port of the first process on a host.
 const PORT: u16 = 5_000;
@@ -41,6 +41,8 @@ pub(crate) struct Flying {
     pub from: u32,
     pub rail: usize,
     pub reply_to: Option<RailAddr>,
+    /// In a stream: how often that had broken.
+    pub breaks: Option<u32>,
 }
 
 /// A broken promise.
@@ -89,6 +91,8 @@ pub struct World {
     pub tracing: bool,
     /// Events so far.
     pub events: u64,
+    /// How often each trouble began.
+    pub troubles: BTreeMap<&'static str, u64>,
 }
 
 impl World {
@@ -115,6 +119,7 @@ impl World {
             worked_ns: 0,
             tracing,
             events: 0,
+            troubles: BTreeMap::new(),
             setup,
         };
         for host in 0..world.setup.hosts {
@@ -232,6 +237,16 @@ impl World {
         let flying = &self.flying[slot as usize];
         let (host, rail) = flying.to;
         let (port, from, len) = (flying.port, flying.from, flying.bytes.len() as u64);
+        let stream = flying.breaks.is_some();
+        let start = (self.eps[from as usize].host, flying.rail);
+        if flying
+            .breaks
+            .is_some_and(|b| b != self.net.breaks(start, (host, rail)))
+        {
+            self.net.stats.broken += 1;
+            self.free.push(slot);
+            return;
+        }
         let here = self.on_host[host].filter(|&e| {
             let ep = &self.eps[e as usize];
             ep.alive && !ep.closed && ep.port == port
@@ -254,7 +269,8 @@ impl World {
         let mut wires = self.eps[e as usize].machine.wires();
         let spare = wires.buffer();
         let port = &mut wires.ports[rail];
-        if port.inbox_bytes + len + TRUESIZE > self.setup.socket_bytes {
+        // What a stream has no room for waits at its sender.
+        if port.inbox_bytes + len + TRUESIZE > self.setup.socket_bytes && !stream {
             self.net.stats.socket_full += 1;
             port.news.push_back(RailEvent::ReceiverDrops(1));
         } else {
@@ -278,6 +294,9 @@ impl World {
         let fault = self.setup.faults[i];
         self.mix(&[self.now, i as u64, starts as u64]);
         self.net.trouble(&fault.what, starts);
+        if starts {
+            *self.troubles.entry(fault.what.name()).or_default() += 1;
+        }
         let host = match fault.what {
             Trouble::RailDown { host, .. } | Trouble::SmallMtu { host, .. } => host,
             Trouble::Compute { host } | Trouble::Stopped { host } => host,
@@ -293,9 +312,7 @@ impl World {
         let send_errors = self.setup.send_errors;
         let ep = &mut self.eps[e as usize];
         match fault.what {
-            Trouble::RailDown {
-                rail, told: true, ..
-            } => {
+            Trouble::RailDown { rail, told, .. } if told || self.setup.streams[rail] => {
                 let news = match starts {
                     true => RailFault::Down(0),
                     false => RailFault::Up,
@@ -345,6 +362,7 @@ impl World {
         let ep = &mut self.eps[e as usize];
         if ep.runs() && ep.held_until <= self.now && until > self.now {
             ep.held_until = until;
+            *self.troubles.entry("held with the lock").or_default() += 1;
             ep.app.next_at = ep.app.next_at.min(self.now);
             self.turn(e);
             self.eps[e as usize].run_at = u64::MAX;
@@ -354,6 +372,7 @@ impl World {
 
     fn die(&mut self, e: u32) {
         let now = self.now;
+        *self.troubles.entry("died").or_default() += 1;
         let ep = &mut self.eps[e as usize];
         ep.alive = false;
         ep.died_ns = now;
@@ -370,9 +389,10 @@ impl World {
             (to.ip[2] as usize) << 8 | to.ip[3] as usize,
             to.ip[1] as usize,
         );
-        let fate = self
-            .net
-            .send(at, (from, out.rail), target, bytes.len(), lost);
+        let start = (from, out.rail);
+        let fate = self.net.send(at, start, target, bytes.len(), lost);
+        let stream = self.net.is_stream(out.rail, target.1);
+        let breaks = stream.then(|| self.net.breaks(start, target));
         if let Some(mtu) = fate.too_big {
             let news = RailEvent::TooBig(to, mtu);
             let wires = &mut *self.eps[e as usize].machine.wires();
@@ -392,6 +412,7 @@ impl World {
             flying.from = e;
             flying.rail = out.rail;
             flying.reply_to = Some(to);
+            flying.breaks = breaks;
             hurt(&mut flying.bytes, head, damage, &mut self.rng);
             self.push(at, Next::Arrive(slot));
         }

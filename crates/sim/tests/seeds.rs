@@ -1,6 +1,6 @@
 //! A slice of the simulations that `make soak` runs for ever: other seeds for every commit.
 
-use marline_sim::{run_seeds, run_setup, Profile, Setup};
+use marline_sim::{run_seeds, run_setup, Hunt, Profile, Setup};
 use std::process::Command;
 
 /// Seeds per profile: 2,100 in all, about a minute of one core.
@@ -23,7 +23,12 @@ fn base() -> u64 {
 
 fn clean(profile: Profile, count: u64) {
     let base = base();
-    let report = run_seeds(base..base + count, profile, 0, 0, 3);
+    let hunt = Hunt {
+        profile,
+        stop: 3,
+        ..Hunt::default()
+    };
+    let report = run_seeds(base..base + count, &hunt);
     let mut texts = String::new();
     for (seed, text) in &report.failures {
         texts += &format!(
@@ -69,4 +74,21 @@ fn the_same_seed_gives_the_same_events() {
         let (a, b) = (run_setup(&setup, false), run_setup(&setup, true));
         assert_eq!(a.hash, b.hash, "seed {seed}");
     }
+}
+
+#[test]
+fn more_jobs_give_the_same_report_and_every_seed_its_packets() {
+    let report = |jobs| {
+        let hunt = Hunt {
+            packets_min: 3_000,
+            jobs,
+            ..Hunt::default()
+        };
+        run_seeds(base()..base() + 12, &hunt)
+    };
+    let (one, three) = (report(1), report(3));
+    assert!(one.failures.is_empty(), "{}", one.failures[0].1);
+    let all = |r: &marline_sim::Report| (r.hash, r.messages, r.packets.clone(), r.seeds);
+    assert_eq!(all(&one), all(&three));
+    assert!(one.packets.iter().all(|&n| n >= 3_000), "{:?}", one.packets);
 }

@@ -1,0 +1,146 @@
+//! Many seeds: on one processor or several, with the same report.
+
+use crate::net::NetStats;
+use crate::run::{run_setup, Outcome};
+use crate::setup::{Profile, Setup};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+
+/// A seed whose cluster has so much more to do and still sends too little never will: its hosts
+/// are dead or silent.
+const STRETCH_MAX: u32 = 1_024;
+/// Outcomes that may wait for an earlier seed's.
+const WAITING_MAX: usize = 1_024;
+
+/// What to draw for each seed, and how to run them.
+#[derive(Clone, Copy, Debug)]
+pub struct Hunt {
+    /// What may go wrong.
+    pub profile: Profile,
+    /// Hosts of each cluster; 0: drawn.
+    pub hosts: usize,
+    /// Rails of each host; 0: drawn.
+    pub rails: usize,
+    /// A seed that sends fewer packets is played again with more to do (0: never).
+    pub packets_min: u64,
+    /// Stop after so many failures.
+    pub stop: usize,
+    /// Threads.
+    pub jobs: usize,
+}
+
+impl Default for Hunt {
+    fn default() -> Hunt {
+        Hunt {
+            profile: Profile::Swarm,
+            hosts: 0,
+            rails: 0,
+            packets_min: 0,
+            stop: 1,
+            jobs: 1,
+        }
+    }
+}
+
+/// What many seeds gave.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Faults and packets of all.
+    pub net: NetStats,
+    /// How often each trouble began.
+    pub troubles: BTreeMap<&'static str, u64>,
+    /// Messages sent.
+    pub messages: u64,
+    /// Hash of all events of all seeds.
+    pub hash: u64,
+    /// Packets of each seed.
+    pub packets: Vec<u64>,
+    /// Failures: seed and report.
+    pub failures: Vec<(u64, String)>,
+}
+
+impl Report {
+    fn add(&mut self, outcome: Outcome) {
+        self.seeds += 1;
+        self.net.add(&outcome.net);
+        for (name, count) in outcome.troubles {
+            *self.troubles.entry(name).or_default() += count;
+        }
+        self.messages += outcome.messages;
+        self.hash = self.hash.rotate_left(1) ^ outcome.hash;
+        self.packets.push(outcome.net.packets);
+        if let Some(text) = outcome.failure {
+            self.failures.push((outcome.seed, text));
+        }
+    }
+}
+
+impl Hunt {
+    /// Plays a seed, with as much to do as makes `packets_min` packets; the last setup and what it
+    /// gave. (A shorter one that failed is the last.)
+    pub fn play(&self, seed: u64) -> (Setup, Outcome) {
+        let mut stretch = 1;
+        loop {
+            let setup = Setup::draw_longer(seed, self.profile, self.hosts, self.rails, stretch);
+            let outcome = run_setup(&setup, false);
+            let packets = outcome.net.packets;
+            let enough = packets >= self.packets_min || stretch == STRETCH_MAX;
+            if enough || outcome.failure.is_some() {
+                return (setup, outcome);
+            }
+            // A quarter more than the last one promises, since not all of a run grows.
+            let more = stretch as u64 * self.packets_min * 5 / 4 / packets.max(1) + 1;
+            stretch = (more as u32)
+                .clamp(stretch + 1, 16 * stretch)
+                .min(STRETCH_MAX);
+        }
+    }
+}
+
+/// Runs a range of seeds. The report is the same for any number of jobs.
+pub fn run_seeds(seeds: Range<u64>, hunt: &Hunt) -> Report {
+    let mut report = Report::default();
+    let (next, over) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    let (give, get) = sync_channel(WAITING_MAX);
+    std::thread::scope(|scope| {
+        for _ in 0..hunt.jobs.max(1) {
+            let give = give.clone();
+            let (next, over, end) = (&next, &over, seeds.end);
+            scope.spawn(move || work(hunt, next, end, over, &give));
+        }
+        drop(give);
+        gather(&get, seeds.start, hunt.stop, &mut report);
+        over.store(true, Relaxed);
+        // What was begun ends for nothing.
+        get.iter().for_each(drop);
+    });
+    report
+}
+
+fn work(hunt: &Hunt, next: &AtomicU64, end: u64, over: &AtomicBool, give: &SyncSender<Outcome>) {
+    while !over.load(Relaxed) {
+        let seed = next.fetch_add(1, Relaxed);
+        if seed >= end || give.send(hunt.play(seed).1).is_err() {
+            return;
+        }
+    }
+}
+
+/// Adds outcomes to the report in the order of their seeds, up to the last failure wanted.
+fn gather(get: &Receiver<Outcome>, first: u64, stop: usize, report: &mut Report) {
+    let (mut waiting, mut seed) = (BTreeMap::new(), first);
+    for outcome in get {
+        waiting.insert(outcome.seed, outcome);
+        while let Some(outcome) = waiting.remove(&seed) {
+            seed += 1;
+            report.add(outcome);
+            if report.failures.len() >= stop {
+                return;
+            }
+        }
+    }
+}
