@@ -144,7 +144,8 @@ macro_rules! tiered {
                     match tier {
                         Tier::Avx512 => return avx512::<S>(state, dst, src, len),
                         Tier::Avx2 => return avx2::<S>(state, dst, src, len),
-                        Tier::Sse42 | Tier::Portable => {}
+                        // What the compiler makes of it for any of these processors.
+                        _ => {}
                     }
                 }
             }
