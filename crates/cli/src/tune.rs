@@ -49,7 +49,7 @@ pub struct TuneArgs {
 }
 
 /// Sizes of a full measurement, in bytes.
-const SIZES: [usize; 17] = [
+const SIZES: [usize; 18] = [
     1,
     4,
     16,
@@ -64,6 +64,7 @@ const SIZES: [usize; 17] = [
     64 << 10,
     256 << 10,
     1 << 20,
+    2 << 20,
     4 << 20,
     16 << 20,
     64 << 20,
