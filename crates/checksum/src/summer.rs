@@ -65,6 +65,27 @@ enum State {
     Xor32(Pieces<Xor32, 4>),
 }
 
+/// Does the same with whatever state it is, but for those that are words in registers.
+macro_rules! with_other {
+    ($state:expr, $s:ident => $do:expr, else $otherwise:expr) => {
+        match $state {
+            State::None | State::Crc64(_) | State::Crc32c(_) => $otherwise,
+            State::Xxh3($s) => $do,
+            State::AesLanes($s) => $do,
+            State::Fletcher64($s) => $do,
+            State::Adler32($s) => $do,
+            State::Fnv1a($s) => $do,
+            State::Fnv1aBytes($s) => $do,
+            State::Murmur2a($s) => $do,
+            State::SuperFast($s) => $do,
+            State::Jenkins($s) => $do,
+            State::Knuth($s) => $do,
+            State::Sum32($s) => $do,
+            State::Xor32($s) => $do,
+        }
+    };
+}
+
 /// Spreads a seed over all bits. A bijection, and 0 stays 0, which keeps published values.
 ///
 /// A CRC is linear: without this a seed off by d would be made up for by data off by d.
@@ -388,23 +409,7 @@ impl Summer {
     unsafe fn feed_other<S: Store>(&mut self, dst: *mut u8, src: *const u8, len: usize) {
         let tier = self.tier;
         // SAFETY: the caller's contract; the tier is not above this CPU's.
-        unsafe {
-            match &mut self.state {
-                State::None | State::Crc64(_) | State::Crc32c(_) => {}
-                State::Xxh3(s) => s.feed::<S>(tier, dst, src, len),
-                State::AesLanes(s) => s.feed::<S>(tier, dst, src, len),
-                State::Fletcher64(s) => s.feed::<S>(tier, dst, src, len),
-                State::Adler32(s) => s.feed::<S>(tier, dst, src, len),
-                State::Fnv1a(s) => s.feed::<S>(tier, dst, src, len),
-                State::Fnv1aBytes(s) => s.feed::<S>(tier, dst, src, len),
-                State::Murmur2a(s) => s.feed::<S>(tier, dst, src, len),
-                State::SuperFast(s) => s.feed::<S>(tier, dst, src, len),
-                State::Jenkins(s) => s.feed::<S>(tier, dst, src, len),
-                State::Knuth(s) => s.feed::<S>(tier, dst, src, len),
-                State::Sum32(s) => s.feed::<S>(tier, dst, src, len),
-                State::Xor32(s) => s.feed::<S>(tier, dst, src, len),
-            }
-        }
+        unsafe { with_other!(&mut self.state, s => s.feed::<S>(tier, dst, src, len), else {}) }
     }
 
     /// The sum (0 for [`Algorithm::None`]).
@@ -423,20 +428,6 @@ impl Summer {
     #[inline(never)]
     fn finish_other(&self) -> u64 {
         let tier = self.tier;
-        match &self.state {
-            State::None | State::Crc64(_) | State::Crc32c(_) => 0,
-            State::Xxh3(s) => s.finish(tier),
-            State::AesLanes(s) => s.finish(tier),
-            State::Fletcher64(s) => s.finish(tier),
-            State::Adler32(s) => s.finish(tier),
-            State::Fnv1a(s) => s.finish(tier),
-            State::Fnv1aBytes(s) => s.finish(tier),
-            State::Murmur2a(s) => s.finish(tier),
-            State::SuperFast(s) => s.finish(tier),
-            State::Jenkins(s) => s.finish(tier),
-            State::Knuth(s) => s.finish(tier),
-            State::Sum32(s) => s.finish(tier),
-            State::Xor32(s) => s.finish(tier),
-        }
+        with_other!(&self.state, s => s.finish(tier), else 0)
     }
 }

@@ -4,7 +4,7 @@
 //! so the last 256 bytes fed are kept until it is clear that more follow.
 
 use crate::dispatch::Tier;
-use crate::pieces::each;
+use crate::pieces::{each, keep};
 use crate::store::{Store, Sum};
 
 /// Scrambling multiplies by it.
@@ -268,20 +268,14 @@ impl Xxh3 {
         }
     }
 
-    /// Moves `n` bytes to the buffer, and on to `dst` from there, so that both see the same.
+    /// [`keep`] in the buffer.
     ///
     /// # Safety
-    /// As [`Xxh3::feed`], with `n` at most what the buffer has room for.
+    /// As [`keep`].
     #[inline]
     unsafe fn keep<S: Store>(&mut self, dst: *mut u8, src: *const u8, n: usize) {
         // SAFETY: the caller's contract.
-        unsafe {
-            let at = self.buffer.as_mut_ptr().add(self.have);
-            std::ptr::copy_nonoverlapping(src, at, n);
-            if S::STORE {
-                std::ptr::copy_nonoverlapping(at, dst, n);
-            }
-        }
+        unsafe { keep::<S>(&mut self.buffer[self.have..], dst, src, n) };
         self.have += n;
     }
 

@@ -48,44 +48,19 @@ pub struct TuneArgs {
     svg: Option<PathBuf>,
 }
 
-/// Sizes of a full measurement, in bytes.
-const SIZES: [usize; 18] = [
-    1,
-    4,
-    16,
-    64,
-    256,
-    1 << 10,
-    2 << 10,
-    4 << 10,
-    8 << 10,
-    16 << 10,
-    32 << 10,
-    64 << 10,
-    256 << 10,
-    1 << 20,
-    2 << 20,
-    4 << 20,
-    16 << 20,
-    64 << 20,
-];
-const QUICK_SIZES: [usize; 10] = [
-    64,
-    1 << 10,
-    2 << 10,
-    4 << 10,
-    8 << 10,
-    16 << 10,
-    32 << 10,
-    64 << 10,
-    256 << 10,
-    1 << 20,
-];
+/// Sizes that are measured, in bytes: all that [`derive`] asks for, and shorter ones to look at.
+fn sizes(quick: bool) -> Vec<usize> {
+    let (short, long): (&[usize], _) = match quick {
+        true => (&[64], &derive::STREAMS[..2]),
+        false => (&[1, 4, 16, 64, 256], &derive::STREAMS[..]),
+    };
+    [short, &derive::FRAGMENTS, long].concat()
+}
 
 /// What a measurement covers.
 struct Plan {
     algorithms: Vec<Algorithm>,
-    sizes: &'static [usize],
+    sizes: Vec<usize>,
     effort: Effort,
     /// Bytes of the memory that is walked through.
     memory: usize,
@@ -172,7 +147,7 @@ fn plan(args: &TuneArgs) -> Result<Plan, String> {
     };
     Ok(Plan {
         algorithms,
-        sizes: if args.quick { &QUICK_SIZES } else { &SIZES },
+        sizes: sizes(args.quick),
         effort: if args.quick { quick } else { full },
         memory: if args.quick { 32 << 20 } else { memory_bytes() },
         rail,
@@ -207,7 +182,7 @@ fn measure(plan: &Plan) -> Vec<Point> {
     let mut points = Vec::new();
     for place in [Place::Cache, Place::Memory] {
         let copies = [Way::Copy, Way::StreamingCopy];
-        points.extend(bench.curve(Algorithm::None, place, plan.sizes, &copies));
+        points.extend(bench.curve(Algorithm::None, place, &plan.sizes, &copies));
     }
     for (n, algorithm) in plan.algorithms.iter().enumerate() {
         eprintln!(
@@ -216,9 +191,9 @@ fn measure(plan: &Plan) -> Vec<Point> {
             plan.algorithms.len()
         );
         for place in [Place::Cache, Place::Memory] {
-            points.extend(bench.curve(*algorithm, place, plan.sizes, &ways));
+            points.extend(bench.curve(*algorithm, place, &plan.sizes, &ways));
         }
-        points.extend(bench.curve(*algorithm, Place::Staging, plan.sizes, &staged));
+        points.extend(bench.curve(*algorithm, Place::Staging, &plan.sizes, &staged));
     }
     points
 }
@@ -283,6 +258,15 @@ pub fn describe_rail(rail: &RailFigures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_rise_and_have_what_is_asked_for() {
+        for quick in [false, true] {
+            let sizes = sizes(quick);
+            assert!(sizes.windows(2).all(|w| w[0] < w[1]), "{sizes:?}");
+            assert!(sizes.contains(&derive::CHUNK) && sizes.contains(&derive::SHORT));
+        }
+    }
 
     #[test]
     fn days_are_those_of_the_calendar() {
