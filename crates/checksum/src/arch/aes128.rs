@@ -18,7 +18,11 @@ pub(super) unsafe fn groups<V: Vector, S: Store>(
 ) {
     // SAFETY: blocks end at or before `len`.
     unsafe {
-        let mut v = lanes.0.map(|lane| V::load(lane.as_ptr()));
+        // No closure: it would lack the features, and stay a call.
+        let mut v = [V::of([0, 0]); 16];
+        for (v, lane) in v.iter_mut().zip(&lanes.0) {
+            *v = V::load(lane.as_ptr());
+        }
         let mut done = 0;
         while done + GROUP <= len {
             for (i, v) in v.iter_mut().enumerate() {

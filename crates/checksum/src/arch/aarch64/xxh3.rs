@@ -22,7 +22,10 @@ pub(crate) unsafe fn stripes<S: Store>(
     // 8 * 15 + 64 = 184 and from SCRAMBLE_AT on for 64 bytes, of 192.
     unsafe {
         let p = acc.as_mut_ptr();
-        let mut v = [0, 2, 4, 6].map(|lane| vld1q_u64(p.add(lane)));
+        let mut v = [vdupq_n_u64(0); 4];
+        for (part, v) in v.iter_mut().enumerate() {
+            *v = vld1q_u64(p.add(2 * part));
+        }
         // Not through the reference: it would go to memory and back for each stripe.
         let mut at = *stripe;
         for i in 0..count {
