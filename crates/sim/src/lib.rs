@@ -27,6 +27,7 @@ mod run;
 mod scale;
 mod setup;
 mod shrink;
+mod table;
 mod truth;
 mod world;
 
