@@ -6,6 +6,7 @@ use crate::endpoint::{Endpoint, Trace};
 use crate::machine::{Log, Out, PortSpec, TRUESIZE};
 use crate::net::{Damage, Net};
 use crate::rng::Rng;
+use crate::rounds::Rounds;
 use crate::setup::{Setup, Topology, Trouble};
 use crate::truth::Truth;
 use marline_checksum::crc32c;
@@ -97,6 +98,7 @@ pub struct World {
     pub events: u64,
     /// How often each trouble began.
     pub troubles: BTreeMap<&'static str, u64>,
+    pub(crate) rounds: Rounds,
 }
 
 impl World {
@@ -125,22 +127,18 @@ impl World {
             tracing,
             events: 0,
             troubles: BTreeMap::new(),
+            rounds: Rounds::default(),
             setup,
         };
         for host in 0..world.setup.hosts {
             world.start(host, false);
         }
-        let faults = world.setup.faults.clone();
-        for (i, fault) in faults.iter().enumerate() {
-            world.push(fault.from_ns, Next::Fault(i as u32, true));
-            world.push(fault.to_ns, Next::Fault(i as u32, false));
-        }
-        world.push(world.setup.faults_end_ns + 1, Next::FaultsEnd);
+        world.push_faults(0, world.setup.faults_end_ns);
         world
     }
 
     /// A process starts on a host.
-    fn start(&mut self, host: usize, random: bool) {
+    pub(crate) fn start(&mut self, host: usize, random: bool) {
         let index = self.eps.len() as u32;
         let mut rng = Rng::new(self.setup.seed, 100 + index as u64);
         let port = PORT + if rng.one_in(2) { index as u16 } else { 0 };
@@ -375,7 +373,7 @@ impl World {
         }
     }
 
-    fn die(&mut self, e: u32) {
+    pub(crate) fn die(&mut self, e: u32) {
         let now = self.now;
         *self.troubles.entry("died").or_default() += 1;
         let ep = &mut self.eps[e as usize];

@@ -92,3 +92,16 @@ fn more_jobs_give_the_same_report_and_every_seed_its_packets() {
     assert_eq!(all(&one), all(&three));
     assert!(one.packets.iter().all(|&n| n >= 3_000), "{:?}", one.packets);
 }
+
+#[test]
+fn peers_that_gave_each_other_up_are_replaced_and_send_their_packets() {
+    let draw = |seed| Setup::draw(seed, Profile::Peers, 2, 0);
+    let given_up = (0..).map(draw).filter(|setup| setup.may_die);
+    for mut setup in given_up.take(4) {
+        setup.packets_min = 5_000;
+        let outcome = run_setup(&setup, false);
+        assert!(outcome.failure.is_none(), "{}", outcome.failure.unwrap());
+        assert!(outcome.net.packets >= 5_000, "seed {}", setup.seed);
+        assert!(outcome.troubles.contains_key("renewed"));
+    }
+}
