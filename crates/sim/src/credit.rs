@@ -1,8 +1,9 @@
 //! No sender goes beyond the credit that its receiver has told it, whatever was lost on the way.
+//! (The fuzz targets take this file, too, without the rest of the simulator.)
 
-use crate::table::Table;
 use marline_proto::{FIRST_CREDIT, MESSAGE_OVERHEAD};
 use marline_wire::{Frame, MsgHead, Packet};
+use std::collections::HashMap;
 
 /// Endpoints up to which pairs are watched: in larger clusters it would be their number, not the
 /// nodes, that fills the memory.
@@ -31,7 +32,7 @@ impl Default for Pair {
 /// Credit of all pairs, by sender and receiver.
 #[derive(Default)]
 pub struct Credits {
-    pairs: Table<(u32, u32), Pair>,
+    pairs: HashMap<(u32, u32), Pair>,
 }
 
 impl Credits {

@@ -1,6 +1,6 @@
 //! A slice of the simulations that `make soak` runs for ever: other seeds for every commit.
 
-use marline_sim::{run_seeds, run_setup, Hunt, Profile, Setup};
+use marline_sim::{run_seeds, run_setup, Fault, Hunt, Profile, Setup, Trouble, Work};
 use std::process::Command;
 
 /// Seeds per profile: 2,100 in all, about a minute of one core.
@@ -95,13 +95,17 @@ fn more_jobs_give_the_same_report_and_every_seed_its_packets() {
 
 #[test]
 fn peers_that_gave_each_other_up_are_replaced_and_send_their_packets() {
-    let draw = |seed| Setup::draw(seed, Profile::Peers, 2, 0);
-    let given_up = (0..).map(draw).filter(|setup| setup.may_die);
-    for mut setup in given_up.take(4) {
-        setup.packets_min = 5_000;
-        let outcome = run_setup(&setup, false);
-        assert!(outcome.failure.is_none(), "{}", outcome.failure.unwrap());
-        assert!(outcome.net.packets >= 5_000, "seed {}", setup.seed);
-        assert!(outcome.troubles.contains_key("renewed"));
-    }
+    let mut setup = Setup::draw(1, Profile::Peers, 2, 1);
+    let to_ns = 200_000 + setup.node.peer_timeout_ns * 3 / 2;
+    setup.faults = vec![Fault {
+        from_ns: 200_000,
+        to_ns,
+        what: Trouble::Partition { split: 1 },
+    }];
+    (setup.may_die, setup.faults_end_ns) = (true, to_ns);
+    (setup.work, setup.ops, setup.packets_min) = (Work::Halo, 400, 5_000);
+    let outcome = run_setup(&setup, false);
+    assert!(outcome.failure.is_none(), "{}", outcome.failure.unwrap());
+    assert!(outcome.net.packets >= 5_000);
+    assert!(outcome.troubles["renewed"] > 0);
 }
