@@ -75,25 +75,38 @@ impl App {
     /// The application of an endpoint.
     pub fn new(setup: &Setup, mut rng: Rng, index: u32, random: bool, now: u64) -> App {
         let work = if random { Work::Random } else { setup.work };
-        let costly = match work {
-            Work::Random => 1,
-            Work::AllToAll => 8 * setup.hosts as u32,
-            Work::Incast => 20,
-            Work::Tree => 1,
-            _ => 4,
-        };
-        let left = (setup.ops / costly).max(1);
         let next_at = now + rng.below(setup.pause_ns + 1) + index as u64;
         App {
             rng,
             work,
-            left,
+            left: work.units(setup),
             round: 0,
             pending: 0,
             next_at,
             done: false,
             pause_ns: 0,
         }
+    }
+
+    /// There is more to do.
+    pub fn again(&mut self, setup: &Setup) {
+        self.left = self.work.units(setup);
+        self.done = false;
+        self.pause_ns = 0;
+    }
+}
+
+impl Work {
+    /// Operations or rounds of one host: some consist of many operations.
+    fn units(self, setup: &Setup) -> u32 {
+        let costly = match self {
+            Work::Random => 1,
+            Work::AllToAll => 8 * setup.hosts as u32,
+            Work::Incast => 20,
+            Work::Tree => 1,
+            _ => 4,
+        };
+        (setup.ops / costly).max(1)
     }
 }
 

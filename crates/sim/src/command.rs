@@ -1,10 +1,12 @@
 //! `marline sim` and `marline-sim`: runs seeds; prints what the faults were and, for a failure,
 //! how to replay it.
 
-use crate::{run_seeds, run_setup, scale, shrink, Hunt, Profile, Report, Work};
+use crate::watch::Watch;
+use crate::{scale, watch_seeds, Hunt, Profile, Report, Work};
 use clap::Args;
 use std::ops::Range;
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// What to simulate.
 #[derive(Args, Clone, Debug)]
@@ -24,10 +26,16 @@ pub struct SimArgs {
     /// Shrink what fails and show the last events of each endpoint.
     #[arg(long)]
     trace: bool,
-    /// Stop after so many failures.
-    #[arg(long, value_name = "FAILURES", default_value_t = 1)]
-    stop: usize,
-    /// Packets that each seed sends at least: it gets more to do until it does.
+    /// Stop after so many failures (default: 1, and with --failures none).
+    #[arg(long, value_name = "FAILURES")]
+    stop: Option<usize>,
+    /// Append each failure to this file, with the line that replays it.
+    #[arg(long, value_name = "FILE")]
+    failures: Option<PathBuf>,
+    /// Say so often how far the run is (0: never).
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    progress: u64,
+    /// Packets that each seed sends at least: it has more rounds of work and faults until it did.
     #[arg(long, value_name = "PACKETS", default_value_t = 0)]
     min_packets: u64,
     /// Threads; the report is the same for any number.
@@ -94,33 +102,31 @@ pub fn run(args: &SimArgs) -> bool {
 }
 
 fn run_range(args: &SimArgs) -> bool {
-    let start = Instant::now();
     let SimArgs { hosts, rails, .. } = *args;
+    let stop = if args.failures.is_some() {
+        usize::MAX
+    } else {
+        1
+    };
     let hunt = Hunt {
         profile: args.profile,
         hosts,
         rails,
         packets_min: args.min_packets,
-        stop: args.stop,
+        stop: args.stop.unwrap_or(stop),
         jobs: args.jobs,
     };
-    let report = run_seeds(args.seeds.clone(), &hunt);
-    let seconds = start.elapsed().as_secs_f64();
-    for (seed, text) in &report.failures {
-        if args.trace {
-            let again = run_setup(&shrink(&hunt.play(*seed).0), true);
-            println!("{}", again.failure.unwrap_or_default());
-        } else {
-            println!("{}", text.lines().next().unwrap_or_default());
+    let how = (args.trace, Duration::from_secs(args.progress));
+    let watch = Watch::new(&hunt, args.seeds.end, how, args.failures.as_deref());
+    let mut watch = match watch {
+        Ok(watch) => watch,
+        Err(text) => {
+            eprintln!("{text}");
+            return false;
         }
-        println!(
-            "replay: marline sim --seeds {seed} --profile {} --hosts {hosts} --rails {rails} \
-             --min-packets {} --trace",
-            hunt.profile.name(),
-            hunt.packets_min
-        );
-    }
-    summary(&report, seconds);
+    };
+    let report = watch_seeds(args.seeds.clone(), &hunt, |r, next| watch.look(r, next));
+    summary(&report, watch.seconds());
     report.failures.is_empty()
 }
 

@@ -1,4 +1,5 @@
 //! No sender goes beyond the credit that its receiver has told it, whatever was lost on the way.
+//! (The fuzz targets take this file, too, without the rest of the simulator.)
 
 use marline_proto::{FIRST_CREDIT, MESSAGE_OVERHEAD};
 use marline_wire::{Frame, MsgHead, Packet};

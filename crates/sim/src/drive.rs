@@ -5,7 +5,6 @@ use crate::endpoint::Trace;
 use crate::machine::{index_of, Entry, Log, Out};
 use crate::world::{Next, World};
 use marline_checksum::{crc32c, sum, Algorithm};
-use marline_engine::Completion;
 use marline_proto::{sum_seed, DropReason, Event};
 use marline_wire::{Frame, Packet, FLAG_READ_REPLY, FLAG_UNSUMMED};
 
@@ -48,11 +47,16 @@ impl World {
         }
         self.thread(e);
         self.check_bounds(e);
-        let ep = &self.eps[e as usize];
-        let local = ep.machine.peek_now();
-        let full = |p: &crate::machine::Port| p.blocked_until(local).is_some();
-        let blocked = ep.machine.wires().ports.iter().any(full);
-        self.check_spinning(e, steps || blocked || self.hash != before);
+        let busy = steps || self.hash != before || self.is_blocked(e);
+        self.check_spinning(e, busy);
+    }
+
+    /// Whether a queue of its rails is full.
+    fn is_blocked(&self, e: u32) -> bool {
+        let machine = &self.eps[e as usize].machine;
+        let local = machine.peek_now();
+        let wires = machine.wires();
+        wires.ports.iter().any(|p| p.blocked_until(local).is_some())
     }
 
     fn set_clock(&mut self, e: u32) {
@@ -64,11 +68,10 @@ impl World {
     fn poll(&mut self, e: u32) {
         let mut empty = 0;
         for _ in 0..POLLS_MAX {
-            let taken = self.eps[e as usize].machine.wires().taken;
+            let taken = self.eps[e as usize].machine.taken();
             let read = self.read_queues(e);
-            let wires = self.eps[e as usize].machine.wires();
-            let (busy, waiting) = (read || wires.taken != taken, wires.waiting());
-            drop(wires);
+            let machine = &self.eps[e as usize].machine;
+            let (busy, waiting) = (read || machine.taken() != taken, machine.waiting());
             empty = if busy { 0 } else { empty + 1 };
             if empty == EMPTY_POLLS || (empty > 0 && !waiting) {
                 break;
@@ -87,14 +90,14 @@ impl World {
                 break;
             }
             let most = ep.batch;
-            let mut out = [Completion::empty(); 16];
-            let read = ep.engine.cq_read(cq, &mut out[..most]);
+            let read = ep.engine.cq_read(cq, &mut self.entries[..most]);
             self.absorb(e);
             match read {
                 Ok(n) => {
                     some |= n > 0;
-                    for entry in &out[..n] {
-                        self.read_entry(e, which, entry);
+                    for i in 0..n {
+                        let entry = self.entries[i];
+                        self.read_entry(e, which, &entry);
                     }
                 }
                 Err(()) => {
@@ -156,7 +159,7 @@ impl World {
         ep.thread_at = next.saturating_sub(ep.clock_ns).max(now + 1_000);
         ep.thread_at += self.rng.below(SLACK_NS);
         self.absorb(e);
-        if armed && self.eps[e as usize].machine.wires().waiting() {
+        if armed && self.eps[e as usize].machine.waiting() {
             self.wake_thread(e);
         }
     }
@@ -194,7 +197,7 @@ impl World {
                 let pause = if free.is_some() { BLOCKED_NS } else { 1 };
                 next = next.min(deadline.saturating_sub(ep.clock_ns).max(self.now + pause));
             }
-            if wires.waiting() {
+            if ep.machine.waiting() {
                 next = next.min(self.now + 500);
             }
             next = next.min(ep.app.next_at.max(self.now + 1));
@@ -207,6 +210,9 @@ impl World {
     /// Takes what the engine did in its last call.
     pub(crate) fn absorb(&mut self, e: u32) {
         // Most calls do nothing.
+        if !self.eps[e as usize].machine.take_stir() {
+            return;
+        }
         let mut log = self.eps[e as usize].machine.log();
         if !log.entries.is_empty() {
             std::mem::swap(&mut *log, &mut self.log);

@@ -7,12 +7,13 @@ use crate::memory::{Buffer, Graveyard, Op, OpKind, RecvOp};
 use crate::ops::LateSend;
 use crate::rng::Rng;
 use crate::setup::Setup;
+use crate::table::Table;
 use crate::truth::Plain;
 use marline_engine::{
     AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, SubmitError,
 };
 use marline_proto::{Event, Node, PathStats};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -87,7 +88,7 @@ pub struct Endpoint {
     /// Port of its sockets.
     pub port: u16,
     av: AvId,
-    pub(crate) addrs: HashMap<u32, FiAddr>,
+    pub(crate) addrs: Table<u32, FiAddr>,
     /// Its queues: of sends and reads, of receives (perhaps the same).
     pub cqs: [CqId; 2],
     /// Entries that it reads at once.
@@ -141,11 +142,11 @@ pub struct Endpoint {
     /// Operations that failed.
     pub failed: u32,
     /// Matched messages of each endpoint.
-    pub matched: HashMap<u32, u64>,
+    pub matched: Table<u32, u64>,
     /// Counters of its rails when it was closed.
     pub last_rails: Vec<PathStats>,
     /// Last packet number of each path.
-    pub numbers: HashMap<(u32, u8), u64>,
+    pub numbers: Table<(u32, u8), u64>,
     /// Endpoints it declared dead, when.
     pub buried: Vec<(u32, u64)>,
     /// Turns in a row without any effect, and when they began.
@@ -224,7 +225,7 @@ impl Endpoint {
             token,
             port: specs[0].addr.port,
             av,
-            addrs: HashMap::new(),
+            addrs: Table::default(),
             cqs: [tx, rx],
             batch,
             due: Default::default(),
@@ -251,9 +252,9 @@ impl Endpoint {
             owed: 0,
             awaited: 0,
             failed: 0,
-            matched: HashMap::new(),
+            matched: Table::default(),
             last_rails: vec![PathStats::default(); setup.rails],
-            numbers: HashMap::new(),
+            numbers: Table::default(),
             buried: Vec::new(),
             idle_turns: (0, 0),
             trace: VecDeque::new(),

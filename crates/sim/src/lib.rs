@@ -23,14 +23,17 @@ mod net;
 mod ops;
 pub mod pipeline;
 mod rng;
+mod rounds;
 mod run;
 mod scale;
 mod setup;
 mod shrink;
+mod table;
 mod truth;
+mod watch;
 mod world;
 
-pub use many::{run_seeds, Hunt, Report};
+pub use many::{run_seeds, watch_seeds, Hunt, Report};
 pub use net::NetStats;
 pub use run::{run_setup, Outcome};
 pub use scale::{scale, Scaled};

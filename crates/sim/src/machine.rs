@@ -129,8 +129,6 @@ pub struct Wires {
     pub outbox: Vec<Out>,
     /// Empty buffers.
     pub spare: Vec<Vec<u8>>,
-    /// Datagrams received, in all.
-    pub taken: u64,
 }
 
 impl Wires {
@@ -147,8 +145,7 @@ impl Wires {
         }
     }
 
-    /// Whether packets wait to be received.
-    pub fn waiting(&self) -> bool {
+    fn waiting(&self) -> bool {
         self.ports.iter().any(|p| !p.inbox.is_empty())
     }
 }
@@ -162,6 +159,11 @@ pub struct Machine {
     yield_ns: AtomicU64,
     wires: Mutex<Wires>,
     log: Mutex<Log>,
+    // What most calls ask, without the lock.
+    taken: AtomicU64,
+    waiting: AtomicBool,
+    told: AtomicBool,
+    stirred: AtomicBool,
 }
 
 impl Machine {
@@ -177,9 +179,12 @@ impl Machine {
                 ports,
                 outbox: Vec::new(),
                 spare: Vec::new(),
-                taken: 0,
             }),
             log: Mutex::default(),
+            taken: AtomicU64::new(0),
+            waiting: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+            stirred: AtomicBool::new(false),
         })
     }
 
@@ -214,6 +219,47 @@ impl Machine {
         self.wires.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Datagrams received, in all.
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Relaxed)
+    }
+
+    /// Whether packets wait to be received.
+    pub fn waiting(&self) -> bool {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Whether the engine sent or said anything, or set its alarm, since the last time.
+    pub fn take_stir(&self) -> bool {
+        let stirred = self.stirred.load(Relaxed);
+        if stirred {
+            self.stirred.store(false, Relaxed);
+        }
+        stirred
+    }
+
+    /// A packet from an endpoint waits at a rail.
+    pub fn deliver(&self, wires: &mut Wires, rail: usize, from: u32, bytes: Vec<u8>) {
+        let port = &mut wires.ports[rail];
+        port.inbox_bytes += bytes.len() as u64 + TRUESIZE;
+        port.inbox.push_back((from, bytes));
+        self.waiting.store(true, Relaxed);
+    }
+
+    /// An error waits to be told.
+    pub fn tell(&self, wires: &mut Wires, rail: usize, event: RailEvent) {
+        wires.ports[rail].news.push_back(event);
+        self.told.store(true, Relaxed);
+    }
+
+    /// What waits to be received is lost.
+    pub fn forget_waiting(&self) {
+        for port in &mut self.wires().ports {
+            port.inbox.clear();
+        }
+        self.waiting.store(false, Relaxed);
+    }
+
     /// The log.
     pub fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
@@ -221,12 +267,14 @@ impl Machine {
 
     /// The halves of all rails.
     pub fn rails(self: &Arc<Machine>) -> (Vec<(String, SimTx)>, Vec<SimRx>) {
-        let count = self.wires().ports.len();
-        let tx = |rail| SimTx(self.clone(), rail);
+        let ports: Vec<(Caps, RailAddr)> = (self.wires().ports.iter())
+            .map(|p| (p.caps, p.addr))
+            .collect();
+        let tx = |rail: usize| SimTx(self.clone(), rail, ports[rail]);
         let rx = |rail| SimRx(self.clone(), rail);
         (
-            (0..count).map(|r| (format!("r{r}"), tx(r))).collect(),
-            (0..count).map(rx).collect(),
+            (0..ports.len()).map(|r| (format!("r{r}"), tx(r))).collect(),
+            (0..ports.len()).map(rx).collect(),
         )
     }
 }
@@ -300,6 +348,7 @@ impl System for SimSystem {
 
     fn alarm(&self) {
         self.0.alarm.store(true, Relaxed);
+        self.0.stirred.store(true, Relaxed);
     }
 
     fn yield_now(&self) {
@@ -312,15 +361,15 @@ impl System for SimSystem {
 }
 
 /// Sending half of a rail.
-pub struct SimTx(Arc<Machine>, usize);
+pub struct SimTx(Arc<Machine>, usize, (Caps, RailAddr));
 
 impl RailTx for SimTx {
     fn caps(&self) -> Caps {
-        self.0.wires().ports[self.1].caps
+        self.2 .0
     }
 
     fn local_addr(&self) -> RailAddr {
-        self.0.wires().ports[self.1].addr
+        self.2 .1
     }
 
     fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
@@ -349,11 +398,19 @@ impl RailTx for SimTx {
             bytes: copy,
             at,
         });
+        self.0.stirred.store(true, Relaxed);
         SendOutcome::Sent
     }
 
     fn poll_event(&mut self) -> Option<RailEvent> {
-        self.0.wires().ports[self.1].news.pop_front()
+        if !self.0.told.load(Relaxed) {
+            return None;
+        }
+        let mut wires = self.0.wires();
+        let event = wires.ports[self.1].news.pop_front();
+        let more = wires.ports.iter().any(|p| !p.news.is_empty());
+        self.0.told.store(more, Relaxed);
+        event
     }
 
     fn fd(&self) -> Option<i32> {
@@ -366,6 +423,9 @@ pub struct SimRx(Arc<Machine>, usize);
 
 impl RailRx for SimRx {
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        if !self.0.waiting() {
+            return 0;
+        }
         let mut wires = self.0.wires();
         let port = &mut wires.ports[self.1];
         if port.inbox.is_empty() {
@@ -386,7 +446,8 @@ impl RailRx for SimRx {
             bytes.extend_from_slice(&next);
             wires.recycle(next);
         }
-        wires.taken += count as u64;
+        self.0.taken.fetch_add(count as u64, Relaxed);
+        self.0.waiting.store(wires.waiting(), Relaxed);
         drop(wires);
         sink(Received {
             from: RailAddr::NONE,
@@ -413,6 +474,7 @@ impl Watch for SimWatch {
         debug_assert!(datagram.len() >= HEADER_LEN);
         let peer = result.ok().or_else(|| node.peer_named(id));
         let upto = peer.map_or(0, |peer| node.matched_upto(peer));
+        self.0.stirred.store(true, Relaxed);
         let mut log = self.0.log();
         let from = log.bytes.len();
         log.bytes.extend_from_slice(datagram);
@@ -433,14 +495,17 @@ impl Watch for SimWatch {
             _ => return,
         };
         let who = node.peer_address(peer).map_or(u32::MAX, |a| index_of(a.id));
+        self.0.stirred.store(true, Relaxed);
         self.0.log().entries.push(Entry::Said(*event, who));
     }
 
     fn sent(&mut self, context: usize, ok: bool) {
+        self.0.stirred.store(true, Relaxed);
         self.0.log().entries.push(Entry::Sent(context, ok));
     }
 
     fn completed(&mut self, entry: &Completion) {
+        self.0.stirred.store(true, Relaxed);
         self.0.log().entries.push(Entry::Completed(*entry));
     }
 }

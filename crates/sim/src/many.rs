@@ -8,9 +8,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 
-/// A seed whose cluster has so much more to do and still sends too little never will: its hosts
-/// are dead or silent.
-const STRETCH_MAX: u32 = 1_024;
 /// Outcomes that may wait for an earlier seed's.
 const WAITING_MAX: usize = 1_024;
 
@@ -23,7 +20,7 @@ pub struct Hunt {
     pub hosts: usize,
     /// Rails of each host; 0: drawn.
     pub rails: usize,
-    /// A seed that sends fewer packets is played again with more to do (0: never).
+    /// Packets that each seed sends at least (see [`Setup::packets_min`]).
     pub packets_min: u64,
     /// Stop after so many failures.
     pub stop: usize,
@@ -80,29 +77,22 @@ impl Report {
 }
 
 impl Hunt {
-    /// Plays a seed, with as much to do as makes `packets_min` packets; the last setup and what it
-    /// gave. (A shorter one that failed is the last.)
-    pub fn play(&self, seed: u64) -> (Setup, Outcome) {
-        let mut stretch = 1;
-        loop {
-            let setup = Setup::draw_longer(seed, self.profile, self.hosts, self.rails, stretch);
-            let outcome = run_setup(&setup, false);
-            let packets = outcome.net.packets;
-            let enough = packets >= self.packets_min || stretch == STRETCH_MAX;
-            if enough || outcome.failure.is_some() {
-                return (setup, outcome);
-            }
-            // A quarter more than the last one promises, since not all of a run grows.
-            let more = stretch as u64 * self.packets_min * 5 / 4 / packets.max(1) + 1;
-            stretch = (more as u32)
-                .clamp(stretch + 1, 16 * stretch)
-                .min(STRETCH_MAX);
+    /// What a seed is.
+    pub fn setup(&self, seed: u64) -> Setup {
+        Setup {
+            packets_min: self.packets_min,
+            ..Setup::draw(seed, self.profile, self.hosts, self.rails)
         }
     }
 }
 
 /// Runs a range of seeds. The report is the same for any number of jobs.
 pub fn run_seeds(seeds: Range<u64>, hunt: &Hunt) -> Report {
+    watch_seeds(seeds, hunt, |_, _| {})
+}
+
+/// The same; `look` sees the report after each seed, and the first seed that is not in it.
+pub fn watch_seeds(seeds: Range<u64>, hunt: &Hunt, look: impl FnMut(&Report, u64)) -> Report {
     let mut report = Report::default();
     let (next, over) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
     let (give, get) = sync_channel(WAITING_MAX);
@@ -113,7 +103,7 @@ pub fn run_seeds(seeds: Range<u64>, hunt: &Hunt) -> Report {
             scope.spawn(move || work(hunt, next, end, over, &give));
         }
         drop(give);
-        gather(&get, seeds.start, hunt.stop, &mut report);
+        gather(&get, seeds.start, hunt.stop, &mut report, look);
         over.store(true, Relaxed);
         // What was begun ends for nothing.
         get.iter().for_each(drop);
@@ -124,20 +114,27 @@ pub fn run_seeds(seeds: Range<u64>, hunt: &Hunt) -> Report {
 fn work(hunt: &Hunt, next: &AtomicU64, end: u64, over: &AtomicBool, give: &SyncSender<Outcome>) {
     while !over.load(Relaxed) {
         let seed = next.fetch_add(1, Relaxed);
-        if seed >= end || give.send(hunt.play(seed).1).is_err() {
+        if seed >= end || give.send(run_setup(&hunt.setup(seed), false)).is_err() {
             return;
         }
     }
 }
 
 /// Adds outcomes to the report in the order of their seeds, up to the last failure wanted.
-fn gather(get: &Receiver<Outcome>, first: u64, stop: usize, report: &mut Report) {
+fn gather(
+    get: &Receiver<Outcome>,
+    first: u64,
+    stop: usize,
+    report: &mut Report,
+    mut look: impl FnMut(&Report, u64),
+) {
     let (mut waiting, mut seed) = (BTreeMap::new(), first);
     for outcome in get {
         waiting.insert(outcome.seed, outcome);
         while let Some(outcome) = waiting.remove(&seed) {
             seed += 1;
             report.add(outcome);
+            look(report, seed);
             if report.failures.len() >= stop {
                 return;
             }

@@ -19,15 +19,47 @@ const POISON: u8 = 0x5a;
 /// above `FINE`: most receives have room for 128 KiB and their guards.
 const LEAST: usize = 256;
 const FINE: usize = 64 << 10;
-/// Bytes of empty blocks kept of each size: what the receives of a cluster have posted at once.
+/// Bytes of empty blocks that a thread keeps: what the operations of a cluster have open at once.
 /// (Two fifths of the time went into clearing new ones.)
-const SPARE_BYTES: usize = 64 << 20;
+const SPARE_BYTES: usize = 1 << 30;
 /// Finished buffers are watched until there are so many bytes of them.
 const GRAVEYARD_BYTES: usize = 8 << 20;
 
 thread_local! {
-    /// Empty blocks by size class, kept from run to run.
-    static SPARE: RefCell<Vec<Vec<Vec<u8>>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Spare> = const { RefCell::new(Spare::new()) };
+}
+
+/// Empty blocks, kept from run to run.
+struct Spare {
+    by_class: Vec<Vec<Vec<u8>>>,
+    bytes: usize,
+}
+
+impl Spare {
+    const fn new() -> Spare {
+        Spare {
+            by_class: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    fn take(&mut self, class: usize) -> Option<Vec<u8>> {
+        let block = self.by_class.get_mut(class)?.pop()?;
+        self.bytes -= block.len();
+        Some(block)
+    }
+
+    /// Keeps a block, if there is room.
+    fn keep(&mut self, class: usize, block: Vec<u8>) {
+        if self.bytes + block.len() > SPARE_BYTES {
+            return;
+        }
+        if self.by_class.len() <= class {
+            self.by_class.resize_with(class + 1, Vec::new);
+        }
+        self.bytes += block.len();
+        self.by_class[class].push(block);
+    }
 }
 
 /// Memory of one operation. Blocks are never given back to the system while a run lasts, so that
@@ -44,7 +76,7 @@ impl Buffer {
     /// `len` bytes, filled at their start.
     pub fn new(len: usize) -> Buffer {
         let (class, whole) = size_class(len + 2 * GUARD);
-        let spare = SPARE.with_borrow_mut(|s| s.get_mut(class).and_then(Vec::pop));
+        let spare = SPARE.with_borrow_mut(|s| s.take(class));
         let mut block = spare.unwrap_or_else(|| vec![0; whole]);
         block[..GUARD].fill(GUARD_BYTE);
         block[GUARD..GUARD + len.min(FILLED)].fill(FILLER);
@@ -139,18 +171,10 @@ impl Drop for Buffer {
         if self.block.is_empty() {
             return;
         }
-        let (class, whole) = size_class(self.block.len());
+        let (class, _) = size_class(self.block.len());
         let block = std::mem::take(&mut self.block);
         // No longer there at the end of a thread.
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() <= class {
-                spare.resize_with(class + 1, Vec::new);
-            }
-            if spare[class].len() < (SPARE_BYTES / whole).max(2) {
-                spare[class].push(block);
-            }
-        });
+        let _ = SPARE.try_with(|spare| spare.borrow_mut().keep(class, block));
     }
 }
 

@@ -92,6 +92,15 @@ impl World {
         self.absorb(e);
     }
 
+    /// Takes back every receive that nothing matched.
+    pub(crate) fn cancel_all(&mut self, e: u32) {
+        let posted = &self.eps[e as usize].plain.posted;
+        let handles: Vec<u32> = posted.iter().map(|p| p.handle).collect();
+        for handle in handles {
+            self.cancel(e, handle);
+        }
+    }
+
     /// Posts a send.
     pub(crate) fn post_send(
         &mut self,

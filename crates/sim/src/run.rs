@@ -93,14 +93,19 @@ fn peers_of(ep: &Endpoint) -> (u64, u64) {
 }
 
 impl World {
-    /// Both phases and the end.
+    /// Both phases, again and again until there were packets enough, and the end.
     fn play(&mut self) -> Result<(), String> {
         // A peer that does not answer is declared dead within the timeout and a probe interval;
         // paths that were given up come back within a second's damping.
         let patience = self.setup.node.peer_timeout_ns * 13 / 10 + 3_000_000_000;
-        self.go(|w| w.calm && (w.finished() || w.now > w.progress_ns + patience))?;
-        if !self.finished() {
-            return Err(format!("stuck:\n{}", self.unfinished()));
+        loop {
+            self.go(|w| w.calm && (w.finished() || w.now > w.progress_ns + patience))?;
+            if !self.finished() {
+                return Err(format!("stuck:\n{}", self.unfinished()));
+            }
+            if !self.another_round()? {
+                break;
+            }
         }
         if self.eps.iter().any(|ep| !ep.alive) {
             // What a dead peer left half said goes with the news of its death.
@@ -201,11 +206,7 @@ impl World {
             if !self.eps[e as usize].alive {
                 continue;
             }
-            let posted = &self.eps[e as usize].plain.posted;
-            let handles: Vec<u32> = posted.iter().map(|p| p.handle).collect();
-            for handle in handles {
-                self.cancel(e, handle);
-            }
+            self.cancel_all(e);
             while self.read_queues(e) {}
             let ep = &mut self.eps[e as usize];
             if let Err((handle, text)) = ep.graveyard.empty() {

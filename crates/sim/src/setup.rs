@@ -177,6 +177,10 @@ pub enum Work {
 pub struct Setup {
     /// The seed.
     pub seed: u64,
+    /// What may go wrong.
+    pub profile: Profile,
+    /// Packets to be sent at least: there is another round of work and faults until they are.
+    pub packets_min: u64,
     /// Hosts.
     pub hosts: usize,
     /// Rails per host.
@@ -232,17 +236,6 @@ pub struct Setup {
 impl Setup {
     /// Draws the simulation of a seed. `hosts` and `rails` override.
     pub fn draw(seed: u64, profile: Profile, hosts: usize, rails: usize) -> Setup {
-        Setup::draw_longer(seed, profile, hosts, rails, 1)
-    }
-
-    /// The same with `stretch` times as much to do, and the faults spread over as much more time.
-    pub fn draw_longer(
-        seed: u64,
-        profile: Profile,
-        hosts: usize,
-        rails: usize,
-        stretch: u32,
-    ) -> Setup {
         let rng = &mut Rng::new(seed, 1);
         let drawn_hosts = rng.pick(&[2, 2, 2, 3, 3, 4, 5, 8]);
         let drawn_rails = rng.pick(&[1, 2, 2, 2, 3, 4]);
@@ -261,6 +254,8 @@ impl Setup {
         ]);
         let mut setup = Setup {
             seed,
+            profile,
+            packets_min: 0,
             hosts,
             rails,
             topology: rng.pick(&[
@@ -282,11 +277,11 @@ impl Setup {
             socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20, 100_000, 30_000]),
             weather: Weather::default(),
             faults: Vec::new(),
-            faults_end_ns: rng.range(5, 60) * 1_000_000 * stretch as u64,
+            faults_end_ns: faults_time(rng),
             refuses: rng.one_in(2),
             may_die: false,
             work,
-            ops: rng.pick(&[20, 60, 200, 400]) * stretch,
+            ops: rng.pick(&[20, 60, 200, 400]),
             size_max: rng.pick(&[2_000, 70_000, 70_000, 300_000, 3 << 20]),
             pause_ns: rng.pick(&[500, 5_000, 50_000]),
             bye: rng.one_in(2),
@@ -297,6 +292,41 @@ impl Setup {
         };
         draw_faults(&mut setup, profile, rng);
         setup
+    }
+
+    /// Other faults for the same cluster and `times` as much work, in as much more time.
+    pub(crate) fn redraw(&self, seed: u64, times: u64) -> Setup {
+        let rng = &mut Rng::new(seed, 1);
+        let mut next = Setup {
+            seed,
+            weather: Weather::default(),
+            faults: Vec::new(),
+            faults_end_ns: faults_time(rng) * times,
+            may_die: false,
+            ops: self.ops * times as u32,
+            ..self.clone()
+        };
+        draw_faults(&mut next, self.profile, rng);
+        // Of the settings that are drawn with faults those of the first round stay.
+        (next.node, next.streams) = (self.node, self.streams.clone());
+        if self.node.summed != Config::default().summed {
+            let w = &mut next.weather;
+            (w.corrupt_head, w.corrupt_payload, w.truncate) = (0, 0, 0);
+            next.faults.retain(|f| !f.rots());
+        }
+        next
+    }
+}
+
+/// How long there are faults.
+fn faults_time(rng: &mut Rng) -> u64 {
+    rng.range(5, 60) * 1_000_000
+}
+
+impl Fault {
+    /// It damages packets.
+    fn rots(&self) -> bool {
+        matches!(self.what, Trouble::Corrupt { .. })
     }
 }
 
@@ -418,11 +448,10 @@ fn draw_corruption(setup: &mut Setup) {
     }
     let rng = &mut Rng::new(setup.seed, 5);
     setup.node.fragment_max = rng.pick(&[FRAGMENT_MAX, FRAGMENT_MAX, 448, 896, 4_032]);
-    let rots = |f: &Fault| matches!(f.what, Trouble::Corrupt { .. });
     let w = &setup.weather;
     let weather = w.corrupt_head + w.corrupt_payload + w.truncate;
     // Without sums damage would not be noticed.
-    if weather == 0 && !setup.faults.iter().any(rots) {
+    if weather == 0 && !setup.faults.iter().any(Fault::rots) {
         setup.node.summed = rng.pick(&[(0, u64::MAX), (100, 70_000)]);
     }
 }

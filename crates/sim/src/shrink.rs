@@ -63,6 +63,10 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
             }
         });
     }
+    if setup.packets_min > 0 {
+        add(&|s| s.packets_min = 0);
+        add(&|s| s.packets_min /= 2);
+    }
     if setup.ops > 1 {
         add(&|s| s.ops /= 2);
         add(&|s| s.ops -= 1);

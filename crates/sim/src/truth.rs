@@ -2,7 +2,7 @@
 //! plainest form. The protocol is checked against it.
 
 use crate::credit::Credits;
-use std::collections::HashMap;
+use crate::table::Table;
 
 use marline_wire::{granules, GRANULE};
 
@@ -95,7 +95,7 @@ impl Msg {
 pub struct Truth {
     /// All of them, by the number that the simulator gives.
     pub msgs: Vec<Msg>,
-    pairs: HashMap<(u32, u32), Vec<u32>>,
+    pairs: Table<(u32, u32), Vec<u32>>,
     /// What senders may send.
     pub credits: Credits,
     /// Messages to each endpoint that need a receive: untagged, tagged.

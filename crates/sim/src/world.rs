@@ -6,14 +6,18 @@ use crate::endpoint::{Endpoint, Trace};
 use crate::machine::{Log, Out, PortSpec, TRUESIZE};
 use crate::net::{Damage, Net};
 use crate::rng::Rng;
+use crate::rounds::Rounds;
 use crate::setup::{Setup, Topology, Trouble};
 use crate::truth::Truth;
 use marline_checksum::crc32c;
+use marline_engine::Completion;
 use marline_rails::{RailEvent, RailFault};
 use marline_wire::RailAddr;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
+/// Entries that an application reads at once, at most.
+const BATCH_MAX: usize = 16;
 /// Port of the first process on a host.
 const PORT: u16 = 5_000;
 
@@ -75,6 +79,7 @@ pub struct World {
     pub(crate) flying: Vec<Flying>,
     pub(crate) free: Vec<u32>,
     pub(crate) log: Log,
+    pub(crate) entries: Box<[Completion; BATCH_MAX]>,
     pub(crate) held: VecDeque<(u32, Out)>,
     pub(crate) rng: Rng,
     /// Hash of all events.
@@ -93,6 +98,7 @@ pub struct World {
     pub events: u64,
     /// How often each trouble began.
     pub troubles: BTreeMap<&'static str, u64>,
+    pub(crate) rounds: Rounds,
 }
 
 impl World {
@@ -110,6 +116,7 @@ impl World {
             flying: Vec::new(),
             free: Vec::new(),
             log: Log::default(),
+            entries: Box::new([Completion::empty(); BATCH_MAX]),
             held: VecDeque::new(),
             rng: Rng::new(setup.seed, 3),
             hash: 0xcbf2_9ce4_8422_2325,
@@ -120,22 +127,18 @@ impl World {
             tracing,
             events: 0,
             troubles: BTreeMap::new(),
+            rounds: Rounds::default(),
             setup,
         };
         for host in 0..world.setup.hosts {
             world.start(host, false);
         }
-        let faults = world.setup.faults.clone();
-        for (i, fault) in faults.iter().enumerate() {
-            world.push(fault.from_ns, Next::Fault(i as u32, true));
-            world.push(fault.to_ns, Next::Fault(i as u32, false));
-        }
-        world.push(world.setup.faults_end_ns + 1, Next::FaultsEnd);
+        world.push_faults(0, world.setup.faults_end_ns);
         world
     }
 
     /// A process starts on a host.
-    fn start(&mut self, host: usize, random: bool) {
+    pub(crate) fn start(&mut self, host: usize, random: bool) {
         let index = self.eps.len() as u32;
         let mut rng = Rng::new(self.setup.seed, 100 + index as u64);
         let port = PORT + if rng.one_in(2) { index as u16 } else { 0 };
@@ -257,8 +260,8 @@ impl World {
                 let rail = flying.rail;
                 let sender = &self.eps[from as usize];
                 if sender.alive {
-                    let wires = &mut *sender.machine.wires();
-                    wires.ports[rail].news.push_back(RailEvent::Refused(addr));
+                    let machine = &sender.machine;
+                    machine.tell(&mut machine.wires(), rail, RailEvent::Refused(addr));
                 }
                 self.wake(from, self.now + 20_000);
             }
@@ -266,17 +269,17 @@ impl World {
             return;
         };
         self.touch(e);
-        let mut wires = self.eps[e as usize].machine.wires();
-        let spare = wires.buffer();
-        let port = &mut wires.ports[rail];
+        let machine = &self.eps[e as usize].machine;
+        let mut wires = machine.wires();
+        let waiting = wires.ports[rail].inbox_bytes;
         // What a stream has no room for waits at its sender.
-        if port.inbox_bytes + len + TRUESIZE > self.setup.socket_bytes && !stream {
+        if waiting + len + TRUESIZE > self.setup.socket_bytes && !stream {
             self.net.stats.socket_full += 1;
-            port.news.push_back(RailEvent::ReceiverDrops(1));
+            machine.tell(&mut wires, rail, RailEvent::ReceiverDrops(1));
         } else {
-            port.inbox_bytes += len + TRUESIZE;
+            let spare = wires.buffer();
             let bytes = std::mem::replace(&mut self.flying[slot as usize].bytes, spare);
-            port.inbox.push_back((from, bytes));
+            machine.deliver(&mut wires, rail, from, bytes);
         }
         drop(wires);
         self.free.push(slot);
@@ -317,9 +320,9 @@ impl World {
                     true => RailFault::Down(0),
                     false => RailFault::Up,
                 };
-                let port = &mut ep.machine.wires().ports[rail];
-                port.broken = starts && send_errors;
-                port.news.push_back(RailEvent::Fault(news));
+                let mut wires = ep.machine.wires();
+                wires.ports[rail].broken = starts && send_errors;
+                ep.machine.tell(&mut wires, rail, RailEvent::Fault(news));
             }
             Trouble::SmallMtu {
                 rail,
@@ -370,16 +373,14 @@ impl World {
         }
     }
 
-    fn die(&mut self, e: u32) {
+    pub(crate) fn die(&mut self, e: u32) {
         let now = self.now;
         *self.troubles.entry("died").or_default() += 1;
         let ep = &mut self.eps[e as usize];
         ep.alive = false;
         ep.died_ns = now;
         ep.note(now, Trace::Did("died".into()));
-        for port in &mut ep.machine.wires().ports {
-            port.inbox.clear();
-        }
+        ep.machine.forget_waiting();
     }
 
     /// Puts a packet on the network.
@@ -395,8 +396,8 @@ impl World {
         let breaks = stream.then(|| self.net.breaks(start, target));
         if let Some(mtu) = fate.too_big {
             let news = RailEvent::TooBig(to, mtu);
-            let wires = &mut *self.eps[e as usize].machine.wires();
-            wires.ports[out.rail].news.push_back(news);
+            let machine = &self.eps[e as usize].machine;
+            machine.tell(&mut machine.wires(), out.rail, news);
         }
         for (at, damage) in fate.copies.into_iter().flatten() {
             let slot = self.free.pop().unwrap_or_else(|| {

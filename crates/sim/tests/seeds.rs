@@ -1,6 +1,6 @@
 //! A slice of the simulations that `make soak` runs for ever: other seeds for every commit.
 
-use marline_sim::{run_seeds, run_setup, Hunt, Profile, Setup};
+use marline_sim::{run_seeds, run_setup, Fault, Hunt, Profile, Setup, Trouble, Work};
 use std::process::Command;
 
 /// Seeds per profile: 2,100 in all, about a minute of one core.
@@ -91,4 +91,21 @@ fn more_jobs_give_the_same_report_and_every_seed_its_packets() {
     let all = |r: &marline_sim::Report| (r.hash, r.messages, r.packets.clone(), r.seeds);
     assert_eq!(all(&one), all(&three));
     assert!(one.packets.iter().all(|&n| n >= 3_000), "{:?}", one.packets);
+}
+
+#[test]
+fn peers_that_gave_each_other_up_are_replaced_and_send_their_packets() {
+    let mut setup = Setup::draw(1, Profile::Peers, 2, 1);
+    let to_ns = 200_000 + setup.node.peer_timeout_ns * 3 / 2;
+    setup.faults = vec![Fault {
+        from_ns: 200_000,
+        to_ns,
+        what: Trouble::Partition { split: 1 },
+    }];
+    (setup.may_die, setup.faults_end_ns) = (true, to_ns);
+    (setup.work, setup.ops, setup.packets_min) = (Work::Halo, 400, 5_000);
+    let outcome = run_setup(&setup, false);
+    assert!(outcome.failure.is_none(), "{}", outcome.failure.unwrap());
+    assert!(outcome.net.packets >= 5_000);
+    assert!(outcome.troubles["renewed"] > 0);
 }
