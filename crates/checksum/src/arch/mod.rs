@@ -26,7 +26,7 @@ pub(crate) use x86_64::sse as narrow;
         all(target_arch = "aarch64", target_endian = "little")
     ))
 ))]
-mod soft;
+pub(crate) mod soft;
 #[cfg(any(
     miri,
     not(any(
