@@ -119,10 +119,20 @@ fn what_cannot_work_is_refused() {
         command.args(["run", "--", "no-such-mpiexec"]),
         "no-such-mpiexec",
     );
+    // A program is not started to be asked which mpiexec it is.
+    let program = dir.0.join("app");
+    write_script(&program, "#!/bin/sh\ntouch \"$0.ran\"\n");
     let mut command = marline(&dir.0);
     refused(
-        command.args(["run", "--", "/bin/true"]),
-        "is not an mpiexec",
+        command.args(["run", "--"]).arg(&program),
+        "is not an mpiexec: give the whole command",
+    );
+    assert!(!dir.0.join("app.ran").exists());
+    std::os::unix::fs::symlink("/bin/true", dir.0.join("mpirun")).unwrap();
+    let mut command = marline(&dir.0);
+    refused(
+        command.args(["run", "--"]).arg(dir.0.join("mpirun")),
+        "is not an mpiexec of MPICH",
     );
     let empty = Dir::new("empty");
     refused(
