@@ -28,7 +28,7 @@ type Outcome = Result<u8, String>;
 
 /// Marline: unmodified MPI programs over several networks at once.
 #[derive(Parser)]
-#[command(name = "marline", version, about)]
+#[command(name = "marline", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
