@@ -24,8 +24,11 @@ impl<S: System> Core<S> {
         if segment == 0 {
             segment = self.segment_of(rail, received.bytes);
         }
-        for datagram in received.bytes.chunks(segment.max(1)) {
-            self.ingest_one(now, rail, datagram);
+        let mut rest = received.bytes;
+        while !rest.is_empty() {
+            let (datagram, after) = rest.split_at(segment.clamp(1, rest.len()));
+            let more = self.ingest_one(now, rail, datagram, after);
+            rest = &after[more * datagram.len()..];
         }
     }
 
@@ -46,34 +49,18 @@ impl<S: System> Core<S> {
         }
     }
 
-    fn ingest_one(&mut self, now: u64, rail: usize, datagram: &[u8]) {
-        let counters = &mut self.rails[rail].counters;
-        counters.wire_packets_received += 1;
-        counters.wire_bytes_received += datagram.len() as u64;
-        let packet = match Packet::parse(datagram, crc32c) {
-            Ok(packet) => packet,
-            Err(e) => {
-                match e {
-                    ParseError::Truncated => counters.truncated += 1,
-                    ParseError::Version => counters.wrong_version += 1,
-                    ParseError::HeadCrc => {
-                        counters.corrupt_heads += 1;
-                        for endpoint in self.eps.iter_mut().flatten() {
-                            endpoint.node.on_bad_head(datagram);
-                        }
-                    }
-                    ParseError::Malformed => counters.unknown += 1,
-                }
-                return;
-            }
+    /// Takes a datagram, and those `after` it in its batch that continue it: how many.
+    fn ingest_one(&mut self, now: u64, rail: usize, datagram: &[u8], after: &[u8]) -> usize {
+        let Some(packet) = self.parse(rail, datagram) else {
+            return 0;
         };
         let dst = packet.header.dst_id;
         let Some(&(_, ep)) = self.by_id.iter().find(|(id, _)| *id == dst) else {
-            counters.wrong_token += 1;
-            return;
+            self.rails[rail].counters.wrong_token += 1;
+            return 0;
         };
         let Some(endpoint) = self.eps[ep as usize].as_mut() else {
-            return;
+            return 0;
         };
         let mut memory = EngineMemory {
             recvs: &self.recvs,
@@ -81,11 +68,22 @@ impl<S: System> Core<S> {
             pool: &mut self.pool,
             ep,
         };
-        let result = endpoint
-            .node
-            .handle_packet(now, &packet, datagram.len(), &mut memory);
-        self.watch.ingested(&endpoint.node, datagram, result);
+        let node = &mut endpoint.node;
+        let result = node.handle_packet(now, &packet, datagram.len(), &mut memory);
+        self.watch.ingested(node, datagram, result);
+        let more = match result {
+            // A short packet is its batch's last one.
+            Ok(peer) if packet.wire_len() == datagram.len() => {
+                node.handle_run(now, peer, &packet, after, crc32c, &mut memory)
+            }
+            _ => 0,
+        };
+        for datagram in after.chunks(datagram.len()).take(more) {
+            self.watch.ingested(node, datagram, result);
+        }
         let counters = &mut self.rails[rail].counters;
+        counters.wire_packets_received += more as u64;
+        counters.wire_bytes_received += (more * datagram.len()) as u64;
         match result {
             Err(DropReason::Token) => counters.wrong_token += 1,
             Err(DropReason::Epoch) => counters.wrong_epoch += 1,
@@ -93,6 +91,27 @@ impl<S: System> Core<S> {
             Err(DropReason::Algorithm) => counters.wrong_algorithm += 1,
             _ => {}
         }
+        more
+    }
+
+    /// What a datagram says, if its head is good; each is counted.
+    fn parse<'a>(&mut self, rail: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
+        let counters = &mut self.rails[rail].counters;
+        counters.wire_packets_received += 1;
+        counters.wire_bytes_received += datagram.len() as u64;
+        match Packet::parse(datagram, crc32c) {
+            Ok(packet) => return Some(packet),
+            Err(ParseError::Truncated) => counters.truncated += 1,
+            Err(ParseError::Version) => counters.wrong_version += 1,
+            Err(ParseError::HeadCrc) => {
+                counters.corrupt_heads += 1;
+                for endpoint in self.eps.iter_mut().flatten() {
+                    endpoint.node.on_bad_head(datagram);
+                }
+            }
+            Err(ParseError::Malformed) => counters.unknown += 1,
+        }
+        None
     }
 
     /// Turns the nodes' events into completions. Call after anything that may have made some.

@@ -310,7 +310,7 @@ impl Conn {
             || !self.queue.is_empty()
     }
 
-    pub fn path_by_send_code(&mut self, code: u8) -> Option<usize> {
+    pub fn path_by_send_code(&self, code: u8) -> Option<usize> {
         self.paths.iter().position(|p| p.send_code() == code)
     }
 

@@ -65,6 +65,20 @@ impl GranuleSet {
         }
     }
 
+    /// How many granules from `start` on, at most `n`, come before the first that is in the set.
+    pub fn free_from(&self, start: u64, n: u64) -> u64 {
+        let (mut free, mut taken) = (0, 0);
+        for_words(start, n, |index, mask| {
+            if taken == 0 {
+                taken = self.word(index) & mask;
+                // Those of the mask below the lowest one that is taken.
+                let below = taken.wrapping_sub(1) & !taken;
+                free += (mask & below).count_ones() as u64;
+            }
+        });
+        free
+    }
+
     /// Whether one granule is in the set.
     pub fn contains(&self, granule: u64) -> bool {
         self.word(granule / 64) >> (granule % 64) & 1 == 1
@@ -100,7 +114,7 @@ impl GranuleSet {
 
 /// Calls `f(word index, mask)` for each 64-bit word that the range touches.
 #[inline]
-fn for_words(start: u64, n: u64, mut f: impl FnMut(u64, u64)) {
+pub(crate) fn for_words(start: u64, n: u64, mut f: impl FnMut(u64, u64)) {
     let (mut at, end) = (start, start + n);
     while at < end {
         let bit = at % 64;
@@ -127,6 +141,8 @@ mod tests {
                 let expect = if had == n { Covered::All } else if had > 0 { Covered::Some }
                     else { Covered::None };
                 prop_assert_eq!(set.covered(start, n), expect);
+                let free = (start..start + n).take_while(|g| !naive.contains(g)).count() as u64;
+                prop_assert_eq!(set.free_from(start, n), free);
                 prop_assert_eq!(set.insert(start, n), n - had);
                 naive.extend(start..start + n);
                 prop_assert_eq!(set.count(), naive.len() as u64);

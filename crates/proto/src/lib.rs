@@ -17,6 +17,7 @@ mod acks;
 mod agree;
 mod ahead;
 mod bulk;
+mod bulk_in;
 mod config;
 mod conn;
 mod flow;

@@ -18,6 +18,8 @@ pub enum Mutation {
     FreeLogEarly,
     /// A payload counts whatever its sum.
     IgnoreSum,
+    /// What continues a fragment in its batch counts whatever its sum.
+    TrustRuns,
     /// Messages are matched as they arrive.
     SkipOrder,
     /// Packets for other endpoints are taken.
@@ -50,13 +52,14 @@ impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain. Not `Strand`, which hides from 3,000
     /// seeds: two rails have to fail within one repair. `tests/pair.rs` notices both.
-    pub const ALL: [Mutation; 17] = [
+    pub const ALL: [Mutation; 18] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
         Mutation::ReuseNumber,
         Mutation::FreeLogEarly,
         Mutation::IgnoreSum,
+        Mutation::TrustRuns,
         Mutation::SkipOrder,
         Mutation::IgnoreToken,
         Mutation::ForgetLost,

@@ -486,7 +486,7 @@ impl Node {
         self.conn(peer)?.inbound.values().find(held).copied()
     }
 
-    fn commit(&mut self, now: u64, key: Key, start: u64, n: u64, len: u64) {
+    pub(crate) fn commit(&mut self, now: u64, key: Key, start: u64, n: u64, len: u64) {
         let Some(inbound) = self.inbounds.get_mut(key) else {
             return;
         };
@@ -676,36 +676,6 @@ impl Node {
         if header.flags & Header::FLAG_ACK_NOW != 0 || path.window.fresh() >= every {
             path.ack_now = true;
             self.wake(peer);
-        }
-    }
-}
-
-impl crate::conn::Inbound {
-    /// Where bytes `offset .. offset + len` of it go.
-    fn landing(&self, key: Key, offset: u64, len: u64) -> Landing {
-        match self.state {
-            InboundState::Discard => Landing::Discard,
-            InboundState::Bound {
-                handle,
-                base,
-                capacity,
-            } if !self.bounced => {
-                let copy = len.min(capacity.saturating_sub(offset)) as usize;
-                // Beyond the buffer's end there is not even a place.
-                match copy {
-                    0 => Landing::Discard,
-                    _ => Landing::Posted {
-                        handle,
-                        offset: base + offset,
-                        copy,
-                    },
-                }
-            }
-            _ => Landing::Bounce {
-                inbound: key.name(),
-                total: self.total,
-                offset,
-            },
         }
     }
 }

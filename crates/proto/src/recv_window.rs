@@ -4,6 +4,7 @@
 //! slides past it. What lies below the window counts as a duplicate (its frames were long since
 //! sent again under another number).
 
+use crate::granules::for_words;
 use alloc::vec::Vec;
 use marline_wire::{Ack, AckMasks, ACK_MASKS_MAX};
 
@@ -73,6 +74,31 @@ impl RecvWindow {
             self.fresh += 1;
         }
         true
+    }
+
+    /// The lowest number above all that arrived.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Records the next `count` packets after the highest that arrived; all of them want an ack.
+    pub fn record_run(&mut self, count: u32, now_ns: u64) {
+        let from = self.end;
+        if count == 0 {
+            return;
+        }
+        self.slide(from + count as u64 - 1);
+        for_words(from, count as u64, |word, mask| {
+            let at = word as usize % WORDS;
+            if at >= self.bits.len() {
+                self.grow(at);
+            }
+            self.bits[at] |= mask;
+        });
+        self.fresh_from = self.fresh_from.or(Some(from));
+        self.newest_ns = now_ns;
+        self.fresh += count;
     }
 
     fn slide(&mut self, number: u64) {
@@ -243,6 +269,31 @@ mod tests {
                 prop_assert!(due.all(|n| acked.contains(n)), "forgets to ack");
                 owed.clear();
             }
+        }
+    }
+
+    proptest! {
+        /// Several packets at once are the same as one after another.
+        #[test]
+        fn a_run_equals_its_packets(
+            steps in proptest::collection::vec((0u64..200, 0u32..150, 0u32..4), 1..60))
+        {
+            let (mut run, mut single) = (RecvWindow::default(), RecvWindow::default());
+            for (jump, count, ack) in steps {
+                for window in [&mut run, &mut single] {
+                    let number = window.end() + jump;
+                    window.record(number, jump % 5 != 0, 7);
+                }
+                run.record_run(count, 9);
+                for _ in 0..count {
+                    prop_assert!(single.record(single.end(), true, 9));
+                }
+                prop_assert_eq!(run.fresh(), single.fresh());
+                if ack == 0 {
+                    prop_assert_eq!(run.take_ack(1, 9), single.take_ack(1, 9));
+                }
+            }
+            prop_assert_eq!((run.end, &run.bits), (single.end, &single.bits));
         }
     }
 

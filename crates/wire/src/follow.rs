@@ -33,6 +33,15 @@ impl FragmentHead {
         self.0[HEADER_LEN + 1] == flags && u32_at(&self.0, HEADER_LEN + 4) == number
     }
 
+    /// Whether `packet` begins with this head, with another packet number and fragment offset
+    /// (bytes in the message). Its CRC and its sum are not looked at.
+    #[inline]
+    pub fn leads(&self, packet: &[u8], number: u64, offset: u64) -> bool {
+        let mut head = [0; FRAGMENT_HEAD_LEN];
+        self.write(&mut head, number, offset);
+        packet.len() >= FRAGMENT_HEAD_LEN && packet[4..FRAGMENT_SUM_AT] == head[4..FRAGMENT_SUM_AT]
+    }
+
     /// Writes the head with another packet number and fragment offset (bytes in the message).
     #[inline]
     pub fn write(&self, out: &mut [u8], number: u64, offset: u64) {
@@ -84,6 +93,26 @@ mod tests {
         assert!(head.is_of(7, 0) && !head.is_of(8, 0) && !head.is_of(7, 1));
         head.write(&mut out, (1 << 33) + 1, 1_792);
         assert_eq!(out[..head_len], wanted[..head_len]);
+    }
+
+    #[test]
+    fn only_what_follows_is_led_by_the_head() {
+        let (model, head_len) = packet(1 << 33, Header::FLAG_ACK_NOW, 896);
+        let head = FragmentHead::of(&model, head_len).unwrap();
+        let (next, _) = packet((1 << 33) + 1, 0, 1_792);
+        assert!(head.leads(&next, (1 << 33) + 1, 1_792));
+        assert!(!head.leads(&next[..head_len - 1], (1 << 33) + 1, 1_792));
+        assert!(!head.leads(&next, 1 << 33, 1_792) && !head.leads(&next, (1 << 33) + 1, 896));
+        for at in 0..FRAGMENT_HEAD_LEN {
+            let mut other = next;
+            other[at] ^= 1;
+            let unseen = !(4..FRAGMENT_SUM_AT).contains(&at);
+            assert_eq!(
+                head.leads(&other, (1 << 33) + 1, 1_792),
+                unseen,
+                "byte {at}"
+            );
+        }
     }
 
     #[test]

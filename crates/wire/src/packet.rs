@@ -1,6 +1,7 @@
 //! A whole packet: the writer of its head and the checked view of a received one.
 
 use crate::align8;
+use crate::follow::FragmentHead;
 use crate::frame::Frame;
 use crate::header::{u16_at, u32_at, Header, HEADER_LEN, PACKET_NUMBER_MAX, VERSION};
 
@@ -80,6 +81,12 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn wire_len(&self) -> usize {
         self.len
+    }
+
+    /// Its head, if one DATA frame is all it has.
+    #[inline]
+    pub fn fragment_head(&self) -> Option<FragmentHead> {
+        FragmentHead::of(self.bytes, self.head_len)
     }
 
     /// The frames in order, each with its payload (empty for control).

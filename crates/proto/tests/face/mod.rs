@@ -1,0 +1,196 @@
+//! Two nodes face to face, whose packets a test hands over itself. What not every test uses is
+//! no dead code.
+#![allow(dead_code)]
+
+use marline_proto::{
+    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
+    SendSpec, Source,
+};
+use marline_wire::{FragmentHead, Packet, RailAddr};
+
+/// Memory that takes everything.
+pub struct Anywhere;
+
+impl Memory for Anywhere {
+    fn land(&mut self, _: &Landing, _: &Payload<'_>) -> bool {
+        true
+    }
+}
+
+pub fn node(host: u8, rails: u8) -> Node {
+    node_with(Config::default(), host, rails)
+}
+
+pub fn node_with(config: Config, host: u8, rails: u8) -> Node {
+    narrow_node(config, host, rails, 1_472)
+}
+
+/// Datagrams of at most `datagram_max` bytes.
+pub fn narrow_node(config: Config, host: u8, rails: u8, datagram_max: usize) -> Node {
+    let specs = specs(host, rails, datagram_max);
+    Node::new(config, 100 + host as u64, 7, 1, specs)
+}
+
+pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
+    let rail = |index: u8| RailSpec {
+        addr: RailAddr {
+            kind: 4,
+            index,
+            port: 4_000,
+            mtu: datagram_max as u16,
+            prefix_len: 16,
+            ip: [10, index, 0, host, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        },
+        datagram_max,
+        receive_budget: 2 << 20,
+    };
+    (0..rails).map(rail).collect()
+}
+
+/// A packet on its way: which rail it arrives on, and its bytes.
+pub type Flying = (usize, Vec<u8>);
+
+/// All that a node has to send now. `runs`: by `continue_bulk` as far as that goes.
+pub fn output(node: &mut Node, now: u64, runs: bool) -> Vec<Flying> {
+    let (mut out, mut spans, mut packets) = (vec![0; 64_000], Vec::new(), Vec::new());
+    while let Some(first) = node.poll_transmit(now, &mut out, &mut spans, None) {
+        packets.push((first.rail, out[..first.len].to_vec()));
+        let model = FragmentHead::of(&out, first.head_len).filter(|_| runs && first.batch.bulk);
+        let Some(model) = model else { continue };
+        let run = node.continue_bulk(now, &first.batch, &model, &mut out, 40);
+        for packet in out
+            .chunks_exact(first.len)
+            .take(run.map_or(0, |r| r.packets))
+        {
+            packets.push((first.rail, packet.to_vec()));
+        }
+    }
+    packets
+}
+
+pub fn take(node: &mut Node, now: u64, packets: &[Flying]) {
+    for (_, bytes) in packets {
+        // Heads are not sealed here: their CRC is zero, and so is what it is compared with.
+        let packet = Packet::parse(bytes, |_| 0).unwrap();
+        let taken = node.handle_packet(now, &packet, bytes.len(), &mut Anywhere);
+        // BYE is said three times.
+        assert!(matches!(taken, Ok(_) | Err(DropReason::Gone)), "{taken:?}");
+    }
+}
+
+/// Two nodes that know each other and whose paths are proven.
+pub struct Pair {
+    pub a: Node,
+    pub b: Node,
+    pub to_b: PeerId,
+    pub now: u64,
+    pub runs: bool,
+}
+
+impl Pair {
+    pub fn new(rails: u8, runs: bool) -> Pair {
+        Pair::with(Config::default(), rails, runs)
+    }
+
+    pub fn with(config: Config, rails: u8, runs: bool) -> Pair {
+        let nodes = [1, 2].map(|host| node_with(config, host, rails));
+        let mut pair = Pair::of(nodes, runs);
+        pair.message(1, 100);
+        pair.settle();
+        pair
+    }
+
+    /// Two nodes of which the first knows the other's address.
+    pub fn of([mut a, b]: [Node; 2], runs: bool) -> Pair {
+        let to_b = a.peer(&b.address());
+        Pair {
+            a,
+            b,
+            to_b,
+            now: 1_000_000,
+            runs,
+        }
+    }
+
+    /// A message of `len` bytes, with a receive for it.
+    pub fn message(&mut self, handle: u32, len: u64) {
+        self.message_into(handle, len, len);
+    }
+
+    /// The same, with a receive that may be too short.
+    pub fn message_into(&mut self, handle: u32, len: u64, capacity: u64) {
+        let receive = RecvSpec {
+            handle,
+            source: Source::Any,
+            tag: None,
+            capacity,
+            multi_min: None,
+        };
+        self.b.post_recv(&receive, self.now);
+        self.send(handle, len);
+    }
+
+    /// A message for which there is no receive yet.
+    pub fn send(&mut self, handle: u32, len: u64) {
+        self.a.post_send(&SendSpec {
+            handle,
+            peer: self.to_b,
+            tag: None,
+            data: None,
+            len,
+            urgent_ack: true,
+        });
+    }
+
+    pub fn step(&mut self) -> bool {
+        self.now += 20_000;
+        self.a.on_poll(self.now, false);
+        self.b.on_poll(self.now, false);
+        self.a.handle_timeouts(self.now);
+        self.b.handle_timeouts(self.now);
+        let there = output(&mut self.a, self.now, self.runs);
+        take(&mut self.b, self.now, &there);
+        let back = output(&mut self.b, self.now, self.runs);
+        take(&mut self.a, self.now, &back);
+        !there.is_empty() || !back.is_empty()
+    }
+
+    /// Only the sender runs; what it has to send.
+    pub fn alone(&mut self) -> Vec<Flying> {
+        self.now += 20_000;
+        self.a.on_poll(self.now, false);
+        self.a.handle_timeouts(self.now);
+        output(&mut self.a, self.now, self.runs)
+    }
+
+    /// The receiver takes these packets; the sender what it says to that on `rail`.
+    pub fn answer(&mut self, packets: &[Flying], rail: usize) {
+        self.b.on_poll(self.now, false);
+        self.b.handle_timeouts(self.now);
+        take(&mut self.b, self.now, packets);
+        let mut back = output(&mut self.b, self.now, self.runs);
+        back.retain(|p| p.0 == rail);
+        take(&mut self.a, self.now, &back);
+    }
+
+    /// Until nothing was to be sent for a while.
+    pub fn settle(&mut self) {
+        let mut idle = 0;
+        while idle < 20 {
+            idle = if self.step() { 0 } else { idle + 1 };
+        }
+    }
+
+    /// Packets that the sender declared lost.
+    pub fn lost(&self) -> u64 {
+        let mut lost = 0;
+        self.a
+            .for_each_peer(|_, _, _, paths| lost += paths.map(|(_, _, _, s)| s.lost).sum::<u64>());
+        lost
+    }
+}
+
+pub fn done(node: &mut Node, handle: u32) -> bool {
+    std::iter::from_fn(|| node.poll_event())
+        .any(|e| matches!(e, Event::SendDone { handle: h, ok: true } if h == handle))
+}

@@ -1,0 +1,142 @@
+//! Long messages leave and arrive in runs of packets; packet by packet is the same.
+
+mod face;
+
+use face::{output, take, Pair};
+use marline_proto::{Landing, Memory, Node, Payload};
+use marline_wire::{Packet, FRAGMENT_HEAD_LEN};
+
+/// A run of fragments says the same as packets made one by one.
+#[test]
+fn a_run_of_fragments_equals_packets_made_one_by_one() {
+    let sent = |runs: bool| {
+        let mut pair = Pair::new(1, runs);
+        pair.message(2, 300_000);
+        let request = output(&mut pair.a, pair.now, runs);
+        take(&mut pair.b, pair.now, &request);
+        let grant = output(&mut pair.b, pair.now, runs);
+        take(&mut pair.a, pair.now, &grant);
+        output(&mut pair.a, pair.now, runs)
+    };
+    let (runs, single) = (sent(true), sent(false));
+    assert!(runs.len() > 100);
+    // Not `assert_eq`: nobody reads 300 kB of bytes.
+    assert!(runs == single);
+}
+
+/// Memory that notes what it was given and refuses payloads that begin with [`BAD`].
+#[derive(Default, Debug, PartialEq)]
+struct Noted(Vec<(String, u64, usize)>);
+
+const BAD: u8 = 0xbd;
+
+impl Memory for Noted {
+    fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool {
+        let good = payload.bytes.first() != Some(&BAD);
+        if good {
+            let landing = format!("{landing:?}");
+            self.0.push((landing, payload.seed, payload.bytes.len()));
+        }
+        good
+    }
+}
+
+/// Takes a batch as the engine does; what became of the packets that were taken one by one.
+fn take_batch(
+    node: &mut Node,
+    now: u64,
+    batch: &[u8],
+    segment: usize,
+    memory: &mut Noted,
+    runs: bool,
+) -> usize {
+    let (mut rest, mut in_runs) = (batch, 0);
+    while !rest.is_empty() {
+        let (datagram, after) = rest.split_at(segment.min(rest.len()));
+        rest = after;
+        let Ok(packet) = Packet::parse(datagram, |_| 0) else {
+            continue;
+        };
+        let taken = node.handle_packet(now, &packet, datagram.len(), memory);
+        let more = match taken {
+            Ok(peer) if runs => node.handle_run(now, peer, &packet, after, |_| 0, memory),
+            _ => 0,
+        };
+        in_runs += more;
+        rest = &after[more * datagram.len()..];
+    }
+    in_runs
+}
+
+/// What a network and a hostile memory do to packets: a few lost, doubled, swapped, damaged.
+fn mistreat(packets: &mut Vec<Vec<u8>>, seed: u64) {
+    let mut state = seed * 2 + 1;
+    let mut draw = |below: usize| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..draw(8) {
+        let (at, other) = (draw(packets.len()), draw(packets.len()));
+        match draw(5) {
+            0 => drop(packets.remove(at)),
+            1 => packets.insert(at, packets[at].clone()),
+            2 => packets.swap(at, other),
+            3 => packets[at][FRAGMENT_HEAD_LEN] = BAD,
+            // Another offset, another number, another flag: heads are not sealed here.
+            _ => packets[at][4 + draw(FRAGMENT_HEAD_LEN - 12)] ^= 1 << draw(8),
+        }
+    }
+}
+
+/// What the receiver of a long message says and holds after these packets, and how many of them
+/// were taken in runs.
+fn received(seed: u64, runs: bool) -> (String, usize) {
+    let mut pair = Pair::new(1, false);
+    // Into a buffer that is long enough, or too short, or without one (then it is eager).
+    match seed % 3 {
+        0 => pair.message_into(2, 300_000, 300_000),
+        1 => pair.message_into(2, 300_000, 100_000),
+        _ => pair.send(2, 60_000),
+    }
+    let mut data = output(&mut pair.a, pair.now, false);
+    if data.len() == 1 {
+        take(&mut pair.b, pair.now, &data);
+        let grant = output(&mut pair.b, pair.now, false);
+        take(&mut pair.a, pair.now, &grant);
+        data = output(&mut pair.a, pair.now, false);
+    }
+    let segment = data[0].1.len();
+    let mut packets: Vec<_> = data.into_iter().map(|p| p.1).collect();
+    packets.retain(|p| p.len() == segment);
+    mistreat(&mut packets, seed);
+    let (mut memory, mut in_runs) = (Noted::default(), 0);
+    let mut said = Vec::new();
+    for batch in packets.chunks(40) {
+        pair.now += 1_000;
+        let bytes = batch.concat();
+        in_runs += take_batch(&mut pair.b, pair.now, &bytes, segment, &mut memory, runs);
+        said.push(output(&mut pair.b, pair.now, false));
+        said.last_mut().unwrap().retain(|p| !p.1.is_empty());
+    }
+    let mut state = format!("{memory:?} {said:?} {}", pair.b.describe());
+    pair.b.for_each_peer(|_, _, stats, paths| {
+        state += &format!("{stats:?}");
+        for (_, _, _, stats) in paths {
+            state += &format!("{stats:?}");
+        }
+    });
+    (state, in_runs)
+}
+
+/// A run of fragments is taken as packets are one by one, whatever happened to them on their way.
+#[test]
+fn a_run_is_taken_like_its_packets() {
+    let mut in_runs = 0;
+    for seed in 0..300 {
+        let (run, more) = received(seed, true);
+        let (single, _) = received(seed, false);
+        assert!(run == single, "seed {seed}:\n{run}\n{single}");
+        in_runs += more;
+    }
+    assert!(in_runs > 20_000, "only {in_runs} in runs");
+}
