@@ -117,18 +117,30 @@ fn said_of_versions(summary: &Summary) -> String {
     }
 }
 
-/// A line about processes without a page, which the table therefore lacks; empty when all are
-/// there. An MPI has one endpoint per process, unless it is told otherwise.
+/// A line about processes without a page, which the table therefore lacks; empty when none is
+/// known of. An MPI has one endpoint per process, unless it is told otherwise.
 fn said_of_absent(pages: &[JobPage]) -> String {
     let peers = pages.iter().flat_map(|page| &page.peers);
-    let endpoints: BTreeSet<u64> = peers.map(|peer| peer.endpoint).collect();
+    let known: BTreeSet<u64> = peers.map(|peer| peer.endpoint).collect();
+    // A page does not say which endpoint is its own; that one has no paths, if it is a peer at all.
+    let others = |page: &JobPage| {
+        page.peers
+            .iter()
+            .filter(|peer| !peer.paths.is_empty())
+            .count()
+    };
+    let with_others = pages.iter().map(others).max().map(|others| match others {
+        0 => 0,
+        others => others + 1,
+    });
+    let endpoints = known.len().max(with_others.unwrap_or(0));
     let present = pages.iter().filter(|page| !page.peers.is_empty()).count();
-    match endpoints.len().saturating_sub(present) {
+    match endpoints.saturating_sub(present) {
         0 => String::new(),
         absent => format!(
-            "Marline: {absent} of {} endpoints left no statistics here and are not in this table; \
-             if they were on other hosts, set {STATS_DIR} to a directory that all hosts share\n",
-            endpoints.len()
+            "Marline: {absent} of {endpoints} endpoints left no statistics here and are not in \
+             this table; if they were on other hosts, set {STATS_DIR} to a directory that all hosts \
+             share\n"
         ),
     }
 }
@@ -166,23 +178,31 @@ mod tests {
 
     #[test]
     fn processes_without_a_page_are_counted() {
-        let page = |peers: &[u64]| JobPage {
-            peers: peers
-                .iter()
-                .map(|&endpoint| PeerRow {
-                    endpoint,
-                    ..PeerRow::default()
-                })
-                .collect(),
-            ..JobPage::default()
+        use marline_engine::stats::page::PathRow;
+        let page = |own: u64, peers: &[u64]| {
+            let row = |&endpoint: &u64| PeerRow {
+                endpoint,
+                paths: vec![PathRow::default(); usize::from(endpoint != own)],
+                ..PeerRow::default()
+            };
+            JobPage {
+                peers: peers.iter().map(row).collect(),
+                ..JobPage::default()
+            }
         };
-        let looked_around = page(&[]);
-        assert_eq!(
-            said_of_absent(&[page(&[1, 2]), page(&[2, 1]), looked_around]),
-            ""
-        );
-        let said = said_of_absent(&[page(&[1, 2, 3, 4]), page(&[1, 2, 3])]);
+        let looked_around = page(1, &[]);
+        let all = |pages: &[JobPage]| said_of_absent(pages).is_empty();
+        assert!(all(&[
+            page(1, &[1, 2]),
+            page(2, &[2, 1]),
+            looked_around.clone()
+        ]));
+        assert!(all(&[page(1, &[2]), page(2, &[1])]));
+        assert!(all(&[page(1, &[1])]), "alone, with messages to itself");
+        assert!(all(&[looked_around]) && all(&[]));
+        let said = said_of_absent(&[page(1, &[2])]);
+        assert!(said.contains("1 of 2 endpoints"), "{said}");
+        let said = said_of_absent(&[page(1, &[1, 2, 3, 4]), page(2, &[1, 2, 3])]);
         assert!(said.contains("2 of 4 endpoints"), "{said}");
-        assert_eq!(said_of_absent(&[]), "");
     }
 }
