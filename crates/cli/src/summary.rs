@@ -139,8 +139,8 @@ fn said_of_absent(pages: &[JobPage]) -> String {
         0 => String::new(),
         absent => format!(
             "Marline: {absent} of {endpoints} endpoints left no statistics here and are not in \
-             this table; if they were on other hosts, set {STATS_DIR} to a directory that all hosts \
-             share\n"
+             this table; if they were on other hosts, set {STATS_DIR} to a directory that all \
+             hosts share\n"
         ),
     }
 }
