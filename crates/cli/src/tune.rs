@@ -48,6 +48,17 @@ pub struct TuneArgs {
     svg: Option<PathBuf>,
 }
 
+/// Two to each of these powers.
+pub const fn powers_of_two<const N: usize>(powers: [usize; N]) -> [usize; N] {
+    let mut sizes = powers;
+    let mut n = 0;
+    while n < N {
+        sizes[n] = 1 << powers[n];
+        n += 1;
+    }
+    sizes
+}
+
 /// Sizes that are measured, in bytes: all that [`derive`] asks for, and shorter ones to look at.
 fn sizes(quick: bool) -> Vec<usize> {
     let (short, long): (&[usize], _) = match quick {

@@ -1,24 +1,18 @@
 //! From what was measured to what an engine goes by.
 
 use super::curves::Curves;
+use super::powers_of_two;
 use crate::model::cost::{eager_threshold, Network, Pipeline, Work};
 use marline_checksum::tuner::{Place, Point, Way, BLOCKS};
 use marline_checksum::{Algorithm, Plan};
 use marline_engine::choice::ChecksumChoice;
 use marline_engine::profile::{self, AlgorithmFigures, Machine, Profile, RailFigures};
 
-/// Sizes of fragments that an engine copies: between them algorithms and ways are compared.
-pub const FRAGMENTS: [usize; 7] = [
-    1 << 10,
-    2 << 10,
-    4 << 10,
-    8 << 10,
-    16 << 10,
-    32 << 10,
-    64 << 10,
-];
+/// Sizes of fragments that an engine copies, 1 to 64 KiB: between them algorithms and ways are
+/// compared.
+pub const FRAGMENTS: [usize; 7] = powers_of_two([10, 11, 12, 13, 14, 15, 16]);
 /// Sizes between which copies may begin to go past the caches.
-pub const STREAMS: [usize; 6] = [256 << 10, 1 << 20, 2 << 20, 4 << 20, 16 << 20, 64 << 20];
+pub const STREAMS: [usize; 6] = powers_of_two([18, 20, 21, 22, 24, 26]);
 /// What was measured up to less says nothing of streams.
 const STREAMS_KNOWN: usize = 4 << 20;
 /// Blocks, or streams, must be so much faster than one loop to be taken.
