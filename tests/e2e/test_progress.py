@@ -33,11 +33,12 @@ def test_sender_repairs_loss_while_it_computes(wire_lab, mpi, provider):
 
 
 def test_second_isend_is_not_stranded(lab, mpi, provider):
-    result = lab.run(mpi, [mpi.program("second_isend"), 100, 20], provider=provider)
+    result = lab.run(mpi, [mpi.program("second_isend"), 30, 100], provider=provider)
     told = result.find(r"^second_isend: median_us=([\d.]+)")
     assert result.ok and told, result.tail()
-    # Stranded until the computation ends would be 20 ms; the goal of 200 us is for a quiet machine.
-    assert float(told[1]) < 5000, result.tail()
+    # Stranded until the computation ends would be 100 ms; the goal of 200 us is for a quiet
+    # machine. (Beside busy processes 8 ms were measured: two slices of the scheduler.)
+    assert float(told[1]) < 50_000, result.tail()
 
 
 def test_memory_of_a_ping_pong(lab, mpich):

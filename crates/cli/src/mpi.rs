@@ -262,6 +262,8 @@ fn for_marline(kind: Kind) -> Vec<Var> {
         Kind::OpenMpi5 => {
             let mut vars = through_mtl.to_vec();
             vars.push(must("OMPI_MCA_opal_common_ofi_provider_include", "marline"));
+            // Its btl/ofi finds no provider that serves it, and sleeps for a second as it closes.
+            vars.push(prefer("OMPI_MCA_btl", "^ofi"));
             vars
         }
         Kind::OpenMpi4 => {

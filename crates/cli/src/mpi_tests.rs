@@ -85,6 +85,7 @@ fn every_kind_is_pointed_at_marline() {
     assert!(names(Kind::Intel, &marline, true).contains(&"I_MPI_FABRICS=ofi".into()));
     assert!(!names(Kind::Intel, &marline, false).contains(&"I_MPI_FABRICS=ofi".into()));
     assert!(names(Kind::OpenMpi4, &marline, false).contains(&"OMPI_MCA_osc=pt2pt".into()));
+    assert!(names(Kind::OpenMpi5, &marline, false).contains(&"OMPI_MCA_btl=^ofi".into()));
 }
 
 #[test]
