@@ -343,6 +343,7 @@ fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     }
     if matches!(profile, Profile::Swarm | Profile::Rails) {
         draw_corruption(setup);
+        draw_last_rail(setup);
         // From numbers of their own, too.
         let rng = &mut Rng::new(setup.seed, 6);
         setup.streams = (0..setup.rails).map(|_| rng.one_in(4)).collect();
@@ -454,6 +455,38 @@ fn draw_corruption(setup: &mut Setup) {
     if weather == 0 && !setup.faults.iter().any(Fault::rots) {
         setup.node.summed = rng.pick(&[(0, u64::MAX), (100, 70_000)]);
     }
+}
+
+/// All rails of a host fail within a moment, and are told; the last to fail stays down for longer
+/// than peers wait, the others come back at once. What had fled to it has to flee back. From
+/// numbers of its own, too.
+fn draw_last_rail(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 7);
+    if setup.rails < 2 || !rng.one_in(8) {
+        return;
+    }
+    let host = rng.below(setup.hosts as u64) as usize;
+    let last = rng.below(setup.rails as u64) as usize;
+    let from = rng.below(setup.faults_end_ns);
+    let gap = rng.pick(&[20_000, 200_000, 2_000_000]);
+    let long = from + setup.node.peer_timeout_ns * 3 / 2;
+    for rail in 0..setup.rails {
+        let (from_ns, to_ns) = match rail == last {
+            true => (from + rng.below(gap), long),
+            false => (from, from + gap + rng.below(gap)),
+        };
+        let what = Trouble::RailDown {
+            host,
+            rail,
+            told: true,
+        };
+        setup.faults.push(Fault {
+            from_ns,
+            to_ns,
+            what,
+        });
+    }
+    setup.faults_end_ns = setup.faults_end_ns.max(long);
 }
 
 fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
