@@ -277,7 +277,8 @@ impl Conn {
         if self.paths.is_empty() {
             return self.watched();
         }
-        let any = self.paths.iter().any(|p| p.carries());
+        // The last path is never given up, and its rail may be down.
+        let any = self.paths.iter().any(|p| p.usable());
         self.paths
             .iter()
             .any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
