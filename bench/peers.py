@@ -78,6 +78,8 @@ def require_build(contenders):
     for path in need:
         if not path.exists():
             sys.exit(f"{path} is missing: run `make build programs`")
+    if not labs.MPI_DIR.exists():
+        sys.exit(f"no MPIs in {labs.MPI_DIR}: run `make deps`, or set MARLINE_MPI_DIR")
 
 
 def write_csv(samples, suffix):

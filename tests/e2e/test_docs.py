@@ -73,7 +73,7 @@ def test_shown_commands_work(text, mpich):
 
 @pytest.mark.parametrize("words", [
     [], ["run"], ["env"], ["lab"], ["lab", "up"], ["lab", "status"], ["lab", "exec"],
-    ["lab", "run"], ["lab", "fault"], ["lab", "down"], ["tune"], ["model"],
+    ["lab", "run"], ["lab", "fault"], ["lab", "down"], ["tune"], ["model"], ["stats"], ["sim"],
 ], ids=" ".join)
 def test_help_explains_every_option(words):
     done = subprocess.run([labs.MARLINE, *words, "--help"], capture_output=True, text=True)

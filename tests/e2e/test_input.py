@@ -1,6 +1,8 @@
 """Bad input: strangers at the ports, wrong settings, no such interface, several jobs at once."""
 
+import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -71,8 +73,6 @@ def test_two_jobs_at_once(lab, stress, mpi, mpich, provider):
 
 
 def test_four_times_more_ranks_than_cores(lab, stress, mpi, provider):
-    import os
-
     ranks = 4 * os.cpu_count()
     program = stress(mpi, "--max-size", 20000, "--window", 100)
     result = lab.run(mpi, program, n=ranks, provider=provider, timeout=240, options=["--no-shm"])
@@ -80,9 +80,27 @@ def test_four_times_more_ranks_than_cores(lab, stress, mpi, provider):
 
 
 def test_one_rail_only_and_ipv6(stress, mpich, provider):
-    import os
-
     with labs.Lab(f"t{os.getpid()}-v6", rails=1, options=["--ipv6"]) as lab:
         program = stress(mpich, "--max-size", 1 << 20)
         result = lab.run(mpich, program, provider=provider)
         assert result.ok and result.find("^stress ok"), result.tail()
+
+
+def test_a_host_with_memory_of_its_own(stress, mpich, provider, tmp_path):
+    """As on a cluster, where hosts share no /dev/shm: the job runs, and what the summary lacks is
+    said, and how to have it."""
+    if provider != "marline":
+        return
+    with labs.Lab(f"t{os.getpid()}-shm") as lab:
+        mount = lab.exec("h1", "mount", "-t", "tmpfs", "none", "/dev/shm")
+        assert mount.returncode == 0, mount.stderr
+        program = stress(mpich, "--phases", "ring", "--iterations", 2, "--max-size", 10000)
+        result = lab.run(mpich, program)
+        assert result.ok and result.find("^stress ok"), result.tail()
+        assert result.find("^Marline: 1 of 2 endpoints left no statistics here"), result.tail()
+        result = lab.run(mpich, program, env={"FI_MARLINE_STATS_DIR": tmp_path})
+        assert result.ok and result.find("^Marline: 2 processes"), result.tail()
+        assert not result.find("left no statistics"), result.tail()
+    kept = subprocess.run([labs.MARLINE, "stats", tmp_path], capture_output=True, text=True)
+    assert kept.returncode == 0, kept.stderr
+    assert len(re.findall("^  peer ", kept.stdout, re.M)) == 2, kept.stdout

@@ -3,28 +3,16 @@
 //! Errors in different lanes add up: lanes meet only in a sum of products, so what a pair does is
 //! the exclusive or of what each does alone. That makes searches of all pairs cheap.
 
+#[path = "../examples/detect/random.rs"]
+mod random;
+
 use marline_checksum::{sum, Algorithm};
+use random::Random;
 
 const BYTES: usize = 1472;
 /// Bytes of a lane's block, and of a group of all lanes.
 const BLOCK: usize = 16;
 const GROUP: usize = 256;
-
-/// Xorshift: the same errors in each run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 33) as usize % n
-    }
-}
 
 fn of(bytes: &[u8]) -> u64 {
     sum(Algorithm::AesLanes, 7, bytes)

@@ -15,6 +15,7 @@ mod plot;
 mod provider;
 mod run;
 mod settings;
+mod stats;
 mod summary;
 mod tool;
 mod tune;
@@ -27,7 +28,7 @@ type Outcome = Result<u8, String>;
 
 /// Marline: unmodified MPI programs over several networks at once.
 #[derive(Parser)]
-#[command(name = "marline", version, about)]
+#[command(name = "marline", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -39,6 +40,8 @@ enum Command {
     Run(run::RunArgs),
     /// Print the settings that `marline run` would make, for a job script.
     Env(env::EnvArgs),
+    /// Print what Marline counts: of running processes, or of a job that kept its statistics.
+    Stats(stats::StatsArgs),
     /// A test cluster out of network namespaces, with faults made by the kernel.
     #[command(subcommand)]
     Lab(lab::LabCommand),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::main(&args),
         Command::Env(args) => env::main(&args),
+        Command::Stats(args) => stats::main(&args),
         Command::Lab(command) => lab::main(command),
         Command::Sim(args) => Ok(u8::from(!marline_sim::command::run(&args))),
         Command::Tune(args) => tune::main(&args),

@@ -6,7 +6,7 @@ mod measured;
 mod papers;
 
 use crate::plot::{self, size, Chart, Line};
-use crate::tune::{curves, derive};
+use crate::tune::{curves, derive, powers_of_two};
 use cost::{eager, loss_percent, naive, overhead_percent, rendezvous, Network, Pipeline, Work};
 use curves::Curves;
 use marline_checksum::tuner::{Place, Point, Way};
@@ -63,20 +63,8 @@ const PAPERS: Constants = Constants {
     chunk_fused: Work::Fused(4.3e9),
 };
 
-const SIZES: [usize; 12] = [
-    64,
-    1 << 10,
-    4 << 10,
-    8 << 10,
-    16 << 10,
-    32 << 10,
-    64 << 10,
-    256 << 10,
-    1 << 20,
-    4 << 20,
-    16 << 20,
-    64 << 20,
-];
+/// Sizes of messages in the tables, 64 B to 64 MiB.
+const SIZES: [usize; 12] = powers_of_two([6, 10, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26]);
 
 /// Prints the tables.
 pub fn main(args: &ModelArgs) -> crate::Outcome {

@@ -78,9 +78,19 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
+/// What launchers are called; nothing else is started to be asked for its version, least of all
+/// the user's program.
+const LAUNCHERS: [&str; 4] = ["mpiexec", "mpirun", "orterun", "prterun"];
+
 /// Which MPI the `mpiexec` that `word` names belongs to.
 pub fn detect(word: &str) -> Result<Mpi, String> {
     let mpiexec = resolve(word)?;
+    let name = mpiexec.file_name().unwrap_or_default().to_string_lossy();
+    if !LAUNCHERS.iter().any(|known| name.contains(known)) {
+        return Err(format!(
+            "{word} is not an mpiexec: give the whole command, as in `mpiexec -n 4 ./app`"
+        ));
+    }
     let said = ask_version(&mpiexec)?;
     let (kind, version) = classify(&said).ok_or_else(|| {
         let first = said.lines().next().unwrap_or("nothing").trim();

@@ -62,7 +62,7 @@ fn what_is_no_mpiexec_is_refused() {
         .contains("no such mpiexec"));
     assert!(detect("/bin/true")
         .unwrap_err()
-        .contains("is not an mpiexec of"));
+        .contains("is not an mpiexec: give"));
 }
 
 fn names(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<String> {

@@ -30,8 +30,8 @@ pub fn find_dir(given: Option<&Path>) -> Result<PathBuf, String> {
     let installed = beside.join("../lib/marline");
     check(beside).or_else(|| check(&installed)).ok_or_else(|| {
         format!(
-            "the provider library {} is neither in {} nor in {}: build it (cargo build --release \
-             -p marline-provider) or set {DIR_VARIABLE} to its directory",
+            "the provider library {} is neither in {} nor in {}: build it (`make build`) or set \
+             {DIR_VARIABLE} to its directory",
             FILE_NAMES[0],
             beside.display(),
             installed.display()

@@ -1,9 +1,9 @@
 //! `marline run -- mpiexec …`.
 
 use crate::mpi::{self, Fabric, Mpi, Var};
-use crate::summary::StatsDir;
+use crate::summary::{StatsDir, STATS_DIR};
 use crate::{child, provider, settings, tool};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Arguments of `run`.
@@ -69,18 +69,23 @@ pub fn effective(vars: &[Var], environment: &[(String, String)]) -> Vec<(String,
 
 /// Starts the job with `command` as the start of the command line, waits, and sums up.
 pub fn start(mut command: Command, mut job: Job, verbose: bool, summary: bool) -> crate::Outcome {
+    let environment = settings::environment();
     let stats = if summary {
-        Some(StatsDir::create()?)
+        let given = environment.iter().find(|(name, _)| name == STATS_DIR);
+        let given = given.map(|(_, dir)| Path::new(dir));
+        Some(StatsDir::open(
+            given.filter(|dir| !dir.as_os_str().is_empty()),
+        )?)
     } else {
         None
     };
     if let Some(stats) = &stats {
         let path = stats.path().to_string_lossy().into_owned();
-        job.set.push(("FI_MARLINE_STATS_DIR".to_owned(), path));
+        job.set.push((STATS_DIR.to_owned(), path));
     }
     let mut carried = job.set.clone();
     // What the user set for libfabric must reach the other hosts as well.
-    let of_user = settings::environment()
+    let of_user = environment
         .into_iter()
         .filter(|(n, _)| n.starts_with("FI_"));
     carried.extend(of_user.filter(|(n, _)| !job.set.iter().any(|(s, _)| s == n)));
@@ -96,7 +101,7 @@ pub fn start(mut command: Command, mut job: Job, verbose: bool, summary: bool) -
     }
     let status = child::run(&mut command)?;
     if let Some(stats) = stats {
-        stats.print_summary();
+        stats.print_summary(status);
     }
     Ok(status)
 }

@@ -1,6 +1,7 @@
 //! `FI_MARLINE_*` in the environment: what the provider would only warn about stops the command.
 
 use marline_engine::settings::{self, Settings, PREFIX};
+use marline_rails::FaultScript;
 
 /// Checks names and values of all `FI_MARLINE_*` among `variables`.
 pub fn check(variables: &[(String, String)]) -> Result<(), String> {
@@ -13,7 +14,11 @@ pub fn check(variables: &[(String, String)]) -> Result<(), String> {
         let found = variables.iter().find(|(n, _)| *n == full);
         found.map(|(_, value)| value.clone())
     };
-    Settings::from_lookup(lookup).map(drop)
+    let settings = Settings::from_lookup(lookup)?;
+    let script = FaultScript::parse_all(&settings.faults);
+    script
+        .map(drop)
+        .map_err(|why| format!("{PREFIX}FAULTS: {why}"))
 }
 
 /// The environment as text; what is not text cannot be a setting of ours.
@@ -26,6 +31,16 @@ pub fn environment() -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_script_of_faults_is_read_before_anything_starts() {
+        let set = |script: &str| check(&[("FI_MARLINE_FAULTS".to_owned(), script.to_owned())]);
+        let all = "seed=7;rail=1;tx:drop=0.01,duplicate=0.001;rx:corrupt=0.001/rail=0;kill_at_ms=5";
+        assert_eq!(set(all), Ok(()));
+        let error = set("tx:dorp=0.1").unwrap_err();
+        assert!(error.starts_with("FI_MARLINE_FAULTS: "), "{error}");
+        assert!(error.contains("dorp is not a fault; there are"), "{error}");
+    }
 
     #[test]
     fn unknown_names_are_refused_with_the_list() {

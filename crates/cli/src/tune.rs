@@ -48,38 +48,23 @@ pub struct TuneArgs {
     svg: Option<PathBuf>,
 }
 
-/// Sizes of a full measurement, in bytes.
-const SIZES: [usize; 17] = [
-    1,
-    4,
-    16,
-    64,
-    256,
-    1 << 10,
-    2 << 10,
-    4 << 10,
-    8 << 10,
-    16 << 10,
-    32 << 10,
-    64 << 10,
-    256 << 10,
-    1 << 20,
-    4 << 20,
-    16 << 20,
-    64 << 20,
-];
-const QUICK_SIZES: [usize; 10] = [
-    64,
-    1 << 10,
-    2 << 10,
-    4 << 10,
-    8 << 10,
-    16 << 10,
-    32 << 10,
-    64 << 10,
-    256 << 10,
-    1 << 20,
-];
+/// Two to each of these powers.
+pub const fn powers_of_two<const N: usize>(powers: [usize; N]) -> [usize; N] {
+    let mut sizes = powers;
+    let mut n = 0;
+    while n < N {
+        sizes[n] = 1 << powers[n];
+        n += 1;
+    }
+    sizes
+}
+
+/// Sizes of a full measurement, 1 B to 64 MiB: each power of two where fragments are.
+const SIZES: [usize; 17] = powers_of_two([
+    0, 2, 4, 6, 8, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26,
+]);
+/// Sizes of a quick one, 64 B to 1 MiB.
+const QUICK_SIZES: [usize; 10] = powers_of_two([6, 10, 11, 12, 13, 14, 15, 16, 18, 20]);
 
 /// What a measurement covers.
 struct Plan {

@@ -41,6 +41,7 @@ fn the_program_sees_the_settings_and_its_status_comes_back() {
     let script = "env; test -d \"$FI_MARLINE_STATS_DIR\" || exit 9; exit 7";
     let (status, said) = outcome(&mut run(&dir, &["sh", "-c", script]));
     assert_eq!(status, Some(7), "{said}");
+    assert!(!said.contains("another MPI"), "it failed by itself: {said}");
     let value = |name: &str| {
         said.lines()
             .find_map(|l| l.strip_prefix(&format!("{name}=")))
@@ -53,6 +54,21 @@ fn the_program_sees_the_settings_and_its_status_comes_back() {
     assert_eq!(value("MPIR_CVAR_CH4_OFI_ENABLE_RMA"), Some("0"));
     let stats = value("FI_MARLINE_STATS_DIR").expect("a place for statistics");
     assert!(!Path::new(stats).exists(), "{stats} is left behind");
+}
+
+#[test]
+fn a_directory_for_statistics_of_the_users_own_is_kept() {
+    let dir = workshop("kept");
+    let script = "echo \"$FI_MARLINE_STATS_DIR\"; echo 1 > \"$FI_MARLINE_STATS_DIR/result\"";
+    let mut command = run(&dir, &["sh", "-c", script]);
+    let said = succeed(command.current_dir(&dir.0).env("FI_MARLINE_STATS_DIR", "."));
+    let kept = dir.0.canonicalize().unwrap();
+    assert!(said.contains(kept.to_str().unwrap()), "{said}");
+    assert!(kept.join("result").exists());
+    let mut command = run(&dir, &["true"]);
+    let (status, said) = outcome(command.env("FI_MARLINE_STATS_DIR", kept.join("none")));
+    assert_eq!(status, Some(125), "{said}");
+    assert!(said.contains("make it"), "{said}");
 }
 
 #[test]
@@ -78,6 +94,8 @@ fn verbose_says_what_it_sets() {
         .arg("--");
     let said = succeed(command.arg(dir.0.join("mpiexec")).arg("true"));
     for part in [
+        "no process of this job",
+        "built for another MPI",
         "MPICH 5.0.2",
         "set FI_PROVIDER=marline",
         "set MPIR_CVAR_NOLOCAL=1",
@@ -101,10 +119,20 @@ fn what_cannot_work_is_refused() {
         command.args(["run", "--", "no-such-mpiexec"]),
         "no-such-mpiexec",
     );
+    // A program is not started to be asked which mpiexec it is.
+    let program = dir.0.join("app");
+    write_script(&program, "#!/bin/sh\ntouch \"$0.ran\"\n");
     let mut command = marline(&dir.0);
     refused(
-        command.args(["run", "--", "/bin/true"]),
-        "is not an mpiexec",
+        command.args(["run", "--"]).arg(&program),
+        "is not an mpiexec: give the whole command",
+    );
+    assert!(!dir.0.join("app.ran").exists());
+    std::os::unix::fs::symlink("/bin/true", dir.0.join("mpirun")).unwrap();
+    let mut command = marline(&dir.0);
+    refused(
+        command.args(["run", "--"]).arg(dir.0.join("mpirun")),
+        "is not an mpiexec of MPICH",
     );
     let empty = Dir::new("empty");
     refused(

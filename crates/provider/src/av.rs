@@ -3,8 +3,8 @@
 
 use crate::boundary::{guard, guard_free, Errno};
 use crate::domain::{self, DomainShared};
-use crate::fabric::{absent, no_bind, no_control};
 use crate::log::trace;
+use crate::object::{self, absent, Object};
 use crate::sys::*;
 use marline_engine::AvId;
 use std::ffi::{c_char, c_int, c_void};
@@ -23,15 +23,21 @@ pub(crate) struct Av {
     pub users: Arc<()>,
 }
 
-static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: no_bind,
-    control: no_control,
-    ops_open: absent,
-    tostr: absent,
-    ops_set: absent,
-};
+// SAFETY: `#[repr(C)]`, and fid_av begins with a fid.
+unsafe impl Object for Av {
+    type Fid = fid_av;
+    const CLASS: usize = FI_CLASS_AV;
+
+    fn in_use(&self) -> bool {
+        Arc::strong_count(&self.users) > 1
+    }
+}
+
+impl Drop for Av {
+    fn drop(&mut self) {
+        self.shared.engine.av_close(self.id);
+    }
+}
 
 static OPS: fi_ops_av = fi_ops_av {
     size: size_of::<fi_ops_av>(),
@@ -55,12 +61,7 @@ pub(crate) unsafe extern "C" fn open(
     out: *mut *mut fid_av,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the domain is ours.
-    let shared = unsafe { domain::of(domain) };
-    guard(&shared.health, || {
-        if attr.is_null() || out.is_null() {
-            return Err(Errno::INVAL);
-        }
+    let make = |shared: &Arc<DomainShared>| {
         // SAFETY: checked for null.
         unsafe {
             if !(*attr).name.is_null() {
@@ -75,28 +76,16 @@ pub(crate) unsafe extern "C" fn open(
         }
         let id = shared.engine.av_open();
         trace!("av open -> {id:?}");
-        let fid = fid {
-            fclass: FI_CLASS_AV,
-            context,
-            ops: &FID_OPS,
-        };
-        let av = Av {
+        let fid = object::header::<Av>(context);
+        Ok(Av {
             fid: fid_av { fid, ops: &OPS },
             shared: shared.clone(),
             id,
             users: Arc::new(()),
-        };
-        // SAFETY: checked for null.
-        unsafe { *out = Box::into_raw(Box::new(av)).cast() };
-        Ok(0)
-    })
-}
-
-/// # Safety
-/// `fid` was made by [`open`].
-unsafe fn av_of<'a>(fid: *mut fid_av) -> &'a Av {
-    // SAFETY: the caller's promise; fid_av is the first field.
-    unsafe { &*fid.cast::<Av>() }
+        })
+    };
+    // SAFETY: the domain is ours.
+    unsafe { domain::open_in(domain, attr, out, make) }
 }
 
 /// `fi_av_insert`: at once, and returns how many went in.
@@ -109,7 +98,7 @@ unsafe extern "C" fn insert(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: ours.
-    let av = unsafe { av_of(av) };
+    let av = unsafe { object::of::<Av>(av) };
     guard(&av.shared.health, || {
         if flags & !(FI_MORE | FI_SYNC_ERR) != 0 {
             return Err(Errno::BADFLAGS);
@@ -151,7 +140,7 @@ unsafe extern "C" fn remove(
     _flags: u64,
 ) -> c_int {
     // SAFETY: ours.
-    let av = unsafe { av_of(av) };
+    let av = unsafe { object::of::<Av>(av) };
     guard(&av.shared.health, || {
         if count > 0 && addresses.is_null() {
             return Err(Errno::INVAL);
@@ -173,7 +162,7 @@ unsafe extern "C" fn lookup(
     out_len: *mut usize,
 ) -> c_int {
     // SAFETY: ours.
-    let av = unsafe { av_of(av) };
+    let av = unsafe { object::of::<Av>(av) };
     guard(&av.shared.health, || {
         if out_len.is_null() {
             return Err(Errno::INVAL);
@@ -242,21 +231,5 @@ unsafe extern "C" fn straddr(
             *len = text.len();
         }
         Ok(buf.cast_const())
-    })
-}
-
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    guard_free(|| {
-        let av = fid.cast::<Av>();
-        // SAFETY: made by `open`; the caller gives it up unless we answer busy.
-        unsafe {
-            trace!("av close {:?}", (*av).id);
-            if Arc::strong_count(&(*av).users) > 1 {
-                return Err(Errno::BUSY);
-            }
-            let av = Box::from_raw(av);
-            av.shared.engine.av_close(av.id);
-        }
-        Ok(0)
     })
 }

@@ -1,10 +1,10 @@
 //! `fid_cntr`: counters. They count remote reads only, since MPICH asserts that no more is done
 //! than it issued as RMA.
 
-use crate::boundary::{guard, guard_free, Errno};
+use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};
-use crate::fabric::{absent, no_bind, no_control};
 use crate::log::trace;
+use crate::object::{self, absent, Object};
 use crate::sys::*;
 use marline_engine::Counter;
 use std::ffi::{c_int, c_void};
@@ -21,15 +21,11 @@ pub(crate) struct Cntr {
     pub counter: Arc<Counter>,
 }
 
-static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: no_bind,
-    control: no_control,
-    ops_open: absent,
-    tostr: absent,
-    ops_set: absent,
-};
+// SAFETY: `#[repr(C)]`, and fid_cntr begins with a fid.
+unsafe impl Object for Cntr {
+    type Fid = fid_cntr;
+    const CLASS: usize = FI_CLASS_CNTR;
+}
 
 static OPS: fi_ops_cntr = fi_ops_cntr {
     size: size_of::<fi_ops_cntr>(),
@@ -50,43 +46,26 @@ pub(crate) unsafe extern "C" fn open(
     out: *mut *mut fid_cntr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the domain is ours.
-    let shared = unsafe { domain::of(domain) };
-    guard(&shared.health, || {
-        if attr.is_null() || out.is_null() {
-            return Err(Errno::INVAL);
-        }
+    let make = |shared: &Arc<DomainShared>| {
         // SAFETY: checked for null.
         if unsafe { (*attr).events } != FI_CNTR_EVENTS_COMP {
             return Err(Errno::NOSYS);
         }
         trace!("cntr open");
-        let fid = fid {
-            fclass: FI_CLASS_CNTR,
-            context,
-            ops: &FID_OPS,
-        };
-        let cntr = Cntr {
+        let fid = object::header::<Cntr>(context);
+        Ok(Cntr {
             fid: fid_cntr { fid, ops: &OPS },
             shared: shared.clone(),
             counter: Arc::new(Counter::default()),
-        };
-        // SAFETY: checked for null.
-        unsafe { *out = Box::into_raw(Box::new(cntr)).cast() };
-        Ok(0)
-    })
-}
-
-/// # Safety
-/// `fid` was made by [`open`].
-unsafe fn cntr_of<'a>(fid: *mut fid_cntr) -> &'a Cntr {
-    // SAFETY: the caller's promise; fid_cntr is the first field.
-    unsafe { &*fid.cast::<Cntr>() }
+        })
+    };
+    // SAFETY: the domain is ours.
+    unsafe { domain::open_in(domain, attr, out, make) }
 }
 
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: ours.
-    let cntr = unsafe { cntr_of(cntr) };
+    let cntr = unsafe { object::of::<Cntr>(cntr) };
     guard(&cntr.shared.health, || {
         cntr.shared.engine.progress();
         Ok(cntr.counter.done.load(Ordering::Acquire))
@@ -95,7 +74,7 @@ unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
 
 unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: ours.
-    unsafe { cntr_of(cntr) }
+    unsafe { object::of::<Cntr>(cntr) }
         .counter
         .errors
         .load(Ordering::Acquire)
@@ -103,7 +82,7 @@ unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
 
 unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { cntr_of(cntr) }
+    unsafe { object::of::<Cntr>(cntr) }
         .counter
         .done
         .fetch_add(value, Ordering::AcqRel);
@@ -112,7 +91,7 @@ unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {
 
 unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { cntr_of(cntr) }
+    unsafe { object::of::<Cntr>(cntr) }
         .counter
         .done
         .store(value, Ordering::Release);
@@ -121,7 +100,7 @@ unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
 
 unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { cntr_of(cntr) }
+    unsafe { object::of::<Cntr>(cntr) }
         .counter
         .errors
         .fetch_add(value, Ordering::AcqRel);
@@ -130,7 +109,7 @@ unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
 
 unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { cntr_of(cntr) }
+    unsafe { object::of::<Cntr>(cntr) }
         .counter
         .errors
         .store(value, Ordering::Release);
@@ -140,7 +119,7 @@ unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
 /// `fi_cntr_wait`: until the threshold, a new error, or the time is over.
 unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
     // SAFETY: ours.
-    let cntr = unsafe { cntr_of(cntr) };
+    let cntr = unsafe { object::of::<Cntr>(cntr) };
     guard(&cntr.shared.health, || {
         let counter = &cntr.counter;
         let errors = counter.errors.load(Ordering::Acquire);
@@ -160,14 +139,5 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
             }
             std::thread::yield_now();
         }
-    })
-}
-
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    guard_free(|| {
-        trace!("cntr close");
-        // SAFETY: made by `open`, given up by the caller.
-        drop(unsafe { Box::from_raw(fid.cast::<Cntr>()) });
-        Ok(0)
     })
 }

@@ -1,9 +1,9 @@
 //! `fid_cq`: the completion queue, and the progress call of everything.
 
-use crate::boundary::{guard, guard_free, Errno};
+use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};
-use crate::fabric::{absent, no_bind, no_control};
 use crate::log::trace;
+use crate::object::{self, absent, Object};
 use crate::sys::*;
 use marline_engine::{Completion, CqId, ADDR_UNSPEC};
 use std::ffi::{c_char, c_int, c_void};
@@ -51,15 +51,21 @@ pub(crate) struct Cq {
     pub users: Arc<()>,
 }
 
-static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: no_bind,
-    control: no_control,
-    ops_open: absent,
-    tostr: absent,
-    ops_set: absent,
-};
+// SAFETY: `#[repr(C)]`, and fid_cq begins with a fid.
+unsafe impl Object for Cq {
+    type Fid = fid_cq;
+    const CLASS: usize = FI_CLASS_CQ;
+
+    fn in_use(&self) -> bool {
+        Arc::strong_count(&self.users) > 1
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        self.shared.engine.cq_close(self.id);
+    }
+}
 
 static OPS: fi_ops_cq = fi_ops_cq {
     size: size_of::<fi_ops_cq>(),
@@ -80,12 +86,7 @@ pub(crate) unsafe extern "C" fn open(
     out: *mut *mut fid_cq,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the domain is ours.
-    let shared = unsafe { domain::of(domain) };
-    guard(&shared.health, || {
-        if attr.is_null() || out.is_null() {
-            return Err(Errno::INVAL);
-        }
+    let make = |shared: &Arc<DomainShared>| {
         // SAFETY: checked for null; these fields exist in every version.
         let (format, wait_obj) = unsafe { ((*attr).format, (*attr).wait_obj) };
         let format = match format {
@@ -101,30 +102,18 @@ pub(crate) unsafe extern "C" fn open(
         }
         let id = shared.engine.cq_open();
         trace!("cq open {format:?} -> {id:?}");
-        let fid = fid {
-            fclass: FI_CLASS_CQ,
-            context,
-            ops: &FID_OPS,
-        };
-        let cq = Cq {
+        let fid = object::header::<Cq>(context);
+        Ok(Cq {
             fid: fid_cq { fid, ops: &OPS },
             shared: shared.clone(),
             id,
             format,
             signalled: AtomicBool::new(false),
             users: Arc::new(()),
-        };
-        // SAFETY: checked for null.
-        unsafe { *out = Box::into_raw(Box::new(cq)).cast() };
-        Ok(0)
-    })
-}
-
-/// # Safety
-/// `fid` was made by [`open`].
-unsafe fn cq_of<'a>(fid: *mut fid_cq) -> &'a Cq {
-    // SAFETY: the caller's promise; fid_cq is the first field.
-    unsafe { &*fid.cast::<Cq>() }
+        })
+    };
+    // SAFETY: the domain is ours.
+    unsafe { domain::open_in(domain, attr, out, make) }
 }
 
 impl Cq {
@@ -259,7 +248,7 @@ unsafe extern "C" fn readfrom(
     sources: *mut fi_addr_t,
 ) -> isize {
     // SAFETY: ours.
-    let cq = unsafe { cq_of(cq) };
+    let cq = unsafe { object::of::<Cq>(cq) };
     // SAFETY: the application's buffers have `count` entries.
     guard(&cq.shared.health, || unsafe {
         cq.take(buf, count, sources)
@@ -286,7 +275,7 @@ unsafe extern "C" fn sreadfrom(
     timeout: c_int,
 ) -> isize {
     // SAFETY: ours.
-    let cq = unsafe { cq_of(cq) };
+    let cq = unsafe { object::of::<Cq>(cq) };
     // SAFETY: the application's buffers have `count` entries.
     guard(&cq.shared.health, || unsafe {
         cq.take_or_sleep(buf, count, sources, timeout)
@@ -296,7 +285,7 @@ unsafe extern "C" fn sreadfrom(
 /// `fi_cq_readerr`: 1 and the entry, or `-FI_EAGAIN`.
 unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags: u64) -> isize {
     // SAFETY: ours.
-    let cq = unsafe { cq_of(cq) };
+    let cq = unsafe { object::of::<Cq>(cq) };
     guard(&cq.shared.health, || {
         if out.is_null() {
             return Err(Errno::INVAL);
@@ -330,7 +319,7 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags:
 
 unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     // SAFETY: ours.
-    unsafe { cq_of(cq) }
+    unsafe { object::of::<Cq>(cq) }
         .signalled
         .store(true, Ordering::Release);
     0
@@ -352,20 +341,4 @@ unsafe extern "C" fn strerror(
         }
     }
     text.as_ptr()
-}
-
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    guard_free(|| {
-        let cq = fid.cast::<Cq>();
-        // SAFETY: made by `open`; the caller gives it up unless we answer busy.
-        unsafe {
-            trace!("cq close {:?}", (*cq).id);
-            if Arc::strong_count(&(*cq).users) > 1 {
-                return Err(Errno::BUSY);
-            }
-            let cq = Box::from_raw(cq);
-            cq.shared.engine.cq_close(cq.id);
-        }
-        Ok(0)
-    })
 }

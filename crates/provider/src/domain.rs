@@ -1,8 +1,9 @@
 //! `fid_domain`: one engine, and the functions that open everything else.
 
-use crate::boundary::{guard_free, Errno, Health};
-use crate::fabric::{self, absent, no_control, FabricShared};
+use crate::boundary::{guard, guard_free, Errno, Health};
+use crate::fabric::{self, FabricShared};
 use crate::log::{self, trace};
+use crate::object::{self, absent, Object};
 use crate::sys::*;
 use crate::{av, cntr, cq, ep, mr, settings};
 use marline_engine::Engine;
@@ -29,15 +30,26 @@ pub(crate) struct Domain {
     shared: Arc<DomainShared>,
 }
 
-static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind,
-    control: no_control,
-    ops_open: absent,
-    tostr: absent,
-    ops_set: absent,
-};
+// SAFETY: `#[repr(C)]`, and fid_domain begins with a fid.
+unsafe impl Object for Domain {
+    type Fid = fid_domain;
+    const CLASS: usize = FI_CLASS_DOMAIN;
+    const FID_OPS: &'static fi_ops = &fi_ops {
+        bind,
+        ..object::only_close::<Domain>()
+    };
+
+    fn in_use(&self) -> bool {
+        Arc::strong_count(&self.shared) > OWN_HANDLES
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        lock_open().retain(|open| !Arc::ptr_eq(open, &self.shared));
+        self.shared.engine.close();
+    }
+}
 
 static OPS: fi_ops_domain = fi_ops_domain {
     size: size_of::<fi_ops_domain>(),
@@ -105,21 +117,16 @@ pub(crate) unsafe extern "C" fn open(
             _fabric: parent,
         });
         lock_open().push(shared.clone());
-        let fid = fid {
-            fclass: FI_CLASS_DOMAIN,
-            context,
-            ops: &FID_OPS,
-        };
         let domain = Domain {
             fid: fid_domain {
-                fid,
+                fid: object::header::<Domain>(context),
                 ops: &OPS,
                 mr: &MR_OPS,
             },
             shared,
         };
         // SAFETY: `out` was checked.
-        unsafe { *out = Box::into_raw(Box::new(domain)).cast() };
+        unsafe { object::give(domain, out) };
         Ok(0)
     })
 }
@@ -144,29 +151,28 @@ fn lock_open() -> std::sync::MutexGuard<'static, Vec<Arc<DomainShared>>> {
 /// # Safety
 /// `domain` was made by [`open`].
 pub(crate) unsafe fn of<'a>(domain: *mut fid_domain) -> &'a Arc<DomainShared> {
-    // SAFETY: the caller's promise; fid_domain is the first field.
-    unsafe { &(*domain.cast::<Domain>()).shared }
+    // SAFETY: the caller's promise.
+    unsafe { &object::of::<Domain>(domain).shared }
 }
 
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    guard_free(|| {
-        let domain = fid.cast::<Domain>();
-        // SAFETY: made by `open`; the caller gives it up unless we answer busy.
-        let shared = unsafe {
-            let handles = Arc::strong_count(&(*domain).shared);
-            trace!(
-                "domain close, {} objects open",
-                handles.saturating_sub(OWN_HANDLES)
-            );
-            if handles > OWN_HANDLES {
-                return Err(Errno::BUSY);
-            }
-            (*domain).shared.clone()
-        };
-        lock_open().retain(|open| !Arc::ptr_eq(open, &shared));
-        shared.engine.close();
-        // SAFETY: as above; nobody else has a handle.
-        drop(unsafe { Box::from_raw(domain) });
+/// Opens an object in a domain: `make` makes it, where neither `attr` nor `out` is null.
+///
+/// # Safety
+/// `domain` was made by [`open`], and `out` may be written to unless it is null.
+pub(crate) unsafe fn open_in<A, T: Object>(
+    domain: *mut fid_domain,
+    attr: *mut A,
+    out: *mut *mut T::Fid,
+    make: impl FnOnce(&Arc<DomainShared>) -> Result<T, Errno>,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let shared = unsafe { of(domain) };
+    guard(&shared.health, || {
+        if attr.is_null() || out.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: checked for null.
+        unsafe { object::give(make(shared)?, out) };
         Ok(0)
     })
 }

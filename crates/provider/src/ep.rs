@@ -4,18 +4,19 @@
 //! [`Ep::rx_plain`]), builds a request on the stack and enters the engine: no allocation, no copy
 //! of iovecs (libfabric's and the engine's have one layout, pinned in `sys_ep.rs`).
 
-use crate::boundary::{guard, guard_free, Errno};
+use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};
-use crate::fabric::absent;
-use crate::flags::Binding;
+use crate::flags::{Binding, INJECT};
 use crate::info::{CAPS, IOV_LIMIT};
 use crate::log::trace;
+use crate::object::{self, absent, Object};
 use crate::sys::*;
 use crate::sys_ep::*;
 use crate::{av, cntr, cq, ep_ctl, msg, rma, tagged};
 use marline_engine::{Engine, EpId, IoVec, OpFlags, ReadReq, RecvReq, SendReq};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 #[repr(C)]
@@ -44,15 +45,24 @@ pub(crate) struct Ep {
     users: Vec<Arc<()>>,
 }
 
-static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind,
-    control,
-    ops_open: absent,
-    tostr: absent,
-    ops_set: absent,
-};
+// SAFETY: `#[repr(C)]`, and fid_ep begins with a fid.
+unsafe impl Object for Ep {
+    type Fid = fid_ep;
+    const CLASS: usize = FI_CLASS_EP;
+    const FID_OPS: &'static fi_ops = &fi_ops {
+        bind,
+        control,
+        ..object::only_close::<Ep>()
+    };
+}
+
+/// Drains what was sent. Nothing comes of an error, since Open MPI reports any.
+impl Drop for Ep {
+    fn drop(&mut self) {
+        trace!("{:?} close", self.id);
+        self.engine.ep_close(self.id);
+    }
+}
 
 static OPS: fi_ops_ep = fi_ops_ep {
     size: size_of::<fi_ops_ep>(),
@@ -83,12 +93,7 @@ pub(crate) unsafe extern "C" fn open(
     out: *mut *mut fid_ep,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the domain is ours.
-    let shared = unsafe { domain::of(domain) };
-    guard(&shared.health, || {
-        if info.is_null() || out.is_null() {
-            return Err(Errno::INVAL);
-        }
+    let make = |shared: &Arc<DomainShared>| {
         // SAFETY: checked for null; these structs have one size in every version.
         let (caps, tx_flags, rx_flags) = unsafe {
             let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
@@ -105,11 +110,10 @@ pub(crate) unsafe extern "C" fn open(
         };
         let id = shared.engine.ep_open()?;
         trace!("ep open caps {caps:#x} tx {tx_flags:#x} rx {rx_flags:#x} -> {id:?}");
-        let ep = new(shared, id, caps, [tx_flags, rx_flags], context);
-        // SAFETY: checked for null.
-        unsafe { *out = Box::into_raw(ep).cast() };
-        Ok(0)
-    })
+        Ok(new(shared, id, caps, [tx_flags, rx_flags], context))
+    };
+    // SAFETY: the domain is ours.
+    unsafe { domain::open_in(domain, info, out, make) }
 }
 
 /// An endpoint with nothing bound; `op_flags` are those of transmit and receive.
@@ -119,15 +123,10 @@ fn new(
     caps: u64,
     op_flags: [u64; 2],
     context: *mut c_void,
-) -> Box<Ep> {
-    let fid = fid {
-        fclass: FI_CLASS_EP,
-        context,
-        ops: &FID_OPS,
-    };
-    let mut ep = Box::new(Ep {
+) -> Ep {
+    let mut ep = Ep {
         fid: fid_ep {
-            fid,
+            fid: object::header::<Ep>(context),
             ops: &OPS,
             cm: &ep_ctl::CM,
             msg: &msg::OPS,
@@ -161,7 +160,7 @@ fn new(
         caps,
         shared: shared.clone(),
         users: Vec::new(),
-    });
+    };
     ep.refresh_plain();
     ep
 }
@@ -172,8 +171,8 @@ fn new(
 /// `fid` was made by [`open`].
 #[inline]
 pub(crate) unsafe fn ep_of<'a>(fid: *mut fid_ep) -> &'a Ep {
-    // SAFETY: the caller's promise; fid_ep is the first field.
-    unsafe { &*fid.cast::<Ep>() }
+    // SAFETY: the caller's promise.
+    unsafe { object::of::<Ep>(fid) }
 }
 
 /// As [`ep_of`], for control calls, which libfabric forbids during any other call.
@@ -220,7 +219,71 @@ pub(crate) struct Incoming {
     pub flags: OpFlags,
 }
 
+impl Incoming {
+    /// With options of its own instead of the endpoint's.
+    pub(crate) fn with(self, flags: OpFlags) -> Incoming {
+        Incoming { flags, ..self }
+    }
+}
+
+impl Outgoing {
+    /// With options of its own instead of the endpoint's.
+    #[inline]
+    pub(crate) fn with(self, flags: OpFlags) -> Outgoing {
+        Outgoing { flags, ..self }
+    }
+
+    /// Of `fi_inject` and its kin: the buffer is free at once, nothing is told later.
+    #[inline]
+    pub(crate) fn injected(dest: fi_addr_t, tag: Option<u64>, data: Option<u64>) -> Outgoing {
+        let (context, flags) = (null_mut(), INJECT);
+        Outgoing {
+            dest,
+            tag,
+            data,
+            context,
+            flags,
+        }
+    }
+}
+
 impl Ep {
+    /// A receive with the endpoint's options.
+    #[inline]
+    pub(crate) fn incoming(
+        &self,
+        source: fi_addr_t,
+        tag: Option<(u64, u64)>,
+        context: *mut c_void,
+    ) -> Incoming {
+        let flags = self.rx_plain;
+        Incoming {
+            source,
+            tag,
+            context,
+            flags,
+        }
+    }
+
+    /// A send (or read) with the endpoint's options.
+    #[inline]
+    pub(crate) fn outgoing(
+        &self,
+        dest: fi_addr_t,
+        tag: Option<u64>,
+        data: Option<u64>,
+        context: *mut c_void,
+    ) -> Outgoing {
+        let flags = self.tx_plain;
+        Outgoing {
+            dest,
+            tag,
+            data,
+            context,
+            flags,
+        }
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -235,16 +298,41 @@ impl Ep {
         self.rx_plain = self.rx.recv(self.rx.op_flags);
     }
 
+    /// Passes one contiguous buffer on.
+    #[inline]
+    fn enter_one(
+        &self,
+        base: *mut u8,
+        len: usize,
+        submit: impl FnOnce(&[IoVec]) -> Result<isize, Errno>,
+    ) -> isize {
+        let iov = [IoVec { base, len }];
+        guard(&self.shared.health, || {
+            submit(&iov[..usize::from(len != 0)])
+        })
+    }
+
+    /// Passes pieces on.
+    ///
+    /// # Safety
+    /// `iov` has `count` entries.
+    #[inline]
+    unsafe fn enter_pieces(
+        &self,
+        iov: *const libc::iovec,
+        count: usize,
+        submit: impl FnOnce(&[IoVec]) -> Result<isize, Errno>,
+    ) -> isize {
+        guard(&self.shared.health, || {
+            // SAFETY: the caller's promise.
+            submit(unsafe { pieces(iov, count) }?)
+        })
+    }
+
     /// Sends one contiguous buffer.
     #[inline]
     pub(crate) fn send_one(&self, buf: *const c_void, len: usize, out: Outgoing) -> isize {
-        let iov = [IoVec {
-            base: buf.cast_mut().cast(),
-            len,
-        }];
-        guard(&self.shared.health, || {
-            self.submit_send(&iov[..usize::from(len != 0)], out)
-        })
+        self.enter_one(buf.cast_mut().cast(), len, |iov| self.submit_send(iov, out))
     }
 
     /// Sends pieces; the options may have been refused.
@@ -258,29 +346,19 @@ impl Ep {
         count: usize,
         out: Result<Outgoing, Errno>,
     ) -> isize {
-        guard(&self.shared.health, || {
-            // SAFETY: the caller's promise.
-            self.submit_send(unsafe { pieces(iov, count) }?, out?)
-        })
+        // SAFETY: the caller's promise.
+        unsafe { self.enter_pieces(iov, count, |iov| self.submit_send(iov, out?)) }
     }
 
     #[inline]
     fn submit_send(&self, iov: &[IoVec], out: Outgoing) -> Result<isize, Errno> {
-        let context = out.context as usize;
-        let Outgoing {
-            dest,
-            tag,
-            data,
-            flags,
-            ..
-        } = out;
         let req = SendReq {
-            dest,
+            dest: out.dest,
             iov,
-            tag,
-            data,
-            context,
-            flags,
+            tag: out.tag,
+            data: out.data,
+            context: out.context as usize,
+            flags: out.flags,
         };
         let result = self.engine.send(self.id, &req);
         trace!("{:?} {req:?} -> {result:?}", self.id);
@@ -290,13 +368,7 @@ impl Ep {
     /// Posts one contiguous buffer.
     #[inline]
     pub(crate) fn recv_one(&self, buf: *mut c_void, len: usize, from: Incoming) -> isize {
-        let iov = [IoVec {
-            base: buf.cast(),
-            len,
-        }];
-        guard(&self.shared.health, || {
-            self.submit_recv(&iov[..usize::from(len != 0)], from)
-        })
+        self.enter_one(buf.cast(), len, |iov| self.submit_recv(iov, from))
     }
 
     /// Posts pieces; the options may have been refused.
@@ -310,10 +382,8 @@ impl Ep {
         count: usize,
         from: Result<Incoming, Errno>,
     ) -> isize {
-        guard(&self.shared.health, || {
-            // SAFETY: the caller's promise.
-            self.submit_recv(unsafe { pieces(iov, count) }?, from?)
-        })
+        // SAFETY: the caller's promise.
+        unsafe { self.enter_pieces(iov, count, |iov| self.submit_recv(iov, from?)) }
     }
 
     #[inline]
@@ -341,26 +411,21 @@ impl Ep {
         remote: &[(u64, usize, u64)],
         out: Result<Outgoing, Errno>,
     ) -> isize {
-        guard(&self.shared.health, || {
-            // SAFETY: the caller's promise.
-            let iov = unsafe { pieces(iov, count) }?;
-            let Outgoing {
-                dest,
-                context,
-                flags,
-                ..
-            } = out?;
+        let submit = |iov: &[IoVec]| {
+            let out = out?;
             let req = ReadReq {
-                dest,
+                dest: out.dest,
                 iov,
                 remote,
-                context: context as usize,
-                flags,
+                context: out.context as usize,
+                flags: out.flags,
             };
             let result = self.engine.read(self.id, &req);
             trace!("{:?} {req:?} -> {result:?}", self.id);
             result.map(|()| 0).map_err(Errno::from)
-        })
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.enter_pieces(iov, count, submit) }
     }
 
     /// Binds a completion queue to one or both directions.
@@ -475,17 +540,6 @@ unsafe extern "C" fn control(ep: *mut fid, command: c_int, arg: *mut c_void) -> 
             FI_GETOPSFLAG | FI_SETOPSFLAG => return Err(Errno::INVAL),
             _ => return Err(Errno::NOSYS),
         }
-        Ok(0)
-    })
-}
-
-/// `fi_close`: drains what was sent; always succeeds, Open MPI reports anything else.
-unsafe extern "C" fn close(ep: *mut fid) -> c_int {
-    guard_free(|| {
-        // SAFETY: made by `open`, given up by the caller.
-        let ep = unsafe { Box::from_raw(ep.cast::<Ep>()) };
-        trace!("{:?} close", ep.id);
-        ep.engine.ep_close(ep.id);
         Ok(0)
     })
 }

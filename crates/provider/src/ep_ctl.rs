@@ -3,9 +3,9 @@
 use crate::av::{copy_address, ADDRESS_LEN};
 use crate::boundary::{guard, Errno};
 use crate::ep::{ep_of, ep_of_mut};
-use crate::fabric::absent;
 use crate::info::MESSAGE_LEN_MAX;
 use crate::log::trace;
+use crate::object::absent;
 use crate::sys::*;
 use crate::sys_ep::*;
 use std::ffi::{c_int, c_void};

@@ -3,8 +3,9 @@
 
 use crate::boundary::{guard_free, Errno};
 use crate::events::Events;
-use crate::fabric::{self, absent, no_bind, no_control, FabricShared};
+use crate::fabric::{self, FabricShared};
 use crate::log::trace;
+use crate::object::{self, Object};
 use crate::sys::*;
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -22,15 +23,11 @@ struct Eq {
     _fabric: Arc<FabricShared>,
 }
 
-static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: no_bind,
-    control: no_control,
-    ops_open: absent,
-    tostr: absent,
-    ops_set: absent,
-};
+// SAFETY: `#[repr(C)]`, and fid_eq begins with a fid.
+unsafe impl Object for Eq {
+    type Fid = fid_eq;
+    const CLASS: usize = FI_CLASS_EQ;
+}
 
 static OPS: fi_ops_eq = fi_ops_eq {
     size: size_of::<fi_ops_eq>(),
@@ -58,27 +55,16 @@ pub(crate) unsafe extern "C" fn open(
                 return Err(Errno::NOSYS);
             }
             trace!("eq open");
-            let fid = fid {
-                fclass: FI_CLASS_EQ,
-                context,
-                ops: &FID_OPS,
-            };
+            let fid = object::header::<Eq>(context);
             let eq = Eq {
                 fid: fid_eq { fid, ops: &OPS },
                 events: Events::new(),
                 _fabric: fabric::of(parent).0,
             };
-            *out = Box::into_raw(Box::new(eq)).cast();
+            object::give(eq, out);
         }
         Ok(0)
     })
-}
-
-/// # Safety
-/// `fid` was made by [`open`].
-unsafe fn eq_of<'a>(fid: *mut fid_eq) -> &'a Eq {
-    // SAFETY: the caller's promise; fid_eq is the first field.
-    unsafe { &*fid.cast::<Eq>() }
 }
 
 /// Moves (or with FI_PEEK copies) the first event out.
@@ -138,7 +124,9 @@ unsafe extern "C" fn read(
     flags: u64,
 ) -> isize {
     // SAFETY: ours, with the application's buffers.
-    guard_free(|| unsafe { take_within(eq_of(eq), Duration::ZERO, event, buf, len, flags) })
+    guard_free(|| unsafe {
+        take_within(object::of::<Eq>(eq), Duration::ZERO, event, buf, len, flags)
+    })
 }
 
 unsafe extern "C" fn sread(
@@ -153,7 +141,7 @@ unsafe extern "C" fn sread(
     let ms = u64::try_from(timeout).unwrap_or(100 * 365 * 86_400_000);
     let timeout = Duration::from_millis(ms);
     // SAFETY: ours, with the application's buffers.
-    guard_free(|| unsafe { take_within(eq_of(eq), timeout, event, buf, len, flags) })
+    guard_free(|| unsafe { take_within(object::of::<Eq>(eq), timeout, event, buf, len, flags) })
 }
 
 /// No operation of ours ends on an event queue, so none fails there.
@@ -176,7 +164,7 @@ unsafe extern "C" fn write(
         unsafe {
             let mut body = vec![0u8; len];
             std::ptr::copy_nonoverlapping(buf.cast(), body.as_mut_ptr(), len);
-            eq_of(eq).events.write((event, body));
+            object::of::<Eq>(eq).events.write((event, body));
         }
         Ok(len as isize)
     })
@@ -190,13 +178,4 @@ unsafe extern "C" fn strerror(
     _: usize,
 ) -> *const c_char {
     Errno(prov_errno).text().as_ptr()
-}
-
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    guard_free(|| {
-        trace!("eq close");
-        // SAFETY: made by `open`, given up by the caller.
-        drop(unsafe { Box::from_raw(fid.cast::<Eq>()) });
-        Ok(0)
-    })
 }

@@ -2,6 +2,7 @@
 
 use crate::boundary::{guard_free, Errno};
 use crate::log::trace;
+use crate::object::{self, absent, Object};
 use crate::sys::*;
 use crate::{domain, eq};
 use std::ffi::{c_int, c_void, CStr};
@@ -17,15 +18,15 @@ pub(crate) struct Fabric {
     pub shared: Arc<FabricShared>,
 }
 
-static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: no_bind,
-    control: no_control,
-    ops_open: absent,
-    tostr: absent,
-    ops_set: absent,
-};
+// SAFETY: `#[repr(C)]`, and fid_fabric begins with a fid.
+unsafe impl Object for Fabric {
+    type Fid = fid_fabric;
+    const CLASS: usize = FI_CLASS_FABRIC;
+
+    fn in_use(&self) -> bool {
+        Arc::strong_count(&self.shared) > 1
+    }
+}
 
 static OPS: fi_ops_fabric = fi_ops_fabric {
     size: size_of::<fi_ops_fabric>(),
@@ -36,21 +37,6 @@ static OPS: fi_ops_fabric = fi_ops_fabric {
     trywait,
     domain2: absent,
 };
-
-/// See [`Absent`].
-pub(crate) unsafe extern "C" fn absent() -> isize {
-    -(libc::ENOSYS as isize)
-}
-
-/// `bind` of objects that nothing is bound to.
-pub(crate) unsafe extern "C" fn no_bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
-    -libc::ENOSYS
-}
-
-/// `control` of objects without commands.
-pub(crate) unsafe extern "C" fn no_control(_: *mut fid, _: c_int, _: *mut c_void) -> c_int {
-    -libc::ENOSYS
-}
 
 /// `fi_provider.fabric`.
 pub(crate) unsafe extern "C" fn open(
@@ -70,20 +56,15 @@ pub(crate) unsafe extern "C" fn open(
             }
             let api_version = (*attr).api_version;
             trace!("fabric open, API version {api_version:#x}");
-            let fid = fid {
-                fclass: FI_CLASS_FABRIC,
-                context,
-                ops: &FID_OPS,
-            };
             let fabric = Fabric {
                 fid: fid_fabric {
-                    fid,
+                    fid: object::header::<Fabric>(context),
                     ops: &OPS,
                     api_version,
                 },
                 shared: Arc::new(FabricShared),
             };
-            *out = Box::into_raw(Box::new(fabric)).cast();
+            object::give(fabric, out);
         }
         Ok(0)
     })
@@ -94,24 +75,9 @@ pub(crate) unsafe extern "C" fn open(
 /// # Safety
 /// `fabric` was made by [`open`].
 pub(crate) unsafe fn of(fabric: *mut fid_fabric) -> (Arc<FabricShared>, u32) {
-    // SAFETY: the caller's promise; fid_fabric is the first field.
-    let fabric = unsafe { &*fabric.cast::<Fabric>() };
+    // SAFETY: the caller's promise.
+    let fabric = unsafe { object::of::<Fabric>(fabric) };
     (fabric.shared.clone(), fabric.fid.api_version)
-}
-
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    guard_free(|| {
-        trace!("fabric close");
-        let fabric = fid.cast::<Fabric>();
-        // SAFETY: made by `open`; the caller gives it up unless we answer busy.
-        unsafe {
-            if Arc::strong_count(&(*fabric).shared) > 1 {
-                return Err(Errno::BUSY);
-            }
-            drop(Box::from_raw(fabric));
-        }
-        Ok(0)
-    })
 }
 
 /// There are no file descriptors to wait on, so nothing can be lost by waiting.

@@ -26,6 +26,7 @@ mod info_build;
 mod log;
 mod mr;
 mod msg;
+mod object;
 mod rma;
 mod settings;
 mod sync;

@@ -1,14 +1,13 @@
 //! `fid_mr`: memory that peers may read. Keys are the caller's, addresses are offsets, unless an
 //! old application asked for `FI_MR_BASIC`.
 
-use crate::boundary::{guard, guard_free, Errno};
+use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};
-use crate::fabric::{absent, no_bind};
 use crate::log::trace;
+use crate::object::{self, Object};
 use crate::sys::*;
 use marline_engine::SubmitError;
 use std::ffi::{c_int, c_void};
-use std::mem::size_of;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -18,15 +17,22 @@ struct Mr {
     shared: Arc<DomainShared>,
 }
 
-static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: no_bind,
-    control,
-    ops_open: absent,
-    tostr: absent,
-    ops_set: absent,
-};
+// SAFETY: `#[repr(C)]`, and fid_mr begins with a fid.
+unsafe impl Object for Mr {
+    type Fid = fid_mr;
+    const CLASS: usize = FI_CLASS_MR;
+    const FID_OPS: &'static fi_ops = &fi_ops {
+        control,
+        ..object::only_close::<Mr>()
+    };
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        trace!("mr key {:#x} closes", self.fid.key);
+        self.shared.engine.mr_close(self.fid.key);
+    }
+}
 
 /// One region to register.
 struct Region {
@@ -66,21 +72,16 @@ fn register(
         SubmitError::Invalid => Errno::NOKEY, // in use
         other => other.into(),
     })?;
-    let fid = fid {
-        fclass: FI_CLASS_MR,
-        context: region.context,
-        ops: &FID_OPS,
-    };
     let mr = Mr {
         fid: fid_mr {
-            fid,
+            fid: object::header::<Mr>(region.context),
             mem_desc: std::ptr::null_mut(),
             key,
         },
         shared: shared.clone(),
     };
     // SAFETY: checked for null.
-    unsafe { *out = Box::into_raw(Box::new(mr)).cast() };
+    unsafe { object::give(mr, out) };
     Ok(0)
 }
 
@@ -173,14 +174,4 @@ unsafe extern "C" fn control(_: *mut fid, command: c_int, _: *mut c_void) -> c_i
     } else {
         -libc::ENOSYS
     }
-}
-
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    guard_free(|| {
-        // SAFETY: made by `register`, given up by the caller.
-        let mr = unsafe { Box::from_raw(fid.cast::<Mr>()) };
-        trace!("mr close key {:#x}", mr.fid.key);
-        mr.shared.engine.mr_close(mr.fid.key);
-        Ok(0)
-    })
 }

@@ -1,12 +1,10 @@
 //! `fi_ops_msg`: untagged messages.
 
-use crate::ep::{ep_of, Incoming, Outgoing};
-use crate::flags::INJECT;
+use crate::ep::{ep_of, Outgoing};
 use crate::sys::*;
 use crate::sys_ep::*;
 use std::ffi::c_void;
 use std::mem::size_of;
-use std::ptr::null_mut;
 
 pub(crate) static OPS: fi_ops_msg = fi_ops_msg {
     size: size_of::<fi_ops_msg>(),
@@ -31,16 +29,7 @@ unsafe extern "C" fn recv(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    ep.recv_one(
-        buf,
-        len,
-        Incoming {
-            source,
-            tag: None,
-            context,
-            flags: ep.rx_plain,
-        },
-    )
+    ep.recv_one(buf, len, ep.incoming(source, None, context))
 }
 
 unsafe extern "C" fn recvv(
@@ -54,13 +43,7 @@ unsafe extern "C" fn recvv(
     // SAFETY: ours, and the application passes `count` entries.
     unsafe {
         let ep = ep_of(ep);
-        let from = Incoming {
-            source,
-            tag: None,
-            context,
-            flags: ep.rx_plain,
-        };
-        ep.recv_pieces(iov, count, Ok(from))
+        ep.recv_pieces(iov, count, Ok(ep.incoming(source, None, context)))
     }
 }
 
@@ -68,13 +51,8 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
     // SAFETY: ours, and the application passes a valid message.
     unsafe {
         let (ep, msg) = (ep_of(ep), &*msg);
-        let (source, context) = (msg.addr, msg.context);
-        let from = ep.rx.recvmsg(flags).map(|flags| Incoming {
-            source,
-            tag: None,
-            context,
-            flags,
-        });
+        let from = ep.incoming(msg.addr, None, msg.context);
+        let from = ep.rx.recvmsg(flags).map(|flags| from.with(flags));
         ep.recv_pieces(msg.msg_iov, msg.iov_count, from)
     }
 }
@@ -89,17 +67,7 @@ unsafe extern "C" fn send(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    ep.send_one(
-        buf,
-        len,
-        Outgoing {
-            dest,
-            tag: None,
-            data: None,
-            context,
-            flags: ep.tx_plain,
-        },
-    )
+    ep.send_one(buf, len, ep.outgoing(dest, None, None, context))
 }
 
 unsafe extern "C" fn sendv(
@@ -113,14 +81,7 @@ unsafe extern "C" fn sendv(
     // SAFETY: ours, and the application passes `count` entries.
     unsafe {
         let ep = ep_of(ep);
-        let out = Outgoing {
-            dest,
-            tag: None,
-            data: None,
-            context,
-            flags: ep.tx_plain,
-        };
-        ep.send_pieces(iov, count, Ok(out))
+        ep.send_pieces(iov, count, Ok(ep.outgoing(dest, None, None, context)))
     }
 }
 
@@ -129,14 +90,8 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
     unsafe {
         let (ep, msg) = (ep_of(ep), &*msg);
         let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-        let (dest, context) = (msg.addr, msg.context);
-        let out = ep.tx.sendmsg(flags).map(|flags| Outgoing {
-            dest,
-            tag: None,
-            data,
-            context,
-            flags,
-        });
+        let out = ep.outgoing(msg.addr, None, data, msg.context);
+        let out = ep.tx.sendmsg(flags).map(|flags| out.with(flags));
         ep.send_pieces(msg.msg_iov, msg.iov_count, out)
     }
 }
@@ -147,15 +102,8 @@ unsafe extern "C" fn inject(
     len: usize,
     dest: fi_addr_t,
 ) -> isize {
-    let out = Outgoing {
-        dest,
-        tag: None,
-        data: None,
-        context: null_mut(),
-        flags: INJECT,
-    };
     // SAFETY: ours.
-    unsafe { ep_of(ep) }.send_one(buf, len, out)
+    unsafe { ep_of(ep) }.send_one(buf, len, Outgoing::injected(dest, None, None))
 }
 
 unsafe extern "C" fn senddata(
@@ -169,14 +117,7 @@ unsafe extern "C" fn senddata(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    let out = Outgoing {
-        dest,
-        tag: None,
-        data: Some(data),
-        context,
-        flags: ep.tx_plain,
-    };
-    ep.send_one(buf, len, out)
+    ep.send_one(buf, len, ep.outgoing(dest, None, Some(data), context))
 }
 
 unsafe extern "C" fn injectdata(
@@ -186,13 +127,6 @@ unsafe extern "C" fn injectdata(
     data: u64,
     dest: fi_addr_t,
 ) -> isize {
-    let out = Outgoing {
-        dest,
-        tag: None,
-        data: Some(data),
-        context: null_mut(),
-        flags: INJECT,
-    };
     // SAFETY: ours.
-    unsafe { ep_of(ep) }.send_one(buf, len, out)
+    unsafe { ep_of(ep) }.send_one(buf, len, Outgoing::injected(dest, None, Some(data)))
 }

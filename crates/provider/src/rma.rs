@@ -2,9 +2,9 @@
 //! `fi_readmsg` all the same.
 
 use crate::boundary::Errno;
-use crate::ep::{ep_of, Ep, Outgoing};
-use crate::fabric::absent;
+use crate::ep::ep_of;
 use crate::info::IOV_LIMIT;
+use crate::object::absent;
 use crate::sys::*;
 use crate::sys_ep::*;
 use std::ffi::c_void;
@@ -17,16 +17,6 @@ pub(crate) static OPS: fi_ops_rma = fi_ops_rma {
     readmsg,
     writes: [absent; 6],
 };
-
-fn plain(ep: &Ep, dest: fi_addr_t, context: *mut c_void) -> Outgoing {
-    Outgoing {
-        dest,
-        tag: None,
-        data: None,
-        context,
-        flags: ep.tx_plain,
-    }
-}
 
 unsafe extern "C" fn read(
     ep: *mut fid_ep,
@@ -49,7 +39,7 @@ unsafe extern "C" fn read(
             &iov,
             1,
             &[(address, len, key)],
-            Ok(plain(ep, source, context)),
+            Ok(ep.outgoing(source, None, None, context)),
         )
     }
 }
@@ -79,7 +69,7 @@ unsafe extern "C" fn readv(
             iov,
             count,
             &[(address, len, key)],
-            Ok(plain(ep, source, context)),
+            Ok(ep.outgoing(source, None, None, context)),
         )
     }
 }
@@ -97,10 +87,9 @@ unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64
             let piece = &*msg.rma_iov.add(i);
             *slot = (piece.addr, piece.len, piece.key);
         }
-        let out = ep.tx.sendmsg(flags & !FI_READ).map(|flags| Outgoing {
-            flags,
-            ..plain(ep, msg.addr, msg.context)
-        });
+        let out = ep.outgoing(msg.addr, None, None, msg.context);
+        let flags = ep.tx.sendmsg(flags & !FI_READ);
+        let out = flags.map(|flags| out.with(flags));
         ep.read_pieces(msg.msg_iov, msg.iov_count, &remote[..count], out)
     }
 }

@@ -1,12 +1,10 @@
 //! `fi_ops_tagged`: tagged messages, and looking at, claiming and dropping them.
 
-use crate::ep::{ep_of, Incoming, Outgoing};
-use crate::flags::INJECT;
+use crate::ep::{ep_of, Outgoing};
 use crate::sys::*;
 use crate::sys_ep::*;
 use std::ffi::c_void;
 use std::mem::size_of;
-use std::ptr::null_mut;
 
 pub(crate) static OPS: fi_ops_tagged = fi_ops_tagged {
     size: size_of::<fi_ops_tagged>(),
@@ -33,13 +31,7 @@ unsafe extern "C" fn recv(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    let from = Incoming {
-        source,
-        tag: Some((tag, ignore)),
-        context,
-        flags: ep.rx_plain,
-    };
-    ep.recv_one(buf, len, from)
+    ep.recv_one(buf, len, ep.incoming(source, Some((tag, ignore)), context))
 }
 
 unsafe extern "C" fn recvv(
@@ -55,13 +47,11 @@ unsafe extern "C" fn recvv(
     // SAFETY: ours, and the application passes `count` entries.
     unsafe {
         let ep = ep_of(ep);
-        let from = Incoming {
-            source,
-            tag: Some((tag, ignore)),
-            context,
-            flags: ep.rx_plain,
-        };
-        ep.recv_pieces(iov, count, Ok(from))
+        ep.recv_pieces(
+            iov,
+            count,
+            Ok(ep.incoming(source, Some((tag, ignore)), context)),
+        )
     }
 }
 
@@ -69,13 +59,8 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
     // SAFETY: ours, and the application passes a valid message.
     unsafe {
         let (ep, msg) = (ep_of(ep), &*msg);
-        let (source, context, tag) = (msg.addr, msg.context, Some((msg.tag, msg.ignore)));
-        let from = ep.rx.recvmsg(flags).map(|flags| Incoming {
-            source,
-            tag,
-            context,
-            flags,
-        });
+        let from = ep.incoming(msg.addr, Some((msg.tag, msg.ignore)), msg.context);
+        let from = ep.rx.recvmsg(flags).map(|flags| from.with(flags));
         ep.recv_pieces(msg.msg_iov, msg.iov_count, from)
     }
 }
@@ -91,14 +76,7 @@ unsafe extern "C" fn send(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    let out = Outgoing {
-        dest,
-        tag: Some(tag),
-        data: None,
-        context,
-        flags: ep.tx_plain,
-    };
-    ep.send_one(buf, len, out)
+    ep.send_one(buf, len, ep.outgoing(dest, Some(tag), None, context))
 }
 
 unsafe extern "C" fn sendv(
@@ -113,14 +91,7 @@ unsafe extern "C" fn sendv(
     // SAFETY: ours, and the application passes `count` entries.
     unsafe {
         let ep = ep_of(ep);
-        let out = Outgoing {
-            dest,
-            tag: Some(tag),
-            data: None,
-            context,
-            flags: ep.tx_plain,
-        };
-        ep.send_pieces(iov, count, Ok(out))
+        ep.send_pieces(iov, count, Ok(ep.outgoing(dest, Some(tag), None, context)))
     }
 }
 
@@ -129,14 +100,8 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
     unsafe {
         let (ep, msg) = (ep_of(ep), &*msg);
         let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-        let (dest, context, tag) = (msg.addr, msg.context, Some(msg.tag));
-        let out = ep.tx.sendmsg(flags).map(|flags| Outgoing {
-            dest,
-            tag,
-            data,
-            context,
-            flags,
-        });
+        let out = ep.outgoing(msg.addr, Some(msg.tag), data, msg.context);
+        let out = ep.tx.sendmsg(flags).map(|flags| out.with(flags));
         ep.send_pieces(msg.msg_iov, msg.iov_count, out)
     }
 }
@@ -148,15 +113,8 @@ unsafe extern "C" fn inject(
     dest: fi_addr_t,
     tag: u64,
 ) -> isize {
-    let out = Outgoing {
-        dest,
-        tag: Some(tag),
-        data: None,
-        context: null_mut(),
-        flags: INJECT,
-    };
     // SAFETY: ours.
-    unsafe { ep_of(ep) }.send_one(buf, len, out)
+    unsafe { ep_of(ep) }.send_one(buf, len, Outgoing::injected(dest, Some(tag), None))
 }
 
 unsafe extern "C" fn senddata(
@@ -171,14 +129,7 @@ unsafe extern "C" fn senddata(
 ) -> isize {
     // SAFETY: ours.
     let ep = unsafe { ep_of(ep) };
-    let out = Outgoing {
-        dest,
-        tag: Some(tag),
-        data: Some(data),
-        context,
-        flags: ep.tx_plain,
-    };
-    ep.send_one(buf, len, out)
+    ep.send_one(buf, len, ep.outgoing(dest, Some(tag), Some(data), context))
 }
 
 unsafe extern "C" fn injectdata(
@@ -189,14 +140,6 @@ unsafe extern "C" fn injectdata(
     dest: fi_addr_t,
     tag: u64,
 ) -> isize {
-    let (tag, data, context) = (Some(tag), Some(data), null_mut());
-    let out = Outgoing {
-        dest,
-        tag,
-        data,
-        context,
-        flags: INJECT,
-    };
     // SAFETY: ours.
-    unsafe { ep_of(ep) }.send_one(buf, len, out)
+    unsafe { ep_of(ep) }.send_one(buf, len, Outgoing::injected(dest, Some(tag), Some(data)))
 }

@@ -127,3 +127,15 @@ fn worked_ns(cut: bool) -> u64 {
     assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
     outcome.worked_ns
 }
+
+/// Not a bug but a rule of the check that was too strict: of several messages on their way into a
+/// multi-receive one is lost with its sender, and another one ends it.
+#[test]
+fn a_message_may_end_a_multi_receive_that_lost_another() {
+    for seed in [3_153, 50_344] {
+        let mut setup = Setup::draw(seed, Profile::Swarm, 0, 0);
+        setup.packets_min = 5_000;
+        let outcome = run_setup(&setup, false);
+        assert_eq!(outcome.failure, None);
+    }
+}

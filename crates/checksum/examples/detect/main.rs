@@ -7,9 +7,11 @@
 //! over `packets` corrupted packets (default 20000) for each kind of error, those that each
 //! algorithm takes for good.
 
+mod random;
 mod zech;
 
 use marline_checksum::{sum, Algorithm};
+use random::Random;
 
 /// Payload of a packet in an Ethernet frame of 1500 bytes.
 const PAYLOAD_BYTES: usize = 1344;
@@ -152,22 +154,6 @@ fn longest() {
             println!("crc64-nvme,{flips},{bytes},{pattern:?}");
         }
         None => println!("crc64-nvme,4,{LONG_BYTES},"),
-    }
-}
-
-/// Xorshift: the same corruptions in each run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 33) as usize % n
     }
 }
 

@@ -1,22 +1,16 @@
 //! From what was measured to what an engine goes by.
 
 use super::curves::Curves;
+use super::powers_of_two;
 use crate::model::cost::{eager_threshold, Network, Pipeline, Work};
 use marline_checksum::tuner::{Place, Point, Way, BLOCKS};
 use marline_checksum::{Algorithm, Plan};
 use marline_engine::choice::ChecksumChoice;
 use marline_engine::profile::{self, AlgorithmFigures, Machine, Profile, RailFigures};
 
-/// Sizes of fragments that an engine copies: between them algorithms and ways are compared.
-pub const FRAGMENTS: [usize; 7] = [
-    1 << 10,
-    2 << 10,
-    4 << 10,
-    8 << 10,
-    16 << 10,
-    32 << 10,
-    64 << 10,
-];
+/// Sizes of fragments that an engine copies, 1 to 64 KiB: between them algorithms and ways are
+/// compared.
+pub const FRAGMENTS: [usize; 7] = powers_of_two([10, 11, 12, 13, 14, 15, 16]);
 /// Blocks must be so much faster than one loop to be taken.
 const WORTH: f64 = 0.97;
 /// Size at which chunks of the super-pipeline are judged, in bytes.

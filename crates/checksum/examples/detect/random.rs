@@ -1,0 +1,19 @@
+//! Numbers for errors, for this example and for `tests/lanes.rs`.
+
+/// Xorshift; from one seed, not 0, come the same numbers in each run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    /// Any 64 bits.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `n`.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 33) as usize % n
+    }
+}

@@ -1,0 +1,213 @@
+//! `marline stats`: what engines count, running or ended, with everything that is not 0.
+
+use crate::summary::STATS_DIR;
+use marline_engine::stats::page::{PathRow, DEFAULT_DIR};
+use marline_engine::stats::reader::{self, JobPage, PeerRow};
+use marline_engine::stats::Counters;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Arguments of `stats`.
+#[derive(clap::Args)]
+pub struct StatsArgs {
+    /// Pages, or directories with pages. Default: FI_MARLINE_STATS_DIR, else those of this host's
+    /// jobs.
+    paths: Vec<PathBuf>,
+}
+
+/// Prints the pages.
+pub fn main(args: &StatsArgs) -> crate::Outcome {
+    let mut paths = args.paths.clone();
+    if paths.is_empty() {
+        let set = std::env::var_os(STATS_DIR).filter(|dir| !dir.is_empty());
+        match set {
+            Some(dir) => paths.push(dir.into()),
+            None => paths.extend(running()),
+        }
+    }
+    let mut pages = Vec::new();
+    for path in &paths {
+        match path.is_dir() {
+            true => pages.extend(reader::list_pages(path)),
+            false => pages.push(path.clone()),
+        }
+    }
+    if pages.is_empty() {
+        let looked: Vec<_> = paths.iter().map(|p| p.display().to_string()).collect();
+        return Err(format!(
+            "no statistics in {}: nothing runs over Marline on this host, or {STATS_DIR} says \
+             otherwise for it",
+            looked.join(", ")
+        ));
+    }
+    let mut status = 0;
+    for path in pages {
+        match reader::read_page(&path) {
+            Ok(page) => print!("{}", show(&path, &page)),
+            Err(error) => {
+                eprintln!("marline: {error}");
+                status = 1;
+            }
+        }
+    }
+    Ok(status)
+}
+
+/// Where engines of this host leave pages: their own place, and those of each `marline run`.
+fn running() -> Vec<PathBuf> {
+    let base = Path::new(DEFAULT_DIR);
+    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
+    let of_run = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str()
+            .is_some_and(|n| n.starts_with("marline-stats-"))
+    };
+    let mut dirs: Vec<_> = entries.filter(of_run).map(|e| e.path()).collect();
+    dirs.sort();
+    dirs.insert(0, base.to_owned());
+    dirs
+}
+
+/// A line for each thing, with its counters.
+fn show(path: &Path, page: &JobPage) -> String {
+    let mut out = format!(
+        "{}: host {}, process {}",
+        path.display(),
+        page.host,
+        page.pid
+    );
+    if let Some(rank) = page.rank {
+        let _ = write!(out, ", rank {rank}");
+    }
+    let _ = write!(out, ", {:.1} s", page.elapsed_ns() as f64 / 1e9);
+    out += &match page.closed {
+        true => ", closed\n".to_owned(),
+        false => format!(", written {:.1} s ago\n", age_s(page.published_unix_ns)),
+    };
+    if page.torn {
+        out += "  (its process ended while writing: numbers may not fit together)\n";
+    }
+    let _ = writeln!(out, "  process:{}", counters(&page.process));
+    for rail in &page.rails {
+        let state = if rail.up { "up" } else { "down" };
+        let (name, address) = (&rail.name, &rail.address);
+        let _ = writeln!(
+            out,
+            "  rail {name} {address} {state}:{}",
+            counters(&rail.counters)
+        );
+    }
+    for peer in &page.peers {
+        let state = format!("{:?}", peer.state).to_lowercase();
+        let _ = write!(
+            out,
+            "  peer {:016x} {} {state}",
+            peer.endpoint, peer.address
+        );
+        show_peer(&mut out, peer, page);
+    }
+    if page.peers_beyond > 0 {
+        let _ = write!(out, "  {} more peers together", page.peers_beyond);
+        show_peer(&mut out, &page.others, page);
+    }
+    out
+}
+
+fn show_peer(out: &mut String, peer: &PeerRow, page: &JobPage) {
+    let _ = writeln!(out, ":{}", counters(&peer.counters));
+    for path in &peer.paths {
+        let _ = writeln!(
+            out,
+            "    {}:{}",
+            describe(path, page),
+            counters(&path.counters)
+        );
+    }
+}
+
+fn describe(path: &PathRow, page: &JobPage) -> String {
+    let name = page.rails.get(path.rail as usize).map_or("?", |r| &r.name);
+    let state = format!("{:?}", path.state).to_lowercase();
+    format!("{name} to its rail {}, {state}", path.peer_rail)
+}
+
+/// ` name=value` for each that is not 0.
+fn counters<C: Counters>(group: &C) -> String {
+    let words = group.words();
+    let rows = C::ROWS.iter().zip(words.as_ref());
+    let counted = rows.filter(|(_, &value)| value != 0);
+    counted
+        .map(|(row, value)| format!(" {}={value}", row.name))
+        .collect()
+}
+
+fn age_s(unix_ns: u64) -> f64 {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    (now.as_nanos() as f64 - unix_ns as f64).max(0.0) / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_engine::stats::page::{Page, PageInfo, PathState, PeerInfo, PeerState, RailInfo};
+    use marline_engine::stats::{PathCounters, PeerCounters, RailCounters};
+
+    #[test]
+    fn every_object_has_a_line_with_what_it_counted() {
+        let name = format!("marline-test-{}-pages", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let info = PageInfo {
+            dir: dir.to_str().unwrap(),
+            rank: Some(3),
+            ..PageInfo::default()
+        };
+        let mut page = Page::open(&info).unwrap();
+        page.publish(|w| {
+            let info = RailInfo {
+                name: "eth1",
+                address: "10.0.0.1:7",
+                up: true,
+            };
+            let counted = RailCounters {
+                wrong_version: 5,
+                ..RailCounters::default()
+            };
+            w.rail(0, &info, &counted);
+            let info = PeerInfo {
+                endpoint: 0xab,
+                address: "10.0.0.2:7",
+                state: PeerState::Dead,
+            };
+            let path = PathRow {
+                rail: 0,
+                peer_rail: 1,
+                state: PathState::Down,
+                counters: PathCounters {
+                    lost: 9,
+                    ..PathCounters::default()
+                },
+            };
+            w.peer(0, &info, &PeerCounters::default(), &[path]);
+        });
+        let shown = |page: &Page| show(page.path(), &reader::read_page(page.path()).unwrap());
+        let text = shown(&page);
+        for line in [
+            "  rail eth1 10.0.0.1:7 up: wrong_version=5\n",
+            "  peer 00000000000000ab 10.0.0.2:7 dead:\n",
+            "    eth1 to its rail 1, down: lost=9\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert!(
+            text.contains("rank 3") && text.contains("written"),
+            "{text}"
+        );
+        let path = page.path().to_owned();
+        drop(page);
+        let text = show(&path, &reader::read_page(&path).unwrap());
+        assert!(text.contains(", closed\n"), "{text}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,97 @@
+//! What all objects behind libfabric's handles have in common: how they are given out, how a handle
+//! leads back to its object, and how they are closed.
+
+use crate::boundary::{guard_free, Errno};
+use crate::log::trace;
+use crate::sys::*;
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+
+/// An object that the application knows by a handle. Dropping it is closing it.
+///
+/// # Safety
+/// It is `#[repr(C)]` and begins with its `Fid`, which begins with a [`fid`].
+pub(crate) unsafe trait Object: Sized {
+    /// libfabric's struct for it.
+    type Fid;
+    /// What kind of object a handle says it is.
+    const CLASS: usize;
+    /// The calls that every kind of object has.
+    const FID_OPS: &'static fi_ops = &only_close::<Self>();
+
+    /// Whether other objects need it: then it is not closed.
+    fn in_use(&self) -> bool {
+        false
+    }
+}
+
+/// The calls of an object that can be closed and nothing else.
+pub(crate) const fn only_close<T: Object>() -> fi_ops {
+    fi_ops {
+        size: size_of::<fi_ops>(),
+        close: close::<T>,
+        bind: no_bind,
+        control: no_control,
+        ops_open: absent,
+        tostr: absent,
+        ops_set: absent,
+    }
+}
+
+/// See [`Absent`].
+pub(crate) unsafe extern "C" fn absent() -> isize {
+    -(libc::ENOSYS as isize)
+}
+
+unsafe extern "C" fn no_bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
+    -libc::ENOSYS
+}
+
+unsafe extern "C" fn no_control(_: *mut fid, _: c_int, _: *mut c_void) -> c_int {
+    -libc::ENOSYS
+}
+
+/// The first field of a new object's `Fid`; `context` is the application's.
+pub(crate) fn header<T: Object>(context: *mut c_void) -> fid {
+    fid {
+        fclass: T::CLASS,
+        context,
+        ops: T::FID_OPS,
+    }
+}
+
+/// Gives an object to the application, until that closes it.
+///
+/// # Safety
+/// `out` may be written to.
+pub(crate) unsafe fn give<T: Object>(object: T, out: *mut *mut T::Fid) {
+    // SAFETY: the caller's promise.
+    unsafe { *out = Box::into_raw(Box::new(object)).cast() };
+}
+
+/// The object behind its handle.
+///
+/// # Safety
+/// The handle came from [`give`] for this type, and is open.
+#[inline]
+pub(crate) unsafe fn of<'a, T: Object>(handle: *mut T::Fid) -> &'a T {
+    // SAFETY: the caller's promise, and the trait's.
+    unsafe { &*handle.cast::<T>() }
+}
+
+/// `fi_close`.
+unsafe extern "C" fn close<T: Object>(fid: *mut fid) -> c_int {
+    guard_free(|| {
+        let object = fid.cast::<T>();
+        // SAFETY: made by `give`; the caller gives it up unless we answer busy.
+        unsafe {
+            let busy = (*object).in_use();
+            trace!("close {object:p} of class {}, busy {busy}", T::CLASS);
+            if busy {
+                return Err(Errno::BUSY);
+            }
+            drop(Box::from_raw(object));
+        }
+        Ok(0)
+    })
+}
