@@ -5,7 +5,7 @@ export MARLINE_MPI_DIR
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini
 
-.PHONY: deps build programs demo test test-cargo check-aarch64 test-e2e soak bench bench-loss \
+.PHONY: deps build programs demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
 	bench-blackhole bench-checksums bench-apps bench-smax bench-progress detect lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
@@ -26,12 +26,16 @@ demo: deps build programs
 # Unit and property tests, then end to end; CI shows the closing lines of both.
 test: test-cargo test-e2e
 
-test-cargo: deps check-aarch64
+test-cargo: deps check-aarch64 test-aarch64
 	cargo test --workspace --locked
 
-# What other processors than x86-64 get compiles, without warnings: portable kernels, not run here.
+# Everything compiles for aarch64, without warnings.
 check-aarch64:
-	scripts/check-aarch64 $(TARGET)/aarch64
+	scripts/aarch64 check $(TARGET)/aarch64
+
+# The kernels for aarch64 give the same sums as all others, in an emulator.
+test-aarch64:
+	scripts/aarch64 test $(TARGET)/aarch64
 
 test-e2e: deps build programs
 	$(PYTEST) tests/e2e -m "not soak"
@@ -72,7 +76,7 @@ bench-progress: deps build programs
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	bash -n scripts/install-deps .ci/run
+	bash -n scripts/install-deps scripts/aarch64 .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/progress bench/smax bench/checksums bench/apps \
 		bench/*.py scripts/demo tests/e2e/*.py

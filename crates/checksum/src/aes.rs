@@ -20,6 +20,7 @@
 //!
 //! This is no cryptographic authentication code: one round can be inverted by an attacker.
 
+use crate::arch::narrow;
 use crate::dispatch::{Tier, CLAIM_MIN_BYTES};
 use crate::pieces::{each, Core};
 use crate::store::{Claimed, Store};
@@ -35,7 +36,7 @@ pub(crate) struct Lanes(pub(crate) [[u8; 16]; 16]);
 /// The sum in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AesLanes {
-    lanes: Lanes,
+    pub(crate) lanes: Lanes,
     len: u64,
 }
 
@@ -103,18 +104,14 @@ impl Core for AesLanes {
         // SAFETY: the tier says that the features are there; the rest is the caller's contract.
         unsafe {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            {
-                use crate::arch::x86_64::aes;
-                match tier {
-                    Tier::Avx512 => return aes::wide::<S>(&mut self.lanes, dst, src, len),
-                    Tier::Avx2 | Tier::Sse42 => {
-                        return aes::narrow::<S>(&mut self.lanes, dst, src, len)
-                    }
-                    Tier::Portable => {}
-                }
+            if tier == Tier::Avx512 {
+                use crate::arch::x86_64::aes::wide;
+                return wide::<S>(&mut self.lanes, dst, src, len);
             }
-            let _ = tier;
-            portable::<S>(&mut self.lanes, dst, src, len)
+            match tier {
+                Tier::Portable => portable::<S>(&mut self.lanes, dst, src, len),
+                _ => narrow::aes_groups::<S>(&mut self.lanes, dst, src, len),
+            }
         }
     }
 
@@ -130,12 +127,11 @@ impl Core for AesLanes {
                 sum.groups::<crate::store::Sum>(tier, std::ptr::null_mut(), group.as_ptr(), GROUP);
             }
         }
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if tier >= Tier::Sse42 {
+        match tier {
+            Tier::Portable => join(&sum.lanes, len),
             // SAFETY: the tier says that the features are there.
-            return unsafe { crate::arch::x86_64::aes::join(&sum.lanes, len) };
+            _ => unsafe { narrow::aes_join(&sum.lanes, len) },
         }
-        join(&sum.lanes, len)
     }
 }
 
@@ -218,7 +214,7 @@ static SBOX: [u8; 256] = {
 };
 
 /// What AESENC does.
-fn round(v: [u8; 16], key: [u8; 16]) -> [u8; 16] {
+pub(crate) fn round(v: [u8; 16], key: [u8; 16]) -> [u8; 16] {
     let mut out = [0; 16];
     for column in 0..4 {
         let s: [u8; 4] = std::array::from_fn(|row| SBOX[v[(column + row) % 4 * 4 + row] as usize]);

@@ -117,6 +117,11 @@ impl Algorithm {
         self.row().1
     }
 
+    /// Whether it is a CRC: those have loops that stream and sum at once.
+    pub(crate) fn is_crc(self) -> bool {
+        matches!(self, Algorithm::Crc64Nvme | Algorithm::Crc32c)
+    }
+
     /// How far a sum that matches may be trusted.
     pub fn strength(self) -> Strength {
         self.row().2

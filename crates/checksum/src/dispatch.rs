@@ -1,11 +1,13 @@
 //! Which kernels this CPU can run, found once, and the calls into them.
 
+use crate::arch::narrow;
 use crate::crc::{update_portable, Castagnoli, Poly};
 use crate::store::{Cached, Claimed, Store, Streaming, Sum};
 use crate::CopyMode;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A set of instruction sets; each tier includes the ones below.
+/// A set of instruction sets; each tier includes the ones below of the same architecture. What
+/// another architecture calls its kernels of 128 bits or more stands for those that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Tier {
@@ -17,6 +19,8 @@ pub enum Tier {
     Avx2 = 3,
     /// AVX-512 (F, BW, DQ, VL, VBMI), VPCLMULQDQ and VAES: 512-bit kernels.
     Avx512 = 4,
+    /// AArch64 with the extensions for AES, PMULL and CRC-32C: 128-bit kernels.
+    Neon = 5,
 }
 
 /// From here on source and destination no longer share L1, and lines of the destination are claimed
@@ -39,6 +43,7 @@ pub fn tier() -> Tier {
         2 => Tier::Sse42,
         3 => Tier::Avx2,
         4 => Tier::Avx512,
+        5 => Tier::Neon,
         _ => detect(),
     }
 }
@@ -73,7 +78,22 @@ fn ask_cpu() -> Tier {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(all(target_arch = "aarch64", target_endian = "little", not(miri)))]
+fn ask_cpu() -> Tier {
+    use std::arch::is_aarch64_feature_detected as has;
+    match has!("neon") && has!("aes") && has!("pmull") && has!("crc") {
+        true => Tier::Neon,
+        false => Tier::Portable,
+    }
+}
+
+#[cfg(any(
+    miri,
+    not(any(
+        target_arch = "x86_64",
+        all(target_arch = "aarch64", target_endian = "little")
+    ))
+))]
 fn ask_cpu() -> Tier {
     Tier::Portable
 }
@@ -122,15 +142,13 @@ unsafe fn crc_any<P: Poly, S: Store>(
     // SAFETY: the tier says that the features are there; the rest is the caller's contract.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            use crate::arch::x86_64::{avx512, fold128};
-            match tier {
-                Tier::Avx512 => return avx512::update::<P, S>(state, src, dst, len),
-                Tier::Avx2 | Tier::Sse42 => return fold128::update::<P, S>(state, src, dst, len),
-                Tier::Portable => {}
-            }
+        if tier == Tier::Avx512 {
+            use crate::arch::x86_64::avx512;
+            return avx512::update::<P, S>(state, src, dst, len);
         }
-        let _ = tier;
+        if tier != Tier::Portable {
+            return narrow::crc::<P, S>(state, src, dst, len);
+        }
         if !S::STORE {
             return update_portable::<P>(state, std::slice::from_raw_parts(src, len));
         }
@@ -204,12 +222,14 @@ pub unsafe fn plain_copy(dst: *mut u8, src: *const u8, len: usize, mode: CopyMod
 /// length (48 bytes: 7 against 10 ns, 300 bytes: 10 against 17); below it the `crc32` instruction.
 #[inline]
 pub(crate) fn crc32c_update(tier: Tier, state: u32, bytes: &[u8]) -> u32 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if matches!(tier, Tier::Sse42 | Tier::Avx2)
-        || (tier == Tier::Avx512 && bytes.len() < SHORT_BYTES)
-    {
+    let instruction = match tier {
+        Tier::Portable => false,
+        Tier::Avx512 => bytes.len() < SHORT_BYTES,
+        Tier::Sse42 | Tier::Avx2 | Tier::Neon => true,
+    };
+    if instruction {
         // SAFETY: `tier` says that the features are there.
-        return unsafe { crate::arch::x86_64::sse42::update(state, bytes) };
+        return unsafe { narrow::crc32c(state, bytes) };
     }
     // SAFETY: a slice is readable, and `Sum` stores nothing.
     unsafe {

@@ -67,25 +67,35 @@ impl<C: Core, const N: usize> Pieces<C, N> {
         }
     }
 
-    /// Moves `n` bytes to the carry, and on to `dst` from there, so that both see the same.
+    /// [`keep`] in the carry.
     ///
     /// # Safety
-    /// As [`Core::groups`], with `n` at most what the carry has room for.
+    /// As [`keep`].
     unsafe fn keep<S: Store>(&mut self, dst: *mut u8, src: *const u8, n: usize) {
         // SAFETY: the caller's contract.
-        unsafe {
-            let at = self.carry.as_mut_ptr().add(self.have);
-            std::ptr::copy_nonoverlapping(src, at, n);
-            if S::STORE {
-                std::ptr::copy_nonoverlapping(at, dst, n);
-            }
-        }
+        unsafe { keep::<S>(&mut self.carry[self.have..], dst, src, n) };
         self.have += n;
     }
 
     #[inline]
     pub(crate) fn finish(&self, tier: Tier) -> u64 {
         self.core.finish(tier, &self.carry[..self.have])
+    }
+}
+
+/// Moves `n` bytes to `carry`, and on to `dst` from there, so that both see the same.
+///
+/// # Safety
+/// As [`Core::groups`], with `n` at most what `carry` has.
+#[inline]
+pub(crate) unsafe fn keep<S: Store>(carry: &mut [u8], dst: *mut u8, src: *const u8, n: usize) {
+    let carry = &mut carry[..n];
+    // SAFETY: the caller's contract.
+    unsafe {
+        std::ptr::copy_nonoverlapping(src, carry.as_mut_ptr(), n);
+        if S::STORE {
+            std::ptr::copy_nonoverlapping(carry.as_ptr(), dst, n);
+        }
     }
 }
 
@@ -144,7 +154,8 @@ macro_rules! tiered {
                     match tier {
                         Tier::Avx512 => return avx512::<S>(state, dst, src, len),
                         Tier::Avx2 => return avx2::<S>(state, dst, src, len),
-                        Tier::Sse42 | Tier::Portable => {}
+                        // What the compiler makes of it for any of these processors.
+                        _ => {}
                     }
                 }
             }

@@ -1,10 +1,11 @@
-//! Which loop [`crate::copy_and_sum`] takes on this machine: fused, or block by block.
+//! Which loop [`crate::copy_and_sum`] takes on this machine: fused, or block by block; and from
+//! where on past the caches.
 //!
 //! That is a property of the processor, as the tier of kernels is, and so it is kept for the
-//! process. Nothing is set unless somebody measured (`marline tune`): then all is fused.
+//! process. Nothing is set unless somebody measured (`marline tune`): see [`Plan::usual`].
 
-use crate::{Algorithm, Summer};
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::{Algorithm, Summer, STREAM_MIN_BYTES};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// How one algorithm copies and sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +15,16 @@ pub struct Plan {
     /// Bytes of a block, a multiple of [`Plan::BLOCK_STEP`], so that every block but the last
     /// starts on a whole cache line if the first does.
     pub block_bytes: usize,
+    /// From so many bytes on with streaming stores, whatever else it says; `None`: never.
+    pub stream_from: Option<usize>,
 }
 
 impl Plan {
-    /// Everything in one loop.
+    /// Everything in one loop, and nothing past the caches.
     pub const FUSED: Plan = Plan {
         blocked_from: None,
         block_bytes: 4096,
+        stream_from: None,
     };
     /// Shorter copies are fused in any case: there is nothing to divide, and they do not even
     /// look at the plan.
@@ -30,12 +34,25 @@ impl Plan {
     /// Largest block; more does not stay in any first-level cache.
     pub const BLOCK_MAX: usize = 256 << 10;
 
+    /// Shorter copies are never streamed: they fit caches, and do not even look at the plan.
+    pub const STREAM_LEAST: usize = 128 << 10;
+
+    /// What holds unless somebody measured: one loop; the CRCs, which have one for that, stream
+    /// from [`STREAM_MIN_BYTES`] on.
+    pub fn usual(algorithm: Algorithm) -> Plan {
+        Plan {
+            stream_from: algorithm.is_crc().then_some(STREAM_MIN_BYTES),
+            ..Plan::FUSED
+        }
+    }
+
     /// Whether [`set_plan`] takes it.
     pub fn is_valid(&self) -> bool {
         let block = self.block_bytes;
         let fits = (Plan::BLOCK_STEP..=Plan::BLOCK_MAX).contains(&block);
         fits && block.is_multiple_of(Plan::BLOCK_STEP)
             && self.blocked_from.is_none_or(|n| n >= Plan::BLOCKED_MIN)
+            && self.stream_from.is_none_or(|n| n >= Plan::STREAM_LEAST)
     }
 
     /// High half: blocked from, in bytes (0: never; lengths that do not fit are never reached).
@@ -51,6 +68,9 @@ impl Plan {
 const NUMBERS: usize = 32;
 /// By algorithm number; 0 stands for [`Plan::FUSED`].
 static PLANS: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
+/// By algorithm number: [`Plan::stream_from`], or [`NEVER`]; 0 stands for what is usual.
+static STREAMS: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(0) }; NUMBERS];
+const NEVER: usize = usize::MAX;
 
 /// Sets how this process copies and sums with `algorithm`; false, and nothing changes, for a plan
 /// that is not valid. Results are the same whatever the plan, so threads need not agree on when.
@@ -58,19 +78,36 @@ pub fn set_plan(algorithm: Algorithm, plan: Plan) -> bool {
     if !plan.is_valid() {
         return false;
     }
+    let stream = plan.stream_from.unwrap_or(NEVER);
     PLANS[algorithm as usize % NUMBERS].store(plan.pack(), Ordering::Relaxed);
+    STREAMS[algorithm as usize % NUMBERS].store(stream, Ordering::Relaxed);
     true
 }
 
-/// What [`set_plan`] set.
+/// What [`set_plan`] set, or what is usual.
 pub fn plan(algorithm: Algorithm) -> Plan {
-    match PLANS[algorithm as usize % NUMBERS].load(Ordering::Relaxed) {
+    let blocks = match PLANS[algorithm as usize % NUMBERS].load(Ordering::Relaxed) {
         0 => Plan::FUSED,
         packed => Plan {
             blocked_from: Some((packed >> 32) as usize).filter(|n| *n > 0),
             block_bytes: packed as u32 as usize,
+            ..Plan::FUSED
         },
+    };
+    let stream_from = match STREAMS[algorithm as usize % NUMBERS].load(Ordering::Relaxed) {
+        0 => Plan::usual(algorithm).stream_from,
+        from => Some(from).filter(|n| *n != NEVER),
+    };
+    Plan {
+        stream_from,
+        ..blocks
     }
+}
+
+/// Whether `len` bytes are to be copied past the caches.
+#[inline]
+pub(crate) fn streams(algorithm: Algorithm, len: usize) -> bool {
+    len >= Plan::STREAM_LEAST && plan(algorithm).stream_from.is_some_and(|from| len >= from)
 }
 
 /// Bytes of a block, if `len` bytes are to be copied block by block.
@@ -117,26 +154,35 @@ pub(crate) unsafe fn copy_blocks_and_sum(
 mod tests {
     use super::*;
     use crate::{copy_and_sum, sum};
+    use std::sync::{Mutex, PoisonError};
+
+    /// Plans are the process's, and so all tests': one at a time.
+    static PLANNING: Mutex<()> = Mutex::new(());
 
     #[test]
     fn a_plan_changes_the_way_and_not_the_result() {
-        let src: Vec<u8> = (0..10_000u32).map(|i| (i * 7 + i / 300) as u8).collect();
+        let _alone = PLANNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let src: Vec<u8> = (0..140_000u32).map(|i| (i * 7 + i / 300) as u8).collect();
         // Fewer where each step is interpreted.
         let lens: &[usize] = match cfg!(miri) {
             true => &[1, 1024, 1100],
-            false => &[0, 1, 1023, 1024, 2047, 2048, 2049, 4096, 9_999],
+            false => &[
+                0, 1, 1023, 1024, 2047, 2048, 2049, 4096, 131_071, 131_072, 139_999,
+            ],
         };
         for algorithm in Algorithm::all() {
             for plan in [
                 Plan {
                     blocked_from: Some(2048),
                     block_bytes: 1024,
+                    stream_from: Some(Plan::STREAM_LEAST),
                 },
                 Plan {
                     blocked_from: Some(1024),
                     block_bytes: 64,
+                    stream_from: None,
                 },
-                Plan::FUSED,
+                Plan::usual(algorithm),
             ] {
                 assert!(set_plan(algorithm, plan));
                 assert_eq!(super::plan(algorithm), plan);
@@ -154,22 +200,40 @@ mod tests {
 
     #[test]
     fn plans_of_no_sense_are_refused() {
+        let _alone = PLANNING.lock().unwrap_or_else(PoisonError::into_inner);
         let before = plan(Algorithm::Knuth);
-        for (blocked_from, block_bytes) in [
-            (Some(1023), 4096),
-            (Some(4096), 0),
-            (None, 100),
-            (Some(4096), 1 << 30),
+        for (blocked_from, block_bytes, stream_from) in [
+            (Some(1023), 4096, None),
+            (Some(4096), 0, None),
+            (None, 100, None),
+            (Some(4096), 1 << 30, None),
+            (None, 4096, Some(Plan::STREAM_LEAST - 1)),
+            (None, 4096, Some(0)),
         ] {
-            assert!(!set_plan(
-                Algorithm::Knuth,
-                Plan {
-                    blocked_from,
-                    block_bytes
-                }
-            ));
+            let plan = Plan {
+                blocked_from,
+                block_bytes,
+                stream_from,
+            };
+            assert!(!set_plan(Algorithm::Knuth, plan), "{plan:?}");
         }
         assert_eq!(plan(Algorithm::Knuth), before);
+    }
+
+    #[test]
+    fn what_streams_is_what_the_plan_says() {
+        let _alone = PLANNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let algorithm = Algorithm::Jenkins;
+        let least = Plan::STREAM_LEAST;
+        assert!(!streams(algorithm, usize::MAX), "no CRC");
+        let plan = Plan {
+            stream_from: Some(4 * least),
+            ..Plan::FUSED
+        };
+        assert!(set_plan(algorithm, plan));
+        assert!(streams(algorithm, 4 * least) && !streams(algorithm, 4 * least - 1));
+        assert!(set_plan(algorithm, Plan::usual(algorithm)));
+        assert!(!streams(algorithm, usize::MAX));
     }
 
     #[test]

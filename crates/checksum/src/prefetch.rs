@@ -9,23 +9,46 @@ const LINE: usize = 64;
 /// Fetches `len` bytes at `at` into the cache, to be written soon.
 #[inline]
 pub fn prefetch_for_write(at: *const u8, len: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
     for offset in (0..len).step_by(LINE) {
-        // SAFETY: a prefetch is a hint: it cannot fault, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(at.wrapping_add(offset).cast()) };
+        line_for_write(at.wrapping_add(offset));
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = (at, len);
 }
 
 /// Fetches `len` bytes at `at` into the cache, to be read soon.
 #[inline]
 pub fn prefetch_for_read(at: *const u8, len: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
     for offset in (0..len).step_by(LINE) {
-        // SAFETY: as above.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(offset).cast()) };
+        line_for_read(at.wrapping_add(offset));
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = (at, len);
+}
+
+#[inline(always)]
+fn line_for_write(at: *const u8) {
+    // SAFETY: a prefetch is a hint: it cannot fault, whatever the address.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+    }
+    // SAFETY: as above.
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags));
+    }
+    let _ = at;
+}
+
+/// Fetches the line with `at` into the cache, to be read soon.
+#[inline(always)]
+pub(crate) fn line_for_read(at: *const u8) {
+    // SAFETY: as above.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    // SAFETY: as above.
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags));
+    }
+    let _ = at;
 }

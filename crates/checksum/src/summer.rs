@@ -65,6 +65,27 @@ enum State {
     Xor32(Pieces<Xor32, 4>),
 }
 
+/// Does the same with whatever state it is, but for those that are words in registers.
+macro_rules! with_other {
+    ($state:expr, $s:ident => $do:expr, else $otherwise:expr) => {
+        match $state {
+            State::None | State::Crc64(_) | State::Crc32c(_) => $otherwise,
+            State::Xxh3($s) => $do,
+            State::AesLanes($s) => $do,
+            State::Fletcher64($s) => $do,
+            State::Adler32($s) => $do,
+            State::Fnv1a($s) => $do,
+            State::Fnv1aBytes($s) => $do,
+            State::Murmur2a($s) => $do,
+            State::SuperFast($s) => $do,
+            State::Jenkins($s) => $do,
+            State::Knuth($s) => $do,
+            State::Sum32($s) => $do,
+            State::Xor32($s) => $do,
+        }
+    };
+}
+
 /// Spreads a seed over all bits. A bijection, and 0 stays 0, which keeps published values.
 ///
 /// A CRC is linear: without this a seed off by d would be made up for by data off by d.
@@ -106,14 +127,16 @@ pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
     }
 }
 
-/// From here on [`copy_and_sum`] streams: source and destination no longer share an L2 of 2 MiB.
-/// At 2 MiB streaming is 1.3 times as fast, from memory 1.5 times and more; at 1 MiB it is slower.
+/// From here on [`copy_and_sum`] streams the CRCs unless a [`crate::Plan`] says otherwise: source
+/// and destination no longer share an L2 of 2 MiB. At 2 MiB streaming is 1.3 times as fast, from
+/// memory 1.5 times and more; at 1 MiB it is slower.
 pub const STREAM_MIN_BYTES: usize = 2 << 20;
 
 /// Copies `len` bytes from `src` to `dst` and sums them, in one loop unless a [`crate::Plan`] says
 /// otherwise; returns the sum.
 ///
-/// Plain stores, except that the CRCs stream from [`STREAM_MIN_BYTES`] on.
+/// Plain stores, except that the CRCs stream from [`STREAM_MIN_BYTES`] on, or from where a plan
+/// says.
 ///
 /// # Safety
 /// `src` readable and `dst` writable for `len` bytes, not overlapping.
@@ -127,8 +150,8 @@ pub unsafe fn copy_and_sum(
 ) -> u64 {
     // SAFETY: the caller's contract.
     unsafe {
-        if len >= STREAM_MIN_BYTES {
-            return copy_and_sum_large(algorithm, seed, dst, src, len);
+        if plan::streams(algorithm, len) {
+            return copy_and_sum_streaming(algorithm, seed, dst, src, len);
         }
         if let Some(block) = plan::block_for(algorithm, len) {
             return plan::copy_blocks_and_sum(algorithm, seed, dst, src, len, block);
@@ -158,20 +181,21 @@ pub(crate) unsafe fn copy_and_sum_fused(
 /// # Safety
 /// As [`copy_and_sum`].
 #[cold]
-unsafe fn copy_and_sum_large(
+pub(crate) unsafe fn copy_and_sum_streaming(
     algorithm: Algorithm,
     seed: u64,
     dst: *mut u8,
     src: *const u8,
     len: usize,
 ) -> u64 {
-    let crc = matches!(algorithm, Algorithm::Crc64Nvme | Algorithm::Crc32c);
     // SAFETY: the caller's contract.
     unsafe {
-        match crc {
-            true => whole::<Streaming>(algorithm, seed, dst, src, len),
-            false => whole::<Cached>(algorithm, seed, dst, src, len),
+        if algorithm.is_crc() {
+            return whole::<Streaming>(algorithm, seed, dst, src, len);
         }
+        let mut summer = Summer::new(algorithm, seed);
+        summer.stream_blocks(dst, src, len);
+        summer.finish()
     }
 }
 
@@ -385,23 +409,7 @@ impl Summer {
     unsafe fn feed_other<S: Store>(&mut self, dst: *mut u8, src: *const u8, len: usize) {
         let tier = self.tier;
         // SAFETY: the caller's contract; the tier is not above this CPU's.
-        unsafe {
-            match &mut self.state {
-                State::None | State::Crc64(_) | State::Crc32c(_) => {}
-                State::Xxh3(s) => s.feed::<S>(tier, dst, src, len),
-                State::AesLanes(s) => s.feed::<S>(tier, dst, src, len),
-                State::Fletcher64(s) => s.feed::<S>(tier, dst, src, len),
-                State::Adler32(s) => s.feed::<S>(tier, dst, src, len),
-                State::Fnv1a(s) => s.feed::<S>(tier, dst, src, len),
-                State::Fnv1aBytes(s) => s.feed::<S>(tier, dst, src, len),
-                State::Murmur2a(s) => s.feed::<S>(tier, dst, src, len),
-                State::SuperFast(s) => s.feed::<S>(tier, dst, src, len),
-                State::Jenkins(s) => s.feed::<S>(tier, dst, src, len),
-                State::Knuth(s) => s.feed::<S>(tier, dst, src, len),
-                State::Sum32(s) => s.feed::<S>(tier, dst, src, len),
-                State::Xor32(s) => s.feed::<S>(tier, dst, src, len),
-            }
-        }
+        unsafe { with_other!(&mut self.state, s => s.feed::<S>(tier, dst, src, len), else {}) }
     }
 
     /// The sum (0 for [`Algorithm::None`]).
@@ -420,20 +428,6 @@ impl Summer {
     #[inline(never)]
     fn finish_other(&self) -> u64 {
         let tier = self.tier;
-        match &self.state {
-            State::None | State::Crc64(_) | State::Crc32c(_) => 0,
-            State::Xxh3(s) => s.finish(tier),
-            State::AesLanes(s) => s.finish(tier),
-            State::Fletcher64(s) => s.finish(tier),
-            State::Adler32(s) => s.finish(tier),
-            State::Fnv1a(s) => s.finish(tier),
-            State::Fnv1aBytes(s) => s.finish(tier),
-            State::Murmur2a(s) => s.finish(tier),
-            State::SuperFast(s) => s.finish(tier),
-            State::Jenkins(s) => s.finish(tier),
-            State::Knuth(s) => s.finish(tier),
-            State::Sum32(s) => s.finish(tier),
-            State::Xor32(s) => s.finish(tier),
-        }
+        with_other!(&self.state, s => s.finish(tier), else 0)
     }
 }

@@ -4,8 +4,8 @@
 //! machine that changes its speed changes it for all of them.
 
 use crate::plan::copy_blocks_and_sum;
-use crate::summer::copy_and_sum_fused;
-use crate::{plain_copy, sum, Algorithm, CopyMode, Summer, Variant};
+use crate::summer::{copy_and_sum_fused, copy_and_sum_streaming};
+use crate::{plain_copy, sum, Algorithm, CopyMode};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -293,11 +293,7 @@ fn call(way: Way, algorithm: Algorithm, dst: &mut [u8], src: &[u8]) -> u64 {
             Way::Blocked(block) => {
                 copy_blocks_and_sum(algorithm, SEED, to, from, len, block.max(1))
             }
-            Way::Streaming => {
-                let mut summer = Summer::new(algorithm, SEED);
-                summer.copy_with(to, from, len, CopyMode::Streaming, Variant::Fused);
-                summer.finish()
-            }
+            Way::Streaming => copy_and_sum_streaming(algorithm, SEED, to, from, len),
         }
     }
 }

@@ -4,10 +4,11 @@
 //! so the last 256 bytes fed are kept until it is clear that more follow.
 
 use crate::dispatch::Tier;
-use crate::pieces::each;
+use crate::pieces::{each, keep};
 use crate::store::{Store, Sum};
 
-const P32_1: u64 = 0x9e37_79b1;
+/// Scrambling multiplies by it.
+pub(crate) const P32_1: u64 = 0x9e37_79b1;
 const P32_2: u64 = 0x85eb_ca77;
 const P32_3: u64 = 0xc2b2_ae3d;
 const P64_1: u64 = 0x9e37_79b1_85eb_ca87;
@@ -148,8 +149,14 @@ impl Core {
                 match tier {
                     Tier::Avx512 => return xxh3::wide::<S>(acc, at, secret, dst, src, count),
                     Tier::Avx2 => return xxh3::half::<S>(acc, at, secret, dst, src, count),
-                    Tier::Sse42 | Tier::Portable => {}
+                    _ => {}
                 }
+            }
+            #[cfg(all(target_arch = "aarch64", target_endian = "little", not(miri)))]
+            if tier != Tier::Portable {
+                let (acc, at) = (&mut self.acc, &mut self.stripe);
+                let stripes = crate::arch::aarch64::xxh3::stripes::<S>;
+                return stripes(acc, at, secret, dst, src, count);
             }
             let _ = tier;
             each::<S, STRIPE>(dst, src, count * STRIPE, |stripe| {
@@ -261,20 +268,14 @@ impl Xxh3 {
         }
     }
 
-    /// Moves `n` bytes to the buffer, and on to `dst` from there, so that both see the same.
+    /// [`keep`] in the buffer.
     ///
     /// # Safety
-    /// As [`Xxh3::feed`], with `n` at most what the buffer has room for.
+    /// As [`keep`].
     #[inline]
     unsafe fn keep<S: Store>(&mut self, dst: *mut u8, src: *const u8, n: usize) {
         // SAFETY: the caller's contract.
-        unsafe {
-            let at = self.buffer.as_mut_ptr().add(self.have);
-            std::ptr::copy_nonoverlapping(src, at, n);
-            if S::STORE {
-                std::ptr::copy_nonoverlapping(at, dst, n);
-            }
-        }
+        unsafe { keep::<S>(&mut self.buffer[self.have..], dst, src, n) };
         self.have += n;
     }
 

@@ -8,7 +8,13 @@ use marline_checksum::{
 };
 use proptest::prelude::*;
 
-const TIERS: [Tier; 4] = [Tier::Portable, Tier::Sse42, Tier::Avx2, Tier::Avx512];
+const TIERS: [Tier; 5] = [
+    Tier::Portable,
+    Tier::Sse42,
+    Tier::Avx2,
+    Tier::Avx512,
+    Tier::Neon,
+];
 const WAYS: [(CopyMode, Variant); 4] = [
     (CopyMode::Cached, Variant::Fused),
     (CopyMode::Cached, Variant::Blocked),
@@ -236,10 +242,16 @@ fn aes_lanes_sees_errors_within_a_block() {
     }
 }
 
-/// Says on which tier the others ran, as lower ones are all that an old CPU can check.
+/// No kernel lies idle: what the CPU can do, its tier says.
 #[test]
 fn the_tier_is_what_the_cpu_has() {
     assert!(TIERS.contains(&tier()));
+    #[cfg(target_arch = "aarch64")]
+    {
+        use std::arch::is_aarch64_feature_detected as has;
+        let able = has!("aes") && has!("pmull") && has!("crc");
+        assert_eq!(tier() == Tier::Neon, able);
+    }
     let s = Summer::with_tier(Algorithm::Crc64Nvme, 0, Tier::Avx512);
     assert_eq!(s.finish(), sum(Algorithm::Crc64Nvme, 0, b""));
 }

@@ -59,17 +59,19 @@ pub const fn powers_of_two<const N: usize>(powers: [usize; N]) -> [usize; N] {
     sizes
 }
 
-/// Sizes of a full measurement, 1 B to 64 MiB: each power of two where fragments are.
-const SIZES: [usize; 17] = powers_of_two([
-    0, 2, 4, 6, 8, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26,
-]);
-/// Sizes of a quick one, 64 B to 1 MiB.
-const QUICK_SIZES: [usize; 10] = powers_of_two([6, 10, 11, 12, 13, 14, 15, 16, 18, 20]);
+/// Sizes that are measured, in bytes: all that [`derive`] asks for, and shorter ones to look at.
+fn sizes(quick: bool) -> Vec<usize> {
+    let (short, long): (&[usize], _) = match quick {
+        true => (&[64], &derive::STREAMS[..2]),
+        false => (&[1, 4, 16, 64, 256], &derive::STREAMS[..]),
+    };
+    [short, &derive::FRAGMENTS, long].concat()
+}
 
 /// What a measurement covers.
 struct Plan {
     algorithms: Vec<Algorithm>,
-    sizes: &'static [usize],
+    sizes: Vec<usize>,
     effort: Effort,
     /// Bytes of the memory that is walked through.
     memory: usize,
@@ -156,7 +158,7 @@ fn plan(args: &TuneArgs) -> Result<Plan, String> {
     };
     Ok(Plan {
         algorithms,
-        sizes: if args.quick { &QUICK_SIZES } else { &SIZES },
+        sizes: sizes(args.quick),
         effort: if args.quick { quick } else { full },
         memory: if args.quick { 32 << 20 } else { memory_bytes() },
         rail,
@@ -191,7 +193,7 @@ fn measure(plan: &Plan) -> Vec<Point> {
     let mut points = Vec::new();
     for place in [Place::Cache, Place::Memory] {
         let copies = [Way::Copy, Way::StreamingCopy];
-        points.extend(bench.curve(Algorithm::None, place, plan.sizes, &copies));
+        points.extend(bench.curve(Algorithm::None, place, &plan.sizes, &copies));
     }
     for (n, algorithm) in plan.algorithms.iter().enumerate() {
         eprintln!(
@@ -200,9 +202,9 @@ fn measure(plan: &Plan) -> Vec<Point> {
             plan.algorithms.len()
         );
         for place in [Place::Cache, Place::Memory] {
-            points.extend(bench.curve(*algorithm, place, plan.sizes, &ways));
+            points.extend(bench.curve(*algorithm, place, &plan.sizes, &ways));
         }
-        points.extend(bench.curve(*algorithm, Place::Staging, plan.sizes, &staged));
+        points.extend(bench.curve(*algorithm, Place::Staging, &plan.sizes, &staged));
     }
     points
 }
@@ -267,6 +269,15 @@ pub fn describe_rail(rail: &RailFigures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_rise_and_have_what_is_asked_for() {
+        for quick in [false, true] {
+            let sizes = sizes(quick);
+            assert!(sizes.windows(2).all(|w| w[0] < w[1]), "{sizes:?}");
+            assert!(sizes.contains(&derive::CHUNK) && sizes.contains(&derive::SHORT));
+        }
+    }
 
     #[test]
     fn days_are_those_of_the_calendar() {

@@ -81,14 +81,22 @@ pub struct AlgorithmFigures {
     /// Bytes of such a block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<usize>,
+    /// From so many bytes on copies go past the caches; 0: none do; absent: what is usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream_from_bytes: Option<usize>,
 }
 
 impl AlgorithmFigures {
     /// How it copies and sums.
     pub fn plan(&self) -> Plan {
+        let usual = self.name.parse().map_or(Plan::FUSED, Plan::usual);
         Plan {
             blocked_from: self.blocked_from_bytes,
-            block_bytes: self.block_bytes.unwrap_or(Plan::FUSED.block_bytes),
+            block_bytes: self.block_bytes.unwrap_or(usual.block_bytes),
+            stream_from: match self.stream_from_bytes {
+                Some(from) => Some(from).filter(|n| *n > 0),
+                None => usual.stream_from,
+            },
         }
     }
 }
@@ -161,7 +169,7 @@ impl Profile {
             }
             within(&format!("{name}'s gb_per_s"), a.gb_per_s, 1e-6, 1e5)?;
             if !a.plan().is_valid() {
-                return Err(format!("{name}'s blocks make no sense"));
+                return Err(format!("{name}'s blocks or streams make no sense"));
             }
         }
         Ok(())

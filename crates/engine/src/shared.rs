@@ -40,6 +40,10 @@ const SKIPS_MAX: u32 = 8;
 const HOLD_NS: u64 = 50_000;
 /// Time within which a close waits for its sends to be acknowledged (design rule 11).
 const CLOSE_NS: u64 = 2_000_000_000;
+/// Time within which a close waits for peers to hear of it: whoever has not got the acks of what
+/// arrived would otherwise find nobody to ask, and give up. A peer's thread answers within a tick;
+/// half a second is for one that does not get the processor.
+const PART_NS: u64 = 500_000_000;
 
 /// The core, if it was locked, with the time then.
 type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
@@ -510,6 +514,12 @@ impl<S: System> Shared<S> {
         if let Some(endpoint) = core.ep(ep).filter(|_| !self.is_forked()) {
             endpoint.node.say_bye();
             core.flush(now);
+        }
+        let parted =
+            |core: &mut Core<S>| core.poisoned || core.ep(ep).is_none_or(|e| e.node.parted());
+        while !parted(&mut core) && self.clock.now_ns() < now + PART_NS {
+            drop(core);
+            core = self.poll();
         }
         core.keep_totals(ep);
         core.ep_forget(ep);

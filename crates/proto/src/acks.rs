@@ -69,6 +69,11 @@ impl Node {
                     conn.hello_acked = true;
                 }
             }
+            FrameRef::Bye => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.bye_heard = true;
+                }
+            }
             _ => {}
         }
     }
@@ -187,6 +192,7 @@ impl Conn {
             FrameRef::Credit => self.credit_due = true,
             // HELLO rides on every packet until it is acknowledged.
             FrameRef::Hello => {}
+            FrameRef::Bye => self.bye = (!self.bye_heard).into(),
             FrameRef::Read(_)
             | FrameRef::ReadFail(_)
             | FrameRef::Corrupt(_)

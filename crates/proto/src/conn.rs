@@ -127,7 +127,10 @@ pub struct Conn {
     pub replies: BTreeMap<u32, Key>,
     pub credit_limit: u64,
     pub credit_used: u64,
+    /// BYEs still to be said, all that were said, and whether the peer has heard one.
     pub bye: u8,
+    pub byes: u8,
+    pub bye_heard: bool,
     // -- incoming
     /// All messages below were matched or queued as unexpected.
     pub next_match: u64,
@@ -181,6 +184,8 @@ impl Conn {
             credit_limit: FIRST_CREDIT,
             credit_used: 0,
             bye: 0,
+            byes: 0,
+            bye_heard: false,
             next_match: 0,
             inbound: BTreeMap::new(),
             credit_window: FIRST_CREDIT,
@@ -305,6 +310,7 @@ impl Conn {
     /// Whether anything but acks and bulk waits.
     pub fn has_small(&self) -> bool {
         self.credit_due
+            || self.bye > 0
             || !self.grants.is_empty()
             || !self.control.is_empty()
             || !self.resend.is_empty()

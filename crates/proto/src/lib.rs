@@ -18,6 +18,7 @@ mod agree;
 mod ahead;
 mod bulk;
 mod bulk_in;
+mod bye;
 mod config;
 mod conn;
 mod flow;

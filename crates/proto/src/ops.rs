@@ -355,22 +355,6 @@ impl Node {
         self.put(conn);
     }
 
-    /// Starts closing: every peer gets BYE with the final ack state, three times on each rail
-    /// (design rule 11). Call `drained` first.
-    pub fn say_bye(&mut self) {
-        self.closing = true;
-        for index in 0..self.peers.len() {
-            let Some(mut conn) = self.take(PeerId(index as u32)) else {
-                continue;
-            };
-            if conn.epoch.is_some() && !conn.dead && !conn.closed {
-                conn.bye = 3 * conn.paths.len() as u8;
-                Node::mark_ready(&mut self.ready, &mut conn);
-            }
-            self.put(conn);
-        }
-    }
-
     /// Returns the receiver's memory of an eager message to its sender.
     pub(crate) fn return_credit(&mut self, peer: PeerId, bytes: u64) {
         if let Some(conn) = self.conn_mut(peer) {

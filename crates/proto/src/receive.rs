@@ -109,7 +109,9 @@ impl Node {
         if let Some(index) = index {
             let peer = PeerId(index);
             if let Some(conn) = self.conn(peer) {
-                if conn.dead || conn.closed {
+                // A BYE that is said again wants its ack: the first one's was lost.
+                let bye = |(frame, _)| matches!(frame, Frame::Bye { .. });
+                if conn.dead || (conn.closed && !packet.frames().any(bye)) {
                     return Err(DropReason::Gone);
                 }
                 match conn.epoch {
@@ -645,18 +647,6 @@ impl Node {
         if let Some(InboundState::Bound { handle, .. }) = state {
             self.events.push_back(Event::ReadDone { handle, ok: false });
         }
-    }
-
-    /// The peer closes. It drained its sends first; native ones that BYE overtook are lost.
-    fn on_bye(&mut self, now: u64, peer: PeerId) {
-        let Some(conn) = self.conn_mut(peer) else {
-            return;
-        };
-        if conn.closed {
-            return;
-        }
-        conn.closed = true;
-        self.end_peer(now, peer);
     }
 
     /// Records the packet and decides when its ack leaves.

@@ -125,12 +125,14 @@ impl RecvWindow {
         self.fresh
     }
 
-    /// Makes the next ack repeat the newest packets even if nothing new came.
+    /// Makes the next ack name all packets that it can, even if nothing new came.
     pub fn renew(&mut self) {
-        if self.end > 0 && self.fresh_from.is_none() {
-            self.fresh_from = Some(self.end - 1);
-            self.fresh = 1;
+        if self.end == 0 {
+            return;
         }
+        let from = self.end.saturating_sub(64 * ACK_MASKS_MAX as u64);
+        self.fresh_from = Some(self.fresh_from.map_or(from, |fresh| fresh.min(from)));
+        self.fresh = self.fresh.max(1);
     }
 
     /// The ack for what arrived, or `None` when nothing new did. Covers at least the last 64

@@ -24,6 +24,8 @@ pub enum FrameRef {
     ReadFail(u32),
     /// The peer's packets on this path arrive damaged.
     Corrupt(u8),
+    /// Our BYE.
+    Bye,
     /// A probe of the path itself; never sent again. `padded`: it measured the path's MTU.
     Ping { padded: bool },
 }

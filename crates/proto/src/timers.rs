@@ -416,6 +416,8 @@ impl Node {
             if conn.dead || conn.closed || !conn.paths.iter().any(ours) {
                 continue;
             }
+            // Whoever is gone needs no BYE.
+            conn.bye_heard |= conn.byes > 0;
             if conn.refused == 0 {
                 conn.refused_since = now_ns;
             }

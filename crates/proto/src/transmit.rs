@@ -30,12 +30,12 @@ pub(crate) struct Builder<'a, 'b> {
     pub(crate) writer: HeadWriter<'a>,
     spans: &'b mut Spans,
     frames: Vec<FrameRef>,
-    flags: u8,
+    pub(crate) flags: u8,
     acks: u32,
 }
 
 impl Builder<'_, '_> {
-    fn control(&mut self, frame: &Frame, sent: Option<FrameRef>) -> bool {
+    pub(crate) fn control(&mut self, frame: &Frame, sent: Option<FrameRef>) -> bool {
         let fits = self.writer.push(frame).is_some();
         if fits {
             self.frames.extend(sent);
@@ -176,10 +176,17 @@ impl Node {
 
     /// Adds the acks of path `at`, and of paths that cannot carry their own. (Acks of one path
     /// that travel on two would overtake each other, and what the later ones do not repeat would
-    /// look lost.)
-    fn add_acks(&mut self, now: u64, conn: &mut Conn, at: usize, builder: &mut Builder<'_, '_>) {
+    /// look lost.) With a BYE go those of all paths: nothing is heard that arrives after it.
+    pub(crate) fn add_acks(
+        &mut self,
+        now: u64,
+        conn: &mut Conn,
+        at: usize,
+        builder: &mut Builder<'_, '_>,
+    ) {
+        let last = conn.byes > 0;
         for (i, path) in conn.paths.iter_mut().enumerate() {
-            let here = i == at || !path.healthy();
+            let here = i == at || last || !path.healthy();
             let waited = now.saturating_sub(path.ack_since);
             // 16 bytes and the masks: all 1,024 packets in the worst case.
             while here && path.window.fresh() > 0 && builder.writer.fits(144, 0) {
@@ -286,32 +293,6 @@ impl Node {
         b.control(&Frame::Pad { len: pad as u16 }, None);
         b.flags |= Header::FLAG_ACK_NOW;
         conn.paths[at].padded_number = Some(conn.paths[at].ring.next_number());
-        self.finish(now, conn, at, b, false, false)
-    }
-
-    fn bye_packet(
-        &mut self,
-        now: u64,
-        conn: &mut Box<Conn>,
-        out: &mut [u8],
-        spans: &mut Spans,
-    ) -> Option<Transmit> {
-        conn.bye -= 1;
-        let at = conn.bye as usize % conn.paths.len();
-        let limit = conn.paths[at].datagram_max;
-        for path in &mut conn.paths {
-            path.window.renew();
-            path.ack_since = now;
-        }
-        let mut b = self.begin(conn, limit, out, spans);
-        b.frames.clear();
-        self.add_acks(now, conn, at, &mut b);
-        b.control(
-            &Frame::Bye {
-                messages: conn.next_number as u32,
-            },
-            None,
-        );
         self.finish(now, conn, at, b, false, false)
     }
 

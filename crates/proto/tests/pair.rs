@@ -338,3 +338,34 @@ fn mistakes_on_paths_that_fail_are_noticed() {
     assert!(!leaves_a_dead_rail(erring(marline_proto::Mutation::Strand)));
     assert!(falls(erring(marline_proto::Mutation::Hasty), 100, false));
 }
+
+/// The last word of one that closes is said until it is heard, and heard again when the answer was
+/// lost. Here the ack of a message that arrived is lost, too: who sent it learns of that from the
+/// BYE. (A job whose other rank was through MPI_Finalize ended with "No route to host".)
+#[test]
+fn a_bye_that_was_lost_is_said_again() {
+    let mut pair = Pair::new(2, false);
+    pair.message(2, 100);
+    let message = output(&mut pair.a, pair.now, false);
+    take(&mut pair.b, pair.now, &message);
+    let lost = output(&mut pair.b, pair.now, false);
+    pair.b.say_bye();
+    let lost_too = output(&mut pair.b, pair.now, false);
+    assert!(!lost.is_empty() && lost_too.len() == 2);
+    let (mut told, mut answers) = (false, 0);
+    for _ in 0..1_000 {
+        pair.now += 20_000;
+        pair.b.handle_timeouts(pair.now);
+        let byes = output(&mut pair.b, pair.now, false);
+        take(&mut pair.a, pair.now, &byes);
+        told |= done(&mut pair.a, 2);
+        let answer = output(&mut pair.a, pair.now, false);
+        answers += answer.len();
+        // The first answers are lost.
+        if answers > 3 {
+            take(&mut pair.b, pair.now, &answer);
+        }
+    }
+    assert!(told, "its message was delivered");
+    assert!(pair.b.parted(), "{} answers", answers);
+}

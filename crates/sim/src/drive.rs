@@ -36,6 +36,7 @@ impl World {
 
     pub(crate) fn turn(&mut self, e: u32) {
         let before = self.hash;
+        let taken = self.eps[e as usize].machine.taken();
         self.set_clock(e);
         let mut steps = false;
         if self.eps[e as usize].computing == 0 {
@@ -47,7 +48,9 @@ impl World {
         }
         self.thread(e);
         self.check_bounds(e);
-        let busy = steps || self.hash != before || self.is_blocked(e);
+        // What was for another process (the one that died here) leaves no trace, but came.
+        let came = self.eps[e as usize].machine.taken() != taken;
+        let busy = steps || came || self.hash != before || self.is_blocked(e);
         self.check_spinning(e, busy);
     }
 

@@ -11,7 +11,11 @@ use marline_engine::profile::{self, AlgorithmFigures, Machine, Profile, RailFigu
 /// Sizes of fragments that an engine copies, 1 to 64 KiB: between them algorithms and ways are
 /// compared.
 pub const FRAGMENTS: [usize; 7] = powers_of_two([10, 11, 12, 13, 14, 15, 16]);
-/// Blocks must be so much faster than one loop to be taken.
+/// Sizes between which copies may begin to go past the caches.
+pub const STREAMS: [usize; 6] = powers_of_two([18, 20, 21, 22, 24, 26]);
+/// What was measured up to less says nothing of streams.
+const STREAMS_KNOWN: usize = 4 << 20;
+/// Blocks, or streams, must be so much faster than one loop to be taken.
 const WORTH: f64 = 0.97;
 /// Size at which chunks of the super-pipeline are judged, in bytes.
 pub const CHUNK: usize = 256 << 10;
@@ -120,6 +124,7 @@ fn figures(points: &[Point], algorithm: Algorithm) -> Option<AlgorithmFigures> {
         gb_per_s: round(measured.len() as f64 / per_byte),
         blocked_from_bytes: plan.blocked_from,
         block_bytes: plan.blocked_from.map(|_| plan.block_bytes),
+        stream_from_bytes: stream_from(points, algorithm, &plan),
     })
 }
 
@@ -128,13 +133,40 @@ fn round(rate: f64) -> f64 {
     ((rate * 1e3).round() / 1e3).max(1e-3)
 }
 
+/// Nanoseconds from the cache and from memory, together.
+fn both(points: &[Point], algorithm: Algorithm, way: Way, bytes: usize) -> Option<f64> {
+    let at = |place| points.ns(algorithm, way, place, bytes);
+    Some(at(Place::Cache)? + at(Place::Memory)?)
+}
+
+/// What the profile says of streams: from where on they are better than what `plan` does
+/// otherwise, for every larger size; 0 for nowhere. `None` if that is what is usual, or unknown.
+fn stream_from(points: &[Point], algorithm: Algorithm, plan: &Plan) -> Option<usize> {
+    let otherwise = match plan.blocked_from {
+        Some(_) => Way::Blocked(plan.block_bytes),
+        None => Way::Fused,
+    };
+    let mut from = None;
+    let mut known = false;
+    for bytes in STREAMS.into_iter().rev() {
+        let time = |way| both(points, algorithm, way, bytes);
+        let Some((stream, other)) = time(Way::Streaming).zip(time(otherwise)) else {
+            continue;
+        };
+        known |= bytes >= STREAMS_KNOWN;
+        if stream > WORTH * other {
+            break;
+        }
+        from = Some(bytes);
+    }
+    let usual = Plan::usual(algorithm).stream_from;
+    (known && from != usual).then_some(from.unwrap_or(0))
+}
+
 /// The block and the size from which on it is better than one loop, both for what is in the cache
 /// and for what is not, taken together; the block that saves most of all.
 fn plan(points: &[Point], algorithm: Algorithm) -> Plan {
-    let time = |way, bytes| {
-        let at = |place| points.ns(algorithm, way, place, bytes);
-        Some(at(Place::Cache)? + at(Place::Memory)?)
-    };
+    let time = |way, bytes| both(points, algorithm, way, bytes);
     let mut best = (Plan::FUSED, 0.0);
     for block in BLOCKS {
         let (mut from, mut saved) = (None, 0.0);
@@ -155,6 +187,7 @@ fn plan(points: &[Point], algorithm: Algorithm) -> Plan {
                 Plan {
                     blocked_from: from,
                     block_bytes: block,
+                    ..Plan::FUSED
                 },
                 saved,
             );
@@ -171,8 +204,9 @@ mod tests {
     fn points(algorithm: Algorithm, rate: impl Fn(Way, usize) -> f64) -> Vec<Point> {
         let mut points = Vec::new();
         for place in Place::ALL {
-            for bytes in FRAGMENTS.into_iter().chain([CHUNK]) {
-                for way in [Way::Fused, Way::Blocked(1024), Way::Blocked(4096)] {
+            for bytes in FRAGMENTS.into_iter().chain(STREAMS) {
+                let blocked = [1024, 4096].map(Way::Blocked);
+                for way in [Way::Fused, Way::Streaming].into_iter().chain(blocked) {
                     let ns = bytes as f64 / rate(way, bytes);
                     points.push(Point {
                         algorithm,
@@ -202,6 +236,7 @@ mod tests {
         let best = Plan {
             blocked_from: Some(8192),
             block_bytes: 4096,
+            ..Plan::FUSED
         };
         assert_eq!(plan(&from_8k, CRC), best);
         let only_small = points(CRC, |way, bytes| match way {
@@ -210,6 +245,38 @@ mod tests {
             _ => 20.0,
         });
         assert_eq!(plan(&only_small, CRC), Plan::FUSED);
+    }
+
+    #[test]
+    fn streams_begin_where_they_win_for_every_larger_size() {
+        let from = |algorithm, least: usize, plan: &Plan| {
+            let points = points(algorithm, |way, bytes| match way {
+                Way::Streaming if bytes >= least => 12.0,
+                Way::Streaming => 8.0,
+                Way::Fused => 9.0,
+                _ => 11.9,
+            });
+            stream_from(&points, algorithm, plan)
+        };
+        let fused = Plan::usual(CRC);
+        assert_eq!(from(CRC, 1 << 20, &fused), Some(1 << 20));
+        assert_eq!(from(CRC, 2 << 20, &fused), None, "as usual");
+        assert_eq!(from(CRC, usize::MAX, &fused), Some(0));
+        let blocked = Plan {
+            blocked_from: Some(65_536),
+            ..fused
+        };
+        assert_eq!(from(CRC, 1 << 20, &blocked), Some(0), "not worth it");
+        let plain = Plan::usual(Algorithm::Xxh3);
+        assert_eq!(from(Algorithm::Xxh3, 4 << 20, &plain), Some(4 << 20));
+        assert_eq!(from(Algorithm::Xxh3, usize::MAX, &plain), None, "as usual");
+    }
+
+    #[test]
+    fn small_sizes_say_nothing_of_streams() {
+        let mut points = points(CRC, |way, _| if way == Way::Fused { 9.0 } else { 20.0 });
+        points.retain(|p| p.bytes < STREAMS_KNOWN);
+        assert_eq!(stream_from(&points, CRC, &Plan::usual(CRC)), None);
     }
 
     #[test]

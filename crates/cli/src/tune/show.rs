@@ -5,7 +5,7 @@ use super::describe_rail;
 use crate::plot::{self, size, Chart, Line};
 use marline_checksum::tuner::{Place, Point, Way, BLOCKS};
 use marline_checksum::{Algorithm, Strength};
-use marline_engine::profile::Profile;
+use marline_engine::profile::{AlgorithmFigures, Profile};
 use std::path::Path;
 
 /// Bytes of paper 0's figure 1, in cache.
@@ -54,17 +54,7 @@ pub fn print(profile: &Profile, points: &[Point]) {
             .flatten()
             .reduce(f64::max);
         let share = best.zip(rate(Way::Copy)).map(|(best, copy)| best / copy);
-        let way = profile
-            .figures(algorithm)
-            .map_or_else(String::new, |f| match f.plan() {
-                plan if plan.blocked_from.is_some() => format!(
-                    "{:.1} GB/s, blocks of {} from {}",
-                    f.gb_per_s,
-                    size(plan.block_bytes as f64),
-                    size(plan.blocked_from.unwrap_or(0) as f64)
-                ),
-                _ => format!("{:.1} GB/s, fused", f.gb_per_s),
-            });
+        let way = profile.figures(algorithm).map_or_else(String::new, says);
         println!(
             "{:<13} {:>8} {:>9} {:>8} {:>8} {:>8}  {way}",
             algorithm.name(),
@@ -78,6 +68,21 @@ pub fn print(profile: &Profile, points: &[Point]) {
     for place in Place::ALL {
         print_ways(points, place);
     }
+}
+
+/// The rate of an algorithm and how it is had, in words.
+fn says(figures: &AlgorithmFigures) -> String {
+    let plan = figures.plan();
+    let (block, bytes) = (size(plan.block_bytes as f64), |n: usize| size(n as f64));
+    let loops = plan.blocked_from.map_or_else(
+        || "fused".to_owned(),
+        |from| format!("blocks of {block} from {}", bytes(from)),
+    );
+    let streams = plan.stream_from.map_or_else(
+        || "no streams".to_owned(),
+        |from| format!("streams from {}", bytes(from)),
+    );
+    format!("{:.1} GB/s, {loops}, {streams}", figures.gb_per_s)
 }
 
 fn number(value: Option<f64>) -> String {

@@ -9,6 +9,7 @@ pub(crate) fn profile_with(rates: &[(&str, f64)]) -> Profile {
         gb_per_s: *gb_per_s,
         blocked_from_bytes: None,
         block_bytes: None,
+        stream_from_bytes: None,
     };
     Profile {
         format: FORMAT,
@@ -65,6 +66,7 @@ fn what_is_written_is_read() {
     let mut profile = profile_with(&[("crc64-nvme", 20.25), ("xxh3", 18.0)]);
     profile.algorithms[1].blocked_from_bytes = Some(8192);
     profile.algorithms[1].block_bytes = Some(4096);
+    profile.algorithms[1].stream_from_bytes = Some(0);
     assert_eq!(
         Profile::parse(&profile.to_text().unwrap()),
         Ok(profile.clone())
@@ -114,6 +116,21 @@ fn numbers_out_of_bounds_and_unknown_names_are_refused() {
             "gb_per_s = 20.0\nblock_bytes = 100",
             "blocks",
         ),
+        (
+            "gb_per_s = 20.0",
+            "gb_per_s = 20.0\nstream_from_bytes = 100",
+            "streams",
+        ),
+        (
+            "gb_per_s = 20.0",
+            "gb_per_s = 20.0\nstream_from_bytes = -1",
+            "stream_from_bytes",
+        ),
+        (
+            "gb_per_s = 20.0",
+            "gb_per_s = 20.0\nstream_from_bytes = true",
+            "stream_from_bytes",
+        ),
         ("format = 1", "", "format"),
         ("[machine]", "[machine", ""),
     ] {
@@ -126,6 +143,23 @@ fn numbers_out_of_bounds_and_unknown_names_are_refused() {
     }
     assert!(Profile::parse("").is_err());
     assert!(Profile::parse("\0\u{1}garbage").is_err());
+}
+
+/// Profiles of versions that did not measure streams say nothing of them.
+#[test]
+fn streams_are_as_measured_or_as_usual() {
+    let mut profile = profile_with(&[("crc64-nvme", 20.0), ("xxh3", 18.0)]);
+    let text = profile.to_text().unwrap();
+    assert!(!text.contains("stream_from_bytes"), "{text}");
+    let old = Profile::parse(&text).unwrap();
+    let plan = |profile: &Profile, n: usize| profile.algorithms[n].plan();
+    assert_eq!(plan(&old, 0), Plan::usual(Algorithm::Crc64Nvme));
+    assert_eq!(plan(&old, 1), Plan::usual(Algorithm::Xxh3));
+    profile.algorithms[0].stream_from_bytes = Some(0);
+    profile.algorithms[1].stream_from_bytes = Some(4 << 20);
+    let new = Profile::parse(&profile.to_text().unwrap()).unwrap();
+    assert_eq!(plan(&new, 0).stream_from, None);
+    assert_eq!(plan(&new, 1).stream_from, Some(4 << 20));
 }
 
 #[test]
@@ -196,6 +230,7 @@ fn the_profile_of_this_machine_is_taken_from_the_file_given() {
     let mut profile = profile_with(&[("knuth", 5.0)]);
     profile.algorithms[0].blocked_from_bytes = Some(2048);
     profile.algorithms[0].block_bytes = Some(1024);
+    profile.algorithms[0].stream_from_bytes = Some(1 << 20);
     let path = scratch.file("mine.toml", &profile.to_text().unwrap());
     let lines = std::cell::RefCell::new(Vec::new());
     let given = settings(&[("profile", &path)]);
@@ -206,5 +241,5 @@ fn the_profile_of_this_machine_is_taken_from_the_file_given() {
         marline_checksum::plan(Algorithm::Knuth),
         profile.algorithms[0].plan()
     );
-    marline_checksum::set_plan(Algorithm::Knuth, Plan::FUSED);
+    marline_checksum::set_plan(Algorithm::Knuth, Plan::usual(Algorithm::Knuth));
 }

@@ -1,7 +1,8 @@
-//! The kernels of `crate::aes`: 512-bit VAES and 128-bit AES-NI.
+//! The kernels of `crate::aes` with 512-bit VAES.
 
 use super::copy::blocks;
-use crate::aes::{Lanes, FIELD, GROUP, KEYS, LENGTH_KEY};
+use crate::aes::{Lanes, GROUP, KEYS};
+use crate::arch::aes128::{length, reduce};
 use crate::store::Store;
 use std::arch::x86_64::*;
 
@@ -25,54 +26,6 @@ pub(crate) unsafe fn wide<S: Store>(lanes: &mut Lanes, dst: *mut u8, src: *const
             *at.add(i) = *v;
         }
     }
-}
-
-/// The same with one lane per register.
-///
-/// # Safety
-/// As [`wide`].
-#[target_feature(enable = "aes,sse4.1")]
-pub(crate) unsafe fn narrow<S: Store>(lanes: &mut Lanes, dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: `Lanes` is 256 bytes, aligned to 64; blocks end at or before `len`.
-    unsafe {
-        let at = lanes.0.as_mut_ptr().cast::<__m128i>();
-        let mut v: [__m128i; 16] = std::array::from_fn(|i| *at.add(i));
-        let mut done = 0;
-        while done + GROUP <= len {
-            for (i, v) in v.iter_mut().enumerate() {
-                let block = _mm_loadu_si128(src.add(done + 16 * i).cast());
-                if S::STORE {
-                    _mm_storeu_si128(dst.add(done + 16 * i).cast(), block);
-                }
-                *v = _mm_aesenc_si128(*v, block);
-            }
-            done += GROUP;
-        }
-        for (i, v) in v.iter().enumerate() {
-            *at.add(i) = *v;
-        }
-    }
-}
-
-/// The sum of all halves of lanes, and of the length, each times its constant.
-///
-/// # Safety
-/// The CPU has the features named.
-#[target_feature(enable = "pclmulqdq,sse4.1")]
-pub(crate) unsafe fn join(lanes: &Lanes, len: u64) -> u64 {
-    let mut sum = length(len);
-    for i in 0..16 {
-        // SAFETY: `Lanes` and `Keys` are 16 registers of 128 bits each, aligned to 64.
-        let (v, k) = unsafe {
-            (
-                *lanes.0.as_ptr().cast::<__m128i>().add(i),
-                *KEYS.0.as_ptr().cast::<__m128i>().add(i),
-            )
-        };
-        sum = _mm_xor_si128(sum, _mm_clmulepi64_si128::<0x00>(v, k));
-        sum = _mm_xor_si128(sum, _mm_clmulepi64_si128::<0x11>(v, k));
-    }
-    reduce(sum)
 }
 
 /// Start to end without a state in memory: whole groups, the padded last one, the joining.
@@ -120,7 +73,7 @@ pub(crate) unsafe fn whole<S: Store>(
     }
 }
 
-/// [`join`] of lanes in registers.
+/// The sum of all halves of lanes, and of the length, each times its constant.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq,pclmulqdq,sse4.1")]
 fn join_wide(acc: [__m512i; 4], len: u64) -> u64 {
@@ -140,7 +93,8 @@ fn join_wide(acc: [__m512i; 4], len: u64) -> u64 {
         _mm256_castsi256_si128(half),
         _mm256_extracti128_si256::<1>(half),
     );
-    reduce(_mm_ternarylogic_epi64::<0x96>(low, high, length(len)))
+    // SAFETY: the features are there.
+    unsafe { reduce(_mm_ternarylogic_epi64::<0x96>(low, high, length(len))) }
 }
 
 /// Adds blocks to the accumulators in turn.
@@ -173,25 +127,4 @@ unsafe fn part<S: Store>(dst: *mut u8, src: *const u8, at: usize, mask: u64) -> 
         }
         v
     }
-}
-
-/// The length's product.
-#[inline]
-#[target_feature(enable = "pclmulqdq,sse4.1")]
-fn length(len: u64) -> __m128i {
-    _mm_clmulepi64_si128::<0x00>(
-        _mm_cvtsi64_si128(len as i64),
-        _mm_cvtsi64_si128(LENGTH_KEY as i64),
-    )
-}
-
-/// A sum of products, 127 bits, in the field.
-#[inline]
-#[target_feature(enable = "pclmulqdq,sse4.1")]
-fn reduce(v: __m128i) -> u64 {
-    let k = _mm_cvtsi64_si128(FIELD as i64);
-    let once = _mm_clmulepi64_si128::<0x01>(v, k);
-    // At most four bits of that lie above the 64th.
-    let twice = _mm_clmulepi64_si128::<0x01>(once, k);
-    _mm_cvtsi128_si64(_mm_xor_si128(_mm_xor_si128(v, once), twice)) as u64
 }

@@ -4,7 +4,7 @@
 //! at compile time by [`Store`], so the fused forms load each byte exactly once.
 
 use super::copy::{beside, blocks, take, LINES, PAGE, PAGES};
-use super::fold128::reduce;
+use crate::arch::fold128::reduce;
 use crate::crc::{update_bytes, Poly};
 use crate::store::Store;
 use std::arch::x86_64::*;
@@ -270,5 +270,6 @@ fn finish<P: Poly>(acc: __m512i) -> u64 {
         _mm256_castsi256_si128(half),
         _mm256_extracti128_si256::<1>(half),
     );
-    reduce::<P>(one)
+    // SAFETY: the features are there.
+    unsafe { reduce::<__m128i, P>(one) }
 }

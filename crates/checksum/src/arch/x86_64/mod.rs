@@ -3,6 +3,5 @@
 pub(crate) mod aes;
 pub(crate) mod avx512;
 pub(crate) mod copy;
-pub(crate) mod fold128;
-pub(crate) mod sse42;
+pub(crate) mod sse;
 pub(crate) mod xxh3;

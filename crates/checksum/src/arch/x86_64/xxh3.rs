@@ -1,11 +1,8 @@
 //! The stripes of `crate::xxh3` with AVX-512 and AVX2.
 
 use crate::store::Store;
-use crate::xxh3::{SCRAMBLE_AT, STRIPE, STRIPES_PER_BLOCK};
+use crate::xxh3::{P32_1, SCRAMBLE_AT, STRIPE, STRIPES_PER_BLOCK};
 use std::arch::x86_64::*;
-
-/// XXH3's first 32-bit prime, with which scrambling multiplies.
-const PRIME: i64 = 0x9e37_79b1;
 
 /// Takes `count` stripes in; `stripe` is the first one's number in its block.
 ///
@@ -50,7 +47,7 @@ pub(crate) unsafe fn wide<S: Store>(
             if at == STRIPES_PER_BLOCK {
                 let key = _mm512_loadu_si512(secret.as_ptr().add(SCRAMBLE_AT).cast());
                 v = _mm512_ternarylogic_epi64::<0x96>(v, _mm512_srli_epi64::<47>(v), key);
-                v = _mm512_mullo_epi64(v, _mm512_set1_epi64(PRIME));
+                v = _mm512_mullo_epi64(v, _mm512_set1_epi64(P32_1 as i64));
                 at = 0;
             }
         }
@@ -110,7 +107,7 @@ pub(crate) unsafe fn half<S: Store>(
 #[inline]
 #[target_feature(enable = "avx2")]
 fn scramble(v: __m256i, key: __m256i) -> __m256i {
-    let prime = _mm256_set1_epi64x(PRIME);
+    let prime = _mm256_set1_epi64x(P32_1 as i64);
     let v = _mm256_xor_si256(_mm256_xor_si256(v, _mm256_srli_epi64::<47>(v)), key);
     let low = _mm256_mul_epu32(v, prime);
     let high = _mm256_mul_epu32(_mm256_srli_epi64::<32>(v), prime);

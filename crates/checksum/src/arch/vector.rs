@@ -1,0 +1,103 @@
+//! What the 128-bit kernels want of a processor.
+
+/// 16 bytes in a register, little endian, and the instructions on them.
+///
+/// # Safety
+/// Of every function: the CPU has the features that the implementation names.
+pub(crate) trait Vector: Copy {
+    /// Whether folding is quicker with eight accumulators than with four: registers for them, and
+    /// more than one multiplication per cycle or a long way through each.
+    const EIGHT: bool;
+
+    /// # Safety
+    /// 16 bytes are readable at `from`.
+    unsafe fn load(from: *const u8) -> Self;
+    /// # Safety
+    /// 16 bytes are writable at `to`.
+    unsafe fn store(self, to: *mut u8);
+    /// Stores past the caches, where there are such stores.
+    ///
+    /// # Safety
+    /// As [`Vector::store`], and `to` is aligned to 16 bytes.
+    unsafe fn stream(self, to: *mut u8);
+    /// From the low and the high half.
+    unsafe fn of(halves: [u64; 2]) -> Self;
+    /// The low and the high half.
+    unsafe fn halves(self) -> [u64; 2];
+    /// Exclusive or.
+    unsafe fn xor(self, other: Self) -> Self;
+    /// Carry-less product of the low halves.
+    unsafe fn multiply_low(self, by: Self) -> Self;
+    /// Carry-less product of the high halves.
+    unsafe fn multiply_high(self, by: Self) -> Self;
+    /// AES's SubBytes, ShiftRows, MixColumns, and then the key.
+    unsafe fn round(self, key: Self) -> Self;
+    /// The bytes that `indices`, each below 16, name.
+    unsafe fn pick(self, indices: Self) -> Self;
+    /// Where `mask` has bytes of ones, `other`'s bytes; where it has zeros, its own.
+    unsafe fn replace(self, other: Self, mask: Self) -> Self;
+    /// A CRC-32C register after a word.
+    unsafe fn crc32c_word(state: u32, word: u64) -> u32;
+    /// A CRC-32C register after half a word.
+    unsafe fn crc32c_half(state: u32, half: u32) -> u32;
+    /// A CRC-32C register after a byte.
+    unsafe fn crc32c_byte(state: u32, byte: u8) -> u32;
+}
+
+/// The 128-bit kernels for one implementation of [`Vector`], compiled with its features.
+macro_rules! kernels {
+    ($vector:ty $(, $features:literal)?) => {
+        /// Adds `len` bytes at `src` to a CRC register, and stores them at `dst` as `S` says.
+        ///
+        /// # Safety
+        /// The CPU has the features named. `src` is readable for `len` bytes; if `S` stores, `dst`
+        /// is writable for `len` bytes and does not overlap; if `S` streams, it is 16-byte aligned.
+        $(#[target_feature(enable = $features)])?
+        pub(crate) unsafe fn crc<P: crate::crc::Poly, S: crate::store::Store>(
+            state: u64,
+            src: *const u8,
+            dst: *mut u8,
+            len: usize,
+        ) -> u64 {
+            // SAFETY: the caller's contract.
+            unsafe { crate::arch::fold128::update::<$vector, P, S>(state, src, dst, len) }
+        }
+
+        /// Adds bytes to a CRC-32C register by the instruction for it.
+        ///
+        /// # Safety
+        /// The CPU has the features named.
+        $(#[target_feature(enable = $features)])?
+        pub(crate) unsafe fn crc32c(state: u32, bytes: &[u8]) -> u32 {
+            // SAFETY: the caller's contract.
+            unsafe { crate::arch::crc32c::update::<$vector>(state, bytes) }
+        }
+
+        /// Adds whole groups to AES lanes.
+        ///
+        /// # Safety
+        /// The CPU has the features named; `len` is a multiple of a group; `src` is readable for
+        /// `len` bytes; if `S` stores, `dst` is writable for `len` bytes and does not overlap.
+        $(#[target_feature(enable = $features)])?
+        pub(crate) unsafe fn aes_groups<S: crate::store::Store>(
+            lanes: &mut crate::aes::Lanes,
+            dst: *mut u8,
+            src: *const u8,
+            len: usize,
+        ) {
+            // SAFETY: the caller's contract.
+            unsafe { crate::arch::aes128::groups::<$vector, S>(lanes, dst, src, len) }
+        }
+
+        /// The sum of AES lanes and a length.
+        ///
+        /// # Safety
+        /// The CPU has the features named.
+        $(#[target_feature(enable = $features)])?
+        pub(crate) unsafe fn aes_join(lanes: &crate::aes::Lanes, len: u64) -> u64 {
+            // SAFETY: the caller's contract.
+            unsafe { crate::arch::aes128::join::<$vector>(lanes, len) }
+        }
+    };
+}
+pub(crate) use kernels;

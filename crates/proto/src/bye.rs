@@ -1,0 +1,81 @@
+//! Closing: BYE, which names all packets that arrived, said until it is heard. (Without acks it is
+//! said three times on each rail, and that is all.)
+
+use crate::conn::Conn;
+use crate::node::Node;
+use crate::send_ring::FrameRef;
+use crate::types::{PeerId, Spans, Transmit};
+use alloc::boxed::Box;
+use marline_wire::{Frame, Header};
+
+impl Node {
+    /// Starts closing: every peer gets BYE with the final ack state, until one is
+    /// heard (design rule 11). Call `drained` first.
+    pub fn say_bye(&mut self) {
+        self.closing = true;
+        for index in 0..self.peers.len() {
+            let Some(mut conn) = self.take(PeerId(index as u32)) else {
+                continue;
+            };
+            if conn.epoch.is_some() && !conn.dead && !conn.closed {
+                // Without acks it is said more often.
+                let times = if self.cfg.reliable { 1 } else { 3 };
+                conn.bye = times * conn.paths.len() as u8;
+                Node::mark_ready(&mut self.ready, &mut conn);
+            }
+            self.put(conn);
+        }
+    }
+
+    /// Whether every peer that lives heard our BYE, which named what arrived, or said its own.
+    /// Until then a peer may need to be told once more that its messages were delivered.
+    pub fn parted(&self) -> bool {
+        let waits =
+            |conn: &Conn| conn.epoch.is_some() && !conn.dead && !conn.closed && !conn.bye_heard;
+        !self.cfg.reliable
+            || !self
+                .peers
+                .iter()
+                .filter_map(|p| p.conn.as_deref())
+                .any(waits)
+    }
+
+    /// One BYE.
+    pub(crate) fn bye_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        conn.bye -= 1;
+        conn.byes = conn.byes.wrapping_add(1).max(1);
+        // Each time on another path, of those whose rail works.
+        let count = conn.paths.len();
+        let mut turns = (0..count).map(|i| (conn.byes as usize + i) % count);
+        let at = turns.find(|&i| !conn.paths[i].rail_down).unwrap_or(0);
+        let limit = conn.paths[at].datagram_max;
+        for path in &mut conn.paths {
+            path.window.renew();
+            path.ack_since = now;
+        }
+        let mut b = self.begin(conn, limit, out, spans);
+        self.add_acks(now, conn, at, &mut b);
+        let messages = conn.next_number as u32;
+        b.control(&Frame::Bye { messages }, Some(FrameRef::Bye));
+        b.flags |= Header::FLAG_ACK_NOW;
+        self.finish(now, conn, at, b, false, false)
+    }
+
+    /// The peer closes. It drained its sends first; native ones that BYE overtook are lost.
+    pub(crate) fn on_bye(&mut self, now: u64, peer: PeerId) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        if conn.closed {
+            return;
+        }
+        conn.closed = true;
+        self.end_peer(now, peer);
+    }
+}
