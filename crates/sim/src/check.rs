@@ -388,7 +388,7 @@ impl World {
         }
         let there = &self.eps[other as usize];
         let known = !there.alive || there.closed || self.setup.may_die;
-        let silent = there.believes_dead(e);
+        let silent = there.believes_dead(e) || self.eps[e as usize].closed;
         (known || silent)
             .then_some(())
             .ok_or(format!("endpoint {other} is called dead, and lives"))

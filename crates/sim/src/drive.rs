@@ -135,9 +135,10 @@ impl World {
         ep.machine.set_look(CLOSE_LOOK_NS);
         ep.last_rails = ep.rails();
         ep.engine.ep_close(ep.ep);
+        // Nobody could speak while its clock ran ahead: whom it calls dead then may live.
+        ep.closed = true;
         self.absorb(e);
         let ep = &mut self.eps[e as usize];
-        ep.closed = true;
         let left = ep
             .engine
             .inspect(|core| (core.pool_bytes(), core.open_ops()));

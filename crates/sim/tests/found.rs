@@ -150,3 +150,10 @@ fn clean_for_long(seed: u64) {
 fn packets_for_the_dead_are_no_spinning() {
     clean_for_long(51_622);
 }
+
+/// Nor this: the clock of an endpoint that waits for its peers within a close runs ahead of theirs,
+/// and it called one dead that lives.
+#[test]
+fn whom_a_closing_endpoint_calls_dead_may_live() {
+    clean_for_long(11_709);
+}
