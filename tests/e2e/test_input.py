@@ -79,6 +79,31 @@ def test_four_times_more_ranks_than_cores(lab, stress, mpi, provider):
     assert result.ok and result.find(rf"^stress ok .*ranks={ranks}"), result.tail()
 
 
+@pytest.fixture
+def busy():
+    """As many processes as there are cores that want nothing but the processor."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+             for _ in range(os.cpu_count())]
+    yield loops
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+def test_beside_busy_processes(lab, stress, mpi, provider, busy):
+    """Where a rank polls once in a slice of the scheduler, slow is not dead: neither a peer, nor a
+    rail, nor the last messages of a job. (Failovers: 70 in 13 s before every rail was read after an
+    absence, none or one since.)"""
+    program = stress(mpi, "--max-size", 4 << 20)
+    for _ in range(3):
+        result = lab.run(mpi, program, provider=provider, timeout=120)
+        assert result.ok and result.find("^stress ok"), result.tail()
+        if provider == "marline":
+            failovers = sum(rail["failovers"] for rail in result.rails().values())
+            assert failovers <= 10, result.tail()
+    assert all(loop.poll() is None for loop in busy), "no longer busy"
+
+
 def test_one_rail_only_and_ipv6(stress, mpich, provider):
     with labs.Lab(f"t{os.getpid()}-v6", rails=1, options=["--ipv6"]) as lab:
         program = stress(mpich, "--max-size", 1 << 20)

@@ -3,6 +3,7 @@
 //!
 //! All calls may come from any thread. Nothing here panics on bad input.
 
+mod absence;
 mod agreed;
 mod ahead;
 mod api;

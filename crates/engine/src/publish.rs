@@ -5,8 +5,9 @@ use crate::core::Core;
 use crate::progress::show_addr;
 use crate::settings::Settings;
 use crate::stats::page::{
-    rank_from_env, Page, PageInfo, PathRow, PathState, PeerInfo, PeerState, RailInfo,
+    rank_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo, PeerState, RailInfo,
 };
+use crate::stats::peer_rows::PeerRows;
 use crate::stats::{PathCounters, PeerCounters, ProcessCounters};
 use crate::system::System;
 use marline_proto as proto;
@@ -37,7 +38,9 @@ impl Publisher {
         };
         let page = Page::open(&info);
         if let Err(e) = &page {
-            (log.0)(LogLevel::Warn, &format!("no statistics page: {e}"));
+            // On other hosts the directory of `marline run` is not there, for each rank again; its
+            // summary says what it lacks.
+            (log.0)(LogLevel::Info, e);
         }
         Publisher {
             page: page.ok(),
@@ -67,44 +70,45 @@ impl Publisher {
                 };
                 w.rail(n, &info, &rail.counters);
             }
-            let mut row = 0;
+            let mut rows = PeerRows::default();
             for endpoint in core.eps.iter().flatten() {
-                endpoint.node.for_each_peer(|peer, id, stats, paths| {
-                    let rows: Vec<PathRow> = paths.map(path_row).collect();
-                    let counters = peer_row(stats);
-                    process.peers_contacted += 1;
-                    let queue = stats.queue_max;
-                    process.unacked_packets_max = process.unacked_packets_max.max(queue);
-                    let address = endpoint.node.peer_address(peer);
-                    let address = address.map_or(String::new(), |a| show_addr(&a.rails[0]));
-                    let gone = endpoint.node.peer_gone(peer);
-                    let state = if gone {
-                        PeerState::Dead
-                    } else {
-                        PeerState::Alive
-                    };
-                    let info = PeerInfo {
-                        endpoint: id,
-                        address: &address,
-                        state,
-                    };
-                    w.peer(row, &info, &counters, &rows);
-                    row += 1;
-                });
+                let queue = publish_peers(w, &mut rows, &endpoint.node);
+                process.unacked_packets_max = process.unacked_packets_max.max(queue);
             }
-            for (n, (id, counters, rows)) in core.closed_rows.iter().enumerate() {
-                let state = PeerState::Closed;
+            for (id, counters, paths) in &core.closed_rows {
                 let info = PeerInfo {
                     endpoint: *id,
                     address: "",
-                    state,
+                    state: PeerState::Closed,
                 };
-                w.peer(row + n, &info, counters, rows);
+                rows.peer(w, &info, counters, paths);
             }
-            process.peers_contacted += core.closed_rows.len() as u64;
+            process.peers_contacted += rows.end(w);
             w.process(&process);
         });
     }
+}
+
+/// The rows of a node's peers; the most packets that waited for one of them.
+fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node) -> u64 {
+    let mut queue_max = 0;
+    node.for_each_peer(|peer, id, stats, paths| {
+        let paths: Vec<PathRow> = paths.map(path_row).collect();
+        queue_max = queue_max.max(stats.queue_max);
+        let address = node.peer_address(peer);
+        let address = address.map_or(String::new(), |a| show_addr(&a.rails[0]));
+        let state = match node.peer_gone(peer) {
+            true => PeerState::Dead,
+            false => PeerState::Alive,
+        };
+        let info = PeerInfo {
+            endpoint: id,
+            address: &address,
+            state,
+        };
+        rows.peer(w, &info, &peer_row(stats), &paths);
+    });
+    queue_max
 }
 
 /// Memory for reliability: the log with its free buffers, windows, tables. Now, and as if the log

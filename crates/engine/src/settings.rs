@@ -355,7 +355,8 @@ settings! {
     eager_max_bytes: usize = "65536", Kind::Bytes { min: 0, max: 64 * KIB };
     /// The thread that answers peers while the application computes.
     progress_thread: bool = "on", Kind::Switch;
-    /// Milliseconds without a progress call after which the progress thread takes over.
+    /// Milliseconds without a progress call after which the progress thread takes over (1 where an
+    /// application is often without its processor).
     tick_ms: u64 = "10", Kind::Number { min: 1, max: 1000 };
     /// Milliseconds of silence on all rails after which a peer counts as dead.
     peer_timeout_ms: u64 = "5000", Kind::Number { min: 50, max: 3_600_000 };

@@ -1,6 +1,7 @@
 //! The engine with its lock, its sockets' receiving halves and its place with the progress
 //! thread: one per libfabric domain (design rule 12).
 
+use crate::absence::{Absences, ABSENCE_MIN_NS};
 use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
 use crate::assemble::{core_config, open_rails, random};
 use crate::clock::SystemClock;
@@ -23,6 +24,13 @@ const YIELD_AFTER_MIN: u32 = 16;
 const YIELD_AFTER_MAX: u32 = 1_024;
 /// A yield that took so long let somebody else run.
 const YIELDED_NS: u64 = 10_000;
+/// After so long without a poll all rails are polled, not only the one last heard: what waits on
+/// the others may be the question whether that rail works. (MPICH offers the processor after each
+/// poll, so that beside other busy processes one poll may be all there is in 4 ms.) A further
+/// socket costs 0.2 us: 0.2 % of this.
+const LONG_NS: u64 = 100_000;
+/// The thread's tick for an application that is away much.
+const HURRIED_TICK_NS: u64 = 1_000_000;
 /// A rail other than the one last heard is polled this often: each further socket costs 0.2 us.
 const OTHERS_EVERY_EMPTY: u32 = 16;
 const OTHERS_EVERY: u32 = 16;
@@ -61,6 +69,7 @@ pub(crate) struct Receivers<R> {
     yielded: bool,
     /// How busy the rails were lately: up with each poll that found something, down with others.
     busy: u32,
+    absences: Absences,
 }
 
 impl<R> Receivers<R> {
@@ -101,7 +110,9 @@ pub(crate) struct Shared<S: System> {
     polled_ns: AtomicU64,
     /// Reads of a queue that may still be served from what is in it.
     skips: Skips,
-    pub(crate) tick_ns: u64,
+    tick_ns: u64,
+    /// The thread ticks faster until then.
+    hurried_ns: AtomicU64,
     pub(crate) threaded: bool,
     generation: Generation,
     pub(crate) fds: Vec<i32>,
@@ -190,6 +201,7 @@ impl<S: System> Shared<S> {
                 yield_after: YIELD_AFTER_MIN,
                 yielded: false,
                 busy: 0,
+                absences: Absences::default(),
             }),
             slow: Mutex::new(Slow {
                 link: None,
@@ -201,6 +213,7 @@ impl<S: System> Shared<S> {
             polled_ns: AtomicU64::new(0),
             skips: Skips::new(),
             tick_ns: parts.tick_ns,
+            hurried_ns: AtomicU64::new(0),
             threaded: parts.threaded,
             generation: Generation::current(),
             fds: Vec::new(),
@@ -312,33 +325,53 @@ impl<S: System> Shared<S> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The progress call of the application; the core is still locked when it returns.
-    fn poll(&self) -> MutexGuard<'_, Core<S>> {
-        let mut held = None;
+    /// The application's poll of the rails: how many datagrams came, whether this is one of the
+    /// polls that look at everything, and the time.
+    fn poll_rails<'a>(&'a self, held: &mut Held<'a, S>) -> (usize, bool, u64) {
         let mut receivers = self.receivers();
-        let mut taken = self.receive(&mut receivers, &mut held, false);
+        let mut taken = self.receive(&mut receivers, held, false);
         for _ in 0..receivers.tries() {
             if taken > 0 {
                 break;
             }
             receivers.empty -= 1; // one poll of the application's
-            taken = self.receive(&mut receivers, &mut held, false);
+            taken = self.receive(&mut receivers, held, false);
         }
         receivers.learn(taken);
-        let offer = receivers.empty >= receivers.yield_after;
-        let often = receivers.turn % OTHERS_EVERY == 0;
-        drop(receivers);
-        if offer {
+        if receivers.empty >= receivers.yield_after {
             debug_assert!(held.is_none(), "nothing came: the core is not locked");
+            drop(receivers);
             self.offer_processor();
+            receivers = self.receivers();
         }
+        let now = match held {
+            Some((_, now)) => *now,
+            None => self.clock.now_ns(),
+        };
+        let last = self.polled_ns.load(Ordering::Relaxed);
+        self.polled_ns.store(now, Ordering::Relaxed);
+        let gap = now.saturating_sub(last);
+        if gap > LONG_NS {
+            if gap > ABSENCE_MIN_NS && last != 0 {
+                let hurried = receivers.absences.note(now, gap);
+                self.hurried_ns
+                    .fetch_max(hurried.unwrap_or(0), Ordering::Relaxed);
+            }
+            receivers.turn = u32::MAX;
+            taken += self.receive(&mut receivers, held, false);
+        }
+        (taken, receivers.turn % OTHERS_EVERY == 0, now)
+    }
+
+    /// The progress call of the application; the core is still locked when it returns.
+    fn poll(&self) -> MutexGuard<'_, Core<S>> {
+        let mut held = None;
+        let (taken, often, now) = self.poll_rails(&mut held);
         let (mut core, now) = held.unwrap_or_else(|| {
-            let now = self.clock.now_ns();
             let mut core = self.lock();
             core.on_poll(now, false);
             (core, now)
         });
-        self.polled_ns.store(now, Ordering::Relaxed);
         core.stats.polls += 1;
         if taken == 0 || often {
             core.tick(now);
@@ -410,7 +443,15 @@ impl<S: System> Shared<S> {
 
     /// Whether the application has not polled for a tick.
     pub(crate) fn is_away(&self, now: u64) -> bool {
-        now.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) > self.tick_ns
+        now.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) > self.tick(now)
+    }
+
+    /// The thread's tick now (see `absence`).
+    fn tick(&self, now: u64) -> u64 {
+        match now < self.hurried_ns.load(Ordering::Relaxed) {
+            true => self.tick_ns.min(HURRIED_TICK_NS),
+            false => self.tick_ns,
+        }
     }
 
     /// The progress thread's turn; `rung`: its alarm went off. Works while there is something, in
@@ -418,14 +459,14 @@ impl<S: System> Shared<S> {
     pub(crate) fn work(&self, now: u64, rung: bool) -> u64 {
         let away = self.is_away(now);
         let mut core = self.lock();
-        if core.collector.stranded(now, self.tick_ns, rung) && !core.poisoned {
+        if core.collector.stranded(now, self.tick(now), rung) && !core.poisoned {
             core.stats.thread_calls += 1;
             core.flush(now);
         }
         drop(core);
         self.slow_work(now);
         if !away {
-            return now + self.tick_ns;
+            return now + self.tick(now);
         }
         let end = now + HOLD_NS;
         loop {
@@ -435,12 +476,12 @@ impl<S: System> Shared<S> {
                     receivers.turn = u32::MAX; // poll all rails
                     self.receive(&mut receivers, &mut held, true)
                 }
-                Err(_) => return now + self.tick_ns, // somebody polls after all
+                Err(_) => return now + self.tick(now), // somebody polls after all
             };
             let now = self.clock.now_ns();
             let mut core = held.map_or_else(|| self.lock(), |(core, _)| core);
             if core.poisoned {
-                return now + self.tick_ns;
+                return now + self.tick(now);
             }
             core.stats.thread_takeovers += (taken > 0) as u64;
             core.stats.thread_wakeups += 1;

@@ -8,6 +8,7 @@
 
 mod map;
 pub mod page;
+pub(crate) mod peer_rows;
 pub mod reader;
 mod sequence;
 pub mod summary;

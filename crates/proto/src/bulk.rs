@@ -10,11 +10,12 @@ use crate::node::Node;
 use crate::path::PathState;
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
+use crate::transmit::Builder;
 use crate::types::{sum_seed, Batch, Spans, Transmit};
 use alloc::boxed::Box;
 use marline_wire::{
-    align8, granules, FragmentHead, EAGER_LEN, FLAG_READ_REPLY, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN,
-    GRANULE, HEADER_LEN,
+    align8, granules, FragmentHead, Frame, EAGER_LEN, FLAG_READ_REPLY, FLAG_UNSUMMED,
+    FRAGMENT_HEAD_LEN, GRANULE, HEADER_LEN,
 };
 
 /// Bulk waits for the best path rather than use one that would finish this much later.
@@ -83,11 +84,13 @@ impl Node {
         if path.ring.in_flight() >= path.cwnd {
             return None;
         }
-        let limit = segment.map_or(path.datagram_max, |s| s.min(path.datagram_max));
+        let limit = segment.unwrap_or_else(|| whole_packet(path.datagram_max));
+        let limit = limit.min(path.datagram_max);
         let key = self.next_bulk(conn, limit, segment.is_some())?;
         let mut b = self.begin(conn, limit, out, spans);
         let send = self.sends.get(key)?;
         let offset = send.next;
+        let begins = send.kind == SendKind::Eager && offset == 0;
         let most = (send.upto - offset).min(self.cfg.fragment_max as u64);
         let pushed = self.push_data(key, offset, most as u32, &mut b);
         if let Some(len) = pushed {
@@ -96,12 +99,38 @@ impl Node {
                 self.push_more(key, &mut b);
             }
             self.leave_bulk(conn, key);
+            let ended = conn.bulk.front() != Some(&key);
+            // A whole fragment stays alone, so that others can follow it in one go.
+            if (begins || ended) && limit <= self.cfg.fragment_max as usize {
+                self.fill_up(conn, limit, &mut b);
+            }
         }
         let alone = pushed.is_none() && segment.is_none() && lone_hello(conn, at);
         let packet = self.finish(now, conn, at, b, pushed.is_none() && !alone, !alone);
         // Without reliability nothing will say that it arrived.
         conn.hello_acked |= alone && !self.cfg.reliable;
         packet
+    }
+
+    /// What a message's end leaves of its packet goes to the next message, and what holds no
+    /// fragment is padded: a shorter packet would end the batch (the kernel cuts batches into
+    /// packets of one length), or make all packets of the next one as short.
+    fn fill_up(&mut self, conn: &mut Conn, limit: usize, b: &mut Builder<'_, '_>) {
+        let Some(key) = self.next_bulk(conn, limit, true) else {
+            return;
+        };
+        let next = self.sends.get(key).map(|send| (send.next, send.upto));
+        if let Some((offset, upto)) = next.filter(|_| b.writer.fits(EAGER_LEN, GRANULE as usize)) {
+            let most = (upto - offset).min(self.cfg.fragment_max as u64);
+            if let Some(len) = self.push_data(key, offset, most as u32, b) {
+                self.advance(key, offset + len as u64);
+                self.leave_bulk(conn, key);
+            }
+        }
+        let pad = |len: usize| Frame::Pad { len: len as u16 };
+        if let Some(room) = b.writer.room().checked_sub(pad(0).head_len()) {
+            b.control(&pad(room), None);
+        }
     }
 
     /// The message that bulk continues with: one that was started, or the next eager message. In
@@ -227,6 +256,15 @@ impl Node {
         self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
         self.leave_bulk(conn, key);
         Some(run)
+    }
+}
+
+/// Length of the packets of a batch where none may be longer than `limit`.
+fn whole_packet(limit: usize) -> usize {
+    let granule = GRANULE as usize;
+    match limit.saturating_sub(FRAGMENT_HEAD_LEN) / granule {
+        0 => limit,
+        n => FRAGMENT_HEAD_LEN + n * granule,
     }
 }
 

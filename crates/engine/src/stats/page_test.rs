@@ -1,4 +1,5 @@
 use super::*;
+use crate::stats::peer_rows::PeerRows;
 use crate::stats::reader::{list_pages, read_owner, read_page};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
@@ -117,6 +118,27 @@ fn rows_beyond_the_table_are_refused_and_shown_together() {
     );
     assert_eq!(read.peer_totals().messages_sent, PEERS_MAX as u64 + 2);
     assert_eq!(read.others.paths.len(), PATHS_MAX);
+}
+
+#[test]
+fn peers_beyond_the_table_are_added_up() {
+    let dir = Dir::new("added");
+    let mut page = dir.open();
+    let peers = PEERS_MAX + 76;
+    page.publish(|w| {
+        let mut rows = PeerRows::default();
+        for _ in 0..peers {
+            let paths = [path_row(0, 3), path_row(1, 4)];
+            rows.peer(w, &PeerInfo::default(), &all(2), &paths);
+        }
+        assert_eq!(rows.end(w), peers as u64);
+    });
+    let read = read_page(page.path()).unwrap();
+    assert_eq!((read.peers.len(), read.peers_beyond), (PEERS_MAX, 76));
+    assert_eq!(read.others.counters.messages_sent, 2 * 76);
+    assert_eq!(read.peer_totals().messages_sent, 2 * peers as u64);
+    assert_eq!(read.path_totals(0).lost, 3 * peers as u64);
+    assert_eq!(read.path_totals(1).lost, 4 * peers as u64);
 }
 
 #[test]

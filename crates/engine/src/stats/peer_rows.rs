@@ -1,0 +1,59 @@
+//! The rows of all peers onto a page: one each as long as there is room, the rest together.
+
+use super::page::{PageWriter, PathRow, PathState, PeerInfo};
+use super::{Counters, PeerCounters};
+
+/// Writes one peer after another.
+#[derive(Default)]
+pub(crate) struct PeerRows {
+    /// Peers with a row of their own.
+    rows: usize,
+    /// Peers without.
+    beyond: u64,
+    counters: PeerCounters,
+    /// One row for each of our rails.
+    paths: Vec<PathRow>,
+}
+
+impl PeerRows {
+    /// The next peer. Once one found no room, all that follow go to the others, too: a row of
+    /// theirs would move when the first one got its own.
+    pub(crate) fn peer(
+        &mut self,
+        w: &mut PageWriter<'_>,
+        info: &PeerInfo<'_>,
+        counters: &PeerCounters,
+        paths: &[PathRow],
+    ) {
+        if self.beyond == 0 && w.peer(self.rows, info, counters, paths) {
+            self.rows += 1;
+            return;
+        }
+        self.beyond += 1;
+        self.counters.merge(counters);
+        for path in paths {
+            self.add(path);
+        }
+    }
+
+    /// Adds a path to the row of its rail. What all paths have in common is their state.
+    fn add(&mut self, path: &PathRow) {
+        match self.paths.iter_mut().find(|row| row.rail == path.rail) {
+            None => self.paths.push(*path),
+            Some(row) => {
+                row.counters.merge(&path.counters);
+                if row.state != path.state {
+                    row.state = PathState::Unknown;
+                }
+            }
+        }
+    }
+
+    /// After the last peer: those without a row. How many peers there were.
+    pub(crate) fn end(self, w: &mut PageWriter<'_>) -> u64 {
+        if self.beyond > 0 {
+            w.others(self.beyond, &self.counters, &self.paths);
+        }
+        self.rows as u64 + self.beyond
+    }
+}
