@@ -99,14 +99,13 @@ fn received(seed: u64, runs: bool) -> (String, usize) {
         _ => pair.send(2, 60_000),
     }
     let mut data = output(&mut pair.a, pair.now, false);
-    // A request, and a question how large packets may be.
-    if data.len() == 2 {
+    if data.len() == 1 {
         take(&mut pair.b, pair.now, &data);
         let grant = output(&mut pair.b, pair.now, false);
         take(&mut pair.a, pair.now, &grant);
         data = output(&mut pair.a, pair.now, false);
     }
-    let segment = data[data.len() / 2].1.len();
+    let segment = data[0].1.len();
     let mut packets: Vec<_> = data.into_iter().map(|p| p.1).collect();
     packets.retain(|p| p.len() == segment);
     mistreat(&mut packets, seed);
