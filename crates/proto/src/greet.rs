@@ -48,10 +48,12 @@ impl Conn {
         }
     }
 
-    /// Asks every path for the largest packets that it takes, if that is wanted.
+    /// Asks every path for the largest packets that it takes, if that is wanted. Of several each is
+    /// asked at once: what they are measured by first decides how they share a long message.
     pub(crate) fn ask_sizes(&mut self) {
+        let wanted = self.wide || self.paths.len() > 1;
         for path in &mut self.paths {
-            path.want_padded = self.wide && path.probe_size > 0;
+            path.want_padded = wanted && path.probe_size > path.datagram_max;
         }
     }
 
