@@ -43,7 +43,8 @@ impl Memories {
         buffer.done = true;
     }
 
-    fn write(&mut self, landing: &Landing, bytes: &[u8]) {
+    /// Bytes come in.
+    pub fn write(&mut self, landing: &Landing, bytes: &[u8]) {
         match *landing {
             Landing::Posted {
                 handle,

@@ -12,10 +12,11 @@ use crate::packet::seal;
 use credit::Credits;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{
-    Claim, Config, Event, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans, Transmit,
+    Claim, Config, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans,
+    Transmit,
 };
 use marline_wire::{Address, Packet, PACKET_MAX};
-use model::{contents, Message, Model, Wish};
+use model::{contents, Message, Model, Whom, Wish, OWN};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Steps of one input at most.
@@ -53,6 +54,8 @@ struct Origin {
 struct End {
     node: Node,
     peer: PeerId,
+    /// Itself, as a peer.
+    own: PeerId,
     memory: Memories,
     /// Messages to this end.
     model: Model,
@@ -95,6 +98,7 @@ impl End {
         End {
             node: Node::new(cfg, u64::from(host), 77, 1, rails),
             peer: PeerId(0),
+            own: PeerId(0),
             memory: Memories::default(),
             model: Model::default(),
             sends: BTreeMap::new(),
@@ -109,10 +113,24 @@ impl End {
         self.next_handle
     }
 
+    /// What a send of its own holds goes to a receive or a read.
+    fn copy_own(&mut self, send: u32, (handle, offset): (u32, u64), len: usize) {
+        let from = self.sends.get(&send).expect("copies what was posted");
+        assert!(len as u64 <= from.len, "copies more than there is");
+        let landing = Landing::Posted {
+            handle,
+            offset,
+            copy: len,
+        };
+        let bytes = contents(from.content, 0, len);
+        self.memory.write(&landing, &bytes);
+    }
+
     /// A wish for one message, or with `multi` for many.
     fn wish(&mut self, tag: Option<(u64, u64)>, capacity: u64, multi: Option<u64>) -> Wish {
         Wish {
             handle: self.handle(),
+            whom: Whom::Any,
             tag,
             capacity,
             multi,
@@ -120,13 +138,19 @@ impl End {
         }
     }
 
-    fn spec(&self, wish: &Wish, named: bool) -> RecvSpec {
+    /// The model's number of a message of `peer`.
+    fn number(&self, peer: PeerId, number: u32) -> usize {
+        let first = if peer == self.own { OWN } else { 0 };
+        first + number as usize
+    }
+
+    fn spec(&self, wish: &Wish) -> RecvSpec {
         RecvSpec {
             handle: wish.handle,
-            source: if named {
-                Source::Peer(self.peer)
-            } else {
-                Source::Any
+            source: match wish.whom {
+                Whom::Any => Source::Any,
+                Whom::Other => Source::Peer(self.peer),
+                Whom::Own => Source::Peer(self.own),
             },
             tag: wish.tag,
             capacity: wish.capacity,
@@ -152,6 +176,7 @@ impl World {
         let addresses: [Address; 2] = [ends[0].node.address(), ends[1].node.address()];
         for (end, other) in ends.iter_mut().zip([addresses[1], addresses[0]]) {
             end.peer = end.node.peer(&other);
+            end.own = end.node.peer(&end.node.address());
         }
         World {
             ends,
@@ -165,7 +190,7 @@ impl World {
     fn step(&mut self, input: &mut Input<'_>) {
         let e = input.below(2) as usize;
         match input.below(16) {
-            0..=2 => self.send(e, input),
+            0..=2 => self.send(e, input, false),
             3..=5 => self.receive(e, input),
             6 => self.peek(e, input),
             7 => self.end_claim(e, input),
@@ -173,7 +198,8 @@ impl World {
                 let handle = input.below(u64::from(self.ends[e].next_handle) + 1) as u32;
                 self.cancel(e, handle);
             }
-            9 => self.read(e, input),
+            9 => self.read(e, input, false),
+            14 => self.alone(e, input),
             15 => self.receive_many(e, input),
             10 | 11 => {
                 self.now += input.pick(&[500, 30_000, 200_000, 3_000_000, 50_000_000]);
@@ -208,21 +234,26 @@ impl World {
         }
     }
 
-    fn send(&mut self, e: usize, input: &mut Input<'_>) {
-        let to = &mut self.ends[1 - e].model.messages;
+    /// A message to the other, or to itself.
+    fn send(&mut self, e: usize, input: &mut Input<'_>, own: bool) {
         let message = Message {
             tag: input.pick(&[None, Some(1), Some(2)]),
             len: input.pick(&SIZES),
         };
-        let content = message_content(1 - e, to.len());
-        to.push(message);
+        let end = &self.ends[e];
+        let (peer, to) = if own { (end.own, e) } else { (end.peer, 1 - e) };
+        if end.node.own_full(peer) {
+            return;
+        }
+        let number = self.ends[to].model.send(message, own);
+        let content = message_content(to, number);
         let end = &mut self.ends[e];
         let handle = end.handle();
         let len = message.len;
         end.sends.insert(handle, Origin { content, len });
         let spec = SendSpec {
             handle,
-            peer: end.peer,
+            peer,
             tag: message.tag,
             data: None,
             len,
@@ -232,15 +263,34 @@ impl World {
         self.settle(e);
     }
 
+    /// A message to itself, a receive or a read of it.
+    fn alone(&mut self, e: usize, input: &mut Input<'_>) {
+        match input.below(4) {
+            0 => {
+                let wish = self.ends[e].wish(World::tag(input), 200_000, None);
+                self.post(e, wish, Whom::Own);
+            }
+            1 => self.read(e, input, true),
+            _ => self.send(e, input, true),
+        }
+    }
+
     fn tag(input: &mut Input<'_>) -> Option<(u64, u64)> {
         input.pick(&[None, Some((1, 0)), Some((2, 0)), Some((0, 3))])
+    }
+
+    fn whom(input: &mut Input<'_>) -> Whom {
+        match input.any() {
+            true => Whom::Other,
+            false => Whom::Any,
+        }
     }
 
     fn receive(&mut self, e: usize, input: &mut Input<'_>) {
         let tag = World::tag(input);
         let capacity = input.pick(&[200_000, 200_000, 100, 1_000, 0]);
         let wish = self.ends[e].wish(tag, capacity, None);
-        self.post(e, wish, input.any());
+        self.post(e, wish, World::whom(input));
     }
 
     /// One buffer for many messages, of which the last may be cut.
@@ -248,27 +298,29 @@ impl World {
         let capacity = input.pick(&[200_000, 1_000, 100, 4_001]);
         let min = input.pick(&[0, 64, 900]);
         let wish = self.ends[e].wish(None, capacity, Some(min));
-        self.post(e, wish, input.any());
+        self.post(e, wish, World::whom(input));
     }
 
-    fn post(&mut self, e: usize, wish: Wish, named: bool) {
+    fn post(&mut self, e: usize, mut wish: Wish, whom: Whom) {
         let now = self.now;
+        wish.whom = whom;
         let end = &mut self.ends[e];
         end.memory.add(wish.handle, wish.capacity);
         end.model.post(wish);
-        end.node.post_recv(&end.spec(&wish, named), now);
+        end.node.post_recv(&end.spec(&wish), now);
         self.settle(e);
     }
 
     fn peek(&mut self, e: usize, input: &mut Input<'_>) {
         let (tag, claim) = (World::tag(input), input.any());
         let end = &mut self.ends[e];
-        let wish = end.wish(tag, 0, None);
-        let spec = end.spec(&wish, input.any());
+        let mut wish = end.wish(tag, 0, None);
+        wish.whom = World::whom(input);
+        let spec = end.spec(&wish);
         let found = end.node.peek(&spec, claim);
         let number = found
             .as_ref()
-            .map(|(peeked, _)| peeked.head.number as usize);
+            .map(|(peeked, _)| end.number(peeked.peer, peeked.head.number));
         assert_eq!(
             number,
             end.model.find(&wish),
@@ -307,13 +359,14 @@ impl World {
         }
     }
 
-    fn read(&mut self, e: usize, input: &mut Input<'_>) {
+    fn read(&mut self, e: usize, input: &mut Input<'_>, own: bool) {
         let (len, key) = (input.pick(&SIZES), u64::from(input.any::<u8>()));
         let end = &mut self.ends[e];
         let handle = end.handle();
         end.memory.add(handle, len);
         end.reads.insert(handle, region_content(key));
-        assert!(end.node.post_read(handle, end.peer, key, 0, len));
+        let peer = if own { end.own } else { end.peer };
+        assert!(end.node.post_read(handle, peer, key, 0, len));
         self.settle(e);
     }
 
@@ -364,14 +417,14 @@ impl World {
                 }
                 Event::RecvDone {
                     handle,
+                    peer,
                     head,
                     offset,
                     len,
                     bounce,
                     last,
-                    ..
                 } => {
-                    let number = head.number as usize;
+                    let number = end.number(peer, head.number);
                     let base = end.model.matched.remove(&(handle, number));
                     assert_eq!(base, Some(offset), "matching order: {event:?}");
                     assert_eq!(last, end.model.is_over(handle), "{event:?}");
@@ -400,14 +453,17 @@ impl World {
                     end.sends.insert(handle, Origin { content, len });
                     end.node.serve_read(handle, peer, number, len, upto);
                 }
+                Event::Copy {
+                    send,
+                    recv,
+                    offset,
+                    len,
+                } => end.copy_own(send, (recv, offset), len as usize),
                 Event::BounceFree { inbound } => drop(end.memory.bounces.remove(&inbound)),
                 Event::PathChanged { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. } => {}
-                Event::RecvFailed { .. }
-                | Event::PeerDead { .. }
-                | Event::PeerMismatch { .. }
-                | Event::Copy { .. } => {
+                Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }
             }
@@ -424,7 +480,7 @@ impl World {
         bounce: Option<u64>,
     ) {
         let end = &mut self.ends[e];
-        let message = end.model.messages[number];
+        let message = end.model.message(number);
         let buffer = &end.memory.buffers[&handle];
         let room = buffer.capacity - offset;
         assert_eq!(len, message.len.min(room), "length of message {number}");
@@ -478,7 +534,7 @@ impl World {
                 if self.ends[e].model.find(&wish).is_none() {
                     break;
                 }
-                self.post(e, wish, false);
+                self.post(e, wish, Whom::Any);
             }
         }
     }

@@ -14,7 +14,7 @@ const FILE_LINES: usize = 600;
 /// Numbers here only ever go down.
 const LONGER_FILES: &[(&str, usize)] = &[
     ("crates/proto/src/receive.rs", 671),
-    ("crates/proto/src/transmit.rs", 660),
+    ("crates/proto/src/transmit.rs", 655),
 ];
 const LONGER_FUNCTIONS: &[(&str, usize)] = &[
     ("crates/rails/examples/rail_cost.rs main", 73),

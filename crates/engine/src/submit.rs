@@ -269,6 +269,8 @@ impl<S: System> Core<S> {
 
     /// Cancels the first posted receive with this context.
     pub fn cancel(&mut self, ep: EpId, context: usize) -> Result<(), SubmitError> {
+        // What the endpoint sent to itself since the last poll may have matched it already.
+        self.settle();
         let hits: Vec<u32> = self
             .recvs
             .find(|op| op.ep == ep && op.context == context && !op.read);

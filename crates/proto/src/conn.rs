@@ -113,6 +113,10 @@ pub struct Conn {
     /// It is the endpoint itself: nothing is sent, nothing is waited for.
     pub own: bool,
     pub paths: Vec<Path>,
+    /// More waited than one packet took: how large packets may be is worth a probe.
+    pub wide: bool,
+    /// It is in the node's list of peers with memory to give back.
+    pub roomy: bool,
     pub ready: bool,
     // -- outgoing
     pub next_number: u64,
@@ -172,6 +176,8 @@ impl Conn {
             closed: false,
             own: false,
             paths: Vec::new(),
+            wide: false,
+            roomy: false,
             ready: false,
             next_number: 0,
             queue: VecDeque::new(),

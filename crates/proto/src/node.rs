@@ -72,6 +72,9 @@ pub struct Node {
     pub(crate) closing: bool,
     /// The progress thread is at work, not the application.
     pub(crate) by_thread: bool,
+    /// Peers whose memory grew, and when to look at them.
+    pub(crate) roomy: Vec<u32>,
+    pub(crate) tidy_at: u64,
     pub(crate) stats: NodeStats,
 }
 
@@ -110,6 +113,8 @@ impl Node {
             gap_end_ns: 0,
             closing: false,
             by_thread: false,
+            roomy: Vec::new(),
+            tidy_at: u64::MAX,
             stats: NodeStats::default(),
         }
     }

@@ -162,8 +162,8 @@ impl Node {
         for path in &mut conn.paths {
             path.rail_down = rail_down[path.local as usize];
             path.probe_at = now;
-            path.want_padded = path.probe_size > 0;
         }
+        conn.ask_sizes();
         self.agree(peer, hello);
         Ok(peer)
     }

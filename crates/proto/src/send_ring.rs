@@ -3,6 +3,9 @@
 use crate::slab::Key;
 use alloc::collections::VecDeque;
 
+/// Packets that a ring has room for without counting as roomy: what a queue has at first.
+const FEW: usize = 4;
+
 /// What a sent packet carried, enough to send it again in another packet on any rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameRef {
@@ -96,6 +99,17 @@ impl SendRing {
     /// Heap bytes held.
     pub fn heap_bytes(&self) -> usize {
         self.packets.capacity() * size_of::<Sent>() + self.frames.capacity() * size_of::<FrameRef>()
+    }
+
+    /// Whether it has room for more than a few packets.
+    pub fn is_roomy(&self) -> bool {
+        self.packets.capacity() > FEW || self.frames.capacity() > 2 * FEW
+    }
+
+    /// Gives back the room that it does not need.
+    pub fn shrink(&mut self) {
+        self.packets.shrink_to_fit();
+        self.frames.shrink_to_fit();
     }
 
     /// Records a packet just built; `frames` empty: it wants no ack.

@@ -38,6 +38,9 @@ impl Node {
             self.gap_end_ns = now_ns;
         }
         self.last_poll_ns = now_ns;
+        if now_ns >= self.tidy_at {
+            self.tidy(now_ns);
+        }
     }
 
     /// When `handle_timeouts` has something to do next.
@@ -123,6 +126,10 @@ impl Node {
             conn.armed = next.max(now + 1);
             let entry = Reverse((conn.armed, peer.0));
             self.deadlines.push(entry);
+        }
+        if let Some(conn) = self.conn_mut(peer).filter(|c| !c.roomy && c.is_roomy()) {
+            conn.roomy = true;
+            self.note_roomy(peer.0, now);
         }
     }
 
@@ -319,8 +326,14 @@ impl Node {
             Node::mark_ready(&mut self.ready, conn);
             return;
         }
-        path.probe_at = now + path.probe_every;
         let unproven = path.state == PathState::Unproven;
+        // What is under way on a new path asks as well as a probe would.
+        let asks = path.repair_at(&self.cfg).filter(|_| path.backoff == 0);
+        if let Some(at) = asks.filter(|&at| unproven && at > now) {
+            path.probe_at = at;
+            return;
+        }
+        path.probe_at = now + path.probe_every;
         let cap = if unproven {
             UNPROVEN_CAP_NS
         } else {

@@ -29,9 +29,9 @@ const REQUEST_RESERVE: u64 = 64 * crate::conn::MESSAGE_OVERHEAD;
 pub(crate) struct Builder<'a, 'b> {
     pub(crate) writer: HeadWriter<'a>,
     spans: &'b mut Spans,
-    frames: Vec<FrameRef>,
+    pub(crate) frames: Vec<FrameRef>,
     pub(crate) flags: u8,
-    acks: u32,
+    pub(crate) acks: u32,
 }
 
 impl Builder<'_, '_> {
@@ -164,13 +164,7 @@ impl Node {
             flags: 0,
             acks: 0,
         };
-        if !conn.hello_acked {
-            let hello = self.hello(conn.peer, conn.credit_limit_told());
-            builder.control(&Frame::Hello(hello), Some(FrameRef::Hello));
-            if conn.waiting() == 0 {
-                builder.flags |= Header::FLAG_ACK_NOW;
-            }
-        }
+        self.greet(conn, &mut builder);
         builder
     }
 
@@ -544,7 +538,7 @@ impl Node {
         now: u64,
         conn: &mut Box<Conn>,
         at: usize,
-        b: Builder<'_, '_>,
+        mut b: Builder<'_, '_>,
         nothing: bool,
         bulk: bool,
     ) -> Option<Transmit> {
@@ -553,7 +547,7 @@ impl Node {
             self.scratch = b.frames;
             return None;
         }
-        let eliciting = !b.frames.is_empty();
+        let eliciting = b.wants_ack(conn);
         let address = &self.peers[conn.peer.0 as usize].address;
         let algorithm = self.algorithm_on(conn, at);
         let path = &mut conn.paths[at];
@@ -606,6 +600,7 @@ impl Node {
             conn.stats.acks_piggybacked += !alone as u64 * b.acks as u64;
         }
         self.keep(now, conn, at, b.frames, len);
+        conn.widen();
         Some(transmit)
     }
 

@@ -141,6 +141,7 @@ impl World {
         let app = &mut self.eps[e as usize].app;
         app.next_at = self.now + 1 + app.rng.below(2 * pause + 1);
         if !self.post_late(e) {
+            self.make_room(e);
             return;
         }
         let app = &mut self.eps[e as usize].app;
@@ -264,7 +265,9 @@ impl World {
         let (what, host) = (rng.below(100), rng.below(n) as usize);
         let tag = (!rng.one_in(5)).then(|| rng.below(4));
         let len = draw_size(rng, size_max);
-        let other = self.on_host[host].filter(|&o| o != e);
+        // Some speak to themselves, but most of what is said goes over the network.
+        let own = rng.one_in(4);
+        let other = self.on_host[host].filter(|&o| o != e || own);
         match (what, other) {
             (0..=44, Some(dst)) => {
                 let rng = &mut self.eps[e as usize].app.rng;
@@ -427,6 +430,18 @@ impl World {
         while !self.eps[e as usize].claims.is_empty() {
             self.random_claim_end(e);
         }
+        let busy = self.post_missing(e);
+        // Less and less often, while nothing is missing.
+        let app = &mut self.eps[e as usize].app;
+        app.pause_ns = match busy {
+            true => 200_000,
+            false => (2 * app.pause_ns).clamp(200_000, 20_000_000),
+        };
+        app.next_at = self.now + app.pause_ns;
+    }
+
+    /// Posts receives for what is still to come; whether anything was.
+    fn post_missing(&mut self, e: u32) -> bool {
         let mut busy = false;
         for tagged in [false, true] {
             let (open, posted) = self.to_come(e, tagged);
@@ -437,13 +452,14 @@ impl World {
                 self.post_recv(e, None, tag, room, None, false);
             }
         }
-        // Less and less often, while nothing is missing.
-        let app = &mut self.eps[e as usize].app;
-        app.pause_ns = match busy {
-            true => 200_000,
-            false => (2 * app.pause_ns).clamp(200_000, 20_000_000),
-        };
-        app.next_at = self.now + app.pause_ns;
+        busy
+    }
+
+    /// Messages to itself take room that only its own receives give back.
+    fn make_room(&mut self, e: u32) {
+        if self.eps[e as usize].app.work == Work::Random {
+            self.post_missing(e);
+        }
     }
 
     /// Messages on their way to `e` that nothing matched, and receives for anything.

@@ -201,7 +201,7 @@ impl Endpoint {
     ) -> Result<Endpoint, SubmitError> {
         let machine = Machine::new(specs);
         machine.set_now(clock_ns);
-        machine.set_yield(rng.pick(&[300, 300, 20_000, 200_000]));
+        machine.set_yield(rng.pick(&setup.yields_ns));
         let one_cq = rng.one_in(3);
         let batch = rng.pick(&[1, 2, 8, 16]);
         let engine = assemble(setup, &machine, index, rng);

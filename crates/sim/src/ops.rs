@@ -198,8 +198,24 @@ impl World {
         if !flags.completion {
             self.eps[e as usize].end_op(handle, now);
         }
+        if dst == e {
+            self.own_arrives(e, uid);
+        }
         self.absorb(e);
         true
+    }
+
+    /// A message to itself is there at once, without packets, and is matched before its send
+    /// returns.
+    fn own_arrives(&mut self, e: u32, uid: u32) {
+        *self.troubles.entry("message to itself").or_default() += 1;
+        let msg = &mut self.truth.msgs[uid as usize];
+        (msg.head_seen, msg.arrived) = (true, true);
+        msg.land(0, msg.len);
+        let msg = &self.truth.msgs[uid as usize];
+        if let Some(found) = self.eps[e as usize].plain.arrive(uid, msg) {
+            self.note_match(e, found);
+        }
     }
 
     /// Posts a receive.

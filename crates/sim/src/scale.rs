@@ -41,6 +41,8 @@ pub fn scale(hosts: usize, work: Work) -> Scaled {
     setup.size_max = 64;
     setup.pause_ns = 500;
     setup.bye = false;
+    // Everyone has a processor.
+    setup.yields_ns = [300; 4];
     let outcome = run_setup(&setup, false);
     Scaled {
         hosts,

@@ -229,6 +229,8 @@ pub struct Setup {
     pub aggregate_after: u32,
     /// Engines have their progress thread.
     pub threaded: bool,
+    /// An offered processor comes back after one of these, drawn for each endpoint.
+    pub yields_ns: [u64; 4],
     /// Sends on a rail that is down, or above its MTU, fail with an error.
     pub send_errors: bool,
 }
@@ -288,6 +290,7 @@ impl Setup {
             log_bytes: rng.pick(&[64 << 20, 64 << 20, 1 << 20, 160_000]),
             aggregate_after: rng.pick(&[2, 2, 0, 1_000]),
             threaded: !rng.one_in(8),
+            yields_ns: [300, 300, 20_000, 200_000],
             send_errors: rng.one_in(2),
         };
         draw_faults(&mut setup, profile, rng);

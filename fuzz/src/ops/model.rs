@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// A message from one endpoint to the other.
+/// Numbers of messages of an endpoint to itself begin here.
+pub(super) const OWN: usize = 1 << 20;
+
+/// A message from one endpoint to the other, or to itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub tag: Option<u64>,
@@ -29,10 +32,19 @@ pub(super) fn contents(id: u64, from: u64, n: usize) -> Vec<u8> {
     out
 }
 
+/// Whose messages a receive takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whom {
+    Any,
+    Other,
+    Own,
+}
+
 /// What a receive asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     pub handle: u32,
+    pub whom: Whom,
     pub tag: Option<(u64, u64)>,
     /// Bytes of its buffer.
     pub capacity: u64,
@@ -43,8 +55,10 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    fn accepts(&self, message: &Message) -> bool {
+    fn accepts(&self, number: usize, message: &Message) -> bool {
+        let wrong = if number < OWN { Whom::Own } else { Whom::Other };
         match (self.tag, message.tag) {
+            _ if self.whom == wrong => false,
             (Some((want, ignore)), Some(tag)) => (want ^ tag) & !ignore == 0,
             (None, None) => true,
             _ => false,
@@ -56,6 +70,8 @@ impl Wish {
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub messages: Vec<Message>,
+    /// Those to itself, numbered from `OWN` on.
+    pub own: Vec<Message>,
     pub posted: Vec<Wish>,
     unexpected: Vec<usize>,
     arrived: usize,
@@ -67,20 +83,43 @@ impl Model {
     /// The next messages went through matching, up to number `upto`.
     pub fn arrive(&mut self, upto: u64) {
         while (self.arrived as u64) < upto {
-            let number = self.arrived;
-            let message = self.messages[number];
-            match self.posted.iter().position(|p| p.accepts(&message)) {
-                Some(at) => {
-                    let mut wish = self.posted[at];
-                    if self.give(&mut wish, number) {
-                        self.posted[at] = wish;
-                    } else {
-                        self.posted.remove(at);
-                    }
-                }
-                None => self.unexpected.push(number),
-            }
+            self.match_one(self.arrived);
             self.arrived += 1;
+        }
+    }
+
+    /// A message goes through matching.
+    fn match_one(&mut self, number: usize) {
+        let message = self.message(number);
+        let fits = |p: &Wish| p.accepts(number, &message);
+        let Some(at) = self.posted.iter().position(fits) else {
+            return self.unexpected.push(number);
+        };
+        let mut wish = self.posted[at];
+        if self.give(&mut wish, number) {
+            self.posted[at] = wish;
+        } else {
+            self.posted.remove(at);
+        }
+    }
+
+    /// A message is posted; its number. One to itself is there at once.
+    pub fn send(&mut self, message: Message, own: bool) -> usize {
+        if !own {
+            self.messages.push(message);
+            return self.messages.len() - 1;
+        }
+        let number = OWN + self.own.len();
+        self.own.push(message);
+        self.match_one(number);
+        number
+    }
+
+    /// The message with this number.
+    pub fn message(&self, number: usize) -> Message {
+        match number.checked_sub(OWN) {
+            Some(own) => self.own[own],
+            None => self.messages[number],
         }
     }
 
@@ -89,7 +128,7 @@ impl Model {
     fn give(&mut self, wish: &mut Wish, number: usize) -> bool {
         self.matched.insert((wish.handle, number), wish.used);
         let Some(min) = wish.multi else { return false };
-        let used = (wish.used + self.messages[number].len).div_ceil(8) * 8;
+        let used = (wish.used + self.message(number).len).div_ceil(8) * 8;
         wish.used = used.min(wish.capacity);
         wish.capacity - wish.used >= min.max(1)
     }
@@ -113,7 +152,7 @@ impl Model {
     /// The message that the pattern finds first.
     pub fn find(&self, wish: &Wish) -> Option<usize> {
         let mut waiting = self.unexpected.iter().copied();
-        waiting.find(|&number| wish.accepts(&self.messages[number]))
+        waiting.find(|&number| wish.accepts(number, &self.message(number)))
     }
 
     /// Takes it out.

@@ -78,7 +78,7 @@ pub fn take(node: &mut Node, now: u64, packets: &[Flying]) {
     }
 }
 
-/// Two nodes that know each other and whose paths are proven.
+/// Two nodes that know each other and whose paths are proven, with what the first's can carry.
 pub struct Pair {
     pub a: Node,
     pub b: Node,
@@ -95,7 +95,7 @@ impl Pair {
     pub fn with(config: Config, rails: u8, runs: bool) -> Pair {
         let nodes = [1, 2].map(|host| node_with(config, host, rails));
         let mut pair = Pair::of(nodes, runs);
-        pair.message(1, 100);
+        pair.message(1, 2_000);
         pair.settle();
         pair
     }
