@@ -18,6 +18,7 @@ mod event;
 pub mod fork;
 mod memory;
 mod pack;
+mod poll;
 mod pool;
 pub mod profile;
 mod progress;

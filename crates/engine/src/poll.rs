@@ -1,0 +1,238 @@
+//! Polls of the rails: which socket when, what a poll that found nothing does, and what is learnt
+//! of others who want the processor. The receiving halves have a lock of their own, so that the
+//! empty poll's system call runs outside the engine's.
+
+use crate::absence::{Absences, ABSENCE_MIN_NS};
+use crate::core::Core;
+use crate::shared::Shared;
+use crate::system::System;
+use marline_rails::RailRx;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+/// Empty polls after which the processor is offered to others: another rank may be waiting for
+/// it, and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds:
+/// an offer that came back at once was for nobody (and cost 0.3-0.5 us), one that took long was
+/// needed, if then something had come: else it served a stranger, at our cost.
+const YIELD_AFTER_MIN: u32 = 16;
+const YIELD_AFTER_MAX: u32 = 1_024;
+/// A yield that took so long let somebody else run.
+const YIELDED_NS: u64 = 10_000;
+/// After so long without a poll all rails are polled, not only the one last heard: what waits on
+/// the others may be the question whether that rail works. (MPICH offers the processor after each
+/// poll, so that beside other busy processes one poll may be all there is in 4 ms.) A further
+/// socket costs 0.2 us: 0.2 % of this.
+const LONG_NS: u64 = 100_000;
+/// A rail other than the one last heard is polled this often: each further socket costs 0.2 us.
+const OTHERS_EVERY_EMPTY: u32 = 16;
+const OTHERS_EVERY: u32 = 16;
+/// While packets come often, a poll that finds nothing looks again before it returns: MPICH offers
+/// the processor after each (0.5 us), and what comes meanwhile waits for that.
+const TRIES: u32 = 7;
+/// Packets come often: at least one in sixteen polls, over the last hundred or so. Where they come
+/// from shared memory instead, polls of the rails are not to take longer than they must.
+const BUSY_STEP: u32 = 16;
+const BUSY_MIN: u32 = 32;
+const BUSY_MAX: u32 = 128;
+
+/// The core, if it was locked, with the time then.
+pub(crate) type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
+
+/// The receiving halves, beside the engine's lock.
+pub(crate) struct Receivers<R> {
+    halves: Vec<R>,
+    /// Rails that had something at their last poll.
+    hot: Vec<bool>,
+    last: usize,
+    turn: u32,
+    empty: u32,
+    yield_after: u32,
+    /// Somebody else ran since the last poll, by our leave.
+    yielded: bool,
+    /// How busy the rails were lately: up with each poll that found something, down with others.
+    busy: u32,
+    absences: Absences,
+}
+
+impl<R> Receivers<R> {
+    pub(crate) fn new(halves: Vec<R>) -> Receivers<R> {
+        Receivers {
+            hot: vec![false; halves.len()],
+            halves,
+            last: 0,
+            turn: 0,
+            empty: 0,
+            yield_after: YIELD_AFTER_MIN,
+            yielded: false,
+            busy: 0,
+            absences: Absences::default(),
+        }
+    }
+
+    /// The next poll is of all rails.
+    pub(crate) fn want_all(&mut self) {
+        self.turn = u32::MAX;
+    }
+
+    /// How often a poll that found nothing looks again. Not where others wanted the processor.
+    fn tries(&self) -> u32 {
+        if self.busy >= BUSY_MIN && self.yield_after == YIELD_AFTER_MAX {
+            TRIES
+        } else {
+            0
+        }
+    }
+
+    /// A poll found so many datagrams.
+    fn learn(&mut self, taken: usize) {
+        self.busy = match taken {
+            0 => self.busy.saturating_sub(1),
+            _ => (self.busy + BUSY_STEP).min(BUSY_MAX),
+        };
+    }
+}
+
+impl<S: System> Shared<S> {
+    /// Polls the sockets once, outside the engine's lock; the number of datagrams taken. `core`
+    /// is locked when the first one came.
+    pub(crate) fn receive<'a>(
+        &'a self,
+        receivers: &mut Receivers<S::Rx>,
+        core: &mut Held<'a, S>,
+        by_thread: bool,
+    ) -> usize {
+        receivers.turn = receivers.turn.wrapping_add(1);
+        let last = receivers.last;
+        let mut taken = self.receive_rail(receivers, last, core, by_thread);
+        let due = if taken == 0 {
+            OTHERS_EVERY_EMPTY
+        } else {
+            OTHERS_EVERY
+        };
+        let all = receivers.turn % due == 0;
+        for rail in 0..receivers.halves.len() {
+            if rail != last && (all || receivers.hot[rail]) {
+                let more = self.receive_rail(receivers, rail, core, by_thread);
+                if more > 0 && taken == 0 {
+                    receivers.last = rail;
+                }
+                taken += more;
+            }
+        }
+        receivers.empty = if taken > 0 { 0 } else { receivers.empty + 1 };
+        if receivers.yielded {
+            receivers.yielded = false;
+            if taken > 0 {
+                receivers.yield_after = YIELD_AFTER_MIN;
+            }
+        }
+        taken
+    }
+
+    fn receive_rail<'a>(
+        &'a self,
+        receivers: &mut Receivers<S::Rx>,
+        rail: usize,
+        core: &mut Held<'a, S>,
+        by_thread: bool,
+    ) -> usize {
+        let taken = receivers.halves[rail].recv(&mut |received| {
+            let (core, now) = core.get_or_insert_with(|| {
+                let now = self.clock.now_ns();
+                let mut core = self.lock();
+                // Before any packet is taken: acks that waited while nobody polled lie.
+                core.on_poll(now, by_thread);
+                (core, now)
+            });
+            if !core.poisoned {
+                core.ingest(*now, rail, &received);
+            }
+        });
+        receivers.hot[rail] = taken > 0;
+        taken
+    }
+
+    /// Lets another process run if one waits, and learns whether that was needed. No lock is held
+    /// meanwhile: kernels let a process that offers its processor wait for seconds (5 s seen on
+    /// Linux 6.18 with twice as many busy processes as cores), and the progress thread has to
+    /// answer its peers for it.
+    fn offer_processor(&self) {
+        let before = self.clock.now_ns();
+        self.clock.yield_now();
+        let long = self.clock.now_ns() - before > YIELDED_NS;
+        let mut receivers = self.receivers();
+        receivers.empty = 0;
+        receivers.yielded = long;
+        receivers.yield_after = (2 * receivers.yield_after).min(YIELD_AFTER_MAX);
+    }
+
+    fn receivers(&self) -> MutexGuard<'_, Receivers<S::Rx>> {
+        self.receivers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The application's poll of the rails: how many datagrams came, whether this is one of the
+    /// polls that look at everything, and the time.
+    fn poll_rails<'a>(&'a self, held: &mut Held<'a, S>) -> (usize, bool, u64) {
+        let mut receivers = self.receivers();
+        let mut taken = self.receive(&mut receivers, held, false);
+        for _ in 0..receivers.tries() {
+            if taken > 0 {
+                break;
+            }
+            receivers.empty -= 1; // one poll of the application's
+            taken = self.receive(&mut receivers, held, false);
+        }
+        receivers.learn(taken);
+        if receivers.empty >= receivers.yield_after {
+            debug_assert!(held.is_none(), "nothing came: the core is not locked");
+            drop(receivers);
+            self.offer_processor();
+            receivers = self.receivers();
+        }
+        let now = match held {
+            Some((_, now)) => *now,
+            None => self.clock.now_ns(),
+        };
+        let last = self.polled_ns.load(Ordering::Relaxed);
+        self.polled_ns.store(now, Ordering::Relaxed);
+        let gap = now.saturating_sub(last);
+        if gap > LONG_NS {
+            if gap > ABSENCE_MIN_NS && last != 0 {
+                let hurried = receivers.absences.note(now, gap);
+                self.hurried_ns
+                    .fetch_max(hurried.unwrap_or(0), Ordering::Relaxed);
+            }
+            receivers.want_all();
+            taken += self.receive(&mut receivers, held, false);
+        }
+        (taken, receivers.turn % OTHERS_EVERY == 0, now)
+    }
+
+    /// The progress call of the application; the core is still locked when it returns.
+    pub(crate) fn poll(&self) -> MutexGuard<'_, Core<S>> {
+        let mut held = None;
+        let (taken, often, now) = self.poll_rails(&mut held);
+        let (mut core, now) = held.unwrap_or_else(|| {
+            let mut core = self.lock();
+            core.on_poll(now, false);
+            (core, now)
+        });
+        core.stats.polls += 1;
+        if taken == 0 || often {
+            core.tick(now);
+        } else {
+            core.settle();
+        }
+        if core.has_output() {
+            core.flush(now);
+        }
+        if often && !self.threaded {
+            drop(core);
+            self.slow_work(now);
+            core = self.lock();
+        }
+        core
+    }
+}
