@@ -7,7 +7,9 @@ use crate::path::{Path, STRICT_NS};
 use crate::send_ring::{FrameRef, SentState};
 use crate::slab::Key;
 use crate::types::{Event, PeerId};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::mem::replace;
 use core::ops::Range;
 use marline_wire::{granules, Ack, GRANULE};
 
@@ -16,6 +18,9 @@ const REORDER_MAX: u64 = 512;
 /// What no ack spoke of for so long, though later packets were acknowledged, is lost: the ack may
 /// have been on another rail, whose socket was not read since, but a tick is long enough for all.
 const STALE_NS: u64 = 10_000_000;
+/// So many of the newest entries are looked through for data that is to be queued again: what is
+/// repeated is so soon, and of a whole lost window each is there once.
+const LOOK_BACK: usize = 64;
 /// No path to avoid for a frame that is sent again.
 pub(crate) const ANYWHERE: u8 = u8::MAX;
 
@@ -183,26 +188,47 @@ impl Node {
 }
 
 impl Conn {
-    /// Queues a frame of a lost packet again.
-    pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize) {
-        let path = &mut self.paths[at];
-        match frame {
-            FrameRef::Ping { .. } => return,
-            FrameRef::Grant(key) => self.grants.push_back(key),
-            FrameRef::Credit => self.credit_due = true,
+    /// Queues a frame of a lost packet again, once: a frame that is lost as often as it is
+    /// repeated must not become more each time. If it is data, its entry.
+    pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize) -> Option<&mut (FrameRef, u8)> {
+        let queued = match frame {
+            FrameRef::Ping { .. } => return None,
+            FrameRef::Grant(key) => queue_once(&mut self.grants, key),
+            FrameRef::Credit => !replace(&mut self.credit_due, true),
             // HELLO rides on every packet until it is acknowledged.
-            FrameRef::Hello => {}
-            FrameRef::Bye => self.bye = (!self.bye_heard).into(),
+            FrameRef::Hello => true,
+            FrameRef::Bye => {
+                self.bye = (!self.bye_heard).into();
+                true
+            }
             FrameRef::Read(_)
             | FrameRef::ReadFail(_)
             | FrameRef::Corrupt(_)
-            | FrameRef::EmptyGrant { .. } => self.control.push_back(frame),
-            FrameRef::Data { .. } | FrameRef::Rts(_) => {
-                self.resend.push_back((frame, ANYWHERE));
-            }
-        }
-        path.stats.retransmitted += 1;
+            | FrameRef::EmptyGrant { .. } => queue_once(&mut self.control, frame),
+            FrameRef::Data { .. } | FrameRef::Rts(_) => return self.requeue_data(frame, at),
+        };
+        self.paths[at].stats.retransmitted += queued as u64;
+        None
     }
+
+    fn requeue_data(&mut self, frame: FrameRef, at: usize) -> Option<&mut (FrameRef, u8)> {
+        let newest = self.resend.iter().rev().take(LOOK_BACK);
+        let queued = newest.map(|r| r.0).position(|f| f == frame);
+        if queued.is_none() {
+            self.resend.push_back((frame, ANYWHERE));
+            self.paths[at].stats.retransmitted += 1;
+        }
+        self.resend.iter_mut().rev().nth(queued.unwrap_or(0))
+    }
+}
+
+/// Queues an entry that is not queued yet; whether it was not.
+fn queue_once<T: PartialEq>(queue: &mut VecDeque<T>, entry: T) -> bool {
+    let new = !queue.contains(&entry);
+    if new {
+        queue.push_back(entry);
+    }
+    new
 }
 
 /// The packets that an ack speaks of: up to the newest that had arrived when it was made. (Its

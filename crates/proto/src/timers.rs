@@ -233,9 +233,8 @@ impl Node {
             }
         }
         for frame in frames {
-            conn.requeue(frame, at);
-            if let Some(last) = conn.resend.back_mut().filter(|r| r.0 == frame) {
-                last.1 = code;
+            if let Some(entry) = conn.requeue(frame, at) {
+                entry.1 = code;
             }
         }
         if suspicious && others {

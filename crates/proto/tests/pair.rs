@@ -5,7 +5,7 @@ mod face;
 
 use face::{done, narrow_node, node, node_with, output, specs, take, Anywhere, Pair};
 use marline_proto::{Config, DropReason, Event, Node, PathState, RecvSpec, SendSpec, Source};
-use marline_wire::Packet;
+use marline_wire::{Frame, Packet};
 
 /// Acks of one path can arrive in the wrong order: some travel on another rail, and each rail has
 /// a socket of its own. What the older ack does not name, because it had not arrived then, is not
@@ -368,4 +368,53 @@ fn a_bye_that_was_lost_is_said_again() {
     }
     assert!(told, "its message was delivered");
     assert!(pair.b.parted(), "{} answers", answers);
+}
+
+/// How often a packet says the frame that `says` looks for, at most, if all that say it are lost.
+fn said_at_once(pair: &mut Pair, says: impl Fn(&Frame) -> bool) -> usize {
+    let (mut most, mut lost) = (0, 0);
+    for _ in 0..2_000 {
+        pair.now += 1_000_000;
+        for node in [&mut pair.a, &mut pair.b] {
+            node.on_poll(pair.now, false);
+            node.handle_timeouts(pair.now);
+        }
+        let mut back = output(&mut pair.b, pair.now, false);
+        back.retain(|(_, bytes)| {
+            let packet = Packet::parse(bytes, |_| 0).unwrap();
+            let times = packet.frames().filter(|(frame, _)| says(frame)).count();
+            most = most.max(times);
+            lost += (times > 0) as u32;
+            times == 0
+        });
+        take(&mut pair.a, pair.now, &back);
+        let there = output(&mut pair.a, pair.now, false);
+        take(&mut pair.b, pair.now, &there);
+    }
+    assert!(lost > 10, "said {lost} times only");
+    most
+}
+
+/// Each repair said the frames of the oldest packet again while that one still waited, each loss
+/// said all copies again: thousands of them, in packets that kept a slow rail busy for 5 ms of
+/// every 5 ms, so that others' packets found its queue full and a live peer was given up (swarm
+/// seed 259835 of the simulator).
+#[test]
+fn a_frame_that_is_lost_again_and_again_does_not_become_many() {
+    let mut pair = Pair::new(1, false);
+    assert!(pair.a.post_read(9, pair.to_b, 5, 0, 4_096));
+    pair.step();
+    let asked = std::iter::from_fn(|| pair.b.poll_event()).find_map(|e| match e {
+        Event::ReadAsked { peer, number, .. } => Some((peer, number)),
+        _ => None,
+    });
+    let (peer, number) = asked.expect("nothing was asked");
+    pair.b.refuse_read(peer, number);
+    let most = said_at_once(&mut pair, |f| matches!(f, Frame::ReadFail { .. }));
+    assert_eq!(most, 1, "refusals in one packet");
+
+    let mut pair = Pair::new(1, false);
+    pair.message(2, 300_000);
+    let most = said_at_once(&mut pair, |f| matches!(f, Frame::Grant(_)));
+    assert_eq!(most, 1, "grants in one packet");
 }

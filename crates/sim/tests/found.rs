@@ -165,3 +165,10 @@ fn a_multi_receive_taken_back_keeps_own_messages() {
     clean(186, Profile::Swarm);
     clean_for_long(20_076);
 }
+
+/// Refusals of reads were said thousands of times in one packet, which filled the one rail of a
+/// host whose queue is shorter than such a packet: nobody else got through.
+#[test]
+fn what_is_lost_often_does_not_become_many() {
+    clean_for_long(259_835);
+}
