@@ -130,7 +130,8 @@ impl Path {
         if waits {
             self.trial.clean = 0;
             self.flow = (self.flow + 1) % 4;
-            self.probe_every = (2 * self.probe_every).clamp(shortest, TRIAL_CAP_NS);
+            // (Not `clamp`: on a very slow path the shortest is longer than the cap.)
+            self.probe_every = (2 * self.probe_every).min(TRIAL_CAP_NS).max(shortest);
         } else {
             self.probe_every = shortest;
         }
