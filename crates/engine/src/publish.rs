@@ -39,8 +39,13 @@ impl Publisher {
         let page = Page::open(&info);
         if let Err(e) = &page {
             // On other hosts the directory of `marline run` is not there, for each rank again; its
-            // summary says what it lacks.
-            (log.0)(LogLevel::Info, e);
+            // summary says what it lacks. A directory that is there should have worked.
+            let there = std::path::Path::new(&settings.stats_dir).is_dir();
+            let level = match there || settings.stats_dir.is_empty() {
+                true => LogLevel::Warn,
+                false => LogLevel::Info,
+            };
+            (log.0)(level, e);
         }
         Publisher {
             page: page.ok(),

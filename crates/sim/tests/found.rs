@@ -173,7 +173,7 @@ fn what_is_lost_often_does_not_become_many() {
     clean_for_long(259_835);
 }
 
-/// On a path with a round trip beyond 100 ms, the next trial of one that corrupted panicked: the
+/// On a path with a round trip beyond 25 ms, the next trial of one that corrupted panicked: the
 /// shortest interval was longer than the longest.
 #[test]
 fn trials_of_a_slow_path_do_not_panic() {
