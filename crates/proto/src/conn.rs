@@ -307,6 +307,12 @@ impl Conn {
         incoming || asked || !self.queue.is_empty() || !self.rendezvous.is_empty()
     }
 
+    /// Whether anything here depends on a word of the peer. More than [`owes`](Conn::owes): what
+    /// was lost and is yet to be sent again is owed as before, though nothing is under way.
+    pub fn depends(&self) -> bool {
+        self.owes() || self.watched() || self.has_small() || !self.bulk.is_empty()
+    }
+
     /// Whether anything may be sent: data, control, probes or urgent acks.
     pub fn has_work(&self) -> bool {
         let asks = |p: &Path| p.ack_now || p.want_ping || p.want_padded;

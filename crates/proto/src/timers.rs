@@ -148,7 +148,7 @@ impl Node {
         if let Some(since) = conn.owed_since {
             if now - due > AWAY_NS {
                 conn.owed_since = Some(now);
-            } else if !conn.owes() {
+            } else if !conn.depends() {
                 conn.owed_since = None;
             } else if now.saturating_sub(since) >= self.cfg.peer_timeout_ns
                 && !self.cfg.errs(Mutation::Immortal)

@@ -179,3 +179,10 @@ fn what_is_lost_often_does_not_become_many() {
 fn trials_of_a_slow_path_do_not_panic() {
     clean_for_long(325_754);
 }
+
+/// The silence of a peer that had died counted from the beginning whenever nothing but a probe of
+/// packet sizes was under way, and that was lost.
+#[test]
+fn silence_counts_from_the_last_word() {
+    clean_for_long(327_173);
+}
