@@ -6,10 +6,10 @@ use crate::api::{
 use crate::core::{Core, CoreConfig};
 use crate::settings::Settings;
 use crate::shared::{Parts, Shared};
+use crate::sync::Arc;
 use crate::system::{Process, System};
 use crate::thread;
 use crate::wake::Waker;
-use std::sync::Arc;
 
 /// One Marline engine: the rails, the protocol and the lock of one libfabric domain. Clones are
 /// handles to the same engine.

@@ -5,10 +5,9 @@
 use crate::absence::{Absences, ABSENCE_MIN_NS};
 use crate::core::Core;
 use crate::shared::Shared;
+use crate::sync::{MutexGuard, Ordering, PoisonError};
 use crate::system::System;
 use marline_rails::RailRx;
-use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
 
 /// Empty polls after which the processor is offered to others: another rank may be waiting for
 /// it, and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds:

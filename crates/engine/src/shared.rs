@@ -11,10 +11,9 @@ use crate::profile::Tuned;
 use crate::publish::Publisher;
 use crate::settings::Settings;
 use crate::skips::Skips;
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::system::{Process, System};
 use marline_rails::{choose_interfaces, LinkWatch, RailFault, RailTx};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 /// The thread's tick for an application that is away much.
 const HURRIED_TICK_NS: u64 = 1_000_000;

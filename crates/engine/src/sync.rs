@@ -4,4 +4,4 @@
 
 pub(crate) use std::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-pub(crate) use std::thread::JoinHandle;
+pub(crate) use std::thread::{Builder, JoinHandle};

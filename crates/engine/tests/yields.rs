@@ -1,5 +1,8 @@
 //! What holds while the application's thread has offered its processor and does not get it back.
 
+#[path = "stand_in/caps.rs"]
+mod caps;
+
 use marline_engine::{Clock, CoreConfig, Engine, LogSink, Parts, System};
 use marline_proto::Config;
 use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome};
@@ -12,13 +15,7 @@ struct Silent(Arc<AtomicU64>);
 
 impl RailTx for Silent {
     fn caps(&self) -> Caps {
-        Caps {
-            datagram_max: 1_472,
-            batch_bytes_max: 64_000,
-            batch_segments_max: 40,
-            receive_buffer_bytes: 212_992,
-            bytes_per_s: 0,
-        }
+        caps::CAPS
     }
     fn local_addr(&self) -> RailAddr {
         RailAddr::NONE

@@ -1,0 +1,251 @@
+//! What stands for the kernel: rails, sleep, the alarm, and time, which passes with every poll of a
+//! rail and while somebody sleeps. Nothing is lost and nothing waits on the way, so that whatever
+//! takes long was let lie by the engine.
+
+use crate::ranked;
+use crate::sync::Arc;
+use crate::thread::Registry;
+use crate::{Clock, System};
+use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome};
+use marline_wire::RailAddr;
+use shuttle::sync::Mutex;
+use std::collections::VecDeque;
+
+/// The progress thread's tick.
+pub const TICK_NS: u64 = 10_000_000;
+/// What a poll of a rail takes.
+const POLL_NS: u64 = 1_000;
+/// What passes each time that a sleeper might wake: two hundred to a tick, so that in hardly any
+/// order a thread that is ready waits for a whole one.
+const NAP_NS: u64 = 50_000;
+/// The alarm's descriptor; rails have theirs from 0.
+const ALARM_FD: i32 = 1_000;
+const RAILS: usize = 2;
+
+/// A rail's socket.
+#[derive(Default)]
+struct Port {
+    inbox: VecDeque<Vec<u8>>,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Kernel {
+    now_ns: u64,
+    alarm_ns: Option<u64>,
+    ports: Vec<Port>,
+    broken: Vec<String>,
+}
+
+shuttle::lazy_static! {
+    static ref KERNEL: Mutex<Kernel> = Mutex::new(Kernel {
+        now_ns: 1_000_000_000,
+        ..Kernel::default()
+    });
+}
+
+/// Another thread may run, then `act`.
+fn call<R>(act: impl FnOnce(&mut Kernel) -> R) -> R {
+    act(&mut KERNEL.lock().unwrap())
+}
+
+/// A rule was broken: the test fails, even if the thread that broke it catches the panic.
+pub fn broken(what: &str) -> ! {
+    call(|k| k.broken.push(what.to_owned()));
+    panic!("{what}");
+}
+
+/// No rule was broken.
+pub fn assert_sound() {
+    let broken = call(|k| k.broken.clone());
+    assert!(broken.is_empty(), "{broken:?}");
+}
+
+/// Time, without letting any pass.
+pub fn now_ns() -> u64 {
+    call(|k| k.now_ns)
+}
+
+/// Sleeps until `over` says so of the time and of which descriptors can be read.
+fn sleep_until<R>(mut over: impl FnMut(&Kernel) -> Option<R>) -> R {
+    ranked::assert_none_held("sleeps");
+    loop {
+        let reason = call(|k| {
+            let reason = over(k);
+            k.now_ns += if reason.is_none() { NAP_NS } else { 0 };
+            reason
+        });
+        if let Some(reason) = reason {
+            return reason;
+        }
+        shuttle::thread::yield_now();
+    }
+}
+
+/// The application computes until `over`.
+pub fn compute_until(mut over: impl FnMut(u64) -> bool) {
+    sleep_until(|k| over(k.now_ns).then_some(()));
+}
+
+impl Kernel {
+    fn is_readable(&self, fd: i32) -> bool {
+        match fd {
+            ALARM_FD => self.alarm_ns.is_some_and(|at| at <= self.now_ns),
+            rail => !self.ports[rail as usize].inbox.is_empty(),
+        }
+    }
+}
+
+/// In the place of `event.rs`.
+pub mod event {
+    use super::{call, sleep_until, ALARM_FD};
+    use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Woken {
+        Called,
+        Descriptor,
+        Deadline,
+    }
+
+    #[derive(Debug)]
+    pub struct Event(AtomicBool);
+
+    impl Event {
+        pub fn new() -> Result<Event, String> {
+            Ok(Event(AtomicBool::new(false)))
+        }
+        pub fn raise(&self) {
+            self.0.store(true, SeqCst);
+        }
+        pub fn clear(&self) {
+            self.0.store(false, SeqCst);
+        }
+        pub fn wait(&self, descriptors: &[i32], timeout_ns: u64) -> Woken {
+            let end = call(|k| k.now_ns).saturating_add(timeout_ns);
+            sleep_until(|k| {
+                if self.0.load(SeqCst) {
+                    Some(Woken::Called)
+                } else if descriptors.iter().any(|&fd| k.is_readable(fd)) {
+                    Some(Woken::Descriptor)
+                } else {
+                    (k.now_ns >= end).then_some(Woken::Deadline)
+                }
+            })
+        }
+    }
+
+    /// (One in a model.)
+    pub struct Alarm;
+
+    impl Alarm {
+        pub fn new() -> Result<Alarm, String> {
+            Ok(Alarm)
+        }
+        pub fn set(&self, after_ns: u64) {
+            call(|k| k.alarm_ns = Some(k.now_ns + after_ns));
+        }
+        pub fn take(&self) -> bool {
+            call(|k| k.is_readable(ALARM_FD) && k.alarm_ns.take().is_some())
+        }
+        pub fn fd(&self) -> i32 {
+            ALARM_FD
+        }
+    }
+}
+
+/// The system of an engine.
+#[derive(Clone)]
+pub struct Desk(pub Arc<Registry<Desk>>);
+
+impl Clock for Desk {
+    fn now_ns(&self) -> u64 {
+        now_ns()
+    }
+}
+
+impl System for Desk {
+    type Tx = Rail;
+    type Rx = Rail;
+    type Watch = ();
+    fn alarm(&self) {
+        self.0.set_alarm();
+    }
+    fn yield_now(&self) {
+        ranked::assert_none_held("offers the processor");
+        shuttle::thread::yield_now();
+    }
+    fn refine(&self) {}
+}
+
+/// Both halves of a rail: the number of its port, which is its descriptor, too.
+pub struct Rail(pub usize);
+
+/// The ports of a new engine's rails.
+pub fn open_rails() -> Vec<usize> {
+    call(|k| {
+        let first = k.ports.len();
+        k.ports.resize_with(first + RAILS, Port::default);
+        (first..first + RAILS).collect()
+    })
+}
+
+/// Nobody may use these ports any more.
+pub fn close_rails(ports: &[usize]) {
+    call(|k| ports.iter().for_each(|&port| k.ports[port].closed = true));
+}
+
+impl Rail {
+    fn assert_open(&self) {
+        if call(|k| k.ports[self.0].closed) {
+            broken("a rail is used after its engine was closed");
+        }
+    }
+}
+
+impl RailTx for Rail {
+    fn caps(&self) -> Caps {
+        crate::caps::CAPS
+    }
+    fn local_addr(&self) -> RailAddr {
+        let mut addr = RailAddr::NONE;
+        // (0 is no port.)
+        (addr.kind, addr.port, addr.prefix_len) = (4, self.0 as u16 + 1, 24);
+        addr.ip[..4].copy_from_slice(&[10, 0, (self.0 % RAILS) as u8, self.0 as u8]);
+        addr
+    }
+    fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, _: u8) -> SendOutcome {
+        self.assert_open();
+        call(|k| {
+            let port = &mut k.ports[to.port as usize - 1];
+            if !port.closed {
+                let datagrams = bytes.chunks(segment.max(1)).map(<[u8]>::to_vec);
+                port.inbox.extend(datagrams);
+            }
+        });
+        SendOutcome::Sent
+    }
+    fn poll_event(&mut self) -> Option<RailEvent> {
+        None
+    }
+    fn fd(&self) -> Option<i32> {
+        Some(self.0 as i32)
+    }
+}
+
+impl RailRx for Rail {
+    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        self.assert_open();
+        let datagram = call(|k| {
+            k.now_ns += POLL_NS;
+            k.ports[self.0].inbox.pop_front()
+        });
+        let Some(bytes) = datagram else { return 0 };
+        sink(Received {
+            from: RailAddr::NONE,
+            bytes: &bytes,
+            segment: bytes.len(),
+        });
+        1
+    }
+}

@@ -1,0 +1,347 @@
+//! The models.
+
+use crate::kernel::{self, Desk, Rail, TICK_NS};
+use crate::shared::Shared;
+use crate::sync::Arc;
+use crate::thread::Registry;
+use crate::{
+    AvId, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink, OpFlags, Parts, RecvReq,
+    SendReq, SubmitError, ADDR_UNSPEC,
+};
+use shuttle::rand::Rng;
+use shuttle::thread;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+/// Orders tried per test.
+const ORDERS: usize = 500;
+
+/// Tries this many orders of a model's steps.
+fn try_orders(orders: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 256 << 10; // the progress thread's
+    config.max_steps = shuttle::MaxSteps::FailAfter(1_000_000);
+    config.silence_warnings = true; // of things kept for one order
+    let scheduler = shuttle::scheduler::RandomScheduler::new(orders);
+    shuttle::Runner::new(scheduler, config).run(move || {
+        model();
+        kernel::assert_sound();
+    });
+}
+
+/// An engine with the thread that looks after it.
+struct Side {
+    engine: Engine<Desk>,
+    desk: Desk,
+    ports: Vec<usize>,
+    av: AvId,
+}
+
+/// An endpoint with a queue of its own.
+#[derive(Clone, Copy)]
+struct End {
+    ep: EpId,
+    cq: CqId,
+}
+
+/// What is sent: it stays until the sends have ended, and nobody writes it.
+static NUMBERS: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
+/// Flags of an operation of whose end an entry tells; `delivered`: when it has arrived.
+fn complete(delivered: bool) -> OpFlags {
+    OpFlags {
+        completion: true,
+        delivery_complete: delivered,
+        ..OpFlags::default()
+    }
+}
+
+impl Side {
+    /// An engine that the thread of `desk` looks after, with so many endpoints.
+    fn open(desk: &Desk, endpoints: usize) -> (Arc<Side>, Vec<End>) {
+        let ports = kernel::open_rails();
+        let rail = |&port: &usize| (format!("rail{port}"), Rail(port));
+        let cfg = CoreConfig {
+            proto: marline_proto::Config::default(),
+            log_bytes: 1 << 20,
+            aggregate_after: 2,
+            mtu: 0,
+            sum_ahead_bytes: 0,
+        };
+        let mut random = ports[0] as u64 * 1_000;
+        let parts = Parts {
+            rails: ports.iter().map(rail).collect(),
+            halves: ports.iter().map(|&port| Rail(port)).collect(),
+            clock: desk.clone(),
+            watch: (),
+            tick_ns: TICK_NS,
+            threaded: true,
+            random: Box::new(move || {
+                random += 2;
+                random
+            }),
+            log: LogSink(Arc::new(|_, _| {})),
+        };
+        let mut shared = Shared::new(cfg, parts);
+        shared.fds = ports.iter().map(|&port| port as i32).collect();
+        let shared = Arc::new(shared);
+        let registry = desk.0.clone();
+        desk.0.join(&shared, move || registry.run()).unwrap();
+        let engine = Engine { shared };
+        let av = engine.av_open();
+        let side = Side {
+            engine,
+            desk: desk.clone(),
+            ports,
+            av,
+        };
+        let ends = (0..endpoints).map(|_| side.end()).collect();
+        (Arc::new(side), ends)
+    }
+
+    fn end(&self) -> End {
+        let (ep, cq) = (self.engine.ep_open().unwrap(), self.engine.cq_open());
+        self.engine.ep_bind_av(ep, self.av);
+        self.engine.ep_bind_tx_cq(ep, cq);
+        self.engine.ep_bind_rx_cq(ep, cq);
+        self.engine.ep_enable(ep).unwrap();
+        End { ep, cq }
+    }
+
+    /// The address of an endpoint of `other`, for endpoints here.
+    fn meet(&self, other: &Side, end: End) -> u64 {
+        let (name, len) = other.engine.ep_name(end.ep).unwrap();
+        self.engine.av_insert(self.av, &name[..len]).unwrap()
+    }
+
+    /// Sends the message `number`: that is its content, tag and context.
+    fn send(&self, end: End, dest: u64, number: usize, flags: OpFlags) -> Result<(), SubmitError> {
+        let iov = [IoVec {
+            base: (&raw const NUMBERS[number]).cast_mut().cast(),
+            len: size_of::<u64>(),
+        }];
+        let flags = OpFlags {
+            inject: !flags.completion,
+            ..flags
+        };
+        self.engine.send(
+            end.ep,
+            &SendReq {
+                dest,
+                iov: &iov,
+                tag: Some(number as u64),
+                data: None,
+                context: number,
+                flags,
+            },
+        )
+    }
+
+    /// Posts a receive for the message `number`, whatever its source.
+    fn recv(&self, end: End, number: usize, word: &mut u64) {
+        let iov = [IoVec {
+            base: (&raw mut *word).cast(),
+            len: size_of::<u64>(),
+        }];
+        let req = RecvReq {
+            source: ADDR_UNSPEC,
+            iov: &iov,
+            tag: Some((number as u64, 0)),
+            context: number,
+            flags: complete(false),
+        };
+        self.engine.recv(end.ep, &req).unwrap();
+    }
+
+    /// Posts receives for the messages from 0.
+    fn recv_all(&self, end: End, words: &mut [u64]) {
+        for (number, word) in words.iter_mut().enumerate() {
+            self.recv(end, number, word);
+        }
+    }
+
+    /// One read of up to `most` entries; each is counted once in `seen`, by its context.
+    fn read(&self, end: End, most: usize, seen: &Seen) -> usize {
+        kernel::assert_sound();
+        let mut out = [Completion::empty(); 4];
+        let read = self.engine.cq_read(end.cq, &mut out[..most]);
+        let count = read.unwrap_or_else(|()| {
+            let error = self.engine.cq_take_error(end.cq);
+            panic!("an operation failed: {error:?} at {} ns", kernel::now_ns())
+        });
+        for entry in &out[..count] {
+            assert_eq!(seen[entry.context].fetch_add(1, Relaxed), 0, "{entry:?}");
+        }
+        count
+    }
+
+    /// Closes an engine whose endpoints are closed: what `Engine::close` does, and a look at who
+    /// still uses it when its thread has ended.
+    fn close(&self, is_last: bool) {
+        self.desk.0.leave(&self.engine.shared);
+        self.engine.shared.publish_last();
+        if is_last {
+            kernel::close_rails(&self.ports);
+        }
+    }
+}
+
+/// Per context, how many entries were read.
+type Seen = [AtomicUsize];
+
+fn unseen(contexts: usize) -> Arc<Seen> {
+    (0..contexts).map(|_| AtomicUsize::new(0)).collect()
+}
+
+fn all_seen(seen: &Seen) -> bool {
+    seen.iter().all(|count| count.load(Relaxed) == 1)
+}
+
+/// An engine, and what of its endpoints a test uses.
+type With<E> = (Arc<Side>, E);
+
+/// Two engines and their thread: the first with so many endpoints, which know the second's by this
+/// address.
+fn two_sides(endpoints: usize) -> (With<Vec<End>>, With<End>, u64) {
+    let desk = Desk(Arc::new(Registry::new().unwrap()));
+    let (a, froms) = Side::open(&desk, endpoints);
+    let (b, tos) = Side::open(&desk, 1);
+    let dest = a.meet(&b, tos[0]);
+    ((a, froms), (b, tos[0]), dest)
+}
+
+type Thread = thread::JoinHandle<()>;
+
+fn join_all(threads: impl IntoIterator<Item = Thread>) {
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+/// Two threads of a sender, each with an endpoint and a queue, and two threads of a receiver that
+/// read one queue between them, one entry at a time; then all is closed, by different threads.
+/// Each entry is read once, whoever polls, and all comes to its end.
+#[test]
+fn every_entry_is_read_once_whoever_polls() {
+    const EACH: usize = 3;
+    try_orders(ORDERS, || {
+        let ((a, froms), (b, to), dest) = two_sides(2);
+        let got = unseen(2 * EACH);
+        let mut buffers = [0; 2 * EACH];
+        b.recv_all(to, &mut buffers);
+        let senders = froms.into_iter().enumerate().map(|(n, from)| {
+            let a = a.clone();
+            thread::spawn(move || {
+                let sent = unseen(2 * EACH);
+                let mine = n * EACH..(n + 1) * EACH;
+                for number in mine.clone() {
+                    a.send(from, dest, number, complete(false)).unwrap();
+                }
+                while !all_seen(&sent[mine.clone()]) {
+                    a.read(from, 2, &sent);
+                }
+                a.engine.ep_close(from.ep);
+            })
+        });
+        let readers = (0..2).map(|_| {
+            let (b, got) = (b.clone(), got.clone());
+            thread::spawn(move || {
+                while !all_seen(&got) {
+                    b.read(to, 1, &got);
+                }
+            })
+        });
+        join_all(senders.chain(readers).collect::<Vec<_>>());
+        assert_eq!(buffers, NUMBERS[..2 * EACH]);
+        b.engine.ep_close(to.ep);
+        let other = thread::spawn(move || a.close(false));
+        b.close(false);
+        other.join().unwrap();
+        kernel::close_rails(&b.ports);
+    });
+}
+
+/// The receiver computes; the thread takes its packets, as they come, from when it notices: two
+/// ticks, and no further tick for each of several round trips. Then the receiver comes back at any
+/// time, maybe while the thread works for it.
+#[test]
+fn the_thread_answers_for_an_application_that_is_away() {
+    const MESSAGES: usize = 8;
+    try_orders(ORDERS, || {
+        let ((a, froms), (b, to), dest) = two_sides(1);
+        let from = froms[0];
+        let back = shuttle::rand::thread_rng().gen_bool(0.5);
+        let start = kernel::now_ns();
+        let delivered = Arc::new(AtomicBool::new(false));
+        let (flag, peer) = (delivered.clone(), b.clone());
+        let receiver = thread::spawn(move || {
+            let got = unseen(MESSAGES);
+            let mut buffers = [0; MESSAGES];
+            peer.engine.progress();
+            peer.recv_all(to, &mut buffers);
+            let until = start + 2 * TICK_NS;
+            kernel::compute_until(|now| flag.load(Relaxed) || back && now >= until);
+            while !all_seen(&got) {
+                peer.read(to, 1, &got);
+            }
+            assert_eq!(buffers, NUMBERS);
+            peer.engine.ep_close(to.ep);
+        });
+        for number in 0..MESSAGES {
+            let sent = unseen(MESSAGES);
+            a.send(from, dest, number, complete(true)).unwrap();
+            while sent[number].load(Relaxed) == 0 {
+                a.read(from, 4, &sent);
+            }
+        }
+        let took = kernel::now_ns() - start;
+        delivered.store(true, Relaxed);
+        assert!(took < 7 * TICK_NS, "{took} ns");
+        a.engine.ep_close(from.ep);
+        receiver.join().unwrap();
+        a.close(false);
+        b.close(true);
+        kernel::close_rails(&a.ports);
+    });
+}
+
+/// A sender's burst of which the last are left to be collected; it never calls again until they
+/// have come. The alarm has the thread send them, long before a tick.
+#[test]
+fn collected_sends_leave_while_their_sender_is_away() {
+    const MESSAGES: usize = 5;
+    try_orders(ORDERS, || {
+        let ((a, froms), (b, to), dest) = two_sides(1);
+        let from = froms[0];
+        // They know each other before.
+        let (met, first) = (unseen(1), unseen(1));
+        let mut buffer = 0;
+        b.recv(to, 0, &mut buffer);
+        a.send(from, dest, 0, complete(true)).unwrap();
+        while !all_seen(&met) || !all_seen(&first) {
+            a.read(from, 1, &met);
+            b.read(to, 1, &first);
+        }
+        let come = Arc::new(AtomicBool::new(false));
+        let (flag, peer) = (come.clone(), a.clone());
+        let sender = thread::spawn(move || {
+            for number in 0..MESSAGES {
+                peer.send(from, dest, number, OpFlags::default()).unwrap();
+            }
+            let left = kernel::now_ns();
+            kernel::compute_until(|_| flag.load(Relaxed));
+            let took = kernel::now_ns() - left;
+            assert!(took < TICK_NS / 2, "{took} ns");
+            peer.engine.ep_close(from.ep);
+        });
+        let got = unseen(MESSAGES);
+        let mut buffers = [0; MESSAGES];
+        b.recv_all(to, &mut buffers);
+        while !all_seen(&got) {
+            b.read(to, 4, &got);
+        }
+        come.store(true, Relaxed);
+        b.engine.ep_close(to.ep);
+        sender.join().unwrap();
+        b.close(false);
+        a.close(true);
+        kernel::close_rails(&b.ports);
+    });
+}
