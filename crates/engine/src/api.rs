@@ -85,9 +85,9 @@ pub enum SubmitError {
     Again,
     /// The peer is known to be dead (`-FI_EHOSTUNREACH`).
     PeerDead,
-    /// No such address (`-FI_EINVAL`).
+    /// No such address; a closed endpoint has none (`-FI_EINVAL`).
     BadAddress,
-    /// Arguments cannot be (`-FI_EINVAL`).
+    /// Arguments cannot be, or the endpoint is not enabled, or is being closed (`-FI_EINVAL`).
     Invalid,
     /// Inject longer than `INJECT_MAX` (`-FI_EMSGSIZE`).
     TooLong,

@@ -318,6 +318,10 @@ impl<S: System> Shared<S> {
         if self.is_forked() {
             return;
         }
+        // What another thread posts after the drain would be taken, and never leave.
+        if let Some(endpoint) = self.lock().ep(ep) {
+            endpoint.enabled = false;
+        }
         let start = self.clock.now_ns();
         let mut drained = false;
         while !drained && self.clock.now_ns() < start + CLOSE_NS {

@@ -293,6 +293,9 @@ impl<S: System> Core<S> {
     /// Posts a remote read.
     pub fn read(&mut self, ep: EpId, req: &ReadReq<'_>) -> Result<(), SubmitError> {
         let peer = self.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
+        if !self.ep(ep).is_some_and(|e| e.enabled) {
+            return Err(SubmitError::Invalid);
+        }
         // One remote piece: what the MPIs use; more would be one read each.
         let &[(addr, len, key)] = req.remote else {
             return Err(SubmitError::Invalid);

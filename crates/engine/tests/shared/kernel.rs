@@ -13,10 +13,10 @@ use std::collections::VecDeque;
 
 /// The progress thread's tick.
 pub const TICK_NS: u64 = 10_000_000;
-/// What a poll of a rail takes.
+/// What a poll of a rail takes, and a step of an application that computes.
 const POLL_NS: u64 = 1_000;
-/// What passes each time that a sleeper might wake: two hundred to a tick, so that in hardly any
-/// order a thread that is ready waits for a whole one.
+/// What passes each time that the progress thread might wake: little time passes while it is awake
+/// and does not get a processor, so that what takes long was let lie.
 const NAP_NS: u64 = 50_000;
 /// The alarm's descriptor; rails have theirs from 0.
 const ALARM_FD: i32 = 1_000;
@@ -66,13 +66,14 @@ pub fn now_ns() -> u64 {
     call(|k| k.now_ns)
 }
 
-/// Sleeps until `over` says so of the time and of which descriptors can be read.
-fn sleep_until<R>(mut over: impl FnMut(&Kernel) -> Option<R>) -> R {
+/// Sleeps until `over` says so of the time and of which descriptors can be read; `step_ns` pass
+/// whenever it does not.
+fn sleep_until<R>(step_ns: u64, mut over: impl FnMut(&Kernel) -> Option<R>) -> R {
     ranked::assert_none_held("sleeps");
     loop {
         let reason = call(|k| {
             let reason = over(k);
-            k.now_ns += if reason.is_none() { NAP_NS } else { 0 };
+            k.now_ns += if reason.is_none() { step_ns } else { 0 };
             reason
         });
         if let Some(reason) = reason {
@@ -84,7 +85,7 @@ fn sleep_until<R>(mut over: impl FnMut(&Kernel) -> Option<R>) -> R {
 
 /// The application computes until `over`.
 pub fn compute_until(mut over: impl FnMut(u64) -> bool) {
-    sleep_until(|k| over(k.now_ns).then_some(()));
+    sleep_until(POLL_NS, |k| over(k.now_ns).then_some(()));
 }
 
 impl Kernel {
@@ -98,7 +99,7 @@ impl Kernel {
 
 /// In the place of `event.rs`.
 pub mod event {
-    use super::{call, sleep_until, ALARM_FD};
+    use super::{call, sleep_until, ALARM_FD, NAP_NS};
     use shuttle::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +124,7 @@ pub mod event {
         }
         pub fn wait(&self, descriptors: &[i32], timeout_ns: u64) -> Woken {
             let end = call(|k| k.now_ns).saturating_add(timeout_ns);
-            sleep_until(|k| {
+            sleep_until(NAP_NS, |k| {
                 if self.0.load(SeqCst) {
                     Some(Woken::Called)
                 } else if descriptors.iter().any(|&fd| k.is_readable(fd)) {
