@@ -119,7 +119,7 @@ miri-engine:
 # that). Not the models: loom and shuttle switch stacks by themselves.
 SANITIZED := -p marline-checksum -p marline-rails -p marline-engine -p marline-provider --lib \
 	--test oracle --test crc --test miri --test loopback --test connected --test faulty \
-	--test two_engines --test yields
+	--test two_engines --test own --test yields
 sanitize: sanitize-address sanitize-thread
 
 sanitize-address:

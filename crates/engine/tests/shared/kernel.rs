@@ -34,6 +34,8 @@ struct Kernel {
     now_ns: u64,
     alarm_ns: Option<u64>,
     ports: Vec<Port>,
+    /// Progress threads that run.
+    threads: usize,
     broken: Vec<String>,
 }
 
@@ -191,9 +193,26 @@ pub fn open_rails() -> Vec<usize> {
     })
 }
 
-/// Nobody may use these ports any more.
-pub fn close_rails(ports: &[usize]) {
-    call(|k| ports.iter().for_each(|&port| k.ports[port].closed = true));
+/// All engines are closed: their thread has ended, and nobody uses a rail any more.
+pub fn close_rails() {
+    let threads = call(|k| {
+        k.ports.iter_mut().for_each(|port| port.closed = true);
+        k.threads
+    });
+    assert_eq!(threads, 0, "the thread outlives the last engine");
+}
+
+/// The progress thread.
+pub fn run(registry: &Registry<Desk>) {
+    let threads = call(|k| {
+        k.threads += 1;
+        k.threads
+    });
+    if threads != 1 {
+        broken("two threads at once");
+    }
+    registry.run();
+    call(|k| k.threads -= 1);
 }
 
 impl Rail {

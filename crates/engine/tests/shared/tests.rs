@@ -32,7 +32,6 @@ fn try_orders(orders: usize, model: impl Fn() + Send + Sync + 'static) {
 struct Side {
     engine: Engine<Desk>,
     desk: Desk,
-    ports: Vec<usize>,
     av: AvId,
 }
 
@@ -85,13 +84,13 @@ impl Side {
         shared.fds = ports.iter().map(|&port| port as i32).collect();
         let shared = Arc::new(shared);
         let registry = desk.0.clone();
-        desk.0.join(&shared, move || registry.run()).unwrap();
+        let run = move || kernel::run(&registry);
+        desk.0.join(&shared, run).unwrap();
         let engine = Engine { shared };
         let av = engine.av_open();
         let side = Side {
             engine,
             desk: desk.clone(),
-            ports,
             av,
         };
         let ends = (0..endpoints).map(|_| side.end()).collect();
@@ -174,14 +173,10 @@ impl Side {
         count
     }
 
-    /// Closes an engine whose endpoints are closed: what `Engine::close` does, and a look at who
-    /// still uses it when its thread has ended.
-    fn close(&self, is_last: bool) {
+    /// Closes an engine whose endpoints are closed: what `Engine::close` does.
+    fn close(&self) {
         self.desk.0.leave(&self.engine.shared);
         self.engine.shared.publish_last();
-        if is_last {
-            kernel::close_rails(&self.ports);
-        }
     }
 }
 
@@ -251,10 +246,10 @@ fn every_entry_is_read_once_whoever_polls() {
         join_all(senders.chain(readers).collect::<Vec<_>>());
         assert_eq!(buffers, NUMBERS[..2 * EACH]);
         b.engine.ep_close(to.ep);
-        let other = thread::spawn(move || a.close(false));
-        b.close(false);
+        let other = thread::spawn(move || a.close());
+        b.close();
         other.join().unwrap();
-        kernel::close_rails(&b.ports);
+        kernel::close_rails();
     });
 }
 
@@ -301,9 +296,9 @@ fn the_thread_answers_for_an_application_that_is_away() {
         delivered.store(true, Relaxed);
         a.engine.ep_close(from.ep);
         receiver.join().unwrap();
-        a.close(false);
-        b.close(true);
-        kernel::close_rails(&a.ports);
+        a.close();
+        b.close();
+        kernel::close_rails();
     });
 }
 
@@ -345,9 +340,9 @@ fn collected_sends_leave_while_their_sender_is_away() {
         come.store(true, Relaxed);
         b.engine.ep_close(to.ep);
         sender.join().unwrap();
-        b.close(false);
-        a.close(true);
-        kernel::close_rails(&b.ports);
+        b.close();
+        a.close();
+        kernel::close_rails();
     });
 }
 
@@ -397,9 +392,9 @@ fn an_endpoint_is_closed_while_others_use_it() {
         let came = came.filter(|count| count.load(Relaxed) == 1).count();
         assert_eq!(came, taken, "messages taken and come");
         b.engine.ep_close(to.ep);
-        a.close(false);
-        b.close(true);
-        kernel::close_rails(&a.ports);
+        a.close();
+        b.close();
+        kernel::close_rails();
     });
 }
 
