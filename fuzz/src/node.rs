@@ -75,6 +75,7 @@ impl Bench {
             addr: rail(1, i),
             datagram_max: 1_472,
             receive_budget: 100_000,
+            ordered_writes: false,
         };
         let rails = (0..=input.below(2) as u8).map(spec).collect();
         let memory = Memories {

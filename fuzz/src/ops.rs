@@ -93,6 +93,7 @@ impl End {
             addr: rail(host, i),
             datagram_max,
             receive_budget: 100_000,
+            ordered_writes: false,
         };
         let rails = (0..rails).map(spec).collect();
         End {

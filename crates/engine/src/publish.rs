@@ -215,6 +215,7 @@ impl<S: System> Core<S> {
             *slot = None;
         }
         self.by_id.retain(|&(_, e)| e != ep.0);
+        self.stop_writes(ep);
         let sends: Vec<u32> = self.sends.find(|op| op.ep == ep);
         for handle in sends {
             if let Some(buffer) = self.sends.remove(handle).and_then(|op| op.log) {

@@ -101,6 +101,8 @@ impl<S: System> Core<S> {
             on_delivery: None,
             context: req.context,
             flags,
+            writes: 0,
+            ended: None,
         };
         if log && len > 0 {
             let reserve = len <= RESERVE_MAX;

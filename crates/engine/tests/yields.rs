@@ -18,6 +18,7 @@ impl RailTx for Silent {
             batch_segments_max: 40,
             receive_buffer_bytes: 212_992,
             bytes_per_s: 0,
+            writes: Default::default(),
         }
     }
     fn local_addr(&self) -> RailAddr {

@@ -101,6 +101,8 @@ pub struct PathStats {
     pub corrupt: u64,
     /// Times the path was given up because what left on it arrived damaged.
     pub corrupt_downs: u64,
+    /// Fragments that were written past the packets.
+    pub written: u64,
     /// Duplicate packets received.
     pub duplicates: u64,
     /// Times the path was given up.

@@ -7,6 +7,7 @@ fn clean(seed: u64, profile: Profile) {
     let mut setup = Setup::draw(seed, profile, 0, 0);
     // There were none when these were found.
     setup.streams.fill(false);
+    setup.writes.fill(false);
     let outcome = run_setup(&setup, false);
     assert!(
         outcome.failure.is_none(),
