@@ -90,7 +90,10 @@ fn region_content(key: u64) -> u64 {
 impl End {
     fn new(host: u8, cfg: Config, rails: u8, datagram_max: usize) -> End {
         let spec = |i| RailSpec {
-            addr: rail(host, i),
+            addr: RailAddr {
+                kind: 4,
+                ..rail(host, i)
+            },
             datagram_max,
             receive_budget: 100_000,
             ordered_writes: false,
@@ -464,6 +467,9 @@ impl World {
                 Event::PathChanged { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. } => {}
+                Event::KeysWanted { .. } | Event::Revoke { .. } => {
+                    panic!("{event:?} though no rail writes");
+                }
                 Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }

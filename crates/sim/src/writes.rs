@@ -80,18 +80,24 @@ impl Net {
         }
         self.stats.writes_hurt += lost;
         let mut lands = fate.arrives;
-        self.stats.writes_lost += lands.is_none() as u64;
         let mut over = match lands {
             Some(at) if stream => at + self.latency(from.1),
             _ => leaves,
         };
         match fate.lie {
             Some(Lie::Never) => lands = None,
-            Some(Lie::Late(ns)) => lands = lands.map(|at| at + ns),
+            Some(Lie::Late(ns)) => {
+                lands = lands.map(|at| at + ns);
+                // What was in order would do no harm.
+                if self.rng.one_in(2) {
+                    hurt = Hurt::Flips;
+                }
+            }
             Some(Lie::OverEarly) => over = now,
             Some(Lie::NeverOver) => over = u64::MAX,
             None => {}
         }
+        self.stats.writes_lost += lands.is_none() as u64;
         WriteFate { lands, hurt, over }
     }
 }
@@ -371,6 +377,7 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
             how: rng.pick(&[
                 Lie::Never,
                 Lie::Late(20_000),
+                Lie::Late(400_000),
                 Lie::Late(3_000_000),
                 Lie::OverEarly,
                 Lie::NeverOver,
