@@ -5,7 +5,8 @@ use crate::memory::{Granted, Memories};
 use crate::packet::{seal, write};
 use marline_checksum::crc32c;
 use marline_proto::{
-    Claim, Config, Event, Node, PeerId, RailPolicy, RailSpec, RecvSpec, SendSpec, Source, Spans,
+    Claim, Config, Event, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec, SendSpec,
+    Source, Spans,
 };
 use marline_wire::{
     granules, Ack, AckMasks, Data, Eager, Frame, Grant, Header, Hello, KeyGrant, MsgHead, Packet,

@@ -15,7 +15,7 @@ use marline_proto::{
     Claim, Config, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans,
     Transmit,
 };
-use marline_wire::{Address, Packet, PACKET_MAX};
+use marline_wire::{Address, Packet, RailAddr, PACKET_MAX};
 use model::{contents, Message, Model, Whom, Wish, OWN};
 use std::collections::{BTreeMap, VecDeque};
 

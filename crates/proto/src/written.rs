@@ -36,7 +36,7 @@ const SPAN_MAX: u64 = 65_536 / GRANULE * GRANULE;
 /// Fewer bytes than this go into a packet.
 const SPAN_MIN: u64 = 4 * GRANULE;
 /// A path whose writes fail is spared up to two to this power of them.
-const STRIKES_MAX: u32 = 10;
+const STRIKES_MAX: u8 = 10;
 
 /// Keys of an inbound message.
 #[derive(Debug, Default)]
@@ -50,8 +50,8 @@ pub struct Keys {
 /// How writes on a path went lately.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteLuck {
-    strikes: u32,
-    skips: u32,
+    strikes: u8,
+    skips: u16,
 }
 
 /// A write that goes with the packet just made.
@@ -163,7 +163,7 @@ impl Node {
         });
         self.advance(key, offset + len);
         self.leave_bulk(conn, key);
-        conn.paths[at].stats.written += 1;
+        self.stats.written += 1;
         self.finish(now, conn, at, b, false, false)
     }
 
@@ -355,6 +355,7 @@ impl Node {
             algorithm,
         };
         if !memory.written(&landing, &sum) && !self.cfg.errs(Mutation::TrustWrites) {
+            self.stats.written_wrong += 1;
             return Err(DropReason::CorruptPayload);
         }
         self.commit(now, key, start, n, len);

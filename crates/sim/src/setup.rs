@@ -87,7 +87,8 @@ pub struct Weather {
 pub enum Lie {
     /// They land: they never do.
     Never,
-    /// They land before the packets that tell of them: so many nanoseconds late, some damaged.
+    /// They land before the packets that tell of them: up to so many nanoseconds late, some
+    /// damaged.
     Late(u64),
     /// They are over when they have just begun.
     OverEarly,

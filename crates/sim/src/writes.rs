@@ -87,7 +87,7 @@ impl Net {
         match fate.lie {
             Some(Lie::Never) => lands = None,
             Some(Lie::Late(ns)) => {
-                lands = lands.map(|at| at + ns);
+                lands = lands.map(|at| at + self.rng.below(ns));
                 // What was in order would do no harm.
                 if self.rng.one_in(2) {
                     hurt = Hurt::Flips;
@@ -370,15 +370,18 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
         return;
     }
     for _ in 0..rng.pick(&[0, 1, 2, 4]) {
-        let (from_ns, to_ns) = crate::setup::span(setup, rng);
+        let (from_ns, mut to_ns) = crate::setup::span(setup, rng);
+        if rng.one_in(2) {
+            to_ns = setup.faults_end_ns;
+        }
         let what = Trouble::Lies {
             host: rng.below(setup.hosts as u64) as usize,
             rail: rng.below(setup.rails as u64) as usize,
             how: rng.pick(&[
                 Lie::Never,
-                Lie::Late(20_000),
-                Lie::Late(400_000),
-                Lie::Late(3_000_000),
+                Lie::Late(300_000),
+                Lie::Late(1_000_000),
+                Lie::Late(5_000_000),
                 Lie::OverEarly,
                 Lie::NeverOver,
             ]),

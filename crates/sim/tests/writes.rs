@@ -36,6 +36,10 @@ fn play(setup: &Setup) -> Outcome {
 }
 
 fn lying(ordered: bool, how: Lie) -> Outcome {
+    play(&lie(ordered, how))
+}
+
+fn lie(ordered: bool, how: Lie) -> Setup {
     let mut setup = setup(ordered);
     setup.faults = vec![Fault {
         from_ns: 0,
@@ -46,7 +50,7 @@ fn lying(ordered: bool, how: Lie) -> Outcome {
             how,
         },
     }];
-    play(&setup)
+    setup
 }
 
 #[test]
@@ -100,6 +104,20 @@ fn a_rail_that_never_writes_what_it_says_is_found_out() {
     for ordered in [false, true] {
         assert!(lying(ordered, Lie::Never).net.writes_lost > 0);
     }
+}
+
+/// The mistake of not ending keys first is noticed where many writes are late.
+#[cfg(feature = "mutation")]
+#[test]
+fn late_writes_over_what_was_counted_are_noticed() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let noticed = |us: &u64| {
+        let mut setup = lie(false, Lie::Late(us * 1_000));
+        setup.node.mutation = Some(marline_proto::Mutation::WriteLate);
+        run_setup(&setup, false).failure.is_some()
+    };
+    let count = (1..=20).map(|n| 100 * n).filter(noticed).count();
+    assert!(count > 0);
 }
 
 /// What lands late is not taken for what was sent instead, and refused once it was.
