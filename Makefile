@@ -14,6 +14,7 @@ deps:
 
 build:
 	cargo build --release --locked
+	cargo build --release --locked -p marline-engine --example eager
 	mkdir -p build/provider
 	install -m 755 $(TARGET)/release/libmarline_fi.so build/provider/libmarline-fi.so
 

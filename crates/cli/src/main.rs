@@ -16,6 +16,7 @@ mod provider;
 mod run;
 mod settings;
 mod stats;
+mod stats_dir;
 mod summary;
 mod tool;
 mod tune;

@@ -1,7 +1,8 @@
 //! `marline run -- mpiexec …`.
 
 use crate::mpi::{self, Fabric, Mpi, Var};
-use crate::summary::{StatsDir, STATS_DIR};
+use crate::stats_dir::{StatsDir, STATS_DIR};
+use crate::summary::print_summary;
 use crate::{child, provider, settings, tool};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -101,7 +102,7 @@ pub fn start(mut command: Command, mut job: Job, verbose: bool, summary: bool) -
     }
     let status = child::run(&mut command)?;
     if let Some(stats) = stats {
-        stats.print_summary(status);
+        print_summary(&stats, status);
     }
     Ok(status)
 }

@@ -1,6 +1,6 @@
 //! `marline stats`: what engines count, running or ended, with everything that is not 0.
 
-use crate::summary::STATS_DIR;
+use crate::stats_dir::{self, STATS_DIR};
 use marline_engine::stats::page::{PathRow, DEFAULT_DIR};
 use marline_engine::stats::reader::{self, JobPage, PeerRow};
 use marline_engine::stats::Counters;
@@ -57,14 +57,7 @@ pub fn main(args: &StatsArgs) -> crate::Outcome {
 /// Where engines of this host leave pages: their own place, and those of each `marline run`.
 fn running() -> Vec<PathBuf> {
     let base = Path::new(DEFAULT_DIR);
-    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
-    let of_run = |entry: &std::fs::DirEntry| {
-        let name = entry.file_name();
-        name.to_str()
-            .is_some_and(|n| n.starts_with("marline-stats-"))
-    };
-    let mut dirs: Vec<_> = entries.filter(of_run).map(|e| e.path()).collect();
-    dirs.sort();
+    let mut dirs = stats_dir::of_runs(base);
     dirs.insert(0, base.to_owned());
     dirs
 }

@@ -1,108 +1,30 @@
 //! The table at the end of a run: one line per rail, from the statistics that the ranks left.
 
+use crate::stats_dir::{StatsDir, STATS_DIR};
 use marline_engine::stats::reader::{self, JobPage};
 use marline_engine::stats::summary::{format_summary, Summary};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
 
-/// The setting that says where engines leave their statistics.
-pub const STATS_DIR: &str = "FI_MARLINE_STATS_DIR";
-
-/// Where a job leaves its statistics.
-pub struct StatsDir {
-    path: PathBuf,
-    /// The user's own: kept, with what is in it of earlier jobs.
-    kept: bool,
-    earlier: BTreeSet<PathBuf>,
-}
-
-impl StatsDir {
-    /// The user's directory, or where there is none a fresh one, removed when dropped.
-    pub fn open(given: Option<&Path>) -> Result<StatsDir, String> {
-        let Some(dir) = given else {
-            return StatsDir::fresh();
-        };
-        let bad = |why: &str| format!("{STATS_DIR}={}: {why}", dir.display());
-        // Absolute, since ranks run elsewhere.
-        let path = fs::canonicalize(dir)
-            .map_err(|e| bad(&format!("{e}; make it, where all hosts of the job see it")))?;
-        if !path.is_dir() {
-            return Err(bad("not a directory"));
+/// Prints the table on standard error: standard output belongs to the program, which ended with
+/// `status`.
+pub fn print_summary(dir: &StatsDir, status: u8) {
+    let mut pages = Vec::new();
+    for path in dir.new_pages() {
+        match reader::read_page(&path) {
+            Ok(page) => pages.push(page),
+            Err(error) => eprintln!("marline: {error}"),
         }
-        let earlier = reader::list_pages(&path).into_iter().collect();
-        Ok(StatsDir {
-            path,
-            kept: true,
-            earlier,
-        })
     }
-
-    /// In memory where the machine has a place for that.
-    fn fresh() -> Result<StatsDir, String> {
-        use std::os::unix::fs::DirBuilderExt;
-        let shm = Path::new("/dev/shm");
-        let base = if shm.is_dir() {
-            shm.to_owned()
-        } else {
-            std::env::temp_dir()
-        };
-        let since_epoch = std::time::SystemTime::UNIX_EPOCH
-            .elapsed()
-            .unwrap_or_default();
-        let name = format!(
-            "marline-stats-{}-{}",
-            std::process::id(),
-            since_epoch.as_nanos()
+    let summary = Summary::of(&pages);
+    eprint!("{}", format_summary(&summary));
+    if summary.processes == 0 && status == 0 {
+        eprintln!(
+            "Marline: its ranks were on one host and used the MPI's shared memory (--no-shm), \
+             or the program was built for another MPI than its mpiexec"
         );
-        let path = base.join(name);
-        // Other users have no business in it, and the name must not exist yet.
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|e| format!("{}: {e}", path.display()))?;
-        Ok(StatsDir {
-            path,
-            kept: false,
-            earlier: BTreeSet::new(),
-        })
     }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Prints the table on standard error: standard output belongs to the program, which ended with
-    /// `status`.
-    pub fn print_summary(&self, status: u8) {
-        let mut pages = Vec::new();
-        let new = reader::list_pages(&self.path);
-        for path in new.iter().filter(|path| !self.earlier.contains(*path)) {
-            match reader::read_page(path) {
-                Ok(page) => pages.push(page),
-                Err(error) => eprintln!("marline: {error}"),
-            }
-        }
-        let summary = Summary::of(&pages);
-        eprint!("{}", format_summary(&summary));
-        if summary.processes == 0 && status == 0 {
-            eprintln!(
-                "Marline: its ranks were on one host and used the MPI's shared memory (--no-shm), \
-                 or the program was built for another MPI than its mpiexec"
-            );
-        }
-        eprint!("{}", said_of_versions(&summary));
-        eprint!("{}", said_of_absent(&pages));
-    }
-}
-
-impl Drop for StatsDir {
-    fn drop(&mut self) {
-        if !self.kept {
-            let _ = fs::remove_dir_all(&self.path);
-        }
-    }
+    eprint!("{}", said_of_versions(&summary));
+    eprint!("{}", said_of_absent(&pages));
 }
 
 /// A line about packets of another version, on which hosts do not understand each other.
@@ -156,7 +78,7 @@ mod tests {
         let dir = StatsDir::open(None).unwrap();
         let path = dir.path().to_owned();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-        dir.print_summary(0);
+        print_summary(&dir, 0);
         drop(dir);
         assert!(!path.exists());
     }

@@ -4,7 +4,7 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use support::{fail, marline, outcome, succeed, Dir};
 
 /// A directory with a provider library, and an mpiexec that answers as Hydra does and otherwise
@@ -158,6 +158,37 @@ fn signals_reach_the_program() {
     assert_eq!(lines.next().unwrap().unwrap(), "armed");
     succeed(Command::new("kill").args(["-TERM", &child.id().to_string()]));
     assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+/// A job that tells its directory of statistics and then waits for its input to end.
+fn waiting(dir: &Dir) -> (Child, String) {
+    let mut child = run(
+        dir,
+        &["sh", "-c", "echo \"$FI_MARLINE_STATS_DIR\"; read line"],
+    )
+    .stdin(Stdio::piped())
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines.next().unwrap().unwrap())
+}
+
+/// One that is killed cannot clean up after itself: the next one does, but not after the living.
+#[test]
+fn what_a_killed_run_leaves_is_removed_by_the_next() {
+    let dir = workshop("killed");
+    let (mut lives, of_living) = waiting(&dir);
+    let (mut killed, left) = waiting(&dir);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(Path::new(&left).exists());
+    succeed(&mut run(&dir, &["true"]));
+    assert!(!Path::new(&left).exists(), "{left} is left behind");
+    assert!(Path::new(&of_living).exists());
+    drop(lives.stdin.take());
+    lives.wait().unwrap();
+    assert!(!Path::new(&of_living).exists());
 }
 
 #[test]

@@ -21,38 +21,46 @@ const RETRY_NS: u64 = 100_000_000;
 impl<S: System> Core<S> {
     /// Takes what a rail received: one datagram or a batch of equal ones.
     pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
+        let (mut rest, mut first) = (received.bytes, None);
         let mut segment = received.segment;
-        if segment == 0 {
-            segment = self.segment_of(rail, received.bytes);
+        // One small datagram in most cases: no batch is that short.
+        if segment == 0 && rest.len() <= GRO_MIN {
+            segment = rest.len();
+        } else if segment == 0 {
+            first = Packet::parse(rest, crc32c).ok().map(Packet::alone);
+            segment = self.segment_of(rail, first.as_ref()).min(rest.len());
         }
-        let mut rest = received.bytes;
         while !rest.is_empty() {
             let (datagram, after) = rest.split_at(segment.clamp(1, rest.len()));
-            let more = self.ingest_one(now, rail, datagram, after);
+            let more = self.ingest_one(now, rail, datagram, after, first.take());
             rest = &after[more * datagram.len()..];
         }
     }
 
     /// Length of the packets in a buffer whose rail does not tell: as long as the first. If that
     /// one is damaged, as long as the last batch's (wrong only costs a repair).
-    fn segment_of(&mut self, rail: usize, bytes: &[u8]) -> usize {
-        // One small datagram in most cases: no batch is that short.
-        if bytes.len() <= GRO_MIN {
-            return bytes.len();
+    fn segment_of(&mut self, rail: usize, first: Option<&Packet<'_>>) -> usize {
+        let segment = &mut self.rails[rail].segment;
+        if let Some(packet) = first {
+            *segment = packet.wire_len();
         }
-        match Packet::parse(bytes, crc32c) {
-            Ok(packet) => {
-                let segment = packet.wire_len();
-                self.rails[rail].segment = segment;
-                segment
-            }
-            Err(_) => self.rails[rail].segment.min(bytes.len()),
-        }
+        *segment
     }
 
-    /// Takes a datagram, and those `after` it in its batch that continue it: how many.
-    fn ingest_one(&mut self, now: u64, rail: usize, datagram: &[u8], after: &[u8]) -> usize {
-        let Some(packet) = self.parse(rail, datagram) else {
+    /// Takes a datagram, and those `after` it in its batch that continue it: how many. `parsed`:
+    /// the datagram's packet, where that is known already.
+    fn ingest_one<'a>(
+        &mut self,
+        now: u64,
+        rail: usize,
+        datagram: &'a [u8],
+        after: &[u8],
+        parsed: Option<Packet<'a>>,
+    ) -> usize {
+        let counters = &mut self.rails[rail].counters;
+        counters.wire_packets_received += 1;
+        counters.wire_bytes_received += datagram.len() as u64;
+        let Some(packet) = parsed.or_else(|| self.parse(rail, datagram)) else {
             return 0;
         };
         let dst = packet.header.dst_id;
@@ -100,8 +108,6 @@ impl<S: System> Core<S> {
     /// What a datagram says, if its head is good; each is counted.
     fn parse<'a>(&mut self, rail: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
         let counters = &mut self.rails[rail].counters;
-        counters.wire_packets_received += 1;
-        counters.wire_bytes_received += datagram.len() as u64;
         match Packet::parse(datagram, crc32c) {
             Ok(packet) => return Some(packet),
             Err(ParseError::Truncated) => counters.truncated += 1,

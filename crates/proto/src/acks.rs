@@ -293,15 +293,18 @@ fn acknowledge(
     frames: &mut Vec<FrameRef>,
     wait_max_ns: &mut u64,
 ) -> bool {
-    let next = path.ring.next_number();
+    let (first, next) = (path.ring.first(), path.ring.next_number());
     let mut newest = None;
     for (m, &mask) in ack.masks.bits[..ack.masks.count as usize]
         .iter()
         .enumerate()
     {
-        let mut bits = mask;
+        let base = ack.base + 64 * m as u64;
+        // Most of what an ack names was settled by those before it.
+        let settled = first.saturating_sub(base).min(64) as u32;
+        let mut bits = mask & u64::MAX.checked_shl(settled).unwrap_or(0);
         while bits != 0 {
-            let number = ack.base + 64 * m as u64 + bits.trailing_zeros() as u64;
+            let number = base + bits.trailing_zeros() as u64;
             bits &= bits - 1;
             if number >= next {
                 return newest.is_some(); // acknowledges what was never sent: ignore the rest

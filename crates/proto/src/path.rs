@@ -41,6 +41,8 @@ const FEW_PACKETS: u32 = 4;
 const JITTER_SHARE: u64 = 4;
 const JITTER_STEPS: u64 = 64;
 
+const NS_PER_S: u64 = 1_000_000_000;
+
 /// Floor of the congestion window: two super-packets (design rule 5).
 pub const CWND_FLOOR: u64 = 128_000;
 const CWND_CAP: u64 = 64 << 20;
@@ -291,7 +293,7 @@ impl Path {
             return;
         }
         self.fell = false;
-        let rate = (bytes as u128 * 1_000_000_000 / elapsed_ns.max(1_000) as u128) as u64;
+        let rate = product_over(bytes, NS_PER_S, elapsed_ns.max(1_000));
         if now.saturating_sub(self.rate_since) > 20 * self.srtt_ns.max(500_000) {
             self.rate = [rate, self.rate[0]];
             self.rate_since = now;
@@ -305,9 +307,9 @@ impl Path {
             } else {
                 RTT_ROOM_NS
             };
-            let rtt = self.min_rtt_ns.max(floor) as u128;
-            let window = 2 * self.rate_bytes_per_s() as u128 * rtt / 1_000_000_000;
-            self.cwnd = (window as u64).clamp(CWND_FLOOR, CWND_CAP);
+            let rtt = self.min_rtt_ns.max(floor);
+            let window = product_over(2 * self.rate_bytes_per_s(), rtt, NS_PER_S);
+            self.cwnd = window.clamp(CWND_FLOOR, CWND_CAP);
             self.stats.window_bytes = self.cwnd;
             self.stats.bytes_per_s = self.rate_bytes_per_s();
         }
@@ -327,7 +329,7 @@ impl Path {
             self.rate_bytes_per_s()
         };
         let queued = self.ring.in_flight() + bytes;
-        (queued as u128 * 1_000_000_000 / rate as u128) as u64 + self.srtt_ns / 2
+        product_over(queued, NS_PER_S, rate) + self.srtt_ns / 2
     }
 
     /// The path fell; when it may come back is damped.
@@ -415,5 +417,13 @@ impl Path {
             remote_rail: self.remote,
             state: self.state,
         }
+    }
+}
+
+/// `a * b / c`. Almost always the product fits in 64 bits, where a division costs a third.
+fn product_over(a: u64, b: u64, c: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product / c,
+        None => (a as u128 * b as u128 / c as u128) as u64,
     }
 }

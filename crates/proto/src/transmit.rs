@@ -19,8 +19,7 @@ use marline_wire::{
     EAGER_LEN, FLAG_READ_REPLY, FLAG_UNSUMMED, GRANULE,
 };
 
-/// After so many packets in a row that want no ack, one asks for it: otherwise a path that only
-/// carries acks would never be known to be broken.
+/// So many packets in a row may want no ack: a path with acks alone must be known to work.
 const QUIET_MAX: u8 = 32;
 /// Credit that only rendezvous requests may use: 64 of them under way.
 const REQUEST_RESERVE: u64 = 64 * crate::conn::MESSAGE_OVERHEAD;
@@ -78,7 +77,8 @@ impl Node {
             let packet = self.any_packet(now_ns, &mut conn, out, spans);
             self.ready.pop_front();
             conn.ready = false;
-            if packet.is_some() {
+            // A short message alone leaves nothing to look for.
+            if packet.is_some() && (conn.has_work() || self.due_ack(now_ns, &conn)) {
                 Node::mark_ready(&mut self.ready, &mut conn);
             }
             self.put(conn);

@@ -83,6 +83,15 @@ impl<'a> Packet<'a> {
         self.len
     }
 
+    /// The same packet without what lies behind it.
+    #[inline]
+    pub fn alone(self) -> Packet<'a> {
+        Packet {
+            bytes: &self.bytes[..self.len],
+            ..self
+        }
+    }
+
     /// Its head, if one DATA frame is all it has.
     #[inline]
     pub fn fragment_head(&self) -> Option<FragmentHead> {

@@ -1,0 +1,135 @@
+//! Where the ranks of a `marline run` leave their statistics.
+
+use marline_engine::stats::{page, reader};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The setting that says where engines leave their statistics.
+pub const STATS_DIR: &str = "FI_MARLINE_STATS_DIR";
+
+/// How the directories are named that runs make for themselves.
+const OF_RUN: &str = "marline-stats-";
+
+/// Where a job leaves its statistics.
+pub struct StatsDir {
+    path: PathBuf,
+    /// The user's own: kept, with what is in it of earlier jobs.
+    kept: bool,
+    earlier: BTreeSet<PathBuf>,
+}
+
+impl StatsDir {
+    /// The user's directory, or where there is none a fresh one, removed when dropped.
+    pub fn open(given: Option<&Path>) -> Result<StatsDir, String> {
+        let Some(dir) = given else {
+            return StatsDir::fresh();
+        };
+        let bad = |why: &str| format!("{STATS_DIR}={}: {why}", dir.display());
+        // Absolute, since ranks run elsewhere.
+        let path = fs::canonicalize(dir)
+            .map_err(|e| bad(&format!("{e}; make it, where all hosts of the job see it")))?;
+        if !path.is_dir() {
+            return Err(bad("not a directory"));
+        }
+        let earlier = reader::list_pages(&path).into_iter().collect();
+        Ok(StatsDir {
+            path,
+            kept: true,
+            earlier,
+        })
+    }
+
+    /// In memory where the machine has a place for that.
+    fn fresh() -> Result<StatsDir, String> {
+        use std::os::unix::fs::DirBuilderExt;
+        let shm = Path::new("/dev/shm");
+        let base = if shm.is_dir() {
+            shm.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        remove_abandoned(&base);
+        let since_epoch = std::time::SystemTime::UNIX_EPOCH
+            .elapsed()
+            .unwrap_or_default();
+        let pid = std::process::id();
+        let path = base.join(format!(
+            "{OF_RUN}{}-{pid}-{}-{}",
+            page::pid_space(),
+            page::pid_start(pid).unwrap_or(0),
+            since_epoch.as_nanos()
+        ));
+        // Other users have no business in it, and the name must not exist yet.
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(StatsDir {
+            path,
+            kept: false,
+            earlier: BTreeSet::new(),
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Pages that were not there when it was opened.
+    pub fn new_pages(&self) -> Vec<PathBuf> {
+        let mut pages = reader::list_pages(&self.path);
+        pages.retain(|path| !self.earlier.contains(path));
+        pages
+    }
+}
+
+impl Drop for StatsDir {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Removes what runs that were killed could not: directories of runs that are gone, in which no
+/// page is of a process that lives on.
+fn remove_abandoned(base: &Path) {
+    for dir in of_runs(base) {
+        let pages = reader::list_pages(&dir);
+        let owners = pages
+            .iter()
+            .filter_map(|page| reader::read_owner(page).ok());
+        let mut owners = owners.map(|o| (o.pid_space, o.pid, o.pid_start));
+        if runner(&dir).is_some_and(has_ended) && owners.all(has_ended) {
+            let _ = fs::remove_dir_all(&dir);
+        }
+    }
+}
+
+/// Directories that runs made, alive or not.
+pub fn of_runs(base: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(base).into_iter().flatten().flatten();
+    let named = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str().is_some_and(|n| n.starts_with(OF_RUN))
+    };
+    let mut dirs: Vec<_> = entries.filter(named).map(|e| e.path()).collect();
+    dirs.sort();
+    dirs
+}
+
+/// Space, number and start of the process that made a directory, as its name says.
+fn runner(dir: &Path) -> Option<(u64, u32, u64)> {
+    let name = dir.file_name()?.to_str()?.strip_prefix(OF_RUN)?;
+    let mut words = name.split('-');
+    let space = words.next()?.parse().ok()?;
+    let pid = words.next()?.parse().ok()?;
+    Some((space, pid, words.next()?.parse().ok()?))
+}
+
+/// Whether a process is certainly gone: those of other containers cannot be seen from here.
+fn has_ended((space, pid, start): (u64, u32, u64)) -> bool {
+    space != 0 && space == page::pid_space() && page::pid_start(pid) != Some(start)
+}
