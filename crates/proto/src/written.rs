@@ -36,7 +36,7 @@ const SPAN_MAX: u64 = 65_536 / GRANULE * GRANULE;
 /// Fewer bytes than this go into a packet.
 const SPAN_MIN: u64 = 4 * GRANULE;
 /// A path whose writes fail is spared up to two to this power of them.
-const STRIKES_MAX: u8 = 10;
+const STRIKES_MAX: u8 = 7;
 
 /// Keys of an inbound message.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ pub struct Keys {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteLuck {
     strikes: u8,
-    skips: u16,
+    skips: u8,
 }
 
 /// A write that goes with the packet just made.
