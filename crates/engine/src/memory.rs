@@ -87,6 +87,19 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
     }
 }
 
+/// Spoils memory that is to be written: a word in each cache line of `len` bytes (at least one
+/// word) at `base`. What lay there may be what is to come: its sum would be right before the write
+/// has landed, which may then still damage it.
+pub(crate) fn spoil(base: *mut u8, len: usize, word: u64) {
+    const WORD: usize = size_of::<u64>();
+    let last = len.saturating_sub(WORD);
+    for at in (0..last).step_by(64).chain([last]) {
+        // SAFETY: memory of a receive of which nothing has arrived, all of which the message will
+        // fill; the caller says how long it is, and that it holds a word.
+        unsafe { base.add(at).cast::<u64>().write_unaligned(word) };
+    }
+}
+
 /// Sum of `len` bytes from `offset` of an operation's memory, where they are.
 pub(crate) fn sum_of(
     pieces: &Pieces,

@@ -87,7 +87,7 @@ pub struct SendOp {
     /// Completion flags.
     pub flags: u64,
     /// Writes that read its memory.
-    pub writes: u32,
+    pub writes: u16,
     /// It is over for its peer (delivered or not), and waits for those.
     pub ended: Option<bool>,
 }

@@ -318,6 +318,9 @@ impl<S: System> Core<S> {
             self.recvs.remove(handle);
             return Err(SubmitError::PeerDead);
         }
+        if endpoint.node.writes() {
+            self.settle(); // its memory is granted before anything can arrive there
+        }
         self.deferred = true;
         Ok(())
     }

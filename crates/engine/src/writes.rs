@@ -8,7 +8,7 @@
 
 use crate::api::{EpId, LogLevel};
 use crate::core::{Core, RailState};
-use crate::memory::sum_of;
+use crate::memory::{spoil, sum_of};
 use crate::system::System;
 use marline_checksum::{crc32c, Algorithm};
 use marline_proto::Transmit;
@@ -86,6 +86,10 @@ impl<S: System> Core<S> {
         let Some(base) = op.and_then(|op| op.pieces.whole(offset, len as usize)) else {
             return;
         };
+        if len < size_of::<u64>() as u64 {
+            return;
+        }
+        spoil(base, len as usize, (self.random)());
         for (index, rail) in self.rails.iter_mut().enumerate() {
             if mask >> index & 1 == 0 || rail.tx.caps().writes == Writes::No {
                 continue;

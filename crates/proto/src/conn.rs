@@ -6,7 +6,8 @@ use crate::send_ring::FrameRef;
 use crate::slab::Key;
 use crate::stats::PeerStats;
 use crate::types::PeerId;
-use crate::written::Keys;
+use crate::written::{Keys, ToldKeys};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use marline_wire::{
@@ -50,8 +51,8 @@ pub struct SendXfer {
     pub granted: bool,
     pub acked: GranuleSet,
     pub in_bulk: bool,
-    /// Keys for writes, by the receiver's rail.
-    pub keys: Vec<(u8, u64)>,
+    /// Keys for writes. (Few messages have any, and short ones are moved with this.)
+    pub keys: Option<Box<ToldKeys>>,
 }
 
 impl SendXfer {

@@ -13,7 +13,6 @@ use crate::slab::Key;
 use crate::stats::SIZE_CLASSES;
 use crate::types::{Claim, Event, PeerId, RecvSpec, SendSpec, Source};
 use crate::written::Keys;
-use alloc::vec::Vec;
 use marline_wire::{granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_TAGGED, GRANULE};
 
 /// What a peek found.
@@ -429,7 +428,7 @@ pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind)
         granted: false,
         acked: GranuleSet::default(),
         in_bulk: false,
-        keys: Vec::new(),
+        keys: None,
     }
 }
 

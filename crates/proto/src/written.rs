@@ -13,6 +13,9 @@
 //!   place. Otherwise a damaged write could land on what was summed already;
 //! - no message ends, well or not, before its keys have ([`Event::Revoke`] comes first).
 //!
+//! - memory that is granted is spoilt first, so that nothing that lay there can have the right sum
+//!   before its write has landed.
+//!
 //! Where the frame carries no sum, only a rail in order may be trusted.
 
 use crate::conn::{Conn, Inbound, InboundState};
@@ -45,6 +48,13 @@ pub struct Keys {
     pub asked: bool,
     /// By local rail; empty when they were revoked.
     pub by_rail: Vec<(u8, u64)>,
+}
+
+/// Keys that the receiver of a message told.
+#[derive(Debug, Default)]
+pub struct ToldKeys {
+    /// By its rail.
+    by_rail: Vec<(u8, u64)>,
 }
 
 /// How writes on a path went lately.
@@ -122,7 +132,8 @@ impl Node {
         let send = self.sends.get(key)?;
         let (offset, len) = (send.next, (send.upto - send.next).min(SPAN_MAX));
         let remote = conn.paths[at].remote;
-        let &(_, remote_key) = send.keys.iter().find(|k| k.0 == remote)?;
+        let keys = &send.keys.as_ref()?.by_rail;
+        let &(_, remote_key) = keys.iter().find(|k| k.0 == remote)?;
         let unsummed = send.head.flags & FLAG_UNSUMMED;
         let summed = unsummed == 0 && self.algorithm_on(conn, at) != 0;
         let ordered = self.rails[conn.paths[at].local as usize].ordered_writes;
@@ -167,6 +178,11 @@ impl Node {
         self.finish(now, conn, at, b, false, false)
     }
 
+    /// Whether some rail can write.
+    pub fn writes(&self) -> bool {
+        self.writes
+    }
+
     /// The write that belongs to the packet which `poll_transmit` has just made
     /// ([`Transmit::written`]).
     pub fn take_write(&mut self) -> Option<WriteOut> {
@@ -180,7 +196,7 @@ impl Node {
         };
         if send.acked.covered(offset / GRANULE, granules(len as u64)) != Covered::All {
             send.head.flags |= FLAG_REVOKE;
-            send.keys.clear();
+            send.keys = None;
         }
     }
 
@@ -195,9 +211,12 @@ impl Node {
         let Some(send) = send.and_then(|key| self.sends.get_mut(key)) else {
             return;
         };
-        let known = send.keys.iter().any(|k| k.0 == told.rail);
-        if !known && send.head.flags & FLAG_REVOKE == 0 && self.cfg.reliable {
-            send.keys.push((told.rail, told.key));
+        if send.head.flags & FLAG_REVOKE != 0 || !self.cfg.reliable {
+            return;
+        }
+        let keys = &mut send.keys.get_or_insert_default().by_rail;
+        if !keys.iter().any(|k| k.0 == told.rail) {
+            keys.push((told.rail, told.key));
         }
     }
 

@@ -118,7 +118,8 @@ pub trait RailTx: Send {
     }
 
     /// Lets peers write into `len` bytes at `base` until [`RailTx::revoke`]: the key that they
-    /// name; `None`: not now. The memory stays valid until then.
+    /// name; `None`: not now. The memory stays valid until then. What is written to an earlier life
+    /// of this process must not land there: its connections ended with it.
     fn grant(&mut self, _base: *mut u8, _len: usize) -> Option<u64> {
         None
     }

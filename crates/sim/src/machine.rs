@@ -132,6 +132,8 @@ pub struct PortSpec {
     pub segments: bool,
     /// Writes into granted memory.
     pub writes: Writes,
+    /// Number of the process among all, dead ones too.
+    pub life: u32,
 }
 
 /// All of it.
@@ -305,8 +307,9 @@ impl Port {
             grants: BTreeMap::new(),
             reading: BTreeMap::new(),
             drained: 0,
-            // Keys of other lives of a host, and of other hosts, are others.
-            next_key: 0x1000 + ((spec.addr.port as u64) << 32 | (spec.addr.ip[3] as u64) << 48),
+            // What is written to another life of the process does not reach this one (its
+            // connections are gone), so its keys are others.
+            next_key: (spec.life as u64 + 1) << 32,
             addr: spec.addr,
             caps: Caps {
                 datagram_max: spec.datagram_max,

@@ -159,6 +159,7 @@ impl World {
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
                 writes: kind_of(&self.setup, r),
+                life: index,
             })
             .collect();
         // Clocks start anywhere: at 0, too.
