@@ -36,6 +36,7 @@ mod thread;
 pub mod wake;
 #[cfg(test)]
 mod wake_test;
+mod writes;
 
 pub use api::*;
 pub use clock::Clock;

@@ -7,6 +7,7 @@ use crate::pack::{fill, fill_run, head_of};
 use crate::slots::{Pieces, SendOp};
 use crate::stats::raise;
 use crate::system::{System, Watch};
+use crate::writes::Pending;
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Event, PathState, PeerId};
 use marline_rails::{RailEvent, RailFault, RailTx, Received, SendOutcome};
@@ -74,6 +75,8 @@ impl<S: System> Core<S> {
             recvs: &self.recvs,
             bounces: &mut self.bounces,
             pool: &mut self.pool,
+            granted: &mut self.granted,
+            rails: &mut self.rails,
             ep,
         };
         let node = &mut endpoint.node;
@@ -155,6 +158,14 @@ impl<S: System> Core<S> {
             Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
             Event::BounceFree { inbound } => self.free_bounce(ep, inbound),
             Event::ReadDone { handle, ok } => self.read_done(handle, ok),
+            Event::KeysWanted {
+                inbound,
+                handle,
+                offset,
+                len,
+                rails,
+            } => self.keys_wanted(ep, (inbound, handle), (offset, len), rails),
+            Event::Revoke { inbound } => self.revoke(ep, inbound),
             Event::ReadAsked {
                 peer,
                 number,
@@ -205,7 +216,11 @@ impl<S: System> Core<S> {
         }
     }
 
-    fn send_done(&mut self, handle: u32, ok: bool) {
+    pub(crate) fn send_done(&mut self, handle: u32, ok: bool) {
+        if let Some(op) = self.sends.get_mut(handle).filter(|op| op.writes > 0) {
+            op.ended = Some(ok);
+            return;
+        }
         let Some(op) = self.sends.remove(handle) else {
             return;
         };
@@ -388,6 +403,8 @@ impl<S: System> Core<S> {
             on_delivery: None,
             context: 0,
             flags: 0,
+            writes: 0,
+            ended: None,
         });
         if let Some(endpoint) = self.ep(ep) {
             endpoint.node.serve_read(handle, peer, number, len, upto);
@@ -407,6 +424,10 @@ impl<S: System> Core<S> {
         for rail in 0..self.rails.len() {
             while let Some(event) = self.rails[rail].tx.poll_event() {
                 self.on_rail_event(now, rail, event);
+            }
+            if self.watch_writes(now, rail) {
+                let outcome = SendOutcome::Fault(RailFault::Down(0));
+                self.after_send(now, rail, &RailAddr::NONE, outcome);
             }
             if self.rails[rail].retry_at.is_some_and(|at| at <= now) {
                 self.rails[rail].retry_at = None;
@@ -451,6 +472,7 @@ impl<S: System> Core<S> {
                     endpoint.node.on_too_big(now, rail, &addr, max);
                 }
             }
+            RailEvent::Written(token) => self.on_written(rail, token),
             RailEvent::ReceiverDrops(n) => self.rails[rail].counters.receiver_drops += n,
         }
     }
@@ -467,7 +489,7 @@ impl<S: System> Core<S> {
             let text = format!("rail {} {word}", state.name);
             self.say(LogLevel::Info, &text);
         }
-        self.rails[rail].pending = None;
+        self.drop_pending(rail);
         for endpoint in self.eps.iter_mut().flatten() {
             endpoint.node.on_rail(now, rail, !up);
         }
@@ -492,13 +514,10 @@ impl<S: System> Core<S> {
     /// Retries the batches that the kernel had no room for; `false`: still none.
     fn send_pending(&mut self, now: u64) -> bool {
         for rail in 0..self.rails.len() {
-            if let Some((bytes, segment, to, flow)) = self.rails[rail].pending.take() {
-                let outcome = self.rails[rail].tx.send(&to, &bytes, segment, flow);
-                if outcome == SendOutcome::Busy {
-                    self.rails[rail].pending = Some((bytes, segment, to, flow));
+            if let Some(pending) = self.rails[rail].pending.take() {
+                if !self.send_again(now, rail, pending) {
                     return false;
                 }
-                self.after_send(now, rail, &to, outcome);
             }
         }
         true
@@ -513,6 +532,9 @@ impl<S: System> Core<S> {
         let Some(first) = node.poll_transmit(now, &mut self.staging, &mut self.spans, None) else {
             return false;
         };
+        if first.written {
+            return self.send_written(now, index, &first);
+        }
         fill(
             &mut self.staging[..first.len],
             &first,
@@ -564,14 +586,26 @@ impl<S: System> Core<S> {
             .send(&first.to, &self.staging[..len], segment, first.flow);
         if outcome == SendOutcome::Busy {
             rail.counters.busy += 1;
-            rail.pending = Some((self.staging[..len].to_vec(), segment, first.to, first.flow));
+            rail.pending = Some(Pending {
+                bytes: self.staging[..len].to_vec(),
+                segment,
+                to: first.to,
+                flow: first.flow,
+                write: None,
+            });
             return false;
         }
         self.after_send(now, first.rail, &first.to, outcome);
         true
     }
 
-    fn after_send(&mut self, now: u64, rail: usize, to: &RailAddr, outcome: SendOutcome) {
+    pub(crate) fn after_send(
+        &mut self,
+        now: u64,
+        rail: usize,
+        to: &RailAddr,
+        outcome: SendOutcome,
+    ) {
         match outcome {
             SendOutcome::Sent | SendOutcome::Busy => {}
             SendOutcome::TooBig(max) => {
@@ -590,7 +624,7 @@ impl<S: System> Core<S> {
 
 /// An address for people.
 pub(crate) fn show_addr(addr: &RailAddr) -> String {
-    if addr.kind == 4 {
+    if addr.family() == 4 {
         let [a, b, c, d, ..] = addr.ip;
         return format!("{a}.{b}.{c}.{d}:{}", addr.port);
     }

@@ -49,6 +49,7 @@ mod src {
     pub mod tell;
     pub mod thread;
     pub mod wake;
+    pub mod writes;
 }
 mod tests;
 
