@@ -15,6 +15,7 @@ mod core;
 mod crew;
 mod engine;
 mod event;
+mod events;
 pub mod fork;
 mod memory;
 mod pack;

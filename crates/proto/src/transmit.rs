@@ -577,11 +577,7 @@ impl Node {
         for span in b.spans.iter_mut() {
             span.payload_at += head_len as u32;
         }
-        path.quiet = if eliciting {
-            0
-        } else {
-            path.quiet.saturating_add(1)
-        };
+        path.quiet = path.quiet.saturating_add(1) * u8::from(!eliciting);
         path.stats.packets_sent += 1;
         path.stats.bytes_sent += (len + b.written) as u64;
         let transmit = Transmit {
