@@ -1,7 +1,7 @@
 //! Memory of an endpoint under test: who owns which bytes is checked at every write.
 
 use marline_checksum::{sum, Algorithm};
-use marline_proto::{Landing, Memory, Payload};
+use marline_proto::{Landing, Memory, Payload, WrittenSum};
 use std::collections::BTreeMap;
 
 /// A receive or a read.
@@ -15,6 +15,17 @@ pub(crate) struct Buffer {
     pub done: bool,
 }
 
+/// Memory that peers may write into.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    /// Receive or read.
+    pub handle: u32,
+    /// Offset in its buffer.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
 /// All memory of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Memories {
@@ -22,6 +33,8 @@ pub(crate) struct Memories {
     pub buffers: BTreeMap<u32, Buffer>,
     /// By inbound name, each as long as its message.
     pub bounces: BTreeMap<u64, Vec<u8>>,
+    /// By inbound name.
+    pub granted: BTreeMap<u64, Granted>,
     /// Verdict on every payload, where it is not its sum that decides.
     pub verdict: Option<bool>,
 }
@@ -38,9 +51,22 @@ impl Memories {
 
     /// Ends an operation; each ends once.
     pub fn end(&mut self, handle: u32) {
+        let granted = self
+            .granted
+            .values()
+            .any(|g| g.handle == handle && g.len > 0);
         let buffer = self.buffers.get_mut(&handle).expect("ends what was posted");
+        assert!(!granted, "operation {handle} ends before its keys");
         assert!(!buffer.done, "operation {handle} ends twice");
         buffer.done = true;
+    }
+
+    /// Grants memory for an inbound message.
+    pub fn grant(&mut self, inbound: u64, memory: Granted) {
+        let buffer = &self.buffers[&memory.handle];
+        assert!(!buffer.done, "grants memory of a finished operation");
+        assert!(memory.offset + memory.len <= buffer.capacity, "{memory:?}");
+        assert!(self.granted.insert(inbound, memory).is_none());
     }
 
     /// Bytes come in.
@@ -95,5 +121,29 @@ impl Memory for Memories {
             self.write(landing, payload.bytes);
         }
         right
+    }
+
+    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> bool {
+        let &Landing::Posted { handle, offset, .. } = landing else {
+            panic!("{landing:?} of a fragment that was written");
+        };
+        let end = offset + written.len as u64;
+        let buffer = self
+            .buffers
+            .get_mut(&handle)
+            .expect("writes what was posted");
+        assert!(
+            !buffer.done && end <= buffer.capacity,
+            "{landing:?} {written:?}"
+        );
+        let right = self.verdict == Some(true);
+        if right && buffer.bytes.len() < end as usize {
+            buffer.bytes.resize(end as usize, 0);
+        }
+        right
+    }
+
+    fn revoke(&mut self, inbound: u64) {
+        self.granted.remove(&inbound);
     }
 }

@@ -1,15 +1,16 @@
 //! One node among peers that say anything: right CRC, right identity, senseless contents.
 
 use crate::input::Input;
-use crate::memory::Memories;
+use crate::memory::{Granted, Memories};
 use crate::packet::{seal, write};
 use marline_checksum::crc32c;
 use marline_proto::{
-    Claim, Config, Event, Node, PeerId, RailPolicy, RailSpec, RecvSpec, SendSpec, Source, Spans,
+    Claim, Config, Event, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec, SendSpec,
+    Source, Spans,
 };
 use marline_wire::{
-    granules, Ack, AckMasks, Data, Eager, Frame, Grant, Header, Hello, MsgHead, Packet, RailAddr,
-    Read, Rts, ACK_MASKS_MAX, GRANULE, HELLO_RAILS_MAX, PACKET_MAX, VERSION,
+    granules, Ack, AckMasks, Data, Eager, Frame, Grant, Header, Hello, KeyGrant, MsgHead, Packet,
+    RailAddr, Read, Rts, Written, ACK_MASKS_MAX, GRANULE, HELLO_RAILS_MAX, PACKET_MAX, VERSION,
 };
 
 const NODE_ID: u64 = 0xa1;
@@ -53,7 +54,8 @@ pub(crate) fn rail(host: u8, index: u8) -> RailAddr {
     let mut ip = [0; 16];
     ip[..4].copy_from_slice(&[10, 0, index, host]);
     RailAddr {
-        kind: 4,
+        // One of two writes.
+        kind: if index == 1 { 4 | RailAddr::WRITES } else { 4 },
         index,
         port: 4_000,
         mtu: 1_472,
@@ -75,6 +77,7 @@ impl Bench {
             addr: rail(1, i),
             datagram_max: 1_472,
             receive_budget: 100_000,
+            ordered_writes: false,
         };
         let rails = (0..=input.below(2) as u8).map(spec).collect();
         let memory = Memories {
@@ -163,6 +166,14 @@ impl Bench {
                 .poll_transmit(self.now, &mut out, &mut spans, None);
             let Some(t) = sent else { return };
             assert!(t.len <= 1_472 && t.head_len <= t.len);
+            let write = self.node.take_write();
+            assert_eq!(write.is_some(), t.written);
+            if let Some(write) = write {
+                assert!(
+                    self.sends.contains(&write.handle),
+                    "writes what is not posted"
+                );
+            }
             for span in &spans {
                 assert!(
                     self.sends.contains(&span.handle),
@@ -306,6 +317,22 @@ impl Bench {
                     upto,
                     ..
                 } => self.asked.push((peer, number, len, upto)),
+                Event::KeysWanted {
+                    inbound,
+                    handle,
+                    offset,
+                    len,
+                    ..
+                } => {
+                    let memory = Granted {
+                        handle,
+                        offset,
+                        len,
+                    };
+                    self.memory.grant(inbound, memory);
+                    self.node.granted_on(inbound, 1, inbound);
+                }
+                Event::Revoke { inbound } => self.memory.revoke(inbound),
                 Event::Copy { .. }
                 | Event::PeerDead { .. }
                 | Event::PathChanged { .. }
@@ -482,6 +509,13 @@ fn frame(input: &mut Input<'_>) -> Frame {
             0 => Frame::Bye {
                 messages: small(input) as u32,
             },
+            1 => Frame::Key(KeyGrant {
+                number: small(input) as u32,
+                flags: input.pick(&[0, 8, 255]),
+                rail: input.below(HELLO_RAILS_MAX as u64) as u8,
+                key: small(input),
+            }),
+            2 | 3 => written(input),
             _ => Frame::Pad {
                 len: input.below(1_000) as u16,
             },
@@ -499,7 +533,21 @@ fn data(input: &mut Input<'_>) -> Frame {
     let len = ((1 + input.below(4)) * GRANULE).min(total - offset) as u16;
     Frame::Data(Data {
         number: small(input) as u32,
-        flags: input.pick(&[0, 0, 8, 12, 255]),
+        flags: input.pick(&[0, 32, 8, 12, 255]),
+        offset,
+        total,
+        len,
+        sum: 0,
+    })
+}
+
+fn written(input: &mut Input<'_>) -> Frame {
+    let total = total(input).max(1);
+    let offset = input.below(8).min(granules(total) - 1) * GRANULE;
+    let len = ((1 + input.below(200)) * GRANULE).min(total - offset) as u32;
+    Frame::Written(Written {
+        number: small(input) as u32,
+        flags: input.pick(&[0, 0, 8, 16]),
         offset,
         total,
         len,

@@ -15,7 +15,7 @@ use marline_proto::{
     Claim, Config, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans,
     Transmit,
 };
-use marline_wire::{Address, Packet, PACKET_MAX};
+use marline_wire::{Address, Packet, RailAddr, PACKET_MAX};
 use model::{contents, Message, Model, Whom, Wish, OWN};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -90,9 +90,13 @@ fn region_content(key: u64) -> u64 {
 impl End {
     fn new(host: u8, cfg: Config, rails: u8, datagram_max: usize) -> End {
         let spec = |i| RailSpec {
-            addr: rail(host, i),
+            addr: RailAddr {
+                kind: 4,
+                ..rail(host, i)
+            },
             datagram_max,
             receive_budget: 100_000,
+            ordered_writes: false,
         };
         let rails = (0..rails).map(spec).collect();
         End {
@@ -463,6 +467,9 @@ impl World {
                 Event::PathChanged { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. } => {}
+                Event::KeysWanted { .. } | Event::Revoke { .. } => {
+                    panic!("{event:?} though no rail writes");
+                }
                 Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }

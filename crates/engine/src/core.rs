@@ -13,9 +13,10 @@ use crate::slots::{RecvOp, SendOp, Slots};
 use crate::stats::page::PathRow;
 use crate::stats::{PeerCounters, ProcessCounters, RailCounters};
 use crate::system::{System, Watch};
+use crate::writes::{Granted, Pending, UnderWay};
 use marline_proto::{Claim, Config, Node, PeerId, RailSpec, Spans};
-use marline_rails::RailTx;
-use marline_wire::{Address, PACKET_MAX};
+use marline_rails::{RailTx, Writes};
+use marline_wire::{Address, RailAddr, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -35,8 +36,10 @@ pub struct RailState<T> {
     pub name: String,
     /// Counters.
     pub counters: RailCounters,
-    /// A batch that the kernel had no room for: bytes, segment, destination, flow.
-    pub pending: Option<(Vec<u8>, usize, marline_wire::RailAddr, u8)>,
+    /// A batch that the kernel had no room for.
+    pub pending: Option<Pending>,
+    /// Writes that the rail has not done with, oldest first.
+    pub under_way: Vec<UnderWay>,
     /// Time to try again after an error of the rail.
     pub retry_at: Option<u64>,
     /// Length of the packets of the last batch received.
@@ -108,6 +111,10 @@ pub struct Core<S: System> {
     pub(crate) bounces: Bounces,
     pub(crate) regions: BTreeMap<u64, Region>,
     pub(crate) claims: BTreeMap<(u32, usize), Claim>,
+    /// What peers may write into.
+    pub(crate) granted: Granted,
+    /// Names of writes so far.
+    pub(crate) write_token: u64,
     pub(crate) staging: Box<[u8]>,
     pub(crate) spans: Spans,
     /// Sums made before the grant.
@@ -145,6 +152,7 @@ impl<S: System> Core<S> {
                 name,
                 counters: RailCounters::default(),
                 pending: None,
+                under_way: Vec::new(),
                 retry_at: None,
                 segment: PACKET_MAX,
                 up: true,
@@ -165,6 +173,8 @@ impl<S: System> Core<S> {
             bounces: Bounces::new(),
             regions: BTreeMap::new(),
             claims: BTreeMap::new(),
+            granted: Granted::new(),
+            write_token: 0,
             staging: vec![0; STAGING].into_boxed_slice(),
             spans: Spans::new(),
             ahead,
@@ -196,6 +206,9 @@ impl<S: System> Core<S> {
             let mut addr = rail.tx.local_addr();
             addr.index = index as u8;
             addr.mtu = datagram_max as u16;
+            if caps.writes != Writes::No {
+                addr.kind |= RailAddr::WRITES;
+            }
             // Half of the buffer, and of that two thirds: what a packet occupies in the kernel
             // is up to half more than its bytes (measured: 71 KB for a 64 KB super-packet).
             let receive_budget =
@@ -204,6 +217,7 @@ impl<S: System> Core<S> {
                 addr,
                 datagram_max,
                 receive_budget,
+                ordered_writes: caps.writes == Writes::Ordered,
             }
         };
         self.rails.iter().enumerate().map(spec).collect()
@@ -374,7 +388,7 @@ impl<S: System> Core<S> {
             .flatten()
             .filter_map(|e| e.node.next_deadline());
         nodes
-            .chain(self.rails.iter().filter_map(|r| r.retry_at))
+            .chain(self.rails.iter().filter_map(RailState::deadline))
             .min()
     }
 

@@ -15,6 +15,7 @@ mod core;
 mod crew;
 mod engine;
 mod event;
+mod events;
 pub mod fork;
 mod memory;
 mod pack;
@@ -36,6 +37,7 @@ mod thread;
 pub mod wake;
 #[cfg(test)]
 mod wake_test;
+mod writes;
 
 pub use api::*;
 pub use clock::Clock;

@@ -1,27 +1,34 @@
 //! Payload into memory: copy and sum in one pass, wherever a received fragment belongs.
 
+use crate::core::RailState;
 use crate::pool::{Buffer, Pool};
 use crate::slots::{Pieces, RecvOp, Slots};
+use crate::writes::{revoke, Granted};
 use marline_checksum::{copy_and_sum, prefetch_for_write, sum, Algorithm, Summer};
-use marline_proto::{Landing, Memory, Payload};
+use marline_proto::{Landing, Memory, Payload, WrittenSum};
+use marline_rails::RailTx;
 use std::collections::BTreeMap;
 
 /// Bounce buffers of unexpected messages, by (endpoint index, inbound name).
 pub type Bounces = BTreeMap<(u32, u64), Buffer>;
 
 /// The engine's memory, lent to a node for one packet.
-pub struct EngineMemory<'a> {
+pub struct EngineMemory<'a, T> {
     /// Posted receives and reads.
     pub recvs: &'a Slots<RecvOp>,
     /// Bounce buffers.
     pub bounces: &'a mut Bounces,
     /// Where they come from.
     pub pool: &'a mut Pool,
+    /// What peers may write into.
+    pub granted: &'a mut Granted,
+    /// On which rails.
+    pub rails: &'a mut [RailState<T>],
     /// Endpoint index.
     pub ep: u32,
 }
 
-impl Memory for EngineMemory<'_> {
+impl<T: RailTx> Memory for EngineMemory<'_, T> {
     fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool {
         let Some(algorithm) = Algorithm::from_u8(payload.algorithm) else {
             return false;
@@ -60,6 +67,54 @@ impl Memory for EngineMemory<'_> {
         };
         found == payload.sum
     }
+
+    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> bool {
+        let Some(algorithm) = Algorithm::from_u8(written.algorithm) else {
+            return false;
+        };
+        let &Landing::Posted { handle, offset, .. } = landing else {
+            return false; // only posted memory is granted
+        };
+        let op = self.recvs.get(handle);
+        op.is_some_and(|op| {
+            let found = sum_of(&op.pieces, offset, written.len, algorithm, written.seed);
+            found == written.sum
+        })
+    }
+
+    fn revoke(&mut self, inbound: u64) {
+        revoke(self.granted, self.rails, (self.ep, inbound));
+    }
+}
+
+/// Spoils memory that is to be written: a word in each cache line of `len` bytes (at least one
+/// word) at `base`. What lay there may be what is to come: its sum would be right before the write
+/// has landed, which may then still damage it.
+pub(crate) fn spoil(base: *mut u8, len: usize, word: u64) {
+    const WORD: usize = size_of::<u64>();
+    let last = len.saturating_sub(WORD);
+    for at in (0..last).step_by(64).chain([last]) {
+        // SAFETY: memory of a receive of which nothing has arrived, all of which the message will
+        // fill; the caller says how long it is, and that it holds a word.
+        unsafe { base.add(at).cast::<u64>().write_unaligned(word) };
+    }
+}
+
+/// Sum of `len` bytes from `offset` of an operation's memory, where they are.
+pub(crate) fn sum_of(
+    pieces: &Pieces,
+    offset: u64,
+    len: usize,
+    algorithm: Algorithm,
+    seed: u64,
+) -> u64 {
+    let mut summer = Summer::new(algorithm, seed);
+    pieces.for_range(offset, len, |base, len| {
+        // SAFETY: user memory (or the log) lent to an operation that is not complete; its pieces
+        // say how long it is. What a rail still writes there changes no more than the sum.
+        summer.update(unsafe { std::slice::from_raw_parts(base, len) });
+    });
+    summer.finish()
 }
 
 /// Copies the first `copy` bytes of a payload into posted memory; the sum of all of it.
@@ -96,7 +151,7 @@ fn scatter(
     summer.finish()
 }
 
-impl EngineMemory<'_> {
+impl<T> EngineMemory<'_, T> {
     /// Address of bytes `offset .. offset + len` of a bounce buffer, made on first use.
     fn bounce_at(&mut self, inbound: u64, total: u64, offset: u64, len: usize) -> Option<*mut u8> {
         let key = (self.ep, inbound);

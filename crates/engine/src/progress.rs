@@ -1,16 +1,16 @@
-//! Progress: packets in, events to completions, timers, packets out.
+//! Progress: packets in, timers, packets out. What the nodes say of it goes to `events.rs`.
 
-use crate::api::{flag, Completion, EpId, LogLevel, OpError};
+use crate::api::LogLevel;
 use crate::core::Core;
-use crate::memory::{copy, EngineMemory};
+use crate::memory::EngineMemory;
 use crate::pack::{fill, fill_run, head_of};
-use crate::slots::{Pieces, SendOp};
 use crate::stats::raise;
 use crate::system::{System, Watch};
+use crate::writes::Pending;
 use marline_checksum::crc32c;
-use marline_proto::{DropReason, Event, PathState, PeerId};
+use marline_proto::{DropReason, Transmit};
 use marline_rails::{RailEvent, RailFault, RailTx, Received, SendOutcome};
-use marline_wire::{MsgHead, Packet, ParseError, RailAddr, FLAG_CQ_DATA};
+use marline_wire::{Packet, ParseError, RailAddr};
 
 /// The shortest packet is one header: two of them are the shortest batch.
 const GRO_MIN: usize = 2 * marline_wire::HEADER_LEN - 1;
@@ -74,6 +74,8 @@ impl<S: System> Core<S> {
             recvs: &self.recvs,
             bounces: &mut self.bounces,
             pool: &mut self.pool,
+            granted: &mut self.granted,
+            rails: &mut self.rails,
             ep,
         };
         let node = &mut endpoint.node;
@@ -120,280 +122,6 @@ impl<S: System> Core<S> {
         None
     }
 
-    /// Turns the nodes' events into completions. Call after anything that may have made some.
-    pub fn settle(&mut self) {
-        for index in 0..self.eps.len() {
-            while let Some(event) = self.eps[index].as_mut().and_then(|e| e.node.poll_event()) {
-                if let Some(endpoint) = &self.eps[index] {
-                    self.watch.event(&endpoint.node, &event);
-                }
-                self.on_event(EpId(index as u32), event);
-            }
-        }
-    }
-
-    fn on_event(&mut self, ep: EpId, event: Event) {
-        match event {
-            Event::SendDone { handle, ok } => self.send_done(handle, ok),
-            Event::Copy {
-                send,
-                recv,
-                offset,
-                len,
-            } => self.copy_own(send, recv, offset, len as usize),
-            Event::RecvDone {
-                handle,
-                peer,
-                head,
-                offset,
-                len,
-                bounce,
-                last,
-            } => {
-                self.recv_done(ep, handle, peer, &head, (offset, len), bounce, last);
-            }
-            Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
-            Event::BounceFree { inbound } => self.free_bounce(ep, inbound),
-            Event::ReadDone { handle, ok } => self.read_done(handle, ok),
-            Event::ReadAsked {
-                peer,
-                number,
-                key,
-                addr,
-                len,
-                upto,
-            } => {
-                self.read_asked(ep, peer, number, (key, addr, len), upto);
-            }
-            Event::PeerDead {
-                peer,
-                silent_ms,
-                refused,
-            } => self.say_dead(ep, peer, silent_ms, refused),
-            Event::PathChanged {
-                peer,
-                rail,
-                remote_rail,
-                state,
-            } => {
-                let name = self
-                    .rails
-                    .get(rail as usize)
-                    .map_or("?", |r| r.name.as_str());
-                let word = if state == PathState::Down {
-                    "left"
-                } else {
-                    "in use"
-                };
-                let who = self.describe(ep, peer);
-                let text = format!("rail {name} to {who} (its rail {remote_rail}): {word}");
-                self.say(LogLevel::Info, &text);
-            }
-            Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
-            Event::AlgorithmAgreed { peer, wish, agreed } => {
-                self.say_agreed(ep, peer, wish, agreed);
-            }
-            Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
-        }
-    }
-
-    pub(crate) fn describe(&self, ep: EpId, peer: PeerId) -> String {
-        let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
-        match endpoint.and_then(|e| e.node.peer_address(peer)) {
-            Some(a) => format!("{:016x} at {}", a.id, show_addr(&a.rails[0])),
-            None => "?".to_owned(),
-        }
-    }
-
-    fn send_done(&mut self, handle: u32, ok: bool) {
-        let Some(op) = self.sends.remove(handle) else {
-            return;
-        };
-        self.watch.sent(op.context, ok);
-        if let Some(buffer) = op.log {
-            self.pool.give(buffer);
-        }
-        if op.on_delivery.is_some() {
-            let error = if ok { None } else { Some(OpError::PeerDead) };
-            let (context, flags) = (op.context, op.flags);
-            let entry = Completion {
-                context,
-                flags,
-                error,
-                ..Completion::empty()
-            };
-            self.complete(op.on_delivery, entry);
-        }
-    }
-
-    #[allow(clippy::too_many_arguments)] // the fields of one event
-    fn recv_done(
-        &mut self,
-        ep: EpId,
-        handle: u32,
-        peer: PeerId,
-        head: &MsgHead,
-        (offset, len): (u64, u64),
-        bounce: Option<u64>,
-        last: bool,
-    ) {
-        if let Some(inbound) = bounce {
-            self.unbounce(ep, inbound, handle, offset, len as usize);
-        }
-        let source = self.addr_of(ep, peer);
-        let Some(op) = self.recvs.get(handle) else {
-            return;
-        };
-        let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
-        let mut entry = Completion {
-            context: op.context,
-            flags: flag::RECV | kind,
-            len: len as usize,
-            buf: op.pieces.base().wrapping_add(offset as usize),
-            data: head.data,
-            tag: head.tag,
-            source,
-            error: None,
-            olen: 0,
-        };
-        if head.flags & FLAG_CQ_DATA != 0 {
-            entry.flags |= flag::REMOTE_CQ_DATA;
-        }
-        let cancelled = op.cancelled;
-        if op.options.multi_recv && last && !cancelled {
-            entry.flags |= flag::MULTI_RECV;
-        }
-        if head.total > len {
-            entry.error = Some(OpError::Truncated);
-            entry.olen = (head.total - len) as usize;
-        }
-        let wanted = op.options.completion || entry.error.is_some();
-        if last && !cancelled {
-            self.recvs.remove(handle);
-        }
-        if wanted {
-            let cq = self.ep(ep).and_then(|e| e.rx_cq);
-            self.complete(cq, entry);
-        }
-        if last && cancelled {
-            self.recv_failed(handle, OpError::Cancelled);
-        }
-    }
-
-    /// Copies a message of an endpoint to itself, or what it reads of its own memory.
-    fn copy_own(&mut self, send: u32, recv: u32, offset: u64, len: usize) {
-        if let (Some(from), Some(to)) = (self.sends.get(send), self.recvs.get(recv)) {
-            copy(&from.pieces, &to.pieces, offset, len);
-        }
-    }
-
-    /// Moves an unexpected message from its bounce buffer to where it was wanted.
-    fn unbounce(&mut self, ep: EpId, inbound: u64, handle: u32, offset: u64, len: usize) {
-        let Some(mut buffer) = self.bounces.remove(&(ep.0, inbound)) else {
-            return;
-        };
-        if let Some(op) = self.recvs.get(handle) {
-            let mut at = 0;
-            op.pieces.for_range(offset, len, |base, n| {
-                // SAFETY: posted user memory; the bounce buffer holds at least `len` bytes.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(buffer.bytes()[at..at + n].as_ptr(), base, n);
-                }
-                at += n;
-            });
-        }
-        self.stats.unexpected += 1;
-        self.pool.give(buffer);
-    }
-
-    fn free_bounce(&mut self, ep: EpId, inbound: u64) {
-        if let Some(buffer) = self.bounces.remove(&(ep.0, inbound)) {
-            self.pool.give(buffer);
-        }
-    }
-
-    /// Ends a posted receive with an error entry.
-    pub(crate) fn recv_failed(&mut self, handle: u32, error: OpError) {
-        let Some(op) = self.recvs.remove(handle) else {
-            return;
-        };
-        let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
-        let multi = if op.options.multi_recv {
-            flag::MULTI_RECV
-        } else {
-            0
-        };
-        let entry = Completion {
-            context: op.context,
-            flags: flag::RECV | kind | multi,
-            error: Some(error),
-            ..Completion::empty()
-        };
-        let cq = self.ep(op.ep).and_then(|e| e.rx_cq);
-        self.complete(cq, entry);
-    }
-
-    fn read_done(&mut self, handle: u32, ok: bool) {
-        let Some(op) = self.recvs.remove(handle) else {
-            return;
-        };
-        let Some(endpoint) = self.ep(op.ep) else {
-            return;
-        };
-        let cq = endpoint.tx_cq;
-        if let Some(counter) = &endpoint.reads {
-            let count = if ok { &counter.done } else { &counter.errors };
-            count.fetch_add(1, std::sync::atomic::Ordering::Release);
-        }
-        if op.options.completion || !ok {
-            let entry = Completion {
-                context: op.context,
-                flags: flag::RMA | flag::READ,
-                error: if ok {
-                    None
-                } else {
-                    Some(OpError::BadRemoteMemory)
-                },
-                ..Completion::empty()
-            };
-            self.complete(cq, entry);
-        }
-    }
-
-    fn read_asked(
-        &mut self,
-        ep: EpId,
-        peer: PeerId,
-        number: u32,
-        (key, addr, len): (u64, u64, u64),
-        upto: u64,
-    ) {
-        let Some(piece) = self.region_piece(key, addr, len) else {
-            let who = self.describe(ep, peer);
-            self.say(
-                LogLevel::Warn,
-                &format!(
-                    "peer {who} read {len} bytes at {addr:#x} of unknown key {key:#x}: refused"
-                ),
-            );
-            if let Some(endpoint) = self.ep(ep) {
-                endpoint.node.refuse_read(peer, number);
-            }
-            return;
-        };
-        let handle = self.sends.insert(SendOp {
-            ep,
-            pieces: Pieces::new(&[piece]),
-            log: None,
-            on_delivery: None,
-            context: 0,
-            flags: 0,
-        });
-        if let Some(endpoint) = self.ep(ep) {
-            endpoint.node.serve_read(handle, peer, number, len, upto);
-        }
-    }
-
     /// Everything that time or the rails ask for; call when a poll brought nothing, and at least
     /// every few polls.
     pub fn tick(&mut self, now: u64) {
@@ -407,6 +135,10 @@ impl<S: System> Core<S> {
         for rail in 0..self.rails.len() {
             while let Some(event) = self.rails[rail].tx.poll_event() {
                 self.on_rail_event(now, rail, event);
+            }
+            if self.watch_writes(now, rail) {
+                let outcome = SendOutcome::Fault(RailFault::Down(0));
+                self.after_send(now, rail, &RailAddr::NONE, outcome);
             }
             if self.rails[rail].retry_at.is_some_and(|at| at <= now) {
                 self.rails[rail].retry_at = None;
@@ -451,6 +183,7 @@ impl<S: System> Core<S> {
                     endpoint.node.on_too_big(now, rail, &addr, max);
                 }
             }
+            RailEvent::Written(token) => self.on_written(rail, token),
             RailEvent::ReceiverDrops(n) => self.rails[rail].counters.receiver_drops += n,
         }
     }
@@ -467,7 +200,7 @@ impl<S: System> Core<S> {
             let text = format!("rail {} {word}", state.name);
             self.say(LogLevel::Info, &text);
         }
-        self.rails[rail].pending = None;
+        self.drop_pending(rail);
         for endpoint in self.eps.iter_mut().flatten() {
             endpoint.node.on_rail(now, rail, !up);
         }
@@ -492,13 +225,10 @@ impl<S: System> Core<S> {
     /// Retries the batches that the kernel had no room for; `false`: still none.
     fn send_pending(&mut self, now: u64) -> bool {
         for rail in 0..self.rails.len() {
-            if let Some((bytes, segment, to, flow)) = self.rails[rail].pending.take() {
-                let outcome = self.rails[rail].tx.send(&to, &bytes, segment, flow);
-                if outcome == SendOutcome::Busy {
-                    self.rails[rail].pending = Some((bytes, segment, to, flow));
+            if let Some(pending) = self.rails[rail].pending.take() {
+                if !self.send_again(now, rail, pending) {
                     return false;
                 }
-                self.after_send(now, rail, &to, outcome);
             }
         }
         true
@@ -513,6 +243,9 @@ impl<S: System> Core<S> {
         let Some(first) = node.poll_transmit(now, &mut self.staging, &mut self.spans, None) else {
             return false;
         };
+        if first.written {
+            return self.send_written(now, index, &first);
+        }
         fill(
             &mut self.staging[..first.len],
             &first,
@@ -554,24 +287,40 @@ impl<S: System> Core<S> {
             (short, count) = (segment - next.len, count + 1);
             whole = short == 0;
         }
-        let len = count * segment - short;
+        self.send_batch(now, &first, count, count * segment - short)
+    }
+
+    /// Sends `count` packets, `len` bytes, of the staging buffer; `false`: no room.
+    fn send_batch(&mut self, now: u64, first: &Transmit, count: usize, len: usize) -> bool {
         let rail = &mut self.rails[first.rail];
         rail.counters.send_calls += 1;
         rail.counters.wire_packets_sent += count as u64;
         rail.counters.wire_bytes_sent += len as u64;
         let outcome = rail
             .tx
-            .send(&first.to, &self.staging[..len], segment, first.flow);
+            .send(&first.to, &self.staging[..len], first.len, first.flow);
         if outcome == SendOutcome::Busy {
             rail.counters.busy += 1;
-            rail.pending = Some((self.staging[..len].to_vec(), segment, first.to, first.flow));
+            rail.pending = Some(Pending {
+                bytes: self.staging[..len].to_vec(),
+                segment: first.len,
+                to: first.to,
+                flow: first.flow,
+                write: None,
+            });
             return false;
         }
         self.after_send(now, first.rail, &first.to, outcome);
         true
     }
 
-    fn after_send(&mut self, now: u64, rail: usize, to: &RailAddr, outcome: SendOutcome) {
+    pub(crate) fn after_send(
+        &mut self,
+        now: u64,
+        rail: usize,
+        to: &RailAddr,
+        outcome: SendOutcome,
+    ) {
         match outcome {
             SendOutcome::Sent | SendOutcome::Busy => {}
             SendOutcome::TooBig(max) => {
@@ -590,7 +339,7 @@ impl<S: System> Core<S> {
 
 /// An address for people.
 pub(crate) fn show_addr(addr: &RailAddr) -> String {
-    if addr.kind == 4 {
+    if addr.family() == 4 {
         let [a, b, c, d, ..] = addr.ip;
         return format!("{a}.{b}.{c}.{d}:{}", addr.port);
     }

@@ -137,6 +137,8 @@ fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {
     to.sizes_above += g;
     to.eager_sent += from.eager_sent;
     to.rendezvous_sent += from.rendezvous_sent;
+    to.written += from.written;
+    to.written_wrong += from.written_wrong;
     to.unacked_packets_max = to.unacked_packets_max.max(from.queue_max);
     to.ack_wait_max_ns = to.ack_wait_max_ns.max(from.ack_wait_max_ns);
     to.ack_delay_max_ns = to.ack_delay_max_ns.max(from.ack_delay_max_ns);
@@ -215,6 +217,7 @@ impl<S: System> Core<S> {
             *slot = None;
         }
         self.by_id.retain(|&(_, e)| e != ep.0);
+        self.stop_writes(ep);
         let sends: Vec<u32> = self.sends.find(|op| op.ep == ep);
         for handle in sends {
             if let Some(buffer) = self.sends.remove(handle).and_then(|op| op.log) {

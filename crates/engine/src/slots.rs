@@ -86,6 +86,10 @@ pub struct SendOp {
     pub context: usize,
     /// Completion flags.
     pub flags: u64,
+    /// Writes that read its memory.
+    pub writes: u16,
+    /// It is over for its peer (delivered or not), and waits for those.
+    pub ended: Option<bool>,
 }
 
 /// A posted receive or a remote read.

@@ -96,6 +96,8 @@ counters! {
         sizes_above: Sum, "messages", "Messages sent of more than 16 MiB.";
         eager_sent: Sum, "messages", "Messages sent at once, copied to the sender's log.";
         rendezvous_sent: Sum, "messages", "Messages that waited for the receiver's grant.";
+        written: Sum, "fragments", "Fragments written into a peer's memory, past packets.";
+        written_wrong: Sum, "fragments", "Fragments that a peer wrote here with a wrong sum.";
         reads: Sum, "reads", "Remote reads of this process.";
         read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";
         unexpected: Sum, "messages", "Messages that arrived before their receive was posted.";

@@ -101,6 +101,8 @@ impl<S: System> Core<S> {
             on_delivery: None,
             context: req.context,
             flags,
+            writes: 0,
+            ended: None,
         };
         if log && len > 0 {
             let reserve = len <= RESERVE_MAX;
@@ -318,6 +320,9 @@ impl<S: System> Core<S> {
         if !endpoint.node.post_read(handle, peer, key, addr, len as u64) {
             self.recvs.remove(handle);
             return Err(SubmitError::PeerDead);
+        }
+        if endpoint.node.writes() {
+            self.settle(); // its memory is granted before anything can arrive there
         }
         self.deferred = true;
         Ok(())

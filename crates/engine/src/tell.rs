@@ -2,8 +2,9 @@
 
 use crate::api::{EpId, LogLevel};
 use crate::core::Core;
+use crate::progress::show_addr;
 use crate::system::System;
-use marline_proto::{Event, PeerId};
+use marline_proto::{Event, PathState, PeerId};
 
 impl<S: System> Core<S> {
     /// A peer is dead, and why we think so.
@@ -55,5 +56,33 @@ impl<S: System> Core<S> {
             ),
         };
         self.say(LogLevel::Warn, &text);
+    }
+
+    /// A path is left or taken into use.
+    pub(crate) fn say_path(
+        &self,
+        ep: EpId,
+        peer: PeerId,
+        (rail, remote_rail): (u8, u8),
+        state: PathState,
+    ) {
+        let rail = self.rails.get(rail as usize);
+        let name = rail.map_or("?", |r| r.name.as_str());
+        let word = if state == PathState::Down {
+            "left"
+        } else {
+            "in use"
+        };
+        let who = self.describe(ep, peer);
+        let text = format!("rail {name} to {who} (its rail {remote_rail}): {word}");
+        self.say(LogLevel::Info, &text);
+    }
+
+    pub(crate) fn describe(&self, ep: EpId, peer: PeerId) -> String {
+        let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
+        match endpoint.and_then(|e| e.node.peer_address(peer)) {
+            Some(a) => format!("{:016x} at {}", a.id, show_addr(&a.rails[0])),
+            None => "?".to_owned(),
+        }
     }
 }

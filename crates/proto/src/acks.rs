@@ -59,6 +59,14 @@ impl Node {
         self.scratch = frames;
     }
 
+    /// Whether some ack has waited its delay.
+    pub(crate) fn due_ack(&self, now: u64, conn: &Conn) -> bool {
+        let delay = self.cfg.ack_delay_ns;
+        conn.paths
+            .iter()
+            .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
+    }
+
     /// What a delivered frame means.
     fn frame_delivered(&mut self, peer: PeerId, frame: FrameRef) {
         match frame {
@@ -68,6 +76,15 @@ impl Node {
                 };
                 send.acked.insert(offset / GRANULE, granules(len as u64));
                 self.finish_send_if_done(xfer);
+            }
+            FrameRef::Written {
+                at,
+                xfer,
+                offset,
+                len,
+            } => {
+                self.write_arrived(peer, at);
+                self.frame_delivered(peer, FrameRef::Data { xfer, offset, len });
             }
             FrameRef::Hello => {
                 if let Some(conn) = self.conn_mut(peer) {
@@ -205,6 +222,10 @@ impl Conn {
             | FrameRef::ReadFail(_)
             | FrameRef::Corrupt(_)
             | FrameRef::EmptyGrant { .. } => queue_once(&mut self.control, frame),
+            FrameRef::Written { .. } => {
+                self.paths[at].write_failed();
+                return self.requeue_data(frame, at);
+            }
             FrameRef::Data { .. } | FrameRef::Rts(_) => return self.requeue_data(frame, at),
         };
         self.paths[at].stats.retransmitted += queued as u64;

@@ -14,8 +14,8 @@ use crate::transmit::Builder;
 use crate::types::{sum_seed, Batch, Spans, Transmit};
 use alloc::boxed::Box;
 use marline_wire::{
-    align8, granules, FragmentHead, Frame, EAGER_LEN, FLAG_READ_REPLY, FLAG_UNSUMMED,
-    FRAGMENT_HEAD_LEN, GRANULE, HEADER_LEN,
+    align8, granules, FragmentHead, Frame, EAGER_LEN, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN, GRANULE,
+    HEADER_LEN,
 };
 
 /// Bulk waits for the best path rather than use one that would finish this much later.
@@ -158,7 +158,7 @@ impl Node {
         Some(key)
     }
 
-    fn leave_bulk(&mut self, conn: &mut Conn, key: Key) {
+    pub(crate) fn leave_bulk(&mut self, conn: &mut Conn, key: Key) {
         let Some(send) = self.sends.get_mut(key) else {
             return;
         };
@@ -203,7 +203,7 @@ impl Node {
         let send = self.sends.get_mut(key)?;
         let reply = send.kind == SendKind::Reply;
         let unsummed = send.head.flags & FLAG_UNSUMMED;
-        let flags = unsummed | if reply { FLAG_READ_REPLY } else { 0 };
+        let flags = send.fragment_flags();
         if !model.is_of(send.head.number, flags) || fragment == 0 || fragment % GRANULE != 0 {
             return None;
         }

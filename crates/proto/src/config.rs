@@ -21,6 +21,9 @@ pub struct RailSpec {
     pub datagram_max: usize,
     /// Payload bytes that all senders together may have in flight to its kernel buffer.
     pub receive_budget: u64,
+    /// A packet that tells of a write never arrives on it without the write. (Whether it writes at
+    /// all, its address says.)
+    pub ordered_writes: bool,
 }
 
 /// The largest number of whole granules that a frame's length field holds, in bytes.
@@ -60,6 +63,8 @@ pub struct Config {
     pub summed: (u64, u64),
     /// Most payload bytes under one sum (S_max of paper 3): whole granules.
     pub fragment_max: u32,
+    /// Shortest message in bytes that is written where rails can.
+    pub write_min: u64,
     /// Damaged packets of a path per million, above which it is left; 0: never.
     pub corrupt_limit_ppm: u32,
     /// A deliberate mistake.
@@ -97,6 +102,7 @@ impl Default for Config {
             rail_algorithm: [None; HELLO_RAILS_MAX],
             summed: (0, u64::MAX),
             fragment_max: FRAGMENT_MAX,
+            write_min: 16_384,
             corrupt_limit_ppm: 10_000,
             #[cfg(feature = "mutation")]
             mutation: None,

@@ -6,9 +6,13 @@ use crate::send_ring::FrameRef;
 use crate::slab::Key;
 use crate::stats::PeerStats;
 use crate::types::PeerId;
+use crate::written::{Keys, ToldKeys};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use marline_wire::{Address, MsgHead, RailAddr, FIRST_ALGORITHM};
+use marline_wire::{
+    Address, MsgHead, RailAddr, FIRST_ALGORITHM, FLAG_READ_REPLY, FLAG_REVOKE, FLAG_UNSUMMED,
+};
 
 /// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
 pub const MESSAGE_OVERHEAD: u64 = 128;
@@ -47,6 +51,16 @@ pub struct SendXfer {
     pub granted: bool,
     pub acked: GranuleSet,
     pub in_bulk: bool,
+    /// Keys for writes. (Few messages have any, and short ones are moved with this.)
+    pub keys: Option<Box<ToldKeys>>,
+}
+
+impl SendXfer {
+    /// Flags of its fragments that come behind its head.
+    pub(crate) fn fragment_flags(&self) -> u8 {
+        let reply = self.kind == SendKind::Reply;
+        self.head.flags & (FLAG_UNSUMMED | FLAG_REVOKE) | if reply { FLAG_READ_REPLY } else { 0 }
+    }
 }
 
 /// Where an inbound message stands with matching.
@@ -95,6 +109,8 @@ pub struct Inbound {
     pub charged: u64,
     /// Credit that its sender gets back when it is done.
     pub credit: u64,
+    /// What of its memory is granted.
+    pub keys: Keys,
 }
 
 /// The conversation with one peer.

@@ -41,6 +41,7 @@ mod tidy;
 mod timers;
 mod transmit;
 mod types;
+mod written;
 
 pub use ahead::AheadSpan;
 pub use bulk::Run;
@@ -56,5 +57,6 @@ pub use recv_window::RecvWindow;
 pub use stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use types::{
     sum_seed, Batch, Claim, DropReason, Event, Landing, Memory, Payload, PeerId, RecvSpec,
-    SendSpec, Source, Span, Spans, Transmit,
+    SendSpec, Source, Span, Spans, Transmit, WrittenSum,
 };
+pub use written::WriteOut;

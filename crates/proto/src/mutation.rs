@@ -1,7 +1,9 @@
 //! Deliberate mistakes, each against one invariant, so that the simulator can prove that it would
 //! notice. Without the feature `mutation` every question is answered `false` at compile time.
 
-use crate::Config;
+use crate::conn::InboundState;
+use crate::slab::Key;
+use crate::{Config, Node, PeerId};
 
 /// One mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,12 @@ pub enum Mutation {
     KeepCredit,
     /// What waits on a path whose rail is down stays there.
     Strand,
+    /// What was written counts whatever its sum.
+    TrustWrites,
+    /// Messages end before their keys do.
+    KeepKeys,
+    /// What was written is put in place from packets while a write of it may still land.
+    WriteLate,
     /// A path falls when another answers, without a second round.
     Hasty,
 }
@@ -51,7 +59,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain. (`tests/pair.rs` notices it.)
-    pub const ALL: [Mutation; 19] = [
+    pub const ALL: [Mutation; 22] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -71,6 +79,9 @@ impl Mutation {
         Mutation::LeakGrants,
         Mutation::KeepCredit,
         Mutation::Strand,
+        Mutation::TrustWrites,
+        Mutation::KeepKeys,
+        Mutation::WriteLate,
     ];
 }
 
@@ -87,5 +98,16 @@ impl Config {
     #[inline(always)]
     pub(crate) const fn errs(&self, _: Mutation) -> bool {
         false
+    }
+}
+
+impl Node {
+    /// What a node without order would match next.
+    pub(crate) fn any_unmatched(&self, peer: PeerId) -> Option<Key> {
+        let held = |key: &&Key| {
+            let inbound = self.inbounds.get(**key);
+            inbound.is_some_and(|i| i.state == InboundState::Held && i.head.is_some())
+        };
+        self.conn(peer)?.inbound.values().find(held).copied()
     }
 }

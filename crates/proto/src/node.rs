@@ -9,6 +9,7 @@ use crate::send_ring::FrameRef;
 use crate::slab::{Key, Slab};
 use crate::stats::{NodeStats, PathStats, PeerStats};
 use crate::types::{Event, PeerId};
+use crate::written::WriteOut;
 use crate::PathState;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -46,6 +47,9 @@ pub struct Node {
     pub(crate) epoch: u32,
     pub(crate) rails: Vec<RailSpec>,
     pub(crate) rail_down: [bool; HELLO_RAILS_MAX],
+    /// Some rail can write.
+    pub(crate) writes: bool,
+    pub(crate) write_out: Option<WriteOut>,
     pub(crate) peers: Vec<Peer>,
     pub(crate) by_id: BTreeMap<u64, u32>,
     pub(crate) sends: Slab<SendXfer>,
@@ -91,8 +95,10 @@ impl Node {
             id,
             token,
             epoch,
+            writes: rails.iter().any(|r| r.addr.writes()),
             rails,
             rail_down: [false; HELLO_RAILS_MAX],
+            write_out: None,
             peers: Vec::new(),
             by_id: BTreeMap::new(),
             sends: Slab::new(),
@@ -245,6 +251,16 @@ impl Node {
         let conns = self.peers.iter().filter_map(|p| p.conn.as_deref());
         let sizes = conns.map(|c| size_of::<Peer>() + c.bytes());
         sizes.fold((0, 0), |(bytes, count), b| (bytes + b, count + 1))
+    }
+
+    /// Whether anything waits to be sent to any peer.
+    pub fn wants_transmit(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The heads of messages that were posted but have not left, over all peers that are ready.
+    pub fn unsent_heads(&self, peer: PeerId) -> usize {
+        self.conn(peer).map_or(0, |c| c.queue.len())
     }
 
     /// Whether every send of ours was delivered.

@@ -12,6 +12,7 @@ use crate::send_ring::FrameRef;
 use crate::slab::Key;
 use crate::stats::SIZE_CLASSES;
 use crate::types::{Claim, Event, PeerId, RecvSpec, SendSpec, Source};
+use crate::written::Keys;
 use marline_wire::{granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_TAGGED, GRANULE};
 
 /// What a peek found.
@@ -180,6 +181,9 @@ impl Node {
             inbound.wanted = inbound
                 .total
                 .min(capacity.div_ceil(GRANULE).saturating_mul(GRANULE));
+            if self.writes {
+                self.want_keys(key);
+            }
             self.want_grant(key, now_ns);
         }
         self.finish_if_complete(key);
@@ -307,6 +311,11 @@ impl Node {
             }
             conn.control.push_back(FrameRef::Read(id));
             Node::mark_ready(&mut self.ready, &mut conn);
+            self.put(conn);
+            if self.writes {
+                self.want_keys(id);
+            }
+            return true;
         }
         self.put(conn);
         alive
@@ -353,6 +362,21 @@ impl Node {
         conn.control.push_back(FrameRef::ReadFail(number));
         Node::mark_ready(&mut self.ready, &mut conn);
         self.put(conn);
+    }
+
+    /// The peer refused one of our reads.
+    pub(crate) fn on_read_fail(&mut self, peer: PeerId, number: u32) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let Some(key) = conn.pending_reads.remove(&number) else {
+            return;
+        };
+        let state = self.inbounds.get(key).map(|i| i.state);
+        self.drop_inbound(key);
+        if let Some(InboundState::Bound { handle, .. }) = state {
+            self.events.push_back(Event::ReadDone { handle, ok: false });
+        }
     }
 
     /// Returns the receiver's memory of an eager message to its sender.
@@ -404,6 +428,7 @@ pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind)
         granted: false,
         acked: GranuleSet::default(),
         in_bulk: false,
+        keys: None,
     }
 }
 
@@ -426,6 +451,7 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
         counted: 0,
         charged: 0,
         credit: 0,
+        keys: Keys::default(),
     }
 }
 

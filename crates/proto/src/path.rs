@@ -9,6 +9,7 @@ use crate::recv_window::RecvWindow;
 use crate::send_ring::{Delivered, SendRing};
 use crate::stats::PathStats;
 use crate::taint::{Damage, Trial};
+use crate::written::WriteLuck;
 use crate::Config;
 use marline_wire::RailAddr;
 
@@ -93,6 +94,7 @@ pub struct Path {
     pub remote: u8,
     pub to: RailAddr,
     pub flow: u8,
+    pub write_luck: WriteLuck,
     pub state: PathState,
     pub datagram_max: usize,
     /// Sizes still to be proven by padded probes; 0 when settled.
@@ -157,6 +159,7 @@ impl Path {
             remote,
             to,
             flow: 0,
+            write_luck: WriteLuck::default(),
             state: PathState::Unproven,
             datagram_max: DATAGRAM_BASE.min(ceiling),
             probe_size: if ceiling > DATAGRAM_BASE { ceiling } else { 0 },

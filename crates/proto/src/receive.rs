@@ -8,7 +8,8 @@ use crate::ops::new_inbound;
 use crate::slab::Key;
 use crate::types::{sum_seed, DropReason, Event, Landing, Memory, Payload, PeerId};
 use marline_wire::{
-    granules, Address, Frame, Header, Hello, MsgHead, Packet, RailAddr, FLAG_READ_REPLY, GRANULE,
+    granules, Address, Frame, Header, Hello, MsgHead, Packet, RailAddr, FLAG_READ_REPLY,
+    FLAG_REVOKE, GRANULE,
 };
 
 /// Largest message that may come without a grant.
@@ -26,6 +27,7 @@ struct Fragment<'a> {
     offset: u64,
     total: u64,
     payload: Payload<'a>,
+    revokes: bool,
 }
 
 impl Node {
@@ -220,6 +222,7 @@ impl Node {
                         algorithm: algorithm_of(e.head.flags),
                         verify_first: false,
                     },
+                    revokes: false,
                 },
                 Frame::Data(d) => {
                     let reply = d.flags & FLAG_READ_REPLY != 0;
@@ -236,7 +239,13 @@ impl Node {
                             algorithm: algorithm_of(d.flags),
                             verify_first: false,
                         },
+                        revokes: d.flags & FLAG_REVOKE != 0,
                     }
+                }
+                Frame::Written(w) => {
+                    let taken = self.take_written(now, (peer, at), &packet.header, &w, memory);
+                    outcome = outcome.and(taken);
+                    continue;
                 }
                 control => {
                     if let Err(e) = self.take_control(now, peer, &control) {
@@ -299,7 +308,9 @@ impl Node {
                     conn.remote_slot = hello.slot;
                 }
             }
-            Frame::Ping | Frame::Pad { .. } | Frame::Eager(_) | Frame::Data(_) => {}
+            Frame::Key(key) => self.on_key(peer, key),
+            Frame::Ping | Frame::Pad { .. } => {}
+            Frame::Eager(_) | Frame::Data(_) | Frame::Written(_) => {}
         }
         Ok(())
     }
@@ -362,6 +373,9 @@ impl Node {
         };
         if let Some(head) = f.head {
             self.on_head(now, peer, key, &head);
+        }
+        if f.revokes {
+            self.revoke_now(key, memory);
         }
         let Some(inbound) = self.inbounds.get_mut(key) else {
             return Ok(());
@@ -434,7 +448,7 @@ impl Node {
 
     /// A fragment came twice: perhaps our ack was lost on a path that only carries acks. Probe
     /// the other paths, so that a one-way fault is noticed.
-    fn on_duplicate(&mut self, peer: PeerId, at: usize) {
+    pub(crate) fn on_duplicate(&mut self, peer: PeerId, at: usize) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
@@ -477,15 +491,6 @@ impl Node {
             conn.next_match += 1;
             self.match_head(peer, &head, key, now);
         }
-    }
-
-    /// What a node without order would match next.
-    fn any_unmatched(&self, peer: PeerId) -> Option<Key> {
-        let held = |key: &&Key| {
-            let inbound = self.inbounds.get(**key);
-            inbound.is_some_and(|i| i.state == InboundState::Held && i.head.is_some())
-        };
-        self.conn(peer)?.inbound.values().find(held).copied()
     }
 
     pub(crate) fn commit(&mut self, now: u64, key: Key, start: u64, n: u64, len: u64) {
@@ -555,6 +560,7 @@ impl Node {
     /// Forgets an inbound message and all that was charged for it.
     pub(crate) fn drop_inbound(&mut self, key: Key) {
         if let Some(inbound) = self.inbounds.remove(key) {
+            self.revoke_at_end(key, &inbound);
             self.stats.unexpected_bytes -= inbound.charged;
             if !self.cfg.errs(Mutation::LeakGrants) {
                 self.granted_out -= inbound.counted;
@@ -633,20 +639,6 @@ impl Node {
         }
         self.advance_matching(now, peer);
         Ok(())
-    }
-
-    pub(crate) fn on_read_fail(&mut self, peer: PeerId, number: u32) {
-        let Some(conn) = self.conn_mut(peer) else {
-            return;
-        };
-        let Some(key) = conn.pending_reads.remove(&number) else {
-            return;
-        };
-        let state = self.inbounds.get(key).map(|i| i.state);
-        self.drop_inbound(key);
-        if let Some(InboundState::Bound { handle, .. }) = state {
-            self.events.push_back(Event::ReadDone { handle, ok: false });
-        }
     }
 
     /// Records the packet and decides when its ack leaves.

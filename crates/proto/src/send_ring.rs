@@ -11,6 +11,13 @@ const FEW: usize = 4;
 pub enum FrameRef {
     /// Bytes of a message (offset 0 of an eager one carries the matching head).
     Data { xfer: Key, offset: u64, len: u32 },
+    /// Bytes of a message that were written, on the path of index `at`.
+    Written {
+        at: u8,
+        xfer: Key,
+        offset: u64,
+        len: u32,
+    },
     /// The rendezvous request of a message.
     Rts(Key),
     /// The latest grant of an inbound message.

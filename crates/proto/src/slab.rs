@@ -15,6 +15,14 @@ impl Key {
     pub fn name(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
+
+    /// The key of that name.
+    pub fn of(name: u64) -> Key {
+        Key {
+            index: name as u32,
+            generation: (name >> 32) as u32,
+        }
+    }
 }
 
 struct Slot<T> {

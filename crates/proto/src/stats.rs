@@ -32,6 +32,10 @@ pub struct NodeStats {
     pub eager_sent: u64,
     /// Messages sent after a grant.
     pub rendezvous_sent: u64,
+    /// Fragments that were written past the packets.
+    pub written: u64,
+    /// Fragments that peers wrote, by their word, and whose sum was wrong.
+    pub written_wrong: u64,
     /// Packets of one peer that waited for an ack, at most.
     pub queue_max: u64,
     /// Longest time from a packet's departure to the arrival of its ack, in nanoseconds, while

@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::path::PathState;
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
-use crate::types::{sum_seed, Batch, PeerId, Span, Spans, Transmit};
+use crate::types::{sum_seed, Batch, Span, Spans, Transmit};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
@@ -31,6 +31,8 @@ pub(crate) struct Builder<'a, 'b> {
     pub(crate) frames: Vec<FrameRef>,
     pub(crate) flags: u8,
     pub(crate) acks: u32,
+    /// Bytes that are written beside the packet.
+    pub(crate) written: usize,
 }
 
 impl Builder<'_, '_> {
@@ -135,15 +137,7 @@ impl Node {
             }
         }
         let at = self.bulk_path(conn)?;
-        self.bulk_packet(now, conn, at, None, out, spans)
-    }
-
-    /// Whether some ack has waited its delay.
-    fn due_ack(&self, now: u64, conn: &Conn) -> bool {
-        let delay = self.cfg.ack_delay_ns;
-        conn.paths
-            .iter()
-            .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
+        self.fragment_packet(now, conn, at, out, spans)
     }
 
     pub(crate) fn begin<'a, 'b>(
@@ -163,6 +157,7 @@ impl Node {
             frames,
             flags: 0,
             acks: 0,
+            written: 0,
         };
         self.greet(conn, &mut builder);
         builder
@@ -301,6 +296,9 @@ impl Node {
         }
         while let Some(&key) = conn.grants.front() {
             if let Some(grant) = self.grant_frame(key) {
+                if self.writes && !self.push_keys(key, b) {
+                    break;
+                }
                 if !b.control(&Frame::Grant(grant), Some(FrameRef::Grant(key))) {
                     break;
                 }
@@ -359,6 +357,12 @@ impl Node {
             }
             let fits = match frame {
                 FrameRef::Data { xfer, offset, len } => {
+                    self.resend_data(conn, xfer, offset, len, code, b)
+                }
+                FrameRef::Written {
+                    xfer, offset, len, ..
+                } => {
+                    self.unwrite(xfer, offset, len);
                     self.resend_data(conn, xfer, offset, len, code, b)
                 }
                 FrameRef::Rts(key) => match self.sends.get(key) {
@@ -440,7 +444,7 @@ impl Node {
                 sum: 0,
             })
         } else {
-            let flags = send.head.flags & FLAG_UNSUMMED | if reply { FLAG_READ_REPLY } else { 0 };
+            let flags = send.fragment_flags();
             let total = send.head.total;
             Frame::Data(Data {
                 number,
@@ -573,13 +577,9 @@ impl Node {
         for span in b.spans.iter_mut() {
             span.payload_at += head_len as u32;
         }
-        path.quiet = if eliciting {
-            0
-        } else {
-            path.quiet.saturating_add(1)
-        };
+        path.quiet = path.quiet.saturating_add(1) * u8::from(!eliciting);
         path.stats.packets_sent += 1;
-        path.stats.bytes_sent += len as u64;
+        path.stats.bytes_sent += (len + b.written) as u64;
         let transmit = Transmit {
             rail: path.local as usize,
             to: path.to,
@@ -593,13 +593,14 @@ impl Node {
             head_len,
             len,
             algorithm,
+            written: b.written > 0,
         };
         if b.acks > 0 {
             let alone = !eliciting;
             conn.stats.acks_explicit += alone as u64 * b.acks as u64;
             conn.stats.acks_piggybacked += !alone as u64 * b.acks as u64;
         }
-        self.keep(now, conn, at, b.frames, len);
+        self.keep(now, conn, at, b.frames, len + b.written);
         conn.widen();
         Some(transmit)
     }
@@ -641,15 +642,5 @@ impl Node {
                 _ => {}
             }
         }
-    }
-
-    /// Whether anything waits to be sent to any peer.
-    pub fn wants_transmit(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    /// The heads of messages that were posted but have not left, over all peers that are ready.
-    pub fn unsent_heads(&self, peer: PeerId) -> usize {
-        self.conn(peer).map_or(0, |c| c.queue.len())
     }
 }

@@ -95,11 +95,30 @@ pub struct Payload<'a> {
     pub verify_first: bool,
 }
 
+/// What is known of a fragment that was written past the packets.
+#[derive(Clone, Copy, Debug)]
+pub struct WrittenSum {
+    /// Its bytes.
+    pub len: usize,
+    /// Sum in the frame.
+    pub sum: u64,
+    /// Seed of that sum.
+    pub seed: u64,
+    /// Algorithm number.
+    pub algorithm: u8,
+}
+
 /// The engine's memory, as the node sees it.
 pub trait Memory {
     /// Copies and sums one payload to where it belongs; whether the sum was right. (A wrong one
     /// leaves rubbish in a range that is not yet committed.)
     fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool;
+    /// Whether what lies in the place of a fragment has its sum.
+    fn written(&mut self, _landing: &Landing, _sum: &WrittenSum) -> bool {
+        false
+    }
+    /// Ends what was granted of the memory of inbound message `inbound`: no write lands after this.
+    fn revoke(&mut self, _inbound: u64) {}
 }
 
 /// Seed of a payload's sum: which endpoint, message and span it claims to be (design rule 7), so
@@ -150,6 +169,8 @@ pub struct Transmit {
     pub len: usize,
     /// Payload algorithm number in the header.
     pub algorithm: u8,
+    /// It tells of a write: see `Node::take_write`.
+    pub written: bool,
 }
 
 /// Continue a batch: the next packet must go the same way and be no longer than `segment`.
@@ -223,6 +244,26 @@ pub enum Event {
         handle: u32,
         /// Data is there; else bad remote memory.
         ok: bool,
+    },
+    /// A message could be written: grant `len` bytes from `offset` of the memory of receive (or
+    /// read) `handle` on the local rails in the mask `rails`, if it is in one piece
+    /// (`Node::granted_on`). Revoked by `Revoke`, which follows.
+    KeysWanted {
+        /// The node's name for the inbound message.
+        inbound: u64,
+        /// Operation.
+        handle: u32,
+        /// Offset in its memory.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Bit n for rail n.
+        rails: u8,
+    },
+    /// The message ends: end its grants first, if there are any left.
+    Revoke {
+        /// The node's name for the inbound message.
+        inbound: u64,
     },
     /// A peer asks to read local memory: answer with `serve_read` or `refuse_read`.
     ReadAsked {

@@ -3,7 +3,7 @@
 //! and the same traffic give the same faults.
 
 pub use crate::script::{FaultScript, Faults};
-use crate::{Caps, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome};
+use crate::{Caps, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome, Writes};
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -293,7 +293,11 @@ impl<T: RailTx> FaultyTx<T> {
 
 impl<T: RailTx> RailTx for FaultyTx<T> {
     fn caps(&self) -> Caps {
-        self.inner.caps()
+        Caps {
+            // Faults happen to packets.
+            writes: Writes::No,
+            ..self.inner.caps()
+        }
     }
 
     fn local_addr(&self) -> RailAddr {

@@ -11,12 +11,14 @@ mod link;
 mod script;
 mod sys;
 mod udp;
+mod writes;
 
 pub use any::{AnyRail, AnyRx, AnyTx};
 pub use choose::{choose_interfaces, InterfaceChoice};
 pub use faulty::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use link::LinkWatch;
 pub use udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
+pub use writes::{Piece, Write, Writes};
 
 use marline_wire::RailAddr;
 
@@ -34,6 +36,8 @@ pub struct Caps {
     pub receive_buffer_bytes: usize,
     /// Nominal link rate in bytes/s, 0 when unknown.
     pub bytes_per_s: u64,
+    /// Whether it can write into the memory of its peers.
+    pub writes: Writes,
 }
 
 /// What became of one `send`.
@@ -68,6 +72,8 @@ pub enum RailEvent {
     Refused(RailAddr),
     /// The path to this address takes at most so many bytes per datagram (ICMP too big).
     TooBig(RailAddr, usize),
+    /// A write (by its token) is over, one way or another: its bytes are not read any more.
+    Written(u64),
     /// The kernel dropped so many packets because our receive buffer was full (SO_RXQ_OVFL).
     ReceiverDrops(u64),
 }
@@ -100,6 +106,31 @@ pub trait RailTx: Send {
     fn poll_event(&mut self) -> Option<RailEvent>;
     /// Descriptor that becomes readable when packets or errors wait; `None` in simulation.
     fn fd(&self) -> Option<i32>;
+
+    /// Writes into memory that the peer at `to` granted on its rail, and then sends `packet`, which
+    /// tells of it. `Sent`: both were taken, and a [`RailEvent::Written`] with the write's token
+    /// will follow, until which the pieces are read. Otherwise neither was.
+    ///
+    /// They are one call because a rail in order ([`Writes::Ordered`]) must never deliver the
+    /// packet without the write: not even if its connection breaks, and is made anew, between them.
+    fn write(&mut self, _to: &RailAddr, _write: &Write<'_>, _packet: &[u8]) -> SendOutcome {
+        SendOutcome::Fault(RailFault::Down(0))
+    }
+
+    /// Lets peers write into `len` bytes at `base` until [`RailTx::revoke`]: the key that they
+    /// name; `None`: not now. The memory stays valid until then. What is written to an earlier life
+    /// of this process must not land there: its connections ended with it.
+    fn grant(&mut self, _base: *mut u8, _len: usize) -> Option<u64> {
+        None
+    }
+
+    /// Ends a grant. When this returns no byte is written under the key any more, whatever is under
+    /// way: late writes are refused (which breaks a connection that is in order).
+    fn revoke(&mut self, _key: u64) {}
+
+    /// Gives up all writes under way, however long the hardware would take: when this returns none
+    /// of their pieces is read any more. Their [`RailEvent::Written`] need not come.
+    fn drain(&mut self) {}
 }
 
 /// Receiving half of a rail.

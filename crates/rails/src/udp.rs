@@ -13,7 +13,7 @@ pub use tx::UdpTx;
 
 use crate::choose::InterfaceChoice;
 use crate::sys::{self, Socket, SocketOptions};
-use crate::{Caps, Rail};
+use crate::{Caps, Rail, Writes};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
 
@@ -112,6 +112,7 @@ impl UdpRail {
             batch_segments_max: if gso { SEGMENTS_MAX } else { 1 },
             receive_buffer_bytes: sizes.receive,
             bytes_per_s: interface.bytes_per_s,
+            writes: Writes::No,
         };
         let rx = UdpRx::new(shared.clone(), config.cmsg, gro);
         let tx = UdpTx::new(shared, interface, local, caps, config, sizes.send);

@@ -38,6 +38,9 @@ impl World {
             OpKind::Discard => self.end(e, handle).map(|()| Due::of(entry)),
         };
         let due = due.map_err(|text| format!("{text}: {entry:?}"))?;
+        if due.last {
+            self.check_lent(e, &self.eps[e as usize].ops[handle as usize].buffer)?;
+        }
         let ep = &mut self.eps[e as usize];
         let queue = ep.queue(receive);
         ep.due[queue].push_back(due);
@@ -156,6 +159,7 @@ impl World {
             return Err(text);
         }
         msg.forget();
+        self.check_lent(e, &self.eps[e as usize].ops[handle as usize].buffer)?;
         if !ok {
             self.prompt(e, handle, dst)?;
         }

@@ -328,6 +328,10 @@ impl World {
                     (f.number, f.offset, Some(f.sum), false, f.flags)
                 }
                 Frame::Rts(f) => (f.head.number, 0, None, true, 0),
+                Frame::Written(w) => {
+                    self.land_written(e, src, &packet.header, &w);
+                    continue;
+                }
                 _ => continue,
             };
             let Some(uid) = self.truth.find(src, e, number) else {
@@ -402,6 +406,9 @@ impl World {
 
     fn post(&mut self, e: u32, out: Out, at: u64) {
         let lost = self.rng.ppm(self.net.weather.batch_drop);
+        if let Some(write) = &out.write {
+            self.launch_write(e, &out, write, at);
+        }
         for packet in out.bytes.chunks(out.segment) {
             self.check_packet(e, packet, out.segment);
             self.launch(e, &out, packet, at, lost);
@@ -450,6 +457,9 @@ fn frames_text(packet: &Packet<'_>) -> String {
             Frame::Ack(f) => {
                 let newest: u32 = f.masks.bits.iter().map(|b| b.count_ones()).sum();
                 text += &format!("ack {:02x}@{}x{} ", f.path, f.base, newest);
+            }
+            Frame::Written(f) => {
+                text += &format!("written#{}@{}+{}/{} ", f.number, f.offset, f.len, f.total);
             }
             Frame::Hello(_) => text += "hello ",
             Frame::Read(f) => text += &format!("read#{}:{} ", f.number, f.len),

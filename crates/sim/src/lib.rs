@@ -32,10 +32,11 @@ mod table;
 mod truth;
 mod watch;
 mod world;
+mod writes;
 
 pub use many::{run_seeds, watch_seeds, Hunt, Report};
 pub use net::NetStats;
 pub use run::{run_setup, Outcome};
 pub use scale::{scale, Scaled};
-pub use setup::{Fault, Profile, Setup, Topology, Trouble, Weather, Work};
+pub use setup::{Fault, Lie, Profile, Setup, Topology, Trouble, Weather, Work};
 pub use shrink::shrink;

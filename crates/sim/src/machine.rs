@@ -1,11 +1,14 @@
 //! What an engine runs on here: a clock that stands still unless it is moved, sockets that are
 //! queues, and a log of all that it did. The world looks at it between two calls of the engine.
 
+use crate::writes::OutWrite;
 use marline_engine::{Clock, Completion, System, Watch};
 use marline_proto::{DropReason, Event, Node, PeerId};
-use marline_rails::{Caps, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome};
+use marline_rails::{
+    Caps, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome, Write, Writes,
+};
 use marline_wire::{RailAddr, HEADER_LEN, PACKET_MAX};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -43,6 +46,8 @@ pub struct Out {
     pub bytes: Vec<u8>,
     /// Local time.
     pub at: u64,
+    /// The write that the packet tells of.
+    pub write: Option<OutWrite>,
 }
 
 /// Something that the engine did.
@@ -91,6 +96,13 @@ pub struct Port {
     pub limits: Vec<usize>,
     /// When all that was sent has left (local time).
     pub egress_free: u64,
+    /// Memory that others may write into: address and length by key.
+    pub grants: BTreeMap<u64, (usize, usize)>,
+    /// Memory that writes read which are not over, by token.
+    pub reading: BTreeMap<u64, Vec<(usize, usize)>>,
+    /// How often its writes were given up.
+    pub drained: u32,
+    next_key: u64,
     addr: RailAddr,
     caps: Caps,
     rate: u64,
@@ -118,6 +130,10 @@ pub struct PortSpec {
     pub tells_segment: bool,
     /// Takes super-packets (GSO).
     pub segments: bool,
+    /// Writes into granted memory.
+    pub writes: Writes,
+    /// Number of the process among all, dead ones too.
+    pub life: u32,
 }
 
 /// All of it.
@@ -288,6 +304,12 @@ impl Port {
             broken: false,
             limits: Vec::new(),
             egress_free: 0,
+            grants: BTreeMap::new(),
+            reading: BTreeMap::new(),
+            drained: 0,
+            // What is written to another life of the process does not reach this one (its
+            // connections are gone), so its keys are others.
+            next_key: (spec.life as u64 + 1) << 32,
             addr: spec.addr,
             caps: Caps {
                 datagram_max: spec.datagram_max,
@@ -295,6 +317,7 @@ impl Port {
                 batch_segments_max: if spec.segments { SEGMENTS_MAX } else { 1 },
                 receive_buffer_bytes: spec.socket_bytes as usize,
                 bytes_per_s: 0,
+                writes: spec.writes,
             },
             rate: spec.rate,
             queue_ns: spec.queue_ns,
@@ -397,9 +420,50 @@ impl RailTx for SimTx {
             segment: segment.max(1),
             bytes: copy,
             at,
+            write: None,
         });
         self.0.stirred.store(true, Relaxed);
         SendOutcome::Sent
+    }
+
+    fn write(&mut self, to: &RailAddr, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
+        let sent = self.send(to, packet, packet.len(), 0);
+        if sent != SendOutcome::Sent {
+            return sent;
+        }
+        let pieces = write.pieces.iter().map(|p| (p.base as usize, p.len));
+        let pieces: Vec<(usize, usize)> = pieces.collect();
+        let wires = &mut *self.0.wires();
+        let port = &mut wires.ports[self.1];
+        let bytes: usize = pieces.iter().map(|p| p.1).sum();
+        port.egress_free += bytes as u64 * 1_000_000_000 / port.rate;
+        port.reading.insert(write.token, pieces.clone());
+        if let Some(out) = wires.outbox.last_mut() {
+            out.write = Some(OutWrite {
+                key: write.key,
+                offset: write.offset,
+                token: write.token,
+                pieces,
+            });
+        }
+        SendOutcome::Sent
+    }
+
+    fn grant(&mut self, base: *mut u8, len: usize) -> Option<u64> {
+        let port = &mut self.0.wires().ports[self.1];
+        port.next_key += 1;
+        port.grants.insert(port.next_key, (base as usize, len));
+        Some(port.next_key)
+    }
+
+    fn revoke(&mut self, key: u64) {
+        self.0.wires().ports[self.1].grants.remove(&key);
+    }
+
+    fn drain(&mut self) {
+        let port = &mut self.0.wires().ports[self.1];
+        port.drained += 1;
+        port.reading.clear();
     }
 
     fn poll_event(&mut self) -> Option<RailEvent> {
@@ -410,6 +474,9 @@ impl RailTx for SimTx {
         let event = wires.ports[self.1].news.pop_front();
         let more = wires.ports.iter().any(|p| !p.news.is_empty());
         self.0.told.store(more, Relaxed);
+        if let Some(RailEvent::Written(token)) = event {
+            wires.ports[self.1].reading.remove(&token);
+        }
         event
     }
 

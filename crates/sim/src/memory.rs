@@ -127,6 +127,36 @@ impl Buffer {
         (address as u64).wrapping_sub(self.block.as_ptr() as u64 + GUARD as u64)
     }
 
+    /// Addresses of its first byte and behind its last.
+    pub fn range(&self) -> (usize, usize) {
+        let from = self.block.as_ptr() as usize + GUARD;
+        (from, from + self.len)
+    }
+
+    /// What is at an address, if so many bytes from there are in it.
+    pub fn at_address(&self, address: usize, len: usize) -> Option<&[u8]> {
+        if self.block.is_empty() {
+            return None;
+        }
+        let at = address.checked_sub(self.range().0)?;
+        self.get(at, at.checked_add(len)?)
+    }
+
+    /// A rail writes at an address.
+    pub fn put(&mut self, address: usize, bytes: &[u8]) -> Result<(), &'static str> {
+        let at = address - self.range().0;
+        let end = at + bytes.len();
+        if self
+            .poisoned
+            .iter()
+            .any(|&(from, to)| at < to && from < end)
+        {
+            return Err("a write lands in memory that was given back");
+        }
+        self.block[GUARD + at..GUARD + end].copy_from_slice(bytes);
+        Ok(())
+    }
+
     /// The engine is done with this range: the application uses it for something else.
     pub fn poison(&mut self, from: usize, to: usize) {
         let (from, to) = (from.min(self.len), to.min(self.len));
@@ -204,6 +234,12 @@ impl Graveyard {
             return self.look_at_oldest();
         }
         Ok(())
+    }
+
+    /// Whether the address is in one of them.
+    pub fn holds(&self, address: usize) -> bool {
+        let mut buffers = self.buffers.iter();
+        buffers.any(|(_, b)| b.at_address(address, 1).is_some())
     }
 
     fn look_at_oldest(&mut self) -> Result<(), (u32, &'static str)> {

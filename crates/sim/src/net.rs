@@ -1,7 +1,8 @@
 //! The virtual network: what happens to each packet between two rails.
 
 use crate::rng::Rng;
-use crate::setup::{Setup, Trouble, Weather};
+use crate::setup::{Lie, Setup, Trouble, Weather};
+use std::collections::BTreeMap;
 
 /// Above so many rails in all, packets of one pair are not kept in order by a table (large runs
 /// have no jitter, so that they stay in order anyway).
@@ -16,6 +17,7 @@ struct Port {
     grays: Vec<(u32, u64)>,
     mtus: Vec<(usize, bool)>,
     rots: Vec<u32>,
+    lies: Vec<Lie>,
     breaks: u32,
     egress_free: u64,
     ingress_free: u64,
@@ -65,6 +67,14 @@ pub struct NetStats {
     pub streamed: u64,
     /// Lost with a stream that broke.
     pub broken: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Of which nothing landed.
+    pub writes_lost: u64,
+    /// Of which some did, or something else.
+    pub writes_hurt: u64,
+    /// Under a key that is not valid (any more).
+    pub writes_refused: u64,
 }
 
 impl NetStats {
@@ -83,6 +93,10 @@ impl NetStats {
         self.nobody += o.nobody;
         self.streamed += o.streamed;
         self.broken += o.broken;
+        self.writes += o.writes;
+        self.writes_lost += o.writes_lost;
+        self.writes_hurt += o.writes_hurt;
+        self.writes_refused += o.writes_refused;
     }
 }
 
@@ -100,6 +114,18 @@ const LOST: Fate = Fate {
     too_big: None,
 };
 
+/// What becomes of a write on its way.
+pub(crate) struct Carried {
+    /// When it is there.
+    pub arrives: Option<u64>,
+    /// Each packet of it is lost so often.
+    pub drop_ppm: u32,
+    /// It is damaged so often.
+    pub hurt_ppm: u32,
+    /// What its rail says of it and is not so.
+    pub lie: Option<Lie>,
+}
+
 /// The network.
 pub struct Net {
     rails: usize,
@@ -112,7 +138,9 @@ pub struct Net {
     queue_ns: u64,
     /// Faults of packets.
     pub weather: Weather,
-    rng: Rng,
+    /// Streams between two ports that broke alone.
+    severed: BTreeMap<(usize, usize), u32>,
+    pub(crate) rng: Rng,
     /// Counts.
     pub stats: NetStats,
 }
@@ -136,6 +164,7 @@ impl Net {
             rate: setup.rate.clone(),
             queue_ns: setup.queue_ns,
             weather: setup.weather,
+            severed: BTreeMap::new(),
             rng: Rng::new(setup.seed, 2),
             stats: NetStats::default(),
         }
@@ -243,7 +272,61 @@ impl Net {
     /// does not arrive.
     pub fn breaks(&self, from: (usize, usize), to: (usize, usize)) -> u32 {
         let port = |at: (usize, usize)| self.ports[at.0 * self.rails + at.1].breaks;
-        port(from) + port(to)
+        let broken = port(from) + port(to);
+        if self.severed.is_empty() {
+            return broken;
+        }
+        broken + self.severed.get(&self.pair(from, to)).unwrap_or(&0)
+    }
+
+    /// The stream between two rails breaks, in both directions.
+    pub(crate) fn sever(&mut self, from: (usize, usize), to: (usize, usize)) {
+        let pair = self.pair(from, to);
+        *self.severed.entry(pair).or_default() += 1;
+    }
+
+    fn pair(&self, from: (usize, usize), to: (usize, usize)) -> (usize, usize) {
+        let port = |at: (usize, usize)| at.0 * self.rails + at.1;
+        let (a, b) = (port(from), port(to));
+        (a.min(b), a.max(b))
+    }
+
+    /// How long packets of a rail are under way.
+    pub(crate) fn latency(&self, rail: usize) -> u64 {
+        self.latency_ns[rail]
+    }
+
+    /// What a write meets between two rails: when it has left, and the rest.
+    pub(crate) fn carry(
+        &mut self,
+        now: u64,
+        from: (usize, usize),
+        to: (usize, usize),
+        len: usize,
+    ) -> (u64, Carried) {
+        let (a, b) = (from.0 * self.rails + from.1, to.0 * self.rails + to.1);
+        let stream = self.is_stream(from.1, to.1);
+        let (leaves, room) = self.egress(now, a, len, stream);
+        let parted = self.partitions.iter().any(|&s| (from.0 < s) != (to.0 < s));
+        let (pa, pb) = (&self.ports[a], &self.ports[b]);
+        let cut = parted || pa.down + pb.down + pa.mute + pb.deaf > 0;
+        let grays = || pa.grays.iter().chain(&pb.grays);
+        let slow = leaves + grays().map(|g| g.1).sum::<u64>();
+        let drop_ppm = self.weather.drop + grays().map(|g| g.0).sum::<u32>();
+        let rots: u32 = pa.rots.iter().chain(&pb.rots).sum();
+        let lie = pa.lies.last().copied();
+        let arrives = match (cut || !room, stream) {
+            (true, _) => None,
+            (_, true) => Some(self.stream(slow, a, b, from.1, len)),
+            _ => self.copy(slow, a, b, from.1, len).map(|copy| copy.0),
+        };
+        let carried = Carried {
+            arrives,
+            drop_ppm: drop_ppm.min(950_000),
+            hurt_ppm: (rots + self.weather.corrupt_payload).min(1_000_000),
+            lie,
+        };
+        (leaves, carried)
     }
 
     fn copy(
@@ -343,6 +426,9 @@ impl Net {
             }
             Trouble::Corrupt { host, rail, ppm } => {
                 toggle(&mut self.ports[host * rails + rail].rots, ppm, starts);
+            }
+            Trouble::Lies { host, rail, how } => {
+                toggle(&mut self.ports[host * rails + rail].lies, how, starts);
             }
             Trouble::SmallMtu {
                 host,

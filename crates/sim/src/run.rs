@@ -212,6 +212,8 @@ impl World {
             if let Err((handle, text)) = ep.graveyard.empty() {
                 return Err(format!("endpoint {e}: {text}, {handle}"));
             }
+            self.check_unlent(e)?;
+            let ep = &self.eps[e as usize];
             let left = ep.plain.unexpected.len();
             let Some(held) = ep.node(|node| node.held()) else {
                 continue;

@@ -2,6 +2,7 @@
 //! failing run can be shrunk by taking things away.
 
 use crate::rng::Rng;
+use crate::writes::draw_writes;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 
@@ -81,6 +82,20 @@ pub struct Weather {
     pub jitter_ns: u64,
 }
 
+/// What a rail says of its writes and is not so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// They land: they never do.
+    Never,
+    /// They land before the packets that tell of them: up to so many nanoseconds late, some
+    /// damaged.
+    Late(u64),
+    /// They are over when they have just begun.
+    OverEarly,
+    /// They are never over.
+    NeverOver,
+}
+
 /// Something that goes wrong for a while (fields: which host and rail, how badly).
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +123,8 @@ pub enum Trouble {
     },
     /// So many of a million packets of this rail are damaged.
     Corrupt { host: usize, rail: usize, ppm: u32 },
+    /// Writes of this rail are not what it says of them.
+    Lies { host: usize, rail: usize, how: Lie },
     /// Packets above so many bytes vanish on this rail; `told`: the sender hears of it.
     SmallMtu {
         host: usize,
@@ -135,6 +152,7 @@ impl Trouble {
             Trouble::Partition { .. } => "partition",
             Trouble::Gray { .. } => "gray rail",
             Trouble::Corrupt { .. } => "rail corrupts",
+            Trouble::Lies { .. } => "lies of writes",
             Trouble::SmallMtu { .. } => "small mtu",
             Trouble::Compute { .. } => "computes",
             Trouble::Stopped { .. } => "stopped",
@@ -195,6 +213,9 @@ pub struct Setup {
     /// that was under way is lost and their owner is told. Between a stream and a rail of the other
     /// kind packets travel as datagrams.
     pub streams: Vec<bool>,
+    /// Rails that write into granted memory; streams among them in order with their packets. They
+    /// reach only each other.
+    pub writes: Vec<bool>,
     /// Latency of each rail.
     pub latency_ns: Vec<u64>,
     /// Rate of each rail in bytes/s.
@@ -271,6 +292,7 @@ impl Setup {
                 .map(|_| rng.pick(&[1_472, 1_472, 8_972, 1_232, 64_000]))
                 .collect(),
             streams: vec![false; rails],
+            writes: vec![false; rails],
             latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
             rate: (0..rails)
                 .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
@@ -312,6 +334,7 @@ impl Setup {
         draw_faults(&mut next, self.profile, rng);
         // Of the settings that are drawn with faults those of the first round stay.
         (next.node, next.streams) = (self.node, self.streams.clone());
+        next.writes.clone_from(&self.writes);
         if self.node.summed != Config::default().summed {
             let w = &mut next.weather;
             (w.corrupt_head, w.corrupt_payload, w.truncate) = (0, 0, 0);
@@ -329,7 +352,7 @@ fn faults_time(rng: &mut Rng) -> u64 {
 impl Fault {
     /// It damages packets.
     fn rots(&self) -> bool {
-        matches!(self.what, Trouble::Corrupt { .. })
+        matches!(self.what, Trouble::Corrupt { .. } | Trouble::Lies { .. })
     }
 }
 
@@ -350,6 +373,10 @@ fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
         // From numbers of their own, too.
         let rng = &mut Rng::new(setup.seed, 6);
         setup.streams = (0..setup.rails).map(|_| rng.one_in(4)).collect();
+    }
+    if profile != Profile::Calm {
+        let lies = matches!(profile, Profile::Swarm | Profile::Rails);
+        draw_writes(setup, lies);
     }
 }
 
@@ -387,7 +414,7 @@ fn draw_weather(rng: &mut Rng) -> Weather {
     weather
 }
 
-fn span(setup: &Setup, rng: &mut Rng) -> (u64, u64) {
+pub(crate) fn span(setup: &Setup, rng: &mut Rng) -> (u64, u64) {
     let from = rng.below(setup.faults_end_ns);
     let short = [50_000, 1_000_000, 5_000_000, 30_000_000];
     (

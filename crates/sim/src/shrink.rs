@@ -80,6 +80,9 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
     if setup.streams.contains(&true) {
         add(&|s| s.streams.fill(false));
     }
+    if setup.writes.contains(&true) {
+        add(&|s| s.writes.fill(false));
+    }
     if setup.bye {
         add(&|s| s.bye = false);
     }

@@ -9,6 +9,7 @@ use crate::rng::Rng;
 use crate::rounds::Rounds;
 use crate::setup::{Setup, Topology, Trouble};
 use crate::truth::Truth;
+use crate::writes::{kind_of, target_of, Hurt};
 use marline_checksum::crc32c;
 use marline_engine::Completion;
 use marline_rails::{RailEvent, RailFault};
@@ -34,6 +35,8 @@ pub(crate) enum Next {
     Release,
     /// The weather clears.
     FaultsEnd,
+    /// A rail is done with a write: endpoint, rail, token.
+    WriteOver(u32, u8, u64),
 }
 
 /// A packet on its way.
@@ -45,8 +48,10 @@ pub(crate) struct Flying {
     pub from: u32,
     pub rail: usize,
     pub reply_to: Option<RailAddr>,
-    /// In a stream: how often that had broken.
+    /// In a stream (or a write): how often that had broken.
     pub breaks: Option<u32>,
+    /// It is a write: key, offset, damage.
+    pub write: Option<(u64, u64, Hurt)>,
 }
 
 /// A broken promise.
@@ -153,6 +158,8 @@ impl World {
                 merges: behaviour >> (4 * r) & 1 == 0,
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
+                writes: kind_of(&self.setup, r),
+                life: index,
             })
             .collect();
         // Clocks start anywhere: at 0, too.
@@ -207,6 +214,7 @@ impl World {
                 }
             }
             Next::Release => self.release(),
+            Next::WriteOver(e, rail, token) => self.write_over(e, rail as usize, token),
             Next::Fault(i, starts) => self.fault(i as usize, starts),
             Next::FaultsEnd => {
                 self.net.weather = Default::default();
@@ -237,6 +245,9 @@ impl World {
     }
 
     fn arrive(&mut self, slot: u32) {
+        if self.flying[slot as usize].write.is_some() {
+            return self.land_write(slot);
+        }
         let flying = &self.flying[slot as usize];
         let (host, rail) = flying.to;
         let (port, from, len) = (flying.port, flying.from, flying.bytes.len() as u64);
@@ -244,7 +255,7 @@ impl World {
         let start = (self.eps[from as usize].host, flying.rail);
         if flying
             .breaks
-            .is_some_and(|b| b != self.net.breaks(start, (host, rail)))
+            .is_some_and(|b| b != self.breaks(from, start, (host, rail)))
         {
             self.net.stats.broken += 1;
             self.free.push(slot);
@@ -386,24 +397,18 @@ impl World {
     /// Puts a packet on the network.
     pub(crate) fn launch(&mut self, e: u32, out: &Out, bytes: &[u8], at: u64, lost: bool) {
         let (from, to) = (self.eps[e as usize].host, out.to);
-        let target = (
-            (to.ip[2] as usize) << 8 | to.ip[3] as usize,
-            to.ip[1] as usize,
-        );
+        let target = target_of(&to);
         let start = (from, out.rail);
         let fate = self.net.send(at, start, target, bytes.len(), lost);
         let stream = self.net.is_stream(out.rail, target.1);
-        let breaks = stream.then(|| self.net.breaks(start, target));
+        let breaks = stream.then(|| self.breaks(e, start, target));
         if let Some(mtu) = fate.too_big {
             let news = RailEvent::TooBig(to, mtu);
             let machine = &self.eps[e as usize].machine;
             machine.tell(&mut machine.wires(), out.rail, news);
         }
         for (at, damage) in fate.copies.into_iter().flatten() {
-            let slot = self.free.pop().unwrap_or_else(|| {
-                self.flying.push(Flying::default());
-                self.flying.len() as u32 - 1
-            });
+            let slot = self.new_flight();
             let head = u16::from_le_bytes([bytes[6], bytes[7]]) as usize;
             let flying = &mut self.flying[slot as usize];
             flying.bytes.clear();
@@ -417,6 +422,16 @@ impl World {
             hurt(&mut flying.bytes, head, damage, &mut self.rng);
             self.push(at, Next::Arrive(slot));
         }
+    }
+}
+
+impl World {
+    /// A free slot for what flies.
+    pub(crate) fn new_flight(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.flying.push(Flying::default());
+            self.flying.len() as u32 - 1
+        })
     }
 }
 
@@ -453,7 +468,11 @@ fn rail_addr(setup: &Setup, host: usize, rail: usize, port: u16) -> RailAddr {
         Topology::Routed => 32,
     };
     RailAddr {
-        kind: 4,
+        kind: 4 | if setup.writes[rail] {
+            RailAddr::WRITES
+        } else {
+            0
+        },
         index: rail as u8,
         port,
         mtu: setup.datagram_max[rail] as u16,

@@ -7,6 +7,7 @@ fn clean(seed: u64, profile: Profile) {
     let mut setup = Setup::draw(seed, profile, 0, 0);
     // There were none when these were found.
     setup.streams.fill(false);
+    setup.writes.fill(false);
     let outcome = run_setup(&setup, false);
     assert!(
         outcome.failure.is_none(),
@@ -185,4 +186,12 @@ fn trials_of_a_slow_path_do_not_panic() {
 #[test]
 fn silence_counts_from_the_last_word() {
     clean_for_long(327_173);
+}
+
+/// Not a bug of the protocol but one of the simulated rails: a process had the keys of the one that
+/// died before it on its host, whose peers went on writing to that.
+#[test]
+fn writes_to_the_dead_do_not_reach_the_living() {
+    let outcome = run_setup(&Setup::draw(200_852, Profile::Swarm, 0, 0), false);
+    assert_eq!(outcome.failure, None);
 }

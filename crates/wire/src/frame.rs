@@ -3,7 +3,7 @@
 //! `aux` and its sum as their last 8 bytes.
 
 use crate::header::{u16_at, u32_at, u64_at};
-use crate::hello::Hello;
+use crate::hello::{Hello, HELLO_RAILS_MAX};
 use crate::{granules, GRANULE};
 
 /// The message is a tagged one (matched by tag), else an untagged one.
@@ -17,6 +17,10 @@ pub const FLAG_READ_REPLY: u8 = 8;
 
 /// The message's payload carries no sum (its sender was told so for its length): not checked.
 pub const FLAG_UNSUMMED: u8 = 16;
+
+/// Bytes of this message were written ([`Written`]) and did not arrive: before this fragment is
+/// put in place, no write of it may land any more.
+pub const FLAG_REVOKE: u8 = 32;
 
 /// Bytes of an EAGER frame header.
 pub const EAGER_LEN: usize = 40;
@@ -43,6 +47,8 @@ const KIND_READ: u8 = 11;
 const KIND_READ_FAIL: u8 = 12;
 const KIND_PAD: u8 = 13;
 const KIND_CORRUPT: u8 = 14;
+const KIND_KEY: u8 = 15;
+const KIND_WRITTEN: u8 = 16;
 
 /// What MPI matches on; travels once per message, in EAGER or RTS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +81,7 @@ pub struct Eager {
 pub struct Data {
     /// Message number, or READ number with [`FLAG_READ_REPLY`].
     pub number: u32,
-    /// Only [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`] and [`FLAG_UNSUMMED`].
+    /// Only [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`], [`FLAG_UNSUMMED`] and [`FLAG_REVOKE`].
     pub flags: u8,
     /// Offset in the message, a multiple of [`GRANULE`].
     pub offset: u64,
@@ -105,6 +111,36 @@ pub struct Grant {
     pub upto: u64,
     /// Bytes the receiver wants in all; below the message's length it was truncated.
     pub wanted: u64,
+}
+
+/// What a write of a granted message's bytes on one rail has to name. Goes with its grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyGrant {
+    /// Message (or READ) number.
+    pub number: u32,
+    /// Only [`FLAG_READ_REPLY`].
+    pub flags: u8,
+    /// The receiver's index of the rail.
+    pub rail: u8,
+    /// That rail's key of the memory, in which the message's bytes have their own offsets.
+    pub key: u64,
+}
+
+/// A fragment whose bytes were written into granted memory, past the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Message number, or READ number with [`FLAG_READ_REPLY`].
+    pub number: u32,
+    /// Only [`FLAG_READ_REPLY`] and [`FLAG_UNSUMMED`].
+    pub flags: u8,
+    /// Offset in the message, a multiple of [`GRANULE`].
+    pub offset: u64,
+    /// Length of the whole message in bytes.
+    pub total: u64,
+    /// Bytes written, more than a packet may hold.
+    pub len: u32,
+    /// Sum of them, seeded as if they were in the packet.
+    pub sum: u64,
 }
 
 /// Vector of acknowledgement masks of one path (the VFRAG of paper 3, generalised).
@@ -158,6 +194,10 @@ pub enum Frame {
     Rts(Rts),
     /// Rendezvous grant.
     Grant(Grant),
+    /// Key of a granted message's memory.
+    Key(KeyGrant),
+    /// A fragment that was written.
+    Written(Written),
     /// Packet acknowledgement.
     Ack(Ack),
     /// Cumulative eager credit: bytes this peer may have sent in all since its first message.
@@ -214,8 +254,10 @@ impl Frame {
         match self {
             Frame::Eager(_) => EAGER_LEN,
             Frame::Data(_) => DATA_LEN,
+            Frame::Written(_) => DATA_LEN,
             Frame::Rts(_) => RTS_LEN,
             Frame::Grant(_) => GRANT_LEN,
+            Frame::Key(_) => 16,
             Frame::Ack(a) => 16 + 8 * a.masks.count as usize,
             Frame::Credit { .. } => 16,
             Frame::Hello(h) => h.frame_len(),
@@ -250,6 +292,17 @@ impl Frame {
                 prefix(out, KIND_GRANT, g.flags, 0, g.number);
                 put(out, 8, g.upto);
                 put(out, 16, g.wanted);
+            }
+            Frame::Key(k) => {
+                prefix(out, KIND_KEY, k.flags, k.rail as u16, k.number);
+                put(out, 8, k.key);
+            }
+            Frame::Written(w) => {
+                prefix(out, KIND_WRITTEN, w.flags, 0, w.number);
+                put(out, 8, w.offset);
+                put(out, 16, w.total);
+                put(out, 24, w.len as u64);
+                put(out, 32, w.sum);
             }
             Frame::Ack(a) => {
                 let count = a.masks.count.min(ACK_MASKS_MAX as u8);
@@ -291,11 +344,12 @@ impl Frame {
         }
         let (kind, flags, aux, word) = (b[0], b[1], u16_at(b, 2), u32_at(b, 4));
         let need = match kind {
-            KIND_EAGER | KIND_DATA | KIND_READ => 40,
+            KIND_EAGER | KIND_DATA | KIND_READ | KIND_WRITTEN => 40,
             KIND_RTS => 32,
             KIND_GRANT => 24,
             KIND_ACK if flags as usize <= ACK_MASKS_MAX => 16 + 8 * flags as usize,
             KIND_CREDIT => 16,
+            KIND_KEY if (aux as usize) < HELLO_RAILS_MAX => 16,
             KIND_HELLO if aux % 8 == 0 && aux >= 8 => aux as usize,
             KIND_PING | KIND_BYE | KIND_READ_FAIL | KIND_PAD => 8,
             KIND_CORRUPT if word <= u8::MAX as u32 => 8,
@@ -317,6 +371,13 @@ impl Frame {
                 upto: u64_at(b, 8),
                 wanted: u64_at(b, 16),
             }),
+            KIND_KEY => Frame::Key(KeyGrant {
+                number: word,
+                flags,
+                rail: aux as u8,
+                key: u64_at(b, 8),
+            }),
+            KIND_WRITTEN => Frame::Written(read_written(b, flags, word)?),
             KIND_ACK => Frame::Ack(read_ack(b, flags, aux, word)?),
             KIND_CREDIT => Frame::Credit {
                 bytes: u64_at(b, 8),
@@ -417,6 +478,22 @@ fn read_data(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Data, BadFrame>
         offset,
         total,
         len: aux,
+        sum: u64_at(b, 32),
+    })
+}
+
+fn read_written(b: &[u8], flags: u8, word: u32) -> Result<Written, BadFrame> {
+    let (offset, total, len) = (u64_at(b, 8), u64_at(b, 16), u64_at(b, 24));
+    // No message without bytes is written.
+    if len == 0 || len > u32::MAX as u64 || !covers(offset, len, total) {
+        return Err(BadFrame);
+    }
+    Ok(Written {
+        number: word,
+        flags,
+        offset,
+        total,
+        len: len as u32,
         sum: u64_at(b, 32),
     })
 }

@@ -14,10 +14,12 @@ const HELLO_FIXED: usize = 56;
 
 /// Address of one rail of an endpoint.
 ///
-/// 24 bytes: `kind u8 (4 = IPv4/UDP, 6 = IPv6/UDP), index u8, port u16, mtu u16, scope u16, ip 16`.
+/// 24 bytes: `kind u8 (4 = IPv4/UDP, 6 = IPv6/UDP, 16 more for a rail that can write), index u8,
+/// port u16, mtu u16, scope u16, ip 16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RailAddr {
-    /// 4: UDP over IPv4, 6: UDP over IPv6; 0: none.
+    /// 4: UDP over IPv4, 6: UDP over IPv6; with [`RailAddr::WRITES`]: a rail of that address family
+    /// that can also write into the memory of its peers. 0: none. Rails reach their own kind only.
     pub kind: u8,
     /// The owner's index of this rail.
     pub index: u8,
@@ -42,6 +44,20 @@ impl RailAddr {
         ip: [0; 16],
     };
 
+    /// In `kind`: the rail takes writes.
+    pub const WRITES: u8 = 16;
+
+    /// Whether the rail can write, and takes writes.
+    #[inline]
+    pub fn writes(&self) -> bool {
+        self.kind & RailAddr::WRITES != 0
+    }
+
+    /// 4 or 6, as in IPv4 and IPv6; 0: none.
+    pub fn family(&self) -> u8 {
+        self.kind & !RailAddr::WRITES
+    }
+
     fn write(&self, out: &mut [u8]) {
         out[0] = self.kind;
         out[1] = self.index;
@@ -62,8 +78,8 @@ impl RailAddr {
             prefix_len: u16_at(b, 6),
             ip,
         };
-        let known = addr.kind == 4 || addr.kind == 6;
-        let limit = if addr.kind == 4 { 32 } else { 128 };
+        let known = addr.family() == 4 || addr.family() == 6;
+        let limit = if addr.family() == 4 { 32 } else { 128 };
         (known
             && (addr.index as usize) < HELLO_RAILS_MAX
             && addr.port != 0

@@ -31,9 +31,9 @@ mod packet;
 
 pub use follow::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 pub use frame::{
-    Ack, AckMasks, Data, Eager, Frame, Grant, MsgHead, Read, Rts, ACK_MASKS_MAX, DATA_LEN,
-    EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_READ_REPLY, FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN,
-    RTS_LEN,
+    Ack, AckMasks, Data, Eager, Frame, Grant, KeyGrant, MsgHead, Read, Rts, Written, ACK_MASKS_MAX,
+    DATA_LEN, EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_READ_REPLY, FLAG_REVOKE, FLAG_TAGGED,
+    FLAG_UNSUMMED, GRANT_LEN, RTS_LEN,
 };
 pub use header::{Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
 pub use hello::{

@@ -2,7 +2,8 @@
 
 use marline_wire::{
     granules, Ack, AckMasks, Address, Data, Eager, Frame, Grant, HeadWriter, Header, Hello,
-    MsgHead, Packet, RailAddr, Read, Rts, ACK_MASKS_MAX, GRANULE, HELLO_RAILS_MAX,
+    KeyGrant, MsgHead, Packet, RailAddr, Read, Rts, Written, ACK_MASKS_MAX, GRANULE,
+    HELLO_RAILS_MAX,
 };
 use proptest::prelude::*;
 
@@ -46,7 +47,7 @@ fn rail() -> impl Strategy<Value = RailAddr> {
         any::<[u8; 16]>(),
     )
         .prop_map(|(six, index, port, mtu, prefix_len, ip)| RailAddr {
-            kind: if six { 6 } else { 4 },
+            kind: if six { 6 } else { 4 } | if index % 2 == 1 { RailAddr::WRITES } else { 0 },
             index,
             port,
             mtu,
@@ -126,6 +127,26 @@ fn data() -> impl Strategy<Value = Frame> {
     })
 }
 
+/// A fragment that may be longer than any packet, of a message with bytes.
+fn written() -> impl Strategy<Value = Frame> {
+    let total = prop_oneof![1u64..3_000, 1u64..1 << 40];
+    (any::<(u32, u8)>(), total, any::<(u64, u32)>(), any::<u64>()).prop_map(
+        |((number, flags), total, (at, cut), sum)| {
+            let offset = at % granules(total) * GRANULE;
+            let most = (u32::MAX as u64 / GRANULE).min(granules(total - offset));
+            let len = (1 + cut as u64 % most) * GRANULE;
+            Frame::Written(Written {
+                number,
+                flags,
+                offset,
+                total,
+                len: len.min(total - offset) as u32,
+                sum,
+            })
+        },
+    )
+}
+
 fn frame() -> impl Strategy<Value = Frame> {
     prop_oneof![
         eager(),
@@ -150,6 +171,15 @@ fn frame() -> impl Strategy<Value = Frame> {
                 upto
             }
         )),
+        (any::<(u32, u8, u64)>(), 0u8..HELLO_RAILS_MAX as u8).prop_map(
+            |((number, flags, key), rail)| Frame::Key(KeyGrant {
+                number,
+                flags,
+                rail,
+                key
+            })
+        ),
+        written(),
         any::<u64>().prop_map(|bytes| Frame::Credit { bytes }),
         any::<u32>().prop_map(|number| Frame::ReadFail { number }),
         any::<u32>().prop_map(|messages| Frame::Bye { messages }),
@@ -229,6 +259,20 @@ proptest! {
             prop_assert_eq!(payload.len(), wrote.payload_len());
             prop_assert!(payload.iter().all(|&b| b == i as u8));
         }
+    }
+
+    #[test]
+    fn a_written_fragment_covers_granules_of_its_message(
+        h in header(), offset in any::<u64>(), total in any::<u64>(), len in any::<u32>())
+    {
+        let (number, flags, sum) = (1, 0, 2);
+        let frame = Frame::Written(Written { number, flags, offset, total, len, sum });
+        let (bytes, _) = write(&h, &[frame]);
+        let whole = offset % GRANULE == 0 && len > 0 && total < 1 << 56;
+        let inside = offset.checked_add(len as u64).is_some_and(|end| {
+            end == total || (end < total && len as u64 % GRANULE == 0)
+        });
+        prop_assert_eq!(parse(&bytes).is_some(), whole && inside);
     }
 
     #[test]

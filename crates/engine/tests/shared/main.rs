@@ -31,6 +31,7 @@ mod src {
     pub mod core;
     pub mod crew;
     pub mod engine;
+    pub mod events;
     pub mod fork;
     pub mod memory;
     pub mod pack;
@@ -49,6 +50,7 @@ mod src {
     pub mod tell;
     pub mod thread;
     pub mod wake;
+    pub mod writes;
 }
 mod tests;
 

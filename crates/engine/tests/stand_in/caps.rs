@@ -1,6 +1,6 @@
 //! What a model's rails can do: as much as those of an Ethernet.
 
-use marline_rails::Caps;
+use marline_rails::{Caps, Writes};
 
 pub const CAPS: Caps = Caps {
     datagram_max: 1_472,
@@ -8,4 +8,5 @@ pub const CAPS: Caps = Caps {
     batch_segments_max: 40,
     receive_buffer_bytes: 212_992,
     bytes_per_s: 0,
+    writes: Writes::No,
 };

@@ -43,6 +43,7 @@ pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
         },
         datagram_max,
         receive_budget: 2 << 20,
+        ordered_writes: false,
     };
     (0..rails).map(rail).collect()
 }

@@ -49,6 +49,7 @@ impl RailTx for Mirror {
             batch_segments_max: 64,
             receive_buffer_bytes: 1 << 20,
             bytes_per_s: 0,
+            writes: Default::default(),
         }
     }
     fn local_addr(&self) -> RailAddr {

@@ -1,0 +1,278 @@
+//! What the nodes say happened, to completions and to the log.
+
+use crate::api::{flag, Completion, EpId, LogLevel, OpError};
+use crate::core::Core;
+use crate::memory::copy;
+use crate::slots::{Pieces, SendOp};
+use crate::system::{System, Watch};
+use marline_proto::{Event, PeerId};
+use marline_wire::{MsgHead, FLAG_CQ_DATA};
+
+impl<S: System> Core<S> {
+    /// Turns the nodes' events into completions. Call after anything that may have made some.
+    pub fn settle(&mut self) {
+        for index in 0..self.eps.len() {
+            while let Some(event) = self.eps[index].as_mut().and_then(|e| e.node.poll_event()) {
+                if let Some(endpoint) = &self.eps[index] {
+                    self.watch.event(&endpoint.node, &event);
+                }
+                self.on_event(EpId(index as u32), event);
+            }
+        }
+    }
+
+    fn on_event(&mut self, ep: EpId, event: Event) {
+        match event {
+            Event::SendDone { handle, ok } => self.send_done(handle, ok),
+            Event::Copy {
+                send,
+                recv,
+                offset,
+                len,
+            } => self.copy_own(send, recv, offset, len as usize),
+            Event::RecvDone {
+                handle,
+                peer,
+                head,
+                offset,
+                len,
+                bounce,
+                last,
+            } => {
+                self.recv_done(ep, handle, peer, &head, (offset, len), bounce, last);
+            }
+            Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
+            Event::BounceFree { inbound } => self.free_bounce(ep, inbound),
+            Event::ReadDone { handle, ok } => self.read_done(handle, ok),
+            Event::KeysWanted {
+                inbound,
+                handle,
+                offset,
+                len,
+                rails,
+            } => self.keys_wanted(ep, (inbound, handle), (offset, len), rails),
+            Event::Revoke { inbound } => self.revoke(ep, inbound),
+            Event::ReadAsked {
+                peer,
+                number,
+                key,
+                addr,
+                len,
+                upto,
+            } => {
+                self.read_asked(ep, peer, number, (key, addr, len), upto);
+            }
+            Event::PeerDead {
+                peer,
+                silent_ms,
+                refused,
+            } => self.say_dead(ep, peer, silent_ms, refused),
+            Event::PathChanged {
+                peer,
+                rail,
+                remote_rail,
+                state,
+            } => self.say_path(ep, peer, (rail, remote_rail), state),
+            Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
+            Event::AlgorithmAgreed { peer, wish, agreed } => {
+                self.say_agreed(ep, peer, wish, agreed);
+            }
+            Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
+        }
+    }
+
+    pub(crate) fn send_done(&mut self, handle: u32, ok: bool) {
+        if let Some(op) = self.sends.get_mut(handle).filter(|op| op.writes > 0) {
+            op.ended = Some(ok);
+            return;
+        }
+        let Some(op) = self.sends.remove(handle) else {
+            return;
+        };
+        self.watch.sent(op.context, ok);
+        if let Some(buffer) = op.log {
+            self.pool.give(buffer);
+        }
+        if op.on_delivery.is_some() {
+            let error = if ok { None } else { Some(OpError::PeerDead) };
+            let (context, flags) = (op.context, op.flags);
+            let entry = Completion {
+                context,
+                flags,
+                error,
+                ..Completion::empty()
+            };
+            self.complete(op.on_delivery, entry);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // the fields of one event
+    fn recv_done(
+        &mut self,
+        ep: EpId,
+        handle: u32,
+        peer: PeerId,
+        head: &MsgHead,
+        (offset, len): (u64, u64),
+        bounce: Option<u64>,
+        last: bool,
+    ) {
+        if let Some(inbound) = bounce {
+            self.unbounce(ep, inbound, handle, offset, len as usize);
+        }
+        let source = self.addr_of(ep, peer);
+        let Some(op) = self.recvs.get(handle) else {
+            return;
+        };
+        let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
+        let mut entry = Completion {
+            context: op.context,
+            flags: flag::RECV | kind,
+            len: len as usize,
+            buf: op.pieces.base().wrapping_add(offset as usize),
+            data: head.data,
+            tag: head.tag,
+            source,
+            error: None,
+            olen: 0,
+        };
+        if head.flags & FLAG_CQ_DATA != 0 {
+            entry.flags |= flag::REMOTE_CQ_DATA;
+        }
+        let cancelled = op.cancelled;
+        if op.options.multi_recv && last && !cancelled {
+            entry.flags |= flag::MULTI_RECV;
+        }
+        if head.total > len {
+            entry.error = Some(OpError::Truncated);
+            entry.olen = (head.total - len) as usize;
+        }
+        let wanted = op.options.completion || entry.error.is_some();
+        if last && !cancelled {
+            self.recvs.remove(handle);
+        }
+        if wanted {
+            let cq = self.ep(ep).and_then(|e| e.rx_cq);
+            self.complete(cq, entry);
+        }
+        if last && cancelled {
+            self.recv_failed(handle, OpError::Cancelled);
+        }
+    }
+
+    /// Copies a message of an endpoint to itself, or what it reads of its own memory.
+    fn copy_own(&mut self, send: u32, recv: u32, offset: u64, len: usize) {
+        if let (Some(from), Some(to)) = (self.sends.get(send), self.recvs.get(recv)) {
+            copy(&from.pieces, &to.pieces, offset, len);
+        }
+    }
+
+    /// Moves an unexpected message from its bounce buffer to where it was wanted.
+    fn unbounce(&mut self, ep: EpId, inbound: u64, handle: u32, offset: u64, len: usize) {
+        let Some(mut buffer) = self.bounces.remove(&(ep.0, inbound)) else {
+            return;
+        };
+        if let Some(op) = self.recvs.get(handle) {
+            let mut at = 0;
+            op.pieces.for_range(offset, len, |base, n| {
+                // SAFETY: posted user memory; the bounce buffer holds at least `len` bytes.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(buffer.bytes()[at..at + n].as_ptr(), base, n);
+                }
+                at += n;
+            });
+        }
+        self.stats.unexpected += 1;
+        self.pool.give(buffer);
+    }
+
+    fn free_bounce(&mut self, ep: EpId, inbound: u64) {
+        if let Some(buffer) = self.bounces.remove(&(ep.0, inbound)) {
+            self.pool.give(buffer);
+        }
+    }
+
+    /// Ends a posted receive with an error entry.
+    pub(crate) fn recv_failed(&mut self, handle: u32, error: OpError) {
+        let Some(op) = self.recvs.remove(handle) else {
+            return;
+        };
+        let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
+        let multi = if op.options.multi_recv {
+            flag::MULTI_RECV
+        } else {
+            0
+        };
+        let entry = Completion {
+            context: op.context,
+            flags: flag::RECV | kind | multi,
+            error: Some(error),
+            ..Completion::empty()
+        };
+        let cq = self.ep(op.ep).and_then(|e| e.rx_cq);
+        self.complete(cq, entry);
+    }
+
+    fn read_done(&mut self, handle: u32, ok: bool) {
+        let Some(op) = self.recvs.remove(handle) else {
+            return;
+        };
+        let Some(endpoint) = self.ep(op.ep) else {
+            return;
+        };
+        let cq = endpoint.tx_cq;
+        if let Some(counter) = &endpoint.reads {
+            let count = if ok { &counter.done } else { &counter.errors };
+            count.fetch_add(1, std::sync::atomic::Ordering::Release);
+        }
+        if op.options.completion || !ok {
+            let entry = Completion {
+                context: op.context,
+                flags: flag::RMA | flag::READ,
+                error: if ok {
+                    None
+                } else {
+                    Some(OpError::BadRemoteMemory)
+                },
+                ..Completion::empty()
+            };
+            self.complete(cq, entry);
+        }
+    }
+
+    fn read_asked(
+        &mut self,
+        ep: EpId,
+        peer: PeerId,
+        number: u32,
+        (key, addr, len): (u64, u64, u64),
+        upto: u64,
+    ) {
+        let Some(piece) = self.region_piece(key, addr, len) else {
+            let who = self.describe(ep, peer);
+            self.say(
+                LogLevel::Warn,
+                &format!(
+                    "peer {who} read {len} bytes at {addr:#x} of unknown key {key:#x}: refused"
+                ),
+            );
+            if let Some(endpoint) = self.ep(ep) {
+                endpoint.node.refuse_read(peer, number);
+            }
+            return;
+        };
+        let handle = self.sends.insert(SendOp {
+            ep,
+            pieces: Pieces::new(&[piece]),
+            log: None,
+            on_delivery: None,
+            context: 0,
+            flags: 0,
+            writes: 0,
+            ended: None,
+        });
+        if let Some(endpoint) = self.ep(ep) {
+            endpoint.node.serve_read(handle, peer, number, len, upto);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Writes into the memory of peers, and theirs into ours, on rails that can (see
+//! `marline_proto`'s `written`): who may read and write which memory until when.
+//!
+//! - Memory of a receive is granted when the node asks, and revoked before the operation ends.
+//! - Memory of a send stays with it until its rails have done with every write, even if all of it
+//!   was acknowledged (or the peer died) before: the operation ends then. A rail that never says so
+//!   is drained and given up for a while: the local-completion watchdog of paper 3.
+
+use crate::api::{EpId, LogLevel};
+use crate::core::{Core, RailState};
+use crate::memory::{spoil, sum_of};
+use crate::system::System;
+use marline_checksum::{crc32c, Algorithm};
+use marline_proto::Transmit;
+use marline_rails::{Piece, RailTx, SendOutcome, Write, Writes};
+use marline_wire::RailAddr;
+use std::collections::BTreeMap;
+
+/// A write that is not over after so long is given up with its rail: ten times what 64 KiB take
+/// behind a full queue of a slow rail, and much less than peers wait.
+const WRITE_NS: u64 = 100_000_000;
+
+/// Keys of granted memory: (rail, key) by (endpoint index, inbound name).
+pub type Granted = BTreeMap<(u32, u64), Vec<(u8, u64)>>;
+
+/// A write that a rail has.
+#[derive(Clone, Copy, Debug)]
+pub struct UnderWay {
+    token: u64,
+    handle: u32,
+    since_ns: u64,
+}
+
+/// A batch (or a write with its packet) that a rail had no room for.
+pub struct Pending {
+    /// The packets.
+    pub bytes: Vec<u8>,
+    /// Length of each.
+    pub segment: usize,
+    /// Where to.
+    pub to: RailAddr,
+    /// Source-port flow.
+    pub flow: u8,
+    /// The write that the packet tells of.
+    pub write: Option<Announced>,
+}
+
+/// What of which send is written under which key.
+#[derive(Clone, Copy, Debug)]
+pub struct Announced {
+    handle: u32,
+    key: u64,
+    offset: u64,
+    len: usize,
+}
+
+impl<T> RailState<T> {
+    /// When `tick` has something to do for the rail.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        let written = self.under_way.first().map(|w| w.since_ns + WRITE_NS);
+        match (self.retry_at, written) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+/// Ends what is granted of an inbound message's memory.
+pub(crate) fn revoke<T: RailTx>(granted: &mut Granted, rails: &mut [RailState<T>], of: (u32, u64)) {
+    for (rail, key) in granted.remove(&of).unwrap_or_default() {
+        rails[rail as usize].tx.revoke(key);
+    }
+}
+
+/// The receiver.
+impl<S: System> Core<S> {
+    /// Grants `len` bytes at `offset` of a receive's memory on the rails of a mask.
+    pub(crate) fn keys_wanted(
+        &mut self,
+        ep: EpId,
+        (inbound, handle): (u64, u32),
+        (offset, len): (u64, u64),
+        mask: u8,
+    ) {
+        let op = self.recvs.get(handle);
+        let Some(base) = op.and_then(|op| op.pieces.whole(offset, len as usize)) else {
+            return;
+        };
+        if len < size_of::<u64>() as u64 {
+            return;
+        }
+        spoil(base, len as usize, (self.random)());
+        for (index, rail) in self.rails.iter_mut().enumerate() {
+            if mask >> index & 1 == 0 || rail.tx.caps().writes == Writes::No {
+                continue;
+            }
+            let Some(key) = rail.tx.grant(base, len as usize) else {
+                continue;
+            };
+            let keys = self.granted.entry((ep.0, inbound)).or_default();
+            keys.push((index as u8, key));
+            if let Some(endpoint) = self.eps[ep.0 as usize].as_mut() {
+                endpoint.node.granted_on(inbound, index as u8, key);
+            }
+        }
+    }
+
+    /// Ends what is granted of an inbound message's memory.
+    pub(crate) fn revoke(&mut self, ep: EpId, inbound: u64) {
+        revoke(&mut self.granted, &mut self.rails, (ep.0, inbound));
+    }
+
+    /// Ends all that an endpoint which closes has granted, and all writes of its sends.
+    pub(crate) fn stop_writes(&mut self, ep: EpId) {
+        let keys: Vec<_> = self
+            .granted
+            .keys()
+            .filter(|k| k.0 == ep.0)
+            .copied()
+            .collect();
+        for key in keys {
+            revoke(&mut self.granted, &mut self.rails, key);
+        }
+        for rail in 0..self.rails.len() {
+            let of = |handle| self.sends.get(handle).is_some_and(|op| op.ep == ep);
+            let state = &self.rails[rail];
+            let waits = state.pending.as_ref().and_then(|p| p.write);
+            let waits = waits.is_some_and(|w| of(w.handle));
+            let busy = state.under_way.iter().any(|w| of(w.handle));
+            if waits {
+                self.drop_pending(rail);
+            }
+            if busy {
+                self.drain_writes(rail);
+            }
+        }
+    }
+}
+
+/// The sender.
+impl<S: System> Core<S> {
+    /// Sums, seals and sends a packet that tells of a write, with the write; `false`: no room now.
+    pub(crate) fn send_written(&mut self, now: u64, index: usize, first: &Transmit) -> bool {
+        let node = self.eps[index].as_mut().map(|e| &mut e.node);
+        let Some(write) = node.and_then(|node| node.take_write()) else {
+            return true;
+        };
+        let Some(op) = self.sends.get_mut(write.handle) else {
+            return true;
+        };
+        op.writes += 1;
+        let algorithm = Algorithm::from_u8(first.algorithm).filter(|_| write.summed);
+        let sum = algorithm.map_or(0, |algorithm| {
+            let len = write.len as usize;
+            sum_of(&op.pieces, write.offset, len, algorithm, write.seed)
+        });
+        let packet = &mut self.staging[..first.len];
+        packet[write.sum_at..write.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
+        let crc = crc32c(&packet[4..first.head_len]);
+        packet[..4].copy_from_slice(&crc.to_le_bytes());
+        let counters = &mut self.rails[first.rail].counters;
+        counters.send_calls += 1;
+        counters.wire_packets_sent += 1;
+        counters.wire_bytes_sent += (first.len + write.len as usize) as u64;
+        let pending = Pending {
+            bytes: packet.to_vec(),
+            segment: first.len,
+            to: first.to,
+            flow: first.flow,
+            write: Some(Announced {
+                handle: write.handle,
+                key: write.key,
+                offset: write.offset,
+                len: write.len as usize,
+            }),
+        };
+        let sent = self.send_again(now, first.rail, pending);
+        self.rails[first.rail].counters.busy += !sent as u64;
+        sent
+    }
+
+    /// Sends what is pending on a rail; `false`: it still is.
+    pub(crate) fn send_again(&mut self, now: u64, rail: usize, pending: Pending) -> bool {
+        let Pending {
+            bytes, segment, to, ..
+        } = &pending;
+        let outcome = match pending.write {
+            None => (self.rails[rail].tx).send(to, bytes, *segment, pending.flow),
+            Some(write) => self.write(now, rail, to, &write, bytes),
+        };
+        if outcome == SendOutcome::Busy {
+            self.rails[rail].pending = Some(pending);
+            return false;
+        }
+        self.after_send(now, rail, to, outcome);
+        true
+    }
+
+    fn write(
+        &mut self,
+        now: u64,
+        rail: usize,
+        to: &RailAddr,
+        write: &Announced,
+        packet: &[u8],
+    ) -> SendOutcome {
+        let Some(op) = self.sends.get(write.handle).filter(|op| op.ended.is_none()) else {
+            // All of it arrived otherwise, or nobody is there any more.
+            self.end_write(write.handle);
+            return SendOutcome::Sent;
+        };
+        let mut pieces = Vec::new();
+        op.pieces.for_range(write.offset, write.len, |base, len| {
+            pieces.push(Piece { base, len });
+        });
+        self.write_token += 1;
+        let token = self.write_token;
+        let posted = Write {
+            key: write.key,
+            offset: write.offset,
+            pieces: &pieces,
+            token,
+        };
+        let outcome = self.rails[rail].tx.write(to, &posted, packet);
+        match outcome {
+            SendOutcome::Sent => self.rails[rail].under_way.push(UnderWay {
+                token,
+                handle: write.handle,
+                since_ns: now,
+            }),
+            SendOutcome::Busy => {}
+            _ => self.end_write(write.handle),
+        }
+        outcome
+    }
+
+    /// Forgets what a rail had no room for.
+    pub(crate) fn drop_pending(&mut self, rail: usize) {
+        let pending = self.rails[rail].pending.take();
+        if let Some(write) = pending.and_then(|p| p.write) {
+            self.end_write(write.handle);
+        }
+    }
+
+    /// A rail is done with a write.
+    pub(crate) fn on_written(&mut self, rail: usize, token: u64) {
+        let under_way = &mut self.rails[rail].under_way;
+        if let Some(at) = under_way.iter().position(|w| w.token == token) {
+            let write = under_way.remove(at);
+            self.end_write(write.handle);
+        }
+    }
+
+    /// The memory of a send has one reader less; if it waited for that, it ends.
+    fn end_write(&mut self, handle: u32) {
+        let Some(op) = self.sends.get_mut(handle) else {
+            return;
+        };
+        op.writes -= 1;
+        if let Some(ok) = op.ended.filter(|_| op.writes == 0) {
+            self.send_done(handle, ok);
+        }
+    }
+
+    /// No write of the rail reads memory after this.
+    fn drain_writes(&mut self, rail: usize) {
+        self.rails[rail].tx.drain();
+        for write in std::mem::take(&mut self.rails[rail].under_way) {
+            self.end_write(write.handle);
+        }
+    }
+
+    /// Gives a rail up whose oldest write does not end; whether it did.
+    pub(crate) fn watch_writes(&mut self, now: u64, rail: usize) -> bool {
+        let oldest = self.rails[rail].under_way.first();
+        let stuck = oldest.is_some_and(|w| w.since_ns + WRITE_NS <= now);
+        if stuck {
+            let name = &self.rails[rail].name;
+            let text = format!("rail {name}: a write does not end: the rail is given up for now");
+            self.say(LogLevel::Warn, &text);
+            self.drain_writes(rail);
+        }
+        stuck
+    }
+}

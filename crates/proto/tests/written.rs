@@ -1,0 +1,265 @@
+//! Messages that are written into granted memory, packet by packet: the writes themselves are the
+//! test's.
+
+mod face;
+
+use face::{node_with, specs};
+use marline_proto::{
+    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RecvSpec, SendSpec, Source,
+    WriteOut, WrittenSum,
+};
+use marline_wire::{Frame, Packet, RailAddr, FLAG_REVOKE};
+
+const LEN: u64 = 100_000;
+/// The receiver's name for the memory.
+const KEY: u64 = 0xfeed;
+
+/// Memory that says of writes what the test wants, and notes what it was asked.
+#[derive(Default)]
+struct Noted {
+    right: bool,
+    written: Vec<(u64, usize)>,
+    revoked: Vec<u64>,
+    /// Payloads put in place while the grant stood.
+    landed_under_keys: usize,
+}
+
+impl Memory for Noted {
+    fn land(&mut self, _: &Landing, _: &Payload<'_>) -> bool {
+        self.landed_under_keys += self.revoked.is_empty() as usize;
+        true
+    }
+    fn written(&mut self, landing: &Landing, sum: &WrittenSum) -> bool {
+        let Landing::Posted { offset, copy, .. } = *landing else {
+            panic!("{landing:?}");
+        };
+        assert_eq!(copy, sum.len);
+        self.written.push((offset, sum.len));
+        self.right
+    }
+    fn revoke(&mut self, inbound: u64) {
+        self.revoked.push(inbound);
+    }
+}
+
+/// A packet, and the write that it tells of.
+type Flight = (Vec<u8>, Option<WriteOut>);
+
+struct Pair {
+    nodes: [Node; 2],
+    to_b: PeerId,
+    memory: [Noted; 2],
+    events: [Vec<Event>; 2],
+    now: u64,
+}
+
+fn writing(config: Config, host: u8) -> Node {
+    let mut specs = specs(host, 1, 1_472);
+    specs[0].addr.kind |= RailAddr::WRITES;
+    Node::new(config, 100 + host as u64, 7, 1, specs)
+}
+
+impl Pair {
+    /// A receive that has room for `capacity` bytes, and a message for it, whose bytes were not
+    /// asked for yet.
+    fn new(config: Config, capacity: u64) -> Pair {
+        Pair::of([writing(config, 1), writing(config, 2)], capacity)
+    }
+
+    fn of([mut a, mut b]: [Node; 2], capacity: u64) -> Pair {
+        let to_b = a.peer(&b.address());
+        let receive = RecvSpec {
+            handle: 5,
+            source: Source::Any,
+            tag: None,
+            capacity,
+            multi_min: None,
+        };
+        b.post_recv(&receive, 1);
+        a.post_send(&SendSpec {
+            handle: 3,
+            peer: to_b,
+            tag: None,
+            data: None,
+            len: LEN,
+            urgent_ack: true,
+        });
+        Pair {
+            nodes: [a, b],
+            to_b,
+            memory: Default::default(),
+            events: Default::default(),
+            now: 1_000_000,
+        }
+    }
+
+    /// What a side has to send now.
+    fn output(&mut self, side: usize) -> Vec<Flight> {
+        let node = &mut self.nodes[side];
+        let (mut out, mut spans, mut all) = (vec![0; 64_000], Vec::new(), Vec::new());
+        while let Some(t) = node.poll_transmit(self.now, &mut out, &mut spans, None) {
+            let write = node.take_write();
+            assert_eq!(t.written, write.is_some());
+            all.push((out[..t.len].to_vec(), write));
+        }
+        all
+    }
+
+    fn deliver(&mut self, side: usize, packet: &[u8]) -> Result<PeerId, DropReason> {
+        let packet = Packet::parse(packet, |_| 0).unwrap();
+        let (node, memory) = (&mut self.nodes[side], &mut self.memory[side]);
+        let taken = node.handle_packet(self.now, &packet, packet.wire_len(), memory);
+        while let Some(event) = node.poll_event() {
+            if let Event::KeysWanted { inbound, rails, .. } = event {
+                assert_eq!(rails, 1);
+                node.granted_on(inbound, 0, KEY);
+            }
+            self.events[side].push(event);
+        }
+        taken
+    }
+
+    /// One exchange; the writes of the first.
+    fn step(&mut self) -> Vec<WriteOut> {
+        self.now += 20_000;
+        let mut writes = Vec::new();
+        for side in 0..2 {
+            self.nodes[side].on_poll(self.now, false);
+            self.nodes[side].handle_timeouts(self.now);
+            for (packet, write) in self.output(side) {
+                writes.extend(write);
+                let _ = self.deliver(1 - side, &packet);
+            }
+        }
+        writes
+    }
+
+    /// Until the send is done; all writes.
+    fn finish(&mut self) -> Vec<WriteOut> {
+        let mut writes = Vec::new();
+        for _ in 0..2_000 {
+            writes.extend(self.step());
+            if self.nodes[0].drained() {
+                return writes;
+            }
+        }
+        panic!("{}", self.nodes[0].describe());
+    }
+
+    fn position(&self, side: usize, which: impl Fn(&Event) -> bool) -> usize {
+        let found = self.events[side].iter().position(which);
+        found.expect("an event that must come")
+    }
+}
+
+fn is_data(packet: &[u8]) -> Option<u8> {
+    let packet = Packet::parse(packet, |_| 0).unwrap();
+    let mut frames = packet.frames();
+    frames.find_map(|(frame, _)| match frame {
+        Frame::Data(data) => Some(data.flags),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_granted_message_is_written_and_its_key_ends_first() {
+    let mut pair = Pair::new(Config::default(), LEN);
+    pair.memory[1].right = true;
+    let writes = pair.finish();
+    let bytes: u64 = writes.iter().map(|w| w.len as u64).sum();
+    assert_eq!(bytes, LEN);
+    assert!(writes.iter().all(|w| w.key == KEY && w.handle == 3));
+    assert_eq!(pair.memory[1].landed_under_keys, 0);
+    let revoked = pair.position(1, |e| matches!(e, Event::Revoke { .. }));
+    let done = pair.position(1, |e| matches!(e, Event::RecvDone { .. }));
+    assert!(revoked < done);
+}
+
+/// What does not lie where it should is sent again in packets; before the first of them is put in
+/// place the key has ended.
+#[test]
+fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
+    let mut pair = Pair::new(Config::default(), LEN);
+    let writes = pair.finish();
+    assert!(!writes.is_empty() && !pair.memory[1].written.is_empty());
+    assert_eq!(pair.memory[1].revoked.len(), 1);
+    assert_eq!(pair.memory[1].landed_under_keys, 0);
+    // No byte was written twice.
+    let mut from: Vec<u64> = writes.iter().map(|w| w.offset).collect();
+    from.dedup();
+    assert_eq!(from.len(), writes.len());
+}
+
+/// The same where the packet that tells of the write is lost: the write may still be under way.
+#[test]
+fn a_lost_word_of_a_write_has_the_key_revoked() {
+    let mut pair = Pair::new(Config::default(), LEN);
+    pair.memory[1].right = true;
+    let mut flags = Vec::new();
+    for _ in 0..2_000 {
+        pair.now += 20_000;
+        for side in 0..2 {
+            pair.nodes[side].on_poll(pair.now, false);
+            pair.nodes[side].handle_timeouts(pair.now);
+            for (packet, write) in pair.output(side) {
+                flags.extend(is_data(&packet));
+                if write.is_none() {
+                    let _ = pair.deliver(1 - side, &packet);
+                }
+            }
+        }
+    }
+    assert!(pair.nodes[0].drained());
+    assert!(!flags.is_empty() && flags.iter().all(|f| f & FLAG_REVOKE != 0));
+    assert_eq!(pair.memory[1].revoked.len(), 1);
+    assert_eq!(pair.memory[1].landed_under_keys, 0);
+}
+
+#[test]
+fn what_may_not_be_written_comes_in_packets() {
+    let unsummed = Config {
+        summed: (u64::MAX, u64::MAX),
+        ..Config::default()
+    };
+    let native = Config {
+        reliable: false,
+        ..Config::default()
+    };
+    let long = Config {
+        write_min: LEN + 1,
+        ..Config::default()
+    };
+    let plain = Config::default();
+    for (config, capacity) in [
+        (unsummed, LEN),
+        (native, LEN),
+        (long, LEN),
+        (plain, LEN - 1),
+    ] {
+        let mut pair = Pair::new(config, capacity);
+        assert!(pair.finish().is_empty());
+        assert!(pair.memory[1].landed_under_keys > 0);
+    }
+    // Rails that cannot are asked for nothing.
+    let mut pair = Pair::of([1, 2].map(|h| node_with(plain, h, 1)), LEN);
+    assert!(pair.finish().is_empty());
+    let asked = |e: &Event| matches!(e, Event::KeysWanted { .. } | Event::Revoke { .. });
+    assert!(!pair.events[1].iter().any(asked));
+    let _ = pair.to_b;
+}
+
+/// Whoever says that he has written what he was given no key for is not believed.
+#[test]
+fn words_of_writes_without_keys_are_nonsense() {
+    let mut granted = Pair::new(Config::default(), LEN);
+    granted.step();
+    let flights = granted.output(0);
+    let told = flights.iter().find(|f| f.1.is_some());
+    let (packet, _) = told.expect("a write").clone();
+    // The same message, whose receive is too short to be granted.
+    let mut short = Pair::new(Config::default(), LEN - 1);
+    short.step();
+    short.memory[1].right = true;
+    assert_eq!(short.deliver(1, &packet), Err(DropReason::Nonsense));
+    assert!(short.memory[1].written.is_empty());
+}

@@ -1,0 +1,404 @@
+//! Writes of simulated rails into the memory of other processes: what the network makes of them,
+//! where they land, and that nobody's memory is read or written who has it back.
+//!
+//! A rail that writes and is a stream is like a reliable connection: its packets never overtake its
+//! writes, and a write that is refused breaks it. Any other loses and reorders writes as it does
+//! packets, and of one that is lost the beginning may land.
+
+use crate::machine::Out;
+use crate::memory::Buffer;
+use crate::net::Net;
+use crate::rng::Rng;
+use crate::setup::{Lie, Setup, Topology, Trouble};
+use crate::world::{Next, World};
+use marline_checksum::{sum, Algorithm};
+use marline_proto::{sum_seed, Config};
+use marline_rails::{RailEvent, Writes};
+use marline_wire::{Header, RailAddr, Written, FLAG_READ_REPLY, FLAG_UNSUMMED};
+
+/// Bytes that are lost together.
+const PACKET: usize = 4_096;
+/// Bytes that go missing together between a card and the memory.
+const LINE: usize = 64;
+
+/// What a write is on its way to do.
+#[derive(Clone, Debug)]
+pub struct OutWrite {
+    /// Key of the memory at its target.
+    pub key: u64,
+    /// Offset there.
+    pub offset: u64,
+    /// The writer's name for it.
+    pub token: u64,
+    /// Where its bytes are: address and length.
+    pub pieces: Vec<(usize, usize)>,
+}
+
+/// What happens to the bytes of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hurt {
+    /// Nothing.
+    Whole,
+    /// Some bits flip.
+    Flips,
+    /// A cache line keeps what was there.
+    Line,
+    /// Only so many bytes land.
+    Upto(usize),
+}
+
+/// When a write lands, and when its rail is done with it.
+pub(crate) struct WriteFate {
+    pub lands: Option<u64>,
+    pub hurt: Hurt,
+    pub over: u64,
+}
+
+impl Net {
+    /// One write of `len` bytes.
+    pub(crate) fn write(
+        &mut self,
+        now: u64,
+        from: (usize, usize),
+        to: (usize, usize),
+        len: usize,
+    ) -> WriteFate {
+        self.stats.writes += 1;
+        let stream = self.is_stream(from.1, to.1);
+        let (leaves, fate) = self.carry(now, from, to, len);
+        let mut hurt = Hurt::Whole;
+        let mut lost = 0;
+        for at in 0..len.div_ceil(PACKET) * (!stream) as usize {
+            if self.rng.ppm(fate.drop_ppm) && lost == 0 {
+                lost = 1;
+                hurt = Hurt::Upto(at * PACKET);
+            }
+        }
+        if self.rng.ppm(fate.hurt_ppm) {
+            lost = 1;
+            hurt = self.rng.pick(&[Hurt::Flips, Hurt::Flips, Hurt::Line]);
+        }
+        self.stats.writes_hurt += lost;
+        let mut lands = fate.arrives;
+        let mut over = match lands {
+            Some(at) if stream => at + self.latency(from.1),
+            _ => leaves,
+        };
+        match fate.lie {
+            Some(Lie::Never) => lands = None,
+            Some(Lie::Late(ns)) => {
+                lands = lands.map(|at| at + self.rng.below(ns));
+                // What was in order would do no harm.
+                if self.rng.one_in(2) {
+                    hurt = Hurt::Flips;
+                }
+            }
+            Some(Lie::OverEarly) => over = now,
+            Some(Lie::NeverOver) => over = u64::MAX,
+            None => {}
+        }
+        self.stats.writes_lost += lands.is_none() as u64;
+        WriteFate { lands, hurt, over }
+    }
+}
+
+impl World {
+    /// Puts a write on the network; the packet that tells of it follows.
+    pub(crate) fn launch_write(&mut self, e: u32, out: &Out, write: &OutWrite, at: u64) {
+        let len: usize = write.pieces.iter().map(|p| p.1).sum();
+        let (from, target) = (self.eps[e as usize].host, target_of(&out.to));
+        let start = (from, out.rail);
+        let fate = self.net.write(at, start, target, len);
+        self.mix(&[at, 5, write.key, write.offset, len as u64]);
+        if fate.over != u64::MAX {
+            let at = fate.over.max(self.now);
+            self.push(at, Next::WriteOver(e, out.rail as u8, write.token));
+        }
+        let breaks = self.breaks(e, start, target);
+        let Some(at) = fate.lands else { return };
+        let mut bytes = self.eps[e as usize].machine.wires().buffer();
+        if let Err(text) = self.read_pieces(e, out, write, &mut bytes) {
+            return self.broken(e, text);
+        }
+        let slot = self.new_flight();
+        let flying = &mut self.flying[slot as usize];
+        flying.bytes = bytes;
+        flying.to = target;
+        flying.port = out.to.port;
+        flying.from = e;
+        flying.rail = out.rail;
+        flying.reply_to = None;
+        flying.breaks = Some(breaks);
+        flying.write = Some((write.key, write.offset, fate.hurt));
+        self.push(at.max(self.now), Next::Arrive(slot));
+    }
+
+    /// How often what carries packets and writes between two rails has broken.
+    pub(crate) fn breaks(&self, e: u32, from: (usize, usize), to: (usize, usize)) -> u32 {
+        let drained = self.eps[e as usize].machine.wires().ports[from.1].drained;
+        self.net.breaks(from, to) + drained
+    }
+
+    /// Reads what is written, from the memory of a send (or of the region) that is not over. What
+    /// the engine has copied to its log is not ours to see: the message it is of says what it is.
+    fn read_pieces(
+        &self,
+        e: u32,
+        out: &Out,
+        write: &OutWrite,
+        to: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let ep = &self.eps[e as usize];
+        let crc = u32::from_le_bytes([out.bytes[0], out.bytes[1], out.bytes[2], out.bytes[3]]);
+        let packet = marline_wire::Packet::parse(&out.bytes, |_| crc);
+        let packet = packet.map_err(|_| "a write with a packet that does not parse")?;
+        let told = packet.frames().find_map(|(frame, _)| match frame {
+            marline_wire::Frame::Written(w) => Some(w),
+            _ => None,
+        });
+        let told = told.ok_or("a write that nobody tells of")?;
+        let message = match told.flags & FLAG_READ_REPLY {
+            0 => {
+                let dst = crate::machine::index_of(packet.header.dst_id);
+                self.truth.find(e, dst, told.number)
+            }
+            _ => None,
+        };
+        let (region, region_len) = self.content.region();
+        let mut offset = write.offset;
+        for &(address, len) in &write.pieces {
+            let in_region = address.wrapping_sub(region as usize);
+            let ops = ep.ops.iter().filter(|op| op.done_ns.is_none());
+            let here = ops
+                .filter_map(|op| op.buffer.at_address(address, len))
+                .next();
+            if let Some(bytes) = here {
+                to.extend_from_slice(bytes);
+            } else if in_region < region_len {
+                to.extend_from_slice(self.content.slice(0, in_region as u64, len));
+            } else if ep.graveyard.holds(address) {
+                return Err("a write reads memory of a finished operation".into());
+            } else if let Some(uid) = message {
+                let base = self.truth.msgs[uid as usize].base;
+                to.extend_from_slice(self.content.slice(base, offset, len));
+            } else {
+                return Err("a write reads memory of nobody".into());
+            }
+            offset += len as u64;
+        }
+        Ok(())
+    }
+
+    /// A write reaches its target.
+    pub(crate) fn land_write(&mut self, slot: u32) {
+        let flying = &mut self.flying[slot as usize];
+        let (Some((key, offset, hurt)), to) = (flying.write.take(), flying.to) else {
+            return;
+        };
+        let bytes = std::mem::take(&mut flying.bytes);
+        let (port, from, start) = (flying.port, flying.from, flying.rail);
+        let breaks = flying.breaks.take();
+        self.free.push(slot);
+        let start = (self.eps[from as usize].host, start);
+        if breaks != Some(self.breaks(from, start, to)) {
+            self.net.stats.writes_lost += 1;
+            return;
+        }
+        let here = self.on_host[to.0].filter(|&e| {
+            let ep = &self.eps[e as usize];
+            ep.alive && !ep.closed && ep.port == port
+        });
+        let Some(e) = here else {
+            self.net.stats.writes_lost += 1;
+            return;
+        };
+        let granted = self.eps[e as usize].machine.wires().ports[to.1]
+            .grants
+            .get(&key)
+            .copied();
+        let inside = |&(_, len): &(usize, usize)| offset + bytes.len() as u64 <= len as u64;
+        let Some((base, _)) = granted.filter(inside) else {
+            self.net.stats.writes_refused += 1;
+            if self.net.is_stream(start.1, to.1) {
+                self.net.sever(start, to);
+            }
+            return;
+        };
+        self.mix(&[self.now, 6, key, offset]);
+        let address = base + offset as usize;
+        let rng = &mut self.rng;
+        let ops = self.eps[e as usize].ops.iter_mut();
+        let place = ops.filter(|op| op.done_ns.is_none());
+        let place = place.map(|op| &mut op.buffer);
+        let mut place = place.filter(|b| b.at_address(address, bytes.len()).is_some());
+        let Some(buffer) = place.next() else {
+            return self.broken(e, "a write lands in memory of a finished operation".into());
+        };
+        if let Err(text) = put(buffer, address, &bytes, hurt, rng) {
+            self.broken(e, text.into());
+        }
+        self.eps[e as usize].machine.wires().recycle(bytes);
+    }
+
+    /// The rail tells that it is done with a write.
+    pub(crate) fn write_over(&mut self, e: u32, rail: usize, token: u64) {
+        let ep = &self.eps[e as usize];
+        if ep.alive && !ep.closed {
+            let machine = &ep.machine;
+            machine.tell(&mut machine.wires(), rail, RailEvent::Written(token));
+            self.wake(e, self.now + 500);
+        }
+    }
+
+    /// Memory that the application has back may not be granted, nor read by a rail.
+    pub(crate) fn check_lent(&self, e: u32, buffer: &Buffer) -> Result<(), String> {
+        if !self.setup.writes.contains(&true) {
+            return Ok(());
+        }
+        let (from, to) = buffer.range();
+        let overlaps = |&(base, len): &(usize, usize)| base < to && from < base + len;
+        let wires = self.eps[e as usize].machine.wires();
+        if wires.ports.iter().any(|p| p.grants.values().any(overlaps)) {
+            return Err("memory is given back that may still be written".into());
+        }
+        let read = |r: &Vec<(usize, usize)>| r.iter().any(overlaps);
+        if wires.ports.iter().any(|p| p.reading.values().any(read)) {
+            return Err("memory is given back that may still be read".into());
+        }
+        Ok(())
+    }
+
+    /// Nothing is lent when nothing goes on.
+    pub(crate) fn check_unlent(&self, e: u32) -> Result<(), String> {
+        let wires = self.eps[e as usize].machine.wires();
+        let lent = |p: &crate::machine::Port| p.grants.len() + p.reading.len();
+        match wires.ports.iter().map(lent).sum::<usize>() {
+            0 => Ok(()),
+            n => Err(format!("endpoint {e}: {n} ranges of memory are still lent")),
+        }
+    }
+
+    /// Notes a fragment that was written, if its sum is that of what lies there.
+    pub(crate) fn land_written(&mut self, e: u32, src: u32, header: &Header, w: &Written) {
+        if w.flags & FLAG_READ_REPLY != 0 {
+            return;
+        }
+        let Some(uid) = self.truth.find(src, e, w.number) else {
+            return self.broken(e, format!("took message {} of {src}: never sent", w.number));
+        };
+        let msg = &self.truth.msgs[uid as usize];
+        let (base, matched) = (msg.base, msg.matched);
+        let ep = &mut self.eps[e as usize];
+        let recv = matched.and_then(|(handle, _)| ep.recv_mut(handle));
+        let place = recv.and_then(|r| r.matches.iter().find(|m| m.0.uid == uid));
+        let Some(place) = place.map(|m| m.0) else {
+            return;
+        };
+        let buffer = &ep.ops[place.handle as usize].buffer;
+        let from = (place.base + w.offset) as usize;
+        let Some(bytes) = buffer.get(from, from + w.len as usize) else {
+            return;
+        };
+        let algorithm = match w.flags & FLAG_UNSUMMED {
+            0 => Algorithm::from_u8(header.algorithm).unwrap_or_default(),
+            _ => Algorithm::None,
+        };
+        let seed = sum_seed(header.src_id, w.number, false, w.offset, bytes.len());
+        if sum(algorithm, seed, bytes) != w.sum {
+            return;
+        }
+        if self.content.slice(base, w.offset, bytes.len()) != bytes {
+            let text = format!("wrong bytes were written: message {uid} at {}", w.offset);
+            return self.broken(src, text);
+        }
+        self.truth.msgs[uid as usize].land(w.offset, w.len as u64);
+    }
+}
+
+/// Host and rail of an address.
+pub(crate) fn target_of(to: &RailAddr) -> (usize, usize) {
+    (
+        (to.ip[2] as usize) << 8 | to.ip[3] as usize,
+        to.ip[1] as usize,
+    )
+}
+
+fn put(
+    buffer: &mut Buffer,
+    address: usize,
+    bytes: &[u8],
+    hurt: Hurt,
+    rng: &mut Rng,
+) -> Result<(), &'static str> {
+    match hurt {
+        Hurt::Whole => buffer.put(address, bytes),
+        Hurt::Upto(n) => buffer.put(address, &bytes[..n.min(bytes.len())]),
+        Hurt::Line => {
+            let line = rng.below(bytes.len().div_ceil(LINE) as u64) as usize * LINE;
+            let after = (line + LINE).min(bytes.len());
+            buffer.put(address, &bytes[..line])?;
+            buffer.put(address + after, &bytes[after..])
+        }
+        Hurt::Flips => {
+            let mut wrong = bytes.to_vec();
+            for _ in 0..rng.pick(&[1, 1, 2, 8]) {
+                wrong[rng.below(bytes.len() as u64) as usize] ^= 1 << rng.below(8);
+            }
+            buffer.put(address, &wrong)
+        }
+    }
+}
+
+/// Which rails write, and what lies they tell: from numbers of their own, so that all else of a
+/// seed is what it was before there were these.
+pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
+    let rng = &mut Rng::new(setup.seed, 9);
+    if !rng.one_in(3) {
+        return;
+    }
+    setup.writes = (0..setup.rails).map(|_| !rng.one_in(3)).collect();
+    setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);
+    if setup.topology == Topology::Mesh {
+        // Each reaches each: all are in order, or none.
+        let ordered = rng.one_in(2);
+        for (stream, &writes) in setup.streams.iter_mut().zip(&setup.writes) {
+            *stream = if writes { ordered } else { *stream };
+        }
+    }
+    // Without sums a lie would not be noticed.
+    if !lies || setup.node.summed != Config::default().summed {
+        return;
+    }
+    for _ in 0..rng.pick(&[0, 1, 2, 4]) {
+        let (from_ns, mut to_ns) = crate::setup::span(setup, rng);
+        if rng.one_in(2) {
+            to_ns = setup.faults_end_ns;
+        }
+        let what = Trouble::Lies {
+            host: rng.below(setup.hosts as u64) as usize,
+            rail: rng.below(setup.rails as u64) as usize,
+            how: rng.pick(&[
+                Lie::Never,
+                Lie::Late(300_000),
+                Lie::Late(1_000_000),
+                Lie::Late(5_000_000),
+                Lie::OverEarly,
+                Lie::NeverOver,
+            ]),
+        };
+        setup.faults.push(crate::setup::Fault {
+            from_ns,
+            to_ns,
+            what,
+        });
+    }
+}
+
+/// What a rail of the setup says of its writes.
+pub(crate) fn kind_of(setup: &Setup, rail: usize) -> Writes {
+    match (setup.writes[rail], setup.streams[rail]) {
+        (false, _) => Writes::No,
+        (true, false) => Writes::Unordered,
+        (true, true) => Writes::Ordered,
+    }
+}

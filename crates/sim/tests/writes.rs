@@ -1,0 +1,147 @@
+//! Rails that write into granted memory: what is worth it is written, whatever the rail makes of it
+//! every byte is right, and nobody's memory is touched who has it back (which every run checks).
+
+use marline_proto::Config;
+use marline_sim::{
+    run_setup, Fault, Lie, Outcome, Profile, Setup, Topology, Trouble, Weather, Work,
+};
+
+const MS: u64 = 1_000_000;
+
+/// Two hosts exchange messages of up to 1 MiB over two rails that write, in order or not.
+fn setup(ordered: bool) -> Setup {
+    let mut setup = Setup::draw(1, Profile::Calm, 2, 2);
+    setup.topology = Topology::Planes;
+    setup.work = Work::Halo;
+    (setup.ops, setup.size_max, setup.pause_ns) = (2_000, 1 << 20, 500);
+    setup.latency_ns = vec![5_000, 8_000];
+    setup.rate = vec![1_250_000_000; 2];
+    setup.datagram_max = vec![1_472; 2];
+    setup.socket_bytes = 4 << 20;
+    setup.node = Config {
+        eager_max: 4_096,
+        ..Config::default()
+    };
+    setup.writes = vec![true; 2];
+    setup.streams = vec![ordered; 2];
+    setup.faults_end_ns = 500 * MS;
+    setup
+}
+
+fn play(setup: &Setup) -> Outcome {
+    let outcome = run_setup(setup, false);
+    assert_eq!(outcome.failure, None);
+    assert!(outcome.net.writes > 100, "{:?}", outcome.net);
+    outcome
+}
+
+fn lying(ordered: bool, how: Lie) -> Outcome {
+    play(&lie(ordered, how))
+}
+
+fn lie(ordered: bool, how: Lie) -> Setup {
+    let mut setup = setup(ordered);
+    setup.faults = vec![Fault {
+        from_ns: 0,
+        to_ns: 500 * MS,
+        what: Trouble::Lies {
+            host: 0,
+            rail: 0,
+            how,
+        },
+    }];
+    setup
+}
+
+#[test]
+fn long_messages_are_written_with_few_packets() {
+    for ordered in [false, true] {
+        let with = setup(ordered);
+        let without = Setup {
+            writes: vec![false; 2],
+            ..with.clone()
+        };
+        let (written, packets) = (play(&with), run_setup(&without, false));
+        assert_eq!((packets.failure, packets.net.writes), (None, 0));
+        assert_eq!(written.net.writes_refused + written.net.writes_lost, 0);
+        assert!(
+            3 * written.net.packets < packets.net.packets,
+            "{:?} instead of {:?}",
+            written.net,
+            packets.net
+        );
+    }
+}
+
+#[test]
+fn without_sums_only_rails_in_order_write() {
+    let mut unsummed = setup(true);
+    unsummed.node.summed = (u64::MAX, u64::MAX);
+    play(&unsummed);
+    unsummed.streams.fill(false);
+    let outcome = run_setup(&unsummed, false);
+    assert_eq!((outcome.failure, outcome.net.writes), (None, 0));
+}
+
+#[test]
+fn writes_that_are_lost_or_damaged_are_sent_again() {
+    for ordered in [false, true] {
+        let mut setup = setup(ordered);
+        setup.weather = Weather {
+            drop: 2_000,
+            reorder: 20_000,
+            reorder_ns: 300_000,
+            corrupt_payload: 20_000,
+            ..Weather::default()
+        };
+        let outcome = play(&setup);
+        assert!(outcome.net.writes_hurt > 0, "{:?}", outcome.net);
+    }
+}
+
+#[test]
+fn a_rail_that_never_writes_what_it_says_is_found_out() {
+    for ordered in [false, true] {
+        assert!(lying(ordered, Lie::Never).net.writes_lost > 0);
+    }
+}
+
+/// The mistake of not ending keys first is noticed where many writes are late.
+#[cfg(feature = "mutation")]
+#[test]
+fn late_writes_over_what_was_counted_are_noticed() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let noticed = |us: &u64| {
+        let mut setup = lie(false, Lie::Late(us * 1_000));
+        setup.node.mutation = Some(marline_proto::Mutation::WriteLate);
+        run_setup(&setup, false).failure.is_some()
+    };
+    let count = (1..=20).map(|n| 100 * n).filter(noticed).count();
+    assert!(count > 0);
+}
+
+/// What lands late is not taken for what was sent instead, and refused once it was.
+#[test]
+fn late_writes_are_refused() {
+    for ordered in [false, true] {
+        let outcome = lying(ordered, Lie::Late(2 * MS));
+        assert!(outcome.net.writes_refused > 0, "{:?}", outcome.net);
+    }
+}
+
+#[test]
+fn a_rail_that_is_done_too_early_does_no_harm() {
+    for ordered in [false, true] {
+        lying(ordered, Lie::OverEarly);
+    }
+}
+
+/// The local-completion watchdog: the memory of a send is the rail's until it has been drained.
+#[test]
+fn a_rail_that_is_never_done_is_given_up() {
+    for ordered in [false, true] {
+        let outcome = lying(ordered, Lie::NeverOver);
+        // The drain waits for a tenth of a second.
+        assert!(outcome.worked_ns > 100 * MS, "{}", outcome.worked_ns);
+    }
+}
