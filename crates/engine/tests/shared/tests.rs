@@ -10,7 +10,7 @@ use crate::{
 };
 use shuttle::rand::Rng;
 use shuttle::thread;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Orders tried per test: a few seconds. (20,000 of each were tried once.)
 const ORDERS: usize = 500;
@@ -204,6 +204,17 @@ fn two_sides(endpoints: usize) -> (With<Vec<End>>, With<End>, u64) {
     ((a, froms), (b, tos[0]), dest)
 }
 
+/// A message that arrives, so that later ones are a packet each and its ack.
+fn acquaint((a, from): (&Side, End), (b, to): (&Side, End), dest: u64) {
+    let (sent, got, mut word) = (unseen(1), unseen(1), 0);
+    b.recv(to, 0, &mut word);
+    a.send(from, dest, 0, complete(true)).unwrap();
+    while !all_seen(&sent) || !all_seen(&got) {
+        a.read(from, 1, &sent);
+        b.read(to, 1, &got);
+    }
+}
+
 type Thread = thread::JoinHandle<()>;
 
 fn join_all(threads: impl IntoIterator<Item = Thread>) {
@@ -310,15 +321,7 @@ fn collected_sends_leave_while_their_sender_is_away() {
     try_orders(ORDERS, || {
         let ((a, froms), (b, to), dest) = two_sides(1);
         let from = froms[0];
-        // They know each other before.
-        let (met, first) = (unseen(1), unseen(1));
-        let mut buffer = 0;
-        b.recv(to, 0, &mut buffer);
-        a.send(from, dest, 0, complete(true)).unwrap();
-        while !all_seen(&met) || !all_seen(&first) {
-            a.read(from, 1, &met);
-            b.read(to, 1, &first);
-        }
+        acquaint((&a, from), (&b, to), dest);
         let come = Arc::new(AtomicBool::new(false));
         let (flag, peer) = (come.clone(), a.clone());
         let sender = thread::spawn(move || {
@@ -342,6 +345,61 @@ fn collected_sends_leave_while_their_sender_is_away() {
         sender.join().unwrap();
         b.close();
         a.close();
+        kernel::close_rails();
+    });
+}
+
+/// A thread waits for an entry of its queue, while another polls for its own: whoever takes the
+/// packets, the wait ends long before a tick.
+#[test]
+fn a_wait_ends_though_another_thread_takes_the_packets() {
+    try_orders(ORDERS, || {
+        let ((a, froms), (b, to), dest) = two_sides(1);
+        let (from, other) = (froms[0], b.end());
+        let other_dest = a.meet(&b, other);
+        acquaint((&a, from), (&b, to), dest);
+        let left = Arc::new(AtomicU64::new(u64::MAX));
+        let (waiter, then) = (b.clone(), left.clone());
+        let waiter = thread::spawn(move || {
+            let (got, mut word) = (unseen(1), [0]);
+            waiter.recv_all(to, &mut word);
+            while !all_seen(&got) {
+                waiter.engine.cq_wait(to.cq, -1);
+                waiter.read(to, 1, &got);
+            }
+            let took = kernel::now_ns().saturating_sub(then.load(Relaxed));
+            assert!(took < TICK_NS / 2, "{took} ns");
+        });
+        let poller = b.clone();
+        let poller = thread::spawn(move || {
+            let (got, mut word) = (unseen(2), 0);
+            poller.recv(other, 1, &mut word);
+            while got[1].load(Relaxed) == 0 {
+                poller.read(other, 1, &got);
+            }
+        });
+        let sent = unseen(2);
+        // Until the waiter sleeps, in most orders.
+        let start = kernel::now_ns();
+        kernel::compute_until(|now| now > start + TICK_NS / 4);
+        left.store(kernel::now_ns(), Relaxed);
+        a.send(from, dest, 0, complete(true)).unwrap();
+        while sent[0].load(Relaxed) == 0 {
+            a.read(from, 1, &sent);
+        }
+        // No packet comes meanwhile that might wake it.
+        let start = kernel::now_ns();
+        kernel::compute_until(|now| now > start + TICK_NS);
+        a.send(from, other_dest, 1, complete(true)).unwrap();
+        while sent[1].load(Relaxed) == 0 {
+            a.read(from, 1, &sent);
+        }
+        join_all([waiter, poller]);
+        a.engine.ep_close(from.ep);
+        b.engine.ep_close(to.ep);
+        b.engine.ep_close(other.ep);
+        a.close();
+        b.close();
         kernel::close_rails();
     });
 }
