@@ -507,7 +507,7 @@ fn frame(input: &mut Input<'_>) -> Frame {
         },
         _ => match input.below(8) {
             0 => Frame::Bye {
-                messages: small(input) as u32,
+                arrived: small(input) as u32,
             },
             1 => Frame::Key(KeyGrant {
                 number: small(input) as u32,

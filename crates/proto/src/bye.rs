@@ -1,9 +1,12 @@
 //! Closing: BYE, which names all packets that arrived, said until it is heard. (Without acks it is
-//! said three times on each rail, and that is all.)
+//! said three times on each rail, and that is all.) It also says how many messages arrived: who
+//! sent one again on another path has forgotten what the first packet carried, and would take the
+//! message for lost when only that packet is named.
 
 use crate::conn::Conn;
 use crate::node::Node;
 use crate::send_ring::FrameRef;
+use crate::slab::Key;
 use crate::types::{PeerId, Spans, Transmit};
 use alloc::boxed::Box;
 use marline_wire::{Frame, Header};
@@ -61,14 +64,23 @@ impl Node {
         }
         let mut b = self.begin(conn, limit, out, spans);
         self.add_acks(now, conn, at, &mut b);
-        let messages = conn.next_number as u32;
-        b.control(&Frame::Bye { messages }, Some(FrameRef::Bye));
+        let arrived = self.arrived(conn);
+        b.control(&Frame::Bye { arrived }, Some(FrameRef::Bye));
         b.flags |= Header::FLAG_ACK_NOW;
         self.finish(now, conn, at, b, false, false)
     }
 
-    /// The peer closes. It drained its sends first; native ones that BYE overtook are lost.
-    pub(crate) fn on_bye(&mut self, now: u64, peer: PeerId) {
+    /// Below this number every message of the peer arrived whole.
+    fn arrived(&self, conn: &Conn) -> u32 {
+        let unfinished = |key: &Key| self.inbounds.get(*key).is_none_or(|i| !i.complete());
+        let mut inbound = conn.inbound.iter();
+        let first = inbound.find(|(_, key)| unfinished(key));
+        first.map_or(conn.next_match, |(&n, _)| n.min(conn.next_match)) as u32
+    }
+
+    /// The peer closes, after all messages of ours below `arrived` had arrived. It drained its
+    /// sends first; native ones that BYE overtook are lost.
+    pub(crate) fn on_bye(&mut self, now: u64, peer: PeerId, arrived: u32) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
@@ -76,6 +88,6 @@ impl Node {
             return;
         }
         conn.closed = true;
-        self.end_peer(now, peer);
+        self.end_peer(now, peer, Some(arrived));
     }
 }

@@ -301,7 +301,7 @@ impl Node {
                 }
             }
             Frame::ReadFail { number } => self.on_read_fail(peer, *number),
-            Frame::Bye { .. } => self.on_bye(now, peer),
+            Frame::Bye { arrived } => self.on_bye(now, peer, *arrived),
             Frame::Corrupt { path } => self.on_corrupt(now, peer, *path),
             Frame::Hello(hello) => {
                 if let Some(conn) = self.conn_mut(peer) {

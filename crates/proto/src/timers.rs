@@ -1,6 +1,6 @@
 //! Time: delayed acks, repair, duels between paths, probes, and the death of peers.
 
-use crate::conn::{Conn, InboundState};
+use crate::conn::{Conn, InboundState, SendKind, SendXfer};
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Duel, Path, PathState};
@@ -459,14 +459,15 @@ impl Node {
             silent_ms,
             refused,
         });
-        self.end_peer(now, peer);
+        self.end_peer(now, peer, None);
     }
 
-    /// Ends every operation that names a peer which will not speak again.
-    pub(crate) fn end_peer(&mut self, now: u64, peer: PeerId) {
+    /// Ends every operation that names a peer which will not speak again. `arrived`: it said that
+    /// all messages below this number did.
+    pub(crate) fn end_peer(&mut self, now: u64, peer: PeerId, arrived: Option<u32>) {
         let window = self.conn(peer).map_or(0, |c| c.credit_window);
         self.credit_promised -= window;
-        self.fail_sends(peer);
+        self.end_sends(peer, arrived);
         self.fail_inbound(peer);
         // What it was granted is free for others.
         self.pump_grants(now);
@@ -483,7 +484,13 @@ impl Node {
     }
 
     /// Ends every send to a peer that is gone.
-    fn fail_sends(&mut self, peer: PeerId) {
+    fn end_sends(&mut self, peer: PeerId, arrived: Option<u32>) {
+        let there = |send: &SendXfer| {
+            let message = matches!(send.kind, SendKind::Eager | SendKind::Rendezvous);
+            // Numbers wrap around; less than half of them are under way.
+            let before = |below: u32| (below.wrapping_sub(send.head.number) as i32) > 0;
+            message && arrived.is_some_and(before)
+        };
         let keys: Vec<_> = self
             .sends
             .iter()
@@ -494,7 +501,7 @@ impl Node {
             if let Some(send) = self.sends.remove(key) {
                 self.events.push_back(Event::SendDone {
                     handle: send.handle,
-                    ok: false,
+                    ok: there(&send),
                 });
             }
         }

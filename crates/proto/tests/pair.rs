@@ -370,6 +370,51 @@ fn a_bye_that_was_lost_is_said_again() {
     assert!(pair.b.parted(), "{} answers", answers);
 }
 
+/// A message arrived, but its ack did not; it was sent again on the other rail, and before that
+/// copy arrived its receiver closed. The BYE names the first packet, of which its sender has
+/// forgotten what it carried, and says itself that the message is there. (Found by the model of a
+/// wait beside a polling thread, one order in 1,500: a send ended with "No route to host".)
+#[test]
+fn a_message_that_moved_is_known_to_be_there_when_its_receiver_closes() {
+    for (len, rails) in [(100, 2), (20_000, 2), (100, 4)] {
+        let mut pair = Pair::new(rails, false);
+        pair.message(2, len);
+        let message = output(&mut pair.a, pair.now, false);
+        take(&mut pair.b, pair.now, &message);
+        let _lost = output(&mut pair.b, pair.now, false);
+        let rail = message[0].0;
+        pair.a.on_rail(pair.now, rail, true);
+        let copy = output(&mut pair.a, pair.now, false);
+        assert!(!copy.is_empty(), "lost, too");
+        pair.b.say_bye();
+        let mut byes = output(&mut pair.b, pair.now, false);
+        byes.retain(|p| p.0 != rail);
+        take(&mut pair.a, pair.now, &byes);
+        assert!(done(&mut pair.a, 2), "{len} bytes: {}", pair.a.describe());
+    }
+}
+
+/// The same without the message: its send fails, and so does the one after it.
+#[test]
+fn a_message_that_never_came_fails_when_its_receiver_closes() {
+    let mut pair = Pair::new(2, false);
+    pair.message(2, 100);
+    let _lost = output(&mut pair.a, pair.now, false);
+    pair.message(3, 100);
+    let arrives = output(&mut pair.a, pair.now, false);
+    take(&mut pair.b, pair.now, &arrives);
+    pair.b.say_bye();
+    let byes = output(&mut pair.b, pair.now, false);
+    take(&mut pair.a, pair.now, &byes);
+    let ends: Vec<_> = std::iter::from_fn(|| pair.a.poll_event())
+        .filter_map(|e| match e {
+            Event::SendDone { handle, ok } => Some((handle, ok)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends, [(1, true), (3, true), (2, false)]);
+}
+
 /// How often a packet says the frame that `says` looks for, at most, if of those that say it all
 /// are lost but one in `one_in`.
 fn said_at_once(pair: &mut Pair, one_in: u32, says: impl Fn(&Frame) -> bool) -> usize {

@@ -145,6 +145,12 @@ impl World {
         ep.open -= 1;
         ep.failed += !ok as u32;
         let dst = self.truth.msgs[uid as usize].dst;
+        let there = &self.eps[dst as usize];
+        let parted = there.alive && there.closed && !self.eps[e as usize].believes_dead(dst);
+        if !ok && parted && self.truth.msgs[uid as usize].delivered {
+            let text = format!("send of message {uid} failed, which endpoint {dst} received");
+            return Err(text);
+        }
         if !ok {
             self.truth.settle(uid);
         }

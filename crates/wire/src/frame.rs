@@ -211,8 +211,8 @@ pub enum Frame {
     Ping,
     /// The sender closes its endpoint: nothing more will come.
     Bye {
-        /// Messages it sent in all.
-        messages: u32,
+        /// All messages of the addressee numbered below this arrived whole.
+        arrived: u32,
     },
     /// Remote read request.
     Read(Read),
@@ -321,7 +321,7 @@ impl Frame {
                 h.write(out);
             }
             Frame::Ping => prefix(out, KIND_PING, 0, 0, 0),
-            Frame::Bye { messages } => prefix(out, KIND_BYE, 0, 0, *messages),
+            Frame::Bye { arrived } => prefix(out, KIND_BYE, 0, 0, *arrived),
             Frame::Read(r) => {
                 prefix(out, KIND_READ, 0, 0, r.number);
                 put(out, 8, r.key);
@@ -384,7 +384,7 @@ impl Frame {
             },
             KIND_HELLO => Frame::Hello(Hello::read(b, flags, word).ok_or(BadFrame)?),
             KIND_PING => Frame::Ping,
-            KIND_BYE => Frame::Bye { messages: word },
+            KIND_BYE => Frame::Bye { arrived: word },
             KIND_READ => Frame::Read(Read {
                 number: word,
                 key: u64_at(b, 8),

@@ -182,7 +182,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         written(),
         any::<u64>().prop_map(|bytes| Frame::Credit { bytes }),
         any::<u32>().prop_map(|number| Frame::ReadFail { number }),
-        any::<u32>().prop_map(|messages| Frame::Bye { messages }),
+        any::<u32>().prop_map(|arrived| Frame::Bye { arrived }),
         (0u16..2_000).prop_map(|len| Frame::Pad { len }),
         Just(Frame::Ping),
     ]
