@@ -31,7 +31,7 @@ def instructions(messages, window, out):
 @pytest.mark.parametrize("how", BUDGETS)
 def test_short_messages_stay_within_their_budget(how, tmp_path):
     assert shutil.which("valgrind"), "valgrind is missing: run `make deps`"
-    assert EAGER.exists(), f"{EAGER} is missing: run `make build`"
+    assert EAGER.exists(), f"{EAGER} is missing: run `make eager`"
     window, budget = BUDGETS[how]
     # What happens once (the first contact, page faults) is in both.
     few, many = (instructions(n, window, tmp_path / str(n)) for n in (1_280, 11_520))

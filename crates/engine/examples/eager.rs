@@ -10,7 +10,6 @@
 use marline_engine::settings::Settings;
 use marline_engine::{
     AvId, Completion, CqId, Engine, EpId, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError,
-    ADDR_UNSPEC,
 };
 use std::sync::Arc;
 
@@ -63,17 +62,7 @@ impl Side {
     }
 
     fn poll(&self) -> usize {
-        let mut out = [Completion {
-            context: 0,
-            flags: 0,
-            len: 0,
-            buf: std::ptr::null_mut(),
-            data: 0,
-            tag: 0,
-            source: ADDR_UNSPEC,
-            error: None,
-            olen: 0,
-        }; 16];
+        let mut out = [Completion::empty(); 16];
         let read = self.engine.cq_read(self.cq, &mut out);
         read.expect("no operation may fail")
     }

@@ -361,7 +361,7 @@ impl<S: System> Core<S> {
 
 impl Completion {
     /// All zero, unknown source.
-    pub fn empty() -> Completion {
+    pub const fn empty() -> Completion {
         Completion {
             context: 0,
             flags: 0,

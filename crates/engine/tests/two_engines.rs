@@ -5,7 +5,6 @@ use marline_engine::settings::Settings;
 use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{
     AvId, Completion, CqId, Engine, EpId, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError,
-    ADDR_UNSPEC,
 };
 use std::sync::{Arc, Mutex};
 
@@ -78,18 +77,7 @@ const COMPLETE: OpFlags = OpFlags {
 };
 
 fn poll(side: &Side) -> usize {
-    let empty = Completion {
-        context: 0,
-        flags: 0,
-        len: 0,
-        buf: std::ptr::null_mut(),
-        data: 0,
-        tag: 0,
-        source: ADDR_UNSPEC,
-        error: None,
-        olen: 0,
-    };
-    let mut out = [empty; 16];
+    let mut out = [Completion::empty(); 16];
     side.engine
         .cq_read(side.cq, &mut out)
         .expect("no operation may fail")

@@ -5,7 +5,7 @@ use crate::domain::{self, DomainShared};
 use crate::log::trace;
 use crate::object::{self, absent, Object};
 use crate::sys::*;
-use marline_engine::{Completion, CqId, ADDR_UNSPEC};
+use marline_engine::{Completion, CqId};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{size_of, MaybeUninit};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,18 +18,6 @@ const BATCH: usize = 8;
 
 /// A sleeping reader looks this often whether `fi_cq_signal` was called.
 const SIGNAL_CHECK_MS: i32 = 10;
-
-const EMPTY: Completion = Completion {
-    context: 0,
-    flags: 0,
-    len: 0,
-    buf: std::ptr::null_mut(),
-    data: 0,
-    tag: 0,
-    source: ADDR_UNSPEC,
-    error: None,
-    olen: 0,
-};
 
 /// What an entry looks like. All are prefixes of the tagged one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +120,7 @@ impl Cq {
             let want = (count - taken).min(BATCH);
             let mut room = [const { MaybeUninit::<Completion>::uninit() }; BATCH];
             for slot in &mut room[..want] {
-                slot.write(EMPTY);
+                slot.write(Completion::empty());
             }
             // SAFETY: the first `want` slots were just written.
             let batch = unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), want) };
