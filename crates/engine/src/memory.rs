@@ -183,9 +183,22 @@ pub(crate) fn copy(from: &Pieces, to: &Pieces, offset: u64, len: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::copy;
+    use super::{copy, spoil};
     use crate::api::IoVec;
     use crate::slots::Pieces;
+
+    /// No 64 bytes stay as they were, nor the last word; what lies around does.
+    #[test]
+    fn every_line_of_granted_memory_is_spoilt() {
+        for len in [8, 9, 63, 64, 65, 72, 128, 1_000] {
+            let mut bytes = vec![7u8; len + 2];
+            spoil(bytes[1..].as_mut_ptr(), len, u64::MAX);
+            let (granted, around) = (&bytes[1..=len], [bytes[0], bytes[len + 1]]);
+            assert!(granted.chunks(64).all(|line| line.contains(&255)), "{len}");
+            assert!(granted.ends_with(&[255; 8]), "{len}");
+            assert_eq!(around, [7, 7], "{len}");
+        }
+    }
 
     fn pieces(bytes: &mut [u8], cuts: &[usize]) -> Pieces {
         let base = bytes.as_mut_ptr();
