@@ -516,9 +516,11 @@ fn frame(input: &mut Input<'_>) -> Frame {
                 key: small(input),
             }),
             2 | 3 => written(input),
-            _ => Frame::Pad {
-                len: input.below(1_000) as u16,
-            },
+            _ => {
+                let len = input.below(1_000) as u16;
+                let head = len % 8 * 8;
+                Frame::Pad { len, head }
+            }
         },
     }
 }

@@ -26,15 +26,21 @@ pub(crate) fn seal(bytes: &mut [u8]) -> Option<u32> {
     Some(crc)
 }
 
+fn owned<'a>(packet: &Packet<'a>) -> impl Iterator<Item = (Frame, &'a [u8])> {
+    packet
+        .frames()
+        .map(|(frame, payload)| (frame.owned(), payload))
+}
+
 fn rewrite(packet: &Packet<'_>) {
-    let frames: Vec<(Frame, &[u8])> = packet.frames().collect();
+    let frames: Vec<(Frame, &[u8])> = owned(packet).collect();
     for (frame, payload) in &frames {
         assert_eq!(frame.payload_len(), payload.len());
     }
     let bytes = write(&packet.header, &frames);
     let again = Packet::parse(&bytes, crc32c).expect("what we write parses");
     assert_eq!(again.header, packet.header);
-    assert!(again.frames().eq(frames.iter().copied()));
+    assert!(owned(&again).eq(frames.iter().copied()));
 }
 
 /// A sealed packet of these frames. The largest datagram holds every packet that was read.

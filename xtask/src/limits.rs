@@ -13,8 +13,8 @@ const FILE_LINES: usize = 600;
 /// What was longer when the rules came, as (path, or path and function; what it may have now).
 /// Numbers here only ever go down.
 const LONGER_FILES: &[(&str, usize)] = &[
-    ("crates/proto/src/receive.rs", 663),
-    ("crates/proto/src/transmit.rs", 646),
+    ("crates/proto/src/receive.rs", 650),
+    ("crates/proto/src/transmit.rs", 625),
 ];
 const LONGER_FUNCTIONS: &[(&str, usize)] = &[
     ("crates/rails/examples/rail_cost.rs main", 73),

@@ -11,7 +11,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::mem::replace;
 use core::ops::Range;
-use marline_wire::{granules, Ack, GRANULE};
+use marline_wire::{granules, Ack, MasksView, GRANULE};
 
 /// What the reordering threshold grows to when packets declared lost are acknowledged after all.
 const REORDER_MAX: u64 = 512;
@@ -26,7 +26,7 @@ pub(crate) const ANYWHERE: u8 = u8::MAX;
 
 impl Node {
     /// One ACK frame.
-    pub(crate) fn on_ack(&mut self, now: u64, peer: PeerId, ack: &Ack) {
+    pub(crate) fn on_ack(&mut self, now: u64, peer: PeerId, ack: &Ack<MasksView<'_>>) {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
@@ -254,9 +254,9 @@ fn queue_once<T: PartialEq>(queue: &mut VecDeque<T>, entry: T) -> bool {
 
 /// The packets that an ack speaks of: up to the newest that had arrived when it was made. (Its
 /// masks reach up to 63 numbers beyond.)
-fn told(ack: &Ack) -> Range<u64> {
-    let masks = &ack.masks.bits[..ack.masks.count as usize];
-    let newest = masks.iter().enumerate().rev().find(|(_, &mask)| mask != 0);
+fn told(ack: &Ack<MasksView<'_>>) -> Range<u64> {
+    let mut masks = ack.masks.iter().enumerate().rev();
+    let newest = masks.find(|(_, mask)| *mask != 0);
     let end = newest.map_or(0, |(m, mask)| {
         64 * m as u64 + 64 - mask.leading_zeros() as u64
     });
@@ -287,7 +287,7 @@ fn push_joined(frames: &mut Vec<FrameRef>, frame: FrameRef) {
 /// Settles the packets that an ack names; whether any was new.
 fn acknowledge(
     path: &mut Path,
-    ack: &Ack,
+    ack: &Ack<MasksView<'_>>,
     now: u64,
     gap_end: u64,
     frames: &mut Vec<FrameRef>,
@@ -295,10 +295,7 @@ fn acknowledge(
 ) -> bool {
     let (first, next) = (path.ring.first(), path.ring.next_number());
     let mut newest = None;
-    for (m, &mask) in ack.masks.bits[..ack.masks.count as usize]
-        .iter()
-        .enumerate()
-    {
+    for (m, mask) in ack.masks.iter().enumerate() {
         let base = ack.base + 64 * m as u64;
         // Most of what an ack names was settled by those before it.
         let settled = first.saturating_sub(base).min(64) as u32;

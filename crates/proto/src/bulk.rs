@@ -127,7 +127,10 @@ impl Node {
                 self.leave_bulk(conn, key);
             }
         }
-        let pad = |len: usize| Frame::Pad { len: len as u16 };
+        let pad = |len: usize| Frame::Pad {
+            len: len as u16,
+            head: 0,
+        };
         if let Some(room) = b.writer.room().checked_sub(pad(0).head_len()) {
             b.control(&pad(room), None);
         }

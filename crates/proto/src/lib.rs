@@ -31,6 +31,7 @@ mod ops;
 mod own;
 mod path;
 mod pipeline;
+mod reads;
 mod receive;
 mod recv_window;
 mod send_ring;

@@ -1,14 +1,12 @@
-//! Posting: sends, receives, peeks, claims, cancels, reads; and closing.
+//! Posting: sends, receives, peeks, claims, cancels; credit that goes back.
 
 use crate::conn::{
     Conn, Inbound, InboundState, SendKind, SendXfer, FIRST_CREDIT, MESSAGE_OVERHEAD,
 };
-use crate::flow::whole_granules;
 use crate::granules::GranuleSet;
 use crate::matching::Found;
 use crate::mutation::Mutation;
 use crate::node::{Multi, Node};
-use crate::send_ring::FrameRef;
 use crate::slab::Key;
 use crate::stats::SIZE_CLASSES;
 use crate::types::{Claim, Event, PeerId, RecvSpec, SendSpec, Source};
@@ -269,113 +267,6 @@ impl Node {
             if let Some(conn) = self.conn_mut(peer) {
                 conn.watchers = conn.watchers.saturating_sub(1);
             }
-        }
-    }
-
-    /// Posts a remote read of `len` bytes into `handle`. `false`: the peer is gone.
-    pub fn post_read(&mut self, handle: u32, peer: PeerId, key: u64, addr: u64, len: u64) -> bool {
-        self.ensure_conn(peer);
-        let Some(mut conn) = self.take(peer) else {
-            return false;
-        };
-        let alive = !conn.dead && !conn.closed;
-        if alive && len == 0 {
-            // Nothing to fetch, and no fragment that could say so.
-            self.events.push_back(Event::ReadDone { handle, ok: true });
-        } else if alive {
-            let number = conn.next_read;
-            conn.next_read += 1;
-            let bound = InboundState::Bound {
-                handle,
-                base: 0,
-                capacity: len,
-            };
-            let mut inbound = new_inbound(peer, number as u64, len, bound);
-            inbound.rendezvous = true;
-            inbound.reply = true;
-            inbound.wanted = len;
-            // The READ itself carries the key and address; they ride in the head until it left.
-            inbound.head = Some(MsgHead {
-                number,
-                flags: 0,
-                tag: key,
-                data: addr,
-                total: len,
-            });
-            let id = self.inbounds.insert(inbound);
-            conn.pending_reads.insert(number, id);
-            if conn.own {
-                self.put(conn);
-                self.ask_own(peer, number, (key, addr, len));
-                return true;
-            }
-            conn.control.push_back(FrameRef::Read(id));
-            Node::mark_ready(&mut self.ready, &mut conn);
-            self.put(conn);
-            if self.writes {
-                self.want_keys(id);
-            }
-            return true;
-        }
-        self.put(conn);
-        alive
-    }
-
-    /// Answers a peer's READ from `handle`'s memory.
-    pub fn serve_read(&mut self, handle: u32, peer: PeerId, number: u32, len: u64, upto: u64) {
-        if len == 0 {
-            return self.events.push_back(Event::SendDone { handle, ok: true });
-        }
-        let Some(mut conn) = self.take(peer) else {
-            return;
-        };
-        if conn.own {
-            return self.serve_own(handle, conn, number);
-        }
-        let head = MsgHead {
-            number,
-            flags: self.cfg.sum_flag(len),
-            tag: 0,
-            data: 0,
-            total: len,
-        };
-        let mut xfer = new_send(handle, peer, head, SendKind::Reply);
-        xfer.upto = whole_granules(upto, len);
-        xfer.granted = true;
-        xfer.urgent = true;
-        xfer.in_bulk = true;
-        let key = self.sends.insert(xfer);
-        conn.replies.insert(number, key);
-        conn.bulk.push_back(key);
-        Node::mark_ready(&mut self.ready, &mut conn);
-        self.put(conn);
-    }
-
-    /// Refuses a peer's READ.
-    pub fn refuse_read(&mut self, peer: PeerId, number: u32) {
-        if self.is_own(peer) {
-            return self.on_read_fail(peer, number);
-        }
-        let Some(mut conn) = self.take(peer) else {
-            return;
-        };
-        conn.control.push_back(FrameRef::ReadFail(number));
-        Node::mark_ready(&mut self.ready, &mut conn);
-        self.put(conn);
-    }
-
-    /// The peer refused one of our reads.
-    pub(crate) fn on_read_fail(&mut self, peer: PeerId, number: u32) {
-        let Some(conn) = self.conn_mut(peer) else {
-            return;
-        };
-        let Some(key) = conn.pending_reads.remove(&number) else {
-            return;
-        };
-        let state = self.inbounds.get(key).map(|i| i.state);
-        self.drop_inbound(key);
-        if let Some(InboundState::Bound { handle, .. }) = state {
-            self.events.push_back(Event::ReadDone { handle, ok: false });
         }
     }
 

@@ -8,7 +8,7 @@ use crate::ops::new_inbound;
 use crate::slab::Key;
 use crate::types::{sum_seed, DropReason, Event, Landing, Memory, Payload, PeerId};
 use marline_wire::{
-    granules, Address, Frame, Header, Hello, MsgHead, Packet, RailAddr, FLAG_READ_REPLY,
+    granules, Address, Frame, FrameView, Header, Hello, MsgHead, Packet, RailAddr, FLAG_READ_REPLY,
     FLAG_REVOKE, GRANULE,
 };
 
@@ -16,8 +16,6 @@ use marline_wire::{
 const EAGER_LIMIT: u64 = 65_536;
 /// A message number further ahead than this is nonsense: credit allows far fewer.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
-/// READs of one peer that may be out of order.
-const READS_AHEAD_MAX: u64 = 1 << 16;
 
 /// One fragment, of either frame kind.
 struct Fragment<'a> {
@@ -124,7 +122,7 @@ impl Node {
             }
         }
         let hello = packet.frames().find_map(|(frame, _)| match frame {
-            Frame::Hello(hello) => Some(hello),
+            Frame::Hello(hello) => Some(hello.owned()),
             _ => None,
         });
         let hello = hello.ok_or(DropReason::Stranger)?;
@@ -261,7 +259,12 @@ impl Node {
         outcome
     }
 
-    fn take_control(&mut self, now: u64, peer: PeerId, frame: &Frame) -> Result<(), DropReason> {
+    fn take_control(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        frame: &FrameView<'_>,
+    ) -> Result<(), DropReason> {
         match frame {
             Frame::Ack(ack) => {
                 if let Some(conn) = self.conn_mut(peer) {
@@ -283,29 +286,13 @@ impl Node {
                 }
                 self.wake(peer);
             }
-            Frame::Read(r) => {
-                let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
-                if r.number as u64 > conn.served_reads.count() + READS_AHEAD_MAX {
-                    return Err(DropReason::Nonsense);
-                }
-                if conn.served_reads.insert(r.number as u64, 1) == 1 {
-                    let (number, key, addr, len, upto) = (r.number, r.key, r.addr, r.len, r.upto);
-                    self.events.push_back(Event::ReadAsked {
-                        peer,
-                        number,
-                        key,
-                        addr,
-                        len,
-                        upto,
-                    });
-                }
-            }
+            Frame::Read(read) => return self.on_read(peer, read),
             Frame::ReadFail { number } => self.on_read_fail(peer, *number),
             Frame::Bye { arrived } => self.on_bye(now, peer, *arrived),
             Frame::Corrupt { path } => self.on_corrupt(now, peer, *path),
             Frame::Hello(hello) => {
                 if let Some(conn) = self.conn_mut(peer) {
-                    conn.remote_slot = hello.slot;
+                    conn.remote_slot = hello.slot();
                 }
             }
             Frame::Key(key) => self.on_key(peer, key),

@@ -105,14 +105,12 @@ impl Trial {
         self.since_ns = now;
     }
 
-    /// Fills a probe of a path on trial with frames of nothing: all of it is under the head's CRC.
+    /// Fills a probe of a path on trial with nothing: all of it is under the head's CRC.
     pub(crate) fn fill(&self, writer: &mut HeadWriter<'_>) {
         if self.active {
-            for _ in 0..TRIAL_BYTES / 8 {
-                if writer.push(&Frame::Pad { len: 0 }).is_none() {
-                    return;
-                }
-            }
+            let room = writer.room().min(TRIAL_BYTES).saturating_sub(8);
+            let head = (room / 8 * 8) as u16;
+            writer.push(&Frame::Pad { len: 0, head });
         }
     }
 }

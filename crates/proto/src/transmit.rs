@@ -15,8 +15,8 @@ use crate::types::{sum_seed, Batch, Span, Spans, Transmit};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    align8, granules, Data, Eager, Frame, Grant, HeadWriter, Header, Read, Rts, DATA_LEN,
-    EAGER_LEN, FLAG_READ_REPLY, FLAG_UNSUMMED, GRANULE,
+    align8, granules, Data, Eager, Frame, Grant, HeadWriter, Header, Rts, DATA_LEN, EAGER_LEN,
+    FLAG_READ_REPLY, FLAG_UNSUMMED, GRANULE,
 };
 
 /// So many packets in a row may want no ack: a path with acks alone must be known to work.
@@ -278,8 +278,8 @@ impl Node {
         }
         let mut b = self.begin(conn, size, out, spans);
         b.control(&Frame::Ping, Some(FrameRef::Ping { padded: true }));
-        let pad = b.writer.room().saturating_sub(8) / 8 * 8;
-        b.control(&Frame::Pad { len: pad as u16 }, None);
+        let len = (b.writer.room().saturating_sub(8) / 8 * 8) as u16;
+        b.control(&Frame::Pad { len, head: 0 }, None);
         b.flags |= Header::FLAG_ACK_NOW;
         conn.paths[at].padded_number = Some(conn.paths[at].ring.next_number());
         self.finish(now, conn, at, b, false, false)
@@ -327,27 +327,6 @@ impl Node {
             }
             conn.control.pop_front();
         }
-    }
-
-    /// The READ frame of a remote read; the first time, its first grant is decided here.
-    fn read_frame(&mut self, key: Key) -> Option<Frame> {
-        let window = (self.grant_budget / 2).max(64 * 1024);
-        let inbound = self.inbounds.get_mut(key)?;
-        let head = inbound.head?;
-        if inbound.granted == 0 {
-            let first = inbound.wanted.min(window / GRANULE * GRANULE);
-            inbound.granted = first;
-            inbound.counted = first;
-            self.granted_out += first;
-        }
-        let (number, upto) = (head.number, inbound.granted);
-        Some(Frame::Read(Read {
-            number,
-            key: head.tag,
-            addr: head.data,
-            len: head.total,
-            upto,
-        }))
     }
 
     fn add_resends(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>, hedges_only: bool) {

@@ -5,7 +5,7 @@ mod face;
 
 use face::{done, narrow_node, node, node_with, output, specs, take, Anywhere, Pair};
 use marline_proto::{Config, DropReason, Event, Node, PathState, RecvSpec, SendSpec, Source};
-use marline_wire::{Frame, Packet};
+use marline_wire::{Frame, FrameView, Packet};
 
 /// Acks of one path can arrive in the wrong order: some travel on another rail, and each rail has
 /// a socket of its own. What the older ack does not name, because it had not arrived then, is not
@@ -417,7 +417,7 @@ fn a_message_that_never_came_fails_when_its_receiver_closes() {
 
 /// How often a packet says the frame that `says` looks for, at most, if of those that say it all
 /// are lost but one in `one_in`.
-fn said_at_once(pair: &mut Pair, one_in: u32, says: impl Fn(&Frame) -> bool) -> usize {
+fn said_at_once(pair: &mut Pair, one_in: u32, says: impl Fn(&FrameView<'_>) -> bool) -> usize {
     let (mut most, mut lost) = (0, 0);
     for _ in 0..2_000 {
         pair.now += 1_000_000;

@@ -43,7 +43,7 @@ impl Credits {
         }
         for (frame, _) in packet.frames() {
             match frame {
-                Frame::Hello(hello) => self.tell(src, dst, hello.credit),
+                Frame::Hello(hello) => self.tell(src, dst, hello.credit()),
                 Frame::Credit { bytes } => self.tell(src, dst, bytes),
                 Frame::Eager(eager) => self.charge(src, dst, &eager.head, eager.head.total)?,
                 Frame::Rts(rts) => self.charge(src, dst, &rts.head, 0)?,

@@ -182,7 +182,12 @@ impl World {
         let ep = &self.eps[e as usize];
         let mut next = u64::MAX;
         if ep.threaded {
-            next = ep.thread_at.min(ep.alarm_at);
+            next = ep.alarm_at;
+        }
+        // While the application polls, a tick of the thread finds nothing to do: it is left out
+        // until there is something else. (Three of five turns were such ticks.)
+        if ep.threaded && ep.computing > 0 {
+            next = next.min(ep.thread_at);
         }
         if ep.computing == 0 {
             let look = |core: &marline_engine::Core<_>| (core.next_deadline(), core.has_output());
@@ -191,6 +196,9 @@ impl World {
             let local = ep.machine.peek_now();
             let free = wires.ports.iter().filter_map(|p| p.blocked_until(local));
             let free = free.min().filter(|_| output);
+            if ep.threaded && output {
+                next = next.min(ep.thread_at);
+            }
             if let Some(at) = free {
                 next = next.min(at.saturating_sub(ep.clock_ns).max(self.now + 1_000));
             } else if output {
@@ -381,7 +389,8 @@ impl World {
     fn mail(&mut self, e: u32, out: Out) {
         let ep = &self.eps[e as usize];
         let at = out.at.saturating_sub(ep.clock_ns).max(self.now);
-        if ep.held_until > self.now {
+        // What is sent at the very moment when it is back goes behind what was held.
+        if ep.held_until >= self.now.max(1) {
             let until = ep.held_until;
             self.held.push_back((e, out));
             self.push(until, Next::Release);
@@ -455,7 +464,7 @@ fn frames_text(packet: &Packet<'_>) -> String {
             Frame::Rts(f) => text += &format!("rts#{}:{} ", f.head.number, f.head.total),
             Frame::Grant(f) => text += &format!("grant#{}:{}/{} ", f.number, f.upto, f.wanted),
             Frame::Ack(f) => {
-                let newest: u32 = f.masks.bits.iter().map(|b| b.count_ones()).sum();
+                let newest: u32 = f.masks.iter().map(|b| b.count_ones()).sum();
                 text += &format!("ack {:02x}@{}x{} ", f.path, f.base, newest);
             }
             Frame::Written(f) => {

@@ -13,7 +13,7 @@ use marline_proto::{
     sum_seed, Config, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec, SendSpec,
     Source, Spans, Transmit,
 };
-use marline_wire::{Frame, Packet, RailAddr, HEADER_LEN, PACKET_MAX};
+use marline_wire::{Frame, FrameView, Packet, RailAddr, HEADER_LEN, PACKET_MAX};
 
 /// Payload of a full packet in an Ethernet frame of 1500 bytes.
 pub const FULL_BYTES: usize = 1_344;
@@ -155,7 +155,7 @@ impl Memory for Lander<'_> {
 /// What the fragments of a packet claim to be: seed of the sum, message, offset. Messages are
 /// numbered as they are posted, so that a number is a handle.
 fn claims(packet: &Packet<'_>) -> Vec<(u64, u32, u64)> {
-    let claim = |(frame, payload): (Frame, &[u8])| {
+    let claim = |(frame, payload): (FrameView<'_>, &[u8])| {
         let (number, offset) = match frame {
             Frame::Eager(eager) => (eager.head.number, 0),
             Frame::Data(data) => (data.number, data.offset),
@@ -447,7 +447,7 @@ fn place(what: Place, head_len: usize, good: &[u8]) -> Option<std::ops::Range<us
     }
     let mut at = HEADER_LEN;
     for (frame, payload) in packet.frames() {
-        let (from, to) = (at, at + frame.head_len());
+        let (from, to) = (at, at + frame.owned().head_len());
         at = to;
         let summed = matches!(frame, Frame::Eager(_) | Frame::Data(_));
         match (what, frame) {

@@ -171,14 +171,13 @@ impl Buffer {
         if self.block.is_empty() {
             return Ok(());
         }
-        let all = |bytes: &[u8], value: u8| bytes.iter().fold(0, |d, &b| d | (b ^ value)) == 0;
         let block = &self.block;
         let after = &block[GUARD + self.len..2 * GUARD + self.len];
-        if !all(&block[..GUARD], GUARD_BYTE) || !all(after, GUARD_BYTE) {
+        if !all_are(&block[..GUARD], GUARD_BYTE) || !all_are(after, GUARD_BYTE) {
             return Err("write beyond a buffer");
         }
         let filled = self.len.min(FILLED);
-        if used < filled && !all(&block[GUARD + used..GUARD + filled], FILLER) {
+        if used < filled && !all_are(&block[GUARD + used..GUARD + filled], FILLER) {
             return Err("write where nothing was received");
         }
         Ok(())
@@ -187,7 +186,7 @@ impl Buffer {
     fn check_poison(&self) -> Result<(), &'static str> {
         for &(from, to) in &self.poisoned {
             let bytes = &self.block[GUARD + from..GUARD + to];
-            if bytes.iter().fold(0, |d, &b| d | (b ^ POISON)) != 0 {
+            if !all_are(bytes, POISON) {
                 return Err("write into memory of a finished operation");
             }
         }
@@ -205,6 +204,15 @@ impl Drop for Buffer {
         let block = std::mem::take(&mut self.block);
         // No longer there at the end of a thread.
         let _ = SPARE.try_with(|spare| spare.borrow_mut().keep(class, block));
+    }
+}
+
+/// Whether all bytes have a value: the first has, and each is as the one before it (which the
+/// library compares fastest).
+fn all_are(bytes: &[u8], value: u8) -> bool {
+    match bytes {
+        [] => true,
+        [first, rest @ ..] => *first == value && *rest == bytes[..rest.len()],
     }
 }
 

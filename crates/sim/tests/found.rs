@@ -195,3 +195,10 @@ fn writes_to_the_dead_do_not_reach_the_living() {
     let outcome = run_setup(&Setup::draw(200_852, Profile::Swarm, 0, 0), false);
     assert_eq!(outcome.failure, None);
 }
+
+/// Nor this: what a process sent at the very moment when it was on the processor again left before
+/// what had waited meanwhile.
+#[test]
+fn what_was_held_leaves_first() {
+    clean_for_long(620_952);
+}

@@ -3,7 +3,7 @@
 //! `aux` and its sum as their last 8 bytes.
 
 use crate::header::{u16_at, u32_at, u64_at};
-use crate::hello::{Hello, HELLO_RAILS_MAX};
+use crate::hello::{Hello, HelloView, HELLO_FIXED, HELLO_RAILS_MAX};
 use crate::{granules, GRANULE};
 
 /// The message is a tagged one (matched by tag), else an untagged one.
@@ -31,6 +31,8 @@ pub const DATA_LEN: usize = 40;
 pub const RTS_LEN: usize = 32;
 /// Bytes of a GRANT frame.
 pub const GRANT_LEN: usize = 24;
+/// Most filler that a PAD frame may have in the head.
+const PAD_HEAD_MAX: u16 = u16::MAX / 8 * 8;
 /// Most 64-bit masks in one ACK frame: 1,024 packets of a path in one ack.
 pub const ACK_MASKS_MAX: usize = 16;
 
@@ -146,7 +148,7 @@ pub struct Written {
 /// Vector of acknowledgement masks of one path (the VFRAG of paper 3, generalised).
 /// Bit `i` of mask `m` set: packet `base + 64·m + i` arrived and its sums were right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ack {
+pub struct Ack<M = AckMasks> {
     /// Path whose packets are acknowledged, as in [`crate::Header::path`] of those packets.
     pub path: u8,
     /// Time the newest packet waited for this ack, in microseconds (saturating).
@@ -154,7 +156,7 @@ pub struct Ack {
     /// Packet number of the first bit.
     pub base: u64,
     /// The masks.
-    pub masks: AckMasks,
+    pub masks: M,
 }
 
 /// Up to [`ACK_MASKS_MAX`] masks.
@@ -164,6 +166,30 @@ pub struct AckMasks {
     pub count: u8,
     /// The masks; those from `count` on are zero.
     pub bits: [u64; ACK_MASKS_MAX],
+}
+
+/// The masks of an ACK frame in the packet that brought it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MasksView<'a>(&'a [u8]);
+
+impl<'a> MasksView<'a> {
+    /// The masks in order.
+    #[inline]
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + 'a {
+        self.0.chunks_exact(8).map(|mask| u64_at(mask, 0))
+    }
+
+    /// A copy.
+    pub fn owned(&self) -> AckMasks {
+        let mut masks = AckMasks {
+            count: self.iter().len() as u8,
+            bits: [0; ACK_MASKS_MAX],
+        };
+        for (bits, mask) in masks.bits.iter_mut().zip(self.iter()) {
+            *bits = mask;
+        }
+        masks
+    }
 }
 
 /// Request to read remote registered memory (`fi_readmsg`); answered by DATA with
@@ -182,10 +208,10 @@ pub struct Read {
     pub upto: u64,
 }
 
-/// One frame.
+/// One frame; `H` and `M`: what is long in it, here or ([`FrameView`]) where it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // lives on the stack, one at a time
-pub enum Frame {
+pub enum Frame<H = Hello, M = AckMasks> {
     /// First fragment of an eager message.
     Eager(Eager),
     /// Any other fragment.
@@ -199,14 +225,14 @@ pub enum Frame {
     /// A fragment that was written.
     Written(Written),
     /// Packet acknowledgement.
-    Ack(Ack),
+    Ack(Ack<M>),
     /// Cumulative eager credit: bytes this peer may have sent in all since its first message.
     Credit {
         /// Total bytes (with per-message overhead) allowed so far.
         bytes: u64,
     },
     /// Who I am, where my rails are; first contact.
-    Hello(Hello),
+    Hello(H),
     /// Path probe; its packet asks for an ack at once, which is the answer.
     Ping,
     /// The sender closes its endpoint: nothing more will come.
@@ -225,6 +251,8 @@ pub enum Frame {
     Pad {
         /// Bytes of filler in the payload area.
         len: u16,
+        /// Bytes of filler behind the frame, a multiple of 8: under the head's CRC.
+        head: u16,
     },
     /// Too many of the packets that come on this path are damaged: send elsewhere.
     Corrupt {
@@ -232,6 +260,10 @@ pub enum Frame {
         path: u8,
     },
 }
+
+/// A frame in the packet that brought it: 56 bytes, where a [`Frame`] has 248. (Each is handed on
+/// three times until it acts, which was a tenth of the simulator's time.)
+pub type FrameView<'a> = Frame<HelloView<'a>, MasksView<'a>>;
 
 /// Why a frame was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,18 +294,9 @@ impl Frame {
             Frame::Credit { .. } => 16,
             Frame::Hello(h) => h.frame_len(),
             Frame::Ping | Frame::Bye { .. } | Frame::ReadFail { .. } => 8,
-            Frame::Pad { .. } | Frame::Corrupt { .. } => 8,
+            Frame::Corrupt { .. } => 8,
+            Frame::Pad { head, .. } => 8 + *head as usize,
             Frame::Read(_) => 40,
-        }
-    }
-
-    /// Payload bytes that this frame brings, and whether they carry a sum.
-    pub fn payload_len(&self) -> usize {
-        match self {
-            Frame::Eager(e) => e.len as usize,
-            Frame::Data(d) => d.len as usize,
-            Frame::Pad { len } => *len as usize,
-            _ => 0,
         }
     }
 
@@ -330,15 +353,54 @@ impl Frame {
                 put(out, 32, r.upto);
             }
             Frame::ReadFail { number } => prefix(out, KIND_READ_FAIL, 0, 0, *number),
-            Frame::Pad { len } => prefix(out, KIND_PAD, 0, *len, 0),
+            Frame::Pad { len, head } => {
+                prefix(out, KIND_PAD, 0, *len, *head as u32);
+                out[8..8 + *head as usize].fill(0);
+            }
             Frame::Corrupt { path } => prefix(out, KIND_CORRUPT, 0, 0, *path as u32),
+        }
+    }
+}
+
+impl<H, M> Frame<H, M> {
+    /// Payload bytes that this frame brings.
+    #[inline]
+    pub fn payload_len(&self) -> usize {
+        match self {
+            Frame::Eager(e) => e.len as usize,
+            Frame::Data(d) => d.len as usize,
+            Frame::Pad { len, .. } => *len as usize,
+            _ => 0,
+        }
+    }
+}
+
+impl<'a> FrameView<'a> {
+    /// A copy that outlives its packet.
+    pub fn owned(&self) -> Frame {
+        match *self {
+            Frame::Eager(eager) => Frame::Eager(eager),
+            Frame::Data(data) => Frame::Data(data),
+            Frame::Rts(rts) => Frame::Rts(rts),
+            Frame::Grant(grant) => Frame::Grant(grant),
+            Frame::Key(key) => Frame::Key(key),
+            Frame::Written(written) => Frame::Written(written),
+            Frame::Ack(ack) => Frame::Ack(ack.owned()),
+            Frame::Credit { bytes } => Frame::Credit { bytes },
+            Frame::Hello(hello) => Frame::Hello(hello.owned()),
+            Frame::Ping => Frame::Ping,
+            Frame::Bye { arrived } => Frame::Bye { arrived },
+            Frame::Read(read) => Frame::Read(read),
+            Frame::ReadFail { number } => Frame::ReadFail { number },
+            Frame::Pad { len, head } => Frame::Pad { len, head },
+            Frame::Corrupt { path } => Frame::Corrupt { path },
         }
     }
 
     /// Reads the frame at the start of `b` (the rest of the packet's head) and checks every
     /// field that can be checked without state.
     #[inline]
-    pub(crate) fn read(b: &[u8]) -> Result<(Frame, usize), BadFrame> {
+    pub(crate) fn read(b: &'a [u8]) -> Result<(FrameView<'a>, usize), BadFrame> {
         if b.len() < 8 {
             return Err(BadFrame);
         }
@@ -350,8 +412,9 @@ impl Frame {
             KIND_ACK if flags as usize <= ACK_MASKS_MAX => 16 + 8 * flags as usize,
             KIND_CREDIT => 16,
             KIND_KEY if (aux as usize) < HELLO_RAILS_MAX => 16,
-            KIND_HELLO if aux % 8 == 0 && aux >= 8 => aux as usize,
-            KIND_PING | KIND_BYE | KIND_READ_FAIL | KIND_PAD => 8,
+            KIND_HELLO if aux % 8 == 0 && aux as usize >= HELLO_FIXED => aux as usize,
+            KIND_PING | KIND_BYE | KIND_READ_FAIL => 8,
+            KIND_PAD if word <= PAD_HEAD_MAX as u32 && word % 8 == 0 => 8 + word as usize,
             KIND_CORRUPT if word <= u8::MAX as u32 => 8,
             _ => return Err(BadFrame),
         };
@@ -378,11 +441,11 @@ impl Frame {
                 key: u64_at(b, 8),
             }),
             KIND_WRITTEN => Frame::Written(read_written(b, flags, word)?),
-            KIND_ACK => Frame::Ack(read_ack(b, flags, aux, word)?),
+            KIND_ACK => Frame::Ack(read_ack(b, aux, word)?),
             KIND_CREDIT => Frame::Credit {
                 bytes: u64_at(b, 8),
             },
-            KIND_HELLO => Frame::Hello(Hello::read(b, flags, word).ok_or(BadFrame)?),
+            KIND_HELLO => Frame::Hello(HelloView::read(b).ok_or(BadFrame)?),
             KIND_PING => Frame::Ping,
             KIND_BYE => Frame::Bye { arrived: word },
             KIND_READ => Frame::Read(Read {
@@ -394,7 +457,10 @@ impl Frame {
             }),
             KIND_READ_FAIL => Frame::ReadFail { number: word },
             KIND_CORRUPT => Frame::Corrupt { path: word as u8 },
-            _ => Frame::Pad { len: aux },
+            _ => Frame::Pad {
+                len: aux,
+                head: word as u16,
+            },
         };
         Ok((frame, need))
     }
@@ -433,14 +499,20 @@ fn read_head(b: &[u8], flags: u8, word: u32, total: u64) -> MsgHead {
     }
 }
 
-fn read_ack(b: &[u8], count: u8, aux: u16, word: u32) -> Result<Ack, BadFrame> {
-    let mut masks = AckMasks {
-        count,
-        bits: [0; ACK_MASKS_MAX],
-    };
-    for (i, m) in masks.bits[..count as usize].iter_mut().enumerate() {
-        *m = u64_at(b, 16 + 8 * i);
+impl Ack<MasksView<'_>> {
+    /// A copy that outlives its packet.
+    pub fn owned(&self) -> Ack {
+        Ack {
+            path: self.path,
+            delay_us: self.delay_us,
+            base: self.base,
+            masks: self.masks.owned(),
+        }
     }
+}
+
+/// An ack from its whole frame: the masks are all that follows the fixed part.
+fn read_ack(b: &[u8], aux: u16, word: u32) -> Result<Ack<MasksView<'_>>, BadFrame> {
     let base = u64_at(b, 8);
     if word > u8::MAX as u32 || base > crate::PACKET_NUMBER_MAX {
         return Err(BadFrame);
@@ -449,7 +521,7 @@ fn read_ack(b: &[u8], count: u8, aux: u16, word: u32) -> Result<Ack, BadFrame> {
         path: word as u8,
         delay_us: aux,
         base,
-        masks,
+        masks: MasksView(&b[16..]),
     })
 }
 

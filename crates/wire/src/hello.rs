@@ -10,7 +10,8 @@ pub const HELLO_RAILS_MAX: usize = 8;
 /// Bytes of the largest address blob: MPICH's and FI_NAME_MAX's limit.
 pub const ADDRESS_LEN_MAX: usize = 64;
 const RAIL_LEN: usize = 24;
-const HELLO_FIXED: usize = 56;
+/// Bytes of a HELLO without its rails.
+pub(crate) const HELLO_FIXED: usize = 56;
 
 /// Address of one rail of an endpoint.
 ///
@@ -210,27 +211,58 @@ impl Hello {
             rail.write(&mut out[HELLO_FIXED + RAIL_LEN * i..]);
         }
     }
+}
 
-    pub(crate) fn read(b: &[u8], rail_count: u8, slot: u32) -> Option<Hello> {
-        let count = rail_count as usize;
-        if count > HELLO_RAILS_MAX || b.len() != HELLO_FIXED + RAIL_LEN * count || b[25] > 1 {
-            return None;
-        }
+/// A HELLO in the packet that brought it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelloView<'a>(&'a [u8]);
+
+impl<'a> HelloView<'a> {
+    /// The frame that is all of `b`, if its fields are possible.
+    pub(crate) fn read(b: &'a [u8]) -> Option<HelloView<'a>> {
+        let count = b[1] as usize;
+        let view = HelloView(b);
+        let right = count <= HELLO_RAILS_MAX
+            && b.len() == HELLO_FIXED + RAIL_LEN * count
+            && b[25] <= 1
+            && view.rails().all(|rail| rail.is_some());
+        right.then_some(view)
+    }
+
+    fn rails(&self) -> impl Iterator<Item = Option<RailAddr>> + 'a {
+        self.0[HELLO_FIXED..]
+            .chunks_exact(RAIL_LEN)
+            .map(RailAddr::read)
+    }
+
+    /// Initial cumulative eager credit in bytes.
+    pub fn credit(&self) -> u64 {
+        u64_at(self.0, 32)
+    }
+
+    /// Index the sender keeps for the destination.
+    pub fn slot(&self) -> u32 {
+        u32_at(self.0, 4)
+    }
+
+    /// A copy that outlives its packet.
+    pub fn owned(&self) -> Hello {
+        let b = self.0;
         let mut rails = [RailAddr::NONE; HELLO_RAILS_MAX];
-        for (i, rail) in rails[..count].iter_mut().enumerate() {
-            *rail = RailAddr::read(&b[HELLO_FIXED + RAIL_LEN * i..])?;
+        for (rail, read) in rails.iter_mut().zip(self.rails().flatten()) {
+            *rail = read;
         }
-        Some(Hello {
-            slot,
+        Hello {
+            slot: self.slot(),
             id: u64_at(b, 8),
             token: u32_at(b, 16),
             epoch: u32_at(b, 20),
             algorithm: b[24],
             algorithms: u32_at(b, 28),
             reliable: b[25] == 1,
-            credit: u64_at(b, 32),
-            rail_count,
+            credit: self.credit(),
+            rail_count: b[1],
             rails,
-        })
+        }
     }
 }

@@ -31,13 +31,14 @@ mod packet;
 
 pub use follow::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 pub use frame::{
-    Ack, AckMasks, Data, Eager, Frame, Grant, KeyGrant, MsgHead, Read, Rts, Written, ACK_MASKS_MAX,
-    DATA_LEN, EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_READ_REPLY, FLAG_REVOKE, FLAG_TAGGED,
-    FLAG_UNSUMMED, GRANT_LEN, RTS_LEN,
+    Ack, AckMasks, Data, Eager, Frame, FrameView, Grant, KeyGrant, MasksView, MsgHead, Read, Rts,
+    Written, ACK_MASKS_MAX, DATA_LEN, EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_READ_REPLY,
+    FLAG_REVOKE, FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN, RTS_LEN,
 };
 pub use header::{Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
 pub use hello::{
-    Address, AddressError, Hello, RailAddr, ADDRESS_LEN_MAX, FIRST_ALGORITHM, HELLO_RAILS_MAX,
+    Address, AddressError, Hello, HelloView, RailAddr, ADDRESS_LEN_MAX, FIRST_ALGORITHM,
+    HELLO_RAILS_MAX,
 };
 pub use packet::{HeadWriter, Packet, ParseError, PayloadSlot};
 

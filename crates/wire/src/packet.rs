@@ -2,7 +2,7 @@
 
 use crate::align8;
 use crate::follow::FragmentHead;
-use crate::frame::Frame;
+use crate::frame::{Frame, FrameView};
 use crate::header::{u16_at, u32_at, Header, HEADER_LEN, PACKET_NUMBER_MAX, VERSION};
 
 /// Why a datagram is not a packet. Each is a counter of the receiving rail.
@@ -64,8 +64,8 @@ impl<'a> Packet<'a> {
     fn validate(&self) -> Result<usize, ParseError> {
         let (mut at, mut payload) = (HEADER_LEN, self.head_len);
         while at < self.head_len {
-            let (frame, len) =
-                Frame::read(&self.bytes[at..self.head_len]).map_err(|_| ParseError::Malformed)?;
+            let (frame, len) = FrameView::read(&self.bytes[at..self.head_len])
+                .map_err(|_| ParseError::Malformed)?;
             at += len;
             payload += frame.payload_len();
             if payload > self.bytes.len() {
@@ -119,14 +119,14 @@ pub struct Frames<'a> {
 }
 
 impl<'a> Iterator for Frames<'a> {
-    type Item = (Frame, &'a [u8]);
+    type Item = (FrameView<'a>, &'a [u8]);
 
     #[inline]
-    fn next(&mut self) -> Option<(Frame, &'a [u8])> {
+    fn next(&mut self) -> Option<(FrameView<'a>, &'a [u8])> {
         if self.at >= self.head_len {
             return None;
         }
-        let (frame, len) = Frame::read(&self.bytes[self.at..self.head_len]).ok()?;
+        let (frame, len) = FrameView::read(&self.bytes[self.at..self.head_len]).ok()?;
         self.at += len;
         let from = self.payload;
         let to = from + frame.payload_len();

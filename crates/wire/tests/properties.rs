@@ -17,7 +17,12 @@ fn agree(packet: &[u8]) -> u32 {
 fn parse(bytes: &[u8]) -> Option<Vec<(Frame, Vec<u8>)>> {
     let crc = if bytes.len() < 4 { 0 } else { agree(bytes) };
     let packet = Packet::parse(bytes, |_| crc).ok()?;
-    Some(packet.frames().map(|(f, p)| (f, p.to_vec())).collect())
+    Some(
+        packet
+            .frames()
+            .map(|(f, p)| (f.owned(), p.to_vec()))
+            .collect(),
+    )
 }
 
 fn head() -> impl Strategy<Value = MsgHead> {
@@ -183,7 +188,10 @@ fn frame() -> impl Strategy<Value = Frame> {
         any::<u64>().prop_map(|bytes| Frame::Credit { bytes }),
         any::<u32>().prop_map(|number| Frame::ReadFail { number }),
         any::<u32>().prop_map(|arrived| Frame::Bye { arrived }),
-        (0u16..2_000).prop_map(|len| Frame::Pad { len }),
+        (0u16..2_000, 0u16..40).prop_map(|(len, head)| Frame::Pad {
+            len,
+            head: 8 * head
+        }),
         Just(Frame::Ping),
     ]
 }
@@ -255,7 +263,7 @@ proptest! {
         let read: Vec<_> = packet.frames().collect();
         prop_assert_eq!(read.len(), written.len());
         for (i, ((frame, payload), wrote)) in read.iter().zip(&written).enumerate() {
-            prop_assert_eq!(frame, wrote);
+            prop_assert_eq!(frame.owned(), *wrote);
             prop_assert_eq!(payload.len(), wrote.payload_len());
             prop_assert!(payload.iter().all(|&b| b == i as u8));
         }
