@@ -103,23 +103,15 @@ impl Work {
             Work::Random => 1,
             Work::AllToAll => 8 * setup.hosts as u32,
             Work::Incast => 20,
-            Work::Tree => 1,
+            Work::Tree | Work::Collective => 1,
+            Work::Storm => 200,
             _ => 4,
         };
         (setup.ops / costly).max(1)
     }
 }
 
-/// Length of the structured message from `src` to `dst` in `round`: both sides know it.
-fn agreed(setup: &Setup, src: u32, dst: u32, round: u32) -> u64 {
-    let mut rng = Rng::new(
-        setup.seed,
-        (src as u64) << 40 | (dst as u64) << 20 | round as u64,
-    );
-    draw_size(&mut rng, setup.size_max)
-}
-
-fn draw_size(rng: &mut Rng, max: u64) -> u64 {
+pub(crate) fn draw_size(rng: &mut Rng, max: u64) -> u64 {
     let size = match rng.below(10) {
         0..=3 => rng.below(200),
         4 => rng.below(2_000),
@@ -155,7 +147,10 @@ impl World {
             if !done {
                 app.left -= 1;
                 app.round += 1;
-                return self.round(e);
+                self.round(e);
+                let ep = &mut self.eps[e as usize];
+                ep.open_max = ep.open_max.max(ep.app.pending as u64);
+                return;
             }
         } else if !done {
             for _ in 0..app.rng.clone().range(1, 4) {
@@ -172,90 +167,6 @@ impl World {
         }
         self.eps[e as usize].app.done = true;
         self.wind_down(e);
-    }
-
-    /// One round of a structured application.
-    fn round(&mut self, e: u32) {
-        let round = self.eps[e as usize].app.round;
-        let n = self.setup.hosts as u32;
-        match self.eps[e as usize].app.work {
-            Work::PingPong => {
-                let other = e ^ 1;
-                if other >= n {
-                    return;
-                }
-                if (round + e) % 2 == 0 {
-                    self.send_agreed(e, other, round);
-                } else {
-                    self.recv_agreed(e, other, round);
-                }
-            }
-            Work::Halo => {
-                for other in [(e + 1) % n, (e + n - 1) % n] {
-                    self.recv_agreed(e, other, round);
-                    self.send_agreed(e, other, round);
-                }
-            }
-            Work::AllToAll => {
-                for other in (0..n).filter(|&o| o != e) {
-                    self.recv_agreed(e, other, round);
-                }
-                for i in 1..n {
-                    self.send_agreed(e, (e + i) % n, round);
-                }
-            }
-            Work::Incast => self.incast(e, round, n),
-            Work::Tree => self.tree(e, round, n),
-            Work::Random => {}
-        }
-    }
-
-    fn incast(&mut self, e: u32, round: u32, n: u32) {
-        let burst = 20;
-        if e != 0 {
-            for i in 0..burst {
-                self.send_agreed(e, 0, round * burst + i);
-            }
-            return;
-        }
-        for i in 0..burst {
-            for other in 1..n {
-                self.recv_agreed(0, other, round * burst + i);
-            }
-        }
-    }
-
-    /// Odd rounds hear from the parent, even ones tell the children.
-    fn tree(&mut self, e: u32, round: u32, n: u32) {
-        let lowest = if e == 0 {
-            n.next_power_of_two()
-        } else {
-            e & e.wrapping_neg()
-        };
-        if round % 2 == 1 {
-            if e != 0 {
-                self.recv_agreed(e, e - lowest, round);
-            }
-            return;
-        }
-        let mut step = lowest / 2;
-        while step > 0 {
-            if e + step < n {
-                let len = agreed(&self.setup, e, e + step, round - 1);
-                self.post_send(e, e + step, Some(round as u64 - 1), None, len, true);
-            }
-            step /= 2;
-        }
-    }
-
-    fn send_agreed(&mut self, e: u32, dst: u32, round: u32) {
-        let len = agreed(&self.setup, e, dst, round);
-        self.post_send(e, dst, Some(round as u64), None, len, true);
-    }
-
-    fn recv_agreed(&mut self, e: u32, src: u32, round: u32) {
-        let capacity = agreed(&self.setup, src, e, round);
-        self.post_recv(e, Some(src), Some((round as u64, 0)), capacity, None, true);
     }
 
     fn random_op(&mut self, e: u32) {

@@ -126,11 +126,11 @@ fn run_range(args: &SimArgs) -> bool {
         }
     };
     let report = watch_seeds(args.seeds.clone(), &hunt, |r, next| watch.look(r, next));
-    summary(&report, watch.seconds());
+    summary(args.seeds.start, &report, watch.seconds());
     report.failures.is_empty()
 }
 
-fn summary(report: &Report, seconds: f64) {
+fn summary(first: u64, report: &Report, seconds: f64) {
     let net = &report.net;
     println!(
         "{} seeds, {} failures, {} messages, {} packets, {seconds:.1} s, {:.0} packets/s, \
@@ -143,13 +143,16 @@ fn summary(report: &Report, seconds: f64) {
         report.hash
     );
     let mut packets = report.packets.clone();
+    let most = packets.iter().enumerate().max_by_key(|(_, &n)| n);
+    let (at, most) = most.map_or((0, 0), |(at, &n)| (at as u64, n));
     packets.sort_unstable();
     let (least, median) = (packets.first(), packets.get(packets.len() / 2));
     println!(
-        "packets of a seed: least {}, median {}, mean {}",
+        "packets of a seed: least {}, median {}, mean {}, most {most} (seed {})",
         least.unwrap_or(&0),
         median.unwrap_or(&0),
-        net.packets / report.seeds.max(1)
+        net.packets / report.seeds.max(1),
+        first + at
     );
     println!("{net:?}");
     println!("{:?}", report.troubles);

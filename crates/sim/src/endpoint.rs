@@ -139,6 +139,8 @@ pub struct Endpoint {
     pub owed: u32,
     /// Entries that must come besides.
     pub awaited: u32,
+    /// Operations of one round of its application, at most.
+    pub open_max: u64,
     /// Operations that failed.
     pub failed: u32,
     /// Matched messages of each endpoint.
@@ -251,6 +253,7 @@ impl Endpoint {
             open: 0,
             owed: 0,
             awaited: 0,
+            open_max: 0,
             failed: 0,
             matched: Table::default(),
             last_rails: vec![PathStats::default(); setup.rails],

@@ -27,6 +27,8 @@ pub struct Outcome {
     pub troubles: BTreeMap<&'static str, u64>,
     /// Messages sent.
     pub messages: u64,
+    /// Operations that an endpoint posted in one round and had open at once, at most.
+    pub open_max: u64,
     /// Virtual time of the end.
     pub ended_ns: u64,
     /// Virtual time when the last operation ended.
@@ -60,6 +62,7 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         net: world.net.stats,
         troubles: std::mem::take(&mut world.troubles),
         messages: world.truth.msgs.len() as u64,
+        open_max: world.eps.iter().map(|ep| ep.open_max).max().unwrap_or(0),
         ended_ns: world.now,
         worked_ns: world.worked_ns,
         state_bytes: world

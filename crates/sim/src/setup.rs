@@ -1,10 +1,10 @@
 //! What one seed decides: cluster, settings, faults, workload. All of it is plain data, so that a
 //! failing run can be shrunk by taking things away.
 
+use crate::draw::{draw_faults, draw_pattern};
 use crate::rng::Rng;
-use crate::writes::draw_writes;
 use marline_checksum::Algorithm;
-use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
+use marline_proto::{Config, RailPolicy};
 
 /// What kind of runs to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +188,12 @@ pub enum Work {
     Incast,
     /// Host 0 to everyone down a binomial tree.
     Tree,
+    /// In turn what libraries of collectives do: down a tree and up, with doubling distances, and
+    /// around a ring.
+    Collective,
+    /// Two thousand messages to a neighbour and as many receives, open at once; what is sent in
+    /// every other round comes before its receives.
+    Storm,
 }
 
 /// One simulation.
@@ -316,6 +322,7 @@ impl Setup {
             send_errors: rng.one_in(2),
         };
         draw_faults(&mut setup, profile, rng);
+        draw_pattern(&mut setup);
         setup
     }
 
@@ -351,32 +358,8 @@ fn faults_time(rng: &mut Rng) -> u64 {
 
 impl Fault {
     /// It damages packets.
-    fn rots(&self) -> bool {
+    pub(crate) fn rots(&self) -> bool {
         matches!(self.what, Trouble::Corrupt { .. } | Trouble::Lies { .. })
-    }
-}
-
-/// What goes wrong in this profile.
-fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
-    if matches!(profile, Profile::Swarm | Profile::Loss) {
-        setup.weather = draw_weather(rng);
-    }
-    if matches!(profile, Profile::Swarm | Profile::Rails) {
-        draw_rail_faults(setup, rng);
-    }
-    if matches!(profile, Profile::Swarm | Profile::Peers) {
-        draw_host_faults(setup, rng);
-    }
-    if matches!(profile, Profile::Swarm | Profile::Rails) {
-        draw_corruption(setup);
-        draw_last_rail(setup);
-        // From numbers of their own, too.
-        let rng = &mut Rng::new(setup.seed, 6);
-        setup.streams = (0..setup.rails).map(|_| rng.one_in(4)).collect();
-    }
-    if profile != Profile::Calm {
-        let lies = matches!(profile, Profile::Swarm | Profile::Rails);
-        draw_writes(setup, lies);
     }
 }
 
@@ -392,170 +375,5 @@ fn draw_config(rng: &mut Rng) -> Config {
         ack_every: rng.pick(&[64, 64, 2, 16]),
         policy: rng.pick(&[RailPolicy::Stripe, RailPolicy::Stripe, RailPolicy::Standby]),
         ..Config::default()
-    }
-}
-
-/// Each fault is on in a third of the seeds.
-fn draw_weather(rng: &mut Rng) -> Weather {
-    let mut some = |levels: &[u32]| if rng.one_in(3) { rng.pick(levels) } else { 0 };
-    let mut weather = Weather {
-        drop: some(&[100, 5_000, 20_000, 100_000, 250_000]),
-        duplicate: some(&[1_000, 20_000, 200_000]),
-        reorder: some(&[1_000, 50_000, 300_000]),
-        reorder_ns: 0,
-        corrupt_head: some(&[1_000, 20_000, 100_000]),
-        corrupt_payload: some(&[1_000, 20_000, 100_000]),
-        truncate: some(&[1_000, 20_000]),
-        batch_drop: some(&[5_000, 50_000]),
-        jitter_ns: some(&[1_000, 20_000, 500_000]) as u64,
-        forge: some(&[1_000, 20_000]),
-    };
-    weather.reorder_ns = rng.pick(&[5_000, 100_000, 3_000_000]);
-    weather
-}
-
-pub(crate) fn span(setup: &Setup, rng: &mut Rng) -> (u64, u64) {
-    let from = rng.below(setup.faults_end_ns);
-    let short = [50_000, 1_000_000, 5_000_000, 30_000_000];
-    (
-        from,
-        (from + rng.below(rng.clone().pick(&short))).min(setup.faults_end_ns),
-    )
-}
-
-fn draw_rail_faults(setup: &mut Setup, rng: &mut Rng) {
-    let count = rng.pick(&[0, 0, 1, 2, 4, 8]);
-    for _ in 0..count {
-        let (from_ns, to_ns) = span(setup, rng);
-        let (host, rail) = (
-            rng.below(setup.hosts as u64) as usize,
-            rng.below(setup.rails as u64) as usize,
-        );
-        let told = rng.one_in(2);
-        let what = match rng.below(6) {
-            0 | 1 => Trouble::RailDown { host, rail, told },
-            2 | 3 => Trouble::Blackhole {
-                host,
-                rail,
-                outgoing: told,
-            },
-            4 => Trouble::Gray {
-                host,
-                rail,
-                drop: rng.pick(&[10_000, 300_000, 700_000]),
-                delay_ns: rng.pick(&[0, 100_000, 5_000_000]),
-            },
-            _ => Trouble::SmallMtu {
-                host,
-                rail,
-                mtu: rng.pick(&[1_232, 1_400, 576, 1_452]),
-                told,
-            },
-        };
-        setup.faults.push(Fault {
-            from_ns,
-            to_ns,
-            what,
-        });
-    }
-}
-
-/// Rails that damage what they carry; from numbers of their own, so that the other faults of a
-/// seed are what they were before there were these.
-fn draw_corruption(setup: &mut Setup) {
-    let rng = &mut Rng::new(setup.seed, 4);
-    for _ in 0..rng.pick(&[0, 0, 0, 1, 1, 2, 4]) {
-        let (from_ns, to_ns) = span(setup, rng);
-        let what = Trouble::Corrupt {
-            host: rng.below(setup.hosts as u64) as usize,
-            rail: rng.below(setup.rails as u64) as usize,
-            ppm: rng.pick(&[5_000, 50_000, 300_000]),
-        };
-        setup.faults.push(Fault {
-            from_ns,
-            to_ns,
-            what,
-        });
-    }
-    let rng = &mut Rng::new(setup.seed, 5);
-    setup.node.fragment_max = rng.pick(&[FRAGMENT_MAX, FRAGMENT_MAX, 448, 896, 4_032]);
-    let w = &setup.weather;
-    let weather = w.corrupt_head + w.corrupt_payload + w.truncate;
-    // Without sums damage would not be noticed.
-    if weather == 0 && !setup.faults.iter().any(Fault::rots) {
-        setup.node.summed = rng.pick(&[(0, u64::MAX), (100, 70_000)]);
-    }
-}
-
-/// All rails of a host fail within a moment, and are told; the last to fail stays down for longer
-/// than peers wait, the others come back at once. What had fled to it has to flee back. From
-/// numbers of its own, too.
-fn draw_last_rail(setup: &mut Setup) {
-    let rng = &mut Rng::new(setup.seed, 7);
-    if setup.rails < 2 || !rng.one_in(8) {
-        return;
-    }
-    let host = rng.below(setup.hosts as u64) as usize;
-    let last = rng.below(setup.rails as u64) as usize;
-    let from = rng.below(setup.faults_end_ns);
-    let gap = rng.pick(&[20_000, 200_000, 2_000_000]);
-    let long = from + setup.node.peer_timeout_ns * 3 / 2;
-    for rail in 0..setup.rails {
-        let (from_ns, to_ns) = match rail == last {
-            true => (from + rng.below(gap), long),
-            false => (from, from + gap + rng.below(gap)),
-        };
-        let what = Trouble::RailDown {
-            host,
-            rail,
-            told: true,
-        };
-        setup.faults.push(Fault {
-            from_ns,
-            to_ns,
-            what,
-        });
-    }
-    setup.faults_end_ns = setup.faults_end_ns.max(long);
-}
-
-fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
-    let count = rng.pick(&[0, 0, 1, 2, 4]);
-    for _ in 0..count {
-        let (from_ns, to_ns) = span(setup, rng);
-        let host = rng.below(setup.hosts as u64) as usize;
-        let what = match rng.below(8) {
-            0 | 1 => Trouble::Compute { host },
-            2 | 3 => Trouble::Stopped { host },
-            4 => Trouble::ClockJump {
-                host,
-                by_ns: rng.pick(&[1_000_000, 50_000_000, 600_000_000]),
-            },
-            5 => Trouble::Partition {
-                split: rng.range(1, setup.hosts as u64 - 1) as usize,
-            },
-            _ => Trouble::Death {
-                host,
-                reborn: rng.one_in(2),
-            },
-        };
-        setup.faults.push(Fault {
-            from_ns,
-            to_ns,
-            what,
-        });
-    }
-    if rng.one_in(12) {
-        // Longer than the peer timeout: both sides give each other up.
-        setup.may_die = true;
-        let from_ns = rng.below(setup.faults_end_ns);
-        let to_ns = from_ns + setup.node.peer_timeout_ns * 3 / 2;
-        let split = rng.range(1, setup.hosts as u64 - 1) as usize;
-        setup.faults.push(Fault {
-            from_ns,
-            to_ns,
-            what: Trouble::Partition { split },
-        });
-        setup.faults_end_ns = to_ns;
     }
 }

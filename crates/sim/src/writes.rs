@@ -370,7 +370,7 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
         return;
     }
     for _ in 0..rng.pick(&[0, 1, 2, 4]) {
-        let (from_ns, mut to_ns) = crate::setup::span(setup, rng);
+        let (from_ns, mut to_ns) = crate::draw::span(setup, rng);
         if rng.one_in(2) {
             to_ns = setup.faults_end_ns;
         }

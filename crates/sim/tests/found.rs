@@ -202,3 +202,16 @@ fn writes_to_the_dead_do_not_reach_the_living() {
 fn what_was_held_leaves_first() {
     clean_for_long(620_952);
 }
+
+/// Among hosts with sixteen paths to each other, of which a tenth of the packets were lost, each
+/// duel of two paths brought about more than one other, by the probes that its witnesses lost: 8
+/// million packets in 8 s, for 1,745 messages. Probes that bring about probes have to die out.
+#[test]
+fn duels_do_not_bring_about_duels_for_ever() {
+    for (seed, most) in [(700_815, 100_000), (750_488, 100_000)] {
+        let outcome = run_setup(&Setup::draw(seed, Profile::Swarm, 0, 0), false);
+        assert_eq!(outcome.failure, None);
+        let packets = outcome.net.packets;
+        assert!(packets < most, "seed {seed}: {packets} packets");
+    }
+}

@@ -109,3 +109,27 @@ fn peers_that_gave_each_other_up_are_replaced_and_send_their_packets() {
     assert!(outcome.net.packets >= 5_000);
     assert!(outcome.troubles["renewed"] > 0);
 }
+
+/// Kinds of work that few seeds draw.
+#[test]
+fn trees_collectives_and_storms_end() {
+    for work in [Work::Tree, Work::Collective, Work::Storm] {
+        for seed in base()..base() + 60 {
+            let mut setup = Setup::draw(seed, Profile::Swarm, 0, 0);
+            setup.work = work;
+            let outcome = run_setup(&setup, false);
+            let failure = outcome.failure.unwrap_or_default();
+            assert!(failure.is_empty(), "{work:?}, seed {seed}: {failure}");
+        }
+    }
+}
+
+/// A storm has thousands of operations open at once.
+#[test]
+fn a_storm_opens_thousands() {
+    let mut setup = Setup::draw(1, Profile::Calm, 4, 2);
+    setup.work = Work::Storm;
+    let outcome = run_setup(&setup, false);
+    assert_eq!(outcome.failure, None);
+    assert!(outcome.open_max >= 2_000, "{}", outcome.open_max);
+}
