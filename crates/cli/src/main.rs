@@ -61,6 +61,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    marline_sim::end_with_reader();
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::main(&args),
         Command::Env(args) => env::main(&args),

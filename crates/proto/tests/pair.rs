@@ -4,7 +4,10 @@
 mod face;
 
 use face::{done, narrow_node, node, node_with, output, specs, take, Anywhere, Pair};
-use marline_proto::{Config, DropReason, Event, Node, PathState, RecvSpec, SendSpec, Source};
+use marline_proto::{
+    Config, DropReason, Event, Landing, Memory, Node, PathState, Payload, RecvSpec, SendSpec,
+    Source,
+};
 use marline_wire::{Frame, FrameView, Packet};
 
 /// Acks of one path can arrive in the wrong order: some travel on another rail, and each rail has
@@ -463,4 +466,47 @@ fn a_frame_that_is_lost_again_and_again_does_not_become_many() {
     pair.message(2, 300_000);
     let most = said_at_once(&mut pair, u32::MAX, |f| matches!(f, Frame::Grant(_)));
     assert_eq!(most, 1, "grants in one packet");
+}
+
+/// Memory to which no payload comes right.
+struct Nowhere;
+
+impl Memory for Nowhere {
+    fn land(&mut self, _: &Landing, _: &Payload<'_>) -> bool {
+        false
+    }
+}
+
+/// A silent peer begins a message, of which the payload comes damaged, and dies. Its receiver waits
+/// for the message from then on, so it has to ask now and then whether the sender lives. (It did
+/// not: a packet that is refused set no timer. Seed 813104.)
+#[test]
+fn a_peer_that_dies_after_one_damaged_packet_is_found_out() {
+    let mut pair = Pair::new(1, false);
+    pair.send(5, 64);
+    let sent = pair.alone();
+    let b = &mut pair.b;
+    let packet = Packet::parse(&sent[0].1, |_| 0).unwrap();
+    let taken = b.handle_packet(pair.now, &packet, sent[0].1.len(), &mut Nowhere);
+    assert_eq!(taken, Err(DropReason::CorruptPayload));
+    let receive = RecvSpec {
+        handle: 5,
+        source: Source::Any,
+        tag: None,
+        capacity: 64,
+        multi_min: None,
+    };
+    b.post_recv(&receive, pair.now);
+    let mut events = Vec::new();
+    // Twice the timeout, in steps of 50 ms.
+    for _ in 0..200 {
+        pair.now += 50_000_000;
+        b.on_poll(pair.now, false);
+        b.handle_timeouts(pair.now);
+        output(b, pair.now, false);
+        events.extend(std::iter::from_fn(|| b.poll_event()));
+    }
+    assert!(events.iter().any(|e| matches!(e, Event::PeerDead { .. })));
+    let failed = |e: &Event| matches!(e, Event::RecvFailed { handle: 5 });
+    assert!(events.iter().any(failed), "{events:?}");
 }

@@ -107,7 +107,13 @@ impl Work {
             Work::Storm => 200,
             _ => 4,
         };
-        (setup.ops / costly).max(1)
+        // What is received in one round of a cycle is sent in the next.
+        let cycle = match self {
+            Work::Tree => 2,
+            Work::Collective => 6,
+            _ => 1,
+        };
+        (setup.ops / costly).max(1).next_multiple_of(cycle)
     }
 }
 

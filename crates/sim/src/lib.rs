@@ -24,6 +24,7 @@ mod net;
 mod ops;
 mod patterns;
 pub mod pipeline;
+mod reader;
 mod rng;
 mod rounds;
 mod run;
@@ -38,6 +39,7 @@ mod writes;
 
 pub use many::{run_seeds, watch_seeds, Hunt, Report};
 pub use net::NetStats;
+pub use reader::end_with_reader;
 pub use run::{run_setup, Outcome};
 pub use scale::{scale, Scaled};
 pub use setup::{Fault, Lie, Profile, Setup, Topology, Trouble, Weather, Work};

@@ -14,6 +14,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    marline_sim::end_with_reader();
     match run(&Cli::parse().args) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

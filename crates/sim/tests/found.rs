@@ -215,3 +215,10 @@ fn duels_do_not_bring_about_duels_for_ever() {
         assert!(packets < most, "seed {seed}: {packets} packets");
     }
 }
+
+/// A message began with a damaged payload, and its sender died: nobody asked whether it lives, and
+/// the receive never ended.
+#[test]
+fn a_message_that_began_damaged_is_not_waited_for_for_ever() {
+    clean_for_long(813_104);
+}
