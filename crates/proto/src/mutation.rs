@@ -52,6 +52,8 @@ pub enum Mutation {
     KeepKeys,
     /// What was written is put in place from packets while a write of it may still land.
     WriteLate,
+    /// A packet that is refused sets no timer.
+    Unasked,
     /// A path falls when another answers, without a second round.
     Hasty,
 }
@@ -59,7 +61,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain. (`tests/pair.rs` notices it.)
-    pub const ALL: [Mutation; 22] = [
+    pub const ALL: [Mutation; 23] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -82,6 +84,7 @@ impl Mutation {
         Mutation::TrustWrites,
         Mutation::KeepKeys,
         Mutation::WriteLate,
+        Mutation::Unasked,
     ];
 }
 

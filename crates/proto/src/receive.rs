@@ -85,17 +85,17 @@ impl Node {
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
         // After its acks were taken: silence counts only while something is still owed.
         conn.owed_since = conn.owes().then_some(now);
-        if bad.is_none() {
-            let path = &mut conn.paths[at];
-            path.stats.packets_received += 1;
-            path.stats.bytes_received += wire_bytes as u64;
+        if let Some(reason) = bad {
+            return Err(self.note_refused(now, peer, at, reason));
         }
-        if bad.is_none() && reliable {
+        let path = &mut conn.paths[at];
+        path.stats.packets_received += 1;
+        path.stats.bytes_received += wire_bytes as u64;
+        if reliable {
             self.owe_ack(now, peer, at, header);
         }
-        // What a bad one began is waited for, too, and its sender may die.
         self.touch(peer, now);
-        bad.map_or(Ok(peer), |reason| Err(self.note_refused(peer, at, reason)))
+        Ok(peer)
     }
 
     /// Who sent it: by the slot hint, by id, or by the HELLO it brings.

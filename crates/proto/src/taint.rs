@@ -10,6 +10,7 @@
 //! The last usable path is never left. If every path is as bad, all are used.
 
 use crate::conn::Conn;
+use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Path, PathState};
 use crate::send_ring::FrameRef;
@@ -159,13 +160,18 @@ impl Conn {
 }
 
 impl Node {
-    /// A packet of a known path was refused: why, again.
+    /// A packet of a known path was refused: why, again. What it began is waited for all the same,
+    /// and its sender may die before that comes.
     pub(crate) fn note_refused(
         &mut self,
+        now: u64,
         peer: PeerId,
         at: usize,
         reason: DropReason,
     ) -> DropReason {
+        if !self.cfg.errs(Mutation::Unasked) {
+            self.touch(peer, now);
+        }
         if reason != DropReason::CorruptPayload {
             return reason;
         }

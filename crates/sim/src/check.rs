@@ -1,6 +1,7 @@
 //! What an engine reports, held against the truth; and the bounds that must hold after every turn.
 
 use crate::endpoint::{Due, Endpoint, Trace};
+use crate::machine::index_of;
 use crate::memory::{Buffer, OpKind};
 use crate::setup::{Fault, Trouble};
 use crate::truth::{Match, Msg};
@@ -432,8 +433,12 @@ impl World {
         }
     }
 
-    /// Memory stays within its bounds.
+    /// Memory stays within its bounds, and whoever is waited for is asked.
     pub(crate) fn check_bounds(&mut self, e: u32) {
+        if let Some(id) = self.eps[e as usize].node(|node| node.unasked()).flatten() {
+            let who = index_of(id);
+            self.broken(e, format!("waits for {who}, and no timer asks it"));
+        }
         let stats = |node: &marline_proto::Node| {
             let stats = node.stats();
             (stats.unexpected_bytes, stats.unexpected_bytes_max)
