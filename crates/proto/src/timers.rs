@@ -19,7 +19,7 @@ const AWAY_NS: u64 = 500_000_000;
 /// A stretch without polling after which round-trip samples are not trusted (design rule 5).
 const POLL_GAP_NS: u64 = 1_000_000;
 /// Paths that are asked as witnesses of a duel: one may be lost.
-const WITNESSES: u32 = 2;
+const WITNESSES: usize = 2;
 /// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between,
 /// mean that the process is gone.
 const REFUSALS: u32 = 3;
@@ -565,22 +565,19 @@ impl Path {
 /// Sends a fresh probe on other usable paths, so that a duel has witnesses: on such first as share
 /// no rail with it, then on those that were heard last. A witness that is lost twice begins a duel
 /// of its own. Were all paths asked, each duel would bring about more than one where there are
-/// sixteen and a tenth is lost, and they would never end (seed 700815: 7 million probes).
+/// sixteen and a tenth is lost, and they would never end (seed 700815: 7 million packets).
 fn ask_rivals(conn: &mut Conn, at: usize) {
     let (local, remote) = (conn.paths[at].local, conn.paths[at].remote);
-    let mut asked = at;
-    for _ in 0..WITNESSES {
-        let rivals = conn.paths.iter().enumerate();
-        let rivals = rivals.filter(|&(i, p)| i != at && i != asked && p.usable());
-        let best = rivals
-            .filter(|(_, p)| p.duel.is_none())
-            .min_by_key(|(_, p)| {
-                let shared = (p.local == local) as u8 + (p.remote == remote) as u8;
-                (shared, Reverse(p.newest_acked_sent_ns))
-            });
-        let Some((i, _)) = best else { return };
+    let order = |(i, path): (usize, &Path)| {
+        let shared = (path.local == local) as u8 + (path.remote == remote) as u8;
+        (shared, Reverse(path.newest_acked_sent_ns), i)
+    };
+    let rivals = conn.paths.iter().enumerate();
+    let rivals = rivals.filter(|&(i, p)| i != at && p.usable() && p.duel.is_none());
+    let mut rivals: Vec<_> = rivals.map(order).collect();
+    rivals.sort_unstable();
+    for &(_, _, i) in rivals.iter().take(WITNESSES) {
         conn.paths[i].want_ping = true;
-        asked = i;
     }
 }
 
