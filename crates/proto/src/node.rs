@@ -292,13 +292,10 @@ impl Node {
     /// Id of a peer for whose word something waits while no timer will ask for it and nothing is to
     /// be sent. There must be none between two calls: were it dead, nobody would ever know.
     pub fn unasked(&self) -> Option<u64> {
-        let conns = self.peers.iter().filter_map(|p| p.conn.as_deref());
-        let mut waits = conns.filter(|c| !c.dead && !c.closed && c.watched());
-        let forgotten = waits.find(|c| c.armed == u64::MAX && !c.has_work())?;
-        let reliable = self.cfg.reliable;
-        self.peer_address(forgotten.peer)
-            .filter(|_| reliable)
-            .map(|a| a.id)
+        let mut conns = self.peers.iter().filter_map(|p| p.conn.as_deref());
+        let asked = |c: &Conn| c.armed < u64::MAX || c.has_work() || !self.cfg.reliable;
+        let forgotten = conns.find(|c| !c.dead && !c.closed && c.watched() && !asked(c))?;
+        self.peer_address(forgotten.peer).map(|a| a.id)
     }
 
     pub(crate) fn conn(&self, peer: PeerId) -> Option<&Conn> {

@@ -1,5 +1,5 @@
-//! What goes wrong in a seed, by its profile. Kinds that came later draw from numbers of their own,
-//! so that all else of a seed stays what it was.
+//! What goes wrong in a seed, by its profile, and the rarer kinds of work. Kinds that came later
+//! draw from numbers of their own, so that all else of a seed stays what it was.
 
 use crate::rng::Rng;
 use crate::setup::{Fault, Profile, Setup, Trouble, Weather, Work};

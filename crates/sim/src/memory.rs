@@ -207,13 +207,9 @@ impl Drop for Buffer {
     }
 }
 
-/// Whether all bytes have a value: the first has, and each is as the one before it (which the
-/// library compares fastest).
+/// Whether all bytes have a value.
 fn all_are(bytes: &[u8], value: u8) -> bool {
-    match bytes {
-        [] => true,
-        [first, rest @ ..] => *first == value && *rest == bytes[..rest.len()],
-    }
+    bytes.iter().fold(0, |differ, &b| differ | (b ^ value)) == 0
 }
 
 /// Number and size of the blocks that hold so many bytes.

@@ -19,6 +19,15 @@ fn agreed(setup: &Setup, src: u32, dst: u32, round: u32) -> u64 {
     draw_size(&mut rng, setup.size_max)
 }
 
+/// Distance of `e` from its parent in a binomial tree over `n` hosts: its children are at the
+/// powers of two below.
+fn lowest_bit(e: u32, n: u32) -> u32 {
+    match e {
+        0 => n.next_power_of_two(),
+        _ => e & e.wrapping_neg(),
+    }
+}
+
 impl World {
     /// One round of a structured application.
     pub(crate) fn round(&mut self, e: u32) {
@@ -75,11 +84,7 @@ impl World {
 
     /// Odd rounds hear from the parent, even ones tell the children.
     fn tree(&mut self, e: u32, round: u32, n: u32) {
-        let lowest = if e == 0 {
-            n.next_power_of_two()
-        } else {
-            e & e.wrapping_neg()
-        };
+        let lowest = lowest_bit(e, n);
         if round % 2 == 1 {
             if e != 0 {
                 self.recv_agreed(e, e - lowest, round);
@@ -109,10 +114,7 @@ impl World {
     /// What libraries of collectives do, in turn: a broadcast (as a tree, two rounds), its reverse
     /// (two), a barrier by dissemination, a step around the ring.
     fn collective(&mut self, e: u32, round: u32, n: u32) {
-        let lowest = match e {
-            0 => n.next_power_of_two(),
-            _ => e & e.wrapping_neg(),
-        };
+        let lowest = lowest_bit(e, n);
         let steps = || (0..31).map(|k| 1 << k);
         match round % 6 {
             1 | 2 => self.tree(e, round, n),

@@ -261,9 +261,11 @@ pub enum Frame<H = Hello, M = AckMasks> {
     },
 }
 
-/// A frame in the packet that brought it: 56 bytes, where a [`Frame`] has 248. (Each is handed on
-/// three times until it acts, which was a tenth of the simulator's time.)
+/// A frame in the packet that brought it. (Each is handed on three times until it acts; a [`Frame`]
+/// has the longest HELLO in it, 232 bytes against 56.)
 pub type FrameView<'a> = Frame<HelloView<'a>, MasksView<'a>>;
+
+const _: () = assert!(size_of::<FrameView<'_>>() <= 64 && size_of::<Frame>() > 200);
 
 /// Why a frame was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
