@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini
 
 .PHONY: deps build programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
-	bench-blackhole bench-checksums bench-apps bench-smax bench-progress detect lint fuzz clean \
+	bench-blackhole bench-checksums bench-apps bench-smax bench-progress detect mutations soak-seeds lint fuzz clean \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
 deps:
@@ -28,6 +28,12 @@ test: test-cargo test-e2e
 
 test-cargo: deps check-aarch64 test-aarch64
 	cargo test --workspace --locked
+	$(MAKE) mutations
+
+# The simulator notices each deliberate mistake (table in docs/simulator.md).
+mutations:
+	cargo test --release --locked -p marline-sim --features mutation --test mutations --test writes
+	cargo test --locked -p marline-proto --features mutation --test pair
 
 # Everything compiles for aarch64, without warnings.
 check-aarch64:
@@ -48,6 +54,14 @@ soak: deps build programs eager
 	PROPTEST_CASES=20000 cargo test --release --workspace --locked
 	$(MAKE) detect
 	$(PYTEST) tests/e2e
+	$(MAKE) soak-seeds
+
+# Simulated clusters without end, with new seeds each time: until one fails, or Ctrl-C.
+soak-seeds:
+	cargo build --release --locked -p marline-sim
+	a=$$(date +%s)000; while $(TARGET)/release/marline-sim --seeds $$a..$$((a + 10000)) \
+		--min-packets 5000 --jobs $$(nproc) --failures build/failed-seeds.txt; do \
+		a=$$((a + 10000)); done; exit 1
 
 # Failure injection: millions of damaged packets; what each checksum missed, and what theory says.
 detect:

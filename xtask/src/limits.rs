@@ -16,10 +16,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("crates/proto/src/receive.rs", 650),
     ("crates/proto/src/transmit.rs", 625),
 ];
-const LONGER_FUNCTIONS: &[(&str, usize)] = &[
-    ("crates/rails/examples/rail_cost.rs main", 73),
-    ("crates/sim/src/check.rs recv_done", 75),
-];
+const LONGER_FUNCTIONS: &[(&str, usize)] = &[("crates/rails/examples/rail_cost.rs main", 73)];
 /// Files with lines that are too long, and how many of them.
 const LONGER_LINES: &[(&str, usize)] = &[
     ("crates/engine/src/stats.rs", 1),

@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::memory::copy;
 use crate::slots::{Pieces, SendOp};
 use crate::system::{System, Watch};
-use marline_proto::{Event, PeerId};
+use marline_proto::{Event, Mutation, PeerId};
 use marline_wire::{MsgHead, FLAG_CQ_DATA};
 
 impl<S: System> Core<S> {
@@ -82,7 +82,9 @@ impl<S: System> Core<S> {
     }
 
     pub(crate) fn send_done(&mut self, handle: u32, ok: bool) {
-        if let Some(op) = self.sends.get_mut(handle).filter(|op| op.writes > 0) {
+        let waits = !self.cfg.proto.errs(Mutation::ReadLate);
+        let written = (self.sends.get_mut(handle)).filter(|op| waits && op.writes > 0);
+        if let Some(op) = written {
             op.ended = Some(ok);
             return;
         }

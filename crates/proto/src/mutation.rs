@@ -36,6 +36,14 @@ pub enum Mutation {
     ForgetReceives,
     /// Silence is for ever.
     Immortal,
+    /// A dead peer is waited for twice as long.
+    Patient,
+    /// Credit comes back twice, and what goes beyond the memory for it is taken.
+    Hoard,
+    /// Heads count whatever their sum.
+    TrustHeads,
+    /// A send ends while a rail still reads its memory.
+    ReadLate,
     /// Good bytes are written over before the sum is known.
     WriteUnchecked,
     /// A receive completes one granule early.
@@ -61,7 +69,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain. (`tests/pair.rs` notices it.)
-    pub const ALL: [Mutation; 23] = [
+    pub const ALL: [Mutation; 27] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -76,6 +84,10 @@ impl Mutation {
         Mutation::IgnoreCredit,
         Mutation::ForgetReceives,
         Mutation::Immortal,
+        Mutation::Patient,
+        Mutation::Hoard,
+        Mutation::TrustHeads,
+        Mutation::ReadLate,
         Mutation::WriteUnchecked,
         Mutation::CompleteEarly,
         Mutation::LeakGrants,
@@ -92,15 +104,22 @@ impl Config {
     /// Whether this mistake is to be made.
     #[cfg(feature = "mutation")]
     #[inline]
-    pub(crate) fn errs(&self, mutation: Mutation) -> bool {
+    pub fn errs(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)
     }
 
     /// Never.
     #[cfg(not(feature = "mutation"))]
     #[inline(always)]
-    pub(crate) const fn errs(&self, _: Mutation) -> bool {
+    pub const fn errs(&self, _: Mutation) -> bool {
         false
+    }
+}
+
+impl Config {
+    /// How long somebody who owes an answer may be silent.
+    pub(crate) fn silence_ns(&self) -> u64 {
+        self.peer_timeout_ns << self.errs(Mutation::Patient) as u32
     }
 }
 

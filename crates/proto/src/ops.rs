@@ -272,8 +272,9 @@ impl Node {
 
     /// Returns the receiver's memory of an eager message to its sender.
     pub(crate) fn return_credit(&mut self, peer: PeerId, bytes: u64) {
+        let times = 1 + self.cfg.errs(Mutation::Hoard) as u64;
         if let Some(conn) = self.conn_mut(peer) {
-            conn.credit_given += bytes;
+            conn.credit_given += bytes * times;
             self.tell_credit(peer);
         }
     }

@@ -315,14 +315,14 @@ impl Node {
         if number < conn.next_match && !self.cfg.errs(Mutation::ForgetMessages) {
             return Ok(None);
         }
-        let nonsense = number > conn.next_match + NUMBERS_AHEAD_MAX || f.total > EAGER_LIMIT;
-        if nonsense {
+        if number > conn.next_match + NUMBERS_AHEAD_MAX || f.total > EAGER_LIMIT {
             return Err(DropReason::Nonsense);
         }
         let cost = Conn::cost(f.total);
         // Senders stay within their credit; the factor of two is for peers whose credit was given
         // before memory got short.
-        if self.stats.unexpected_bytes + cost > 2 * self.cfg.unexpected_bytes {
+        let full = self.stats.unexpected_bytes + cost > 2 * self.cfg.unexpected_bytes;
+        if full && !self.cfg.errs(Mutation::Hoard) {
             return Err(DropReason::NoMemory);
         }
         let mut inbound = new_inbound(peer, number, f.total, InboundState::Held);

@@ -93,9 +93,7 @@ impl Node {
         if conn.dead || conn.closed {
             return;
         }
-        let mut next = conn
-            .owed_since
-            .map_or(u64::MAX, |t| t + cfg.peer_timeout_ns);
+        let mut next = conn.owed_since.map_or(u64::MAX, |t| t + cfg.silence_ns());
         for path in &conn.paths {
             if path.window.fresh() > 0 {
                 next = next.min(path.ack_since + cfg.ack_delay_ns);
@@ -152,7 +150,7 @@ impl Node {
                 conn.owed_since = Some(now);
             } else if !conn.depends() {
                 conn.owed_since = None;
-            } else if now.saturating_sub(since) >= self.cfg.peer_timeout_ns
+            } else if now.saturating_sub(since) >= self.cfg.silence_ns()
                 && !self.cfg.errs(Mutation::Immortal)
             {
                 return true;
@@ -227,6 +225,8 @@ impl Node {
         let suspicious = path.backoff >= 2;
         if suspicious {
             path.want_ping = true;
+            // What carried our acks may be what gets lost: the repair says again what came.
+            path.window.renew();
             if path.state == PathState::Up {
                 path.state = PathState::Suspect;
             }

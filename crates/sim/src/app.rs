@@ -159,7 +159,7 @@ impl World {
                 return;
             }
         } else if !done {
-            for _ in 0..app.rng.clone().range(1, 4) {
+            for _ in 0..app.rng.range(1, 4) {
                 let ep = &mut self.eps[e as usize];
                 if ep.open >= OPEN_MAX {
                     // A completion wakes it.

@@ -8,7 +8,7 @@ use crate::truth::{Match, Msg};
 use crate::world::World;
 use marline_engine::{flag, Completion, OpError};
 
-/// Bytes that are written over when an operation failed (its buffer may be much longer).
+/// Bytes that are written over when an operation is over, or failed (its buffer may be longer).
 const SCRAP: usize = 65_536;
 
 /// Endpoints up to which each looks after its turn whom it has forgotten.
@@ -82,7 +82,8 @@ impl World {
         }
         if due.last {
             let mut buffer = std::mem::take(&mut op.buffer);
-            if due.error.is_some() && due.content.is_none() {
+            // What was received was looked at above; all else was only read, or failed.
+            if due.content.is_none() {
                 buffer.check(buffer.len())?;
                 buffer.poison(0, SCRAP);
             }
@@ -117,19 +118,25 @@ impl World {
 
     /// An operation that failed because `other` died did so within the detection time.
     fn prompt(&self, e: u32, handle: u32, other: u32) -> Result<(), String> {
-        let there = &self.eps[other as usize];
-        let own_pause =
-            |f: &Fault| matches!(f.what, Trouble::Stopped { .. } | Trouble::ClockJump { .. });
-        // Without a thread nobody looks at the time while the application computes.
-        let asleep = |f: &Fault| !self.setup.threaded && matches!(f.what, Trouble::Compute { .. });
-        let excused = |f: &Fault| own_pause(f) || asleep(f);
-        if there.alive || self.setup.faults.iter().any(excused) {
+        let (here, there) = (&self.eps[e as usize], &self.eps[other as usize]);
+        let posted = here.ops[handle as usize].posted_ns;
+        let since = posted.max(there.died_ns);
+        let asleep = |f: &Fault| {
+            let (host, ends_ns) = match f.what {
+                Trouble::Stopped { host } => (host, f.to_ns),
+                Trouble::ClockJump { host, .. } => (host, f.from_ns),
+                // Without a thread nobody looks at the time while the application computes.
+                Trouble::Compute { host } if !self.setup.threaded => (host, f.to_ns),
+                _ => return false,
+            };
+            host == here.host && f.from_ns <= self.now && ends_ns >= since
+        };
+        if there.alive || self.setup.faults.iter().any(asleep) {
             return Ok(());
         }
         // The timeout, a fifth of it between two questions, and ticks of a computing application.
         let bound = self.setup.node.peer_timeout_ns * 5 / 4 + 50_000_000;
-        let posted = self.eps[e as usize].ops[handle as usize].posted_ns;
-        let late = self.now - posted.max(there.died_ns);
+        let late = self.now - since;
         (late <= bound).then_some(()).ok_or_else(|| {
             format!(
                 "operation {handle} outlived its peer by {} ms",
@@ -147,7 +154,6 @@ impl World {
             return Err(format!("operation {handle} is not a send"));
         };
         ep.open -= 1;
-        ep.failed += !ok as u32;
         let dst = self.truth.msgs[uid as usize].dst;
         let there = &self.eps[dst as usize];
         let parted = there.alive && there.closed && !self.eps[e as usize].believes_dead(dst);
@@ -299,7 +305,6 @@ impl World {
     fn recv_failed(&mut self, e: u32, handle: u32) -> Result<(), String> {
         self.end(e, handle)?;
         let ep = &mut self.eps[e as usize];
-        ep.failed += 1;
         let OpKind::Recv(recv) = &mut ep.ops[handle as usize].kind else {
             return Err("not a receive".into());
         };
@@ -333,7 +338,6 @@ impl World {
         self.end(e, handle)?;
         let ep = &mut self.eps[e as usize];
         ep.open -= 1;
-        ep.failed += !ok as u32;
         if !ok && !bad {
             self.prompt(e, handle, server)?;
         }
@@ -383,9 +387,8 @@ impl World {
     }
 
     pub(crate) fn peer_dead(&mut self, e: u32, other: u32) -> Result<(), String> {
-        let now = self.now;
         let ep = &mut self.eps[e as usize];
-        ep.buried.push((other, now));
+        ep.buried.push(other);
         ep.plain.bury(other, &self.truth.msgs);
         // Matched messages of a multi-receive that is still posted fail without a word.
         for op in ep.ops.iter_mut().filter(|op| op.done_ns.is_none()) {

@@ -6,6 +6,10 @@ use crate::setup::{Fault, Profile, Setup, Trouble, Weather, Work};
 use crate::writes::draw_writes;
 use marline_proto::FRAGMENT_MAX;
 
+/// How long a fault lasts at most: shorter and longer than what the protocol itself waits for
+/// (repairs after 1 to 10 ms, ticks of a thread after 10).
+const SPANS_NS: [u64; 5] = [50_000, 1_000_000, 5_000_000, 15_000_000, 30_000_000];
+
 /// What goes wrong in this profile.
 pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     if matches!(profile, Profile::Swarm | Profile::Loss) {
@@ -16,11 +20,13 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     }
     if matches!(profile, Profile::Swarm | Profile::Peers) {
         draw_host_faults(setup, rng);
+        draw_long_absence(setup);
     }
     if matches!(profile, Profile::Swarm | Profile::Rails) {
         draw_corruption(setup);
         draw_last_rail(setup);
         draw_flaps(setup);
+        draw_slow_rails(setup);
         let rng = &mut Rng::new(setup.seed, 6);
         setup.streams = (0..setup.rails).map(|_| rng.one_in(4)).collect();
     }
@@ -45,27 +51,29 @@ fn draw_weather(rng: &mut Rng) -> Weather {
         jitter_ns: some(&[1_000, 20_000, 500_000]) as u64,
         forge: some(&[1_000, 20_000]),
     };
-    weather.reorder_ns = rng.pick(&[5_000, 100_000, 3_000_000]);
+    // The last: long after what was sent again instead has been delivered and forgotten.
+    weather.reorder_ns = rng.pick(&[5_000, 100_000, 3_000_000, 300_000_000]);
     weather
 }
 
+/// When a fault begins and ends.
 pub(crate) fn span(setup: &Setup, rng: &mut Rng) -> (u64, u64) {
     let from = rng.below(setup.faults_end_ns);
-    let short = [50_000, 1_000_000, 5_000_000, 30_000_000];
-    (
-        from,
-        (from + rng.below(rng.clone().pick(&short))).min(setup.faults_end_ns),
-    )
+    let most = rng.pick(&SPANS_NS);
+    (from, (from + rng.below(most)).min(setup.faults_end_ns))
+}
+
+/// One rail of all hosts.
+fn a_rail(setup: &Setup, rng: &mut Rng) -> (usize, usize) {
+    let host = rng.below(setup.hosts as u64) as usize;
+    (host, rng.below(setup.rails as u64) as usize)
 }
 
 fn draw_rail_faults(setup: &mut Setup, rng: &mut Rng) {
     let count = rng.pick(&[0, 0, 1, 2, 4, 8]);
     for _ in 0..count {
         let (from_ns, to_ns) = span(setup, rng);
-        let (host, rail) = (
-            rng.below(setup.hosts as u64) as usize,
-            rng.below(setup.rails as u64) as usize,
-        );
+        let (host, rail) = a_rail(setup, rng);
         let told = rng.one_in(2);
         let what = match rng.below(6) {
             0 | 1 => Trouble::RailDown { host, rail, told },
@@ -87,11 +95,7 @@ fn draw_rail_faults(setup: &mut Setup, rng: &mut Rng) {
                 told,
             },
         };
-        setup.faults.push(Fault {
-            from_ns,
-            to_ns,
-            what,
-        });
+        setup.add((from_ns, to_ns), what);
     }
 }
 
@@ -101,16 +105,10 @@ fn draw_corruption(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 4);
     for _ in 0..rng.pick(&[0, 0, 0, 1, 1, 2, 4]) {
         let (from_ns, to_ns) = span(setup, rng);
-        let what = Trouble::Corrupt {
-            host: rng.below(setup.hosts as u64) as usize,
-            rail: rng.below(setup.rails as u64) as usize,
-            ppm: rng.pick(&[5_000, 50_000, 300_000]),
-        };
-        setup.faults.push(Fault {
-            from_ns,
-            to_ns,
-            what,
-        });
+        let (host, rail) = a_rail(setup, rng);
+        let ppm = rng.pick(&[5_000, 50_000, 300_000]);
+        let what = Trouble::Corrupt { host, rail, ppm };
+        setup.add((from_ns, to_ns), what);
     }
     let rng = &mut Rng::new(setup.seed, 5);
     setup.node.fragment_max = rng.pick(&[FRAGMENT_MAX, FRAGMENT_MAX, 448, 896, 4_032]);
@@ -145,11 +143,7 @@ fn draw_last_rail(setup: &mut Setup) {
             rail,
             told: true,
         };
-        setup.faults.push(Fault {
-            from_ns,
-            to_ns,
-            what,
-        });
+        setup.add((from_ns, to_ns), what);
     }
     setup.faults_end_ns = setup.faults_end_ns.max(long);
 }
@@ -160,10 +154,7 @@ fn draw_flaps(setup: &mut Setup) {
     if !rng.one_in(8) {
         return;
     }
-    let (host, rail) = (
-        rng.below(setup.hosts as u64) as usize,
-        rng.below(setup.rails as u64) as usize,
-    );
+    let (host, rail) = a_rail(setup, rng);
     let told = rng.one_in(2);
     let period_ns = rng.pick(&[100_000, 1_000_000, 5_000_000]);
     let down_ns = period_ns * rng.range(1, 9) / 10;
@@ -172,13 +163,57 @@ fn draw_flaps(setup: &mut Setup) {
         if from_ns + down_ns > setup.faults_end_ns {
             break;
         }
-        setup.faults.push(Fault {
-            from_ns,
-            to_ns: from_ns + down_ns,
-            what: Trouble::RailDown { host, rail, told },
-        });
+        let what = Trouble::RailDown { host, rail, told };
+        setup.add((from_ns, from_ns + down_ns), what);
         from_ns += period_ns;
     }
+}
+
+/// Rails that lose packets in one direction only, rails that get slow, and queues that hold far
+/// more than they should.
+fn draw_slow_rails(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 12);
+    if rng.one_in(8) {
+        setup.queue_ns = rng.pick(&[50_000_000, 200_000_000]);
+    }
+    for _ in 0..rng.pick(&[0, 0, 0, 1, 2, 4]) {
+        let (host, rail) = a_rail(setup, rng);
+        let what = match rng.one_in(2) {
+            true => Trouble::Leak {
+                host,
+                rail,
+                outgoing: rng.one_in(2),
+                ppm: rng.pick(&[20_000, 200_000, 600_000]),
+            },
+            false => Trouble::Slow {
+                host,
+                rail,
+                divisor: rng.pick(&[3, 10, 30]),
+            },
+        };
+        let span = span(setup, rng);
+        setup.add(span, what);
+    }
+}
+
+/// A process that computes for longer than its peers wait: with a thread nobody may take it for
+/// dead. Or it is off its processor for so long: then they have to, and it, too.
+fn draw_long_absence(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 13);
+    if !rng.one_in(12) {
+        return;
+    }
+    let (host, _) = a_rail(setup, rng);
+    let from = rng.below(setup.faults_end_ns);
+    let to = from + setup.node.peer_timeout_ns * rng.range(5, 25) / 10;
+    let what = match rng.one_in(3) {
+        true => Trouble::Stopped { host },
+        false => Trouble::Compute { host },
+    };
+    let answers = setup.threaded && matches!(what, Trouble::Compute { .. });
+    setup.may_die |= !answers;
+    setup.add((from, to), what);
+    setup.faults_end_ns = setup.faults_end_ns.max(to);
 }
 
 /// One in eight seeds works in a way that was not there at first.
@@ -209,11 +244,7 @@ fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
                 reborn: rng.one_in(2),
             },
         };
-        setup.faults.push(Fault {
-            from_ns,
-            to_ns,
-            what,
-        });
+        setup.add((from_ns, to_ns), what);
     }
     if rng.one_in(12) {
         // Longer than the peer timeout: both sides give each other up.
@@ -221,11 +252,7 @@ fn draw_host_faults(setup: &mut Setup, rng: &mut Rng) {
         let from_ns = rng.below(setup.faults_end_ns);
         let to_ns = from_ns + setup.node.peer_timeout_ns * 3 / 2;
         let split = rng.range(1, setup.hosts as u64 - 1) as usize;
-        setup.faults.push(Fault {
-            from_ns,
-            to_ns,
-            what: Trouble::Partition { split },
-        });
+        setup.add((from_ns, to_ns), Trouble::Partition { split });
         setup.faults_end_ns = to_ns;
     }
 }

@@ -10,7 +10,8 @@ use marline_wire::{Frame, Packet, FLAG_READ_REPLY, FLAG_UNSUMMED};
 
 /// Polls of one turn.
 const POLLS_MAX: u32 = 64;
-/// Empty polls after which every rail was looked at (see `OTHERS_EVERY_EMPTY` of the engine).
+/// Empty polls in a row after which a turn ends. (What waits on a rail that was not looked at is
+/// for the next.)
 const EMPTY_POLLS: u32 = 6;
 /// An application that polls without pause is made to poll at least this often.
 const TOUCH_NS: u64 = 300_000;

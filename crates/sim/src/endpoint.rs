@@ -6,6 +6,7 @@ use crate::machine::{id_of, Machine, PortSpec, SimSystem, SimWatch};
 use crate::memory::{Buffer, Graveyard, Op, OpKind, RecvOp};
 use crate::ops::LateSend;
 use crate::rng::Rng;
+use crate::run::add_counters;
 use crate::setup::Setup;
 use crate::table::Table;
 use crate::truth::Plain;
@@ -141,16 +142,14 @@ pub struct Endpoint {
     pub awaited: u32,
     /// Operations of one round of its application, at most.
     pub open_max: u64,
-    /// Operations that failed.
-    pub failed: u32,
     /// Matched messages of each endpoint.
     pub matched: Table<u32, u64>,
     /// Counters of its rails when it was closed.
     pub last_rails: Vec<PathStats>,
     /// Last packet number of each path.
     pub numbers: Table<(u32, u8), u64>,
-    /// Endpoints it declared dead, when.
-    pub buried: Vec<(u32, u64)>,
+    /// Endpoints it declared dead.
+    pub buried: Vec<u32>,
     /// Turns in a row without any effect, and when they began.
     pub idle_turns: (u32, u64),
     /// Latest events.
@@ -170,7 +169,7 @@ fn assemble(setup: &Setup, machine: &Arc<Machine>, index: u32, mut rng: Rng) -> 
         log_bytes: setup.log_bytes,
         aggregate_after: setup.aggregate_after,
         mtu: 0,
-        sum_ahead_bytes: 0,
+        sum_ahead_bytes: setup.sum_ahead_bytes,
     };
     // The first number is the endpoint's id.
     let mut first = true;
@@ -254,7 +253,6 @@ impl Endpoint {
             owed: 0,
             awaited: 0,
             open_max: 0,
-            failed: 0,
             matched: Table::default(),
             last_rails: vec![PathStats::default(); setup.rails],
             numbers: Table::default(),
@@ -275,13 +273,9 @@ impl Endpoint {
         self.node(|node| {
             node.for_each_peer(|_, _, _, paths| {
                 for (local, _, _, stats) in paths {
-                    let Some(sum) = rails.get_mut(local as usize) else {
-                        continue;
-                    };
-                    sum.bytes_sent += stats.bytes_sent;
-                    sum.corrupt += stats.corrupt;
-                    sum.corrupt_downs += stats.corrupt_downs;
-                    sum.returns += stats.returns;
+                    if let Some(sum) = rails.get_mut(local as usize) {
+                        add_counters(sum, &stats);
+                    }
                 }
             })
         });
@@ -353,7 +347,7 @@ impl Endpoint {
 
     /// Whether it was told that the other is dead.
     pub fn believes_dead(&self, other: u32) -> bool {
-        self.buried.iter().any(|b| b.0 == other)
+        self.buried.contains(&other)
     }
 
     /// Which of its queues takes entries of sends, of receives.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Bytes that the kernel counts for a packet beyond its length.
 pub const TRUESIZE: u64 = 768;
 /// Bytes of a frame on the wire beside the datagram.
-const WIRE_BYTES: u64 = 46;
+pub const WIRE_BYTES: u64 = 46;
 /// Segments and bytes of one super-packet (design rule 8).
 const SEGMENTS_MAX: usize = 64;
 /// Empty packet buffers that are kept.
@@ -106,6 +106,9 @@ pub struct Port {
     addr: RailAddr,
     caps: Caps,
     rate: u64,
+    /// It has only this part of its rate.
+    pub slow: Vec<u64>,
+    grants_max: usize,
     queue_ns: u64,
     merges: bool,
     tells_segment: bool,
@@ -132,6 +135,8 @@ pub struct PortSpec {
     pub segments: bool,
     /// Writes into granted memory.
     pub writes: Writes,
+    /// Pieces of memory that may be granted at a time.
+    pub grants_max: usize,
     /// Number of the process among all, dead ones too.
     pub life: u32,
 }
@@ -320,10 +325,18 @@ impl Port {
                 writes: spec.writes,
             },
             rate: spec.rate,
+            slow: Vec::new(),
+            grants_max: spec.grants_max,
             queue_ns: spec.queue_ns,
             merges: spec.merges,
             tells_segment: spec.tells_segment,
         }
+    }
+
+    /// How long so many bytes take to leave.
+    fn takes_ns(&self, bytes: u64) -> u64 {
+        let divisor = self.slow.iter().max().unwrap_or(&1);
+        bytes * divisor * 1_000_000_000 / self.rate
     }
 
     /// When the queue has room again, if it has none now.
@@ -411,7 +424,7 @@ impl RailTx for SimTx {
         }
         let frames = bytes.len().div_ceil(segment.max(1)) as u64;
         let wire = bytes.len() as u64 + WIRE_BYTES * frames;
-        port.egress_free = port.egress_free.max(at) + wire * 1_000_000_000 / port.rate;
+        port.egress_free = port.egress_free.max(at) + port.takes_ns(wire);
         let mut copy = wires.buffer();
         copy.extend_from_slice(bytes);
         wires.outbox.push(Out {
@@ -436,7 +449,7 @@ impl RailTx for SimTx {
         let wires = &mut *self.0.wires();
         let port = &mut wires.ports[self.1];
         let bytes: usize = pieces.iter().map(|p| p.1).sum();
-        port.egress_free += bytes as u64 * 1_000_000_000 / port.rate;
+        port.egress_free += port.takes_ns(bytes as u64);
         port.reading.insert(write.token, pieces.clone());
         if let Some(out) = wires.outbox.last_mut() {
             out.write = Some(OutWrite {
@@ -451,6 +464,9 @@ impl RailTx for SimTx {
 
     fn grant(&mut self, base: *mut u8, len: usize) -> Option<u64> {
         let port = &mut self.0.wires().ports[self.1];
+        if port.grants.len() >= port.grants_max {
+            return None;
+        }
         port.next_key += 1;
         port.grants.insert(port.next_key, (base as usize, len));
         Some(port.next_key)

@@ -10,9 +10,10 @@ use std::cell::RefCell;
 /// Bytes on both sides of a buffer that stay as they are.
 const GUARD: usize = 32;
 const GUARD_BYTE: u8 = 0xee;
-/// What is in a receive buffer before anything came, at least in its first bytes.
+/// What is in a receive buffer before anything came, at least in its first bytes and its last.
 const FILLER: u8 = 0xc3;
 const FILLED: usize = 8_192;
+const FILLED_AT_END: usize = 1_024;
 /// What the application writes over a buffer once it has it back.
 const POISON: u8 = 0x5a;
 /// Sizes of memory blocks are powers of two from here, with three more between each and the next
@@ -80,6 +81,7 @@ impl Buffer {
         let mut block = spare.unwrap_or_else(|| vec![0; whole]);
         block[..GUARD].fill(GUARD_BYTE);
         block[GUARD..GUARD + len.min(FILLED)].fill(FILLER);
+        block[GUARD + tail_of(len)..GUARD + len].fill(FILLER);
         block[GUARD + len..2 * GUARD + len].fill(GUARD_BYTE);
         Buffer {
             block,
@@ -177,13 +179,16 @@ impl Buffer {
             return Err("write beyond a buffer");
         }
         let filled = self.len.min(FILLED);
-        if used < filled && !all_are(&block[GUARD + used..GUARD + filled], FILLER) {
+        let tail = tail_of(self.len).max(used.min(self.len));
+        let start = &block[GUARD + used.min(filled)..GUARD + filled];
+        if !all_are(start, FILLER) || !all_are(&block[GUARD + tail..GUARD + self.len], FILLER) {
             return Err("write where nothing was received");
         }
         Ok(())
     }
 
     fn check_poison(&self) -> Result<(), &'static str> {
+        self.check(self.len)?;
         for &(from, to) in &self.poisoned {
             let bytes = &self.block[GUARD + from..GUARD + to];
             if !all_are(bytes, POISON) {
@@ -205,6 +210,11 @@ impl Drop for Buffer {
         // No longer there at the end of a thread.
         let _ = SPARE.try_with(|spare| spare.borrow_mut().keep(class, block));
     }
+}
+
+/// Where the filled end of a buffer begins.
+fn tail_of(len: usize) -> usize {
+    len.saturating_sub(FILLED_AT_END)
 }
 
 /// Whether all bytes have a value.

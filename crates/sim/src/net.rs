@@ -1,5 +1,6 @@
 //! The virtual network: what happens to each packet between two rails.
 
+use crate::machine::WIRE_BYTES;
 use crate::rng::Rng;
 use crate::setup::{Lie, Setup, Trouble, Weather};
 use std::collections::BTreeMap;
@@ -15,6 +16,9 @@ struct Port {
     deaf: u32,
     mute: u32,
     grays: Vec<(u32, u64)>,
+    /// Losses of what leaves, of what comes, in parts per million.
+    leaks: [Vec<u32>; 2],
+    slow: Vec<u64>,
     mtus: Vec<(usize, bool)>,
     rots: Vec<u32>,
     lies: Vec<Lie>,
@@ -45,6 +49,8 @@ pub struct NetStats {
     pub packets: u64,
     /// Dropped at random (with super-packets).
     pub dropped: u64,
+    /// Of these, with all of their super-packet.
+    pub dropped_in_batches: u64,
     /// Dropped by a full queue.
     pub overflowed: u64,
     /// Dropped by a rail or direction that is down, or a partition.
@@ -55,6 +61,10 @@ pub struct NetStats {
     pub reordered: u64,
     /// Damaged.
     pub damaged: u64,
+    /// Of these, in their head.
+    pub damaged_heads: u64,
+    /// Of these, cut short.
+    pub cut_short: u64,
     /// Forged.
     pub forged: u64,
     /// Too big for the path.
@@ -82,11 +92,14 @@ impl NetStats {
     pub fn add(&mut self, o: &NetStats) {
         self.packets += o.packets;
         self.dropped += o.dropped;
+        self.dropped_in_batches += o.dropped_in_batches;
         self.overflowed += o.overflowed;
         self.cut += o.cut;
         self.duplicated += o.duplicated;
         self.reordered += o.reordered;
         self.damaged += o.damaged;
+        self.damaged_heads += o.damaged_heads;
+        self.cut_short += o.cut_short;
         self.forged += o.forged;
         self.too_big += o.too_big;
         self.socket_full += o.socket_full;
@@ -199,18 +212,11 @@ impl Net {
                 too_big: told.then_some(mtu),
             };
         }
-        let parted = self.partitions.iter().any(|&s| (from.0 < s) != (to.0 < s));
-        let (pa, pb) = (&self.ports[a], &self.ports[b]);
-        if parted || pa.down + pb.down + pa.mute + pb.deaf > 0 {
+        if self.is_cut(from, to) {
             self.stats.cut += 1;
             return LOST;
         }
-        let mut slow = 0;
-        let mut ppm = self.weather.drop;
-        for &(drop, delay) in pa.grays.iter().chain(&pb.grays) {
-            ppm += drop;
-            slow += delay;
-        }
+        let (ppm, slow) = self.losses(a, b);
         if stream {
             self.stats.streamed += 1;
             let at = self.stream(sent + slow, a, b, from.1, len);
@@ -219,8 +225,9 @@ impl Net {
                 too_big: None,
             };
         }
-        if lost || self.rng.ppm(ppm.min(950_000)) {
+        if lost || self.rng.ppm(ppm) {
             self.stats.dropped += 1;
+            self.stats.dropped_in_batches += lost as u64;
             return LOST;
         }
         let mut fate = LOST;
@@ -236,12 +243,36 @@ impl Net {
         fate
     }
 
+    /// Nothing gets from one rail to the other.
+    fn is_cut(&self, from: (usize, usize), to: (usize, usize)) -> bool {
+        let parted = self.partitions.iter().any(|&s| (from.0 < s) != (to.0 < s));
+        let port = |at: (usize, usize)| &self.ports[at.0 * self.rails + at.1];
+        let (a, b) = (port(from), port(to));
+        parted || a.down + b.down + a.mute + b.deaf > 0
+    }
+
+    /// Of a million packets from port `a` to `b` so many are lost at random, and they all take so
+    /// much longer.
+    fn losses(&self, a: usize, b: usize) -> (u32, u64) {
+        let (pa, pb) = (&self.ports[a], &self.ports[b]);
+        let grays = || pa.grays.iter().chain(&pb.grays);
+        let leaks = pa.leaks[0].iter().chain(&pb.leaks[1]).sum::<u32>();
+        let ppm = self.weather.drop + leaks + grays().map(|g| g.0).sum::<u32>();
+        (ppm.min(950_000), grays().map(|g| g.1).sum())
+    }
+
+    /// How long a packet of `len` bytes occupies a port.
+    fn takes_ns(&self, port: usize, len: usize) -> u64 {
+        let divisor = self.ports[port].slow.iter().max().unwrap_or(&1);
+        (len as u64 + WIRE_BYTES) * divisor * 1_000_000_000 / self.rate[port % self.rails]
+    }
+
     fn egress(&mut self, now: u64, port: usize, len: usize, stream: bool) -> (u64, bool) {
-        let rate = self.rate[port % self.rails];
+        let takes_ns = self.takes_ns(port, len);
         let port = &mut self.ports[port];
         let start = port.egress_free.max(now);
         let room = stream || start - now <= self.queue_ns;
-        let sent = start + (len as u64 + 46) * 1_000_000_000 / rate;
+        let sent = start + takes_ns;
         if room {
             port.egress_free = sent;
         }
@@ -255,10 +286,10 @@ impl Net {
 
     /// When a packet in a stream arrives: behind the one before, however long that takes.
     fn stream(&mut self, sent: u64, a: usize, b: usize, rail: usize, len: usize) -> u64 {
-        let rate = self.rate[b % self.rails];
+        let takes_ns = self.takes_ns(b, len);
         let port = &mut self.ports[b];
         let start = port.ingress_free.max(sent + self.latency_ns[rail]);
-        port.ingress_free = start + (len as u64 + 46) * 1_000_000_000 / rate;
+        port.ingress_free = start + takes_ns;
         let mut at = port.ingress_free;
         if !self.last.is_empty() {
             let last = &mut self.last[a * self.ports.len() + b];
@@ -307,12 +338,10 @@ impl Net {
         let (a, b) = (from.0 * self.rails + from.1, to.0 * self.rails + to.1);
         let stream = self.is_stream(from.1, to.1);
         let (leaves, room) = self.egress(now, a, len, stream);
-        let parted = self.partitions.iter().any(|&s| (from.0 < s) != (to.0 < s));
+        let cut = self.is_cut(from, to);
+        let (drop_ppm, delay) = self.losses(a, b);
+        let slow = leaves + delay;
         let (pa, pb) = (&self.ports[a], &self.ports[b]);
-        let cut = parted || pa.down + pb.down + pa.mute + pb.deaf > 0;
-        let grays = || pa.grays.iter().chain(&pb.grays);
-        let slow = leaves + grays().map(|g| g.1).sum::<u64>();
-        let drop_ppm = self.weather.drop + grays().map(|g| g.0).sum::<u32>();
         let rots: u32 = pa.rots.iter().chain(&pb.rots).sum();
         let lie = pa.lies.last().copied();
         let arrives = match (cut || !room, stream) {
@@ -322,7 +351,7 @@ impl Net {
         };
         let carried = Carried {
             arrives,
-            drop_ppm: drop_ppm.min(950_000),
+            drop_ppm,
             hurt_ppm: (rots + self.weather.corrupt_payload).min(1_000_000),
             lie,
         };
@@ -350,7 +379,7 @@ impl Net {
             at = at.max(self.last[pair]);
             self.last[pair] = at;
         }
-        let rate = self.rate[b % self.rails];
+        let took = self.takes_ns(b, len);
         let port = &mut self.ports[b];
         let start = port.ingress_free.max(at);
         if start - at > self.queue_ns {
@@ -358,7 +387,6 @@ impl Net {
             return None;
         }
         // Reordered packets come long after the others: they do not hold those up.
-        let took = (len as u64 + 46) * 1_000_000_000 / rate;
         if at < port.ingress_free + 1_000_000 || port.ingress_free + 1_000_000 < sent {
             port.ingress_free = start + took;
         }
@@ -370,13 +398,13 @@ impl Net {
     /// What happens to the bytes of a packet; `rot`: damage of its rails in parts per million.
     fn damage(&mut self, len: usize, rot: u32) -> Damage {
         let w = self.weather;
-        if rot > 0 && self.rng.ppm(rot) {
-            self.stats.damaged += 1;
+        let damage = if rot > 0 && self.rng.ppm(rot) {
             // As bits of the packet are hit: most are payload. (A head has about 100 bytes.)
-            let head = self.rng.below(len as u64 + 1) < 100;
-            return if head { Damage::Head } else { Damage::Payload };
-        }
-        let damage = if self.rng.ppm(w.corrupt_head) {
+            match self.rng.below(len as u64 + 1) < 100 {
+                true => Damage::Head,
+                false => Damage::Payload,
+            }
+        } else if self.rng.ppm(w.corrupt_head) {
             Damage::Head
         } else if self.rng.ppm(w.corrupt_payload) {
             Damage::Payload
@@ -386,6 +414,8 @@ impl Net {
             return Damage::None;
         };
         self.stats.damaged += 1;
+        self.stats.damaged_heads += (damage == Damage::Head) as u64;
+        self.stats.cut_short += (damage == Damage::Truncated) as u64;
         damage
     }
 
@@ -424,6 +454,20 @@ impl Net {
                     starts,
                 );
             }
+            Trouble::Leak {
+                host,
+                rail,
+                outgoing,
+                ppm,
+            } => {
+                let way = usize::from(!outgoing);
+                toggle(&mut self.ports[host * rails + rail].leaks[way], ppm, starts);
+            }
+            Trouble::Slow {
+                host,
+                rail,
+                divisor,
+            } => toggle(&mut self.ports[host * rails + rail].slow, divisor, starts),
             Trouble::Corrupt { host, rail, ppm } => {
                 toggle(&mut self.ports[host * rails + rail].rots, ppm, starts);
             }
@@ -447,7 +491,7 @@ impl Net {
     }
 }
 
-fn toggle<T: PartialEq>(list: &mut Vec<T>, item: T, add: bool) {
+pub(crate) fn toggle<T: PartialEq>(list: &mut Vec<T>, item: T, add: bool) {
     if add {
         list.push(item);
     } else if let Some(at) = list.iter().position(|i| *i == item) {

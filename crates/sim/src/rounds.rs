@@ -60,7 +60,7 @@ impl World {
         self.renew();
         let next = self.setup.again(self.rounds.count, times, self.now);
         let first = self.setup.faults.len();
-        self.setup.may_die |= next.may_die;
+        self.setup.may_die = next.may_die;
         self.setup.faults.extend(&next.faults);
         self.push_faults(first, next.faults_end_ns);
         self.net.weather = next.weather;
@@ -89,7 +89,7 @@ impl World {
                 continue;
             };
             let ep = &self.eps[e as usize];
-            let parted = |&(other, _): &(u32, u64)| self.eps[other as usize].alive;
+            let parted = |&other: &u32| self.eps[other as usize].alive;
             if ep.alive && ep.buried.iter().any(parted) {
                 self.die(e);
             }

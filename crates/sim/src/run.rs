@@ -29,12 +29,8 @@ pub struct Outcome {
     pub messages: u64,
     /// Operations that an endpoint posted in one round and had open at once, at most.
     pub open_max: u64,
-    /// Virtual time of the end.
-    pub ended_ns: u64,
     /// Virtual time when the last operation ended.
     pub worked_ns: u64,
-    /// Bytes of reliability state of all nodes at the end.
-    pub state_bytes: u64,
     /// Conversations of all nodes at the end, and bytes of their state.
     pub peers: u64,
     /// See `peers`.
@@ -63,31 +59,30 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         troubles: std::mem::take(&mut world.troubles),
         messages: world.truth.msgs.len() as u64,
         open_max: world.eps.iter().map(|ep| ep.open_max).max().unwrap_or(0),
-        ended_ns: world.now,
         worked_ns: world.worked_ns,
-        state_bytes: world
-            .eps
-            .iter()
-            .filter_map(|ep| ep.node(|node| node.reliability_bytes() as u64))
-            .sum(),
         peers: world.eps.iter().map(|ep| peers_of(ep).1).sum(),
         peer_bytes: world.eps.iter().map(|ep| peers_of(ep).0).sum(),
         rails: rails_of(&world),
     }
 }
 
-/// What the tests ask of rails: bytes, damage, and how often each was left and taken back.
+/// Counters of all rails, by their index.
 fn rails_of(world: &World) -> Vec<PathStats> {
     let mut rails = vec![PathStats::default(); world.setup.rails];
     for ep in &world.eps {
         for (sum, stats) in rails.iter_mut().zip(ep.rails()) {
-            sum.bytes_sent += stats.bytes_sent;
-            sum.corrupt += stats.corrupt;
-            sum.corrupt_downs += stats.corrupt_downs;
-            sum.returns += stats.returns;
+            add_counters(sum, &stats);
         }
     }
     rails
+}
+
+/// What the tests ask of rails: bytes, damage, and how often each was left and taken back.
+pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
+    sum.bytes_sent += stats.bytes_sent;
+    sum.corrupt += stats.corrupt;
+    sum.corrupt_downs += stats.corrupt_downs;
+    sum.returns += stats.returns;
 }
 
 fn peers_of(ep: &Endpoint) -> (u64, u64) {

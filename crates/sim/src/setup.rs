@@ -121,6 +121,19 @@ pub enum Trouble {
         drop: u32,
         delay_ns: u64,
     },
+    /// So many of a million packets of this rail are lost in one direction.
+    Leak {
+        host: usize,
+        rail: usize,
+        outgoing: bool,
+        ppm: u32,
+    },
+    /// The rail has only this part of its rate.
+    Slow {
+        host: usize,
+        rail: usize,
+        divisor: u64,
+    },
     /// So many of a million packets of this rail are damaged.
     Corrupt { host: usize, rail: usize, ppm: u32 },
     /// Writes of this rail are not what it says of them.
@@ -151,6 +164,8 @@ impl Trouble {
             Trouble::Blackhole { .. } => "blackhole",
             Trouble::Partition { .. } => "partition",
             Trouble::Gray { .. } => "gray rail",
+            Trouble::Leak { .. } => "loss one way",
+            Trouble::Slow { .. } => "slow rail",
             Trouble::Corrupt { .. } => "rail corrupts",
             Trouble::Lies { .. } => "lies of writes",
             Trouble::SmallMtu { .. } => "small mtu",
@@ -222,6 +237,8 @@ pub struct Setup {
     /// Rails that write into granted memory; streams among them in order with their packets. They
     /// reach only each other.
     pub writes: Vec<bool>,
+    /// So much memory of a process each of them lets others write into at a time, in pieces.
+    pub grants_max: usize,
     /// Latency of each rail.
     pub latency_ns: Vec<u64>,
     /// Rate of each rail in bytes/s.
@@ -254,6 +271,8 @@ pub struct Setup {
     pub log_bytes: usize,
     /// Sends of a burst that leave at once.
     pub aggregate_after: u32,
+    /// Bytes of a long message whose sums are made before it is granted.
+    pub sum_ahead_bytes: u32,
     /// Engines have their progress thread.
     pub threaded: bool,
     /// An offered processor comes back after one of these, drawn for each endpoint.
@@ -299,6 +318,7 @@ impl Setup {
                 .collect(),
             streams: vec![false; rails],
             writes: vec![false; rails],
+            grants_max: usize::MAX,
             latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
             rate: (0..rails)
                 .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
@@ -317,6 +337,7 @@ impl Setup {
             bye: rng.one_in(2),
             log_bytes: rng.pick(&[64 << 20, 64 << 20, 1 << 20, 160_000]),
             aggregate_after: rng.pick(&[2, 2, 0, 1_000]),
+            sum_ahead_bytes: rng.pick(&[0, 0, 0, 100_000]),
             threaded: !rng.one_in(8),
             yields_ns: [300, 300, 20_000, 200_000],
             send_errors: rng.one_in(2),
@@ -324,6 +345,15 @@ impl Setup {
         draw_faults(&mut setup, profile, rng);
         draw_pattern(&mut setup);
         setup
+    }
+
+    /// Something more goes wrong, from and to.
+    pub(crate) fn add(&mut self, (from_ns, to_ns): (u64, u64), what: Trouble) {
+        self.faults.push(Fault {
+            from_ns,
+            to_ns,
+            what,
+        });
     }
 
     /// Other faults for the same cluster and `times` as much work, in as much more time.
@@ -342,6 +372,7 @@ impl Setup {
         // Of the settings that are drawn with faults those of the first round stay.
         (next.node, next.streams) = (self.node, self.streams.clone());
         next.writes.clone_from(&self.writes);
+        (next.queue_ns, next.grants_max) = (self.queue_ns, self.grants_max);
         if self.node.summed != Config::default().summed {
             let w = &mut next.weather;
             (w.corrupt_head, w.corrupt_payload, w.truncate) = (0, 0, 0);

@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
 use crate::machine::{Log, Out, PortSpec, TRUESIZE};
-use crate::net::{Damage, Net};
+use crate::net::{toggle, Damage, Net};
 use crate::rng::Rng;
 use crate::rounds::Rounds;
 use crate::setup::{Setup, Topology, Trouble};
@@ -145,9 +145,10 @@ impl World {
     /// A process starts on a host.
     pub(crate) fn start(&mut self, host: usize, random: bool) {
         let index = self.eps.len() as u32;
-        let mut rng = Rng::new(self.setup.seed, 100 + index as u64);
+        // Each of them has random numbers of its own.
+        let numbers = |of: u64| Rng::new(self.setup.seed, of << 32 | index as u64);
+        let (mut rng, for_app, behaviour) = (numbers(1), numbers(2), numbers(3).next());
         let port = PORT + if rng.one_in(2) { index as u16 } else { 0 };
-        let behaviour = Rng::new(self.setup.seed, 200 + index as u64).next();
         let specs: Vec<PortSpec> = (0..self.setup.rails)
             .map(|r| PortSpec {
                 addr: rail_addr(&self.setup, host, r, port),
@@ -159,12 +160,13 @@ impl World {
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
                 writes: kind_of(&self.setup, r),
+                grants_max: self.setup.grants_max,
                 life: index,
             })
             .collect();
         // Clocks start anywhere: at 0, too.
         let clock_ns = rng.pick(&[0, 1, 1_000_000_000, 1 << 50]);
-        let app = App::new(&self.setup, rng.clone(), index, random, self.now);
+        let app = App::new(&self.setup, for_app, index, random, self.now);
         let who = (index, host);
         let made = Endpoint::new(&self.setup, who, &specs, rng, clock_ns, app);
         let mut ep = match made {
@@ -313,6 +315,7 @@ impl World {
         }
         let host = match fault.what {
             Trouble::RailDown { host, .. } | Trouble::SmallMtu { host, .. } => host,
+            Trouble::Slow { host, .. } => host,
             Trouble::Compute { host } | Trouble::Stopped { host } => host,
             Trouble::ClockJump { host, .. } | Trouble::Death { host, .. } => host,
             _ => return,
@@ -342,10 +345,11 @@ impl World {
                 ..
             } if send_errors => {
                 let limits = &mut ep.machine.wires().ports[rail].limits;
-                match starts {
-                    true => limits.push(mtu),
-                    false => limits.retain(|&l| l != mtu),
-                }
+                toggle(limits, mtu, starts);
+            }
+            Trouble::Slow { rail, divisor, .. } => {
+                let slow = &mut ep.machine.wires().ports[rail].slow;
+                toggle(slow, divisor, starts);
             }
             Trouble::Compute { .. } => {
                 ep.computing = (ep.computing + starts as u32).saturating_sub(!starts as u32);
@@ -450,9 +454,17 @@ fn hurt(bytes: &mut Vec<u8>, head: usize, damage: Damage, rng: &mut Rng) {
     }
 }
 
-/// A packet for another life of its receiver, whole and with the right sums.
+/// Somebody else's packet: for another endpoint or another life of it, or of another life of its
+/// sender, whole and with the right sums; or no packet at all.
 fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
-    let at = 16 + rng.below(4) as usize; // the token
+    let field = match rng.below(8) {
+        0..=3 => 16..20, // the token
+        4 => 8..16,      // whom it is for
+        5 => 32..36,     // the epoch of its sender
+        6 => 4..5,       // the version
+        _ => return bytes.iter_mut().for_each(|b| *b = rng.next() as u8),
+    };
+    let at = field.start + rng.below(field.len() as u64) as usize;
     bytes[at] ^= 1 << rng.below(8);
     let seal = crc32c(&bytes[4..head]);
     bytes[..4].copy_from_slice(&seal.to_le_bytes());

@@ -358,6 +358,7 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
     }
     setup.writes = (0..setup.rails).map(|_| !rng.one_in(3)).collect();
     setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);
+    setup.grants_max = rng.pick(&[usize::MAX, usize::MAX, 3, 1]);
     if setup.topology == Topology::Mesh {
         // Each reaches each: all are in order, or none.
         let ordered = rng.one_in(2);
@@ -386,11 +387,7 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
                 Lie::NeverOver,
             ]),
         };
-        setup.faults.push(crate::setup::Fault {
-            from_ns,
-            to_ns,
-            what,
-        });
+        setup.add((from_ns, to_ns), what);
     }
 }
 

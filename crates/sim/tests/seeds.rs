@@ -1,6 +1,7 @@
-//! A slice of the simulations that `make soak` runs for ever: other seeds for every commit.
+//! A slice of the simulations that `make soak` runs until it is stopped: other seeds for every
+//! commit.
 
-use marline_sim::{run_seeds, run_setup, Fault, Hunt, Profile, Setup, Trouble, Work};
+use marline_sim::{run_seeds, run_setup, shrink, Fault, Hunt, Profile, Setup, Trouble, Work};
 use std::process::Command;
 
 /// Seeds per profile: 2,100 in all, about a minute of one core.
@@ -37,6 +38,11 @@ fn clean(profile: Profile, count: u64) {
             text.lines().next().unwrap_or_default(),
             profile.name()
         );
+    }
+    if let Some(&(seed, _)) = report.failures.first() {
+        let small = shrink(&hunt.setup(seed));
+        let shown = run_setup(&small, true).failure.unwrap_or_default();
+        texts += &format!("seed {seed}, shrunk:\n{shown}");
     }
     assert!(texts.is_empty(), "{texts}");
     assert!(report.net.packets > 100 * count);
