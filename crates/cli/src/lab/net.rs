@@ -261,7 +261,8 @@ fn end(proc: Proc) -> Result<(), String> {
     let cannot = |why: &str| Err(format!("cannot end process {}: {why}", proc.pid));
     let fd = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => fd,
-        Err(Errno::SRCH) => return Ok(()),
+        // Some kernels say EINVAL where it is going just now.
+        Err(_) if !proc.is_alive() => return Ok(()),
         // Nothing that going on and looking again would change.
         Err(e) => return cannot(&e.to_string()),
     };
