@@ -23,8 +23,8 @@ pub struct SimArgs {
     /// Rails of every host, up to 8; 0: each seed draws its own number.
     #[arg(long, default_value_t = 0, value_parser = rails)]
     rails: usize,
-    /// Faults from a file instead of from the seeds, one a line: FROM TO TARGET FAULT. Wants --hosts
-    /// and --rails.
+    /// Faults from a file instead of from the seeds, one a line: FROM TO TARGET FAULT. Wants
+    /// --hosts and --rails.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// Shrink what fails and show the last events of each endpoint.
