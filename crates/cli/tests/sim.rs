@@ -43,3 +43,33 @@ fn what_cannot_be_simulated_is_refused_with_the_reason() {
         assert!(text.contains(why), "{text}");
     }
 }
+
+#[test]
+fn faults_come_from_a_file() {
+    let dir = Dir::new("sim-script");
+    let script = dir.0.join("faults.txt");
+    let script = script.to_str().unwrap();
+    let words = [
+        "sim",
+        "--seeds",
+        "3",
+        "--profile",
+        "calm",
+        "--script",
+        script,
+    ];
+    let cluster = ["--hosts", "2", "--rails", "2"];
+    std::fs::write(
+        script,
+        "1ms 4ms 0:1 blackhole out\n2ms 9ms all partition=1\n",
+    )
+    .unwrap();
+    let text = succeed(marline(&dir.0).args(words).args(cluster));
+    assert!(text.contains("{\"blackhole\": 1, "), "{text}");
+    assert!(text.contains("\"partition\": 1}"), "{text}");
+    let text = fail(marline(&dir.0).args(words));
+    assert!(text.contains("wants --hosts and --rails"), "{text}");
+    std::fs::write(script, "1ms 4ms 0:2 blackhole out\n").unwrap();
+    let text = fail(marline(&dir.0).args(words).args(cluster));
+    assert!(text.contains("line 1: rail 2: there are 0 to 1"), "{text}");
+}

@@ -2,7 +2,7 @@
 //! how to replay it.
 
 use crate::watch::Watch;
-use crate::{scale, watch_seeds, Hunt, Profile, Report, Work};
+use crate::{scale, watch_seeds, Fault, Hunt, Profile, Report, Work};
 use clap::Args;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -23,6 +23,10 @@ pub struct SimArgs {
     /// Rails of every host, up to 8; 0: each seed draws its own number.
     #[arg(long, default_value_t = 0, value_parser = rails)]
     rails: usize,
+    /// Faults from a file instead of from the seeds, one a line: FROM TO TARGET FAULT. Wants
+    /// --hosts and --rails.
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
     /// Shrink what fails and show the last events of each endpoint.
     #[arg(long)]
     trace: bool,
@@ -97,11 +101,28 @@ fn jobs(text: &str) -> Result<usize, String> {
 pub fn run(args: &SimArgs) -> bool {
     match args.scale {
         Some(most) => scaling(args.hosts, most),
-        None => run_range(args),
+        None => run_range(args).unwrap_or_else(|text| {
+            eprintln!("{text}");
+            false
+        }),
     }
 }
 
-fn run_range(args: &SimArgs) -> bool {
+/// The faults of the script, if there is one.
+fn script(args: &SimArgs) -> Result<Option<Vec<Fault>>, String> {
+    let Some(path) = &args.script else {
+        return Ok(None);
+    };
+    if args.hosts == 0 || args.rails == 0 {
+        return Err("a script wants --hosts and --rails: it names them".into());
+    }
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{shown}: {e}"))?;
+    let faults = crate::script::parse(&text, args.hosts, args.rails);
+    Ok(Some(faults.map_err(|e| format!("{shown}: {e}"))?))
+}
+
+fn run_range(args: &SimArgs) -> Result<bool, String> {
     let SimArgs { hosts, rails, .. } = *args;
     let stop = if args.failures.is_some() {
         usize::MAX
@@ -112,22 +133,16 @@ fn run_range(args: &SimArgs) -> bool {
         profile: args.profile,
         hosts,
         rails,
+        script: script(args)?,
         packets_min: args.min_packets,
         stop: args.stop.unwrap_or(stop),
         jobs: args.jobs,
     };
     let how = (args.trace, Duration::from_secs(args.progress));
-    let watch = Watch::new(&hunt, args.seeds.end, how, args.failures.as_deref());
-    let mut watch = match watch {
-        Ok(watch) => watch,
-        Err(text) => {
-            eprintln!("{text}");
-            return false;
-        }
-    };
+    let mut watch = Watch::new(&hunt, args.seeds.end, how, args.failures.as_deref())?;
     let report = watch_seeds(args.seeds.clone(), &hunt, |r, next| watch.look(r, next));
     summary(args.seeds.start, &report, watch.seconds());
-    report.failures.is_empty()
+    Ok(report.failures.is_empty())
 }
 
 fn summary(first: u64, report: &Report, seconds: f64) {

@@ -29,6 +29,7 @@ mod rng;
 mod rounds;
 mod run;
 mod scale;
+pub mod script;
 mod setup;
 mod shrink;
 mod table;

@@ -2,7 +2,7 @@
 
 use crate::net::NetStats;
 use crate::run::{run_setup, Outcome};
-use crate::setup::{Profile, Setup};
+use crate::setup::{Fault, Profile, Setup};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 const WAITING_MAX: usize = 1_024;
 
 /// What to draw for each seed, and how to run them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Hunt {
     /// What may go wrong.
     pub profile: Profile,
@@ -20,6 +20,8 @@ pub struct Hunt {
     pub hosts: usize,
     /// Rails of each host; 0: drawn.
     pub rails: usize,
+    /// What goes wrong instead of what each seed draws; see [`Setup::follow`].
+    pub script: Option<Vec<Fault>>,
     /// Packets that each seed sends at least (see [`Setup::packets_min`]).
     pub packets_min: u64,
     /// Stop after so many failures.
@@ -34,6 +36,7 @@ impl Default for Hunt {
             profile: Profile::Swarm,
             hosts: 0,
             rails: 0,
+            script: None,
             packets_min: 0,
             stop: 1,
             jobs: 1,
@@ -79,10 +82,14 @@ impl Report {
 impl Hunt {
     /// What a seed is.
     pub fn setup(&self, seed: u64) -> Setup {
-        Setup {
+        let mut setup = Setup {
             packets_min: self.packets_min,
             ..Setup::draw(seed, self.profile, self.hosts, self.rails)
+        };
+        if let Some(faults) = &self.script {
+            setup.follow(faults);
         }
+        setup
     }
 }
 

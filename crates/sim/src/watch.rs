@@ -33,7 +33,7 @@ impl Watch {
             file.map_err(|e| format!("{}: {e}", path.display()))
         };
         Ok(Watch {
-            hunt: *hunt,
+            hunt: hunt.clone(),
             end,
             trace,
             every,
@@ -93,9 +93,10 @@ impl Watch {
         let Hunt { hosts, rails, .. } = self.hunt;
         format!(
             "replay: marline sim --seeds {seed} --profile {} --hosts {hosts} --rails {rails} \
-             --min-packets {} --trace",
+             --min-packets {} --trace{}",
             self.hunt.profile.name(),
-            self.hunt.packets_min
+            self.hunt.packets_min,
+            self.hunt.script.as_ref().map_or("", |_| " --script FILE")
         )
     }
 }
