@@ -1,7 +1,9 @@
-"""The commands that README.md, the user guide and the page on tuning show do what they say.
+"""The commands that README.md, the user guide and the pages on tuning and simulating show do what
+they say.
 
 A block marked "sh run" is run as it stands, in a shell at the root of the repository, with the
-built `marline` and MPICH's `mpiexec` on PATH. Every other "sh" block has to be excused here.
+built `marline` and MPICH's `mpiexec` on PATH. Every line of any other "sh" block has to be excused
+here. The lines of the page on the simulator, which are for hours, are run with few seeds.
 """
 
 import os
@@ -16,14 +18,31 @@ DOCUMENTS = ("README.md", "docs/user-guide.md", "docs/tuning.md")
 BLOCK = re.compile(r"^```sh( run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LIMIT_S = 120
 
-# First line of a block that is not run, and why.
+README, GUIDE, SIMULATOR = "README.md", "docs/user-guide.md", "docs/simulator.md"
+BUILDS = "builds for minutes; this test runs what it built"
+SETS = "what the test sets itself"
+THEIRS = "somebody's program; test_mpi.py::test_marline_run has one of ours"
+MINUTES = "many minutes"
+
+# Lines that are not run, without what follows a #, and why.
 EXCUSED = {
-    "make demo     # installs what is missing, builds, and tells the story in under three minutes":
-        "minutes; it has a test of its own in its exit status",
-    "make build": "builds for minutes; this test runs what it built",
-    "make bench              # latency, bandwidth, message rate: ours and six peers, interleaved":
-        "many minutes",
-    "marline run -- mpiexec -n 4 -hosts node1,node2 ./app": "names of somebody's hosts and program",
+    (README, "make demo"): "minutes; it has a test of its own in its exit status",
+    (README, "make test"): "this test is of it",
+    (README, "make build"): BUILDS,
+    (README, "export PATH=$PWD/target/release:$PATH MARLINE_PROVIDER_DIR=$PWD/build/provider"): SETS,
+    (README, "marline run -- mpiexec -n 4 ./app"): THEIRS,
+    (README, "make bench"): MINUTES,
+    (README, "make bench-loss"): MINUTES,
+    (README, "make bench-blackhole"): MINUTES,
+    (README, "make bench-checksums"): MINUTES,
+    (README, "make bench-apps"): MINUTES,
+    (README, "make bench-smax"): MINUTES,
+    (README, "make bench-progress"): MINUTES,
+    (GUIDE, "make build"): BUILDS,
+    (GUIDE, "export PATH=$PWD/target/release:$PATH MARLINE_PROVIDER_DIR=$PWD/build/provider"): SETS,
+    (GUIDE, "marline run -- mpiexec -n 4 -hosts node1,node2 ./app"): THEIRS,
+    (GUIDE, "marline run -v -- /opt/mpich/bin/mpiexec -n 4 ./app"): THEIRS,
+    (GUIDE, "marline run --no-shm -- mpiexec -n 2 ./app"): THEIRS,
 }
 
 
@@ -34,17 +53,49 @@ def blocks():
             yield name, bool(mark), text
 
 
-def test_every_shell_block_is_run_or_excused():
-    left = {text.splitlines()[0] for _, run, text in blocks() if not run}
+def test_every_shell_line_is_run_or_excused():
+    left = {
+        (name, line.split("#")[0].strip())
+        for name, run, text in blocks() if not run for line in text.splitlines()
+    }
     assert left == set(EXCUSED)
 
 
+def plain_lines(name):
+    """Lines of a document's blocks without a language."""
+    text = re.sub(BLOCK, "", (labs.ROOT / name).read_text())
+    found = re.findall(r"^ *```\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    return [line.strip() for block in found for line in block.splitlines()]
+
+
 def test_plain_blocks_hold_no_commands():
-    """Grammar and output stand in blocks without a language; commands must not hide there."""
+    """Grammar, in capitals, and output stand in blocks without a language; commands must not hide
+    there."""
     for name in DOCUMENTS:
-        plain = re.sub(BLOCK, "", (labs.ROOT / name).read_text())
-        hidden = re.findall(r"^```\w*\n((?:marline|cargo|make) [^A-Z\n]*)$", plain, re.MULTILINE)
+        lines = plain_lines(name)
+        hidden = [line for line in lines if re.fullmatch("(marline|cargo|make) [^A-Z]*", line)]
         assert not hidden, f"{name}: mark as sh: {hidden}"
+
+
+def simulations():
+    """The command lines of the page on the simulator, which two spaces or more part from what they
+    are for."""
+    lines = plain_lines(SIMULATOR)
+    return [re.split("  +", line)[0] for line in lines if line.startswith("marline ")]
+
+
+def test_the_page_on_the_simulator_has_commands():
+    assert simulations()
+
+
+@pytest.mark.parametrize("line", simulations())
+def test_simulations_of_the_page_run(line, tmp_path):
+    """Each with two of its seeds, or a cluster no larger than its first."""
+    line = re.sub(r"--seeds (\d+)\.\.\d+", lambda m: f"--seeds {m[1]}..{int(m[1]) + 2}", line)
+    line = re.sub(r"--hosts (\d+) --scale \d+", r"--hosts \1 --scale \1", line)
+    words = [labs.MARLINE, *line.split()[1:]]
+    done = subprocess.run(words, cwd=tmp_path, text=True, capture_output=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 RUN = [pytest.param(text, id=f"{name}:{text.splitlines()[0]}") for name, run, text in blocks() if run]

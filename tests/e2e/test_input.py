@@ -126,6 +126,14 @@ def test_a_host_with_memory_of_its_own(stress, mpich, provider, tmp_path):
         result = lab.run(mpich, program, env={"FI_MARLINE_STATS_DIR": tmp_path})
         assert result.ok and result.find("^Marline: 2 processes"), result.tail()
         assert not result.find("left no statistics"), result.tail()
+        # While it runs, `marline stats` on that host shows what it counts there.
+        job = lab.start(mpich, stress(mpich, "--continue", 8, "--report", 0.3))
+        assert job.wait_for("^stress t=", 30), job.output()
+        shown = lab.exec("h1", labs.MARLINE, "stats")
+        assert shown.returncode == 0, shown.stderr
+        assert "/dev/shm/marline-" in shown.stdout and "\n  peer " in shown.stdout, shown.stdout
+        result = job.wait(90)
+        assert result.ok, result.tail()
     kept = subprocess.run([labs.MARLINE, "stats", tmp_path], capture_output=True, text=True)
     assert kept.returncode == 0, kept.stderr
     assert len(re.findall("^  peer ", kept.stdout, re.M)) == 2, kept.stdout

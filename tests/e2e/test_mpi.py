@@ -42,6 +42,23 @@ def test_stress_openmpi4(lab, stress, openmpi4, provider):
     assert_stress_ok(lab.run(openmpi4, program, provider=provider))
 
 
+def test_marline_run(stress, mpi, provider):
+    """As a user types it, on this machine alone: a real mpiexec, with its own options."""
+    if provider != "marline":
+        return
+    program = stress(mpi, "--phases", "ring", "--iterations", 2, "--max-size", 100000)
+    command = [labs.MARLINE, "run", "-v", "--no-shm", "--provider-dir", labs.PROVIDER_DIR, "--"]
+    command += [f"{mpi.mpiexec}/bin/mpiexec", "-n", 2, *program]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": 1, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 1}
+    env = labs.clean_env({**mpi.env, **root, "FI_MARLINE_RAILS": "lo"})
+    result = labs.Running([str(word) for word in command], env).wait(60)
+    assert_stress_ok(result)
+    assert result.find("^marline: set FI_PROVIDER=marline$"), result.tail()
+    assert result.find("^marline: .*/bin/mpiexec .*-n 2 .*/stress"), result.tail()
+    assert result.find("^Marline: 2 processes"), result.tail()
+    assert result.rails()["lo"]["packets_out"] > 0, result.tail()
+
+
 def test_threads(lab, mpi, provider):
     result = lab.run(mpi, [mpi.program("threads"), 4, 200], provider=provider)
     assert result.ok and result.find("^threads ok"), result.tail()

@@ -27,7 +27,7 @@ pub fn main(args: &EnvArgs) -> crate::Outcome {
     let environment = settings::environment();
     settings::check(&environment)?;
     if args.common.verbose {
-        eprintln!("marline: {}", mpi.describe());
+        tool::say(&mpi.describe());
     }
     let vars = mpi::variables(mpi.kind, &Fabric::Marline(dir), args.common.no_shm);
     let set = effective(&vars, &environment);

@@ -62,7 +62,20 @@ enum Command {
 
 fn main() -> ExitCode {
     marline_sim::end_with_reader();
-    let outcome = match Cli::parse().command {
+    let parsed = Cli::try_parse().map_err(|error| {
+        // Help and the version are no errors, and have standard output for themselves.
+        let _ = error.print();
+        if error.use_stderr() {
+            EXIT_REFUSED
+        } else {
+            0
+        }
+    });
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(status) => return ExitCode::from(status),
+    };
+    let outcome = match cli.command {
         Command::Run(args) => run::main(&args),
         Command::Env(args) => env::main(&args),
         Command::Stats(args) => stats::main(&args),
@@ -76,7 +89,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(text) => {
-            eprintln!("marline: {text}");
+            tool::say(&text);
             ExitCode::from(EXIT_REFUSED)
         }
     }

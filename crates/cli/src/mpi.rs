@@ -88,7 +88,8 @@ pub fn detect(word: &str) -> Result<Mpi, String> {
     let name = mpiexec.file_name().unwrap_or_default().to_string_lossy();
     if !LAUNCHERS.iter().any(|known| name.contains(known)) {
         return Err(format!(
-            "{word} is not an mpiexec: give the whole command, as in `mpiexec -n 4 ./app`"
+            "{word} is not an mpiexec: give the whole command, as in `mpiexec -n 4 ./app`; where \
+             srun starts the ranks, use `marline env --shell`"
         ));
     }
     let said = ask_version(&mpiexec)?;

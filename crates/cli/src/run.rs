@@ -94,15 +94,15 @@ pub fn start(mut command: Command, mut job: Job, verbose: bool, summary: bool) -
     command.args(&job.args);
     command.envs(job.set.iter().map(|(n, v)| (n, v)));
     if verbose {
-        eprintln!("marline: {}", job.mpi.describe());
+        tool::say(&job.mpi.describe());
         for (name, value) in &job.set {
-            eprintln!("marline: set {name}={}", tool::quote(value));
+            tool::say(&format!("set {name}={}", tool::quote(value)));
         }
-        eprintln!("marline: {}", tool::describe(&command));
+        tool::say(&tool::describe(&command));
     }
     let status = child::run(&mut command)?;
     if let Some(stats) = stats {
-        print_summary(&stats, status);
+        print_summary(&stats, status, job.mpi.kind);
     }
     Ok(status)
 }

@@ -1,10 +1,12 @@
 //! `marline stats`: what engines count, running or ended, with everything that is not 0.
 
 use crate::stats_dir::{self, STATS_DIR};
+use crate::tool;
 use marline_engine::stats::page::{PathRow, DEFAULT_DIR};
 use marline_engine::stats::reader::{self, JobPage, PeerRow};
 use marline_engine::stats::Counters;
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -27,13 +29,24 @@ pub fn main(args: &StatsArgs) -> crate::Outcome {
         }
     }
     let mut pages = Vec::new();
+    let mut status = 0;
     for path in &paths {
+        if path
+            .read_dir()
+            .is_err_and(|e| e.kind() == ErrorKind::PermissionDenied)
+        {
+            let path = path.display();
+            tool::say(&format!(
+                "{path} is of another user: run as that user, or as root"
+            ));
+            status = 1;
+        }
         match path.is_dir() {
             true => pages.extend(reader::list_pages(path)),
             false => pages.push(path.clone()),
         }
     }
-    if pages.is_empty() {
+    if pages.is_empty() && status == 0 {
         let looked: Vec<_> = paths.iter().map(|p| p.display().to_string()).collect();
         return Err(format!(
             "no statistics in {}: nothing runs over Marline on this host, or {STATS_DIR} says \
@@ -41,12 +54,11 @@ pub fn main(args: &StatsArgs) -> crate::Outcome {
             looked.join(", ")
         ));
     }
-    let mut status = 0;
     for path in pages {
         match reader::read_page(&path) {
             Ok(page) => print!("{}", show(&path, &page)),
             Err(error) => {
-                eprintln!("marline: {error}");
+                tool::say(&error);
                 status = 1;
             }
         }
@@ -72,6 +84,9 @@ fn show(path: &Path, page: &JobPage) -> String {
     );
     if let Some(rank) = page.rank {
         let _ = write!(out, ", rank {rank}");
+    }
+    if page.endpoint != 0 {
+        let _ = write!(out, ", peer {:016x} to others", page.endpoint);
     }
     let _ = write!(out, ", {:.1} s", page.elapsed_ns() as f64 / 1e9);
     out += &match page.closed {
@@ -122,7 +137,10 @@ fn show_peer(out: &mut String, peer: &PeerRow, page: &JobPage) {
 fn describe(path: &PathRow, page: &JobPage) -> String {
     let name = page.rails.get(path.rail as usize).map_or("?", |r| &r.name);
     let state = format!("{:?}", path.state).to_lowercase();
-    format!("{name} to its rail {}, {state}", path.peer_rail)
+    match path.peer_rail {
+        PathRow::SEVERAL => format!("{name}, its paths together, {state}"),
+        theirs => format!("{name} to its rail {theirs}, {state}"),
+    }
 }
 
 /// ` name=value` for each that is not 0.
@@ -168,6 +186,7 @@ mod tests {
                 ..RailCounters::default()
             };
             w.rail(0, &info, &counted);
+            w.endpoint(0xcd);
             let info = PeerInfo {
                 endpoint: 0xab,
                 address: "10.0.0.2:7",
@@ -194,7 +213,7 @@ mod tests {
             assert!(text.contains(line), "{line}: {text}");
         }
         assert!(
-            text.contains("rank 3") && text.contains("written"),
+            text.contains("rank 3, peer 00000000000000cd to others") && text.contains("written"),
             "{text}"
         );
         let path = page.path().to_owned();

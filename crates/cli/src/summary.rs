@@ -1,30 +1,47 @@
 //! The table at the end of a run: one line per rail, from the statistics that the ranks left.
 
+use crate::mpi::Kind;
 use crate::stats_dir::{StatsDir, STATS_DIR};
+use crate::tool;
 use marline_engine::stats::reader::{self, JobPage};
 use marline_engine::stats::summary::{format_summary, Summary};
 use std::collections::BTreeSet;
+use std::io::{self, Write};
 
 /// Prints the table on standard error: standard output belongs to the program, which ended with
 /// `status`.
-pub fn print_summary(dir: &StatsDir, status: u8) {
+pub fn print_summary(dir: &StatsDir, status: u8, mpi: Kind) {
     let mut pages = Vec::new();
     for path in dir.new_pages() {
         match reader::read_page(&path) {
             Ok(page) => pages.push(page),
-            Err(error) => eprintln!("marline: {error}"),
+            Err(error) => tool::say(&error),
         }
     }
     let summary = Summary::of(&pages);
-    eprint!("{}", format_summary(&summary));
+    let mut text = format_summary(&summary);
     if summary.processes == 0 && status == 0 {
-        eprintln!(
-            "Marline: its ranks were on one host and used the MPI's shared memory (--no-shm), \
-             or the program was built for another MPI than its mpiexec"
-        );
+        text += said_of_nothing(mpi);
     }
-    eprint!("{}", said_of_versions(&summary));
-    eprint!("{}", said_of_absent(&pages));
+    text += &said_of_versions(&summary);
+    text += &said_of_absent(&pages);
+    // Nobody may read it any more, and the exit status is the program's all the same.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Why a program that went well may have used no rail: Open MPI uses Marline inside a host, too.
+fn said_of_nothing(mpi: Kind) -> &'static str {
+    match mpi {
+        Kind::Mpich | Kind::Intel => {
+            "Marline: its ranks were on one host and used the MPI's shared memory (--no-shm), the \
+             program was built for another MPI than its mpiexec, or options of mpiexec chose \
+             another transport\n"
+        }
+        Kind::OpenMpi5 | Kind::OpenMpi4 => {
+            "Marline: the program was built for another MPI than its mpiexec, or options of \
+             mpiexec (--mca) chose another transport\n"
+        }
+    }
 }
 
 /// A line about packets of another version, on which hosts do not understand each other.
@@ -44,7 +61,7 @@ fn said_of_versions(summary: &Summary) -> String {
 fn said_of_absent(pages: &[JobPage]) -> String {
     let peers = pages.iter().flat_map(|page| &page.peers);
     let known: BTreeSet<u64> = peers.map(|peer| peer.endpoint).collect();
-    // A page does not say which endpoint is its own; that one has no paths, if it is a peer at all.
+    // A page's own endpoint has no paths, if it is a peer at all.
     let others = |page: &JobPage| {
         page.peers
             .iter()
@@ -78,7 +95,7 @@ mod tests {
         let dir = StatsDir::open(None).unwrap();
         let path = dir.path().to_owned();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-        print_summary(&dir, 0);
+        print_summary(&dir, 0, Kind::Mpich);
         drop(dir);
         assert!(!path.exists());
     }

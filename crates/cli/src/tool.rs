@@ -3,19 +3,32 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
+/// A line on standard error, which nobody may read any more (`2>&1 | head -1`): that changes
+/// nothing of what we do.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "marline: {line}");
+}
+
 /// The Debian package that brings a tool, for the text of an error.
 fn package_of(tool: &str) -> &'static str {
     match tool {
         "ip" | "tc" => "iproute2",
         "nft" => "nftables",
+        "ethtool" => "ethtool",
         "unshare" | "nsenter" => "util-linux",
         _ => "the package that has it",
     }
 }
 
-/// Runs `command` with `input` on its standard input; its standard output, or an error text that
-/// has the command line and what the tool said.
-pub fn run(mut command: Command, input: &str) -> Result<String, String> {
+/// Runs `words`, a tool and its arguments, by `command`, which starts others (`nsenter … --`), with
+/// `input` on its standard input; its standard output, or an error text that has the command line
+/// and what the tool said.
+pub fn run_through(mut command: Command, words: &[&str], input: &str) -> Result<String, String> {
+    // Where Debian has the tools of administrators, which not every user's PATH names.
+    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".to_owned());
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command.args(words);
+    let tool = words.first().copied().unwrap_or_default();
     let line = describe(&command);
     command
         .stdin(Stdio::piped())
@@ -29,22 +42,32 @@ pub fn run(mut command: Command, input: &str) -> Result<String, String> {
     let output = child
         .wait_with_output()
         .map_err(|e| format!("{line}: {e}"))?;
-    finish(&line, output)
+    finish(&line, tool, output)
 }
 
 /// The text for a tool that could not be started at all.
 pub fn spawn_error(command: &Command, error: &std::io::Error) -> String {
     let tool = command.get_program().to_string_lossy().into_owned();
     if error.kind() == std::io::ErrorKind::NotFound {
-        let package = package_of(&tool);
-        return format!("`{tool}` is not installed (Debian: apt install {package})");
+        return not_installed(&tool);
     }
     format!("{}: {error}", describe(command))
 }
 
-fn finish(line: &str, output: Output) -> Result<String, String> {
+fn not_installed(tool: &str) -> String {
+    let package = package_of(tool);
+    format!("`{tool}` is not installed (Debian: apt install {package})")
+}
+
+/// Status with which `nsenter`, as a shell, leaves when it does not find the command.
+const NOT_FOUND: i32 = 127;
+
+fn finish(line: &str, tool: &str, output: Output) -> Result<String, String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    if output.status.code() == Some(NOT_FOUND) {
+        return Err(not_installed(tool));
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(format!(
@@ -84,9 +107,31 @@ mod tests {
         assert_eq!(quote("it's $x"), r"'it'\''s $x'");
     }
 
+    /// `nsenter` is there; what it is to start is not.
+    #[test]
+    fn a_tool_missing_behind_another_is_named_with_its_package() {
+        let words = ["no-such-tool-at-all", "-x"];
+        let error = run_through(Command::new("env"), &words, "").unwrap_err();
+        assert!(
+            error.contains("`no-such-tool-at-all` is not installed"),
+            "{error}"
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", "exit 127"]);
+        let error = run_through(command, &["ethtool", "-K"], "").unwrap_err();
+        assert!(error.contains("apt install ethtool"), "{error}");
+    }
+
+    #[test]
+    fn tools_of_administrators_are_looked_for_where_they_are() {
+        let words = ["-c", "echo $PATH"];
+        let path = run_through(Command::new("sh"), &words, "").unwrap();
+        assert!(path.trim().ends_with(":/usr/sbin:/sbin"), "{path}");
+    }
+
     #[test]
     fn a_missing_tool_is_named() {
-        let error = run(Command::new("no-such-tool-at-all"), "").unwrap_err();
+        let error = run_through(Command::new("no-such-tool-at-all"), &[], "").unwrap_err();
         assert!(
             error.contains("`no-such-tool-at-all` is not installed"),
             "{error}"

@@ -185,7 +185,20 @@ fn nonsense_is_refused_and_changes_nothing() {
         fail(lab.marline("fault").args(words.split(' ')));
     }
     assert!(succeed(&mut lab.marline("status")).contains("no faults"));
-    fail(marline(&lab.dir.0).args(["lab", "up", "--name", "../x"]));
+    let before = std::fs::read_dir(&lab.dir.0).unwrap().count();
+    for words in [&["up"][..], &["down"], &["fault", "0", "down"]] {
+        fail(
+            marline(&lab.dir.0)
+                .arg("lab")
+                .args(words)
+                .args(["--name", "../x"]),
+        );
+    }
+    assert_eq!(std::fs::read_dir(&lab.dir.0).unwrap().count(), before);
+    let said = fail(marline(&lab.dir.0).args(["lab", "up", "--name", "x", "--rails", "9"]));
+    assert!(said.contains("1..=8"), "{said}");
+    let said = succeed(marline(&lab.dir.0).args(["lab", "down", "--name", "never"]));
+    assert!(said.contains("there was no lab `never`"), "{said}");
     fail(marline(&lab.dir.0).args(["lab", "up", "--name", "x", "--hosts", "0"]));
 }
 
@@ -378,6 +391,8 @@ fn a_cable_comes_out_and_goes_in() {
     let carrier = |host| succeed(&mut lab.exec(host, &["cat", "/sys/class/net/rail0/carrier"]));
     lab.fault("h0:0 down");
     assert_eq!((carrier("h0").trim(), carrier("h1").trim()), ("0", "1"));
+    let shown = succeed(lab.marline("fault").arg("--show"));
+    assert!(shown.contains("down (not counted)"), "{shown}");
     assert_eq!(exchange(&lab, "10.100.0.2", 64)[0], 0);
     lab.fault("0 up");
     assert_eq!(carrier("h0").trim(), "1");

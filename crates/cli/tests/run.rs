@@ -146,6 +146,60 @@ fn what_cannot_work_is_refused() {
     refused(&mut run(&dir, &["true"]), "without the device ch4:ofi");
 }
 
+/// `marline run … 2>&1 | head -1`: what nobody reads changes nothing.
+#[test]
+fn the_status_comes_back_when_nobody_reads_what_is_said() {
+    let dir = workshop("unread");
+    for status in [0, 7] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = marline(&dir.0);
+        command
+            .env("MARLINE_PROVIDER_DIR", &dir.0)
+            .args(["run", "-v", "--"]);
+        command
+            .arg(dir.0.join("mpiexec"))
+            .args(["sh", "-c", &format!("exit {status}")]);
+        command.stdout(Stdio::null()).stderr(writer);
+        assert_eq!(command.status().unwrap().code(), Some(status));
+    }
+}
+
+/// Words that are no command or option of ours are our refusals, too.
+#[test]
+fn a_misspelt_option_leaves_with_our_status() {
+    let dir = Dir::new("usage");
+    for words in [&["run", "--no-smh", "--", "mpiexec"][..], &["rum"], &[]] {
+        let (status, said) = outcome(marline(&dir.0).args(words));
+        assert_eq!(status, Some(125), "{said}");
+        assert!(said.contains("Usage: marline"), "{said}");
+    }
+    assert!(succeed(marline(&dir.0).arg("--help")).contains("Usage: marline"));
+}
+
+#[test]
+fn statistics_of_another_user_are_not_denied() {
+    let dir = Dir::new("others");
+    let (exe, closed) = (dir.0.join("marline"), dir.0.join("closed"));
+    std::fs::copy(env!("CARGO_BIN_EXE_marline"), &exe).unwrap();
+    std::fs::create_dir(&closed).unwrap();
+    succeed(Command::new("chmod").arg("755").arg(&dir.0));
+    succeed(Command::new("chmod").arg("000").arg(&closed));
+    let mut command = match succeed(Command::new("id").arg("-u")).trim() {
+        "0" => {
+            let mut setpriv = Command::new("setpriv");
+            setpriv
+                .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+                .arg(&exe);
+            setpriv
+        }
+        _ => Command::new(&exe),
+    };
+    let (status, said) = outcome(command.current_dir("/").arg("stats").arg(&closed));
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("is of another user"), "{said}");
+}
+
 #[test]
 fn signals_reach_the_program() {
     let dir = workshop("signals");

@@ -6,6 +6,7 @@ use crate::progress::show_addr;
 use crate::settings::Settings;
 use crate::stats::page::{
     rank_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo, PeerState, RailInfo,
+    DEFAULT_DIR,
 };
 use crate::stats::peer_rows::PeerRows;
 use crate::stats::{PathCounters, PeerCounters, ProcessCounters};
@@ -30,23 +31,24 @@ impl Publisher {
     }
 
     /// Makes the page; without one (no room) the engine works all the same.
-    pub(crate) fn open(settings: &Settings, _rails: &[String], log: &LogSink) -> Publisher {
+    pub(crate) fn open(settings: &Settings, log: &LogSink) -> Publisher {
+        // On other hosts the fresh directory of `marline run` is not there: `marline stats` finds
+        // the page where it is without one.
+        let given = std::path::Path::new(&settings.stats_dir);
+        let there = given.is_dir();
+        if !there && !settings.stats_dir.is_empty() {
+            let text = format!(
+                "no directory {} here: statistics are in {DEFAULT_DIR} until this process ends",
+                given.display()
+            );
+            (log.0)(LogLevel::Info, &text);
+        }
         let info = PageInfo {
-            dir: &settings.stats_dir,
+            dir: if there { &settings.stats_dir } else { "" },
             endpoint: 0,
             rank: rank_from_env(),
         };
-        let page = Page::open(&info);
-        if let Err(e) = &page {
-            // On other hosts the directory of `marline run` is not there, for each rank again; its
-            // summary says what it lacks. A directory that is there should have worked.
-            let there = std::path::Path::new(&settings.stats_dir).is_dir();
-            let level = match there || settings.stats_dir.is_empty() {
-                true => LogLevel::Warn,
-                false => LogLevel::Info,
-            };
-            (log.0)(level, e);
-        }
+        let page = Page::open(&info).map_err(|e| (log.0)(LogLevel::Warn, &e));
         Publisher {
             page: page.ok(),
             memory_max: 0,
@@ -89,6 +91,9 @@ impl Publisher {
                 rows.peer(w, &info, counters, paths);
             }
             process.peers_contacted += rows.end(w);
+            if let Some(&(id, _)) = core.by_id.first() {
+                w.endpoint(id);
+            }
             w.process(&process);
         });
     }
@@ -240,5 +245,53 @@ impl<S: System> Core<S> {
             }
         }
         self.claims.retain(|k, _| k.0 != ep.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+
+    /// Where the page is, and what was logged.
+    fn opened(stats_dir: &str) -> (Publisher, Vec<LogLevel>) {
+        let settings = Settings {
+            stats_dir: stats_dir.to_owned(),
+            ..Settings::default()
+        };
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let log = said.clone();
+        let sink = LogSink(Arc::new(move |level, _: &str| {
+            log.lock().unwrap().push(level);
+        }));
+        let publisher = Publisher::open(&settings, &sink);
+        let said = said.lock().unwrap().clone();
+        (publisher, said)
+    }
+
+    /// As on all hosts but that of `marline run`, whose directory they do not have.
+    #[test]
+    fn without_its_directory_a_page_is_where_stats_looks() {
+        let (publisher, said) = opened("/no/such/directory");
+        let page = publisher.page.as_ref().expect("a page");
+        assert!(!page.is_kept());
+        assert_eq!(page.path().parent(), Some(Path::new(DEFAULT_DIR)));
+        assert_eq!(said, [LogLevel::Info]);
+        let path = page.path().to_owned();
+        drop(publisher);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_is_there_keeps_the_page() {
+        let name = format!("marline-test-{}-publish", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let (publisher, said) = opened(dir.to_str().unwrap());
+        let page = publisher.page.as_ref().expect("a page");
+        assert!(page.is_kept() && page.path().starts_with(&dir) && said.is_empty());
+        drop(publisher);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

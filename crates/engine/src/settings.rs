@@ -5,9 +5,8 @@
 //! the value that was given and what is allowed.
 
 use crate::choice::ChecksumChoice;
-use crate::LogLevel;
 use marline_checksum::Algorithm;
-use marline_wire::HELLO_RAILS_MAX;
+use marline_wire::{GRANULE, HELLO_RAILS_MAX};
 
 /// What every environment variable of Marline's provider starts with.
 pub const PREFIX: &str = "FI_MARLINE_";
@@ -54,12 +53,6 @@ const POLICIES: &[(&str, RailsPolicy)] = &[
     ("standby", RailsPolicy::Standby),
 ];
 
-const LEVELS: &[(&str, LogLevel)] = &[
-    ("warn", LogLevel::Warn),
-    ("info", LogLevel::Info),
-    ("debug", LogLevel::Debug),
-];
-
 const SWITCH: &[(&str, bool)] = &[
     ("on", true),
     ("off", false),
@@ -86,8 +79,6 @@ pub enum Kind {
     RailChecksums,
     /// A [`RailsPolicy`].
     Policy,
-    /// A [`LogLevel`].
-    Level,
     /// A whole number within bounds.
     Number {
         /// Smallest value allowed.
@@ -102,6 +93,13 @@ pub enum Kind {
         /// Largest value allowed.
         max: u64,
     },
+    /// As [`Kind::Bytes`], or 0 for something else than so many bytes.
+    BytesOrZero {
+        /// Smallest value allowed but 0.
+        min: u64,
+        /// Largest value allowed.
+        max: u64,
+    },
 }
 
 fn names<T>(choices: &[(&'static str, T)]) -> String {
@@ -112,24 +110,27 @@ fn names<T>(choices: &[(&'static str, T)]) -> String {
 impl Kind {
     /// What is allowed, in words.
     pub fn allowed(&self) -> String {
-        match self {
+        match *self {
             Kind::List => "names separated by commas".to_owned(),
             Kind::Text => "any text".to_owned(),
             Kind::Switch => "on or off".to_owned(),
             Kind::Checksum => ChecksumChoice::names(),
             Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
             Kind::Policy => names(POLICIES),
-            Kind::Level => names(LEVELS),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
                 format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
+            }
+            Kind::BytesOrZero { min, max } => {
+                format!("0, or {}", Kind::Bytes { min, max }.allowed())
             }
         }
     }
 
     fn number(&self, text: &str) -> Option<u64> {
-        let (min, max) = match *self {
-            Kind::Number { min, max } | Kind::Bytes { min, max } => (min, max),
+        let (least, min, max) = match *self {
+            Kind::Number { min, max } | Kind::Bytes { min, max } => (min, min, max),
+            Kind::BytesOrZero { min, max } => (0, min, max),
             _ => return None,
         };
         let shift = match text.as_bytes().last()?.to_ascii_lowercase() {
@@ -139,7 +140,7 @@ impl Kind {
             _ => 0,
         };
         let scaled = shift != 0;
-        if scaled && !matches!(self, Kind::Bytes { .. }) {
+        if scaled && matches!(self, Kind::Number { .. }) {
             return None;
         }
         let digits = if scaled {
@@ -151,7 +152,7 @@ impl Kind {
             return None; // `parse` would take a sign
         }
         let value = digits.parse::<u64>().ok()?.checked_mul(1 << shift)?;
-        (min..=max).contains(&value).then_some(value)
+        (value == least || (min..=max).contains(&value)).then_some(value)
     }
 }
 
@@ -198,7 +199,6 @@ macro_rules! value_by_name {
 value_by_name! {
     bool, SWITCH;
     RailsPolicy, POLICIES;
-    LogLevel, LEVELS;
 }
 
 impl Value for ChecksumChoice {
@@ -323,14 +323,19 @@ macro_rules! settings {
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 const GIB: u64 = 1024 * MIB;
+/// UDP payload of the smallest packet that every IPv4 host takes (576 B): room for the heads and
+/// one granule, below which no message could be cut into packets.
+const MTU_MIN: u64 = 576 - 28;
 
 // The help of a row is its doc comment: one sentence per line, units said.
 settings! {
-    /// Interfaces or local addresses to use as rails, comma separated; empty: every usable one.
+    /// Interfaces, patterns (eth*), local addresses or subnets (10.1.0.0/16) to use as rails;
+    /// empty: every usable one.
     rails: Vec<String> = "", Kind::List;
     /// How rails share the work: stripe (large messages over all rails) or standby (one at a time).
     rails_policy: RailsPolicy = "stripe", Kind::Policy;
-    /// UDP port of every rail; 0: any free one. Only sensible with one process per host.
+    /// UDP port of every rail, to which peers send from any port; 0: any free one. Serves one
+    /// process per host.
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
     /// Payload checksum, end to end: a class (strong, fast), a choice of the papers'
     /// (newmadeleine-fnv, newmadeleine-crc) or a name; of two peers' wishes the more trusted holds.
@@ -342,7 +347,7 @@ settings! {
     /// Messages longer than so many bytes travel without a payload checksum; 0: none does.
     checksum_max_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
-    fragment_max_bytes: u32 = "0", Kind::Bytes { min: 0, max: 65_408 };
+    fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 };
     /// Bytes of a large message summed while its grant is under way; 0: summed as they leave.
     sum_ahead_bytes: u32 = "0", Kind::Bytes { min: 0, max: 16 * MIB };
     /// Damaged packets per million above which a rail is left for a better one; 0: never.
@@ -351,7 +356,8 @@ settings! {
     profile: String = "", Kind::Text;
     /// Software reliability: acks, retransmission, failover. off is for comparison only.
     reliability: bool = "on", Kind::Switch;
-    /// Largest message in bytes that is sent at once; above, sender and receiver meet first.
+    /// Largest message in bytes that is sent at once; above, sender and receiver meet first. Unless
+    /// set, what the profile says.
     eager_max_bytes: usize = "65536", Kind::Bytes { min: 0, max: 64 * KIB };
     /// The thread that answers peers while the application computes.
     progress_thread: bool = "on", Kind::Switch;
@@ -383,15 +389,13 @@ settings! {
     /// Let the kernel hand over received packets in batches (UDP GRO), where it can.
     gro: bool = "on", Kind::Switch;
     /// Most bytes of one datagram, UDP payload; 0: found by the path's MTU.
-    mtu: usize = "0", Kind::Bytes { min: 0, max: 64_000 };
+    mtu: usize = "0", Kind::BytesOrZero { min: MTU_MIN, max: 64_000 };
     /// Sends of a burst that leave at once before later ones are collected into packets.
     aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 };
     /// Script of faults to inject below the protocol, for tests; empty: none.
     faults: String = "", Kind::Text;
-    /// Directory where statistics pages are kept; empty: /dev/shm, removed at close.
+    /// Directory where statistics pages are kept; empty, or not there: /dev/shm, removed at close.
     stats_dir: String = "", Kind::Text;
-    /// Most verbose log lines handed to libfabric, which filters again by FI_LOG_LEVEL.
-    log_level: LogLevel = "info", Kind::Level;
 }
 
 impl Settings {

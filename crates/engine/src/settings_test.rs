@@ -83,7 +83,10 @@ fn malformed_values_are_refused_by_name() {
         ("checksum_rails", "eth0=md5"),
         ("checksum_rails", "=none"),
         ("fragment_max_bytes", "65409"),
-        ("log_level", "é"),
+        ("fragment_max_bytes", "447"),
+        ("mtu", "1"),
+        ("mtu", "547"),
+        ("mtu", "64001"),
         ("mtu", "1500é"),
     ] {
         let error = with(name, value).unwrap_err();
@@ -96,6 +99,17 @@ fn malformed_values_are_refused_by_name() {
             "{error}"
         );
     }
+}
+
+/// Below it nothing but the smallest messages would ever fit a packet.
+#[test]
+fn the_smallest_datagram_holds_a_granule_and_its_heads() {
+    use marline_wire::{EAGER_LEN, HEADER_LEN};
+    assert!(MTU_MIN >= HEADER_LEN as u64 + EAGER_LEN as u64 + GRANULE);
+    assert_eq!(with("mtu", "0").unwrap().mtu, 0);
+    assert_eq!(with("mtu", "548").unwrap().mtu as u64, MTU_MIN);
+    let given = with("fragment_max_bytes", "448").unwrap();
+    assert_eq!(given.fragment_max_bytes as u64, GRANULE);
 }
 
 #[test]

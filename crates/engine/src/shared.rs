@@ -79,7 +79,7 @@ impl Shared<Process> {
             (log.0)(LogLevel::Warn, &text);
         }
         let tuned = Tuned::open(settings, |level, text| (log.0)(level, text));
-        let publisher = Publisher::open(settings, &names, &log);
+        let publisher = Publisher::open(settings, &log);
         let parts = Parts {
             rails,
             halves,

@@ -126,10 +126,35 @@ pub(crate) fn log_enabled(level: c_int, subsystem: c_int) -> bool {
         .is_some_and(|f| unsafe { f(crate::provider(), level, subsystem) } != 0)
 }
 
-/// Writes one line to libfabric's log; nothing happens without libfabric.
+/// Most bytes of a line: `fi_log` formats into 1,024 and cuts off the rest.
+const LINE_BYTES: usize = 1000;
+
+/// The lines of a text as libfabric's log holds them, long ones in pieces.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| {
+        let mut rest = line;
+        std::iter::from_fn(move || {
+            let mut end = rest.len().min(LINE_BYTES);
+            while !rest.is_char_boundary(end) {
+                end -= 1;
+            }
+            let piece;
+            (piece, rest) = rest.split_at(end);
+            (!piece.is_empty()).then_some(piece)
+        })
+    })
+}
+
+/// Writes a text to libfabric's log, line by line; nothing happens without libfabric.
 pub(crate) fn log(level: c_int, subsystem: c_int, text: &str) {
     let Some(write) = host().log else { return };
-    let line = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    for piece in pieces(text) {
+        log_line(write, level, subsystem, piece);
+    }
+}
+
+fn log_line(write: LogFn, level: c_int, subsystem: c_int, line: &str) {
+    let line = CString::new(line.replace('\0', " ")).unwrap_or_default();
     // SAFETY: the format takes one string; all pointers live through the call.
     unsafe {
         let (func, format) = (c"marline".as_ptr(), c"%s\n".as_ptr());
@@ -183,4 +208,26 @@ pub(crate) fn param_get(name: &str) -> Option<String> {
             .to_string_lossy()
             .into_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_long_text_is_cut_off() {
+        let settings = marline_engine::settings::Settings::default().show();
+        assert!(settings.len() > LINE_BYTES, "as one line it would be");
+        let lines: Vec<&str> = pieces(&settings).collect();
+        assert_eq!(lines, settings.lines().collect::<Vec<_>>());
+        let long = format!(
+            "{}é{}",
+            "a".repeat(LINE_BYTES - 1),
+            "b".repeat(2 * LINE_BYTES)
+        );
+        let parts: Vec<&str> = pieces(&long).collect();
+        assert_eq!(parts.concat(), long);
+        assert_eq!(parts.len(), 4);
+        assert!(parts.iter().all(|part| part.len() <= LINE_BYTES));
+    }
 }

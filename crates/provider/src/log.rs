@@ -12,7 +12,7 @@ const EP_DATA: c_int = 4;
 
 static CALLS: AtomicBool = AtomicBool::new(false);
 
-/// Must be seen (`FI_LOG_LEVEL=warn`, the default).
+/// Must be seen: `fi_log` shows what it is given, whatever `FI_LOG_LEVEL` says.
 pub(crate) fn warn(text: &str) {
     host::log(sys::FI_LOG_WARN, CORE, text);
 }

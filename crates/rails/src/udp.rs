@@ -85,10 +85,14 @@ impl UdpRail {
     pub fn open(interface: &InterfaceChoice, config: &UdpConfig) -> Result<UdpRail, String> {
         let socket = Socket::open(&options(interface, config)).map_err(|(step, errno)| {
             let text = sys::errno_text(errno);
-            format!(
-                "rail {interface}: {step} failed: {text} (port {})",
-                config.port
-            )
+            let advice = match (config.port, errno) {
+                (1.., libc::EADDRINUSE) => {
+                    "; FI_MARLINE_PORT serves one process per host: unset it"
+                }
+                _ => "",
+            };
+            let port = config.port;
+            format!("rail {interface}: {step} failed: {text} (port {port}){advice}")
         })?;
         // Without it datagrams arrive one by one.
         let gro = config.gro && socket.enable_gro().is_ok();

@@ -280,6 +280,10 @@ fn a_taken_port_is_a_clear_error() {
     let choice = choose_interfaces(&["lo".to_owned()]).unwrap();
     let error = UdpRail::open(&choice[0], &config).err().unwrap();
     assert!(error.contains("lo (127.0.0.1): bind failed"), "{error}");
+    assert!(
+        error.contains("FI_MARLINE_PORT") && error.contains("unset it"),
+        "{error}"
+    );
 }
 
 #[test]

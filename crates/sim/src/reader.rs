@@ -1,22 +1,24 @@
 //! What a command does when nobody reads what it prints (`marline sim | head -1`).
 
+use std::io::{self, Write};
 use std::panic::{set_hook, take_hook};
 use std::process::exit;
 
 /// Status of a process that died of SIGPIPE, as shells show it.
 const NO_READER: i32 = 128 + 13;
 
-/// From now on the process ends without a word when its standard output is closed, as most tools
-/// do, and with a line when it cannot be written (a full disk). The standard library panics then.
+/// From now on the process ends without a word when its standard output or error is closed, as
+/// most tools do, and with a line when it cannot be written (a full disk). The standard library
+/// panics then.
 pub fn end_with_reader() {
     let usual = take_hook();
     set_hook(Box::new(move |panic| {
         let text = panic.payload().downcast_ref::<String>();
-        let text = text.filter(|text| text.starts_with("failed printing to stdout"));
+        let text = text.filter(|text| text.starts_with("failed printing to std"));
         match text {
             Some(text) if text.contains("os error 32") => exit(NO_READER),
             Some(text) => {
-                eprintln!("marline: {text}");
+                let _ = writeln!(io::stderr(), "marline: {text}");
                 exit(1)
             }
             None => usual(panic),

@@ -309,8 +309,9 @@ pub fn set_offload(lab: &Lab, rail: usize, on: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// How many packets each fault hit, one line each.
-pub fn counters(lab: &Lab) -> Result<Vec<(String, u64)>, String> {
+/// How many packets each fault hit, one line each; none where nobody counts, since the interface
+/// is down.
+pub fn counters(lab: &Lab) -> Result<Vec<(String, Option<u64>)>, String> {
     let mut lines = Vec::new();
     let nft = match lab.faults.iter().any(is_nft) {
         true => run_in(lab, Place::Switch, &["nft", "list", "counters"], "")?,
@@ -318,13 +319,13 @@ pub fn counters(lab: &Lab) -> Result<Vec<(String, u64)>, String> {
     };
     for fault in &lab.faults {
         let hits = match fault.effect {
-            _ if is_nft(fault) => nft_packets(&nft, &fault.id()),
+            _ if is_nft(fault) => Some(nft_packets(&nft, &fault.id())),
             Effect::Rate(_) | Effect::Delay(_) => {
                 let (place, dev) = shaping_device(fault.host, fault.rail, fault.dir);
                 let words = ["tc", "-s", "qdisc", "show", "dev", &dev, "root"];
-                tc_packets(&run_in(lab, place, &words, "")?)
+                Some(tc_packets(&run_in(lab, place, &words, "")?))
             }
-            _ => 0,
+            _ => None,
         };
         lines.push((fault.describe(), hits));
     }

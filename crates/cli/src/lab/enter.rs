@@ -63,9 +63,7 @@ fn in_other_user_namespace(pid: u32) -> bool {
 
 /// Runs a system tool in `place`.
 pub fn run_in(lab: &Lab, place: Place, words: &[&str], input: &str) -> Result<String, String> {
-    let mut command = enter(lab, place)?;
-    command.args(words);
-    tool::run(command, input)
+    tool::run_through(enter(lab, place)?, words, input)
 }
 
 /// The executable that is running now.

@@ -36,6 +36,9 @@ pub enum LabCommand {
     Down(DownArgs),
 }
 
+/// Rails of a lab at most.
+const RAILS_MAX: i64 = marline_wire::HELLO_RAILS_MAX as i64;
+
 /// Which lab.
 #[derive(Args)]
 struct Name {
@@ -52,8 +55,8 @@ pub struct UpArgs {
     /// Number of hosts.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
     hosts: u16,
-    /// Number of rails, each a network of its own.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
+    /// Number of rails, each a network of its own; at most 8, as many as Marline uses.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=RAILS_MAX))]
     rails: u16,
     /// MTU of the rails in bytes.
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=65535))]
@@ -177,8 +180,14 @@ fn down(args: &DownArgs) -> crate::Outcome {
     for name in names {
         state::check_name(&name)?;
         let _lock = Lock::take(&name)?;
-        net::remove(&state::base_dir().join(&name))?;
-        println!("lab `{name}` is down");
+        let dir = state::base_dir().join(&name);
+        let there = dir.exists();
+        // Processes may have outlived a directory that was removed by hand.
+        let ended = net::remove(&dir)?;
+        match there || ended > 0 {
+            true => println!("lab `{name}` is down"),
+            false => println!("there was no lab `{name}`"),
+        }
     }
     Ok(0)
 }
@@ -211,7 +220,10 @@ fn print_faults(lab: &Lab, with_counters: bool) -> Result<(), String> {
         println!("  no faults");
     } else if with_counters {
         for (text, packets) in apply::counters(lab)? {
-            println!("  fault {text}: {packets} packets");
+            match packets {
+                Some(packets) => println!("  fault {text}: {packets} packets"),
+                None => println!("  fault {text} (not counted)"),
+            }
         }
     } else {
         for fault in &lab.faults {
@@ -236,6 +248,7 @@ fn exec(args: &ExecArgs) -> crate::Outcome {
 
 fn change_fault(args: &FaultArgs) -> crate::Outcome {
     let name = &args.lab.name;
+    state::check_name(name)?;
     let _lock = Lock::take(name)?;
     let mut lab = Lab::load_running(name)?;
     if let Some(target) = &args.target {

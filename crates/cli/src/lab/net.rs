@@ -223,14 +223,17 @@ fn host_script(lab: &Lab, host: usize) -> String {
     script
 }
 
-/// Ends every process of the lab in `dir`, with them its namespaces, and forgets it.
-pub fn remove(dir: &Path) -> Result<(), String> {
+/// Ends every process of the lab in `dir`, with them its namespaces, and forgets it. How many
+/// processes there were.
+pub fn remove(dir: &Path) -> Result<usize, String> {
+    let mut ended = 0;
     // A process may start another while we look, so look until none is left.
     loop {
         let found = processes_of(dir);
         if found.is_empty() {
             break;
         }
+        ended += found.len();
         for proc in found {
             end(proc)?;
         }
@@ -239,31 +242,51 @@ pub fn remove(dir: &Path) -> Result<(), String> {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
             Err(format!("{}: {e}", dir.display()))
         }
-        _ => Ok(()),
+        _ => Ok(ended),
     }
 }
 
+/// How long a killed process may take to go: one that waits for a disk or a network file system
+/// cannot be ended before that answers.
+const END_S: i64 = 30;
+
 /// Kills one process and waits until it is gone.
 fn end(proc: Proc) -> Result<(), String> {
-    use rustix::event::{poll, PollFd, PollFlags};
+    use rustix::event::{poll, PollFd, PollFlags, Timespec};
+    use rustix::io::Errno;
     use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags, Signal};
     let Some(pid) = i32::try_from(proc.pid).ok().and_then(Pid::from_raw) else {
         return Ok(());
     };
-    let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else {
-        return Ok(());
+    let cannot = |why: &str| Err(format!("cannot end process {}: {why}", proc.pid));
+    let fd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => fd,
+        // Some kernels say EINVAL where it is going just now.
+        Err(_) if !proc.is_alive() => return Ok(()),
+        // Nothing that going on and looking again would change.
+        Err(e) => return cannot(&e.to_string()),
     };
     if !proc.is_alive() {
         return Ok(());
     }
     match pidfd_send_signal(&fd, Signal::KILL) {
         Ok(()) => {}
-        Err(rustix::io::Errno::SRCH) => return Ok(()),
-        Err(e) => return Err(format!("cannot end process {}: {e}", proc.pid)),
+        Err(Errno::SRCH) => return Ok(()),
+        Err(e) => return cannot(&e.to_string()),
     }
+    let limit = Timespec {
+        tv_sec: END_S,
+        tv_nsec: 0,
+    };
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    while let Err(rustix::io::Errno::INTR) = poll(&mut fds, None) {}
-    Ok(())
+    loop {
+        match poll(&mut fds, Some(&limit)) {
+            Err(Errno::INTR) => {}
+            Ok(0) => return cannot(&format!("killed, and still there after {END_S} s")),
+            Ok(_) => return Ok(()),
+            Err(e) => return cannot(&e.to_string()),
+        }
+    }
 }
 
 /// Every process that carries the lab's mark, this one excepted.

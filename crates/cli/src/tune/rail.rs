@@ -347,7 +347,13 @@ pub fn serve(interface: &str, port: u16) -> Result<(), String> {
     let mut end = End::open(&choice, port)?;
     let local = end.tx.local_addr();
     let at = SocketAddr::new(ip_of(&local), local.port);
-    println!("answering at {at}; on another host: marline tune --to {at}");
+    if choice.loopback {
+        crate::tool::say("no other host reaches loopback: give --rail NAME for another interface");
+    }
+    println!(
+        "answering at {at}; on another host, with its interface to this one: \
+         marline tune --rail NAME --to {at}"
+    );
     // Polls while a measurement goes on, and leaves the processor to others between two.
     answer(&mut end, &AtomicBool::new(false), |empty| match empty {
         0..QUIET => offer(empty),

@@ -201,12 +201,17 @@ pub struct PeerInfo<'a> {
 pub struct PathRow {
     /// Index of our rail.
     pub rail: u32,
-    /// Index of the peer's rail.
+    /// Index of the peer's rail; [`PathRow::SEVERAL`] for paths counted together.
     pub peer_rail: u32,
     /// Its state.
     pub state: PathState,
     /// Its counters.
     pub counters: PathCounters,
+}
+
+impl PathRow {
+    /// The index that stands for more than one of the peer's rails.
+    pub const SEVERAL: u32 = u32::MAX;
 }
 
 /// The rank that the common launchers put into the environment.
@@ -319,6 +324,11 @@ impl PageWriter<'_> {
 
     fn raise(&mut self, at: usize, value: u64) {
         self.map.words()[at].fetch_max(value, Ordering::Relaxed);
+    }
+
+    /// The random number of the engine's endpoint, by which peers name it.
+    pub fn endpoint(&mut self, id: u64) {
+        self.set(at::ENDPOINT, id);
     }
 
     /// The process's counters.

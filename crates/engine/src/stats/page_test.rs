@@ -141,6 +141,32 @@ fn peers_beyond_the_table_are_added_up() {
     assert_eq!(read.path_totals(1).lost, 4 * peers as u64);
 }
 
+/// Four rails to four rails of one subnet are 16 paths, and a row has room for 8.
+#[test]
+fn paths_beyond_a_row_are_added_up_by_rail() {
+    let dir = Dir::new("paths");
+    let mut page = dir.open();
+    let mut paths = Vec::new();
+    for rail in 0..4 {
+        for peer_rail in 0..4 {
+            let row = path_row(rail, u64::from(rail) + 1);
+            paths.push(PathRow { peer_rail, ..row });
+        }
+    }
+    page.publish(|w| {
+        let mut rows = PeerRows::default();
+        rows.peer(w, &PeerInfo::default(), &all(2), &paths);
+        assert_eq!(rows.end(w), 1);
+    });
+    let read = read_page(page.path()).unwrap();
+    let shown: Vec<u32> = read.peers[0].paths.iter().map(|p| p.rail).collect();
+    assert_eq!(shown, [0, 1, 2, 3]);
+    assert_eq!(read.peers[0].paths[0].peer_rail, PathRow::SEVERAL);
+    for rail in 0..4 {
+        assert_eq!(read.path_totals(rail).lost, 4 * (rail as u64 + 1));
+    }
+}
+
 #[test]
 fn a_page_grows_with_its_peers_only() {
     let dir = Dir::new("grow");

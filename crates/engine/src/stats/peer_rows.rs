@@ -1,6 +1,6 @@
 //! The rows of all peers onto a page: one each as long as there is room, the rest together.
 
-use super::page::{PageWriter, PathRow, PathState, PeerInfo};
+use super::page::{PageWriter, PathRow, PathState, PeerInfo, PATHS_MAX};
 use super::{Counters, PeerCounters};
 
 /// Writes one peer after another.
@@ -25,6 +25,15 @@ impl PeerRows {
         counters: &PeerCounters,
         paths: &[PathRow],
     ) {
+        // Of more paths than a row has room for, none may be missing in the totals.
+        let mut together = Vec::new();
+        let paths = match paths.len() {
+            0..=PATHS_MAX => paths,
+            _ => {
+                paths.iter().for_each(|path| add(&mut together, path));
+                &together
+            }
+        };
         if self.beyond == 0 && w.peer(self.rows, info, counters, paths) {
             self.rows += 1;
             return;
@@ -32,20 +41,7 @@ impl PeerRows {
         self.beyond += 1;
         self.counters.merge(counters);
         for path in paths {
-            self.add(path);
-        }
-    }
-
-    /// Adds a path to the row of its rail. What all paths have in common is their state.
-    fn add(&mut self, path: &PathRow) {
-        match self.paths.iter_mut().find(|row| row.rail == path.rail) {
-            None => self.paths.push(*path),
-            Some(row) => {
-                row.counters.merge(&path.counters);
-                if row.state != path.state {
-                    row.state = PathState::Unknown;
-                }
-            }
+            add(&mut self.paths, path);
         }
     }
 
@@ -55,5 +51,21 @@ impl PeerRows {
             w.others(self.beyond, &self.counters, &self.paths);
         }
         self.rows as u64 + self.beyond
+    }
+}
+
+/// Adds a path to the row of its rail, which says what its paths have in common.
+fn add(rows: &mut Vec<PathRow>, path: &PathRow) {
+    match rows.iter_mut().find(|row| row.rail == path.rail) {
+        None => rows.push(*path),
+        Some(row) => {
+            row.counters.merge(&path.counters);
+            if row.state != path.state {
+                row.state = PathState::Unknown;
+            }
+            if row.peer_rail != path.peer_rail {
+                row.peer_rail = PathRow::SEVERAL;
+            }
+        }
     }
 }

@@ -193,7 +193,10 @@ pub fn format_rail(rail: &RailSummary) -> String {
         line += &format!(" ({} taken back)", p.ups);
     }
     if c.receiver_drops > 0 {
-        line += &format!(", {} dropped by the receive buffer", c.receiver_drops);
+        line += &format!(
+            ", {} dropped by the receive buffer (sysctl net.core.rmem_max)",
+            c.receiver_drops
+        );
     }
     if rail.up < rail.rails {
         line += &format!(", down on {} of {}", rail.rails - rail.up, rail.rails);
@@ -210,7 +213,7 @@ fn format_corrupt(rail: &RailSummary) -> Option<String> {
     let percent = 100.0 * bad as f64 / good.saturating_add(bad) as f64;
     let left = match rail.paths.corrupt_downs {
         0 => String::new(),
-        n => format!("; it was left {n} times for that"),
+        n => format!("; its paths were left {n} times for that"),
     };
     Some(format!(
         "{} corrupts: {bad} packets arrived damaged ({percent:.3}%) and were sent again{left}. \
@@ -376,7 +379,7 @@ mod test {
         paths[1].counters.corrupt_downs = 2;
         let text = format_summary(&Summary::of(&[page]));
         let want = "rail1 corrupts: 4 packets arrived damaged (1.000%) and were sent again; \
-                    it was left 2 times for that.";
+                    its paths were left 2 times for that.";
         assert!(text.contains(want), "{text}");
         assert!(!text.contains("rail0 corrupts"), "{text}");
     }
