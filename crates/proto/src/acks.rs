@@ -284,6 +284,13 @@ fn push_joined(frames: &mut Vec<FrameRef>, frame: FrameRef) {
     frames.push(frame);
 }
 
+/// Whether an ack names any packet below `next`.
+fn names_any(ack: &Ack<MasksView<'_>>, next: u64) -> bool {
+    let mut masks = ack.masks.iter().enumerate();
+    let first = masks.find(|(_, mask)| *mask != 0);
+    first.is_some_and(|(m, mask)| ack.base + 64 * m as u64 + (mask.trailing_zeros() as u64) < next)
+}
+
 /// Settles the packets that an ack names; whether any was new.
 fn acknowledge(
     path: &mut Path,
@@ -331,7 +338,10 @@ fn acknowledge(
         }
     }
     let Some((number, sent)) = newest else {
-        return false;
+        // What waited on a new path was given up long ago, but that it arrived proves the path.
+        let proven = !path.acked_any && names_any(ack, next);
+        path.acked_any |= proven;
+        return proven;
     };
     if number >= path.largest_acked {
         path.largest_acked = number;

@@ -36,6 +36,10 @@ pub const REORDER_START: u64 = 64;
 
 /// With no more packets than this under way, they do not queue behind each other.
 const FEW_PACKETS: u32 = 4;
+/// The first repair comes no later than this, whatever round trips were: no network that MPI runs
+/// on takes so long, and what looked like it was a peer that was off its processor (of which an
+/// answer can tell a second and more).
+const REPAIR_START_MAX_NS: u64 = 100_000_000;
 
 /// Repeated repairs come up to a quarter of their interval early, by one of so many steps.
 const JITTER_SHARE: u64 = 4;
@@ -243,6 +247,7 @@ impl Path {
                 .max(self.srtt_ns + 4 * self.rttvar_ns)
                 .max(cfg.repair_floor_ns)
         };
+        let base = base.min(REPAIR_START_MAX_NS);
         let interval = (base << self.backoff.min(12)).min(cfg.repair_cap_ns.max(base));
         // Repairs of one exact period can meet a full queue every time, when a stream of another
         // sender that fills it has a period, too: the intervals between repeats differ.

@@ -144,13 +144,20 @@ impl Path {
 impl Conn {
     /// Something came through on a path that is not in use; whether it may be used again.
     pub(crate) fn acquitted(&mut self, at: usize) -> bool {
-        let alone = !self.others_usable(at);
+        let alone = !self.others_answer(at);
         let path = &mut self.paths[at];
         let free = !path.trial.active || path.trial.passed() || alone;
         if free && path.trial.active {
             path.trial.end(path.newest_acked_sent_ns);
         }
         free
+    }
+
+    /// Whether any other path is beyond doubt. (One that damages some carries more than one that is
+    /// silent.)
+    fn others_answer(&self, at: usize) -> bool {
+        let mut others = self.paths.iter().enumerate().filter(|(i, _)| *i != at);
+        others.any(|(_, p)| p.healthy())
     }
 
     fn others_usable(&self, at: usize) -> bool {

@@ -241,7 +241,7 @@ impl Node {
         }
         if suspicious && others {
             ask_rivals(conn, at);
-        } else if suspicious && !conn.paths.iter().any(Path::usable) {
+        } else if suspicious {
             ask_next(conn, at);
         }
         Node::mark_ready(&mut self.ready, conn);
@@ -581,8 +581,9 @@ fn ask_rivals(conn: &mut Conn, at: usize) {
     }
 }
 
-/// No path is known to work: the one after this is asked, too, and by its own timer the next. (A
-/// probe is not sent again elsewhere as data is; a peer that is only waited for gets nothing else.)
+/// No other path is known to work, and this may not: the one after it is asked, too, and by its own
+/// timer the next. (A probe is not sent again elsewhere as data is; a peer that is only waited for
+/// gets nothing else.)
 fn ask_next(conn: &mut Conn, at: usize) {
     let next = (at + 1) % conn.paths.len();
     let path = &mut conn.paths[next];

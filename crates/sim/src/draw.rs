@@ -10,6 +10,10 @@ use marline_proto::FRAGMENT_MAX;
 /// (repairs after 1 to 10 ms, ticks of a thread after 10).
 const SPANS_NS: [u64; 5] = [50_000, 1_000_000, 5_000_000, 15_000_000, 30_000_000];
 
+/// Packets are held back so long at most: until what was sent again instead has been delivered and
+/// forgotten.
+pub(crate) const LATE_NS: u64 = 300_000_000;
+
 /// What goes wrong in this profile.
 pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     if matches!(profile, Profile::Swarm | Profile::Loss) {
@@ -51,8 +55,7 @@ fn draw_weather(rng: &mut Rng) -> Weather {
         jitter_ns: some(&[1_000, 20_000, 500_000]) as u64,
         forge: some(&[1_000, 20_000]),
     };
-    // The last: long after what was sent again instead has been delivered and forgotten.
-    weather.reorder_ns = rng.pick(&[5_000, 100_000, 3_000_000, 300_000_000]);
+    weather.reorder_ns = rng.pick(&[5_000, 100_000, 3_000_000, LATE_NS]);
     weather
 }
 

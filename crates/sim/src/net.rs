@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 /// have no jitter, so that they stay in order anyway).
 const ORDERED_PORTS_MAX: usize = 64;
 
+/// A packet under way for so much longer than others takes no turn in the queue of its target.
+const LATE_NS: u64 = 1_000_000;
+
 /// One rail of one host.
 #[derive(Clone, Debug, Default)]
 struct Port {
@@ -231,13 +234,13 @@ impl Net {
             return LOST;
         }
         let mut fate = LOST;
-        fate.copies[0] = self.copy(sent + slow, a, b, from.1, len);
+        fate.copies[0] = self.copy((sent, slow), a, b, from.1, len);
         if self.rng.ppm(self.weather.duplicate) {
             self.stats.duplicated += 1;
-            fate.copies[1] = self.copy(sent + slow, a, b, from.1, len);
+            fate.copies[1] = self.copy((sent, slow), a, b, from.1, len);
         } else if self.rng.ppm(self.weather.forge) {
             self.stats.forged += 1;
-            let copy = self.copy(sent + slow, a, b, from.1, len);
+            let copy = self.copy((sent, slow), a, b, from.1, len);
             fate.copies[1] = copy.map(|(at, _)| (at, Damage::Forged));
         }
         fate
@@ -340,14 +343,16 @@ impl Net {
         let (leaves, room) = self.egress(now, a, len, stream);
         let cut = self.is_cut(from, to);
         let (drop_ppm, delay) = self.losses(a, b);
-        let slow = leaves + delay;
         let (pa, pb) = (&self.ports[a], &self.ports[b]);
         let rots: u32 = pa.rots.iter().chain(&pb.rots).sum();
         let lie = pa.lies.last().copied();
         let arrives = match (cut || !room, stream) {
             (true, _) => None,
-            (_, true) => Some(self.stream(slow, a, b, from.1, len)),
-            _ => self.copy(slow, a, b, from.1, len).map(|copy| copy.0),
+            (_, true) => Some(self.stream(leaves + delay, a, b, from.1, len)),
+            _ => {
+                let copy = self.copy((leaves, delay), a, b, from.1, len);
+                copy.map(|copy| copy.0)
+            }
         };
         let carried = Carried {
             arrives,
@@ -358,16 +363,18 @@ impl Net {
         (leaves, carried)
     }
 
+    /// One copy of a packet that left at `sent` and takes `slow` longer than others.
     fn copy(
         &mut self,
-        sent: u64,
+        (sent, slow): (u64, u64),
         a: usize,
         b: usize,
         rail: usize,
         len: usize,
     ) -> Option<(u64, Damage)> {
         let weather = self.weather;
-        let mut at = sent + self.latency_ns[rail];
+        let due = sent + self.latency_ns[rail];
+        let mut at = due + slow;
         if weather.jitter_ns > 0 {
             at += self.rng.below(weather.jitter_ns);
         }
@@ -386,8 +393,8 @@ impl Net {
             self.stats.overflowed += 1;
             return None;
         }
-        // Reordered packets come long after the others: they do not hold those up.
-        if at < port.ingress_free + 1_000_000 || port.ingress_free + 1_000_000 < sent {
+        // What comes long after it was sent does not hold up what is sent until then.
+        if at <= due + LATE_NS {
             port.ingress_free = start + took;
         }
         let ports = [&self.ports[a], &self.ports[b]];

@@ -7,6 +7,11 @@ const MS: u64 = 1_000_000;
 /// Two hosts exchange large messages over `rails` equal rails of 10 Gbit/s for half a second, while
 /// each of `bad` (rail, ppm, until ms) damages packets.
 fn play(rails: usize, bad: &[(usize, u32, u64)]) -> Outcome {
+    play_with(rails, bad, &[])
+}
+
+/// The same, with other faults.
+fn play_with(rails: usize, bad: &[(usize, u32, u64)], others: &[Fault]) -> Outcome {
     let mut setup = Setup::draw(1, Profile::Calm, 2, rails);
     setup.topology = Topology::Planes;
     setup.weather = Weather::default();
@@ -22,7 +27,7 @@ fn play(rails: usize, bad: &[(usize, u32, u64)]) -> Outcome {
         to_ns: until_ms * MS,
         what: Trouble::Corrupt { host: 0, rail, ppm },
     };
-    setup.faults = bad.iter().map(fault).collect();
+    setup.faults = bad.iter().map(fault).chain(others.to_vec()).collect();
     setup.faults_end_ns = 2_000 * MS;
     let outcome = run_setup(&setup, false);
     assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
@@ -75,4 +80,28 @@ fn when_all_rails_corrupt_all_are_used() {
 fn the_only_rail_is_kept() {
     let outcome = play(1, &[(0, 50_000, 2_000)]);
     assert_eq!(outcome.rails[0].corrupt_downs, 0);
+}
+
+/// What damages some is better than what carries nothing: else a job died for want of a rail.
+#[test]
+fn a_rail_that_was_left_carries_on_when_the_clean_one_falls_silent() {
+    let hole = |outgoing| Fault {
+        from_ns: 200 * MS,
+        to_ns: 1_900 * MS,
+        what: Trouble::Blackhole {
+            host: 0,
+            rail: 0,
+            outgoing,
+        },
+    };
+    let alone = play(2, &[(1, 50_000, 2_000)]);
+    let outcome = play_with(2, &[(1, 50_000, 2_000)], &[hole(true), hole(false)]);
+    assert!(outcome.rails[1].corrupt_downs > 0);
+    assert!(alone.worked_ns > 300 * MS, "{} ms", alone.worked_ns / MS);
+    // With a fraction of the rate; the hole ends after 1.9 s.
+    assert!(
+        outcome.worked_ns < 1_500 * MS,
+        "{} ms",
+        outcome.worked_ns / MS
+    );
 }
