@@ -1,4 +1,4 @@
-//! What a peer keeps that says nothing any more.
+//! What ends: what a peer keeps that says nothing any more, duels of paths, repairs.
 
 mod face;
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const ORDERED_PORTS_MAX: usize = 64;
 
 /// A packet under way for so much longer than others takes no turn in the queue of its target.
-const LATE_NS: u64 = 1_000_000;
+const OVERDUE_NS: u64 = 1_000_000;
 
 /// One rail of one host.
 #[derive(Clone, Debug, Default)]
@@ -394,7 +394,7 @@ impl Net {
             return None;
         }
         // What comes long after it was sent does not hold up what is sent until then.
-        if at <= due + LATE_NS {
+        if at <= due + OVERDUE_NS {
             port.ingress_free = start + took;
         }
         let ports = [&self.ports[a], &self.ports[b]];

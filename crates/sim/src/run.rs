@@ -208,8 +208,8 @@ impl World {
                 continue;
             }
             // Whom another has given up, and who does not know it, waits for what never comes.
-            let others = self.eps.iter().filter(|ep| ep.alive);
-            let given_up = others.clone().any(|ep| ep.believes_dead(e));
+            let mut others = self.eps.iter().filter(|ep| ep.alive);
+            let given_up = others.any(|ep| ep.believes_dead(e));
             self.cancel_all(e);
             while self.read_queues(e) {}
             let ep = &mut self.eps[e as usize];

@@ -2,6 +2,7 @@
 //! `5ms 30ms 0:1 blackhole out`. (`docs/simulator.md` lists them.)
 
 use crate::setup::{Fault, Lie, Setup, Trouble};
+use marline_proto::Config;
 
 /// Reads a script for so many hosts and rails. An error names the line and what is wrong with it.
 pub fn parse(text: &str, hosts: usize, rails: usize) -> Result<Vec<Fault>, String> {
@@ -22,6 +23,10 @@ impl Setup {
         self.faults = faults.to_vec();
         let ends = faults.iter().map(|f| f.to_ns).max().unwrap_or(0);
         self.faults_end_ns = self.faults_end_ns.max(ends);
+        // Without sums damage would not be noticed.
+        if faults.iter().any(Fault::rots) {
+            self.node.summed = Config::default().summed;
+        }
         // Whoever hears nothing for so long has to give the other up.
         let timeout_ns = self.node.peer_timeout_ns;
         self.may_die = faults.iter().any(|f| f.to_ns - f.from_ns >= timeout_ns);
@@ -231,6 +236,16 @@ mod tests {
             ppm: 250_000,
         };
         assert_eq!(what, leak);
+    }
+
+    #[test]
+    fn what_is_damaged_is_summed() {
+        let mut setup = Setup::draw(1, crate::Profile::Calm, 2, 2);
+        setup.node.summed = (100, 70_000);
+        setup.follow(&parse("1ms 2ms 0:0 down", 2, 2).unwrap());
+        assert_eq!(setup.node.summed, (100, 70_000));
+        setup.follow(&parse("1ms 2ms 0:0 corrupt=0.1", 2, 2).unwrap());
+        assert_eq!(setup.node.summed, Config::default().summed);
     }
 
     #[test]
