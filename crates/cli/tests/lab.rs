@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
-use support::{fail, marline, outcome, succeed, Dir};
+use support::{as_a_user, fail, marline, outcome, succeed, Dir};
 
 /// A lab named after its test.
 struct Lab {
@@ -482,16 +482,7 @@ fn without_root_it_works_or_says_what_to_allow() {
     std::fs::copy(env!("CARGO_BIN_EXE_marline"), &exe).unwrap();
     succeed(Command::new("chmod").args(["777", dir.0.to_str().unwrap()]));
     let user = |words: &[&str]| {
-        let mut command = match succeed(Command::new("id").arg("-u")).trim() {
-            "0" => {
-                let mut setpriv = Command::new("setpriv");
-                setpriv
-                    .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
-                    .arg(&exe);
-                setpriv
-            }
-            _ => Command::new(&exe),
-        };
+        let mut command = as_a_user(&exe);
         command
             .current_dir("/")
             .env("MARLINE_LAB_DIR", dir.0.join("labs"))

@@ -5,7 +5,7 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use support::{fail, marline, outcome, succeed, Dir};
+use support::{as_a_user, fail, marline, outcome, succeed, Dir};
 
 /// A directory with a provider library, and an mpiexec that answers as Hydra does and otherwise
 /// runs its arguments.
@@ -185,16 +185,7 @@ fn statistics_of_another_user_are_not_denied() {
     std::fs::create_dir(&closed).unwrap();
     succeed(Command::new("chmod").arg("755").arg(&dir.0));
     succeed(Command::new("chmod").arg("000").arg(&closed));
-    let mut command = match succeed(Command::new("id").arg("-u")).trim() {
-        "0" => {
-            let mut setpriv = Command::new("setpriv");
-            setpriv
-                .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
-                .arg(&exe);
-            setpriv
-        }
-        _ => Command::new(&exe),
-    };
+    let mut command = as_a_user(&exe);
     let (status, said) = outcome(command.current_dir("/").arg("stats").arg(&closed));
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("is of another user"), "{said}");

@@ -52,3 +52,19 @@ pub fn outcome(command: &mut Command) -> (Option<i32>, String) {
     let said = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
     (status.code(), said)
 }
+
+/// Runs a program as another user than root, if root runs it. (What not every test uses is no dead
+/// code.)
+#[allow(dead_code)]
+pub fn as_a_user(exe: &Path) -> Command {
+    match succeed(Command::new("id").arg("-u")).trim() {
+        "0" => {
+            let mut setpriv = Command::new("setpriv");
+            setpriv
+                .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+                .arg(exe);
+            setpriv
+        }
+        _ => Command::new(exe),
+    }
+}
