@@ -2,7 +2,7 @@
 //! processes, with a new one where one is gone, until it has sent as many packets as it has to.
 
 use crate::rng::Rng;
-use crate::setup::Setup;
+use crate::setup::{Setup, Weather};
 use crate::world::{Next, World};
 
 /// Rounds after which a seed is said to be too short: each sends something, and the next is made
@@ -117,6 +117,10 @@ impl Setup {
     fn again(&self, round: u32, times: u64, now: u64) -> Setup {
         let seed = Rng::new(self.seed, 1_000 + round as u64).next();
         let mut next = self.redraw(seed, times);
+        if self.calm_rounds >> (round - 1).min(63) & 1 == 1 {
+            next.weather = Weather::default();
+            next.faults.clear();
+        }
         for fault in &mut next.faults {
             fault.from_ns += now;
             fault.to_ns += now;

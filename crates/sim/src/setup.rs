@@ -177,6 +177,23 @@ impl Trouble {
     }
 }
 
+impl Trouble {
+    /// The rail that it is of.
+    pub(crate) fn rail(&self) -> Option<usize> {
+        match *self {
+            Trouble::RailDown { rail, .. }
+            | Trouble::Blackhole { rail, .. }
+            | Trouble::Gray { rail, .. }
+            | Trouble::Leak { rail, .. }
+            | Trouble::Slow { rail, .. }
+            | Trouble::Corrupt { rail, .. }
+            | Trouble::Lies { rail, .. }
+            | Trouble::SmallMtu { rail, .. } => Some(rail),
+            _ => None,
+        }
+    }
+}
+
 /// A trouble and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
@@ -222,6 +239,8 @@ pub struct Setup {
     pub profile: Profile,
     /// Packets to be sent at least: there is another round of work and faults until they are.
     pub packets_min: u64,
+    /// Rounds without faults, bit n for the one after n others; for shrinking.
+    pub calm_rounds: u64,
     /// Hosts.
     pub hosts: usize,
     /// Rails per host.
@@ -306,6 +325,7 @@ impl Setup {
             seed,
             profile,
             packets_min: 0,
+            calm_rounds: 0,
             hosts,
             rails,
             topology: rng.pick(&[

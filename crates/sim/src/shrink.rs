@@ -66,6 +66,15 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
     if setup.packets_min > 0 {
         add(&|s| s.packets_min = 0);
         add(&|s| s.packets_min /= 2);
+        // All rounds but the first, or one of the next few.
+        for calm in [!1, 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 5] {
+            if setup.calm_rounds & calm != calm {
+                add(&|s| s.calm_rounds |= calm);
+            }
+        }
+    }
+    if setup.rails > 1 {
+        add(&drop_last_rail);
     }
     if setup.ops > 1 {
         add(&|s| s.ops /= 2);
@@ -90,4 +99,18 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
         add(&|s| s.hosts -= 1);
     }
     list
+}
+
+/// The same without its last rail and what happens to it.
+fn drop_last_rail(setup: &mut Setup) {
+    setup.rails -= 1;
+    let left = setup.rails;
+    setup.datagram_max.truncate(left);
+    setup.streams.truncate(left);
+    setup.writes.truncate(left);
+    setup.latency_ns.truncate(left);
+    setup.rate.truncate(left);
+    setup
+        .faults
+        .retain(|f| f.what.rail().is_none_or(|r| r < left));
 }

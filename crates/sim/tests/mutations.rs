@@ -62,3 +62,17 @@ fn a_failing_setup_shrinks_and_still_fails() {
     assert!(run_setup(&small, false).failure.is_some());
     assert!(small.ops < setup.ops || small.faults.len() < setup.faults.len());
 }
+
+/// What fails in the first round, on any rail, is shown without the others.
+#[test]
+fn later_rounds_and_other_rails_are_taken_away() {
+    let mut setup = Setup::draw(0, Profile::Swarm, 3, 3);
+    setup.node.mutation = Some(Mutation::IgnoreSum);
+    setup.weather.corrupt_payload = 100_000;
+    setup.packets_min = 20_000;
+    assert!(run_setup(&setup, false).failure.is_some());
+    let small = shrink(&setup);
+    assert!(run_setup(&small, false).failure.is_some());
+    assert_eq!((small.rails, small.packets_min), (1, 0), "{small:#?}");
+    assert!(small.faults.is_empty(), "{small:#?}");
+}
