@@ -33,6 +33,7 @@ mod ops;
 mod own;
 mod path;
 mod pipeline;
+mod puts;
 mod reads;
 mod receive;
 mod recv_window;

@@ -62,6 +62,14 @@ pub enum Mutation {
     WriteLate,
     /// A packet that is refused sets no timer.
     Unasked,
+    /// A remote write that was refused is said to be done.
+    HideRefusal,
+    /// A refused remote write is forgotten before its writer knows.
+    ForgetRefusal,
+    /// Peers go on writing into memory that is no longer registered.
+    WriteClosed,
+    /// Peers go on reading memory that is no longer registered.
+    ReadClosed,
     /// Every repair of a packet sends all of it, whatever its length.
     RepairAll,
     /// Deadlines that were replaced stay until they are due.
@@ -86,7 +94,7 @@ impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`, of which
     /// `failover.rs` of the simulator complains.
-    pub const ALL: [Mutation; 34] = [
+    pub const ALL: [Mutation; 38] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -114,6 +122,10 @@ impl Mutation {
         Mutation::KeepKeys,
         Mutation::WriteLate,
         Mutation::Unasked,
+        Mutation::HideRefusal,
+        Mutation::ForgetRefusal,
+        Mutation::WriteClosed,
+        Mutation::ReadClosed,
         Mutation::RepairAll,
         Mutation::KeepDeadlines,
         Mutation::KeepDead,

@@ -6,6 +6,19 @@ use crate::table::Table;
 
 use marline_wire::{granules, GRANULE};
 
+/// Where a remote write goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Put {
+    /// Its target's window, if there is one.
+    pub window: u32,
+    /// Offset there.
+    pub at: u64,
+    /// The window is open, and has room for it.
+    pub open: bool,
+    /// It must be refused.
+    pub bad: bool,
+}
+
 /// One message.
 #[derive(Clone, Debug)]
 pub struct Msg {
@@ -23,6 +36,8 @@ pub struct Msg {
     pub len: u64,
     /// Where its content starts.
     pub base: u64,
+    /// It is a remote write.
+    pub put: Option<Put>,
     /// Granules that landed with the right sum.
     landed: Vec<u64>,
     /// A packet with its head passed the receiver's checks.
@@ -128,6 +143,7 @@ impl Truth {
             data,
             len,
             base,
+            put: None,
             landed: Vec::new(),
             head_seen: false,
             arrived: false,
