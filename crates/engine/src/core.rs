@@ -254,8 +254,8 @@ impl<S: System> Core<S> {
         Some(&self.eps.get(ep.0 as usize)?.as_ref()?.node)
     }
 
-    /// Bytes of the pool that are in use: the sender's log and unexpected messages.
-    pub fn pool_bytes(&self) -> usize {
+    /// Bytes of the pool that are in use: of the sender's log, of unexpected messages.
+    pub fn pool_bytes(&self) -> (usize, usize) {
         self.pool.out_bytes()
     }
 

@@ -156,8 +156,7 @@ impl<T> EngineMemory<'_, T> {
     fn bounce_at(&mut self, inbound: u64, total: u64, offset: u64, len: usize) -> Option<*mut u8> {
         let key = (self.ep, inbound);
         if !self.bounces.contains_key(&key) {
-            // Unexpected memory is bounded by the node's credits, not by the pool.
-            let buffer = self.pool.take(total as usize, true)?;
+            let buffer = self.pool.take_unexpected(total as usize)?;
             self.bounces.insert(key, buffer);
         }
         let buffer = self.bounces.get_mut(&key)?;

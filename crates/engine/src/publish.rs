@@ -66,7 +66,7 @@ impl Publisher {
             for endpoint in core.eps.iter().flatten() {
                 add_node(&mut process, endpoint.node.stats());
             }
-            process.log_bytes_max = core.pool.out_bytes_max() as u64;
+            process.log_bytes_max = core.pool.log_bytes_max() as u64;
             process.reliability_bytes = memory;
             process.reliability_bytes_max = self.memory_max;
             for (n, rail) in core.rails.iter().enumerate() {

@@ -7,7 +7,7 @@ use crate::api::{
 use crate::core::Core;
 use crate::slots::{Pieces, RecvOp, Role, SendOp};
 use crate::system::System;
-use marline_proto::{RecvSpec, SendSpec, Source};
+use marline_proto::{Mutation, RecvSpec, SendSpec, Source};
 
 /// Sends without completion up to this length draw on a reserve and are never refused for lack
 /// of log memory (design rule 9).
@@ -106,8 +106,11 @@ impl<S: System> Core<S> {
             ended: None,
         };
         if log && len > 0 {
-            let reserve = len <= RESERVE_MAX;
-            let buffer = self.pool.take(len, reserve);
+            let errs = |mutation| self.cfg.proto.errs(mutation);
+            let reserve = len <= RESERVE_MAX || errs(Mutation::BoundlessLog);
+            let (used, unexpected) = self.pool.out_bytes();
+            let full = errs(Mutation::SharedLog) && used + unexpected + len > self.cfg.log_bytes;
+            let buffer = (!full).then(|| self.pool.take(len, reserve)).flatten();
             let Some(mut buffer) = buffer else {
                 self.stats.again += 1;
                 return Err(SubmitError::Again);

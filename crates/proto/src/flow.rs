@@ -2,6 +2,7 @@
 //! kernel's receive buffer (design rule 4).
 
 use crate::conn::{Inbound, InboundState, SendKind};
+use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
@@ -50,7 +51,10 @@ impl Node {
                 continue;
             };
             let left = inbound.wanted - inbound.granted;
-            let budget = self.grant_budget.saturating_sub(self.granted_out);
+            let budget = match self.cfg.errs(Mutation::Overgrant) {
+                true => window,
+                false => self.grant_budget.saturating_sub(self.granted_out),
+            };
             let give = left.min(window.saturating_sub(inbound.counted)).min(budget);
             // Whole granules, but for the message's end.
             let give = if give == left {

@@ -1,7 +1,7 @@
 //! Deliberate mistakes, each against one invariant, so that the simulator can prove that it would
 //! notice. Without the feature `mutation` every question is answered `false` at compile time.
 
-use crate::conn::InboundState;
+use crate::conn::{InboundState, MESSAGE_OVERHEAD};
 use crate::slab::Key;
 use crate::{Config, Node, PeerId};
 
@@ -70,14 +70,31 @@ pub enum Mutation {
     WriteClosed,
     /// Peers go on reading memory that is no longer registered.
     ReadClosed,
+    /// Every repair of a packet sends all of it, whatever its length.
+    RepairAll,
+    /// Deadlines that were replaced stay until they are due.
+    KeepDeadlines,
+    /// What was to be sent again to a dead peer stays.
+    KeepDead,
+    /// Grants know no budget.
+    Overgrant,
+    /// Unexpected messages are charged as if they had no payload.
+    Uncharged,
+    /// The sender's log has no bound.
+    BoundlessLog,
+    /// Unexpected messages take the log's room.
+    SharedLog,
     /// A path falls when another answers, without a second round.
     Hasty,
+    /// No path is given up.
+    Cling,
 }
 
 impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
-    /// breaks no promise, so it cannot complain. (`tests/pair.rs` notices it.)
-    pub const ALL: [Mutation; 31] = [
+    /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`, of which
+    /// `failover.rs` of the simulator complains.
+    pub const ALL: [Mutation; 38] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -109,6 +126,13 @@ impl Mutation {
         Mutation::ForgetRefusal,
         Mutation::WriteClosed,
         Mutation::ReadClosed,
+        Mutation::RepairAll,
+        Mutation::KeepDeadlines,
+        Mutation::KeepDead,
+        Mutation::Overgrant,
+        Mutation::Uncharged,
+        Mutation::BoundlessLog,
+        Mutation::SharedLog,
     ];
 }
 
@@ -129,6 +153,14 @@ impl Config {
 }
 
 impl Config {
+    /// What is charged for an unexpected message that costs so much.
+    pub(crate) fn charged(&self, cost: u64) -> u64 {
+        match self.errs(Mutation::Uncharged) {
+            true => MESSAGE_OVERHEAD,
+            false => cost,
+        }
+    }
+
     /// How long somebody who owes an answer may be silent.
     pub(crate) fn silence_ns(&self) -> u64 {
         self.peer_timeout_ns << self.errs(Mutation::Patient) as u32

@@ -326,9 +326,9 @@ impl Node {
             return Err(DropReason::NoMemory);
         }
         let mut inbound = new_inbound(peer, number, f.total, InboundState::Held);
-        inbound.charged = cost;
+        inbound.charged = self.cfg.charged(cost);
         inbound.credit = cost;
-        self.charge(cost);
+        self.charge(inbound.charged);
         let key = self.inbounds.insert(inbound);
         if let Some(conn) = self.conn_mut(peer) {
             conn.inbound.insert(number, key);

@@ -2,11 +2,16 @@
 //! that were needed once for each would add up. It needs no timer: who does not poll has no need.
 
 use crate::conn::Conn;
+use crate::mutation::Mutation;
 use crate::node::Node;
+use crate::types::PeerId;
+use core::cmp::Reverse;
 
 /// Nothing came from a peer for so long: it is idle. (Longer than a step of most programs, so that
 /// what comes back each step finds its memory; short beside a run.)
 const IDLE_NS: u64 = 1_000_000_000;
+/// Deadlines that a node keeps beside one of each peer: with fewer there is little to gain.
+const DEADLINES_SPARE: usize = 64;
 
 impl Node {
     /// The peer `index` has more memory than one that says little.
@@ -29,6 +34,35 @@ impl Node {
             false => now + IDLE_NS,
         };
         self.roomy = roomy;
+    }
+
+    /// Forgets deadlines that were replaced by earlier ones. A peer has one; but each time that it
+    /// owes something the far one of its silence is followed by near ones, and would stay until it
+    /// is due: with 10,000 messages a second as many, times the seconds that peers are waited for.
+    pub(crate) fn tidy_deadlines(&mut self) {
+        let most = 2 * self.peers.len() + DEADLINES_SPARE;
+        if self.deadlines.len() <= most || self.cfg.errs(Mutation::KeepDeadlines) {
+            return;
+        }
+        self.deadlines.clear();
+        let conns = self.peers.iter().filter_map(|p| p.conn.as_deref());
+        let armed = conns.filter(|c| c.armed < u64::MAX);
+        self.deadlines
+            .extend(armed.map(|c| Reverse((c.armed, c.peer.0))));
+    }
+
+    /// Nothing more is sent to a dead peer, and nothing that it says is heard.
+    pub(crate) fn forget_packets(&mut self, peer: PeerId) {
+        if self.cfg.errs(Mutation::KeepDead) {
+            return;
+        }
+        if let Some(conn) = self.conn_mut(peer) {
+            for path in &mut conn.paths {
+                path.ring = Default::default();
+            }
+            conn.control.clear();
+            conn.grants.clear();
+        }
     }
 }
 

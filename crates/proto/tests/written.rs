@@ -134,6 +134,24 @@ impl Pair {
         writes
     }
 
+    /// Exchanges until something is written, which is lost with the word of it.
+    fn write_into_the_void(&mut self) {
+        loop {
+            self.now += 20_000;
+            for side in 0..2 {
+                self.nodes[side].on_poll(self.now, false);
+                self.nodes[side].handle_timeouts(self.now);
+                let output = self.output(side);
+                if output.iter().any(|(_, write)| write.is_some()) {
+                    return;
+                }
+                for (packet, _) in output {
+                    let _ = self.deliver(1 - side, &packet);
+                }
+            }
+        }
+    }
+
     /// Until the send is done; all writes.
     fn finish(&mut self) -> Vec<WriteOut> {
         let mut writes = Vec::new();
@@ -262,4 +280,28 @@ fn words_of_writes_without_keys_are_nonsense() {
     short.memory[1].right = true;
     assert_eq!(short.deliver(1, &packet), Err(DropReason::Nonsense));
     assert!(short.memory[1].written.is_empty());
+}
+
+/// Nobody answers: each expiry of the repair timer sends one packet, but for the first, which sends
+/// all of what may be lost. (It were 48 packets every 10 ms, whatever the window.)
+#[test]
+fn to_a_silent_peer_a_written_fragment_is_repaired_packet_by_packet() {
+    let mut pair = Pair::new(Config::default(), LEN);
+    pair.memory[1].right = true;
+    pair.write_into_the_void();
+    let (mut packets, mut bytes) = (0, 0);
+    let until = pair.now + 1_000_000_000;
+    while pair.now < until {
+        pair.now += 100_000;
+        pair.nodes[0].on_poll(pair.now, false);
+        pair.nodes[0].handle_timeouts(pair.now);
+        let output = pair.output(0);
+        packets += output.len();
+        bytes += output.iter().map(|(packet, _)| packet.len()).sum::<usize>();
+    }
+    // The first, of a fragment; then at least one each 10 ms less a quarter of jitter.
+    assert!((100..48 + 200).contains(&packets), "{packets} packets");
+    assert!(bytes < 400_000, "{bytes} bytes");
+    // When it is back, all arrives.
+    pair.finish();
 }

@@ -467,9 +467,11 @@ impl World {
         }
     }
 
-    /// After each turn: memory is within its bounds, and whoever is waited for is asked.
+    /// After each turn: memory is within its bounds (more of them in `bounds`), and whoever is
+    /// waited for is asked.
     pub(crate) fn check_bounds(&mut self, e: u32) {
         self.check_asked(e);
+        self.check_kept(e);
         let stats = |node: &marline_proto::Node| {
             let stats = node.stats();
             (stats.unexpected_bytes, stats.unexpected_bytes_max)

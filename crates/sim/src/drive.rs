@@ -143,7 +143,7 @@ impl World {
         let left = ep
             .engine
             .inspect(|core| (core.pool_bytes(), core.open_ops()));
-        if left != (0, (0, 0)) {
+        if left != ((0, 0), (0, 0)) {
             self.broken(e, format!("a closed endpoint keeps {left:?}"));
         }
     }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod bounds;
 mod check;
 pub mod command;
 mod content;

@@ -181,6 +181,7 @@ impl World {
             Ok(()) => {}
             Err(SubmitError::Again) => {
                 self.absorb(e);
+                self.check_refused(e, dst, len);
                 return false;
             }
             Err(SubmitError::PeerDead) => {

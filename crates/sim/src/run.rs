@@ -31,6 +31,9 @@ pub struct Outcome {
     pub open_max: u64,
     /// Virtual time when the last operation ended.
     pub worked_ns: u64,
+    /// How long after the first fault began the last operation ended that was open then; virtual
+    /// time in ns.
+    pub recovery_ns: u64,
     /// Conversations of all nodes at the end, and bytes of their state.
     pub peers: u64,
     /// See `peers`.
@@ -60,6 +63,7 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         messages: world.truth.msgs.len() as u64,
         open_max: world.eps.iter().map(|ep| ep.open_max).max().unwrap_or(0),
         worked_ns: world.worked_ns,
+        recovery_ns: recovery_ns(&world),
         peers: world.eps.iter().map(|ep| peers_of(ep).1).sum(),
         peer_bytes: world.eps.iter().map(|ep| peers_of(ep).0).sum(),
         rails: rails_of(&world),
@@ -83,6 +87,15 @@ pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
     sum.corrupt += stats.corrupt;
     sum.corrupt_downs += stats.corrupt_downs;
     sum.returns += stats.returns;
+}
+
+/// See `Outcome::recovery_ns`.
+fn recovery_ns(world: &World) -> u64 {
+    let first = world.setup.faults.iter().map(|f| f.from_ns).min();
+    let from = first.unwrap_or(u64::MAX);
+    let ops = world.eps.iter().flat_map(|ep| &ep.ops);
+    let ended = ops.filter_map(|op| op.done_ns.filter(|_| op.posted_ns <= from));
+    ended.max().unwrap_or(0).saturating_sub(from)
 }
 
 fn peers_of(ep: &Endpoint) -> (u64, u64) {
@@ -231,10 +244,10 @@ impl World {
                 && held.receives == 0
                 && held.granted_bytes == 0
                 && ops == (0, 0)
-                && (left > 0 || given_up || held.unexpected_bytes + pool as u64 == 0);
+                && (left > 0 || given_up || held.unexpected_bytes + (pool.0 + pool.1) as u64 == 0);
             if !fine {
                 return Err(format!(
-                    "endpoint {e} leaks: {held:?}, {pool} bytes of the pool, {ops:?} sends and \
+                    "endpoint {e} leaks: {held:?}, {pool:?} bytes of the pool, {ops:?} sends and \
                      receives; {left} unexpected"
                 ));
             }

@@ -216,6 +216,14 @@ fn duels_do_not_bring_about_duels_for_ever() {
     }
 }
 
+/// A written fragment of 64 KB was sent again in 48 packets whenever its repair timer expired,
+/// though nothing answered: a peer that was stopped for 4.5 s had 27,000 packets waiting, through a
+/// window of 1.2 MB.
+#[test]
+fn repairs_of_a_long_fragment_are_one_packet() {
+    clean_for_long(5_000_085);
+}
+
 /// A message began with a damaged payload, and its sender died: nobody asked whether it lives, and
 /// the receive never ended.
 #[test]

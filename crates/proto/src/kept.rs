@@ -1,0 +1,52 @@
+//! What a node keeps beside messages: packets that may be sent again, frames that will be, and
+//! deadlines. For the simulator, which holds it against bounds.
+
+use crate::conn::Conn;
+use crate::node::Node;
+use crate::path::Path;
+
+/// Numbers of entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Packets of one path from the oldest that waits for an ack on; the most of any path.
+    pub packets: usize,
+    /// Frames of one peer that are to be sent again; the most of any peer.
+    pub resends: usize,
+    /// Packets and frames of all peers that are dead.
+    pub dead: usize,
+    /// Remote reads that wait for their answer.
+    pub reads: usize,
+    /// Deadlines, with such as an earlier one replaced.
+    pub deadlines: usize,
+    /// Peers that the node knows.
+    pub peers: usize,
+}
+
+impl Node {
+    /// Counts what is kept; takes a look at each path of each peer.
+    pub fn kept(&self) -> Kept {
+        let mut kept = Kept {
+            deadlines: self.deadlines.len(),
+            peers: self.peers.len(),
+            ..Kept::default()
+        };
+        for conn in self.peers.iter().filter_map(|p| p.conn.as_deref()) {
+            kept.add(conn);
+        }
+        kept
+    }
+}
+
+impl Kept {
+    fn add(&mut self, conn: &Conn) {
+        let packets = |p: &Path| (p.ring.next_number() - p.ring.first()) as usize;
+        let of_paths = || conn.paths.iter().map(packets);
+        if conn.dead {
+            let frames = conn.resend.len() + conn.control.len() + conn.grants.len();
+            self.dead += frames + of_paths().sum::<usize>();
+        }
+        self.packets = self.packets.max(of_paths().max().unwrap_or(0));
+        self.resends = self.resends.max(conn.resend.len());
+        self.reads += conn.pending_reads.len();
+    }
+}
