@@ -262,7 +262,7 @@ impl World {
         // A receive whose peer is gone takes what is there, then fails; one that was taken back
         // ends with a word of its own.
         let ep = &self.eps[e as usize];
-        let posted = ep.plain.posted.iter().any(|p| p.handle == handle);
+        let posted = multi && ep.plain.posted.iter().any(|p| p.handle == handle);
         let OpKind::Recv(recv) = &ep.ops[handle as usize].kind else {
             return Err("not a receive".into());
         };

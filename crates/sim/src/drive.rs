@@ -246,10 +246,12 @@ impl World {
             let at = ep.alarm_at;
             self.wake(e, at);
         }
-        let mut outbox = std::mem::take(&mut self.eps[e as usize].machine.wires().outbox);
-        if outbox.is_empty() {
+        let mut wires = self.eps[e as usize].machine.wires();
+        if wires.outbox.is_empty() {
             return;
         }
+        let mut outbox = std::mem::take(&mut wires.outbox);
+        drop(wires);
         for out in outbox.drain(..) {
             self.mail(e, out);
         }
