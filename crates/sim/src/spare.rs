@@ -31,3 +31,20 @@ pub fn give(mut bytes: Vec<u8>) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffer_given_back_last_comes_first_and_is_empty() {
+        give(copy(&[1; 100]));
+        let last = copy(&[2; 50]);
+        let at = last.as_ptr();
+        assert_eq!(last, [2; 50]);
+        give(last);
+        give(Vec::new());
+        let next = take();
+        assert_eq!((next.as_ptr(), next.len()), (at, 0));
+    }
+}
