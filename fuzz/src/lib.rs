@@ -5,6 +5,7 @@
 //! runs in production.
 #![forbid(unsafe_code)]
 
+mod frames;
 mod input;
 mod memory;
 mod node;

@@ -1,5 +1,6 @@
 //! One node among peers that say anything: right CRC, right identity, senseless contents.
 
+use crate::frames::frame;
 use crate::input::Input;
 use crate::memory::{Granted, Memories};
 use crate::packet::{seal, write};
@@ -8,10 +9,7 @@ use marline_proto::{
     Claim, Config, Event, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec, SendSpec,
     Source, Spans,
 };
-use marline_wire::{
-    granules, Ack, AckMasks, Data, Eager, Frame, Grant, Header, Hello, KeyGrant, MsgHead, Packet,
-    RailAddr, Read, Rts, Written, ACK_MASKS_MAX, GRANULE, HELLO_RAILS_MAX, PACKET_MAX, VERSION,
-};
+use marline_wire::{Frame, Header, Hello, Packet, RailAddr, HELLO_RAILS_MAX, PACKET_MAX, VERSION};
 
 const NODE_ID: u64 = 0xa1;
 const NODE_TOKEN: u32 = 7;
@@ -46,6 +44,8 @@ struct Bench {
     claims: Vec<Claim>,
     sends: std::collections::BTreeSet<u32>,
     asked: Vec<(PeerId, u32, u64, u64)>,
+    /// Remote writes that were asked for: bytes, and the operation that has them by now.
+    puts: Vec<(Claim, u64, Option<u32>)>,
     peers: Vec<PeerId>,
 }
 
@@ -92,6 +92,7 @@ impl Bench {
             claims: Vec::new(),
             sends: Default::default(),
             asked: Vec::new(),
+            puts: Vec::new(),
             peers: Vec::new(),
         }
     }
@@ -260,15 +261,19 @@ impl Bench {
     fn read(&mut self, input: &mut Input<'_>) {
         let (handle, peer) = (self.handle(), self.peer(input));
         let len = input.pick(&[0, 1, 448, 1_000, 70_000]);
-        if self.node.post_read(handle, peer, 1, 0, len) {
+        if input.below(3) == 0 {
+            if self.node.post_put(handle, peer, (1, 0), len) {
+                self.sends.insert(handle);
+            }
+        } else if self.node.post_read(handle, peer, 1, 0, len) {
             self.memory.add(handle, len);
         }
     }
 
-    /// The answer to a read that a peer asked for.
+    /// The answer to a read that a peer asked for; later, perhaps, its memory is taken back.
     fn answer(&mut self, input: &mut Input<'_>) {
         let Some((peer, number, len, upto)) = self.asked.pop() else {
-            return;
+            return self.answer_put(input);
         };
         if input.any() {
             return self.node.refuse_read(peer, number);
@@ -276,12 +281,38 @@ impl Bench {
         let handle = self.handle();
         self.sends.insert(handle);
         self.node.serve_read(handle, peer, number, len, upto);
+        if input.below(4) == 0 {
+            self.node.stop_read(peer, number);
+        }
+    }
+
+    /// The answer to a peer that writes, or the end of what it was given.
+    fn answer_put(&mut self, input: &mut Input<'_>) {
+        let Some((claim, len, given)) = self.puts.pop() else {
+            return;
+        };
+        if let Some(handle) = given {
+            self.node.refuse_put(claim, self.now);
+            self.drain();
+            if !self.memory.buffers[&handle].done {
+                self.memory.end(handle);
+            }
+        } else if len > 1 << 21 || input.any() {
+            self.node.refuse_put(claim, self.now);
+        } else {
+            let handle = self.handle();
+            self.memory.add(handle, len);
+            match self.node.accept_put(claim, handle) {
+                true => self.puts.insert(0, (claim, len, Some(handle))),
+                false => self.memory.end(handle),
+            }
+        }
     }
 
     fn drain(&mut self) {
         while let Some(event) = self.node.poll_event() {
             match event {
-                Event::SendDone { handle, .. } => {
+                Event::SendDone { handle, .. } | Event::PutRefused { handle } => {
                     assert!(self.sends.remove(&handle), "send {handle} ends twice");
                 }
                 Event::RecvDone {
@@ -317,6 +348,7 @@ impl Bench {
                     upto,
                     ..
                 } => self.asked.push((peer, number, len, upto)),
+                Event::PutAsked { claim, len, .. } => self.puts.push((claim, len, None)),
                 Event::KeysWanted {
                     inbound,
                     handle,
@@ -442,133 +474,5 @@ fn hello(input: &mut Input<'_>, peer: u64) -> Frame {
         credit: input.pick(&[1 << 18, 0, u64::MAX, 20_000]),
         rail_count,
         rails,
-    })
-}
-
-/// A small number, or now and then any.
-fn small(input: &mut Input<'_>) -> u64 {
-    match input.below(16) {
-        1 => input.any(),
-        2 => u64::MAX,
-        _ => input.below(12),
-    }
-}
-
-fn head(input: &mut Input<'_>) -> MsgHead {
-    MsgHead {
-        number: small(input) as u32,
-        flags: input.pick(&[0, 1, 1, 3, 5, 8, 255]),
-        tag: input.below(4),
-        data: 0,
-        total: total(input),
-    }
-}
-
-fn total(input: &mut Input<'_>) -> u64 {
-    match input.below(8) {
-        0 => input.any::<u64>() >> 8,
-        1 => input.pick(&[65_536, 65_537, (1 << 56) - 1, 1 << 40]),
-        _ => input.below(3_000),
-    }
-}
-
-fn frame(input: &mut Input<'_>) -> Frame {
-    match input.below(12) {
-        0..=2 => {
-            let head = head(input);
-            let whole = (1 + input.below(4)) * GRANULE;
-            let len = whole.min(head.total) as u16;
-            Frame::Eager(Eager { head, len, sum: 0 })
-        }
-        3..=5 => data(input),
-        6 => Frame::Rts(Rts { head: head(input) }),
-        7 => Frame::Grant(Grant {
-            number: small(input) as u32,
-            flags: input.pick(&[0, 8, 255]),
-            upto: total(input),
-            wanted: total(input),
-        }),
-        8 => ack(input),
-        9 => Frame::Read(Read {
-            number: small(input) as u32,
-            key: 0,
-            addr: input.any(),
-            len: total(input),
-            upto: total(input),
-        }),
-        10 => match input.below(3) {
-            0 => Frame::Credit {
-                bytes: small(input),
-            },
-            1 => Frame::ReadFail {
-                number: small(input) as u32,
-            },
-            _ => Frame::Ping,
-        },
-        _ => match input.below(8) {
-            0 => Frame::Bye {
-                arrived: small(input) as u32,
-            },
-            1 => Frame::Key(KeyGrant {
-                number: small(input) as u32,
-                flags: input.pick(&[0, 8, 255]),
-                rail: input.below(HELLO_RAILS_MAX as u64) as u8,
-                key: small(input),
-            }),
-            2 | 3 => written(input),
-            _ => {
-                let len = input.below(1_000) as u16;
-                let head = len % 8 * 8;
-                Frame::Pad { len, head }
-            }
-        },
-    }
-}
-
-fn data(input: &mut Input<'_>) -> Frame {
-    let total = total(input);
-    let granule = match input.below(4) {
-        0 => input.any::<u64>() % granules(total),
-        _ => input.below(8).min(granules(total) - 1),
-    };
-    let offset = granule * GRANULE;
-    let len = ((1 + input.below(4)) * GRANULE).min(total - offset) as u16;
-    Frame::Data(Data {
-        number: small(input) as u32,
-        flags: input.pick(&[0, 32, 8, 12, 255]),
-        offset,
-        total,
-        len,
-        sum: 0,
-    })
-}
-
-fn written(input: &mut Input<'_>) -> Frame {
-    let total = total(input).max(1);
-    let offset = input.below(8).min(granules(total) - 1) * GRANULE;
-    let len = ((1 + input.below(200)) * GRANULE).min(total - offset) as u32;
-    Frame::Written(Written {
-        number: small(input) as u32,
-        flags: input.pick(&[0, 0, 8, 16]),
-        offset,
-        total,
-        len,
-        sum: 0,
-    })
-}
-
-fn ack(input: &mut Input<'_>) -> Frame {
-    let count = input.below(ACK_MASKS_MAX as u64 + 1) as u8;
-    let mut bits = [0; ACK_MASKS_MAX];
-    bits[..count as usize].fill_with(|| input.pick(&[u64::MAX, 1, 0, 0xff0f]));
-    let base = match input.below(8) {
-        0 => input.any::<u64>() >> 16,
-        _ => input.below(100),
-    };
-    Frame::Ack(Ack {
-        path: input.pick(&[0, 0x11, 0x10, 0xff]),
-        delay_us: input.any(),
-        base,
-        masks: AckMasks { count, bits },
     })
 }

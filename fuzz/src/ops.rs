@@ -470,6 +470,9 @@ impl World {
                 Event::KeysWanted { .. } | Event::Revoke { .. } => {
                     panic!("{event:?} though no rail writes");
                 }
+                Event::PutAsked { .. } | Event::PutRefused { .. } => {
+                    panic!("{event:?} though nobody writes");
+                }
                 Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }

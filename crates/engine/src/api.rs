@@ -25,6 +25,8 @@ pub mod flag {
     pub const TAGGED: u64 = 1 << 3;
     /// `FI_READ`.
     pub const READ: u64 = 1 << 8;
+    /// `FI_WRITE`.
+    pub const WRITE: u64 = 1 << 9;
     /// `FI_RECV`.
     pub const RECV: u64 = 1 << 10;
     /// `FI_SEND`.
@@ -46,7 +48,7 @@ pub enum OpError {
     NoMessage,
     /// The peer is dead or unreachable.
     PeerDead,
-    /// The remote memory key, address or length of a read was refused.
+    /// The remote memory key, address or length of a read or write was refused.
     BadRemoteMemory,
     /// The endpoint was closed or the engine is poisoned.
     Closed,
@@ -149,12 +151,27 @@ pub struct RecvReq<'a> {
     pub flags: OpFlags,
 }
 
-/// A remote read.
+/// Memory that peers may read.
 #[derive(Clone, Copy, Debug)]
-pub struct ReadReq<'a> {
+pub struct Region {
+    /// Its name for peers, the caller's.
+    pub key: u64,
+    /// First byte.
+    pub base: *mut u8,
+    /// Bytes.
+    pub len: usize,
+    /// Peers name addresses in it; else offsets from its first byte.
+    pub virt_addr: bool,
+    /// Peers may write into it, too.
+    pub writable: bool,
+}
+
+/// A remote read or write.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteReq<'a> {
     /// Whose memory.
     pub dest: FiAddr,
-    /// Where to.
+    /// Where to, or from.
     pub iov: &'a [IoVec],
     /// Remote address (as an offset for zero-based regions), length and key.
     pub remote: &'a [(u64, usize, u64)],

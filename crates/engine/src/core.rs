@@ -9,6 +9,7 @@ use crate::api::{
 use crate::collect::Collector;
 use crate::memory::Bounces;
 use crate::pool::Pool;
+use crate::remote::Registered;
 use crate::slots::{RecvOp, SendOp, Slots};
 use crate::stats::page::PathRow;
 use crate::stats::{PeerCounters, ProcessCounters, RailCounters};
@@ -70,14 +71,6 @@ pub struct Endpoint {
     pub(crate) addrs: Vec<FiAddr>,
 }
 
-/// Registered memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Region {
-    pub(crate) base: *mut u8,
-    pub(crate) len: usize,
-    pub(crate) virt: bool,
-}
-
 /// How an engine is made.
 #[derive(Clone)]
 pub struct CoreConfig {
@@ -109,7 +102,7 @@ pub struct Core<S: System> {
     pub(crate) avs: Vec<Option<Av>>,
     pub(crate) pool: Pool,
     pub(crate) bounces: Bounces,
-    pub(crate) regions: BTreeMap<u64, Region>,
+    pub(crate) regions: BTreeMap<u64, Registered>,
     pub(crate) claims: BTreeMap<(u32, usize), Claim>,
     /// What peers may write into.
     pub(crate) granted: Granted,

@@ -1,7 +1,8 @@
 //! The engine's handle: what doors call. Every method may be called from any thread.
 
 use crate::api::{
-    AvId, Completion, Counter, CqId, EpId, FiAddr, LogSink, ReadReq, RecvReq, SendReq, SubmitError,
+    AvId, Completion, Counter, CqId, EpId, FiAddr, LogSink, RecvReq, Region, RemoteReq, SendReq,
+    SubmitError,
 };
 use crate::core::{Core, CoreConfig};
 use crate::settings::Settings;
@@ -242,9 +243,17 @@ impl<S: System> Engine<S> {
     }
 
     /// Posts a remote read.
-    pub fn read(&self, ep: EpId, req: &ReadReq<'_>) -> Result<(), SubmitError> {
+    pub fn read(&self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
         core.read(ep, req)?;
+        self.shared.after_send(core, true);
+        Ok(())
+    }
+
+    /// Posts a remote write.
+    pub fn put(&self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
+        let mut core = self.shared.usable()?;
+        core.put(ep, req)?;
         self.shared.after_send(core, true);
         Ok(())
     }
@@ -254,21 +263,21 @@ impl<S: System> Engine<S> {
         self.shared.usable()?.cancel(ep, context)
     }
 
-    /// Registers memory for remote reads. `key`: the caller's. Addresses in reads are offsets
-    /// from `base` (zero-based) unless `virt_addr`.
-    pub fn mr_open(
-        &self,
-        base: *mut u8,
-        len: usize,
-        key: u64,
-        virt_addr: bool,
-    ) -> Result<(), SubmitError> {
-        self.shared.usable()?.mr_open(base, len, key, virt_addr)
+    /// Registers memory for peers to read, or to write, too.
+    pub fn mr_open(&self, region: &Region) -> Result<(), SubmitError> {
+        self.shared.usable()?.mr_open(region)
     }
 
-    /// Forgets registered memory.
+    /// Forgets registered memory: nobody reads or writes it after this.
     pub fn mr_close(&self, key: u64) {
-        self.shared.lock().regions.remove(&key);
+        let Ok(mut core) = self.shared.usable() else {
+            self.shared.lock().regions.remove(&key);
+            return;
+        };
+        core.mr_close(self.shared.clock.now_ns(), key);
+        if core.has_output() {
+            self.shared.after_send(core, true);
+        }
     }
 
     /// Progress without reading a queue (counter waits).

@@ -1,9 +1,9 @@
 //! What the nodes say happened, to completions and to the log.
 
-use crate::api::{flag, Completion, EpId, LogLevel, OpError};
+use crate::api::{flag, Completion, EpId, OpError};
 use crate::core::Core;
 use crate::memory::copy;
-use crate::slots::{Pieces, SendOp};
+use crate::slots::Role;
 use crate::system::{System, Watch};
 use marline_proto::{Event, Mutation, PeerId};
 use marline_wire::{MsgHead, FLAG_CQ_DATA};
@@ -23,7 +23,10 @@ impl<S: System> Core<S> {
 
     fn on_event(&mut self, ep: EpId, event: Event) {
         match event {
-            Event::SendDone { handle, ok } => self.send_done(handle, ok),
+            Event::SendDone { handle, ok } => {
+                let end = if ok { Ok(()) } else { Err(OpError::PeerDead) };
+                self.send_done(handle, end);
+            }
             Event::Copy {
                 send,
                 recv,
@@ -43,7 +46,6 @@ impl<S: System> Core<S> {
             }
             Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
             Event::BounceFree { inbound } => self.free_bounce(ep, inbound),
-            Event::ReadDone { handle, ok } => self.read_done(handle, ok),
             Event::KeysWanted {
                 inbound,
                 handle,
@@ -52,16 +54,6 @@ impl<S: System> Core<S> {
                 rails,
             } => self.keys_wanted(ep, (inbound, handle), (offset, len), rails),
             Event::Revoke { inbound } => self.revoke(ep, inbound),
-            Event::ReadAsked {
-                peer,
-                number,
-                key,
-                addr,
-                len,
-                upto,
-            } => {
-                self.read_asked(ep, peer, number, (key, addr, len), upto);
-            }
             Event::PeerDead {
                 peer,
                 silent_ms,
@@ -78,25 +70,32 @@ impl<S: System> Core<S> {
                 self.say_agreed(ep, peer, wish, agreed);
             }
             Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
+            Event::ReadDone { .. }
+            | Event::ReadAsked { .. }
+            | Event::PutAsked { .. }
+            | Event::PutRefused { .. } => self.on_remote_event(ep, event),
         }
     }
 
-    pub(crate) fn send_done(&mut self, handle: u32, ok: bool) {
+    pub(crate) fn send_done(&mut self, handle: u32, end: Result<(), OpError>) {
         let waits = !self.cfg.proto.errs(Mutation::ReadLate);
         let written = (self.sends.get_mut(handle)).filter(|op| waits && op.writes > 0);
         if let Some(op) = written {
-            op.ended = Some(ok);
+            op.ended = Some(end);
             return;
         }
         let Some(op) = self.sends.remove(handle) else {
             return;
         };
-        self.watch.sent(op.context, ok);
+        self.watch.sent(op.context, end);
+        if let Some(served) = op.serves {
+            self.leave_region(served.region);
+        }
         if let Some(buffer) = op.log {
             self.pool.give(buffer);
         }
         if op.on_delivery.is_some() {
-            let error = if ok { None } else { Some(OpError::PeerDead) };
+            let error = end.err();
             let (context, flags) = (op.context, op.flags);
             let entry = Completion {
                 context,
@@ -126,6 +125,10 @@ impl<S: System> Core<S> {
         let Some(op) = self.recvs.get(handle) else {
             return;
         };
+        if let Role::Put(region, _) = op.role {
+            self.recvs.remove(handle);
+            return self.leave_region(region);
+        }
         let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
         let mut entry = Completion {
             context: op.context,
@@ -199,6 +202,9 @@ impl<S: System> Core<S> {
         let Some(op) = self.recvs.remove(handle) else {
             return;
         };
+        if let Role::Put(region, _) = op.role {
+            return self.leave_region(region);
+        }
         let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
         let multi = if op.options.multi_recv {
             flag::MULTI_RECV
@@ -213,68 +219,5 @@ impl<S: System> Core<S> {
         };
         let cq = self.ep(op.ep).and_then(|e| e.rx_cq);
         self.complete(cq, entry);
-    }
-
-    fn read_done(&mut self, handle: u32, ok: bool) {
-        let Some(op) = self.recvs.remove(handle) else {
-            return;
-        };
-        let Some(endpoint) = self.ep(op.ep) else {
-            return;
-        };
-        let cq = endpoint.tx_cq;
-        if let Some(counter) = &endpoint.reads {
-            let count = if ok { &counter.done } else { &counter.errors };
-            count.fetch_add(1, std::sync::atomic::Ordering::Release);
-        }
-        if op.options.completion || !ok {
-            let entry = Completion {
-                context: op.context,
-                flags: flag::RMA | flag::READ,
-                error: if ok {
-                    None
-                } else {
-                    Some(OpError::BadRemoteMemory)
-                },
-                ..Completion::empty()
-            };
-            self.complete(cq, entry);
-        }
-    }
-
-    fn read_asked(
-        &mut self,
-        ep: EpId,
-        peer: PeerId,
-        number: u32,
-        (key, addr, len): (u64, u64, u64),
-        upto: u64,
-    ) {
-        let Some(piece) = self.region_piece(key, addr, len) else {
-            let who = self.describe(ep, peer);
-            self.say(
-                LogLevel::Warn,
-                &format!(
-                    "peer {who} read {len} bytes at {addr:#x} of unknown key {key:#x}: refused"
-                ),
-            );
-            if let Some(endpoint) = self.ep(ep) {
-                endpoint.node.refuse_read(peer, number);
-            }
-            return;
-        };
-        let handle = self.sends.insert(SendOp {
-            ep,
-            pieces: Pieces::new(&[piece]),
-            log: None,
-            on_delivery: None,
-            context: 0,
-            flags: 0,
-            writes: 0,
-            ended: None,
-        });
-        if let Some(endpoint) = self.ep(ep) {
-            endpoint.node.serve_read(handle, peer, number, len, upto);
-        }
     }
 }

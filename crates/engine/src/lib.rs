@@ -24,6 +24,7 @@ mod pool;
 pub mod profile;
 mod progress;
 mod publish;
+mod remote;
 pub mod settings;
 mod shared;
 mod skips;

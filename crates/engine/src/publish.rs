@@ -4,6 +4,7 @@ use crate::api::{EpId, LogLevel, LogSink};
 use crate::core::Core;
 use crate::progress::show_addr;
 use crate::settings::Settings;
+use crate::slots::Role;
 use crate::stats::page::{
     rank_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo, PeerState, RailInfo,
     DEFAULT_DIR,
@@ -225,13 +226,22 @@ impl<S: System> Core<S> {
         self.stop_writes(ep);
         let sends: Vec<u32> = self.sends.find(|op| op.ep == ep);
         for handle in sends {
-            if let Some(buffer) = self.sends.remove(handle).and_then(|op| op.log) {
+            let Some(op) = self.sends.remove(handle) else {
+                continue;
+            };
+            if let Some(buffer) = op.log {
                 self.pool.give(buffer);
+            }
+            if let Some(served) = op.serves {
+                self.leave_region(served.region);
             }
         }
         let recvs: Vec<u32> = self.recvs.find(|op| op.ep == ep);
         for handle in recvs {
-            self.recvs.remove(handle);
+            let role = self.recvs.remove(handle).map(|op| op.role);
+            if let Some(Role::Put(region, _)) = role {
+                self.leave_region(region);
+            }
         }
         let bounces: Vec<_> = self
             .bounces

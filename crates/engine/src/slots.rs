@@ -1,7 +1,8 @@
 //! Operations by handle: the memory that a number in the protocol stands for.
 
-use crate::api::{CqId, EpId, IoVec, OpFlags};
+use crate::api::{CqId, EpId, IoVec, OpError, OpFlags};
 use crate::pool::Buffer;
+use marline_proto::{Claim, PeerId};
 
 /// User memory of one operation: up to four pieces in place, more on the heap.
 #[derive(Debug)]
@@ -71,7 +72,7 @@ impl Pieces {
     }
 }
 
-/// A send (or the answer to a read).
+/// A send, a remote write, or the answer to a read.
 #[derive(Debug)]
 pub struct SendOp {
     /// Endpoint.
@@ -86,13 +87,37 @@ pub struct SendOp {
     pub context: usize,
     /// Completion flags.
     pub flags: u64,
+    /// It answers a read of registered memory.
+    pub serves: Option<Served>,
     /// Writes that read its memory.
     pub writes: u16,
     /// It is over for its peer (delivered or not), and waits for those.
-    pub ended: Option<bool>,
+    pub ended: Option<Result<(), OpError>>,
 }
 
-/// A posted receive or a remote read.
+/// Which read an answer is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Served {
+    /// Key of the region.
+    pub region: u64,
+    /// Who reads.
+    pub peer: PeerId,
+    /// Its number for the read.
+    pub number: u32,
+}
+
+/// What comes in to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The messages that match it.
+    Receive,
+    /// What it reads of a peer's memory.
+    Read,
+    /// What a peer writes into the region of this key.
+    Put(u64, Claim),
+}
+
+/// A posted receive, a remote read, or a peer's remote write.
 #[derive(Debug)]
 pub struct RecvOp {
     /// Endpoint.
@@ -105,8 +130,8 @@ pub struct RecvOp {
     pub options: OpFlags,
     /// Tagged.
     pub tagged: bool,
-    /// A remote read.
-    pub read: bool,
+    /// What comes in.
+    pub role: Role,
     /// Taken back while messages came in; it ends with the last of them.
     pub cancelled: bool,
 }

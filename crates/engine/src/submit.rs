@@ -1,11 +1,11 @@
-//! Operations in: sends, receives, peeks, claims, cancels, reads.
+//! Operations in: sends, receives, peeks, claims, cancels.
 
 use crate::api::{
-    flag, Completion, EpId, FiAddr, IoVec, OpError, ReadReq, RecvReq, SendReq, SubmitError,
-    ADDR_UNSPEC, INJECT_MAX,
+    flag, Completion, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError, ADDR_UNSPEC,
+    INJECT_MAX,
 };
-use crate::core::{Core, Region};
-use crate::slots::{Pieces, RecvOp, SendOp};
+use crate::core::Core;
+use crate::slots::{Pieces, RecvOp, Role, SendOp};
 use crate::system::System;
 use marline_proto::{RecvSpec, SendSpec, Source};
 
@@ -13,7 +13,7 @@ use marline_proto::{RecvSpec, SendSpec, Source};
 /// of log memory (design rule 9).
 const RESERVE_MAX: usize = 64;
 
-fn total(iov: &[IoVec]) -> usize {
+pub(crate) fn total(iov: &[IoVec]) -> usize {
     iov.iter().map(|p| p.len).sum()
 }
 
@@ -101,6 +101,7 @@ impl<S: System> Core<S> {
             on_delivery: None,
             context: req.context,
             flags,
+            serves: None,
             writes: 0,
             ended: None,
         };
@@ -149,7 +150,7 @@ impl<S: System> Core<S> {
             context: req.context,
             options: req.flags,
             tagged: req.tag.is_some(),
-            read: false,
+            role: Role::Receive,
             cancelled: false,
         });
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
@@ -258,7 +259,7 @@ impl<S: System> Core<S> {
             context: req.context,
             options: req.flags,
             tagged: req.tag.is_some(),
-            read: false,
+            role: Role::Receive,
             cancelled: false,
         });
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
@@ -275,7 +276,7 @@ impl<S: System> Core<S> {
         self.settle();
         let hits: Vec<u32> = self
             .recvs
-            .find(|op| op.ep == ep && op.context == context && !op.read);
+            .find(|op| op.ep == ep && op.context == context && op.role == Role::Receive);
         for handle in hits {
             let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
             if !endpoint.node.cancel_recv(handle) {
@@ -290,72 +291,6 @@ impl<S: System> Core<S> {
             return Ok(());
         }
         Err(SubmitError::NotFound)
-    }
-
-    /// Posts a remote read.
-    pub fn read(&mut self, ep: EpId, req: &ReadReq<'_>) -> Result<(), SubmitError> {
-        let peer = self.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
-        if !self.ep(ep).is_some_and(|e| e.enabled) {
-            return Err(SubmitError::Invalid);
-        }
-        // One remote piece: what the MPIs use; more would be one read each.
-        let &[(addr, len, key)] = req.remote else {
-            return Err(SubmitError::Invalid);
-        };
-        if len != total(req.iov) {
-            return Err(SubmitError::Invalid);
-        }
-        let handle = self.recvs.insert(RecvOp {
-            ep,
-            pieces: Pieces::new(req.iov),
-            context: req.context,
-            options: req.flags,
-            tagged: false,
-            read: true,
-            cancelled: false,
-        });
-        self.stats.reads += 1;
-        self.stats.read_bytes += len as u64;
-        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
-        if !endpoint.node.post_read(handle, peer, key, addr, len as u64) {
-            self.recvs.remove(handle);
-            return Err(SubmitError::PeerDead);
-        }
-        if endpoint.node.writes() {
-            self.settle(); // its memory is granted before anything can arrive there
-        }
-        self.deferred = true;
-        Ok(())
-    }
-
-    /// Registers memory for remote reads.
-    pub fn mr_open(
-        &mut self,
-        base: *mut u8,
-        len: usize,
-        key: u64,
-        virt: bool,
-    ) -> Result<(), SubmitError> {
-        if self.regions.contains_key(&key) {
-            return Err(SubmitError::Invalid);
-        }
-        self.regions.insert(key, Region { base, len, virt });
-        Ok(())
-    }
-
-    /// The memory that a peer's read names, if all of it is registered.
-    pub(crate) fn region_piece(&self, key: u64, addr: u64, len: u64) -> Option<IoVec> {
-        let region = self.regions.get(&key)?;
-        let offset = if region.virt {
-            addr.checked_sub(region.base as u64)?
-        } else {
-            addr
-        };
-        let end = offset.checked_add(len)?;
-        (end <= region.len as u64).then(|| IoVec {
-            base: region.base.wrapping_add(offset as usize),
-            len: len as usize,
-        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an engine takes from the system it runs on: time, rails, and a thread that wakes. A
 //! process has [`Process`]; the simulator brings its own, and runs the same engine.
 
-use crate::api::Completion;
+use crate::api::{Completion, OpError};
 use crate::clock::{Clock, SystemClock};
 use crate::thread;
 use marline_proto::{DropReason, Event, Node, PeerId};
@@ -32,10 +32,10 @@ pub trait Watch: Send {
     /// The node said.
     #[inline(always)]
     fn event(&mut self, _node: &Node, _event: &Event) {}
-    /// All of a send is at its receiver, or (not `ok`) never will be. `context`: the caller's, 0
-    /// for the answer to a remote read.
+    /// All of a send is at its receiver, or never will be. `context`: the caller's, 0 for the
+    /// answer to a remote read.
     #[inline(always)]
-    fn sent(&mut self, _context: usize, _ok: bool) {}
+    fn sent(&mut self, _context: usize, _end: Result<(), OpError>) {}
     /// An entry goes into a queue.
     #[inline(always)]
     fn completed(&mut self, _entry: &Completion) {}

@@ -9,6 +9,7 @@
 use crate::api::{EpId, LogLevel};
 use crate::core::{Core, RailState};
 use crate::memory::{spoil, sum_of};
+use crate::slots::SendOp;
 use crate::system::System;
 use marline_checksum::{crc32c, Algorithm};
 use marline_proto::Transmit;
@@ -121,8 +122,13 @@ impl<S: System> Core<S> {
         for key in keys {
             revoke(&mut self.granted, &mut self.rails, key);
         }
+        self.stop_writes_of(|op| op.ep == ep);
+    }
+
+    /// Ends all writes of some sends: no rail reads their memory after this.
+    pub(crate) fn stop_writes_of(&mut self, which: impl Fn(&SendOp) -> bool) {
         for rail in 0..self.rails.len() {
-            let of = |handle| self.sends.get(handle).is_some_and(|op| op.ep == ep);
+            let of = |handle| self.sends.get(handle).is_some_and(&which);
             let state = &self.rails[rail];
             let waits = state.pending.as_ref().and_then(|p| p.write);
             let waits = waits.is_some_and(|w| of(w.handle));
@@ -257,8 +263,8 @@ impl<S: System> Core<S> {
             return;
         };
         op.writes -= 1;
-        if let Some(ok) = op.ended.filter(|_| op.writes == 0) {
-            self.send_done(handle, ok);
+        if let Some(end) = op.ended.filter(|_| op.writes == 0) {
+            self.send_done(handle, end);
         }
     }
 

@@ -3,8 +3,8 @@
 
 use marline_engine::settings::Settings;
 use marline_engine::{
-    flag, Completion, CqId, Engine, EpId, IoVec, LogSink, OpError, OpFlags, ReadReq, RecvReq,
-    SendReq, SubmitError, ADDR_UNSPEC,
+    flag, Completion, CqId, Engine, EpId, IoVec, LogSink, OpError, OpFlags, RecvReq, Region,
+    RemoteReq, SendReq, SubmitError, ADDR_UNSPEC,
 };
 use std::sync::Arc;
 
@@ -290,9 +290,16 @@ fn own_memory_is_read_and_what_is_not_registered_is_refused() {
     let own = Own::open(&[]);
     let (mut region, mut got) = (content(5, 100_000), vec![0; 70_000]);
     let base = region.as_mut_ptr();
-    own.engine.mr_open(base, region.len(), 42, false).unwrap();
+    let opened = own.engine.mr_open(&Region {
+        key: 42,
+        base,
+        len: region.len(),
+        virt_addr: false,
+        writable: false,
+    });
+    opened.unwrap();
     for (context, key) in [(1, 42), (2, 43)] {
-        let req = ReadReq {
+        let req = RemoteReq {
             dest: 0,
             iov: &iov(&mut got),
             remote: &[(1_000, 70_000, key)],
@@ -305,6 +312,52 @@ fn own_memory_is_read_and_what_is_not_registered_is_refused() {
     assert_eq!((ends[0].context, ends[0].error), (1, None));
     assert_eq!(ends[1].error, Some(OpError::BadRemoteMemory));
     assert!(got == region[1_000..71_000]);
+    own.close();
+}
+
+/// One range of registered memory, and what a write or read of it asks for.
+fn remote(own: &Own, context: usize, mine: &mut [u8], at: u64, key: u64) -> Option<OpError> {
+    let req = RemoteReq {
+        dest: 0,
+        iov: &iov(mine),
+        remote: &[(at, mine.len(), key)],
+        context,
+        flags: complete(),
+    };
+    own.engine.put(own.ep, &req).unwrap();
+    let ends = own.poll();
+    assert_eq!((ends.len(), ends[0].context), (1, context));
+    assert_eq!(ends[0].flags, flag::RMA | flag::WRITE);
+    ends[0].error
+}
+
+#[test]
+fn own_memory_is_written_where_it_is_registered_for_that_and_nowhere_else() {
+    let own = Own::open(&[]);
+    let (mut region, mut sent) = (vec![0; 100_000], content(5, 70_000));
+    let base = region.as_mut_ptr();
+    for (key, writable) in [(42, true), (43, false)] {
+        let region = Region {
+            key,
+            base,
+            len: 100_000,
+            virt_addr: key == 42,
+            writable,
+        };
+        own.engine.mr_open(&region).unwrap();
+        assert_eq!(own.engine.mr_open(&region), Err(SubmitError::Invalid));
+    }
+    let at = base as u64 + 1_000;
+    assert_eq!(remote(&own, 1, &mut sent, at, 42), None);
+    assert!(region[1_000..71_000] == sent && region[..1_000] == [0; 1_000]);
+    let refused = Some(OpError::BadRemoteMemory);
+    assert_eq!(remote(&own, 2, &mut sent, at + 29_001, 42), refused);
+    assert_eq!(remote(&own, 3, &mut sent, 0, 43), refused, "read-only");
+    assert_eq!(remote(&own, 4, &mut sent, 0, 44), refused, "unknown");
+    assert_eq!(remote(&own, 5, &mut [], 0, 44), None, "nothing to write");
+    own.engine.mr_close(42);
+    assert_eq!(remote(&own, 6, &mut sent, at, 42), refused, "closed");
+    assert!(region[71_000..] == [0; 29_000]);
     own.close();
 }
 

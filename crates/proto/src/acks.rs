@@ -11,7 +11,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::mem::replace;
 use core::ops::Range;
-use marline_wire::{granules, Ack, MasksView, GRANULE};
+use marline_wire::{granules, Ack, MasksView, FLAG_REFUSED, GRANULE};
 
 /// What the reordering threshold grows to when packets declared lost are acknowledged after all.
 const REORDER_MAX: u64 = 512;
@@ -90,6 +90,9 @@ impl Node {
                 if let Some(conn) = self.conn_mut(peer) {
                     conn.hello_acked = true;
                 }
+            }
+            FrameRef::EmptyGrant { number, flags } if flags & FLAG_REFUSED != 0 => {
+                self.refusal_heard(peer, number);
             }
             FrameRef::Bye => {
                 if let Some(conn) = self.conn_mut(peer) {

@@ -147,10 +147,11 @@ impl Node {
             }
         }
         let &key = conn.queue.front()?;
-        let total = self.sends.get(key)?.head.total;
+        let head = self.sends.get(key)?.head;
+        let total = head.total;
         let fits = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
         let single = follows && fits && self.undivided(total);
-        if single || !self.goes_eager(conn, total) {
+        if single || !self.goes_eager(conn, &head) {
             return None;
         }
         conn.queue.pop_front();

@@ -76,8 +76,11 @@ pub enum InboundState {
         base: u64,
         capacity: u64,
     },
-    /// Claimed by a peek.
+    /// Claimed by a peek, or a remote write whose place was asked for.
     Claimed,
+    /// A remote write that was refused. Until its writer knows, none of its packets counts as
+    /// arrived.
+    Refused,
     /// To be swallowed.
     Discard,
 }

@@ -1,12 +1,12 @@
 //! Grants: who may send how much of which rendezvous message, so that all of it fits half of the
 //! kernel's receive buffer (design rule 4).
 
-use crate::conn::{InboundState, SendKind};
+use crate::conn::{Inbound, InboundState, SendKind};
 use crate::node::Node;
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
 use crate::types::PeerId;
-use marline_wire::{Grant, FLAG_READ_REPLY, GRANULE};
+use marline_wire::{Grant, FLAG_READ_REPLY, FLAG_REFUSED, GRANULE};
 
 /// A grant is worth a frame only for this many bytes (or the rest of the message).
 const GRANT_STEP: u64 = 32 * 1024;
@@ -46,7 +46,8 @@ impl Node {
         // What came or is granted now may be stale by then. (Callers differ a little in `now`.)
         self.stale_at = self.stale_at.min(now + STALE_NS + 1);
         while let Some(&key) = self.grant_queue.front() {
-            let Some(inbound) = self.inbounds.get_mut(key) else {
+            let waits = |i: &&mut Inbound| i.state != InboundState::Refused;
+            let Some(inbound) = self.inbounds.get_mut(key).filter(waits) else {
                 self.grant_queue.pop_front();
                 continue;
             };
@@ -116,7 +117,7 @@ impl Node {
         }
         let nothing = (inbound.wanted == 0).then_some(FrameRef::EmptyGrant {
             number: inbound.number as u32,
-            reply: inbound.reply,
+            flags: inbound.kind_flag(),
         });
         if let Some(conn) = self.conn_mut(peer) {
             match nothing {
@@ -137,7 +138,7 @@ impl Node {
         );
         asked.then_some(Grant {
             number: inbound.number as u32,
-            flags: if inbound.reply { FLAG_READ_REPLY } else { 0 },
+            flags: inbound.kind_flag(),
             upto: inbound.granted,
             wanted: inbound.wanted,
         })
@@ -155,6 +156,9 @@ impl Node {
         let Some(&key) = table.get(&grant.number) else {
             return;
         };
+        if grant.flags & FLAG_REFUSED != 0 {
+            return self.put_refused(peer, key);
+        }
         let Some(send) = self.sends.get_mut(key) else {
             return;
         };

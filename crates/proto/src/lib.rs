@@ -31,6 +31,7 @@ mod ops;
 mod own;
 mod path;
 mod pipeline;
+mod puts;
 mod reads;
 mod receive;
 mod recv_window;

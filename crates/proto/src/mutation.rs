@@ -62,6 +62,14 @@ pub enum Mutation {
     WriteLate,
     /// A packet that is refused sets no timer.
     Unasked,
+    /// A remote write that was refused is said to be done.
+    HideRefusal,
+    /// A refused remote write is forgotten before its writer knows.
+    ForgetRefusal,
+    /// Peers go on writing into memory that is no longer registered.
+    WriteClosed,
+    /// Peers go on reading memory that is no longer registered.
+    ReadClosed,
     /// A path falls when another answers, without a second round.
     Hasty,
 }
@@ -69,7 +77,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain. (`tests/pair.rs` notices it.)
-    pub const ALL: [Mutation; 27] = [
+    pub const ALL: [Mutation; 31] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -97,6 +105,10 @@ impl Mutation {
         Mutation::KeepKeys,
         Mutation::WriteLate,
         Mutation::Unasked,
+        Mutation::HideRefusal,
+        Mutation::ForgetRefusal,
+        Mutation::WriteClosed,
+        Mutation::ReadClosed,
     ];
 }
 

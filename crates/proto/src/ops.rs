@@ -11,7 +11,9 @@ use crate::slab::Key;
 use crate::stats::SIZE_CLASSES;
 use crate::types::{Claim, Event, PeerId, RecvSpec, SendSpec, Source};
 use crate::written::Keys;
-use marline_wire::{granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_TAGGED, GRANULE};
+use marline_wire::{
+    granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_PUT, FLAG_READ_REPLY, FLAG_TAGGED, GRANULE,
+};
 
 /// What a peek found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,37 +27,42 @@ pub struct Peeked {
 impl Node {
     /// Posts a send. `false`: the peer is gone (no event follows).
     pub fn post_send(&mut self, spec: &SendSpec) -> bool {
-        self.ensure_conn(spec.peer);
-        let Some(mut conn) = self.take(spec.peer) else {
+        let head = MsgHead {
+            number: 0,
+            flags: spec.tag.map_or(0, |_| FLAG_TAGGED)
+                | spec.data.map_or(0, |_| FLAG_CQ_DATA)
+                | if spec.urgent_ack { FLAG_DELIVERY } else { 0 },
+            tag: spec.tag.unwrap_or(0),
+            data: spec.data.unwrap_or(0),
+            total: spec.len,
+        };
+        self.post_message(spec.handle, spec.peer, head)
+    }
+
+    /// Posts the message of this head, but for its number and whether it has sums. `false`: the
+    /// peer is gone.
+    pub(crate) fn post_message(&mut self, handle: u32, peer: PeerId, mut head: MsgHead) -> bool {
+        self.ensure_conn(peer);
+        let Some(mut conn) = self.take(peer) else {
             return false;
         };
         let alive = !conn.dead && !conn.closed;
         if alive {
-            let head = MsgHead {
-                number: conn.next_number as u32,
-                flags: spec.tag.map_or(0, |_| FLAG_TAGGED)
-                    | spec.data.map_or(0, |_| FLAG_CQ_DATA)
-                    | if spec.urgent_ack { FLAG_DELIVERY } else { 0 }
-                    | self.cfg.sum_flag(spec.len),
-                tag: spec.tag.unwrap_or(0),
-                data: spec.data.unwrap_or(0),
-                total: spec.len,
-            };
+            let len = head.total;
+            head.number = conn.next_number as u32;
+            head.flags |= self.cfg.sum_flag(len);
             conn.next_number += 1;
             conn.stats.messages_sent += 1;
-            conn.stats.bytes_sent += spec.len;
-            let class = SIZE_CLASSES
-                .iter()
-                .position(|&c| spec.len <= c)
-                .unwrap_or(6);
+            conn.stats.bytes_sent += len;
+            let class = SIZE_CLASSES.iter().position(|&c| len <= c).unwrap_or(6);
             self.stats.sent_by_size[class] += 1;
             if conn.own {
-                self.send_own(conn, spec.handle, head);
+                self.send_own(conn, handle, head);
                 return true;
             }
             let key = self
                 .sends
-                .insert(new_send(spec.handle, spec.peer, head, SendKind::Queued));
+                .insert(new_send(handle, peer, head, SendKind::Queued));
             conn.queue.push_back(key);
             Node::mark_ready(&mut self.ready, &mut conn);
         }
@@ -140,6 +147,9 @@ impl Node {
 
     /// Binds the message that is next in its order to a receive, or keeps it as unexpected.
     pub(crate) fn match_head(&mut self, peer: PeerId, head: &MsgHead, key: Key, now: u64) {
+        if head.flags & FLAG_PUT != 0 {
+            return self.ask_place(peer, head, key, now);
+        }
         if let Some(found) = self.matching.arrive(peer, head) {
             self.note_multi(&found);
             if let Some(conn) = self.conn_mut(peer) {
@@ -348,6 +358,11 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
 }
 
 impl Inbound {
+    /// Whose number its frames name: a message's (0), or a read's.
+    pub(crate) fn kind_flag(&self) -> u8 {
+        FLAG_READ_REPLY * self.reply as u8
+    }
+
     /// Whether all that is wanted has arrived.
     pub(crate) fn complete(&self) -> bool {
         let wanted = matches!(

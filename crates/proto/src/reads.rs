@@ -105,6 +105,22 @@ impl Node {
         self.put(conn);
     }
 
+    /// Stops answering a peer's READ: the memory is needed.
+    pub fn stop_read(&mut self, peer: PeerId, number: u32) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let Some(key) = conn.replies.remove(&number) else {
+            return;
+        };
+        conn.control.push_back(FrameRef::ReadFail(number));
+        if let Some(send) = self.sends.remove(key) {
+            let handle = send.handle;
+            self.events.push_back(Event::SendDone { handle, ok: false });
+        }
+        self.wake(peer);
+    }
+
     /// The peer refused one of our reads.
     pub(crate) fn on_read_fail(&mut self, peer: PeerId, number: u32) {
         let Some(conn) = self.conn_mut(peer) else {

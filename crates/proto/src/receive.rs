@@ -371,7 +371,7 @@ impl Node {
         let (start, n) = (f.offset / GRANULE, granules(len));
         let ungranted = inbound.rendezvous && f.offset + len > inbound.granted;
         if inbound.total != f.total || ungranted {
-            return Err(DropReason::Nonsense);
+            return Err(inbound.no_place());
         }
         match inbound.set.covered(start, n) {
             Covered::All if !self.cfg.errs(Mutation::ForgetFragments) => {
@@ -540,14 +540,14 @@ impl Node {
                 }
             }
             // Complete on the network; it waits for its receive.
-            InboundState::Unexpected | InboundState::Claimed | InboundState::Held => {}
+            _ => {}
         }
     }
 
     /// Forgets an inbound message and all that was charged for it.
     pub(crate) fn drop_inbound(&mut self, key: Key) {
         if let Some(inbound) = self.inbounds.remove(key) {
-            self.revoke_at_end(key, &inbound);
+            self.end_keys(key, &inbound.keys);
             self.stats.unexpected_bytes -= inbound.charged;
             if !self.cfg.errs(Mutation::LeakGrants) {
                 self.granted_out -= inbound.counted;

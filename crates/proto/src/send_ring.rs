@@ -24,8 +24,8 @@ pub enum FrameRef {
     Grant(Key),
     /// The latest credit.
     Credit,
-    /// A grant of nothing: the receiver wants no byte of the message.
-    EmptyGrant { number: u32, reply: bool },
+    /// A grant of nothing, with these flags: the receiver wants no byte of the message.
+    EmptyGrant { number: u32, flags: u8 },
     /// Our HELLO.
     Hello,
     /// A remote read request.
@@ -270,7 +270,10 @@ mod tests {
                 match step {
                     Step::Push(count, bytes) => {
                         let number = plain.len() as u32;
-                        let frame = |i| FrameRef::EmptyGrant { number, reply: i == 0 };
+                        let frame = |i| FrameRef::EmptyGrant {
+                            number,
+                            flags: i as u8,
+                        };
                         let frames: Vec<FrameRef> = (0..count).map(frame).collect();
                         ring.push(&frames, bytes, Delivered::default(), 0);
                         let state = if count == 0 { SentState::Done } else { SentState::Waiting };

@@ -9,7 +9,7 @@ use crate::types::{Event, PeerId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use marline_wire::RailAddr;
+use marline_wire::{RailAddr, FLAG_PUT};
 
 /// A second round of a duel lasts at least this: a peer that answers on one rail has read its
 /// others long before (measured: every socket is polled within tens of microseconds).
@@ -488,7 +488,9 @@ impl Node {
     /// Ends every send to a peer that is gone.
     fn end_sends(&mut self, peer: PeerId, arrived: Option<u32>) {
         let there = |send: &SendXfer| {
-            let message = matches!(send.kind, SendKind::Eager | SendKind::Rendezvous);
+            // A remote write that came whole may have been refused.
+            let put = send.head.flags & FLAG_PUT != 0;
+            let message = matches!(send.kind, SendKind::Eager | SendKind::Rendezvous) && !put;
             // Numbers wrap around; less than half of them are under way.
             let before = |below: u32| (below.wrapping_sub(send.head.number) as i32) > 0;
             message && arrived.is_some_and(before)

@@ -15,8 +15,8 @@ use crate::types::{sum_seed, Batch, Span, Spans, Transmit};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    align8, granules, Data, Eager, Frame, Grant, HeadWriter, Header, Rts, DATA_LEN, EAGER_LEN,
-    FLAG_READ_REPLY, FLAG_UNSUMMED, GRANULE,
+    align8, granules, Data, Eager, Frame, Grant, HeadWriter, Header, MsgHead, Rts, DATA_LEN,
+    EAGER_LEN, FLAG_PUT, FLAG_UNSUMMED, GRANULE,
 };
 
 /// So many packets in a row may want no ack: a path with acks alone must be known to work.
@@ -311,15 +311,12 @@ impl Node {
                 FrameRef::Read(key) => self.read_frame(key),
                 FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
                 FrameRef::Corrupt(path) => Some(Frame::Corrupt { path }),
-                FrameRef::EmptyGrant { number, reply } => {
-                    let flags = if reply { FLAG_READ_REPLY } else { 0 };
-                    Some(Frame::Grant(Grant {
-                        number,
-                        flags,
-                        upto: 0,
-                        wanted: 0,
-                    }))
-                }
+                FrameRef::EmptyGrant { number, flags } => Some(Frame::Grant(Grant {
+                    number,
+                    flags,
+                    upto: 0,
+                    wanted: 0,
+                })),
                 _ => None,
             };
             if wire.is_some_and(|w| !b.control(&w, Some(frame))) {
@@ -463,7 +460,7 @@ impl Node {
                 continue;
             };
             let total = send.head.total;
-            let eager = self.goes_eager(conn, total);
+            let eager = self.goes_eager(conn, &send.head);
             let cost = Conn::cost(if eager { total } else { 0 });
             if conn.credit_used + cost > conn.credit_limit && !self.cfg.errs(Mutation::IgnoreCredit)
             {
@@ -489,12 +486,13 @@ impl Node {
         }
     }
 
-    pub(crate) fn goes_eager(&self, conn: &Conn, total: u64) -> bool {
+    pub(crate) fn goes_eager(&self, conn: &Conn, head: &MsgHead) -> bool {
+        let total = head.total;
         // Payload leaves the reserve to requests: they must go on when the receiver is full of
         // messages it does not want yet, for one that it does may come after them.
         let used = conn.credit_used + Conn::cost(total) + REQUEST_RESERVE;
         let credit = used <= conn.credit_limit || self.cfg.errs(Mutation::IgnoreCredit);
-        total <= self.cfg.eager_max && credit
+        total <= self.cfg.eager_max && credit && head.flags & FLAG_PUT == 0
     }
 
     pub(crate) fn start(&mut self, key: Key, kind: SendKind) {

@@ -49,7 +49,7 @@ pub struct RecvSpec {
     pub multi_min: Option<u64>,
 }
 
-/// A claimed unexpected message.
+/// A message that is set aside: an unexpected one that was claimed, or a remote write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim(pub(crate) Key);
 
@@ -289,6 +289,25 @@ pub enum Event {
         /// Its host refused packets all that time: the process is gone.
         refused: bool,
     },
+    /// A peer writes into local memory: answer with `accept_put` or `refuse_put`.
+    PutAsked {
+        /// Who.
+        peer: PeerId,
+        /// The node's name for it.
+        claim: Claim,
+        /// Region key.
+        key: u64,
+        /// Offset in the region.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A remote write of ours names no memory that may be written, or no longer: the operation is
+    /// over, and its memory is free. Some of it may have been written.
+    PutRefused {
+        /// Operation.
+        handle: u32,
+    },
     /// A path changed its state, for the log.
     PathChanged {
         /// Whose path.
@@ -350,7 +369,7 @@ pub enum DropReason {
     Nonsense,
     /// A payload sum was wrong.
     CorruptPayload,
-    /// No memory within the bounds; the sender will try again.
+    /// No memory within the bounds, or no longer any; the sender will try again.
     NoMemory,
     /// Its payload algorithm is unknown here: nothing in it could be checked.
     Algorithm,

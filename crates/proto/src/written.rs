@@ -18,7 +18,7 @@
 //!
 //! Where the frame carries no sum, only a rail in order may be trusted.
 
-use crate::conn::{Conn, Inbound, InboundState};
+use crate::conn::{Conn, InboundState};
 use crate::granules::Covered;
 use crate::mutation::Mutation;
 use crate::node::Node;
@@ -290,7 +290,7 @@ impl Node {
         let frame = |&(rail, key): &(u8, u64)| {
             Frame::Key(KeyGrant {
                 number: inbound.number as u32,
-                flags: if inbound.reply { FLAG_READ_REPLY } else { 0 },
+                flags: inbound.kind_flag(),
                 rail,
                 key,
             })
@@ -313,9 +313,9 @@ impl Node {
         }
     }
 
-    /// Before a message ends, its keys do.
-    pub(crate) fn revoke_at_end(&mut self, key: Key, inbound: &Inbound) {
-        if inbound.keys.asked && !self.cfg.errs(Mutation::KeepKeys) {
+    /// Before a message ends (or its memory does), its keys do.
+    pub(crate) fn end_keys(&mut self, key: Key, keys: &Keys) {
+        if keys.asked && !self.cfg.errs(Mutation::KeepKeys) {
             self.events.push_back(Event::Revoke {
                 inbound: key.name(),
             });
@@ -359,7 +359,7 @@ impl Node {
         let asked = inbound.keys.asked && inbound.total == w.total;
         let ungranted = w.offset + len > inbound.granted;
         if !asked || ungranted || (algorithm == 0 && !ordered) {
-            return Err(DropReason::Nonsense);
+            return Err(inbound.no_place());
         }
         let (start, n) = (w.offset / GRANULE, granules(len));
         if inbound.set.covered(start, n) == Covered::All {

@@ -13,7 +13,7 @@ use crate::object::{self, absent, Object};
 use crate::sys::*;
 use crate::sys_ep::*;
 use crate::{av, cntr, cq, ep_ctl, msg, rma, tagged};
-use marline_engine::{Engine, EpId, IoVec, OpFlags, ReadReq, RecvReq, SendReq};
+use marline_engine::{Engine, EpId, IoVec, OpFlags, RecvReq, RemoteReq, SendReq};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::ptr::null_mut;
@@ -413,7 +413,7 @@ impl Ep {
     ) -> isize {
         let submit = |iov: &[IoVec]| {
             let out = out?;
-            let req = ReadReq {
+            let req = RemoteReq {
                 dest: out.dest,
                 iov,
                 remote,

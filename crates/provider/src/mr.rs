@@ -38,6 +38,7 @@ impl Drop for Mr {
 struct Region {
     base: *mut u8,
     len: usize,
+    access: u64,
     requested_key: u64,
     flags: u64,
     context: *mut c_void,
@@ -60,9 +61,13 @@ fn register(
         true => shared.next_key.fetch_add(1, Ordering::Relaxed),
         false => region.requested_key,
     };
-    let result = shared
-        .engine
-        .mr_open(region.base, region.len, key, virt_addr);
+    let result = shared.engine.mr_open(&marline_engine::Region {
+        key,
+        base: region.base,
+        len: region.len,
+        virt_addr,
+        writable: region.access & FI_REMOTE_WRITE != 0,
+    });
     trace!(
         "mr {:p}+{} key {key:#x} -> {result:?}",
         region.base,
@@ -90,7 +95,7 @@ pub(crate) unsafe extern "C" fn reg(
     domain: *mut fid,
     buf: *const c_void,
     len: usize,
-    _access: u64,
+    access: u64,
     _offset: u64,
     requested_key: u64,
     flags: u64,
@@ -106,6 +111,7 @@ pub(crate) unsafe extern "C" fn reg(
             &Region {
                 base,
                 len,
+                access,
                 requested_key,
                 flags,
                 context,

@@ -138,6 +138,7 @@ impl World {
         let pause = self.setup.pause_ns;
         let app = &mut self.eps[e as usize].app;
         app.next_at = self.now + 1 + app.rng.below(2 * pause + 1);
+        self.close_windows(e);
         if !self.post_late(e) {
             self.make_room(e);
             return;
@@ -186,7 +187,7 @@ impl World {
         let own = rng.one_in(4);
         let other = self.on_host[host].filter(|&o| o != e || own);
         match (what, other) {
-            (0..=44, Some(dst)) => {
+            (0..=42, Some(dst)) => {
                 let rng = &mut self.eps[e as usize].app.rng;
                 let data = rng.one_in(4).then(|| rng.next());
                 let burst = if rng.one_in(40) { 100 } else { 1 };
@@ -199,9 +200,13 @@ impl World {
             (82..=87, _) => self.random_peek(e, tag, other),
             (88..=91, _) => self.random_claim_end(e),
             (92..=94, _) => self.random_cancel(e),
-            (95..=99, Some(dst)) => {
+            (95..=97, Some(dst)) => {
                 let bad = self.eps[e as usize].app.rng.one_in(8);
                 self.post_read(e, dst, len, bad);
+            }
+            (43..=44 | 98..=99, Some(dst)) => {
+                let bad = self.eps[e as usize].app.rng.one_in(8);
+                self.post_put(e, dst, len, bad, false);
             }
             _ => {}
         }

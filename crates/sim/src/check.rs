@@ -9,7 +9,7 @@ use crate::world::World;
 use marline_engine::{flag, Completion, OpError};
 
 /// Bytes that are written over when an operation is over, or failed (its buffer may be longer).
-const SCRAP: usize = 65_536;
+pub(crate) const SCRAP: usize = 65_536;
 
 /// Endpoints up to which each looks after its turn whom it has forgotten.
 const ASKED_MAX: usize = 64;
@@ -36,6 +36,8 @@ impl World {
         );
         let due = match op.kind {
             OpKind::Send { .. } => self.send_completed(e, handle, entry),
+            OpKind::Put { .. } => self.put_completed(e, handle, entry),
+            OpKind::Window => Err("an entry of a window".into()),
             OpKind::Recv(_) => self.recv_completed(e, handle, entry),
             OpKind::Read { .. } => self.read_completed(e, handle, entry),
             OpKind::Peek { .. } => self.peek_completed(e, handle, entry),
@@ -111,13 +113,13 @@ impl World {
     }
 
     /// Whether `e` may fail what names `other`.
-    fn lost_peer(&self, e: u32, other: u32) -> bool {
+    pub(crate) fn lost_peer(&self, e: u32, other: u32) -> bool {
         let there = &self.eps[other as usize];
         !there.alive || there.closed || self.eps[e as usize].believes_dead(other)
     }
 
     /// An operation that failed because `other` died did so within the detection time.
-    fn prompt(&self, e: u32, handle: u32, other: u32) -> Result<(), String> {
+    pub(crate) fn prompt(&self, e: u32, handle: u32, other: u32) -> Result<(), String> {
         let (here, there) = (&self.eps[e as usize], &self.eps[other as usize]);
         let posted = here.ops[handle as usize].posted_ns;
         let since = posted.max(there.died_ns);
@@ -146,12 +148,20 @@ impl World {
     }
 
     /// The node is done with a send: all of it is there, or it failed.
-    pub(crate) fn sent(&mut self, e: u32, handle: u32, ok: bool) -> Result<(), String> {
+    pub(crate) fn sent(
+        &mut self,
+        e: u32,
+        handle: u32,
+        end: Result<(), OpError>,
+    ) -> Result<(), String> {
+        let ok = end.is_ok();
         self.mix(&[self.now, 2, handle as u64, ok as u64]);
         (self.progress_ns, self.worked_ns) = (self.now, self.now);
         let ep = &mut self.eps[e as usize];
-        let OpKind::Send { uid, .. } = ep.ops[handle as usize].kind else {
-            return Err(format!("operation {handle} is not a send"));
+        let uid = match ep.ops[handle as usize].kind {
+            OpKind::Send { uid, .. } => uid,
+            OpKind::Put { uid } => return self.put_over(e, handle, uid, end),
+            _ => return Err(format!("operation {handle} is not a send")),
         };
         ep.open -= 1;
         let dst = self.truth.msgs[uid as usize].dst;
@@ -325,7 +335,13 @@ impl World {
 
     fn read_completed(&mut self, e: u32, handle: u32, entry: &Completion) -> Result<Due, String> {
         let op = &self.eps[e as usize].ops[handle as usize];
-        let OpKind::Read { server, base, bad } = op.kind else {
+        let OpKind::Read {
+            server,
+            base,
+            bad,
+            closed,
+        } = op.kind
+        else {
             return Err("not a read".into());
         };
         let (len, ok) = (op.buffer.len(), entry.error.is_none());
@@ -338,10 +354,10 @@ impl World {
         self.end(e, handle)?;
         let ep = &mut self.eps[e as usize];
         ep.open -= 1;
-        if !ok && !bad {
+        if !ok && !bad && !closed {
             self.prompt(e, handle, server)?;
         }
-        if !(ok || bad || self.lost_peer(e, server)) {
+        if !(ok || bad || closed || self.lost_peer(e, server)) {
             return Err("a good read failed".into());
         }
         Ok(Due {

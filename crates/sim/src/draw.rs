@@ -223,7 +223,14 @@ fn draw_long_absence(setup: &mut Setup) {
 pub(crate) fn draw_pattern(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 11);
     if rng.one_in(8) {
-        setup.work = rng.pick(&[Work::Tree, Work::Collective, Work::Collective, Work::Storm]);
+        setup.work = rng.pick(&[
+            Work::Tree,
+            Work::Collective,
+            Work::Collective,
+            Work::Storm,
+            Work::Fence,
+            Work::Fence,
+        ]);
     }
 }
 

@@ -279,7 +279,7 @@ impl World {
                 }
             }
             Entry::Sent(0, _) => Ok(()),
-            Entry::Sent(context, ok) => self.sent(e, context as u32 - 1, ok),
+            Entry::Sent(context, end) => self.sent(e, context as u32 - 1, end),
             Entry::Completed(entry) => self.completed(e, &entry),
         };
         if let Err(text) = result {
@@ -348,6 +348,9 @@ impl World {
             };
             let msg = &mut self.truth.msgs[uid as usize];
             msg.head_seen |= head;
+            if msg.put.is_some_and(|put| !put.open) {
+                continue; // has no place (any more)
+            }
             let seed = sum_seed(packet.header.src_id, number, false, offset, payload.len());
             let algorithm = match flags & FLAG_UNSUMMED {
                 0 => algorithm,
@@ -377,6 +380,9 @@ impl World {
                 return self.broken(e, text);
             }
             msg.arrived = true;
+            if msg.put.is_some() {
+                continue;
+            }
             let found = self.eps[e as usize]
                 .plain
                 .arrive(uid, &self.truth.msgs[uid as usize]);

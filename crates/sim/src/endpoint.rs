@@ -11,7 +11,7 @@ use crate::setup::Setup;
 use crate::table::Table;
 use crate::truth::Plain;
 use marline_engine::{
-    AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, SubmitError,
+    AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, Region, SubmitError,
 };
 use marline_proto::{Event, Node, PathStats};
 use std::collections::VecDeque;
@@ -24,6 +24,26 @@ const TRACE_MAX: usize = 60;
 const TICK_NS: u64 = 10_000_000;
 /// Key of the region that peers may read: all of the content, from its start.
 pub const KEY: u64 = 7;
+
+/// Memory of a process that another uses.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// The operation that its memory is of.
+    pub handle: u32,
+    /// For what.
+    pub user: User,
+}
+
+/// What a window is for.
+#[derive(Clone, Copy, Debug)]
+pub enum User {
+    /// Nothing came of it.
+    Nobody,
+    /// The remote write of this message.
+    Put(u32),
+    /// This read of an endpoint.
+    Read(u32, u32),
+}
 
 /// Something that happened, for the failure report.
 #[derive(Clone, Debug)]
@@ -132,6 +152,8 @@ pub struct Endpoint {
     pub app: App,
     /// Claimed messages: the peek's operation, the message.
     pub claims: Vec<(u32, u32)>,
+    /// What others may write or read.
+    pub windows: Vec<Window>,
     /// Sends that found no room in the log.
     pub late: VecDeque<LateSend>,
     /// Sends and reads that did not end.
@@ -190,6 +212,18 @@ fn assemble(setup: &Setup, machine: &Arc<Machine>, index: u32, mut rng: Rng) -> 
     Engine::assemble(cfg, parts)
 }
 
+/// The region that peers may read.
+fn everything() -> Region {
+    let (base, len) = Content::shared().region();
+    Region {
+        key: KEY,
+        base,
+        len,
+        virt_addr: false,
+        writable: false,
+    }
+}
+
 impl Endpoint {
     /// A process that starts now.
     pub fn new(
@@ -212,8 +246,7 @@ impl Endpoint {
         engine.ep_bind_tx_cq(ep, tx);
         engine.ep_bind_rx_cq(ep, rx);
         engine.ep_enable(ep)?;
-        let (base, len) = Content::shared().region();
-        engine.mr_open(base, len, KEY, false)?;
+        engine.mr_open(&everything())?;
         let (blob, len) = engine.ep_name(ep).ok_or(SubmitError::Invalid)?;
         let token = engine.inspect(|core| core.node(ep).map_or(0, |n| n.address().token));
         Ok(Endpoint {
@@ -248,6 +281,7 @@ impl Endpoint {
             clock_ns,
             app,
             claims: Vec::new(),
+            windows: Vec::new(),
             late: VecDeque::new(),
             open: 0,
             owed: 0,

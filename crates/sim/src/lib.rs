@@ -24,6 +24,7 @@ mod net;
 mod ops;
 mod patterns;
 pub mod pipeline;
+mod puts;
 mod reader;
 mod rng;
 mod rounds;

@@ -3,7 +3,7 @@
 
 use crate::spare;
 use crate::writes::OutWrite;
-use marline_engine::{Clock, Completion, System, Watch};
+use marline_engine::{Clock, Completion, OpError, System, Watch};
 use marline_proto::{DropReason, Event, Node, PeerId};
 use marline_rails::{
     Caps, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome, Write, Writes,
@@ -65,8 +65,8 @@ pub enum Entry {
     },
     /// The node said so; the endpoint that it speaks of.
     Said(Event, u32),
-    /// A send is over: context, delivered.
-    Sent(usize, bool),
+    /// A send (or remote write) is over: context, how.
+    Sent(usize, Result<(), OpError>),
     /// An entry for a queue.
     Completed(Completion),
 }
@@ -585,9 +585,9 @@ impl Watch for SimWatch {
         self.0.log().entries.push(Entry::Said(*event, who));
     }
 
-    fn sent(&mut self, context: usize, ok: bool) {
+    fn sent(&mut self, context: usize, end: Result<(), OpError>) {
         self.0.stirred.store(true, Relaxed);
-        self.0.log().entries.push(Entry::Sent(context, ok));
+        self.0.log().entries.push(Entry::Sent(context, end));
     }
 
     fn completed(&mut self, entry: &Completion) {

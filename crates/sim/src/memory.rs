@@ -198,6 +198,13 @@ impl Buffer {
         Ok(())
     }
 
+    /// Nothing was written in `from..to`, as far as it was filled at the start.
+    pub fn check_untouched(&self, from: usize, to: usize) -> Result<(), &'static str> {
+        let to = to.min(self.len).min(FILLED).max(from);
+        let untouched = all_are(&self.block[GUARD + from..GUARD + to], FILLER);
+        untouched.then_some(()).ok_or("write beside its place")
+    }
+
     fn check_poison(&self) -> Result<(), &'static str> {
         self.check(self.len)?;
         for &(from, to) in &self.poisoned {
@@ -347,7 +354,16 @@ pub enum OpKind {
         base: u64,
         /// It must be refused.
         bad: bool,
+        /// It may be refused: the memory was closed meanwhile.
+        closed: bool,
     },
+    /// A remote write.
+    Put {
+        /// Its message.
+        uid: u32,
+    },
+    /// Memory that a peer may write or read.
+    Window,
     /// A look for a message, which this is, to be claimed or not.
     Peek {
         /// The message that it must find.

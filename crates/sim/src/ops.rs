@@ -1,12 +1,14 @@
 //! Operations of an application: what it posts, and what the truth notes of it.
 
 use crate::content::PIECE;
-use crate::endpoint::{Trace, KEY};
+use crate::endpoint::{Trace, User, KEY};
 use crate::memory::{Buffer, OpKind, RecvOp, CUTS_MAX};
 use crate::rng::Rng;
 use crate::truth::PlainRecv;
 use crate::world::World;
-use marline_engine::{OpFlags, ReadReq, RecvReq, SendReq, SubmitError, ADDR_UNSPEC, INJECT_MAX};
+use marline_engine::{
+    FiAddr, IoVec, OpFlags, RecvReq, RemoteReq, SendReq, SubmitError, ADDR_UNSPEC, INJECT_MAX,
+};
 
 /// Reads are no longer than the region allows.
 const READ_MAX: u64 = PIECE as u64 - 5_000;
@@ -34,7 +36,7 @@ fn draw_flags(rng: &mut Rng, len: usize) -> OpFlags {
 }
 
 /// Where the memory of an operation is cut in pieces: mostly nowhere.
-fn draw_cuts(rng: &mut Rng, len: usize) -> Vec<usize> {
+pub(crate) fn draw_cuts(rng: &mut Rng, len: usize) -> Vec<usize> {
     if !rng.one_in(8) {
         return Vec::new();
     }
@@ -44,6 +46,26 @@ fn draw_cuts(rng: &mut Rng, len: usize) -> Vec<usize> {
         .collect();
     cuts.sort_unstable();
     cuts
+}
+
+/// A remote read or write by the next operation of an endpoint that had `ops`.
+pub(crate) fn remote_request<'a>(
+    dest: FiAddr,
+    iov: &'a [IoVec],
+    remote: &'a [(u64, usize, u64)],
+    ops: usize,
+) -> RemoteReq<'a> {
+    let flags = OpFlags {
+        completion: true,
+        ..OpFlags::default()
+    };
+    RemoteReq {
+        dest,
+        iov,
+        remote,
+        context: ops + 1,
+        flags,
+    }
 }
 
 impl World {
@@ -63,7 +85,7 @@ impl World {
         self.addr(e, other)
     }
 
-    fn addr(&mut self, e: u32, other: u32) -> u64 {
+    pub(crate) fn addr(&mut self, e: u32, other: u32) -> u64 {
         if let Some(&addr) = self.eps[e as usize].addrs.get(&other) {
             return addr;
         }
@@ -296,31 +318,27 @@ impl World {
     pub(crate) fn post_read(&mut self, e: u32, dst: u32, len: u64, bad: bool) {
         let (now, len) = (self.now, len.min(READ_MAX));
         let dest = self.addr(e, dst);
-        let ep = &mut self.eps[e as usize];
-        let base = ep.app.rng.below(5_000);
+        let rng = &mut self.eps[e as usize].app.rng;
+        let base = rng.below(5_000);
         let kind = OpKind::Read {
             server: dst,
             base,
             bad,
+            closed: false,
         };
-        // A wrong key, or a range that ends outside.
-        let (key, at) = match (bad, ep.app.rng.one_in(2)) {
-            (false, _) => (KEY, base),
+        // Of what stays, or is closed at any time; with a wrong key, or a range that ends outside.
+        let (key, at) = match (bad, rng.one_in(2)) {
+            (false, false) => (KEY, base),
+            (false, true) => (self.open_to_read(dst, base, len), 0),
             (true, false) => (KEY + 1, base),
             (true, true) => (KEY, PIECE as u64 - len + 1),
         };
+        let ep = &mut self.eps[e as usize];
         let mut buffer = Buffer::new(len as usize);
         let cuts = draw_cuts(&mut ep.app.rng, len as usize);
-        let request = ReadReq {
-            dest,
-            iov: &buffer.pieces(&cuts),
-            remote: &[(at, len as usize, key)],
-            context: ep.ops.len() + 1,
-            flags: OpFlags {
-                completion: true,
-                ..OpFlags::default()
-            },
-        };
+        let iov = buffer.pieces(&cuts);
+        let remote = [(at, len as usize, key)];
+        let request = remote_request(dest, &iov, &remote, ep.ops.len());
         let result = ep.engine.read(ep.ep, &request);
         if result == Err(SubmitError::PeerDead) {
             if !ep.believes_dead(dst) {
@@ -330,6 +348,10 @@ impl World {
         }
         let handle = ep.add_op(kind, buffer, now, false);
         ep.open += 1;
+        if key > KEY + 1 {
+            self.used_by(dst, User::Read(e, handle));
+        }
+        let ep = &mut self.eps[e as usize];
         if self.tracing {
             let text = format!("read {handle} of {len} B from {dst}, bad {bad}");
             ep.note(now, Trace::Did(text));

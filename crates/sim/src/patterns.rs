@@ -63,6 +63,12 @@ impl World {
             Work::Tree => self.tree(e, round, n),
             Work::Collective => self.collective(e, round, n),
             Work::Storm => self.storm(e, round, n),
+            Work::Fence => {
+                for other in [(e + 1) % n, (e + n - 1) % n] {
+                    let len = agreed(&self.setup, e, other, round);
+                    self.post_put(e, other, len, false, true);
+                }
+            }
             Work::Random => {}
         }
     }

@@ -206,6 +206,8 @@ pub enum Work {
     /// In turn what libraries of collectives do: down a tree and up, with doubling distances, and
     /// around a ring.
     Collective,
+    /// Remote writes to both neighbours, which are all over before the next.
+    Fence,
     /// Two thousand messages to a neighbour and as many receives, open at once; what is sent in
     /// every other round comes before its receives.
     Storm,

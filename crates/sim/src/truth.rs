@@ -7,6 +7,19 @@ use crate::table::Table;
 use marline_wire::{granules, GRANULE};
 use std::collections::VecDeque;
 
+/// Where a remote write goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Put {
+    /// Its target's window, if there is one.
+    pub window: u32,
+    /// Offset there.
+    pub at: u64,
+    /// The window is open, and has room for it.
+    pub open: bool,
+    /// It must be refused.
+    pub bad: bool,
+}
+
 /// One message.
 #[derive(Clone, Debug)]
 pub struct Msg {
@@ -24,6 +37,8 @@ pub struct Msg {
     pub len: u64,
     /// Where its content starts.
     pub base: u64,
+    /// It is a remote write.
+    pub put: Option<Put>,
     /// Granules that landed with the right sum: the first 64 (few messages have more), the others.
     landed: u64,
     beyond: Vec<u64>,
@@ -133,6 +148,7 @@ impl Truth {
             data,
             len,
             base,
+            put: None,
             landed: 0,
             beyond: Vec::new(),
             head_seen: false,

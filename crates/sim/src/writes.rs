@@ -289,15 +289,16 @@ impl World {
             return self.broken(e, format!("took message {} of {src}: never sent", w.number));
         };
         let msg = &self.truth.msgs[uid as usize];
-        let (base, matched) = (msg.base, msg.matched);
+        let (base, matched, put) = (msg.base, msg.matched, msg.put);
         let ep = &mut self.eps[e as usize];
         let recv = matched.and_then(|(handle, _)| ep.recv_mut(handle));
         let place = recv.and_then(|r| r.matches.iter().find(|m| m.0.uid == uid));
-        let Some(place) = place.map(|m| m.0) else {
+        let window = put.filter(|put| put.open).map(|put| (put.window, put.at));
+        let Some((handle, at)) = place.map(|m| (m.0.handle, m.0.base)).or(window) else {
             return;
         };
-        let buffer = &ep.ops[place.handle as usize].buffer;
-        let from = (place.base + w.offset) as usize;
+        let buffer = &ep.ops[handle as usize].buffer;
+        let from = (at + w.offset) as usize;
         let Some(bytes) = buffer.get(from, from + w.len as usize) else {
             return;
         };

@@ -22,6 +22,13 @@ pub const FLAG_UNSUMMED: u8 = 16;
 /// put in place, no write of it may land any more.
 pub const FLAG_REVOKE: u8 = 32;
 
+/// A remote write: the message goes into the registered memory whose key is its tag, at the offset
+/// that is its data. It is matched with no receive, and always waits for its grant.
+pub const FLAG_PUT: u8 = 64;
+
+/// With a grant of nothing: the remote write names no memory that may be written, or no longer.
+pub const FLAG_REFUSED: u8 = 128;
+
 /// Bytes of an EAGER frame header.
 pub const EAGER_LEN: usize = 40;
 /// Bytes of a DATA frame header: as long as EAGER's (8 bytes unused), so that all packets of a
@@ -57,11 +64,11 @@ const KIND_WRITTEN: u8 = 16;
 pub struct MsgHead {
     /// Number of the message from this peer; matching follows it.
     pub number: u32,
-    /// [`FLAG_TAGGED`] | [`FLAG_CQ_DATA`] | [`FLAG_DELIVERY`] | [`FLAG_UNSUMMED`].
+    /// [`FLAG_TAGGED`] | [`FLAG_CQ_DATA`] | [`FLAG_DELIVERY`] | [`FLAG_UNSUMMED`] | [`FLAG_PUT`].
     pub flags: u8,
-    /// All 64 tag bits (0 for untagged messages).
+    /// All 64 tag bits (0 for untagged messages); the key of a remote write.
     pub tag: u64,
-    /// Remote CQ data (0 when absent).
+    /// Remote CQ data (0 when absent); the address of a remote write.
     pub data: u64,
     /// Length of the whole message in bytes.
     pub total: u64,
@@ -107,7 +114,7 @@ pub struct Rts {
 pub struct Grant {
     /// Message (or READ) number.
     pub number: u32,
-    /// Only [`FLAG_READ_REPLY`].
+    /// Only [`FLAG_READ_REPLY`] and [`FLAG_REFUSED`].
     pub flags: u8,
     /// Bytes below this offset may be sent.
     pub upto: u64,
@@ -530,7 +537,7 @@ fn read_ack(b: &[u8], aux: u16, word: u32) -> Result<Ack<MasksView<'_>>, BadFram
 #[inline]
 fn read_eager(b: &[u8], flags: u8, aux: u16, word: u32) -> Result<Eager, BadFrame> {
     let head = read_head(b, flags, word, u64_at(b, 24));
-    if !covers(0, aux as u64, head.total) {
+    if !covers(0, aux as u64, head.total) || flags & FLAG_PUT != 0 {
         return Err(BadFrame);
     }
     Ok(Eager {

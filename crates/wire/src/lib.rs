@@ -32,8 +32,8 @@ mod packet;
 pub use follow::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 pub use frame::{
     Ack, AckMasks, Data, Eager, Frame, FrameView, Grant, KeyGrant, MasksView, MsgHead, Read, Rts,
-    Written, ACK_MASKS_MAX, DATA_LEN, EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_READ_REPLY,
-    FLAG_REVOKE, FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN, RTS_LEN,
+    Written, ACK_MASKS_MAX, DATA_LEN, EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_PUT,
+    FLAG_READ_REPLY, FLAG_REFUSED, FLAG_REVOKE, FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN, RTS_LEN,
 };
 pub use header::{Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
 pub use hello::{

@@ -40,6 +40,7 @@ mod src {
     pub mod profile;
     pub mod progress;
     pub mod publish;
+    pub mod remote;
     pub mod settings;
     pub mod shared;
     pub mod skips;

@@ -1,0 +1,193 @@
+//! Remote writes between two nodes, face to face.
+
+mod face;
+
+use face::{done, output, take, Pair};
+use marline_proto::{Claim, Config, Event, Held, Node};
+
+/// What a node says that is left to say.
+fn events(node: &mut Node) -> Vec<Event> {
+    std::iter::from_fn(|| node.poll_event()).collect()
+}
+
+/// The place that a node was asked for: key, address and length, too.
+fn asked(node: &mut Node) -> (Claim, (u64, u64, u64)) {
+    let ask = |event: Event| match event {
+        Event::PutAsked {
+            claim,
+            key,
+            addr,
+            len,
+            ..
+        } => Some((claim, (key, addr, len))),
+        _ => None,
+    };
+    let found = events(node).into_iter().find_map(ask);
+    found.expect("nobody was asked for a place")
+}
+
+fn refused(node: &mut Node, handle: u32) -> bool {
+    let refused = |e: &Event| matches!(e, Event::PutRefused { handle: h } if *h == handle);
+    events(node).iter().any(refused)
+}
+
+/// `a` begins to write `len` bytes, and `b` is asked where.
+fn begin(pair: &mut Pair, handle: u32, len: u64) -> Claim {
+    assert!(pair.a.post_put(handle, pair.to_b, (7, 64), len));
+    pair.step();
+    let (claim, range) = asked(&mut pair.b);
+    assert_eq!(range, (7, 64, len));
+    claim
+}
+
+#[test]
+fn puts_of_any_length_go_where_their_owner_says_and_match_nothing() {
+    for len in [1, 64, 1_000, 65_536, 1 << 20] {
+        let mut pair = Pair::new(2, false);
+        // The next message is of the same source, and comes behind it.
+        let claim = begin(&mut pair, 2, len);
+        pair.message(5, 10);
+        assert!(pair.b.accept_put(claim, 77));
+        pair.settle();
+        assert!(done(&mut pair.a, 2), "{len}: {}", pair.a.describe());
+        let came: Vec<_> = events(&mut pair.b)
+            .into_iter()
+            .filter_map(|e| match e {
+                Event::RecvDone { handle, len, .. } => Some((handle, len)),
+                _ => None,
+            })
+            .collect();
+        assert!(
+            came.contains(&(77, len)) && came.contains(&(5, 10)),
+            "{came:?}"
+        );
+        assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
+    }
+}
+
+#[test]
+fn what_the_owner_refuses_fails_and_leaves_nothing() {
+    let mut pair = Pair::new(2, false);
+    let claim = begin(&mut pair, 2, 300_000);
+    pair.b.refuse_put(claim, pair.now);
+    pair.settle();
+    assert!(refused(&mut pair.a, 2), "{}", pair.a.describe());
+    assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
+}
+
+/// The owner takes its memory back while a put is under way, and what says so is lost. What of the
+/// put arrives meanwhile has no place any more: were it acknowledged, its writer would believe that
+/// all was written.
+#[test]
+fn no_put_is_done_whose_memory_was_taken_back_before_its_last_byte() {
+    let mut pair = Pair::new(1, false);
+    let claim = begin(&mut pair, 2, 20_000);
+    assert!(pair.b.accept_put(claim, 77));
+    let grant = output(&mut pair.b, pair.now, false);
+    take(&mut pair.a, pair.now, &grant);
+    let data = output(&mut pair.a, pair.now, false);
+    pair.b.refuse_put(claim, pair.now);
+    let lost = output(&mut pair.b, pair.now, false);
+    assert!(!lost.is_empty());
+    take(&mut pair.b, pair.now, &data);
+    let said = output(&mut pair.b, pair.now, false);
+    take(&mut pair.a, pair.now, &said);
+    assert!(pair.a.held().sends == 1, "{}", pair.a.describe());
+    pair.settle();
+    assert!(refused(&mut pair.a, 2), "{}", pair.a.describe());
+    assert!(!events(&mut pair.b)
+        .iter()
+        .any(|e| matches!(e, Event::RecvDone { .. })));
+    assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
+}
+
+/// A BYE says what arrived. Of a put that may mean that it was refused.
+#[test]
+fn a_put_whose_end_is_not_known_when_its_owner_closes_fails() {
+    let mut pair = Pair::new(1, false);
+    let claim = begin(&mut pair, 2, 1_000);
+    pair.b.refuse_put(claim, pair.now);
+    let _lost = output(&mut pair.b, pair.now, false);
+    pair.b.say_bye();
+    let byes = output(&mut pair.b, pair.now, false);
+    take(&mut pair.a, pair.now, &byes);
+    let failed = |e: &Event| {
+        let gone = matches!(
+            e,
+            Event::SendDone {
+                handle: 2,
+                ok: false
+            }
+        );
+        gone || matches!(e, Event::PutRefused { handle: 2 })
+    };
+    assert!(events(&mut pair.a).iter().any(failed));
+}
+
+#[test]
+fn without_reliability_puts_are_done_or_refused_too() {
+    let config = Config {
+        reliable: false,
+        ..Config::default()
+    };
+    for good in [true, false] {
+        let mut pair = Pair::with(config, 1, false);
+        let claim = begin(&mut pair, 2, 100_000);
+        match good {
+            true => assert!(pair.b.accept_put(claim, 77)),
+            false => pair.b.refuse_put(claim, pair.now),
+        }
+        pair.settle();
+        let ended = match good {
+            true => done(&mut pair.a, 2),
+            false => refused(&mut pair.a, 2),
+        };
+        assert!(ended, "{good}: {}", pair.a.describe());
+        assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
+    }
+}
+
+/// The server of a read takes its memory back: the read fails, whatever is still under way.
+#[test]
+fn a_read_whose_memory_was_taken_back_fails() {
+    let mut pair = Pair::new(1, false);
+    assert!(pair.a.post_read(9, pair.to_b, 5, 0, 200_000));
+    pair.step();
+    let asked = events(&mut pair.b).into_iter().find_map(|e| match e {
+        Event::ReadAsked {
+            peer, number, upto, ..
+        } => Some((peer, number, upto)),
+        _ => None,
+    });
+    let (peer, number, upto) = asked.expect("nothing was asked");
+    pair.b.serve_read(3, peer, number, 200_000, upto);
+    let some = output(&mut pair.b, pair.now, false);
+    pair.b.stop_read(peer, number);
+    let over = |e: &Event| {
+        matches!(
+            e,
+            Event::SendDone {
+                handle: 3,
+                ok: false
+            }
+        )
+    };
+    assert!(events(&mut pair.b).iter().any(over));
+    take(&mut pair.a, pair.now, &some);
+    pair.settle();
+    let failed = |e: &Event| {
+        matches!(
+            e,
+            Event::ReadDone {
+                handle: 9,
+                ok: false
+            }
+        )
+    };
+    assert!(
+        events(&mut pair.a).iter().any(failed),
+        "{}",
+        pair.a.describe()
+    );
+    assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
+}
