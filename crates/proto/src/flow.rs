@@ -44,6 +44,8 @@ impl Node {
     pub(crate) fn pump_grants(&mut self, now: u64) {
         let window = self.window_max();
         self.grants_at = u64::MAX;
+        // What came or is granted now may be stale by then. (Callers differ a little in `now`.)
+        self.stale_at = self.stale_at.min(now + STALE_NS + 1);
         while let Some(&key) = self.grant_queue.front() {
             let waits = |i: &&mut Inbound| i.state != InboundState::Refused;
             let Some(inbound) = self.inbounds.get_mut(key).filter(waits) else {
@@ -85,11 +87,21 @@ impl Node {
 
     /// Stops counting grants whose data does not come; whether that freed any.
     fn forgive_stale(&mut self, now: u64) -> bool {
+        if now < self.stale_at {
+            return false;
+        }
+        // Of those that are granted from now on none is stale earlier.
+        let mut next = now + STALE_NS + 1;
         let stale = self.inbounds.iter().find_map(|(key, i)| {
-            let old = now.saturating_sub(i.last_data_ns) > STALE_NS;
-            (i.rendezvous && i.counted > 0 && old).then_some(key)
+            let counts = i.rendezvous && i.counted > 0;
+            let at = i.last_data_ns + STALE_NS + 1;
+            if counts && at > now {
+                next = next.min(at);
+            }
+            (counts && at <= now).then_some(key)
         });
         let Some(inbound) = stale.and_then(|key| self.inbounds.get_mut(key)) else {
+            self.stale_at = next;
             return false;
         };
         self.granted_out -= inbound.counted;

@@ -65,6 +65,8 @@ pub struct Node {
     pub(crate) grant_budget: u64,
     /// When to look for grants whose data does not come, while others wait for the budget.
     pub(crate) grants_at: u64,
+    /// No grant is stale before: until then nobody looks for one.
+    pub(crate) stale_at: u64,
     /// Credit windows of all peers together.
     pub(crate) credit_promised: u64,
     pub(crate) scratch: Vec<FrameRef>,
@@ -112,6 +114,7 @@ impl Node {
             granted_out: 0,
             grant_budget: budget,
             grants_at: u64::MAX,
+            stale_at: 0,
             credit_promised: 0,
             scratch: Vec::new(),
             native_done: Vec::new(),

@@ -146,6 +146,8 @@ impl Node {
             inbound.granted = first;
             inbound.counted = first;
             self.granted_out += first;
+            // It has no time of its own yet.
+            self.stale_at = 0;
         }
         let (number, upto) = (head.number, inbound.granted);
         Some(Frame::Read(Read {

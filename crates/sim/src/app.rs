@@ -1,7 +1,7 @@
 //! The application of each endpoint: what it posts, and how it ends.
 
 use crate::endpoint::Trace;
-use crate::memory::{Buffer, OpKind};
+use crate::memory::{Buffer, OpKind, Pieces};
 use crate::rng::Rng;
 use crate::setup::{Setup, Work};
 use crate::truth::{Match, PlainRecv};
@@ -295,7 +295,7 @@ impl World {
         let op = &mut ep.ops[handle as usize];
         op.done_ns = None;
         op.posted_ns = self.now;
-        let mut iov = Vec::new();
+        let mut iov = Pieces::default();
         if discard {
             op.kind = OpKind::Discard;
             msg.discarded = true;

@@ -272,7 +272,7 @@ impl World {
         // A receive whose peer is gone takes what is there, then fails; one that was taken back
         // ends with a word of its own.
         let ep = &self.eps[e as usize];
-        let posted = ep.plain.posted.iter().any(|p| p.handle == handle);
+        let posted = multi && ep.plain.posted.iter().any(|p| p.handle == handle);
         let OpKind::Recv(recv) = &ep.ops[handle as usize].kind else {
             return Err("not a receive".into());
         };
@@ -455,30 +455,23 @@ impl World {
         }
     }
 
-    /// Whoever is waited for is asked whether it lives, or would be. (Not in larger clusters: a
-    /// look at all peers after each turn doubled the time of an all-to-all of 1,024.)
-    fn check_asked(&mut self, e: u32) {
-        if self.eps.len() > ASKED_MAX {
+    /// After each turn: memory is within its bounds (more of them in `bounds`), and whoever is
+    /// waited for is asked whether it lives, or would be. (The latter not in larger clusters: a look at all peers after each turn
+    /// doubled the time of an all-to-all of 1,024.)
+    pub(crate) fn check_bounds(&mut self, e: u32) {
+        self.check_kept(e);
+        let small = self.eps.len() <= ASKED_MAX;
+        let look = |node: &marline_proto::Node| {
+            let (stats, unasked) = (node.stats(), small.then(|| node.unasked()).flatten());
+            (unasked, stats.unexpected_bytes, stats.unexpected_bytes_max)
+        };
+        let Some((unasked, used, max)) = self.eps[e as usize].node(look) else {
             return;
-        }
-        if let Some(id) = self.eps[e as usize].node(|node| node.unasked()).flatten() {
+        };
+        if let Some(id) = unasked {
             let who = index_of(id);
             self.broken(e, format!("waits for {who}, and no timer asks it"));
         }
-    }
-
-    /// After each turn: memory is within its bounds (more of them in `bounds`), and whoever is
-    /// waited for is asked.
-    pub(crate) fn check_bounds(&mut self, e: u32) {
-        self.check_asked(e);
-        self.check_kept(e);
-        let stats = |node: &marline_proto::Node| {
-            let stats = node.stats();
-            (stats.unexpected_bytes, stats.unexpected_bytes_max)
-        };
-        let Some((used, max)) = self.eps[e as usize].node(stats) else {
-            return;
-        };
         let peers = self.eps.len() as u64;
         // Twice for peers whose credit is older than the shortage, first credits on top.
         let bound = 2 * self.setup.node.unexpected_bytes + peers * 16 * 1024;

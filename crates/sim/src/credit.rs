@@ -3,13 +3,13 @@
 
 use marline_proto::{FIRST_CREDIT, MESSAGE_OVERHEAD};
 use marline_wire::{Frame, MsgHead, Packet};
-use std::collections::HashMap;
 
 /// Endpoints up to which pairs are watched: in larger clusters it would be their number, not the
 /// nodes, that fills the memory.
 const ENDPOINTS_MAX: u32 = 64;
 
 /// What is known of one direction of a pair.
+#[derive(Clone, Copy)]
 struct Pair {
     /// Number of the first message that has not left.
     next: u32,
@@ -29,10 +29,11 @@ impl Default for Pair {
     }
 }
 
-/// Credit of all pairs, by sender and receiver.
+/// Credit of all pairs.
 #[derive(Default)]
 pub struct Credits {
-    pairs: HashMap<(u32, u32), Pair>,
+    /// By sender, then receiver.
+    pairs: Vec<Pair>,
 }
 
 impl Credits {
@@ -53,15 +54,24 @@ impl Credits {
         Ok(())
     }
 
+    /// What `src` may send to `dst`.
+    fn pair(&mut self, src: u32, dst: u32) -> &mut Pair {
+        let at = (src * ENDPOINTS_MAX + dst) as usize;
+        if self.pairs.len() <= at {
+            self.pairs.resize(at + 1, Pair::default());
+        }
+        &mut self.pairs[at]
+    }
+
     /// `src` allows `dst` so much in all.
     fn tell(&mut self, src: u32, dst: u32, bytes: u64) {
-        let pair = self.pairs.entry((dst, src)).or_default();
+        let pair = self.pair(dst, src);
         pair.told = pair.told.max(bytes);
     }
 
     /// A message's head leaves; the first time it costs.
     fn charge(&mut self, src: u32, dst: u32, head: &MsgHead, eager: u64) -> Result<(), String> {
-        let pair = self.pairs.entry((src, dst)).or_default();
+        let pair = self.pair(src, dst);
         if head.number < pair.next {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 
 use crate::endpoint::Trace;
 use crate::machine::{index_of, Entry, Log, Out};
+use crate::spare;
 use crate::world::{Next, World};
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{sum_seed, DropReason, Event};
@@ -227,29 +228,26 @@ impl World {
             return;
         }
         let mut log = self.eps[e as usize].machine.log();
-        if !log.entries.is_empty() {
-            std::mem::swap(&mut *log, &mut self.log);
-            drop(log);
-            let mut log = std::mem::take(&mut self.log);
-            for entry in &log.entries {
-                self.take_entry(e, entry, &log);
-            }
-            log.entries.clear();
-            log.bytes.clear();
-            self.log = log;
-        } else {
-            drop(log);
+        std::mem::swap(&mut *log, &mut self.log);
+        drop(log);
+        let mut log = std::mem::take(&mut self.log);
+        for entry in &log.entries {
+            self.take_entry(e, entry, &log);
         }
+        log.clear();
+        self.log = log;
         let ep = &mut self.eps[e as usize];
         if ep.machine.take_alarm() {
             ep.alarm_at = self.now + ALARM_NS + self.rng.below(SLACK_NS);
             let at = ep.alarm_at;
             self.wake(e, at);
         }
-        let mut outbox = std::mem::take(&mut self.eps[e as usize].machine.wires().outbox);
-        if outbox.is_empty() {
+        let mut wires = self.eps[e as usize].machine.wires();
+        if wires.outbox.is_empty() {
             return;
         }
+        let mut outbox = std::mem::take(&mut wires.outbox);
+        drop(wires);
         for out in outbox.drain(..) {
             self.mail(e, out);
         }
@@ -264,8 +262,10 @@ impl World {
                 result,
                 upto,
             } => {
-                self.ingested(e, src, &log.bytes[at.0..at.1], result, upto);
-                return;
+                return match log.packet(at) {
+                    Some(bytes) => self.ingested(e, src, bytes, result, upto),
+                    None => self.broken(e, "took a packet that no rail handed over".into()),
+                };
             }
             Entry::Said(event, who) => {
                 if self.tracing {
@@ -420,16 +420,22 @@ impl World {
         }
     }
 
-    fn post(&mut self, e: u32, out: Out, at: u64) {
+    fn post(&mut self, e: u32, mut out: Out, at: u64) {
         let lost = self.rng.ppm(self.net.weather.batch_drop);
         if let Some(write) = &out.write {
             self.launch_write(e, &out, write, at);
         }
-        for packet in out.bytes.chunks(out.segment) {
-            self.check_packet(e, packet, out.segment);
-            self.launch(e, &out, packet, at, lost);
+        let bytes = std::mem::take(&mut out.bytes);
+        if bytes.len() <= out.segment {
+            self.check_packet(e, &bytes, out.segment);
+            self.launch(e, &out, bytes, at, lost);
+            return;
         }
-        self.eps[e as usize].machine.wires().recycle(out.bytes);
+        for packet in bytes.chunks(out.segment) {
+            self.check_packet(e, packet, out.segment);
+            self.launch(e, &out, spare::copy(packet), at, lost);
+        }
+        spare::give(bytes);
     }
 
     fn check_packet(&mut self, e: u32, bytes: &[u8], segment: usize) {

@@ -321,11 +321,8 @@ impl Endpoint {
         self.engine.inspect(|core| core.node(self.ep).map(look))
     }
 
-    /// Address of another endpoint, inserted when first used.
-    pub fn addr_of(&mut self, other: u32, blob: &[u8]) -> Result<FiAddr, SubmitError> {
-        if let Some(&addr) = self.addrs.get(&other) {
-            return Ok(addr);
-        }
+    /// Address of another endpoint, inserted now.
+    pub fn insert_addr(&mut self, other: u32, blob: &[u8]) -> Result<FiAddr, SubmitError> {
         let addr = self.engine.av_insert(self.av, blob)?;
         self.addrs.insert(other, addr);
         Ok(addr)

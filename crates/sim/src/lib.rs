@@ -34,6 +34,7 @@ mod scale;
 pub mod script;
 mod setup;
 mod shrink;
+mod spare;
 mod table;
 mod truth;
 mod watch;

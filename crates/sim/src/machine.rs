@@ -1,6 +1,7 @@
 //! What an engine runs on here: a clock that stands still unless it is moved, sockets that are
 //! queues, and a log of all that it did. The world looks at it between two calls of the engine.
 
+use crate::spare;
 use crate::writes::OutWrite;
 use marline_engine::{Clock, Completion, OpError, System, Watch};
 use marline_proto::{DropReason, Event, Node, PeerId};
@@ -18,8 +19,6 @@ pub const TRUESIZE: u64 = 768;
 pub const WIRE_BYTES: u64 = 46;
 /// Segments and bytes of one super-packet (design rule 8).
 const SEGMENTS_MAX: usize = 64;
-/// Empty packet buffers that are kept.
-const SPARE_MAX: usize = 256;
 /// Each look at the clock takes so long.
 const LOOK_NS: u64 = 25;
 
@@ -57,7 +56,7 @@ pub enum Entry {
     Ingested {
         /// Endpoint that sent it, by its id.
         src: u32,
-        /// Where its bytes are.
+        /// Where its bytes are: address and length.
         at: (usize, usize),
         /// What became of it.
         result: Result<(), DropReason>,
@@ -77,8 +76,24 @@ pub enum Entry {
 pub struct Log {
     /// In order.
     pub entries: Vec<Entry>,
-    /// Packets of `Entry::Ingested`.
-    pub bytes: Vec<u8>,
+    /// What rails handed over, with the packets of `Entry::Ingested`.
+    pub received: Vec<Vec<u8>>,
+}
+
+impl Log {
+    /// The bytes of `Entry::Ingested`.
+    pub fn packet(&self, at: (usize, usize)) -> Option<&[u8]> {
+        self.received.iter().find_map(|bytes| {
+            let from = at.0.checked_sub(bytes.as_ptr() as usize)?;
+            bytes.get(from..from + at.1)
+        })
+    }
+
+    /// Forgets it all.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.received.drain(..).for_each(spare::give);
+    }
 }
 
 /// A rail's socket.
@@ -148,24 +163,9 @@ pub struct Wires {
     pub ports: Vec<Port>,
     /// Batches sent.
     pub outbox: Vec<Out>,
-    /// Empty buffers.
-    pub spare: Vec<Vec<u8>>,
 }
 
 impl Wires {
-    /// An empty buffer.
-    pub fn buffer(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
-    }
-
-    /// Takes a buffer back.
-    pub fn recycle(&mut self, mut bytes: Vec<u8>) {
-        if self.spare.len() < SPARE_MAX {
-            bytes.clear();
-            self.spare.push(bytes);
-        }
-    }
-
     fn waiting(&self) -> bool {
         self.ports.iter().any(|p| !p.inbox.is_empty())
     }
@@ -199,7 +199,6 @@ impl Machine {
             wires: Mutex::new(Wires {
                 ports,
                 outbox: Vec::new(),
-                spare: Vec::new(),
             }),
             log: Mutex::default(),
             taken: AtomicU64::new(0),
@@ -279,6 +278,15 @@ impl Machine {
             port.inbox.clear();
         }
         self.waiting.store(false, Relaxed);
+    }
+
+    /// What a rail handed over stays until the world has read the log, if that may speak of it.
+    fn keep(&self, bytes: Vec<u8>) {
+        if self.stirred.load(Relaxed) {
+            self.log().received.push(bytes);
+        } else {
+            spare::give(bytes);
+        }
     }
 
     /// The log.
@@ -425,13 +433,11 @@ impl RailTx for SimTx {
         let frames = bytes.len().div_ceil(segment.max(1)) as u64;
         let wire = bytes.len() as u64 + WIRE_BYTES * frames;
         port.egress_free = port.egress_free.max(at) + port.takes_ns(wire);
-        let mut copy = wires.buffer();
-        copy.extend_from_slice(bytes);
         wires.outbox.push(Out {
             rail: self.1,
             to: *to,
             segment: segment.max(1),
-            bytes: copy,
+            bytes: spare::copy(bytes),
             at,
             write: None,
         });
@@ -527,7 +533,7 @@ impl RailRx for SimRx {
             };
             port.inbox_bytes -= next.len() as u64 + TRUESIZE;
             bytes.extend_from_slice(&next);
-            wires.recycle(next);
+            spare::give(next);
         }
         self.0.taken.fetch_add(count as u64, Relaxed);
         self.0.waiting.store(wires.waiting(), Relaxed);
@@ -537,7 +543,7 @@ impl RailRx for SimRx {
             bytes: &bytes,
             segment: if tells { first } else { 0 },
         });
-        self.0.wires().recycle(bytes);
+        self.0.keep(bytes);
         if tells {
             count
         } else {
@@ -559,12 +565,9 @@ impl Watch for SimWatch {
         let upto = peer.map_or(0, |peer| node.matched_upto(peer));
         self.0.stirred.store(true, Relaxed);
         let mut log = self.0.log();
-        let from = log.bytes.len();
-        log.bytes.extend_from_slice(datagram);
-        let at = (from, log.bytes.len());
         log.entries.push(Entry::Ingested {
             src: index_of(id),
-            at,
+            at: (datagram.as_ptr() as usize, datagram.len()),
             result: result.map(|_| ()),
             upto,
         });

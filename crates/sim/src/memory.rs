@@ -25,14 +25,19 @@ const FINE: usize = 64 << 10;
 const SPARE_BYTES: usize = 1 << 30;
 /// Finished buffers are watched until there are so many bytes of them.
 const GRAVEYARD_BYTES: usize = 8 << 20;
+/// An operation's memory is cut in pieces at so many places, at most.
+pub const CUTS_MAX: usize = 6;
+
+/// Ranges of a buffer, from and to.
+type Ranges = Vec<(usize, usize)>;
 
 thread_local! {
     static SPARE: RefCell<Spare> = const { RefCell::new(Spare::new()) };
 }
 
-/// Empty blocks, kept from run to run.
+/// Empty blocks, kept from run to run, each with its (empty) list of poisoned ranges.
 struct Spare {
-    by_class: Vec<Vec<Vec<u8>>>,
+    by_class: Vec<Vec<(Vec<u8>, Ranges)>>,
     bytes: usize,
 }
 
@@ -44,14 +49,14 @@ impl Spare {
         }
     }
 
-    fn take(&mut self, class: usize) -> Option<Vec<u8>> {
-        let block = self.by_class.get_mut(class)?.pop()?;
-        self.bytes -= block.len();
-        Some(block)
+    fn take(&mut self, class: usize) -> Option<(Vec<u8>, Ranges)> {
+        let spare = self.by_class.get_mut(class)?.pop()?;
+        self.bytes -= spare.0.len();
+        Some(spare)
     }
 
     /// Keeps a block, if there is room.
-    fn keep(&mut self, class: usize, block: Vec<u8>) {
+    fn keep(&mut self, class: usize, block: Vec<u8>, ranges: Ranges) {
         if self.bytes + block.len() > SPARE_BYTES {
             return;
         }
@@ -59,7 +64,7 @@ impl Spare {
             self.by_class.resize_with(class + 1, Vec::new);
         }
         self.bytes += block.len();
-        self.by_class[class].push(block);
+        self.by_class[class].push((block, ranges));
     }
 }
 
@@ -70,29 +75,36 @@ pub struct Buffer {
     block: Vec<u8>,
     len: usize,
     /// Ranges that the engine is done with.
-    poisoned: Vec<(usize, usize)>,
+    poisoned: Ranges,
 }
 
 impl Buffer {
-    /// `len` bytes, filled at their start.
-    pub fn new(len: usize) -> Buffer {
+    /// `len` bytes of anything, between their guards.
+    fn guarded(len: usize) -> Buffer {
         let (class, whole) = size_class(len + 2 * GUARD);
         let spare = SPARE.with_borrow_mut(|s| s.take(class));
-        let mut block = spare.unwrap_or_else(|| vec![0; whole]);
+        let (mut block, poisoned) = spare.unwrap_or_else(|| (vec![0; whole], Vec::new()));
         block[..GUARD].fill(GUARD_BYTE);
-        block[GUARD..GUARD + len.min(FILLED)].fill(FILLER);
-        block[GUARD + tail_of(len)..GUARD + len].fill(FILLER);
         block[GUARD + len..2 * GUARD + len].fill(GUARD_BYTE);
         Buffer {
             block,
             len,
-            poisoned: Vec::new(),
+            poisoned,
         }
+    }
+
+    /// `len` bytes to receive into, filled at their start and end.
+    pub fn new(len: usize) -> Buffer {
+        let mut buffer = Buffer::guarded(len);
+        let bytes = &mut buffer.block[GUARD..GUARD + len];
+        bytes[..len.min(FILLED)].fill(FILLER);
+        bytes[tail_of(len)..].fill(FILLER);
+        buffer
     }
 
     /// A message, `len` bytes of the content that starts at `base`.
     pub fn with(content: &Content, base: u64, len: usize) -> Buffer {
-        let mut buffer = Buffer::new(len);
+        let mut buffer = Buffer::guarded(len);
         content.copy(base, &mut buffer.block[GUARD..GUARD + len]);
         buffer
     }
@@ -109,19 +121,18 @@ impl Buffer {
     }
 
     /// The pieces that an operation names, cut at `cuts`.
-    pub fn pieces(&mut self, cuts: &[usize]) -> Vec<IoVec> {
+    pub fn pieces(&mut self, cuts: &[usize]) -> Pieces {
         let base = self.block.as_mut_ptr();
-        let mut at = 0;
-        let ends = cuts.iter().map(|&c| c.min(self.len)).chain([self.len]);
-        let piece = |end: usize| {
+        let (mut pieces, mut at) = (Pieces::default(), 0);
+        for end in cuts.iter().copied().chain([self.len]) {
             let from = at;
-            at = end.max(from);
-            IoVec {
+            at = end.min(self.len).max(from);
+            pieces.push(IoVec {
                 base: base.wrapping_add(GUARD + from),
                 len: at - from,
-            }
-        };
-        ends.map(piece).collect()
+            });
+        }
+        pieces
     }
 
     /// Offset of an address.
@@ -214,8 +225,45 @@ impl Drop for Buffer {
         }
         let (class, _) = size_class(self.block.len());
         let block = std::mem::take(&mut self.block);
+        let mut ranges = std::mem::take(&mut self.poisoned);
+        ranges.clear();
         // No longer there at the end of a thread.
-        let _ = SPARE.try_with(|spare| spare.borrow_mut().keep(class, block));
+        let _ = SPARE.try_with(|spare| spare.borrow_mut().keep(class, block, ranges));
+    }
+}
+
+/// Pieces of memory that an operation names: few, so that no memory is taken for them.
+pub struct Pieces {
+    list: [IoVec; CUTS_MAX + 1],
+    count: usize,
+}
+
+impl Pieces {
+    fn push(&mut self, piece: IoVec) {
+        self.list[self.count] = piece;
+        self.count += 1;
+    }
+}
+
+impl Default for Pieces {
+    /// None.
+    fn default() -> Pieces {
+        let none = IoVec {
+            base: std::ptr::null_mut(),
+            len: 0,
+        };
+        Pieces {
+            list: [none; CUTS_MAX + 1],
+            count: 0,
+        }
+    }
+}
+
+impl std::ops::Deref for Pieces {
+    type Target = [IoVec];
+
+    fn deref(&self) -> &[IoVec] {
+        &self.list[..self.count]
     }
 }
 
@@ -224,9 +272,13 @@ fn tail_of(len: usize) -> usize {
     len.saturating_sub(FILLED_AT_END)
 }
 
-/// Whether all bytes have a value.
+/// Whether all bytes have a value: the first has, and each other is like the one before. (The C
+/// library compares with wider registers than a loop here would.)
 fn all_are(bytes: &[u8], value: u8) -> bool {
-    bytes.iter().fold(0, |differ, &b| differ | (b ^ value)) == 0
+    match bytes {
+        [] => true,
+        [first, rest @ ..] => *first == value && *rest == bytes[..rest.len()],
+    }
 }
 
 /// Number and size of the blocks that hold so many bytes.

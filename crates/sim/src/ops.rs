@@ -2,7 +2,7 @@
 
 use crate::content::PIECE;
 use crate::endpoint::{Trace, User, KEY};
-use crate::memory::{Buffer, OpKind, RecvOp};
+use crate::memory::{Buffer, OpKind, RecvOp, CUTS_MAX};
 use crate::rng::Rng;
 use crate::truth::PlainRecv;
 use crate::world::World;
@@ -40,7 +40,7 @@ pub(crate) fn draw_cuts(rng: &mut Rng, len: usize) -> Vec<usize> {
     if !rng.one_in(8) {
         return Vec::new();
     }
-    let count = rng.range(1, 6);
+    let count = rng.range(1, CUTS_MAX as u64);
     let mut cuts: Vec<usize> = (0..count)
         .map(|_| rng.below(len as u64 + 1) as usize)
         .collect();
@@ -86,8 +86,11 @@ impl World {
     }
 
     pub(crate) fn addr(&mut self, e: u32, other: u32) -> u64 {
+        if let Some(&addr) = self.eps[e as usize].addrs.get(&other) {
+            return addr;
+        }
         let blob = self.eps[other as usize].blob.clone();
-        let found = self.eps[e as usize].addr_of(other, &blob);
+        let found = self.eps[e as usize].insert_addr(other, &blob);
         found.unwrap_or_else(|error| {
             self.broken(e, format!("address refused: {error:?}"));
             ADDR_UNSPEC

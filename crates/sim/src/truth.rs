@@ -5,6 +5,7 @@ use crate::credit::Credits;
 use crate::table::Table;
 
 use marline_wire::{granules, GRANULE};
+use std::collections::VecDeque;
 
 /// Where a remote write goes.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +39,9 @@ pub struct Msg {
     pub base: u64,
     /// It is a remote write.
     pub put: Option<Put>,
-    /// Granules that landed with the right sum.
-    landed: Vec<u64>,
+    /// Granules that landed with the right sum: the first 64 (few messages have more), the others.
+    landed: u64,
+    beyond: Vec<u64>,
     /// A packet with its head passed the receiver's checks.
     pub head_seen: bool,
     /// It went through matching.
@@ -59,21 +61,24 @@ pub struct Msg {
 impl Msg {
     /// Records a landed fragment.
     pub fn land(&mut self, offset: u64, len: u64) {
-        let words = granules(self.len).div_ceil(64) as usize;
-        if self.landed.len() < words {
-            self.landed.resize(words, 0);
+        let beyond = granules(self.len).div_ceil(64) as usize - 1;
+        if self.beyond.len() < beyond {
+            self.beyond.resize(beyond, 0);
         }
         for g in offset / GRANULE..offset / GRANULE + granules(len) {
-            self.landed[(g / 64) as usize] |= 1 << (g % 64);
+            let word = match g / 64 {
+                0 => &mut self.landed,
+                n => &mut self.beyond[n as usize - 1],
+            };
+            *word |= 1 << (g % 64);
         }
     }
 
     fn has(&self, granule: u64) -> bool {
-        let word = self
-            .landed
-            .get((granule / 64) as usize)
-            .copied()
-            .unwrap_or(0);
+        let word = match granule / 64 {
+            0 => self.landed,
+            n => self.beyond.get(n as usize - 1).copied().unwrap_or(0),
+        };
         word >> (granule % 64) & 1 == 1
     }
 
@@ -100,7 +105,7 @@ impl Msg {
     /// Gives memory back once nobody will ask.
     pub fn forget(&mut self) {
         if self.delivered && self.send_done.is_some() {
-            self.landed = Vec::new();
+            (self.landed, self.beyond) = (0, Vec::new());
         }
     }
 }
@@ -144,7 +149,8 @@ impl Truth {
             len,
             base,
             put: None,
-            landed: Vec::new(),
+            landed: 0,
+            beyond: Vec::new(),
             head_seen: false,
             arrived: false,
             matched: None,
@@ -229,8 +235,8 @@ pub struct Match {
 /// Posted receives and unexpected messages of one endpoint, as plain lists.
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// Posted, oldest first.
-    pub posted: Vec<PlainRecv>,
+    /// Posted, oldest first (and mostly the first that goes).
+    pub posted: VecDeque<PlainRecv>,
     /// Unexpected, oldest first.
     pub unexpected: Vec<u32>,
 }
@@ -268,7 +274,7 @@ impl Plain {
     /// A receive is posted; what it matches at once.
     pub fn post(&mut self, recv: PlainRecv, msgs: &[Msg]) -> Vec<Match> {
         let handle = recv.handle;
-        self.posted.push(recv);
+        self.posted.push_back(recv);
         let mut matches = Vec::new();
         loop {
             let at = self.posted.len() - 1;
@@ -306,10 +312,8 @@ impl Plain {
             let msg = &msgs[uid as usize];
             msg.src != src || msg.whole()
         });
-        let (gone, stay) = self
-            .posted
-            .drain(..)
-            .partition(|p: &PlainRecv| p.source == Some(src));
+        let (gone, stay): (VecDeque<_>, _) =
+            (self.posted.drain(..)).partition(|p: &PlainRecv| p.source == Some(src));
         self.posted = stay;
         gone.iter().map(|p| p.handle).collect()
     }

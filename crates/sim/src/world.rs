@@ -8,6 +8,7 @@ use crate::net::{toggle, Damage, Net};
 use crate::rng::Rng;
 use crate::rounds::Rounds;
 use crate::setup::{Setup, Topology, Trouble};
+use crate::spare;
 use crate::truth::Truth;
 use crate::writes::{kind_of, target_of, Hurt};
 use marline_checksum::crc32c;
@@ -35,8 +36,17 @@ pub(crate) enum Next {
     Release,
     /// The weather clears.
     FaultsEnd,
-    /// A rail is done with a write: endpoint, rail, token.
-    WriteOver(u32, u8, u64),
+    /// A rail is done with a write.
+    WriteOver,
+}
+
+/// What happens, and when.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: u64,
+    /// Different for each, so that what it is never decides.
+    order: u64,
+    what: Next,
 }
 
 /// A packet on its way.
@@ -69,8 +79,11 @@ pub struct World {
     pub setup: Setup,
     /// World time.
     pub now: u64,
-    heap: BinaryHeap<Reverse<(u64, u64, Next)>>,
+    heap: BinaryHeap<Reverse<Due>>,
     order: u64,
+    /// Writes with which a rail will be done: endpoint, rail, token, by the order of that event.
+    /// (There are few, and all events are the smaller for it.)
+    pub(crate) overs: BTreeMap<u64, (u32, usize, u64)>,
     /// All endpoints, dead ones too.
     pub eps: Vec<Endpoint>,
     /// Endpoint that runs on each host.
@@ -113,6 +126,7 @@ impl World {
             now: 0,
             heap: BinaryHeap::new(),
             order: 0,
+            overs: BTreeMap::new(),
             eps: Vec::new(),
             on_host: vec![None; setup.hosts],
             net: Net::new(&setup),
@@ -184,10 +198,13 @@ impl World {
         self.wake(index, self.now);
     }
 
-    pub(crate) fn push(&mut self, at: u64, what: Next) {
+    /// Something happens at `at`; its place in the order of events.
+    pub(crate) fn push(&mut self, at: u64, what: Next) -> u64 {
         debug_assert!(at >= self.now, "{what:?} in the past");
         self.order += 1;
-        self.heap.push(Reverse((at, self.order, what)));
+        let order = self.order;
+        self.heap.push(Reverse(Due { at, order, what }));
+        order
     }
 
     /// Makes an endpoint run at `at` at the latest.
@@ -202,7 +219,7 @@ impl World {
 
     /// One event; `false`: nothing will ever happen again.
     pub fn step(&mut self) -> bool {
-        let Some(Reverse((at, _, what))) = self.heap.pop() else {
+        let Some(Reverse(Due { at, order, what })) = self.heap.pop() else {
             return false;
         };
         self.now = at;
@@ -216,7 +233,11 @@ impl World {
                 }
             }
             Next::Release => self.release(),
-            Next::WriteOver(e, rail, token) => self.write_over(e, rail as usize, token),
+            Next::WriteOver => {
+                if let Some((e, rail, token)) = self.overs.remove(&order) {
+                    self.write_over(e, rail, token);
+                }
+            }
             Next::Fault(i, starts) => self.fault(i as usize, starts),
             Next::FaultsEnd => {
                 self.net.weather = Default::default();
@@ -260,7 +281,7 @@ impl World {
             .is_some_and(|b| b != self.breaks(from, start, (host, rail)))
         {
             self.net.stats.broken += 1;
-            self.free.push(slot);
+            self.end_flight(slot);
             return;
         }
         let here = self.on_host[host].filter(|&e| {
@@ -278,7 +299,7 @@ impl World {
                 }
                 self.wake(from, self.now + 20_000);
             }
-            self.free.push(slot);
+            self.end_flight(slot);
             return;
         };
         self.touch(e);
@@ -290,12 +311,11 @@ impl World {
             self.net.stats.socket_full += 1;
             machine.tell(&mut wires, rail, RailEvent::ReceiverDrops(1));
         } else {
-            let spare = wires.buffer();
-            let bytes = std::mem::replace(&mut self.flying[slot as usize].bytes, spare);
+            let bytes = std::mem::take(&mut self.flying[slot as usize].bytes);
             machine.deliver(&mut wires, rail, from, bytes);
         }
         drop(wires);
-        self.free.push(slot);
+        self.end_flight(slot);
         if self.eps[e as usize].computing == 0 {
             let at = self.now + self.rng.range(200, 3_000);
             self.wake(e, at);
@@ -399,7 +419,7 @@ impl World {
     }
 
     /// Puts a packet on the network.
-    pub(crate) fn launch(&mut self, e: u32, out: &Out, bytes: &[u8], at: u64, lost: bool) {
+    pub(crate) fn launch(&mut self, e: u32, out: &Out, mut bytes: Vec<u8>, at: u64, lost: bool) {
         let (from, to) = (self.eps[e as usize].host, out.to);
         let target = target_of(&to);
         let start = (from, out.rail);
@@ -411,12 +431,15 @@ impl World {
             let machine = &self.eps[e as usize].machine;
             machine.tell(&mut machine.wires(), out.rail, news);
         }
-        for (at, damage) in fate.copies.into_iter().flatten() {
+        let head = u16::from_le_bytes([bytes[6], bytes[7]]) as usize;
+        let mut copies = fate.copies.into_iter().flatten().peekable();
+        while let Some((at, damage)) = copies.next() {
             let slot = self.new_flight();
-            let head = u16::from_le_bytes([bytes[6], bytes[7]]) as usize;
             let flying = &mut self.flying[slot as usize];
-            flying.bytes.clear();
-            flying.bytes.extend_from_slice(bytes);
+            flying.bytes = match copies.peek() {
+                Some(_) => spare::copy(&bytes),
+                None => std::mem::take(&mut bytes),
+            };
             flying.to = target;
             flying.port = to.port;
             flying.from = e;
@@ -426,6 +449,7 @@ impl World {
             hurt(&mut flying.bytes, head, damage, &mut self.rng);
             self.push(at, Next::Arrive(slot));
         }
+        spare::give(bytes);
     }
 }
 
@@ -436,6 +460,12 @@ impl World {
             self.flying.push(Flying::default());
             self.flying.len() as u32 - 1
         })
+    }
+
+    /// Nothing flies there any more.
+    fn end_flight(&mut self, slot: u32) {
+        spare::give(std::mem::take(&mut self.flying[slot as usize].bytes));
+        self.free.push(slot);
     }
 }
 

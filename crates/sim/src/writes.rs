@@ -10,6 +10,7 @@ use crate::memory::Buffer;
 use crate::net::Net;
 use crate::rng::Rng;
 use crate::setup::{Lie, Setup, Topology, Trouble};
+use crate::spare;
 use crate::world::{Next, World};
 use marline_checksum::{sum, Algorithm};
 use marline_proto::{sum_seed, Config};
@@ -112,11 +113,12 @@ impl World {
         self.mix(&[at, 5, write.key, write.offset, len as u64]);
         if fate.over != u64::MAX {
             let at = fate.over.max(self.now);
-            self.push(at, Next::WriteOver(e, out.rail as u8, write.token));
+            let order = self.push(at, Next::WriteOver);
+            self.overs.insert(order, (e, out.rail, write.token));
         }
         let breaks = self.breaks(e, start, target);
         let Some(at) = fate.lands else { return };
-        let mut bytes = self.eps[e as usize].machine.wires().buffer();
+        let mut bytes = spare::take();
         if let Err(text) = self.read_pieces(e, out, write, &mut bytes) {
             return self.broken(e, text);
         }
@@ -237,7 +239,7 @@ impl World {
         if let Err(text) = put(buffer, address, &bytes, hurt, rng) {
             self.broken(e, text.into());
         }
-        self.eps[e as usize].machine.wires().recycle(bytes);
+        spare::give(bytes);
     }
 
     /// The rail tells that it is done with a write.
