@@ -456,8 +456,8 @@ impl World {
     }
 
     /// After each turn: memory is within its bounds (more of them in `bounds`), and whoever is
-    /// waited for is asked whether it lives, or would be. (The latter not in larger clusters: a look at all peers after each turn
-    /// doubled the time of an all-to-all of 1,024.)
+    /// waited for is asked whether it lives, or would be. (The latter not in larger clusters: a
+    /// look at all peers after each turn doubled the time of an all-to-all of 1,024.)
     pub(crate) fn check_bounds(&mut self, e: u32) {
         self.check_kept(e);
         let small = self.eps.len() <= ASKED_MAX;

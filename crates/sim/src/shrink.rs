@@ -63,16 +63,7 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
             }
         });
     }
-    if setup.packets_min > 0 {
-        add(&|s| s.packets_min = 0);
-        add(&|s| s.packets_min /= 2);
-        // All rounds but the first, or one of the next few.
-        for calm in [!1, 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 5] {
-            if setup.calm_rounds & calm != calm {
-                add(&|s| s.calm_rounds |= calm);
-            }
-        }
-    }
+    shorter(setup, &mut add);
     if setup.rails > 1 {
         add(&drop_last_rail);
     }
@@ -113,4 +104,19 @@ fn drop_last_rail(setup: &mut Setup) {
     setup
         .faults
         .retain(|f| f.what.rail().is_none_or(|r| r < left));
+}
+
+/// The same with fewer rounds, or less that goes wrong in them.
+fn shorter(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
+    if setup.packets_min == 0 {
+        return;
+    }
+    add(&|s| s.packets_min = 0);
+    add(&|s| s.packets_min /= 2);
+    // All rounds but the first, or one of the next few.
+    for calm in [!1, 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 5] {
+        if setup.calm_rounds & calm != calm {
+            add(&|s| s.calm_rounds |= calm);
+        }
+    }
 }
