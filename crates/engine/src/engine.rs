@@ -75,6 +75,9 @@ impl<S: System> Engine<S> {
 
     /// Forgets a queue and what is in it.
     pub fn cq_close(&self, cq: CqId) {
+        if self.shared.is_forked() {
+            return;
+        }
         if let Some(slot) = self.shared.lock().cqs.get_mut(cq.0 as usize) {
             *slot = None;
         }
@@ -131,6 +134,9 @@ impl<S: System> Engine<S> {
 
     /// Forgets an address vector.
     pub fn av_close(&self, av: AvId) {
+        if self.shared.is_forked() {
+            return;
+        }
         if let Some(slot) = self.shared.lock().avs.get_mut(av.0 as usize) {
             *slot = None;
         }
@@ -270,8 +276,8 @@ impl<S: System> Engine<S> {
 
     /// Forgets registered memory: nobody reads or writes it after this.
     pub fn mr_close(&self, key: u64) {
+        // After a panic nothing is sent any more, so nothing is read; a forked child has no lock.
         let Ok(mut core) = self.shared.usable() else {
-            self.shared.lock().regions.remove(&key);
             return;
         };
         core.mr_close(self.shared.clock.now_ns(), key);

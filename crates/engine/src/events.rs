@@ -94,7 +94,13 @@ impl<S: System> Core<S> {
         if let Some(buffer) = op.log {
             self.pool.give(buffer);
         }
-        if op.on_delivery.is_some() {
+        // That a remote write failed is told, asked for or not.
+        let told = end.is_err() && op.flags & flag::RMA != 0;
+        let cq = match told {
+            true => self.ep(op.ep).and_then(|e| e.tx_cq),
+            false => op.on_delivery,
+        };
+        if cq.is_some() {
             let error = end.err();
             let (context, flags) = (op.context, op.flags);
             let entry = Completion {
@@ -103,7 +109,7 @@ impl<S: System> Core<S> {
                 error,
                 ..Completion::empty()
             };
-            self.complete(op.on_delivery, entry);
+            self.complete(cq, entry);
         }
     }
 

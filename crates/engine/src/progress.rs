@@ -212,6 +212,9 @@ impl<S: System> Core<S> {
 
     /// Sends all that may leave.
     pub fn flush(&mut self, now: u64) {
+        if self.poisoned {
+            return; // what it would read may be gone
+        }
         self.deferred = false;
         self.collector.flushed();
         if !self.send_pending(now) {

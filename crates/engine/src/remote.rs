@@ -82,6 +82,11 @@ impl<S: System> Core<S> {
         self.deferred = true;
     }
 
+    /// Operations of peers that use registered memory.
+    pub fn region_users(&self) -> u32 {
+        self.regions.values().map(|r| r.users).sum()
+    }
+
     fn refuse_puts(&mut self, now: u64, key: u64) {
         let of = |role: Role| matches!(role, Role::Put(region, _) if region == key);
         for handle in self.recvs.find(|op| of(op.role)) {
@@ -188,7 +193,11 @@ impl<S: System> Core<S> {
         if req.flags.inject {
             return Err(SubmitError::Invalid);
         }
-        let tx_cq = self.ep(ep).and_then(|e| e.tx_cq);
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        if endpoint.node.own_full(peer) {
+            return Err(SubmitError::Again);
+        }
+        let tx_cq = endpoint.tx_cq;
         let handle = self.sends.insert(SendOp {
             ep,
             pieces: Pieces::new(req.iov),

@@ -358,6 +358,16 @@ fn own_memory_is_written_where_it_is_registered_for_that_and_nowhere_else() {
     own.engine.mr_close(42);
     assert_eq!(remote(&own, 6, &mut sent, at, 42), refused, "closed");
     assert!(region[71_000..] == [0; 29_000]);
+    // That it failed is told though nobody asked.
+    let req = RemoteReq {
+        dest: 0,
+        iov: &iov(&mut sent),
+        remote: &[(at, 70_000, 42)],
+        context: 7,
+        flags: OpFlags::default(),
+    };
+    own.engine.put(own.ep, &req).unwrap();
+    assert_eq!(own.poll()[0].error, refused);
     own.close();
 }
 

@@ -3,7 +3,7 @@
 //! sent one again on another path has forgotten what the first packet carried, and would take the
 //! message for lost when only that packet is named.
 
-use crate::conn::Conn;
+use crate::conn::{Conn, Inbound};
 use crate::node::Node;
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
@@ -70,9 +70,11 @@ impl Node {
         self.finish(now, conn, at, b, false, false)
     }
 
-    /// Below this number every message of the peer arrived whole.
+    /// Below this number every message of the peer arrived whole. (Remote writes do not count: what
+    /// is not known of them fails.)
     fn arrived(&self, conn: &Conn) -> u32 {
-        let unfinished = |key: &Key| self.inbounds.get(*key).is_none_or(|i| !i.complete());
+        let whole = |i: &Inbound| i.complete() || i.is_put();
+        let unfinished = |key: &Key| !self.inbounds.get(*key).is_some_and(whole);
         let mut inbound = conn.inbound.iter();
         let first = inbound.find(|(_, key)| unfinished(key));
         first.map_or(conn.next_match, |(&n, _)| n.min(conn.next_match)) as u32

@@ -23,6 +23,8 @@ impl Node {
 
     /// The message wants (more) grant: queue it if it is worth a frame, and hand out.
     pub(crate) fn want_grant(&mut self, key: Key, now: u64) {
+        // Not every call knows the time: a grant must not be stale when it is made.
+        let now = now.max(self.last_poll_ns);
         let window = self.window_max();
         // A quarter of the window is time enough for the frame to get there.
         let step = GRANT_STEP.max(window / 4);

@@ -5,7 +5,7 @@ use crate::node::Node;
 use crate::path::DATAGRAM_BASE;
 use crate::send_ring::FrameRef;
 use alloc::vec::Vec;
-use marline_wire::GRANULE;
+use marline_wire::{DATA_LEN, GRANULE};
 
 /// Bytes that fit one packet of any path, beside its header.
 const BYTES_MAX: u32 = (DATAGRAM_BASE as u64 / GRANULE * GRANULE) as u32;
@@ -19,36 +19,42 @@ impl Node {
         if self.cfg.errs(Mutation::RepairAll) {
             return;
         }
-        let mut some = false;
+        let mut room = BYTES_MAX;
         frames.retain_mut(|frame| {
             let data = matches!(frame, FrameRef::Data { .. } | FrameRef::Written { .. });
-            let stays = !data || (!some && self.cut(frame));
-            some |= data && stays;
-            stays
+            if !data {
+                return true;
+            }
+            let Some(len) = self.cut(frame, room) else {
+                return false;
+            };
+            room = room.saturating_sub(len + DATA_LEN as u32);
+            true
         });
     }
 
-    /// Cuts a fragment to the first of its bytes that are not acknowledged; `false`: all are.
-    fn cut(&self, frame: &mut FrameRef) -> bool {
+    /// Cuts a fragment to the first of its bytes that are not acknowledged, and to `room`; how many
+    /// are left. `None`: it need not be sent.
+    fn cut(&self, frame: &mut FrameRef, room: u32) -> Option<u32> {
         let (FrameRef::Data { xfer, offset, len }
         | FrameRef::Written {
             xfer, offset, len, ..
         }) = frame
         else {
-            return true;
+            return None;
         };
-        let Some(send) = self.sends.get(*xfer) else {
-            return false;
-        };
+        let send = self.sends.get(*xfer)?;
         if *len == 0 {
-            return true; // a message without bytes
+            return Some(0); // a message without bytes
         }
         while *len > 0 && send.acked.contains(*offset / GRANULE) {
             let step = GRANULE.min(*len as u64);
             *offset += step;
             *len -= step as u32;
         }
-        *len = (*len).min(BYTES_MAX);
-        *len > 0
+        if *len > room {
+            *len = room - room % GRANULE as u32;
+        }
+        (*len > 0).then_some(*len)
     }
 }

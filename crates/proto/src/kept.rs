@@ -8,7 +8,8 @@ use crate::path::Path;
 /// Numbers of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Packets of one path from the oldest that waits for an ack on; the most of any path.
+    /// Packets of one path that wait for an ack; the most of any path. (Those behind the oldest of
+    /// them stay in the ring with it, until it is declared lost: on a fast path thousands.)
     pub packets: usize,
     /// Frames of one peer that are to be sent again; the most of any peer.
     pub resends: usize,
@@ -39,13 +40,13 @@ impl Node {
 
 impl Kept {
     fn add(&mut self, conn: &Conn) {
-        let packets = |p: &Path| (p.ring.next_number() - p.ring.first()) as usize;
-        let of_paths = || conn.paths.iter().map(packets);
+        let in_rings = |p: &Path| (p.ring.next_number() - p.ring.first()) as usize;
+        let waiting = conn.paths.iter().map(|p| p.ring.waiting() as usize);
         if conn.dead {
             let frames = conn.resend.len() + conn.control.len() + conn.grants.len();
-            self.dead += frames + of_paths().sum::<usize>();
+            self.dead += frames + conn.paths.iter().map(in_rings).sum::<usize>();
         }
-        self.packets = self.packets.max(of_paths().max().unwrap_or(0));
+        self.packets = self.packets.max(waiting.max().unwrap_or(0));
         self.resends = self.resends.max(conn.resend.len());
         self.reads += conn.pending_reads.len();
     }

@@ -158,6 +158,11 @@ impl Node {
 }
 
 impl Inbound {
+    /// It is a remote write.
+    pub(crate) fn is_put(&self) -> bool {
+        self.head.is_some_and(|head| head.flags & FLAG_PUT != 0)
+    }
+
     /// Why what was not granted is not taken.
     pub(crate) fn no_place(&self) -> DropReason {
         match self.state {

@@ -73,6 +73,11 @@ impl Node {
         if conn.own {
             return self.serve_own(handle, conn, number);
         }
+        if conn.dead || conn.closed {
+            // It asked, and was gone before the answer.
+            self.put(conn);
+            return self.events.push_back(Event::SendDone { handle, ok: false });
+        }
         let head = MsgHead {
             number,
             flags: self.cfg.sum_flag(len),
@@ -134,6 +139,8 @@ impl Node {
         if let Some(InboundState::Bound { handle, .. }) = state {
             self.events.push_back(Event::ReadDone { handle, ok: false });
         }
+        // What it was granted is free for others.
+        self.pump_grants(self.last_poll_ns);
     }
 
     /// The READ frame of a remote read; the first time, its first grant is decided here.
@@ -145,6 +152,7 @@ impl Node {
             let first = inbound.wanted.min(window / GRANULE * GRANULE);
             inbound.granted = first;
             inbound.counted = first;
+            inbound.last_data_ns = self.last_poll_ns;
             self.granted_out += first;
             // It has no time of its own yet.
             self.stale_at = 0;

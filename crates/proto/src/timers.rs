@@ -76,7 +76,7 @@ impl Node {
                 continue;
             };
             conn.armed = u64::MAX;
-            let dead = !conn.dead && self.service(now_ns, at, &mut conn);
+            let dead = !conn.dead && self.service(now_ns, at, &mut conn) && !conn.closed;
             self.put(conn);
             if dead {
                 self.bury(now_ns, peer, false);

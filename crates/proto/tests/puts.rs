@@ -191,3 +191,51 @@ fn a_read_whose_memory_was_taken_back_fails() {
     );
     assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
 }
+
+/// A peer that asked to read and closed before it was answered gets none, and nothing is kept.
+#[test]
+fn a_read_of_a_peer_that_has_closed_ends() {
+    let mut pair = Pair::new(1, false);
+    assert!(pair.a.post_read(9, pair.to_b, 5, 0, 200_000));
+    pair.a.say_bye();
+    let last = output(&mut pair.a, pair.now, false);
+    take(&mut pair.b, pair.now, &last);
+    for event in events(&mut pair.b) {
+        if let Event::ReadAsked {
+            peer, number, upto, ..
+        } = event
+        {
+            pair.b.serve_read(3, peer, number, 200_000, upto);
+            assert!(events(&mut pair.b).iter().any(|e| matches!(
+                e,
+                Event::SendDone {
+                    handle: 3,
+                    ok: false
+                }
+            )));
+        }
+    }
+    assert_eq!(pair.b.held().sends, 0);
+}
+
+/// A refused put that its writer has not heard of does not hide that messages after it came: here
+/// one whose copy was under way on the other rail when its receiver closed.
+#[test]
+fn messages_behind_a_refused_put_are_known_to_be_there() {
+    let mut pair = Pair::new(2, false);
+    let claim = begin(&mut pair, 2, 1_000);
+    pair.b.refuse_put(claim, pair.now);
+    let _lost = output(&mut pair.b, pair.now, false);
+    pair.message(5, 10);
+    let sent = output(&mut pair.a, pair.now, false);
+    take(&mut pair.b, pair.now, &sent);
+    let _lost = output(&mut pair.b, pair.now, false);
+    let rail = sent[0].0;
+    pair.a.on_rail(pair.now, rail, true);
+    let _copy = output(&mut pair.a, pair.now, false);
+    pair.b.say_bye();
+    let mut byes = output(&mut pair.b, pair.now, false);
+    byes.retain(|p| p.0 != rail);
+    take(&mut pair.a, pair.now, &byes);
+    assert!(done(&mut pair.a, 5), "{}", pair.a.describe());
+}

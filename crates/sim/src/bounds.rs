@@ -10,7 +10,7 @@ use marline_proto::{Held, Kept, MESSAGE_OVERHEAD};
 const EVERY: u64 = 8;
 /// Endpoints up to which they look at all.
 const ENDPOINTS_MAX: usize = 64;
-/// Packets of a path that a sender keeps at most: twice as many as its receiver can tell apart
+/// Packets of a path that wait for an ack at most: twice as many as its receiver can tell apart
 /// (`RecvWindow`). A window may allow more, but not the credit and the grants of these clusters.
 const PACKETS_MAX: usize = 2 * 4_096;
 /// Frames to be sent again to one peer at most: so much data is never under way.
@@ -51,7 +51,7 @@ impl World {
         let granted_max = budget + reads * (budget / 2).max(READ_BYTES);
         let inbounds_max = held.unexpected_bytes / MESSAGE_OVERHEAD + reads;
         let pairs = [
-            ("packets", kept.packets, PACKETS_MAX),
+            ("packets that wait", kept.packets, PACKETS_MAX),
             ("frames to send again", kept.resends, RESENDS_MAX),
             ("of dead peers", kept.dead, 0),
             (

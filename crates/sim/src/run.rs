@@ -236,19 +236,20 @@ impl World {
             let Some(held) = ep.node(|node| node.held()) else {
                 continue;
             };
-            let (pool, ops) = ep
-                .engine
-                .inspect(|core| (core.pool_bytes(), core.open_ops()));
+            let look = |core: &marline_engine::Core<_>| {
+                (core.pool_bytes(), core.open_ops(), core.region_users())
+            };
+            let (pool, ops, users) = ep.engine.inspect(look);
             let fine = held.sends == 0
                 && (held.inbounds == left || given_up)
                 && held.receives == 0
                 && held.granted_bytes == 0
-                && ops == (0, 0)
+                && (ops, users) == ((0, 0), 0)
                 && (left > 0 || given_up || held.unexpected_bytes + (pool.0 + pool.1) as u64 == 0);
             if !fine {
                 return Err(format!(
                     "endpoint {e} leaks: {held:?}, {pool:?} bytes of the pool, {ops:?} sends and \
-                     receives; {left} unexpected"
+                     receives, {users} users of memory; {left} unexpected"
                 ));
             }
         }
