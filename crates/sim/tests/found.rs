@@ -238,8 +238,8 @@ fn one_packet_may_wait_while_thousands_pass() {
     clean_for_long(7_001_878);
 }
 
-/// A process that was stopped for longer than its peers wait answered reads of one that had given it
-/// up meanwhile. (The simulator called that a leak.)
+/// A process that was stopped for longer than its peers wait answered reads of one that had given
+/// it up meanwhile. (The simulator called that a leak.)
 #[test]
 fn one_who_was_given_up_may_answer_for_a_while() {
     clean_for_long(7_057_512);
