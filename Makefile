@@ -32,7 +32,8 @@ test-cargo: deps check-aarch64 test-aarch64
 
 # The simulator notices each deliberate mistake (table in docs/simulator.md).
 mutations:
-	cargo test --release --locked -p marline-sim --features mutation --test mutations --test writes
+	cargo test --release --locked -p marline-sim --features mutation \
+		--test mutations --test writes --test failover
 	cargo test --locked -p marline-proto --features mutation --test pair
 
 # Everything compiles for aarch64, without warnings.

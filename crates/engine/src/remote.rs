@@ -244,16 +244,16 @@ impl<S: System> Core<S> {
 
 /// What others do with the memory of this process.
 impl<S: System> Core<S> {
-    fn say_refused(&mut self, ep: EpId, peer: PeerId, did: &str, (key, addr, len): Range) {
+    fn say_refused(&mut self, ep: EpId, peer: PeerId, does: &str, (key, addr, len): Range) {
         let who = self.describe(ep, peer);
-        let text = format!("peer {who} {did} {len} bytes at {addr:#x} of key {key:#x}: refused");
+        let text = format!("peer {who} {does} {len} bytes at {addr:#x} of key {key:#x}: refused");
         self.say(LogLevel::Warn, &text);
     }
 
     /// A peer reads.
     fn read_asked(&mut self, ep: EpId, (peer, number): (PeerId, u32), range: Range, upto: u64) {
         let Some(piece) = self.enter_region(range, false) else {
-            self.say_refused(ep, peer, "read", range);
+            self.say_refused(ep, peer, "reads", range);
             if let Some(endpoint) = self.ep(ep) {
                 endpoint.node.refuse_read(peer, number);
             }

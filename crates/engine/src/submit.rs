@@ -9,8 +9,8 @@ use crate::slots::{Pieces, RecvOp, Role, SendOp};
 use crate::system::System;
 use marline_proto::{Mutation, RecvSpec, SendSpec, Source};
 
-/// Sends without completion up to this length draw on a reserve and are never refused for lack
-/// of log memory (design rule 9).
+/// Sends up to this length draw on a reserve and are never refused for lack of log memory: those
+/// without completion must not be (design rule 9), and the others are as short.
 const RESERVE_MAX: usize = 64;
 
 pub(crate) fn total(iov: &[IoVec]) -> usize {

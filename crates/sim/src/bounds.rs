@@ -60,7 +60,7 @@ impl World {
                 2 * kept.peers + DEADLINES_SPARE,
             ),
             ("bytes of the log", log, log_max),
-            // Buffers come in sizes of which each is less than twice the one before.
+            // A buffer has less than twice the bytes that its message is charged (`pool.rs`).
             (
                 "bytes of unexpected messages",
                 unexpected,

@@ -7,7 +7,7 @@ const MS: u64 = 1_000_000;
 const SEEDS: u64 = 50;
 /// Bytes a second of each rail, but for one that gets slow.
 const RATE: u64 = 1_250_000_000;
-/// What is left of it there: a so-manieth part.
+/// There it has this part of that left: one in so many.
 const SLOWED: u64 = 30;
 /// Without losses so much of a rail's rate, as time, is under way at most: two of the round trips
 /// that a window allows for at least (`RTT_ROOM_NS` of `path.rs`).
@@ -110,11 +110,14 @@ fn bound_ns(setup: &Setup, cut: Cut) -> u64 {
 
 /// Holds each run to the bound.
 fn leaves(cut: Cut) {
-    let mut times = Vec::new();
+    let (mut times, mut harmed) = (Vec::new(), 0);
     for seed in 0..SEEDS {
         let setup = setup(seed, cut);
         let outcome = run_setup(&setup, false);
         assert_eq!(outcome.failure, None, "{cut:?}, seed {seed}");
+        let net = &outcome.net;
+        harmed += (net.cut + net.dropped > 0 || cut == Cut::Slow) as u64;
+        assert!(!outcome.troubles.is_empty(), "nothing went wrong");
         let (took, bound) = (outcome.recovery_ns, bound_ns(&setup, cut));
         assert!(took <= bound, "{cut:?}, seed {seed}: {took} of {bound} ns");
         if outcome.worked_ns > setup.faults[0].from_ns {
@@ -122,6 +125,10 @@ fn leaves(cut: Cut) {
         }
     }
     assert!(times.len() as u64 > SEEDS / 2, "{} runs", times.len());
+    assert!(
+        harmed > SEEDS / 2,
+        "{cut:?}: packets were lost in {harmed} runs only"
+    );
     times.sort_unstable();
     let (median, most) = (times[times.len() / 2].0, times[times.len() - 1]);
     println!(
