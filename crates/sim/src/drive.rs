@@ -74,18 +74,18 @@ impl World {
         let mut empty = 0;
         for _ in 0..POLLS_MAX {
             let taken = self.eps[e as usize].machine.taken();
-            let read = self.read_queues(e);
-            let machine = &self.eps[e as usize].machine;
-            let (busy, waiting) = (read || machine.taken() != taken, machine.waiting());
-            empty = if busy { 0 } else { empty + 1 };
-            if empty == EMPTY_POLLS || (empty > 0 && !waiting) {
+            let left = self.read_queues(e);
+            let ep = &self.eps[e as usize];
+            let (came, waiting) = (ep.machine.taken() != taken, ep.machine.waiting());
+            empty = if came || left { 0 } else { empty + 1 };
+            if empty == EMPTY_POLLS || !(waiting || left || came && ep.looks_twice) {
                 break;
             }
         }
         self.eps[e as usize].polled_at = self.now;
     }
 
-    /// Whether there was something in the queues.
+    /// Whether there may be more in the queues.
     pub(crate) fn read_queues(&mut self, e: u32) -> bool {
         let mut some = false;
         for which in 0..2 {
@@ -94,12 +94,13 @@ impl World {
             if which == 1 && cq == ep.cqs[0] {
                 break;
             }
-            let most = ep.batch;
+            let (most, taken) = (ep.batch, ep.machine.taken());
             let read = ep.engine.cq_read(cq, &mut self.entries[..most]);
             self.absorb(e);
             match read {
                 Ok(n) => {
-                    some |= n > 0;
+                    let came = self.eps[e as usize].machine.taken() != taken;
+                    some |= n == most || (which == 1 && came);
                     for i in 0..n {
                         let entry = self.entries[i];
                         self.read_entry(e, which, &entry);

@@ -22,6 +22,9 @@ use std::sync::Arc;
 const TRACE_MAX: usize = 60;
 /// The progress thread's tick (design section 7).
 const TICK_NS: u64 = 10_000_000;
+/// How often applications poll: without pause, or between two steps of a short computation (what
+/// came meanwhile waits together, and is taken at once).
+const PACES_NS: [u64; 3] = [3_000, 10_000, 40_000];
 /// Key of the region that peers may read: all of the content, from its start.
 pub const KEY: u64 = 7;
 
@@ -114,6 +117,10 @@ pub struct Endpoint {
     pub cqs: [CqId; 2],
     /// Entries that it reads at once.
     pub batch: usize,
+    /// After a poll that found something it polls again at once.
+    pub looks_twice: bool,
+    /// Its next poll is at most so long after a packet came.
+    pub pace_ns: u64,
     /// What is in them.
     pub due: [VecDeque<Due>; 2],
     /// Not dead.
@@ -239,6 +246,7 @@ impl Endpoint {
         machine.set_yield(rng.pick(&setup.yields_ns));
         let one_cq = rng.one_in(3);
         let batch = rng.pick(&[1, 2, 8, 16]);
+        let (looks_twice, pace_ns) = (rng.one_in(3), rng.pick(&PACES_NS));
         let engine = assemble(setup, &machine, index, rng);
         let (av, tx, ep) = (engine.av_open(), engine.cq_open(), engine.ep_open()?);
         let rx = if one_cq { tx } else { engine.cq_open() };
@@ -262,6 +270,8 @@ impl Endpoint {
             addrs: Table::default(),
             cqs: [tx, rx],
             batch,
+            looks_twice,
+            pace_ns,
             due: Default::default(),
             alive: true,
             died_ns: 0,

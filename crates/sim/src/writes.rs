@@ -352,6 +352,9 @@ fn put(
     }
 }
 
+/// How late writes land: before, while and after packets bring what they should have brought.
+const LATE_NS: [u64; 4] = [300_000, 1_000_000, 5_000_000, 20_000_000];
+
 /// Which rails write, and what lies they tell: from numbers of their own, so that all else of a
 /// seed is what it was before there were these.
 pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
@@ -373,24 +376,27 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
     if !lies || setup.node.summed != Config::default().summed {
         return;
     }
+    let (hosts, rails) = (setup.hosts, setup.rails);
     for _ in 0..rng.pick(&[0, 1, 2, 4]) {
         let (from_ns, mut to_ns) = crate::draw::span(setup, rng);
         if rng.one_in(2) {
             to_ns = setup.faults_end_ns;
         }
-        let what = Trouble::Lies {
-            host: rng.below(setup.hosts as u64) as usize,
-            rail: rng.below(setup.rails as u64) as usize,
-            how: rng.pick(&[
-                Lie::Never,
-                Lie::Late(300_000),
-                Lie::Late(1_000_000),
-                Lie::Late(5_000_000),
-                Lie::OverEarly,
-                Lie::NeverOver,
-            ]),
-        };
-        setup.add((from_ns, to_ns), what);
+        let (host, rail) = (
+            rng.below(hosts as u64) as usize,
+            rng.below(rails as u64) as usize,
+        );
+        let late = Lie::Late(rng.pick(&LATE_NS));
+        let how = rng.pick(&[Lie::Never, late, late, late, Lie::OverEarly, Lie::NeverOver]);
+        setup.add((from_ns, to_ns), Trouble::Lies { host, rail, how });
+    }
+    // All that is written is late: packets bring it meanwhile, and what lands then is damaged.
+    if rng.one_in(4) {
+        let how = Lie::Late(rng.pick(&LATE_NS));
+        let times = (rng.below(setup.faults_end_ns / 2), setup.faults_end_ns);
+        for (host, rail) in (0..hosts).flat_map(|h| (0..rails).map(move |r| (h, r))) {
+            setup.add(times, Trouble::Lies { host, rail, how });
+        }
     }
 }
 
