@@ -55,7 +55,11 @@ impl<S: System> Core<S> {
 impl<S: System> Core<S> {
     /// Registers memory for peers.
     pub fn mr_open(&mut self, region: &Region) -> Result<(), SubmitError> {
-        let (region, users) = (*region, 0);
+        let (mut region, users) = (*region, 0);
+        if self.cfg.proto.errs(Mutation::KeepLength) {
+            let before = self.regions.get(&!region.key);
+            region.len = before.map_or(region.len, |r| r.region.len);
+        }
         match self.regions.entry(region.key) {
             Entry::Occupied(_) => Err(SubmitError::Invalid),
             Entry::Vacant(slot) => {
@@ -69,7 +73,11 @@ impl<S: System> Core<S> {
     pub fn mr_close(&mut self, now: u64, key: u64) {
         // What has arrived is there.
         self.settle();
-        let used = self.regions.remove(&key).is_some_and(|r| r.users > 0);
+        let closed = self.regions.remove(&key);
+        let used = closed.is_some_and(|r| r.users > 0);
+        if let Some(before) = closed.filter(|_| self.cfg.proto.errs(Mutation::KeepLength)) {
+            self.regions.insert(!key, Registered { users: 0, ..before });
+        }
         if !used {
             return;
         }

@@ -70,6 +70,8 @@ pub enum Mutation {
     WriteClosed,
     /// Peers go on reading memory that is no longer registered.
     ReadClosed,
+    /// Memory under a key that was used before is taken to be as long as what had it then.
+    KeepLength,
     /// Every repair of a packet sends all of it, whatever its length.
     RepairAll,
     /// Deadlines that were replaced stay until they are due.
@@ -94,7 +96,7 @@ impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`, of which
     /// `failover.rs` of the simulator complains.
-    pub const ALL: [Mutation; 38] = [
+    pub const ALL: [Mutation; 39] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -126,6 +128,7 @@ impl Mutation {
         Mutation::ForgetRefusal,
         Mutation::WriteClosed,
         Mutation::ReadClosed,
+        Mutation::KeepLength,
         Mutation::RepairAll,
         Mutation::KeepDeadlines,
         Mutation::KeepDead,

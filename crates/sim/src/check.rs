@@ -160,7 +160,7 @@ impl World {
         let ep = &mut self.eps[e as usize];
         let uid = match ep.ops[handle as usize].kind {
             OpKind::Send { uid, .. } => uid,
-            OpKind::Put { uid } => return self.put_over(e, handle, uid, end),
+            OpKind::Put { uid, entry } => return self.put_over(e, handle, (uid, entry), end),
             _ => return Err(format!("operation {handle} is not a send")),
         };
         ep.open -= 1;
@@ -335,33 +335,36 @@ impl World {
 
     fn read_completed(&mut self, e: u32, handle: u32, entry: &Completion) -> Result<Due, String> {
         let op = &self.eps[e as usize].ops[handle as usize];
-        let OpKind::Read {
-            server,
-            base,
-            bad,
-            closed,
-        } = op.kind
-        else {
+        let OpKind::Read(read) = &op.kind else {
             return Err("not a read".into());
         };
         let (len, ok) = (op.buffer.len(), entry.error.is_none());
+        let (server, base, refusable) = (read.server, read.base, read.bad || read.closed);
         if entry.flags != flag::RMA | flag::READ {
             return Err("wrong flags".into());
         }
-        if ok && len > 0 && bad {
+        if ok && len > 0 && (read.bad || !read.asked) {
             return Err("a read that must be refused".into());
         }
+        if ok && read.stray && !read.closed && !read.loose {
+            let window = &self.eps[server as usize].ops[read.window as usize].buffer;
+            let from = read.at as usize;
+            if window.get(from, from + len) != op.buffer.get(0, len) {
+                return Err("what it read was never in the window".into());
+            }
+        }
+        let known = ok && !read.stray && !read.loose;
         self.end(e, handle)?;
         let ep = &mut self.eps[e as usize];
         ep.open -= 1;
-        if !ok && !bad && !closed {
+        if !ok && !refusable {
             self.prompt(e, handle, server)?;
         }
-        if !(ok || bad || closed || self.lost_peer(e, server)) {
+        if !(ok || refusable || self.lost_peer(e, server)) {
             return Err("a good read failed".into());
         }
         Ok(Due {
-            content: ok.then_some((base, 0)),
+            content: known.then_some((base, 0)),
             last: true,
             bytes: len,
             ..Due::of(entry)

@@ -275,6 +275,16 @@ impl World {
                 }
                 match event {
                     Event::PeerDead { .. } => self.peer_dead(e, who),
+                    Event::PutAsked { key, addr, len, .. } => {
+                        self.put_asked(e, who, (key, addr, len))
+                    }
+                    Event::ReadAsked {
+                        number,
+                        key,
+                        addr,
+                        len,
+                        ..
+                    } => self.read_asked(e, (who, number), (key, addr, len)),
                     Event::PeerMismatch { .. } => Err("settings are the same everywhere".into()),
                     _ => Ok(()),
                 }

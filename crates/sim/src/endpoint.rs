@@ -10,6 +10,7 @@ use crate::run::add_counters;
 use crate::setup::Setup;
 use crate::table::Table;
 use crate::truth::Plain;
+use crate::windows::Windows;
 use marline_engine::{
     AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, Region, SubmitError,
 };
@@ -27,26 +28,6 @@ const TICK_NS: u64 = 10_000_000;
 const PACES_NS: [u64; 3] = [3_000, 10_000, 40_000];
 /// Key of the region that peers may read: all of the content, from its start.
 pub const KEY: u64 = 7;
-
-/// Memory of a process that another uses.
-#[derive(Clone, Copy, Debug)]
-pub struct Window {
-    /// The operation that its memory is of.
-    pub handle: u32,
-    /// For what.
-    pub user: User,
-}
-
-/// What a window is for.
-#[derive(Clone, Copy, Debug)]
-pub enum User {
-    /// Nothing came of it.
-    Nobody,
-    /// The remote write of this message.
-    Put(u32),
-    /// This read of an endpoint.
-    Read(u32, u32),
-}
 
 /// Something that happened, for the failure report.
 #[derive(Clone, Debug)]
@@ -160,7 +141,7 @@ pub struct Endpoint {
     /// Claimed messages: the peek's operation, the message.
     pub claims: Vec<(u32, u32)>,
     /// What others may write or read.
-    pub windows: Vec<Window>,
+    pub windows: Windows,
     /// Sends that found no room in the log.
     pub late: VecDeque<LateSend>,
     /// Sends and reads that did not end.
@@ -291,7 +272,7 @@ impl Endpoint {
             clock_ns,
             app,
             claims: Vec::new(),
-            windows: Vec::new(),
+            windows: Windows::default(),
             late: VecDeque::new(),
             open: 0,
             owed: 0,

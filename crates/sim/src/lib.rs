@@ -38,6 +38,7 @@ mod spare;
 mod table;
 mod truth;
 mod watch;
+mod windows;
 mod world;
 mod writes;
 

@@ -576,6 +576,8 @@ impl Watch for SimWatch {
     fn event(&mut self, node: &Node, event: &Event) {
         let peer = match *event {
             Event::PeerDead { peer, .. }
+            | Event::PutAsked { peer, .. }
+            | Event::ReadAsked { peer, .. }
             | Event::PeerMismatch { peer }
             | Event::PathChanged { peer, .. } => peer,
             _ => return,

@@ -114,6 +114,16 @@ impl Buffer {
         self.len
     }
 
+    /// All of it is filled, not only its ends.
+    pub fn fill_all(&mut self) {
+        self.block[GUARD..GUARD + self.len].fill(FILLER);
+    }
+
+    /// Its owner puts the content that starts at `base` into a range.
+    pub fn fill_with(&mut self, content: &Content, base: u64, (from, to): (usize, usize)) {
+        content.copy(base, &mut self.block[GUARD + from..GUARD + to]);
+    }
+
     /// What is in `from..to`, if that is inside.
     pub fn get(&self, from: usize, to: usize) -> Option<&[u8]> {
         let fits = from <= to && to <= self.len;
@@ -198,9 +208,9 @@ impl Buffer {
         Ok(())
     }
 
-    /// Nothing was written in `from..to`, as far as it was filled at the start.
+    /// Nothing was written in `from..to` of a buffer that was filled.
     pub fn check_untouched(&self, from: usize, to: usize) -> Result<(), &'static str> {
-        let to = to.min(self.len).min(FILLED).max(from);
+        let to = to.min(self.len).max(from);
         let untouched = all_are(&self.block[GUARD + from..GUARD + to], FILLER);
         untouched.then_some(()).ok_or("write beside its place")
     }
@@ -347,20 +357,13 @@ pub enum OpKind {
     /// A receive.
     Recv(Box<RecvOp>),
     /// A remote read.
-    Read {
-        /// Serving endpoint.
-        server: u32,
-        /// Where the right content starts.
-        base: u64,
-        /// It must be refused.
-        bad: bool,
-        /// It may be refused: the memory was closed meanwhile.
-        closed: bool,
-    },
+    Read(Box<ReadOp>),
     /// A remote write.
     Put {
-        /// Its message.
+        /// Its message, or `NONE` if it has no bytes.
         uid: u32,
+        /// Its success has an entry.
+        entry: bool,
     },
     /// Memory that a peer may write or read.
     Window,
@@ -388,6 +391,33 @@ pub struct RecvOp {
     pub cancelled: bool,
     /// A message into it (of many) was lost with its sender.
     pub bereft: bool,
+}
+
+/// A remote read.
+#[derive(Debug, Default)]
+pub struct ReadOp {
+    /// Serving endpoint.
+    pub server: u32,
+    /// Where the right content starts.
+    pub base: u64,
+    /// Key and address that it names.
+    pub key: u64,
+    /// See `key`.
+    pub addr: u64,
+    /// The window that it means, or is let into, if any.
+    pub window: u32,
+    /// Where it is there.
+    pub at: u64,
+    /// Its server was asked for the memory.
+    pub asked: bool,
+    /// There was none: it must be refused.
+    pub bad: bool,
+    /// It may be refused: the memory was closed meanwhile.
+    pub closed: bool,
+    /// Somebody writes where it reads.
+    pub loose: bool,
+    /// It came to another window than it was meant for.
+    pub stray: bool,
 }
 
 /// An operation. Its context is its number plus one.

@@ -1,10 +1,11 @@
 //! Operations of an application: what it posts, and what the truth notes of it.
 
 use crate::content::PIECE;
-use crate::endpoint::{Trace, User, KEY};
-use crate::memory::{Buffer, OpKind, RecvOp, CUTS_MAX};
+use crate::endpoint::{Trace, KEY};
+use crate::memory::{Buffer, OpKind, ReadOp, RecvOp, CUTS_MAX};
 use crate::rng::Rng;
 use crate::truth::PlainRecv;
+use crate::windows::{Spot, User, Wrong};
 use crate::world::World;
 use marline_engine::{
     FiAddr, IoVec, OpFlags, RecvReq, RemoteReq, SendReq, SubmitError, ADDR_UNSPEC, INJECT_MAX,
@@ -12,6 +13,8 @@ use marline_engine::{
 
 /// Reads are no longer than the region allows.
 const READ_MAX: u64 = PIECE as u64 - 5_000;
+/// No message, no window.
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// A send that found no room in the log, to be posted again.
 #[derive(Clone, Copy, Debug)]
@@ -48,15 +51,17 @@ pub(crate) fn draw_cuts(rng: &mut Rng, len: usize) -> Vec<usize> {
     cuts
 }
 
-/// A remote read or write by the next operation of an endpoint that had `ops`.
+/// A remote read or write by the next operation of an endpoint that had `ops`; `entry`: one is
+/// due when it succeeds.
 pub(crate) fn remote_request<'a>(
     dest: FiAddr,
     iov: &'a [IoVec],
     remote: &'a [(u64, usize, u64)],
     ops: usize,
+    entry: bool,
 ) -> RemoteReq<'a> {
     let flags = OpFlags {
-        completion: true,
+        completion: entry,
         ..OpFlags::default()
     };
     RemoteReq {
@@ -321,25 +326,27 @@ impl World {
         let dest = self.addr(e, dst);
         let rng = &mut self.eps[e as usize].app.rng;
         let base = rng.below(5_000);
-        let kind = OpKind::Read {
-            server: dst,
-            base,
-            bad,
-            closed: false,
+        let of_all = |key, addr| Spot {
+            window: NONE,
+            key,
+            addr,
         };
         // Of what stays, or is closed at any time; with a wrong key, or a range that ends outside.
-        let (key, at) = match (bad, rng.one_in(2)) {
-            (false, false) => (KEY, base),
-            (false, true) => (self.open_to_read(dst, base, len), 0),
-            (true, false) => (KEY + 1, base),
-            (true, true) => (KEY, PIECE as u64 - len + 1),
+        let spot = match (bad, rng.one_in(2)) {
+            (false, false) => of_all(KEY, base),
+            (false, true) => self.find_room(dst, len, Some(base)),
+            (true, false) => of_all(KEY, PIECE as u64 - len + 1),
+            (true, true) => {
+                let wrong = Wrong::draw_read(&mut self.windows_rng);
+                self.wrong_spot(dst, len, wrong, base)
+            }
         };
         let ep = &mut self.eps[e as usize];
         let mut buffer = Buffer::new(len as usize);
         let cuts = draw_cuts(&mut ep.app.rng, len as usize);
         let iov = buffer.pieces(&cuts);
-        let remote = [(at, len as usize, key)];
-        let request = remote_request(dest, &iov, &remote, ep.ops.len());
+        let remote = [(spot.addr, len as usize, spot.key)];
+        let request = remote_request(dest, &iov, &remote, ep.ops.len(), true);
         let result = ep.engine.read(ep.ep, &request);
         if result == Err(SubmitError::PeerDead) {
             if !ep.believes_dead(dst) {
@@ -347,14 +354,24 @@ impl World {
             }
             return;
         }
-        let handle = ep.add_op(kind, buffer, now, false);
+        let read = ReadOp {
+            server: dst,
+            base,
+            key: spot.key,
+            addr: spot.addr,
+            window: spot.window,
+            ..ReadOp::default()
+        };
+        let handle = ep.add_op(OpKind::Read(Box::new(read)), buffer, now, false);
         ep.open += 1;
-        if key > KEY + 1 {
-            self.used_by(dst, User::Read(e, handle));
+        self.used_by(dst, spot.window, User::Read(e, handle));
+        if len > 0 {
+            let due = &mut self.eps[dst as usize].windows.reads_due;
+            due.entry(e).or_default().push(handle);
         }
         let ep = &mut self.eps[e as usize];
         if self.tracing {
-            let text = format!("read {handle} of {len} B from {dst}, bad {bad}");
+            let text = format!("read {handle} of {len} B from {dst}, bad {bad}, {spot:x?}");
             ep.note(now, Trace::Did(text));
         }
         self.accepted(e, "read", result);

@@ -1,108 +1,167 @@
-//! Remote writes of applications. Each has memory of its own at its target, registered for it alone
-//! (as if both had agreed on it before): a window, which its owner closes when the write is over,
-//! or, now and then, before. So have some of the reads.
+//! Remote writes of applications, into windows of others (`windows`).
 
 use crate::check::SCRAP;
-use crate::endpoint::{Due, Trace, User, Window, KEY};
+use crate::endpoint::{Due, Trace};
 use crate::memory::{Buffer, OpKind};
-use crate::ops::{draw_cuts, remote_request};
-use crate::rng::Rng;
+use crate::ops::{draw_cuts, remote_request, NONE};
 use crate::truth::Put;
+use crate::windows::{User, Wrong};
 use crate::world::World;
-use marline_engine::{flag, Completion, OpError, Region, SubmitError};
+use marline_engine::{flag, Completion, OpError, SubmitError};
 
-/// Keys of windows, from here on.
-const WINDOWS: u64 = 1 << 32;
-/// Bytes on either side of a write in its window, at most.
-const BESIDE: u64 = 100;
-/// Steps of an application until it closes a window that is still written into.
-const HASTE: u64 = 300;
-/// No message.
-const NONE: u32 = u32::MAX;
-
-/// What is wrong with a remote write.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wrong {
-    Nothing,
-    /// There is no such memory.
-    Key,
-    /// Peers may only read it.
-    ReadOnly,
-    /// It ends one byte before the write does.
-    Short,
+/// A remote write that is to be posted.
+#[derive(Clone, Copy)]
+struct NewPut {
+    dst: u32,
+    len: u64,
+    /// It must be refused, as far as can be said now.
+    bad: bool,
+    /// An entry tells of its success.
+    entry: bool,
 }
 
-impl Wrong {
-    fn draw(rng: &mut Rng, bad: bool) -> Wrong {
-        match bad {
-            true => rng.pick(&[Wrong::Key, Wrong::ReadOnly, Wrong::Short]),
-            false => Wrong::Nothing,
-        }
-    }
-}
-
-/// The writer.
+/// Posting.
 impl World {
     /// Posts a remote write.
     pub(crate) fn post_put(&mut self, e: u32, dst: u32, len: u64, bad: bool, in_round: bool) {
-        let len = len.max(1);
-        let there = &self.eps[dst as usize];
-        let gone = !there.alive || there.closed;
-        let rng = &mut self.eps[e as usize].app.rng;
-        let (wrong, at) = (Wrong::draw(rng, bad), rng.below(BESIDE));
-        let cuts = draw_cuts(rng, len as usize);
-        let windowed = !gone && matches!(wrong, Wrong::Nothing | Wrong::Short);
-        let (window, key) = match windowed {
-            true => self.open_window(e, dst, at + len, wrong),
-            false if wrong == Wrong::ReadOnly => (NONE, KEY),
-            false => (NONE, WINDOWS - 1),
+        let rng = &mut self.windows_rng;
+        let none = rng.one_in(40) || len == 0 && rng.one_in(2);
+        let put = NewPut {
+            dst,
+            len: if none { 0 } else { len.max(1) },
+            bad,
+            entry: !rng.one_in(4),
         };
+        match none {
+            true => self.put_nothing(e, &put, in_round),
+            false => self.put_bytes(e, &put, in_round),
+        }
+    }
+
+    /// One of no bytes: nobody is asked, so that nothing can be wrong.
+    fn put_nothing(&mut self, e: u32, put: &NewPut, in_round: bool) {
+        let spot = self.no_room(put.dst);
+        let mut buffer = Buffer::new(0);
+        let dest = self.addr(e, put.dst);
+        let ep = &mut self.eps[e as usize];
+        let iov = buffer.pieces(&[]);
+        let remote = [(spot.addr, 0, spot.key)];
+        let request = remote_request(dest, &iov, &remote, ep.ops.len(), put.entry);
+        let result = ep.engine.put(ep.ep, &request);
+        if self.put_left_out(e, put.dst, result) {
+            return;
+        }
+        let (now, entry) = (self.now, put.entry);
+        let ep = &mut self.eps[e as usize];
+        ep.add_op(OpKind::Put { uid: NONE, entry }, buffer, now, in_round);
+        ep.open += 1;
+        self.accepted(e, "put", result);
+    }
+
+    fn put_bytes(&mut self, e: u32, put: &NewPut, in_round: bool) {
+        let &NewPut {
+            dst,
+            len,
+            bad,
+            entry,
+        } = put;
+        let cuts = draw_cuts(&mut self.eps[e as usize].app.rng, len as usize);
         let uid = self.truth.msgs.len() as u32;
+        let spot = match bad {
+            true => {
+                let wrong = Wrong::draw(&mut self.windows_rng);
+                self.wrong_spot(dst, len, wrong, self.truth.base_of(uid))
+            }
+            false => self.find_room(dst, len, None),
+        };
         let mut buffer = Buffer::with(self.content, self.truth.base_of(uid), len as usize);
         let dest = self.addr(e, dst);
         let ep = &mut self.eps[e as usize];
         let iov = buffer.pieces(&cuts);
-        let remote = [(at, len as usize, key)];
-        let request = remote_request(dest, &iov, &remote, ep.ops.len());
+        let remote = [(spot.addr, len as usize, spot.key)];
+        let request = remote_request(dest, &iov, &remote, ep.ops.len(), entry);
         let result = ep.engine.put(ep.ep, &request);
-        if result == Err(SubmitError::Again) && dst == e {
-            return self.absorb(e); // messages to itself have no room: it leaves this one out
-        }
-        if result == Err(SubmitError::PeerDead) {
-            if !(gone || ep.believes_dead(dst)) {
-                self.broken(e, format!("put to live peer {dst} refused"));
-            }
+        if self.put_left_out(e, dst, result) {
             return;
         }
         let uid = self.truth.add(e, dst, None, None, len);
         self.truth.settle(uid);
-        let open = windowed && wrong == Wrong::Nothing;
-        self.truth.msgs[uid as usize].put = Some(Put {
-            window,
-            at,
-            open,
-            bad: !open,
-        });
-        if windowed {
-            self.used_by(dst, User::Put(uid));
-        }
+        self.truth.msgs[uid as usize].put = Some(Put::new(spot));
+        self.used_by(dst, spot.window, User::Put(uid));
+        let due = &mut self.eps[dst as usize].windows.puts_due;
+        due.entry(e).or_default().push_back(uid);
         let (now, ep) = (self.now, &mut self.eps[e as usize]);
-        let handle = ep.add_op(OpKind::Put { uid }, buffer, now, in_round);
+        let handle = ep.add_op(OpKind::Put { uid, entry }, buffer, now, in_round);
         ep.open += 1;
         if self.tracing {
-            let text = format!("put {handle} = message {uid} of {len} B to {dst}, bad {bad}");
+            let text = format!(
+                "put {handle} = message {uid} of {len} B to {dst}, bad {bad}, \
+                entry {entry}, {spot:x?}"
+            );
             ep.note(now, Trace::Did(text));
         }
         if dst == e {
             let msg = &mut self.truth.msgs[uid as usize];
             (msg.head_seen, msg.arrived) = (true, true);
-            msg.land(0, len);
         }
         self.accepted(e, "put", result);
     }
 
+    /// Whether a write was not taken, as it may be.
+    fn put_left_out(&mut self, e: u32, dst: u32, result: Result<(), SubmitError>) -> bool {
+        if result == Err(SubmitError::Again) && dst == e {
+            self.absorb(e); // messages to itself have no room: it leaves this one out
+            return true;
+        }
+        if result != Err(SubmitError::PeerDead) {
+            return false;
+        }
+        if !self.lost_peer(e, dst) {
+            self.broken(e, format!("put to live peer {dst} refused"));
+        }
+        true
+    }
+}
+
+/// The end.
+impl World {
     /// The node is done with a remote write.
     pub(crate) fn put_over(
+        &mut self,
+        e: u32,
+        handle: u32,
+        (uid, entry): (u32, bool),
+        end: Result<(), OpError>,
+    ) -> Result<(), String> {
+        let kind = match (end.is_ok(), entry) {
+            (true, true) => "put",
+            (true, false) => "put without entry",
+            (false, _) => "put failed",
+        };
+        *self.troubles.entry(kind).or_default() += 1;
+        match uid {
+            NONE if end.is_ok() => {}
+            NONE => return Err(format!("a put of nothing fails: {end:?}")),
+            _ => self.bytes_over(e, handle, uid, end)?,
+        }
+        self.check_lent(e, &self.eps[e as usize].ops[handle as usize].buffer)?;
+        if end.is_err() || entry {
+            return Ok(());
+        }
+        // No entry will say so. (What looks at a counter would know.)
+        self.end(e, handle)?;
+        let now = self.now;
+        let ep = &mut self.eps[e as usize];
+        ep.open -= 1;
+        ep.app.next_at = ep.app.next_at.min(now + 1);
+        let mut buffer = std::mem::take(&mut ep.ops[handle as usize].buffer);
+        buffer.check(buffer.len())?;
+        buffer.poison(0, SCRAP);
+        self.bury_buffer(e, handle, buffer);
+        Ok(())
+    }
+
+    fn bytes_over(
         &mut self,
         e: u32,
         handle: u32,
@@ -117,13 +176,14 @@ impl World {
         let put = msg.put.ok_or("not a put")?;
         msg.delivered = true;
         msg.forget();
-        let how = if end.is_ok() { "put" } else { "put failed" };
-        *self.troubles.entry(how).or_default() += 1;
         match end {
-            Ok(()) if put.bad => return Err("a put that must be refused".into()),
+            Ok(()) if put.bad || !put.asked => return Err("a put that must be refused".into()),
             Ok(()) if !whole => return Err(format!("put {uid} is over before its data is safe")),
             Ok(()) if put.open => self.check_window(dst, uid)?,
             Err(OpError::BadRemoteMemory) if put.open => return Err("a good put failed".into()),
+            Err(OpError::BadRemoteMemory) if !put.asked => {
+                return Err("a put is refused before its turn".into());
+            }
             Err(OpError::PeerDead) => {
                 self.prompt(e, handle, dst)?;
                 if !self.lost_peer(e, dst) {
@@ -135,7 +195,7 @@ impl World {
             Ok(()) | Err(OpError::BadRemoteMemory) => {}
             Err(other) => return Err(format!("not an error of a put: {other:?}")),
         }
-        self.check_lent(e, &self.eps[e as usize].ops[handle as usize].buffer)
+        Ok(())
     }
 
     pub(crate) fn put_completed(
@@ -144,74 +204,32 @@ impl World {
         handle: u32,
         entry: &Completion,
     ) -> Result<Due, String> {
-        let OpKind::Put { uid } = self.eps[e as usize].ops[handle as usize].kind else {
+        let OpKind::Put { uid, entry: due } = self.eps[e as usize].ops[handle as usize].kind else {
             return Err("not a put".into());
         };
         if entry.flags != flag::RMA | flag::WRITE {
             return Err("wrong flags".into());
         }
-        if self.truth.msgs[uid as usize].send_done != Some(entry.error.is_none()) {
+        if entry.error.is_none() && !due {
+            return Err("an entry that nobody asked for".into());
+        }
+        let done = match uid {
+            NONE => Some(true),
+            _ => self.truth.msgs[uid as usize].send_done,
+        };
+        if done != Some(entry.error.is_none()) {
             return Err(format!("put of message {uid} is not what its entry says"));
         }
         self.end(e, handle)?;
         self.eps[e as usize].open -= 1;
         Ok(Due::of(entry))
     }
-}
-
-/// The owner of the memory.
-impl World {
-    /// Memory of `dst` for one write of `e` that ends at `end`; the operation, and its key.
-    fn open_window(&mut self, e: u32, dst: u32, end: u64, wrong: Wrong) -> (u32, u64) {
-        let more = self.eps[e as usize].app.rng.below(BESIDE);
-        let len = if wrong == Wrong::Short {
-            end - 1
-        } else {
-            end + more
-        };
-        self.open(dst, Buffer::new(len as usize), true)
-    }
-
-    /// Memory of `dst` for one read; its key.
-    pub(crate) fn open_to_read(&mut self, dst: u32, base: u64, len: u64) -> u64 {
-        let there = &self.eps[dst as usize];
-        if !there.alive || there.closed {
-            return WINDOWS - 1;
-        }
-        let buffer = Buffer::with(self.content, base, len as usize);
-        self.open(dst, buffer, false).1
-    }
-
-    fn open(&mut self, dst: u32, mut buffer: Buffer, writable: bool) -> (u32, u64) {
-        let (base, len) = (buffer.pieces(&[])[0].base, buffer.len());
-        let (now, ep) = (self.now, &mut self.eps[dst as usize]);
-        let handle = ep.add_op(OpKind::Window, buffer, now, false);
-        let user = User::Nobody;
-        ep.windows.push(Window { handle, user });
-        let key = WINDOWS + handle as u64;
-        let region = Region {
-            key,
-            base,
-            len,
-            virt_addr: false,
-            writable,
-        };
-        let opened = ep.engine.mr_open(&region);
-        self.accepted(dst, "window", opened);
-        (handle, key)
-    }
-
-    /// The newest window of `dst` is for this.
-    pub(crate) fn used_by(&mut self, dst: u32, user: User) {
-        if let Some(newest) = self.eps[dst as usize].windows.last_mut() {
-            newest.user = user;
-        }
-    }
 
     /// What was written is there, and nothing beside it.
     fn check_window(&self, dst: u32, uid: u32) -> Result<(), String> {
         let msg = &self.truth.msgs[uid as usize];
-        let Some(put) = msg.put.filter(|_| self.eps[dst as usize].alive) else {
+        let alive = self.eps[dst as usize].alive;
+        let Some(put) = msg.put.filter(|put| alive && !put.loose) else {
             return Ok(());
         };
         let buffer = &self.eps[dst as usize].ops[put.window as usize].buffer;
@@ -221,87 +239,5 @@ impl World {
             Some(at) => Err(format!("put of message {uid}: wrong byte at {at}")),
             None => Ok(()),
         }
-    }
-
-    /// Closes the windows that are of no use any more, and now and then another.
-    pub(crate) fn close_windows(&mut self, e: u32) {
-        let mut at = 0;
-        while let Some(&window) = self.eps[e as usize].windows.get(at) {
-            let over = self.is_over(window.user);
-            if !over && !self.eps[e as usize].app.rng.one_in(HASTE) {
-                at += 1;
-                continue;
-            }
-            self.eps[e as usize].windows.remove(at);
-            if !over {
-                *self.troubles.entry("window closed early").or_default() += 1;
-            }
-            if let Err(text) = self.close_window(e, window) {
-                self.broken(e, format!("{window:?}: {text}"));
-            }
-        }
-    }
-
-    fn is_over(&self, user: User) -> bool {
-        let (by, ended) = match user {
-            User::Nobody => return true,
-            User::Put(uid) => {
-                let msg = &self.truth.msgs[uid as usize];
-                (msg.src, msg.send_done.is_some())
-            }
-            User::Read(by, handle) => {
-                let op = &self.eps[by as usize].ops[handle as usize];
-                (by, op.done_ns.is_some())
-            }
-        };
-        let ep = &self.eps[by as usize];
-        ended || !ep.alive || ep.closed
-    }
-
-    fn close_window(&mut self, e: u32, window: Window) -> Result<(), String> {
-        let Window { handle, user } = window;
-        let ep = &mut self.eps[e as usize];
-        if self.tracing {
-            ep.note(self.now, Trace::Did(format!("{window:?} closes")));
-        }
-        ep.engine.mr_close(WINDOWS + handle as u64);
-        self.absorb(e);
-        let now = self.now;
-        let ep = &mut self.eps[e as usize];
-        let mut buffer = std::mem::take(&mut ep.ops[handle as usize].buffer);
-        ep.end_op(handle, now);
-        self.check_lent(e, &buffer)?;
-        self.check_left(user, &buffer)?;
-        buffer.poison(0, SCRAP);
-        self.bury_buffer(e, handle, buffer);
-        Ok(())
-    }
-
-    /// What is in a window that was just closed: nothing beside the place of the write, or still
-    /// what was to be read.
-    fn check_left(&mut self, user: User, buffer: &Buffer) -> Result<(), String> {
-        let (mut from, mut to) = (0, 0);
-        match user {
-            User::Nobody => return Ok(()),
-            User::Put(uid) => {
-                let msg = &mut self.truth.msgs[uid as usize];
-                if let Some(put) = msg.put.as_mut().filter(|put| put.open) {
-                    put.open = false;
-                    (from, to) = (put.at as usize, (put.at + msg.len) as usize);
-                }
-            }
-            User::Read(by, handle) => {
-                let op = &mut self.eps[by as usize].ops[handle as usize];
-                if let OpKind::Read { base, closed, .. } = &mut op.kind {
-                    *closed = true;
-                    let bytes = buffer.get(0, buffer.len()).unwrap_or_default();
-                    let differs = self.content.differs(*base, bytes);
-                    return differs.map_or(Ok(()), |at| Err(format!("was written at {at}")));
-                }
-            }
-        }
-        buffer.check_untouched(0, from)?;
-        buffer.check(to)?;
-        Ok(())
     }
 }

@@ -165,7 +165,7 @@ impl World {
         self.eps.iter().filter(|ep| ep.alive).all(|ep| {
             let open = ep.open + ep.owed + ep.awaited + ep.app.pending;
             let unread = ep.due.iter().any(|d| !d.is_empty());
-            let waits = !(ep.claims.is_empty() && ep.late.is_empty() && ep.windows.is_empty());
+            let waits = !(ep.claims.is_empty() && ep.late.is_empty() && ep.windows.open.is_empty());
             ep.app.done && open == 0 && !unread && !waits
         })
     }

@@ -3,6 +3,7 @@
 
 use crate::credit::Credits;
 use crate::table::Table;
+use crate::windows::Spot;
 
 use marline_wire::{granules, GRANULE};
 use std::collections::VecDeque;
@@ -10,14 +11,38 @@ use std::collections::VecDeque;
 /// Where a remote write goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Put {
-    /// Its target's window, if there is one.
+    /// Key and address that it names.
+    pub key: u64,
+    /// See `key`.
+    pub addr: u64,
+    /// The window that it means, or is let into, if any.
     pub window: u32,
     /// Offset there.
     pub at: u64,
-    /// The window is open, and has room for it.
+    /// Its target was asked for the memory.
+    pub asked: bool,
+    /// It was let in, and the window is open.
     pub open: bool,
-    /// It must be refused.
+    /// It was not let in: it must be refused.
     pub bad: bool,
+    /// Another writes where it does.
+    pub loose: bool,
+}
+
+impl Put {
+    /// One that is on its way.
+    pub(crate) fn new(spot: Spot) -> Put {
+        Put {
+            key: spot.key,
+            addr: spot.addr,
+            window: spot.window,
+            at: 0,
+            asked: false,
+            open: false,
+            bad: false,
+            loose: false,
+        }
+    }
 }
 
 /// One message.

@@ -100,6 +100,8 @@ pub struct World {
     pub(crate) entries: Box<[Completion; BATCH_MAX]>,
     pub(crate) held: VecDeque<(u32, Out)>,
     pub(crate) rng: Rng,
+    /// For windows: numbers of their own.
+    pub(crate) windows_rng: Rng,
     /// Hash of all events.
     pub hash: u64,
     /// First broken promise.
@@ -138,6 +140,7 @@ impl World {
             entries: Box::new([Completion::empty(); BATCH_MAX]),
             held: VecDeque::new(),
             rng: Rng::new(setup.seed, 3),
+            windows_rng: Rng::new(setup.seed, 14),
             hash: 0xcbf2_9ce4_8422_2325,
             violation: None,
             calm: false,
