@@ -177,8 +177,9 @@ impl World {
                     false => (rng.range(1, 4) * (len + BESIDE)).min(MORE_MAX),
                 };
                 let writable = base.is_none() || rng.one_in(2);
-                let key = self.new_key(dst);
-                self.open(dst, key, gap + len + more, writable)
+                let (key, fresh) = self.new_key(dst);
+                let virt_addr = fresh && self.windows_rng.one_in(2);
+                self.open(dst, (key, virt_addr), gap + len + more, writable)
             }
         };
         let content = self.content;
@@ -242,24 +243,26 @@ impl World {
 
 /// The owner.
 impl World {
-    fn new_key(&mut self, dst: u32) -> u64 {
+    /// A key, and whether it is of no window that there ever was. Only those windows may have
+    /// virtual addresses: what was sent to another under the same key could name one that this
+    /// process happens to have given out again, and a run would not be like the other.
+    fn new_key(&mut self, dst: u32) -> (u64, bool) {
         let ep = &mut self.eps[dst as usize];
         let rng = &mut self.windows_rng;
         let at = rng.below(ep.windows.keys_free.len() as u64) as usize;
         if at < ep.windows.keys_free.len() && rng.one_in(2) {
-            return ep.windows.keys_free.swap_remove(at);
+            return (ep.windows.keys_free.swap_remove(at), false);
         }
         ep.windows.keys_made += 1;
-        WINDOWS + ep.windows.keys_made
+        (WINDOWS + ep.windows.keys_made, true)
     }
 
     /// Opens a window of `len` bytes; where it is among the others.
-    fn open(&mut self, dst: u32, key: u64, len: u64, writable: bool) -> usize {
+    fn open(&mut self, dst: u32, (key, virt_addr): (u64, bool), len: u64, writable: bool) -> usize {
         let mut buffer = Buffer::new(len as usize);
         buffer.fill_all();
         let base = buffer.pieces(&[])[0].base;
         let rng = &mut self.windows_rng;
-        let virt_addr = rng.one_in(3);
         let (now, ep) = (self.now, &mut self.eps[dst as usize]);
         ep.windows.open.push(Window {
             handle: ep.ops.len() as u32,
@@ -316,7 +319,7 @@ impl World {
                     .windows_rng
                     .pick(&[len, len, len + BESIDE, len / 2 + 1]);
                 let writable = !self.windows_rng.one_in(8);
-                self.open(e, key, len, writable);
+                self.open(e, (key, false), len, writable);
             } else {
                 let keys = &mut self.eps[e as usize].windows.keys_free;
                 keys.push(key);
