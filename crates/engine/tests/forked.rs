@@ -17,8 +17,11 @@ struct Opened {
     ep: EpId,
 }
 
+/// A close, and its name.
+type Close = (&'static str, fn(&Opened));
+
 /// What can be closed, one at a time.
-const CLOSES: [(&str, fn(&Opened)); 5] = [
+const CLOSES: [Close; 5] = [
     ("memory", |o| o.engine.mr_close(KEY)),
     ("endpoint", |o| o.engine.ep_close(o.ep)),
     ("queue", |o| o.engine.cq_close(o.cq)),
