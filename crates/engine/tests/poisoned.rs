@@ -4,8 +4,8 @@
 mod caps;
 
 use marline_engine::{
-    Clock, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink, OpFlags, Parts, SendReq,
-    SubmitError, System,
+    Clock, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink, OpFlags, Parts, RemoteReq,
+    SendReq, SubmitError, System,
 };
 use marline_proto::Config;
 use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome};
@@ -75,6 +75,15 @@ impl System for Still {
     fn refine(&self) {}
 }
 
+/// A completion is wanted, once all has arrived.
+fn complete() -> OpFlags {
+    OpFlags {
+        completion: true,
+        delivery_complete: true,
+        ..OpFlags::default()
+    }
+}
+
 /// An engine with an endpoint that knows one peer, and how often it sent.
 struct Side {
     engine: Engine<Still>,
@@ -135,11 +144,7 @@ impl Side {
             tag: Some(1),
             data: None,
             context: 1,
-            flags: OpFlags {
-                completion: true,
-                delivery_complete: true,
-                ..OpFlags::default()
-            },
+            flags: complete(),
         };
         self.engine.send(self.ep, &req)
     }
@@ -150,7 +155,9 @@ impl Side {
         for _ in 0..10 {
             self.time.0.fetch_add(20_000_000, Relaxed);
             self.engine.thread_turn(true);
-            assert_eq!(self.engine.cq_read(self.cq, &mut out), Ok(0));
+            let read = self.engine.cq_read(self.cq, &mut out);
+            assert_eq!(read.is_err(), self.engine.is_unusable(), "{read:?}");
+            assert_eq!(self.engine.cq_take_error(self.cq).map(|e| e.context), None);
             self.engine.progress();
         }
     }
@@ -174,4 +181,27 @@ fn what_was_posted_before_a_panic_is_not_sent_after_it() {
     assert_eq!(poisoned.post(&mut bytes), Err(SubmitError::Unusable));
     poisoned.engine.ep_close(poisoned.ep);
     assert_eq!(poisoned.sent.load(Relaxed), 0);
+}
+
+/// Whoever waits for a completion would wait for ever. What had ended before is still told.
+#[test]
+fn whoever_waits_hears_of_a_panic() {
+    let side = side();
+    let peer_memory = RemoteReq {
+        dest: 0,
+        iov: &[],
+        remote: &[(0, 0, 1)],
+        context: 9,
+        flags: complete(),
+    };
+    side.engine.put(side.ep, &peer_memory).unwrap(); // of nothing: done at once
+    side.engine.progress();
+    assert!(!side.engine.is_unusable());
+    let panics = || side.engine.inspect(|_| panic!("on purpose"));
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    let mut out = [Completion::empty(); 4];
+    assert_eq!(side.engine.cq_read(side.cq, &mut out), Ok(1));
+    assert_eq!((out[0].context, out[0].error), (9, None));
+    assert_eq!(side.engine.cq_read(side.cq, &mut out), Err(()));
+    assert!(side.engine.is_unusable());
 }

@@ -210,11 +210,14 @@ mod tests {
     use super::*;
     use marline_engine::settings::Settings;
     use marline_engine::LogSink;
+    use std::mem::zeroed;
+    use std::ptr::{null, null_mut};
     use std::sync::mpsc::channel;
 
     /// Seconds after which a child that hangs is ended by a signal.
     const HANGS_S: u32 = 20;
 
+    /// A domain whose one rail is the loopback interface.
     fn domain() -> Domain {
         let lookup = |name: &str| (name == "rails").then(|| "lo".to_owned());
         let settings = Settings::from_lookup(lookup).unwrap();
@@ -228,7 +231,7 @@ mod tests {
             _fabric: Arc::default(),
         });
         lock_open().push(shared.clone());
-        let fid = object::header::<Domain>(std::ptr::null_mut());
+        let fid = object::header::<Domain>(null_mut());
         Domain {
             fid: fid_domain {
                 fid,
@@ -283,5 +286,37 @@ mod tests {
         // SAFETY: made by `Box::into_raw`.
         drop(unsafe { Box::from_raw(domain) });
         assert_eq!(shared.strong_count(), 0);
+    }
+
+    /// The progress thread panics while the application waits, which has not got any error then.
+    #[test]
+    fn whoever_waits_gets_an_error_after_a_panic_of_the_progress_thread() {
+        let mut domain = domain();
+        let engine = domain.shared.engine.clone();
+        // SAFETY: objects of this domain, used as the libfabric headers say, and closed at the end.
+        unsafe {
+            let (mut cq, mut cntr) = (null_mut(), null_mut());
+            let mut cq_attr: fi_cq_attr = zeroed();
+            let mut cntr_attr: fi_cntr_attr = zeroed();
+            let of = &raw mut domain.fid;
+            assert_eq!(cq::open(of, &mut cq_attr, &mut cq, null_mut()), 0);
+            assert_eq!(cntr::open(of, &mut cntr_attr, &mut cntr, null_mut()), 0);
+            let mut entry: fi_cq_tagged_entry = zeroed();
+            let to = (&raw mut entry).cast();
+            let ops = (*cq).ops;
+            let errno = |e: Errno| -(e.0 as isize);
+            assert_eq!(((*ops).read)(cq, to, 1), errno(Errno::AGAIN));
+            let panics = move || engine.inspect(|_| panic!("on purpose"));
+            assert!(std::thread::spawn(panics).join().is_err());
+            assert_eq!(((*ops).read)(cq, to, 1), errno(Errno::OTHER));
+            let for_ever = -1;
+            let slept = ((*ops).sread)(cq, to, 1, null(), for_ever);
+            assert_eq!(slept, errno(Errno::OTHER));
+            let counted = ((*(*cntr).ops).wait)(cntr, 1, for_ever);
+            assert_eq!(counted as isize, errno(Errno::OTHER));
+            for fid in [cq.cast::<fid>(), cntr.cast()] {
+                assert_eq!(((*(*fid).ops).close)(fid), 0);
+            }
+        }
     }
 }
