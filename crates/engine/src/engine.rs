@@ -63,6 +63,11 @@ impl<S: System> Engine<S> {
         (next, self.shared.is_away(now))
     }
 
+    /// Whether no call may use it any more: after a panic, and in a forked child.
+    pub fn is_unusable(&self) -> bool {
+        self.shared.usable().is_err()
+    }
+
     /// Looks inside, under the lock.
     pub fn inspect<R>(&self, look: impl FnOnce(&Core<S>) -> R) -> R {
         look(&self.shared.lock())
@@ -85,7 +90,8 @@ impl<S: System> Engine<S> {
 
     /// The progress call. Makes progress on the whole engine, then moves finished operations out.
     /// Stops before an error entry: `Ok(n)` with n entries written (0: nothing there), or
-    /// `Err(())` when the first entry is an error (fetch it with `cq_take_error`).
+    /// `Err(())` when the first entry is an error (fetch it with `cq_take_error`), or when nothing
+    /// is there and nothing will be (`is_unusable`).
     #[allow(clippy::result_unit_err)]
     #[inline]
     pub fn cq_read(&self, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {

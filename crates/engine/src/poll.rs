@@ -219,6 +219,9 @@ impl<S: System> Shared<S> {
             (core, now)
         });
         core.stats.polls += 1;
+        if core.poisoned {
+            return core; // it was left half done: nothing goes on from there
+        }
         if taken == 0 || often {
             core.tick(now);
         } else {

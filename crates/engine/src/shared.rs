@@ -208,6 +208,9 @@ impl<S: System> Shared<S> {
         if taken == Ok(out.len()) && taken != Ok(0) {
             self.skips.refill(SKIPS_MAX);
         }
+        if taken == Ok(0) && core.poisoned {
+            return Err(()); // nothing will come: who waits has to be told
+        }
         taken
     }
 
@@ -295,6 +298,9 @@ impl<S: System> Shared<S> {
         self.clock.refine();
         while let Some((rail, fault)) = slow.link.as_mut().and_then(LinkWatch::poll) {
             let mut core = self.lock();
+            if core.poisoned {
+                continue;
+            }
             core.set_rail(now, rail, fault == RailFault::Up);
             core.settle();
             core.flush(now);

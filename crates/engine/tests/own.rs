@@ -389,3 +389,43 @@ fn messages_that_nothing_receives_are_bounded_and_do_not_hold_up_the_close() {
     own.send(8_192, 7, &mut [], complete());
     own.close();
 }
+
+/// Remote writes wait until the engine is polled next, each with what it takes to remember it.
+#[test]
+fn writes_to_oneself_are_bounded_and_go_on_once_polled() {
+    // As many as messages without bytes, above.
+    let own = Own::open(&[("unexpected_bytes", "1M"), ("progress_thread", "off")]);
+    let (mut region, mut sent) = (vec![0; 8], content(5, 8));
+    let base = region.as_mut_ptr();
+    let memory = Region {
+        key: 42,
+        base,
+        len: 8,
+        virt_addr: false,
+        writable: true,
+    };
+    own.engine.mr_open(&memory).unwrap();
+    let put = |context, bytes: &mut [u8]| {
+        let req = RemoteReq {
+            dest: 0,
+            iov: &iov(bytes),
+            remote: &[(0, 8, 42)],
+            context,
+            flags: complete(),
+        };
+        own.engine.put(own.ep, &req)
+    };
+    let first = (0..10_000).find_map(|n| put(n, &mut sent).err().map(|e| (n, e)));
+    assert_eq!(first, Some((8_192, SubmitError::Again)));
+    let mut ended = Vec::new();
+    while ended.len() < 8_192 {
+        let some = own.poll();
+        assert!(!some.is_empty(), "{} ended", ended.len());
+        ended.extend(some.iter().map(|c| (c.context, c.error)));
+    }
+    assert!(ended.iter().copied().eq((0..8_192).map(|n| (n, None))));
+    assert_eq!(region, sent);
+    put(8_192, &mut sent).unwrap();
+    assert_eq!(own.ends(), [8_192]);
+    own.close();
+}

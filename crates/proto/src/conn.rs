@@ -104,6 +104,8 @@ pub struct Inbound {
     /// Rendezvous: bytes wanted, granted.
     pub wanted: u64,
     pub granted: u64,
+    /// Rendezvous: bytes granted of which a frame spoke.
+    pub told: u64,
     pub in_grant_queue: bool,
     pub last_data_ns: u64,
     /// Its unreceived grant counts against the budget.

@@ -135,9 +135,14 @@ impl Node {
         self.wake(peer);
     }
 
-    /// The GRANT frame of an inbound message as it stands now.
-    pub(crate) fn grant_frame(&self, key: Key) -> Option<Grant> {
-        let inbound = self.inbounds.get(key)?;
+    /// The GRANT frame of an inbound message as it stands now. Its data has time from the first
+    /// frame that speaks of it: when it was granted, the last poll was perhaps long ago.
+    pub(crate) fn grant_frame(&mut self, key: Key, now: u64) -> Option<Grant> {
+        let inbound = self.inbounds.get_mut(key)?;
+        if inbound.told < inbound.granted {
+            inbound.told = inbound.granted;
+            inbound.last_data_ns = inbound.last_data_ns.max(now);
+        }
         let asked = matches!(
             inbound.state,
             InboundState::Bound { .. } | InboundState::Discard

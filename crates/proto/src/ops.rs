@@ -348,6 +348,7 @@ pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundS
         set: GranuleSet::default(),
         wanted: total,
         granted: 0,
+        told: 0,
         in_grant_queue: false,
         last_data_ns: 0,
         counted: 0,

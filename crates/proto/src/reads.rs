@@ -144,7 +144,7 @@ impl Node {
     }
 
     /// The READ frame of a remote read; the first time, its first grant is decided here.
-    pub(crate) fn read_frame(&mut self, key: Key) -> Option<Frame> {
+    pub(crate) fn read_frame(&mut self, key: Key, now: u64) -> Option<Frame> {
         let window = (self.grant_budget / 2).max(64 * 1024);
         let inbound = self.inbounds.get_mut(key)?;
         let head = inbound.head?;
@@ -152,9 +152,10 @@ impl Node {
             let first = inbound.wanted.min(window / GRANULE * GRANULE);
             inbound.granted = first;
             inbound.counted = first;
-            inbound.last_data_ns = self.last_poll_ns;
+            inbound.told = first;
+            inbound.last_data_ns = now;
             self.granted_out += first;
-            // It has no time of its own yet.
+            // The last look for stale ones knew nothing of it.
             self.stale_at = 0;
         }
         let (number, upto) = (head.number, inbound.granted);

@@ -212,7 +212,7 @@ impl Node {
         let down = conn.paths[at].state == PathState::Down;
         let spare = down && conn.paths.iter().any(|p| p.usable());
         if !spare {
-            self.add_control(conn, &mut b);
+            self.add_control(now, conn, &mut b);
         }
         let room = conn.paths[at].ring.in_flight() < conn.paths[at].cwnd;
         // What a repair timer asked for goes even if all that fills the window was lost.
@@ -285,7 +285,7 @@ impl Node {
         self.finish(now, conn, at, b, false, false)
     }
 
-    fn add_control(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
+    fn add_control(&mut self, now: u64, conn: &mut Conn, b: &mut Builder<'_, '_>) {
         if conn.credit_due {
             let bytes = conn.credit_limit_told();
             if b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
@@ -295,7 +295,7 @@ impl Node {
             }
         }
         while let Some(&key) = conn.grants.front() {
-            if let Some(grant) = self.grant_frame(key) {
+            if let Some(grant) = self.grant_frame(key, now) {
                 if self.writes && !self.push_keys(key, b) {
                     break;
                 }
@@ -308,7 +308,7 @@ impl Node {
         }
         while let Some(&frame) = conn.control.front() {
             let wire = match frame {
-                FrameRef::Read(key) => self.read_frame(key),
+                FrameRef::Read(key) => self.read_frame(key, now),
                 FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
                 FrameRef::Corrupt(path) => Some(Frame::Corrupt { path }),
                 FrameRef::EmptyGrant { number, flags } => Some(Frame::Grant(Grant {

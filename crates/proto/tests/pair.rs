@@ -510,3 +510,40 @@ fn a_peer_that_dies_after_one_damaged_packet_is_found_out() {
     let failed = |e: &Event| matches!(e, Event::RecvFailed { handle: 5 });
     assert!(events.iter().any(failed), "{events:?}");
 }
+
+/// A peer closes that never got our last packet; then nobody polls for longer than its silence may
+/// last. It said that it goes: it is not dead, too, and what it was promised is not returned twice.
+#[test]
+fn a_peer_that_closed_does_not_die() {
+    let config = Config {
+        peer_timeout_ns: 50_000_000,
+        ..Config::default()
+    };
+    let mut pair = Pair::with(config, 1, false);
+    pair.send(5, 64);
+    let _lost = pair.alone();
+    pair.b.say_bye();
+    let byes = output(&mut pair.b, pair.now, false);
+    take(&mut pair.a, pair.now, &byes);
+    let mut events = Vec::new();
+    for _ in 0..10 {
+        pair.now += 60_000_000;
+        pair.a.on_poll(pair.now, false);
+        pair.a.handle_timeouts(pair.now);
+        events.extend(std::iter::from_fn(|| pair.a.poll_event()));
+    }
+    let failed = |e: &&Event| {
+        matches!(
+            e,
+            Event::SendDone {
+                handle: 5,
+                ok: false
+            }
+        )
+    };
+    assert_eq!(events.iter().filter(failed).count(), 1, "{events:?}");
+    let dead = |e: &Event| matches!(e, Event::PeerDead { .. });
+    assert!(!events.iter().any(dead), "{events:?}");
+    assert_eq!(pair.a.stats().peers_dead, 0);
+    assert!(pair.a.peer_gone(pair.to_b));
+}

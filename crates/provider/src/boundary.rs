@@ -133,7 +133,12 @@ impl Default for Health {
 impl Health {
     #[inline]
     fn poisoned(&self) -> bool {
-        self.0.load(Ordering::Relaxed) || self.1.is_forked()
+        self.0.load(Ordering::Relaxed) || self.is_forked()
+    }
+
+    /// Whether this process is a child of the one that it was made in.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.1.is_forked()
     }
 }
 

@@ -134,6 +134,9 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
             if counter.errors.load(Ordering::Acquire) != errors {
                 return Err(Errno::AVAIL);
             }
+            if cntr.shared.engine.is_unusable() {
+                return Err(Errno::OTHER); // it will not be counted any more
+            }
             if deadline.is_some_and(|at| Instant::now() >= at) {
                 return Err(Errno::TIMEDOUT);
             }

@@ -126,8 +126,9 @@ impl Cq {
             let batch = unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), want) };
             let n = match self.shared.engine.cq_read(self.id, batch) {
                 Ok(n) => n,
-                Err(()) if taken == 0 => return Err(Errno::AVAIL),
-                Err(()) => break,
+                Err(()) if taken > 0 => break,
+                Err(()) if self.shared.engine.is_unusable() => return Err(Errno::OTHER),
+                Err(()) => return Err(Errno::AVAIL),
             };
             // SAFETY: `taken + n` entries fit, by the caller's promise.
             unsafe { self.put(&batch[..n], buf, sources, taken) };

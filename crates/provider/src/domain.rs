@@ -8,7 +8,7 @@ use crate::sys::*;
 use crate::{av, cntr, cq, ep, mr, settings};
 use marline_engine::Engine;
 use std::ffi::{c_int, c_void};
-use std::mem::size_of;
+use std::mem::{size_of, take};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,6 +46,10 @@ unsafe impl Object for Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
+        // A forked child has no lock, and frees nothing that a thread was about.
+        if self.shared.health.is_forked() {
+            return;
+        }
         lock_open().retain(|open| !Arc::ptr_eq(open, &self.shared));
         self.shared.engine.close();
     }
@@ -182,10 +186,137 @@ unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
     0
 }
 
-/// Stops every engine: libfabric is about to unload us. The objects are left to their owners.
+/// Stops every engine: libfabric is about to unload us. The objects are left to their owners, and
+/// in a forked child the engines of its parent to nobody.
 pub(crate) fn close_all() {
-    let open = std::mem::take(&mut *lock_open());
-    for shared in open {
+    let open = match marline_engine::fork::is_forked() {
+        true => OPEN.try_lock().ok(), // held by a thread that is not there?
+        false => Some(lock_open()),
+    };
+    let ours = open.map(|mut open| {
+        let (parents, ours) = take(&mut *open)
+            .into_iter()
+            .partition(|shared| shared.health.is_forked());
+        *open = parents;
+        ours
+    });
+    for shared in ours.unwrap_or_else(Vec::new) {
         shared.engine.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_engine::settings::Settings;
+    use marline_engine::LogSink;
+    use std::mem::zeroed;
+    use std::ptr::{null, null_mut};
+    use std::sync::mpsc::channel;
+
+    /// Seconds after which a child that hangs is ended by a signal.
+    const HANGS_S: u32 = 20;
+
+    /// A domain whose one rail is the loopback interface.
+    fn domain() -> Domain {
+        let lookup = |name: &str| (name == "rails").then(|| "lo".to_owned());
+        let settings = Settings::from_lookup(lookup).unwrap();
+        let engine = Engine::open(settings, LogSink(Arc::new(|_, _| ()))).unwrap();
+        let shared = Arc::new(DomainShared {
+            engine,
+            health: Health::default(),
+            api_version: 0,
+            mr_mode: 0,
+            next_key: AtomicU64::new(1),
+            _fabric: Arc::default(),
+        });
+        lock_open().push(shared.clone());
+        let fid = object::header::<Domain>(null_mut());
+        Domain {
+            fid: fid_domain {
+                fid,
+                ops: &OPS,
+                mr: &MR_OPS,
+            },
+            shared,
+        }
+    }
+
+    /// A child closes the domain of its parent, and the library is unloaded there: 0, unless it
+    /// hangs or frees the engine.
+    fn in_a_child(domain: *mut Domain) -> c_int {
+        // SAFETY: the child closes the domain, which may take no lock there, and leaves without
+        // running anything else. It is a copy of the parent's, who gives it up later.
+        unsafe {
+            let shared = Arc::downgrade(&(*domain).shared);
+            let child = libc::fork();
+            assert!(child >= 0);
+            if child == 0 {
+                libc::alarm(HANGS_S);
+                marline_engine::mark_forked();
+                drop(Box::from_raw(domain));
+                close_all();
+                libc::_exit((shared.strong_count() != 1) as c_int);
+            }
+            let mut status = -1;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            status
+        }
+    }
+
+    /// Another thread of the parent opens or closes a domain when a child is made. And what the
+    /// engine's thread was about may be half done: nothing of the engine is freed in the child.
+    #[test]
+    fn a_forked_child_closes_its_parents_domain_without_the_lock_and_frees_nothing_of_it() {
+        let domain = domain();
+        let shared = Arc::downgrade(&domain.shared);
+        let domain = Box::into_raw(Box::new(domain));
+        assert_eq!(in_a_child(domain), 0);
+        let (locked, is_locked) = channel();
+        let (let_go, may_go) = channel::<()>();
+        let other = std::thread::spawn(move || {
+            let _open = lock_open();
+            locked.send(()).unwrap();
+            let _ = may_go.recv(); // ends when the other half is dropped, too
+        });
+        is_locked.recv().unwrap();
+        assert_eq!(in_a_child(domain), 0, "while a thread has the lock");
+        drop(let_go);
+        other.join().unwrap();
+        // SAFETY: made by `Box::into_raw`.
+        drop(unsafe { Box::from_raw(domain) });
+        assert_eq!(shared.strong_count(), 0);
+    }
+
+    /// The progress thread panics while the application waits, which has not got any error then.
+    #[test]
+    fn whoever_waits_gets_an_error_after_a_panic_of_the_progress_thread() {
+        let mut domain = domain();
+        let engine = domain.shared.engine.clone();
+        // SAFETY: objects of this domain, used as the libfabric headers say, and closed at the end.
+        unsafe {
+            let (mut cq, mut cntr) = (null_mut(), null_mut());
+            let mut cq_attr: fi_cq_attr = zeroed();
+            let mut cntr_attr: fi_cntr_attr = zeroed();
+            let of = &raw mut domain.fid;
+            assert_eq!(cq::open(of, &mut cq_attr, &mut cq, null_mut()), 0);
+            assert_eq!(cntr::open(of, &mut cntr_attr, &mut cntr, null_mut()), 0);
+            let mut entry: fi_cq_tagged_entry = zeroed();
+            let to = (&raw mut entry).cast();
+            let ops = (*cq).ops;
+            let errno = |e: Errno| -(e.0 as isize);
+            assert_eq!(((*ops).read)(cq, to, 1), errno(Errno::AGAIN));
+            let panics = move || engine.inspect(|_| panic!("on purpose"));
+            assert!(std::thread::spawn(panics).join().is_err());
+            assert_eq!(((*ops).read)(cq, to, 1), errno(Errno::OTHER));
+            let for_ever = -1;
+            let slept = ((*ops).sread)(cq, to, 1, null(), for_ever);
+            assert_eq!(slept, errno(Errno::OTHER));
+            let counted = ((*(*cntr).ops).wait)(cntr, 1, for_ever);
+            assert_eq!(counted as isize, errno(Errno::OTHER));
+            for fid in [cq.cast::<fid>(), cntr.cast()] {
+                assert_eq!(((*(*fid).ops).close)(fid), 0);
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! `fid_fabric`: the root object. It holds no state of the engine.
 
-use crate::boundary::{guard_free, Errno};
+use crate::boundary::{guard_free, Errno, Health};
 use crate::log::trace;
 use crate::object::{self, absent, Object};
 use crate::sys::*;
@@ -10,7 +10,8 @@ use std::mem::size_of;
 use std::sync::Arc;
 
 /// What domains and event queues keep alive of a fabric: closing it too early is refused.
-pub(crate) struct FabricShared;
+#[derive(Default)]
+pub(crate) struct FabricShared(Health);
 
 #[repr(C)]
 pub(crate) struct Fabric {
@@ -24,7 +25,8 @@ unsafe impl Object for Fabric {
     const CLASS: usize = FI_CLASS_FABRIC;
 
     fn in_use(&self) -> bool {
-        Arc::strong_count(&self.shared) > 1
+        // In a forked child the domains of its parent stay, closed or not.
+        Arc::strong_count(&self.shared) > 1 && !self.shared.0.is_forked()
     }
 }
 
@@ -62,7 +64,7 @@ pub(crate) unsafe extern "C" fn open(
                     ops: &OPS,
                     api_version,
                 },
-                shared: Arc::new(FabricShared),
+                shared: Arc::<FabricShared>::default(),
             };
             object::give(fabric, out);
         }

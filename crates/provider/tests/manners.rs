@@ -116,7 +116,8 @@ fn blocked_by_thread() -> u64 {
     u64::from_str_radix(mask.unwrap(), 16).unwrap()
 }
 
-/// How a forked child ended that polled, with and without a limit: 0 if it got an error each time.
+/// How a forked child ended that polled, with and without a limit, and closed everything: 0 if it
+/// got an error each time it polled, and none when it closed.
 fn in_a_child(opened: &Opened) -> i32 {
     // SAFETY: the child calls the library only, and leaves without running anything else.
     unsafe {
@@ -130,7 +131,15 @@ fn in_a_child(opened: &Opened) -> i32 {
             let to = (&raw mut entry).cast();
             let slept = ((*(*opened.cq).ops).sread)(opened.cq, to, 1, null(), -1);
             let fine = |rc: isize| rc < 0 && rc != EAGAIN;
-            libc::_exit(!(fine(polled) && fine(slept)) as i32);
+            let fids: [*mut fid; 5] = [
+                opened.ep.cast(),
+                opened.cq.cast(),
+                opened.av.cast(),
+                opened.domain.cast(),
+                opened.fabric.cast(),
+            ];
+            let closed = fids.into_iter().all(|fid| common::close(fid) == 0);
+            libc::_exit(!(fine(polled) && fine(slept) && closed) as i32);
         }
         let mut status = 0;
         assert_eq!(libc::waitpid(child, &mut status, 0), child);

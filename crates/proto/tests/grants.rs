@@ -1,0 +1,184 @@
+//! Grants between two nodes, face to face: how much of them is out, and when more follow.
+
+mod face;
+
+use face::{output, take, Flying, Pair};
+use marline_proto::{Event, Node, PeerId, RecvSpec, SendSpec, Source};
+use marline_wire::{Frame, Packet, FLAG_READ_REPLY};
+use std::collections::BTreeMap;
+
+/// What a node's rails take (`specs` of `face`): so much may be granted and not have come.
+const BUDGET: u64 = 2 << 20;
+/// Longer than a grant holds back others whose data does not come.
+const LONG_NS: u64 = 20_000_000;
+const LEN: u64 = 4 << 20;
+
+/// The highest byte that the packets grant, by whether of a read and message number.
+fn granted(packets: &[Flying]) -> BTreeMap<(bool, u32), u64> {
+    let mut upto = BTreeMap::new();
+    for (_, bytes) in packets {
+        let packet = Packet::parse(bytes, |_| 0).unwrap();
+        for (frame, _) in packet.frames() {
+            if let Frame::Grant(grant) = frame {
+                let read = grant.flags & FLAG_READ_REPLY != 0;
+                let most: &mut u64 = upto.entry((read, grant.number)).or_default();
+                *most = grant.upto.max(*most);
+            }
+        }
+    }
+    upto
+}
+
+/// Time passes for the receiver, of which nothing is heard meanwhile; what it says then.
+fn later(pair: &mut Pair, ns: u64) -> Vec<Flying> {
+    pair.now += ns;
+    pair.b.on_poll(pair.now, false);
+    pair.b.handle_timeouts(pair.now);
+    output(&mut pair.b, pair.now, false)
+}
+
+/// Three long messages that nothing receives yet, of which two fill the budget.
+fn waiting() -> Pair {
+    let mut pair = Pair::new(1, false);
+    pair.now += LONG_NS;
+    (2..5).for_each(|handle| pair.send(handle, LEN));
+    pair.settle();
+    pair
+}
+
+/// Receives from anyone, which say no time: that is how the engine posts them.
+fn receive_all(node: &mut Node) {
+    for handle in 2..5 {
+        let receive = RecvSpec {
+            handle,
+            source: Source::Any,
+            tag: None,
+            capacity: LEN,
+            multi_min: None,
+        };
+        node.post_recv(&receive, 0);
+    }
+}
+
+/// What was granted by a receive from anyone counts until its data had the time to come: else the
+/// third of three messages gets what the first two still have. `busy`: the rail has no room at
+/// first, so the node looks at its grants once before the first is told.
+fn grants_no_more_than_the_budget(busy: bool) {
+    let mut pair = waiting();
+    receive_all(&mut pair.b);
+    let mut said = match busy {
+        true => Vec::new(),
+        false => output(&mut pair.b, pair.now, false),
+    };
+    said.extend(later(&mut pair, 100_000));
+    said.extend(later(&mut pair, 100_000));
+    let upto = granted(&said);
+    assert_eq!(upto.len(), 2, "{upto:?}");
+    assert!(upto.values().sum::<u64>() <= BUDGET, "{upto:?}");
+    // And what does not come holds nobody back for longer than that.
+    let more = granted(&later(&mut pair, LONG_NS));
+    assert!(more.contains_key(&(false, 3)), "{more:?}");
+}
+
+#[test]
+fn receives_from_anyone_grant_no_more_than_the_budget() {
+    grants_no_more_than_the_budget(false);
+}
+
+#[test]
+fn receives_from_anyone_grant_no_more_while_a_rail_is_busy() {
+    grants_no_more_than_the_budget(true);
+}
+
+/// The same where nobody polled for a while before: the application computed, then posts.
+#[test]
+fn receives_after_a_long_computation_grant_no_more_than_the_budget() {
+    let mut pair = waiting();
+    pair.now += LONG_NS;
+    receive_all(&mut pair.b);
+    let mut said = output(&mut pair.b, pair.now, false);
+    said.extend(later(&mut pair, 100_000));
+    let upto = granted(&said);
+    assert_eq!(upto.len(), 2, "{upto:?}");
+    assert!(upto.values().sum::<u64>() <= BUDGET, "{upto:?}");
+}
+
+/// The reads that a node was asked for: number, and up to where.
+fn asked(node: &mut Node) -> Vec<(PeerId, u32, u64)> {
+    let ask = |event| match event {
+        Event::ReadAsked {
+            peer, number, upto, ..
+        } => Some((peer, number, upto)),
+        _ => None,
+    };
+    std::iter::from_fn(|| node.poll_event())
+        .filter_map(ask)
+        .collect()
+}
+
+/// Three reads have more than the budget. The second's data came, and it waits for more; the first
+/// is refused, and it need not wait any longer.
+#[test]
+fn what_a_refused_read_was_granted_goes_to_the_next_at_once() {
+    let mut pair = Pair::new(1, true);
+    for handle in 9..12 {
+        assert!(pair.a.post_read(handle, pair.to_b, 5, 0, LEN));
+    }
+    pair.step();
+    let reads = asked(&mut pair.b);
+    let [(to_a, first, _), (_, second, upto), _] = reads[..] else {
+        panic!("{reads:?}");
+    };
+    let all = pair.a.held().granted_bytes;
+    assert!(all > BUDGET);
+    pair.b.serve_read(3, to_a, second, LEN, upto);
+    let began = pair.now;
+    while pair.a.held().granted_bytes > all - upto {
+        pair.step();
+    }
+    assert!(pair.now < began + 5_000_000, "else grants are forgiven");
+    output(&mut pair.a, pair.now, true);
+    pair.b.refuse_read(to_a, first);
+    let refusal = output(&mut pair.b, pair.now, true);
+    take(&mut pair.a, pair.now, &refusal);
+    let more = granted(&output(&mut pair.a, pair.now, true));
+    assert!(
+        more.get(&(true, second)).is_some_and(|&u| u > upto),
+        "{more:?}"
+    );
+}
+
+/// Nor do reads, which grant by asking: their data has time from then.
+#[test]
+fn reads_after_a_long_computation_hold_the_budget() {
+    let mut pair = Pair::new(1, false);
+    pair.now += LONG_NS;
+    pair.step();
+    let to_a = pair.b.peer(&pair.a.address());
+    let send = SendSpec {
+        handle: 2,
+        peer: to_a,
+        tag: None,
+        data: None,
+        len: LEN,
+        urgent_ack: true,
+    };
+    assert!(pair.b.post_send(&send));
+    let request = output(&mut pair.b, pair.now, false);
+    pair.now += LONG_NS;
+    for handle in 9..11 {
+        assert!(pair.a.post_read(handle, pair.to_b, 5, 0, LEN));
+    }
+    output(&mut pair.a, pair.now, false);
+    take(&mut pair.a, pair.now, &request);
+    let receive = RecvSpec {
+        handle: 2,
+        source: Source::Any,
+        tag: None,
+        capacity: LEN,
+        multi_min: None,
+    };
+    pair.a.post_recv(&receive, pair.now);
+    let upto = granted(&output(&mut pair.a, pair.now, false));
+    assert!(upto.is_empty(), "{upto:?}");
+}
