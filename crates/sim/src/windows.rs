@@ -22,7 +22,7 @@ const BESIDE: u64 = 100;
 /// Users of one window.
 const USERS_MAX: usize = 6;
 /// Bytes for more users than the first, at most.
-const MORE_MAX: u64 = 300_000;
+const MORE_MAX: u64 = 40_000;
 /// How soon a window is closed that is still in use: once in so many steps of its owner.
 const HASTE: [u64; 4] = [1_000, 300, 300, 50];
 /// A window stays so long for users to come, at most.
