@@ -78,7 +78,7 @@ impl World {
             let ep = &self.eps[e as usize];
             let (came, waiting) = (ep.machine.taken() != taken, ep.machine.waiting());
             empty = if came || left { 0 } else { empty + 1 };
-            if empty == EMPTY_POLLS || !(waiting || left || came && ep.looks_twice) {
+            if empty == EMPTY_POLLS || !(waiting || left || came && ep.habits.looks_twice) {
                 break;
             }
         }
@@ -94,7 +94,7 @@ impl World {
             if which == 1 && cq == ep.cqs[0] {
                 break;
             }
-            let (most, taken) = (ep.batch, ep.machine.taken());
+            let (most, taken) = (ep.habits.batch, ep.machine.taken());
             let read = ep.engine.cq_read(cq, &mut self.entries[..most]);
             self.absorb(e);
             match read {

@@ -74,6 +74,27 @@ pub struct Due {
     pub last: bool,
 }
 
+/// How an application polls.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    /// Entries that it reads at once.
+    pub batch: usize,
+    /// After a poll that found something it polls again at once.
+    pub looks_twice: bool,
+    /// Its next poll is at most so long after a packet came.
+    pub pace_ns: u64,
+}
+
+impl Habits {
+    fn draw(rng: &mut Rng) -> Habits {
+        Habits {
+            batch: rng.pick(&[1, 2, 8, 16]),
+            looks_twice: rng.one_in(3),
+            pace_ns: rng.pick(&PACES_NS),
+        }
+    }
+}
+
 /// A process.
 pub struct Endpoint {
     /// Its number among all, dead ones too.
@@ -96,12 +117,8 @@ pub struct Endpoint {
     pub(crate) addrs: Table<u32, FiAddr>,
     /// Its queues: of sends and reads, of receives (perhaps the same).
     pub cqs: [CqId; 2],
-    /// Entries that it reads at once.
-    pub batch: usize,
-    /// After a poll that found something it polls again at once.
-    pub looks_twice: bool,
-    /// Its next poll is at most so long after a packet came.
-    pub pace_ns: u64,
+    /// How its application polls.
+    pub habits: Habits,
     /// What is in them.
     pub due: [VecDeque<Due>; 2],
     /// Not dead.
@@ -226,8 +243,7 @@ impl Endpoint {
         machine.set_now(clock_ns);
         machine.set_yield(rng.pick(&setup.yields_ns));
         let one_cq = rng.one_in(3);
-        let batch = rng.pick(&[1, 2, 8, 16]);
-        let (looks_twice, pace_ns) = (rng.one_in(3), rng.pick(&PACES_NS));
+        let habits = Habits::draw(&mut rng);
         let engine = assemble(setup, &machine, index, rng);
         let (av, tx, ep) = (engine.av_open(), engine.cq_open(), engine.ep_open()?);
         let rx = if one_cq { tx } else { engine.cq_open() };
@@ -250,9 +266,7 @@ impl Endpoint {
             av,
             addrs: Table::default(),
             cqs: [tx, rx],
-            batch,
-            looks_twice,
-            pace_ns,
+            habits,
             due: Default::default(),
             alive: true,
             died_ns: 0,

@@ -320,7 +320,7 @@ impl World {
         drop(wires);
         self.end_flight(slot);
         if self.eps[e as usize].computing == 0 {
-            let at = self.now + self.rng.range(200, self.eps[e as usize].pace_ns);
+            let at = self.now + self.rng.range(200, self.eps[e as usize].habits.pace_ns);
             self.wake(e, at);
         } else if self.eps[e as usize].threaded {
             self.wake_thread(e);
