@@ -1,7 +1,7 @@
 //! Turns of an endpoint: the application polls and posts, the thread wakes, what the engine did
 //! is held against the truth, what it sent goes to the network.
 
-use crate::endpoint::Trace;
+use crate::endpoint::{Endpoint, Trace};
 use crate::machine::{index_of, Entry, Log, Out};
 use crate::spare;
 use crate::world::{Next, World};
@@ -85,37 +85,41 @@ impl World {
         self.eps[e as usize].polled_at = self.now;
     }
 
-    /// Whether there may be more in the queues.
-    pub(crate) fn read_queues(&mut self, e: u32) -> bool {
-        let mut some = false;
+    /// The application reads on until nothing comes.
+    pub(crate) fn read_all(&mut self, e: u32) {
+        let unread = |ep: &Endpoint| ep.due.iter().map(|due| due.len()).sum::<usize>();
+        let mut before = usize::MAX;
+        while self.read_queues(e) && unread(&self.eps[e as usize]) < before {
+            before = unread(&self.eps[e as usize]);
+        }
+    }
+
+    /// Whether there is more in the queues.
+    fn read_queues(&mut self, e: u32) -> bool {
         for which in 0..2 {
             let ep = &self.eps[e as usize];
             let cq = ep.cqs[which];
             if which == 1 && cq == ep.cqs[0] {
                 break;
             }
-            let (most, taken) = (ep.habits.batch, ep.machine.taken());
+            let most = ep.habits.batch;
             let read = ep.engine.cq_read(cq, &mut self.entries[..most]);
             self.absorb(e);
             match read {
                 Ok(n) => {
-                    let came = self.eps[e as usize].machine.taken() != taken;
-                    some |= n == most || (which == 1 && came);
                     for i in 0..n {
                         let entry = self.entries[i];
                         self.read_entry(e, which, &entry);
                     }
                 }
-                Err(()) => {
-                    some = true;
-                    match self.eps[e as usize].engine.cq_take_error(cq) {
-                        Some(entry) => self.read_entry(e, which, &entry),
-                        None => self.broken(e, "an error entry that is not there".into()),
-                    }
-                }
+                Err(()) => match self.eps[e as usize].engine.cq_take_error(cq) {
+                    Some(entry) => self.read_entry(e, which, &entry),
+                    None => self.broken(e, "an error entry that is not there".into()),
+                },
             }
         }
-        some
+        // A read ends before an entry of an error, so the number read does not tell.
+        self.eps[e as usize].due.iter().any(|due| !due.is_empty())
     }
 
     /// An application that polls all the time has just done so.

@@ -176,7 +176,7 @@ impl World {
             let _ = writeln!(
                 text,
                 "endpoint {}: done {} open {} owed {} awaited {} pending {} claims {} late {} \
-                deadline {:?} clock {}",
+                unread {:?} windows {} deadline {:?} clock {}",
                 ep.index,
                 ep.app.done,
                 ep.open,
@@ -185,6 +185,8 @@ impl World {
                 ep.app.pending,
                 ep.claims.len(),
                 ep.late.len(),
+                ep.due.each_ref().map(|due| due.len()),
+                ep.windows.open.len(),
                 ep.engine.inspect(|core| core.next_deadline()),
                 self.now + ep.clock_ns,
             );
@@ -226,7 +228,7 @@ impl World {
             let mut others = self.eps.iter().filter(|ep| ep.alive);
             let given_up = others.any(|ep| ep.believes_dead(e));
             self.cancel_all(e);
-            while self.read_queues(e) {}
+            self.read_all(e);
             let ep = &mut self.eps[e as usize];
             if let Err((handle, text)) = ep.graveyard.empty() {
                 return Err(format!("endpoint {e}: {text}, {handle}"));
