@@ -66,7 +66,9 @@ fn long_messages_are_written_with_few_packets() {
         // Some are late: a process away from its processor for 0.2 ms looks like a loss.
         let (wasted, all) = (written.net.writes_refused, written.net.writes);
         assert!(50 * wasted < all, "{wasted} of {all} refused");
-        assert_eq!(written.net.writes_lost, 0);
+        // One that is refused breaks a stream, and what was in it is lost.
+        let lost = written.net.writes_lost;
+        assert!(lost <= 8 * wasted * ordered as u64, "{:?}", written.net);
         assert!(
             2 * written.net.packets < packets.net.packets,
             "{:?} instead of {:?}",
