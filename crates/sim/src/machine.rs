@@ -457,12 +457,14 @@ impl RailTx for SimTx {
         let bytes: usize = pieces.iter().map(|p| p.1).sum();
         port.egress_free += port.takes_ns(bytes as u64);
         port.reading.insert(write.token, pieces.clone());
+        let drained = port.drained;
         if let Some(out) = wires.outbox.last_mut() {
             out.write = Some(OutWrite {
                 key: write.key,
                 offset: write.offset,
                 token: write.token,
                 pieces,
+                drained,
             });
         }
         SendOutcome::Sent

@@ -33,6 +33,8 @@ pub struct OutWrite {
     pub token: u64,
     /// Where its bytes are: address and length.
     pub pieces: Vec<(usize, usize)>,
+    /// How often its rail had been drained when it took the write.
+    pub drained: u32,
 }
 
 /// What happens to the bytes of a write.
@@ -117,7 +119,10 @@ impl World {
             self.overs.insert(order, (e, out.rail, write.token));
         }
         let breaks = self.breaks(e, start, target);
-        let Some(at) = fate.lands else { return };
+        let drained = self.eps[e as usize].machine.wires().ports[out.rail].drained;
+        let Some(at) = fate.lands.filter(|_| drained == write.drained) else {
+            return; // or drained in the same call: nothing is read after that (mutation, seed 1803)
+        };
         let mut bytes = spare::take();
         if let Err(text) = self.read_pieces(e, out, write, &mut bytes) {
             return self.broken(e, text);

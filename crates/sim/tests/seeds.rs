@@ -139,3 +139,16 @@ fn a_storm_opens_thousands() {
     assert_eq!(outcome.failure, None);
     assert!(outcome.open_max >= 2_000, "{}", outcome.open_max);
 }
+
+/// Behind a packet that its queue cannot hold all others are lost, and one whose packets come just
+/// then is called dead (seed 9115949, before).
+#[test]
+fn queues_hold_a_packet() {
+    for seed in 0..500 {
+        let setup = Setup::draw(seed, Profile::Swarm, 0, 0);
+        for (&max, &rate) in setup.datagram_max.iter().zip(&setup.rate) {
+            let queue_bytes = rate * setup.queue_ns / 1_000_000_000;
+            assert!(max as u64 <= queue_bytes.max(1_232), "seed {seed}");
+        }
+    }
+}

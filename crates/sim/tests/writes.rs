@@ -121,7 +121,7 @@ fn late_writes_over_what_was_counted_are_noticed() {
         setup.node.mutation = Some(marline_proto::Mutation::WriteLate);
         run_setup(&setup, false).failure.is_some()
     };
-    let count = (1..=20).map(|n| 100 * n).filter(noticed).count();
+    let count = (1..=200).map(|n| 20 * n).filter(noticed).count();
     assert!(count > 0);
 }
 
