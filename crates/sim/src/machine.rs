@@ -454,10 +454,9 @@ impl RailTx for SimTx {
         let pieces: Vec<(usize, usize)> = pieces.collect();
         let wires = &mut *self.0.wires();
         let port = &mut wires.ports[self.1];
-        let bytes: usize = pieces.iter().map(|p| p.1).sum();
-        port.egress_free += port.takes_ns(bytes as u64);
+        let (bytes, drained) = (pieces.iter().map(|p| p.1 as u64).sum(), port.drained);
+        port.egress_free += port.takes_ns(bytes);
         port.reading.insert(write.token, pieces.clone());
-        let drained = port.drained;
         if let Some(out) = wires.outbox.last_mut() {
             out.write = Some(OutWrite {
                 key: write.key,
