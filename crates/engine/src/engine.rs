@@ -91,7 +91,7 @@ impl<S: System> Engine<S> {
     /// The progress call. Makes progress on the whole engine, then moves finished operations out.
     /// Stops before an error entry: `Ok(n)` with n entries written (0: nothing there), or
     /// `Err(())` when the first entry is an error (fetch it with `cq_take_error`), or when nothing
-    /// is there and nothing will be (`is_unusable`).
+    /// is there and after a panic nothing will be (`is_unusable`). A forked child gets `Ok(0)`.
     #[allow(clippy::result_unit_err)]
     #[inline]
     pub fn cq_read(&self, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {

@@ -1,4 +1,5 @@
-//! After a panic an engine sends nothing: what packets are made of may be gone.
+//! After a panic an engine sends nothing, for what packets are made of may be gone; and whoever
+//! waits for a completion is told that none will come.
 
 #[path = "stand_in/caps.rs"]
 mod caps;

@@ -69,7 +69,7 @@ impl World {
         ep.machine.set_now(self.now + ep.clock_ns);
     }
 
-    /// The application looks at its queues until nothing more comes.
+    /// The application looks at its queues while it knows of more, or packets wait.
     fn poll(&mut self, e: u32) {
         let mut empty = 0;
         for _ in 0..POLLS_MAX {
