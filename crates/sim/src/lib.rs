@@ -26,6 +26,7 @@ mod ops;
 mod patterns;
 pub mod pipeline;
 mod puts;
+mod queue;
 mod reader;
 mod rng;
 mod rounds;

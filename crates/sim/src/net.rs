@@ -1,6 +1,7 @@
 //! The virtual network: what happens to each packet between two rails.
 
 use crate::machine::WIRE_BYTES;
+use crate::queue::Queue;
 use crate::rng::Rng;
 use crate::setup::{Lie, Setup, Trouble, Weather};
 use std::collections::BTreeMap;
@@ -8,9 +9,6 @@ use std::collections::BTreeMap;
 /// Above so many rails in all, packets of one pair are not kept in order by a table (large runs
 /// have no jitter, so that they stay in order anyway).
 const ORDERED_PORTS_MAX: usize = 64;
-
-/// A packet under way for so much longer than others takes no turn in the queue of its target.
-const OVERDUE_NS: u64 = 1_000_000;
 
 /// One rail of one host.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +25,7 @@ struct Port {
     lies: Vec<Lie>,
     breaks: u32,
     egress_free: u64,
-    ingress_free: u64,
+    ingress: Queue,
 }
 
 /// What the network did to one copy of a packet.
@@ -222,7 +220,7 @@ impl Net {
         let (ppm, slow) = self.losses(a, b);
         if stream {
             self.stats.streamed += 1;
-            let at = self.stream(sent + slow, a, b, from.1, len);
+            let at = self.stream(now, sent + slow, a, b, from.1, len);
             return Fate {
                 copies: [Some((at, Damage::None)), None],
                 too_big: None,
@@ -234,13 +232,13 @@ impl Net {
             return LOST;
         }
         let mut fate = LOST;
-        fate.copies[0] = self.copy((sent, slow), a, b, from.1, len);
+        fate.copies[0] = self.copy(now, sent + slow, a, b, from.1, len);
         if self.rng.ppm(self.weather.duplicate) {
             self.stats.duplicated += 1;
-            fate.copies[1] = self.copy((sent, slow), a, b, from.1, len);
+            fate.copies[1] = self.copy(now, sent + slow, a, b, from.1, len);
         } else if self.rng.ppm(self.weather.forge) {
             self.stats.forged += 1;
-            let copy = self.copy((sent, slow), a, b, from.1, len);
+            let copy = self.copy(now, sent + slow, a, b, from.1, len);
             fate.copies[1] = copy.map(|(at, _)| (at, Damage::Forged));
         }
         fate
@@ -288,12 +286,11 @@ impl Net {
     }
 
     /// When a packet in a stream arrives: behind the one before, however long that takes.
-    fn stream(&mut self, sent: u64, a: usize, b: usize, rail: usize, len: usize) -> u64 {
+    fn stream(&mut self, now: u64, sent: u64, a: usize, b: usize, rail: usize, len: usize) -> u64 {
         let takes_ns = self.takes_ns(b, len);
-        let port = &mut self.ports[b];
-        let start = port.ingress_free.max(sent + self.latency_ns[rail]);
-        port.ingress_free = start + takes_ns;
-        let mut at = port.ingress_free;
+        let arrives = sent + self.latency_ns[rail];
+        let turn = self.ports[b].ingress.take(now, arrives, takes_ns, u64::MAX);
+        let mut at = turn.unwrap_or(arrives);
         if !self.last.is_empty() {
             let last = &mut self.last[a * self.ports.len() + b];
             at = at.max(*last);
@@ -348,9 +345,9 @@ impl Net {
         let lie = pa.lies.last().copied();
         let arrives = match (cut || !room, stream) {
             (true, _) => None,
-            (_, true) => Some(self.stream(leaves + delay, a, b, from.1, len)),
+            (_, true) => Some(self.stream(now, leaves + delay, a, b, from.1, len)),
             _ => {
-                let copy = self.copy((leaves, delay), a, b, from.1, len);
+                let copy = self.copy(now, leaves + delay, a, b, from.1, len);
                 copy.map(|copy| copy.0)
             }
         };
@@ -363,18 +360,18 @@ impl Net {
         (leaves, carried)
     }
 
-    /// One copy of a packet that left at `sent` and takes `slow` longer than others.
+    /// One copy of a packet that left at `sent`.
     fn copy(
         &mut self,
-        (sent, slow): (u64, u64),
+        now: u64,
+        sent: u64,
         a: usize,
         b: usize,
         rail: usize,
         len: usize,
     ) -> Option<(u64, Damage)> {
         let weather = self.weather;
-        let due = sent + self.latency_ns[rail];
-        let mut at = due + slow;
+        let mut at = sent + self.latency_ns[rail];
         if weather.jitter_ns > 0 {
             at += self.rng.below(weather.jitter_ns);
         }
@@ -386,20 +383,15 @@ impl Net {
             at = at.max(self.last[pair]);
             self.last[pair] = at;
         }
-        let took = self.takes_ns(b, len);
-        let port = &mut self.ports[b];
-        let start = port.ingress_free.max(at);
-        if start - at > self.queue_ns {
+        let takes = self.takes_ns(b, len);
+        let turn = self.ports[b].ingress.take(now, at, takes, self.queue_ns);
+        let Some(through) = turn else {
             self.stats.overflowed += 1;
             return None;
-        }
-        // What comes long after it was sent does not hold up what is sent until then.
-        if at <= due + OVERDUE_NS {
-            port.ingress_free = start + took;
-        }
+        };
         let ports = [&self.ports[a], &self.ports[b]];
         let rot = ports.iter().flat_map(|p| &p.rots).sum();
-        Some((start + took, self.damage(len, rot)))
+        Some((through, self.damage(len, rot)))
     }
 
     /// What happens to the bytes of a packet; `rot`: damage of its rails in parts per million.
