@@ -53,7 +53,6 @@ pub(crate) struct Shared<S: System> {
     pub(crate) threaded: bool,
     generation: Generation,
     pub(crate) fds: Vec<i32>,
-    log: LogSink,
 }
 
 impl Shared<Process> {
@@ -125,7 +124,6 @@ pub struct Parts<S: System> {
 impl<S: System> Shared<S> {
     /// An engine without links to watch and without a page of statistics.
     pub(crate) fn new(cfg: CoreConfig, parts: Parts<S>) -> Shared<S> {
-        let log = parts.log.clone();
         let core = Core::new(cfg, parts.rails, (parts.log, parts.random), parts.watch);
         Shared {
             core: Mutex::new(core),
@@ -144,7 +142,6 @@ impl<S: System> Shared<S> {
             threaded: parts.threaded,
             generation: Generation::current(),
             fds: Vec::new(),
-            log,
         }
     }
 
@@ -334,17 +331,10 @@ impl<S: System> Shared<S> {
             let mut core = self.poll();
             drained = core.poisoned || core.ep(ep).is_none_or(|e| e.node.drained());
         }
-        if !drained {
-            let text = "endpoint closed with sends that were not acknowledged within 2 s; \
-                        their peers may not have got them";
-            (self.log.0)(LogLevel::Warn, text);
-        }
         let now = self.clock.now_ns();
         let mut core = self.lock();
         if !drained {
-            if let Some(endpoint) = core.ep(ep) {
-                (self.log.0)(LogLevel::Debug, &endpoint.node.describe());
-            }
+            core.say_undelivered(ep);
         }
         if let Some(endpoint) = core.ep(ep).filter(|_| !self.is_forked()) {
             endpoint.node.say_bye();

@@ -6,6 +6,9 @@ use crate::progress::show_addr;
 use crate::system::System;
 use marline_proto::{Event, PathState, PeerId};
 
+/// So many peers are named in one line: for a whole job gone there would be thousands.
+const NAMED_MAX: usize = 4;
+
 impl<S: System> Core<S> {
     /// A peer is dead, and why we think so.
     pub(crate) fn say_dead(&mut self, ep: EpId, peer: PeerId, silent_ms: u64, refused: bool) {
@@ -76,6 +79,27 @@ impl<S: System> Core<S> {
         let who = self.describe(ep, peer);
         let text = format!("rail {name} to {who} (its rail {remote_rail}): {word}");
         self.say(LogLevel::Info, &text);
+    }
+
+    /// An endpoint closes although peers have not acknowledged what was sent to them.
+    pub(crate) fn say_undelivered(&mut self, ep: EpId) {
+        let Some(endpoint) = self.ep(ep) else {
+            return;
+        };
+        let (peers, state) = (endpoint.node.undelivered(), endpoint.node.describe());
+        let mut named: Vec<String> = (peers.iter().take(NAMED_MAX))
+            .map(|&(peer, count)| format!("{count} to {}", self.describe(ep, peer)))
+            .collect();
+        if peers.len() > NAMED_MAX {
+            named.push(format!("others to {} more peers", peers.len() - NAMED_MAX));
+        }
+        let text = format!(
+            "endpoint closed with sends that were not acknowledged within 2 s ({}); their peers \
+             may not have got them",
+            named.join(", ")
+        );
+        self.say(LogLevel::Warn, &text);
+        self.say(LogLevel::Debug, &state);
     }
 
     pub(crate) fn describe(&self, ep: EpId, peer: PeerId) -> String {

@@ -192,6 +192,34 @@ fn drops_duplicates_and_flipped_bits_are_repaired_and_counted() {
 }
 
 #[test]
+fn whoever_closes_before_his_sends_arrive_is_told_whom_they_were_for() {
+    let lines = Lines::default();
+    let a = side_that_logs(&[("rails", "lo"), ("faults", "tx:drop=1")], &lines);
+    let b = side(&[("rails", "lo")]);
+    meet(&a, &b);
+    let mut bytes = content(0, 100);
+    let iov = [IoVec {
+        base: bytes.as_mut_ptr(),
+        len: bytes.len(),
+    }];
+    for context in 0..3 {
+        let req = SendReq {
+            dest: 0,
+            iov: &iov,
+            tag: None,
+            data: None,
+            context,
+            flags: COMPLETE,
+        };
+        a.engine.send(a.ep, &req).unwrap();
+    }
+    a.engine.ep_close(a.ep);
+    let lines = lines.lock().unwrap();
+    let told = |line: &String| line.contains("within 2 s (3 to ") && line.contains(" at ");
+    assert!(lines.iter().any(told), "{lines:#?}");
+}
+
+#[test]
 fn peers_that_ask_for_different_checksums_agree_and_say_so() {
     let (a, b) = (Lines::default(), Lines::default());
     let with = |checksum, lines| side_that_logs(&[("rails", "lo"), ("checksum", checksum)], lines);

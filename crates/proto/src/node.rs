@@ -271,6 +271,19 @@ impl Node {
         self.sends.len() == 0
     }
 
+    /// Peers that have not acknowledged all of our sends, and how many; whoever lacks most first.
+    pub fn undelivered(&self) -> Vec<(PeerId, usize)> {
+        let mut counts: Vec<(PeerId, usize)> = Vec::new();
+        for (_, send) in self.sends.iter() {
+            match counts.iter_mut().find(|(peer, _)| *peer == send.peer) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((send.peer, 1)),
+            }
+        }
+        counts.sort_by_key(|&(peer, count)| (Reverse(count), peer.0));
+        counts
+    }
+
     /// Whether the node owes or is owed something that needs time to pass or packets to come.
     pub fn is_idle(&self) -> bool {
         self.sends.len() == 0 && self.ready.is_empty() && self.next_deadline().is_none()

@@ -1,10 +1,10 @@
 //! The queue in front of a rail, which takes one packet after the other.
 //!
-//! A packet's place is settled when it is sent, but its turn comes when it arrives: one that is sent
-//! later and arrives earlier (the other waited in its sender's own queue, or was held back) goes
-//! first. Were turns given away as packets are sent, one sender with a full queue of its own would
-//! shut everybody else out, who would find the place taken by packets that have not come yet (seed
-//! 9251642 of an earlier version: a peer not heard for a second).
+//! A packet's place is settled when it is sent, but its turn comes when it arrives: one that is
+//! sent later and arrives earlier (the other waited in its sender's own queue, or was held back)
+//! goes first. Were turns given away as packets are sent, one sender with a full queue of its own
+//! would shut everybody else out, who would find the place taken by packets that have not come yet
+//! (seed 9251642 of an earlier version: a peer not heard for a second).
 
 use std::collections::VecDeque;
 
@@ -58,8 +58,8 @@ impl Queue {
         Some(free_ns)
     }
 
-    /// The turns from `place` on come after `free_ns`. (Who has been told when his packet is through
-    /// keeps that time: it is a little early.)
+    /// The turns from `place` on come after `free_ns`. (Who has been told when his packet is
+    /// through keeps that time: it is a little early.)
     fn put_off(&mut self, place: usize, mut free_ns: u64) {
         for turn in self.turns.range_mut(place..) {
             let later = free_ns.max(turn.arrives_ns) + turn.takes_ns;

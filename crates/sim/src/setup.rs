@@ -5,6 +5,7 @@ use crate::draw::{draw_faults, draw_pattern};
 use crate::rng::Rng;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
+use marline_wire::HELLO_RAILS_MAX;
 
 /// What kind of runs to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -437,6 +438,16 @@ fn draw_config(rng: &mut Rng) -> Config {
         ack_delay_ns: rng.pick(&[20_000, 20_000, 0, 200_000]),
         ack_every: rng.pick(&[64, 64, 2, 16]),
         policy: rng.pick(&[RailPolicy::Stripe, RailPolicy::Stripe, RailPolicy::Standby]),
+        rail_algorithm: draw_rail_algorithms(rng),
         ..Config::default()
     }
+}
+
+/// In a quarter of the runs some rails have an algorithm of their own: what is sent again on
+/// another path is summed again.
+fn draw_rail_algorithms(rng: &mut Rng) -> [Option<u8>; HELLO_RAILS_MAX] {
+    if !rng.one_in(4) {
+        return [None; HELLO_RAILS_MAX];
+    }
+    [(); HELLO_RAILS_MAX].map(|()| rng.pick(&[None, Some(1), Some(2), Some(3), Some(4)]))
 }

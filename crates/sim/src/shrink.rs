@@ -77,19 +77,27 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
     if setup.topology != Topology::Planes {
         add(&|s| s.topology = Topology::Planes);
     }
+    plainer(setup, &mut add);
+    if setup.faults.is_empty() && setup.hosts > 2 {
+        add(&|s| s.hosts -= 1);
+    }
+    list
+}
+
+/// The same without one of the things that rails and processes may have.
+fn plainer(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     if setup.streams.contains(&true) {
         add(&|s| s.streams.fill(false));
     }
     if setup.writes.contains(&true) {
         add(&|s| s.writes.fill(false));
     }
+    if setup.node.rail_algorithm.iter().any(Option::is_some) {
+        add(&|s| s.node.rail_algorithm.fill(None));
+    }
     if setup.bye {
         add(&|s| s.bye = false);
     }
-    if setup.faults.is_empty() && setup.hosts > 2 {
-        add(&|s| s.hosts -= 1);
-    }
-    list
 }
 
 /// The same without its last rail and what happens to it.
