@@ -185,7 +185,7 @@ impl World {
         World {
             ends,
             net: VecDeque::new(),
-            credits: Credits::default(),
+            credits: Credits::new(cfg.credit_bytes),
             out: vec![0; PACKET_MAX],
             now: 1,
         }

@@ -23,9 +23,6 @@ use std::sync::Arc;
 const TRACE_MAX: usize = 60;
 /// The progress thread's tick (design section 7).
 const TICK_NS: u64 = 10_000_000;
-/// How often applications poll: without pause, or between two steps of a short computation (what
-/// came meanwhile waits together, and is taken at once).
-const PACES_NS: [u64; 3] = [3_000, 10_000, 40_000];
 /// Key of the region that peers may read: all of the content, from its start.
 pub const KEY: u64 = 7;
 
@@ -86,11 +83,11 @@ pub struct Habits {
 }
 
 impl Habits {
-    fn draw(rng: &mut Rng) -> Habits {
+    fn draw(setup: &Setup, rng: &mut Rng) -> Habits {
         Habits {
             batch: rng.pick(&[1, 2, 8, 16]),
             looks_twice: rng.one_in(3),
-            pace_ns: rng.pick(&PACES_NS),
+            pace_ns: rng.pick(&setup.paces_ns),
         }
     }
 }
@@ -243,7 +240,7 @@ impl Endpoint {
         machine.set_now(clock_ns);
         machine.set_yield(rng.pick(&setup.yields_ns));
         let one_cq = rng.one_in(3);
-        let habits = Habits::draw(&mut rng);
+        let habits = Habits::draw(setup, &mut rng);
         let engine = assemble(setup, &machine, index, rng);
         let (av, tx, ep) = (engine.av_open(), engine.cq_open(), engine.ep_open()?);
         let rx = if one_cq { tx } else { engine.cq_open() };

@@ -41,8 +41,9 @@ pub fn scale(hosts: usize, work: Work) -> Scaled {
     setup.size_max = 64;
     setup.pause_ns = 500;
     setup.bye = false;
-    // Everyone has a processor.
+    // Everyone has a processor, and does nothing else.
     setup.yields_ns = [300; 4];
+    setup.paces_ns = [3_000; 3];
     let outcome = run_setup(&setup, false);
     Scaled {
         hosts,

@@ -299,6 +299,10 @@ pub struct Setup {
     pub threaded: bool,
     /// An offered processor comes back after one of these, drawn for each endpoint.
     pub yields_ns: [u64; 4],
+    /// How often an application polls, one of these drawn for each endpoint: without pause, or
+    /// between two steps of a short computation (what came meanwhile waits together, and is taken
+    /// at once).
+    pub paces_ns: [u64; 3],
     /// Sends on a rail that is down, or above its MTU, fail with an error.
     pub send_errors: bool,
 }
@@ -363,6 +367,7 @@ impl Setup {
             sum_ahead_bytes: rng.pick(&[0, 0, 0, 100_000]),
             threaded: !rng.one_in(8),
             yields_ns: [300, 300, 20_000, 200_000],
+            paces_ns: [3_000, 10_000, 40_000],
             send_errors: rng.one_in(2),
         };
         setup.fit_packets();

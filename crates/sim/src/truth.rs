@@ -136,7 +136,6 @@ impl Msg {
 }
 
 /// Every message.
-#[derive(Default)]
 pub struct Truth {
     /// All of them, by the number that the simulator gives.
     pub msgs: Vec<Msg>,
@@ -148,6 +147,16 @@ pub struct Truth {
 }
 
 impl Truth {
+    /// Between nodes that give each other so many bytes of credit.
+    pub fn new(credit_bytes: u64) -> Truth {
+        Truth {
+            msgs: Vec::new(),
+            pairs: Table::default(),
+            credits: Credits::new(credit_bytes),
+            open: Vec::new(),
+        }
+    }
+
     /// Where the content of message `uid` starts.
     pub fn base_of(&self, uid: u32) -> u64 {
         (uid as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32

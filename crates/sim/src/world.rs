@@ -133,7 +133,7 @@ impl World {
             on_host: vec![None; setup.hosts],
             net: Net::new(&setup),
             content: Content::shared(),
-            truth: Truth::default(),
+            truth: Truth::new(setup.node.credit_bytes),
             flying: Vec::new(),
             free: Vec::new(),
             log: Log::default(),
