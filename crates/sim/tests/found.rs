@@ -244,3 +244,10 @@ fn one_packet_may_wait_while_thousands_pass() {
 fn one_who_was_given_up_may_answer_for_a_while() {
     clean_for_long(7_057_512);
 }
+
+/// A packet came 0.3 s after its sender's death, which was found a whole timeout later. (The
+/// simulator called that too late.)
+#[test]
+fn a_late_packet_of_a_dead_peer_is_a_sign_of_life() {
+    clean_for_long(9_524_414);
+}
