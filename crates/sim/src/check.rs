@@ -138,8 +138,8 @@ impl World {
         }
         // The timeout, a fifth of it between two questions, and ticks of a computing application;
         // from when the last packet came of those that the peer had sent.
-        let bound = self.setup.node.peer_timeout_ns * 5 / 4 + 50_000_000;
-        let bound = bound + self.setup.weather.lateness_ns();
+        let silence_ns = self.setup.node.peer_timeout_ns * 5 / 4 + 50_000_000;
+        let bound = silence_ns + self.setup.weather.lateness_ns();
         let late = self.now - since;
         (late <= bound).then_some(()).ok_or_else(|| {
             format!(
