@@ -59,8 +59,7 @@ soak: deps build programs eager
 
 # Simulated clusters without end, with new seeds each time: until one fails, or Ctrl-C.
 soak-seeds:
-	cargo build --release --locked -p marline-sim
-	a=$$(date +%s)000; while $(TARGET)/release/marline-sim --seeds $$a..$$((a + 10000)) \
+	sim=$$(scripts/fast-sim $(TARGET)) || exit; a=$$(date +%s)000; while $$sim --seeds $$a..$$((a + 10000)) \
 		--min-packets 5000 --jobs $$(nproc) --failures build/failed-seeds.txt; do \
 		a=$$((a + 10000)); done; exit 1
 
@@ -95,7 +94,7 @@ bench-progress: deps build programs
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	bash -n scripts/install-deps scripts/aarch64 .ci/run
+	bash -n scripts/install-deps scripts/aarch64 scripts/fast-sim .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/progress bench/smax bench/checksums bench/apps \
 		bench/*.py scripts/demo tests/e2e/*.py
