@@ -5,6 +5,11 @@ use clap::Parser;
 use marline_sim::command::{run, SimArgs};
 use std::process::ExitCode;
 
+/// Worlds are made of many small pieces of memory.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Simulated clusters of Marline, with every fault, reproducible from a seed.
 #[derive(Parser)]
 #[command(name = "marline-sim", version)]
