@@ -138,9 +138,9 @@ impl World {
         }
         // The timeout, a fifth of it between two questions, and ticks of a computing application;
         // from when the last packet came of those that the peer had sent.
-        let silence_ns = self.setup.node.peer_timeout_ns * 5 / 4 + 50_000_000;
-        let bound = silence_ns + self.setup.weather.lateness_ns();
-        let late = self.now - since;
+        let bound = self.setup.node.peer_timeout_ns * 5 / 4 + 50_000_000;
+        let heard = here.last_words.get(&other).copied().unwrap_or(0);
+        let late = self.now - since.max(heard);
         (late <= bound).then_some(()).ok_or_else(|| {
             format!(
                 "operation {handle} outlived its peer by {} ms",

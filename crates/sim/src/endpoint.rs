@@ -15,7 +15,7 @@ use marline_engine::{
     AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, Region, SubmitError,
 };
 use marline_proto::{Event, Node, PathStats};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -174,6 +174,8 @@ pub struct Endpoint {
     pub numbers: Table<(u32, u8), u64>,
     /// Endpoints it declared dead.
     pub buried: Vec<u32>,
+    /// When the last packet of one that had died came.
+    pub last_words: BTreeMap<u32, u64>,
     /// Turns in a row without any effect, and when they began.
     pub idle_turns: (u32, u64),
     /// Latest events.
@@ -293,6 +295,7 @@ impl Endpoint {
             last_rails: vec![PathStats::default(); setup.rails],
             numbers: Table::default(),
             buried: Vec::new(),
+            last_words: BTreeMap::new(),
             idle_turns: (0, 0),
             trace: VecDeque::new(),
         })

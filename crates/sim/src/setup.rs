@@ -83,14 +83,6 @@ pub struct Weather {
     pub jitter_ns: u64,
 }
 
-impl Weather {
-    /// How much later than others a packet may come.
-    pub(crate) fn lateness_ns(&self) -> u64 {
-        let held_ns = if self.reorder > 0 { self.reorder_ns } else { 0 };
-        held_ns + self.jitter_ns
-    }
-}
-
 /// What a rail says of its writes and is not so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
