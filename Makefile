@@ -17,7 +17,7 @@ build:
 	mkdir -p build/provider
 	install -m 755 $(TARGET)/release/libmarline_fi.so build/provider/libmarline-fi.so
 
-# The provider guided by a profile of MPI jobs: 1.05 to 1.1 times as fast (docs/user-guide.md).
+# The provider guided by a profile of MPI jobs (what it gains: docs/user-guide.md).
 guided: deps build programs
 	built=$$(scripts/guided provider $(TARGET)) && install -m 755 $$built build/provider/libmarline-fi.so
 
