@@ -331,10 +331,12 @@ impl World {
         if header.dst_token != ep.token && result != Err(DropReason::Token) {
             return self.broken(e, format!("took a forged packet: {result:?}"));
         }
-        if self.eps.get(src as usize).is_some_and(|there| !there.alive) {
+        use DropReason::{CorruptPayload, Duplicate, NoMemory};
+        // What is really the peer's is a sign of life, though it be late or of no use.
+        let heard = matches!(result, Ok(()) | Err(CorruptPayload | Duplicate | NoMemory));
+        if heard && self.eps.get(src as usize).is_some_and(|there| !there.alive) {
             self.eps[e as usize].last_words.insert(src, self.now);
         }
-        use DropReason::{CorruptPayload, NoMemory};
         if !matches!(result, Ok(()) | Err(CorruptPayload | NoMemory)) {
             return;
         }

@@ -16,8 +16,8 @@ const FILLED: usize = 8_192;
 const FILLED_AT_END: usize = 1_024;
 /// What the application writes over a buffer once it has it back: all over its first and last
 /// `POISONED` bytes, and in between a line of each `STRIDE`, so that whatever is as long as a
-/// packet hits one. (Shorter ones may miss them. Writing and reading
-/// all of it took a twentieth of the time.)
+/// packet hits one. (Shorter ones may miss them. Writing and reading all of it took a twentieth of
+/// the time.)
 const POISON: u8 = 0x5a;
 const POISONED: usize = 2_048;
 const STRIDE: usize = 1_024;
