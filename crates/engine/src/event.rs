@@ -103,6 +103,13 @@ impl Alarm {
     }
 }
 
+/// Sleeps until one of `descriptors` can be read, or for `timeout_ns`.
+pub(crate) fn nap(descriptors: &[RawFd], timeout_ns: u64) {
+    wait(NO_FD, descriptors, timeout_ns);
+}
+
+/// A descriptor that the kernel ignores (ppoll(2)).
+const NO_FD: RawFd = -1;
 /// Descriptors watched at most: one per rail and kind leaves much room.
 const DESCRIPTORS_MAX: usize = 63;
 
@@ -112,7 +119,7 @@ fn wait(event: RawFd, descriptors: &[RawFd], timeout_ns: u64) -> Woken {
         events: libc::POLLIN,
         revents: 0,
     };
-    let mut fds = [watch(-1); DESCRIPTORS_MAX + 1]; // -1: ignored by the kernel
+    let mut fds = [watch(NO_FD); DESCRIPTORS_MAX + 1];
     fds[0] = watch(event);
     let count = descriptors.len().min(DESCRIPTORS_MAX);
     for (slot, &fd) in fds[1..=count].iter_mut().zip(descriptors) {

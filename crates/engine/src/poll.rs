@@ -11,12 +11,18 @@ use marline_rails::RailRx;
 
 /// Empty polls after which the processor is offered to others: another rank may be waiting for
 /// it, and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds:
-/// an offer that came back at once was for nobody (and cost 0.3-0.5 us), one that took long was
-/// needed, if then something had come: else it served a stranger, at our cost.
+/// an offer that came back at once was for nobody (and cost 0.3-0.5 us).
 const YIELD_AFTER_MIN: u32 = 16;
 const YIELD_AFTER_MAX: u32 = 1_024;
 /// A yield that took so long let somebody else run.
 const YIELDED_NS: u64 = 10_000;
+/// So many offers after such a yield are naps: sleeps until a packet comes, this long at most.
+/// Processes that yield in a loop starve each other on Linux 6.18: of 8 ranks of Open MPI (which
+/// yields by itself, too) on 2 cores some did not run for 5-58 s, neither of their threads, and
+/// were taken for dead. Who sleeps is spared that: the same job took 0.3-1.1 s instead of 2-17 s,
+/// but 5-13 s with naps of 20 us.
+const NAPS: u32 = 16;
+const NAP_MAX_NS: u64 = 1_000_000;
 /// After so long without a poll all rails are polled, not only the one last heard: what waits on
 /// the others may be the question whether that rail works. (MPICH offers the processor after each
 /// poll, so that beside other busy processes one poll may be all there is in 4 ms.) A further
@@ -46,8 +52,8 @@ pub(crate) struct Receivers<R> {
     turn: u32,
     empty: u32,
     yield_after: u32,
-    /// Somebody else ran since the last poll, by our leave.
-    yielded: bool,
+    /// So many offers of the processor are naps, before another yield asks whether one wants it.
+    naps: u32,
     /// How busy the rails were lately: up with each poll that found something, down with others.
     busy: u32,
     absences: Absences,
@@ -62,7 +68,7 @@ impl<R> Receivers<R> {
             turn: 0,
             empty: 0,
             yield_after: YIELD_AFTER_MIN,
-            yielded: false,
+            naps: 0,
             busy: 0,
             absences: Absences::default(),
         }
@@ -119,12 +125,6 @@ impl<S: System> Shared<S> {
             }
         }
         receivers.empty = if taken > 0 { 0 } else { receivers.empty + 1 };
-        if receivers.yielded {
-            receivers.yielded = false;
-            if taken > 0 {
-                receivers.yield_after = YIELD_AFTER_MIN;
-            }
-        }
         taken
     }
 
@@ -151,18 +151,28 @@ impl<S: System> Shared<S> {
         taken
     }
 
-    /// Lets another process run if one waits, and learns whether that was needed. No lock is held
+    /// Lets another process run if one waits, and learns whether one does. No lock is held
     /// meanwhile: kernels let a process that offers its processor wait for seconds (5 s seen on
     /// Linux 6.18 with twice as many busy processes as cores), and the progress thread has to
     /// answer its peers for it.
-    fn offer_processor(&self) {
-        let before = self.clock.now_ns();
-        self.clock.yield_now();
-        let long = self.clock.now_ns() - before > YIELDED_NS;
+    fn offer_processor(&self, naps: u32) {
+        let (shared, left) = if naps > 0 {
+            self.clock.nap(&self.fds, NAP_MAX_NS);
+            (true, naps - 1)
+        } else {
+            let before = self.clock.now_ns();
+            self.clock.yield_now();
+            let shared = self.clock.now_ns() - before > YIELDED_NS;
+            (shared, if shared { NAPS } else { 0 })
+        };
         let mut receivers = self.receivers();
         receivers.empty = 0;
-        receivers.yielded = long;
-        receivers.yield_after = (2 * receivers.yield_after).min(YIELD_AFTER_MAX);
+        receivers.naps = left;
+        receivers.yield_after = if shared {
+            YIELD_AFTER_MIN
+        } else {
+            (2 * receivers.yield_after).min(YIELD_AFTER_MAX)
+        };
     }
 
     fn receivers(&self) -> MutexGuard<'_, Receivers<S::Rx>> {
@@ -186,8 +196,9 @@ impl<S: System> Shared<S> {
         receivers.learn(taken);
         if receivers.empty >= receivers.yield_after {
             debug_assert!(held.is_none(), "nothing came: the core is not locked");
+            let naps = receivers.naps;
             drop(receivers);
-            self.offer_processor();
+            self.offer_processor(naps);
             receivers = self.receivers();
         }
         let now = match held {

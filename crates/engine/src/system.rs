@@ -3,9 +3,11 @@
 
 use crate::api::{Completion, OpError};
 use crate::clock::{Clock, SystemClock};
+use crate::event;
 use crate::thread;
 use marline_proto::{DropReason, Event, Node, PeerId};
 use marline_rails::{AnyRx, AnyTx, RailRx, RailTx};
+use std::os::fd::RawFd;
 
 /// Time, rails, and who looks on. All of it is known at compile time: in production nothing is
 /// called through a pointer, and the calls of [`Watch`] are not there.
@@ -20,6 +22,11 @@ pub trait System: Clock + 'static {
     fn alarm(&self);
     /// Lets another process run if one waits.
     fn yield_now(&self);
+    /// Sleeps until one of `descriptors` can be read, for `timeout_ns` at most. (In the simulator
+    /// the processor is as long in coming back as after a yield.)
+    fn nap(&self, _descriptors: &[RawFd], _timeout_ns: u64) {
+        self.yield_now();
+    }
     /// Makes time more exact, where that is possible; called each tick.
     fn refine(&self);
 }
@@ -65,6 +72,10 @@ impl System for Process {
 
     fn yield_now(&self) {
         std::thread::yield_now();
+    }
+
+    fn nap(&self, descriptors: &[RawFd], timeout_ns: u64) {
+        event::nap(descriptors, timeout_ns);
     }
 
     fn refine(&self) {

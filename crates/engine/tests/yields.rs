@@ -45,6 +45,8 @@ type OnYield = Box<dyn FnMut() + Send>;
 struct Slow {
     now_ns: Arc<AtomicU64>,
     on_yield: Arc<Mutex<Option<OnYield>>>,
+    yields: Arc<AtomicU64>,
+    naps: Arc<AtomicU64>,
 }
 
 impl Clock for Slow {
@@ -59,9 +61,14 @@ impl System for Slow {
     type Watch = ();
     fn alarm(&self) {}
     fn yield_now(&self) {
-        if let Some(mut action) = self.on_yield.lock().unwrap().take() {
+        self.yields.fetch_add(1, Relaxed);
+        if let Some(action) = self.on_yield.lock().unwrap().as_mut() {
             action();
         }
+    }
+    fn nap(&self, _: &[i32], timeout_ns: u64) {
+        self.now_ns.fetch_add(timeout_ns, Relaxed);
+        self.naps.fetch_add(1, Relaxed);
     }
     fn refine(&self) {}
 }
@@ -72,6 +79,8 @@ fn engine(rails: usize) -> (Arc<Engine<Slow>>, Slow, Vec<Arc<AtomicU64>>) {
     let system = Slow {
         now_ns: Arc::new(AtomicU64::new(1_000_000)),
         on_yield: Arc::default(),
+        yields: Arc::default(),
+        naps: Arc::default(),
     };
     let cfg = CoreConfig {
         proto: Config::default(),
@@ -119,6 +128,44 @@ fn the_progress_thread_polls_while_the_application_has_given_its_processor_away(
         .unwrap()
         .expect("empty polls never offered the processor");
     assert!(polled > 0, "the thread could not poll the rail");
+}
+
+/// Found with 8 ranks of Open MPI on 2 cores (Linux 6.18): ranks that yielded in a loop did not
+/// run for 5-58 s, and were declared dead. Who has met others naps; one yield in so many asks
+/// whether they are still there, and as long as they are not, nobody naps.
+#[test]
+fn who_shares_its_processor_sleeps_instead_of_yielding() {
+    let (engine, system, _) = engine(1);
+    let poll = || (0..10_000).for_each(|_| engine.progress());
+    poll();
+    let alone = system.yields.load(Relaxed);
+    assert!(alone > 0, "empty polls never offered the processor");
+    assert_eq!(system.naps.load(Relaxed), 0, "slept though it was alone");
+
+    let others = Arc::new(AtomicU64::new(20));
+    share(&system, &others);
+    poll();
+    let met = 20 - others.load(Relaxed);
+    let naps = system.naps.load(Relaxed);
+    assert!(met > 10, "asked {met} times whether others are there");
+    assert!(naps > 10 * met, "{naps} naps for {met} yields");
+
+    others.store(0, Relaxed);
+    poll();
+    let naps = system.naps.load(Relaxed);
+    poll();
+    assert_eq!(system.naps.load(Relaxed), naps, "others have gone");
+}
+
+/// The next yields find others on the processor, each for 3 ms.
+fn share(system: &Slow, times: &Arc<AtomicU64>) {
+    let (again, times_left) = (system.clone(), times.clone());
+    *system.on_yield.lock().unwrap() = Some(Box::new(move || {
+        if times_left.load(Relaxed) > 0 {
+            times_left.fetch_sub(1, Relaxed);
+            again.now_ns.fetch_add(3_000_000, Relaxed);
+        }
+    }));
 }
 
 /// Found with two ranks beside two busy processes on 2 cores: one poll per slice of 4 ms, so that

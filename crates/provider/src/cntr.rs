@@ -140,7 +140,6 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
             if deadline.is_some_and(|at| Instant::now() >= at) {
                 return Err(Errno::TIMEDOUT);
             }
-            std::thread::yield_now();
         }
     })
 }

@@ -138,6 +138,14 @@ pub mod event {
         }
     }
 
+    pub fn nap(descriptors: &[i32], timeout_ns: u64) {
+        let end = call(|k| k.now_ns).saturating_add(timeout_ns);
+        sleep_until(NAP_NS, |k| {
+            let readable = descriptors.iter().any(|&fd| k.is_readable(fd));
+            (readable || k.now_ns >= end).then_some(())
+        });
+    }
+
     /// (One in a model.)
     pub struct Alarm;
 
@@ -177,6 +185,10 @@ impl System for Desk {
     fn yield_now(&self) {
         ranked::assert_none_held("offers the processor");
         shuttle::thread::yield_now();
+    }
+    fn nap(&self, descriptors: &[i32], timeout_ns: u64) {
+        ranked::assert_none_held("sleeps");
+        event::nap(descriptors, timeout_ns);
     }
     fn refine(&self) {}
 }
