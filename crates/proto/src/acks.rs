@@ -18,11 +18,6 @@ const REORDER_MAX: u64 = 512;
 /// What no ack spoke of for so long, though later packets were acknowledged, is lost: the ack may
 /// have been on another rail, whose socket was not read since, but a tick is long enough for all.
 const STALE_NS: u64 = 10_000_000;
-/// So many of the newest entries are looked through for data that is to be queued again: what is
-/// repeated is so soon, and of a whole lost window each is there once.
-const LOOK_BACK: usize = 64;
-/// No path to avoid for a frame that is sent again.
-pub(crate) const ANYWHERE: u8 = u8::MAX;
 
 impl Node {
     /// One ACK frame.
@@ -209,10 +204,10 @@ impl Node {
 
 impl Conn {
     /// Queues a frame of a lost packet again, once: a frame that is lost as often as it is
-    /// repeated must not become more each time. If it is data, its entry.
-    pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize) -> Option<&mut (FrameRef, u8)> {
+    /// repeated must not become more each time.
+    pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize) {
         let queued = match frame {
-            FrameRef::Ping { .. } => return None,
+            FrameRef::Ping { .. } => return,
             FrameRef::Grant(key) => queue_once(&mut self.grants, key),
             FrameRef::Credit => !replace(&mut self.credit_due, true),
             // HELLO rides on every packet until it is acknowledged.
@@ -227,22 +222,11 @@ impl Conn {
             | FrameRef::EmptyGrant { .. } => queue_once(&mut self.control, frame),
             FrameRef::Written { .. } => {
                 self.paths[at].write_failed();
-                return self.requeue_data(frame, at);
+                self.resend.push(frame)
             }
-            FrameRef::Data { .. } | FrameRef::Rts(_) => return self.requeue_data(frame, at),
+            FrameRef::Data { .. } | FrameRef::Rts(_) => self.resend.push(frame),
         };
         self.paths[at].stats.retransmitted += queued as u64;
-        None
-    }
-
-    fn requeue_data(&mut self, frame: FrameRef, at: usize) -> Option<&mut (FrameRef, u8)> {
-        let newest = self.resend.iter().rev().take(LOOK_BACK);
-        let queued = newest.map(|r| r.0).position(|f| f == frame);
-        if queued.is_none() {
-            self.resend.push_back((frame, ANYWHERE));
-            self.paths[at].stats.retransmitted += 1;
-        }
-        self.resend.iter_mut().rev().nth(queued.unwrap_or(0))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::granules::GranuleSet;
 use crate::path::{Path, PathState};
+use crate::resend::Resends;
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
 use crate::stats::PeerStats;
@@ -143,7 +144,7 @@ pub struct Conn {
     pub next_number: u64,
     pub queue: VecDeque<Key>,
     pub bulk: VecDeque<Key>,
-    pub resend: VecDeque<(FrameRef, u8)>,
+    pub resend: Resends,
     pub grants: VecDeque<Key>,
     /// Other control: READs, refusals, empty grants.
     pub control: VecDeque<FrameRef>,
@@ -203,7 +204,7 @@ impl Conn {
             next_number: 0,
             queue: VecDeque::new(),
             bulk: VecDeque::new(),
-            resend: VecDeque::new(),
+            resend: Resends::default(),
             grants: VecDeque::new(),
             control: VecDeque::new(),
             rendezvous: BTreeMap::new(),
@@ -238,8 +239,7 @@ impl Conn {
     /// Bytes of the conversation with its queues and paths.
     pub fn bytes(&self) -> usize {
         let queues = self.queue.capacity() + self.bulk.capacity() + self.grants.capacity();
-        let frames = self.control.capacity() * size_of::<FrameRef>()
-            + self.resend.capacity() * size_of::<(FrameRef, u8)>();
+        let frames = self.control.capacity() * size_of::<FrameRef>() + self.resend.bytes();
         // A tree that is not empty has at least one node of eleven entries.
         let tree = |len: usize, entry: usize| match len {
             0 => 0,

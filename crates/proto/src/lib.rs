@@ -37,6 +37,7 @@ mod puts;
 mod reads;
 mod receive;
 mod recv_window;
+mod resend;
 mod send_ring;
 mod slab;
 mod stats;

@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 const FEW: usize = 4;
 
 /// What a sent packet carried, enough to send it again in another packet on any rail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrameRef {
     /// Bytes of a message (offset 0 of an eager one carries the matching head).
     Data { xfer: Key, offset: u64, len: u32 },

@@ -84,7 +84,7 @@ impl Conn {
         }
         self.queue.shrink_to_fit();
         self.bulk.shrink_to_fit();
-        self.resend.shrink_to_fit();
+        self.resend.shrink();
         self.grants.shrink_to_fit();
         self.control.shrink_to_fit();
         self.roomy = false;

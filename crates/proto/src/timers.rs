@@ -239,9 +239,8 @@ impl Node {
             }
         }
         for frame in frames {
-            if let Some(entry) = conn.requeue(frame, at) {
-                entry.1 = code;
-            }
+            conn.requeue(frame, at);
+            conn.resend.hedge(frame, code);
         }
         if suspicious && others {
             ask_rivals(conn, at);

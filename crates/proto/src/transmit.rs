@@ -2,13 +2,13 @@
 //! retransmissions) are gathered into one packet; bulk fragments fill packets of equal length,
 //! so that the engine can hand the kernel a whole batch.
 
-use crate::acks::ANYWHERE;
 use crate::config::RailPolicy;
 use crate::conn::{Conn, SendKind};
 use crate::granules::Covered;
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::PathState;
+use crate::resend::ANYWHERE;
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
 use crate::types::{sum_seed, Batch, Span, Spans, Transmit};
@@ -216,8 +216,7 @@ impl Node {
         }
         let room = conn.paths[at].ring.in_flight() < conn.paths[at].cwnd;
         // What a repair timer asked for goes even if all that fills the window was lost.
-        let hedge = |r: Option<&(FrameRef, u8)>| r.is_some_and(|r| r.1 != ANYWHERE);
-        if room || hedge(conn.resend.back()) || hedge(conn.resend.front()) {
+        if room || conn.resend.hedged() {
             self.add_resends(conn, &mut b, spare);
         }
         if room && !spare {
@@ -386,7 +385,7 @@ impl Node {
                 offset: offset + pushed as u64,
                 len: len - pushed,
             };
-            conn.resend[0] = (rest, code);
+            conn.resend.cut_front(rest);
             return false;
         }
         true
