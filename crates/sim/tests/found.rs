@@ -253,8 +253,8 @@ fn a_late_packet_of_a_dead_peer_is_a_sign_of_life() {
     clean_for_long(9_672_433);
 }
 
-/// A lost packet of 64 KB held hundreds of short messages, and its repairs queued each of them again
-/// and again: 9,678 frames of 245 sends.
+/// A lost packet of 64 KB held hundreds of short messages, and its repairs queued each of them
+/// again and again: 9,678 frames of 245 sends.
 #[test]
 fn what_a_large_packet_held_is_queued_again_once() {
     clean_for_long(9_751_755);
