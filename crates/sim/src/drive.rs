@@ -32,6 +32,10 @@ impl World {
         if !ep.runs() || ep.held_until > self.now {
             return;
         }
+        let back = ep.away_until();
+        if back > self.now {
+            return self.wake(e, back);
+        }
         self.turn(e);
         self.plan(e);
     }
@@ -126,7 +130,8 @@ impl World {
     pub(crate) fn touch(&mut self, e: u32) {
         let ep = &self.eps[e as usize];
         let idle = self.now - ep.polled_at;
-        if ep.runs() && ep.computing == 0 && ep.held_until <= self.now && idle > TOUCH_NS {
+        let here = ep.held_until.max(ep.away_until()) <= self.now;
+        if ep.runs() && ep.computing == 0 && here && idle > TOUCH_NS {
             self.set_clock(e);
             self.eps[e as usize].engine.progress();
             self.absorb(e);

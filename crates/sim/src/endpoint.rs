@@ -306,6 +306,12 @@ impl Endpoint {
         self.alive && !self.closed && self.stopped == 0
     }
 
+    /// Until then it is in the calls that it made: they take time, and a processor that was
+    /// offered to others comes back later.
+    pub fn away_until(&self) -> u64 {
+        self.machine.peek_now().saturating_sub(self.clock_ns)
+    }
+
     /// Counters of its paths by the index of their local rail; of a closed endpoint, as they were.
     pub fn rails(&self) -> Vec<PathStats> {
         let mut rails = self.last_rails.clone();

@@ -1,15 +1,15 @@
 //! What an engine runs on here: a clock that stands still unless it is moved, sockets that are
 //! queues, and a log of all that it did. The world looks at it between two calls of the engine.
 
+use crate::halves::{SimRx, SimTx};
 use crate::spare;
 use crate::writes::OutWrite;
 use marline_engine::{Clock, Completion, OpError, System, Watch};
 use marline_proto::{DropReason, Event, Node, PeerId};
-use marline_rails::{
-    Caps, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome, Write, Writes,
-};
+use marline_rails::{Caps, RailEvent, Writes};
 use marline_wire::{RailAddr, HEADER_LEN, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -117,16 +117,16 @@ pub struct Port {
     pub reading: BTreeMap<u64, Vec<(usize, usize)>>,
     /// How often its writes were given up.
     pub drained: u32,
-    next_key: u64,
+    pub(crate) next_key: u64,
     addr: RailAddr,
     caps: Caps,
     rate: u64,
     /// It has only this part of its rate.
     pub slow: Vec<u64>,
-    grants_max: usize,
+    pub(crate) grants_max: usize,
     queue_ns: u64,
     merges: bool,
-    tells_segment: bool,
+    pub(crate) tells_segment: bool,
 }
 
 /// How a socket behaves.
@@ -280,8 +280,34 @@ impl Machine {
         self.waiting.store(false, Relaxed);
     }
 
+    /// There is something for the world to look at.
+    pub(crate) fn stir(&self) {
+        self.stirred.store(true, Relaxed);
+    }
+
+    /// The next error of a rail that waits to be told.
+    pub(crate) fn next_event(&self, rail: usize) -> Option<RailEvent> {
+        if !self.told.load(Relaxed) {
+            return None;
+        }
+        let mut wires = self.wires();
+        let event = wires.ports[rail].news.pop_front();
+        let more = wires.ports.iter().any(|p| !p.news.is_empty());
+        self.told.store(more, Relaxed);
+        if let Some(RailEvent::Written(token)) = event {
+            wires.ports[rail].reading.remove(&token);
+        }
+        event
+    }
+
+    /// So many packets were handed over.
+    pub(crate) fn took(&self, count: usize, wires: MutexGuard<'_, Wires>) {
+        self.taken.fetch_add(count as u64, Relaxed);
+        self.waiting.store(wires.waiting(), Relaxed);
+    }
+
     /// What a rail handed over stays until the world has read the log, if that may speak of it.
-    fn keep(&self, bytes: Vec<u8>) {
+    pub(crate) fn keep(&self, bytes: Vec<u8>) {
         if self.stirred.load(Relaxed) {
             self.log().received.push(bytes);
         } else {
@@ -299,8 +325,8 @@ impl Machine {
         let ports: Vec<(Caps, RailAddr)> = (self.wires().ports.iter())
             .map(|p| (p.caps, p.addr))
             .collect();
-        let tx = |rail: usize| SimTx(self.clone(), rail, ports[rail]);
-        let rx = |rail| SimRx(self.clone(), rail);
+        let tx = |rail: usize| SimTx::new(self.clone(), rail, ports[rail]);
+        let rx = |rail| SimRx::new(self.clone(), rail);
         (
             (0..ports.len()).map(|r| (format!("r{r}"), tx(r))).collect(),
             (0..ports.len()).map(rx).collect(),
@@ -342,7 +368,7 @@ impl Port {
     }
 
     /// How long so many bytes take to leave.
-    fn takes_ns(&self, bytes: u64) -> u64 {
+    pub(crate) fn takes_ns(&self, bytes: u64) -> u64 {
         let divisor = self.slow.iter().max().unwrap_or(&1);
         bytes * divisor * 1_000_000_000 / self.rate
     }
@@ -354,7 +380,7 @@ impl Port {
     }
 
     /// Packets to hand over at once.
-    fn run_length(&self) -> usize {
+    pub(crate) fn run_length(&self) -> usize {
         let Some((from, first)) = self.inbox.front().filter(|_| self.merges) else {
             return 1;
         };
@@ -392,7 +418,7 @@ impl System for SimSystem {
 
     fn alarm(&self) {
         self.0.alarm.store(true, Relaxed);
-        self.0.stirred.store(true, Relaxed);
+        self.0.stir();
     }
 
     fn yield_now(&self) {
@@ -401,156 +427,16 @@ impl System for SimSystem {
         machine.now_ns.store(now, Relaxed);
     }
 
+    // What comes meanwhile does not end it: it is as long as a yield, at most.
+    fn nap(&self, _: &[RawFd], timeout_ns: u64) {
+        let machine = &self.0;
+        if !machine.waiting() {
+            let nap_ns = machine.yield_ns.load(Relaxed).min(timeout_ns);
+            machine.now_ns.fetch_add(nap_ns, Relaxed);
+        }
+    }
+
     fn refine(&self) {}
-}
-
-/// Sending half of a rail.
-pub struct SimTx(Arc<Machine>, usize, (Caps, RailAddr));
-
-impl RailTx for SimTx {
-    fn caps(&self) -> Caps {
-        self.2 .0
-    }
-
-    fn local_addr(&self) -> RailAddr {
-        self.2 .1
-    }
-
-    fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
-        let at = self.0.peek_now();
-        let wires = &mut *self.0.wires();
-        let port = &mut wires.ports[self.1];
-        if port.broken {
-            const ENETDOWN: i32 = 100;
-            return SendOutcome::Fault(RailFault::Down(ENETDOWN));
-        }
-        if let Some(&max) = port.limits.iter().filter(|&&max| segment > max).min() {
-            return SendOutcome::TooBig(max);
-        }
-        if port.blocked_until(at).is_some() {
-            return SendOutcome::Busy;
-        }
-        let frames = bytes.len().div_ceil(segment.max(1)) as u64;
-        let wire = bytes.len() as u64 + WIRE_BYTES * frames;
-        port.egress_free = port.egress_free.max(at) + port.takes_ns(wire);
-        wires.outbox.push(Out {
-            rail: self.1,
-            to: *to,
-            segment: segment.max(1),
-            bytes: spare::copy(bytes),
-            at,
-            write: None,
-        });
-        self.0.stirred.store(true, Relaxed);
-        SendOutcome::Sent
-    }
-
-    fn write(&mut self, to: &RailAddr, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
-        let sent = self.send(to, packet, packet.len(), 0);
-        if sent != SendOutcome::Sent {
-            return sent;
-        }
-        let pieces = write.pieces.iter().map(|p| (p.base as usize, p.len));
-        let pieces: Vec<(usize, usize)> = pieces.collect();
-        let wires = &mut *self.0.wires();
-        let port = &mut wires.ports[self.1];
-        let (bytes, drained) = (pieces.iter().map(|p| p.1 as u64).sum(), port.drained);
-        port.egress_free += port.takes_ns(bytes);
-        port.reading.insert(write.token, pieces.clone());
-        if let Some(out) = wires.outbox.last_mut() {
-            out.write = Some(OutWrite {
-                key: write.key,
-                offset: write.offset,
-                token: write.token,
-                pieces,
-                drained,
-            });
-        }
-        SendOutcome::Sent
-    }
-
-    fn grant(&mut self, base: *mut u8, len: usize) -> Option<u64> {
-        let port = &mut self.0.wires().ports[self.1];
-        if port.grants.len() >= port.grants_max {
-            return None;
-        }
-        port.next_key += 1;
-        port.grants.insert(port.next_key, (base as usize, len));
-        Some(port.next_key)
-    }
-
-    fn revoke(&mut self, key: u64) {
-        self.0.wires().ports[self.1].grants.remove(&key);
-    }
-
-    fn drain(&mut self) {
-        let port = &mut self.0.wires().ports[self.1];
-        port.drained += 1;
-        port.reading.clear();
-    }
-
-    fn poll_event(&mut self) -> Option<RailEvent> {
-        if !self.0.told.load(Relaxed) {
-            return None;
-        }
-        let mut wires = self.0.wires();
-        let event = wires.ports[self.1].news.pop_front();
-        let more = wires.ports.iter().any(|p| !p.news.is_empty());
-        self.0.told.store(more, Relaxed);
-        if let Some(RailEvent::Written(token)) = event {
-            wires.ports[self.1].reading.remove(&token);
-        }
-        event
-    }
-
-    fn fd(&self) -> Option<i32> {
-        None
-    }
-}
-
-/// Receiving half of a rail.
-pub struct SimRx(Arc<Machine>, usize);
-
-impl RailRx for SimRx {
-    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        if !self.0.waiting() {
-            return 0;
-        }
-        let mut wires = self.0.wires();
-        let port = &mut wires.ports[self.1];
-        if port.inbox.is_empty() {
-            return 0;
-        }
-        let (count, tells) = (port.run_length(), port.tells_segment);
-        let Some((_, mut bytes)) = port.inbox.pop_front() else {
-            return 0;
-        };
-        let first = bytes.len();
-        port.inbox_bytes -= first as u64 + TRUESIZE;
-        for _ in 1..count {
-            let port = &mut wires.ports[self.1];
-            let Some((_, next)) = port.inbox.pop_front() else {
-                break;
-            };
-            port.inbox_bytes -= next.len() as u64 + TRUESIZE;
-            bytes.extend_from_slice(&next);
-            spare::give(next);
-        }
-        self.0.taken.fetch_add(count as u64, Relaxed);
-        self.0.waiting.store(wires.waiting(), Relaxed);
-        drop(wires);
-        sink(Received {
-            from: RailAddr::NONE,
-            bytes: &bytes,
-            segment: if tells { first } else { 0 },
-        });
-        self.0.keep(bytes);
-        if tells {
-            count
-        } else {
-            1
-        }
-    }
 }
 
 /// Writes the log.
@@ -564,7 +450,7 @@ impl Watch for SimWatch {
         debug_assert!(datagram.len() >= HEADER_LEN);
         let peer = result.ok().or_else(|| node.peer_named(id));
         let upto = peer.map_or(0, |peer| node.matched_upto(peer));
-        self.0.stirred.store(true, Relaxed);
+        self.0.stir();
         let mut log = self.0.log();
         log.entries.push(Entry::Ingested {
             src: index_of(id),
@@ -584,17 +470,17 @@ impl Watch for SimWatch {
             _ => return,
         };
         let who = node.peer_address(peer).map_or(u32::MAX, |a| index_of(a.id));
-        self.0.stirred.store(true, Relaxed);
+        self.0.stir();
         self.0.log().entries.push(Entry::Said(*event, who));
     }
 
     fn sent(&mut self, context: usize, end: Result<(), OpError>) {
-        self.0.stirred.store(true, Relaxed);
+        self.0.stir();
         self.0.log().entries.push(Entry::Sent(context, end));
     }
 
     fn completed(&mut self, entry: &Completion) {
-        self.0.stirred.store(true, Relaxed);
+        self.0.stir();
         self.0.log().entries.push(Entry::Completed(*entry));
     }
 }

@@ -213,6 +213,7 @@ impl World {
     /// Makes an endpoint run at `at` at the latest.
     pub(crate) fn wake(&mut self, e: u32, at: u64) {
         let ep = &mut self.eps[e as usize];
+        let at = at.max(ep.away_until());
         if !ep.runs() || at >= ep.run_at {
             return;
         }

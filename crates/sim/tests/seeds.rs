@@ -152,3 +152,14 @@ fn queues_hold_a_packet() {
         }
     }
 }
+
+/// Naps took time of a process but not of the world: its clock ran 157 s ahead, and what it sent
+/// left then (seed 9866981, before).
+#[test]
+fn calls_take_time_of_the_world() {
+    let mut setup = Setup::draw(9_866_981, Profile::Swarm, 0, 0);
+    setup.faults.clear();
+    setup.packets_min = 0;
+    let outcome = run_setup(&setup, false);
+    assert_eq!(outcome.failure, None);
+}
