@@ -8,6 +8,7 @@ import os
 import signal
 
 import lab as labs
+import pytest
 
 PEER_DEATH_S = 5
 # The launcher's own tidying, on a loaded machine.
@@ -29,14 +30,16 @@ def test_killed_peer_ends_the_job(lab, stress, mpi, provider):
     assert not left, f"still running: {left}"
 
 
-def test_survivor_gets_the_error(lab, openmpi, provider):
+@pytest.mark.parametrize("source", ["recv", "any"])
+def test_survivor_gets_the_error(lab, openmpi, provider, source):
     """Open MPI with recoverable run-time options: the receive from the dead peer ends with an MPI
-    error within the detection time, and the log names the peer."""
+    error within the detection time, and the log names the peer. So does one from MPI_ANY_SOURCE,
+    of a rank that waits for nothing else (by default it would wait without end)."""
     env = {"PRTE_MCA_state_base_recoverable": "1", "PRTE_MCA_state_base_continuous": "1",
            "FI_LOG_LEVEL": "warn"}
     if provider == "marline":
         env["FI_MARLINE_PEER_TIMEOUT_MS"] = 2000
-    job = lab.start(openmpi, [openmpi.program("deadpeer"), "recv"], provider=provider, env=env)
+    job = lab.start(openmpi, [openmpi.program("deadpeer"), source], provider=provider, env=env)
     result = job.wait(PEER_DEATH_S + LAUNCHER_S)
     assert not result.timed_out, result.tail()
     told = result.find(r"^deadpeer: error after ([\d.]+) s: (.*)")

@@ -1,7 +1,7 @@
 /* What a program sees when a peer is killed: rank 1 dies by SIGKILL, rank 0 has a receive from it
  * posted and errors set to be returned.
  *
- *   deadpeer [recv|send]
+ *   deadpeer [recv|send|any]     any: the receive is from MPI_ANY_SOURCE
  *
  * Rank 0 prints `deadpeer: error after SECONDS s: TEXT` and exits 0 if an MPI call returned an error.
  */
@@ -21,6 +21,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     int sending = argc > 1 && !strcmp(argv[1], "send");
+    int from = argc > 1 && !strcmp(argv[1], "any") ? MPI_ANY_SOURCE : 1;
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 1)
         raise(SIGKILL);
@@ -30,7 +31,7 @@ int main(int argc, char **argv)
             if (sending)
                 err = MPI_Send(buf, sizeof buf, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
             else
-                err = MPI_Recv(buf, sizeof buf, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                err = MPI_Recv(buf, sizeof buf, MPI_BYTE, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         }
         if (err != MPI_SUCCESS)
             MPI_Error_string(err, text, &len);

@@ -249,7 +249,7 @@ fn for_marline(kind: Kind) -> Vec<Var> {
         must("OMPI_MCA_mtl", "ofi"),
         must("OMPI_MCA_mtl_ofi_provider_include", "marline"),
     ];
-    match kind {
+    let mut vars = match kind {
         Kind::Mpich => {
             let mut vars = vec![must("MPIR_CVAR_CH4_NETMOD", "ofi")];
             vars.extend(no_rma);
@@ -277,7 +277,10 @@ fn for_marline(kind: Kind) -> Vec<Var> {
             ]);
             vars
         }
-    }
+    };
+    // A job whose rank is gone is not to wait for it in MPI_Recv from MPI_ANY_SOURCE.
+    vars.push(prefer("FI_MARLINE_ANY_SOURCE_FAILS", "on"));
+    vars
 }
 
 fn for_tcp(kind: Kind, interface: &str) -> Vec<Var> {

@@ -51,6 +51,7 @@ pub(crate) fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> Core
         eager_max: tuned.eager_max_bytes as u64,
         credit_bytes: s.credit_bytes_per_peer as u64,
         unexpected_bytes: s.unexpected_bytes as u64,
+        any_source_fails: s.any_source_fails,
         peer_timeout_ns: s.peer_timeout_ms * 1_000_000,
         repair_floor_ns: s.repair_floor_us * 1_000,
         repair_cap_ns: s.repair_cap_ms * 1_000_000,

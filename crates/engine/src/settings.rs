@@ -366,6 +366,9 @@ settings! {
     tick_ms: u64 = "10", Kind::Number { min: 1, max: 1000 };
     /// Milliseconds of silence on all rails after which a peer counts as dead.
     peer_timeout_ms: u64 = "5000", Kind::Number { min: 50, max: 3_600_000 };
+    /// The death of a peer ends tagged receives from anyone, too: those that wait, else the next
+    /// one. `marline run` and `marline env` switch it on.
+    any_source_fails: bool = "off", Kind::Switch;
     /// Shortest repair timer, in microseconds: no retransmission by timer before.
     repair_floor_us: u64 = "150", Kind::Number { min: 10, max: 1_000_000 };
     /// Longest repair timer, in milliseconds: where doubling stops.

@@ -45,6 +45,8 @@ pub struct Config {
     pub credit_bytes: u64,
     /// Bound on unexpected payload and headers of all peers together, in bytes.
     pub unexpected_bytes: u64,
+    /// A death ends a tagged receive from anyone, too: those that wait then, else the next one.
+    pub any_source_fails: bool,
     /// Silence of a peer that owes us something after which it is dead.
     pub peer_timeout_ns: u64,
     /// Lowest repair timer (150 us: design section 5).
@@ -93,6 +95,7 @@ impl Default for Config {
             eager_max: 65_536,
             credit_bytes: 256 * 1024,
             unexpected_bytes: 64 << 20,
+            any_source_fails: false,
             peer_timeout_ns: 5_000_000_000,
             repair_floor_ns: 150_000,
             repair_cap_ns: 10_000_000,

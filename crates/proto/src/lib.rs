@@ -16,6 +16,7 @@ extern crate std;
 mod acks;
 mod agree;
 mod ahead;
+mod alive;
 mod bulk;
 mod bulk_in;
 mod bye;

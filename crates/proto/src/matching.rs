@@ -190,6 +190,18 @@ impl Matching {
         None
     }
 
+    /// Takes the first receive from anyone that a death ends.
+    pub fn take_from_anyone(&mut self) -> Option<Posted> {
+        let queue = &mut self.tagged.posted;
+        let at = queue.iter().position(|p| p.spec.names_nobody())?;
+        queue.remove(at)
+    }
+
+    /// Whether one is posted.
+    pub fn waits_for_anyone(&self) -> bool {
+        self.tagged.posted.iter().any(|p| p.spec.names_nobody())
+    }
+
     /// Takes any posted receive, for closing.
     pub fn take_any(&mut self) -> Option<Posted> {
         self.tagged

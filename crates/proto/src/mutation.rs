@@ -34,6 +34,8 @@ pub enum Mutation {
     IgnoreCredit,
     /// A dead peer's receives stay.
     ForgetReceives,
+    /// Receives from anyone are not told of a death.
+    HideDeath,
     /// Silence is for ever.
     Immortal,
     /// A dead peer is waited for twice as long.
@@ -96,7 +98,7 @@ impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`, of which
     /// `failover.rs` of the simulator complains.
-    pub const ALL: [Mutation; 39] = [
+    pub const ALL: [Mutation; 40] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -110,6 +112,7 @@ impl Mutation {
         Mutation::ForgetMoved,
         Mutation::IgnoreCredit,
         Mutation::ForgetReceives,
+        Mutation::HideDeath,
         Mutation::Immortal,
         Mutation::Patient,
         Mutation::Hoard,

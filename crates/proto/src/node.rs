@@ -1,6 +1,7 @@
 //! One endpoint: the only door to the protocol. State lives here; what is done with it is in
 //! `ops` (posting), `receive` (packets in), `transmit` (packets out) and `timers`.
 
+use crate::alive::Anyone;
 use crate::config::{Config, RailSpec};
 use crate::conn::{Conn, Inbound, Peer, SendXfer, FIRST_CREDIT};
 use crate::matching::Matching;
@@ -81,6 +82,7 @@ pub struct Node {
     /// Peers whose memory grew, and when to look at them.
     pub(crate) roomy: Vec<u32>,
     pub(crate) tidy_at: u64,
+    pub(crate) anyone: Anyone,
     pub(crate) stats: NodeStats,
 }
 
@@ -124,6 +126,7 @@ impl Node {
             by_thread: false,
             roomy: Vec::new(),
             tidy_at: u64::MAX,
+            anyone: Anyone::default(),
             stats: NodeStats::default(),
         }
     }
@@ -306,8 +309,12 @@ impl Node {
     }
 
     /// Id of a peer for whose word something waits while no timer will ask for it and nothing is to
-    /// be sent. There must be none between two calls: were it dead, nobody would ever know.
+    /// be sent. There must be none between two calls: were it dead, nobody would ever know. The
+    /// node's own id stands for anyone.
     pub fn unasked(&self) -> Option<u64> {
+        if self.forgets_anyone() {
+            return Some(self.id);
+        }
         let mut conns = self.peers.iter().filter_map(|p| p.conn.as_deref());
         let asked = |c: &Conn| c.armed < u64::MAX || c.has_work() || !self.cfg.reliable;
         let forgotten = conns.find(|c| !c.dead && !c.closed && c.watched() && !asked(c))?;

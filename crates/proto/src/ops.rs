@@ -86,7 +86,7 @@ impl Node {
                 return;
             }
         }
-        let gone = !self.watch(spec, now_ns);
+        let gone = !self.watch(spec, now_ns) || !self.await_anyone(spec, now_ns);
         if spec.multi_min.is_some() {
             self.multi.insert(spec.handle, Multi::default());
             self.post_multi(spec, now_ns);

@@ -49,7 +49,7 @@ impl Node {
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
         let peers = self.deadlines.peek().map(|Reverse((at, _))| *at);
-        match self.grants_at {
+        match self.grants_at.min(self.anyone.at_ns) {
             u64::MAX => peers,
             at => Some(peers.map_or(at, |p| p.min(at))),
         }
@@ -59,6 +59,9 @@ impl Node {
     pub fn handle_timeouts(&mut self, now_ns: u64) {
         if self.grants_at <= now_ns {
             self.pump_grants(now_ns);
+        }
+        if self.anyone.at_ns <= now_ns {
+            self.ask_everyone(now_ns);
         }
         self.tidy_deadlines();
         while let Some(&Reverse((at, index))) = self.deadlines.peek() {
@@ -353,23 +356,6 @@ impl Node {
         Node::mark_ready(&mut self.ready, conn);
     }
 
-    /// A peer that a posted receive names is asked now and then whether it lives.
-    fn keep_alive(&mut self, now: u64, conn: &mut Box<Conn>) {
-        let every = self.cfg.peer_timeout_ns / 5;
-        let last = conn.heard_ns.max(conn.pinged_ns);
-        if !conn.watched() || conn.closed || now < last + every || !self.cfg.reliable {
-            return;
-        }
-        conn.pinged_ns = now;
-        // Its silence counts from when it was last heard, as far as that was lately.
-        conn.owed_since
-            .get_or_insert(last.max(now.saturating_sub(2 * every)));
-        if let Some(at) = conn.small_path(None, false) {
-            conn.paths[at].want_ping = true;
-            Node::mark_ready(&mut self.ready, conn);
-        }
-    }
-
     /// A local rail went down or came back (link state, socket error).
     pub fn on_rail(&mut self, now_ns: u64, rail: usize, down: bool) {
         if rail >= self.rails.len() || self.rail_down[rail] == down {
@@ -464,6 +450,7 @@ impl Node {
         });
         self.end_peer(now, peer, None);
         self.forget_packets(peer);
+        self.tell_anyone();
     }
 
     /// Ends every operation that names a peer which will not speak again. `arrived`: it said that

@@ -327,6 +327,9 @@ impl World {
             sources.push(self.truth.msgs[m.uid as usize].src);
         }
         let bereft = recv.bereft;
+        if bereft && sources.is_empty() {
+            *self.troubles.entry("told of a death").or_default() += 1;
+        }
         if let [source] = sources[..] {
             self.prompt(e, handle, source)?;
         }
@@ -411,6 +414,11 @@ impl World {
         let ep = &mut self.eps[e as usize];
         ep.buried.push(other);
         ep.plain.bury(other, &self.truth.msgs);
+        for handle in ep.plain.tell() {
+            if let Some(recv) = ep.recv_mut(handle) {
+                recv.bereft = true;
+            }
+        }
         // Matched messages of a multi-receive that is still posted fail without a word.
         for op in ep.ops.iter_mut().filter(|op| op.done_ns.is_none()) {
             let OpKind::Recv(recv) = &mut op.kind else {

@@ -272,7 +272,7 @@ impl Endpoint {
             closed: false,
             ops: Vec::new(),
             graveyard: Graveyard::default(),
-            plain: Plain::default(),
+            plain: Plain::new(setup.node.any_source_fails),
             run_at: u64::MAX,
             thread_at: 0,
             alarm_at: u64::MAX,

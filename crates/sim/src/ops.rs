@@ -291,12 +291,10 @@ impl World {
         };
         let gone = source.is_some_and(|s| ep.believes_dead(s));
         let matches = ep.plain.post(plain, &self.truth.msgs);
-        if gone {
-            // What is left of it must fail at once.
-            let left = ep.plain.cancel(handle);
-            if let Some(recv) = ep.recv_mut(handle) {
-                recv.bereft = left && multi;
-            }
+        // What is left of a receive whose source is dead must fail at once.
+        let bereft = gone && ep.plain.cancel(handle) && multi || ep.plain.is_news(handle);
+        if let Some(recv) = ep.recv_mut(handle) {
+            recv.bereft = bereft;
         }
         for found in matches {
             self.note_match(e, found);

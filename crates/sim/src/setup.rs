@@ -373,6 +373,7 @@ impl Setup {
         setup.fit_packets();
         draw_faults(&mut setup, profile, rng);
         draw_pattern(&mut setup);
+        setup.node.any_source_fails = Rng::new(seed, 15).one_in(2);
         setup
     }
 

@@ -253,6 +253,13 @@ impl PlainRecv {
     }
 }
 
+impl PlainRecv {
+    /// A death may end it, though it names nobody.
+    fn is_told(&self) -> bool {
+        self.source.is_none() && self.tag.is_some() && self.multi_min.is_none()
+    }
+}
+
 /// A match: message, receive, where in the buffer, room there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
@@ -273,9 +280,21 @@ pub struct Plain {
     pub posted: VecDeque<PlainRecv>,
     /// Unexpected, oldest first.
     pub unexpected: Vec<u32>,
+    /// A death ends receives from anyone.
+    pub any_source_fails: bool,
+    /// One did not yet.
+    pub news: bool,
 }
 
 impl Plain {
+    /// Nothing yet.
+    pub fn new(any_source_fails: bool) -> Plain {
+        Plain {
+            any_source_fails,
+            ..Plain::default()
+        }
+    }
+
     /// A message arrives in order.
     pub fn arrive(&mut self, uid: u32, msg: &Msg) -> Option<Match> {
         let Some(at) = self.posted.iter().position(|p| p.accepts(msg)) else {
@@ -350,5 +369,24 @@ impl Plain {
             (self.posted.drain(..)).partition(|p: &PlainRecv| p.source == Some(src));
         self.posted = stay;
         gone.iter().map(|p| p.handle).collect()
+    }
+
+    /// Receives from anyone that end with a death, where one does.
+    pub fn tell(&mut self) -> Vec<u32> {
+        if !self.any_source_fails {
+            return Vec::new();
+        }
+        let (told, stay): (VecDeque<_>, _) = (self.posted.drain(..)).partition(PlainRecv::is_told);
+        self.posted = stay;
+        self.news = told.is_empty();
+        told.iter().map(|p| p.handle).collect()
+    }
+
+    /// Whether the receive that was just posted, and is there, ends with a death before it.
+    pub fn is_news(&mut self, handle: u32) -> bool {
+        let told = |p: &&PlainRecv| p.handle == handle && p.is_told();
+        let news = self.news && self.posted.back().filter(told).is_some();
+        self.news &= !news;
+        news && self.cancel(handle)
     }
 }
