@@ -37,23 +37,28 @@ impl Conn {
     /// A packet was filled. If more waits than it took, or will when a grant comes, it is worth a
     /// probe of each path how large packets may be. (Whoever gets little is asked nothing: in an
     /// all-to-all of small messages most bytes would be those of the probes.)
-    pub(crate) fn widen(&mut self) {
+    pub(crate) fn widen(&mut self, reliable: bool) {
         let long = !self.rendezvous.is_empty() || !self.replies.is_empty();
         if self.wide || !(long || !self.queue.is_empty() || !self.bulk.is_empty()) {
             return;
         }
         self.wide = true;
         if self.epoch.is_some() {
-            self.ask_sizes();
+            self.ask_sizes(reliable);
         }
     }
 
     /// Asks every path for the largest packets that it takes, if that is wanted. Of several each is
     /// asked at once: what they are measured by first decides how they share a long message.
-    pub(crate) fn ask_sizes(&mut self) {
+    /// Native mode has no acks that could answer: it takes both rails at their word.
+    pub(crate) fn ask_sizes(&mut self, reliable: bool) {
         let wanted = self.wide || self.paths.len() > 1;
         for path in &mut self.paths {
-            path.want_padded = wanted && path.probe_size > path.datagram_max;
+            let larger = wanted && path.probe_size > path.datagram_max;
+            path.want_padded = larger && reliable;
+            if larger && !reliable {
+                path.padded_arrived(path.probe_size);
+            }
         }
     }
 

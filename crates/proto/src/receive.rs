@@ -163,7 +163,7 @@ impl Node {
             path.rail_down = rail_down[path.local as usize];
             path.probe_at = now;
         }
-        conn.ask_sizes();
+        conn.ask_sizes(hello.reliable);
         self.agree(peer, hello);
         Ok(peer)
     }

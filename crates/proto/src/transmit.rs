@@ -577,7 +577,7 @@ impl Node {
             conn.stats.acks_piggybacked += !alone as u64 * b.acks as u64;
         }
         self.keep(now, conn, at, b.frames, len + b.written);
-        conn.widen();
+        conn.widen(self.cfg.reliable);
         Some(transmit)
     }
 

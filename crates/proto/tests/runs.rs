@@ -3,7 +3,7 @@
 mod face;
 
 use face::{output, take, Flying, Pair};
-use marline_proto::{Event, Landing, Memory, Node, Payload};
+use marline_proto::{Config, Event, Landing, Memory, Node, Payload};
 use marline_wire::{Packet, FRAGMENT_HEAD_LEN};
 
 /// A run of fragments says the same as packets made one by one.
@@ -90,8 +90,12 @@ fn mistreat(packets: &mut Vec<Vec<u8>>, seed: u64) {
 
 /// What the receiver of a long message says and holds after these packets, and how many of them
 /// were taken in runs.
-fn received(seed: u64, runs: bool) -> (String, usize) {
-    let mut pair = Pair::new(1, false);
+fn received(seed: u64, reliable: bool, runs: bool) -> (String, usize) {
+    let config = Config {
+        reliable,
+        ..Config::default()
+    };
+    let mut pair = Pair::with(config, 1, false);
     // Into a buffer that is long enough, or too short, or without one (then it is eager).
     match seed % 3 {
         0 => pair.message_into(2, 300_000, 300_000),
@@ -128,17 +132,20 @@ fn received(seed: u64, runs: bool) -> (String, usize) {
     (state, in_runs)
 }
 
-/// A run of fragments is taken as packets are one by one, whatever happened to them on their way.
+/// A run of fragments is taken as packets are one by one, whatever happened to them on their way;
+/// without reliability, too, which was slower than with it while it took no runs.
 #[test]
 fn a_run_is_taken_like_its_packets() {
-    let mut in_runs = 0;
-    for seed in 0..300 {
-        let (run, more) = received(seed, true);
-        let (single, _) = received(seed, false);
-        assert!(run == single, "seed {seed}:\n{run}\n{single}");
-        in_runs += more;
+    for reliable in [true, false] {
+        let mut in_runs = 0;
+        for seed in 0..300 {
+            let (run, more) = received(seed, reliable, true);
+            let (single, _) = received(seed, reliable, false);
+            assert!(run == single, "seed {seed}:\n{run}\n{single}");
+            in_runs += more;
+        }
+        assert!(in_runs > 20_000, "only {in_runs} in runs");
     }
-    assert!(in_runs > 20_000, "only {in_runs} in runs");
 }
 
 /// Lengths of the packets of each batch that a node sends now, made as the engine makes them:
@@ -195,4 +202,27 @@ fn batches_go_on_over_the_ends_of_messages() {
     let full = *seen.iter().flatten().max().expect("nothing was sent");
     let others = seen.iter().flatten().filter(|&&len| len != full).count();
     assert!(others <= 3, "{others} of {packets} packets are not full");
+}
+
+/// Without acks nothing answers the question how long packets may be; while native mode waited for
+/// that, its packets stayed those of the smallest path, and a long message took half as many again.
+#[test]
+fn native_packets_are_as_long_as_others() {
+    let longest = [true, false].map(|reliable| {
+        let config = Config {
+            reliable,
+            ..Config::default()
+        };
+        let mut pair = Pair::with(config, 2, false);
+        pair.message(2, 300_000);
+        let mut lengths = Vec::new();
+        for _ in 0..100 {
+            let sent = pair.alone();
+            lengths.extend(sent.iter().map(|p| p.1.len()));
+            pair.answer(&sent, 0);
+        }
+        assert!(lengths.iter().sum::<usize>() > 300_000);
+        lengths.into_iter().max()
+    });
+    assert_eq!(longest[0], longest[1]);
 }
