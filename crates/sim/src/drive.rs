@@ -221,7 +221,8 @@ impl World {
                 let pause = if free.is_some() { BLOCKED_NS } else { 1 };
                 next = next.min(deadline.saturating_sub(ep.clock_ns).max(self.now + pause));
             }
-            if ep.machine.waiting() {
+            // More to receive, or entries that the polls of one turn did not get at.
+            if ep.machine.waiting() || ep.due.iter().any(|due| !due.is_empty()) {
                 next = next.min(self.now + 500);
             }
             next = next.min(ep.app.next_at.max(self.now + 1));

@@ -163,3 +163,16 @@ fn calls_take_time_of_the_world() {
     let outcome = run_setup(&setup, false);
     assert_eq!(outcome.failure, None);
 }
+
+/// An application whose 29,000 receives had ended read 64 entries in 20 ms, and meanwhile did
+/// nothing for whom others waited (seed 10189662, before).
+#[test]
+fn entries_are_read_without_pause() {
+    let setup = Setup::draw(10_189_662, Profile::Swarm, 0, 0);
+    let setup = Setup {
+        packets_min: 5_000,
+        ..setup
+    };
+    let outcome = run_setup(&setup, false);
+    assert_eq!(outcome.failure, None);
+}
