@@ -68,7 +68,8 @@ fn long_messages_are_written_with_few_packets() {
         assert!(50 * wasted < all, "{wasted} of {all} refused");
         // One that is refused breaks a stream, and what was in it is lost.
         let lost = written.net.writes_lost;
-        assert!(lost <= 8 * wasted * ordered as u64, "{:?}", written.net);
+        let broke = ordered && wasted > 0;
+        assert!(lost == 0 || broke && 20 * lost < all, "{:?}", written.net);
         assert!(
             2 * written.net.packets < packets.net.packets,
             "{:?} instead of {:?}",
