@@ -337,12 +337,12 @@ impl Path {
         product_over(queued, NS_PER_S, rate) + self.srtt_ns / 2
     }
 
-    /// The path fell; when it may come back is damped.
-    pub fn fall(&mut self, now: u64) {
+    /// The path fell; when it may come back is damped, by `hold_max_ns` at most.
+    pub fn fall(&mut self, now: u64, hold_max_ns: u64) {
         if now.saturating_sub(self.up_since) > HOLD_FORGET_NS {
             self.hold_ns = 1_000_000;
         } else {
-            self.hold_ns = (self.hold_ns * 2).min(HOLD_CAP_NS);
+            self.hold_ns = (self.hold_ns * 2).min(HOLD_CAP_NS).min(hold_max_ns);
         }
         self.state = PathState::Down;
         self.duel = None;

@@ -24,8 +24,13 @@ const WITNESSES: usize = 2;
 /// mean that the process is gone.
 const REFUSALS: u32 = 3;
 const REFUSALS_NS: u64 = 100_000_000;
-/// Probes of a path that is down back off to this.
+/// Probes of a path that is down back off to this, and to a share of the time after which a silent
+/// peer is dead: where such a path is all that is left, nothing else asks, and probes get lost. (Of
+/// ten on a path that loses a third of its packets, and of their answers, all were.)
 const PROBE_CAP_NS: u64 = 100_000_000;
+const PROBES_PER_TIMEOUT: u64 = 50;
+/// A path that fell is left alone for at most this share of that time.
+const HOLDS_PER_TIMEOUT: u64 = 5;
 /// Probes of a path that never worked (no route, most likely) back off to this.
 const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 /// Expired repair timers after which another source port is tried where there is no other path.
@@ -307,7 +312,8 @@ impl Node {
             conn.paths[at].duel = None;
             return;
         }
-        conn.paths[at].fall(now);
+        let hold_max_ns = self.cfg.peer_timeout_ns / HOLDS_PER_TIMEOUT;
+        conn.paths[at].fall(now, hold_max_ns);
         self.evacuate(conn, at);
         let event = conn.paths[at].changed(conn.peer);
         self.events.push_back(event);
@@ -342,7 +348,7 @@ impl Node {
         let cap = if unproven {
             UNPROVEN_CAP_NS
         } else {
-            PROBE_CAP_NS
+            PROBE_CAP_NS.min(self.cfg.peer_timeout_ns / PROBES_PER_TIMEOUT)
         };
         path.probe_every = (path.probe_every * 2).min(cap);
         path.flow = (path.flow + 1) % 4;

@@ -259,3 +259,10 @@ fn a_late_packet_of_a_dead_peer_is_a_sign_of_life() {
 fn what_a_large_packet_held_is_queued_again_once() {
     clean_for_long(9_751_755);
 }
+
+/// A rail came back just before the other left for long, and lost a third of what it carried: the
+/// path that was left was probed ten times in a timeout of 1 s, in vain.
+#[test]
+fn the_only_path_left_is_asked_often_enough() {
+    clean_for_long(10_263_394);
+}
