@@ -104,9 +104,13 @@ impl Core for AesLanes {
         // SAFETY: the tier says that the features are there; the rest is the caller's contract.
         unsafe {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            if tier == Tier::Avx512 {
-                use crate::arch::x86_64::aes::wide;
-                return wide::<S>(&mut self.lanes, dst, src, len);
+            {
+                use crate::arch::x86_64::{aes::wide, vaes::half};
+                match tier {
+                    Tier::Avx512 => return wide::<S>(&mut self.lanes, dst, src, len),
+                    Tier::Vpclmul => return half::<S>(&mut self.lanes, dst, src, len),
+                    _ => {}
+                }
             }
             match tier {
                 Tier::Portable => portable::<S>(&mut self.lanes, dst, src, len),
@@ -135,16 +139,25 @@ impl Core for AesLanes {
     }
 }
 
-/// All in one call, for the highest tier: the lanes never leave their registers.
+/// All in one call, for the highest tiers: the lanes never leave their registers.
 ///
 /// # Safety
-/// The tier is [`Tier::Avx512`]; otherwise as [`Core::groups`], for any `len`.
+/// The tier is [`Tier::Vpclmul`] or [`Tier::Avx512`]; otherwise as [`Core::groups`], for any `len`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
-pub(crate) unsafe fn whole<S: Store>(seed: u64, dst: *mut u8, src: *const u8, len: usize) -> u64 {
-    use crate::arch::x86_64::aes;
+pub(crate) unsafe fn whole<S: Store>(
+    tier: Tier,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    use crate::arch::x86_64::{aes, vaes};
     // SAFETY: the caller's contract.
     unsafe {
+        if tier == Tier::Vpclmul {
+            return vaes::whole::<S>(&START, seed, dst, src, len);
+        }
         if S::STORE && len >= CLAIM_MIN_BYTES {
             return aes::whole::<Claimed>(&START, seed, dst, src, len);
         }

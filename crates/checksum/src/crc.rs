@@ -38,6 +38,8 @@ pub(crate) trait Poly {
     /// See [`Poly::FOLD_2048`].
     const FOLD_1024: [u64; 2] = fold(Self::REFLECTED, 1024);
     /// See [`Poly::FOLD_2048`].
+    const FOLD_768: [u64; 2] = fold(Self::REFLECTED, 768);
+    /// See [`Poly::FOLD_2048`].
     const FOLD_512: [u64; 2] = fold(Self::REFLECTED, 512);
     /// See [`Poly::FOLD_2048`].
     const FOLD_384: [u64; 2] = fold(Self::REFLECTED, 384);

@@ -15,12 +15,14 @@ pub enum Tier {
     Portable = 1,
     /// SSE 4.2, PCLMULQDQ and AES-NI: 128-bit kernels.
     Sse42 = 2,
-    /// AVX2 besides: 256-bit kernels for what is not a CRC.
+    /// AVX2 besides: 256-bit kernels for what is neither a CRC nor AES.
     Avx2 = 3,
-    /// AVX-512 (F, BW, DQ, VL, VBMI), VPCLMULQDQ and VAES: 512-bit kernels.
-    Avx512 = 4,
+    /// VPCLMULQDQ and VAES besides: 256-bit kernels for everything.
+    Vpclmul = 4,
+    /// AVX-512 (F, BW, DQ, VL, VBMI) besides: 512-bit kernels.
+    Avx512 = 5,
     /// AArch64 with the extensions for AES, PMULL and CRC-32C: 128-bit kernels.
-    Neon = 5,
+    Neon = 6,
 }
 
 /// From here on source and destination no longer share L1, and lines of the destination are claimed
@@ -42,8 +44,9 @@ pub fn tier() -> Tier {
         1 => Tier::Portable,
         2 => Tier::Sse42,
         3 => Tier::Avx2,
-        4 => Tier::Avx512,
-        5 => Tier::Neon,
+        4 => Tier::Vpclmul,
+        5 => Tier::Avx512,
+        6 => Tier::Neon,
         _ => detect(),
     }
 }
@@ -64,17 +67,18 @@ fn ask_cpu() -> Tier {
     if !has!("avx2") {
         return Tier::Sse42;
     }
+    if !(has!("vpclmulqdq") && has!("vaes")) {
+        return Tier::Avx2;
+    }
     let avx512 = has!("avx512f")
         && has!("avx512bw")
         && has!("avx512dq")
         && has!("avx512vl")
-        && has!("avx512vbmi")
-        && has!("vpclmulqdq")
-        && has!("vaes");
+        && has!("avx512vbmi");
     if avx512 {
         Tier::Avx512
     } else {
-        Tier::Avx2
+        Tier::Vpclmul
     }
 }
 
@@ -142,9 +146,13 @@ unsafe fn crc_any<P: Poly, S: Store>(
     // SAFETY: the tier says that the features are there; the rest is the caller's contract.
     unsafe {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if tier == Tier::Avx512 {
-            use crate::arch::x86_64::avx512;
-            return avx512::update::<P, S>(state, src, dst, len);
+        {
+            use crate::arch::x86_64::{avx512, vpclmul};
+            match tier {
+                Tier::Avx512 => return avx512::update::<P, S>(state, src, dst, len),
+                Tier::Vpclmul => return vpclmul::update::<P, S>(state, src, dst, len),
+                _ => {}
+            }
         }
         if tier != Tier::Portable {
             return narrow::crc::<P, S>(state, src, dst, len);
@@ -225,7 +233,7 @@ pub(crate) fn crc32c_update(tier: Tier, state: u32, bytes: &[u8]) -> u32 {
     let instruction = match tier {
         Tier::Portable => false,
         Tier::Avx512 => bytes.len() < SHORT_BYTES,
-        Tier::Sse42 | Tier::Avx2 | Tier::Neon => true,
+        Tier::Sse42 | Tier::Avx2 | Tier::Vpclmul | Tier::Neon => true,
     };
     if instruction {
         // SAFETY: `tier` says that the features are there.

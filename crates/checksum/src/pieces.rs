@@ -153,7 +153,7 @@ macro_rules! tiered {
                 unsafe {
                     match tier {
                         Tier::Avx512 => return avx512::<S>(state, dst, src, len),
-                        Tier::Avx2 => return avx2::<S>(state, dst, src, len),
+                        Tier::Avx2 | Tier::Vpclmul => return avx2::<S>(state, dst, src, len),
                         // What the compiler makes of it for any of these processors.
                         _ => {}
                     }

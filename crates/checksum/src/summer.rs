@@ -231,8 +231,8 @@ unsafe fn whole<S: Store>(
                 0
             }
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Algorithm::AesLanes if tier >= Tier::Avx512 => {
-                aes::whole::<S>(mix(seed), dst, src, len)
+            Algorithm::AesLanes if tier >= Tier::Vpclmul => {
+                aes::whole::<S>(tier, mix(seed), dst, src, len)
             }
             _ => whole_other::<S>(algorithm, seed, dst, src, len),
         }

@@ -148,7 +148,9 @@ impl Core {
                 let (acc, at) = (&mut self.acc, &mut self.stripe);
                 match tier {
                     Tier::Avx512 => return xxh3::wide::<S>(acc, at, secret, dst, src, count),
-                    Tier::Avx2 => return xxh3::half::<S>(acc, at, secret, dst, src, count),
+                    Tier::Avx2 | Tier::Vpclmul => {
+                        return xxh3::half::<S>(acc, at, secret, dst, src, count)
+                    }
                     _ => {}
                 }
             }

@@ -8,10 +8,11 @@ use marline_checksum::{
 };
 use proptest::prelude::*;
 
-const TIERS: [Tier; 5] = [
+const TIERS: [Tier; 6] = [
     Tier::Portable,
     Tier::Sse42,
     Tier::Avx2,
+    Tier::Vpclmul,
     Tier::Avx512,
     Tier::Neon,
 ];

@@ -126,7 +126,14 @@ mod tests {
     #[test]
     fn without_a_profile_there_are_sensible_choices() {
         let at = |choice: ChecksumChoice, tier| choice.resolve_at(tier, None);
-        for tier in [Tier::Portable, Tier::Sse42, Tier::Avx2, Tier::Avx512] {
+        let tiers = [
+            Tier::Portable,
+            Tier::Sse42,
+            Tier::Avx2,
+            Tier::Vpclmul,
+            Tier::Avx512,
+        ];
+        for tier in tiers {
             assert_eq!(at(ChecksumChoice::Strong, tier), Algorithm::Crc64Nvme);
             assert!(at(ChecksumChoice::Fast, tier).strength() > Strength::Weak);
             assert_eq!(at(ChecksumChoice::NewMadeleineFnv, tier), Algorithm::Fnv1a);

@@ -54,11 +54,29 @@ pub(super) unsafe fn update<V: Vector, P: Poly, S: Store>(
             return update_portable::<P>(state, &bytes[..len]);
         }
         let first = V::of([state, 0]);
-        let (mut acc, mut done) = if len >= 64 {
+        let (acc, done) = if len >= 64 {
             quads::<V, P, S>(first, src, dst, len)
         } else {
             (first.xor(take::<V, S>(src, dst, 0)), 16)
         };
+        rest::<V, P, S>(acc, src, dst, len, done)
+    }
+}
+
+/// What is left from `done` on, behind an accumulator: block by block, and the reduction.
+///
+/// # Safety
+/// As [`update`]; `done` is at least 16.
+#[inline(always)]
+pub(super) unsafe fn rest<V: Vector, P: Poly, S: Store>(
+    mut acc: V,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+    mut done: usize,
+) -> u64 {
+    // SAFETY: the caller's contract; every access below ends at or before `len`.
+    unsafe {
         let k = V::of(P::FOLD_128);
         while len - done >= 16 {
             acc = fold(acc, k, take::<V, S>(src, dst, done));
@@ -199,8 +217,12 @@ unsafe fn fold_all<V: Vector, const N: usize>(mut acc: [V; N], k: V, blocks: [V;
     acc
 }
 
+/// Moves an accumulator on by the distance of `k` and adds what is there.
+///
+/// # Safety
+/// The CPU has the features of `V`.
 #[inline(always)]
-unsafe fn fold<V: Vector>(acc: V, k: V, next: V) -> V {
+pub(super) unsafe fn fold<V: Vector>(acc: V, k: V, next: V) -> V {
     // SAFETY: the caller's contract: the CPU has the features.
     unsafe { acc.multiply_low(k).xor(acc.multiply_high(k)).xor(next) }
 }

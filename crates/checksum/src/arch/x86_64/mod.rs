@@ -4,4 +4,6 @@ pub(crate) mod aes;
 pub(crate) mod avx512;
 pub(crate) mod copy;
 pub(crate) mod sse;
+pub(crate) mod vaes;
+pub(crate) mod vpclmul;
 pub(crate) mod xxh3;
