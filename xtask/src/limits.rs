@@ -14,7 +14,7 @@ const FILE_LINES: usize = 600;
 /// Numbers here only ever go down.
 const LONGER_FILES: &[(&str, usize)] = &[
     ("crates/proto/src/receive.rs", 650),
-    ("crates/proto/src/transmit.rs", 622),
+    ("crates/proto/src/transmit.rs", 617),
 ];
 const LONGER_FUNCTIONS: &[(&str, usize)] = &[("crates/rails/examples/rail_cost.rs main", 73)];
 /// Files with lines that are too long, and how many of them.

@@ -6,9 +6,10 @@
 const CLASSES: [usize; 10] = [
     64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536,
 ];
-/// Free buffers kept per class: enough for a burst (64 messages are common), at most 2 MiB of each
-/// class, and only what was in use at once before. A new buffer costs its page faults.
-const KEEP: [usize; 10] = [1_024, 512, 256, 256, 128, 128, 64, 64, 32, 32];
+/// Free buffers kept per class: enough for a burst (64 messages are common), at most 4 MiB of each
+/// class, and only what was in use at once before. A new buffer costs its page faults: with 32 of
+/// the longest, a window of 64 sends spent a tenth of its sender's time on them.
+const KEEP: [usize; 10] = [1_024, 512, 256, 256, 128, 128, 64, 64, 64, 64];
 
 /// A buffer; it goes back by [`Pool::give`].
 #[derive(Debug)]

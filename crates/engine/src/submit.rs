@@ -4,6 +4,7 @@ use crate::api::{
     flag, Completion, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError, ADDR_UNSPEC,
     INJECT_MAX,
 };
+use crate::collect::REQUEST_BYTES;
 use crate::core::Core;
 use crate::slots::{Pieces, RecvOp, Role, SendOp};
 use crate::system::System;
@@ -64,6 +65,7 @@ impl<S: System> Core<S> {
             urgent_ack: urgent,
         };
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let payload = endpoint.node.is_ready_for(peer, spec.len);
         endpoint.node.post_send(&spec);
         let waiting = endpoint.node.unsent_heads(peer);
         if len > self.cfg.proto.eager_max as usize {
@@ -79,7 +81,11 @@ impl<S: System> Core<S> {
         }
         self.deferred = true;
         let at_once = self.cfg.aggregate_after;
-        Ok(self.collector.posted(len, waiting, at_once))
+        let leaves = match payload {
+            true => len,
+            false => len.min(REQUEST_BYTES),
+        };
+        Ok(self.collector.posted(leaves, waiting, at_once))
     }
 
     /// Decides where the bytes stay until they are acknowledged: a copy in the log (then the

@@ -17,6 +17,8 @@ use marline_wire::{
 
 /// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
 pub const MESSAGE_OVERHEAD: u64 = 128;
+/// Credit that only rendezvous requests may use: 64 of them under way.
+const REQUEST_RESERVE: u64 = 64 * MESSAGE_OVERHEAD;
 /// Credit that every endpoint gives every other before HELLO says more.
 pub const FIRST_CREDIT: u64 = 16 * 1024;
 /// Paths per peer at most (four rails on each side in one subnet).
@@ -295,6 +297,13 @@ impl Conn {
             )
         };
         (0..self.paths.len()).min_by_key(rank)
+    }
+
+    /// Whether the payload of a message of `len` bytes may leave unasked. It leaves the reserve to
+    /// requests: they must go on when the receiver is full of messages it does not want yet, for
+    /// one that it does may come after them.
+    pub fn has_credit_for(&self, len: u64) -> bool {
+        self.credit_used + Conn::cost(len) + REQUEST_RESERVE <= self.credit_limit
     }
 
     /// Packets of all paths that wait for an ack.

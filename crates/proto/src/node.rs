@@ -269,6 +269,13 @@ impl Node {
         self.conn(peer).map_or(0, |c| c.queue.len())
     }
 
+    /// Whether the payload of a message of `len` bytes may leave as soon as it is posted. Else a
+    /// request leaves for it.
+    pub fn is_ready_for(&self, peer: PeerId, len: u64) -> bool {
+        let conn = self.conn(peer);
+        len <= self.cfg.eager_max && conn.is_none_or(|c| c.has_credit_for(len))
+    }
+
     /// Whether every send of ours was delivered.
     pub fn drained(&self) -> bool {
         self.sends.len() == 0

@@ -21,8 +21,6 @@ use marline_wire::{
 
 /// So many packets in a row may want no ack: a path with acks alone must be known to work.
 const QUIET_MAX: u8 = 32;
-/// Credit that only rendezvous requests may use: 64 of them under way.
-const REQUEST_RESERVE: u64 = 64 * crate::conn::MESSAGE_OVERHEAD;
 
 /// A packet under construction.
 pub(crate) struct Builder<'a, 'b> {
@@ -487,10 +485,7 @@ impl Node {
 
     pub(crate) fn goes_eager(&self, conn: &Conn, head: &MsgHead) -> bool {
         let total = head.total;
-        // Payload leaves the reserve to requests: they must go on when the receiver is full of
-        // messages it does not want yet, for one that it does may come after them.
-        let used = conn.credit_used + Conn::cost(total) + REQUEST_RESERVE;
-        let credit = used <= conn.credit_limit || self.cfg.errs(Mutation::IgnoreCredit);
+        let credit = conn.has_credit_for(total) || self.cfg.errs(Mutation::IgnoreCredit);
         total <= self.cfg.eager_max && credit && head.flags & FLAG_PUT == 0
     }
 

@@ -1,0 +1,153 @@
+//! An engine over one rail that counts what is sent, and on which nothing ever comes; it knows one
+//! peer. What not every test uses is no dead code.
+#![allow(dead_code)]
+
+#[path = "caps.rs"]
+mod caps;
+
+use marline_engine::{
+    Clock, CoreConfig, CqId, Engine, EpId, IoVec, LogSink, OpFlags, Parts, SendReq, SubmitError,
+    System,
+};
+use marline_proto::Config;
+use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome};
+use marline_wire::{Address, RailAddr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+
+/// The one rail of a host in a network of its own.
+fn rail_of(host: u8) -> RailAddr {
+    let mut ip = [0; 16];
+    ip[..4].copy_from_slice(&[10, 0, 0, host]);
+    RailAddr {
+        kind: 4,
+        index: 0,
+        port: 4_000,
+        mtu: 1_472,
+        prefix_len: 16,
+        ip,
+    }
+}
+
+/// A rail that counts what is sent, and on which nothing ever comes.
+pub struct Counted(Arc<AtomicU64>);
+
+impl RailTx for Counted {
+    fn caps(&self) -> Caps {
+        caps::CAPS
+    }
+    fn local_addr(&self) -> RailAddr {
+        rail_of(1)
+    }
+    fn send(&mut self, _: &RailAddr, _: &[u8], _: usize, _: u8) -> SendOutcome {
+        self.0.fetch_add(1, Relaxed);
+        SendOutcome::Sent
+    }
+    fn poll_event(&mut self) -> Option<RailEvent> {
+        None
+    }
+    fn fd(&self) -> Option<i32> {
+        None
+    }
+}
+
+impl RailRx for Counted {
+    fn recv(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
+        0
+    }
+}
+
+/// Time by hand.
+#[derive(Clone)]
+pub struct Still(pub Arc<AtomicU64>);
+
+impl Clock for Still {
+    fn now_ns(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl System for Still {
+    type Tx = Counted;
+    type Rx = Counted;
+    type Watch = ();
+    fn alarm(&self) {}
+    fn yield_now(&self) {}
+    fn refine(&self) {}
+}
+
+/// A completion is wanted, once all has arrived.
+pub fn complete() -> OpFlags {
+    OpFlags {
+        completion: true,
+        delivery_complete: true,
+        ..OpFlags::default()
+    }
+}
+
+/// An engine with an endpoint that knows one peer, and how often it sent.
+pub struct Side {
+    pub engine: Engine<Still>,
+    pub time: Still,
+    pub sent: Arc<AtomicU64>,
+    pub cq: CqId,
+    pub ep: EpId,
+}
+
+/// Sends of a burst leave at once, up to so many.
+pub fn side(aggregate_after: u32) -> Side {
+    let (time, sent) = (Still(Arc::new(AtomicU64::new(1_000_000))), Arc::default());
+    let cfg = CoreConfig {
+        proto: Config::default(),
+        log_bytes: 1 << 20,
+        aggregate_after,
+        mtu: 0,
+        sum_ahead_bytes: 0,
+    };
+    let parts = Parts {
+        rails: vec![("rail".into(), Counted(Arc::clone(&sent)))],
+        halves: vec![Counted(Arc::clone(&sent))],
+        clock: time.clone(),
+        watch: (),
+        tick_ns: 10_000_000,
+        threaded: true,
+        random: Box::new(|| 7),
+        log: LogSink(Arc::new(|_, _| {})),
+    };
+    let engine = Engine::assemble(cfg, parts);
+    let (cq, av) = (engine.cq_open(), engine.av_open());
+    let ep = engine.ep_open().unwrap();
+    engine.ep_bind_av(ep, av);
+    engine.ep_bind_tx_cq(ep, cq);
+    engine.ep_enable(ep).unwrap();
+    let peer = Address {
+        id: 99,
+        token: 5,
+        rails: [rail_of(2), RailAddr::NONE],
+    };
+    let (blob, len) = peer.encode();
+    assert_eq!(engine.av_insert(av, &blob[..len]), Ok(0));
+    Side {
+        engine,
+        time,
+        sent,
+        cq,
+        ep,
+    }
+}
+
+impl Side {
+    /// Posts a send from the caller's memory.
+    pub fn post(&self, bytes: &mut [u8]) -> Result<(), SubmitError> {
+        let (base, len) = (bytes.as_mut_ptr(), bytes.len());
+        let req = SendReq {
+            dest: 0,
+            iov: &[IoVec { base, len }],
+            tag: Some(1),
+            data: None,
+            context: 1,
+            flags: complete(),
+        };
+        self.engine.send(self.ep, &req)
+    }
+}
