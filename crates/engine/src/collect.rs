@@ -15,7 +15,10 @@ const BYTES_MAX: usize = 32 << 10;
 /// What a message counts of which only a request leaves: eight of them are worth a packet. (With
 /// one packet each, a window of 64 messages of 64 KiB had its sender spend a seventh of its time on
 /// them, and its receiver a quarter on the answers.)
-pub(crate) const REQUEST_BYTES: usize = 4 << 10;
+const REQUEST_BYTES: usize = 4 << 10;
+/// Of a burst so many requests leave at once: what has no more neighbours than that overlaps their
+/// exchange with computation, and an alarm costs as much as they do.
+const REQUESTS_AT_ONCE: u32 = 8;
 /// A poll so soon after the first collected send is soon enough: what is promised.
 const SOON_NS: u64 = 200_000;
 /// Bursts in a row that were polled soon, before the alarm is left out.
@@ -41,6 +44,15 @@ impl Collector {
         self.burst += 1;
         self.bytes += len;
         self.burst <= at_once || waiting >= MESSAGES_MAX || self.bytes >= BYTES_MAX
+    }
+
+    /// [`Collector::posted`] for a message of which only a request leaves.
+    pub(crate) fn requested(&mut self, len: usize, waiting: usize, at_once: u32) -> bool {
+        self.posted(
+            len.min(REQUEST_BYTES),
+            waiting,
+            at_once.max(REQUESTS_AT_ONCE),
+        )
     }
 
     /// A send was left to be collected. `true`: set the alarm.
@@ -135,7 +147,9 @@ mod tests {
         assert!(c.posted(8, MESSAGES_MAX, 0));
         assert!(c.posted(BYTES_MAX, 3, 0));
         c.flushed();
-        let posted: Vec<bool> = (0..8).map(|_| c.posted(REQUEST_BYTES, 3, 0)).collect();
-        assert_eq!(posted, [[false; 7].as_slice(), &[true]].concat());
+        (0..5).for_each(|_| assert!(c.requested(BYTES_MAX, 3, 0)));
+        c.flushed();
+        let left: Vec<bool> = (0..8).map(|_| c.requested(BYTES_MAX, 3, 0)).collect();
+        assert_eq!(left, [[false; 7].as_slice(), &[true]].concat());
     }
 }

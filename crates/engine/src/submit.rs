@@ -4,7 +4,6 @@ use crate::api::{
     flag, Completion, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError, ADDR_UNSPEC,
     INJECT_MAX,
 };
-use crate::collect::REQUEST_BYTES;
 use crate::core::Core;
 use crate::slots::{Pieces, RecvOp, Role, SendOp};
 use crate::system::System;
@@ -81,11 +80,10 @@ impl<S: System> Core<S> {
         }
         self.deferred = true;
         let at_once = self.cfg.aggregate_after;
-        let leaves = match payload {
-            true => len,
-            false => len.min(REQUEST_BYTES),
-        };
-        Ok(self.collector.posted(leaves, waiting, at_once))
+        Ok(match payload {
+            true => self.collector.posted(len, waiting, at_once),
+            false => self.collector.requested(len, waiting, at_once),
+        })
     }
 
     /// Decides where the bytes stay until they are acknowledged: a copy in the log (then the
