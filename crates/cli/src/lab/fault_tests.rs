@@ -11,6 +11,7 @@ fn lab() -> Lab {
             rails: 2,
             mtu: 1500,
             ipv6: false,
+            direct: false,
         },
     )
 }

@@ -36,10 +36,21 @@ pub fn main(args: &HolderArgs) -> crate::Outcome {
         None,
     );
     set_ipv6(args.ipv6);
+    spare_frames();
     println!("ready");
     std::io::stdout().flush().map_err(|e| e.to_string())?;
     loop {
         std::thread::park();
+    }
+}
+
+/// Bridges leave the frames that pass them alone, as a switch does. Where the kernel has loaded
+/// br_netfilter (Docker does), each frame would run through the host's tables: 0.9 us of 5.3
+/// measured, one way.
+fn spare_frames() {
+    for table in ["iptables", "ip6tables", "arptables"] {
+        // Without br_netfilter there is no such file, which is as good.
+        let _ = std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{table}"), "0");
     }
 }
 

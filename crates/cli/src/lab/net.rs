@@ -170,8 +170,9 @@ fn start_holder(mut command: Command) -> Result<Proc, String> {
 /// Commands for `ip -batch` at the switches.
 fn switch_script(lab: &Lab) -> String {
     let mut script = String::from("link set dev lo up\n");
+    let switched = if lab.shape.direct { 0 } else { lab.shape.rails };
     let bridges =
-        std::iter::once(CONTROL.to_owned()).chain((0..lab.shape.rails).map(|r| format!("br{r}")));
+        std::iter::once(CONTROL.to_owned()).chain((0..switched).map(|r| format!("br{r}")));
     for bridge in bridges {
         // No multicast snooping: its queries would disturb the packet counters.
         let _ = writeln!(
@@ -193,13 +194,23 @@ fn switch_script(lab: &Lab) -> String {
         };
         const CONTROL_MTU: u32 = 1500;
         cable(&format!("h{host}c"), CONTROL, CONTROL, CONTROL_MTU);
-        for rail in 0..lab.shape.rails {
+        for rail in 0..switched {
             let inner = super::state::rail_name(rail);
             cable(
                 &port_name(host, rail),
                 &inner,
                 &format!("br{rail}"),
                 lab.shape.mtu,
+            );
+        }
+    }
+    if let (true, [one, other]) = (lab.shape.direct, &lab.hosts[..]) {
+        let (one, other, mtu) = (one.pid, other.pid, lab.shape.mtu);
+        for name in lab.rail_names() {
+            let _ = writeln!(
+                script,
+                "link add name {name} mtu {mtu} netns {one} type veth \
+                 peer name {name} mtu {mtu} netns {other}"
             );
         }
     }

@@ -10,7 +10,7 @@ pub const STATE_DIR_VARIABLE: &str = "MARLINE_LAB_DIR";
 /// Marks every process of a lab, so that `down` finds them even after a crash.
 pub const HOME_VARIABLE: &str = "MARLINE_LAB_HOME";
 /// First line of the state file.
-const MAGIC: &str = "marline-lab 1";
+const MAGIC: &str = "marline-lab 2";
 
 /// A process, told apart from a later one with the same number by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct Shape {
     pub mtu: u32,
     /// Rails have IPv6 addresses instead of IPv4 ones.
     pub ipv6: bool,
+    /// Rails are cables between two hosts, without a switch: faster, and without faults.
+    pub direct: bool,
 }
 
 /// One lab.
@@ -182,9 +184,10 @@ impl Lab {
             rails,
             mtu,
             ipv6,
+            direct,
         } = self.shape;
         let mut text = format!(
-            "{MAGIC}\nname {}\nshape {hosts} {rails} {mtu} {ipv6}\n",
+            "{MAGIC}\nname {}\nshape {hosts} {rails} {mtu} {ipv6} {direct}\n",
             self.name
         );
         let _ = writeln!(text, "complete {}", self.complete);
@@ -251,7 +254,7 @@ fn parse(dir: &Path, text: &str) -> Option<Lab> {
     }
     let name = lines.next()?.strip_prefix("name ")?;
     let words: Vec<&str> = lines.next()?.split(' ').collect();
-    let ["shape", hosts, rails, mtu, ipv6] = words[..] else {
+    let ["shape", hosts, rails, mtu, ipv6, direct] = words[..] else {
         return None;
     };
     let shape = Shape {
@@ -259,6 +262,7 @@ fn parse(dir: &Path, text: &str) -> Option<Lab> {
         rails: rails.parse().ok()?,
         mtu: mtu.parse().ok()?,
         ipv6: ipv6.parse().ok()?,
+        direct: direct.parse().ok()?,
     };
     let mut lab = Lab {
         dir: dir.to_owned(),
@@ -319,6 +323,7 @@ mod tests {
                 rails: 2,
                 mtu: 9000,
                 ipv6: true,
+                direct: true,
             },
         )
     }
