@@ -25,6 +25,7 @@ pub(crate) fn open_rails(
     let config = UdpConfig {
         gso: settings.gso,
         gro: settings.gro,
+        lend: settings.lend,
         rcvbuf_bytes: settings.receive_buffer_bytes,
         sndbuf_bytes: settings.send_buffer_bytes,
         port: settings.port,

@@ -11,6 +11,7 @@ use crate::memory::Bounces;
 use crate::pool::Pool;
 use crate::remote::Registered;
 use crate::slots::{RecvOp, SendOp, Slots};
+use crate::stages::Stages;
 use crate::stats::page::PathRow;
 use crate::stats::{PeerCounters, ProcessCounters, RailCounters};
 use crate::system::{System, Watch};
@@ -21,7 +22,7 @@ use marline_wire::{Address, RailAddr, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Bytes of the staging buffer: one super-packet (design rule 8).
+/// Bytes of a staging buffer: one super-packet (design rule 8).
 pub(crate) const STAGING: usize = PACKET_MAX + 512;
 
 /// Rendezvous bytes in flight to this process at most, however large the socket's buffer: more
@@ -108,7 +109,7 @@ pub struct Core<S: System> {
     pub(crate) granted: Granted,
     /// Names of writes so far.
     pub(crate) write_token: u64,
-    pub(crate) staging: Box<[u8]>,
+    pub(crate) stages: Stages,
     pub(crate) spans: Spans,
     /// Sums made before the grant.
     pub(crate) ahead: Ahead,
@@ -168,7 +169,7 @@ impl<S: System> Core<S> {
             claims: BTreeMap::new(),
             granted: Granted::new(),
             write_token: 0,
-            staging: vec![0; STAGING].into_boxed_slice(),
+            stages: Stages::new(),
             spans: Spans::new(),
             ahead,
             collector: Collector::default(),

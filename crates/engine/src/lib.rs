@@ -29,6 +29,7 @@ pub mod settings;
 mod shared;
 mod skips;
 mod slots;
+mod stages;
 pub mod stats;
 mod submit;
 mod sync;

@@ -221,7 +221,9 @@ impl<S: System> Core<S> {
             return;
         }
         for index in 0..self.eps.len() {
-            while self.flush_batch(now, index) {}
+            while self.flush_batch(now, index) {
+                self.stages.prepare(&self.eps);
+            }
         }
         if self.cfg.proto.reliable {
             return;
@@ -246,21 +248,21 @@ impl<S: System> Core<S> {
         let Some(endpoint) = self.eps[index].as_mut() else {
             return false;
         };
-        let node = &mut endpoint.node;
-        let Some(first) = node.poll_transmit(now, &mut self.staging, &mut self.spans, None) else {
+        let (node, stage) = (&mut endpoint.node, self.stages.buffer());
+        let Some(first) = node.poll_transmit(now, stage, &mut self.spans, None) else {
             return false;
         };
         if first.written {
             return self.send_written(now, index, &first);
         }
         fill(
-            &mut self.staging[..first.len],
+            &mut stage[..first.len],
             &first,
             &self.spans,
             &self.sends,
             &mut self.ahead,
         );
-        let (segment, mut model) = (first.len, head_of(&self.staging, &first));
+        let (segment, mut model) = (first.len, head_of(stage, &first));
         let caps = self.rails[first.rail].tx.caps();
         let most = caps
             .batch_segments_max
@@ -268,7 +270,7 @@ impl<S: System> Core<S> {
         let (mut count, mut short, mut whole) = (1, 0, first.batch.bulk);
         while whole && count < most {
             let node = &mut endpoint.node;
-            let out = &mut self.staging[count * segment..];
+            let out = &mut stage[count * segment..];
             if let Some(model) = model.take() {
                 let run = node.continue_bulk(now, &first.batch, &model, out, most - count);
                 if let Some(run) = run {
@@ -294,22 +296,30 @@ impl<S: System> Core<S> {
             (short, count) = (segment - next.len, count + 1);
             whole = short == 0;
         }
-        self.send_batch(now, &first, count, count * segment - short)
+        self.send_batch(now, index, &first, (count, count * segment - short))
     }
 
     /// Sends `count` packets, `len` bytes, of the staging buffer; `false`: no room.
-    fn send_batch(&mut self, now: u64, first: &Transmit, count: usize, len: usize) -> bool {
-        let rail = &mut self.rails[first.rail];
+    fn send_batch(
+        &mut self,
+        now: u64,
+        index: usize,
+        first: &Transmit,
+        (count, len): (usize, usize),
+    ) -> bool {
+        let lent = self.lend(index, first, len);
+        let (rail, stage) = (&mut self.rails[first.rail], self.stages.buffer());
         rail.counters.send_calls += 1;
         rail.counters.wire_packets_sent += count as u64;
         rail.counters.wire_bytes_sent += len as u64;
-        let outcome = rail
-            .tx
-            .send(&first.to, &self.staging[..len], first.len, first.flow);
+        let outcome = lent.unwrap_or_else(|| {
+            let tx = &mut rail.tx;
+            tx.send(&first.to, &stage[..len], first.len, first.flow)
+        });
         if outcome == SendOutcome::Busy {
             rail.counters.busy += 1;
             rail.pending = Some(Pending {
-                bytes: self.staging[..len].to_vec(),
+                bytes: stage[..len].to_vec(),
                 segment: first.len,
                 to: first.to,
                 flow: first.flow,

@@ -389,6 +389,9 @@ settings! {
     send_buffer_bytes: usize = "4M", Kind::Bytes { min: 64 * KIB, max: GIB };
     /// Let the kernel or the card cut large sends into packets (UDP GSO), where it can.
     gso: bool = "on", Kind::Switch;
+    /// Let the kernel take large sends by their pages instead of copying them, where it can (Linux
+    /// 6.5 and later).
+    lend: bool = "on", Kind::Switch;
     /// Let the kernel hand over received packets in batches (UDP GRO), where it can.
     gro: bool = "on", Kind::Switch;
     /// Most bytes of one datagram, UDP payload; 0: found by the path's MTU.

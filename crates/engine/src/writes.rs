@@ -160,7 +160,7 @@ impl<S: System> Core<S> {
             let len = write.len as usize;
             sum_of(&op.pieces, write.offset, len, algorithm, write.seed)
         });
-        let packet = &mut self.staging[..first.len];
+        let packet = &mut self.stages.buffer()[..first.len];
         packet[write.sum_at..write.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
         let crc = crc32c(&packet[4..first.head_len]);
         packet[..4].copy_from_slice(&crc.to_le_bytes());

@@ -90,6 +90,8 @@ pub enum Mutation {
     SharedLog,
     /// A path falls when another answers, without a second round.
     Hasty,
+    /// Memory that was lent to the kernel is written again after any ack.
+    Overwrite,
     /// No path is given up.
     Cling,
 }
@@ -98,7 +100,7 @@ impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`, of which
     /// `failover.rs` of the simulator complains.
-    pub const ALL: [Mutation; 40] = [
+    pub const ALL: [Mutation; 41] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -138,6 +140,7 @@ impl Mutation {
         Mutation::Overgrant,
         Mutation::Uncharged,
         Mutation::BoundlessLog,
+        Mutation::Overwrite,
         Mutation::SharedLog,
     ];
 }

@@ -82,6 +82,8 @@ pub struct SendRing {
     frames_first: u64,
     waiting: u32,
     in_flight: u64,
+    /// Packets given up so far.
+    lost: u64,
 }
 
 impl SendRing {
@@ -171,6 +173,7 @@ impl SendRing {
         if was == SentState::Waiting {
             self.waiting -= 1;
             self.in_flight -= sent.bytes as u64;
+            self.lost += (state == SentState::Lost) as u64;
         }
         was == SentState::Waiting
     }
@@ -185,6 +188,11 @@ impl SendRing {
             .iter()
             .position(|s| s.state == SentState::Waiting)?;
         Some((self.first + at as u64, &self.packets[at]))
+    }
+
+    /// Packets given up so far, whether or not they were acknowledged later.
+    pub fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// First number in the ring.

@@ -6,12 +6,15 @@
 #![allow(unsafe_code)]
 
 mod iface;
+pub(crate) mod lend;
 mod netlink;
+mod pages;
 mod socket;
 mod udp_io;
 
 pub use iface::{interface_index, interfaces, link_bytes_per_s, Interface, InterfaceAddr};
 pub use netlink::ChangeSocket;
+pub use pages::Pages;
 pub use socket::{path_mtu, Socket, SocketOptions};
 pub use udp_io::{Datagram, RecvBuffers, RECV_BATCH};
 

@@ -4,6 +4,7 @@
 //! whichever half calls next and are read from the error queue by the sending half, which turns
 //! them into events.
 
+mod lend;
 mod peers;
 mod rx;
 mod tx;
@@ -46,6 +47,8 @@ pub struct UdpConfig {
     /// drops. Off, most polls are done by a call that tells none of these and is 0.05 µs cheaper
     /// when nothing waits and 0.12 µs when something does: [`crate::Received::segment`] is 0.
     pub cmsg: bool,
+    /// Let the kernel take the pages of super-packets instead of copying them, where it can.
+    pub lend: bool,
 }
 
 impl Default for UdpConfig {
@@ -61,6 +64,7 @@ impl Default for UdpConfig {
             port: 0,
             connect: true,
             cmsg: true,
+            lend: true,
         }
     }
 }

@@ -4,16 +4,18 @@
 use crate::machine::{Machine, Out, TRUESIZE, WIRE_BYTES};
 use crate::spare;
 use crate::writes::OutWrite;
-use marline_rails::{Caps, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome, Write};
+use marline_rails::{
+    Caps, Pages, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome, Write,
+};
 use marline_wire::RailAddr;
 use std::sync::Arc;
 
 /// Sending half of a rail.
-pub struct SimTx(Arc<Machine>, usize, (Caps, RailAddr));
+pub struct SimTx(Arc<Machine>, usize, (Caps, RailAddr, bool));
 
 impl SimTx {
     /// Of a machine's rail.
-    pub(crate) fn new(machine: Arc<Machine>, rail: usize, is: (Caps, RailAddr)) -> SimTx {
+    pub(crate) fn new(machine: Arc<Machine>, rail: usize, is: (Caps, RailAddr, bool)) -> SimTx {
         SimTx(machine, rail, is)
     }
 }
@@ -51,9 +53,32 @@ impl RailTx for SimTx {
             bytes: spare::copy(bytes),
             at,
             write: None,
+            lent: None,
         });
         self.0.stir();
         SendOutcome::Sent
+    }
+
+    fn lends(&self) -> bool {
+        self.2 .2
+    }
+
+    fn send_lent(
+        &mut self,
+        to: &RailAddr,
+        pages: &Pages,
+        len: usize,
+        segment: usize,
+        flow: u8,
+    ) -> Option<SendOutcome> {
+        let sent = self.send(to, &pages[..len], segment, flow);
+        if sent != SendOutcome::Sent {
+            return Some(sent);
+        }
+        if let Some(out) = self.0.wires().outbox.last_mut() {
+            out.lent = Some(pages.id());
+        }
+        Some(sent)
     }
 
     fn write(&mut self, to: &RailAddr, write: &Write<'_>, packet: &[u8]) -> SendOutcome {

@@ -97,6 +97,8 @@ pub struct World {
     pub(crate) flying: Vec<Flying>,
     pub(crate) free: Vec<u32>,
     pub(crate) log: Log,
+    /// Until when packets are under way whose pages were lent, by the pages' names.
+    pub(crate) lent: BTreeMap<u64, u64>,
     pub(crate) entries: Box<[Completion; BATCH_MAX]>,
     pub(crate) held: VecDeque<(u32, Out)>,
     pub(crate) rng: Rng,
@@ -136,6 +138,7 @@ impl World {
             truth: Truth::new(setup.node.credit_bytes),
             flying: Vec::new(),
             free: Vec::new(),
+            lent: BTreeMap::new(),
             log: Log::default(),
             entries: Box::new([Completion::empty(); BATCH_MAX]),
             held: VecDeque::new(),
@@ -176,6 +179,8 @@ impl World {
                 merges: behaviour >> (4 * r) & 1 == 0,
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
+                // A quarter of the processes: their buffers crowd the cache.
+                lends: behaviour >> 62 == 0 && self.setup.hosts <= 16,
                 writes: kind_of(&self.setup, r),
                 grants_max: self.setup.grants_max,
                 life: index,
@@ -436,6 +441,10 @@ impl World {
             machine.tell(&mut machine.wires(), out.rail, news);
         }
         let head = u16::from_le_bytes([bytes[6], bytes[7]]) as usize;
+        if let (Some(pages), Some((at, _))) = (out.lent, fate.copies[0]) {
+            let until = self.lent.entry(pages).or_default();
+            *until = at.max(*until);
+        }
         let mut copies = fate.copies.into_iter().flatten().peekable();
         while let Some((at, damage)) = copies.next() {
             let slot = self.new_flight();

@@ -270,7 +270,8 @@ fn change_fault(args: &FaultArgs) -> crate::Outcome {
     if let Some(target) = &args.target {
         if lab.shape.direct {
             return Err(format!(
-                "lab `{name}` has no switch, where faults are made: `marline lab up` without --direct"
+                "lab `{name}` has no switch, where faults are made: `marline lab up` without \
+                 --direct"
             ));
         }
         let target = fault::parse_target(&lab, target)?;

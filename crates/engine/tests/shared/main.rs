@@ -45,6 +45,7 @@ mod src {
     pub mod shared;
     pub mod skips;
     pub mod slots;
+    pub mod stages;
     pub mod stats;
     pub mod submit;
     pub mod system;

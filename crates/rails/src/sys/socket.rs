@@ -219,7 +219,7 @@ impl Socket {
         self.v6
     }
 
-    fn set(&self, level: i32, option: i32, value: libc::c_int) -> Result<(), Errno> {
+    pub(super) fn set(&self, level: i32, option: i32, value: libc::c_int) -> Result<(), Errno> {
         let len = size_of::<libc::c_int>() as libc::socklen_t;
         // SAFETY: `value` is one int, as all options set here take.
         check(unsafe { libc::setsockopt(self.fd(), level, option, (&raw const value).cast(), len) })

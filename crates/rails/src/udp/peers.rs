@@ -28,10 +28,14 @@ const CREDIT: u8 = 64;
 /// A destination and perhaps its socket.
 struct Slot {
     to: RailAddr,
+    /// Flow: each leaves by a port of its own.
+    flow: u8,
     /// Sends seen while it has no socket; negative while none is wanted.
     sends: i32,
     credit: u8,
     socket: Option<Socket>,
+    /// Length of the datagrams that the socket cuts by itself; 0: none.
+    cut: u16,
 }
 
 /// Destinations by how often they are sent to.
@@ -44,10 +48,12 @@ pub(super) struct Peers {
     open: usize,
 }
 
-/// Whether two addresses name the same port of the same host.
-#[inline]
-fn same(a: &RailAddr, b: &RailAddr) -> bool {
-    (a.port, a.kind, a.ip) == (b.port, b.kind, b.ip)
+impl Slot {
+    /// Whether it is that of a flow to the same port of the same host.
+    #[inline]
+    fn is(&self, to: &RailAddr, flow: u8) -> bool {
+        (self.to.port, self.to.kind, self.to.ip, self.flow) == (to.port, to.kind, to.ip, flow)
+    }
 }
 
 /// First slot of a destination's set.
@@ -76,12 +82,12 @@ impl Peers {
 
     /// The slot of a destination whose socket is open.
     #[inline]
-    pub(super) fn find(&mut self, to: &RailAddr) -> Option<usize> {
+    pub(super) fn find(&mut self, to: &RailAddr, flow: u8) -> Option<usize> {
         let first = set_of(to);
         let set = &mut self.slots[first..first + WAYS];
         let at = set
             .iter()
-            .position(|slot| matches!(slot, Some(slot) if same(&slot.to, to)))?;
+            .position(|slot| matches!(slot, Some(slot) if slot.is(to, flow)))?;
         let slot = set[at].as_mut()?;
         slot.socket.as_ref()?;
         slot.credit = CREDIT;
@@ -94,6 +100,13 @@ impl Peers {
         self.slots[at].as_ref()?.socket.as_ref()
     }
 
+    /// The socket in a slot with the length of the datagrams that it cuts by itself.
+    #[inline]
+    pub(super) fn cutter(&mut self, at: usize) -> Option<(&Socket, &mut u16)> {
+        let slot = self.slots[at].as_mut()?;
+        Some((slot.socket.as_ref()?, &mut slot.cut))
+    }
+
     #[cfg(test)]
     pub(super) fn open_count(&self) -> usize {
         self.open
@@ -101,10 +114,10 @@ impl Peers {
 
     /// Counts a send that the unconnected socket served; whether the destination has earned a
     /// socket of its own.
-    pub(super) fn count(&mut self, to: &RailAddr) -> bool {
+    pub(super) fn count(&mut self, to: &RailAddr, flow: u8) -> bool {
         let first = set_of(to);
         let set = first..first + WAYS;
-        let is_it = |slot: &Option<Slot>| matches!(slot, Some(slot) if same(&slot.to, to));
+        let is_it = |slot: &Option<Slot>| matches!(slot, Some(slot) if slot.is(to, flow));
         if let Some(Some(slot)) = self.slots[set.clone()].iter_mut().find(|s| is_it(s)) {
             slot.sends = slot.sends.saturating_add(1);
             slot.credit = CREDIT;
@@ -126,9 +139,11 @@ impl Peers {
         self.drop_slot(at);
         self.slots[at] = Some(Slot {
             to: *to,
+            flow,
             sends: 1,
             credit: CREDIT,
             socket: None,
+            cut: 0,
         });
         false
     }
@@ -136,10 +151,10 @@ impl Peers {
     /// Opens the socket of a destination that `count` knows. Nobody reads it, so that it takes no
     /// data. Where that fails the unconnected socket goes on serving.
     #[cold]
-    pub(super) fn connect(&mut self, to: &RailAddr, options: &SocketOptions<'_>) {
+    pub(super) fn connect(&mut self, to: &RailAddr, flow: u8, options: &SocketOptions<'_>) {
         let first = set_of(to);
         let set = self.slots[first..first + WAYS].iter_mut().flatten();
-        let Some(slot) = set.into_iter().find(|slot| same(&slot.to, to)) else {
+        let Some(slot) = set.into_iter().find(|slot| slot.is(to, flow)) else {
             return;
         };
         let options = SocketOptions {
@@ -157,6 +172,7 @@ impl Peers {
         match socket {
             Ok(socket) => {
                 slot.socket = Some(socket);
+                slot.cut = 0;
                 slot.credit = CREDIT;
                 self.open += 1;
             }
@@ -229,11 +245,11 @@ mod tests {
 
     /// One send, as a rail counts it; whether a connected socket served it.
     fn send(peers: &mut Peers, to: &RailAddr) -> bool {
-        if peers.find(to).is_some() {
+        if peers.find(to, 0).is_some() {
             return true;
         }
-        if peers.count(to) {
-            peers.connect(to, &options());
+        if peers.count(to, 0) {
+            peers.connect(to, 0, &options());
         }
         false
     }
@@ -246,13 +262,16 @@ mod tests {
             assert!(!send(&mut peers, &to));
         }
         assert!(send(&mut peers, &to));
-        let at = peers.find(&to).unwrap();
+        let at = peers.find(&to, 0).unwrap();
         let socket: Socket = peers.take(at).unwrap();
-        assert_eq!(peers.find(&to), None);
+        assert_eq!(peers.find(&to, 0), None);
         peers.put_back(at, socket);
-        assert_eq!((peers.find(&to), peers.next_open()), (Some(at), Some(at)));
+        assert_eq!(
+            (peers.find(&to, 0), peers.next_open()),
+            (Some(at), Some(at))
+        );
         peers.clear();
-        assert_eq!((peers.find(&to), peers.open_count()), (None, 0));
+        assert_eq!((peers.find(&to, 0), peers.open_count()), (None, 0));
     }
 
     #[test]
@@ -264,7 +283,7 @@ mod tests {
         assert_eq!(peers.open_count(), SETS * WAYS);
         let who = |peers: &mut Peers| {
             (0..200)
-                .filter(|n| peers.find(&peer(*n)).is_some())
+                .filter(|n| peers.find(&peer(*n), 0).is_some())
                 .collect::<Vec<_>>()
         };
         let before = who(&mut peers);
@@ -275,7 +294,7 @@ mod tests {
         for _ in 0..10_000 {
             (200..210).for_each(|n| _ = send(&mut peers, &peer(n)));
         }
-        assert!((200..210).all(|n| peers.find(&peer(n)).is_some()));
+        assert!((200..210).all(|n| peers.find(&peer(n), 0).is_some()));
         assert!(peers.open_count() <= SETS * WAYS);
     }
 

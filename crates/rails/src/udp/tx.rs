@@ -1,12 +1,13 @@
 //! Sending half: batches out, errors in.
 
+use super::lend::Lender;
 use super::peers::Peers;
 use super::{
     datagram_max, options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX, SUPER_PACKET_MAX,
 };
 use crate::choose::InterfaceChoice;
 use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
-use crate::{Caps, RailEvent, RailFault, RailTx, SendOutcome};
+use crate::{Caps, Pages, RailEvent, RailFault, RailTx, SendOutcome};
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,8 +40,9 @@ pub struct UdpTx {
     gso: bool,
     segments_max: usize,
     flows: [Option<Socket>; FLOWS_MAX],
-    /// Connected sockets of flow 0; `None` where none are wanted.
+    /// Connected sockets; `None` where none are wanted.
     peers: Option<Box<Peers>>,
+    lender: Lender,
     /// Bit n: flow n was opened, or opening it failed and is not tried again.
     flows_tried: u8,
     events: VecDeque<RailEvent>,
@@ -74,10 +76,8 @@ impl RailTx for UdpTx {
 
     fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
         debug_assert!(segment > 0 && !bytes.is_empty());
-        if flow == 0 {
-            if let Some(outcome) = self.send_connected(to, bytes, segment) {
-                return outcome;
-            }
+        if let Some(outcome) = self.send_connected(to, bytes, segment, flow) {
+            return outcome;
         }
         let name = SockName::of_rail(to, self.interface.scope_id);
         let (Some(name), true) = (name, to.kind == self.local.kind && to.port != 0) else {
@@ -101,10 +101,35 @@ impl RailTx for UdpTx {
             self.clear_peers();
             self.push(RailEvent::Fault(RailFault::Up));
         }
-        if flow == 0 {
-            self.count_peer(to);
-        }
+        self.count_peer(to, flow);
         SendOutcome::Sent
+    }
+
+    fn lends(&self) -> bool {
+        self.lender.is_able() && self.gso && self.peers.is_some()
+    }
+
+    fn send_lent(
+        &mut self,
+        to: &RailAddr,
+        pages: &Pages,
+        len: usize,
+        segment: usize,
+        flow: u8,
+    ) -> Option<SendOutcome> {
+        let bytes = &pages[..len];
+        let fits =
+            bytes.len() <= SUPER_PACKET_MAX && bytes.len().div_ceil(segment) <= self.segments_max;
+        if !self.gso || !fits {
+            return None;
+        }
+        let peers = self.peers.as_mut()?;
+        let at = peers.find(to, flow)?;
+        let (socket, cut) = peers.cutter(at)?;
+        match self.lender.send(socket, cut, bytes, segment as u16)? {
+            Ok(()) => Some(SendOutcome::Sent),
+            Err(_) => Some(SendOutcome::Busy),
+        }
     }
 
     #[inline]
@@ -158,6 +183,7 @@ impl UdpTx {
             sndbuf_bytes,
             gso: caps.batch_segments_max > 1,
             peers: config.connect.then(|| Box::new(Peers::new())),
+            lender: Lender::new(config.lend && caps.batch_segments_max > 1),
             segments_max: SEGMENTS_MAX,
             flows: [const { None }; FLOWS_MAX],
             flows_tried: 0,
@@ -308,12 +334,12 @@ impl UdpTx {
     }
 
     /// Counts a send that the main socket served; connects when it was one of many.
-    fn count_peer(&mut self, to: &RailAddr) {
+    fn count_peer(&mut self, to: &RailAddr, flow: u8) {
         let Some(mut peers) = self.peers.take() else {
             return;
         };
-        if peers.count(to) {
-            peers.connect(to, &self.send_only());
+        if peers.count(to, flow) {
+            peers.connect(to, flow, &self.send_only());
         }
         self.peers = Some(peers);
     }
@@ -333,18 +359,20 @@ impl UdpTx {
         to: &RailAddr,
         bytes: &[u8],
         segment: usize,
+        flow: u8,
     ) -> Option<SendOutcome> {
         let peers = self.peers.as_mut()?;
-        let at = peers.find(to)?;
+        let at = peers.find(to, flow)?;
+        let (socket, cuts) = peers.cutter(at)?;
         let cut = if bytes.len() <= segment {
-            None
+            // One datagram stays one, whatever the socket cuts by itself.
+            (0 < *cuts && bytes.len() > *cuts as usize).then_some(bytes.len() as u16)
         } else {
             let fits = bytes.len() <= SUPER_PACKET_MAX
                 && bytes.len().div_ceil(segment) <= self.segments_max;
             (self.gso && fits).then_some(())?;
             Some(segment as u16)
         };
-        let socket = peers.socket(at)?;
         match socket.send(None, bytes, cut) {
             Ok(()) => Some(SendOutcome::Sent),
             Err(errno) => self.connected_failure(at, bytes, cut, errno),
