@@ -137,3 +137,17 @@ def test_a_host_with_memory_of_its_own(stress, mpich, provider, tmp_path):
     kept = subprocess.run([labs.MARLINE, "stats", tmp_path], capture_output=True, text=True)
     assert kept.returncode == 0, kept.stderr
     assert len(re.findall("^  peer ", kept.stdout, re.M)) == 2, kept.stdout
+
+
+def test_a_lab_without_a_switch(stress, mpich, provider):
+    """Two hosts joined by cables, for measurements; what needs a switch is refused."""
+    with labs.Lab(f"t{os.getpid()}-direct", options=["--direct"]) as lab:
+        program = stress(mpich, "--phases", "ring", "--iterations", 2, "--max-size", 100000)
+        result = lab.run(mpich, program, provider=provider)
+        assert result.ok and result.find("^stress ok"), result.tail()
+        words = [labs.MARLINE, "lab", "fault", "--name", lab.name, "0", "drop=1%"]
+        refused = subprocess.run(words, capture_output=True, text=True)
+        assert refused.returncode != 0 and "without --direct" in refused.stderr, refused.stderr
+    words = [labs.MARLINE, "lab", "up", "--name", "t-three", "--hosts", "3", "--direct"]
+    refused = subprocess.run(words, capture_output=True, text=True)
+    assert refused.returncode != 0 and "3 need a switch" in refused.stderr, refused.stderr

@@ -1,5 +1,9 @@
 """Every MPI over a healthy network: our verifying programs, IMB-MPI1, mpi4py's own tests."""
 
+import os
+import re
+import subprocess
+
 import pytest
 
 import lab as labs
@@ -35,6 +39,19 @@ def test_stress_within_and_between_hosts(lab, stress, mpi, provider):
     """Four ranks on two hosts, with the MPI's shared memory off: several peers each."""
     program = stress(mpi, "--max-size", 100000, "--iterations", 2, "--window", 500)
     assert_stress_ok(lab.run(mpi, program, n=4, provider=provider, options=["--no-shm"]))
+
+
+@pytest.mark.parametrize("lend", ["on", "off"])
+def test_long_messages_leave_by_their_pages(lab, stress, mpich, provider, tmp_path, lend):
+    """Same bytes whether or not the kernel takes the pages they were packed in (Linux 6.5)."""
+    if provider != "marline":
+        return
+    env = {"FI_MARLINE_LEND": lend, "FI_MARLINE_STATS_DIR": tmp_path}
+    assert_stress_ok(lab.run(mpich, stress(mpich, "--seed", 4), env=env, timeout=90))
+    kept = subprocess.run([labs.MARLINE, "stats", tmp_path], capture_output=True, text=True)
+    lent = sum(map(int, re.findall(r"lent_calls\D+(\d+)", kept.stdout)))
+    release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
+    assert (lent > 100) == (lend == "on" and release >= (6, 5)), f"{lent}\n{kept.stdout}"
 
 
 def test_stress_openmpi4(lab, stress, openmpi4, provider):

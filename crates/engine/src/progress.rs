@@ -307,19 +307,19 @@ impl<S: System> Core<S> {
         first: &Transmit,
         (count, len): (usize, usize),
     ) -> bool {
-        let lent = self.lend(index, first, len);
-        let (rail, stage) = (&mut self.rails[first.rail], self.stages.buffer());
+        let outcome = self.lend(index, first, len).unwrap_or_else(|| {
+            let (rail, stage) = (&mut self.rails[first.rail], self.stages.buffer());
+            rail.tx
+                .send(&first.to, &stage[..len], first.len, first.flow)
+        });
+        let rail = &mut self.rails[first.rail];
         rail.counters.send_calls += 1;
         rail.counters.wire_packets_sent += count as u64;
         rail.counters.wire_bytes_sent += len as u64;
-        let outcome = lent.unwrap_or_else(|| {
-            let tx = &mut rail.tx;
-            tx.send(&first.to, &stage[..len], first.len, first.flow)
-        });
         if outcome == SendOutcome::Busy {
             rail.counters.busy += 1;
             rail.pending = Some(Pending {
-                bytes: stage[..len].to_vec(),
+                bytes: self.stages.buffer()[..len].to_vec(),
                 segment: first.len,
                 to: first.to,
                 flow: first.flow,

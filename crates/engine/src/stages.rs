@@ -63,7 +63,10 @@ impl Stages {
     pub(crate) fn buffer(&mut self) -> &mut [u8] {
         match self.current {
             None => &mut self.plain,
-            Some(at) => &mut self.slots[at].pages,
+            Some(at) => {
+                debug_assert!(self.slots[at].lent.is_none(), "written while it is lent");
+                &mut self.slots[at].pages
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::types::{Event, PeerId, RecvSpec, Source};
 use alloc::boxed::Box;
 
-/// Peers looked at in one go: 20 us at 100 ns each, where memory is cold. The owner's lock is held
+/// Peers looked at in one go: 26 us at 100 ns each, where memory is cold. The owner's lock is held
 /// meanwhile.
 const LOOK_MAX: usize = 256;
 /// Pause before the next go: 256,000 peers in a second.
