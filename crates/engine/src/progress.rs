@@ -221,9 +221,7 @@ impl<S: System> Core<S> {
             return;
         }
         for index in 0..self.eps.len() {
-            while self.flush_batch(now, index) {
-                self.stages.prepare(&self.eps);
-            }
+            while self.flush_batch(now, index) {}
         }
         if self.cfg.proto.reliable {
             return;
@@ -245,6 +243,7 @@ impl<S: System> Core<S> {
 
     /// Builds and sends one batch of an endpoint; `false`: nothing left, or no room.
     fn flush_batch(&mut self, now: u64, index: usize) -> bool {
+        self.stages.prepare(&self.eps);
         let Some(endpoint) = self.eps[index].as_mut() else {
             return false;
         };
@@ -307,11 +306,13 @@ impl<S: System> Core<S> {
         first: &Transmit,
         (count, len): (usize, usize),
     ) -> bool {
-        let outcome = self.lend(index, first, len).unwrap_or_else(|| {
+        let outcome = if self.lend(index, first, (count, len)) {
+            SendOutcome::Sent
+        } else {
             let (rail, stage) = (&mut self.rails[first.rail], self.stages.buffer());
-            rail.tx
-                .send(&first.to, &stage[..len], first.len, first.flow)
-        });
+            let bytes = &stage[..len];
+            rail.tx.send(&first.to, bytes, first.len, first.flow)
+        };
         let rail = &mut self.rails[first.rail];
         rail.counters.send_calls += 1;
         rail.counters.wire_packets_sent += count as u64;

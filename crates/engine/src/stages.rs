@@ -5,7 +5,7 @@
 use crate::core::{Core, Endpoint, STAGING};
 use crate::system::System;
 use marline_proto::{Fate, Mark, Transmit};
-use marline_rails::{Pages, RailTx, SendOutcome};
+use marline_rails::{Lending, Pages, RailTx};
 
 /// Batches of fewer bytes are copied, which costs as much as lending at 11 KB (and 0.85 times as
 /// much at 6 KB, 1.12 times at 17 to 23 KB, 1.2 to 1.5 times at 63 KB; EPYC 9004, Linux 6.18).
@@ -15,24 +15,31 @@ const LEND_MIN_BYTES: usize = 16 << 10;
 /// times the rate with 48, and long ones 0.97 with 12.
 const LENT_MAX: usize = 24;
 
-/// A buffer to be lent, and whom it was lent for.
+/// Long batches that are copied after one was given up: new pages for each that was under way on a
+/// lossy path would cost more than the copies do.
+const REST_BATCHES: u32 = 64;
+
+/// A buffer to be lent.
 struct Slot {
     pages: Pages,
     lent: Option<Lent>,
 }
 
 /// What has to be received before a buffer may be written again.
-#[derive(Clone, Copy)]
 struct Lent {
     endpoint: usize,
     id: u64,
-    mark: Mark,
+    /// `None`: the kernel said that it failed, and may have part of it in a queue all the same.
+    mark: Option<Mark>,
 }
 
-impl Lent {
+impl Slot {
     fn fate(&self, endpoints: &[Option<Endpoint>]) -> Fate {
-        match endpoints.get(self.endpoint) {
-            Some(Some(e)) if e.node.id() == self.id => e.node.fate(&self.mark),
+        let Some(lent) = &self.lent else {
+            return Fate::Received;
+        };
+        match (endpoints.get(lent.endpoint), &lent.mark) {
+            (Some(Some(e)), Some(mark)) if e.node.id() == lent.id => e.node.fate(mark),
             _ => Fate::GivenUp,
         }
     }
@@ -46,6 +53,8 @@ pub(crate) struct Stages {
     current: Option<usize>,
     /// The next batch is to be built elsewhere.
     worn: bool,
+    /// So many long batches are copied before the next is lent.
+    rest: u32,
 }
 
 impl Stages {
@@ -55,6 +64,7 @@ impl Stages {
             slots: Vec::new(),
             current: None,
             worn: false,
+            rest: 0,
         }
     }
 
@@ -63,85 +73,83 @@ impl Stages {
     pub(crate) fn buffer(&mut self) -> &mut [u8] {
         match self.current {
             None => &mut self.plain,
-            Some(at) => {
-                debug_assert!(self.slots[at].lent.is_none(), "written while it is lent");
-                &mut self.slots[at].pages
-            }
+            Some(at) => &mut self.slots[at].pages,
         }
     }
 
-    /// Between two batches: on to a buffer that nobody reads, if the current one was lent, or was
-    /// none to lend.
+    /// Before a batch is built: on to a buffer that nobody reads, if the current one was lent, or
+    /// is none to lend.
     #[inline]
     pub(crate) fn prepare(&mut self, endpoints: &[Option<Endpoint>]) {
         if self.worn {
             self.worn = false;
-            self.turn(endpoints);
+            self.current = self.turn(endpoints);
         }
+        debug_assert!(self.current.is_none_or(|at| self.slots[at].lent.is_none()));
     }
 
-    fn turn(&mut self, endpoints: &[Option<Endpoint>]) {
+    /// The buffer to be lent next; `None`: none now.
+    fn turn(&mut self, endpoints: &[Option<Endpoint>]) -> Option<usize> {
+        if self.rest > 0 {
+            self.rest -= 1;
+            return None;
+        }
+        let before = self.slots.len();
+        // The pages stay with whoever reads them.
+        self.slots
+            .retain(|slot| slot.fate(endpoints) != Fate::GivenUp);
+        if self.slots.len() < before {
+            self.rest = REST_BATCHES;
+            return None;
+        }
         // The first that is free: the fewer are in use, the more of them stay in the cache.
-        let free = (self.slots.iter_mut()).position(|slot| slot.make_free(endpoints));
-        self.current = free.or_else(|| {
-            let room = self.slots.len() < LENT_MAX;
-            let pages = room.then(|| Pages::new(STAGING)).flatten()?;
-            self.slots.push(Slot { pages, lent: None });
-            Some(self.slots.len() - 1)
-        });
-    }
-}
-
-impl Slot {
-    /// Whether it may be written now.
-    fn make_free(&mut self, endpoints: &[Option<Endpoint>]) -> bool {
-        let Some(lent) = &self.lent else {
-            return true;
-        };
-        match lent.fate(endpoints) {
-            Fate::UnderWay => return false,
-            Fate::Received => {}
-            // The old pages stay with whoever reads them.
-            Fate::GivenUp => match Pages::new(STAGING) {
-                Some(pages) => self.pages = pages,
-                None => return false,
-            },
+        let mut slots = self.slots.iter();
+        if let Some(at) = slots.position(|slot| slot.fate(endpoints) == Fate::Received) {
+            self.slots[at].lent = None;
+            return Some(at);
         }
-        self.lent = None;
-        true
+        let room = self.slots.len() < LENT_MAX;
+        let pages = room.then(|| Pages::new(STAGING)).flatten()?;
+        self.slots.push(Slot { pages, lent: None });
+        Some(self.slots.len() - 1)
     }
 }
 
 impl<S: System> Core<S> {
-    /// Sends the batch just built, `len` bytes, by lending its pages. `None`: that cannot be done;
-    /// nothing was sent.
+    /// Sends the batch just built, `count` packets of `len` bytes together, by lending its pages;
+    /// `false`: it is still to be sent, from the same buffer.
     pub(crate) fn lend(
         &mut self,
         index: usize,
         first: &Transmit,
-        len: usize,
-    ) -> Option<SendOutcome> {
-        let tx = &mut self.rails[first.rail].tx;
-        if len < LEND_MIN_BYTES || !self.cfg.proto.reliable || !tx.lends() {
-            return None;
+        (count, len): (usize, usize),
+    ) -> bool {
+        let (rail, stages) = (&mut self.rails[first.rail], &mut self.stages);
+        if len < LEND_MIN_BYTES || !self.cfg.proto.reliable || !rail.tx.lends() {
+            return false;
         }
-        let node = &self.eps.get(index)?.as_ref()?.node;
-        let Some(at) = self.stages.current else {
-            self.stages.worn = true;
-            return None;
+        let Some(slot) = stages.current.map(|at| &mut stages.slots[at]) else {
+            stages.worn = true;
+            return false;
         };
-        let slot = &mut self.stages.slots[at];
-        let mark = node.mark(&first.batch)?;
-        let outcome = tx.send_lent(&first.to, &slot.pages, len, first.len, first.flow)?;
-        if outcome == SendOutcome::Sent {
-            self.rails[first.rail].counters.lent_calls += 1;
-            slot.lent = Some(Lent {
-                endpoint: index,
-                id: node.id(),
-                mark,
-            });
-            self.stages.worn = true;
+        let node = self.eps[index].as_ref().map(|e| &e.node);
+        let Some((id, mark)) = node.and_then(|n| Some((n.id(), n.mark(&first.batch, count)?)))
+        else {
+            return false;
+        };
+        let (to, segment, flow) = (&first.to, first.len, first.flow);
+        let lending = rail.tx.send_lent(to, &slot.pages, len, segment, flow);
+        if lending == Lending::No {
+            return false;
         }
-        Some(outcome)
+        let sent = lending == Lending::Sent;
+        rail.counters.lent_calls += sent as u64;
+        slot.lent = Some(Lent {
+            endpoint: index,
+            id,
+            mark: sent.then_some(mark),
+        });
+        stages.worn = true;
+        sent
     }
 }

@@ -27,20 +27,23 @@ pub enum Fate {
 }
 
 impl Node {
-    /// The moment after the packets built so far for a batch's path.
-    pub fn mark(&self, batch: &Batch) -> Option<Mark> {
+    /// The moment after the `count` packets just built for a batch. `None`: some of them want no
+    /// ack, so that nobody will ever know.
+    pub fn mark(&self, batch: &Batch, count: usize) -> Option<Mark> {
         let ring = &self.conn(batch.peer)?.paths.get(batch.path)?.ring;
-        Some(Mark {
+        let next = ring.next_number();
+        (ring.unasked() + count as u64 <= next).then_some(Mark {
             peer: batch.peer,
             path: batch.path,
-            next: ring.next_number(),
+            next,
             lost: ring.lost(),
         })
     }
 
     /// What became of the packets before `mark`. Losses of later packets count as theirs.
     pub fn fate(&self, mark: &Mark) -> Fate {
-        let conn = self.conn(mark.peer);
+        // Of one who is gone nothing is waited for any more, and rings begin anew.
+        let conn = self.conn(mark.peer).filter(|c| !c.dead && !c.closed);
         let Some(path) = conn.and_then(|conn| conn.paths.get(mark.path)) else {
             return Fate::GivenUp;
         };

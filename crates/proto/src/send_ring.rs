@@ -84,6 +84,8 @@ pub struct SendRing {
     in_flight: u64,
     /// Packets given up so far.
     lost: u64,
+    /// Number after the latest packet that wants no ack.
+    unasked: u64,
 }
 
 impl SendRing {
@@ -141,6 +143,8 @@ impl SendRing {
         if state == SentState::Waiting {
             self.waiting += 1;
             self.in_flight += bytes as u64;
+        } else {
+            self.unasked = self.next_number();
         }
         self.retire();
     }
@@ -193,6 +197,11 @@ impl SendRing {
     /// Packets given up so far, whether or not they were acknowledged later.
     pub fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// Number after the latest packet that wants no ack.
+    pub fn unasked(&self) -> u64 {
+        self.unasked
     }
 
     /// First number in the ring.

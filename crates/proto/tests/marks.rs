@@ -3,24 +3,24 @@
 mod face;
 
 use face::{output, take, Flying, Pair};
-use marline_proto::{Batch, Fate, Mark};
+use marline_proto::{Batch, Fate, Mark, SendSpec};
 
 /// A message of many packets leaves: its packets, and the moment after them.
 fn sent(pair: &mut Pair, handle: u32) -> (Vec<Flying>, Mark) {
     pair.send(handle, 40_000);
     let packets = output(&mut pair.a, pair.now, true);
     assert!(packets.len() > 20);
-    (packets, mark(pair))
+    let mark = pair.a.mark(&batch(pair), packets.len()).unwrap();
+    (packets, mark)
 }
 
-fn mark(pair: &Pair) -> Mark {
-    let batch = Batch {
+fn batch(pair: &Pair) -> Batch {
+    Batch {
         peer: pair.to_b,
         path: 0,
         segment: 1_472,
         bulk: true,
-    };
-    pair.a.mark(&batch).unwrap()
+    }
 }
 
 /// The peer's acks of what it got arrive.
@@ -56,5 +56,48 @@ fn a_packet_given_up_is_not_received_whatever_is_acknowledged() {
     take(&mut pair.b, pair.now, &packets[1..]);
     pair.settle();
     assert!(pair.lost() > 0 && pair.a.drained());
+    assert_eq!(pair.a.fate(&mark), Fate::GivenUp);
+}
+
+/// Nobody ever says whether a packet that wants no ack has arrived (seed 10605882 of the
+/// simulator).
+#[test]
+fn packets_that_want_no_ack_have_no_mark() {
+    let mut pair = Pair::new(1, true);
+    let to_a = pair.b.peer(&pair.a.address());
+    pair.b.post_send(&SendSpec {
+        handle: 9,
+        peer: to_a,
+        tag: None,
+        len: 5_000,
+        data: None,
+        urgent_ack: true,
+    });
+    let packets = output(&mut pair.b, pair.now, true);
+    take(&mut pair.a, pair.now, &packets);
+    pair.now += 1_000_000;
+    pair.a.on_poll(pair.now, false);
+    pair.a.handle_timeouts(pair.now);
+    assert_eq!(output(&mut pair.a, pair.now, true).len(), 1, "an ack");
+    assert_eq!(pair.a.mark(&batch(&pair), 1), None);
+    pair.send(2, 40_000);
+    let count = output(&mut pair.a, pair.now, true).len();
+    assert!(pair.a.mark(&batch(&pair), count).is_some());
+    assert_eq!(pair.a.mark(&batch(&pair), count + 1), None);
+}
+
+/// Nothing that was under way to the dead is waited for, or the memory would be lost for ever.
+#[test]
+fn what_was_under_way_to_the_dead_is_given_up() {
+    let mut pair = Pair::new(1, true);
+    let (_, mark) = sent(&mut pair, 2);
+    assert_eq!(pair.a.fate(&mark), Fate::UnderWay);
+    for _ in 0..1_000 {
+        pair.now += 10_000_000;
+        pair.a.on_poll(pair.now, false);
+        pair.a.handle_timeouts(pair.now);
+        output(&mut pair.a, pair.now, true);
+    }
+    assert!(pair.a.peer_gone(pair.to_b));
     assert_eq!(pair.a.fate(&mark), Fate::GivenUp);
 }

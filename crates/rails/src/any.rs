@@ -3,7 +3,7 @@
 use crate::choose::InterfaceChoice;
 use crate::faulty::{Clock, FaultScript, Faulty, FaultyRx, FaultyTx};
 use crate::udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
-use crate::{Caps, Pages, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome};
+use crate::{Caps, Lending, Pages, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome};
 use marline_wire::RailAddr;
 
 /// A rail of any kind.
@@ -116,10 +116,10 @@ impl RailTx for AnyTx {
         len: usize,
         segment: usize,
         flow: u8,
-    ) -> Option<SendOutcome> {
+    ) -> Lending {
         match self {
             AnyTx::Udp(tx) => tx.send_lent(to, pages, len, segment, flow),
-            AnyTx::FaultyUdp(_) => None,
+            AnyTx::FaultyUdp(_) => Lending::No,
         }
     }
 

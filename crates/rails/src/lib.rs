@@ -54,6 +54,18 @@ pub enum SendOutcome {
     Fault(RailFault),
 }
 
+/// What became of one `send_lent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lending {
+    /// Not possible now: nothing was tried.
+    No,
+    /// The kernel has taken the pages, all of them.
+    Sent,
+    /// The kernel says that it failed, and may have sent some of the packets all the same: the
+    /// pages are given away, and `send` is to send all of them again.
+    Failed,
+}
+
 /// Something is wrong with the rail itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RailFault {
@@ -109,8 +121,7 @@ pub trait RailTx: Send {
     }
 
     /// As `send` of the first `len` bytes, without a copy: the pages are read until the packets are
-    /// received, or none of them lies in a queue any more. `None`: not possible now, and nothing
-    /// was sent.
+    /// received, or none of them lies in a queue any more.
     fn send_lent(
         &mut self,
         _to: &RailAddr,
@@ -118,8 +129,8 @@ pub trait RailTx: Send {
         _len: usize,
         _segment: usize,
         _flow: u8,
-    ) -> Option<SendOutcome> {
-        None
+    ) -> Lending {
+        Lending::No
     }
     /// Next thing that the rail noticed (errors, ICMP, drops); cheap when there is none.
     fn poll_event(&mut self) -> Option<RailEvent>;

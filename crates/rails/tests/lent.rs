@@ -3,7 +3,7 @@
 mod common;
 
 use common::{open, open_default, receive};
-use marline_rails::{Pages, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx};
+use marline_rails::{Lending, Pages, RailEvent, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx};
 use marline_wire::RailAddr;
 
 /// Whether this kernel can: Linux 6.5 and later.
@@ -43,10 +43,10 @@ fn lent_pages_arrive_and_are_not_copied_before() {
         for len in [64_000, 40_100, 1_000] {
             let sent = tx.send_lent(&to, &pages, len, 1_000, 0);
             if !kernel_can() {
-                assert_eq!(sent, None);
+                assert_eq!(sent, Lending::No);
                 continue;
             }
-            assert_eq!(sent, Some(SendOutcome::Sent));
+            assert_eq!(sent, Lending::Sent);
             // What no sender may do shows that the kernel reads these very bytes.
             pages[500] ^= 0xff;
             let got = receive(&mut rx, len.div_ceil(1_000));
@@ -63,7 +63,7 @@ fn other_sends_by_the_same_socket_are_as_before() {
     for segment in [1_000, 700, 1_000] {
         if tx.lends() {
             let sent = tx.send_lent(&to, &pages, 20_000, segment, 0);
-            assert_eq!(sent, Some(SendOutcome::Sent));
+            assert_eq!(sent, Lending::Sent);
             receive(&mut rx, 20_000usize.div_ceil(segment));
         }
         for (len, segment) in [(1_472, 1_472), (900, 900), (10, 10), (4_200, 1_400)] {
@@ -85,8 +85,8 @@ fn flows_lend_too() {
     }
     receive(&mut rx, 12);
     let sent = tx.send_lent(&to, &pages, 20_000, 1_000, 3);
-    assert_eq!(sent.is_some(), kernel_can());
-    if sent.is_some() {
+    assert_eq!(sent == Lending::Sent, kernel_can());
+    if sent == Lending::Sent {
         assert!(receive(&mut rx, 20).concat() == pages[..20_000]);
     }
 }
@@ -100,8 +100,29 @@ fn nothing_is_lent_where_that_is_not_wanted_or_not_possible() {
     let pages = filled(20_000);
     let (mut tx, to, _rx) = connected(V4, &off);
     assert!(!tx.lends());
-    assert_eq!(tx.send_lent(&to, &pages, 20_000, 1_000, 0), None);
+    assert_eq!(tx.send_lent(&to, &pages, 20_000, 1_000, 0), Lending::No);
     // Not by the socket that serves all: it has no peer to splice to.
     let (mut tx, _) = open_default(V4);
-    assert_eq!(tx.send_lent(&to, &pages, 20_000, 1_000, 0), None);
+    assert_eq!(tx.send_lent(&to, &pages, 20_000, 1_000, 0), Lending::No);
+}
+
+/// A failure does not end lending, and what the kernel had to say is told.
+#[test]
+fn a_refusal_is_told_and_forgotten() {
+    let (mut tx, to, rx) = connected(V4, &UdpConfig::default());
+    if !tx.lends() {
+        assert!(!kernel_can());
+        return;
+    }
+    let pages = filled(20_000);
+    drop(rx);
+    let (mut failed, mut told) = (0, false);
+    for _ in 0..200 {
+        failed += (tx.send_lent(&to, &pages, 20_000, 1_000, 0) == Lending::Failed) as u32;
+        while let Some(event) = tx.poll_event() {
+            told |= matches!(event, RailEvent::Refused(addr) if addr.port == to.port);
+        }
+    }
+    assert!(failed > 50 && told, "{failed} failures, told: {told}");
+    assert!(tx.lends());
 }

@@ -447,7 +447,7 @@ impl World {
     }
 
     /// Pages that are lent again were written meanwhile: nothing of what they held before may be
-    /// under way. (Second copies that the network made may.)
+    /// under way. (Second copies that the network made may: they have memory of their own.)
     fn check_pages(&mut self, e: u32, pages: u64) {
         let until = self.lent.insert(pages, self.now).unwrap_or(0);
         if until > self.now {

@@ -5,7 +5,7 @@ use crate::machine::{Machine, Out, TRUESIZE, WIRE_BYTES};
 use crate::spare;
 use crate::writes::OutWrite;
 use marline_rails::{
-    Caps, Pages, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome, Write,
+    Caps, Lending, Pages, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome, Write,
 };
 use marline_wire::RailAddr;
 use std::sync::Arc;
@@ -70,15 +70,14 @@ impl RailTx for SimTx {
         len: usize,
         segment: usize,
         flow: u8,
-    ) -> Option<SendOutcome> {
-        let sent = self.send(to, &pages[..len], segment, flow);
-        if sent != SendOutcome::Sent {
-            return Some(sent);
+    ) -> Lending {
+        if self.send(to, &pages[..len], segment, flow) != SendOutcome::Sent {
+            return Lending::Failed;
         }
         if let Some(out) = self.0.wires().outbox.last_mut() {
             out.lent = Some(pages.id());
         }
-        Some(sent)
+        Lending::Sent
     }
 
     fn write(&mut self, to: &RailAddr, write: &Write<'_>, packet: &[u8]) -> SendOutcome {

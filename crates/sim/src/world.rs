@@ -441,7 +441,11 @@ impl World {
             machine.tell(&mut machine.wires(), out.rail, news);
         }
         let head = u16::from_le_bytes([bytes[6], bytes[7]]) as usize;
-        if let (Some(pages), Some((at, _))) = (out.lent, fate.copies[0]) {
+        // Whichever good copy comes first brings the ack.
+        let copies = || fate.copies.iter().flatten();
+        let good = copies().filter(|copy| copy.1 == Damage::None);
+        let first = good.map(|c| c.0).min().or(copies().next().map(|c| c.0));
+        if let (Some(pages), Some(at)) = (out.lent, first) {
             let until = self.lent.entry(pages).or_default();
             *until = at.max(*until);
         }

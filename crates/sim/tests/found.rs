@@ -266,3 +266,13 @@ fn what_a_large_packet_held_is_queued_again_once() {
 fn the_only_path_left_is_asked_often_enough() {
     clean_for_long(10_263_394);
 }
+
+/// A batch that was lent ended with a packet of which no ack is wanted: its pages were written
+/// again when the others had arrived. (In the others the simulator forgot that a second copy has
+/// memory of its own, and that it may come first.)
+#[test]
+fn lent_pages_wait_for_packets_that_want_no_ack() {
+    clean_for_long(10_605_882);
+    clean_for_long(10_601_318);
+    clean_for_long(10_652_131);
+}

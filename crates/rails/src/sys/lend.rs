@@ -33,7 +33,15 @@ impl Pipe {
         let flags = libc::SPLICE_F_NONBLOCK;
         // SAFETY: the kernel only reads the bytes, through references to their pages that it holds
         // as long as it reads; what it reads after this call is for the caller to mind.
-        let n = unsafe { libc::syscall(libc::SYS_vmsplice, self.write, &raw const iov, 1, flags) };
+        let n = unsafe {
+            libc::syscall(
+                libc::SYS_vmsplice,
+                self.write,
+                &raw const iov,
+                1usize,
+                flags,
+            )
+        };
         if check_long(n)? != bytes.len() {
             return Err(libc::ENOSPC); // a pipe of fewer buffers than pages
         }

@@ -7,8 +7,9 @@ use crate::sys::{Errno, Socket};
 /// Pages of one packet: the kernel takes so many into one packet, and a pipe holds so many.
 const PAGES_MAX: usize = 16;
 const PAGE: usize = 4096;
-/// Failures of other kinds than a full queue after which pages are not tried again.
-const FAILURES_MAX: u32 = 4;
+/// Failures that speak of inability, without a success between them, after which pages are not
+/// tried again. (A path's MTU that shrinks is one for each destination.)
+const FAILURES_MAX: u32 = 64;
 
 /// What lending needs, opened when first used.
 pub(super) struct Lender {
@@ -33,7 +34,7 @@ impl Lender {
     }
 
     /// Sends `bytes` by a connected socket that cuts them; `cut` is into how long pieces it does.
-    /// `None`: they cannot be lent; nothing was sent.
+    /// `None`: they cannot be lent, and nothing was tried. After an error some may have been sent.
     pub(super) fn send(
         &mut self,
         socket: &Socket,
@@ -53,15 +54,17 @@ impl Lender {
             self.pipe = Pipe::open().ok();
         }
         let result = self.pipe.as_ref()?.send(socket, bytes);
-        match result {
-            Ok(()) => self.failures = 0,
-            Err(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => self.pipe = None,
-            Err(_) => {
-                self.pipe = None;
-                self.failures += 1;
-                self.able = self.failures < FAILURES_MAX;
-                return None; // by the ordinary way, whose error says more
-            }
+        let Err(errno) = result else {
+            self.failures = 0;
+            return Some(result);
+        };
+        self.pipe = None; // what was not sent is still in it
+        if matches!(
+            errno,
+            libc::EINVAL | libc::EIO | libc::ENOSPC | libc::ENOSYS | libc::EOPNOTSUPP | libc::EPERM
+        ) {
+            self.failures += 1;
+            self.able = self.failures < FAILURES_MAX;
         }
         Some(result)
     }

@@ -15,10 +15,10 @@ const SENDS_MIN: i32 = 8;
 /// Sends to a destination before another attempt when its socket could not be opened, for want of
 /// descriptors for example.
 const SENDS_AFTER_FAILURE: i32 = 4096;
-/// Destinations that share a set, among which one is found by comparing.
+/// Flows of destinations that share a set, among which one is found by comparing.
 const WAYS: usize = 4;
-/// Sets; 64 destinations in all, so that a process with four rails stays well below the usual
-/// limit of 1024 descriptors.
+/// Sets; 64 flows of destinations in all, so that a process with four rails stays well below the
+/// usual limit of 1024 descriptors.
 const SETS: usize = 16;
 /// A destination loses its place when, without any send of its own, it was so often in the way of
 /// one that has no place in the set. Destinations in steady use thus never push each other out,
@@ -115,13 +115,15 @@ impl Peers {
     /// Counts a send that the unconnected socket served; whether the destination has earned a
     /// socket of its own.
     pub(super) fn count(&mut self, to: &RailAddr, flow: u8) -> bool {
+        // Other flows than the first are tried for their ports: these must not change.
+        let enough = if flow == 0 { SENDS_MIN } else { 1 };
         let first = set_of(to);
         let set = first..first + WAYS;
         let is_it = |slot: &Option<Slot>| matches!(slot, Some(slot) if slot.is(to, flow));
         if let Some(Some(slot)) = self.slots[set.clone()].iter_mut().find(|s| is_it(s)) {
             slot.sends = slot.sends.saturating_add(1);
             slot.credit = CREDIT;
-            return slot.socket.is_none() && slot.sends >= SENDS_MIN;
+            return slot.socket.is_none() && slot.sends >= enough;
         }
         let free = self.slots[set].iter().position(Option::is_none);
         let at = first
@@ -145,7 +147,7 @@ impl Peers {
             socket: None,
             cut: 0,
         });
-        false
+        enough == 1
     }
 
     /// Opens the socket of a destination that `count` knows. Nobody reads it, so that it takes no

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::choose::InterfaceChoice;
 use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
-use crate::{Caps, Pages, RailEvent, RailFault, RailTx, SendOutcome};
+use crate::{Caps, Lending, Pages, RailEvent, RailFault, RailTx, SendOutcome};
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -76,6 +76,10 @@ impl RailTx for UdpTx {
 
     fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
         debug_assert!(segment > 0 && !bytes.is_empty());
+        let flow = port_of(flow);
+        if flow != 0 {
+            self.count_peer(to, flow); // the port that is tried is to be the one that is kept
+        }
         if let Some(outcome) = self.send_connected(to, bytes, segment, flow) {
             return outcome;
         }
@@ -101,7 +105,9 @@ impl RailTx for UdpTx {
             self.clear_peers();
             self.push(RailEvent::Fault(RailFault::Up));
         }
-        self.count_peer(to, flow);
+        if flow == 0 {
+            self.count_peer(to, flow);
+        }
         SendOutcome::Sent
     }
 
@@ -116,19 +122,27 @@ impl RailTx for UdpTx {
         len: usize,
         segment: usize,
         flow: u8,
-    ) -> Option<SendOutcome> {
-        let bytes = &pages[..len];
-        let fits =
-            bytes.len() <= SUPER_PACKET_MAX && bytes.len().div_ceil(segment) <= self.segments_max;
-        if !self.gso || !fits {
-            return None;
-        }
-        let peers = self.peers.as_mut()?;
-        let at = peers.find(to, flow)?;
-        let (socket, cut) = peers.cutter(at)?;
-        match self.lender.send(socket, cut, bytes, segment as u16)? {
-            Ok(()) => Some(SendOutcome::Sent),
-            Err(_) => Some(SendOutcome::Busy),
+    ) -> Lending {
+        let fits = len <= SUPER_PACKET_MAX && len.div_ceil(segment) <= self.segments_max;
+        let Some(peers) = self.peers.as_mut().filter(|_| self.gso && fits) else {
+            return Lending::No;
+        };
+        let Some(at) = peers.find(to, port_of(flow)) else {
+            return Lending::No;
+        };
+        let Some((socket, cut)) = peers.cutter(at) else {
+            return Lending::No;
+        };
+        let sent = self.lender.send(socket, cut, &pages[..len], segment as u16);
+        match sent {
+            None => Lending::No,
+            Some(Ok(())) => Lending::Sent,
+            Some(Err(errno)) => {
+                if errno == libc::ECONNREFUSED {
+                    self.drain_peer(at); // the call took the error that would have told of it
+                }
+                Lending::Failed
+            }
         }
     }
 
@@ -153,6 +167,14 @@ impl RailTx for UdpTx {
 
     fn fd(&self) -> Option<i32> {
         Some(self.shared.socket.fd())
+    }
+}
+
+/// The source port of a flow, by number: 0 is the rail's, of others there are so many.
+fn port_of(flow: u8) -> u8 {
+    match flow {
+        0 => 0,
+        flow => (flow - 1) % FLOWS_MAX as u8 + 1,
     }
 }
 
