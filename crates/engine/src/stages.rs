@@ -7,16 +7,16 @@ use crate::system::System;
 use marline_proto::{Fate, Mark, Transmit};
 use marline_rails::{Lending, Pages, RailTx};
 
-/// Batches of fewer bytes are copied, which costs as much as lending at 11 KB (and 0.85 times as
-/// much at 6 KB, 1.12 times at 17 to 23 KB, 1.2 to 1.5 times at 63 KB; EPYC 9004, Linux 6.18).
+/// Batches of fewer bytes are copied, which costs as much as lending at 11 KB (0.85 times as much
+/// at 6 KB, 1.05 to 1.2 times at 17 to 34 KB, 1.1 to 1.5 at 63 KB; EPYC 9004, Linux 6.18).
 const LEND_MIN_BYTES: usize = 16 << 10;
 /// Buffers that may be under way at once, beyond which batches are copied: 1.5 MiB. Of more, fewer
 /// stay in the cache until they are written again: 64 KiB and 4 MiB messages had 0.98 and 0.97
-/// times the rate with 48, and long ones 0.97 with 12.
+/// times the rate with 48, and long ones 0.94 with 12.
 const LENT_MAX: usize = 24;
 
-/// Long batches that are copied after one was given up: new pages for each that was under way on a
-/// lossy path would cost more than the copies do.
+/// Long batches (4 MB) that are copied after one was given up, so that a lossy path does not pay
+/// for new pages with each. Not measured: fewer may do.
 const REST_BATCHES: u32 = 64;
 
 /// A buffer to be lent.
