@@ -85,6 +85,9 @@ pub struct CoreConfig {
     pub mtu: usize,
     /// Bytes of a message that are summed while its grant is under way.
     pub sum_ahead_bytes: u32,
+    /// Long batches are lent to the kernel where it takes them, without a trial whether copying is
+    /// cheaper.
+    pub lend_always: bool,
 }
 
 /// Source of random identities.
@@ -155,6 +158,7 @@ impl<S: System> Core<S> {
         let pool = Pool::new(cfg.log_bytes);
         let ahead = Ahead::new(cfg.sum_ahead_bytes);
         Core {
+            stages: Stages::new(cfg.lend_always),
             cfg,
             rails,
             eps: Vec::new(),
@@ -169,7 +173,6 @@ impl<S: System> Core<S> {
             claims: BTreeMap::new(),
             granted: Granted::new(),
             write_token: 0,
-            stages: Stages::new(),
             spans: Spans::new(),
             ahead,
             collector: Collector::default(),

@@ -36,6 +36,7 @@ mod sync;
 mod system;
 mod tell;
 mod thread;
+mod trial;
 pub mod wake;
 #[cfg(test)]
 mod wake_test;

@@ -243,7 +243,7 @@ impl<S: System> Core<S> {
 
     /// Builds and sends one batch of an endpoint; `false`: nothing left, or no room.
     fn flush_batch(&mut self, now: u64, index: usize) -> bool {
-        self.stages.prepare(&self.eps);
+        self.stages.prepare(&self.eps, S::stopwatch_ns);
         let Some(endpoint) = self.eps[index].as_mut() else {
             return false;
         };
@@ -306,7 +306,8 @@ impl<S: System> Core<S> {
         first: &Transmit,
         (count, len): (usize, usize),
     ) -> bool {
-        let outcome = if self.lend(index, first, (count, len)) {
+        let lent = self.lend(index, first, (count, len));
+        let outcome = if lent {
             SendOutcome::Sent
         } else {
             let (rail, stage) = (&mut self.rails[first.rail], self.stages.buffer());
@@ -328,6 +329,7 @@ impl<S: System> Core<S> {
             });
             return false;
         }
+        self.stages.sent(lent, len, S::stopwatch_ns);
         self.after_send(now, first.rail, &first.to, outcome);
         true
     }

@@ -53,6 +53,19 @@ const POLICIES: &[(&str, RailsPolicy)] = &[
     ("standby", RailsPolicy::Standby),
 ];
 
+/// Whether the kernel takes large sends by their pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lend {
+    /// Where that is cheaper than copying, as measured meanwhile.
+    Auto,
+    /// Wherever it can.
+    On,
+    /// Never.
+    Off,
+}
+
+const LENDS: &[(&str, Lend)] = &[("auto", Lend::Auto), ("on", Lend::On), ("off", Lend::Off)];
+
 const SWITCH: &[(&str, bool)] = &[
     ("on", true),
     ("off", false),
@@ -79,6 +92,8 @@ pub enum Kind {
     RailChecksums,
     /// A [`RailsPolicy`].
     Policy,
+    /// A [`Lend`].
+    Lend,
     /// A whole number within bounds.
     Number {
         /// Smallest value allowed.
@@ -117,6 +132,7 @@ impl Kind {
             Kind::Checksum => ChecksumChoice::names(),
             Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
             Kind::Policy => names(POLICIES),
+            Kind::Lend => names(LENDS),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
                 format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
@@ -199,6 +215,7 @@ macro_rules! value_by_name {
 value_by_name! {
     bool, SWITCH;
     RailsPolicy, POLICIES;
+    Lend, LENDS;
 }
 
 impl Value for ChecksumChoice {
@@ -377,8 +394,9 @@ settings! {
     ack_delay_us: u64 = "20", Kind::Number { min: 0, max: 100_000 };
     /// Packets received on a path after which an ack leaves without waiting.
     ack_every_packets: u32 = "64", Kind::Number { min: 1, max: 4096 };
-    /// Bytes of eager messages that a peer may have under way to us unmatched.
-    credit_bytes_per_peer: usize = "256K", Kind::Bytes { min: 64 * KIB, max: GIB };
+    /// Bytes of eager messages that a peer may have under way to us unmatched; a quarter of it from
+    /// the peer on with which that would be half of `FI_MARLINE_UNEXPECTED_BYTES`.
+    credit_bytes_per_peer: usize = "1M", Kind::Bytes { min: 64 * KIB, max: GIB };
     /// Bytes of unexpected messages kept for all peers together.
     unexpected_bytes: usize = "64M", Kind::Bytes { min: MIB, max: 64 * GIB };
     /// Bytes of sent messages kept for retransmission, for all peers together.
@@ -390,8 +408,8 @@ settings! {
     /// Let the kernel or the card cut large sends into packets (UDP GSO), where it can.
     gso: bool = "on", Kind::Switch;
     /// Let the kernel take large sends by their pages instead of copying them, where it can (Linux
-    /// 6.5 and later).
-    lend: bool = "on", Kind::Switch;
+    /// 6.5 and later); auto: where that is measured to be cheaper.
+    lend: Lend = "auto", Kind::Lend;
     /// Let the kernel hand over received packets in batches (UDP GRO), where it can.
     gro: bool = "on", Kind::Switch;
     /// Most bytes of one datagram, UDP payload; 0: found by the path's MTU.

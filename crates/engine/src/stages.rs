@@ -4,6 +4,7 @@
 
 use crate::core::{Core, Endpoint, STAGING};
 use crate::system::System;
+use crate::trial::Trial;
 use marline_proto::{Fate, Mark, Transmit};
 use marline_rails::{Lending, Pages, RailTx};
 
@@ -55,16 +56,23 @@ pub(crate) struct Stages {
     worn: bool,
     /// So many long batches are copied before the next is lent.
     rest: u32,
+    /// Whether lending costs less than copying; `None`: nobody asks.
+    trial: Option<Trial>,
+    /// The batch being built is long, goes the way that is tried, and was begun at this time.
+    begun_ns: Option<u64>,
 }
 
 impl Stages {
-    pub(crate) fn new() -> Stages {
+    /// `always`: what can be lent is, even where copying costs less.
+    pub(crate) fn new(always: bool) -> Stages {
         Stages {
             plain: vec![0; STAGING].into_boxed_slice(),
             slots: Vec::new(),
             current: None,
             worn: false,
             rest: 0,
+            trial: (!always).then(Trial::new),
+            begun_ns: None,
         }
     }
 
@@ -80,12 +88,31 @@ impl Stages {
     /// Before a batch is built: on to a buffer that nobody reads, if the current one was lent, or
     /// is none to lend.
     #[inline]
-    pub(crate) fn prepare(&mut self, endpoints: &[Option<Endpoint>]) {
+    pub(crate) fn prepare(&mut self, endpoints: &[Option<Endpoint>], stopwatch_ns: fn() -> u64) {
+        self.begun_ns = None;
         if self.worn {
             self.worn = false;
-            self.current = self.turn(endpoints);
+            let (lends, wanted) = self.trial.as_mut().map_or((true, false), Trial::next);
+            let begun_ns = wanted.then(stopwatch_ns);
+            let slots = self.slots.len();
+            self.current = lends.then(|| self.turn(endpoints)).flatten();
+            // New memory is no part of the cost, and none free makes a copy of what was to be lent.
+            let as_tried = self.current.is_some() == lends && self.slots.len() == slots;
+            self.begun_ns = begun_ns.filter(|_| as_tried);
         }
         debug_assert!(self.current.is_none_or(|at| self.slots[at].lent.is_none()));
+    }
+
+    /// The batch was sent, `len` bytes, and lent or copied.
+    #[inline]
+    pub(crate) fn sent(&mut self, lent: bool, len: usize, stopwatch_ns: fn() -> u64) {
+        let (Some(begun_ns), Some(trial)) = (self.begun_ns.take(), &mut self.trial) else {
+            return;
+        };
+        if len >= LEND_MIN_BYTES && lent == self.current.is_some() {
+            let took_ns = stopwatch_ns() - begun_ns;
+            trial.cost(lent, took_ns * 1024 / len as u64);
+        }
     }
 
     /// The buffer to be lent next; `None`: none now.

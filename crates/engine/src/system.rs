@@ -2,7 +2,7 @@
 //! process has [`Process`]; the simulator brings its own, and runs the same engine.
 
 use crate::api::{Completion, OpError};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, MonotonicClock, SystemClock};
 use crate::event;
 use crate::thread;
 use marline_proto::{DropReason, Event, Node, PeerId};
@@ -26,6 +26,10 @@ pub trait System: Clock + 'static {
     /// the processor is as long in coming back as after a yield.)
     fn nap(&self, _descriptors: &[RawFd], _timeout_ns: u64) {
         self.yield_now();
+    }
+    /// A stopwatch in ns, to compare what two ways of doing the same cost; it may stand still.
+    fn stopwatch_ns() -> u64 {
+        0
     }
     /// Makes time more exact, where that is possible; called each tick.
     fn refine(&self);
@@ -76,6 +80,10 @@ impl System for Process {
 
     fn nap(&self, descriptors: &[RawFd], timeout_ns: u64) {
         event::nap(descriptors, timeout_ns);
+    }
+
+    fn stopwatch_ns() -> u64 {
+        MonotonicClock.now_ns()
     }
 
     fn refine(&self) {

@@ -88,6 +88,7 @@ fn engine(rails: usize) -> (Arc<Engine<Slow>>, Slow, Vec<Arc<AtomicU64>>) {
         aggregate_after: 2,
         mtu: 0,
         sum_ahead_bytes: 0,
+        lend_always: true,
     };
     let parts = Parts {
         rails: polls

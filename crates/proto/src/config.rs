@@ -1,5 +1,6 @@
 //! Configuration of a node; times in nanoseconds.
 
+use crate::conn::FIRST_CREDIT;
 use marline_wire::{RailAddr, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, HELLO_RAILS_MAX};
 
 /// How rails share the work.
@@ -41,7 +42,8 @@ pub struct Config {
     pub algorithms: &'static [u8],
     /// Longest message sent eagerly, in bytes.
     pub eager_max: u64,
-    /// Eager bytes (with overhead) that each peer may have unread here.
+    /// Eager bytes (with overhead) that a peer may have unread here; with many peers less, see
+    /// [`Config::credit_window`].
     pub credit_bytes: u64,
     /// Bound on unexpected payload and headers of all peers together, in bytes.
     pub unexpected_bytes: u64,
@@ -86,6 +88,19 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Bytes that one more peer may have unread here, after `promised` to others: all that is
+    /// configured while everyone's fit half of the bound on unexpected memory, a quarter of it
+    /// while they fit all of it, then the least. (64 MiB and 1 MiB: 32 peers and 128 more.)
+    pub(crate) fn credit_window(&self, promised: u64) -> u64 {
+        let (full, bound) = (self.credit_bytes.max(FIRST_CREDIT), self.unexpected_bytes);
+        let quarter = (full / 4).max(FIRST_CREDIT);
+        let fits = |&(window, bound): &(u64, u64)| promised + window <= bound;
+        let choices = [(full, bound / 2), (quarter, bound)];
+        (choices.into_iter().find(fits)).map_or(FIRST_CREDIT, |(window, _)| window)
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -93,7 +108,7 @@ impl Default for Config {
             algorithm: FIRST_ALGORITHM,
             algorithms: &[FIRST_ALGORITHM],
             eager_max: 65_536,
-            credit_bytes: 256 * 1024,
+            credit_bytes: 1 << 20,
             unexpected_bytes: 64 << 20,
             any_source_fails: false,
             peer_timeout_ns: 5_000_000_000,
@@ -110,5 +125,25 @@ impl Default for Config {
             #[cfg(feature = "mutation")]
             mutation: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_windows_of_many_peers_fit_the_bound() {
+        let config = Config::default();
+        let (mut promised, mut given) = (0, alloc::vec::Vec::new());
+        for _ in 0..200 {
+            let window = config.credit_window(promised);
+            promised += window;
+            given.push(window);
+        }
+        let of = |window| given.iter().filter(|&&w| w == window).count();
+        let counts = [of(1 << 20), of(256 << 10), of(FIRST_CREDIT)];
+        assert_eq!(counts, [32, 128, 40], "full, a quarter, the least");
+        assert!(given.is_sorted_by(|a, b| a >= b));
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::alive::Anyone;
 use crate::config::{Config, RailSpec};
-use crate::conn::{Conn, Inbound, Peer, SendXfer, FIRST_CREDIT};
+use crate::conn::{Conn, Inbound, Peer, SendXfer};
 use crate::matching::Matching;
 use crate::path::Path;
 use crate::send_ring::FrameRef;
@@ -363,11 +363,7 @@ impl Node {
             self.peers[peer.0 as usize].conn = Some(conn);
             return;
         }
-        // The full window while the bound on unexpected memory covers everyone's, else the least.
-        let window = self.cfg.credit_bytes.max(FIRST_CREDIT);
-        if self.credit_promised + window <= self.cfg.unexpected_bytes {
-            conn.credit_window = window;
-        }
+        conn.credit_window = self.cfg.credit_window(self.credit_promised);
         self.credit_promised += conn.credit_window;
         let locals = self.local_rails();
         conn.add_paths(&locals, &entry.address.rails);

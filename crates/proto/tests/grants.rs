@@ -182,3 +182,30 @@ fn reads_after_a_long_computation_hold_the_budget() {
     let upto = granted(&output(&mut pair.a, pair.now, false));
     assert!(upto.is_empty(), "{upto:?}");
 }
+
+/// The receiver looks after each packet, and has far more messages than its budget covers: what
+/// they free is granted to several at once, so that few packets go back for it.
+#[test]
+fn what_becomes_free_is_granted_to_several_messages_at_once() {
+    const EACH: u64 = 128 << 10;
+    let mut pair = Pair::new(1, false);
+    (2..66).for_each(|handle| pair.message(handle, EACH));
+    let (mut grants, mut told) = (0, Vec::new());
+    while grants < 64 {
+        for packet in pair.alone() {
+            pair.b.on_poll(pair.now, false);
+            take(&mut pair.b, pair.now, &[packet]);
+            let back = output(&mut pair.b, pair.now, false);
+            take(&mut pair.a, pair.now, &back);
+            let more = granted(&back).len();
+            grants += more;
+            told.extend((more > 0).then_some(more));
+        }
+    }
+    let [first, several @ .., _] = &told[..] else {
+        panic!("{told:?}");
+    };
+    let least = (BUDGET / 4 / EACH) as usize;
+    assert!(*first >= 3 * least, "all the budget: {told:?}");
+    assert!(several.iter().all(|&n| n >= least), "{told:?}");
+}

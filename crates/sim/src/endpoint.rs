@@ -196,6 +196,7 @@ fn assemble(setup: &Setup, machine: &Arc<Machine>, index: u32, mut rng: Rng) -> 
         aggregate_after: setup.aggregate_after,
         mtu: 0,
         sum_ahead_bytes: setup.sum_ahead_bytes,
+        lend_always: index % 2 == 0,
     };
     // The first number is the endpoint's id.
     let mut first = true;

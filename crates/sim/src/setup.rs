@@ -438,7 +438,7 @@ fn draw_config(rng: &mut Rng) -> Config {
         algorithm: rng.pick(&[1, 1, 1, 2, 3, 4]),
         algorithms: Algorithm::BY_TRUST,
         eager_max: rng.pick(&[65_536, 65_536, 8_192, 0, 1_000]),
-        credit_bytes: rng.pick(&[256 * 1024, 256 * 1024, 128 * 1024, 1 << 20]),
+        credit_bytes: rng.pick(&[1 << 20, 256 * 1024, 128 * 1024, 1 << 20]),
         unexpected_bytes: rng.pick(&[64 << 20, 64 << 20, 1 << 20, 256 * 1024]),
         peer_timeout_ns: rng.pick(&[5_000_000_000, 2_000_000_000, 1_000_000_000]),
         ack_delay_ns: rng.pick(&[20_000, 20_000, 0, 200_000]),

@@ -51,6 +51,7 @@ mod src {
     pub mod system;
     pub mod tell;
     pub mod thread;
+    pub mod trial;
     pub mod wake;
     pub mod writes;
 }
