@@ -180,3 +180,71 @@ impl<S: System> Core<S> {
         sent
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local!(static NOW_NS: Cell<u64> = const { Cell::new(0) });
+
+    fn now_ns() -> u64 {
+        NOW_NS.get()
+    }
+
+    /// Another long batch is to be built; whether it is to be lent.
+    fn next(stages: &mut Stages) -> bool {
+        stages.worn = true;
+        stages.prepare(&[], now_ns);
+        stages.current.is_some()
+    }
+
+    /// Builds and sends as many long batches, each way at its cost; how many were lent.
+    fn send(stages: &mut Stages, batches: usize, lent_ns: u64, copied_ns: u64) -> usize {
+        let mut taken = 0;
+        for _ in 0..batches {
+            let lent = next(stages);
+            taken += lent as usize;
+            NOW_NS.set(NOW_NS.get() + if lent { lent_ns } else { copied_ns });
+            stages.sent(lent, STAGING, now_ns);
+        }
+        taken
+    }
+
+    #[test]
+    fn what_was_given_up_is_never_written_again_and_brings_a_rest() {
+        let mut stages = Stages::new(true);
+        assert!(next(&mut stages));
+        let given = stages.slots[0].pages.id();
+        stages.slots[0].lent = Some(Lent {
+            endpoint: 0, // closed since
+            id: 7,
+            mark: None,
+        });
+        for _ in 0..=REST_BATCHES {
+            assert!(!next(&mut stages));
+        }
+        assert!(next(&mut stages));
+        assert!(stages.slots.iter().all(|slot| slot.pages.id() != given));
+    }
+
+    #[test]
+    fn the_cheaper_way_is_taken() {
+        let mut stages = Stages::new(false);
+        assert!(send(&mut stages, 900, 20_000, 15_000) < 20);
+        let mut stages = Stages::new(false);
+        assert!(send(&mut stages, 900, 15_000, 20_000) > 880);
+        let mut stages = Stages::new(true);
+        assert_eq!(send(&mut stages, 900, 20_000, 15_000), 900, "untried");
+    }
+
+    #[test]
+    fn short_batches_are_no_trial() {
+        let mut stages = Stages::new(false);
+        for _ in 0..1_000 {
+            let lent = next(&mut stages);
+            assert!(lent, "the first way, as nothing was measured");
+            stages.sent(false, LEND_MIN_BYTES - 1, now_ns);
+        }
+    }
+}
