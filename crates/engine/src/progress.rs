@@ -83,7 +83,7 @@ impl<S: System> Core<S> {
         self.watch.ingested(node, datagram, result);
         let more = match result {
             // A short packet is its batch's last one.
-            Ok(peer) if packet.wire_len() == datagram.len() => {
+            Ok(peer) if !after.is_empty() && packet.wire_len() == datagram.len() => {
                 node.handle_run(now, peer, &packet, after, crc32c, &mut memory)
             }
             _ => 0,
@@ -248,7 +248,7 @@ impl<S: System> Core<S> {
             return false;
         };
         let (node, stage) = (&mut endpoint.node, self.stages.buffer());
-        let Some(first) = node.poll_transmit(now, stage, &mut self.spans, None) else {
+        let Some(first) = node.build(now, stage, &mut self.spans, None) else {
             return false;
         };
         if first.written {
@@ -314,6 +314,9 @@ impl<S: System> Core<S> {
             let bytes = &stage[..len];
             rail.tx.send(&first.to, bytes, first.len, first.flow)
         };
+        if let Some(endpoint) = self.eps[index].as_mut() {
+            endpoint.node.sent(now);
+        }
         let rail = &mut self.rails[first.rail];
         rail.counters.send_calls += 1;
         rail.counters.wire_packets_sent += count as u64;

@@ -25,6 +25,7 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
+        conn.stats.acks_received += 1;
         let mut frames = core::mem::take(&mut self.scratch);
         frames.clear();
         if let Some(at) = conn.path_by_send_code(ack.path) {

@@ -108,7 +108,7 @@ impl Node {
             return 0;
         };
         let len = data.len as usize;
-        let algorithm = crate::taint::sums_of(header.algorithm)(data.flags);
+        let algorithm = crate::taint::sums_of(header.algorithm, data.flags);
         let reply = data.flags & FLAG_READ_REPLY != 0;
         let trusts = self.cfg.errs(Mutation::IgnoreSum) || self.cfg.errs(Mutation::TrustRuns);
         let datagrams = after.chunks_exact(FRAGMENT_HEAD_LEN + len);

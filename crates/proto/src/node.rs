@@ -7,6 +7,7 @@ use crate::conn::{Conn, Inbound, Peer, SendXfer};
 use crate::matching::Matching;
 use crate::path::Path;
 use crate::send_ring::FrameRef;
+use crate::sent::Unkept;
 use crate::slab::{Key, Slab};
 use crate::stats::{NodeStats, PathStats, PeerStats};
 use crate::types::{Event, PeerId};
@@ -71,6 +72,8 @@ pub struct Node {
     /// Credit windows of all peers together.
     pub(crate) credit_promised: u64,
     pub(crate) scratch: Vec<FrameRef>,
+    /// The packet that was built last, until it was sent.
+    pub(crate) unkept: Option<Unkept>,
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
     pub(crate) last_poll_ns: u64,
@@ -119,6 +122,7 @@ impl Node {
             stale_at: 0,
             credit_promised: 0,
             scratch: Vec::new(),
+            unkept: None,
             native_done: Vec::new(),
             last_poll_ns: 0,
             gap_end_ns: 0,

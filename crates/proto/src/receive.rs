@@ -1,32 +1,21 @@
 //! Packets in: identity and duplicate checks, frames, fragments (place, land, commit), matching.
 
 use crate::conn::{Conn, InboundState};
+use crate::fragment::Fragment;
 use crate::granules::Covered;
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::ops::new_inbound;
 use crate::slab::Key;
-use crate::types::{sum_seed, DropReason, Event, Landing, Memory, Payload, PeerId};
+use crate::types::{DropReason, Event, Landing, Memory, PeerId};
 use marline_wire::{
-    granules, Address, Frame, FrameView, Header, Hello, MsgHead, Packet, RailAddr, FLAG_READ_REPLY,
-    FLAG_REVOKE, GRANULE,
+    granules, Address, Frame, FrameView, Header, Hello, MsgHead, Packet, RailAddr, GRANULE,
 };
 
 /// Largest message that may come without a grant.
 const EAGER_LIMIT: u64 = 65_536;
 /// A message number further ahead than this is nonsense: credit allows far fewer.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
-
-/// One fragment, of either frame kind.
-struct Fragment<'a> {
-    number: u32,
-    reply: bool,
-    head: Option<MsgHead>,
-    offset: u64,
-    total: u64,
-    payload: Payload<'a>,
-    revokes: bool,
-}
 
 impl Node {
     /// Takes one packet whose head was checked. `rail`: the local rail it arrived on. Payloads
@@ -200,46 +189,17 @@ impl Node {
         packet: &Packet<'_>,
         memory: &mut impl Memory,
     ) -> Result<(), DropReason> {
+        // The common case, read once.
+        if let Some((ack, message, bytes)) = packet.answer() {
+            self.on_ack(now, peer, &ack);
+            let fragment = Fragment::first(&packet.header, &message, bytes);
+            return self.take_fragment(now, peer, at, fragment, memory);
+        }
         let mut outcome = Ok(());
-        let algorithm_of = crate::taint::sums_of(packet.header.algorithm);
         for (frame, bytes) in packet.frames() {
-            let seed_of = |number, reply, offset| {
-                sum_seed(packet.header.src_id, number, reply, offset, bytes.len())
-            };
             let fragment = match frame {
-                Frame::Eager(e) => Fragment {
-                    number: e.head.number,
-                    reply: false,
-                    head: Some(e.head),
-                    offset: 0,
-                    total: e.head.total,
-                    payload: Payload {
-                        bytes,
-                        sum: e.sum,
-                        seed: seed_of(e.head.number, false, 0),
-                        algorithm: algorithm_of(e.head.flags),
-                        verify_first: false,
-                    },
-                    revokes: false,
-                },
-                Frame::Data(d) => {
-                    let reply = d.flags & FLAG_READ_REPLY != 0;
-                    Fragment {
-                        number: d.number,
-                        reply,
-                        head: None,
-                        offset: d.offset,
-                        total: d.total,
-                        payload: Payload {
-                            bytes,
-                            sum: d.sum,
-                            seed: seed_of(d.number, reply, d.offset),
-                            algorithm: algorithm_of(d.flags),
-                            verify_first: false,
-                        },
-                        revokes: d.flags & FLAG_REVOKE != 0,
-                    }
-                }
+                Frame::Eager(e) => Fragment::first(&packet.header, &e, bytes),
+                Frame::Data(d) => Fragment::further(&packet.header, &d, bytes),
                 Frame::Written(w) => {
                     let taken = self.take_written(now, (peer, at), &packet.header, &w, memory);
                     outcome = outcome.and(taken);
@@ -267,9 +227,6 @@ impl Node {
     ) -> Result<(), DropReason> {
         match frame {
             Frame::Ack(ack) => {
-                if let Some(conn) = self.conn_mut(peer) {
-                    conn.stats.acks_received += 1;
-                }
                 self.on_ack(now, peer, ack);
             }
             Frame::Rts(rts) => return self.on_rts(now, peer, &rts.head),

@@ -139,6 +139,51 @@ impl RecvWindow {
     /// packets again, so that a lost ack is repeated by the next. More than one ack can name
     /// leave in several: call until nothing is fresh.
     pub fn take_ack(&mut self, path: u8, now_ns: u64) -> Option<Ack> {
+        let (ack, count) = self.take_head(path, now_ns)?;
+        let mut masks = AckMasks {
+            count,
+            bits: [0; ACK_MASKS_MAX],
+        };
+        for (m, mask) in masks.bits[..count as usize].iter_mut().enumerate() {
+            *mask = self.mask(&ack, m);
+        }
+        let Ack {
+            path,
+            delay_us,
+            base,
+            ..
+        } = ack;
+        Some(Ack {
+            path,
+            delay_us,
+            base,
+            masks,
+        })
+    }
+
+    /// Makes the next ack as [`RecvWindow::take_ack`] does, but for its masks: how many they are.
+    #[inline]
+    pub fn take_head(&mut self, path: u8, now_ns: u64) -> Option<(Ack<()>, u8)> {
+        let base = self.take_from()?;
+        let count = (self.end - base).div_ceil(64).min(ACK_MASKS_MAX as u64) as u8;
+        let delay_us = now_ns.saturating_sub(self.newest_ns) / 1_000;
+        let ack = Ack {
+            path,
+            delay_us: delay_us.min(u16::MAX as u64) as u16,
+            base,
+            masks: (),
+        };
+        Some((ack, count))
+    }
+
+    /// A mask of an ack just made.
+    #[inline]
+    pub fn mask(&self, ack: &Ack<()>, m: usize) -> u64 {
+        self.mask_at(ack.base + 64 * m as u64)
+    }
+
+    /// The first packet of the next ack.
+    fn take_from(&mut self) -> Option<u64> {
         let fresh_from = self.fresh_from.take()?;
         // A stream repeats much, since its acks are few and may overtake each other on two rails;
         // a lone message repeats one mask.
@@ -148,31 +193,13 @@ impl RecvWindow {
         if self.end - from > span_max {
             self.fresh_from = Some(from + span_max);
             self.fresh = self.fresh.saturating_sub(span_max as u32).max(1);
-            return Some(self.ack_from(from, path, now_ns));
+            return Some(from);
         }
         self.fresh = 0;
         let from = from
             .min(self.end.saturating_sub(again))
             .max(self.end.saturating_sub(span_max));
-        Some(self.ack_from(from, path, now_ns))
-    }
-
-    fn ack_from(&self, from: u64, path: u8, now_ns: u64) -> Ack {
-        let count = (self.end - from).div_ceil(64).min(ACK_MASKS_MAX as u64);
-        let mut masks = AckMasks {
-            count: count as u8,
-            bits: [0; ACK_MASKS_MAX],
-        };
-        for (m, mask) in masks.bits[..count as usize].iter_mut().enumerate() {
-            *mask = self.mask_at(from + 64 * m as u64);
-        }
-        let delay_us = now_ns.saturating_sub(self.newest_ns) / 1_000;
-        Ack {
-            path,
-            delay_us: delay_us.min(u16::MAX as u64) as u16,
-            base: from,
-            masks,
-        }
+        Some(from)
     }
 
     /// The 64 bits from `number` on (unaligned), cut at the window's end.

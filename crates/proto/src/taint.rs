@@ -291,13 +291,11 @@ impl Node {
 
 /// Algorithm number of a fragment by its frame's flags, in a packet that names `packet`.
 #[inline]
-pub(crate) fn sums_of(packet: u8) -> impl Fn(u8) -> u8 {
-    move |flags| {
-        if flags & FLAG_UNSUMMED == 0 {
-            packet
-        } else {
-            0
-        }
+pub(crate) fn sums_of(packet: u8, flags: u8) -> u8 {
+    if flags & FLAG_UNSUMMED == 0 {
+        packet
+    } else {
+        0
     }
 }
 

@@ -95,8 +95,9 @@ impl Node {
 
     /// Sets the peer's next deadline.
     pub(crate) fn touch(&mut self, peer: PeerId, now: u64) {
-        let cfg = self.cfg;
-        let Some(conn) = self.conn_mut(peer) else {
+        let Node { cfg, peers, .. } = self;
+        let conn = peers.get_mut(peer.0 as usize);
+        let Some(conn) = conn.and_then(|p| p.conn.as_deref_mut()) else {
             return;
         };
         if conn.dead || conn.closed {
@@ -107,7 +108,7 @@ impl Node {
             if path.window.fresh() > 0 {
                 next = next.min(path.ack_since + cfg.ack_delay_ns);
             }
-            if let Some(at) = path.repair_at(&cfg) {
+            if let Some(at) = path.repair_at(cfg) {
                 next = next.min(at);
             }
             if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {

@@ -57,6 +57,20 @@ impl Node {
         spans: &mut Spans,
         follow: Option<&Batch>,
     ) -> Option<Transmit> {
+        let packet = self.build(now_ns, out, spans, follow);
+        self.sent(now_ns);
+        packet
+    }
+
+    /// As [`Node::poll_transmit`], for who sends the packet at once and calls [`Node::sent`] then,
+    /// before anything else: what can be noted afterwards does not keep it waiting.
+    pub fn build(
+        &mut self,
+        now_ns: u64,
+        out: &mut [u8],
+        spans: &mut Spans,
+        follow: Option<&Batch>,
+    ) -> Option<Transmit> {
         spans.clear();
         if let Some(batch) = follow {
             let mut conn = self.take(batch.peer)?;
@@ -64,6 +78,7 @@ impl Node {
             let packet = self.bulk_packet(now_ns, &mut conn, batch.path, Some(limit), out, spans);
             let packet = packet
                 .or_else(|| self.small_packet(now_ns, &mut conn, batch.path, limit, out, spans));
+            self.keep_built(now_ns, &mut conn);
             self.put(conn);
             return packet;
         }
@@ -75,12 +90,11 @@ impl Node {
             let packet = self.any_packet(now_ns, &mut conn, out, spans);
             self.ready.pop_front();
             conn.ready = false;
-            // A short message alone leaves nothing to look for.
-            if packet.is_some() && (conn.has_work() || self.due_ack(now_ns, &conn)) {
-                Node::mark_ready(&mut self.ready, &mut conn);
+            if self.unkept.is_none() {
+                self.left(now_ns, conn, packet.is_some());
+            } else {
+                self.put(conn);
             }
-            self.put(conn);
-            self.touch(peer, now_ns);
             if packet.is_some() {
                 return packet;
             }
@@ -146,6 +160,7 @@ impl Node {
         spans: &'b mut Spans,
     ) -> Builder<'a, 'b> {
         spans.clear();
+        debug_assert!(self.unkept.is_none(), "what was built last was sent");
         let mut frames = core::mem::take(&mut self.scratch);
         frames.clear();
         let writer = HeadWriter::new(out, limit);
@@ -177,7 +192,7 @@ impl Node {
             let waited = now.saturating_sub(path.ack_since);
             // 16 bytes and the masks: all 1,024 packets in the worst case.
             while here && path.window.fresh() > 0 && builder.writer.fits(144, 0) {
-                let Some(ack) = path.window.take_ack(path.recv_code(), now) else {
+                let Some((ack, count)) = path.window.take_head(path.recv_code(), now) else {
                     break;
                 };
                 self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
@@ -185,7 +200,10 @@ impl Node {
                     let worst = &mut self.stats.thread_ack_delay_max_ns;
                     *worst = waited.max(*worst);
                 }
-                builder.control(&Frame::Ack(ack), None);
+                let window = &path.window;
+                builder
+                    .writer
+                    .push_ack(&ack, count, |m| window.mask(&ack, m));
                 builder.acks += 1;
                 path.ack_now = false;
             }
@@ -571,47 +589,7 @@ impl Node {
             conn.stats.acks_explicit += alone as u64 * b.acks as u64;
             conn.stats.acks_piggybacked += !alone as u64 * b.acks as u64;
         }
-        self.keep(now, conn, at, b.frames, len + b.written);
-        conn.widen(self.cfg.reliable);
+        self.keep_later(now, conn, &transmit, (b.frames, len + b.written));
         Some(transmit)
-    }
-
-    fn keep(&mut self, now: u64, conn: &mut Conn, at: usize, frames: Vec<FrameRef>, len: usize) {
-        let path = &mut conn.paths[at];
-        if self.cfg.reliable {
-            let first = path.ring.waiting() == 0;
-            if first {
-                path.delivered.at_ns = now;
-                path.repair_from = now;
-            }
-            path.ring.push(&frames, len, path.delivered, now);
-            if !frames.is_empty() {
-                if conn.owed_since.is_none() && conn.owes() {
-                    conn.owed_since = Some(now);
-                }
-                conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
-                self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
-            }
-        } else {
-            path.ring.push(&[], len, path.delivered, now);
-            self.native_delivered(conn, &frames);
-        }
-        self.scratch = frames;
-    }
-
-    /// Native mode: what left counts as delivered.
-    fn native_delivered(&mut self, conn: &mut Conn, frames: &[FrameRef]) {
-        for frame in frames {
-            match *frame {
-                FrameRef::Data { xfer, offset, len } => {
-                    if let Some(send) = self.sends.get_mut(xfer) {
-                        send.acked.insert(offset / GRANULE, granules(len as u64));
-                        self.native_done.push(xfer);
-                    }
-                }
-                FrameRef::Hello => conn.hello_acked = conn.epoch.is_some(),
-                _ => {}
-            }
-        }
     }
 }

@@ -354,7 +354,7 @@ impl Node {
         };
         let (len, algorithm) = (
             w.len as u64,
-            crate::taint::sums_of(header.algorithm)(w.flags),
+            crate::taint::sums_of(header.algorithm, w.flags),
         );
         let asked = inbound.keys.asked && inbound.total == w.total;
         let ungranted = w.offset + len > inbound.granted;

@@ -2,6 +2,7 @@
 //! `kind u8, flags u8, aux u16, word u32`; payload-bearing frames keep the payload's length in
 //! `aux` and its sum as their last 8 bytes.
 
+use crate::ack::{read_ack, Ack, AckMasks, MasksView, ACK_MASKS_MAX};
 use crate::header::{u16_at, u32_at, u64_at};
 use crate::hello::{Hello, HelloView, HELLO_FIXED, HELLO_RAILS_MAX};
 use crate::{granules, GRANULE};
@@ -40,14 +41,14 @@ pub const RTS_LEN: usize = 32;
 pub const GRANT_LEN: usize = 24;
 /// Most filler that a PAD frame may have in the head.
 const PAD_HEAD_MAX: u16 = u16::MAX / 8 * 8;
-/// Most 64-bit masks in one ACK frame: 1,024 packets of a path in one ack.
-pub const ACK_MASKS_MAX: usize = 16;
+/// Bytes of an ACK frame with one mask.
+pub(crate) const ACK_LONE_LEN: usize = 24;
 
 const KIND_EAGER: u8 = 1;
 const KIND_DATA: u8 = 2;
 const KIND_RTS: u8 = 3;
 const KIND_GRANT: u8 = 4;
-const KIND_ACK: u8 = 5;
+pub(crate) const KIND_ACK: u8 = 5;
 const KIND_CREDIT: u8 = 6;
 const KIND_HELLO: u8 = 7;
 const KIND_PING: u8 = 8;
@@ -152,53 +153,6 @@ pub struct Written {
     pub sum: u64,
 }
 
-/// Vector of acknowledgement masks of one path (the VFRAG of paper 3, generalised).
-/// Bit `i` of mask `m` set: packet `base + 64·m + i` arrived and its sums were right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ack<M = AckMasks> {
-    /// Path whose packets are acknowledged, as in [`crate::Header::path`] of those packets.
-    pub path: u8,
-    /// Time the newest packet waited for this ack, in microseconds (saturating).
-    pub delay_us: u16,
-    /// Packet number of the first bit.
-    pub base: u64,
-    /// The masks.
-    pub masks: M,
-}
-
-/// Up to [`ACK_MASKS_MAX`] masks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AckMasks {
-    /// Masks in use.
-    pub count: u8,
-    /// The masks; those from `count` on are zero.
-    pub bits: [u64; ACK_MASKS_MAX],
-}
-
-/// The masks of an ACK frame in the packet that brought it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MasksView<'a>(&'a [u8]);
-
-impl<'a> MasksView<'a> {
-    /// The masks in order.
-    #[inline]
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + 'a {
-        self.0.chunks_exact(8).map(|mask| u64_at(mask, 0))
-    }
-
-    /// A copy.
-    pub fn owned(&self) -> AckMasks {
-        let mut masks = AckMasks {
-            count: self.iter().len() as u8,
-            bits: [0; ACK_MASKS_MAX],
-        };
-        for (bits, mask) in masks.bits.iter_mut().zip(self.iter()) {
-            *bits = mask;
-        }
-        masks
-    }
-}
-
 /// Request to read remote registered memory (`fi_readmsg`); answered by DATA with
 /// [`FLAG_READ_REPLY`], under the reader's grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,14 +232,16 @@ const _: () = assert!(size_of::<FrameView<'_>>() <= 64 && size_of::<Frame>() > 2
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadFrame;
 
-fn prefix(out: &mut [u8], kind: u8, flags: u8, aux: u16, word: u32) {
+#[inline]
+pub(crate) fn prefix(out: &mut [u8], kind: u8, flags: u8, aux: u16, word: u32) {
     out[0] = kind;
     out[1] = flags;
     out[2..4].copy_from_slice(&aux.to_le_bytes());
     out[4..8].copy_from_slice(&word.to_le_bytes());
 }
 
-fn put(out: &mut [u8], at: usize, v: u64) {
+#[inline]
+pub(crate) fn put(out: &mut [u8], at: usize, v: u64) {
     out[at..at + 8].copy_from_slice(&v.to_le_bytes());
 }
 
@@ -338,11 +294,7 @@ impl Frame {
             }
             Frame::Ack(a) => {
                 let count = a.masks.count.min(ACK_MASKS_MAX as u8);
-                prefix(out, KIND_ACK, count, a.delay_us, a.path as u32);
-                put(out, 8, a.base);
-                for (i, m) in a.masks.bits[..count as usize].iter().enumerate() {
-                    put(out, 16 + 8 * i, *m);
-                }
+                a.write(count, |m| a.masks.bits[m], out);
             }
             Frame::Credit { bytes } => {
                 prefix(out, KIND_CREDIT, 0, 0, 0);
@@ -484,10 +436,24 @@ fn write_eager(e: &Eager, out: &mut [u8]) {
     put(out, 32, e.sum);
 }
 
-#[inline]
 /// Whether a frame begins here that carries a fragment of a message under way.
+#[inline]
 pub(crate) fn is_data(b: &[u8]) -> bool {
     b.first() == Some(&KIND_DATA)
+}
+
+/// The ACK of one mask that these bytes are.
+#[inline]
+pub(crate) fn read_lone_ack(b: &[u8]) -> Option<Ack<MasksView<'_>>> {
+    let is_it = b.first_chunk() == Some(&[KIND_ACK, 1]);
+    is_it.then(|| read_ack(b, u16_at(b, 2), u32_at(b, 4)).ok())?
+}
+
+/// The EAGER frame that these bytes are.
+#[inline]
+pub(crate) fn read_lone_eager(b: &[u8]) -> Option<Eager> {
+    let is_it = b.first() == Some(&KIND_EAGER);
+    is_it.then(|| read_eager(b, b[1], u16_at(b, 2), u32_at(b, 4)).ok())?
 }
 
 fn write_data(d: &Data, out: &mut [u8]) {
@@ -506,32 +472,6 @@ fn read_head(b: &[u8], flags: u8, word: u32, total: u64) -> MsgHead {
         data: u64_at(b, 16),
         total,
     }
-}
-
-impl Ack<MasksView<'_>> {
-    /// A copy that outlives its packet.
-    pub fn owned(&self) -> Ack {
-        Ack {
-            path: self.path,
-            delay_us: self.delay_us,
-            base: self.base,
-            masks: self.masks.owned(),
-        }
-    }
-}
-
-/// An ack from its whole frame: the masks are all that follows the fixed part.
-fn read_ack(b: &[u8], aux: u16, word: u32) -> Result<Ack<MasksView<'_>>, BadFrame> {
-    let base = u64_at(b, 8);
-    if word > u8::MAX as u32 || base > crate::PACKET_NUMBER_MAX {
-        return Err(BadFrame);
-    }
-    Ok(Ack {
-        path: word as u8,
-        delay_us: aux,
-        base,
-        masks: MasksView(&b[16..]),
-    })
 }
 
 #[inline]

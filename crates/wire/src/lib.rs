@@ -23,17 +23,19 @@
 #[cfg(test)]
 extern crate std;
 
+mod ack;
 mod follow;
 mod frame;
 mod header;
 mod hello;
 mod packet;
 
+pub use ack::{Ack, AckMasks, MasksView, ACK_MASKS_MAX};
 pub use follow::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 pub use frame::{
-    Ack, AckMasks, Data, Eager, Frame, FrameView, Grant, KeyGrant, MasksView, MsgHead, Read, Rts,
-    Written, ACK_MASKS_MAX, DATA_LEN, EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_PUT,
-    FLAG_READ_REPLY, FLAG_REFUSED, FLAG_REVOKE, FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN, RTS_LEN,
+    Data, Eager, Frame, FrameView, Grant, KeyGrant, MsgHead, Read, Rts, Written, DATA_LEN,
+    EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_PUT, FLAG_READ_REPLY, FLAG_REFUSED, FLAG_REVOKE,
+    FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN, RTS_LEN,
 };
 pub use header::{Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
 pub use hello::{

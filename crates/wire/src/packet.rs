@@ -1,8 +1,11 @@
 //! A whole packet: the writer of its head and the checked view of a received one.
 
+use crate::ack::{Ack, MasksView};
 use crate::align8;
 use crate::follow::FragmentHead;
-use crate::frame::{Frame, FrameView};
+use crate::frame::{
+    read_lone_ack, read_lone_eager, Eager, Frame, FrameView, ACK_LONE_LEN, EAGER_LEN,
+};
 use crate::header::{u16_at, u32_at, Header, HEADER_LEN, PACKET_NUMBER_MAX, VERSION};
 
 /// Why a datagram is not a packet. Each is a counter of the receiving rail.
@@ -96,6 +99,21 @@ impl<'a> Packet<'a> {
     #[inline]
     pub fn fragment_head(&self) -> Option<FragmentHead> {
         FragmentHead::of(self.bytes, self.head_len)
+    }
+
+    /// What it carries, if that is an ack of one mask and a message: an answer, most likely.
+    #[inline]
+    pub fn answer(&self) -> Option<(Ack<MasksView<'a>>, Eager, &'a [u8])> {
+        let head = &self.bytes[HEADER_LEN..self.head_len];
+        let (ack, eager) = head.split_at_checked(ACK_LONE_LEN)?;
+        if eager.len() != EAGER_LEN {
+            return None;
+        }
+        let (ack, eager) = read_lone_ack(ack).zip(read_lone_eager(eager))?;
+        let payload = self
+            .bytes
+            .get(self.head_len..self.head_len + eager.len as usize)?;
+        Some((ack, eager, payload))
     }
 
     /// The frames in order, each with its payload (empty for control).
@@ -203,6 +221,18 @@ impl<'a> HeadWriter<'a> {
         self.at += head;
         self.payload += align8(payload);
         Some(slot)
+    }
+
+    /// Appends an ACK frame with so many masks, which `mask` gives; `false`: it does not fit.
+    #[inline]
+    pub fn push_ack(&mut self, ack: &Ack<()>, count: u8, mask: impl FnMut(usize) -> u64) -> bool {
+        let head = 16 + 8 * count as usize;
+        let fits = self.fits(head, 0);
+        if fits {
+            ack.write(count, mask, &mut self.out[self.at..self.at + head]);
+            self.at += head;
+        }
+        fits
     }
 
     /// Writes the header. Returns (head length, whole packet length). The CRC field stays 0 until
