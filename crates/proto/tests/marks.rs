@@ -101,3 +101,22 @@ fn what_was_under_way_to_the_dead_is_given_up() {
     assert!(pair.a.peer_gone(pair.to_b));
     assert_eq!(pair.a.fate(&mark), Fate::GivenUp);
 }
+
+/// The engine notes a short packet when the kernel has it.
+#[test]
+fn a_short_packet_is_kept_once_it_was_sent() {
+    let mut pair = Pair::new(1, false);
+    pair.send(2, 8);
+    let (mut out, mut spans) = (vec![0; 2_000], Vec::new());
+    let built = pair.a.build(pair.now, &mut out, &mut spans, None);
+    assert!(built.is_some_and(|packet| packet.len < 200));
+    assert_eq!(pair.a.kept().packets, 0);
+    for _ in 0..2 {
+        pair.a.sent(pair.now);
+        assert_eq!(pair.a.kept().packets, 1);
+    }
+    assert!(output(&mut pair.a, pair.now, false).is_empty());
+    // It was lost on the way: it is repaired.
+    pair.settle();
+    assert!(pair.a.drained());
+}
