@@ -6,7 +6,7 @@
 
 use crate::granules::for_words;
 use alloc::vec::Vec;
-use marline_wire::{Ack, AckMasks, ACK_MASKS_MAX};
+use marline_wire::{Ack, ACK_MASKS_MAX};
 
 /// Words of the window: 4,096 packets, four times what one ACK can name.
 const WORDS: usize = 64;
@@ -135,33 +135,9 @@ impl RecvWindow {
         self.fresh = self.fresh.max(1);
     }
 
-    /// The ack for what arrived, or `None` when nothing new did. Covers at least the last 64
-    /// packets again, so that a lost ack is repeated by the next. More than one ack can name
-    /// leave in several: call until nothing is fresh.
-    pub fn take_ack(&mut self, path: u8, now_ns: u64) -> Option<Ack> {
-        let (ack, count) = self.take_head(path, now_ns)?;
-        let mut masks = AckMasks {
-            count,
-            bits: [0; ACK_MASKS_MAX],
-        };
-        for (m, mask) in masks.bits[..count as usize].iter_mut().enumerate() {
-            *mask = self.mask(&ack, m);
-        }
-        let Ack {
-            path,
-            delay_us,
-            base,
-            ..
-        } = ack;
-        Some(Ack {
-            path,
-            delay_us,
-            base,
-            masks,
-        })
-    }
-
-    /// Makes the next ack as [`RecvWindow::take_ack`] does, but for its masks: how many they are.
+    /// The ack for what arrived, but for its masks, and how many they are; `None` when nothing new
+    /// did. Covers at least the last 64 packets again, so that a lost ack is repeated by the next.
+    /// More than one ack can name leave in several: call until nothing is fresh.
     #[inline]
     pub fn take_head(&mut self, path: u8, now_ns: u64) -> Option<(Ack<()>, u8)> {
         let base = self.take_from()?;
@@ -174,6 +150,26 @@ impl RecvWindow {
             masks: (),
         };
         Some((ack, count))
+    }
+
+    /// The next ack with its masks.
+    #[cfg(test)]
+    fn take_ack(&mut self, path: u8, now_ns: u64) -> Option<Ack> {
+        let (ack, count) = self.take_head(path, now_ns)?;
+        let mut masks = marline_wire::AckMasks {
+            count,
+            bits: [0; ACK_MASKS_MAX],
+        };
+        for (m, mask) in masks.bits[..count as usize].iter_mut().enumerate() {
+            *mask = self.mask(&ack, m);
+        }
+        let (delay_us, base) = (ack.delay_us, ack.base);
+        Some(Ack {
+            path,
+            delay_us,
+            base,
+            masks,
+        })
     }
 
     /// A mask of an ack just made.
