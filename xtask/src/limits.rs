@@ -12,7 +12,7 @@ const FILE_LINES: usize = 600;
 
 /// What was longer when the rules came, as (path, or path and function; what it may have now).
 /// Numbers here only ever go down.
-const LONGER_FILES: &[(&str, usize)] = &[("crates/proto/src/receive.rs", 607)];
+const LONGER_FILES: &[(&str, usize)] = &[];
 const LONGER_FUNCTIONS: &[(&str, usize)] = &[("crates/rails/examples/rail_cost.rs main", 73)];
 /// Files with lines that are too long, and how many of them.
 const LONGER_LINES: &[(&str, usize)] = &[

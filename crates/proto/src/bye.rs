@@ -15,6 +15,7 @@ impl Node {
     /// Starts closing: every peer gets BYE with the final ack state, until one is
     /// heard (design rule 11). Call `drained` first.
     pub fn say_bye(&mut self) {
+        self.take_late();
         self.closing = true;
         for index in 0..self.peers.len() {
             let Some(mut conn) = self.take(PeerId(index as u32)) else {

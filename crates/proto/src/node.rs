@@ -4,6 +4,7 @@
 use crate::alive::Anyone;
 use crate::config::{Config, RailSpec};
 use crate::conn::{Conn, Inbound, Peer, SendXfer};
+use crate::late::LateAck;
 use crate::matching::Matching;
 use crate::path::Path;
 use crate::send_ring::FrameRef;
@@ -74,6 +75,8 @@ pub struct Node {
     pub(crate) scratch: Vec<FrameRef>,
     /// The packet that was built last, until it was sent.
     pub(crate) unkept: Option<Unkept>,
+    /// An ack that waits until nothing else is to be done.
+    pub(crate) late: Option<LateAck>,
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
     pub(crate) last_poll_ns: u64,
@@ -123,6 +126,7 @@ impl Node {
             credit_promised: 0,
             scratch: Vec::new(),
             unkept: None,
+            late: None,
             native_done: Vec::new(),
             last_poll_ns: 0,
             gap_end_ns: 0,

@@ -111,7 +111,7 @@ impl Node {
         };
         conn.watchers += 1;
         let alive = !conn.dead && !conn.closed;
-        self.touch(peer, now_ns);
+        self.touch_soon(peer, now_ns);
         alive
     }
 

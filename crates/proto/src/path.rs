@@ -35,7 +35,7 @@ pub const DATAGRAM_BASE: usize = 1_232;
 pub const REORDER_START: u64 = 64;
 
 /// With no more packets than this under way, they do not queue behind each other.
-const FEW_PACKETS: u32 = 4;
+pub(crate) const FEW_PACKETS: u32 = 4;
 /// The first repair comes no later than this, whatever round trips were: no network that MPI runs
 /// on takes so long, and what looked like it was a peer that was off its processor (of which an
 /// answer can tell a second and more).

@@ -51,7 +51,7 @@ impl Node {
             Node::mark_ready(&mut self.ready, &mut conn);
         }
         self.put(conn);
-        self.touch(peer, now);
+        self.touch_soon(peer, now);
     }
 
     /// Keeps the frames of a packet of `len` bytes, written ones included; of a short one later.

@@ -9,7 +9,7 @@ use crate::types::{Event, PeerId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use marline_wire::{RailAddr, FLAG_PUT};
+use marline_wire::FLAG_PUT;
 
 /// A second round of a duel lasts at least this: a peer that answers on one rail has read its
 /// others long before (measured: every socket is polled within tens of microseconds).
@@ -20,10 +20,6 @@ const AWAY_NS: u64 = 500_000_000;
 const POLL_GAP_NS: u64 = 1_000_000;
 /// Paths that are asked as witnesses of a duel: one may be lost.
 const WITNESSES: usize = 2;
-/// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between,
-/// mean that the process is gone.
-const REFUSALS: u32 = 3;
-const REFUSALS_NS: u64 = 100_000_000;
 /// Probes of a path that is down back off to this, and to a share of the time after which a silent
 /// peer is dead: where such a path is all that is left, nothing else asks, and probes get lost. (Of
 /// ten on a path that loses a third of its packets, and of their answers, all were.)
@@ -53,6 +49,9 @@ impl Node {
     /// When `handle_timeouts` has something to do next.
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
+        if self.late.is_some() {
+            return Some(0);
+        }
         let peers = self.deadlines.peek().map(|Reverse((at, _))| *at);
         match self.grants_at.min(self.anyone.at_ns) {
             u64::MAX => peers,
@@ -62,6 +61,7 @@ impl Node {
 
     /// Does what is due.
     pub fn handle_timeouts(&mut self, now_ns: u64) {
+        self.take_late();
         if self.grants_at <= now_ns {
             self.pump_grants(now_ns);
         }
@@ -90,6 +90,16 @@ impl Node {
                 self.bury(now_ns, peer, false);
             }
             self.touch(peer, now_ns);
+        }
+    }
+
+    /// Sets the peer's next deadline after an ordinary packet came or left, or a receive was
+    /// posted. Nothing of that is due sooner than an ack or a repair: an earlier deadline serves.
+    #[inline]
+    pub(crate) fn touch_soon(&mut self, peer: PeerId, now: u64) {
+        let soonest = self.cfg.ack_delay_ns.min(self.cfg.repair_floor_ns / 2);
+        if self.conn(peer).is_none_or(|c| c.armed > now + soonest) {
+            self.touch(peer, now);
         }
     }
 
@@ -363,82 +373,8 @@ impl Node {
         Node::mark_ready(&mut self.ready, conn);
     }
 
-    /// A local rail went down or came back (link state, socket error).
-    pub fn on_rail(&mut self, now_ns: u64, rail: usize, down: bool) {
-        if rail >= self.rails.len() || self.rail_down[rail] == down {
-            return;
-        }
-        self.rail_down[rail] = down;
-        for index in 0..self.peers.len() {
-            let peer = PeerId(index as u32);
-            let Some(mut conn) = self.take(peer) else {
-                continue;
-            };
-            for at in 0..conn.paths.len() {
-                if conn.paths[at].local as usize != rail {
-                    continue;
-                }
-                if down && conn.paths[at].usable() {
-                    self.path_down(now_ns, &mut conn, at);
-                }
-                let path = &mut conn.paths[at];
-                path.rail_down = down;
-                path.probe_at = now_ns;
-                path.repair_from = now_ns;
-                path.want_ping |= !down && conn.epoch.is_some();
-            }
-            Node::mark_ready(&mut self.ready, &mut conn);
-            self.put(conn);
-            self.touch(peer, now_ns);
-        }
-    }
-
-    /// Packets of more than `max` bytes to this address do not pass: what was lost by that is
-    /// cut smaller and sent again.
-    pub fn on_too_big(&mut self, now_ns: u64, rail: usize, to: &RailAddr, max: usize) {
-        for index in 0..self.peers.len() {
-            let peer = PeerId(index as u32);
-            let Some(mut conn) = self.take(peer) else {
-                continue;
-            };
-            for at in 0..conn.paths.len() {
-                let path = &mut conn.paths[at];
-                if path.local as usize == rail && same_host(&path.to, to) {
-                    path.too_big(max);
-                    self.evacuate(&mut conn, at);
-                }
-            }
-            self.put(conn);
-            self.touch(peer, now_ns);
-        }
-    }
-
-    /// The host at this address has no listener on that port: perhaps the process is gone.
-    pub fn on_refused(&mut self, now_ns: u64, from: &RailAddr) {
-        for index in 0..self.peers.len() {
-            let peer = PeerId(index as u32);
-            let Some(conn) = self.conn_mut(peer) else {
-                continue;
-            };
-            let ours = |p: &crate::path::Path| same_host(&p.to, from) && p.to.port == from.port;
-            if conn.dead || conn.closed || !conn.paths.iter().any(ours) {
-                continue;
-            }
-            // Whoever is gone needs no BYE.
-            conn.bye_heard |= conn.byes > 0;
-            if conn.refused == 0 {
-                conn.refused_since = now_ns;
-            }
-            conn.refused += 1;
-            let gone = conn.refused >= REFUSALS && now_ns - conn.refused_since >= REFUSALS_NS;
-            if gone {
-                self.bury(now_ns, peer, true);
-            }
-        }
-    }
-
     /// Ends everything that names a dead peer; `refused`: its host says that the process is gone.
-    fn bury(&mut self, now: u64, peer: PeerId, refused: bool) {
+    pub(crate) fn bury(&mut self, now: u64, peer: PeerId, refused: bool) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
@@ -586,8 +522,4 @@ fn ask_next(conn: &mut Conn, at: usize) {
     let next = (at + 1) % conn.paths.len();
     let path = &mut conn.paths[next];
     path.want_ping |= !path.rail_down;
-}
-
-fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
-    a.kind == b.kind && a.ip == b.ip
 }

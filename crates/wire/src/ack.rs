@@ -29,6 +29,10 @@ pub struct AckMasks {
     pub bits: [u64; ACK_MASKS_MAX],
 }
 
+/// The only mask of an ACK frame, as it stood there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoneMask([u8; 8]);
+
 /// The masks of an ACK frame in the packet that brought it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MasksView<'a>(&'a [u8]);
@@ -61,6 +65,30 @@ impl Ack<MasksView<'_>> {
             delay_us: self.delay_us,
             base: self.base,
             masks: self.masks.owned(),
+        }
+    }
+
+    /// A copy that outlives its packet, if it has one mask: what a message's answer brings.
+    #[inline]
+    pub fn lone(&self) -> Option<Ack<LoneMask>> {
+        Some(Ack {
+            path: self.path,
+            delay_us: self.delay_us,
+            base: self.base,
+            masks: LoneMask(self.masks.0.try_into().ok()?),
+        })
+    }
+}
+
+impl Ack<LoneMask> {
+    /// The same, as it is read from a packet.
+    #[inline]
+    pub fn view(&self) -> Ack<MasksView<'_>> {
+        Ack {
+            path: self.path,
+            delay_us: self.delay_us,
+            base: self.base,
+            masks: MasksView(&self.masks.0),
         }
     }
 }

@@ -30,7 +30,7 @@ mod header;
 mod hello;
 mod packet;
 
-pub use ack::{Ack, AckMasks, MasksView, ACK_MASKS_MAX};
+pub use ack::{Ack, AckMasks, LoneMask, MasksView, ACK_MASKS_MAX};
 pub use follow::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 pub use frame::{
     Data, Eager, Frame, FrameView, Grant, KeyGrant, MsgHead, Read, Rts, Written, DATA_LEN,
