@@ -46,6 +46,11 @@ impl Collector {
         self.burst <= at_once || waiting >= MESSAGES_MAX || self.bytes >= BYTES_MAX
     }
 
+    /// Whether the next send is among the first of a burst, which leave at once.
+    pub(crate) fn leaves_next(&self, at_once: u32) -> bool {
+        self.burst < at_once
+    }
+
     /// [`Collector::posted`] for a message of which only a request leaves.
     pub(crate) fn requested(&mut self, len: usize, waiting: usize, at_once: u32) -> bool {
         self.posted(

@@ -7,6 +7,7 @@ use crate::api::{
     AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, SubmitError, ADDR_UNSPEC,
 };
 use crate::collect::Collector;
+use crate::early::Early;
 use crate::memory::Bounces;
 use crate::pool::Pool;
 use crate::remote::Registered;
@@ -117,6 +118,7 @@ pub struct Core<S: System> {
     /// Sums made before the grant.
     pub(crate) ahead: Ahead,
     pub(crate) collector: Collector,
+    pub(crate) early: Early,
     /// Sends were posted that have not been flushed.
     pub(crate) deferred: bool,
     /// When the application last polled.
@@ -159,6 +161,7 @@ impl<S: System> Core<S> {
         let ahead = Ahead::new(cfg.sum_ahead_bytes);
         Core {
             stages: Stages::new(cfg.lend_always),
+            early: Early::new(),
             cfg,
             rails,
             eps: Vec::new(),

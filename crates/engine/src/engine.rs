@@ -230,8 +230,8 @@ impl<S: System> Engine<S> {
     #[inline]
     pub fn send(&self, ep: EpId, req: &SendReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
-        let now_please = core.send(ep, req)?;
-        self.shared.after_send(core, now_please);
+        let (now_please, now) = core.send(ep, req, || self.shared.clock.now_ns())?;
+        self.shared.after_send(core, now_please, now);
         Ok(())
     }
 
@@ -258,7 +258,7 @@ impl<S: System> Engine<S> {
     pub fn read(&self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
         core.read(ep, req)?;
-        self.shared.after_send(core, true);
+        self.shared.after_send(core, true, None);
         Ok(())
     }
 
@@ -266,7 +266,7 @@ impl<S: System> Engine<S> {
     pub fn put(&self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
         core.put(ep, req)?;
-        self.shared.after_send(core, true);
+        self.shared.after_send(core, true, None);
         Ok(())
     }
 
@@ -288,7 +288,7 @@ impl<S: System> Engine<S> {
         };
         core.mr_close(self.shared.clock.now_ns(), key);
         if core.has_output() {
-            self.shared.after_send(core, true);
+            self.shared.after_send(core, true, None);
         }
     }
 

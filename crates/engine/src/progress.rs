@@ -249,8 +249,12 @@ impl<S: System> Core<S> {
         };
         let (node, stage) = (&mut endpoint.node, self.stages.buffer());
         let Some(first) = node.build(now, stage, &mut self.spans, None) else {
+            assert!(!self.early.waits(), "what was sent was not built");
             return false;
         };
+        if let Some(outcome) = self.early.settle(&first, stage) {
+            return self.batch_sent(now, index, &first, (1, first.len), (false, outcome));
+        }
         if first.written {
             return self.send_written(now, index, &first);
         }
@@ -314,6 +318,18 @@ impl<S: System> Core<S> {
             let bytes = &stage[..len];
             rail.tx.send(&first.to, bytes, first.len, first.flow)
         };
+        self.batch_sent(now, index, first, (count, len), (lent, outcome))
+    }
+
+    /// Draws the conclusions from what the kernel said of a batch; `false`: no room.
+    fn batch_sent(
+        &mut self,
+        now: u64,
+        index: usize,
+        first: &Transmit,
+        (count, len): (usize, usize),
+        (lent, outcome): (bool, SendOutcome),
+    ) -> bool {
         if let Some(endpoint) = self.eps[index].as_mut() {
             endpoint.node.sent(now);
         }

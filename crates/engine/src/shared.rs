@@ -213,9 +213,15 @@ impl<S: System> Shared<S> {
 
     /// Flushes a send, or leaves it to be collected with later ones. The first that is left sets
     /// the thread's alarm, for the application may compute before it calls again.
-    pub(crate) fn after_send(&self, mut core: MutexGuard<'_, Core<S>>, now_please: bool) {
+    /// `now`: the time, if it is known.
+    pub(crate) fn after_send(
+        &self,
+        mut core: MutexGuard<'_, Core<S>>,
+        now_please: bool,
+        now: Option<u64>,
+    ) {
         if now_please || !self.threaded {
-            let now = self.clock.now_ns();
+            let now = now.unwrap_or_else(|| self.clock.now_ns());
             core.flush(now);
             return;
         }

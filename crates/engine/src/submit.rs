@@ -31,8 +31,14 @@ fn gather(iov: &[IoVec], to: &mut [u8]) {
 }
 
 impl<S: System> Core<S> {
-    /// Posts a send. `true`: worth flushing now, `false`: may be collected with later ones.
-    pub fn send(&mut self, ep: EpId, req: &SendReq<'_>) -> Result<bool, SubmitError> {
+    /// Posts a send. `true`: worth flushing now, `false`: may be collected with later ones; and the
+    /// time, if it was asked for: a flush then has to be of that time.
+    pub fn send(
+        &mut self,
+        ep: EpId,
+        req: &SendReq<'_>,
+        clock: impl FnOnce() -> u64,
+    ) -> Result<(bool, Option<u64>), SubmitError> {
         let peer = self.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
         let len = total(req.iov);
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
@@ -63,6 +69,7 @@ impl<S: System> Core<S> {
             len: len as u64,
             urgent_ack: urgent,
         };
+        let now = self.send_early(ep, &spec, clock);
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
         let payload = endpoint.node.is_ready_for(peer, spec.len);
         endpoint.node.post_send(&spec);
@@ -80,10 +87,11 @@ impl<S: System> Core<S> {
         }
         self.deferred = true;
         let at_once = self.cfg.aggregate_after;
-        Ok(match payload {
+        let now_please = match payload {
             true => self.collector.posted(len, waiting, at_once),
             false => self.collector.requested(len, waiting, at_once),
-        })
+        };
+        Ok((now_please, now))
     }
 
     /// Decides where the bytes stay until they are acknowledged: a copy in the log (then the

@@ -23,6 +23,7 @@ mod bye;
 mod config;
 mod conn;
 mod flow;
+mod foresee;
 mod fragment;
 mod granules;
 mod greet;
@@ -68,6 +69,7 @@ pub use ops::Peeked;
 pub use path::PathState;
 pub use pipeline::{Chunk, Chunks, Pipeline};
 pub use recv_window::RecvWindow;
+pub use sent::UNKEPT_MAX;
 pub use stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use types::{
     sum_seed, Batch, Claim, DropReason, Event, Landing, Memory, Payload, PeerId, RecvSpec,

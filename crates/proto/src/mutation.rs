@@ -92,6 +92,8 @@ pub enum Mutation {
     Hasty,
     /// Memory that was lent to the kernel is written again after any ack.
     Overwrite,
+    /// A packet that leaves before its books are kept forgets the acks.
+    Overlook,
     /// No path is given up.
     Cling,
 }
@@ -100,7 +102,7 @@ impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`, of which
     /// `failover.rs` of the simulator complains.
-    pub const ALL: [Mutation; 41] = [
+    pub const ALL: [Mutation; 42] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -141,6 +143,7 @@ impl Mutation {
         Mutation::Uncharged,
         Mutation::BoundlessLog,
         Mutation::Overwrite,
+        Mutation::Overlook,
         Mutation::SharedLog,
     ];
 }

@@ -24,19 +24,24 @@ pub struct Peeked {
     pub head: MsgHead,
 }
 
+/// The head of a message, but for its number and whether it has sums.
+#[inline]
+pub(crate) fn head_of(spec: &SendSpec) -> MsgHead {
+    MsgHead {
+        number: 0,
+        flags: spec.tag.map_or(0, |_| FLAG_TAGGED)
+            | spec.data.map_or(0, |_| FLAG_CQ_DATA)
+            | if spec.urgent_ack { FLAG_DELIVERY } else { 0 },
+        tag: spec.tag.unwrap_or(0),
+        data: spec.data.unwrap_or(0),
+        total: spec.len,
+    }
+}
+
 impl Node {
     /// Posts a send. `false`: the peer is gone (no event follows).
     pub fn post_send(&mut self, spec: &SendSpec) -> bool {
-        let head = MsgHead {
-            number: 0,
-            flags: spec.tag.map_or(0, |_| FLAG_TAGGED)
-                | spec.data.map_or(0, |_| FLAG_CQ_DATA)
-                | if spec.urgent_ack { FLAG_DELIVERY } else { 0 },
-            tag: spec.tag.unwrap_or(0),
-            data: spec.data.unwrap_or(0),
-            total: spec.len,
-        };
-        self.post_message(spec.handle, spec.peer, head)
+        self.post_message(spec.handle, spec.peer, head_of(spec))
     }
 
     /// Posts the message of this head, but for its number and whether it has sums. `false`: the

@@ -25,6 +25,13 @@ pub struct RecvWindow {
     fresh: u32,
 }
 
+/// The next ack's first packet, and the window's state when it was made.
+struct Next {
+    base: u64,
+    fresh_from: Option<u64>,
+    fresh: u32,
+}
+
 impl RecvWindow {
     /// Bytes of heap that it holds.
     pub fn heap_bytes(&self) -> usize {
@@ -140,7 +147,20 @@ impl RecvWindow {
     /// More than one ack can name leave in several: call until nothing is fresh.
     #[inline]
     pub fn take_head(&mut self, path: u8, now_ns: u64) -> Option<(Ack<()>, u8)> {
-        let base = self.take_from()?;
+        let next = self.next()?;
+        (self.fresh_from, self.fresh) = (next.fresh_from, next.fresh);
+        Some(self.head(path, now_ns, next.base))
+    }
+
+    /// What [`RecvWindow::take_head`] would make, if it named all that is fresh.
+    #[inline]
+    pub fn foresee_head(&self, path: u8, now_ns: u64) -> Option<(Ack<()>, u8)> {
+        let next = self.next().filter(|next| next.fresh == 0)?;
+        Some(self.head(path, now_ns, next.base))
+    }
+
+    #[inline]
+    fn head(&self, path: u8, now_ns: u64, base: u64) -> (Ack<()>, u8) {
         let count = (self.end - base).div_ceil(64).min(ACK_MASKS_MAX as u64) as u8;
         let delay_us = now_ns.saturating_sub(self.newest_ns) / 1_000;
         let ack = Ack {
@@ -149,7 +169,7 @@ impl RecvWindow {
             base,
             masks: (),
         };
-        Some((ack, count))
+        (ack, count)
     }
 
     /// The next ack with its masks.
@@ -178,24 +198,30 @@ impl RecvWindow {
         self.mask_at(ack.base + 64 * m as u64)
     }
 
-    /// The first packet of the next ack.
-    fn take_from(&mut self) -> Option<u64> {
-        let fresh_from = self.fresh_from.take()?;
+    /// Where the next ack begins, and what is fresh after it.
+    #[inline]
+    fn next(&self) -> Option<Next> {
+        let fresh_from = self.fresh_from?;
         // A stream repeats much, since its acks are few and may overtake each other on two rails;
         // a lone message repeats one mask.
         let again = if self.fresh >= 16 { 512 } else { 64 };
         let span_max = 64 * ACK_MASKS_MAX as u64;
         let from = fresh_from.max(self.end.saturating_sub(SPAN - 64));
         if self.end - from > span_max {
-            self.fresh_from = Some(from + span_max);
-            self.fresh = self.fresh.saturating_sub(span_max as u32).max(1);
-            return Some(from);
+            return Some(Next {
+                base: from,
+                fresh_from: Some(from + span_max),
+                fresh: self.fresh.saturating_sub(span_max as u32).max(1),
+            });
         }
-        self.fresh = 0;
-        let from = from
+        let base = from
             .min(self.end.saturating_sub(again))
             .max(self.end.saturating_sub(span_max));
-        Some(from)
+        Some(Next {
+            base,
+            fresh_from: None,
+            fresh: 0,
+        })
     }
 
     /// The 64 bits from `number` on (unaligned), cut at the window's end.

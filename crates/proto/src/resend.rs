@@ -1,8 +1,14 @@
 //! Frames of lost packets, in the order in which they leave again, each once.
 
+use crate::conn::Conn;
+use crate::granules::Covered;
+use crate::node::Node;
 use crate::send_ring::FrameRef;
+use crate::slab::Key;
+use crate::transmit::Builder;
 use alloc::collections::{BTreeMap, VecDeque};
 use core::mem::{replace, size_of};
+use marline_wire::{granules, Frame, Header, Rts, GRANULE};
 
 /// No path to avoid for a frame that is sent again.
 pub const ANYWHERE: u8 = u8::MAX;
@@ -98,6 +104,81 @@ impl Resends {
     pub fn bytes(&self) -> usize {
         self.queue.capacity() * size_of::<Entry>()
             + self.places.len() * size_of::<(FrameRef, u64)>()
+    }
+}
+
+impl Node {
+    /// What is to be sent again and fits; with `hedges_only`, no more than what a repair sends on
+    /// two paths.
+    pub(crate) fn add_resends(
+        &mut self,
+        conn: &mut Conn,
+        b: &mut Builder<'_, '_>,
+        hedges_only: bool,
+    ) {
+        while let Some(&(frame, code)) = conn.resend.front() {
+            if hedges_only && code == ANYWHERE {
+                break;
+            }
+            let fits = match frame {
+                FrameRef::Data { xfer, offset, len } => {
+                    self.resend_data(conn, xfer, offset, len, code, b)
+                }
+                FrameRef::Written {
+                    xfer, offset, len, ..
+                } => {
+                    self.unwrite(xfer, offset, len);
+                    self.resend_data(conn, xfer, offset, len, code, b)
+                }
+                FrameRef::Rts(key) => match self.sends.get(key) {
+                    Some(send) if !send.granted => {
+                        b.control(&Frame::Rts(Rts { head: send.head }), Some(frame))
+                    }
+                    _ => true,
+                },
+                _ => true,
+            };
+            if !fits {
+                break;
+            }
+            conn.resend.pop_front();
+        }
+    }
+
+    /// Sends a span again, as much as fits; `false`: some is left at the queue's front.
+    fn resend_data(
+        &mut self,
+        conn: &mut Conn,
+        key: Key,
+        offset: u64,
+        len: u32,
+        code: u8,
+        b: &mut Builder<'_, '_>,
+    ) -> bool {
+        let Some(send) = self.sends.get(key) else {
+            return true;
+        };
+        let n = granules(len as u64);
+        if send.acked.covered(offset / GRANULE, n) == Covered::All {
+            return true;
+        }
+        let urgent = send.urgent || code != ANYWHERE;
+        let Some(pushed) = self.push_data(key, offset, len, b) else {
+            return false;
+        };
+        if urgent {
+            b.flags |= Header::FLAG_ACK_NOW;
+        }
+        if pushed < len {
+            let rest = FrameRef::Data {
+                xfer: key,
+                offset: offset + pushed as u64,
+                len: len - pushed,
+            };
+            conn.resend.cut_front(rest);
+            return false;
+        }
+        true
     }
 }
 

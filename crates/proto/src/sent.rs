@@ -11,7 +11,7 @@ use marline_wire::{granules, GRANULE};
 
 /// Packets up to this length are noted after they were sent. It takes the kernel longer to send
 /// longer ones, and what is lent to it is known by what was noted.
-const UNKEPT_MAX: usize = 1_024;
+pub const UNKEPT_MAX: usize = 1_024;
 
 /// A packet that was built, and is noted when it was sent. Its frames are in `Node::scratch`.
 #[derive(Clone, Copy, Debug)]

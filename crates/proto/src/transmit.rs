@@ -4,7 +4,6 @@
 
 use crate::config::RailPolicy;
 use crate::conn::{Conn, SendKind};
-use crate::granules::Covered;
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::PathState;
@@ -15,12 +14,12 @@ use crate::types::{sum_seed, Batch, Span, Spans, Transmit};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    align8, granules, Data, Eager, Frame, Grant, HeadWriter, Header, MsgHead, Rts, DATA_LEN,
-    EAGER_LEN, FLAG_PUT, FLAG_UNSUMMED, GRANULE,
+    align8, Data, Eager, Frame, Grant, HeadWriter, Header, MsgHead, Rts, DATA_LEN, EAGER_LEN,
+    FLAG_PUT, FLAG_UNSUMMED, GRANULE,
 };
 
 /// So many packets in a row may want no ack: a path with acks alone must be known to work.
-const QUIET_MAX: u8 = 32;
+pub(crate) const QUIET_MAX: u8 = 32;
 
 /// A packet under construction.
 pub(crate) struct Builder<'a, 'b> {
@@ -341,72 +340,6 @@ impl Node {
         }
     }
 
-    fn add_resends(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>, hedges_only: bool) {
-        while let Some(&(frame, code)) = conn.resend.front() {
-            if hedges_only && code == ANYWHERE {
-                break;
-            }
-            let fits = match frame {
-                FrameRef::Data { xfer, offset, len } => {
-                    self.resend_data(conn, xfer, offset, len, code, b)
-                }
-                FrameRef::Written {
-                    xfer, offset, len, ..
-                } => {
-                    self.unwrite(xfer, offset, len);
-                    self.resend_data(conn, xfer, offset, len, code, b)
-                }
-                FrameRef::Rts(key) => match self.sends.get(key) {
-                    Some(send) if !send.granted => {
-                        b.control(&Frame::Rts(Rts { head: send.head }), Some(frame))
-                    }
-                    _ => true,
-                },
-                _ => true,
-            };
-            if !fits {
-                break;
-            }
-            conn.resend.pop_front();
-        }
-    }
-
-    /// Sends a span again, as much as fits; `false`: some is left at the queue's front.
-    fn resend_data(
-        &mut self,
-        conn: &mut Conn,
-        key: Key,
-        offset: u64,
-        len: u32,
-        code: u8,
-        b: &mut Builder<'_, '_>,
-    ) -> bool {
-        let Some(send) = self.sends.get(key) else {
-            return true;
-        };
-        let n = granules(len as u64);
-        if send.acked.covered(offset / GRANULE, n) == Covered::All {
-            return true;
-        }
-        let urgent = send.urgent || code != ANYWHERE;
-        let Some(pushed) = self.push_data(key, offset, len, b) else {
-            return false;
-        };
-        if urgent {
-            b.flags |= Header::FLAG_ACK_NOW;
-        }
-        if pushed < len {
-            let rest = FrameRef::Data {
-                xfer: key,
-                offset: offset + pushed as u64,
-                len: len - pushed,
-            };
-            conn.resend.cut_front(rest);
-            return false;
-        }
-        true
-    }
-
     /// Appends a fragment of at most `len` bytes, cut to whole granules if need be.
     pub(crate) fn push_data(
         &self,
@@ -525,6 +458,27 @@ impl Node {
         }
     }
 
+    /// The header of the next packet on path `at`.
+    #[inline]
+    pub(crate) fn header(&self, conn: &Conn, at: usize, flags: u8) -> Header {
+        let address = &self.peers[conn.peer.0 as usize].address;
+        let path = &conn.paths[at];
+        Header {
+            algorithm: self.algorithm_on(conn, at),
+            dst_id: address.id,
+            dst_token: address.token,
+            dst_slot: conn.remote_slot,
+            src_id: self.id,
+            src_epoch: self.epoch,
+            path: path.send_code(),
+            flags,
+            number: match self.cfg.errs(Mutation::ReuseNumber) {
+                true => path.ring.next_number().saturating_sub(1),
+                false => path.ring.next_number(),
+            },
+        }
+    }
+
     /// Numbers the packet, writes its header and keeps its frames until they are acknowledged.
     pub(crate) fn finish(
         &mut self,
@@ -541,28 +495,14 @@ impl Node {
             return None;
         }
         let eliciting = b.wants_ack(conn);
-        let address = &self.peers[conn.peer.0 as usize].address;
-        let algorithm = self.algorithm_on(conn, at);
-        let path = &mut conn.paths[at];
-        let header = Header {
-            algorithm,
-            dst_id: address.id,
-            dst_token: address.token,
-            dst_slot: conn.remote_slot,
-            src_id: self.id,
-            src_epoch: self.epoch,
-            path: path.send_code(),
-            flags: if eliciting {
-                b.flags
-            } else {
-                Header::FLAG_NO_ACK
-            },
-            number: match self.cfg.errs(Mutation::ReuseNumber) {
-                true => path.ring.next_number().saturating_sub(1),
-                false => path.ring.next_number(),
-            },
+        let flags = if eliciting {
+            b.flags
+        } else {
+            Header::FLAG_NO_ACK
         };
+        let header = self.header(conn, at, flags);
         let (head_len, len) = b.writer.finish(&header);
+        let path = &mut conn.paths[at];
         for span in b.spans.iter_mut() {
             span.payload_at += head_len as u32;
         }
@@ -581,7 +521,7 @@ impl Node {
             },
             head_len,
             len,
-            algorithm,
+            algorithm: header.algorithm,
             written: b.written > 0,
         };
         if b.acks > 0 {

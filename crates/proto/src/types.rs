@@ -153,7 +153,7 @@ pub struct Span {
 }
 
 /// A packet whose head is written and whose payloads are to be filled in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Local rail to send on.
     pub rail: usize,
