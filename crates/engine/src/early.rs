@@ -1,11 +1,12 @@
 //! The packet of a lone short message leaves before the message is posted: its books are kept while
 //! it is under way, so that nobody waits for them. What is built then has to be what was sent.
 
-use crate::api::EpId;
+use crate::api::{EpId, SendReq};
 use crate::core::Core;
-use crate::pack::fill;
+use crate::pack::fill_one;
+use crate::slots::Pieces;
 use crate::system::System;
-use marline_proto::{SendSpec, Span, Transmit, UNKEPT_MAX};
+use marline_proto::{PeerId, SendSpec, Span, Transmit, UNKEPT_MAX};
 use marline_rails::{RailTx, SendOutcome};
 
 /// A packet that was sent and not yet built.
@@ -57,28 +58,36 @@ impl Early {
 }
 
 impl<S: System> Core<S> {
-    /// Sends the message of `spec`, which is about to be posted and flushed, if it is short and
-    /// nothing else waits to leave. The time, if it was asked for.
+    /// Sends the message of a request that nothing can refuse any more, and that is to be posted
+    /// and flushed next, if it is short and nothing else waits to leave. The time, if it was asked
+    /// for.
     #[inline]
     pub(crate) fn send_early(
         &mut self,
-        ep: EpId,
-        spec: &SendSpec,
+        (ep, peer): (EpId, PeerId),
+        req: &SendReq<'_>,
+        len: usize,
         clock: impl FnOnce() -> u64,
     ) -> Option<u64> {
         if !self.collector.leaves_next(self.cfg.aggregate_after) || self.has_output() {
             return None;
         }
         let now = clock();
+        let spec = SendSpec {
+            handle: 0, // none yet, and no part of the packet
+            peer,
+            tag: req.tag,
+            data: req.data,
+            len: len as u64,
+            urgent_ack: false,
+        };
         let node = &self.eps[ep.0 as usize].as_ref()?.node;
         let packet = &mut *self.early.packet;
-        if let Some((transmit, span)) = node.foresee(now, spec, packet) {
+        if let Some((transmit, span)) = node.foresee(now, &spec, packet) {
             let bytes = &mut packet[..transmit.len];
-            fill(bytes, &transmit, &[span], &self.sends, &mut self.ahead);
-            let rail = &mut self.rails[transmit.rail];
-            let outcome = rail
-                .tx
-                .send(&transmit.to, bytes, transmit.len, transmit.flow);
+            fill_one(bytes, &transmit, &span, &Pieces::new(req.iov));
+            let (rail, to) = (&mut self.rails[transmit.rail], &transmit.to);
+            let outcome = rail.tx.send(to, bytes, transmit.len, transmit.flow);
             self.early.sent = Some(Sent {
                 transmit,
                 span,

@@ -33,7 +33,26 @@ pub(crate) fn fill(
         };
         packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
     }
-    let crc = crc32c(&packet[4..transmit.head_len]);
+    seal(packet, transmit.head_len);
+}
+
+/// [`fill`] for the only payload of a packet, from memory of which no operation knows yet.
+#[inline]
+pub(crate) fn fill_one(packet: &mut [u8], transmit: &Transmit, span: &Span, pieces: &Pieces) {
+    let algorithm = match span.summed {
+        true => Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None),
+        false => Algorithm::None,
+    };
+    let to = &mut packet[span.payload_at as usize..][..span.len as usize];
+    let sum = gather(pieces, span.offset, to, algorithm, span.seed);
+    packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
+    seal(packet, transmit.head_len);
+}
+
+/// Writes the CRC of a head whose sums are in place.
+#[inline]
+fn seal(packet: &mut [u8], head_len: usize) {
+    let crc = crc32c(&packet[4..head_len]);
     packet[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
@@ -93,8 +112,8 @@ fn place(
 #[inline]
 fn gather(pieces: &Pieces, offset: u64, to: &mut [u8], algorithm: Algorithm, seed: u64) -> u64 {
     if let Some(base) = pieces.whole(offset, to.len()) {
-        // SAFETY: memory of a send that is not complete (user's, or our log's), of which `whole`
-        // says that all of the range is in one piece.
+        // SAFETY: memory of a send that is not complete (user's, or our log's; at least for this
+        // call), of which `whole` says that all of the range is in one piece.
         return unsafe { copy_and_sum(algorithm, seed, to.as_mut_ptr(), base, to.len()) };
     }
     let mut summer = Summer::new(algorithm, seed);

@@ -52,6 +52,12 @@ impl Pool {
         }
     }
 
+    /// Whether the log has room for `len` bytes without exceeding its limit.
+    pub fn has_room(&self, len: usize) -> bool {
+        let class = CLASSES.iter().find(|&&c| len <= c);
+        class.is_some_and(|size| self.log_bytes + size <= self.limit)
+    }
+
     /// A buffer of the log with at least `len` bytes (at most 64 KiB). `reserve`: may exceed the
     /// limit.
     pub fn take(&mut self, len: usize, reserve: bool) -> Option<Buffer> {

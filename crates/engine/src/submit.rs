@@ -7,7 +7,7 @@ use crate::api::{
 use crate::core::Core;
 use crate::slots::{Pieces, RecvOp, Role, SendOp};
 use crate::system::System;
-use marline_proto::{Mutation, RecvSpec, SendSpec, Source};
+use marline_proto::{Mutation, RecvSpec, SendSpec, Source, UNKEPT_MAX};
 
 /// Sends up to this length draw on a reserve and are never refused for lack of log memory: those
 /// without completion must not be (design rule 9), and the others are as short.
@@ -55,6 +55,11 @@ impl<S: System> Core<S> {
             return Err(SubmitError::TooLong);
         }
         let tx_cq = endpoint.tx_cq;
+        let certain = !req.flags.delivery_complete && self.logs(len);
+        let now = match certain && len < UNKEPT_MAX {
+            true => self.send_early((ep, peer), req, len, clock),
+            false => None,
+        };
         let op = self.send_op(ep, req, len)?;
         let local = op.on_delivery.is_none() && req.flags.completion;
         let urgent = op.on_delivery.is_some();
@@ -69,7 +74,6 @@ impl<S: System> Core<S> {
             len: len as u64,
             urgent_ack: urgent,
         };
-        let now = self.send_early(ep, &spec, clock);
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
         let payload = endpoint.node.is_ready_for(peer, spec.len);
         endpoint.node.post_send(&spec);
@@ -92,6 +96,20 @@ impl<S: System> Core<S> {
             false => self.collector.requested(len, waiting, at_once),
         };
         Ok((now_please, now))
+    }
+
+    /// Whether a message of `len` bytes, at most 64 KiB, has room in the log.
+    fn logs(&self, len: usize) -> bool {
+        let (used, unexpected) = self.pool.out_bytes();
+        let bytes = used + unexpected + len;
+        if self.cfg.proto.errs(Mutation::SharedLog) && bytes > self.cfg.log_bytes {
+            return false;
+        }
+        self.draws_on_reserve(len) || self.pool.has_room(len)
+    }
+
+    fn draws_on_reserve(&self, len: usize) -> bool {
+        len <= RESERVE_MAX || self.cfg.proto.errs(Mutation::BoundlessLog)
     }
 
     /// Decides where the bytes stay until they are acknowledged: a copy in the log (then the
@@ -118,12 +136,9 @@ impl<S: System> Core<S> {
             ended: None,
         };
         if log && len > 0 {
-            let errs = |mutation| self.cfg.proto.errs(mutation);
-            let reserve = len <= RESERVE_MAX || errs(Mutation::BoundlessLog);
-            let (used, unexpected) = self.pool.out_bytes();
-            let full = errs(Mutation::SharedLog) && used + unexpected + len > self.cfg.log_bytes;
-            let buffer = (!full).then(|| self.pool.take(len, reserve)).flatten();
-            let Some(mut buffer) = buffer else {
+            let reserve = self.draws_on_reserve(len);
+            let buffer = self.logs(len).then(|| self.pool.take(len, reserve));
+            let Some(mut buffer) = buffer.flatten() else {
                 self.stats.again += 1;
                 return Err(SubmitError::Again);
             };
