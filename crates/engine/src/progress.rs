@@ -223,6 +223,7 @@ impl<S: System> Core<S> {
         for index in 0..self.eps.len() {
             while self.flush_batch(now, index) {}
         }
+        assert!(!self.early.waits(), "what was sent was not built");
         if self.cfg.proto.reliable {
             return;
         }
@@ -249,7 +250,6 @@ impl<S: System> Core<S> {
         };
         let (node, stage) = (&mut endpoint.node, self.stages.buffer());
         let Some(first) = node.build(now, stage, &mut self.spans, None) else {
-            assert!(!self.early.waits(), "what was sent was not built");
             return false;
         };
         if let Some(outcome) = self.early.settle(&first, stage) {
