@@ -232,7 +232,7 @@ fn peers_that_ask_for_different_checksums_agree_and_say_so() {
 }
 
 /// Lone messages of an endpoint that is not its engine's first: what leaves before its books are
-/// kept is looked for at its own endpoint alone. (It was missed at the first, and the engine ended.)
+/// kept is looked for at its own endpoint alone. (It was missed at the first: the engine ended.)
 #[test]
 fn the_second_endpoint_of_an_engine_sends_lone_messages() {
     let [a, b] = [(); 2].map(|()| side(&[("rails", "lo")]));
