@@ -9,7 +9,7 @@ use crate::ops::head_of;
 use crate::path::Path;
 use crate::sent::UNKEPT_MAX;
 use crate::transmit::QUIET_MAX;
-use crate::types::{sum_seed, Batch, SendSpec, Span, Transmit};
+use crate::types::{sum_seed, SendSpec, Span, Transmit};
 use marline_wire::{Eager, Frame, HeadWriter, EAGER_LEN};
 
 impl Node {
@@ -28,7 +28,7 @@ impl Node {
             return None;
         }
         let at = conn.small_path(None, self.cfg.policy == RailPolicy::Standby)?;
-        if !self.may_leave(now_ns, conn, at, spec.len) {
+        if !self.may_leave(now_ns, conn, at) {
             return None;
         }
         let path = &conn.paths[at];
@@ -61,22 +61,8 @@ impl Node {
             seed: sum_seed(self.id, head.number, false, 0, len),
             summed: self.cfg.sum_flag(spec.len) == 0,
         };
-        let transmit = Transmit {
-            rail: path.local as usize,
-            to: path.to,
-            flow: path.flow,
-            batch: Batch {
-                peer: spec.peer,
-                path: at,
-                segment: packet_len,
-                bulk: false,
-            },
-            head_len,
-            len: packet_len,
-            algorithm: header.algorithm,
-            written: false,
-        };
-        Some((transmit, span))
+        let lens = (head_len, packet_len);
+        Some((conn.transmit(at, header.algorithm, lens), span))
     }
 
     /// Whether the message is all that there is to say to its peer, but for acks.
@@ -88,15 +74,14 @@ impl Node {
         spoken && short && credit && self.cfg.reliable && !conn.has_work()
     }
 
-    /// Whether a packet with a message of `len` bytes may leave on path `at`, and nothing else has
-    /// to leave on this path or another.
+    /// Whether a short packet may leave on path `at`, and nothing else has to leave on this path or
+    /// another.
     #[inline]
-    fn may_leave(&self, now: u64, conn: &Conn, at: usize, len: u64) -> bool {
+    fn may_leave(&self, now: u64, conn: &Conn, at: usize) -> bool {
         let path = &conn.paths[at];
-        let room = path.ring.in_flight() < path.cwnd && len <= UNKEPT_MAX as u64;
+        let room = path.ring.in_flight() < path.cwnd;
         let other = |(i, p): (usize, &Path)| i == at || p.healthy() || p.window.fresh() == 0;
         room && path.healthy()
-            && !path.rail_down
             && path.quiet < QUIET_MAX
             && !self.due_ack(now, conn)
             && conn.paths.iter().enumerate().all(other)

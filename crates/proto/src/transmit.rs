@@ -46,6 +46,35 @@ impl Builder<'_, '_> {
     }
 }
 
+impl Conn {
+    /// A packet on path `at`, with the lengths of its head and of all: a small one of the usual
+    /// kind.
+    #[inline]
+    pub(crate) fn transmit(
+        &self,
+        at: usize,
+        algorithm: u8,
+        (head_len, len): (usize, usize),
+    ) -> Transmit {
+        let path = &self.paths[at];
+        Transmit {
+            rail: path.local as usize,
+            to: path.to,
+            flow: path.flow,
+            batch: Batch {
+                peer: self.peer,
+                path: at,
+                segment: len,
+                bulk: false,
+            },
+            head_len,
+            len,
+            algorithm,
+            written: false,
+        }
+    }
+}
+
 impl Node {
     /// The next packet to send: its head is written into `out`, its payloads are named in
     /// `spans`. With `follow`, only a packet that continues that batch. `None`: nothing now.
@@ -509,21 +538,9 @@ impl Node {
         path.quiet = path.quiet.saturating_add(1) * u8::from(!eliciting);
         path.stats.packets_sent += 1;
         path.stats.bytes_sent += (len + b.written) as u64;
-        let transmit = Transmit {
-            rail: path.local as usize,
-            to: path.to,
-            flow: path.flow,
-            batch: Batch {
-                peer: conn.peer,
-                path: at,
-                segment: len,
-                bulk,
-            },
-            head_len,
-            len,
-            algorithm: header.algorithm,
-            written: b.written > 0,
-        };
+        let mut transmit = conn.transmit(at, header.algorithm, (head_len, len));
+        transmit.batch.bulk = bulk;
+        transmit.written = b.written > 0;
         if b.acks > 0 {
             let alone = !eliciting;
             conn.stats.acks_explicit += alone as u64 * b.acks as u64;
