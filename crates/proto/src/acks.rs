@@ -146,7 +146,7 @@ impl Node {
         let end = path.largest_acked.min(told.end);
         let mut number = path.ring.first();
         while number < end {
-            let Some(sent) = path.ring.get(number).copied() else {
+            let Some(sent) = path.ring.get(number) else {
                 break;
             };
             let overtaken = path.largest_acked - number >= path.reorder;
@@ -186,7 +186,7 @@ impl Node {
         let path = &mut conn.paths[at];
         let mut frames: Vec<FrameRef> = Vec::new();
         for number in path.ring.first()..path.ring.next_number() {
-            let Some(sent) = path.ring.get(number).copied() else {
+            let Some(sent) = path.ring.get(number) else {
                 break;
             };
             if path.ring.settle(number, SentState::Lost) {
@@ -297,28 +297,30 @@ fn acknowledge(
         let mut bits = mask & u64::MAX.checked_shl(settled).unwrap_or(0);
         while bits != 0 {
             let number = base + bits.trailing_zeros() as u64;
-            bits &= bits - 1;
             if number >= next {
                 return newest.is_some(); // acknowledges what was never sent: ignore the rest
             }
-            let Some(sent) = path.ring.get(number).copied() else {
+            let acked = path
+                .ring
+                .acknowledge(number, mask >> (number - base), |frame| {
+                    push_joined(frames, frame);
+                });
+            // The others of them are settled as well.
+            bits &= u64::MAX
+                .checked_shl((number - base) as u32 + acked.covered)
+                .unwrap_or(0);
+            let Some((number, sent)) = acked.newest else {
                 continue;
             };
-            if sent.state == SentState::Done {
-                continue;
-            }
-            if sent.state == SentState::Lost {
+            for _ in 0..acked.lost.min(REORDER_MAX.ilog2()) {
                 path.reorder = (2 * path.reorder).min(REORDER_MAX);
-                path.stats.spurious += 1;
             }
+            path.stats.spurious += acked.lost as u64;
             if sent.sent_ns >= gap_end {
                 *wait_max_ns = (*wait_max_ns).max(now.saturating_sub(sent.sent_ns));
             }
-            for frame in path.ring.frames_of(&sent) {
-                push_joined(frames, frame);
-            }
-            path.ring.settle(number, SentState::Done);
-            path.delivered.bytes += sent.bytes as u64;
+            path.delivered.bytes += acked.packets as u64 * sent.bytes as u64;
+            // (One that measured the path's MTU left alone.)
             if path.padded_number == Some(number) {
                 path.padded_arrived(sent.bytes as usize);
             }

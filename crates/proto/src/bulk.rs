@@ -8,7 +8,6 @@ use crate::conn::{Conn, SendKind};
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::PathState;
-use crate::send_ring::FrameRef;
 use crate::slab::Key;
 use crate::transmit::Builder;
 use crate::types::{sum_seed, Batch, Spans, Transmit};
@@ -218,26 +217,28 @@ impl Node {
         });
         let path = &mut conn.paths[batch.path];
         let first = send.next;
+        let number = path.ring.next_number();
+        let window = path.cwnd.saturating_sub(path.ring.in_flight());
+        let room = match self.cfg.reliable {
+            true => window.div_ceil(segment as u64),
+            false => window.min(1) * most as u64,
+        };
+        let left = end.saturating_sub(first) / fragment;
+        let most = most.min(room.min(left) as usize);
+        let mut packets = 0;
         for packet in out.chunks_exact_mut(segment).take(most) {
-            if send.next + fragment > end || path.ring.in_flight() >= path.cwnd {
-                break;
-            }
-            model.write(packet, path.ring.next_number(), send.next);
-            let frame = FrameRef::Data {
-                xfer: key,
-                offset: send.next,
-                len: fragment as u32,
-            };
-            match self.cfg.reliable {
-                true => path.ring.push(&[frame], segment, path.delivered, now),
-                false => path.ring.push(&[], segment, path.delivered, now),
-            }
+            model.write(packet, number + packets as u64, send.next);
             send.next += fragment;
+            packets += 1;
         }
-        let sent = send.next - first;
-        let packets = (sent / fragment) as usize;
         if packets == 0 {
             return None;
+        }
+        let sent = send.next - first;
+        let (what, when) = ((key, first, fragment as u32), (path.delivered, now));
+        match self.cfg.reliable {
+            true => path.ring.push_fragments(what, packets, segment, when),
+            false => (0..packets).for_each(|_| path.ring.push(&[], segment, path.delivered, now)),
         }
         path.quiet = 0;
         path.stats.packets_sent += packets as u64;

@@ -5,6 +5,8 @@ use alloc::collections::VecDeque;
 
 /// Packets that a ring has room for without counting as roomy: what a queue has at first.
 const FEW: usize = 4;
+/// Most packets that are kept as one: what a mask holds.
+const RUN_MAX: usize = u32::BITS as usize;
 
 /// What a sent packet carried, enough to send it again in another packet on any rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,20 +68,91 @@ pub struct Sent {
     pub sent_ns: u64,
     pub delivered: Delivered,
     pub bytes: u32,
-    frames_at: u64,
-    frames: u16,
     pub state: SentState,
+    /// Its run's first frame, and its place in the run.
+    frames_at: u32,
+    frames: u16,
+    at: u8,
+}
+
+/// What an ack settled of the packets of one run.
+#[derive(Clone, Copy, Debug)]
+pub struct Acked {
+    /// The answer is for so many numbers.
+    pub covered: u32,
+    /// Packets that were not acknowledged before, and how many of those had been given up.
+    pub packets: u32,
+    pub lost: u32,
+    /// The newest of them, as it was.
+    pub newest: Option<(u64, Sent)>,
+}
+
+/// Packets that left together and differ in nothing but number and, where they are more than one,
+/// the part of one message that each carries alone: what is kept of them is kept, and settled, once.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    sent_ns: u64,
+    delivered: Delivered,
+    /// Bytes of each.
+    bytes: u32,
+    /// Number of the first (its low half: a ring is much shorter).
+    number: u32,
+    /// Running index of the frames of the first (low half); more packets have one frame each,
+    /// which continues that.
+    frames_at: u32,
+    frames: u16,
+    packets: u8,
+    /// Bit n: packet n wants an ack.
+    waiting: u32,
+    /// Bit n: packet n was given up.
+    lost: u32,
+}
+
+impl Run {
+    fn packet(&self, at: u32) -> Sent {
+        let state = match (self.waiting >> at & 1, self.lost >> at & 1) {
+            (1, _) => SentState::Waiting,
+            (_, 1) => SentState::Lost,
+            _ => SentState::Done,
+        };
+        Sent {
+            sent_ns: self.sent_ns,
+            delivered: self.delivered,
+            bytes: self.bytes,
+            state,
+            frames_at: self.frames_at,
+            frames: self.frames,
+            at: at as u8,
+        }
+    }
+}
+
+impl FrameRef {
+    /// What the packet `at` of a run carries, by what its first one does; `packets` of them.
+    fn part(self, at: u32, packets: u32) -> FrameRef {
+        match self {
+            FrameRef::Data { xfer, offset, len } => FrameRef::Data {
+                xfer,
+                offset: offset + at as u64 * len as u64,
+                len: len * packets,
+            },
+            other => other, // never of a longer run
+        }
+    }
 }
 
 /// The ring.
 #[derive(Debug, Default)]
 pub struct SendRing {
-    packets: VecDeque<Sent>,
+    runs: VecDeque<Run>,
     frames: VecDeque<FrameRef>,
-    /// Number of `packets[0]`.
+    /// Number of the first packet of `runs[0]`.
+    base: u64,
+    /// Number of the first packet that is not forgotten, and the one after the last.
     first: u64,
-    /// Running index of `frames[0]`.
-    frames_first: u64,
+    next: u64,
+    /// Running index of `frames[0]` (low half).
+    frames_first: u32,
     waiting: u32,
     in_flight: u64,
     /// Packets given up so far.
@@ -92,7 +165,7 @@ impl SendRing {
     /// Number that the next packet gets.
     #[inline]
     pub fn next_number(&self) -> u64 {
-        self.first + self.packets.len() as u64
+        self.next
     }
 
     /// Packets that wait for an ack.
@@ -109,89 +182,189 @@ impl SendRing {
 
     /// Heap bytes held.
     pub fn heap_bytes(&self) -> usize {
-        self.packets.capacity() * size_of::<Sent>() + self.frames.capacity() * size_of::<FrameRef>()
+        self.runs.capacity() * size_of::<Run>() + self.frames.capacity() * size_of::<FrameRef>()
     }
 
     /// Whether it has room for more than a few packets.
     pub fn is_roomy(&self) -> bool {
-        self.packets.capacity() > FEW || self.frames.capacity() > 2 * FEW
+        self.runs.capacity() > FEW || self.frames.capacity() > 2 * FEW
     }
 
     /// Gives back the room that it does not need.
     pub fn shrink(&mut self) {
-        self.packets.shrink_to_fit();
+        self.runs.shrink_to_fit();
         self.frames.shrink_to_fit();
     }
 
     /// Records a packet just built; `frames` empty: it wants no ack.
+    #[inline]
     pub fn push(&mut self, frames: &[FrameRef], bytes: usize, delivered: Delivered, now_ns: u64) {
-        let frames_at = self.frames_first + self.frames.len() as u64;
+        let count = frames.len() as u16;
+        self.push_run(1, count, bytes, delivered, now_ns);
         self.frames.extend(frames);
-        let state = if frames.is_empty() {
-            SentState::Done
-        } else {
-            SentState::Waiting
-        };
-        self.packets.push_back(Sent {
-            sent_ns: now_ns,
-            delivered,
-            bytes: bytes as u32,
-            frames_at,
-            frames: frames.len() as u16,
-            state,
-        });
-        if state == SentState::Waiting {
-            self.waiting += 1;
-            self.in_flight += bytes as u64;
-        } else {
-            self.unasked = self.next_number();
+        if frames.is_empty() {
+            self.unasked = self.next;
         }
         self.retire();
     }
 
+    /// Records `packets` just built, `bytes` long each, that carry the bytes of a message from
+    /// `offset`, `len` each.
+    pub fn push_fragments(
+        &mut self,
+        (xfer, offset, len): (Key, u64, u32),
+        packets: usize,
+        bytes: usize,
+        (delivered, now_ns): (Delivered, u64),
+    ) {
+        let mut at = 0;
+        while at < packets {
+            let count = (packets - at).min(RUN_MAX);
+            self.push_run(count, 1, bytes, delivered, now_ns);
+            let offset = offset + at as u64 * len as u64;
+            self.frames.push_back(FrameRef::Data { xfer, offset, len });
+            at += count;
+        }
+        self.retire();
+    }
+
+    /// A run of up to [`RUN_MAX`] packets, whose `frames` are still to be added.
+    #[inline]
+    fn push_run(
+        &mut self,
+        packets: usize,
+        frames: u16,
+        bytes: usize,
+        delivered: Delivered,
+        now_ns: u64,
+    ) {
+        let waiting = match frames {
+            0 => 0,
+            _ => u32::MAX >> (u32::BITS - packets as u32),
+        };
+        self.runs.push_back(Run {
+            sent_ns: now_ns,
+            delivered,
+            bytes: bytes as u32,
+            number: self.next as u32,
+            frames_at: self.frames_first.wrapping_add(self.frames.len() as u32),
+            frames,
+            packets: packets as u8,
+            waiting,
+            lost: 0,
+        });
+        self.next += packets as u64;
+        self.waiting += waiting.count_ones();
+        self.in_flight += waiting.count_ones() as u64 * bytes as u64;
+    }
+
+    /// Index of the run of a packet still in the ring, and the packet's place in it.
+    #[inline]
+    fn find(&self, number: u64) -> Option<(usize, u32)> {
+        if number < self.first || number >= self.next {
+            return None;
+        }
+        let offset = (number - self.base) as u32;
+        let singles = self.runs.len() as u64 == self.next - self.base;
+        let at = match singles {
+            true => offset as usize,
+            false => {
+                let base = self.base as u32;
+                let until = |run: &Run| run.number.wrapping_sub(base) <= offset;
+                self.runs.partition_point(until) - 1
+            }
+        };
+        Some((at, (number as u32).wrapping_sub(self.runs[at].number)))
+    }
+
     /// A packet still in the ring.
     #[inline]
-    pub fn get(&self, number: u64) -> Option<&Sent> {
-        self.packets.get(number.checked_sub(self.first)? as usize)
+    pub fn get(&self, number: u64) -> Option<Sent> {
+        let (run, at) = self.find(number)?;
+        Some(self.runs[run].packet(at))
     }
 
     /// The frames of a packet still in the ring.
     pub fn frames_of(&self, sent: &Sent) -> impl Iterator<Item = FrameRef> + '_ {
-        let at = (sent.frames_at - self.frames_first) as usize;
-        self.frames.range(at..at + sent.frames as usize).copied()
+        let from = sent.frames_at.wrapping_sub(self.frames_first) as usize;
+        let at = sent.at as u32;
+        let frames = self.frames.range(from..from + sent.frames as usize);
+        frames.map(move |frame| frame.part(at, 1))
+    }
+
+    /// Settles packets that an ack names: number `number` (in the ring), and for each bit n of
+    /// `named` number `number` + n, as far as they left together. `each` gets what they carried.
+    pub fn acknowledge(
+        &mut self,
+        number: u64,
+        named: u64,
+        mut each: impl FnMut(FrameRef),
+    ) -> Acked {
+        let Some((index, at)) = self.find(number) else {
+            return Acked {
+                covered: 1,
+                packets: 0,
+                lost: 0,
+                newest: None,
+            };
+        };
+        let run = &mut self.runs[index];
+        let named = (named as u32) << at;
+        let new = named & (run.waiting | run.lost);
+        let (waited, lost) = (new & run.waiting, new & run.lost);
+        let first = number - at as u64;
+        let newest = new.checked_ilog2();
+        let newest = newest.map(|at| (first + at as u64, run.packet(at)));
+        run.waiting &= !new;
+        run.lost &= !new;
+        self.waiting -= waited.count_ones();
+        self.in_flight -= waited.count_ones() as u64 * run.bytes as u64;
+        let acked = Acked {
+            covered: run.packets as u32 - at,
+            packets: new.count_ones(),
+            lost: lost.count_ones(),
+            newest,
+        };
+        let from = run.frames_at.wrapping_sub(self.frames_first) as usize;
+        let range = from..from + run.frames as usize;
+        for (at, packets) in stretches(new) {
+            for frame in self.frames.range(range.clone()) {
+                each(frame.part(at, packets));
+            }
+        }
+        acked
     }
 
     /// Moves a waiting packet to another state; whether it was waiting.
     pub fn settle(&mut self, number: u64, state: SentState) -> bool {
-        let Some(at) = number.checked_sub(self.first) else {
+        let Some((index, at)) = self.find(number) else {
             return false;
         };
-        let Some(sent) = self.packets.get_mut(at as usize) else {
-            return false;
-        };
-        let was = sent.state;
+        let run = &mut self.runs[index];
+        let (bit, was) = (1 << at, run.packet(at).state);
         if was == SentState::Done || was == state {
             return false;
         }
-        sent.state = state;
+        run.waiting &= !bit;
+        run.lost &= !bit;
+        run.lost |= bit * (state == SentState::Lost) as u32;
         if was == SentState::Waiting {
             self.waiting -= 1;
-            self.in_flight -= sent.bytes as u64;
+            self.in_flight -= run.bytes as u64;
             self.lost += (state == SentState::Lost) as u64;
         }
         was == SentState::Waiting
     }
 
     /// Oldest packet that waits for an ack.
-    pub fn oldest_waiting(&self) -> Option<(u64, &Sent)> {
+    pub fn oldest_waiting(&self) -> Option<(u64, Sent)> {
         if self.waiting == 0 {
             return None;
         }
-        let at = self
-            .packets
-            .iter()
-            .position(|s| s.state == SentState::Waiting)?;
-        Some((self.first + at as u64, &self.packets[at]))
+        let run = self.runs.iter().find(|run| run.waiting != 0)?;
+        let at = run.waiting.trailing_zeros();
+        let offset = run.number.wrapping_sub(self.base as u32);
+        Some((self.base + (offset + at) as u64, run.packet(at)))
     }
 
     /// Packets given up so far, whether or not they were acknowledged later.
@@ -209,26 +382,39 @@ impl SendRing {
         self.first
     }
 
-    /// Drops settled packets from the front.
+    /// Forgets settled packets at the front.
     pub fn retire(&mut self) {
-        while let Some(sent) = self.packets.front() {
-            if sent.state == SentState::Waiting {
-                break;
+        while let Some(run) = self.runs.front() {
+            if run.waiting != 0 {
+                self.first = self.base + run.waiting.trailing_zeros() as u64;
+                return;
             }
-            for _ in 0..sent.frames {
+            for _ in 0..run.frames {
                 self.frames.pop_front();
             }
-            self.frames_first += sent.frames as u64;
-            self.first += 1;
-            self.packets.pop_front();
+            self.frames_first = self.frames_first.wrapping_add(run.frames as u32);
+            self.base += run.packets as u64;
+            self.runs.pop_front();
         }
+        self.first = self.next;
     }
+}
+
+/// Stretches of bits that are set: the first of each, and how many.
+fn stretches(mut bits: u32) -> impl Iterator<Item = (u32, u32)> {
+    core::iter::from_fn(move || {
+        let at = bits.trailing_zeros();
+        let count = bits.checked_shr(at)?.trailing_ones();
+        bits &= u32::MAX.checked_shl(at + count).unwrap_or(0);
+        Some((at, count))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::vec;
     use std::vec::Vec;
 
     /// A packet in the plainest form.
@@ -243,15 +429,20 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Push(u16, usize),
+        Fragments(usize, usize),
         Settle(prop::sample::Index, bool),
+        Acknowledge(prop::sample::Index, u64),
         Retire,
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             3 => (0u16..5, 0usize..2_000).prop_map(|(frames, bytes)| Step::Push(frames, bytes)),
+            1 => (0usize..70, 1usize..2_000).prop_map(|(n, bytes)| Step::Fragments(n, bytes)),
             4 => (any::<prop::sample::Index>(), any::<bool>())
                 .prop_map(|(at, done)| Step::Settle(at, done)),
+            2 => (any::<prop::sample::Index>(), any::<u64>(), any::<bool>()).prop_map(
+                |(at, mask, all)| Step::Acknowledge(at, if all { u64::MAX } else { mask })),
             1 => Just(Step::Retire),
         ]
     }
@@ -272,8 +463,63 @@ mod tests {
                 assert!((number as u64) < ring.first());
                 continue;
             };
-            let frames: Vec<FrameRef> = ring.frames_of(sent).collect();
+            let frames: Vec<FrameRef> = ring.frames_of(&sent).collect();
             assert_eq!((sent.state, &frames), (packet.state, &packet.frames));
+        }
+    }
+
+    /// An ack of all that `named` names from `number` on, to the ring and to the list.
+    fn acknowledge(ring: &mut SendRing, plain: &mut [Plain], number: u64, named: u64) {
+        let (mut covered, mut new) = (0, Vec::new());
+        while covered < 64 {
+            let mut bytes = 0;
+            let before = ring.in_flight();
+            let acked = ring.acknowledge(number + covered, named >> covered, |frame| {
+                new.extend(bytes_of(frame));
+            });
+            let range = covered..(covered + acked.covered as u64).min(64);
+            let mut expected = (0, 0, None);
+            for at in range.filter(|at| named >> at & 1 == 1) {
+                let there = ring.get(number + at).is_some();
+                let Some(packet) = plain.get_mut((number + at) as usize).filter(|_| there) else {
+                    continue;
+                };
+                if packet.state == SentState::Done {
+                    continue;
+                }
+                bytes += packet.bytes * (packet.state == SentState::Waiting) as u64;
+                expected.0 += 1;
+                expected.1 += (packet.state == SentState::Lost) as u32;
+                expected.2 = Some(number + at);
+                for frame in &packet.frames {
+                    let carried = bytes_of(*frame);
+                    assert!(new.len() >= carried.len());
+                    assert_eq!(new.drain(..carried.len()).collect::<Vec<_>>(), carried);
+                }
+                packet.state = SentState::Done;
+            }
+            let newest = acked.newest.map(|(number, _)| number);
+            assert_eq!((acked.packets, acked.lost, newest), expected);
+            assert_eq!(before - ring.in_flight(), bytes);
+            covered += acked.covered as u64;
+        }
+        assert!(new.is_empty(), "{new:?}");
+    }
+
+    /// A frame byte by byte.
+    fn bytes_of(frame: FrameRef) -> Vec<(FrameRef, u64)> {
+        match frame {
+            FrameRef::Data { xfer, offset, len } => {
+                let whole = FrameRef::Data {
+                    xfer,
+                    offset: 0,
+                    len: 0,
+                };
+                (offset..offset + len as u64)
+                    .map(|at| (whole, at))
+                    .collect()
+            }
+            other => vec![(other, 0)],
         }
     }
 
@@ -309,6 +555,21 @@ mod tests {
                             plain[number].state = to;
                         }
                     }
+                    Step::Fragments(count, bytes) => {
+                        let (key, len) = (Key::of(7), bytes as u32);
+                        let with = (Delivered::default(), 0);
+                        ring.push_fragments((key, 7, len), count, bytes + 9, with);
+                        for at in 0..count as u64 {
+                            let offset = 7 + at * bytes as u64;
+                            let frames = vec![FrameRef::Data { xfer: key, offset, len }];
+                            let (bytes, state) = (bytes as u64 + 9, SentState::Waiting);
+                            plain.push(Plain { frames, bytes, state });
+                        }
+                    }
+                    Step::Acknowledge(at, named) => {
+                        let number = at.index(plain.len() + 2) as u64;
+                        acknowledge(&mut ring, &mut plain, number, named);
+                    }
                     Step::Retire => ring.retire(),
                 }
                 agree(&ring, &plain);
@@ -333,7 +594,7 @@ mod tests {
         assert!(ring.settle(0, SentState::Lost));
         ring.retire();
         assert_eq!(ring.oldest_waiting().map(|(n, _)| n), Some(2));
-        let sent = *ring.get(4).unwrap();
+        let sent = ring.get(4).unwrap();
         let frames: Vec<FrameRef> = ring.frames_of(&sent).collect();
         assert_eq!(frames, [FrameRef::ReadFail(4), FrameRef::ReadFail(4)]);
         assert!(ring.get(0).is_none());

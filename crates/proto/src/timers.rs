@@ -224,7 +224,7 @@ impl Node {
         let Some((number, sent)) = path.ring.oldest_waiting() else {
             return;
         };
-        let mut frames: Vec<FrameRef> = path.ring.frames_of(sent).collect();
+        let mut frames: Vec<FrameRef> = path.ring.frames_of(&sent).collect();
         path.repair_from = now;
         if path.state == PathState::Unproven && others {
             // It never worked; `probe` goes on asking now and then.
