@@ -119,6 +119,8 @@ pub struct Core<S: System> {
     pub(crate) ahead: Ahead,
     pub(crate) collector: Collector,
     pub(crate) early: Early,
+    /// Bytes copied into the log since the rails were last looked at for the application.
+    pub(crate) copied: usize,
     /// Sends were posted that have not been flushed.
     pub(crate) deferred: bool,
     /// When the application last polled.
@@ -179,6 +181,7 @@ impl<S: System> Core<S> {
             spans: Spans::new(),
             ahead,
             collector: Collector::default(),
+            copied: 0,
             deferred: false,
             polled_ns: 0,
             stats: ProcessCounters::default(),

@@ -220,6 +220,21 @@ impl<S: System> Shared<S> {
         (taken, receivers.turn % OTHERS_EVERY == 0, now)
     }
 
+    /// A look at the rails between two sends, so that what they posted goes on leaving while more is
+    /// copied. It never offers the processor.
+    pub(crate) fn glance(&self) {
+        let mut held = None;
+        self.receive(&mut self.receivers(), &mut held, false);
+        let Some((mut core, now)) = held.filter(|(core, _)| !core.poisoned) else {
+            return;
+        };
+        self.polled_ns.store(now, Ordering::Relaxed);
+        core.settle();
+        if core.has_output() {
+            core.flush(now);
+        }
+    }
+
     /// The progress call of the application; the core is still locked when it returns.
     pub(crate) fn poll(&self) -> MutexGuard<'_, Core<S>> {
         let mut held = None;
@@ -230,6 +245,7 @@ impl<S: System> Shared<S> {
             (core, now)
         });
         core.stats.polls += 1;
+        core.copied = 0;
         if core.poisoned {
             return core; // it was left half done: nothing goes on from there
         }

@@ -143,6 +143,7 @@ impl<S: System> Core<S> {
                 return Err(SubmitError::Again);
             };
             gather(req.iov, buffer.bytes());
+            self.copied += len;
             let base = buffer.bytes().as_mut_ptr();
             op.pieces = Pieces::new(&[IoVec { base, len }]);
             op.log = Some(buffer);
