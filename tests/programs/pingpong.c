@@ -10,8 +10,8 @@
  * hop.h). --sweep: instead, samples of ping-pongs of these sizes (half round trip, as NetPIPE); --cold
  * takes every message from, and to, another place of 64 MiB, so that none is in a core's own cache.
  * Only when named in --tests: pp128k, pp1m, half
- * round trips of messages by rendezvous. --trace S runs one ping-pong for S seconds and prints every round trip above 1 ms and the
- * quantiles.
+ * round trips of messages by rendezvous. --trace S runs one ping-pong for S seconds and prints when it
+ * began (CLOCK_MONOTONIC), every round trip above 0.3 ms by when that began, and the quantiles.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -24,6 +24,8 @@
 enum { LOOK_AT_CLOCK = 16, TRACE_MAX = 4 << 20 };
 /* Both a message of this size and the memory that cold messages move through. */
 static const size_t ROOM = 64u << 20;
+/* A round trip that is told of. */
+static const double STALL_S = 0.3e-3;
 
 static int rank, samples = 5, pin, cold;
 static double seconds = 0.2, trace_s;
@@ -138,6 +140,10 @@ static void trace(unsigned char *buf)
 {
     double *trips = malloc(sizeof *trips * TRACE_MAX), start = now_s(), t0 = start;
     long n = 0, kept = 0;
+    if (rank == 0) {
+        printf("trace-start,%.6f\n", start);
+        fflush(stdout);
+    }
     for (int last = 0; !last; n++) {
         if (rank == 0) {
             last = t0 - start >= trace_s;
@@ -145,8 +151,8 @@ static void trace(unsigned char *buf)
             MPI_Send(buf, 8, MPI_BYTE, 1, 1, MPI_COMM_WORLD);
             MPI_Recv(buf, 8, MPI_BYTE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             double t1 = now_s(), took = t1 - t0;
-            if (took > 1e-3)
-                printf("stall,%.6f,%.3f\n", t0 - start, took * 1e3);
+            if (took > STALL_S)
+                printf("stall,%.6f,%.3f\n", t0, took * 1e3);
             if (kept < TRACE_MAX)
                 trips[kept++] = took;
             t0 = t1;

@@ -274,3 +274,50 @@ fn the_second_endpoint_of_an_engine_sends_lone_messages() {
         assert_eq!(sent, got);
     }
 }
+
+/// Whoever posts and posts has what waits for the peer's room go on: credit is for 1 MiB, and what
+/// the peer grants beyond was not heard before the next poll (512 messages of 64 KiB took half as
+/// long again).
+#[test]
+fn a_long_burst_goes_on_leaving_while_it_is_posted() {
+    const MESSAGES: usize = 64;
+    let settings = [("rails", "lo"), ("progress_thread", "off")];
+    let [a, b] = [(); 2].map(|()| side(&settings));
+    meet(&a, &b);
+    let mut sent = content(1, 65_536);
+    let mut got = vec![vec![0; sent.len()]; MESSAGES];
+    let piece = |bytes: &mut Vec<u8>| {
+        let (base, len) = (bytes.as_mut_ptr(), bytes.len());
+        [IoVec { base, len }]
+    };
+    for (context, buffer) in got.iter_mut().enumerate() {
+        let receive = RecvReq {
+            source: 0,
+            iov: &piece(buffer),
+            tag: Some((7, 0)),
+            context,
+            flags: COMPLETE,
+        };
+        b.engine.recv(b.ep, &receive).unwrap();
+    }
+    let mut done_b = 0;
+    for context in 0..MESSAGES {
+        let send = SendReq {
+            dest: 0,
+            iov: &piece(&mut sent),
+            tag: Some(7),
+            data: None,
+            context,
+            flags: COMPLETE,
+        };
+        a.engine.send(a.ep, &send).unwrap();
+        done_b += poll(&b);
+    }
+    assert!(done_b > MESSAGES / 2, "{done_b} arrived");
+    let mut done_a = 0;
+    while done_a < MESSAGES || done_b < MESSAGES {
+        done_a += poll(&a);
+        done_b += poll(&b);
+    }
+    assert!(got.iter().all(|bytes| *bytes == sent));
+}
