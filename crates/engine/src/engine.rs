@@ -27,10 +27,6 @@ impl<S: System> Clone for Engine<S> {
 
 /// A blocking wait polls this long before it sleeps, in nanoseconds: a sleep costs 20 us.
 const SPIN_NS: u64 = 50_000;
-/// After the copy of so many bytes into the log the rails are looked at, polls or not: what waits
-/// for room would stay until the application polls, however much it posts. (512 messages of 64 KiB:
-/// 1.5 times the rate.) A look costs 0.25 us, the copies 10 to 20.
-const GLANCE_BYTES: usize = 128 << 10;
 
 impl Engine<Process> {
     /// Opens the rails and starts (or joins) the process's progress thread. Errors are texts for
@@ -235,10 +231,7 @@ impl<S: System> Engine<S> {
     pub fn send(&self, ep: EpId, req: &SendReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
         let (now_please, now) = core.send(ep, req, || self.shared.clock.now_ns())?;
-        let glance = core.copied >= GLANCE_BYTES;
-        if glance {
-            core.copied = 0;
-        }
+        let glance = core.glance_due();
         self.shared.after_send(core, now_please, now);
         if glance {
             self.shared.glance();

@@ -220,16 +220,24 @@ impl<S: System> Shared<S> {
         (taken, receivers.turn % OTHERS_EVERY == 0, now)
     }
 
-    /// A look at the rails between two sends, so that what they posted goes on leaving while more is
-    /// copied. It never offers the processor.
+    /// A look, between two sends, at the rails that had something last, so that what was posted goes
+    /// on leaving while more is copied. No poll of the application's: whoever posts for long is away,
+    /// and the thread sees to the rest. Where somebody polls, nothing is to be done.
     pub(crate) fn glance(&self) {
+        let Ok(mut receivers) = self.receivers.try_lock() else {
+            return;
+        };
         let mut held = None;
-        self.receive(&mut self.receivers(), &mut held, false);
+        for rail in 0..receivers.halves.len() {
+            if rail == receivers.last || receivers.hot[rail] {
+                self.receive_rail(&mut receivers, rail, &mut held, true);
+            }
+        }
+        drop(receivers);
         let Some((mut core, now)) = held.filter(|(core, _)| !core.poisoned) else {
             return;
         };
-        self.polled_ns.store(now, Ordering::Relaxed);
-        core.settle();
+        core.tick(now);
         if core.has_output() {
             core.flush(now);
         }

@@ -13,6 +13,11 @@ use marline_proto::{Mutation, RecvSpec, SendSpec, Source, UNKEPT_MAX};
 /// without completion must not be (design rule 9), and the others are as short.
 const RESERVE_MAX: usize = 64;
 
+/// After the copy of so many bytes into the log the rails are looked at, polls or not: what waits
+/// for room would stay until the application polls, however much it posts. (512 messages of 64 KiB:
+/// 1.5 times the rate.) A look costs 0.25 us, the copies 10 to 20.
+const GLANCE_BYTES: usize = 128 << 10;
+
 pub(crate) fn total(iov: &[IoVec]) -> usize {
     iov.iter().map(|p| p.len).sum()
 }
@@ -106,6 +111,13 @@ impl<S: System> Core<S> {
             return false;
         }
         self.draws_on_reserve(len) || self.pool.has_room(len)
+    }
+
+    /// Whether enough was copied for the rails to be looked at.
+    pub(crate) fn glance_due(&mut self) -> bool {
+        let due = self.copied >= GLANCE_BYTES;
+        self.copied *= !due as usize;
+        due
     }
 
     fn draws_on_reserve(&self, len: usize) -> bool {

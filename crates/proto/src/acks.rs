@@ -305,7 +305,7 @@ fn acknowledge(
                 .acknowledge(number, mask >> (number - base), |frame| {
                     push_joined(frames, frame);
                 });
-            // The others of them are settled as well.
+            // What else is named of that run is settled as well.
             bits &= u64::MAX
                 .checked_shl((number - base) as u32 + acked.covered)
                 .unwrap_or(0);
@@ -320,7 +320,7 @@ fn acknowledge(
                 *wait_max_ns = (*wait_max_ns).max(now.saturating_sub(sent.sent_ns));
             }
             path.delivered.bytes += acked.packets as u64 * sent.bytes as u64;
-            // (One that measured the path's MTU left alone.)
+            // (One that measures the path's MTU is a run of its own.)
             if path.padded_number == Some(number) {
                 path.padded_arrived(sent.bytes as usize);
             }

@@ -3,7 +3,7 @@
 use crate::slab::Key;
 use alloc::collections::VecDeque;
 
-/// Packets that a ring has room for without counting as roomy: what a queue has at first.
+/// Runs that a ring has room for without counting as roomy: what a queue has at first.
 const FEW: usize = 4;
 /// Most packets that are kept as one: what a mask holds.
 const RUN_MAX: usize = u32::BITS as usize;
@@ -69,7 +69,7 @@ pub struct Sent {
     pub delivered: Delivered,
     pub bytes: u32,
     pub state: SentState,
-    /// Its run's first frame, and its place in the run.
+    /// Its run's frames, and its place in the run.
     frames_at: u32,
     frames: u16,
     at: u8,
@@ -78,7 +78,7 @@ pub struct Sent {
 /// What an ack settled of the packets of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
-    /// The answer is for so many numbers.
+    /// Numbers from the one asked about to the end of its run: those that the answer is about.
     pub covered: u32,
     /// Packets that were not acknowledged before, and how many of those had been given up.
     pub packets: u32,
@@ -87,10 +87,11 @@ pub struct Acked {
     pub newest: Option<(u64, Sent)>,
 }
 
-/// Packets that left together and differ in nothing but number and, where they are more than one,
-/// the part of one message that each carries alone: what is kept of them is kept, and settled, once.
+/// A run: packets that left together and differ in number only, and, where they are more than one,
+/// in the part of one message that each carries alone. What is kept of them is kept, and settled,
+/// once.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct Entry {
     sent_ns: u64,
     delivered: Delivered,
     /// Bytes of each.
@@ -108,7 +109,7 @@ struct Run {
     lost: u32,
 }
 
-impl Run {
+impl Entry {
     fn packet(&self, at: u32) -> Sent {
         let state = match (self.waiting >> at & 1, self.lost >> at & 1) {
             (1, _) => SentState::Waiting,
@@ -144,7 +145,7 @@ impl FrameRef {
 /// The ring.
 #[derive(Debug, Default)]
 pub struct SendRing {
-    runs: VecDeque<Run>,
+    runs: VecDeque<Entry>,
     frames: VecDeque<FrameRef>,
     /// Number of the first packet of `runs[0]`.
     base: u64,
@@ -182,10 +183,10 @@ impl SendRing {
 
     /// Heap bytes held.
     pub fn heap_bytes(&self) -> usize {
-        self.runs.capacity() * size_of::<Run>() + self.frames.capacity() * size_of::<FrameRef>()
+        self.runs.capacity() * size_of::<Entry>() + self.frames.capacity() * size_of::<FrameRef>()
     }
 
-    /// Whether it has room for more than a few packets.
+    /// Whether it has room for more than a few runs.
     pub fn is_roomy(&self) -> bool {
         self.runs.capacity() > FEW || self.frames.capacity() > 2 * FEW
     }
@@ -242,7 +243,7 @@ impl SendRing {
             0 => 0,
             _ => u32::MAX >> (u32::BITS - packets as u32),
         };
-        self.runs.push_back(Run {
+        self.runs.push_back(Entry {
             sent_ns: now_ns,
             delivered,
             bytes: bytes as u32,
@@ -277,7 +278,7 @@ impl SendRing {
     /// in order; so it is searched from there, by steps that grow.
     fn run_at(&self, offset: u32) -> usize {
         let base = self.base as u32;
-        let until = |run: &Run| run.number.wrapping_sub(base) <= offset;
+        let until = |run: &Entry| run.number.wrapping_sub(base) <= offset;
         let (mut at, mut step) = (0, 1);
         while self.runs.get(at + step).is_some_and(until) {
             at += step;
@@ -309,8 +310,8 @@ impl SendRing {
         frames.map(move |frame| frame.part(at, 1))
     }
 
-    /// Settles packets that an ack names: number `number` (in the ring), and for each bit n of
-    /// `named` number `number` + n, as far as they left together. `each` gets what they carried.
+    /// Settles what an ack names of the run that packet `number` is of: for each bit n of `named`
+    /// the packet `number` + n. `each` gets what they carried.
     pub fn acknowledge(
         &mut self,
         number: u64,

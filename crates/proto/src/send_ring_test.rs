@@ -5,12 +5,28 @@ use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 
+/// Number of the first packet: the low halves that the ring reckons with wrap soon after it.
+const START: u64 = u32::MAX as u64 - 40;
+
 /// A packet in the plainest form.
 #[derive(Clone, Debug)]
 struct Plain {
     frames: Vec<FrameRef>,
     bytes: u64,
+    sent_ns: u64,
     state: SentState,
+    /// It was given up once.
+    lost: bool,
+}
+
+fn late_ring() -> SendRing {
+    SendRing {
+        base: START,
+        first: START,
+        next: START,
+        frames_first: START as u32,
+        ..SendRing::default()
+    }
 }
 
 /// What a step does.
@@ -39,21 +55,31 @@ fn step() -> impl Strategy<Value = Step> {
 fn agree(ring: &SendRing, plain: &[Plain]) {
     let waits = |p: &&Plain| p.state == SentState::Waiting;
     let waiting: Vec<&Plain> = plain.iter().filter(waits).collect();
-    assert_eq!(ring.next_number(), plain.len() as u64);
+    assert_eq!(ring.next_number(), START + plain.len() as u64);
     assert_eq!(ring.waiting() as usize, waiting.len());
     assert_eq!(ring.in_flight(), waiting.iter().map(|p| p.bytes).sum());
-    let oldest = plain.iter().position(|p| p.state == SentState::Waiting);
-    let found = ring.oldest_waiting().map(|(number, _)| number as usize);
-    assert_eq!(found, oldest);
-    for (number, packet) in plain.iter().enumerate() {
-        let Some(sent) = ring.get(number as u64) else {
+    let numbered = || (START..).zip(plain);
+    let oldest = numbered().find(|(_, p)| p.state == SentState::Waiting);
+    let found = ring.oldest_waiting().map(|(number, _)| number);
+    assert_eq!(found, oldest.map(|(number, _)| number));
+    assert_eq!(ring.lost(), plain.iter().filter(|p| p.lost).count() as u64);
+    let unasked = numbered().filter(|(_, p)| p.frames.is_empty()).last();
+    assert_eq!(ring.unasked(), unasked.map_or(0, |(number, _)| number + 1));
+    for (number, packet) in numbered() {
+        let Some(sent) = ring.get(number) else {
             assert_ne!(packet.state, SentState::Waiting, "{number} was forgotten");
-            assert!((number as u64) < ring.first());
+            assert!(number < ring.first());
             continue;
         };
         let frames: Vec<FrameRef> = ring.frames_of(&sent).collect();
         assert_eq!((sent.state, &frames), (packet.state, &packet.frames));
+        same(&sent, packet);
     }
+}
+
+fn same(sent: &Sent, packet: &Plain) {
+    let found = (sent.bytes as u64, sent.sent_ns);
+    assert_eq!(found, (packet.bytes, packet.sent_ns));
 }
 
 /// An ack of all that `named` names from `number` on, to the ring and to the list.
@@ -69,7 +95,8 @@ fn acknowledge(ring: &mut SendRing, plain: &mut [Plain], number: u64, named: u64
         let mut expected = (0, 0, None);
         for at in range.filter(|at| named >> at & 1 == 1) {
             let there = ring.get(number + at).is_some();
-            let Some(packet) = plain.get_mut((number + at) as usize).filter(|_| there) else {
+            let index = (number - START + at) as usize;
+            let Some(packet) = plain.get_mut(index).filter(|_| there) else {
                 continue;
             };
             if packet.state == SentState::Done {
@@ -85,6 +112,9 @@ fn acknowledge(ring: &mut SendRing, plain: &mut [Plain], number: u64, named: u64
                 assert_eq!(new.drain(..carried.len()).collect::<Vec<_>>(), carried);
             }
             packet.state = SentState::Done;
+        }
+        if let Some((number, sent)) = &acked.newest {
+            same(sent, &plain[(number - START) as usize]);
         }
         let newest = acked.newest.map(|(number, _)| number);
         assert_eq!((acked.packets, acked.lost, newest), expected);
@@ -116,7 +146,7 @@ proptest! {
     fn agrees_with_a_list_of_all_packets(
         steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 20 } else { 120 }))
     {
-        let (mut ring, mut plain) = (SendRing::default(), Vec::<Plain>::new());
+        let (mut ring, mut plain) = (late_ring(), Vec::<Plain>::new());
         for step in steps {
             match step {
                 Step::Push(count, bytes) => {
@@ -126,36 +156,40 @@ proptest! {
                         flags: i as u8,
                     };
                     let frames: Vec<FrameRef> = (0..count).map(frame).collect();
-                    ring.push(&frames, bytes, Delivered::default(), 0);
+                    let sent_ns = plain.len() as u64;
+                    ring.push(&frames, bytes, Delivered::default(), sent_ns);
                     let state = if count == 0 { SentState::Done } else { SentState::Waiting };
-                    plain.push(Plain { frames, bytes: bytes as u64, state });
+                    plain.push(Plain { frames, bytes: bytes as u64, sent_ns, state, lost: false });
                 }
                 Step::Settle(at, done) => {
                     // Numbers that were never given are answered too.
-                    let number = at.index(plain.len() + 2);
+                    let index = at.index(plain.len() + 2);
+                    let number = START + index as u64;
                     let to = if done { SentState::Done } else { SentState::Lost };
-                    let was = plain.get(number).map(|p| p.state);
-                    let settled = ring.settle(number as u64, to);
+                    let was = plain.get(index).map(|p| p.state);
+                    let settled = ring.settle(number, to);
                     prop_assert_eq!(settled, was == Some(SentState::Waiting));
                     // One that has left the ring is not told apart any more.
-                    let there = ring.get(number as u64).is_some();
+                    let there = ring.get(number).is_some();
                     if there && was != Some(SentState::Done) {
-                        plain[number].state = to;
+                        plain[index].state = to;
+                        plain[index].lost |= !done;
                     }
                 }
                 Step::Fragments(count, bytes) => {
                     let (key, len) = (Key::of(7), bytes as u32);
-                    let with = (Delivered::default(), 0);
+                    let sent_ns = plain.len() as u64;
+                    let with = (Delivered::default(), sent_ns);
                     ring.push_fragments((key, 7, len), count, bytes + 9, with);
                     for at in 0..count as u64 {
                         let offset = 7 + at * bytes as u64;
                         let frames = vec![FrameRef::Data { xfer: key, offset, len }];
                         let (bytes, state) = (bytes as u64 + 9, SentState::Waiting);
-                        plain.push(Plain { frames, bytes, state });
+                        plain.push(Plain { frames, bytes, sent_ns, state, lost: false });
                     }
                 }
                 Step::Acknowledge(at, named) => {
-                    let number = at.index(plain.len() + 2) as u64;
+                    let number = START + at.index(plain.len() + 2) as u64;
                     acknowledge(&mut ring, &mut plain, number, named);
                 }
                 Step::Retire => ring.retire(),

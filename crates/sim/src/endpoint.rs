@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::content::Content;
-use crate::machine::{id_of, Machine, PortSpec, SimSystem, SimWatch};
+use crate::machine::{id_of, Machine, PortSpec, SimSystem, SimWatch, LOOK_NS};
 use crate::memory::{Buffer, Graveyard, Op, OpKind, RecvOp};
 use crate::ops::LateSend;
 use crate::rng::Rng;
@@ -182,6 +182,9 @@ pub struct Endpoint {
     pub trace: VecDeque<(u64, Trace)>,
 }
 
+/// Random numbers of an endpoint: id, token, epoch.
+const RANDOMS: usize = 3;
+
 /// An engine on a machine.
 fn assemble(setup: &Setup, machine: &Arc<Machine>, index: u32, mut rng: Rng) -> Engine<SimSystem> {
     let (rails, halves) = machine.rails();
@@ -198,11 +201,18 @@ fn assemble(setup: &Setup, machine: &Arc<Machine>, index: u32, mut rng: Rng) -> 
         sum_ahead_bytes: setup.sum_ahead_bytes,
         lend_always: index % 2 == 0,
     };
-    // The first number is the endpoint's id.
-    let mut first = true;
-    let random = Box::new(move || match std::mem::take(&mut first) {
-        true => id_of(rng.next(), index),
-        false => rng.next(),
+    // The first number is the endpoint's id, after those of the one that is there before it.
+    let (mut first, mut others) = (true, setup.second as usize * RANDOMS);
+    let mut other = Rng::new(index as u64, 17);
+    let random = Box::new(move || {
+        if others > 0 {
+            others -= 1;
+            return other.next();
+        }
+        match std::mem::take(&mut first) {
+            true => id_of(rng.next(), index),
+            false => rng.next(),
+        }
     });
     let parts = Parts {
         rails,
@@ -245,6 +255,11 @@ impl Endpoint {
         let one_cq = rng.one_in(3);
         let habits = Habits::draw(setup, &mut rng);
         let engine = assemble(setup, &machine, index, rng);
+        if setup.second {
+            machine.set_look(0); // in no time
+            engine.ep_open()?;
+            machine.set_look(LOOK_NS);
+        }
         let (av, tx, ep) = (engine.av_open(), engine.cq_open(), engine.ep_open()?);
         let rx = if one_cq { tx } else { engine.cq_open() };
         engine.ep_bind_av(ep, av);

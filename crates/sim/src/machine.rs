@@ -20,7 +20,7 @@ pub const WIRE_BYTES: u64 = 46;
 /// Segments and bytes of one super-packet (design rule 8).
 const SEGMENTS_MAX: usize = 64;
 /// Each look at the clock takes so long.
-const LOOK_NS: u64 = 25;
+pub const LOOK_NS: u64 = 25;
 
 /// Number among all endpoints, from an endpoint's id.
 pub fn index_of(id: u64) -> u32 {

@@ -293,6 +293,8 @@ pub struct Setup {
     pub log_bytes: usize,
     /// Sends of a burst that leave at once.
     pub aggregate_after: u32,
+    /// Engines have an endpoint more, which comes first and does nothing.
+    pub second: bool,
     /// Bytes of a long message whose sums are made before it is granted.
     pub sum_ahead_bytes: u32,
     /// Engines have their progress thread.
@@ -364,6 +366,7 @@ impl Setup {
             bye: rng.one_in(2),
             log_bytes: rng.pick(&[64 << 20, 64 << 20, 1 << 20, 160_000]),
             aggregate_after: rng.pick(&[2, 2, 0, 1_000]),
+            second: Rng::new(seed, 16).one_in(3),
             sum_ahead_bytes: rng.pick(&[0, 0, 0, 100_000]),
             threaded: !rng.one_in(8),
             yields_ns: [300, 300, 20_000, 200_000],
