@@ -220,9 +220,9 @@ impl<S: System> Shared<S> {
         (taken, receivers.turn % OTHERS_EVERY == 0, now)
     }
 
-    /// A look, between two sends, at the rails that had something last, so that what was posted goes
-    /// on leaving while more is copied. No poll of the application's: whoever posts for long is away,
-    /// and the thread sees to the rest. Where somebody polls, nothing is to be done.
+    /// A look, between two sends, at the rails that had something last, so that what was posted
+    /// goes on leaving while more is copied. No poll of the application's: whoever posts for long
+    /// is away, and the thread sees to the rest. Where somebody polls, nothing is to be done.
     pub(crate) fn glance(&self) {
         let Ok(mut receivers) = self.receivers.try_lock() else {
             return;
