@@ -4,7 +4,7 @@ use crate::conn::{Conn, SendKind};
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Path, STRICT_NS};
-use crate::send_ring::{FrameRef, SentState};
+use crate::send_ring::{FrameRef, Sent, SentState};
 use crate::slab::Key;
 use crate::types::{Event, PeerId};
 use alloc::collections::VecDeque;
@@ -334,20 +334,32 @@ fn acknowledge(
         return proven;
     };
     if number >= path.largest_acked {
-        path.largest_acked = number;
-        path.newest_acked_sent_ns = sent.sent_ns;
-        // Samples that span a stretch without polling measure our own absence.
-        let lying = sent.sent_ns < gap_end || ack.delay_us == u16::MAX;
-        let waited = ack.delay_us as u64 * 1_000;
-        let rtt = now.saturating_sub(sent.sent_ns).saturating_sub(waited);
-        // The peer may have been away, too: then the delay it reports does not cover it.
-        if !lying && (path.srtt_ns == 0 || waited < 1_000_000) {
-            path.on_rtt(rtt, now);
-            let bytes = path.delivered.bytes - sent.delivered.bytes;
-            path.on_rate(bytes, now.saturating_sub(sent.delivered.at_ns), now);
-        }
+        newest_acked(path, (number, &sent), ack, now, gap_end);
     }
     path.delivered.at_ns = now;
     path.acked_any = true;
     true
+}
+
+/// Packet `number` is the newest of its path that was ever acknowledged: what that tells of the
+/// path's round trip and rate.
+fn newest_acked(
+    path: &mut Path,
+    (number, sent): (u64, &Sent),
+    ack: &Ack<MasksView<'_>>,
+    now: u64,
+    gap_end: u64,
+) {
+    path.largest_acked = number;
+    path.newest_acked_sent_ns = sent.sent_ns;
+    // Samples that span a stretch without polling measure our own absence.
+    let lying = sent.sent_ns < gap_end || ack.delay_us == u16::MAX;
+    let waited = ack.delay_us as u64 * 1_000;
+    let rtt = now.saturating_sub(sent.sent_ns).saturating_sub(waited);
+    // The peer may have been away, too: then the delay it reports does not cover it.
+    if !lying && (path.srtt_ns == 0 || waited < 1_000_000) {
+        path.on_rtt(rtt, now);
+        let bytes = path.delivered.bytes - sent.delivered.bytes;
+        path.on_rate(bytes, now.saturating_sub(sent.delivered.at_ns), now);
+    }
 }

@@ -7,7 +7,7 @@ use crate::config::RailPolicy;
 use crate::conn::{Conn, SendKind};
 use crate::mutation::Mutation;
 use crate::node::Node;
-use crate::path::PathState;
+use crate::path::{Path, PathState};
 use crate::slab::Key;
 use crate::transmit::Builder;
 use crate::types::{sum_seed, Batch, Spans, Transmit};
@@ -58,7 +58,7 @@ impl Node {
             .paths
             .iter()
             .any(|p| p.usable() && p.state == PathState::Up);
-        let good = |p: &crate::path::Path| p.usable() && (p.state == PathState::Up || !healthy);
+        let good = |p: &Path| p.usable() && (p.state == PathState::Up || !healthy);
         let finish = |i: usize| conn.paths[i].finish_ns(64_000);
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;
@@ -218,12 +218,8 @@ impl Node {
         let path = &mut conn.paths[batch.path];
         let first = send.next;
         let number = path.ring.next_number();
-        let window = path.cwnd.saturating_sub(path.ring.in_flight());
-        let room = match self.cfg.reliable {
-            true => window.div_ceil(segment as u64),
-            false => window.min(1) * most as u64,
-        };
         let left = end.saturating_sub(first) / fragment;
+        let room = path.packets_that_fit(segment, self.cfg.reliable);
         let most = most.min(room.min(left) as usize);
         let mut packets = 0;
         for packet in out.chunks_exact_mut(segment).take(most) {
@@ -261,6 +257,19 @@ impl Node {
         self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
         self.leave_bulk(conn, key);
         Some(run)
+    }
+}
+
+impl Path {
+    /// Packets of `segment` bytes that may leave as long as the window is not full before each.
+    fn packets_that_fit(&self, segment: usize, reliable: bool) -> u64 {
+        let window = self.cwnd.saturating_sub(self.ring.in_flight());
+        match reliable {
+            true => window.div_ceil(segment as u64),
+            // Nothing waits for an ack.
+            false if window > 0 => u64::MAX,
+            false => 0,
+        }
     }
 }
 

@@ -186,7 +186,12 @@ pub struct Endpoint {
 const RANDOMS: usize = 3;
 
 /// An engine on a machine.
-fn assemble(setup: &Setup, machine: &Arc<Machine>, index: u32, mut rng: Rng) -> Engine<SimSystem> {
+fn assemble(
+    setup: &Setup,
+    machine: &Arc<Machine>,
+    index: u32,
+    mut rng: Rng,
+) -> Result<Engine<SimSystem>, SubmitError> {
     let (rails, halves) = machine.rails();
     let mut proto = setup.node;
     // Every other endpoint asks for another algorithm (of numbers 1 to 4).
@@ -224,7 +229,13 @@ fn assemble(setup: &Setup, machine: &Arc<Machine>, index: u32, mut rng: Rng) -> 
         random,
         log: LogSink(Arc::new(|_, _| {})),
     };
-    Engine::assemble(cfg, parts)
+    let engine = Engine::assemble(cfg, parts);
+    if setup.second {
+        machine.set_look(0); // in no time
+        engine.ep_open()?;
+        machine.set_look(LOOK_NS);
+    }
+    Ok(engine)
 }
 
 /// The region that peers may read.
@@ -254,12 +265,7 @@ impl Endpoint {
         machine.set_yield(rng.pick(&setup.yields_ns));
         let one_cq = rng.one_in(3);
         let habits = Habits::draw(setup, &mut rng);
-        let engine = assemble(setup, &machine, index, rng);
-        if setup.second {
-            machine.set_look(0); // in no time
-            engine.ep_open()?;
-            machine.set_look(LOOK_NS);
-        }
+        let engine = assemble(setup, &machine, index, rng)?;
         let (av, tx, ep) = (engine.av_open(), engine.cq_open(), engine.ep_open()?);
         let rx = if one_cq { tx } else { engine.cq_open() };
         engine.ep_bind_av(ep, av);
