@@ -205,38 +205,43 @@ impl<S: System> Shared<S> {
             Some((_, now)) => *now,
             None => self.clock.now_ns(),
         };
-        let last = self.polled_ns.load(Ordering::Relaxed);
-        self.polled_ns.store(now, Ordering::Relaxed);
-        let gap = now.saturating_sub(last);
-        if gap > LONG_NS {
-            if gap > ABSENCE_MIN_NS && last != 0 {
-                let hurried = receivers.absences.note(now, gap);
-                self.hurried_ns
-                    .fetch_max(hurried.unwrap_or(0), Ordering::Relaxed);
-            }
+        if self.note_gap(&mut receivers, now) > LONG_NS {
             receivers.want_all();
             taken += self.receive(&mut receivers, held, false);
         }
         (taken, receivers.turn % OTHERS_EVERY == 0, now)
     }
 
-    /// A look, between two sends, at the rails that had something last, so that what was posted
-    /// goes on leaving while more is copied. No poll of the application's: whoever posts for long
-    /// is away, and the thread sees to the rest. Where somebody polls, nothing is to be done.
+    /// The application looks at the rails now: how long it had not, which is noted if it was long.
+    fn note_gap(&self, receivers: &mut Receivers<S::Rx>, now: u64) -> u64 {
+        let last = self.polled_ns.swap(now, Ordering::Relaxed);
+        let gap = now.saturating_sub(last);
+        if gap > ABSENCE_MIN_NS && last != 0 {
+            let hurried = receivers.absences.note(now, gap);
+            self.hurried_ns
+                .fetch_max(hurried.unwrap_or(0), Ordering::Relaxed);
+        }
+        gap
+    }
+
+    /// A look at all rails between two sends, so that what was posted goes on leaving while more
+    /// is copied. Where somebody polls, nothing is to be done. No poll of the application's, which
+    /// goes on with its burst; but where something is heard, what the thread would see to is seen
+    /// to, and it stays away (it took over after a tick, and the two were in each other's way: 1.7
+    /// instead of 2.6 GB/s with 512 messages of 64 KiB).
     pub(crate) fn glance(&self) {
         let Ok(mut receivers) = self.receivers.try_lock() else {
             return;
         };
         let mut held = None;
         for rail in 0..receivers.halves.len() {
-            if rail == receivers.last || receivers.hot[rail] {
-                self.receive_rail(&mut receivers, rail, &mut held, true);
-            }
+            self.receive_rail(&mut receivers, rail, &mut held, true);
         }
-        drop(receivers);
         let Some((mut core, now)) = held.filter(|(core, _)| !core.poisoned) else {
             return;
         };
+        self.note_gap(&mut receivers, now);
+        drop(receivers);
         core.tick(now);
         if core.has_output() {
             core.flush(now);
