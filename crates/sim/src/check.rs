@@ -433,7 +433,8 @@ impl World {
             }
         }
         let there = &self.eps[other as usize];
-        let known = !there.alive || there.closed || self.setup.may_die;
+        let may_die = self.setup.may_die || self.now < self.rounds.deaths_until;
+        let known = !there.alive || there.closed || may_die;
         let silent = there.believes_dead(e) || self.eps[e as usize].closed;
         (known || silent)
             .then_some(())

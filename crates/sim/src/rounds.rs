@@ -19,6 +19,8 @@ pub(crate) struct Rounds {
     times: u64,
     /// Packets before it.
     before: u64,
+    /// Until then live peers may be declared dead for what was in the round before.
+    pub(crate) deaths_until: u64,
 }
 
 impl Default for Rounds {
@@ -27,6 +29,7 @@ impl Default for Rounds {
             count: 1,
             times: 1,
             before: 0,
+            deaths_until: 0,
         }
     }
 }
@@ -60,6 +63,10 @@ impl World {
         self.renew();
         let next = self.setup.again(self.rounds.count, times, self.now);
         let first = self.setup.faults.len();
+        if self.setup.may_die {
+            // Who was away to the end of this round is given up a moment after it.
+            self.rounds.deaths_until = self.now + self.setup.node.peer_timeout_ns;
+        }
         self.setup.may_die = next.may_die;
         self.setup.faults.extend(&next.faults);
         self.push_faults(first, next.faults_end_ns);

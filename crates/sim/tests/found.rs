@@ -159,6 +159,13 @@ fn whom_a_closing_endpoint_calls_dead_may_live() {
     clean_for_long(11_709);
 }
 
+/// Nor this: a process that was stopped for as long as its peers wait, to the last moment of a
+/// round, was given up when the next one had begun, in which nobody may be.
+#[test]
+fn who_was_away_to_the_end_of_a_round_is_given_up_after_it() {
+    clean_for_long(13_201_162);
+}
+
 /// A multi-receive that was taken back between two polls lost what its endpoint had sent to itself
 /// since the first: matched, but not copied yet.
 #[test]
