@@ -15,7 +15,7 @@ const RESERVE_MAX: usize = 64;
 
 /// After the copy of so many bytes into the log the rails are looked at, polls or not: what waits
 /// for room would stay until the application polls, however much it posts. (512 messages of 64 KiB:
-/// 1.5 times the rate.) A look costs 0.25 us, the copies 10 to 20.
+/// 1.5 times the rate.) A look costs 0.25 us a rail, the copies 10 to 20.
 const GLANCE_BYTES: usize = 128 << 10;
 
 pub(crate) fn total(iov: &[IoVec]) -> usize {
@@ -116,7 +116,9 @@ impl<S: System> Core<S> {
     /// Whether enough was copied for the rails to be looked at.
     pub(crate) fn glance_due(&mut self) -> bool {
         let due = self.copied >= GLANCE_BYTES;
-        self.copied *= !due as usize;
+        if due {
+            self.copied = 0;
+        }
         due
     }
 
