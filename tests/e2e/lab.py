@@ -138,7 +138,8 @@ class Lab:
         self._marline("down", check=False)
 
     def fault(self, target, *words):
-        self._marline("fault", target, *words)
+        """Makes a fault; what the command said."""
+        return self._marline("fault", target, *words)
 
     def clear(self):
         for rail in range(self.rails):

@@ -40,6 +40,24 @@ def test_drop_on_both_rails(wire_lab, stress, mpi, provider, percent):
     assert_counted(result, "resent", "retransmissions")
 
 
+def test_a_fault_ordered_for_a_second_begins_and_ends_by_itself(lab):
+    """A user's ping: answered before, not during, and again after, with no command between."""
+
+    def answered():
+        return not lab.exec("h0", "ping", "-c1", "-W0.2", "10.100.0.2").returncode
+
+    assert "from " in lab.fault(0, "blackhole", "for=1s")
+    calm = lab.hits("blackhole")
+    until = time.monotonic() + 20
+    while answered() and time.monotonic() < until:
+        pass
+    hits = lab.hits("blackhole")
+    while not answered() and time.monotonic() < until:
+        pass
+    assert calm == 0 and hits > 0
+    assert time.monotonic() < until, "it did not begin, or not end"
+
+
 def test_messages_to_oneself_need_no_rail(lab, stress, mpi, provider):
     """Every datagram is lost: a rank that speaks to itself alone does not notice."""
     program = stress(mpi, "--iterations", 2, "--max-size", 2 << 20)

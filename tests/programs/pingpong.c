@@ -11,7 +11,8 @@
  * takes every message from, and to, another place of 64 MiB, so that none is in a core's own cache.
  * Only when named in --tests: pp128k, pp1m, half
  * round trips of messages by rendezvous. --trace S runs one ping-pong for S seconds and prints when it
- * began (CLOCK_MONOTONIC), every round trip above 0.3 ms by when that began, and the quantiles.
+ * began (CLOCK_MONOTONIC) and how many ms a round trip may take (0.3) that is not told of; every other
+ * by when it began; and the quantiles.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -141,7 +142,7 @@ static void trace(unsigned char *buf)
     double *trips = malloc(sizeof *trips * TRACE_MAX), start = now_s(), t0 = start;
     long n = 0, kept = 0;
     if (rank == 0) {
-        printf("trace-start,%.6f\n", start);
+        printf("trace-start,%.6f,%.3f\n", start, STALL_S * 1e3);
         fflush(stdout);
     }
     for (int last = 0; !last; n++) {

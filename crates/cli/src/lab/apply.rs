@@ -28,10 +28,7 @@ pub fn change(lab: &mut Lab, wanted: Vec<Active>) -> Result<(), String> {
 }
 
 fn is_nft(fault: &Active) -> bool {
-    matches!(
-        fault.effect,
-        Effect::Drop(_) | Effect::Blackhole | Effect::Corrupt(_)
-    )
+    fault.effect.by_packet()
 }
 
 fn apply_nft(lab: &Lab, before: &[Active]) -> Result<(), String> {
@@ -105,8 +102,11 @@ fn fault_rules(s: &mut String, fault: &Active, chain: &str) {
         }
         _ => return,
     };
+    let time = fault.span.map_or(String::new(), |(from, until)| {
+        format!("meta time >= {from} meta time < {until} ")
+    });
     for ports in port_matches(fault.ports) {
-        let _ = writeln!(s, "add rule netdev marline {chain} {ports}{verdict}");
+        let _ = writeln!(s, "add rule netdev marline {chain} {time}{ports}{verdict}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! The grammar of `marline lab fault TARGET FAULT [in|out] [port=LO-HI]`, and the faults in force.
+//! The grammar of `marline lab fault TARGET FAULT [in|out] [port=LO-HI] [for=SECONDS]`, and the
+//! faults in force.
 
 use super::state::Lab;
 
@@ -81,6 +82,14 @@ impl Effect {
         matches!(self, Effect::Down | Effect::IfDown)
     }
 
+    /// Whether a rule judges each packet by itself.
+    pub fn by_packet(self) -> bool {
+        matches!(
+            self,
+            Effect::Drop(_) | Effect::Blackhole | Effect::Corrupt(_)
+        )
+    }
+
     /// As a person would say it.
     pub fn describe(self) -> String {
         match self {
@@ -97,6 +106,12 @@ impl Effect {
 /// An inclusive range of ports; a packet belongs to it by source or destination.
 pub type Ports = Option<(u16, u16)>;
 
+/// When a fault is at work, in seconds of UNIX time: from the first to before the last.
+pub type Span = Option<(u64, u64)>;
+
+/// Most seconds that a fault may be ordered for.
+const SPAN_MAX_S: u64 = 3_600;
+
 /// One fault in force on one direction of one host's rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Active {
@@ -110,6 +125,8 @@ pub struct Active {
     pub effect: Effect,
     /// Only packets of these ports.
     pub ports: Ports,
+    /// Only then.
+    pub span: Span,
 }
 
 impl Active {
@@ -118,9 +135,12 @@ impl Active {
         let ports = self
             .ports
             .map_or("-".to_owned(), |(lo, hi)| format!("{lo}-{hi}"));
+        let span = self
+            .span
+            .map_or("-".to_owned(), |(from, until)| format!("{from}-{until}"));
         let (word, value) = (self.effect.word(), self.effect.value());
         format!(
-            "{} {} {} {word} {value} {ports}",
+            "{} {} {} {word} {value} {ports} {span}",
             self.host,
             self.rail,
             self.dir.word()
@@ -130,8 +150,12 @@ impl Active {
     /// Reads it back.
     pub fn from_line(line: &str) -> Option<Active> {
         let words: Vec<&str> = line.split(' ').collect();
-        let [host, rail, dir, word, value, ports] = words[..] else {
+        let [host, rail, dir, word, value, ports, span] = words[..] else {
             return None;
+        };
+        let seconds = |text: &str| {
+            let (from, until) = text.split_once('-')?;
+            Some((from.parse().ok()?, until.parse().ok()?))
         };
         Some(Active {
             host: host.parse().ok()?,
@@ -142,6 +166,11 @@ impl Active {
                 None
             } else {
                 Some(parse_ports(ports).ok()?)
+            },
+            span: if span == "-" {
+                None
+            } else {
+                Some(seconds(span)?)
             },
         })
     }
@@ -170,6 +199,9 @@ impl Active {
         if let Some((lo, hi)) = self.ports {
             text.push_str(&format!(" port={lo}-{hi}"));
         }
+        if let Some((from, until)) = self.span {
+            text.push_str(&format!(" from={from} until={until}"));
+        }
         text
     }
 }
@@ -187,7 +219,7 @@ pub enum Action {
     Offload(bool),
 }
 
-/// A parsed `FAULT [in|out] [port=LO-HI]`.
+/// A parsed `FAULT [in|out] [port=LO-HI] [for=SECONDS]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     /// What to do.
@@ -196,6 +228,8 @@ pub struct Order {
     pub dir: Option<Dir>,
     /// Only these ports.
     pub ports: Ports,
+    /// Only for so many seconds, from a full one that comes.
+    pub for_s: Option<u64>,
 }
 
 /// Which hosts' rail is meant.
@@ -230,19 +264,19 @@ pub fn parse_order(words: &[String]) -> Result<Order, String> {
         action: parse_action(first)?,
         dir: None,
         ports: None,
+        for_s: None,
     };
     for word in modifiers {
-        match word.as_str() {
-            "in" => order.dir = Some(Dir::In),
-            "out" => order.dir = Some(Dir::Out),
-            other => match other.strip_prefix("port=") {
-                Some(range) => order.ports = Some(parse_ports(range)?),
-                None => {
-                    return Err(format!(
-                        "`{other}`: only `in`, `out` and `port=LO-HI` may follow"
-                    ))
-                }
-            },
+        match word.split_once('=') {
+            None if word == "in" => order.dir = Some(Dir::In),
+            None if word == "out" => order.dir = Some(Dir::Out),
+            Some(("port", range)) => order.ports = Some(parse_ports(range)?),
+            Some(("for", seconds)) => order.for_s = Some(parse_seconds(seconds)?),
+            _ => {
+                return Err(format!(
+                    "`{word}`: only `in`, `out`, `port=LO-HI` and `for=SECONDS` may follow"
+                ))
+            }
         }
     }
     check_order(&order)?;
@@ -263,6 +297,10 @@ fn check_order(order: &Order) -> Result<(), String> {
             format!("`{}` acts on the whole rail, not on a port range", e.word()),
         ),
         Action::Clear if order.ports.is_some() => Err("`clear` takes no port range".into()),
+        Action::Set(e) if e.by_packet() => Ok(()),
+        _ if order.for_s.is_some() => {
+            Err("`for` goes with `drop`, `blackhole` and `corrupt`: the others are states".into())
+        }
         _ => Ok(()),
     }
 }
@@ -334,6 +372,15 @@ fn parse_delay_us(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}`: a delay is a number with us, ms or s"))
 }
 
+/// Full seconds: the kernel's rules know no other.
+fn parse_seconds(text: &str) -> Result<u64, String> {
+    let number = text.strip_suffix('s').unwrap_or(text).parse();
+    number
+        .ok()
+        .filter(|s| (1..=SPAN_MAX_S).contains(s))
+        .ok_or_else(|| format!("`{text}`: a fault lasts 1 to {SPAN_MAX_S} full seconds"))
+}
+
 /// `LO-HI` or one port.
 fn parse_ports(text: &str) -> Result<(u16, u16), String> {
     let (lo, hi) = text.split_once('-').unwrap_or((text, text));
@@ -349,14 +396,8 @@ fn parse_ports(text: &str) -> Result<(u16, u16), String> {
 ///
 /// A fault on a whole rail without a direction hits each packet once: at its receiver for what
 /// happens in the fabric, at both ends for a rate, which is a property of the hosts' links.
-pub fn expand(
-    lab: &Lab,
-    target: Target,
-    effect: Effect,
-    dir: Option<Dir>,
-    ports: Ports,
-) -> Vec<Active> {
-    let dirs: &[Dir] = match (effect, dir, target.host) {
+pub fn expand(lab: &Lab, target: Target, effect: Effect, order: &Order, span: Span) -> Vec<Active> {
+    let dirs: &[Dir] = match (effect, order.dir, target.host) {
         (e, ..) if e.is_link() => &[Dir::Out],
         (_, Some(Dir::In), _) => &[Dir::In],
         (_, Some(Dir::Out), _) => &[Dir::Out],
@@ -375,7 +416,8 @@ pub fn expand(
             rail: target.rail,
             dir,
             effect,
-            ports,
+            ports: order.ports,
+            span,
         })
         .collect()
 }

@@ -82,6 +82,7 @@ fn modifiers() {
     assert_eq!((got.dir, got.ports), (Some(Dir::In), Some((1000, 2000))));
     assert_eq!(order("blackhole out").unwrap().dir, Some(Dir::Out));
     assert_eq!(order("blackhole port=7").unwrap().ports, Some((7, 7)));
+    assert_eq!(order("drop=1% out for=2s").unwrap().for_s, Some(2));
     assert_eq!(order("up").unwrap().action, Action::Up);
     assert_eq!(order("clear in").unwrap().dir, Some(Dir::In));
     assert_eq!(order("offload=off").unwrap().action, Action::Offload(false));
@@ -105,6 +106,10 @@ fn nonsense_is_refused() {
         "delay=1h",
         "delay=ms",
         "blackhole sideways",
+        "blackhole for=0s",
+        "blackhole for=0.5s",
+        "down for=1s",
+        "clear for=1s",
         "down in",
         "ifdown port=1-2",
         "up out",
@@ -125,7 +130,13 @@ fn nonsense_is_refused() {
 fn each_packet_of_a_rail_meets_a_fault_once() {
     let lab = lab();
     let dirs = |host, effect| -> Vec<(usize, Dir)> {
-        let all = expand(&lab, Target { host, rail: 0 }, effect, None, None);
+        let all = expand(
+            &lab,
+            Target { host, rail: 0 },
+            effect,
+            &order("up").unwrap(),
+            None,
+        );
         all.iter().map(|a| (a.host, a.dir)).collect()
     };
     assert_eq!(dirs(None, Effect::Drop(1)), [(0, Dir::In), (1, Dir::In)]);
@@ -149,13 +160,14 @@ fn lines_of_the_state_file_come_back() {
         Effect::Rate(9),
         Effect::Delay(11),
     ] {
-        for ports in [None, Some((1, 65535))] {
+        for (ports, span) in [(None, None), (Some((1, 65535)), Some((7, 1_795_529_428)))] {
             let fault = Active {
                 host: 1,
                 rail: 0,
                 dir: Dir::In,
                 effect,
                 ports,
+                span,
             };
             assert_eq!(Active::from_line(&fault.to_line()), Some(fault));
         }
@@ -163,7 +175,9 @@ fn lines_of_the_state_file_come_back() {
     for bad in [
         "",
         "0 0 in drop",
-        "0 0 in explode 1 -",
+        "0 0 in drop 1 -",
+        "0 0 in explode 1 - -",
+        "0 0 in drop 1 - 9",
         "0 0 in drop 1 9-1",
         "x 0 in drop 1 -",
     ] {

@@ -110,7 +110,9 @@ FAULT:  down              cable out: the host sees the carrier go
         offload=off|on    segmentation offload of the rail
         clear             takes everything back
 then:   in | out          only that direction, seen from the host
-        port=LO-HI        only TCP and UDP packets from or to these ports"
+        port=LO-HI        only TCP and UDP packets from or to these ports
+        for=SECONDS       drop, blackhole, corrupt: begins by itself at the next full second but
+                          one of the clock, and ends by itself; says when"
 )]
 pub struct FaultArgs {
     #[command(flatten)]
@@ -121,7 +123,7 @@ pub struct FaultArgs {
     /// RAIL or HOST:RAIL.
     #[arg(required_unless_present = "show")]
     target: Option<String>,
-    /// FAULT [in|out] [port=LO-HI].
+    /// FAULT [in|out] [port=LO-HI] [for=SECONDS].
     #[arg(required_unless_present = "show")]
     fault: Vec<String>,
 }
@@ -283,6 +285,14 @@ fn change_fault(args: &FaultArgs) -> crate::Outcome {
     Ok(0)
 }
 
+/// A span of `seconds` that begins at the next full second but one: at least a second from now, so
+/// that the kernel has its rules before, and nothing is done when it begins.
+fn coming(seconds: u64) -> (u64, u64) {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let from = now.map_or(0, |t| t.as_secs()) + 2;
+    (from, from + seconds)
+}
+
 fn order_fault(lab: &mut Lab, target: fault::Target, order: &fault::Order) -> Result<(), String> {
     let hit = |f: &Active| f.rail == target.rail && target.host.is_none_or(|h| h == f.host);
     let mut wanted = lab.faults.clone();
@@ -292,7 +302,11 @@ fn order_fault(lab: &mut Lab, target: fault::Target, order: &fault::Order) -> Re
         }
         Action::Clear => wanted.retain(|f| !hit(f) || order.dir.is_some_and(|d| d != f.dir)),
         Action::Set(effect) => {
-            for fault in fault::expand(lab, target, effect, order.dir, order.ports) {
+            let span = order.for_s.map(coming);
+            if let Some((from, until)) = span {
+                println!("from {from} until {until} (seconds of UNIX time)");
+            }
+            for fault in fault::expand(lab, target, effect, order, span) {
                 wanted.retain(|f| f.id() != fault.id());
                 wanted.push(fault);
             }
