@@ -16,10 +16,13 @@ build:
 	cargo build --release --locked
 	mkdir -p build/provider
 	install -m 755 $(TARGET)/release/libmarline_fi.so build/provider/libmarline-fi.so
+	echo plain > build/provider/how
 
 # The provider guided by a profile of MPI jobs (what it gains: docs/user-guide.md).
 guided: deps build programs
-	built=$$(scripts/guided provider $(TARGET)) && install -m 755 $$built build/provider/libmarline-fi.so
+	built=$$(scripts/guided provider $(TARGET)) && \
+		install -m 755 $$built build/provider/libmarline-fi.so && \
+		case $$built in */guided/*) echo guided ;; *) echo plain ;; esac > build/provider/how
 
 programs: deps
 	$(MAKE) -s -C tests/programs all OUT=$(CURDIR)/build/programs MPI=$(MARLINE_MPI_DIR)
@@ -71,13 +74,14 @@ soak-seeds:
 detect:
 	cargo run --release --locked -p marline-sim --example inject -- 100000 --csv build/detect.csv
 
-bench: deps build programs
+# The speed that users can have: of the guided library, and the records say so.
+bench: guided
 	bench/run
 
-bench-loss: deps build programs
+bench-loss: guided
 	bench/loss
 
-bench-blackhole: deps build programs
+bench-blackhole: guided
 	bench/blackhole
 
 bench-checksums: deps build programs

@@ -65,10 +65,19 @@ def chosen(names):
 
 
 def cpu_model():
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown"
+    """Its name, family and model: the names of guests' processors tell little."""
+    lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+    first = {}
+    for key, _, value in lines:
+        first.setdefault(key.strip(), value.strip())
+    name = first.get("model name", "unknown")
+    return f"{name} (family {first.get('cpu family', '?')}, model {first.get('model', '?')})"
+
+
+def library():
+    """How the provider was built, `plain` or `guided`, as `make` noted."""
+    note = labs.PROVIDER_DIR / "how"
+    return note.read_text().strip() if note.exists() else "unknown"
 
 
 def require_build(contenders):
@@ -83,7 +92,8 @@ def require_build(contenders):
 
 
 def write_csv(samples, suffix):
-    """Writes bench/record/DATE-SUFFIX.csv and says where that is."""
+    """Writes bench/record/DATE-SUFFIX.csv, with how our library was built, and says where."""
+    samples = [{**sample, "library": sample.get("library", library())} for sample in samples]
     folder = labs.ROOT / "bench" / "record"
     folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.datetime.now().strftime("%Y-%m-%d-%H%M")

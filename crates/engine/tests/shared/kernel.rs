@@ -25,7 +25,8 @@ const RAILS: usize = 2;
 /// A rail's socket.
 #[derive(Default)]
 struct Port {
-    inbox: VecDeque<Vec<u8>>,
+    /// Batches of datagrams of equal length (but the last), as they were sent.
+    inbox: VecDeque<(Vec<u8>, usize)>,
     closed: bool,
 }
 
@@ -251,8 +252,7 @@ impl RailTx for Rail {
         call(|k| {
             let port = &mut k.ports[to.port as usize - 1];
             if !port.closed {
-                let datagrams = bytes.chunks(segment.max(1)).map(<[u8]>::to_vec);
-                port.inbox.extend(datagrams);
+                port.inbox.push_back((bytes.to_vec(), segment));
             }
         });
         SendOutcome::Sent
@@ -268,15 +268,17 @@ impl RailTx for Rail {
 impl RailRx for Rail {
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         self.assert_open();
-        let datagram = call(|k| {
+        let batch = call(|k| {
             k.now_ns += POLL_NS;
             k.ports[self.0].inbox.pop_front()
         });
-        let Some(bytes) = datagram else { return 0 };
+        let Some((bytes, segment)) = batch else {
+            return 0;
+        };
         sink(Received {
             from: RailAddr::NONE,
             bytes: &bytes,
-            segment: bytes.len(),
+            segment,
         });
         1
     }
