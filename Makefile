@@ -22,7 +22,7 @@ build:
 guided: deps build programs
 	built=$$(scripts/guided provider $(TARGET)) && \
 		install -m 755 $$built build/provider/libmarline-fi.so && \
-		case $$built in */guided/*) echo guided ;; *) echo plain ;; esac > build/provider/how
+		case $$built in */guided/use/*) echo guided ;; *) echo plain ;; esac > build/provider/how
 
 programs: deps
 	$(MAKE) -s -C tests/programs all OUT=$(CURDIR)/build/programs MPI=$(MARLINE_MPI_DIR)

@@ -1,6 +1,7 @@
 """The same verifying stress while the kernel breaks the network. Each test asserts what a user sees
 (right bytes, an end) and that the fault really happened (the lab's counters)."""
 
+import re
 import threading
 import time
 
@@ -40,22 +41,24 @@ def test_drop_on_both_rails(wire_lab, stress, mpi, provider, percent):
     assert_counted(result, "resent", "retransmissions")
 
 
-def test_a_fault_ordered_for_a_second_begins_and_ends_by_itself(lab):
+def test_a_fault_ordered_for_seconds_begins_and_ends_by_itself(lab):
     """A user's ping: answered before, not during, and again after, with no command between."""
 
     def answered():
-        return not lab.exec("h0", "ping", "-c1", "-W0.2", "10.100.0.2").returncode
+        return not lab.exec("h0", "ping", "-c1", "-W1", "10.100.0.2").returncode
 
-    assert "from " in lab.fault(0, "blackhole", "for=1s")
-    calm = lab.hits("blackhole")
-    until = time.monotonic() + 20
-    while answered() and time.monotonic() < until:
+    limit = time.monotonic() + 60
+    said = re.search(r"^from (\d+) until (\d+) ", lab.fault(0, "blackhole", "for=2s"))
+    begins, ends = map(int, said.groups())
+    calm, hits = answered(), lab.hits("blackhole")
+    assert time.time() < begins, "too slow a machine to see the time before"
+    assert calm and hits == 0
+    while not lab.hits("blackhole") and time.monotonic() < limit:
+        answered()
+    assert begins <= time.time()
+    while not answered() and time.monotonic() < limit:
         pass
-    hits = lab.hits("blackhole")
-    while not answered() and time.monotonic() < until:
-        pass
-    assert calm == 0 and hits > 0
-    assert time.monotonic() < until, "it did not begin, or not end"
+    assert ends <= time.time() and time.monotonic() < limit
 
 
 def test_messages_to_oneself_need_no_rail(lab, stress, mpi, provider):

@@ -239,11 +239,13 @@ impl<S: System> Shared<S> {
         };
         let mut held = None;
         for rail in 0..receivers.halves.len() {
-            for _ in 0..GLANCE_TAKES {
-                if self.receive_rail(&mut receivers, rail, &mut held, true) == 0 {
-                    break;
-                }
+            let mut takes = 0;
+            while takes < GLANCE_TAKES
+                && self.receive_rail(&mut receivers, rail, &mut held, true) > 0
+            {
+                takes += 1;
             }
+            receivers.hot[rail] = takes > 0;
         }
         let Some((mut core, now)) = held.filter(|(core, _)| !core.poisoned) else {
             return;

@@ -178,8 +178,8 @@ fn lines_of_the_state_file_come_back() {
         "0 0 in drop 1 -",
         "0 0 in explode 1 - -",
         "0 0 in drop 1 - 9",
-        "0 0 in drop 1 9-1",
-        "x 0 in drop 1 -",
+        "0 0 in drop 1 9-1 -",
+        "x 0 in drop 1 - -",
     ] {
         assert_eq!(Active::from_line(bad), None, "{bad}");
     }

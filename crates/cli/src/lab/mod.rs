@@ -288,24 +288,38 @@ fn change_fault(args: &FaultArgs) -> crate::Outcome {
 /// A span of `seconds` that begins at the next full second but one: at least a second from now, so
 /// that the kernel has its rules before, and nothing is done when it begins.
 fn coming(seconds: u64) -> (u64, u64) {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let from = now.map_or(0, |t| t.as_secs()) + 2;
+    let from = unix_s() + 2;
     (from, from + seconds)
+}
+
+fn unix_s() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |t| t.as_secs())
+}
+
+/// Says when a fault that is in the kernel now will be at work, if not always.
+fn in_time(span: fault::Span) -> Result<(), String> {
+    let Some((from, until)) = span else {
+        return Ok(());
+    };
+    if unix_s() >= from {
+        return Err("the machine took more than a second to make the fault: try again".into());
+    }
+    println!("from {from} until {until} (seconds of UNIX time)");
+    Ok(())
 }
 
 fn order_fault(lab: &mut Lab, target: fault::Target, order: &fault::Order) -> Result<(), String> {
     let hit = |f: &Active| f.rail == target.rail && target.host.is_none_or(|h| h == f.host);
     let mut wanted = lab.faults.clone();
+    let mut span = None;
     match order.action {
         Action::Up => {
             wanted.retain(|f| !hit(f) || !matches!(f.effect, Effect::Down | Effect::IfDown))
         }
         Action::Clear => wanted.retain(|f| !hit(f) || order.dir.is_some_and(|d| d != f.dir)),
         Action::Set(effect) => {
-            let span = order.for_s.map(coming);
-            if let Some((from, until)) = span {
-                println!("from {from} until {until} (seconds of UNIX time)");
-            }
+            span = order.for_s.map(coming);
             for fault in fault::expand(lab, target, effect, order, span) {
                 wanted.retain(|f| f.id() != fault.id());
                 wanted.push(fault);
@@ -324,7 +338,8 @@ fn order_fault(lab: &mut Lab, target: fault::Target, order: &fault::Order) -> Re
         }
     }
     let before = lab.faults.clone();
-    apply::change(lab, wanted).map_err(|error| {
+    let made = apply::change(lab, wanted).and_then(|()| in_time(span));
+    made.map_err(|error| {
         // Half a change is worse than none: go back to what was in force.
         let undone = apply::change(lab, before);
         undone.err().map_or(error.clone(), |also| {

@@ -10,7 +10,7 @@ pub const STATE_DIR_VARIABLE: &str = "MARLINE_LAB_DIR";
 /// Marks every process of a lab, so that `down` finds them even after a crash.
 pub const HOME_VARIABLE: &str = "MARLINE_LAB_HOME";
 /// First line of the state file.
-const MAGIC: &str = "marline-lab 2";
+const MAGIC: &str = "marline-lab 3";
 
 /// A process, told apart from a later one with the same number by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use crate::thread::Registry;
 use crate::{Clock, System};
 use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome};
 use marline_wire::RailAddr;
+use shuttle::rand::Rng;
 use shuttle::sync::Mutex;
 use std::collections::VecDeque;
 
@@ -252,7 +253,13 @@ impl RailTx for Rail {
         call(|k| {
             let port = &mut k.ports[to.port as usize - 1];
             if !port.closed {
-                port.inbox.push_back((bytes.to_vec(), segment));
+                // The kernel may join all datagrams of a batch, or not all.
+                let datagrams = bytes.len().div_ceil(segment.max(1));
+                let joined = shuttle::rand::thread_rng().gen_range(0..=datagrams);
+                let (head, rest) = bytes.split_at(bytes.len().min(joined * segment));
+                let batches = [head, rest].into_iter().filter(|batch| !batch.is_empty());
+                port.inbox
+                    .extend(batches.map(|batch| (batch.to_vec(), segment)));
             }
         });
         SendOutcome::Sent
@@ -280,6 +287,6 @@ impl RailRx for Rail {
             bytes: &bytes,
             segment,
         });
-        1
+        bytes.len().div_ceil(segment.max(1))
     }
 }
