@@ -18,6 +18,10 @@ pub(super) const PAGES: usize = 4;
 /// Copies the same [`LINES`] of each of [`PAGES`] pages from `at` on, and prefetches those of the
 /// next pages; what was loaded, by page.
 ///
+/// First all loads, as in [`blocks`]: the pages' lines have the same low 12 bits, and where the
+/// destination has them, too, each page's loads waited for the stores of the one before (Ice Lake:
+/// 64 MiB at 4.5 instead of 10.6 GB/s with a CRC).
+///
 /// # Safety
 /// As [`blocks`] for each page.
 #[inline(always)]
@@ -26,10 +30,19 @@ pub(super) unsafe fn beside<S: Store>(
     dst: *mut u8,
     at: usize,
 ) -> [[__m512i; LINES]; PAGES] {
-    // SAFETY: the caller's contract.
-    std::array::from_fn(|page| unsafe {
-        blocks_ahead::<S, LINES, { PAGES * PAGE }>(src, dst, at + page * PAGE)
-    })
+    let lines = |page: usize| std::array::from_fn(|line| at + page * PAGE + 64 * line);
+    let places: [[usize; LINES]; PAGES] = std::array::from_fn(lines);
+    // SAFETY: the caller's contract; a prefetch cannot fault.
+    unsafe {
+        for at in places.as_flattened() {
+            _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(at + PAGES * PAGE).cast());
+        }
+        let v = places.map(|page| page.map(|at| _mm512_loadu_si512(src.add(at).cast())));
+        for (at, v) in places.as_flattened().iter().zip(v.as_flattened()) {
+            put::<S>(dst.wrapping_add(*at), *v);
+        }
+        v
+    }
 }
 
 /// Blocks of 64 bytes that [`beside`] takes of each page at a time.
@@ -50,24 +63,10 @@ pub(super) unsafe fn blocks<S: Store, const N: usize>(
     dst: *mut u8,
     at: usize,
 ) -> [__m512i; N] {
-    // SAFETY: the caller's contract.
-    unsafe { blocks_ahead::<S, N, AHEAD_BYTES>(src, dst, at) }
-}
-
-/// [`blocks`], prefetching at a distance.
-///
-/// # Safety
-/// As [`blocks`].
-#[inline(always)]
-unsafe fn blocks_ahead<S: Store, const N: usize, const AHEAD: usize>(
-    src: *const u8,
-    dst: *mut u8,
-    at: usize,
-) -> [__m512i; N] {
     // SAFETY: the caller's contract; a prefetch cannot fault.
     unsafe {
         for line in 0..N {
-            let ahead = at + AHEAD + 64 * line;
+            let ahead = at + AHEAD_BYTES + 64 * line;
             if S::STREAM {
                 _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(ahead).cast());
             }
