@@ -282,11 +282,13 @@ impl RailRx for Rail {
         let Some((bytes, segment)) = batch else {
             return 0;
         };
+        // The last datagram of a batch may come alone, and be shorter.
+        let segment = segment.clamp(1, bytes.len());
         sink(Received {
             from: RailAddr::NONE,
             bytes: &bytes,
             segment,
         });
-        bytes.len().div_ceil(segment.max(1))
+        bytes.len().div_ceil(segment)
     }
 }

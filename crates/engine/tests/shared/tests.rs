@@ -13,7 +13,7 @@ use shuttle::scheduler::RandomScheduler;
 use shuttle::thread;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Orders tried per test: a few seconds. (20,000 of each were tried once.)
+/// Orders tried per test: a few seconds. (20,000 were tried once, of long bursts 2,000.)
 const ORDERS: usize = 500;
 
 /// Tries this many orders of a model's steps.
@@ -409,8 +409,7 @@ fn a_long_burst_goes_on_leaving_and_the_thread_stays_away() {
             let end = kernel::now_ns() + BETWEEN_NS;
             kernel::compute_until(|now| now >= end);
         }
-        // 0 in most orders; 17 to 66 where looks are not taken for the application's presence (and
-        // none of 2,000 orders failed once).
+        // 0 in most orders; 17 to 66 where looks are not taken for the application's presence.
         let times = takeovers() - before;
         assert!(times <= MESSAGES as u64 / 10, "{times} turns of the thread");
         let come = got.iter().filter(|count| count.load(Relaxed) == 1).count();
