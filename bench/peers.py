@@ -20,10 +20,12 @@ class Contender:
     provider: str  # what `marline lab run --provider` takes
     env: dict = field(default_factory=dict)
     ours: bool = False
+    more: tuple = ()  # arguments of the program
+    floor: bool = False  # no MPI's transport: what the kernel allows
 
     def start(self, lab, program, timeout):
         mpi = labs.MPIS[self.mpi]
-        words = [mpi.program(program[0]), *program[1:]]
+        words = [mpi.program(program[0]), *program[1:], *self.more]
         return lab.run(mpi, words, provider=self.provider, env=self.env, timeout=timeout)
 
 
@@ -52,6 +54,11 @@ CONTENDERS = [
     Contender("intel psm3", "intel", "none", {
         "I_MPI_OFI_PROVIDER": "psm3", "FI_PROVIDER": "psm3", "PSM3_NIC": "rail0",
         "PSM3_HAL": "sockets", "PSM3_DEVICES": "self,nic", "I_MPI_FABRICS": "ofi"}),
+    # Bare datagrams on one rail (tests/programs/bare.h): from memory to memory, with the bytes read
+    # once more at each end, and by way of packets that have room for a head.
+    Contender("bare udp", "mpich", "tcp", more=("--bare", "rail0"), floor=True),
+    Contender("bare udp summed", "mpich", "tcp", more=("--bare-summed", "rail0"), floor=True),
+    Contender("bare udp copied", "mpich", "tcp", more=("--bare-copied", "rail0"), floor=True),
 ]
 
 

@@ -4,6 +4,7 @@
  *
  *   pingpong [--flag FILE] [--samples N] [--seconds S] [--tests latency,bw64k,bw4m,rate]
  *            [--pin] [--trace S] [--sweep BYTES,BYTES,...] [--cold]
+ *            [--bare INTERFACE] [--bare-copied INTERFACE] [--bare-summed INTERFACE]
  *
  * latency: 8 B half round trip (mean over the sample); bw64k, bw4m: windows of 64 x 64 KiB and
  * 4 x 4 MiB, then a reply; rate: 64 x 8 B, then a reply. --flag names a file both ranks can map (see
@@ -12,7 +13,8 @@
  * Only when named in --tests: pp128k, pp1m, half
  * round trips of messages by rendezvous. --trace S runs one ping-pong for S seconds and prints when it
  * began (CLOCK_MONOTONIC) and how many ms a round trip may take (0.3) that is not told of; every other
- * by when it began; and the quantiles.
+ * by when it began; and the quantiles. --bare: no MPI, but bare datagrams on that interface (bare.h):
+ * what the kernel allows; latency, bw64k and bw4m, all as one stream of bytes.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -20,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bare.h"
 #include "hop.h"
 
 enum { LOOK_AT_CLOCK = 16, TRACE_MAX = 4 << 20 };
@@ -30,8 +33,9 @@ static const double STALL_S = 0.3e-3;
 
 static int rank, samples = 5, pin, cold;
 static double seconds = 0.2, trace_s;
-static const char *tests, *flag_path, *sweep_sizes;
+static const char *tests, *flag_path, *sweep_sizes, *bare_interface;
 static Hop hop;
+static Bare bare;
 
 typedef struct {
     const char *name, *unit;
@@ -47,7 +51,7 @@ static const Test TESTS[] = {
     {"pp128k", "us", 128 << 10, 0},
     {"pp1m", "us", 1 << 20, 0},
 };
-enum { BY_DEFAULT = 4 };
+enum { BY_DEFAULT = 4, LAST_BARE = 2 };
 
 /* Rank 0 decides when to stop and says so in the first byte of a message, so that no control message
  * is part of a sample. */
@@ -99,6 +103,29 @@ static long windows(unsigned char *buf, const Test *t, double until)
     return n;
 }
 
+/* As `ping` and `windows`, by bare datagrams. */
+static long bare_run(unsigned char *buf, const Test *t, double until)
+{
+    long n = 0;
+    for (int last = 0; !last; n++) {
+        if (rank == 0) {
+            last = n % LOOK_AT_CLOCK == 0 && now_s() >= until;
+            buf[0] = (unsigned char)last;
+        }
+        if (t->window) {
+            bare_stream(&bare, buf, t->size * t->window, rank);
+        } else {
+            if (rank == 0)
+                bare_send(&bare, buf, t->size);
+            bare_recv(&bare, buf, t->size);
+            if (rank == 1)
+                bare_send(&bare, buf, t->size);
+        }
+        last = buf[0];
+    }
+    return n;
+}
+
 static double value(const Test *t, long n, double elapsed)
 {
     if (!t->window)
@@ -111,7 +138,10 @@ static void sample(const Test *t, unsigned char *buf)
 {
     MPI_Barrier(MPI_COMM_WORLD);
     double before = hop_measure(&hop, rank), start = now_s();
-    long n = t->window ? windows(buf, t, start + seconds) : ping(buf, t->size, start + seconds);
+    double until = start + seconds;
+    long n = bare_interface ? bare_run(buf, t, until)
+             : t->window    ? windows(buf, t, until)
+                            : ping(buf, t->size, until);
     double elapsed = now_s() - start, after = hop_measure(&hop, rank);
     if (rank == 0) {
         printf("pingpong,%s,%zu,%.4f,%s,%.1f,%.1f,%s\n", t->name, t->size, value(t, n, elapsed),
@@ -173,6 +203,16 @@ static void trace(unsigned char *buf)
     free(trips);
 }
 
+/* What follows "--bare"; -1: nothing known. */
+static int bare_kind(const char *name)
+{
+    static const char *const names[] = {"", "-copied", "-summed"};
+    for (int kind = BARE_STRAIGHT; kind <= BARE_SUMMED; kind++)
+        if (!strcmp(name, names[kind]))
+            return kind;
+    return -1;
+}
+
 static int parse(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -195,6 +235,8 @@ static int parse(int argc, char **argv)
             sweep_sizes = v;
         else if (!strcmp(argv[i], "--trace"))
             trace_s = atof(v);
+        else if (!strncmp(argv[i], "--bare", 6) && bare_kind(argv[i] + 6) >= 0)
+            bare_interface = v, bare.kind = bare_kind(argv[i] + 6);
         else
             return i;
         i++;
@@ -224,13 +266,16 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, 2);
     memset(buf, 1, ROOM);
     ping(buf, 8, now_s() + 0.02); /* connections are made on first use */
+    if (bare_interface)
+        bare_open(&bare, bare_interface, bare.kind, rank);
     if (trace_s > 0)
         trace(buf);
     for (int s = 0; sweep_sizes && s < samples; s++)
         sweep(buf);
     for (int s = 0; trace_s <= 0 && !sweep_sizes && s < samples; s++)
         for (size_t t = 0; t < sizeof TESTS / sizeof *TESTS; t++)
-            if (tests ? !!strstr(tests, TESTS[t].name) : t < BY_DEFAULT)
+            if ((tests ? !!strstr(tests, TESTS[t].name) : t < BY_DEFAULT) &&
+                !(bare_interface && t > LAST_BARE))
                 sample(&TESTS[t], buf);
     free(buf);
     MPI_Finalize();
