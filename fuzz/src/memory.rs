@@ -1,7 +1,7 @@
 //! Memory of an endpoint under test: who owns which bytes is checked at every write.
 
 use marline_checksum::{sum, Algorithm};
-use marline_proto::{Landing, Memory, Payload, WrittenSum};
+use marline_proto::{Landing, Lies, Memory, Payload, WrittenSum};
 use std::collections::BTreeMap;
 
 /// A receive or a read.
@@ -123,7 +123,7 @@ impl Memory for Memories {
         right
     }
 
-    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> bool {
+    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> Lies {
         let &Landing::Posted { handle, offset, .. } = landing else {
             panic!("{landing:?} of a fragment that was written");
         };
@@ -140,7 +140,12 @@ impl Memory for Memories {
         if right && buffer.bytes.len() < end as usize {
             buffer.bytes.resize(end as usize, 0);
         }
-        right
+        match right {
+            true => Lies::Right,
+            // As lost as damaged.
+            false if written.sum % 2 == 0 => Lies::Nothing,
+            false => Lies::Wrong,
+        }
     }
 
     fn revoke(&mut self, inbound: u64) {

@@ -78,6 +78,7 @@ impl Bench {
             datagram_max: 1_472,
             receive_budget: 100_000,
             ordered_writes: false,
+            direct_datagrams: 0,
         };
         let rails = (0..=input.below(2) as u8).map(spec).collect();
         let memory = Memories {

@@ -97,6 +97,7 @@ impl End {
             datagram_max,
             receive_budget: 100_000,
             ordered_writes: false,
+            direct_datagrams: 0,
         };
         let rails = (0..rails).map(spec).collect();
         End {

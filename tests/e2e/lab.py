@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,6 +101,15 @@ def parse_rails(text):
 def total(rails, column):
     """Sum over the rails of one column."""
     return sum(rail[column] for rail in rails.values())
+
+
+def counters(folder):
+    """What the processes of a job counted (`FI_MARLINE_STATS_DIR`), by name, all together."""
+    kept = subprocess.run([MARLINE, "stats", folder], capture_output=True, text=True, check=True)
+    sums = Counter()
+    for name, count in re.findall(r"\b(\w+)=(\d+)", kept.stdout):
+        sums[name] += int(count)
+    return sums
 
 
 def clean_env(extra):

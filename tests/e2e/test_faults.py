@@ -77,6 +77,21 @@ def test_corruption_is_repaired(wire_lab, stress, mpi, provider):
     assert_counted(result, "corrupt", "corrupt packets")
 
 
+@pytest.mark.parametrize("fault, counter", [("corrupt=0.01", "written_wrong"), ("drop=1%", None)])
+def test_direct_writes_under_faults(lab, stress, mpi, provider, tmp_path, fault, counter):
+    """Whole super-packets are damaged or lost: what they should have brought comes in packets."""
+    for rail in (0, 1):
+        lab.fault(rail, fault)
+    env = {"FI_MARLINE_STATS_DIR": tmp_path}
+    program = long(stress, mpi, 8)
+    assert_right(lab.run(mpi, program, provider=provider, env=env, timeout=90))
+    assert lab.hits(fault.partition("=")[0]) > 0
+    if provider == "marline":
+        counted = labs.counters(tmp_path)
+        assert counted["written"] > 100, counted
+        assert counter is None or counted[counter] > 0, counted
+
+
 def test_a_corrupting_rail_is_left_named_and_taken_back(wire_lab, stress, mpich, provider):
     """The rail that small messages prefer damages one packet in twenty; later it is well again."""
     wire_lab.fault(0, "corrupt=0.05")

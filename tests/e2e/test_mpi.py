@@ -46,7 +46,7 @@ def test_long_messages_leave_by_their_pages(lab, stress, mpich, provider, tmp_pa
     """Same bytes whether or not the kernel takes the pages they were packed in (Linux 6.5)."""
     if provider != "marline":
         return
-    env = {"FI_MARLINE_LEND": lend, "FI_MARLINE_STATS_DIR": tmp_path}
+    env = {"FI_MARLINE_LEND": lend, "FI_MARLINE_STATS_DIR": tmp_path, "FI_MARLINE_DIRECT": "off"}
     assert_stress_ok(lab.run(mpich, stress(mpich, "--seed", 4), env=env, timeout=90))
     kept = subprocess.run([labs.MARLINE, "stats", tmp_path], capture_output=True, text=True)
     lent = sum(map(int, re.findall(r"lent_calls\D+(\d+)", kept.stdout)))
@@ -54,6 +54,31 @@ def test_long_messages_leave_by_their_pages(lab, stress, mpich, provider, tmp_pa
     # Where copying is cheaper, `auto` lends only to find that out.
     least = {"on": 100, "auto": 1, "off": 0}[lend] if release >= (6, 5) else 0
     assert lent >= least and (lent > 0) == (least > 0), f"{lent}\n{kept.stdout}"
+
+
+@pytest.mark.parametrize("direct", ["on", "off"])
+def test_long_messages_are_written_directly(lab, stress, mpi, provider, tmp_path, direct):
+    """Same bytes whether the kernel puts them in place or not; on these cables nothing is torn."""
+    if provider != "marline":
+        return
+    env = {"FI_MARLINE_DIRECT": direct, "FI_MARLINE_STATS_DIR": tmp_path}
+    assert_stress_ok(lab.run(mpi, stress(mpi, "--seed", 5), env=env, timeout=90))
+    counted = labs.counters(tmp_path)
+    assert (counted["written"] > 100) == (direct == "on"), counted
+    assert counted["written_wrong"] == 0, counted
+
+
+def test_ranks_that_differ_in_direct_writes(lab, stress, mpich, provider, tmp_path):
+    """Each sends as the other can receive."""
+    if provider != "marline":
+        return
+    script = tmp_path / "differ"
+    script.write_text("#!/bin/sh\n[ $PMI_RANK = 0 ] && export FI_MARLINE_DIRECT=off\nexec \"$@\"\n")
+    script.chmod(0o755)
+    env = {"FI_MARLINE_STATS_DIR": tmp_path / "stats"}
+    (tmp_path / "stats").mkdir()
+    assert_stress_ok(lab.run(mpich, [script, *stress(mpich, "--seed", 6)], env=env, timeout=90))
+    assert labs.counters(tmp_path / "stats")["written"] == 0
 
 
 def test_stress_openmpi4(lab, stress, openmpi4, provider):

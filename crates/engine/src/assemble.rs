@@ -26,6 +26,8 @@ pub(crate) fn open_rails(
         gso: settings.gso,
         gro: settings.gro,
         lend: settings.lend != Lend::Off,
+        // All of a direct write is under one sum.
+        direct: settings.direct && settings.fragment_max_bytes == 0,
         rcvbuf_bytes: settings.receive_buffer_bytes,
         sndbuf_bytes: settings.send_buffer_bytes,
         port: settings.port,

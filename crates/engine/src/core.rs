@@ -7,6 +7,7 @@ use crate::api::{
     AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, SubmitError, ADDR_UNSPEC,
 };
 use crate::collect::Collector;
+use crate::direct::Told;
 use crate::early::Early;
 use crate::memory::Bounces;
 use crate::pool::Pool;
@@ -41,6 +42,8 @@ pub struct RailState<T> {
     pub counters: RailCounters,
     /// A batch that the kernel had no room for.
     pub pending: Option<Pending>,
+    /// A packet that tells of a direct write, and is to leave with the next one or after it.
+    pub told: Option<Told>,
     /// Writes that the rail has not done with, oldest first.
     pub under_way: Vec<UnderWay>,
     /// Time to try again after an error of the rail.
@@ -153,6 +156,7 @@ impl<S: System> Core<S> {
                 name,
                 counters: RailCounters::default(),
                 pending: None,
+                told: None,
                 under_way: Vec::new(),
                 retry_at: None,
                 segment: PACKET_MAX,
@@ -209,9 +213,11 @@ impl<S: System> Core<S> {
             let mut addr = rail.tx.local_addr();
             addr.index = index as u8;
             addr.mtu = datagram_max as u16;
-            if caps.writes != Writes::No {
-                addr.kind |= RailAddr::WRITES;
-            }
+            addr.kind |= match caps.writes {
+                Writes::No => 0,
+                Writes::Direct => RailAddr::DIRECT,
+                Writes::Unordered | Writes::Ordered => RailAddr::WRITES,
+            };
             // Half of the buffer, and of that two thirds: what a packet occupies in the kernel
             // is up to half more than its bytes (measured: 71 KB for a 64 KB super-packet).
             let receive_budget =
@@ -221,6 +227,10 @@ impl<S: System> Core<S> {
                 datagram_max,
                 receive_budget,
                 ordered_writes: caps.writes == Writes::Ordered,
+                direct_datagrams: match caps.writes {
+                    Writes::Direct => caps.batch_segments_max,
+                    _ => 0,
+                },
             }
         };
         self.rails.iter().enumerate().map(spec).collect()
@@ -398,7 +408,7 @@ impl<S: System> Core<S> {
     /// Whether packets wait to be built or to be taken by the kernel.
     pub fn has_output(&self) -> bool {
         self.deferred
-            || self.rails.iter().any(|r| r.pending.is_some())
+            || (self.rails.iter()).any(|r| r.pending.is_some() || r.told.is_some())
             || self.eps.iter().flatten().any(|e| e.node.wants_transmit())
     }
 }

@@ -13,6 +13,7 @@ pub mod clock;
 mod collect;
 mod core;
 mod crew;
+mod direct;
 mod early;
 mod engine;
 mod event;

@@ -5,7 +5,7 @@ use crate::pool::{Buffer, Pool};
 use crate::slots::{Pieces, RecvOp, Slots};
 use crate::writes::{revoke, Granted};
 use marline_checksum::{copy_and_sum, prefetch_for_write, sum, Algorithm, Summer};
-use marline_proto::{Landing, Memory, Payload, WrittenSum};
+use marline_proto::{Landing, Lies, Memory, Payload, WrittenSum};
 use marline_rails::RailTx;
 use std::collections::BTreeMap;
 
@@ -68,18 +68,31 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
         found == payload.sum
     }
 
-    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> bool {
+    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> Lies {
+        let keys = self.granted.get(&(self.ep, written.inbound));
+        let (at, len) = (written.at, written.len as u64);
+        let landed = |&(rail, key): &(u8, u64)| self.rails[rail as usize].tx.landed(key, at, len);
+        if keys.is_some_and(|keys| !keys.iter().any(landed)) {
+            return Lies::Nothing;
+        }
+        // What is not granted any more may have landed before.
+        let wrong = keys.map_or(Lies::Nothing, |_| Lies::Wrong);
         let Some(algorithm) = Algorithm::from_u8(written.algorithm) else {
-            return false;
+            return wrong;
         };
         let &Landing::Posted { handle, offset, .. } = landing else {
-            return false; // only posted memory is granted
+            return wrong; // only posted memory is granted
         };
-        let op = self.recvs.get(handle);
-        op.is_some_and(|op| {
-            let found = sum_of(&op.pieces, offset, written.len, algorithm, written.seed);
-            found == written.sum
-        })
+        let Some(op) = self.recvs.get(handle) else {
+            return wrong;
+        };
+        if sum_of(&op.pieces, offset, written.len, algorithm, written.seed) != written.sum {
+            return wrong;
+        }
+        for &(rail, key) in keys.into_iter().flatten() {
+            self.rails[rail as usize].tx.seal(key, at, len);
+        }
+        Lies::Right
     }
 
     fn revoke(&mut self, inbound: u64) {

@@ -21,6 +21,12 @@ impl<S: System> Core<S> {
     /// Takes what a rail received: one datagram or a batch of equal ones.
     pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
         let (mut rest, mut first) = (received.bytes, None);
+        if received.beside > 0 {
+            let rail = &mut self.rails[rail];
+            let datagrams = received.beside / rail.tx.caps().datagram_max.max(1);
+            rail.counters.wire_packets_received += datagrams as u64;
+            rail.counters.wire_bytes_received += received.beside as u64;
+        }
         let mut segment = received.segment;
         // One small datagram in most cases: no batch is that short.
         if segment == 0 && rest.len() <= GRO_MIN {
@@ -205,6 +211,7 @@ impl<S: System> Core<S> {
             self.say(LogLevel::Info, &text);
         }
         self.drop_pending(rail);
+        self.rails[rail].told = None;
         for endpoint in self.eps.iter_mut().flatten() {
             endpoint.node.on_rail(now, rail, !up);
         }
@@ -223,6 +230,7 @@ impl<S: System> Core<S> {
         for index in 0..self.eps.len() {
             while self.flush_batch(now, index) {}
         }
+        self.send_all_told(now);
         assert!(!self.early.waits(), "what was sent was not built");
         if self.cfg.proto.reliable {
             return;
@@ -234,6 +242,10 @@ impl<S: System> Core<S> {
     fn send_pending(&mut self, now: u64) -> bool {
         for rail in 0..self.rails.len() {
             if let Some(pending) = self.rails[rail].pending.take() {
+                if pending.write.is_none() && !self.send_told(now, rail) {
+                    self.rails[rail].pending = Some(pending);
+                    return false;
+                }
                 if !self.send_again(now, rail, pending) {
                     return false;
                 }
@@ -310,6 +322,10 @@ impl<S: System> Core<S> {
         first: &Transmit,
         (count, len): (usize, usize),
     ) -> bool {
+        // In order: what tells of a direct write before what was built after it.
+        if !self.send_told(now, first.rail) {
+            return self.batch_sent(now, index, first, (count, len), (false, SendOutcome::Busy));
+        }
         let lent = self.lend(index, first, (count, len));
         let outcome = if lent {
             SendOutcome::Sent

@@ -145,6 +145,7 @@ fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {
     to.rendezvous_sent += from.rendezvous_sent;
     to.written += from.written;
     to.written_wrong += from.written_wrong;
+    to.written_lost += from.written_lost;
     to.unacked_packets_max = to.unacked_packets_max.max(from.queue_max);
     to.ack_wait_max_ns = to.ack_wait_max_ns.max(from.ack_wait_max_ns);
     to.ack_delay_max_ns = to.ack_delay_max_ns.max(from.ack_delay_max_ns);

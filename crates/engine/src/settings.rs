@@ -410,6 +410,9 @@ settings! {
     /// Let the kernel take large sends by their pages instead of copying them, where it can (Linux
     /// 6.5 and later); auto: where that is measured to be cheaper.
     lend: Lend = "auto", Kind::Lend;
+    /// Let the kernel take long messages from the sender's memory and put them into the receiver's
+    /// without a copy on the way, where large sends arrive as they were sent.
+    direct: bool = "on", Kind::Switch;
     /// Let the kernel hand over received packets in batches (UDP GRO), where it can.
     gro: bool = "on", Kind::Switch;
     /// Most bytes of one datagram, UDP payload; 0: found by the path's MTU.

@@ -149,7 +149,10 @@ impl<S: System> Shared<S> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core<S>> {
         self.core.lock().unwrap_or_else(|poisoned| {
             let mut core = poisoned.into_inner();
-            core.poisoned = true;
+            if !core.poisoned {
+                core.poisoned = true;
+                core.end_grants(); // what they are of may be gone soon
+            }
             core
         })
     }

@@ -98,6 +98,7 @@ counters! {
         rendezvous_sent: Sum, "messages", "Messages that waited for the receiver's grant.";
         written: Sum, "fragments", "Fragments written into a peer's memory, past packets.";
         written_wrong: Sum, "fragments", "Fragments that a peer wrote here with a wrong sum.";
+        written_lost: Sum, "fragments", "Fragments that a peer wrote and that did not land.";
         reads: Sum, "reads", "Remote reads of this process.";
         read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";
         unexpected: Sum, "messages", "Messages that arrived before their receive was posted.";

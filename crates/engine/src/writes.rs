@@ -8,8 +8,9 @@
 
 use crate::api::{EpId, LogLevel};
 use crate::core::{Core, RailState};
+use crate::direct::ToWrite;
 use crate::memory::{spoil, sum_of};
-use crate::slots::SendOp;
+use crate::slots::{Pieces, SendOp};
 use crate::system::System;
 use marline_checksum::{crc32c, Algorithm};
 use marline_proto::Transmit;
@@ -49,10 +50,21 @@ pub struct Pending {
 /// What of which send is written under which key.
 #[derive(Clone, Copy, Debug)]
 pub struct Announced {
-    handle: u32,
-    key: u64,
-    offset: u64,
-    len: usize,
+    pub(crate) handle: u32,
+    pub(crate) key: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+    /// For a rail with direct writes.
+    pub(crate) direct: Option<ToWrite>,
+}
+
+/// The memory that a write reads.
+pub(crate) fn pieces_of(pieces: &Pieces, write: &Announced) -> Vec<Piece> {
+    let mut found = Vec::new();
+    pieces.for_range(write.offset, write.len, |base, len| {
+        found.push(Piece { base, len });
+    });
+    found
 }
 
 impl<T> RailState<T> {
@@ -90,7 +102,11 @@ impl<S: System> Core<S> {
         if len < size_of::<u64>() as u64 {
             return;
         }
-        spoil(base, len as usize, (self.random)());
+        let late = |rail: &RailState<S::Tx>| rail.tx.caps().writes != Writes::Direct;
+        let rails = self.rails.iter().enumerate();
+        if { rails }.any(|(index, rail)| mask >> index & 1 == 1 && late(rail)) {
+            spoil(base, len as usize, (self.random)());
+        }
         for (index, rail) in self.rails.iter_mut().enumerate() {
             if mask >> index & 1 == 0 || rail.tx.caps().writes == Writes::No {
                 continue;
@@ -109,6 +125,13 @@ impl<S: System> Core<S> {
     /// Ends what is granted of an inbound message's memory.
     pub(crate) fn revoke(&mut self, ep: EpId, inbound: u64) {
         revoke(&mut self.granted, &mut self.rails, (ep.0, inbound));
+    }
+
+    /// Ends all that is granted.
+    pub(crate) fn end_grants(&mut self) {
+        for of in self.granted.keys().copied().collect::<Vec<_>>() {
+            revoke(&mut self.granted, &mut self.rails, of);
+        }
     }
 
     /// Ends all that an endpoint which closes has granted, and all writes of its sends.
@@ -155,6 +178,9 @@ impl<S: System> Core<S> {
             return true;
         };
         op.writes += 1;
+        if self.rails[first.rail].tx.caps().writes == Writes::Direct {
+            return self.send_direct(now, first, &write);
+        }
         let algorithm = Algorithm::from_u8(first.algorithm).filter(|_| write.summed);
         let sum = algorithm.map_or(0, |algorithm| {
             let len = write.len as usize;
@@ -178,6 +204,7 @@ impl<S: System> Core<S> {
                 key: write.key,
                 offset: write.offset,
                 len: write.len as usize,
+                direct: None,
             }),
         };
         let sent = self.send_again(now, first.rail, pending);
@@ -192,6 +219,7 @@ impl<S: System> Core<S> {
         } = &pending;
         let outcome = match pending.write {
             None => (self.rails[rail].tx).send(to, bytes, *segment, pending.flow),
+            Some(write) if write.direct.is_some() => self.write_direct(now, rail, &pending, &write),
             Some(write) => self.write(now, rail, to, &write, bytes),
         };
         if outcome == SendOutcome::Busy {
@@ -215,10 +243,7 @@ impl<S: System> Core<S> {
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };
-        let mut pieces = Vec::new();
-        op.pieces.for_range(write.offset, write.len, |base, len| {
-            pieces.push(Piece { base, len });
-        });
+        let pieces = pieces_of(&op.pieces, write);
         self.write_token += 1;
         let token = self.write_token;
         let posted = Write {
@@ -258,7 +283,7 @@ impl<S: System> Core<S> {
     }
 
     /// The memory of a send has one reader less; if it waited for that, it ends.
-    fn end_write(&mut self, handle: u32) {
+    pub(crate) fn end_write(&mut self, handle: u32) {
         let Some(op) = self.sends.get_mut(handle) else {
             return;
         };

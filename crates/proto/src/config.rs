@@ -25,6 +25,8 @@ pub struct RailSpec {
     /// A packet that tells of a write never arrives on it without the write. (Whether it writes at
     /// all, its address says.)
     pub ordered_writes: bool,
+    /// It writes by datagrams, so many at most; 0: by other means, of any length.
+    pub direct_datagrams: usize,
 }
 
 /// The largest number of whole granules that a frame's length field holds, in bytes.

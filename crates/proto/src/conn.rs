@@ -374,7 +374,7 @@ impl Conn {
                 let fits = if paired {
                     near(local)
                 } else {
-                    local.0.kind == remote.kind && i == remote.index as usize % locals.len()
+                    local.0.reaches(remote) && i == remote.index as usize % locals.len()
                 };
                 let code = (i as u8) << 4 | remote.index;
                 let known = self.paths.iter().any(|p| p.send_code() == code);

@@ -72,7 +72,7 @@ pub use recv_window::RecvWindow;
 pub use sent::UNKEPT_MAX;
 pub use stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use types::{
-    sum_seed, Batch, Claim, DropReason, Event, Landing, Memory, Payload, PeerId, RecvSpec,
+    sum_seed, Batch, Claim, DropReason, Event, Landing, Lies, Memory, Payload, PeerId, RecvSpec,
     SendSpec, Source, Span, Spans, Transmit, WrittenSum,
 };
-pub use written::WriteOut;
+pub use written::{WriteOut, DIRECT_PACKET_MAX};

@@ -91,5 +91,5 @@ impl Node {
 }
 
 fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
-    a.kind == b.kind && a.ip == b.ip
+    a.reaches(b) && a.ip == b.ip
 }

@@ -169,7 +169,7 @@ impl Node {
         }
         let sibling = conn.paths.iter().find(|p| p.remote == remote as u8)?;
         let (to, ceiling): (RailAddr, usize) = (sibling.to, spec.datagram_max);
-        if to.kind != spec.addr.kind || conn.paths.len() >= crate::conn::PATHS_MAX {
+        if !to.reaches(&spec.addr) || conn.paths.len() >= crate::conn::PATHS_MAX {
             return None;
         }
         let ceiling = ceiling.min(to.mtu as usize);

@@ -36,6 +36,8 @@ pub struct NodeStats {
     pub written: u64,
     /// Fragments that peers wrote, by their word, and whose sum was wrong.
     pub written_wrong: u64,
+    /// Fragments that peers wrote, by their word, and that did not land.
+    pub written_lost: u64,
     /// Packets of one peer that waited for an ack, at most.
     pub queue_max: u64,
     /// Longest time from a packet's departure to the arrival of its ack, in nanoseconds, while

@@ -98,6 +98,10 @@ pub struct Payload<'a> {
 /// What is known of a fragment that was written past the packets.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenSum {
+    /// Name of the inbound message, and the fragment's offset in it.
+    pub inbound: u64,
+    /// See above.
+    pub at: u64,
     /// Its bytes.
     pub len: usize,
     /// Sum in the frame.
@@ -108,14 +112,26 @@ pub struct WrittenSum {
     pub algorithm: u8,
 }
 
+/// What lies in the place of a fragment that was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lies {
+    /// Bytes with its sum.
+    Right,
+    /// Others.
+    Wrong,
+    /// What lay there before: the write was lost, or found no grant.
+    #[default]
+    Nothing,
+}
+
 /// The engine's memory, as the node sees it.
 pub trait Memory {
     /// Copies and sums one payload to where it belongs; whether the sum was right. (A wrong one
     /// leaves rubbish in a range that is not yet committed.)
     fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool;
-    /// Whether what lies in the place of a fragment has its sum.
-    fn written(&mut self, _landing: &Landing, _sum: &WrittenSum) -> bool {
-        false
+    /// What lies in the place of a fragment.
+    fn written(&mut self, _landing: &Landing, _sum: &WrittenSum) -> Lies {
+        Lies::Nothing
     }
     /// Ends what was granted of the memory of inbound message `inbound`: no write lands after this.
     fn revoke(&mut self, _inbound: u64) {}
@@ -371,6 +387,8 @@ pub enum DropReason {
     CorruptPayload,
     /// No memory within the bounds, or no longer any; the sender will try again.
     NoMemory,
+    /// It tells of a write that did not land: as good as lost.
+    Unwritten,
     /// Its payload algorithm is unknown here: nothing in it could be checked.
     Algorithm,
 }

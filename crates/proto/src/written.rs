@@ -26,16 +26,25 @@ use crate::path::Path;
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
 use crate::transmit::Builder;
-use crate::types::{sum_seed, DropReason, Event, Memory, PeerId, Spans, Transmit, WrittenSum};
+use crate::types::{
+    sum_seed, DropReason, Event, Lies, Memory, PeerId, Spans, Transmit, WrittenSum,
+};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    granules, Frame, Header, KeyGrant, Written, FLAG_READ_REPLY, FLAG_REVOKE, FLAG_UNSUMMED,
-    GRANT_LEN, GRANULE,
+    granules, Frame, Header, KeyGrant, Written, DIRECT_HEAD_LEN, FLAG_READ_REPLY, FLAG_REVOKE,
+    FLAG_UNSUMMED, GRANT_LEN, GRANULE, PACKET_MAX,
 };
 
 /// Most bytes of one write: what is lost with it, and what others on the path wait for.
 const SPAN_MAX: u64 = 65_536 / GRANULE * GRANULE;
+/// Room for a direct write's head and the packet that goes before the bytes, beside them in a
+/// super-packet.
+/// That packet tells of a write and has acks and grants beside that; a longer one is sent apart.
+const DIRECT_ROOM: usize = DIRECT_HEAD_LEN + DIRECT_PACKET_MAX;
+/// Longest packet that goes before the bytes of a direct write. (Written frame, header: 88 bytes;
+/// one ack of four masks and a grant with its keys: 120.)
+pub const DIRECT_PACKET_MAX: usize = 256;
 /// Fewer bytes than this go into a packet.
 const SPAN_MIN: u64 = 4 * GRANULE;
 /// A path whose writes fail is spared up to two to this power of them.
@@ -81,6 +90,8 @@ pub struct WriteOut {
     pub seed: u64,
     /// It carries a sum; else 0 in its place.
     pub summed: bool,
+    /// Longest datagram that the path takes.
+    pub segment: usize,
 }
 
 impl Path {
@@ -130,13 +141,15 @@ impl Node {
     ) -> Option<Transmit> {
         let &key = conn.bulk.front()?;
         let send = self.sends.get(key)?;
-        let (offset, len) = (send.next, (send.upto - send.next).min(SPAN_MAX));
+        let rail = &self.rails[conn.paths[at].local as usize];
+        let most = span_max(rail.direct_datagrams, conn.paths[at].datagram_max);
+        let (offset, len) = (send.next, (send.upto - send.next).min(most));
         let remote = conn.paths[at].remote;
         let keys = &send.keys.as_ref()?.by_rail;
         let &(_, remote_key) = keys.iter().find(|k| k.0 == remote)?;
         let unsummed = send.head.flags & FLAG_UNSUMMED;
         let summed = unsummed == 0 && self.algorithm_on(conn, at) != 0;
-        let ordered = self.rails[conn.paths[at].local as usize].ordered_writes;
+        let ordered = rail.ordered_writes;
         if len < SPAN_MIN || !(summed || ordered) || !conn.paths[at].write_turn() {
             return None;
         }
@@ -171,11 +184,17 @@ impl Node {
             sum_at: slot.sum_at as usize,
             seed,
             summed,
+            segment: conn.paths[at].datagram_max,
         });
         self.advance(key, offset + len);
         self.leave_bulk(conn, key);
         self.stats.written += 1;
         self.finish(now, conn, at, b, false, false)
+    }
+
+    /// A rail was found not to write after all.
+    pub fn no_writes(&mut self, rail: usize) {
+        self.rails[rail].direct_datagrams = 1; // which no span fits
     }
 
     /// Whether some rail can write.
@@ -368,16 +387,39 @@ impl Node {
         }
         let landing = inbound.landing(key, w.offset, len);
         let sum = WrittenSum {
+            inbound: key.name(),
+            at: w.offset,
             len: w.len as usize,
             sum: w.sum,
             seed: sum_seed(header.src_id, w.number, reply, w.offset, w.len as usize),
             algorithm,
         };
-        if !memory.written(&landing, &sum) && !self.cfg.errs(Mutation::TrustWrites) {
-            self.stats.written_wrong += 1;
-            return Err(DropReason::CorruptPayload);
+        match memory.written(&landing, &sum) {
+            Lies::Wrong if !self.cfg.errs(Mutation::TrustWrites) => {
+                self.stats.written_wrong += 1;
+                Err(DropReason::CorruptPayload)
+            }
+            Lies::Nothing => {
+                self.stats.written_lost += 1;
+                Err(DropReason::Unwritten)
+            }
+            _ => {
+                self.commit(now, key, start, n, len);
+                if let Some(path) = self.conn_mut(peer).and_then(|c| c.paths.get_mut(at)) {
+                    path.stats.bytes_received += len;
+                }
+                Ok(())
+            }
         }
-        self.commit(now, key, start, n, len);
-        Ok(())
     }
+}
+
+/// Most bytes of one write, in whole granules, on a rail with `direct_datagrams` of `datagram`
+/// bytes.
+fn span_max(direct_datagrams: usize, datagram: usize) -> u64 {
+    let room = match direct_datagrams {
+        0 => return SPAN_MAX,
+        n => (n * datagram).min(PACKET_MAX).saturating_sub(DIRECT_ROOM) as u64,
+    };
+    room / GRANULE * GRANULE
 }

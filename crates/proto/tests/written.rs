@@ -5,8 +5,8 @@ mod face;
 
 use face::{node_with, specs};
 use marline_proto::{
-    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RecvSpec, SendSpec, Source,
-    WriteOut, WrittenSum,
+    Config, DropReason, Event, Landing, Lies, Memory, Node, Payload, PeerId, RecvSpec, SendSpec,
+    Source, WriteOut, WrittenSum,
 };
 use marline_wire::{Frame, Packet, RailAddr, FLAG_REVOKE};
 
@@ -17,7 +17,7 @@ const KEY: u64 = 0xfeed;
 /// Memory that says of writes what the test wants, and notes what it was asked.
 #[derive(Default)]
 struct Noted {
-    right: bool,
+    lies: Lies,
     written: Vec<(u64, usize)>,
     revoked: Vec<u64>,
     /// Payloads put in place while the grant stood.
@@ -29,13 +29,13 @@ impl Memory for Noted {
         self.landed_under_keys += self.revoked.is_empty() as usize;
         true
     }
-    fn written(&mut self, landing: &Landing, sum: &WrittenSum) -> bool {
+    fn written(&mut self, landing: &Landing, sum: &WrittenSum) -> Lies {
         let Landing::Posted { offset, copy, .. } = *landing else {
             panic!("{landing:?}");
         };
         assert_eq!(copy, sum.len);
         self.written.push((offset, sum.len));
-        self.right
+        self.lies
     }
     fn revoke(&mut self, inbound: u64) {
         self.revoked.push(inbound);
@@ -182,7 +182,7 @@ fn is_data(packet: &[u8]) -> Option<u8> {
 #[test]
 fn a_granted_message_is_written_and_its_key_ends_first() {
     let mut pair = Pair::new(Config::default(), LEN);
-    pair.memory[1].right = true;
+    pair.memory[1].lies = Lies::Right;
     let writes = pair.finish();
     let bytes: u64 = writes.iter().map(|w| w.len as u64).sum();
     assert_eq!(bytes, LEN);
@@ -208,11 +208,58 @@ fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
     assert_eq!(from.len(), writes.len());
 }
 
+/// What did not land is as good as lost: no damage is held against the path.
+#[test]
+fn what_was_not_written_is_no_damage() {
+    for (lies, why, corrupt) in [
+        (Lies::Nothing, DropReason::Unwritten, 0),
+        (Lies::Wrong, DropReason::CorruptPayload, 1),
+    ] {
+        let mut pair = Pair::new(Config::default(), LEN);
+        pair.memory[1].lies = lies;
+        pair.step();
+        let flights = pair.output(0);
+        let (packet, _) = flights.iter().find(|f| f.1.is_some()).expect("a write");
+        assert_eq!(pair.deliver(1, &packet.clone()), Err(why));
+        let stats = pair.nodes[1].stats();
+        assert_eq!(
+            (stats.written_lost, stats.written_wrong),
+            (1 - corrupt, corrupt)
+        );
+        pair.finish();
+    }
+}
+
+/// On a rail with direct writes each fits a super-packet with its head, whatever the path takes.
+#[test]
+fn direct_writes_fit_a_super_packet() {
+    for (datagrams, datagram, most) in [(64, 1_472, 63_616), (64, 512, 32_256), (43, 1_472, 62_720)]
+    {
+        let node = |host: u8| {
+            let mut specs = specs(host, 1, datagram);
+            specs[0].addr.kind |= RailAddr::DIRECT;
+            specs[0].direct_datagrams = datagrams;
+            Node::new(Config::default(), 100 + u64::from(host), 7, 1, specs)
+        };
+        let mut pair = Pair::of([1, 2].map(node), LEN);
+        pair.memory[1].lies = Lies::Right;
+        let writes = pair.finish();
+        assert!(!writes.is_empty());
+        assert!(writes.iter().all(|w| w.segment <= datagram), "{writes:?}");
+        let longest = writes.iter().map(|w| u64::from(w.len)).max();
+        // A path begins with less than its rail takes.
+        assert!(
+            longest.is_some_and(|l| l <= most && l > most / 2),
+            "{writes:?}"
+        );
+    }
+}
+
 /// The same where the packet that tells of the write is lost: the write may still be under way.
 #[test]
 fn a_lost_word_of_a_write_has_the_key_revoked() {
     let mut pair = Pair::new(Config::default(), LEN);
-    pair.memory[1].right = true;
+    pair.memory[1].lies = Lies::Right;
     let mut flags = Vec::new();
     for _ in 0..2_000 {
         pair.now += 20_000;
@@ -277,7 +324,7 @@ fn words_of_writes_without_keys_are_nonsense() {
     // The same message, whose receive is too short to be granted.
     let mut short = Pair::new(Config::default(), LEN - 1);
     short.step();
-    short.memory[1].right = true;
+    short.memory[1].lies = Lies::Right;
     assert_eq!(short.deliver(1, &packet), Err(DropReason::Nonsense));
     assert!(short.memory[1].written.is_empty());
 }
@@ -287,7 +334,7 @@ fn words_of_writes_without_keys_are_nonsense() {
 #[test]
 fn to_a_silent_peer_a_written_fragment_is_repaired_packet_by_packet() {
     let mut pair = Pair::new(Config::default(), LEN);
-    pair.memory[1].right = true;
+    pair.memory[1].lies = Lies::Right;
     pair.write_into_the_void();
     let (mut packets, mut bytes) = (0, 0);
     let until = pair.now + 1_000_000_000;

@@ -3,7 +3,7 @@
 use crate::choose::InterfaceChoice;
 use crate::faulty::{Clock, FaultScript, Faulty, FaultyRx, FaultyTx};
 use crate::udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
-use crate::{Caps, Lending, Pages, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome};
+use crate::{Caps, Lending, Pages, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome, Write};
 use marline_wire::RailAddr;
 
 /// A rail of any kind.
@@ -120,6 +120,47 @@ impl RailTx for AnyTx {
         match self {
             AnyTx::Udp(tx) => tx.send_lent(to, pages, len, segment, flow),
             AnyTx::FaultyUdp(_) => Lending::No,
+        }
+    }
+
+    // Faulty rails have none: faults happen to packets.
+    fn write_direct(
+        &mut self,
+        to: &RailAddr,
+        write: &Write<'_>,
+        packet: &[u8],
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
+        match self {
+            AnyTx::Udp(tx) => tx.write_direct(to, write, packet, segment, flow),
+            AnyTx::FaultyUdp(_) => SendOutcome::Sent,
+        }
+    }
+
+    fn grant(&mut self, base: *mut u8, len: usize) -> Option<u64> {
+        match self {
+            AnyTx::Udp(tx) => tx.grant(base, len),
+            AnyTx::FaultyUdp(_) => None,
+        }
+    }
+
+    fn revoke(&mut self, key: u64) {
+        if let AnyTx::Udp(tx) = self {
+            tx.revoke(key);
+        }
+    }
+
+    fn seal(&mut self, key: u64, offset: u64, len: u64) {
+        if let AnyTx::Udp(tx) = self {
+            tx.seal(key, offset, len);
+        }
+    }
+
+    fn landed(&self, key: u64, offset: u64, len: u64) -> bool {
+        match self {
+            AnyTx::Udp(tx) => tx.landed(key, offset, len),
+            AnyTx::FaultyUdp(_) => false,
         }
     }
 

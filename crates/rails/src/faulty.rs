@@ -357,6 +357,7 @@ impl<T: RailRx> RailRx for FaultyRx<T> {
                         from,
                         bytes,
                         segment,
+                        beside: 0,
                     });
                 },
             );
@@ -368,6 +369,7 @@ impl<T: RailRx> RailRx for FaultyRx<T> {
                 from: held.addr,
                 bytes: &held.bytes,
                 segment,
+                beside: 0,
             });
         }
         // Lost ones count: something waited, and more may.

@@ -17,8 +17,8 @@ pub use any::{AnyRail, AnyRx, AnyTx};
 pub use choose::{choose_interfaces, InterfaceChoice};
 pub use faulty::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use link::LinkWatch;
-pub use sys::Pages;
-pub use udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
+pub use sys::{Pages, Place};
+pub use udp::{Grants, UdpConfig, UdpRail, UdpRx, UdpTx};
 pub use writes::{Piece, Write, Writes};
 
 use marline_wire::RailAddr;
@@ -103,6 +103,9 @@ pub struct Received<'a> {
     /// a rail that was told not to ask (see [`UdpConfig::cmsg`]): `bytes` may then hold several
     /// datagrams, all but the last as long as the first, whose length its own contents tell.
     pub segment: usize,
+    /// Bytes of a direct write that landed with them ([`Writes::Direct`]); `bytes` may be empty
+    /// then.
+    pub beside: usize,
 }
 
 /// Sending half of a rail.
@@ -147,6 +150,21 @@ pub trait RailTx: Send {
         SendOutcome::Fault(RailFault::Down(0))
     }
 
+    /// As [`RailTx::write`], on a rail that does so by datagrams ([`Writes::Direct`]): the bytes of
+    /// `write` leave in datagrams of up to `segment` bytes, behind `packet` (that tells of an
+    /// earlier write, say; or empty). The packet that tells of this write is sent later, so that
+    /// what the kernel has brought into the cache can be summed there.
+    fn write_direct(
+        &mut self,
+        _to: &RailAddr,
+        _write: &Write<'_>,
+        _packet: &[u8],
+        _segment: usize,
+        _flow: u8,
+    ) -> SendOutcome {
+        SendOutcome::Fault(RailFault::Down(0))
+    }
+
     /// Lets peers write into `len` bytes at `base` until [`RailTx::revoke`]: the key that they
     /// name; `None`: not now. The memory stays valid until then. What is written to an earlier life
     /// of this process must not land there: its connections ended with it.
@@ -157,6 +175,15 @@ pub trait RailTx: Send {
     /// Ends a grant. When this returns no byte is written under the key any more, whatever is under
     /// way: late writes are refused (which breaks a connection that is in order).
     fn revoke(&mut self, _key: u64) {}
+
+    /// On a rail with direct writes: these bytes of a grant are known to be right, and nothing
+    /// lands there any more.
+    fn seal(&mut self, _key: u64, _offset: u64, _len: u64) {}
+
+    /// On a rail with direct writes: whether these bytes of a grant have landed, right or not.
+    fn landed(&self, _key: u64, _offset: u64, _len: u64) -> bool {
+        true
+    }
 
     /// Gives up all writes under way, however long the hardware would take: when this returns none
     /// of their pieces is read any more. Their [`RailEvent::Written`] need not come.

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+mod direct;
 mod iface;
 pub(crate) mod lend;
 mod netlink;
@@ -12,6 +13,7 @@ mod pages;
 mod socket;
 mod udp_io;
 
+pub use direct::Place;
 pub use iface::{interface_index, interfaces, link_bytes_per_s, Interface, InterfaceAddr};
 pub use netlink::ChangeSocket;
 pub use pages::Pages;
@@ -72,7 +74,7 @@ impl SockName {
     /// The kernel's form of a rail's address, `None` for a kind that is not UDP over IP.
     #[inline]
     pub(crate) fn of_rail(addr: &RailAddr, scope_id: u32) -> Option<SockName> {
-        match addr.kind {
+        match addr.family() {
             4 => {
                 let [a, b, c, d, ..] = addr.ip;
                 Some(SockName::v4([a, b, c, d], addr.port))

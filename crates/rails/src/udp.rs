@@ -4,11 +4,15 @@
 //! whichever half calls next and are read from the error queue by the sending half, which turns
 //! them into events.
 
+mod direct;
+mod grants;
+mod joins;
 mod lend;
 mod peers;
 mod rx;
 mod tx;
 
+pub use grants::Grants;
 pub use rx::UdpRx;
 pub use tx::UdpTx;
 
@@ -49,6 +53,9 @@ pub struct UdpConfig {
     pub cmsg: bool,
     /// Let the kernel take the pages of super-packets instead of copying them, where it can.
     pub lend: bool,
+    /// Take direct writes of peers into granted memory, and write into theirs, where the kernel
+    /// passes super-packets on whole.
+    pub direct: bool,
 }
 
 impl Default for UdpConfig {
@@ -65,6 +72,7 @@ impl Default for UdpConfig {
             connect: true,
             cmsg: true,
             lend: true,
+            direct: true,
         }
     }
 }
@@ -76,6 +84,10 @@ struct Shared {
     errors_wait: AtomicBool,
     /// Packets that the kernel dropped so far because the receive buffer was full.
     drops: AtomicU64,
+    /// Memory that peers may write into.
+    grants: Grants,
+    /// Super-packets come whole: direct writes are of use.
+    whole: AtomicBool,
 }
 
 /// A UDP rail on one interface.
@@ -113,6 +125,8 @@ impl UdpRail {
             socket,
             errors_wait: AtomicBool::new(false),
             drops: AtomicU64::new(0),
+            grants: Grants::default(),
+            whole: AtomicBool::new(false),
         });
         let caps = Caps {
             datagram_max,
@@ -120,7 +134,11 @@ impl UdpRail {
             batch_segments_max: if gso { SEGMENTS_MAX } else { 1 },
             receive_buffer_bytes: sizes.receive,
             bytes_per_s: interface.bytes_per_s,
-            writes: Writes::No,
+            writes: if config.direct && gso && gro {
+                Writes::Direct
+            } else {
+                Writes::No
+            },
         };
         let rx = UdpRx::new(shared.clone(), config.cmsg, gro);
         let tx = UdpTx::new(shared, interface, local, caps, config, sizes.send);

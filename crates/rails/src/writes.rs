@@ -1,5 +1,6 @@
-//! What rails that write into the memory of their peers (RDMA) take, beside packets. No rail of
-//! this crate can yet; the simulator's can. See [`crate::RailTx::write`].
+//! What rails that write into the memory of their peers take, beside packets: RDMA, of which no
+//! rail of this crate is yet (the simulator's are, see [`crate::RailTx::write`]), and UDP, whose
+//! datagrams the receiving half has the kernel put in place ([`crate::RailTx::write_direct`]).
 
 /// Whether a rail writes, and what its packets say of its writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,6 +13,10 @@ pub enum Writes {
     Unordered,
     /// That packet arrives after the write and never without it (as reliable connections do).
     Ordered,
+    /// By datagrams ([`crate::RailTx::write_direct`]): the bytes have been read when the call
+    /// returns, and are lost or come too late as packets are. What has landed once, or is known to
+    /// be right ([`crate::RailTx::seal`]), is never landed on again.
+    Direct,
 }
 
 /// A contiguous part of the memory that a write reads.

@@ -7,7 +7,7 @@ use crate::spare;
 use crate::world::{Next, World};
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{sum_seed, DropReason, Event};
-use marline_wire::{Frame, Packet, FLAG_READ_REPLY, FLAG_UNSUMMED};
+use marline_wire::{DirectHead, Frame, Packet, DIRECT_HEAD_LEN, FLAG_READ_REPLY, FLAG_UNSUMMED};
 
 /// Polls of one turn.
 const POLLS_MAX: u32 = 64;
@@ -337,13 +337,16 @@ impl World {
         if header.dst_token != ep.token && result != Err(DropReason::Token) {
             return self.broken(e, format!("took a forged packet: {result:?}"));
         }
-        use DropReason::{CorruptPayload, Duplicate, NoMemory};
+        use DropReason::{CorruptPayload, Duplicate, NoMemory, Unwritten};
         // What is really the peer's is a sign of life, though it be late or of no use.
-        let heard = matches!(result, Ok(()) | Err(CorruptPayload | Duplicate | NoMemory));
+        let heard = matches!(
+            result,
+            Ok(()) | Err(CorruptPayload | Duplicate | NoMemory | Unwritten)
+        );
         if heard && self.eps.get(src as usize).is_some_and(|there| !there.alive) {
             self.eps[e as usize].last_words.insert(src, self.now);
         }
-        if !matches!(result, Ok(()) | Err(CorruptPayload | NoMemory)) {
+        if !matches!(result, Ok(()) | Err(CorruptPayload | NoMemory | Unwritten)) {
             return;
         }
         if src as usize >= self.eps.len() {
@@ -465,6 +468,15 @@ impl World {
             self.launch_write(e, &out, write, at);
         }
         let bytes = std::mem::take(&mut out.bytes);
+        if let Some(head) = DirectHead::parse(&bytes).filter(|_| out.direct) {
+            self.net.stats.direct += 1;
+            let packet = &bytes[DIRECT_HEAD_LEN..][..head.packet_len as usize];
+            if !packet.is_empty() {
+                self.check_packet(e, packet, out.segment);
+            }
+            self.launch(e, &out, bytes, at, lost);
+            return;
+        }
         if bytes.len() <= out.segment {
             self.check_packet(e, &bytes, out.segment);
             self.launch(e, &out, bytes, at, lost);

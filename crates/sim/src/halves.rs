@@ -5,9 +5,10 @@ use crate::machine::{Machine, Out, TRUESIZE, WIRE_BYTES};
 use crate::spare;
 use crate::writes::OutWrite;
 use marline_rails::{
-    Caps, Lending, Pages, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome, Write,
+    Caps, Grants, Lending, Pages, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome,
+    Write, Writes,
 };
-use marline_wire::RailAddr;
+use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
 use std::sync::Arc;
 
 /// Sending half of a rail.
@@ -54,6 +55,7 @@ impl RailTx for SimTx {
             at,
             write: None,
             lent: None,
+            direct: false,
         });
         self.0.stir();
         SendOutcome::Sent
@@ -104,6 +106,43 @@ impl RailTx for SimTx {
         SendOutcome::Sent
     }
 
+    fn write_direct(
+        &mut self,
+        to: &RailAddr,
+        write: &Write<'_>,
+        packet: &[u8],
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
+        let len = write.pieces.iter().map(|piece| piece.len).sum::<usize>();
+        let head = DirectHead {
+            key: write.key,
+            offset: write.offset,
+            len: len as u32,
+            packet_len: packet.len() as u16,
+        };
+        let mut bytes = spare::copy(&head.write());
+        bytes.extend_from_slice(packet);
+        write.read(&mut bytes);
+        let sent = self.send(to, &bytes, segment, flow);
+        spare::give(bytes);
+        if let Some(out) = (self.0.wires().outbox.last_mut()).filter(|_| sent == SendOutcome::Sent)
+        {
+            out.direct = true;
+        }
+        sent
+    }
+
+    fn seal(&mut self, key: u64, offset: u64, len: u64) {
+        let landing = self.0.wires().ports[self.1].landing.clone();
+        landing.seal(key, offset..offset + len);
+    }
+
+    fn landed(&self, key: u64, offset: u64, len: u64) -> bool {
+        let landing = self.0.wires().ports[self.1].landing.clone();
+        self.caps().writes != Writes::Direct || landing.landed(key, &(offset..offset + len))
+    }
+
     fn grant(&mut self, base: *mut u8, len: usize) -> Option<u64> {
         let port = &mut self.0.wires().ports[self.1];
         if port.grants.len() >= port.grants_max {
@@ -111,11 +150,14 @@ impl RailTx for SimTx {
         }
         port.next_key += 1;
         port.grants.insert(port.next_key, (base as usize, len));
+        port.landing.grant(port.next_key, base, len);
         Some(port.next_key)
     }
 
     fn revoke(&mut self, key: u64) {
-        self.0.wires().ports[self.1].grants.remove(&key);
+        let port = &mut self.0.wires().ports[self.1];
+        port.grants.remove(&key);
+        port.landing.revoke(key);
     }
 
     fn drain(&mut self) {
@@ -131,6 +173,35 @@ impl RailTx for SimTx {
     fn fd(&self) -> Option<i32> {
         None
     }
+}
+
+/// Puts the bytes of a direct write in place, if they have one, and hands over its packet.
+fn land_direct(
+    landing: &Grants,
+    head: &DirectHead,
+    bytes: &[u8],
+    sink: &mut dyn FnMut(Received<'_>),
+) {
+    let (_, rest) = bytes.split_at(DIRECT_HEAD_LEN);
+    let (packet, payload) = rest.split_at((head.packet_len as usize).min(rest.len()));
+    let landed = landing.land(head, |place| {
+        place.fill(payload);
+        let whole = payload.len() == head.len as usize;
+        (whole, whole)
+    });
+    let packet = match packet.len() == head.packet_len as usize {
+        true => packet,
+        false => &[],
+    };
+    sink(Received {
+        from: RailAddr::NONE,
+        bytes: packet,
+        segment: packet.len(),
+        beside: match landed {
+            Some(true) => payload.len(),
+            _ => 0,
+        },
+    });
 }
 
 /// Receiving half of a rail.
@@ -158,6 +229,14 @@ impl RailRx for SimRx {
             return 0;
         };
         let first = bytes.len();
+        if let Some(head) = DirectHead::parse(&bytes) {
+            port.inbox_bytes -= first as u64 + TRUESIZE;
+            let landing = port.landing(head.key);
+            self.0.took(1, wires);
+            land_direct(&landing, &head, &bytes, sink);
+            self.0.keep(bytes);
+            return 1;
+        }
         port.inbox_bytes -= first as u64 + TRUESIZE;
         for _ in 1..count {
             let port = &mut wires.ports[self.1];
@@ -173,6 +252,7 @@ impl RailRx for SimRx {
             from: RailAddr::NONE,
             bytes: &bytes,
             segment: if tells { first } else { 0 },
+            beside: 0,
         });
         self.0.keep(bytes);
         if tells {

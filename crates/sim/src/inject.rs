@@ -212,6 +212,7 @@ fn node(plan: &Plan, which: u64) -> Node {
         datagram_max,
         receive_budget: 1 << 20,
         ordered_writes: false,
+        direct_datagrams: 0,
     }];
     Node::new(cfg, 0x1234_0000 + which, 7 * which as u32, 1, rails)
 }

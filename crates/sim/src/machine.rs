@@ -6,7 +6,7 @@ use crate::spare;
 use crate::writes::OutWrite;
 use marline_engine::{Clock, Completion, OpError, System, Watch};
 use marline_proto::{DropReason, Event, Node, PeerId};
-use marline_rails::{Caps, RailEvent, Writes};
+use marline_rails::{Caps, Grants, RailEvent, Writes};
 use marline_wire::{RailAddr, HEADER_LEN, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
@@ -49,6 +49,8 @@ pub struct Out {
     pub write: Option<OutWrite>,
     /// The pages that hold them, by name, where they were lent.
     pub lent: Option<u64>,
+    /// They are a direct write, one datagram; `segment`: what the path takes.
+    pub direct: bool,
 }
 
 /// Something that the engine did.
@@ -115,6 +117,10 @@ pub struct Port {
     pub egress_free: u64,
     /// Memory that others may write into: address and length by key.
     pub grants: BTreeMap<u64, (usize, usize)>,
+    /// The same of a rail with direct writes, with where nothing may land any more.
+    pub(crate) landing: Arc<Grants>,
+    /// A mistake: it forgets where something has landed.
+    lands_again: bool,
     /// Memory that writes read which are not over, by token.
     pub reading: BTreeMap<u64, Vec<(usize, usize)>>,
     /// How often its writes were given up.
@@ -157,6 +163,8 @@ pub struct PortSpec {
     pub writes: Writes,
     /// Pieces of memory that may be granted at a time.
     pub grants_max: usize,
+    /// See [`Port`].
+    pub lands_again: bool,
     /// Number of the process among all, dead ones too.
     pub life: u32,
 }
@@ -349,6 +357,8 @@ impl Port {
             limits: Vec::new(),
             egress_free: 0,
             grants: BTreeMap::new(),
+            landing: Arc::default(),
+            lands_again: spec.lands_again,
             reading: BTreeMap::new(),
             drained: 0,
             // What is written to another life of the process does not reach this one (its
@@ -371,6 +381,17 @@ impl Port {
             merges: spec.merges,
             tells_segment: spec.tells_segment,
         }
+    }
+
+    /// Where direct writes land.
+    pub(crate) fn landing(&self, key: u64) -> Arc<Grants> {
+        let granted = self.grants.get(&key).filter(|_| self.lands_again);
+        if let Some(&(base, len)) = granted {
+            let base = std::ptr::with_exposed_provenance_mut(base);
+            self.landing.revoke(key);
+            self.landing.grant(key, base, len);
+        }
+        self.landing.clone()
     }
 
     /// How long so many bytes take to leave.

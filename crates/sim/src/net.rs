@@ -78,6 +78,8 @@ pub struct NetStats {
     pub streamed: u64,
     /// Lost with a stream that broke.
     pub broken: u64,
+    /// Direct writes.
+    pub direct: u64,
     /// Writes.
     pub writes: u64,
     /// Of which nothing landed.
@@ -107,6 +109,7 @@ impl NetStats {
         self.nobody += o.nobody;
         self.streamed += o.streamed;
         self.broken += o.broken;
+        self.direct += o.direct;
         self.writes += o.writes;
         self.writes_lost += o.writes_lost;
         self.writes_hurt += o.writes_hurt;
@@ -190,7 +193,7 @@ impl Net {
         now: u64,
         from: (usize, usize),
         to: (usize, usize),
-        len: usize,
+        (len, datagram): (usize, usize),
         lost: bool,
     ) -> Fate {
         self.stats.packets += 1;
@@ -204,7 +207,7 @@ impl Net {
         if let Some(&(mtu, told)) = [a, b]
             .iter()
             .flat_map(|&p| &self.ports[p].mtus)
-            .filter(|m| len > m.0 && !stream)
+            .filter(|m| datagram > m.0 && !stream)
             .min()
         {
             self.stats.too_big += 1;

@@ -259,6 +259,11 @@ pub struct Setup {
     /// Rails that write into granted memory; streams among them in order with their packets. They
     /// reach only each other.
     pub writes: Vec<bool>,
+    /// Of the others those that are no streams have direct writes: their bytes travel behind a head
+    /// in one long datagram, and land when it is received.
+    pub direct: bool,
+    /// An eighth of them come again, damaged, while or after packets tell of them.
+    pub direct_again: bool,
     /// So much memory of a process each of them lets others write into at a time, in pieces.
     pub grants_max: usize,
     /// Latency of each rail.
@@ -347,6 +352,8 @@ impl Setup {
                 .collect(),
             streams: vec![false; rails],
             writes: vec![false; rails],
+            direct: false,
+            direct_again: false,
             grants_max: usize::MAX,
             latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
             rate: (0..rails)
@@ -414,6 +421,7 @@ impl Setup {
         // Of the settings that are drawn with faults those of the first round stay.
         (next.node, next.streams) = (self.node, self.streams.clone());
         next.writes.clone_from(&self.writes);
+        (next.direct, next.direct_again) = (self.direct, self.direct_again);
         (next.queue_ns, next.grants_max) = (self.queue_ns, self.grants_max);
         if self.node.summed != Config::default().summed {
             let w = &mut next.weather;

@@ -92,6 +92,10 @@ fn plainer(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     if setup.writes.contains(&true) {
         add(&|s| s.writes.fill(false));
     }
+    if setup.direct {
+        add(&|s| s.direct = false);
+        add(&|s| s.direct_again = false);
+    }
     if setup.node.rail_algorithm.iter().any(Option::is_some) {
         add(&|s| s.node.rail_algorithm.fill(None));
     }

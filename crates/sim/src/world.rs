@@ -10,11 +10,12 @@ use crate::rounds::Rounds;
 use crate::setup::{Setup, Topology, Trouble};
 use crate::spare;
 use crate::truth::Truth;
-use crate::writes::{kind_of, target_of, Hurt};
+use crate::writes::{kind_of, target_of, Hurt, LATE_NS};
 use marline_checksum::crc32c;
 use marline_engine::Completion;
-use marline_rails::{RailEvent, RailFault};
-use marline_wire::RailAddr;
+use marline_proto::Mutation;
+use marline_rails::{RailEvent, RailFault, Writes};
+use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -183,6 +184,7 @@ impl World {
                 lends: behaviour >> 62 == 0 && self.setup.hosts <= 16,
                 writes: kind_of(&self.setup, r),
                 grants_max: self.setup.grants_max,
+                lands_again: self.setup.node.errs(Mutation::LandAgain),
                 life: index,
             })
             .collect();
@@ -432,7 +434,10 @@ impl World {
         let (from, to) = (self.eps[e as usize].host, out.to);
         let target = target_of(&to);
         let start = (from, out.rail);
-        let fate = self.net.send(at, start, target, bytes.len(), lost);
+        let datagram = bytes.len().min(out.segment);
+        let fate = self
+            .net
+            .send(at, start, target, (bytes.len(), datagram), lost);
         let stream = self.net.is_stream(out.rail, target.1);
         let breaks = stream.then(|| self.breaks(e, start, target));
         if let Some(mtu) = fate.too_big {
@@ -440,7 +445,11 @@ impl World {
             let machine = &self.eps[e as usize].machine;
             machine.tell(&mut machine.wires(), out.rail, news);
         }
-        let head = u16::from_le_bytes([bytes[6], bytes[7]]) as usize;
+        let direct = DirectHead::parse(&bytes);
+        let head = match &direct {
+            Some(direct) => DIRECT_HEAD_LEN + direct.packet_len as usize,
+            None => u16::from_le_bytes([bytes[6], bytes[7]]) as usize,
+        };
         // Whichever good copy comes first brings the ack.
         let copies = || fate.copies.iter().flatten();
         let good = copies().filter(|copy| copy.1 == Damage::None);
@@ -449,7 +458,12 @@ impl World {
             let until = self.lent.entry(pages).or_default();
             *until = at.max(*until);
         }
-        let mut copies = fate.copies.into_iter().flatten().peekable();
+        let mut copies = fate.copies;
+        if direct.is_some() && self.setup.direct_again && self.rng.one_in(8) {
+            let late = self.rng.pick(&LATE_NS);
+            copies[1] = copies[0].map(|c| (c.0 + self.rng.below(late), Damage::Payload));
+        }
+        let mut copies = copies.into_iter().flatten().peekable();
         while let Some((at, damage)) = copies.next() {
             let slot = self.new_flight();
             let flying = &mut self.flying[slot as usize];
@@ -463,6 +477,10 @@ impl World {
             flying.rail = out.rail;
             flying.reply_to = Some(to);
             flying.breaks = breaks;
+            let damage = match damage {
+                Damage::Forged if direct.is_some() => Damage::Head,
+                damage => damage,
+            };
             hurt(&mut flying.bytes, head, damage, &mut self.rng);
             self.push(at, Next::Arrive(slot));
         }
@@ -527,7 +545,9 @@ fn rail_addr(setup: &Setup, host: usize, rail: usize, port: u16) -> RailAddr {
         Topology::Routed => 32,
     };
     RailAddr {
-        kind: 4 | if setup.writes[rail] {
+        kind: 4 | if kind_of(setup, rail) == Writes::Direct {
+            RailAddr::DIRECT
+        } else if setup.writes[rail] {
             RailAddr::WRITES
         } else {
             0

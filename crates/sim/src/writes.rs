@@ -358,11 +358,14 @@ fn put(
 }
 
 /// How late writes land: before, while and after packets bring what they should have brought.
-const LATE_NS: [u64; 4] = [300_000, 1_000_000, 5_000_000, 20_000_000];
+pub(crate) const LATE_NS: [u64; 4] = [300_000, 1_000_000, 5_000_000, 20_000_000];
 
 /// Which rails write, and what lies they tell: from numbers of their own, so that all else of a
 /// seed is what it was before there were these.
 pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
+    let rng = &mut Rng::new(setup.seed, 10);
+    setup.direct = rng.one_in(3);
+    setup.direct_again = setup.direct && lies && rng.one_in(2);
     let rng = &mut Rng::new(setup.seed, 9);
     if !rng.one_in(3) {
         return;
@@ -408,6 +411,7 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
 /// What a rail of the setup says of its writes.
 pub(crate) fn kind_of(setup: &Setup, rail: usize) -> Writes {
     match (setup.writes[rail], setup.streams[rail]) {
+        (false, false) if setup.direct => Writes::Direct,
         (false, _) => Writes::No,
         (true, false) => Writes::Unordered,
         (true, true) => Writes::Ordered,

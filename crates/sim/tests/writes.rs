@@ -105,6 +105,34 @@ fn writes_that_are_lost_or_damaged_are_sent_again() {
     }
 }
 
+/// Long messages by direct writes: nothing of what comes twice, late, damaged, in
+/// part or not at all is delivered.
+#[test]
+fn direct_writes_are_lost_damaged_and_repeated_like_packets() {
+    let mut setup = Setup {
+        writes: vec![false; 2],
+        direct: true,
+        ..setup(false)
+    };
+    let calm = run_setup(&setup, false);
+    assert_eq!(calm.failure, None);
+    assert!(calm.net.direct > 300, "{:?}", calm.net);
+    setup.direct_again = true;
+    setup.weather = Weather {
+        drop: 2_000,
+        reorder: 20_000,
+        reorder_ns: 300_000,
+        corrupt_head: 5_000,
+        corrupt_payload: 20_000,
+        truncate: 5_000,
+        duplicate: 20_000,
+        ..Weather::default()
+    };
+    let outcome = run_setup(&setup, false);
+    assert_eq!(outcome.failure, None);
+    assert!(outcome.net.direct > 100 && outcome.net.damaged > 10);
+}
+
 #[test]
 fn a_rail_that_never_writes_what_it_says_is_found_out() {
     for ordered in [false, true] {

@@ -15,7 +15,8 @@ pub(crate) const HELLO_FIXED: usize = 56;
 
 /// Address of one rail of an endpoint.
 ///
-/// 24 bytes: `kind u8 (4 = IPv4/UDP, 6 = IPv6/UDP, 16 more for a rail that can write), index u8,
+/// 24 bytes: `kind u8 (4 = IPv4/UDP, 6 = IPv6/UDP, 16 more for a rail that
+/// can write, 32 more for one with direct writes), index u8,
 /// port u16, mtu u16, scope u16, ip 16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RailAddr {
@@ -48,15 +49,24 @@ impl RailAddr {
     /// In `kind`: the rail takes writes.
     pub const WRITES: u8 = 16;
 
+    /// In `kind`: the rail takes direct writes ([`crate::DirectHead`]), and is else as others.
+    pub const DIRECT: u8 = 32;
+
     /// Whether the rail can write, and takes writes.
     #[inline]
     pub fn writes(&self) -> bool {
-        self.kind & RailAddr::WRITES != 0
+        self.kind & (RailAddr::WRITES | RailAddr::DIRECT) != 0
+    }
+
+    /// Whether rails of the two kinds reach each other.
+    #[inline]
+    pub fn reaches(&self, other: &RailAddr) -> bool {
+        (self.kind ^ other.kind) & !RailAddr::DIRECT == 0
     }
 
     /// 4 or 6, as in IPv4 and IPv6; 0: none.
     pub fn family(&self) -> u8 {
-        self.kind & !RailAddr::WRITES
+        self.kind & !(RailAddr::WRITES | RailAddr::DIRECT)
     }
 
     fn write(&self, out: &mut [u8]) {
@@ -91,7 +101,7 @@ impl RailAddr {
 
     /// Whether `other` lies in the subnet of `self` (same family, equal first `prefix_len` bits).
     pub fn same_subnet(&self, other: &RailAddr) -> bool {
-        if self.kind != other.kind {
+        if !self.reaches(other) {
             return false;
         }
         let bits = self.prefix_len as usize;

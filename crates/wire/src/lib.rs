@@ -24,6 +24,7 @@
 extern crate std;
 
 mod ack;
+mod direct;
 mod follow;
 mod frame;
 mod header;
@@ -31,6 +32,7 @@ mod hello;
 mod packet;
 
 pub use ack::{Ack, AckMasks, LoneMask, MasksView, ACK_MASKS_MAX};
+pub use direct::{DirectHead, DIRECT_HEAD_LEN};
 pub use follow::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
 pub use frame::{
     Data, Eager, Frame, FrameView, Grant, KeyGrant, MsgHead, Read, Rts, Written, DATA_LEN,

@@ -288,6 +288,7 @@ impl RailRx for Rail {
             from: RailAddr::NONE,
             bytes: &bytes,
             segment,
+            beside: 0,
         });
         bytes.len().div_ceil(segment)
     }

@@ -30,6 +30,7 @@ mod src {
     pub mod collect;
     pub mod core;
     pub mod crew;
+    pub mod direct;
     pub mod early;
     pub mod engine;
     pub mod events;

@@ -44,6 +44,7 @@ pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
         datagram_max,
         receive_budget: 2 << 20,
         ordered_writes: false,
+        direct_datagrams: 0,
     };
     (0..rails).map(rail).collect()
 }

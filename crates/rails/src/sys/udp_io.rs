@@ -12,20 +12,20 @@ use std::mem::MaybeUninit;
 /// Most datagrams (or GRO batches) of one receive call.
 pub const RECV_BATCH: usize = 8;
 /// Bytes of one receive buffer: a GRO batch is at most one IP packet's length field.
-const RECV_BUFFER_LEN: usize = 64 * 1024;
+pub(super) const RECV_BUFFER_LEN: usize = 64 * 1024;
 /// Most messages of one `sendmmsg`.
 const SEND_BATCH: usize = 64;
 /// Receive buffers begin on a page, so that payload offsets keep their alignment.
 const PAGE: usize = 4096;
 
 /// Flags of every send.
-const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+pub(super) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
 /// Room for the control messages of one received datagram: segment size and drop count take
 /// 24 bytes each; an extended error with its offender 72.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; 128]);
+pub(super) struct Control([u8; 128]);
 
 /// Receive buffers, allocated once.
 pub struct RecvBuffers {
@@ -41,12 +41,12 @@ impl RecvBuffers {
         RecvBuffers { memory, start }
     }
 
-    fn get(&self, index: usize, len: usize) -> &[u8] {
+    pub(super) fn get(&self, index: usize, len: usize) -> &[u8] {
         let at = self.start + index * RECV_BUFFER_LEN;
         &self.memory[at..at + len.min(RECV_BUFFER_LEN)]
     }
 
-    fn get_mut(&mut self, index: usize) -> *mut u8 {
+    pub(super) fn get_mut(&mut self, index: usize) -> *mut u8 {
         let at = self.start + index * RECV_BUFFER_LEN;
         self.memory[at..at + RECV_BUFFER_LEN].as_mut_ptr()
     }
@@ -84,9 +84,31 @@ pub struct ErrorReport {
 }
 
 /// An empty message header.
-fn message() -> libc::msghdr {
+pub(super) fn message() -> libc::msghdr {
     // SAFETY: msghdr is plain data for which all zeroes (null pointers, no lengths) is valid.
     unsafe { std::mem::zeroed() }
+}
+
+/// Adds to a message that the kernel shall cut it into datagrams of `segment` bytes.
+#[inline]
+pub(super) fn cut_control(
+    message: &mut libc::msghdr,
+    control: &mut MaybeUninit<Control>,
+    segment: u16,
+) {
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: CMSG_SPACE and CMSG_LEN only compute; CMSG_FIRSTHDR points into the control
+    // buffer, which is aligned and large enough for one header and a u16.
+    unsafe {
+        message.msg_controllen = libc::CMSG_SPACE(2) as _;
+        let header = libc::CMSG_FIRSTHDR(message);
+        (*header).cmsg_level = libc::SOL_UDP;
+        (*header).cmsg_type = libc::UDP_SEGMENT;
+        (*header).cmsg_len = libc::CMSG_LEN(2) as _;
+        libc::CMSG_DATA(header)
+            .cast::<u16>()
+            .write_unaligned(segment);
+    }
 }
 
 impl Socket {
@@ -139,19 +161,7 @@ impl Socket {
         message.msg_namelen = name_len;
         message.msg_iov = &mut iov;
         message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        // SAFETY: CMSG_SPACE and CMSG_LEN only compute; CMSG_FIRSTHDR points into the control
-        // buffer, which is aligned and large enough for one header and a u16.
-        unsafe {
-            message.msg_controllen = libc::CMSG_SPACE(2) as _;
-            let header = libc::CMSG_FIRSTHDR(&message);
-            (*header).cmsg_level = libc::SOL_UDP;
-            (*header).cmsg_type = libc::UDP_SEGMENT;
-            (*header).cmsg_len = libc::CMSG_LEN(2) as _;
-            libc::CMSG_DATA(header)
-                .cast::<u16>()
-                .write_unaligned(segment);
-        }
+        cut_control(&mut message, &mut control, segment);
         // SAFETY: name, buffer and control message live until the call returns, and the kernel
         // only reads them.
         let n =

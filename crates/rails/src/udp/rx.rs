@@ -1,9 +1,10 @@
 //! Receiving half.
 
+use super::joins::Joins;
 use super::Shared;
 use crate::sys::{self, Errno, RecvBuffers, RECV_BATCH};
 use crate::{RailRx, Received};
-use marline_wire::RailAddr;
+use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ pub struct UdpRx {
     gro: bool,
     /// Datagrams since the count of drops was read.
     unwatched: u32,
+    joins: Joins,
 }
 
 impl UdpRx {
@@ -45,6 +47,7 @@ impl UdpRx {
             cmsg,
             gro,
             unwatched: 0,
+            joins: Joins::default(),
         }
     }
 }
@@ -52,12 +55,20 @@ impl UdpRx {
 impl RailRx for UdpRx {
     #[inline]
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let many = self.full_polls >= FULL_POLLS_MIN;
+        let granted = self.shared.grants.any();
+        if granted {
+            if let Some(count) = self.recv_direct(sink) {
+                return count;
+            }
+        }
+        // Behind the first there may be a direct write.
+        let many = self.full_polls >= FULL_POLLS_MIN && !granted;
         if !self.cmsg && !many && self.unwatched < DROP_LOOK_PERIOD {
             return self.recv_plain(sink);
         }
         let (mut count, mut bytes) = (0, 0);
         let (shared, drops_seen) = (&self.shared, &mut self.drops_seen);
+        let joins = &mut self.joins;
         let mut take = |datagram: sys::Datagram<'_>| {
             if let Some(drops) = datagram.drops {
                 let new = drops.wrapping_sub(*drops_seen);
@@ -72,11 +83,9 @@ impl RailRx for UdpRx {
             let segment = if whole { datagram.bytes.len() } else { segment };
             count += datagram.bytes.len().div_ceil(segment);
             bytes += datagram.bytes.len();
-            sink(Received {
-                from: datagram.from,
-                bytes: datagram.bytes,
-                segment,
-            });
+            joins.came(datagram.bytes.len(), &shared.whole);
+            let from = datagram.from;
+            deliver(sink, from, datagram.bytes, segment);
         };
         let most = if many { RECV_BATCH } else { 1 };
         let result = if many {
@@ -93,7 +102,74 @@ impl RailRx for UdpRx {
     }
 }
 
+/// Hands over what was received. Of a direct write that has no place (any more) only its packet is
+/// of use.
+#[inline]
+fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], segment: usize) {
+    let (bytes, segment) = match DirectHead::parse(bytes) {
+        None => (bytes, segment),
+        Some(head) => {
+            let packet = packet_of(&head, bytes);
+            (packet, packet.len())
+        }
+    };
+    sink(Received {
+        from,
+        bytes,
+        segment,
+        beside: 0,
+    });
+}
+
+/// The packet in a direct write.
+fn packet_of<'a>(head: &DirectHead, bytes: &'a [u8]) -> &'a [u8] {
+    bytes
+        .get(DIRECT_HEAD_LEN..DIRECT_HEAD_LEN + head.packet_len as usize)
+        .unwrap_or(&[])
+}
+
 impl UdpRx {
+    /// Has the kernel put the bytes of a direct write in place, if one is next: what `recv`
+    /// answers. `None`: something else is next.
+    fn recv_direct(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> Option<usize> {
+        let mut first = [0; DIRECT_HEAD_LEN];
+        let head = match self.shared.socket.peek(&mut first) {
+            Ok(n) => DirectHead::parse(&first[..n])?,
+            Err(errno) => {
+                self.note(Err(errno), 1, 0);
+                return Some(0);
+            }
+        };
+        let head_len = DIRECT_HEAD_LEN + head.packet_len as usize;
+        let (socket, buffers) = (&self.shared.socket, &mut self.buffers);
+        let landed = self.shared.grants.land(&head, |place| {
+            let received = socket.recv_into(buffers, head_len, place);
+            let whole = received.as_ref().is_ok_and(|r| r.0 == head.total());
+            ((received, whole), whole)
+        })?;
+        let (n, bytes) = match landed.0 {
+            Ok(received) => received,
+            Err(errno) => {
+                self.note(Err(errno), 1, 0);
+                return Some(0);
+            }
+        };
+        match landed.1 {
+            true => self.joins.came(n, &self.shared.whole),
+            false => self.joins.torn(&self.shared.whole),
+        }
+        // Messages have packets beside these, so that drops are looked for all the same.
+        self.unwatched += 1;
+        let bytes = packet_of(&head, bytes);
+        sink(Received {
+            from: RailAddr::NONE,
+            bytes,
+            segment: bytes.len(),
+            beside: if landed.1 { head.len as usize } else { 0 },
+        });
+        Some(1)
+    }
+
     /// The poll that is cheapest and tells least.
     #[inline]
     fn recv_plain(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
@@ -104,11 +180,9 @@ impl UdpRx {
         };
         let len = bytes.len();
         if !bytes.is_empty() {
-            sink(Received {
-                from: RailAddr::NONE,
-                bytes,
-                segment: if self.gro { 0 } else { len },
-            });
+            self.joins.came(len, &self.shared.whole);
+            let segment = if self.gro { 0 } else { len };
+            deliver(sink, RailAddr::NONE, bytes, segment);
             self.unwatched += 1;
         }
         let found = result.map(|_| 1);

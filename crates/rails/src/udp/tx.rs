@@ -7,9 +7,10 @@ use super::{
 };
 use crate::choose::InterfaceChoice;
 use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
-use crate::{Caps, Lending, Pages, RailEvent, RailFault, RailTx, SendOutcome};
+use crate::{Caps, Lending, Pages, RailEvent, RailFault, RailTx, SendOutcome, Write, Writes};
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
@@ -35,13 +36,13 @@ pub struct UdpTx {
     shared: Arc<Shared>,
     interface: InterfaceChoice,
     local: RailAddr,
-    caps: Caps,
+    pub(super) caps: Caps,
     sndbuf_bytes: usize,
     gso: bool,
     segments_max: usize,
     flows: [Option<Socket>; FLOWS_MAX],
     /// Connected sockets; `None` where none are wanted.
-    peers: Option<Box<Peers>>,
+    pub(super) peers: Option<Box<Peers>>,
     lender: Lender,
     /// Bit n: flow n was opened, or opening it failed and is not tried again.
     flows_tried: u8,
@@ -49,6 +50,9 @@ pub struct UdpTx {
     drops_told: u64,
     polls: u32,
     faulty: bool,
+    /// Keys so far, and what makes them differ from those of other lives.
+    granted: u64,
+    random: RandomState,
 }
 
 /// Errors that may mean that this rail cannot send at all.
@@ -84,7 +88,7 @@ impl RailTx for UdpTx {
             return outcome;
         }
         let name = SockName::of_rail(to, self.interface.scope_id);
-        let (Some(name), true) = (name, to.kind == self.local.kind && to.port != 0) else {
+        let (Some(name), true) = (name, to.family() == self.local.kind && to.port != 0) else {
             return SendOutcome::Sent; // no way there: lost, like on any path that leads nowhere
         };
         if flow != 0 {
@@ -146,6 +150,39 @@ impl RailTx for UdpTx {
         }
     }
 
+    fn write_direct(
+        &mut self,
+        to: &RailAddr,
+        write: &Write<'_>,
+        packet: &[u8],
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
+        self.send_direct(to, write, packet, segment, flow)
+    }
+
+    fn grant(&mut self, base: *mut u8, len: usize) -> Option<u64> {
+        if !self.shared.whole.load(Relaxed) {
+            return None;
+        }
+        self.granted += 1;
+        let key = self.random.hash_one(self.granted);
+        self.shared.grants.grant(key, base, len);
+        Some(key)
+    }
+
+    fn revoke(&mut self, key: u64) {
+        self.shared.grants.revoke(key);
+    }
+
+    fn seal(&mut self, key: u64, offset: u64, len: u64) {
+        self.shared.grants.seal(key, offset..offset + len);
+    }
+
+    fn landed(&self, key: u64, offset: u64, len: u64) -> bool {
+        self.shared.grants.landed(key, &(offset..offset + len))
+    }
+
     #[inline]
     fn poll_event(&mut self) -> Option<RailEvent> {
         self.polls = self.polls.wrapping_add(1);
@@ -171,7 +208,7 @@ impl RailTx for UdpTx {
 }
 
 /// The source port of a flow, by number: 0 is the rail's, of others there are so many.
-fn port_of(flow: u8) -> u8 {
+pub(super) fn port_of(flow: u8) -> u8 {
     match flow {
         0 => 0,
         flow => (flow - 1) % FLOWS_MAX as u8 + 1,
@@ -179,12 +216,12 @@ fn port_of(flow: u8) -> u8 {
 }
 
 /// No room now.
-fn is_busy(errno: Errno) -> bool {
+pub(super) fn is_busy(errno: Errno) -> bool {
     matches!(errno, libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)
 }
 
 /// A filter of this host dropped the packet: to the caller that is loss on the way.
-fn is_drop(errno: Errno) -> bool {
+pub(super) fn is_drop(errno: Errno) -> bool {
     matches!(errno, libc::EPERM | libc::EACCES)
 }
 
@@ -213,6 +250,8 @@ impl UdpTx {
             drops_told: 0,
             polls: 0,
             faulty: false,
+            granted: 0,
+            random: RandomState::new(),
         }
     }
 
@@ -309,13 +348,13 @@ impl UdpTx {
     }
 
     /// Turns the errno of a send into its outcome.
-    fn failure(&mut self, to: &RailAddr, segment: usize, errno: Errno) -> SendOutcome {
+    pub(super) fn failure(&mut self, to: &RailAddr, segment: usize, errno: Errno) -> SendOutcome {
         match errno {
             libc::EMSGSIZE => {
                 let options = options(&self.interface, &UdpConfig::default());
                 // Never the size that just failed, whatever the kernel now says.
                 let mtu = sys::path_mtu(&options, to).unwrap_or(0);
-                let fits = datagram_max(mtu.max(PATH_MTU_MIN), to.kind == 6);
+                let fits = datagram_max(mtu.max(PATH_MTU_MIN), to.family() == 6);
                 SendOutcome::TooBig(fits.min(segment.saturating_sub(8)).max(1))
             }
             errno if is_rail_fault(errno) => match self.interface.state() {
@@ -437,9 +476,10 @@ impl UdpTx {
         }
     }
 
-    fn disable_gso(&mut self) {
+    pub(super) fn disable_gso(&mut self) {
         self.gso = false;
         self.caps.batch_segments_max = 1;
+        self.caps.writes = Writes::No;
         self.caps.batch_bytes_max = self.caps.datagram_max;
     }
 
@@ -453,9 +493,14 @@ impl UdpTx {
         }
     }
 
+    /// Scope of link-local addresses.
+    pub(super) fn scope_id(&self) -> u32 {
+        self.interface.scope_id
+    }
+
     /// The socket of a flow; the main one where a flow has none yet.
     #[inline]
-    fn socket(&self, flow: u8) -> &Socket {
+    pub(super) fn socket(&self, flow: u8) -> &Socket {
         match flow {
             0 => &self.shared.socket,
             _ => self.flows[(flow as usize - 1) % FLOWS_MAX]
@@ -465,7 +510,7 @@ impl UdpTx {
     }
 
     #[cold]
-    fn drain(&mut self, flow: u8) {
+    pub(super) fn drain(&mut self, flow: u8) {
         self.drain_main();
         if flow != 0 {
             self.drain_flows();
@@ -489,7 +534,7 @@ impl UdpTx {
     }
 
     /// Reads the errors of one connected socket.
-    fn drain_peer(&mut self, at: usize) {
+    pub(super) fn drain_peer(&mut self, at: usize) {
         if let Some(socket) = self.peers.as_mut().and_then(|peers| peers.take(at)) {
             self.drain_socket(&socket);
             if let Some(peers) = &mut self.peers {
@@ -539,50 +584,5 @@ impl UdpTx {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::udp::{UdpRail, UdpRx};
-    use crate::{choose_interfaces, Rail, RailRx};
-
-    fn open() -> (UdpTx, UdpRx) {
-        let choice = choose_interfaces(&["127.0.0.1".to_owned()]).unwrap();
-        UdpRail::open(&choice[0], &UdpConfig::default())
-            .unwrap()
-            .split()
-    }
-
-    fn arrives(tx: &mut UdpTx, bytes: &[u8], segment: usize) {
-        let (peer, mut rx) = open();
-        assert_eq!(
-            tx.send(&peer.local_addr(), bytes, segment, 0),
-            SendOutcome::Sent
-        );
-        let mut got = Vec::new();
-        while rx.recv(&mut |r| got.extend_from_slice(r.bytes)) > 0 {}
-        assert!(got == bytes);
-    }
-
-    #[test]
-    fn too_many_segments_are_halved_until_the_kernel_takes_them() {
-        let (mut tx, _rx) = open();
-        tx.segments_max = 512; // more than any kernel takes
-        let bytes: Vec<u8> = (0..30_000u32).map(|i| (i / 100) as u8).collect();
-        arrives(&mut tx, &bytes, 100);
-        assert!(
-            (64..=256).contains(&tx.caps.batch_segments_max),
-            "{:?}",
-            tx.caps
-        );
-        assert!(tx.gso);
-    }
-
-    #[test]
-    fn without_gso_a_batch_still_leaves() {
-        let (mut tx, _rx) = open();
-        tx.disable_gso();
-        assert_eq!(tx.caps().batch_segments_max, 1);
-        assert_eq!(tx.caps().batch_bytes_max, tx.caps().datagram_max);
-        let bytes: Vec<u8> = (0..30_000u32).map(|i| (i / 100) as u8).collect();
-        arrives(&mut tx, &bytes, 999);
-    }
-}
+#[path = "tx_test.rs"]
+mod tests;

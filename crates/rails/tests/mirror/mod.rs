@@ -77,6 +77,7 @@ impl RailRx for Mirror {
             from: RailAddr::NONE,
             bytes: &bytes,
             segment,
+            beside: 0,
         });
         bytes.len().div_ceil(segment)
     }

@@ -1,0 +1,79 @@
+//! Puts, sending half: a user's memory as one super-packet, behind a head that names its place.
+
+use super::tx::{is_busy, is_drop, port_of};
+use super::{UdpTx, SUPER_PACKET_MAX};
+use crate::sys::{Errno, SockName};
+use crate::{SendOutcome, Write};
+use marline_wire::{DirectHead, RailAddr};
+
+impl UdpTx {
+    /// See [`crate::RailTx::write_direct`].
+    pub(super) fn send_direct(
+        &mut self,
+        to: &RailAddr,
+        write: &Write<'_>,
+        packet: &[u8],
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
+        let len = write.pieces.iter().map(|piece| piece.len).sum::<usize>();
+        let head = DirectHead {
+            key: write.key,
+            offset: write.offset,
+            len: len as u32,
+            packet_len: packet.len() as u16,
+        };
+        let fits = head.total() <= self.caps.batch_bytes_max.min(SUPER_PACKET_MAX)
+            && head.total().div_ceil(segment.max(1)) <= self.caps.batch_segments_max;
+        if !fits {
+            return SendOutcome::Sent; // the kernel was found to take less meanwhile: lost
+        }
+        let head = head.write();
+        match self.direct_by(to, [&head, packet], write, segment as u16, port_of(flow)) {
+            Ok(()) => SendOutcome::Sent,
+            Err(errno) if is_busy(errno) => SendOutcome::Busy,
+            Err(libc::EMSGSIZE) => self.failure(to, segment, libc::EMSGSIZE),
+            // What else there is shows in packets, by which all of it is sent again.
+            Err(errno) => {
+                if errno == libc::EIO {
+                    self.disable_gso();
+                }
+                SendOutcome::Sent
+            }
+        }
+    }
+
+    /// By the destination's connected socket, or by the flow's.
+    fn direct_by(
+        &mut self,
+        to: &RailAddr,
+        heads: [&[u8]; 2],
+        write: &Write<'_>,
+        segment: u16,
+        flow: u8,
+    ) -> Result<(), Errno> {
+        let mut last = Ok(());
+        // Once more if the error may have been that of an earlier packet.
+        for _ in 0..2 {
+            let at = self.peers.as_mut().and_then(|peers| peers.find(to, flow));
+            let connected = at.and_then(|at| self.peers.as_ref()?.socket(at));
+            last = match connected {
+                Some(socket) => socket.send_pieces(None, heads, write.pieces, segment),
+                None => {
+                    let name = SockName::of_rail(to, self.scope_id());
+                    let name = name.filter(|_| to.port != 0).ok_or(libc::EDESTADDRREQ)?;
+                    let socket = self.socket(flow);
+                    socket.send_pieces(Some(&name), heads, write.pieces, segment)
+                }
+            };
+            match (last, at) {
+                (Err(errno), _) if is_drop(errno) => return Ok(()),
+                (Err(libc::ECONNREFUSED), Some(at)) => self.drain_peer(at),
+                (Err(libc::ECONNREFUSED), None) => self.drain(flow),
+                (Err(libc::EINTR), _) => {}
+                _ => break,
+            }
+        }
+        last
+    }
+}
