@@ -41,7 +41,7 @@ const SPAN_MAX: u64 = 65_536 / GRANULE * GRANULE;
 /// Room for a direct write's head and the packet that goes before the bytes, beside them in a
 /// super-packet.
 /// That packet tells of a write and has acks and grants beside that; a longer one is sent apart.
-const DIRECT_ROOM: usize = DIRECT_HEAD_LEN + DIRECT_PACKET_MAX;
+const DIRECT_ROOM: usize = (DIRECT_HEAD_LEN + DIRECT_PACKET_MAX).next_multiple_of(64);
 /// Longest packet that goes before the bytes of a direct write. (Written frame, header: 88 bytes;
 /// one ack of four masks and a grant with its keys: 120.)
 pub const DIRECT_PACKET_MAX: usize = 256;

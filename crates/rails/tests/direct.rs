@@ -171,7 +171,7 @@ fn torn_writes_count_as_lost() {
         len: LEN as u32,
         packet_len: 4,
     };
-    let torn = [&head.write()[..], b"told", &[3; 1_000]].concat();
+    let torn = [&head.write()[..], b"told", &[0; 28], &[3; 1_000]].concat();
     assert_eq!(tx.send(&to, &torn, torn.len(), 0), SendOutcome::Sent);
     assert_eq!(take(&mut rx, 1), (vec![b"told".to_vec()], 0));
     assert!(!peer.landed(key, 0, LEN as u64));

@@ -7,7 +7,7 @@ use crate::spare;
 use crate::world::{Next, World};
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{sum_seed, DropReason, Event};
-use marline_wire::{DirectHead, Frame, Packet, DIRECT_HEAD_LEN, FLAG_READ_REPLY, FLAG_UNSUMMED};
+use marline_wire::{DirectHead, Frame, Packet, FLAG_READ_REPLY, FLAG_UNSUMMED};
 
 /// Polls of one turn.
 const POLLS_MAX: u32 = 64;
@@ -470,7 +470,7 @@ impl World {
         let bytes = std::mem::take(&mut out.bytes);
         if let Some(head) = DirectHead::parse(&bytes).filter(|_| out.direct) {
             self.net.stats.direct += 1;
-            let packet = &bytes[DIRECT_HEAD_LEN..][..head.packet_len as usize];
+            let packet = head.packet(&bytes);
             if !packet.is_empty() {
                 self.check_packet(e, packet, out.segment);
             }

@@ -8,7 +8,7 @@ use marline_rails::{
     Caps, Grants, Lending, Pages, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome,
     Write, Writes,
 };
-use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
+use marline_wire::{DirectHead, RailAddr};
 use std::sync::Arc;
 
 /// Sending half of a rail.
@@ -123,6 +123,7 @@ impl RailTx for SimTx {
         };
         let mut bytes = spare::copy(&head.write());
         bytes.extend_from_slice(packet);
+        bytes.resize(head.lead(), 0);
         write.read(&mut bytes);
         let sent = self.send(to, &bytes, segment, flow);
         spare::give(bytes);
@@ -182,17 +183,13 @@ fn land_direct(
     bytes: &[u8],
     sink: &mut dyn FnMut(Received<'_>),
 ) {
-    let (_, rest) = bytes.split_at(DIRECT_HEAD_LEN);
-    let (packet, payload) = rest.split_at((head.packet_len as usize).min(rest.len()));
+    let payload = bytes.get(head.lead()..).unwrap_or(&[]);
+    let packet = head.packet(bytes);
     let landed = landing.land(head, |place| {
         place.fill(payload);
         let whole = payload.len() == head.len as usize;
         (whole, whole)
     });
-    let packet = match packet.len() == head.packet_len as usize {
-        true => packet,
-        false => &[],
-    };
     sink(Received {
         from: RailAddr::NONE,
         bytes: packet,

@@ -15,7 +15,7 @@ use marline_checksum::crc32c;
 use marline_engine::Completion;
 use marline_proto::Mutation;
 use marline_rails::{RailEvent, RailFault, Writes};
-use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
+use marline_wire::{DirectHead, RailAddr};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -447,7 +447,7 @@ impl World {
         }
         let direct = DirectHead::parse(&bytes);
         let head = match &direct {
-            Some(direct) => DIRECT_HEAD_LEN + direct.packet_len as usize,
+            Some(direct) => direct.lead(),
             None => u16::from_le_bytes([bytes[6], bytes[7]]) as usize,
         };
         // Whichever good copy comes first brings the ack.

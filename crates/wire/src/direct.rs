@@ -4,13 +4,16 @@
 //! ```text
 //!  0  u32 check   4  u8 version (not that of a packet)   5  u8 0   6  u16 bytes of a packet, or 0
 //!  8  u64 key    16  u64 offset                         24  u32 len                  28  u32 0
-//! 32  the packet, which tells of an earlier one; then `len` bytes for the granted memory
+//! 32  the packet, which tells of an earlier one; zeros to the next line of 64
+//!     then `len` bytes for the granted memory
 //! ```
 
 use crate::header::{u32_at, u64_at, VERSION};
 
 /// Bytes of the head.
 pub const DIRECT_HEAD_LEN: usize = 32;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// Where packets have their version.
 const DIRECT_VERSION: u8 = VERSION | 0x80;
 
@@ -58,9 +61,21 @@ impl DirectHead {
         (head.write() == *bytes).then_some(head)
     }
 
+    /// Bytes before those for the memory. They are whole cache lines: where those for the memory
+    /// are, too, the kernels' copies go from line to line.
+    pub fn lead(&self) -> usize {
+        (DIRECT_HEAD_LEN + self.packet_len as usize).next_multiple_of(LINE)
+    }
+
     /// Bytes of all of it.
     pub fn total(&self) -> usize {
-        DIRECT_HEAD_LEN + self.packet_len as usize + self.len as usize
+        self.lead() + self.len as usize
+    }
+
+    /// The packet in a datagram that begins with this head; empty where there is none, or not all.
+    pub fn packet<'a>(&self, datagram: &'a [u8]) -> &'a [u8] {
+        let end = DIRECT_HEAD_LEN + self.packet_len as usize;
+        datagram.get(DIRECT_HEAD_LEN..end).unwrap_or(&[])
     }
 
     /// Each bit of the fields changes half of it: products with an odd number (2^64 / golden ratio)

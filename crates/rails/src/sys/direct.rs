@@ -40,23 +40,23 @@ impl Write<'_> {
 }
 
 impl Socket {
-    /// Sends heads and then the pieces of a user's memory as one super-packet of datagrams of
+    /// Sends a lead and then the pieces of a user's memory as one super-packet of datagrams of
     /// `segment` bytes to `to` (`None`: to the peer of a connected socket).
     pub(crate) fn send_pieces(
         &self,
         to: Option<&SockName>,
-        heads: [&[u8]; 2],
+        lead: &[u8],
         pieces: &[Piece],
         segment: u16,
     ) -> Result<(), Errno> {
         let mut iov = [libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
-        }; PIECES_MAX + 2];
-        let heads = heads.map(|head| (head.as_ptr(), head.len()));
+        }; PIECES_MAX + 1];
+        let lead = [(lead.as_ptr(), lead.len())];
         let pieces = pieces.iter().map(|piece| (piece.base, piece.len));
         let mut count = 0;
-        for (base, len) in heads.into_iter().chain(pieces) {
+        for (base, len) in lead.into_iter().chain(pieces) {
             let slot = iov.get_mut(count).ok_or(libc::EMSGSIZE)?;
             slot.iov_base = base.cast_mut().cast();
             slot.iov_len = len;
@@ -71,7 +71,7 @@ impl Socket {
         header.msg_iov = iov.as_mut_ptr();
         header.msg_iovlen = count as _;
         cut_control(&mut header, &mut control, segment);
-        // SAFETY: name, heads and control message live until the call returns, the pieces by the
+        // SAFETY: name, lead and control message live until the call returns, the pieces by the
         // promise of `crate::RailTx::write_direct`'s caller, and the kernel only reads them.
         let n =
             unsafe { libc::syscall(libc::SYS_sendmsg, self.fd(), &raw const header, SEND_FLAGS) };

@@ -4,7 +4,10 @@ use super::tx::{is_busy, is_drop, port_of};
 use super::{UdpTx, SUPER_PACKET_MAX};
 use crate::sys::{Errno, SockName};
 use crate::{SendOutcome, Write};
-use marline_wire::{DirectHead, RailAddr};
+use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
+
+/// Room for the head and the packet before the bytes. `marline_proto` sends longer packets apart.
+const LEAD_MAX: usize = 512;
 
 impl UdpTx {
     /// See [`crate::RailTx::write_direct`].
@@ -28,8 +31,13 @@ impl UdpTx {
         if !fits {
             return SendOutcome::Sent; // the kernel was found to take less meanwhile: lost
         }
-        let head = head.write();
-        match self.direct_by(to, [&head, packet], write, segment as u16, port_of(flow)) {
+        let mut lead = [0; LEAD_MAX];
+        let Some(lead) = lead.get_mut(..head.lead()) else {
+            return SendOutcome::Sent; // nobody makes such packets: lost
+        };
+        lead[..DIRECT_HEAD_LEN].copy_from_slice(&head.write());
+        lead[DIRECT_HEAD_LEN..][..packet.len()].copy_from_slice(packet);
+        match self.direct_by(to, lead, write, segment as u16, port_of(flow)) {
             Ok(()) => SendOutcome::Sent,
             Err(errno) if is_busy(errno) => SendOutcome::Busy,
             Err(libc::EMSGSIZE) => self.failure(to, segment, libc::EMSGSIZE),
@@ -47,7 +55,7 @@ impl UdpTx {
     fn direct_by(
         &mut self,
         to: &RailAddr,
-        heads: [&[u8]; 2],
+        lead: &[u8],
         write: &Write<'_>,
         segment: u16,
         flow: u8,
@@ -58,12 +66,12 @@ impl UdpTx {
             let at = self.peers.as_mut().and_then(|peers| peers.find(to, flow));
             let connected = at.and_then(|at| self.peers.as_ref()?.socket(at));
             last = match connected {
-                Some(socket) => socket.send_pieces(None, heads, write.pieces, segment),
+                Some(socket) => socket.send_pieces(None, lead, write.pieces, segment),
                 None => {
                     let name = SockName::of_rail(to, self.scope_id());
                     let name = name.filter(|_| to.port != 0).ok_or(libc::EDESTADDRREQ)?;
                     let socket = self.socket(flow);
-                    socket.send_pieces(Some(&name), heads, write.pieces, segment)
+                    socket.send_pieces(Some(&name), lead, write.pieces, segment)
                 }
             };
             match (last, at) {

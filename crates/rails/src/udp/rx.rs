@@ -109,7 +109,7 @@ fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], seg
     let (bytes, segment) = match DirectHead::parse(bytes) {
         None => (bytes, segment),
         Some(head) => {
-            let packet = packet_of(&head, bytes);
+            let packet = head.packet(bytes);
             (packet, packet.len())
         }
     };
@@ -119,13 +119,6 @@ fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], seg
         segment,
         beside: 0,
     });
-}
-
-/// The packet in a direct write.
-fn packet_of<'a>(head: &DirectHead, bytes: &'a [u8]) -> &'a [u8] {
-    bytes
-        .get(DIRECT_HEAD_LEN..DIRECT_HEAD_LEN + head.packet_len as usize)
-        .unwrap_or(&[])
 }
 
 impl UdpRx {
@@ -140,10 +133,9 @@ impl UdpRx {
                 return Some(0);
             }
         };
-        let head_len = DIRECT_HEAD_LEN + head.packet_len as usize;
         let (socket, buffers) = (&self.shared.socket, &mut self.buffers);
         let landed = self.shared.grants.land(&head, |place| {
-            let received = socket.recv_into(buffers, head_len, place);
+            let received = socket.recv_into(buffers, head.lead(), place);
             let whole = received.as_ref().is_ok_and(|r| r.0 == head.total());
             ((received, whole), whole)
         })?;
@@ -160,7 +152,7 @@ impl UdpRx {
         }
         // Messages have packets beside these, so that drops are looked for all the same.
         self.unwatched += 1;
-        let bytes = packet_of(&head, bytes);
+        let bytes = head.packet(bytes);
         sink(Received {
             from: RailAddr::NONE,
             bytes,
