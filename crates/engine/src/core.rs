@@ -50,6 +50,8 @@ pub struct RailState<T> {
     pub retry_at: Option<u64>,
     /// Length of the packets of the last batch received.
     pub segment: usize,
+    /// Bytes of direct writes that may still come in parts, and until when.
+    pub strays: (usize, u64),
     /// Link state as last told.
     pub up: bool,
 }
@@ -157,6 +159,7 @@ impl<S: System> Core<S> {
                 counters: RailCounters::default(),
                 pending: None,
                 told: None,
+                strays: (0, 0),
                 under_way: Vec::new(),
                 retry_at: None,
                 segment: PACKET_MAX,

@@ -14,6 +14,8 @@ use marline_wire::{Packet, ParseError, RailAddr};
 
 /// The shortest packet is one header: two of them are the shortest batch.
 const GRO_MIN: usize = 2 * marline_wire::HEADER_LEN - 1;
+/// Parts of a direct write that came apart follow its beginning within this time.
+const STRAYS_NS: u64 = 10_000_000;
 /// After an error of the rail that no link event explains, it is tried again so often.
 const RETRY_NS: u64 = 100_000_000;
 
@@ -21,6 +23,9 @@ impl<S: System> Core<S> {
     /// Takes what a rail received: one datagram or a batch of equal ones.
     pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
         let (mut rest, mut first) = (received.bytes, None);
+        if received.missing > 0 {
+            self.rails[rail].strays = (received.missing, now + STRAYS_NS);
+        }
         if received.beside > 0 {
             let rail = &mut self.rails[rail];
             let datagrams = received.beside / rail.tx.caps().datagram_max.max(1);
@@ -65,7 +70,7 @@ impl<S: System> Core<S> {
         let counters = &mut self.rails[rail].counters;
         counters.wire_packets_received += 1;
         counters.wire_bytes_received += datagram.len() as u64;
-        let Some(packet) = parsed.or_else(|| self.parse(rail, datagram)) else {
+        let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram)) else {
             return 0;
         };
         let dst = packet.header.dst_id;
@@ -111,10 +116,17 @@ impl<S: System> Core<S> {
     }
 
     /// What a datagram says, if its head is good; each is counted.
-    fn parse<'a>(&mut self, rail: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
-        let counters = &mut self.rails[rail].counters;
+    fn parse<'a>(&mut self, now: u64, rail: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
+        let rail = &mut self.rails[rail];
+        let (left, until) = &mut rail.strays;
+        let stray = *left > 0 && now <= *until;
+        let counters = &mut rail.counters;
         match Packet::parse(datagram, crc32c) {
             Ok(packet) => return Some(packet),
+            Err(_) if stray => {
+                *left = left.saturating_sub(datagram.len());
+                counters.torn += 1;
+            }
             Err(ParseError::Truncated) => counters.truncated += 1,
             Err(ParseError::Version) => counters.wrong_version += 1,
             Err(ParseError::HeadCrc) if self.cfg.proto.errs(Mutation::TrustHeads) => {

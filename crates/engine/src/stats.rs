@@ -134,6 +134,7 @@ counters! {
         receiver_drops: Sum, "packets", "Dropped by our kernel: the receive buffer was full.";
         corrupt_heads: Sum, "packets", "Packets whose head failed its checksum.";
         truncated: Sum, "packets", "Packets shorter than they say.";
+        torn: Sum, "packets", "Parts of direct writes that came apart on the way.";
         wrong_version: Sum, "packets", "Packets of another protocol version.";
         wrong_algorithm: Sum, "packets", "Packets in a checksum algorithm that is unknown here.";
         wrong_token: Sum, "packets", "Packets with a token that is not ours.";

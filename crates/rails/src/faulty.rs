@@ -358,6 +358,7 @@ impl<T: RailRx> RailRx for FaultyRx<T> {
                         bytes,
                         segment,
                         beside: 0,
+                        missing: 0,
                     });
                 },
             );
@@ -370,6 +371,7 @@ impl<T: RailRx> RailRx for FaultyRx<T> {
                 bytes: &held.bytes,
                 segment,
                 beside: 0,
+                missing: 0,
             });
         }
         // Lost ones count: something waited, and more may.

@@ -106,6 +106,9 @@ pub struct Received<'a> {
     /// Bytes of a direct write that landed with them ([`Writes::Direct`]); `bytes` may be empty
     /// then.
     pub beside: usize,
+    /// Bytes of a direct write that should have come with them and did not: they may still come, by
+    /// themselves.
+    pub missing: usize,
 }
 
 /// Sending half of a rail.

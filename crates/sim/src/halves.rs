@@ -198,6 +198,7 @@ fn land_direct(
             Some(true) => payload.len(),
             _ => 0,
         },
+        missing: 0, // what a datagram lacks does not come
     });
 }
 
@@ -250,6 +251,7 @@ impl RailRx for SimRx {
             bytes: &bytes,
             segment: if tells { first } else { 0 },
             beside: 0,
+            missing: 0,
         });
         self.0.keep(bytes);
         if tells {

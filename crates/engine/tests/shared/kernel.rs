@@ -289,6 +289,7 @@ impl RailRx for Rail {
             bytes: &bytes,
             segment,
             beside: 0,
+            missing: 0,
         });
         bytes.len().div_ceil(segment)
     }

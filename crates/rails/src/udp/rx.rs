@@ -106,11 +106,15 @@ impl RailRx for UdpRx {
 /// of use.
 #[inline]
 fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], segment: usize) {
-    let (bytes, segment) = match DirectHead::parse(bytes) {
-        None => (bytes, segment),
+    let (bytes, segment, missing) = match DirectHead::parse(bytes) {
+        None => (bytes, segment, 0),
         Some(head) => {
             let packet = head.packet(bytes);
-            (packet, packet.len())
+            (
+                packet,
+                packet.len(),
+                head.total().saturating_sub(bytes.len()),
+            )
         }
     };
     sink(Received {
@@ -118,6 +122,7 @@ fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], seg
         bytes,
         segment,
         beside: 0,
+        missing,
     });
 }
 
@@ -158,6 +163,7 @@ impl UdpRx {
             bytes,
             segment: bytes.len(),
             beside: if landed.1 { head.len as usize } else { 0 },
+            missing: head.total().saturating_sub(n),
         });
         Some(1)
     }

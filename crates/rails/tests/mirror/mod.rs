@@ -78,6 +78,7 @@ impl RailRx for Mirror {
             bytes: &bytes,
             segment,
             beside: 0,
+            missing: 0,
         });
         bytes.len().div_ceil(segment)
     }
