@@ -19,7 +19,7 @@ use crate::stats::{PeerCounters, ProcessCounters, RailCounters};
 use crate::system::{System, Watch};
 use crate::writes::{Granted, Pending, UnderWay};
 use marline_proto::{Claim, Config, Node, PeerId, RailSpec, Spans};
-use marline_rails::{RailTx, Writes};
+use marline_rails::{Caps, RailTx, Writes};
 use marline_wire::{Address, RailAddr, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -50,6 +50,8 @@ pub struct RailState<T> {
     pub retry_at: Option<u64>,
     /// Length of the packets of the last batch received.
     pub segment: usize,
+    /// Datagrams of a direct write, as its nodes know it.
+    pub direct_datagrams: usize,
     /// Bytes of direct writes that may still come in parts, and until when.
     pub strays: (usize, u64),
     /// Link state as last told.
@@ -160,6 +162,7 @@ impl<S: System> Core<S> {
                 pending: None,
                 told: None,
                 strays: (0, 0),
+                direct_datagrams: 0,
                 under_way: Vec::new(),
                 retry_at: None,
                 segment: PACKET_MAX,
@@ -230,10 +233,7 @@ impl<S: System> Core<S> {
                 datagram_max,
                 receive_budget,
                 ordered_writes: caps.writes == Writes::Ordered,
-                direct_datagrams: match caps.writes {
-                    Writes::Direct => caps.batch_segments_max,
-                    _ => 0,
-                },
+                direct_datagrams: direct_datagrams(&caps),
             }
         };
         self.rails.iter().enumerate().map(spec).collect()
@@ -413,6 +413,14 @@ impl<S: System> Core<S> {
         self.deferred
             || (self.rails.iter()).any(|r| r.pending.is_some() || r.told.is_some())
             || self.eps.iter().flatten().any(|e| e.node.wants_transmit())
+    }
+}
+
+/// Most datagrams of a direct write; 0: the rail has none.
+pub(crate) fn direct_datagrams(caps: &Caps) -> usize {
+    match caps.writes {
+        Writes::Direct => caps.batch_segments_max,
+        _ => 0,
     }
 }
 

@@ -5,13 +5,13 @@
 //! took 2.4, and the kernel's copy no less. The packet that tells of them goes in front of the
 //! bytes of the next one, or, when there is none, after them.
 
-use crate::core::Core;
+use crate::core::{direct_datagrams, Core};
 use crate::memory::sum_of;
 use crate::system::System;
 use crate::writes::{pieces_of, Announced, Pending};
 use marline_checksum::{crc32c, Algorithm};
 use marline_proto::{Transmit, WriteOut, DIRECT_PACKET_MAX};
-use marline_rails::{RailTx, SendOutcome, Write, Writes};
+use marline_rails::{RailTx, SendOutcome, Write};
 use marline_wire::RailAddr;
 
 /// What is needed to finish the packet that tells of a direct write.
@@ -119,11 +119,6 @@ impl<S: System> Core<S> {
             }
             _ => {} // the write is lost, and with it the packet
         }
-        if state.tx.caps().writes != Writes::Direct {
-            for endpoint in self.eps.iter_mut().flatten() {
-                endpoint.node.no_writes(rail);
-            }
-        }
         self.end_write(write.handle);
         outcome
     }
@@ -136,13 +131,26 @@ impl<S: System> Core<S> {
         let state = &mut self.rails[rail];
         let len = told.packet.len();
         let outcome = state.tx.send(&told.to, &told.packet, len, told.flow);
-        state.counters.send_calls += 1;
         if outcome == SendOutcome::Busy {
             state.told = Some(told);
             return false;
         }
+        state.counters.send_calls += 1;
+        state.counters.wire_packets_sent += 1;
         self.after_send(now, rail, &told.to, outcome);
         true
+    }
+
+    /// Tells the nodes when a rail turns out to take less than it said, or nothing any more.
+    pub(crate) fn watch_direct(&mut self, rail: usize) {
+        let state = &mut self.rails[rail];
+        let datagrams = direct_datagrams(&state.tx.caps());
+        if datagrams != state.direct_datagrams {
+            state.direct_datagrams = datagrams;
+            for endpoint in self.eps.iter_mut().flatten() {
+                endpoint.node.limit_direct(rail, datagrams);
+            }
+        }
     }
 
     /// Sends what is left of such packets.

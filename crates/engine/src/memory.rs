@@ -87,6 +87,9 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
             return wrong;
         };
         if sum_of(&op.pieces, offset, written.len, algorithm, written.seed) != written.sum {
+            for &(rail, _) in keys.into_iter().flatten() {
+                self.rails[rail as usize].tx.damaged();
+            }
             return wrong;
         }
         for &(rail, key) in keys.into_iter().flatten() {

@@ -14,6 +14,8 @@ use marline_wire::{Packet, ParseError, RailAddr};
 
 /// The shortest packet is one header: two of them are the shortest batch.
 const GRO_MIN: usize = 2 * marline_wire::HEADER_LEN - 1;
+/// Bytes before those of a direct write, at least.
+const HEAD_LINE: usize = 64;
 /// Parts of a direct write that came apart follow its beginning within this time.
 const STRAYS_NS: u64 = 10_000_000;
 /// After an error of the rail that no link event explains, it is tried again so often.
@@ -28,8 +30,11 @@ impl<S: System> Core<S> {
         }
         if received.beside > 0 {
             let rail = &mut self.rails[rail];
-            let datagrams = received.beside / rail.tx.caps().datagram_max.max(1);
-            rail.counters.wire_packets_received += datagrams as u64;
+            // The first of them has the packet, which is counted below, or at least a line of head.
+            let longest = rail.tx.caps().datagram_max.max(1);
+            let datagrams = (received.beside + HEAD_LINE).div_ceil(longest);
+            let below = usize::from(!received.bytes.is_empty());
+            rail.counters.wire_packets_received += (datagrams - below) as u64;
             rail.counters.wire_bytes_received += received.beside as u64;
         }
         let mut segment = received.segment;
@@ -158,6 +163,7 @@ impl<S: System> Core<S> {
             while let Some(event) = self.rails[rail].tx.poll_event() {
                 self.on_rail_event(now, rail, event);
             }
+            self.watch_direct(rail);
             if self.watch_writes(now, rail) {
                 let outcome = SendOutcome::Fault(RailFault::Down(0));
                 self.after_send(now, rail, &RailAddr::NONE, outcome);
@@ -241,6 +247,10 @@ impl<S: System> Core<S> {
         }
         for index in 0..self.eps.len() {
             while self.flush_batch(now, index) {}
+            // What one had no room for must not be pushed aside by what the next has.
+            if self.rails.iter().any(|rail| rail.pending.is_some()) {
+                break;
+            }
         }
         self.send_all_told(now);
         assert!(!self.early.waits(), "what was sent was not built");

@@ -102,9 +102,11 @@ impl<S: System> Core<S> {
         if len < size_of::<u64>() as u64 {
             return;
         }
-        let late = |rail: &RailState<S::Tx>| rail.tx.caps().writes != Writes::Direct;
-        let rails = self.rails.iter().enumerate();
-        if { rails }.any(|(index, rail)| mask >> index & 1 == 1 && late(rail)) {
+        let late = |rail: &RailState<S::Tx>| {
+            matches!(rail.tx.caps().writes, Writes::Unordered | Writes::Ordered)
+        };
+        let mut rails = self.rails.iter().enumerate();
+        if rails.any(|(index, rail)| mask >> index & 1 == 1 && late(rail)) {
             spoil(base, len as usize, (self.random)());
         }
         for (index, rail) in self.rails.iter_mut().enumerate() {
@@ -178,8 +180,13 @@ impl<S: System> Core<S> {
             return true;
         };
         op.writes += 1;
-        if self.rails[first.rail].tx.caps().writes == Writes::Direct {
-            return self.send_direct(now, first, &write);
+        match self.rails[first.rail].tx.caps().writes {
+            Writes::Direct => return self.send_direct(now, first, &write),
+            Writes::Unordered | Writes::Ordered => {}
+            Writes::No => {
+                self.end_write(write.handle); // it had them until a moment ago: lost
+                return true;
+            }
         }
         let algorithm = Algorithm::from_u8(first.algorithm).filter(|_| write.summed);
         let sum = algorithm.map_or(0, |algorithm| {

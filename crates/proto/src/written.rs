@@ -32,8 +32,8 @@ use crate::types::{
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    granules, Frame, Header, KeyGrant, Written, DIRECT_HEAD_LEN, FLAG_READ_REPLY, FLAG_REVOKE,
-    FLAG_UNSUMMED, GRANT_LEN, GRANULE, PACKET_MAX,
+    granules, Frame, Header, KeyGrant, RailAddr, Written, DIRECT_HEAD_LEN, FLAG_READ_REPLY,
+    FLAG_REVOKE, FLAG_UNSUMMED, GRANT_LEN, GRANULE, PACKET_MAX,
 };
 
 /// Most bytes of one write: what is lost with it, and what others on the path wait for.
@@ -41,7 +41,7 @@ const SPAN_MAX: u64 = 65_536 / GRANULE * GRANULE;
 /// Room for a direct write's head and the packet that goes before the bytes, beside them in a
 /// super-packet.
 /// That packet tells of a write and has acks and grants beside that; a longer one is sent apart.
-const DIRECT_ROOM: usize = (DIRECT_HEAD_LEN + DIRECT_PACKET_MAX).next_multiple_of(64);
+const DIRECT_ROOM: usize = (DIRECT_HEAD_LEN + DIRECT_PACKET_MAX).next_multiple_of(64) + 64;
 /// Longest packet that goes before the bytes of a direct write. (Written frame, header: 88 bytes;
 /// one ack of four masks and a grant with its keys: 120.)
 pub const DIRECT_PACKET_MAX: usize = 256;
@@ -142,6 +142,9 @@ impl Node {
         let &key = conn.bulk.front()?;
         let send = self.sends.get(key)?;
         let rail = &self.rails[conn.paths[at].local as usize];
+        if !rail.addr.writes() {
+            return None;
+        }
         let most = span_max(rail.direct_datagrams, conn.paths[at].datagram_max);
         let (offset, len) = (send.next, (send.upto - send.next).min(most));
         let remote = conn.paths[at].remote;
@@ -192,9 +195,14 @@ impl Node {
         self.finish(now, conn, at, b, false, false)
     }
 
-    /// A rail was found not to write after all.
-    pub fn no_writes(&mut self, rail: usize) {
-        self.rails[rail].direct_datagrams = 1; // which no span fits
+    /// What a rail can do was found out anew: direct writes of so many datagrams; 0: none (any
+    /// more).
+    pub fn limit_direct(&mut self, rail: usize, datagrams: usize) {
+        let rail = &mut self.rails[rail];
+        rail.direct_datagrams = datagrams;
+        if datagrams == 0 {
+            rail.addr.kind &= !RailAddr::DIRECT;
+        }
     }
 
     /// Whether some rail can write.
@@ -266,7 +274,8 @@ impl Node {
         let (peer, total) = (inbound.peer, inbound.total);
         let fits = total >= self.cfg.write_min && total <= capacity && inbound.own.is_none();
         let paths = self.conn(peer).map_or(&[][..], |c| &c.paths);
-        let able = paths.iter().filter(|p| p.to.writes());
+        let ours = |local: u8| self.rails[local as usize].addr.writes();
+        let able = paths.iter().filter(|p| p.to.writes() && ours(p.local));
         let rails = able.fold(0u8, |rails, p| rails | 1 << p.local);
         if !fits || rails == 0 || !self.cfg.reliable {
             return;

@@ -255,6 +255,26 @@ fn direct_writes_fit_a_super_packet() {
     }
 }
 
+/// A rail that turns out to have no direct writes (any more) makes none, though its peer's has, on
+/// paths of any MTU; nor does one that never had them.
+#[test]
+fn a_rail_without_direct_writes_makes_none() {
+    for (datagram, had) in [(1_472, true), (8_972, true), (1_472, false)] {
+        let node = |host: u8| {
+            let mut specs = specs(host, 1, datagram);
+            if had || host == 2 {
+                specs[0].addr.kind |= RailAddr::DIRECT;
+                specs[0].direct_datagrams = 64;
+            }
+            Node::new(Config::default(), 100 + u64::from(host), 7, 1, specs)
+        };
+        let mut pair = Pair::of([1, 2].map(node), LEN);
+        pair.step(); // the key is told
+        pair.nodes[0].limit_direct(0, 0);
+        assert!(pair.finish().is_empty(), "{datagram} {had}");
+    }
+}
+
 /// The same where the packet that tells of the write is lost: the write may still be under way.
 #[test]
 fn a_lost_word_of_a_write_has_the_key_revoked() {

@@ -157,6 +157,12 @@ impl RailTx for AnyTx {
         }
     }
 
+    fn damaged(&mut self) {
+        if let AnyTx::Udp(tx) = self {
+            tx.damaged();
+        }
+    }
+
     fn landed(&self, key: u64, offset: u64, len: u64) -> bool {
         match self {
             AnyTx::Udp(tx) => tx.landed(key, offset, len),

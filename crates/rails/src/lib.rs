@@ -183,6 +183,10 @@ pub trait RailTx: Send {
     /// lands there any more.
     fn seal(&mut self, _key: u64, _offset: u64, _len: u64) {}
 
+    /// On a rail with direct writes: some landed damaged. Where that happens often, the network may
+    /// change their order, which only sums show.
+    fn damaged(&mut self) {}
+
     /// On a rail with direct writes: whether these bytes of a grant have landed, right or not.
     fn landed(&self, _key: u64, _offset: u64, _len: u64) -> bool {
         true

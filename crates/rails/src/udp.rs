@@ -88,6 +88,8 @@ struct Shared {
     grants: Grants,
     /// Super-packets come whole: direct writes are of use.
     whole: AtomicBool,
+    /// They are not, whatever it looks like.
+    doubted: AtomicBool,
 }
 
 /// A UDP rail on one interface.
@@ -127,6 +129,7 @@ impl UdpRail {
             drops: AtomicU64::new(0),
             grants: Grants::default(),
             whole: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
         });
         let caps = Caps {
             datagram_max,

@@ -170,6 +170,7 @@ fn torn_writes_count_as_lost() {
         offset: 0,
         len: LEN as u32,
         packet_len: 4,
+        spare: 0,
     };
     let torn = [&head.write()[..], b"told", &[0; 28], &[3; 1_000]].concat();
     assert_eq!(tx.send(&to, &torn, torn.len(), 0), SendOutcome::Sent);

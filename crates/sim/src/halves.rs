@@ -120,6 +120,7 @@ impl RailTx for SimTx {
             offset: write.offset,
             len: len as u32,
             packet_len: packet.len() as u16,
+            spare: 0,
         };
         let mut bytes = spare::copy(&head.write());
         bytes.extend_from_slice(packet);

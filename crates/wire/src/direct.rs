@@ -2,7 +2,8 @@
 //! the other end puts in place ([`DirectHead`]).
 //!
 //! ```text
-//!  0  u32 check   4  u8 version (not that of a packet)   5  u8 0   6  u16 bytes of a packet, or 0
+//!  0  u32 check   4  u8 version (not that of a packet)   5  u8 lines more than needed
+//!                 6  u16 bytes of a packet, or 0
 //!  8  u64 key    16  u64 offset                         24  u32 len                  28  u32 0
 //! 32  the packet, which tells of an earlier one; zeros to the next line of 64
 //!     then `len` bytes for the granted memory
@@ -30,6 +31,9 @@ pub struct DirectHead {
     pub len: u32,
     /// Bytes of the packet before them.
     pub packet_len: u16,
+    /// Lines of 64 bytes before them that are not needed: the last datagram is to be shorter than
+    /// the others, by which receivers know it.
+    pub spare: u8,
 }
 
 impl DirectHead {
@@ -38,6 +42,7 @@ impl DirectHead {
         let mut out = [0; DIRECT_HEAD_LEN];
         out[..4].copy_from_slice(&self.check().to_le_bytes());
         out[4] = DIRECT_VERSION;
+        out[5] = self.spare;
         out[6..8].copy_from_slice(&self.packet_len.to_le_bytes());
         out[8..16].copy_from_slice(&self.key.to_le_bytes());
         out[16..24].copy_from_slice(&self.offset.to_le_bytes());
@@ -57,6 +62,7 @@ impl DirectHead {
             offset: u64_at(bytes, 16),
             len: u32_at(bytes, 24),
             packet_len: u16::from_le_bytes([bytes[6], bytes[7]]),
+            spare: bytes[5],
         };
         (head.write() == *bytes).then_some(head)
     }
@@ -64,7 +70,8 @@ impl DirectHead {
     /// Bytes before those for the memory. They are whole cache lines: where those for the memory
     /// are, too, the kernels' copies go from line to line.
     pub fn lead(&self) -> usize {
-        (DIRECT_HEAD_LEN + self.packet_len as usize).next_multiple_of(LINE)
+        let needed = (DIRECT_HEAD_LEN + self.packet_len as usize).next_multiple_of(LINE);
+        needed + LINE * self.spare as usize
     }
 
     /// Bytes of all of it.
@@ -85,7 +92,7 @@ impl DirectHead {
         for field in [
             self.key,
             self.offset,
-            (self.len as u64) << 16 | self.packet_len as u64,
+            (self.len as u64) << 24 | (self.spare as u64) << 16 | self.packet_len as u64,
         ] {
             mixed = (mixed ^ field).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             mixed ^= mixed >> 32;
@@ -102,14 +109,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(key: u64, offset: u64, len: u32, packet_len: u16) {
-            let head = DirectHead { key, offset, len, packet_len };
+        fn what_is_written_is_read(key: u64, offset: u64, len: u32, packet_len: u16, spare: u8) {
+            let head = DirectHead { key, offset, len, packet_len, spare };
             prop_assert_eq!(DirectHead::parse(&head.write()), Some(head));
         }
 
         #[test]
         fn flipped_bits_are_found(key: u64, offset: u64, a in 0usize..256, b in 0usize..256) {
-            let head = DirectHead { key, offset, len: 63_616, packet_len: 88 };
+            let head = DirectHead { key, offset, len: 63_616, packet_len: 88, spare: 0 };
             let mut bytes = head.write();
             bytes[a / 8] ^= 1 << (a % 8);
             prop_assert_eq!(DirectHead::parse(&bytes), None);
@@ -132,6 +139,7 @@ mod tests {
             offset: 2,
             len: 3,
             packet_len: 4,
+            spare: 0,
         };
         assert!(crate::Packet::parse(&head.write(), |_| 0).is_err());
     }

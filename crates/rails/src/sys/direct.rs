@@ -3,22 +3,25 @@
 use super::udp_io::{cut_control, message, Control, RECV_BUFFER_LEN, SEND_FLAGS};
 use super::{check_long, Errno, RecvBuffers, SockName, Socket};
 use crate::writes::{Piece, Write};
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 /// Most pieces of memory of one write.
 const PIECES_MAX: usize = 16;
 
 /// Memory that bytes are received into.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
+#[derive(Debug)]
+pub struct Place<'a> {
     /// Address. Whoever grants a place vouches for the memory until it ends that
     /// ([`crate::RailTx::grant`], [`crate::RailTx::revoke`]).
     pub(crate) base: usize,
     /// Bytes.
     pub(crate) len: usize,
+    /// For as long as the lock of its `Grants` is held.
+    pub(crate) held: PhantomData<&'a ()>,
 }
 
-impl Place {
+impl Place<'_> {
     /// What the kernel does with bytes for the place, for rails without a kernel: the first of
     /// them, as many as there are and fit.
     pub fn fill(&self, bytes: &[u8]) {
@@ -102,7 +105,7 @@ impl Socket {
         &self,
         buffers: &'b mut RecvBuffers,
         head_len: usize,
-        place: Place,
+        place: &Place<'_>,
     ) -> Result<(usize, &'b [u8]), Errno> {
         let head_len = head_len.min(RECV_BUFFER_LEN);
         let mut iov = [

@@ -5,11 +5,29 @@ use super::{UdpTx, SUPER_PACKET_MAX};
 use crate::sys::{Errno, SockName};
 use crate::{SendOutcome, Write};
 use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Room for the head and the packet before the bytes. `marline_proto` sends longer packets apart.
 const LEAD_MAX: usize = 512;
 
+/// A damaged direct write counts as much as so many right ones, and with four more of those than of
+/// these the network is not trusted with them for a while: some thousandth that are damaged are
+/// nothing against what they save, but where they are put in another order most of them are.
+const DOUBT: u32 = 8;
+const DOUBTS_MAX: u32 = 4 * DOUBT;
+
 impl UdpTx {
+    /// See [`crate::RailTx::damaged`].
+    #[cold]
+    pub(super) fn doubt(&mut self) {
+        self.doubts += DOUBT;
+        if self.doubts > DOUBTS_MAX {
+            self.doubts = 0;
+            self.shared.doubted.store(true, Relaxed);
+            self.shared.whole.store(false, Relaxed);
+        }
+    }
+
     /// See [`crate::RailTx::write_direct`].
     pub(super) fn send_direct(
         &mut self,
@@ -20,12 +38,14 @@ impl UdpTx {
         flow: u8,
     ) -> SendOutcome {
         let len = write.pieces.iter().map(|piece| piece.len).sum::<usize>();
-        let head = DirectHead {
+        let mut head = DirectHead {
             key: write.key,
             offset: write.offset,
             len: len as u32,
             packet_len: packet.len() as u16,
+            spare: 0,
         };
+        head.spare = u8::from(head.total() % segment.max(1) == 0);
         let fits = head.total() <= self.caps.batch_bytes_max.min(SUPER_PACKET_MAX)
             && head.total().div_ceil(segment.max(1)) <= self.caps.batch_segments_max;
         if !fits {

@@ -8,6 +8,7 @@
 
 use crate::sys::Place;
 use marline_wire::DirectHead;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 struct Grant {
     key: u64,
-    place: Place,
+    base: usize,
+    len: usize,
     /// Where bytes have landed or are known to be right: ranges that do not touch.
     done: Vec<Range<u64>>,
 }
@@ -64,7 +66,8 @@ impl Grants {
         let mut grants = self.lock();
         grants.push(Grant {
             key,
-            place: Place { base, len },
+            base,
+            len,
             done: Vec::new(),
         });
         self.count.store(grants.len(), Relaxed);
@@ -94,16 +97,21 @@ impl Grants {
 
     /// Has `land` receive a direct write into its place, and notes that if all of it came, as it
     /// says beside its answer; `None`: it has no place (any more).
-    pub fn land<T>(&self, head: &DirectHead, land: impl FnOnce(Place) -> (T, bool)) -> Option<T> {
+    pub fn land<T>(
+        &self,
+        head: &DirectHead,
+        land: impl FnOnce(Place<'_>) -> (T, bool),
+    ) -> Option<T> {
         let mut grants = self.lock();
         let grant = grants.iter_mut().find(|g| g.key == head.key)?;
         let range = head.offset..head.offset.checked_add(head.len as u64)?;
-        if range.end > grant.place.len as u64 || !grant.is_free(&range) {
+        if range.end > grant.len as u64 || !grant.is_free(&range) {
             return None;
         }
         let (answer, whole) = land(Place {
-            base: grant.place.base + range.start as usize,
+            base: grant.base + range.start as usize,
             len: head.len as usize,
+            held: PhantomData,
         });
         if whole {
             grant.add(range);
@@ -123,6 +131,7 @@ mod tests {
             offset,
             len,
             packet_len: 0,
+            spare: 0,
         };
         grants.land(&head, |place| ((place.base, place.len), true))
     }
@@ -162,6 +171,7 @@ mod tests {
             offset: 0,
             len: 10,
             packet_len: 0,
+            spare: 0,
         };
         assert_eq!(grants.land(&head, |_| (5, false)), Some(5));
         assert!(!grants.landed(1, &(0..10)));

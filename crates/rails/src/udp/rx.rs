@@ -56,6 +56,9 @@ impl RailRx for UdpRx {
     #[inline]
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let granted = self.shared.grants.any();
+        if self.shared.doubted.load(Relaxed) && self.shared.doubted.swap(false, Relaxed) {
+            self.joins.torn(&self.shared.whole);
+        }
         if granted {
             if let Some(count) = self.recv_direct(sink) {
                 return count;
@@ -140,7 +143,7 @@ impl UdpRx {
         };
         let (socket, buffers) = (&self.shared.socket, &mut self.buffers);
         let landed = self.shared.grants.land(&head, |place| {
-            let received = socket.recv_into(buffers, head.lead(), place);
+            let received = socket.recv_into(buffers, head.lead(), &place);
             let whole = received.as_ref().is_ok_and(|r| r.0 == head.total());
             ((received, whole), whole)
         })?;

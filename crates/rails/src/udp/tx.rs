@@ -33,7 +33,7 @@ const SKB_OVERHEAD: usize = 1024;
 
 /// Sending half of a [`super::UdpRail`].
 pub struct UdpTx {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     interface: InterfaceChoice,
     local: RailAddr,
     pub(super) caps: Caps,
@@ -50,6 +50,8 @@ pub struct UdpTx {
     drops_told: u64,
     polls: u32,
     faulty: bool,
+    /// How many direct writes were damaged lately.
+    pub(super) doubts: u32,
     /// Keys so far, and what makes them differ from those of other lives.
     granted: u64,
     random: RandomState,
@@ -175,7 +177,12 @@ impl RailTx for UdpTx {
         self.shared.grants.revoke(key);
     }
 
+    fn damaged(&mut self) {
+        self.doubt();
+    }
+
     fn seal(&mut self, key: u64, offset: u64, len: u64) {
+        self.doubts = self.doubts.saturating_sub(1);
         self.shared.grants.seal(key, offset..offset + len);
     }
 
@@ -250,6 +257,7 @@ impl UdpTx {
             drops_told: 0,
             polls: 0,
             faulty: false,
+            doubts: 0,
             granted: 0,
             random: RandomState::new(),
         }
