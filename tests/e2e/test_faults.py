@@ -92,6 +92,29 @@ def test_direct_writes_under_faults(lab, stress, mpi, provider, tmp_path, fault,
         assert counter is None or counted[counter] > 0, counted
 
 
+def test_direct_writes_that_come_apart(lab, stress, mpich, provider, tmp_path):
+    """From the middle of a job on the network cuts super-packets: what is written then is lost, its
+    parts are nobody's packets, and the rest of the job goes by packets."""
+    if provider != "marline":
+        return
+
+    def cut():
+        for rail in (0, 1):
+            lab.fault(rail, "offload=off")
+
+    env = {"FI_MARLINE_STATS_DIR": tmp_path}
+    try:
+        result = run_with_fault(lab, stress, mpich, provider, 6, cut, env=env)
+    finally:
+        for rail in (0, 1):
+            lab.fault(rail, "offload=on")
+    assert_right(result)
+    assert not result.find("another version of the protocol"), result.tail()
+    counted = labs.counters(tmp_path)
+    assert counted["written"] > 100 and counted["torn"] > 0, counted
+    assert counted["written_lost"] > 0 and counted["written_wrong"] == 0, counted
+
+
 def test_a_corrupting_rail_is_left_named_and_taken_back(wire_lab, stress, mpich, provider):
     """The rail that small messages prefer damages one packet in twenty; later it is well again."""
     wire_lab.fault(0, "corrupt=0.05")

@@ -7,6 +7,7 @@
 
 use crate::core::{direct_datagrams, Core};
 use crate::memory::sum_of;
+use crate::slots::Pieces;
 use crate::system::System;
 use crate::writes::{pieces_of, Announced, Pending};
 use marline_checksum::{crc32c, Algorithm};
@@ -14,7 +15,7 @@ use marline_proto::{Transmit, WriteOut, DIRECT_PACKET_MAX};
 use marline_rails::{RailTx, SendOutcome, Write};
 use marline_wire::RailAddr;
 
-/// What is needed to finish the packet that tells of a direct write.
+/// What is needed to finish the packet that tells of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct ToWrite {
     algorithm: Option<Algorithm>,
@@ -23,6 +24,32 @@ pub struct ToWrite {
     head_len: usize,
     /// Longest datagram of the path.
     segment: usize,
+}
+
+impl ToWrite {
+    /// For a packet that was just built, and its write.
+    pub(crate) fn new(first: &Transmit, write: &WriteOut) -> ToWrite {
+        ToWrite {
+            algorithm: Algorithm::from_u8(first.algorithm).filter(|_| write.summed),
+            seed: write.seed,
+            sum_at: write.sum_at,
+            head_len: first.head_len,
+            segment: write.segment,
+        }
+    }
+
+    /// The sum of what is written.
+    pub(crate) fn sum(&self, pieces: &Pieces, offset: u64, len: usize) -> u64 {
+        let sum = |algorithm| sum_of(pieces, offset, len, algorithm, self.seed);
+        self.algorithm.map_or(0, sum)
+    }
+
+    /// Puts the sum and the head's CRC into the packet.
+    pub(crate) fn seal(&self, packet: &mut [u8], sum: u64) {
+        packet[self.sum_at..self.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
+        let crc = crc32c(&packet[4..self.head_len]);
+        packet[..4].copy_from_slice(&crc.to_le_bytes());
+    }
 }
 
 /// A packet that tells of a direct write.
@@ -34,38 +61,6 @@ pub struct Told {
 }
 
 impl<S: System> Core<S> {
-    /// Writes directly; `false`: no room now.
-    pub(crate) fn send_direct(&mut self, now: u64, first: &Transmit, write: &WriteOut) -> bool {
-        let to_write = ToWrite {
-            algorithm: Algorithm::from_u8(first.algorithm).filter(|_| write.summed),
-            seed: write.seed,
-            sum_at: write.sum_at,
-            head_len: first.head_len,
-            segment: write.segment,
-        };
-        let pending = Pending {
-            bytes: self.stages.buffer()[..first.len].to_vec(),
-            segment: first.len,
-            to: first.to,
-            flow: first.flow,
-            write: Some(Announced {
-                handle: write.handle,
-                key: write.key,
-                offset: write.offset,
-                len: write.len as usize,
-                direct: Some(to_write),
-            }),
-        };
-        let counters = &mut self.rails[first.rail].counters;
-        let bytes = first.len + write.len as usize;
-        counters.send_calls += 1;
-        counters.wire_packets_sent += bytes.div_ceil(write.segment.max(1)) as u64;
-        counters.wire_bytes_sent += bytes as u64;
-        let sent = self.send_again(now, first.rail, pending);
-        self.rails[first.rail].counters.busy += !sent as u64;
-        sent
-    }
-
     /// Writes what is pending, sums it, and keeps the packet that tells of it.
     pub(crate) fn write_direct(
         &mut self,
@@ -107,12 +102,13 @@ impl<S: System> Core<S> {
         match outcome {
             SendOutcome::Busy => return outcome,
             SendOutcome::Sent => {
-                let sum = to_write.algorithm.map_or(0, |algorithm| {
-                    let (offset, len) = (write.offset, write.len);
-                    sum_of(&op.pieces, offset, len, algorithm, to_write.seed)
-                });
+                let mut packet = pending.bytes.clone();
+                to_write.seal(
+                    &mut packet,
+                    to_write.sum(&op.pieces, write.offset, write.len),
+                );
                 state.told = Some(Told {
-                    packet: sealed(&pending.bytes, &to_write, sum),
+                    packet,
                     to: pending.to,
                     flow,
                 });
@@ -159,13 +155,4 @@ impl<S: System> Core<S> {
             self.send_told(now, rail);
         }
     }
-}
-
-/// A packet with its sum and the CRC of its head.
-fn sealed(packet: &[u8], to_write: &ToWrite, sum: u64) -> Vec<u8> {
-    let mut packet = packet.to_vec();
-    packet[to_write.sum_at..to_write.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
-    let crc = crc32c(&packet[4..to_write.head_len]);
-    packet[..4].copy_from_slice(&crc.to_le_bytes());
-    packet
 }

@@ -9,10 +9,9 @@
 use crate::api::{EpId, LogLevel};
 use crate::core::{Core, RailState};
 use crate::direct::ToWrite;
-use crate::memory::{spoil, sum_of};
+use crate::memory::spoil;
 use crate::slots::{Pieces, SendOp};
 use crate::system::System;
-use marline_checksum::{crc32c, Algorithm};
 use marline_proto::Transmit;
 use marline_rails::{Piece, RailTx, SendOutcome, Write, Writes};
 use marline_wire::RailAddr;
@@ -170,7 +169,8 @@ impl<S: System> Core<S> {
 
 /// The sender.
 impl<S: System> Core<S> {
-    /// Sums, seals and sends a packet that tells of a write, with the write; `false`: no room now.
+    /// Sends a write with the packet that tells of it, in the order of its rail; `false`: no room
+    /// now.
     pub(crate) fn send_written(&mut self, now: u64, index: usize, first: &Transmit) -> bool {
         let node = self.eps[index].as_mut().map(|e| &mut e.node);
         let Some(write) = node.and_then(|node| node.take_write()) else {
@@ -180,29 +180,28 @@ impl<S: System> Core<S> {
             return true;
         };
         op.writes += 1;
-        match self.rails[first.rail].tx.caps().writes {
-            Writes::Direct => return self.send_direct(now, first, &write),
-            Writes::Unordered | Writes::Ordered => {}
+        let to_write = ToWrite::new(first, &write);
+        let mut bytes = self.stages.buffer()[..first.len].to_vec();
+        let all = first.len + write.len as usize;
+        let (direct, datagrams) = match self.rails[first.rail].tx.caps().writes {
+            // Summed once it has left.
+            Writes::Direct => (Some(to_write), all.div_ceil(write.segment.max(1))),
+            Writes::Unordered | Writes::Ordered => {
+                let sum = to_write.sum(&op.pieces, write.offset, write.len as usize);
+                to_write.seal(&mut bytes, sum);
+                (None, 1)
+            }
             Writes::No => {
                 self.end_write(write.handle); // it had them until a moment ago: lost
                 return true;
             }
-        }
-        let algorithm = Algorithm::from_u8(first.algorithm).filter(|_| write.summed);
-        let sum = algorithm.map_or(0, |algorithm| {
-            let len = write.len as usize;
-            sum_of(&op.pieces, write.offset, len, algorithm, write.seed)
-        });
-        let packet = &mut self.stages.buffer()[..first.len];
-        packet[write.sum_at..write.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
-        let crc = crc32c(&packet[4..first.head_len]);
-        packet[..4].copy_from_slice(&crc.to_le_bytes());
+        };
         let counters = &mut self.rails[first.rail].counters;
         counters.send_calls += 1;
-        counters.wire_packets_sent += 1;
-        counters.wire_bytes_sent += (first.len + write.len as usize) as u64;
+        counters.wire_packets_sent += datagrams as u64;
+        counters.wire_bytes_sent += all as u64;
         let pending = Pending {
-            bytes: packet.to_vec(),
+            bytes,
             segment: first.len,
             to: first.to,
             flow: first.flow,
@@ -211,7 +210,7 @@ impl<S: System> Core<S> {
                 key: write.key,
                 offset: write.offset,
                 len: write.len as usize,
-                direct: None,
+                direct,
             }),
         };
         let sent = self.send_again(now, first.rail, pending);

@@ -2,6 +2,8 @@
 //! rail of this crate is yet (the simulator's are, see [`crate::RailTx::write`]), and UDP, whose
 //! datagrams the receiving half has the kernel put in place ([`crate::RailTx::write_direct`]).
 
+use marline_wire::DirectHead;
+
 /// Whether a rail writes, and what its packets say of its writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writes {
@@ -40,4 +42,17 @@ pub struct Write<'a> {
     pub pieces: &'a [Piece],
     /// The caller's name for the write.
     pub token: u64,
+}
+
+impl Write<'_> {
+    /// What goes before its bytes, and before `packet`, where it leaves as datagrams.
+    pub fn head(&self, packet: &[u8]) -> DirectHead {
+        DirectHead {
+            key: self.key,
+            offset: self.offset,
+            len: self.pieces.iter().map(|piece| piece.len as u32).sum(),
+            packet_len: packet.len() as u16,
+            spare: 0,
+        }
+    }
 }

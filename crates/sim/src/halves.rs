@@ -114,14 +114,7 @@ impl RailTx for SimTx {
         segment: usize,
         flow: u8,
     ) -> SendOutcome {
-        let len = write.pieces.iter().map(|piece| piece.len).sum::<usize>();
-        let head = DirectHead {
-            key: write.key,
-            offset: write.offset,
-            len: len as u32,
-            packet_len: packet.len() as u16,
-            spare: 0,
-        };
+        let head = write.head(packet);
         let mut bytes = spare::copy(&head.write());
         bytes.extend_from_slice(packet);
         bytes.resize(head.lead(), 0);

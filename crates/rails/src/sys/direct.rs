@@ -6,7 +6,8 @@ use crate::writes::{Piece, Write};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-/// Most pieces of memory of one write.
+/// Most pieces of memory of one write; what has more is lost, and sent again in packets. (Doors
+/// take eight.)
 const PIECES_MAX: usize = 16;
 
 /// Memory that bytes are received into.
@@ -60,7 +61,7 @@ impl Socket {
         let pieces = pieces.iter().map(|piece| (piece.base, piece.len));
         let mut count = 0;
         for (base, len) in lead.into_iter().chain(pieces) {
-            let slot = iov.get_mut(count).ok_or(libc::EMSGSIZE)?;
+            let slot = iov.get_mut(count).ok_or(libc::E2BIG)?;
             slot.iov_base = base.cast_mut().cast();
             slot.iov_len = len;
             count += 1;

@@ -1,10 +1,10 @@
-//! Puts, sending half: a user's memory as one super-packet, behind a head that names its place.
+//! Direct writes, sending half: memory as one super-packet, behind a head that names its place.
 
 use super::tx::{is_busy, is_drop, port_of};
 use super::{UdpTx, SUPER_PACKET_MAX};
 use crate::sys::{Errno, SockName};
 use crate::{SendOutcome, Write};
-use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
+use marline_wire::{RailAddr, DIRECT_HEAD_LEN};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Room for the head and the packet before the bytes. `marline_proto` sends longer packets apart.
@@ -37,14 +37,7 @@ impl UdpTx {
         segment: usize,
         flow: u8,
     ) -> SendOutcome {
-        let len = write.pieces.iter().map(|piece| piece.len).sum::<usize>();
-        let mut head = DirectHead {
-            key: write.key,
-            offset: write.offset,
-            len: len as u32,
-            packet_len: packet.len() as u16,
-            spare: 0,
-        };
+        let mut head = write.head(packet);
         head.spare = u8::from(head.total() % segment.max(1) == 0);
         let fits = head.total() <= self.caps.batch_bytes_max.min(SUPER_PACKET_MAX)
             && head.total().div_ceil(segment.max(1)) <= self.caps.batch_segments_max;
