@@ -1,7 +1,7 @@
 //! `marline env`: the settings of `marline run`, for a job script.
 
 use crate::mpi::{self, Fabric};
-use crate::run::{effective, Common};
+use crate::run::{variables, Common};
 use crate::{provider, settings, tool};
 
 /// Arguments of `env`.
@@ -29,8 +29,7 @@ pub fn main(args: &EnvArgs) -> crate::Outcome {
     if args.common.verbose {
         tool::say(&mpi.describe());
     }
-    let vars = mpi::variables(mpi.kind, &Fabric::Marline(dir), args.common.no_shm);
-    let set = effective(&vars, &environment);
+    let set = variables(mpi.kind, &Fabric::Marline(dir), &args.common, &environment);
     let lines: Vec<String> = set
         .iter()
         .map(|(name, value)| line(args, name, value))

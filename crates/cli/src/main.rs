@@ -12,6 +12,7 @@ mod lab;
 mod model;
 mod mpi;
 mod plot;
+mod preload;
 mod provider;
 mod run;
 mod settings;

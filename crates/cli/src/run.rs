@@ -1,9 +1,9 @@
 //! `marline run -- mpiexec …`.
 
-use crate::mpi::{self, Fabric, Mpi, Var};
+use crate::mpi::{self, Fabric, Kind, Mpi, Var};
 use crate::stats_dir::{StatsDir, STATS_DIR};
 use crate::summary::print_summary;
-use crate::{child, provider, settings, tool};
+use crate::{child, preload, provider, settings, tool};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,6 +26,9 @@ pub struct Common {
     /// Use Marline between ranks of one host too, instead of the MPI's shared memory.
     #[arg(long)]
     pub no_shm: bool,
+    /// Preload nothing (MPICH is slower then: it yields before it hands a message over).
+    #[arg(long)]
+    pub no_preload: bool,
     /// Directory with libmarline-fi.so.
     #[arg(long)]
     pub provider_dir: Option<PathBuf>,
@@ -48,8 +51,7 @@ pub fn main(args: &RunArgs) -> crate::Outcome {
     let dir = provider::find_dir(args.common.provider_dir.as_deref())?;
     let environment = settings::environment();
     settings::check(&environment)?;
-    let vars = mpi::variables(mpi.kind, &Fabric::Marline(dir), args.common.no_shm);
-    let set = effective(&vars, &environment);
+    let set = variables(mpi.kind, &Fabric::Marline(dir), &args.common, &environment);
     let job = Job {
         mpi,
         set,
@@ -59,8 +61,28 @@ pub fn main(args: &RunArgs) -> crate::Outcome {
     start(command, job, args.common.verbose, true)
 }
 
+/// The variables that a job of this MPI gets in `environment`.
+pub fn variables(
+    kind: Kind,
+    fabric: &Fabric,
+    common: &Common,
+    environment: &[(String, String)],
+) -> Vec<(String, String)> {
+    let mut set = effective(&mpi::variables(kind, fabric, common.no_shm), environment);
+    let library = match fabric {
+        Fabric::Marline(dir) if !common.no_preload => preload::library(kind, dir),
+        _ => None,
+    };
+    set.extend(library.map(|library| {
+        let of_user = environment.iter().find(|(n, _)| n == preload::VARIABLE);
+        let value = preload::value(&library, of_user.map(|(_, value)| value.as_str()));
+        (preload::VARIABLE.to_owned(), value)
+    }));
+    set
+}
+
 /// The variables to set: all but the preferences that the user has decided otherwise.
-pub fn effective(vars: &[Var], environment: &[(String, String)]) -> Vec<(String, String)> {
+fn effective(vars: &[Var], environment: &[(String, String)]) -> Vec<(String, String)> {
     let decided = |name: &str| environment.iter().any(|(n, _)| n == name);
     vars.iter()
         .filter(|v| !(v.yields && decided(v.name)))

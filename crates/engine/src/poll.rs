@@ -11,7 +11,8 @@ use marline_rails::RailRx;
 
 /// Empty polls after which the processor is offered to others: another rank may be waiting for
 /// it, and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds:
-/// an offer that came back at once was for nobody (and cost 0.3-0.5 us).
+/// an offer that came back at once was for nobody (and cost 0.3-0.8 us). Until that is known all
+/// empty polls count, then only those in a row, of which a ping-pong has too few to learn.
 const YIELD_AFTER_MIN: u32 = 16;
 const YIELD_AFTER_MAX: u32 = 1_024;
 /// A yield that took so long let somebody else run.
@@ -79,13 +80,43 @@ impl<R> Receivers<R> {
         self.turn = u32::MAX;
     }
 
+    /// Nobody took the processor when it was offered lately.
+    fn is_alone(&self) -> bool {
+        self.yield_after == YIELD_AFTER_MAX
+    }
+
     /// How often a poll that found nothing looks again. Not where others wanted the processor.
     fn tries(&self) -> u32 {
-        if self.busy >= BUSY_MIN && self.yield_after == YIELD_AFTER_MAX {
+        if self.busy >= BUSY_MIN && self.is_alone() {
             TRIES
         } else {
             0
         }
+    }
+
+    /// Counts a poll towards the next offer of the processor.
+    fn count(&mut self, taken: usize) {
+        if taken == 0 {
+            self.empty += 1;
+        } else if self.is_alone() {
+            self.empty = 0;
+        } // who may have to share offers the processor although packets come
+    }
+
+    /// Whether the processor is to be offered after a poll that found so many datagrams.
+    fn owes_offer(&self, taken: usize) -> bool {
+        taken == 0 && self.empty >= self.yield_after
+    }
+
+    /// It was offered; whether somebody took it, and how many of the next offers are to be naps.
+    fn offered(&mut self, shared: bool, naps: u32) {
+        self.empty = 0;
+        self.naps = naps;
+        self.yield_after = if shared {
+            YIELD_AFTER_MIN
+        } else {
+            (2 * self.yield_after).min(YIELD_AFTER_MAX)
+        };
     }
 
     /// A poll found so many datagrams.
@@ -128,7 +159,7 @@ impl<S: System> Shared<S> {
                 taken += more;
             }
         }
-        receivers.empty = if taken > 0 { 0 } else { receivers.empty + 1 };
+        receivers.count(taken);
         taken
     }
 
@@ -169,14 +200,7 @@ impl<S: System> Shared<S> {
             let shared = self.clock.now_ns() - before > YIELDED_NS;
             (shared, if shared { NAPS } else { 0 })
         };
-        let mut receivers = self.receivers();
-        receivers.empty = 0;
-        receivers.naps = left;
-        receivers.yield_after = if shared {
-            YIELD_AFTER_MIN
-        } else {
-            (2 * receivers.yield_after).min(YIELD_AFTER_MAX)
-        };
+        self.receivers().offered(shared, left);
     }
 
     fn receivers(&self) -> MutexGuard<'_, Receivers<S::Rx>> {
@@ -198,7 +222,7 @@ impl<S: System> Shared<S> {
             taken = self.receive(&mut receivers, held, false);
         }
         receivers.learn(taken);
-        if receivers.empty >= receivers.yield_after {
+        if receivers.owes_offer(taken) {
             debug_assert!(held.is_none(), "nothing came: the core is not locked");
             let naps = receivers.naps;
             drop(receivers);
@@ -286,5 +310,46 @@ impl<S: System> Shared<S> {
             core = self.lock();
         }
         core
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Polls as in a ping-pong, a few empty ones before each packet: how many packets came before
+    /// nobody was known to want the processor. `None`: it was not learnt from a thousand.
+    fn packets_until_alone(receivers: &mut Receivers<()>) -> Option<usize> {
+        (0..1_000).find(|_| {
+            for taken in [0, 0, 0, 1] {
+                receivers.count(taken);
+                if receivers.owes_offer(taken) {
+                    let naps = receivers.naps.saturating_sub(1);
+                    receivers.offered(receivers.naps > 0, naps);
+                }
+            }
+            receivers.is_alone()
+        })
+    }
+
+    #[test]
+    fn a_ping_pong_learns_that_nobody_wants_the_processor() {
+        let mut receivers = Receivers::new(Vec::new());
+        assert!(packets_until_alone(&mut receivers).is_some_and(|n| n < 400));
+        receivers.offered(true, NAPS);
+        assert!(packets_until_alone(&mut receivers).is_some_and(|n| n < 500));
+    }
+
+    #[test]
+    fn alone_only_a_long_wait_offers_the_processor() {
+        let mut receivers = Receivers::<()>::new(Vec::new());
+        receivers.yield_after = YIELD_AFTER_MAX;
+        for _ in 0..YIELD_AFTER_MAX {
+            receivers.count(0);
+            receivers.count(1);
+            assert!(!receivers.owes_offer(0));
+        }
+        (0..YIELD_AFTER_MAX).for_each(|_| receivers.count(0));
+        assert!(receivers.owes_offer(0) && !receivers.owes_offer(1));
     }
 }

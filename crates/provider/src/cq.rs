@@ -5,6 +5,7 @@ use crate::domain::{self, DomainShared};
 use crate::log::trace;
 use crate::object::{self, absent, Object};
 use crate::sys::*;
+use crate::yields;
 use marline_engine::{Completion, CqId};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{size_of, MaybeUninit};
@@ -238,9 +239,13 @@ unsafe extern "C" fn readfrom(
 ) -> isize {
     // SAFETY: ours.
     let cq = unsafe { object::of::<Cq>(cq) };
-    // SAFETY: the application's buffers have `count` entries.
-    guard(&cq.shared.health, || unsafe {
-        cq.take(buf, count, sources)
+    guard(&cq.shared.health, || {
+        // SAFETY: the application's buffers have `count` entries.
+        let taken = unsafe { cq.take(buf, count, sources) };
+        if taken.is_ok() {
+            yields::needless(); // it has something to do
+        }
+        taken
     })
 }
 

@@ -33,6 +33,7 @@ mod sync;
 mod sys;
 mod sys_ep;
 mod tagged;
+mod yields;
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;

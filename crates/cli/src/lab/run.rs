@@ -4,7 +4,7 @@ use super::enter::{self, Place};
 use super::net::CONTROL;
 use super::state::Lab;
 use crate::mpi::{self, Fabric, Kind};
-use crate::run::{effective, start, Common, Job};
+use crate::run::{start, variables, Common, Job};
 use crate::{provider, settings};
 use clap::ValueEnum;
 
@@ -56,8 +56,7 @@ pub fn main(args: &LabRunArgs) -> crate::Outcome {
         Provider::None => Fabric::Unchanged,
     };
     settings::check(&environment)?;
-    let vars = mpi::variables(mpi.kind, &fabric, args.common.no_shm);
-    let mut set = effective(&vars, &environment);
+    let mut set = variables(mpi.kind, &fabric, &args.common, &environment);
     let marline = args.provider == Provider::Marline;
     if marline && !environment.iter().any(|(name, _)| name == RAILS) {
         set.push((RAILS.to_owned(), lab.rail_names().join(",")));

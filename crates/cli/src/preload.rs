@@ -1,0 +1,60 @@
+//! The library that is preloaded into the ranks of MPICH (`crates/mpi-shim` says what for).
+
+use crate::mpi::Kind;
+use std::path::{Path, PathBuf};
+
+/// What the dynamic linker preloads (ld.so(8)).
+pub const VARIABLE: &str = "LD_PRELOAD";
+
+/// The names that the library has when installed and when built, beside the provider.
+const FILE_NAMES: [&str; 2] = ["libmarline-mpi.so", "libmarline_mpi.so"];
+
+/// The library that the MPI's ranks gain by, if it is in the provider's directory. A path with a
+/// blank or a colon in it cannot be preloaded.
+pub fn library(kind: Kind, dir: &Path) -> Option<PathBuf> {
+    // The other MPIs do not offer the processor after each poll.
+    (kind == Kind::Mpich)
+        .then(|| FILE_NAMES.map(|name| dir.join(name)))?
+        .into_iter()
+        .find(|path| path.is_file())
+        .filter(|path| !path.to_string_lossy().contains([' ', ':']))
+}
+
+/// The variable's value with the library in front of what the user preloads.
+pub fn value(library: &Path, of_user: Option<&str>) -> String {
+    let library = library.to_string_lossy().into_owned();
+    let of_user = of_user.unwrap_or_default();
+    let mut given = of_user.split([' ', ':']);
+    match of_user {
+        "" => library,
+        _ if given.any(|path| path == library) => of_user.to_owned(),
+        _ => format!("{library}:{of_user}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_user_preloads_stays() {
+        let library = Path::new("/m/libmarline-mpi.so");
+        assert_eq!(value(library, None), "/m/libmarline-mpi.so");
+        assert_eq!(value(library, Some("")), "/m/libmarline-mpi.so");
+        let both = value(library, Some("/u/a.so /u/b.so"));
+        assert_eq!(both, "/m/libmarline-mpi.so:/u/a.so /u/b.so");
+        assert_eq!(value(library, Some(&both)), both, "only once");
+    }
+
+    #[test]
+    fn only_mpich_needs_it_and_only_if_it_is_there() {
+        let dir = std::env::temp_dir().join(format!("marline-preload-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        assert_eq!(library(Kind::Mpich, &dir), None);
+        let path = dir.join("libmarline-mpi.so");
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(library(Kind::Mpich, &dir), Some(path));
+        assert_eq!(library(Kind::Intel, &dir), None);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,85 @@
+"""What `marline run` preloads into MPICH's ranks (crates/mpi-shim)."""
+
+import re
+import subprocess
+
+import pytest
+
+import lab as labs
+
+# Counts the yields that come by, and hands them on.
+COUNTER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+static unsigned long yields;
+int sched_yield(void)
+{
+    yields++;
+    return ((int (*)(void))dlsym(RTLD_NEXT, "sched_yield"))();
+}
+__attribute__((destructor)) static void tell(void)
+{
+    if (yields)
+        fprintf(stderr, "yields " NAME " %lu\n", yields);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def counters(tmp_path_factory):
+    """What MPICH wants to yield, and what is behind that."""
+    folder = tmp_path_factory.mktemp("count")
+    (folder / "count.c").write_text(COUNTER)
+    libraries = [folder / f"{name}.so" for name in ("wanted", "done")]
+    for library in libraries:
+        words = ["cc", "-shared", "-fPIC", f'-DNAME="{library.stem}"', "-o", library]
+        subprocess.run([*words, folder / "count.c"], check=True)
+    return libraries
+
+
+def yields(lab, mpi, program, preloaded, options=()):
+    """How many a job wants and does, and what the job said."""
+    env = {"LD_PRELOAD": ":".join(map(str, preloaded))}
+    result = lab.run(mpi, program, env=env, options=options)
+    assert result.ok, result.tail()
+    count = [sum(map(int, re.findall(rf"yields {name} (\d+)$", result.out, re.M)))
+             for name in ("wanted", "done")]
+    return *count, result
+
+
+def test_mpich_is_spared_the_yields_after_messages(lab, mpich, counters):
+    wanted, done = counters
+    program = [mpich.program("pingpong"), "--tests", "latency", "--samples", 1, "--seconds", 1]
+    before, after, _ = yields(lab, mpich, program, [wanted, done], ["--no-preload"])
+    assert before == after > 0, "they are MPICH's"
+    # Where the user preloads Marline's library, its place in the list is the user's.
+    before, after, result = yields(lab, mpich, program, [wanted, library(), done])
+    half_us = float(result.find(r"^pingpong,latency,8,([\d.]+),")[1])
+    received = 1e6 / half_us  # by both ranks, in a second
+    assert before - after > 0.8 * received, f"{before - after} spared, {received:.0f} received"
+
+
+def test_threads_yield_to_each_other(lab, mpich, counters):
+    """With MPI_THREAD_MULTIPLE a yield lets another thread have MPI's lock."""
+    wanted, done = counters
+    program = [mpich.program("threads"), 2, 50]
+    before, after, _ = yields(lab, mpich, program, [wanted, library(), done])
+    assert before == after > 0
+
+
+def library():
+    return labs.PROVIDER_DIR.resolve() / "libmarline-mpi.so"
+
+
+def test_what_is_preloaded_is_said(lab, mpich, openmpi):
+    """For MPICH alone, before what the user preloads, and not if it is not wanted."""
+    def said(mpi, *options):
+        words = [labs.MARLINE, "env", "--mpi", mpi.mpiexec, "--provider-dir", labs.PROVIDER_DIR]
+        env = labs.clean_env({"LD_PRELOAD": "/u/mine.so"})
+        done = subprocess.run([*words, *options], capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
+        return re.search(r"^LD_PRELOAD=(.*)$", done.stdout, re.M)
+
+    assert said(mpich)[1] == f"{library()}:/u/mine.so"
+    assert not said(mpich, "--no-preload") and not said(openmpi)
