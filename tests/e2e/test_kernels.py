@@ -38,9 +38,22 @@ def test_kernel_under_corruption(corrupting_lab, mpich, provider, name):
     assert hits > 0, "no packet was changed: the test has shown nothing"
 
 
-def test_kernel_notices_wrong_bytes(corrupting_lab, mpich, provider):
-    """Without checksums the same faults reach the program: its verification is no decoration."""
-    env = {"FI_MARLINE_CHECKSUM": "none"}
-    program = kernel(mpich, "wave")
+@pytest.mark.parametrize("setting", ["CHECKSUM=none", "CHECKSUM_SLICES_MS=50"])
+def test_kernel_notices_wrong_bytes(corrupting_lab, mpich, provider, setting):
+    """Without checksums, be it half of the time, the same faults reach the program: its
+    verification is no decoration."""
+    name, _, value = setting.partition("=")
+    env = {f"FI_MARLINE_{name}": value}
+    program = [*kernel(mpich, "wave"), "--iterations", 200]
     result = corrupting_lab.run(mpich, program, provider=provider, env=env)
     assert result.find("^kernel wave verified no ") and not result.ok, result.tail()
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_iterations_by_slices(lab, mpich, name):
+    """What `bench/apps --within` reads: iterations that lie in a slice of the clock."""
+    iterations = {"sort": 300, "cg": 60, "ft": 60, "mg": 300, "wave": 60}[name]
+    program = [*kernel(mpich, name), "--iterations", iterations, "--slices", 100]
+    result = lab.run(mpich, program)
+    assert result.ok and result.find(rf"^kernel {name} verified yes "), result.tail()
+    assert result.find(r"^slice \d+ [1-9]\d* 0\.\d+$"), result.tail()

@@ -72,6 +72,13 @@ def library():
     return labs.PROVIDER_DIR.resolve() / "libmarline-mpi.so"
 
 
+def test_nothing_else_is_in_the_way():
+    """Each name that a preloaded library exports takes the place of everybody's."""
+    words = ["nm", "-D", "--defined-only", "-j", library()]
+    names = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    assert set(names) == {"sched_yield", "marline_yield_needless"}
+
+
 def test_what_is_preloaded_is_said(lab, mpich, openmpi):
     """For MPICH alone, before what the user preloads, and not if it is not wanted."""
     def said(mpi, *options):

@@ -1,10 +1,15 @@
-/* What the kernels share: size and iterations from the command line, a core for each rank on demand, a run that is timed on all ranks
- * and a line at the end,
+/* What the kernels share: size and iterations from the command line, a core for each rank on demand,
+ * a run that is timed on all ranks and a line at the end,
  *
  *   kernel NAME verified yes|no SECONDS s CHECKED
  *
  * SECONDS is the slowest rank's time of the timed part, CHECKED says what was compared. The exit
- * status is 0 only if the result is right. */
+ * status is 0 only if the result is right. With --slices MS there is before it a line
+ *
+ *   slice NUMBER ITERATIONS SECONDS
+ *
+ * for each slice of so many ms of CLOCK_MONOTONIC: how many iterations rank 0 began and ended in it,
+ * and how long they took on average. */
 #ifndef MARLINE_KERNEL_H
 #define MARLINE_KERNEL_H
 
@@ -20,6 +25,16 @@
 static const char *kernel_name;
 static int rank, ranks;
 static double kernel_start;
+
+/* Of a slice's begin so much is left out: the library's own thread sees to it every 10 ms. */
+static const double SLICE_LEAD_S = 0.03;
+enum { SLICES_MAX = 4096 };
+static double slice_s, step_start;
+static struct {
+    long number, iterations;
+    double seconds;
+} slices[SLICES_MAX];
+static int slice_count;
 
 static void fail(const char *text)
 {
@@ -48,7 +63,7 @@ static void pin_to_core(void)
     sched_setaffinity(0, sizeof set, &set);
 }
 
-/* `[--pin] [--size N] [--iterations N]`: positive numbers; what is not given stays. */
+/* `[--pin] [--slices MS] [--size N] [--iterations N]`: positive numbers; what is not given stays. */
 static void kernel_init(int *argc, char ***argv, const char *name, long *size, long *iterations)
 {
     kernel_name = name;
@@ -62,12 +77,16 @@ static void kernel_init(int *argc, char ***argv, const char *name, long *size, l
             continue;
         }
         long v = i + 1 < *argc ? atol((*argv)[i + 1]) : 0;
+        if (v > 0 && !strcmp((*argv)[i], "--slices")) {
+            slice_s = (double)v * 1e-3;
+            continue;
+        }
         if (v > 0 && !strcmp((*argv)[i], "--size"))
             *size = v;
         else if (v > 0 && !strcmp((*argv)[i], "--iterations"))
             *iterations = v;
         else
-            fail("what I take is [--pin] [--size N] [--iterations N]");
+            fail("what I take is [--pin] [--slices MS] [--size N] [--iterations N]");
     }
 }
 
@@ -82,10 +101,33 @@ static inline void kernel_begin(void)
     kernel_start = now_s();
 }
 
+/* An iteration begins, and the one before it ends. */
+static inline void kernel_step(void)
+{
+    if (slice_s == 0 || rank != 0)
+        return;
+    double now = now_s(), begun = step_start;
+    step_start = now;
+    long number = (long)(begun / slice_s);
+    if (begun == 0 || (long)(now / slice_s) != number || begun - number * slice_s < SLICE_LEAD_S)
+        return;
+    if (slice_count == 0 || slices[slice_count - 1].number != number) {
+        if (slice_count == SLICES_MAX)
+            return;
+        slices[slice_count++].number = number;
+    }
+    slices[slice_count - 1].iterations++;
+    slices[slice_count - 1].seconds += now - begun;
+}
+
 /* Seconds since kernel_begin on the slowest rank; known to rank 0. */
 static inline double kernel_end(void)
 {
+    kernel_step();
     double mine = now_s() - kernel_start, most = 0;
+    for (int i = 0; i < slice_count; i++)
+        printf("slice %ld %ld %.9f\n", slices[i].number, slices[i].iterations,
+               slices[i].seconds / slices[i].iterations);
     MPI_Reduce(&mine, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     return most;
 }

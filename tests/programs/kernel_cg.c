@@ -94,6 +94,7 @@ int main(int argc, char **argv)
 
     kernel_begin();
     for (long s = 0; s < solves; s++) {
+        kernel_step();
         for (long i = 0; i < mine; i++)
             x[i] = wanted(first + i, s);
         product(x, all, r);

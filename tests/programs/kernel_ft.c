@@ -163,6 +163,7 @@ int main(int argc, char **argv)
 
     kernel_begin();
     for (long it = 0; it < iterations; it++) {
+        kernel_step();
         Wave w[2] = {{1 + it % (n - 1), 2 % n, n - 1, 1}, {n / 2, it % n, n / 2 - 1, 0.5}};
         make(data, w);
         planes(data, line, 1);

@@ -102,6 +102,7 @@ int main(int argc, char **argv)
 
     kernel_begin();
     for (long it = 0; it < iterations; it++) {
+        kernel_step();
         make_keys(keys, n, it);
         note(&made, keys, n);
         memset(mine, 0, sizeof mine);

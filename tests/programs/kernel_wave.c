@@ -127,6 +127,7 @@ int main(int argc, char **argv)
 
     kernel_begin();
     for (long it = 0; it < iterations; it++) {
+        kernel_step();
         sweep(&p, across, down, 0, 2 * it);
         sweep(&p, across, down, 1, 2 * it + 1);
     }

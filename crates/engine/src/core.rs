@@ -396,6 +396,14 @@ impl<S: System> Core<S> {
         addr
     }
 
+    /// Whether messages get sums from now on, of the lengths that are to have any.
+    pub(crate) fn set_sums(&mut self, on: bool) {
+        let none = (u64::MAX, u64::MAX);
+        let lengths = if on { self.cfg.proto.summed } else { none };
+        let endpoints = self.eps.iter_mut().flatten();
+        endpoints.for_each(|endpoint| endpoint.node.set_summed(lengths));
+    }
+
     /// Earliest deadline of all endpoints and rails.
     pub fn next_deadline(&self) -> Option<u64> {
         let nodes = self

@@ -363,6 +363,9 @@ settings! {
     checksum_min_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
     /// Messages longer than so many bytes travel without a payload checksum; 0: none does.
     checksum_max_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
+    /// For measurements: in every second slice of so many ms of CLOCK_MONOTONIC messages travel
+    /// without a payload checksum, so that both ways are seen in one process; 0: never.
+    checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 };
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
     fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 };
     /// Bytes of a large message summed while its grant is under way; 0: summed as they leave.

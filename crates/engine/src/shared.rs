@@ -34,6 +34,9 @@ pub(crate) struct Slow {
     publisher: Publisher,
     next_ns: u64,
     publish_ns: u64,
+    /// Length of the slices of which every second one is without sums; 0: none is.
+    slice_ns: u64,
+    sums: bool,
 }
 
 /// One engine, shared by its callers and the progress thread.
@@ -95,6 +98,8 @@ impl Shared<Process> {
             publisher,
             next_ns: 0,
             publish_ns: 0,
+            slice_ns: settings.checksum_slices_ms * 1_000_000,
+            sums: true,
         });
         shared.fds = fds;
         Ok(shared)
@@ -133,6 +138,8 @@ impl<S: System> Shared<S> {
                 publisher: Publisher::none(),
                 next_ns: 0,
                 publish_ns: 0,
+                slice_ns: 0,
+                sums: true,
             }),
             clock: parts.clock,
             polled_ns: AtomicU64::new(0),
@@ -310,6 +317,11 @@ impl<S: System> Shared<S> {
             core.set_rail(now, rail, fault == RailFault::Up);
             core.settle();
             core.flush(now);
+        }
+        let sums = slow.slice_ns == 0 || now / slow.slice_ns % 2 == 0;
+        if sums != slow.sums {
+            slow.sums = sums;
+            self.lock().set_sums(sums);
         }
         if now >= slow.publish_ns {
             slow.publish_ns = now + 100_000_000;

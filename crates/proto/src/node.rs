@@ -139,6 +139,11 @@ impl Node {
         }
     }
 
+    /// From now on messages of these lengths get sums; what was posted before stays as it is.
+    pub fn set_summed(&mut self, lengths: (u64, u64)) {
+        self.cfg.summed = lengths;
+    }
+
     /// This endpoint's random id.
     pub fn id(&self) -> u64 {
         self.id
