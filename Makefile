@@ -94,6 +94,8 @@ bench-checksums: deps build programs
 
 bench-apps: deps build programs
 	bench/apps
+	bench/apps --within 60
+
 bench-smax: deps build programs
 	bench/smax
 

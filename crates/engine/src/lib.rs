@@ -20,6 +20,7 @@ mod event;
 mod events;
 pub mod fork;
 mod memory;
+mod offers;
 mod pack;
 mod poll;
 mod pool;

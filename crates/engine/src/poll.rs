@@ -4,25 +4,13 @@
 
 use crate::absence::{Absences, ABSENCE_MIN_NS};
 use crate::core::Core;
+use crate::offers::{Offer, Offers};
 use crate::shared::Shared;
 use crate::sync::{MutexGuard, Ordering, PoisonError};
 use crate::system::System;
 use marline_rails::RailRx;
 
-/// Empty polls after which the processor is offered to others: another rank may be waiting for
-/// it, and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds:
-/// an offer that came back at once was for nobody (and cost 0.3-0.8 us). Until that is known all
-/// empty polls count, then only those in a row, of which a ping-pong has too few to learn.
-const YIELD_AFTER_MIN: u32 = 16;
-const YIELD_AFTER_MAX: u32 = 1_024;
-/// A yield that took so long let somebody else run.
-const YIELDED_NS: u64 = 10_000;
-/// So many offers after such a yield are naps: sleeps until a packet comes, this long at most.
-/// Processes that yield in a loop starve each other on Linux 6.18: of 8 ranks of Open MPI (which
-/// yields by itself, too) on 2 cores some did not run for 5-58 s, neither of their threads, and
-/// were taken for dead. Who sleeps is spared that: the same job took 0.3-1.1 s instead of 2-17 s,
-/// but 5-13 s with naps of 20 us.
-const NAPS: u32 = 16;
+/// Longest nap that waits for a packet while others run.
 const NAP_MAX_NS: u64 = 1_000_000;
 /// After so long without a poll all rails are polled, not only the one last heard: what waits on
 /// the others may be the question whether that rail works. (MPICH offers the processor after each
@@ -51,10 +39,7 @@ pub(crate) struct Receivers<R> {
     hot: Vec<bool>,
     last: usize,
     turn: u32,
-    empty: u32,
-    yield_after: u32,
-    /// So many offers of the processor are naps, before another yield asks whether one wants it.
-    naps: u32,
+    offers: Offers,
     /// How busy the rails were lately: up with each poll that found something, down with others.
     busy: u32,
     absences: Absences,
@@ -67,9 +52,7 @@ impl<R> Receivers<R> {
             halves,
             last: 0,
             turn: 0,
-            empty: 0,
-            yield_after: YIELD_AFTER_MIN,
-            naps: 0,
+            offers: Offers::new(),
             busy: 0,
             absences: Absences::default(),
         }
@@ -80,43 +63,13 @@ impl<R> Receivers<R> {
         self.turn = u32::MAX;
     }
 
-    /// Nobody took the processor when it was offered lately.
-    fn is_alone(&self) -> bool {
-        self.yield_after == YIELD_AFTER_MAX
-    }
-
     /// How often a poll that found nothing looks again. Not where others wanted the processor.
     fn tries(&self) -> u32 {
-        if self.busy >= BUSY_MIN && self.is_alone() {
+        if self.busy >= BUSY_MIN && self.offers.is_alone() {
             TRIES
         } else {
             0
         }
-    }
-
-    /// Counts a poll towards the next offer of the processor.
-    fn count(&mut self, taken: usize) {
-        if taken == 0 {
-            self.empty += 1;
-        } else if self.is_alone() {
-            self.empty = 0;
-        } // who may have to share offers the processor although packets come
-    }
-
-    /// Whether the processor is to be offered after a poll that found so many datagrams.
-    fn owes_offer(&self, taken: usize) -> bool {
-        taken == 0 && self.empty >= self.yield_after
-    }
-
-    /// It was offered; whether somebody took it, and how many of the next offers are to be naps.
-    fn offered(&mut self, shared: bool, naps: u32) {
-        self.empty = 0;
-        self.naps = naps;
-        self.yield_after = if shared {
-            YIELD_AFTER_MIN
-        } else {
-            (2 * self.yield_after).min(YIELD_AFTER_MAX)
-        };
     }
 
     /// A poll found so many datagrams.
@@ -159,7 +112,7 @@ impl<S: System> Shared<S> {
                 taken += more;
             }
         }
-        receivers.count(taken);
+        receivers.offers.count(taken);
         taken
     }
 
@@ -190,17 +143,14 @@ impl<S: System> Shared<S> {
     /// meanwhile: kernels let a process that offers its processor wait for seconds (5 s seen on
     /// Linux 6.18 with twice as many busy processes as cores), and the progress thread has to
     /// answer its peers for it.
-    fn offer_processor(&self, naps: u32) {
-        let (shared, left) = if naps > 0 {
-            self.clock.nap(&self.fds, NAP_MAX_NS);
-            (true, naps - 1)
-        } else {
-            let before = self.clock.now_ns();
-            self.clock.yield_now();
-            let shared = self.clock.now_ns() - before > YIELDED_NS;
-            (shared, if shared { NAPS } else { 0 })
-        };
-        self.receivers().offered(shared, left);
+    fn offer_processor(&self, offer: Offer) {
+        let before = self.clock.now_ns();
+        match offer {
+            Offer::Nap => self.clock.nap(&self.fds, NAP_MAX_NS),
+            Offer::Yield | Offer::Question => self.clock.yield_now(),
+        }
+        let took_ns = self.clock.now_ns() - before;
+        self.receivers().offers.made(offer, took_ns);
     }
 
     fn receivers(&self) -> MutexGuard<'_, Receivers<S::Rx>> {
@@ -218,15 +168,14 @@ impl<S: System> Shared<S> {
             if taken > 0 {
                 break;
             }
-            receivers.empty -= 1; // one poll of the application's
+            receivers.offers.look_again(); // one poll of the application's
             taken = self.receive(&mut receivers, held, false);
         }
         receivers.learn(taken);
-        if receivers.owes_offer(taken) {
+        if let Some(offer) = receivers.offers.due().filter(|_| taken == 0) {
             debug_assert!(held.is_none(), "nothing came: the core is not locked");
-            let naps = receivers.naps;
             drop(receivers);
-            self.offer_processor(naps);
+            self.offer_processor(offer);
             receivers = self.receivers();
         }
         let now = match held {
@@ -310,46 +259,5 @@ impl<S: System> Shared<S> {
             core = self.lock();
         }
         core
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Polls as in a ping-pong, a few empty ones before each packet: how many packets came before
-    /// nobody was known to want the processor. `None`: it was not learnt from a thousand.
-    fn packets_until_alone(receivers: &mut Receivers<()>) -> Option<usize> {
-        (0..1_000).find(|_| {
-            for taken in [0, 0, 0, 1] {
-                receivers.count(taken);
-                if receivers.owes_offer(taken) {
-                    let naps = receivers.naps.saturating_sub(1);
-                    receivers.offered(receivers.naps > 0, naps);
-                }
-            }
-            receivers.is_alone()
-        })
-    }
-
-    #[test]
-    fn a_ping_pong_learns_that_nobody_wants_the_processor() {
-        let mut receivers = Receivers::new(Vec::new());
-        assert!(packets_until_alone(&mut receivers).is_some_and(|n| n < 400));
-        receivers.offered(true, NAPS);
-        assert!(packets_until_alone(&mut receivers).is_some_and(|n| n < 500));
-    }
-
-    #[test]
-    fn alone_only_a_long_wait_offers_the_processor() {
-        let mut receivers = Receivers::<()>::new(Vec::new());
-        receivers.yield_after = YIELD_AFTER_MAX;
-        for _ in 0..YIELD_AFTER_MAX {
-            receivers.count(0);
-            receivers.count(1);
-            assert!(!receivers.owes_offer(0));
-        }
-        (0..YIELD_AFTER_MAX).for_each(|_| receivers.count(0));
-        assert!(receivers.owes_offer(0) && !receivers.owes_offer(1));
     }
 }

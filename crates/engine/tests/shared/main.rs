@@ -36,6 +36,7 @@ mod src {
     pub mod events;
     pub mod fork;
     pub mod memory;
+    pub mod offers;
     pub mod pack;
     pub mod poll;
     pub mod pool;
