@@ -1,8 +1,8 @@
 //! When to offer the processor to others, and how: learnt from what came of the last offers.
 
 /// Empty polls in a row after which the processor is offered: another rank may be waiting for it,
-/// and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds: an offer
-/// that came back at once was for nobody (and cost 0.3-0.8 us).
+/// and spinning in vain costs it a slice of 4 ms. The number is learnt within these bounds: an
+/// offer that came back at once was for nobody (and cost 0.3-0.8 us).
 const AFTER_MIN: u32 = 16;
 const AFTER_MAX: u32 = 1_024;
 /// A yield that took so long let somebody else run.
@@ -13,9 +13,9 @@ const SHARED_NS: u64 = 10_000;
 /// were taken for dead. Who sleeps is spared that: the same job took 0.3-1.1 s instead of 2-17 s,
 /// but 5-13 s with naps of 20 us.
 const NAPS: u32 = 16;
-/// A ping-pong has too few empty polls in a row to learn that nobody wants its processor any more
-/// (one yield that took long, of a thousand, and it looked for packets at half the pace ever after).
-/// So it asks after so many empty polls that were not in a row, after twice as many when somebody did
+/// A ping-pong has too few empty polls in a row to learn that nobody wants its processor any more:
+/// after one yield in thousands that took long it yielded, as MPICH does, between any two looks. So
+/// it asks after so many empty polls that were not in a row, after twice as many when somebody did
 /// want it: such a question may cost a slice of 4 ms, a hundredth of what a million polls take.
 const ASK_AFTER_MIN: u32 = 16;
 const ASK_AFTER_MAX: u32 = 1 << 20;
