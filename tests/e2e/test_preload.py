@@ -15,7 +15,7 @@ COUNTER = r"""
 static unsigned long yields;
 int sched_yield(void)
 {
-    yields++;
+    __atomic_fetch_add(&yields, 1, __ATOMIC_RELAXED);
     return ((int (*)(void))dlsym(RTLD_NEXT, "sched_yield"))();
 }
 __attribute__((destructor)) static void tell(void)

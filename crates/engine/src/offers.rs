@@ -93,7 +93,8 @@ impl Offers {
     pub(crate) fn made(&mut self, offer: Offer, took_ns: u64) {
         (self.empty, self.unasked) = (0, 0);
         if offer == Offer::Nap {
-            self.naps -= 1;
+            // Two threads may both have napped, or one while another's yield ended the naps.
+            self.naps = self.naps.saturating_sub(1);
         } else if took_ns > SHARED_NS {
             (self.after, self.naps) = (AFTER_MIN, NAPS);
             if offer == Offer::Question {
@@ -152,6 +153,16 @@ mod tests {
         let mut offers = Offers::new();
         ping_pong(&mut offers, 50, 300);
         assert_eq!(ping_pong(&mut offers, 10_000, 300), 0);
+        (0..AFTER_MAX).for_each(|_| offers.count(0));
+        assert_eq!(offers.due(), Some(Offer::Yield));
+    }
+
+    #[test]
+    fn a_nap_may_end_after_a_yield_of_another_thread() {
+        let mut offers = Offers::new();
+        offers.made(Offer::Yield, 4_000_000);
+        offers.made(Offer::Question, 300);
+        offers.made(Offer::Nap, 1_000_000);
         (0..AFTER_MAX).for_each(|_| offers.count(0));
         assert_eq!(offers.due(), Some(Offer::Yield));
     }

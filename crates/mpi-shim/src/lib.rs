@@ -18,11 +18,11 @@ thread_local! {
     static NEEDLESS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// For the provider: the calling thread polled and found something, so that its next `sched_yield`
-/// only keeps it from that.
+/// For the provider: whether the calling thread's poll found something, so that its next
+/// `sched_yield` only keeps it from that.
 #[no_mangle]
-pub extern "C" fn marline_yield_needless() {
-    NEEDLESS.set(true);
+pub extern "C" fn marline_yield_needless(needless: bool) {
+    NEEDLESS.set(needless);
 }
 
 /// `sched_yield(2)`, or nothing where that is known to be needless.
@@ -74,24 +74,25 @@ fn one_thread_calls_mpi() -> bool {
 
 type QueryFn = unsafe extern "C" fn(*mut c_int) -> c_int;
 
-/// What `MPI_Query_thread` says. Unknown until MPI is initialised; several where MPI cannot be
-/// asked because it was loaded privately, as by Python (whose mpi4py wants `MPI_THREAD_MULTIPLE`).
+/// What `MPI_Query_thread` says; by its other name, past tools that wrap it. Unknown until MPI is
+/// initialised, which it never is where only sessions are used; several where MPI cannot be asked
+/// because it is over, or was loaded privately, as by Python (whose mpi4py wants several).
 fn callers() -> u8 {
     let query = |name: &CStr| {
         let function = find(libc::RTLD_DEFAULT, name);
         // SAFETY: a pointer to a function of this type, or null.
         let function = unsafe { std::mem::transmute::<*mut c_void, Option<QueryFn>>(function) }?;
         let mut answer = 0;
-        // SAFETY: both functions that are asked for write one int.
+        // SAFETY: all functions that are asked for write one int.
         (unsafe { function(&mut answer) } == 0).then_some(answer)
     };
-    match query(c"MPI_Initialized") {
-        None => SEVERAL,
-        Some(0) => UNKNOWN,
-        Some(_) => match query(c"MPI_Query_thread") {
+    match (query(c"PMPI_Initialized"), query(c"PMPI_Finalized")) {
+        (Some(0), Some(0)) => UNKNOWN,
+        (Some(_), Some(0)) => match query(c"PMPI_Query_thread") {
             Some(level) if below_multiple(level) => ONE,
             _ => SEVERAL,
         },
+        _ => SEVERAL,
     }
 }
 
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn without_mpi_every_yield_happens() {
         assert_eq!(callers(), SEVERAL);
-        marline_yield_needless();
+        marline_yield_needless(true);
         assert_eq!(sched_yield(), 0);
         assert!(!NEEDLESS.get(), "it was for one yield");
         assert_eq!(CALLERS.load(Ordering::Relaxed), SEVERAL);

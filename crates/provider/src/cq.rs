@@ -240,11 +240,11 @@ unsafe extern "C" fn readfrom(
     // SAFETY: ours.
     let cq = unsafe { object::of::<Cq>(cq) };
     guard(&cq.shared.health, || {
+        // The engine's own yields happen.
+        yields::needless(false);
         // SAFETY: the application's buffers have `count` entries.
         let taken = unsafe { cq.take(buf, count, sources) };
-        if taken.is_ok() {
-            yields::needless(); // it has something to do
-        }
+        yields::needless(taken.is_ok()); // it has something to do
         taken
     })
 }

@@ -4,10 +4,10 @@
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
-type NeedlessFn = unsafe extern "C" fn();
+type NeedlessFn = unsafe extern "C" fn(bool);
 
-/// Says that the calling thread's next `sched_yield` may be left out: its poll found something.
-pub(crate) fn needless() {
+/// Says whether the calling thread's next `sched_yield` may be left out: its poll found something.
+pub(crate) fn needless(found_something: bool) {
     static FOUND: OnceLock<Option<NeedlessFn>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
         // SAFETY: a C string, looked up in the global scope, where preloaded libraries are; ours
@@ -19,7 +19,7 @@ pub(crate) fn needless() {
         }
     });
     if let Some(tell) = found {
-        // SAFETY: it takes nothing and may be called at any time.
-        unsafe { tell() };
+        // SAFETY: it may be called at any time.
+        unsafe { tell(found_something) };
     }
 }
