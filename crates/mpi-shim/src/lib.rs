@@ -6,8 +6,9 @@
 //! 8 B half round trips took 9.1 us so, and 7.3 us without those yields of 0.8 us (EPYC of family
 //! 25, medians of 15; Intel MPI 7.0 us). A program that waits is right to offer the processor; one
 //! that has something to do is not to. So the provider tells this library when a poll found
-//! something, and the thread's next yield is left out. All others happen: after looks that found
-//! nothing, of other libraries and threads, and of programs without Marline.
+//! something, and the thread's next yield is left out, until it polls again. All others happen:
+//! the engine's own, those after looks that found nothing, of other threads, and of programs
+//! without Marline.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void, CStr};
