@@ -5,12 +5,17 @@
 //! ```
 //!
 //! sends COUNT messages of BYTES (8) back and forth, WINDOW (1) at a time. One thread does it all,
-//! without a progress thread, so that counts repeat (`tests/e2e/test_instructions.py`).
+//! and time goes by with each look at the clock only, so that counts repeat
+//! (`tests/e2e/test_instructions.py`): what an engine does depends on how long it was not polled,
+//! and one processor counts five times as slowly as another.
 
-use marline_engine::settings::Settings;
 use marline_engine::{
-    AvId, Completion, CqId, Engine, EpId, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError,
+    AvId, Clock, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink, OpFlags, Parts,
+    RecvReq, SendReq, SubmitError, System,
 };
+use marline_proto::Config;
+use marline_rails::{choose_interfaces, AnyRail, AnyRx, AnyTx, Rail, UdpConfig};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 const FLAGS: OpFlags = OpFlags {
@@ -23,23 +28,79 @@ const FLAGS: OpFlags = OpFlags {
     discard: false,
 };
 
+/// What a look at the clock takes: it is read twice or thrice a message, which takes 2-3 us.
+const LOOK_NS: u64 = 500;
+
+/// Time that goes by with each look.
+#[derive(Clone, Default)]
+struct Looks(Arc<AtomicU64>);
+
+impl Clock for Looks {
+    fn now_ns(&self) -> u64 {
+        self.0.fetch_add(LOOK_NS, Relaxed)
+    }
+}
+
+impl System for Looks {
+    type Tx = AnyTx;
+    type Rx = AnyRx;
+    type Watch = ();
+    fn alarm(&self) {}
+    fn yield_now(&self) {
+        std::thread::yield_now();
+    }
+    fn refine(&self) {}
+}
+
+/// An engine on the loopback interface.
+fn engine(clock: &Looks, id: u64) -> Engine<Looks> {
+    let choices = choose_interfaces(&["lo".to_owned()]).expect("loopback");
+    let looks = clock.clone();
+    let time: marline_rails::Clock = Arc::new(move || looks.now_ns());
+    let config = UdpConfig {
+        cmsg: false,
+        ..UdpConfig::default()
+    };
+    let rail = AnyRail::open_udp(0, &choices[0], &config, &[], &time).expect("rail");
+    let (tx, rx) = rail.split();
+    let cfg = CoreConfig {
+        proto: Config {
+            ack_delay_ns: 100_000_000,
+            ..Config::default()
+        },
+        log_bytes: 4 << 20,
+        aggregate_after: 2,
+        mtu: 0,
+        sum_ahead_bytes: 0,
+        lend_always: false,
+    };
+    let mut random = id;
+    let parts = Parts {
+        rails: vec![("lo".to_owned(), tx)],
+        halves: vec![rx],
+        clock: clock.clone(),
+        watch: (),
+        tick_ns: 10_000_000,
+        threaded: true, // but nobody calls it
+        random: Box::new(move || {
+            random += 2;
+            random
+        }),
+        log: LogSink(Arc::new(|_, _| {})),
+    };
+    Engine::assemble(cfg, parts)
+}
+
 struct Side {
-    engine: Engine,
+    engine: Engine<Looks>,
     cq: CqId,
     ep: EpId,
     av: AvId,
     bytes: Vec<u8>,
 }
 
-fn side(len: usize) -> Side {
-    let lookup = |name: &str| match name {
-        "rails" => Some("lo".to_owned()),
-        "ack_delay_us" => Some("100000".to_owned()),
-        "progress_thread" => Some("off".to_owned()),
-        _ => None,
-    };
-    let settings = Settings::from_lookup(lookup).expect("settings");
-    let engine = Engine::open(settings, LogSink(Arc::new(|_, _| {}))).expect("engine");
+fn side(clock: &Looks, id: u64, len: usize) -> Side {
+    let engine = engine(clock, id);
     let (cq, av, ep) = (engine.cq_open(), engine.av_open(), engine.ep_open());
     let ep = ep.expect("endpoint");
     engine.ep_bind_av(ep, av);
@@ -128,7 +189,8 @@ fn main() {
     let count: usize = numbers.next().unwrap_or(1_000);
     let window: usize = numbers.next().unwrap_or(1).max(1);
     let len: usize = numbers.next().unwrap_or(8);
-    let (mut a, mut b) = (side(len), side(len));
+    let clock = Looks::default();
+    let (mut a, mut b) = (side(&clock, 1, len), side(&clock, 2, len));
     a.knows(&b);
     b.knows(&a);
     for _ in 0..count.div_ceil(2 * window) {
@@ -137,6 +199,5 @@ fn main() {
     }
     for side in [&a, &b] {
         side.engine.ep_close(side.ep);
-        side.engine.close();
     }
 }
