@@ -8,17 +8,17 @@ use crate::offers::{Offer, Offers};
 use crate::shared::Shared;
 use crate::sync::{MutexGuard, Ordering, PoisonError};
 use crate::system::System;
-use marline_rails::RailRx;
+use marline_rails::{RailRx, Received};
 
 /// Longest nap that waits for a packet while others run.
 const NAP_MAX_NS: u64 = 1_000_000;
-/// After so long without a poll all rails are polled, not only the one last heard: what waits on
-/// the others may be the question whether that rail works. (MPICH offers the processor after each
+/// After so long all rails are polled again, not only the one last heard: what waits on the
+/// others may be the question whether that rail works. (MPICH offers the processor after each
 /// poll, so that beside other busy processes one poll may be all there is in 4 ms.) A further
 /// socket costs 0.2 us: 0.2 % of this.
 const LONG_NS: u64 = 100_000;
-/// A rail other than the one last heard is polled this often: each further socket costs 0.2 us.
-const OTHERS_EVERY_EMPTY: u32 = 16;
+/// A rail other than the one last heard, or where on a rail nothing is expected, is polled this
+/// often at least: each further socket costs 0.2 us.
 const OTHERS_EVERY: u32 = 16;
 /// While packets come often, a poll that finds nothing looks again before it returns: MPICH offers
 /// the processor after each (0.5 us), and what comes meanwhile waits for that.
@@ -39,6 +39,8 @@ pub(crate) struct Receivers<R> {
     hot: Vec<bool>,
     last: usize,
     turn: u32,
+    /// When everything was polled last.
+    all_ns: u64,
     offers: Offers,
     /// How busy the rails were lately: up with each poll that found something, down with others.
     busy: u32,
@@ -52,6 +54,7 @@ impl<R> Receivers<R> {
             halves,
             last: 0,
             turn: 0,
+            all_ns: 0,
             offers: Offers::new(),
             busy: 0,
             absences: Absences::default(),
@@ -97,12 +100,7 @@ impl<S: System> Shared<S> {
         receivers.turn = receivers.turn.wrapping_add(1);
         let last = receivers.last;
         let mut taken = self.receive_rail(receivers, last, core, by_thread);
-        let due = if taken == 0 {
-            OTHERS_EVERY_EMPTY
-        } else {
-            OTHERS_EVERY
-        };
-        let all = receivers.turn % due == 0;
+        let all = receivers.turn % OTHERS_EVERY == 0;
         for rail in 0..receivers.halves.len() {
             if rail != last && (all || receivers.hot[rail]) {
                 let more = self.receive_rail(receivers, rail, core, by_thread);
@@ -110,6 +108,11 @@ impl<S: System> Shared<S> {
                     receivers.last = rail;
                 }
                 taken += more;
+            }
+        }
+        if all {
+            for rail in 0..receivers.halves.len() {
+                taken += self.receive_from((rail, true), receivers, core, by_thread);
             }
         }
         receivers.offers.count(taken);
@@ -123,7 +126,21 @@ impl<S: System> Shared<S> {
         core: &mut Held<'a, S>,
         by_thread: bool,
     ) -> usize {
-        let taken = receivers.halves[rail].recv(&mut |received| {
+        let taken = self.receive_from((rail, false), receivers, core, by_thread);
+        receivers.hot[rail] = taken > 0;
+        taken
+    }
+
+    /// Polls where packets of a rail come, or, `rest`, where none is expected.
+    #[inline]
+    fn receive_from<'a>(
+        &'a self,
+        (rail, rest): (usize, bool),
+        receivers: &mut Receivers<S::Rx>,
+        core: &mut Held<'a, S>,
+        by_thread: bool,
+    ) -> usize {
+        let mut sink = |received: Received<'_>| {
             let (core, now) = core.get_or_insert_with(|| {
                 let now = self.clock.now_ns();
                 let mut core = self.lock();
@@ -134,9 +151,13 @@ impl<S: System> Shared<S> {
             if !core.poisoned {
                 core.ingest(*now, rail, &received);
             }
-        });
-        receivers.hot[rail] = taken > 0;
-        taken
+        };
+        let half = &mut receivers.halves[rail];
+        if rest {
+            half.recv_rest(&mut sink)
+        } else {
+            half.recv(&mut sink)
+        }
     }
 
     /// Lets another process run if one waits, and learns whether one does. No lock is held
@@ -177,20 +198,29 @@ impl<S: System> Shared<S> {
             drop(receivers);
             self.offer_processor(offer);
             receivers = self.receivers();
+            if offer == Offer::Nap {
+                receivers.want_all(); // whatever ended it
+            }
         }
         let now = match held {
             Some((_, now)) => *now,
             None => self.clock.now_ns(),
         };
-        if self.note_gap(&mut receivers, now) > LONG_NS {
+        self.note_gap(&mut receivers, now);
+        let mut all = receivers.turn % OTHERS_EVERY == 0;
+        if !all && now.saturating_sub(receivers.all_ns) > LONG_NS {
             receivers.want_all();
             taken += self.receive(&mut receivers, held, false);
+            all = true;
         }
-        (taken, receivers.turn % OTHERS_EVERY == 0, now)
+        if all {
+            receivers.all_ns = now;
+        }
+        (taken, all, now)
     }
 
-    /// The application looks at the rails now: how long it had not, which is noted if it was long.
-    fn note_gap(&self, receivers: &mut Receivers<S::Rx>, now: u64) -> u64 {
+    /// The application looks at the rails now; if it had not for long, that is noted.
+    fn note_gap(&self, receivers: &mut Receivers<S::Rx>, now: u64) {
         let last = self.polled_ns.swap(now, Ordering::Relaxed);
         let gap = now.saturating_sub(last);
         if gap > ABSENCE_MIN_NS && last != 0 {
@@ -198,7 +228,6 @@ impl<S: System> Shared<S> {
             self.hurried_ns
                 .fetch_max(hurried.unwrap_or(0), Ordering::Relaxed);
         }
-        gap
     }
 
     /// A look at all rails between two sends, so that what was posted goes on leaving while more
@@ -211,7 +240,12 @@ impl<S: System> Shared<S> {
             return;
         };
         let mut held = None;
+        receivers.turn = receivers.turn.wrapping_add(1);
+        let all = receivers.turn % OTHERS_EVERY == 0;
         for rail in 0..receivers.halves.len() {
+            if all {
+                self.receive_from((rail, true), &mut receivers, &mut held, true);
+            }
             let mut takes = 0;
             while takes < GLANCE_TAKES
                 && self.receive_rail(&mut receivers, rail, &mut held, true) > 0

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::skips::Skips;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::system::{Process, System};
-use marline_rails::{choose_interfaces, LinkWatch, RailFault, RailTx};
+use marline_rails::{choose_interfaces, LinkWatch, RailFault, RailRx, RailTx};
 
 /// The thread's tick for an application that is away much.
 const HURRIED_TICK_NS: u64 = 1_000_000;
@@ -75,6 +75,7 @@ impl Shared<Process> {
                 None
             }
         };
+        fds.extend(halves.iter().filter_map(RailRx::rest_fd));
         fds.extend(link.as_ref().map(LinkWatch::fd));
         for rail in settings.checksum_rails.unknown(&names) {
             let text = format!("FI_MARLINE_CHECKSUM_RAILS: {rail} is no rail of this process");

@@ -10,8 +10,8 @@ use marline_wire::RailAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// A rail on which nothing ever comes.
-struct Silent(Arc<AtomicU64>);
+/// A rail on which nothing ever comes; how often it was polled, and where nothing is expected.
+struct Silent(Arc<AtomicU64>, Arc<AtomicU64>);
 
 impl RailTx for Silent {
     fn caps(&self) -> Caps {
@@ -34,6 +34,10 @@ impl RailTx for Silent {
 impl RailRx for Silent {
     fn recv(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
         self.0.fetch_add(1, Relaxed);
+        0
+    }
+    fn recv_rest(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
+        self.1.fetch_add(1, Relaxed);
         0
     }
 }
@@ -75,6 +79,14 @@ impl System for Slow {
 
 /// An engine over so many rails, each with the count of its polls.
 fn engine(rails: usize) -> (Arc<Engine<Slow>>, Slow, Vec<Arc<AtomicU64>>) {
+    engine_with(rails, &Arc::default())
+}
+
+/// One that counts its polls of where nothing is expected as well.
+fn engine_with(
+    rails: usize,
+    rests: &Arc<AtomicU64>,
+) -> (Arc<Engine<Slow>>, Slow, Vec<Arc<AtomicU64>>) {
     let polls: Vec<_> = (0..rails).map(|_| Arc::new(AtomicU64::new(0))).collect();
     let system = Slow {
         now_ns: Arc::new(AtomicU64::new(1_000_000)),
@@ -93,9 +105,12 @@ fn engine(rails: usize) -> (Arc<Engine<Slow>>, Slow, Vec<Arc<AtomicU64>>) {
     let parts = Parts {
         rails: polls
             .iter()
-            .map(|p| ("rail".into(), Silent(p.clone())))
+            .map(|p| ("rail".into(), Silent(p.clone(), rests.clone())))
             .collect(),
-        halves: polls.iter().map(|p| Silent(p.clone())).collect(),
+        halves: polls
+            .iter()
+            .map(|p| Silent(p.clone(), rests.clone()))
+            .collect(),
         clock: system.clone(),
         watch: (),
         tick_ns: 10_000_000,
@@ -185,6 +200,37 @@ fn the_first_poll_after_an_absence_reads_every_rail() {
             .collect();
         assert!(left.is_empty(), "rails not read: {left:?}");
     }
+}
+
+/// Where nothing is expected from a rail something may wait all the same.
+#[test]
+fn where_nothing_is_expected_is_polled_now_and_then() {
+    let rests = Arc::default();
+    let (engine, system, polls) = engine_with(1, &rests);
+    let since = |work: &dyn Fn()| {
+        let (all, rest) = (polls[0].load(Relaxed), rests.load(Relaxed));
+        work();
+        (polls[0].load(Relaxed) - all, rests.load(Relaxed) - rest)
+    };
+    let (all, rest) = since(&|| (0..1_000).for_each(|_| engine.progress()));
+    assert!(
+        rest >= all / 20 && rest <= all / 10,
+        "{rest} of {all} polls"
+    );
+    // Polls that are far between; the thread's.
+    for _ in 0..10 {
+        system.now_ns.fetch_add(30_000, Relaxed);
+        engine.progress();
+    }
+    let (all, rest) = since(&|| {
+        for _ in 0..100 {
+            system.now_ns.fetch_add(30_000, Relaxed);
+            engine.progress();
+        }
+    });
+    assert!(rest >= 25, "{rest} of {all} polls in 3 ms");
+    system.now_ns.fetch_add(50_000_000, Relaxed);
+    assert!(since(&|| _ = engine.thread_turn(false)).1 > 0);
 }
 
 /// The same two ranks: of each slice in which the application was away the thread slept 10 ms.

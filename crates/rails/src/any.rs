@@ -194,4 +194,18 @@ impl RailRx for AnyRx {
             AnyRx::FaultyUdp(rx) => rx.recv(sink),
         }
     }
+
+    fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        match self {
+            AnyRx::Udp(rx) => rx.recv_rest(sink),
+            AnyRx::FaultyUdp(rx) => rx.recv_rest(sink),
+        }
+    }
+
+    fn rest_fd(&self) -> Option<i32> {
+        match self {
+            AnyRx::Udp(rx) => rx.rest_fd(),
+            AnyRx::FaultyUdp(rx) => rx.rest_fd(),
+        }
+    }
 }

@@ -336,12 +336,27 @@ impl<T: RailTx> RailTx for FaultyTx<T> {
 
 impl<T: RailRx> RailRx for FaultyRx<T> {
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        self.recv_either(false, sink)
+    }
+
+    fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        self.recv_either(true, sink)
+    }
+
+    fn rest_fd(&self) -> Option<i32> {
+        self.inner.rest_fd()
+    }
+}
+
+impl<T: RailRx> FaultyRx<T> {
+    fn recv_either(&mut self, rest: bool, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        let recv = if rest { T::recv_rest } else { T::recv };
         if self.faults.none {
-            return self.inner.recv(sink);
+            return recv(&mut self.inner, sink);
         }
         let faults = &mut self.faults;
         let mut emitted = 0;
-        let found = self.inner.recv(&mut |received| {
+        let found = recv(&mut self.inner, &mut |received| {
             if !faults.has_tokens() {
                 return;
             }

@@ -203,6 +203,17 @@ pub trait RailRx: Send {
     /// Returns the number of datagrams (a batch of unknown segment length counts as one); 0 when
     /// nothing waited.
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
+
+    /// Receives as `recv` does from where nothing is expected: to be called now and then, every
+    /// 16th time say, and before waiting.
+    fn recv_rest(&mut self, _sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        0
+    }
+
+    /// A descriptor besides that of the sending half that becomes readable when packets wait.
+    fn rest_fd(&self) -> Option<i32> {
+        None
+    }
 }
 
 /// A rail before it is split into its halves.

@@ -6,13 +6,16 @@
 
 mod direct;
 mod grants;
+mod hot;
 mod joins;
 mod lend;
 mod peers;
+mod read;
 mod rx;
 mod tx;
 
 pub use grants::Grants;
+use hot::Hot;
 pub use rx::UdpRx;
 pub use tx::UdpTx;
 
@@ -143,7 +146,12 @@ impl UdpRail {
                 Writes::No
             },
         };
-        let rx = UdpRx::new(shared.clone(), config.cmsg, gro);
+        let hot = config
+            .connect
+            .then(|| Hot::open(&shared.socket, &options(interface, config), gro));
+        // Without it everything comes by the main socket.
+        let hot = hot.and_then(Result::ok).map(Box::new);
+        let rx = UdpRx::new(shared.clone(), hot, config.cmsg, gro);
         let tx = UdpTx::new(shared, interface, local, caps, config, sizes.send);
         Ok(UdpRail { tx, rx })
     }

@@ -46,6 +46,25 @@ pub struct Socket {
 impl Socket {
     /// Opens and binds; the error says which step failed.
     pub fn open(options: &SocketOptions<'_>) -> Result<Socket, (&'static str, Errno)> {
+        let socket = Socket::unbound(options)?;
+        socket.bind(options).map_err(|e| ("bind", e))?;
+        Ok(socket)
+    }
+
+    /// Opens and binds a second socket to the address and port of another: those of `options`.
+    /// Until it is connected it gets all that comes there.
+    pub fn open_beside(other: &Socket, options: &SocketOptions<'_>) -> Result<Socket, Errno> {
+        let socket = Socket::unbound(options).map_err(|(_, errno)| errno)?;
+        let sharing = |on| {
+            let both = [other, &socket].map(|s| s.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, on));
+            both.into_iter().collect::<Result<(), Errno>>()
+        };
+        let bound = sharing(1).and_then(|()| socket.bind(options));
+        // Nobody else may share the port.
+        sharing(0).and(bound).map(|()| socket)
+    }
+
+    fn unbound(options: &SocketOptions<'_>) -> Result<Socket, (&'static str, Errno)> {
         let v6 = options.ip.is_ipv6();
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -57,7 +76,6 @@ impl Socket {
         socket.set_ip_options().map_err(|e| ("socket options", e))?;
         let _ = socket.leave_by(options.interface); // a hint: old kernels do without
         socket.set_buffers(options);
-        socket.bind(options).map_err(|e| ("bind", e))?;
         Ok(socket)
     }
 

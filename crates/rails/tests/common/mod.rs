@@ -3,7 +3,9 @@
 
 #![allow(dead_code)]
 
-use marline_rails::{choose_interfaces, LinkWatch, Rail, RailRx, UdpConfig, UdpRail, UdpRx, UdpTx};
+use marline_rails::{
+    choose_interfaces, LinkWatch, Rail, RailRx, Received, UdpConfig, UdpRail, UdpRx, UdpTx,
+};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::process::Command;
@@ -111,7 +113,10 @@ pub fn receive(rx: &mut UdpRx, count: usize) -> Vec<Vec<u8>> {
             "{} of {count} datagrams came",
             got.len()
         );
-        rx.recv(&mut |r| got.extend(r.bytes.chunks(r.segment).map(<[u8]>::to_vec)));
+        let mut sink = |r: Received<'_>| got.extend(r.bytes.chunks(r.segment).map(<[u8]>::to_vec));
+        if rx.recv(&mut sink) == 0 {
+            rx.recv_rest(&mut sink);
+        }
     }
     got
 }

@@ -1,0 +1,188 @@
+//! The source that nearly everything comes from gets a receiving socket of its own, and nothing is
+//! lost or late over it.
+
+mod common;
+
+use common::{open, Namespace};
+use marline_rails::{RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx};
+use marline_wire::RailAddr;
+use std::time::Instant;
+
+/// More datagrams of one source than it takes.
+const ENOUGH: u32 = 300;
+
+/// A receiver and so many who send to it. `cmsg`: it is always told where something came from.
+fn rails(address: &str, cmsg: bool, senders: usize) -> (UdpRx, RailAddr, i32, Vec<UdpTx>) {
+    let config = UdpConfig {
+        cmsg,
+        ..UdpConfig::default()
+    };
+    let (back, rx) = open(address, &config);
+    let (to, main_fd) = (back.local_addr(), back.fd().unwrap());
+    std::mem::forget(back); // its descriptor is looked at
+    let from = || open(address, &UdpConfig::default()).0;
+    (rx, to, main_fd, (0..senders).map(|_| from()).collect())
+}
+
+fn send(tx: &mut UdpTx, to: &RailAddr, number: u32) {
+    let outcome = tx.send(to, &number.to_le_bytes(), 4, 0);
+    assert_eq!(outcome, SendOutcome::Sent);
+}
+
+/// The numbers that were received, by whichever way.
+fn take(rx: &mut UdpRx, rest: bool) -> Vec<u32> {
+    let mut got = Vec::new();
+    let mut sink = |r: marline_rails::Received<'_>| {
+        let segment = if r.segment == 0 { 4 } else { r.segment };
+        let numbers = r.bytes.chunks(segment);
+        got.extend(numbers.map(|c| u32::from_le_bytes(c.try_into().unwrap())));
+    };
+    match rest {
+        true => rx.recv_rest(&mut sink),
+        false => rx.recv(&mut sink),
+    };
+    got
+}
+
+/// Sends one and receives it at once, so many times; what came only as the rest.
+fn exchange(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx, count: u32) -> u32 {
+    let mut late = 0;
+    for number in 0..count {
+        send(tx, to, number);
+        let (start, mut got) = (Instant::now(), Vec::new());
+        while got.is_empty() {
+            assert!(start.elapsed().as_secs() < 30, "{number} does not come");
+            got = take(rx, false);
+            if got.is_empty() {
+                got = take(rx, true);
+                late += u32::from(!got.is_empty());
+            }
+        }
+        assert_eq!(got, [number]);
+    }
+    late
+}
+
+/// By which of the receiver's sockets the next datagram comes.
+fn comes_hot(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx, main_fd: i32) -> bool {
+    send(tx, to, 7);
+    let mut fds = [main_fd, rx.rest_fd().unwrap()].map(|fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    // SAFETY: two valid pollfds.
+    let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, 30_000) };
+    assert_eq!(ready, 1, "one of them");
+    let got = [take(rx, false), take(rx, true)].concat();
+    assert_eq!(got, [7]);
+    fds[1].revents != 0
+}
+
+#[test]
+fn the_source_of_everything_gets_a_socket() {
+    let _own = Namespace::enter_new();
+    for (address, cmsg) in [("127.0.0.1", true), ("127.0.0.1", false), ("::1", false)] {
+        let (mut rx, to, main_fd, mut tx) = rails(address, cmsg, 1);
+        assert!(!comes_hot(&mut tx[0], &to, &mut rx, main_fd));
+        let late = exchange(&mut tx[0], &to, &mut rx, ENOUGH);
+        assert_eq!(late, 0, "all came where it was expected");
+        assert!(comes_hot(&mut tx[0], &to, &mut rx, main_fd));
+    }
+}
+
+/// Found when it got a third of the bandwidth: the second socket did not join datagrams.
+#[test]
+fn super_packets_come_whole_by_it() {
+    let _own = Namespace::enter_new();
+    let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", true, 1);
+    exchange(&mut tx[0], &to, &mut rx, ENOUGH);
+    assert!(comes_hot(&mut tx[0], &to, &mut rx, main_fd));
+    assert_eq!(tx[0].send(&to, &[1; 40_000], 1_000, 0), SendOutcome::Sent);
+    let mut whole = 0;
+    let start = Instant::now();
+    while whole == 0 {
+        assert!(start.elapsed().as_secs() < 30, "nothing comes");
+        rx.recv(&mut |r| whole = r.bytes.len());
+    }
+    assert_eq!(whole, 40_000);
+}
+
+#[test]
+fn what_others_send_comes_too_and_ends_it() {
+    let _own = Namespace::enter_new();
+    let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", false, 2);
+    let [one, other] = &mut tx[..] else { panic!() };
+    exchange(one, &to, &mut rx, ENOUGH);
+    assert!(comes_hot(one, &to, &mut rx, main_fd));
+    // What comes now and then is heard, and changes nothing.
+    for _ in 0..20 {
+        assert!(!comes_hot(other, &to, &mut rx, main_fd));
+        exchange(one, &to, &mut rx, 10);
+    }
+    assert!(comes_hot(one, &to, &mut rx, main_fd));
+    // So much that it is no rest: by the main socket from then on, both.
+    let late = exchange(other, &to, &mut rx, 30);
+    assert!((1..30).contains(&late), "{late}");
+    assert!(!comes_hot(one, &to, &mut rx, main_fd));
+    assert!(!comes_hot(other, &to, &mut rx, main_fd));
+    // And then it is the other's.
+    exchange(other, &to, &mut rx, 2 * ENOUGH);
+    assert!(comes_hot(other, &to, &mut rx, main_fd));
+    assert!(!comes_hot(one, &to, &mut rx, main_fd));
+}
+
+/// Datagrams wait in the one socket while the next come by the other.
+#[test]
+fn the_order_stays_when_it_begins_and_when_it_ends() {
+    let _own = Namespace::enter_new();
+    let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", false, 2);
+    let [one, other] = &mut tx[..] else { panic!() };
+    (0..ENOUGH).for_each(|number| send(one, &to, number));
+    let mut got = take(&mut rx, false);
+    let mut sent = ENOUGH;
+    while (got.len() as u32) < sent {
+        let more = take(&mut rx, false);
+        if sent < 2 * ENOUGH {
+            send(one, &to, sent);
+            sent += 1;
+        }
+        got.extend(more);
+    }
+    assert_eq!(got, (0..2 * ENOUGH).collect::<Vec<_>>());
+    assert!(comes_hot(one, &to, &mut rx, main_fd));
+    // Others end it while some of its source wait.
+    (0..50).for_each(|number| send(one, &to, number));
+    (1000..1050).for_each(|number| send(other, &to, number));
+    while !take(&mut rx, true).is_empty() {}
+    (50..100).for_each(|number| send(one, &to, number));
+    let mut got: Vec<u32> = Vec::new();
+    let start = Instant::now();
+    while got.len() < 100 {
+        assert!(start.elapsed().as_secs() < 30, "{} of 100 came", got.len());
+        got.extend(take(&mut rx, false).iter().filter(|n| **n < 1000).copied());
+    }
+    assert_eq!(got, (0..100).collect::<Vec<_>>());
+    assert!(!comes_hot(one, &to, &mut rx, main_fd));
+}
+
+#[test]
+fn nobody_else_can_share_the_port() {
+    let _own = Namespace::enter_new();
+    let (mut rx, to, _, mut tx) = rails("127.0.0.1", false, 1);
+    // SAFETY: as socket(2), setsockopt(2) and bind(2) say; what is pointed at outlives the calls.
+    let bound = unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        let (on, len) = (1_i32, size_of::<i32>() as libc::socklen_t);
+        let on = (&raw const on).cast();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, on, len);
+        let mut name: libc::sockaddr_in = std::mem::zeroed();
+        name.sin_family = libc::AF_INET as u16;
+        name.sin_port = to.port.to_be();
+        name.sin_addr.s_addr = u32::from(std::net::Ipv4Addr::LOCALHOST).to_be();
+        let len = size_of_val(&name) as libc::socklen_t;
+        libc::bind(fd, (&raw const name).cast(), len)
+    };
+    assert_eq!(bound, -1);
+    exchange(&mut tx[0], &to, &mut rx, 1);
+}
