@@ -60,6 +60,15 @@ def test_mpich_is_spared_the_yields_after_messages(lab, mpich, counters):
     assert before - after > 0.8 * received, f"{before - after} spared, {received:.0f} received"
 
 
+def test_mpich_is_spared_yields_while_a_long_message_comes(lab, mpich, counters):
+    wanted, done = counters
+    program = [mpich.program("pingpong"), "--tests", "bw4m", "--samples", 1, "--seconds", 1]
+    before, after, result = yields(lab, mpich, program, [wanted, library(), done])
+    writes = float(result.find(r"^pingpong,bw4m,4194304,([\d.]+),")[1]) * 1e9 / 63e3
+    # Not while others want the processor.
+    assert before - after > 0.2 * writes, f"{before - after} spared, {writes:.0f} writes"
+
+
 def test_threads_yield_to_each_other(lab, mpich, counters):
     """With MPI_THREAD_MULTIPLE a yield lets another thread have MPI's lock."""
     wanted, done = counters

@@ -1,7 +1,7 @@
 //! Hints to the cache. Any address will do: nothing is read or written, nothing can fault.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-use std::arch::x86_64::{_mm_prefetch, _MM_HINT_ET0, _MM_HINT_T0};
+use std::arch::x86_64::{_mm_prefetch, _MM_HINT_ET0, _MM_HINT_T0, _MM_HINT_T1};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -22,33 +22,44 @@ pub fn prefetch_for_read(at: *const u8, len: usize) {
     }
 }
 
-#[inline(always)]
-fn line_for_write(at: *const u8) {
-    // SAFETY: a prefetch is a hint: it cannot fault, whatever the address.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    unsafe {
-        _mm_prefetch::<_MM_HINT_ET0>(at.cast());
+/// Fetches `len` bytes at `at` as near as the second-level cache, to be read a little later.
+#[inline]
+pub(crate) fn prefetch_nearer(at: *const u8, len: usize) {
+    for offset in (0..len).step_by(LINE) {
+        line_nearer(at.wrapping_add(offset));
     }
-    // SAFETY: as above.
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    unsafe {
-        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) at, options(nostack, preserves_flags));
-    }
-    let _ = at;
 }
 
-/// Fetches the line with `at` into the cache, to be read soon.
-#[inline(always)]
-pub(crate) fn line_for_read(at: *const u8) {
-    // SAFETY: as above.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    unsafe {
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
-    }
-    // SAFETY: as above.
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, preserves_flags));
-    }
-    let _ = at;
+/// A function that asks for the line with an address, as each architecture calls it.
+macro_rules! hint {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident, $x86:ident, $arm:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        $vis fn $name(at: *const u8) {
+            // SAFETY: a prefetch is a hint: it cannot fault, whatever the address.
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            unsafe {
+                _mm_prefetch::<$x86>(at.cast());
+            }
+            // SAFETY: as above.
+            #[cfg(all(target_arch = "aarch64", not(miri)))]
+            unsafe {
+                std::arch::asm!(
+                    concat!("prfm ", $arm, ", [{}]"),
+                    in(reg) at,
+                    options(nostack, preserves_flags)
+                );
+            }
+            let _ = at;
+        }
+    };
 }
+
+hint!(fn line_for_write, _MM_HINT_ET0, "pstl1keep");
+hint!(fn line_nearer, _MM_HINT_T1, "pldl2keep");
+hint!(
+    /// Fetches the line with `at` into the cache, to be read soon.
+    pub(crate) fn line_for_read,
+    _MM_HINT_T0,
+    "pldl1keep"
+);

@@ -6,6 +6,7 @@ use crate::crc::{Castagnoli, Nvme, Poly};
 use crate::dispatch::{self, Tier};
 use crate::pieces::Pieces;
 use crate::plan;
+use crate::prefetch::prefetch_nearer;
 use crate::store::{Cached, Store, Streaming, Sum};
 use crate::sums::{Adler32, Fletcher64, Sum32, Xor32};
 use crate::xxh3::{self, Xxh3};
@@ -13,6 +14,12 @@ use crate::Algorithm;
 
 /// Bytes copied, then summed, in turn by [`Variant::Blocked`]: small enough to stay in L1.
 pub const BLOCK_BYTES: usize = 4096;
+
+/// [`Summer::update_far`] asks for bytes so far ahead of those it sums, and so many at a time:
+/// 63 KB from L3 were summed and then copied by the kernel in 14.8 to 15.8 us, in 14.7 to 16.2 us
+/// with 4 KB ahead, and in 15.3 to 16.7 us unasked (EPYC of family 25).
+const FAR_BYTES: usize = 2048;
+const FAR_BLOCK_BYTES: usize = 1024;
 
 /// Where copied bytes go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -309,6 +316,15 @@ impl Summer {
     pub fn update(&mut self, bytes: &[u8]) {
         // SAFETY: a slice is readable, and `Sum` stores nothing.
         unsafe { self.feed::<Sum>(std::ptr::null_mut(), bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// [`Summer::update`] of bytes that are in no near cache: they are asked for well before they
+    /// are read.
+    pub fn update_far(&mut self, bytes: &[u8]) {
+        for block in bytes.chunks(FAR_BLOCK_BYTES) {
+            prefetch_nearer(block.as_ptr().wrapping_add(FAR_BYTES), block.len());
+            self.update(block);
+        }
     }
 
     /// Copies `len` bytes from `src` to `dst` and adds them: fused, with plain stores.

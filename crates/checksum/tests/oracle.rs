@@ -61,6 +61,11 @@ fn check(algorithm: Algorithm, seed: u64, bytes: &[u8], cuts: &[usize], offset: 
             s.update(&bytes[a..b]);
         }
         assert_eq!(s.finish(), want, "{name} {tier:?}");
+        let mut s = Summer::with_tier(algorithm, seed, tier);
+        for (a, b) in pieces(bytes, cuts) {
+            s.update_far(&bytes[a..b]);
+        }
+        assert_eq!(s.finish(), want, "{name} {tier:?} far");
         for (mode, variant) in WAYS {
             let mut out = vec![0xa5; bytes.len() + 2 * offset + 1];
             let mut s = Summer::with_tier(algorithm, seed, tier);

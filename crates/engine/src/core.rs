@@ -17,6 +17,7 @@ use crate::stages::Stages;
 use crate::stats::page::PathRow;
 use crate::stats::{PeerCounters, ProcessCounters, RailCounters};
 use crate::system::{System, Watch};
+use crate::trial::Trial;
 use crate::writes::{Granted, Pending, UnderWay};
 use marline_proto::{Claim, Config, Node, PeerId, RailSpec, Spans};
 use marline_rails::{Caps, RailTx, Writes};
@@ -121,6 +122,8 @@ pub struct Core<S: System> {
     /// Names of writes so far.
     pub(crate) write_token: u64,
     pub(crate) stages: Stages,
+    /// Whether direct writes are summed before they leave, or after it.
+    pub(crate) sum_first: Trial,
     pub(crate) spans: Spans,
     /// Sums made before the grant.
     pub(crate) ahead: Ahead,
@@ -173,6 +176,7 @@ impl<S: System> Core<S> {
         let ahead = Ahead::new(cfg.sum_ahead_bytes);
         Core {
             stages: Stages::new(cfg.lend_always),
+            sum_first: Trial::new(),
             early: Early::new(),
             cfg,
             rails,

@@ -7,7 +7,7 @@ use crate::api::{
 use crate::core::{Core, CoreConfig};
 use crate::settings::Settings;
 use crate::shared::{Parts, Shared};
-use crate::sync::Arc;
+use crate::sync::{Arc, Ordering};
 use crate::system::{Process, System};
 use crate::thread;
 use crate::wake::Waker;
@@ -96,6 +96,18 @@ impl<S: System> Engine<S> {
     #[inline]
     pub fn cq_read(&self, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
         self.shared.cq_read(cq, out)
+    }
+
+    /// Whether bytes of long messages came by the polls since this was asked last, and nobody else
+    /// seems to want the processor: more of them will be there soon.
+    #[inline]
+    pub fn take_landed(&self) -> bool {
+        let landed = &self.shared.landed;
+        let some = landed.load(Ordering::Relaxed);
+        if some {
+            landed.store(false, Ordering::Relaxed);
+        }
+        some
     }
 
     /// The error entry at the queue's front.

@@ -86,7 +86,14 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
         let Some(op) = self.recvs.get(handle) else {
             return wrong;
         };
-        if sum_of(&op.pieces, offset, written.len, algorithm, written.seed) != written.sum {
+        if sum_of(
+            &op.pieces,
+            (offset, written.len),
+            algorithm,
+            written.seed,
+            false,
+        ) != written.sum
+        {
             for &(rail, _) in keys.into_iter().flatten() {
                 self.rails[rail as usize].tx.damaged();
             }
@@ -116,19 +123,24 @@ pub(crate) fn spoil(base: *mut u8, len: usize, word: u64) {
     }
 }
 
-/// Sum of `len` bytes from `offset` of an operation's memory, where they are.
+/// Sum of `len` bytes from `offset` of an operation's memory, where they are. `far`: in no near
+/// cache.
 pub(crate) fn sum_of(
     pieces: &Pieces,
-    offset: u64,
-    len: usize,
+    (offset, len): (u64, usize),
     algorithm: Algorithm,
     seed: u64,
+    far: bool,
 ) -> u64 {
     let mut summer = Summer::new(algorithm, seed);
     pieces.for_range(offset, len, |base, len| {
         // SAFETY: user memory (or the log) lent to an operation that is not complete; its pieces
         // say how long it is. What a rail still writes there changes no more than the sum.
-        summer.update(unsafe { std::slice::from_raw_parts(base, len) });
+        let bytes = unsafe { std::slice::from_raw_parts(base, len) };
+        match far {
+            true => summer.update_far(bytes),
+            false => summer.update(bytes),
+        }
     });
     summer.finish()
 }

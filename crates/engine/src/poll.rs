@@ -39,6 +39,8 @@ pub(crate) struct Receivers<R> {
     hot: Vec<bool>,
     last: usize,
     turn: u32,
+    /// Bytes of a direct write came.
+    landed: bool,
     /// When everything was polled last.
     all_ns: u64,
     offers: Offers,
@@ -54,6 +56,7 @@ impl<R> Receivers<R> {
             halves,
             last: 0,
             turn: 0,
+            landed: false,
             all_ns: 0,
             offers: Offers::new(),
             busy: 0,
@@ -140,7 +143,9 @@ impl<S: System> Shared<S> {
         core: &mut Held<'a, S>,
         by_thread: bool,
     ) -> usize {
+        let landed = &mut receivers.landed;
         let mut sink = |received: Received<'_>| {
+            *landed |= received.beside > 0;
             let (core, now) = core.get_or_insert_with(|| {
                 let now = self.clock.now_ns();
                 let mut core = self.lock();
@@ -215,6 +220,9 @@ impl<S: System> Shared<S> {
         }
         if all {
             receivers.all_ns = now;
+        }
+        if std::mem::take(&mut receivers.landed) && receivers.offers.is_alone() {
+            self.landed.store(true, Ordering::Relaxed);
         }
         (taken, all, now)
     }

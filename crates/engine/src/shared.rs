@@ -11,7 +11,7 @@ use crate::profile::Tuned;
 use crate::publish::Publisher;
 use crate::settings::Settings;
 use crate::skips::Skips;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::system::{Process, System};
 use marline_rails::{choose_interfaces, LinkWatch, RailFault, RailRx, RailTx};
 
@@ -50,6 +50,8 @@ pub(crate) struct Shared<S: System> {
     pub(crate) polled_ns: AtomicU64,
     /// Reads of a queue that may still be served from what is in it.
     skips: Skips,
+    /// See `Engine::take_landed`.
+    pub(crate) landed: AtomicBool,
     tick_ns: u64,
     /// The thread ticks faster until then.
     pub(crate) hurried_ns: AtomicU64,
@@ -145,6 +147,7 @@ impl<S: System> Shared<S> {
             clock: parts.clock,
             polled_ns: AtomicU64::new(0),
             skips: Skips::new(),
+            landed: AtomicBool::new(false),
             tick_ns: parts.tick_ns,
             hurried_ns: AtomicU64::new(0),
             threaded: parts.threaded,

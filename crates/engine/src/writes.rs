@@ -187,7 +187,8 @@ impl<S: System> Core<S> {
             // Summed once it has left.
             Writes::Direct => (Some(to_write), all.div_ceil(write.segment.max(1))),
             Writes::Unordered | Writes::Ordered => {
-                let sum = to_write.sum(&op.pieces, write.offset, write.len as usize);
+                let range = (write.offset, write.len as usize);
+                let sum = to_write.sum(&op.pieces, range, true);
                 to_write.seal(&mut bytes, sum);
                 (None, 1)
             }
@@ -219,20 +220,23 @@ impl<S: System> Core<S> {
     }
 
     /// Sends what is pending on a rail; `false`: it still is.
-    pub(crate) fn send_again(&mut self, now: u64, rail: usize, pending: Pending) -> bool {
-        let Pending {
-            bytes, segment, to, ..
-        } = &pending;
+    pub(crate) fn send_again(&mut self, now: u64, rail: usize, mut pending: Pending) -> bool {
+        let to = pending.to;
         let outcome = match pending.write {
-            None => (self.rails[rail].tx).send(to, bytes, *segment, pending.flow),
-            Some(write) if write.direct.is_some() => self.write_direct(now, rail, &pending, &write),
-            Some(write) => self.write(now, rail, to, &write, bytes),
+            None => {
+                let (bytes, segment) = (&pending.bytes, pending.segment);
+                (self.rails[rail].tx).send(&to, bytes, segment, pending.flow)
+            }
+            Some(write) if write.direct.is_some() => {
+                self.write_direct(now, rail, &mut pending, &write)
+            }
+            Some(write) => self.write(now, rail, &to, &write, &pending.bytes),
         };
         if outcome == SendOutcome::Busy {
             self.rails[rail].pending = Some(pending);
             return false;
         }
-        self.after_send(now, rail, to, outcome);
+        self.after_send(now, rail, &to, outcome);
         true
     }
 
