@@ -352,12 +352,12 @@ impl World {
         if src as usize >= self.eps.len() {
             return self.broken(e, "took a packet of nobody".into());
         }
-        self.land(e, src, &packet);
+        self.land(e, src, &packet, result.is_ok());
         self.matched_now(e, src, upto);
     }
 
-    /// Notes the heads and payloads that a packet brought.
-    fn land(&mut self, e: u32, src: u32, packet: &Packet<'_>) {
+    /// Notes the heads and payloads that a packet brought. `taken`: the node took all of it.
+    fn land(&mut self, e: u32, src: u32, packet: &Packet<'_>, taken: bool) {
         let algorithm = Algorithm::from_u8(packet.header.algorithm).unwrap_or_default();
         for (frame, payload) in packet.frames() {
             let (number, offset, want, head, flags) = match frame {
@@ -367,7 +367,7 @@ impl World {
                 }
                 Frame::Rts(f) => (f.head.number, 0, None, true, 0),
                 Frame::Written(w) => {
-                    self.land_written(e, src, &packet.header, &w);
+                    self.land_written((e, src), &packet.header, &w, taken);
                     continue;
                 }
                 _ => continue,

@@ -285,8 +285,16 @@ impl World {
         }
     }
 
-    /// Notes a fragment that was written, if its sum is that of what lies there.
-    pub(crate) fn land_written(&mut self, e: u32, src: u32, header: &Header, w: &Written) {
+    /// Notes a fragment that was written, if its sum is that of what lies there. Where others write
+    /// as well it may not be any more: then what the node found counts (seeds 19011451, 19016395:
+    /// two writes in one window, which a poll took one after the other).
+    pub(crate) fn land_written(
+        &mut self,
+        (e, src): (u32, u32),
+        header: &Header,
+        w: &Written,
+        taken: bool,
+    ) {
         if w.flags & FLAG_READ_REPLY != 0 {
             return;
         }
@@ -313,6 +321,9 @@ impl World {
         };
         let seed = sum_seed(header.src_id, w.number, false, w.offset, bytes.len());
         if sum(algorithm, seed, bytes) != w.sum {
+            if taken && put.is_some_and(|put| put.loose) {
+                self.truth.msgs[uid as usize].land(w.offset, w.len as u64);
+            }
             return;
         }
         if self.content.slice(base, w.offset, bytes.len()) != bytes {

@@ -283,3 +283,11 @@ fn lent_pages_wait_for_packets_that_want_no_ack() {
     clean_for_long(10_601_318);
     clean_for_long(10_652_131);
 }
+
+/// Two peers wrote to the same bytes of a window, and one poll took both: the simulator looked for
+/// the first one's bytes when the second one's were there.
+#[test]
+fn two_writes_to_the_same_bytes_may_come_by_one_poll() {
+    clean_for_long(19_011_451);
+    clean_for_long(19_016_395);
+}
