@@ -83,6 +83,8 @@ impl Default for UdpConfig {
 /// What both halves use.
 struct Shared {
     socket: Socket,
+    /// See `Hot`.
+    hot: Option<Arc<Socket>>,
     /// A call on the socket failed: the error queue deserves a look.
     errors_wait: AtomicBool,
     /// Packets that the kernel dropped so far because the receive buffer was full.
@@ -126,8 +128,14 @@ impl UdpRail {
         local.mtu = datagram_max as u16;
         local.prefix_len = interface.prefix_len as u16;
         let gso = config.gso && socket.knows_gso();
+        // Without it everything comes by the main socket.
+        let hot = config
+            .connect
+            .then(|| Hot::open((&socket, &local), &options(interface, config), gro))
+            .and_then(Result::ok);
         let shared = Arc::new(Shared {
             socket,
+            hot: hot.as_ref().map(|hot| hot.socket.clone()),
             errors_wait: AtomicBool::new(false),
             drops: AtomicU64::new(0),
             grants: Grants::default(),
@@ -146,12 +154,7 @@ impl UdpRail {
                 Writes::No
             },
         };
-        let hot = config
-            .connect
-            .then(|| Hot::open(&shared.socket, &options(interface, config), gro));
-        // Without it everything comes by the main socket.
-        let hot = hot.and_then(Result::ok).map(Box::new);
-        let rx = UdpRx::new(shared.clone(), hot, config.cmsg, gro);
+        let rx = UdpRx::new(shared.clone(), hot.map(Box::new), config.cmsg, gro);
         let tx = UdpTx::new(shared, interface, local, caps, config, sizes.send);
         Ok(UdpRail { tx, rx })
     }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{open, Namespace};
-use marline_rails::{RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx};
+use marline_rails::{RailEvent, RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx};
 use marline_wire::RailAddr;
 use std::time::Instant;
 
@@ -61,6 +61,17 @@ fn exchange(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx, count: u32) -> u32 {
         assert_eq!(got, [number]);
     }
     late
+}
+
+/// Whether `poll` would return at once.
+fn is_ready(fd: i32) -> bool {
+    let mut wait = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one valid pollfd.
+    unsafe { libc::poll(&mut wait, 1, 0) == 1 }
 }
 
 /// By which of the receiver's sockets the next datagram comes.
@@ -164,6 +175,42 @@ fn the_order_stays_when_it_begins_and_when_it_ends() {
     }
     assert_eq!(got, (0..100).collect::<Vec<_>>());
     assert!(!comes_hot(one, &to, &mut rx, main_fd));
+}
+
+/// What the network says of packets to that source comes by the socket as well: unread, it would
+/// wake whoever waits for ever, and fill the buffer.
+#[test]
+fn a_refusal_by_that_source_is_told_and_taken_away() {
+    let _own = Namespace::enter_new();
+    for address in ["127.0.0.1", "::1"] {
+        let unconnected = UdpConfig {
+            connect: false,
+            ..UdpConfig::default()
+        };
+        let (mut one, one_rx) = open(address, &unconnected);
+        let (mut tx, mut rx) = open(address, &UdpConfig::default());
+        let (to, gone, main_fd) = (tx.local_addr(), one.local_addr(), tx.fd().unwrap());
+        exchange(&mut one, &to, &mut rx, ENOUGH);
+        assert!(comes_hot(&mut one, &to, &mut rx, main_fd));
+        drop((one, one_rx));
+        // The kernel limits how many refusals it sends: where one is not sent, another is provoked.
+        let (start, mut event) = (Instant::now(), None);
+        while event.is_none() {
+            assert!(start.elapsed().as_secs() < 30, "the refusal is not told");
+            send(&mut tx, &gone, 1);
+            take(&mut rx, false);
+            event = (0..1_000).find_map(|_| tx.poll_event());
+        }
+        let Some(RailEvent::Refused(addr)) = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!((addr.ip, addr.port), (gone.ip, gone.port));
+        for _ in 0..1_000 {
+            take(&mut rx, false);
+            tx.poll_event();
+        }
+        assert!(!is_ready(rx.rest_fd().unwrap()), "something is left there");
+    }
 }
 
 #[test]

@@ -8,11 +8,14 @@
 //! The socket shares the rail's port. Everything else still comes by the main socket, which is then
 //! polled less often; so it is only for who hears one source for long, and it is parked (connected
 //! to where nothing ever comes from) as soon as too much comes by the main one. It is connected
-//! anew, never closed: what waits in it is not lost.
+//! anew, never closed: what waits in it is not lost. Of packets to that very source, from the
+//! rail's port to the one it sends from, the network's errors come by it as well, and the sending
+//! half reads them.
 
 use super::read::Feed;
 use crate::sys::{Errno, Socket, SocketOptions};
 use marline_wire::RailAddr;
+use std::sync::Arc;
 
 /// One source is asked for each time so many datagrams came: being told costs 0.12 µs.
 const SAMPLES_MIN: u32 = 2;
@@ -21,15 +24,15 @@ const SAMPLES_MAX: u32 = 1 << 12;
 /// What served so many datagrams was not parked early.
 const SERVED_MANY: u32 = 1 << 16;
 /// Something that waited in the main socket weighs as much as so many datagrams in this one, and is
-/// too much when it outweighs them by [`LATE_MAX`]: above a fifth of all it is parked, and after
-/// eight at the latest. Each waited for 16 polls at most, 4 µs.
+/// too much when it outweighs them by [`LATE_MAX`]: above a fifth of all it is parked, after eight
+/// in a row. Each waited for 16 polls at most.
 const LATE_WEIGHT: u32 = 4;
 const LATE_MAX: u32 = 32;
 /// Nothing comes from there: the discard port (RFC 863), which no socket gets unasked.
 const NOWHERE: u16 = 9;
 
 /// Which socket is read first, and which only now and then. Until what came before a change is
-/// read, it is the one that had it, so that the order stays.
+/// read, it is the one that had it: the order stays but where both have more than is read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Nothing comes by this one, and nothing is left in it.
@@ -44,7 +47,7 @@ enum State {
 
 /// The socket, and which source it is for.
 pub(super) struct Hot {
-    pub(super) socket: Socket,
+    pub(super) socket: Arc<Socket>,
     pub(super) feed: Feed,
     nowhere: RailAddr,
     scope_id: u32,
@@ -58,16 +61,15 @@ pub(super) struct Hot {
 }
 
 impl Hot {
-    /// Opens the socket beside the main one, whose options these are, at its address; parked.
-    /// `gro`: the main one joins datagrams.
+    /// Opens the socket beside the main one, whose options these are, at its address `local`;
+    /// parked. `gro`: the main one joins datagrams.
     pub(super) fn open(
-        main: &Socket,
+        (main, local): (&Socket, &RailAddr),
         options: &SocketOptions<'_>,
         gro: bool,
     ) -> Result<Hot, Errno> {
-        let mut nowhere = main.local_addr()?;
         let options = SocketOptions {
-            port: nowhere.port,
+            port: local.port,
             send_bytes: 0,
             ..*options
         };
@@ -76,10 +78,13 @@ impl Hot {
             socket.enable_gro()?;
         }
         let _ = socket.enable_drop_count(); // as with the main one
-        nowhere.port = NOWHERE;
+        let nowhere = RailAddr {
+            port: NOWHERE,
+            ..*local
+        };
         socket.connect(&nowhere, options.scope_id)?;
         Ok(Hot {
-            socket,
+            socket: Arc::new(socket),
             feed: Feed::default(),
             nowhere,
             scope_id: options.scope_id,

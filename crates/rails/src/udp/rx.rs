@@ -38,27 +38,26 @@ impl UdpRx {
         count
     }
 
+    #[inline]
     fn recv_hot(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        self.hot.as_mut().map_or(0, |hot| {
-            let feed = &mut hot.feed;
-            self.reader.recv(&self.shared, &hot.socket, feed, sink)
-        })
+        let Some(hot) = self.hot.as_deref_mut() else {
+            return 0;
+        };
+        let (socket, feed) = (&hot.socket, &mut hot.feed);
+        let count = self.reader.recv(&self.shared, socket, feed, sink);
+        if count > 0 {
+            hot.heard(count);
+        }
+        count
     }
 }
 
 impl RailRx for UdpRx {
     #[inline]
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let count = match self.hot.as_deref_mut().filter(|hot| hot.is_first()) {
-            Some(hot) => {
-                let (socket, feed) = (&hot.socket, &mut hot.feed);
-                let count = self.reader.recv(&self.shared, socket, feed, sink);
-                if count > 0 {
-                    hot.heard(count);
-                }
-                count
-            }
-            None => self.recv_main(sink),
+        let count = match self.hot.as_ref().is_some_and(|hot| hot.is_first()) {
+            true => self.recv_hot(sink),
+            false => self.recv_main(sink),
         };
         if count == 0 && self.hot.as_mut().is_some_and(|hot| hot.ran_dry()) {
             return self.recv(sink);

@@ -527,8 +527,11 @@ impl UdpTx {
 
     fn drain_main(&mut self) {
         let shared = self.shared.clone();
-        if !self.drain_socket(&shared.socket) {
-            shared.errors_wait.store(true, Relaxed);
+        let hot = shared.hot.as_deref();
+        for socket in [&shared.socket].into_iter().chain(hot) {
+            if !self.drain_socket(socket) {
+                shared.errors_wait.store(true, Relaxed);
+            }
         }
     }
 
