@@ -16,8 +16,8 @@ use crate::Algorithm;
 pub const BLOCK_BYTES: usize = 4096;
 
 /// [`Summer::update_far`] asks for bytes so far ahead of those it sums, and so many at a time:
-/// 63 KB from L3 were summed and then copied by the kernel in 14.8 to 15.8 us, in 14.7 to 16.2 us
-/// with 4 KB ahead, and in 15.3 to 16.7 us unasked (EPYC of family 25).
+/// 63 KB from L3 or memory were summed and then copied by the kernel in 14.8 to 15.8 us, in 14.8 to
+/// 16.2 us with 4 KB ahead, and in 15.3 to 16.7 us unasked (EPYC of family 25, three runs).
 const FAR_BYTES: usize = 2048;
 const FAR_BLOCK_BYTES: usize = 1024;
 

@@ -27,7 +27,7 @@ pub struct ToWrite {
     head_len: usize,
     /// Longest datagram of the path.
     segment: usize,
-    /// What was summed when the rail had no room.
+    /// The sum, if it was made before the bytes leave (or when they could not).
     summed: Option<u64>,
 }
 
@@ -100,9 +100,10 @@ impl<S: System> Core<S> {
             token: 0,
         };
         let range = (write.offset, write.len);
+        let fresh = to_write.summed.is_none();
         let (first, wanted) = self.sum_first.next();
-        let begun_ns = wanted.then(S::stopwatch_ns);
-        if first && to_write.summed.is_none() {
+        let begun_ns = (wanted && fresh).then(S::stopwatch_ns);
+        if first && fresh {
             to_write.summed = Some(to_write.sum(&op.pieces, range, true));
         }
         let state = &mut self.rails[rail];
@@ -119,9 +120,8 @@ impl<S: System> Core<S> {
             }
             SendOutcome::Sent => {
                 let mut packet = pending.bytes.clone();
-                let sum = to_write.summed;
-                let sum = sum.unwrap_or_else(|| to_write.sum(&op.pieces, range, false));
-                to_write.seal(&mut packet, sum);
+                let sum = || to_write.sum(&op.pieces, range, false);
+                to_write.seal(&mut packet, to_write.summed.unwrap_or_else(sum));
                 if let Some(begun_ns) = begun_ns {
                     let took_ns = S::stopwatch_ns() - begun_ns;
                     let ns_per_kib = took_ns * 1024 / write.len.max(1) as u64;

@@ -86,14 +86,8 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
         let Some(op) = self.recvs.get(handle) else {
             return wrong;
         };
-        if sum_of(
-            &op.pieces,
-            (offset, written.len),
-            algorithm,
-            written.seed,
-            false,
-        ) != written.sum
-        {
+        let range = (offset, written.len);
+        if sum_of(&op.pieces, range, algorithm, written.seed, false) != written.sum {
             for &(rail, _) in keys.into_iter().flatten() {
                 self.rails[rail as usize].tx.damaged();
             }

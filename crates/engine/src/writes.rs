@@ -184,7 +184,7 @@ impl<S: System> Core<S> {
         let mut bytes = self.stages.buffer()[..first.len].to_vec();
         let all = first.len + write.len as usize;
         let (direct, datagrams) = match self.rails[first.rail].tx.caps().writes {
-            // Summed once it has left.
+            // Summed when it leaves.
             Writes::Direct => (Some(to_write), all.div_ceil(write.segment.max(1))),
             Writes::Unordered | Writes::Ordered => {
                 let range = (write.offset, write.len as usize);

@@ -19,7 +19,6 @@ fn rails(address: &str, cmsg: bool, senders: usize) -> (UdpRx, RailAddr, i32, Ve
     };
     let (back, rx) = open(address, &config);
     let (to, main_fd) = (back.local_addr(), back.fd().unwrap());
-    std::mem::forget(back); // its descriptor is looked at
     let from = || open(address, &UdpConfig::default()).0;
     (rx, to, main_fd, (0..senders).map(|_| from()).collect())
 }

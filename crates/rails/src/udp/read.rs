@@ -32,6 +32,13 @@ pub(super) struct Feed {
     pub(super) source: Option<RailAddr>,
 }
 
+/// A socket to read, and what is known of it.
+pub(super) struct Input<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) socket: &'a Socket,
+    pub(super) feed: &'a mut Feed,
+}
+
 /// Reads one socket or the other.
 pub(super) struct Reader {
     buffers: RecvBuffers,
@@ -56,25 +63,25 @@ impl Reader {
     #[inline]
     pub(super) fn recv(
         &mut self,
-        shared: &Shared,
-        socket: &Socket,
-        feed: &mut Feed,
+        input: &mut Input<'_>,
         sink: &mut dyn FnMut(Received<'_>),
     ) -> usize {
+        let shared = input.shared;
         let granted = shared.grants.any();
         if shared.doubted.load(Relaxed) && shared.doubted.swap(false, Relaxed) {
             self.joins.torn(&shared.whole);
         }
         if granted {
-            if let Some(count) = self.recv_direct(shared, socket, feed, sink) {
+            if let Some(count) = self.recv_direct(input, sink) {
                 return count;
             }
         }
         // Behind the first there may be a direct write.
-        let many = feed.full_polls >= FULL_POLLS_MIN && !granted;
-        if !self.cmsg && !many && feed.unwatched < DROP_LOOK_PERIOD {
-            return self.recv_plain(shared, socket, feed, sink);
+        let many = input.feed.full_polls >= FULL_POLLS_MIN && !granted;
+        if !self.cmsg && !many && input.feed.unwatched < DROP_LOOK_PERIOD {
+            return self.recv_plain(input, sink);
         }
+        let Input { socket, feed, .. } = input;
         let (mut count, mut bytes) = (0, 0);
         let (joins, drops_seen) = (&mut self.joins, &mut feed.drops_seen);
         let mut source = None;
@@ -119,11 +126,14 @@ impl Reader {
     /// answers. `None`: something else is next.
     fn recv_direct(
         &mut self,
-        shared: &Shared,
-        socket: &Socket,
-        feed: &mut Feed,
+        input: &mut Input<'_>,
         sink: &mut dyn FnMut(Received<'_>),
     ) -> Option<usize> {
+        let Input {
+            shared,
+            socket,
+            feed,
+        } = input;
         let mut first = [0; DIRECT_HEAD_LEN];
         let head = match socket.peek(&mut first) {
             Ok(n) => DirectHead::parse(&first[..n])?,
@@ -164,13 +174,12 @@ impl Reader {
 
     /// The poll that is cheapest and tells least.
     #[inline]
-    fn recv_plain(
-        &mut self,
-        shared: &Shared,
-        socket: &Socket,
-        feed: &mut Feed,
-        sink: &mut dyn FnMut(Received<'_>),
-    ) -> usize {
+    fn recv_plain(&mut self, input: &mut Input<'_>, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        let Input {
+            shared,
+            socket,
+            feed,
+        } = input;
         let result = socket.recv_plain(&mut self.buffers);
         let bytes = match &result {
             Ok(Some(bytes)) => *bytes,

@@ -1,7 +1,7 @@
 //! Receiving half: which of its sockets is read.
 
 use super::hot::Hot;
-use super::read::{Feed, Reader};
+use super::read::{Feed, Input, Reader};
 use super::Shared;
 use crate::{RailRx, Received};
 use std::sync::Arc;
@@ -28,14 +28,23 @@ impl UdpRx {
     }
 
     fn recv_main(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        let (shared, feed) = (&self.shared, &mut self.main);
-        let count = self.reader.recv(shared, &shared.socket, feed, sink);
-        if feed.source.is_some() {
-            if let (Some(hot), Some(source)) = (&mut self.hot, feed.source.take()) {
-                hot.sample(&source);
-            }
+        let mut input = Input {
+            shared: &self.shared,
+            socket: &self.shared.socket,
+            feed: &mut self.main,
+        };
+        let count = self.reader.recv(&mut input, sink);
+        if self.main.source.is_some() {
+            self.sample();
         }
         count
+    }
+
+    #[cold]
+    fn sample(&mut self) {
+        if let (Some(hot), Some(source)) = (&mut self.hot, self.main.source.take()) {
+            hot.sample(&source);
+        }
     }
 
     #[inline]
@@ -43,8 +52,12 @@ impl UdpRx {
         let Some(hot) = self.hot.as_deref_mut() else {
             return 0;
         };
-        let (socket, feed) = (&hot.socket, &mut hot.feed);
-        let count = self.reader.recv(&self.shared, socket, feed, sink);
+        let mut input = Input {
+            shared: &self.shared,
+            socket: &hot.socket,
+            feed: &mut hot.feed,
+        };
+        let count = self.reader.recv(&mut input, sink);
         if count > 0 {
             hot.heard(count);
         }
