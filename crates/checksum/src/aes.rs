@@ -58,7 +58,13 @@ static START: Lanes = Lanes({
 });
 
 const fn splitmix(i: u64) -> u64 {
-    let mut z = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    splitmix_from(0, i)
+}
+
+/// The `i`-th number of SplitMix64 started from `start`.
+pub(crate) const fn splitmix_from(start: u64, i: u64) -> u64 {
+    let step = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut z = start.wrapping_add(step);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -41,6 +41,9 @@ pub enum Algorithm {
     /// One AES round per 16 bytes over 16 lanes: the fast class for blocks in cache. (4 was its
     /// first form and stays unused: another sum under the same number would look like damage.)
     AesLanes = 15,
+    /// CRC-64 of products of pairs of words: one multiplication for 16 bytes where the CRC wants
+    /// two. What the CRC finds, all but one in 2^64 choices of its constants find.
+    Crc64Nh = 16,
 }
 
 /// How far a sum that matches may be trusted.
@@ -52,14 +55,16 @@ pub enum Strength {
     /// Misses about one in 2^32 or rarer, but proves nothing about fragments of our lengths, or
     /// proves it with 32 bits only.
     Medium,
-    /// 64 bits, and certain to find every error of few bits and every burst up to 64 bits.
+    /// 64 bits, and proved to find every error of few bits and every burst up to 64 bits: always,
+    /// or with all but one in 2^64 choices of its constants.
     Strong,
 }
 
 /// Each algorithm with its name and strength, in the order in which people are told them.
-const TABLE: [(Algorithm, &str, Strength); 15] = [
+const TABLE: [(Algorithm, &str, Strength); 16] = [
     (Algorithm::None, "none", Strength::Weak),
     (Algorithm::Crc64Nvme, "crc64-nvme", Strength::Strong),
+    (Algorithm::Crc64Nh, "crc64-nh", Strength::Strong),
     (Algorithm::Crc32c, "crc32c", Strength::Medium),
     (Algorithm::Xxh3, "xxh3", Strength::Medium),
     (Algorithm::AesLanes, "aes-lanes", Strength::Medium),
@@ -79,8 +84,8 @@ const TABLE: [(Algorithm, &str, Strength); 15] = [
 const UNUSED: u8 = u8::MAX;
 
 /// The row of [`TABLE`] by number.
-const ROWS: [u8; 16] = {
-    let mut rows = [UNUSED; 16];
+const ROWS: [u8; 17] = {
+    let mut rows = [UNUSED; 17];
     let mut i = 0;
     while i < TABLE.len() {
         rows[TABLE[i].0 as usize] = i as u8;
@@ -98,7 +103,7 @@ impl Algorithm {
     /// The numbers of all algorithms, the most trusted first: of two peers' wishes the one that
     /// comes first is used. Peers of every version must agree on the order of what both know, so
     /// it is by strength, then by number, and `none` is last.
-    pub const BY_TRUST: &'static [u8] = &[1, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0];
+    pub const BY_TRUST: &'static [u8] = &[1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0];
 
     /// From the number in a packet header.
     #[inline]
@@ -117,9 +122,12 @@ impl Algorithm {
         self.row().1
     }
 
-    /// Whether it is a CRC: those have loops that stream and sum at once.
-    pub(crate) fn is_crc(self) -> bool {
-        matches!(self, Algorithm::Crc64Nvme | Algorithm::Crc32c)
+    /// Whether it has loops that stream and sum at once.
+    pub(crate) fn is_streamed(self) -> bool {
+        matches!(
+            self,
+            Algorithm::Crc64Nvme | Algorithm::Crc32c | Algorithm::Crc64Nh
+        )
     }
 
     /// How far a sum that matches may be trusted.
@@ -131,8 +139,9 @@ impl Algorithm {
     pub fn bits(self) -> u32 {
         match self {
             Algorithm::None => 0,
-            Algorithm::Crc64Nvme | Algorithm::Xxh3 | Algorithm::AesLanes => 64,
-            Algorithm::Fletcher64 | Algorithm::Fnv1a | Algorithm::Fnv1aBytes => 64,
+            Algorithm::Crc64Nvme | Algorithm::Crc64Nh => 64,
+            Algorithm::Xxh3 | Algorithm::AesLanes | Algorithm::Fletcher64 | Algorithm::Fnv1a => 64,
+            Algorithm::Fnv1aBytes => 64,
             _ => 32,
         }
     }

@@ -32,20 +32,22 @@ pub(crate) trait Poly {
         fold(Self::REFLECTED, 24 * 4096),
     ];
     /// The same for this many bits.
+    const FOLD_8192: [u64; 2] = fold(Self::REFLECTED, 8192);
+    /// See [`Poly::FOLD_8192`].
     const FOLD_2048: [u64; 2] = fold(Self::REFLECTED, 2048);
-    /// See [`Poly::FOLD_2048`].
+    /// See [`Poly::FOLD_8192`].
     const FOLD_1536: [u64; 2] = fold(Self::REFLECTED, 1536);
-    /// See [`Poly::FOLD_2048`].
+    /// See [`Poly::FOLD_8192`].
     const FOLD_1024: [u64; 2] = fold(Self::REFLECTED, 1024);
-    /// See [`Poly::FOLD_2048`].
+    /// See [`Poly::FOLD_8192`].
     const FOLD_768: [u64; 2] = fold(Self::REFLECTED, 768);
-    /// See [`Poly::FOLD_2048`].
+    /// See [`Poly::FOLD_8192`].
     const FOLD_512: [u64; 2] = fold(Self::REFLECTED, 512);
-    /// See [`Poly::FOLD_2048`].
+    /// See [`Poly::FOLD_8192`].
     const FOLD_384: [u64; 2] = fold(Self::REFLECTED, 384);
-    /// See [`Poly::FOLD_2048`].
+    /// See [`Poly::FOLD_8192`].
     const FOLD_256: [u64; 2] = fold(Self::REFLECTED, 256);
-    /// See [`Poly::FOLD_2048`].
+    /// See [`Poly::FOLD_8192`].
     const FOLD_128: [u64; 2] = fold(Self::REFLECTED, 128);
     /// Multiplies a 128-bit register by x^64, the last step before the reduction.
     const FOLD_64: [u64; 2] = fold(Self::REFLECTED, 64);

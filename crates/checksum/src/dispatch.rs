@@ -125,9 +125,7 @@ pub(crate) unsafe fn crc<P: Poly, S: Store>(
         }
         let head = dst.align_offset(64).min(len);
         let state = crc_any::<P, Cached>(tier, state, src, dst, head);
-        let state = crc_any::<P, S>(tier, state, src.add(head), dst.add(head), len - head);
-        stream_fence();
-        state
+        crc_any::<P, S>(tier, state, src.add(head), dst.add(head), len - head)
     }
 }
 

@@ -19,6 +19,7 @@ mod arch;
 mod classic;
 mod crc;
 mod dispatch;
+mod nh;
 mod pieces;
 mod plan;
 mod prefetch;

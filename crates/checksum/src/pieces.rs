@@ -67,6 +67,11 @@ impl<C: Core, const N: usize> Pieces<C, N> {
         }
     }
 
+    /// Whether all pieces so far were whole groups.
+    pub(crate) fn is_even(&self) -> bool {
+        self.have == 0
+    }
+
     /// [`keep`] in the carry.
     ///
     /// # Safety

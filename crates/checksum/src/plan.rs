@@ -37,11 +37,11 @@ impl Plan {
     /// Shorter copies are never streamed: they fit caches, and do not even look at the plan.
     pub const STREAM_LEAST: usize = 128 << 10;
 
-    /// What holds unless somebody measured: one loop; the CRCs, which have one for that, stream
-    /// from [`STREAM_MIN_BYTES`] on.
+    /// What holds unless somebody measured: one loop; the CRCs and products, which have one for
+    /// that, stream from [`STREAM_MIN_BYTES`] on.
     pub fn usual(algorithm: Algorithm) -> Plan {
         Plan {
-            stream_from: algorithm.is_crc().then_some(STREAM_MIN_BYTES),
+            stream_from: algorithm.is_streamed().then_some(STREAM_MIN_BYTES),
             ..Plan::FUSED
         }
     }

@@ -22,14 +22,6 @@ pub fn prefetch_for_read(at: *const u8, len: usize) {
     }
 }
 
-/// Fetches `len` bytes at `at` as near as the second-level cache, to be read a little later.
-#[inline]
-pub(crate) fn prefetch_nearer(at: *const u8, len: usize) {
-    for offset in (0..len).step_by(LINE) {
-        line_nearer(at.wrapping_add(offset));
-    }
-}
-
 /// A function that asks for the line with an address, as each architecture calls it.
 macro_rules! hint {
     ($(#[$doc:meta])* $vis:vis fn $name:ident, $x86:ident, $arm:literal) => {
@@ -56,7 +48,12 @@ macro_rules! hint {
 }
 
 hint!(fn line_for_write, _MM_HINT_ET0, "pstl1keep");
-hint!(fn line_nearer, _MM_HINT_T1, "pldl2keep");
+hint!(
+    /// Fetches the line with `at` as near as the second-level cache, to be read a little later.
+    pub(crate) fn line_nearer,
+    _MM_HINT_T1,
+    "pldl2keep"
+);
 hint!(
     /// Fetches the line with `at` into the cache, to be read soon.
     pub(crate) fn line_for_read,

@@ -4,22 +4,16 @@ use crate::aes::{self, AesLanes};
 use crate::classic::{FnvBytes, FnvWords, Jenkins, Knuth, Murmur2a, SuperFast, FNV_BASIS};
 use crate::crc::{Castagnoli, Nvme, Poly};
 use crate::dispatch::{self, Tier};
+use crate::nh::{self, Crc64Nh};
 use crate::pieces::Pieces;
 use crate::plan;
-use crate::prefetch::prefetch_nearer;
-use crate::store::{Cached, Store, Streaming, Sum};
+use crate::store::{Cached, Far, Store, Streaming, Sum};
 use crate::sums::{Adler32, Fletcher64, Sum32, Xor32};
 use crate::xxh3::{self, Xxh3};
 use crate::Algorithm;
 
 /// Bytes copied, then summed, in turn by [`Variant::Blocked`]: small enough to stay in L1.
 pub const BLOCK_BYTES: usize = 4096;
-
-/// [`Summer::update_far`] asks for bytes so far ahead of those it sums, and so many at a time:
-/// 63 KB from L3 or memory were summed and then copied by the kernel in 14.8 to 15.8 us, in 14.8 to
-/// 16.2 us with 4 KB ahead, and in 15.3 to 16.7 us unasked (EPYC of family 25, three runs).
-const FAR_BYTES: usize = 2048;
-const FAR_BLOCK_BYTES: usize = 1024;
 
 /// Where copied bytes go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,6 +54,7 @@ enum State {
     Crc32c(u32),
     Xxh3(Xxh3),
     AesLanes(Pieces<AesLanes, { aes::GROUP }>),
+    Crc64Nh(Pieces<Crc64Nh, { nh::LANE }>),
     Fletcher64(Pieces<Fletcher64, 4>),
     Adler32(Pieces<Adler32, 1>),
     Fnv1a(Pieces<FnvWords, 8>),
@@ -79,6 +74,7 @@ macro_rules! with_other {
             State::None | State::Crc64(_) | State::Crc32c(_) => $otherwise,
             State::Xxh3($s) => $do,
             State::AesLanes($s) => $do,
+            State::Crc64Nh($s) => $do,
             State::Fletcher64($s) => $do,
             State::Adler32($s) => $do,
             State::Fnv1a($s) => $do,
@@ -134,16 +130,16 @@ pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
     }
 }
 
-/// From here on [`copy_and_sum`] streams the CRCs unless a [`crate::Plan`] says otherwise: source
-/// and destination no longer share an L2 of 2 MiB. At 2 MiB streaming is 1.3 times as fast, from
-/// memory 1.5 times and more; at 1 MiB it is slower.
+/// From here on [`copy_and_sum`] streams what has loops for it unless a [`crate::Plan`] says
+/// otherwise: source and destination no longer share an L2 of 2 MiB. At 2 MiB streaming is 1.3
+/// times as fast, from memory 1.5 times and more; at 1 MiB it is slower.
 pub const STREAM_MIN_BYTES: usize = 2 << 20;
 
 /// Copies `len` bytes from `src` to `dst` and sums them, in one loop unless a [`crate::Plan`] says
 /// otherwise; returns the sum.
 ///
-/// Plain stores, except that the CRCs stream from [`STREAM_MIN_BYTES`] on, or from where a plan
-/// says.
+/// Plain stores, except that the CRCs and products stream from [`STREAM_MIN_BYTES`] on, or from
+/// where a plan says.
 ///
 /// # Safety
 /// `src` readable and `dst` writable for `len` bytes, not overlapping.
@@ -197,11 +193,8 @@ pub(crate) unsafe fn copy_and_sum_streaming(
 ) -> u64 {
     // SAFETY: the caller's contract.
     unsafe {
-        if algorithm.is_crc() {
-            return whole::<Streaming>(algorithm, seed, dst, src, len);
-        }
         let mut summer = Summer::new(algorithm, seed);
-        summer.stream_blocks(dst, src, len);
+        summer.copy_with(dst, src, len, CopyMode::Streaming, Variant::Fused);
         summer.finish()
     }
 }
@@ -229,6 +222,7 @@ unsafe fn whole<S: Store>(
                 dispatch::crc32c::<S>(tier, crc32c_start(seed), src, dst, len) as u64
                     ^ Castagnoli::ONES
             }
+            Algorithm::Crc64Nh => nh::whole::<S>(tier, mix(seed), dst, src, len),
             Algorithm::Xxh3 => xxh3::whole::<S>(tier, seed, dst, src, len),
             // What is switched off costs nothing: the copy alone.
             Algorithm::None => {
@@ -288,6 +282,7 @@ impl Summer {
             Algorithm::None | Algorithm::Crc64Nvme | Algorithm::Crc32c => Summer::of(State::None),
             Algorithm::Xxh3 => Summer::of(State::Xxh3(Xxh3::new(seed))),
             Algorithm::AesLanes => Summer::of(State::AesLanes(Pieces::new(AesLanes::new(m)))),
+            Algorithm::Crc64Nh => Summer::of(State::Crc64Nh(Pieces::new(Crc64Nh::new(m)))),
             Algorithm::Fletcher64 => Summer::of(State::Fletcher64(Pieces::new(Fletcher64::new(m)))),
             Algorithm::Adler32 => Summer::of(State::Adler32(Pieces::new(Adler32::new(m32)))),
             Algorithm::Fnv1a => Summer::of(State::Fnv1a(Pieces::new(FnvWords(FNV_BASIS ^ m)))),
@@ -321,10 +316,8 @@ impl Summer {
     /// [`Summer::update`] of bytes that are in no near cache: they are asked for well before they
     /// are read.
     pub fn update_far(&mut self, bytes: &[u8]) {
-        for block in bytes.chunks(FAR_BLOCK_BYTES) {
-            prefetch_nearer(block.as_ptr().wrapping_add(FAR_BYTES), block.len());
-            self.update(block);
-        }
+        // SAFETY: a slice is readable, and `Far` stores nothing.
+        unsafe { self.feed::<Far>(std::ptr::null_mut(), bytes.as_ptr(), bytes.len()) }
     }
 
     /// Copies `len` bytes from `src` to `dst` and adds them: fused, with plain stores.
@@ -339,7 +332,8 @@ impl Summer {
 
     /// [`Summer::copy`] with a choice of stores and of loops.
     ///
-    /// Fused streaming exists for the CRCs; the others stream in blocks, summing the source. When
+    /// Fused streaming exists for the CRCs, and for products where the destination is aligned to 16
+    /// bytes and so were all pieces; the others stream in blocks, summing the source. When
     /// bytes are streamed they are summed as read for the sum, so a source that changes meanwhile
     /// fails its check at the receiver.
     ///
@@ -353,17 +347,27 @@ impl Summer {
         mode: CopyMode,
         variant: Variant,
     ) {
-        let crc = matches!(self.state, State::Crc64(_) | State::Crc32c(_));
         // SAFETY: the caller's contract.
         unsafe {
             match (mode, variant) {
                 (CopyMode::Cached, Variant::Fused) => self.feed::<Cached>(dst, src, len),
                 (CopyMode::Cached, Variant::Blocked) => self.copy_blocks(dst, src, len),
-                (CopyMode::Streaming, Variant::Fused) if crc => {
-                    self.feed::<Streaming>(dst, src, len)
+                (CopyMode::Streaming, Variant::Fused) if self.streams(dst) => {
+                    self.feed::<Streaming>(dst, src, len);
+                    dispatch::stream_fence();
                 }
                 (CopyMode::Streaming, _) => self.stream_blocks(dst, src, len),
             }
+        }
+    }
+
+    /// Whether what comes next may be streamed to `dst` in one loop.
+    fn streams(&self, dst: *mut u8) -> bool {
+        match &self.state {
+            State::Crc64(_) | State::Crc32c(_) => true,
+            // Lanes are stored as they are.
+            State::Crc64Nh(s) => s.is_even() && (dst as usize).is_multiple_of(nh::LANE),
+            _ => false,
         }
     }
 
@@ -403,7 +407,7 @@ impl Summer {
 
     /// # Safety
     /// `src` readable for `len` bytes; if `S` stores, `dst` writable for as many, not overlapping.
-    /// Only the CRCs take [`Streaming`].
+    /// [`Streaming`] only if [`Summer::streams`] to `dst`; the caller fences.
     #[inline]
     unsafe fn feed<S: Store>(&mut self, dst: *mut u8, src: *const u8, len: usize) {
         let tier = self.tier;

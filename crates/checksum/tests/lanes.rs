@@ -1,166 +1,38 @@
-//! What AES lanes detect in a fragment of 1,472 bytes, the largest UDP payload of an Ethernet.
-//!
-//! Errors in different lanes add up: lanes meet only in a sum of products, so what a pair does is
-//! the exclusive or of what each does alone. That makes searches of all pairs cheap.
+//! What AES lanes detect in a fragment.
 
 #[path = "../examples/detect/random.rs"]
 mod random;
 
-use marline_checksum::{sum, Algorithm};
+mod kinds;
+
+use kinds::{Subject, BLOCK, GROUP};
+use marline_checksum::Algorithm;
 use random::Random;
 
-const BYTES: usize = 1472;
-/// Bytes of a lane's block, and of a group of all lanes.
-const BLOCK: usize = 16;
-const GROUP: usize = 256;
-
-fn of(bytes: &[u8]) -> u64 {
-    sum(Algorithm::AesLanes, 7, bytes)
-}
-
-/// Zeros, noise, and small integers.
-fn contents() -> [Vec<u8>; 3] {
-    let mut r = Random(3);
-    let noise: Vec<u8> = (0..BYTES).map(|_| r.next() as u8).collect();
-    let integers = noise.iter().zip(0..);
-    let integers = integers.map(|(b, i)| if i % 4 > 1 { 0 } else { *b });
-    [vec![0; BYTES], integers.collect(), noise]
-}
-
-fn lane(byte: usize) -> usize {
-    byte / BLOCK % (GROUP / BLOCK)
-}
-
-/// How the sum changes when one byte does.
-fn change(bytes: &mut [u8], want: u64, at: usize, by: u8) -> u64 {
-    bytes[at] ^= by;
-    let changed = of(bytes) ^ want;
-    bytes[at] ^= by;
-    changed
-}
+/// Lanes meet only in a sum of products.
+const LANES: Subject = Subject {
+    algorithm: Algorithm::AesLanes,
+    lane: |byte| byte / BLOCK % (GROUP / BLOCK),
+};
 
 #[test]
 fn no_two_wrong_bytes_of_different_lanes_cancel() {
-    for mut bytes in contents() {
-        let want = of(&bytes);
-        let mut changes = Vec::with_capacity(BYTES * 255);
-        for at in 0..BYTES {
-            changes.extend((1..=255).map(|by| change(&mut bytes, want, at, by)));
-        }
-        changes.sort_unstable();
-        assert_ne!(changes[0], 0, "one wrong byte passed");
-        let twice = changes.windows(2).filter(|w| w[0] == w[1]).count();
-        assert_eq!(twice, 0, "pairs that pass");
-    }
+    LANES.no_two_wrong_bytes_of_different_lanes_cancel();
 }
 
 #[test]
 fn errors_in_different_lanes_add_up() {
-    let mut r = Random(11);
-    for mut bytes in contents() {
-        let want = of(&bytes);
-        for _ in 0..5_000 {
-            let (a, b) = (r.below(BYTES), r.below(BYTES));
-            let (x, y) = (1 << r.below(8), 1 << r.below(8));
-            if lane(a) == lane(b) {
-                continue;
-            }
-            let each = change(&mut bytes, want, a, x) ^ change(&mut bytes, want, b, y);
-            bytes[a] ^= x;
-            let both = change(&mut bytes, want, b, y);
-            bytes[a] ^= x;
-            assert_eq!(both, each, "bytes {a} and {b}");
-        }
-    }
+    LANES.errors_in_different_lanes_add_up();
 }
 
-/// The rest of the two flips: both in one lane, each pair by itself.
 #[test]
 fn no_two_flips_of_one_lane_cancel() {
-    let [_, mut bytes, _] = contents();
-    let want = of(&bytes);
-    for first in 0..8 * BYTES {
-        let (a, x) = (first / 8, 1 << (first % 8));
-        bytes[a] ^= x;
-        for b in (a..BYTES).filter(|b| lane(*b) == lane(a)) {
-            let later = (0..8).map(|bit| 1 << bit).filter(|y| a != b || *y > x);
-            for y in later {
-                assert_ne!(change(&mut bytes, want, b, y), 0, "bytes {a} and {b}");
-            }
-        }
-        bytes[a] ^= x;
-    }
+    LANES.no_two_flips_of_one_lane_cancel();
 }
-
-type Corrupt = fn(&mut [u8], &mut Random);
-
-fn swap(d: &mut [u8], r: &mut Random, bytes: usize) {
-    let (a, b) = (r.below(d.len() / bytes), r.below(d.len() / bytes));
-    (0..bytes).for_each(|i| d.swap(a * bytes + i, b * bytes + i));
-}
-
-fn flips(d: &mut [u8], r: &mut Random, n: usize) {
-    for _ in 0..n {
-        let bit = r.below(8 * d.len());
-        d[bit / 8] ^= 1 << (bit % 8);
-    }
-}
-
-/// One bit of a byte, in `n` bytes that are `stride` apart.
-fn column(d: &mut [u8], r: &mut Random, stride: usize, n: usize) {
-    let (at, bit) = (r.below(d.len() - stride * (n - 1)), r.below(8));
-    (0..n).for_each(|i| d[at + stride * i] ^= 1 << bit);
-}
-
-fn slip(d: &mut [u8], r: &mut Random, by: usize) {
-    let from = r.below(d.len() - by);
-    let to = d.len() - by;
-    match r.below(2) {
-        0 => d.copy_within(from..to, from + by),
-        _ => d.copy_within(from + by.., from),
-    }
-}
-
-const KINDS: [(&str, Corrupt); 13] = [
-    ("3 flips", |d, r| flips(d, r, 3)),
-    ("4 to 40 flips", |d, r| {
-        let n = 4 + r.below(37);
-        flips(d, r, n);
-    }),
-    ("a bit twice, 128 bytes apart", |d, r| column(d, r, 128, 2)),
-    ("a bit twice, a group apart", |d, r| column(d, r, GROUP, 2)),
-    ("a bit in 4 blocks", |d, r| column(d, r, BLOCK, 4)),
-    ("a bit in 5 groups", |d, r| column(d, r, GROUP, 5)),
-    ("2 16-bit words swapped", |d, r| swap(d, r, 2)),
-    ("2 64-bit words swapped", |d, r| swap(d, r, 8)),
-    ("2 blocks swapped", |d, r| swap(d, r, BLOCK)),
-    ("zeroed run", |d, r| {
-        let from = r.below(d.len());
-        let to = (from + 1 + r.below(GROUP)).min(d.len());
-        d[from..to].fill(0);
-    }),
-    ("slipped by a line", |d, r| slip(d, r, 64)),
-    ("slipped by a group", |d, r| slip(d, r, GROUP)),
-    ("cut and filled with zeros", |d, r| {
-        let from = r.below(d.len());
-        d[from..].fill(0);
-    }),
-];
 
 #[test]
 fn what_hardware_does_is_seen() {
-    let mut r = Random(5);
-    for (name, corrupt) in KINDS {
-        let mut tried = 0;
-        while tried < 20_000 {
-            for good in &contents()[1..] {
-                let mut bad = good.clone();
-                corrupt(&mut bad, &mut r);
-                tried += usize::from(bad != *good);
-                assert!(bad == *good || of(&bad) != of(good), "{name} passed");
-            }
-        }
-    }
+    LANES.what_hardware_does_is_seen();
 }
 
 /// Five bytes chosen for it do cancel, once in some hundred times: what rounds spread in one group,
@@ -176,7 +48,7 @@ fn a_chosen_pattern_of_five_bytes_cancels() {
         for (at, by) in [2, 1, 1, 3].into_iter().enumerate() {
             bad[GROUP + at] ^= by;
         }
-        of(&bad) == of(&good)
+        LANES.of(&bad) == LANES.of(&good)
     });
     let misses = misses.count();
     assert!(

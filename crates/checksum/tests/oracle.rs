@@ -138,6 +138,13 @@ fn long_and_full() {
     }
 }
 
+const STREAMED_AND_LANES: [Algorithm; 4] = [
+    Algorithm::Crc64Nvme,
+    Algorithm::Crc64Nh,
+    Algorithm::Crc32c,
+    Algorithm::AesLanes,
+];
+
 /// Each way to copy that is chosen by size: in L1, beyond it, streaming; and both sides of the
 /// steps between.
 #[test]
@@ -147,7 +154,7 @@ fn copies_of_every_size_class() {
     let lens = steps.iter().flat_map(|s| [s - 1, *s, s + 255, s + 512]);
     for (len, offset) in lens.zip([0, 16, 64, 1].into_iter().cycle()) {
         let bytes = &all[3..3 + len];
-        for algorithm in [Algorithm::Crc64Nvme, Algorithm::Crc32c, Algorithm::AesLanes] {
+        for algorithm in STREAMED_AND_LANES {
             let mut s = Summer::with_tier(algorithm, 5, Tier::Portable);
             s.update(bytes);
             let mut out = vec![0xa5u8; offset + len + 65];
@@ -172,9 +179,12 @@ fn copies_of_every_size_class() {
 
 #[test]
 fn published_values() {
-    let vectors: [(Algorithm, &[u8], u64); 23] = [
+    let vectors: [(Algorithm, &[u8], u64); 25] = [
         (Algorithm::Crc64Nvme, b"123456789", 0xae8b_1486_0a79_9888),
         (Algorithm::Crc32c, b"123456789", 0xe306_9283),
+        // Ours, and what peers of every version must agree on.
+        (Algorithm::Crc64Nh, b"123456789", 0xa800_1188_9d36_4422),
+        (Algorithm::Crc64Nh, &[0x5a; 3000], 0x9ceb_7836_55fc_28b3),
         // The xxHash project's answer to no data.
         (Algorithm::Xxh3, b"", 0x2d06_8005_38d3_94c2),
         // Wikipedia, "Fletcher's checksum".

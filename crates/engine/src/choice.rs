@@ -70,7 +70,12 @@ impl ChecksumChoice {
             ChecksumChoice::NewMadeleineCrc if tier >= Tier::Sse42 => Algorithm::Crc32c,
             ChecksumChoice::NewMadeleineCrc => Algorithm::Fletcher64,
             ChecksumChoice::Strong => {
-                fastest(profile, Strength::Strong).unwrap_or(Algorithm::Crc64Nvme)
+                fastest(profile, Strength::Strong).unwrap_or(match tier {
+                    // One multiplication for 16 bytes instead of two, where multiplications are the
+                    // limit: 1.8 times as fast (docs/checksums.md). Not measured on the others.
+                    Tier::Sse42 | Tier::Avx2 | Tier::Vpclmul => Algorithm::Crc64Nh,
+                    Tier::Portable | Tier::Avx512 | Tier::Neon => Algorithm::Crc64Nvme,
+                })
             }
             ChecksumChoice::Fast => fastest(profile, Strength::Medium).unwrap_or(
                 // Measured in docs/checksums.md: with AES instructions nothing is faster; in
@@ -134,10 +139,16 @@ mod tests {
             Tier::Avx512,
         ];
         for tier in tiers {
-            assert_eq!(at(ChecksumChoice::Strong, tier), Algorithm::Crc64Nvme);
+            assert_eq!(
+                at(ChecksumChoice::Strong, tier).strength(),
+                Strength::Strong
+            );
             assert!(at(ChecksumChoice::Fast, tier).strength() > Strength::Weak);
             assert_eq!(at(ChecksumChoice::NewMadeleineFnv, tier), Algorithm::Fnv1a);
         }
+        let strong = |tier| at(ChecksumChoice::Strong, tier);
+        assert_eq!(strong(Tier::Vpclmul), Algorithm::Crc64Nh);
+        assert_eq!(strong(Tier::Portable), Algorithm::Crc64Nvme);
         let crc = ChecksumChoice::NewMadeleineCrc;
         assert_eq!(at(crc, Tier::Sse42), Algorithm::Crc32c);
         assert_eq!(at(crc, Tier::Portable), Algorithm::Fletcher64);
@@ -148,6 +159,7 @@ mod tests {
         // The weak one is fastest by far, and never chosen.
         let rates = [
             ("crc64-nvme", 20.0),
+            ("crc64-nh", 20.5),
             ("xxh3", 25.0),
             ("aes-lanes", 30.0),
             ("sum32", 99.0),
@@ -156,6 +168,9 @@ mod tests {
         let of = |choice: ChecksumChoice| choice.resolve(Some(&profile));
         assert_eq!(of(ChecksumChoice::Strong), Algorithm::Crc64Nvme);
         assert_eq!(of(ChecksumChoice::Fast), Algorithm::AesLanes);
+        let profile = profile_with(&[("crc64-nvme", 20.0), ("crc64-nh", 30.0)]);
+        let strong = ChecksumChoice::Strong.resolve(Some(&profile));
+        assert_eq!(strong, Algorithm::Crc64Nh);
         let profile = profile_with(&[("crc64-nvme", 20.0), ("xxh3", 20.5), ("aes-lanes", 19.0)]);
         let fast = ChecksumChoice::Fast.resolve(Some(&profile));
         assert_eq!(

@@ -6,6 +6,7 @@
 mod aes128;
 mod crc32c;
 mod fold128;
+mod nh128;
 mod vector;
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little", not(miri)))]
@@ -18,14 +19,8 @@ pub(crate) use aarch64::neon as narrow;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use x86_64::sse as narrow;
 
-#[cfg(any(
-    test,
-    miri,
-    not(any(
-        target_arch = "x86_64",
-        all(target_arch = "aarch64", target_endian = "little")
-    ))
-))]
+// Where there are instructions, only some of it is wanted.
+#[cfg_attr(not(any(test, miri)), allow(dead_code))]
 pub(crate) mod soft;
 #[cfg(any(
     miri,

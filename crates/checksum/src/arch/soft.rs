@@ -57,6 +57,10 @@ impl Vector for Soft {
         product((self.0 >> 64) as u64, (by.0 >> 64) as u64)
     }
 
+    unsafe fn multiply_halves(self) -> Soft {
+        product(self.0 as u64, (self.0 >> 64) as u64)
+    }
+
     unsafe fn round(self, key: Soft) -> Soft {
         let next = crate::aes::round(self.0.to_le_bytes(), key.0.to_le_bytes());
         Soft(u128::from_le_bytes(next))

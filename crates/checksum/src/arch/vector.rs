@@ -30,6 +30,8 @@ pub(crate) trait Vector: Copy {
     unsafe fn multiply_low(self, by: Self) -> Self;
     /// Carry-less product of the high halves.
     unsafe fn multiply_high(self, by: Self) -> Self;
+    /// Carry-less product of its low half and its high half.
+    unsafe fn multiply_halves(self) -> Self;
     /// AES's SubBytes, ShiftRows, MixColumns, and then the key.
     unsafe fn round(self, key: Self) -> Self;
     /// The bytes that `indices`, each below 16, name.
@@ -71,6 +73,51 @@ macro_rules! kernels {
         pub(crate) unsafe fn crc32c(state: u32, bytes: &[u8]) -> u32 {
             // SAFETY: the caller's contract.
             unsafe { crate::arch::crc32c::update::<$vector>(state, bytes) }
+        }
+
+        /// Adds whole lanes to products.
+        ///
+        /// # Safety
+        /// The CPU has the features named; `len` is a multiple of a lane; `src` is readable for
+        /// `len` bytes; if `S` stores, `dst` is writable for `len` bytes and does not overlap.
+        $(#[target_feature(enable = $features)])?
+        pub(crate) unsafe fn nh_lanes<S: crate::store::Store>(
+            products: &mut crate::nh::Products,
+            dst: *mut u8,
+            src: *const u8,
+            len: usize,
+        ) {
+            use crate::arch::nh128::{lanes, Single};
+            // SAFETY: the caller's contract.
+            unsafe { lanes::<$vector, Single, S>(products, dst, src, len) }
+        }
+
+        /// The remainder of products after the words of an incomplete lane, if there are any.
+        ///
+        /// # Safety
+        /// The CPU has the features named.
+        $(#[target_feature(enable = $features)])?
+        pub(crate) unsafe fn nh_rest(
+            products: &crate::nh::Products,
+            words: Option<[u64; 2]>,
+        ) -> u64 {
+            // SAFETY: the caller's contract.
+            unsafe { crate::arch::nh128::rest::<$vector>(products, words) }
+        }
+
+        /// The remainder of products of all bytes.
+        ///
+        /// # Safety
+        /// As [`nh_lanes`], for any `len`.
+        $(#[target_feature(enable = $features)])?
+        pub(crate) unsafe fn nh_whole<S: crate::store::Store>(
+            dst: *mut u8,
+            src: *const u8,
+            len: usize,
+        ) -> u64 {
+            use crate::arch::nh128::{whole, Single};
+            // SAFETY: the caller's contract.
+            unsafe { whole::<$vector, Single, S>(dst, src, len) }
         }
 
         /// Adds whole groups to AES lanes.

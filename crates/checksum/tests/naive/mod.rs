@@ -122,6 +122,41 @@ fn jenkins(mut h: u32, bytes: &[u8]) -> u32 {
     h.wrapping_add(h << 15)
 }
 
+/// The `i`-th number of SplitMix64 started from the first bits of the fraction of pi.
+fn splitmix(i: u64) -> u64 {
+    let mut z = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = z.wrapping_add(0x243f_6a88_85a3_08d3);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Sums of products of words, block by block, modulo CRC-64/NVME's polynomial: as polynomials with
+/// the highest power in the highest bit.
+fn crc64_nh(start: u64, bytes: &[u8]) -> u64 {
+    const POLY: u64 = 0xad93_d235_94c9_3659;
+    let times_x = |v: u64| (v << 1) ^ (POLY & (v >> 63).wrapping_neg());
+    let times = |a: u64, b: u64| {
+        let bit = |sum, i: u32| times_x(sum) ^ (b & (a >> i & 1).wrapping_neg());
+        (0..64).rev().fold(0, bit)
+    };
+    let mut sum = 0u64;
+    for block in bytes.chunks(1024) {
+        sum = (0..8192).fold(sum, |v, _| times_x(v));
+        for (lane, pair) in block.chunks(16).enumerate() {
+            let mut words = [0; 16];
+            words[..pair.len()].copy_from_slice(pair);
+            let word = |i: usize| {
+                let half = words[8 * i..8 * i + 8].try_into().expect("eight bytes");
+                u64::from_le_bytes(half) ^ splitmix((2 * lane + i) as u64)
+            };
+            // The first bit of the data is the highest power.
+            sum ^= times(word(0).reverse_bits(), word(1).reverse_bits());
+        }
+    }
+    times_x(sum).reverse_bits() ^ start
+}
+
 /// The sum, or none where the oracle lies elsewhere (AES lanes: the portable kernel).
 pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> Option<u64> {
     let (m, m32) = (mix(seed), mix32(seed));
@@ -131,6 +166,7 @@ pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> Option<u64> {
         Algorithm::Crc32c => crc(0x82f6_3b78, 0xffff_ffff, !m32 as u64, bytes),
         Algorithm::Xxh3 => xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed),
         Algorithm::AesLanes => return None,
+        Algorithm::Crc64Nh => crc64_nh(m, bytes),
         Algorithm::Fletcher64 => fletcher(m, bytes),
         Algorithm::Adler32 => adler(m32, bytes),
         Algorithm::Fnv1a => fnv_words(m ^ 0xcbf2_9ce4_8422_2325, bytes),

@@ -63,6 +63,14 @@ impl Vector for uint8x16_t {
         vreinterpretq_u8_p128(vmull_high_p64(a, b))
     }
 
+    #[inline]
+    #[target_feature(enable = "neon,aes,crc")]
+    unsafe fn multiply_halves(self) -> uint8x16_t {
+        let v = vreinterpretq_p64_u8(self);
+        let product = vmull_p64(vgetq_lane_p64::<0>(v), vgetq_lane_p64::<1>(v));
+        vreinterpretq_u8_p128(product)
+    }
+
     /// AESE adds its key first, so it gets none, and ours comes last.
     #[inline]
     #[target_feature(enable = "neon,aes,crc")]

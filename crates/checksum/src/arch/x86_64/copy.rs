@@ -1,6 +1,7 @@
 //! What moves the bytes of the 512-bit kernels, and the copies that do nothing else.
 
-use crate::store::Store;
+use crate::prefetch::line_nearer;
+use crate::store::{Store, FAR_BYTES};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
@@ -69,6 +70,9 @@ pub(super) unsafe fn blocks<S: Store, const N: usize>(
             let ahead = at + AHEAD_BYTES + 64 * line;
             if S::STREAM {
                 _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(ahead).cast());
+            }
+            if S::FAR {
+                line_nearer(src.wrapping_add(at + 64 * line + FAR_BYTES));
             }
         }
         let v = std::array::from_fn(|i| _mm512_loadu_si512(src.add(at + 64 * i).cast()));

@@ -5,5 +5,6 @@ pub(crate) mod avx512;
 pub(crate) mod copy;
 pub(crate) mod sse;
 pub(crate) mod vaes;
+pub(crate) mod vnh;
 pub(crate) mod vpclmul;
 pub(crate) mod xxh3;

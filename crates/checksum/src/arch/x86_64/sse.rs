@@ -62,6 +62,12 @@ impl Vector for __m128i {
     }
 
     #[inline]
+    #[target_feature(enable = "pclmulqdq")]
+    unsafe fn multiply_halves(self) -> __m128i {
+        _mm_clmulepi64_si128::<0x01>(self, self)
+    }
+
+    #[inline]
     #[target_feature(enable = "aes")]
     unsafe fn round(self, key: __m128i) -> __m128i {
         _mm_aesenc_si128(self, key)

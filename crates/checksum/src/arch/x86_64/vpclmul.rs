@@ -4,7 +4,8 @@
 
 use crate::arch::fold128;
 use crate::crc::Poly;
-use crate::store::Store;
+use crate::prefetch::line_nearer;
+use crate::store::{Store, FAR_BYTES};
 use std::arch::x86_64::*;
 
 /// Below this bringing four accumulators of two lanes together costs more than they gain.
@@ -53,7 +54,7 @@ unsafe fn quads<P: Poly, S: Store>(
 ) -> (__m256i, usize) {
     // SAFETY: `len` is at least 128 and every block taken ends at or before it.
     unsafe {
-        let k = pair(P::FOLD_1024);
+        let k = constants(P::FOLD_1024);
         let mut acc = blocks::<S, 4>(src, dst, 0);
         acc[0] = _mm256_xor_si256(first, acc[0]);
         let mut done = 128;
@@ -72,9 +73,9 @@ unsafe fn quads<P: Poly, S: Store>(
             (a, b, c, d) = (b, c, d, fold(a, k, block));
             done += 32;
         }
-        let ad = fold(a, pair(P::FOLD_768), d);
-        let abd = fold(b, pair(P::FOLD_512), ad);
-        (fold(c, pair(P::FOLD_256), abd), done)
+        let ad = fold(a, constants(P::FOLD_768), d);
+        let abd = fold(b, constants(P::FOLD_512), ad);
+        (fold(c, constants(P::FOLD_256), abd), done)
     }
 }
 
@@ -99,6 +100,9 @@ unsafe fn blocks<S: Store, const N: usize>(
                 let ahead = src.wrapping_add(at + 32 * i + AHEAD_BYTES);
                 _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
             }
+            if S::FAR && i % 2 == 0 {
+                line_nearer(src.wrapping_add(at + 32 * i + FAR_BYTES));
+            }
             *v = _mm256_loadu_si256(src.add(at + 32 * i).cast());
         }
         for (i, &v) in v.iter().enumerate() {
@@ -116,14 +120,14 @@ unsafe fn blocks<S: Store, const N: usize>(
 /// Both constants in each lane.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn pair(k: [u64; 2]) -> __m256i {
+pub(super) fn constants(k: [u64; 2]) -> __m256i {
     _mm256_broadcastsi128_si256(_mm_set_epi64x(k[1] as i64, k[0] as i64))
 }
 
 /// Moves the lanes of `acc` on by the distance of `k` and adds `next`.
 #[inline]
 #[target_feature(enable = "avx2,vpclmulqdq")]
-fn fold(acc: __m256i, k: __m256i, next: __m256i) -> __m256i {
+pub(super) fn fold(acc: __m256i, k: __m256i, next: __m256i) -> __m256i {
     let low = _mm256_clmulepi64_epi128::<0x00>(acc, k);
     let high = _mm256_clmulepi64_epi128::<0x11>(acc, k);
     _mm256_xor_si256(_mm256_xor_si256(low, high), next)

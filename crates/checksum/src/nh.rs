@@ -1,0 +1,188 @@
+//! CRC-64 of products: half the multiplications of the CRC, and what it finds.
+//!
+//! The data is words `w[0]`, `w[1]`, ... of 64 bits, little endian, zeros added up to a whole lane
+//! of two. Blocks of 1,024 bytes share 128 constants `k[0]`, ... (numbers of SplitMix64). A lane's
+//! product is `(w[2i] + k[2i]) * (w[2i + 1] + k[2i + 1])`, without carries, and the sum of a
+//! block's products stands for the block. The sums of the blocks, each multiplied by x^8192 for
+//! every block behind it, as the CRC does with the data itself, are added up modulo the polynomial
+//! of CRC-64/NVME; in the end mix(seed) is added.
+//!
+//! The products are those of NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: "UMAC: fast and secure
+//! message authentication", CRYPTO 1999) without carries, as in CLNH (Lemire, Kaser: "Faster
+//! 64-bit universal hashing using carry-less multiplications", J. Cryptographic Engineering 6,
+//! 2016). A CRC folded by multiplication wants two products for 16 bytes, these one.
+//!
+//! What it finds. Let `e` be the error, word by word, and `c[i]` the sum over all blocks of the
+//! error of their word `i`, times x^8192 for each block behind it. Written out, the change of the
+//! result is the sum of `c[i ^ 1] * k[i]` and of what does not depend on the constants. So
+//!
+//! - if any `c[i]` is not 0, the change is 0 for exactly one in 2^64 of the choices of constants;
+//! - the CRC of the error is the sum of `c[i]` times a power of x each, so if all are 0, the CRC
+//!   misses the error as well. All errors that CRC-64/NVME finds are found by all but one in 2^64
+//!   choices of constants, and so is every error that hits one column of words only once: all
+//!   that lies within 1,016 bytes;
+//! - two exchanged words of a lane always show: the product changes by the words' sum times the
+//!   constants'.
+//!
+//! The constants are fixed, so that the chance is over errors and data that do not know them. It
+//! is no authentication code.
+
+use crate::arch::{narrow, soft};
+use crate::dispatch::Tier;
+use crate::pieces::Core;
+use crate::store::Store;
+
+/// Bytes of a lane: two words that are multiplied.
+pub(crate) const LANE: usize = 16;
+
+/// Lanes of a block. More would cost more of L1 for their constants (1 KiB), less more folds (two
+/// multiplications for 64).
+pub(crate) const BLOCK_LANES: usize = 64;
+
+/// What is added to the words of a block; aligned for the wider kernels.
+#[repr(align(64))]
+pub(crate) struct Keys(pub(crate) [u64; 2 * BLOCK_LANES]);
+
+/// Where SplitMix64 starts: the first bits of the fraction of pi. Started from 0, some of its
+/// numbers are twice an earlier one, and in zeros a wrong byte of one lane was taken back by one of
+/// another (`no_two_wrong_bytes_of_different_lanes_cancel` found it).
+const START: u64 = 0x243f_6a88_85a3_08d3;
+
+pub(crate) static KEYS: Keys = Keys({
+    let mut keys = [0; 2 * BLOCK_LANES];
+    let mut i = 0;
+    while i < keys.len() {
+        keys[i] = crate::aes::splitmix_from(START, i as u64);
+        i += 1;
+    }
+    keys
+});
+
+/// What there is of a sum after whole lanes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Products {
+    /// Of all whole blocks, each moved on by those behind it: low and high half.
+    pub(crate) blocks: [u64; 2],
+    /// Of the lanes of the block that is not complete.
+    pub(crate) open: [u64; 2],
+    /// How many these are, less than [`BLOCK_LANES`].
+    pub(crate) lanes: usize,
+}
+
+/// The sum in progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crc64Nh {
+    products: Products,
+    start: u64,
+}
+
+impl Crc64Nh {
+    #[inline]
+    pub(crate) fn new(start: u64) -> Crc64Nh {
+        let products = Products::default();
+        Crc64Nh { products, start }
+    }
+}
+
+impl Core for Crc64Nh {
+    #[inline]
+    unsafe fn groups<S: Store>(&mut self, tier: Tier, dst: *mut u8, src: *const u8, len: usize) {
+        let products = &mut self.products;
+        // SAFETY: the tier says that the features are there; the rest is the caller's contract.
+        unsafe {
+            match tier {
+                #[cfg(all(target_arch = "x86_64", not(miri)))]
+                Tier::Vpclmul | Tier::Avx512 => {
+                    crate::arch::x86_64::vnh::lanes::<S>(products, dst, src, len)
+                }
+                Tier::Portable => soft::nh_lanes::<S>(products, dst, src, len),
+                _ => narrow::nh_lanes::<S>(products, dst, src, len),
+            }
+        }
+    }
+
+    #[inline]
+    fn finish(&self, tier: Tier, tail: &[u8]) -> u64 {
+        // SAFETY: the tier says that the features are there; a slice is readable, and `Sum`
+        // stores nothing.
+        let rest = unsafe {
+            let words = last::<crate::store::Sum>(std::ptr::null_mut(), tail.as_ptr(), tail.len());
+            match tier {
+                Tier::Portable => soft::nh_rest(&self.products, words),
+                _ => narrow::nh_rest(&self.products, words),
+            }
+        };
+        rest ^ self.start
+    }
+}
+
+/// All in one call: what there is never leaves its registers.
+///
+/// # Safety
+/// As [`Core::groups`], for any `len`.
+#[inline]
+pub(crate) unsafe fn whole<S: Store>(
+    tier: Tier,
+    start: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+) -> u64 {
+    // SAFETY: the tier says that the features are there; the rest is the caller's contract.
+    let rest = unsafe {
+        match tier {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Tier::Vpclmul | Tier::Avx512 => crate::arch::x86_64::vnh::whole::<S>(dst, src, len),
+            Tier::Portable => soft::nh_whole::<S>(dst, src, len),
+            _ => narrow::nh_whole::<S>(dst, src, len),
+        }
+    };
+    rest ^ start
+}
+
+/// The words of the last incomplete lane, zeros added, if there are bytes in it; stored at `dst` as
+/// `S` says, from what was read for the sum.
+///
+/// # Safety
+/// As [`Core::groups`], for a `len` below [`LANE`].
+#[inline(always)]
+pub(crate) unsafe fn last<S: Store>(dst: *mut u8, src: *const u8, len: usize) -> Option<[u64; 2]> {
+    // SAFETY: all accesses end at or before `len`; arrays of bytes need no alignment. Where two
+    // overlap, what is stored first gives way to what counts for the sum.
+    unsafe {
+        match len {
+            0 => None,
+            1..4 => {
+                let mut word = [0; 8];
+                for (i, byte) in word.iter_mut().enumerate().take(len) {
+                    *byte = src.add(i).read();
+                    if S::STORE {
+                        dst.add(i).write(*byte);
+                    }
+                }
+                Some([u64::from_le_bytes(word), 0])
+            }
+            4..8 => {
+                let low = src.cast::<[u8; 4]>().read();
+                let end = src.add(len - 4).cast::<[u8; 4]>().read();
+                if S::STORE {
+                    dst.add(len - 4).cast::<[u8; 4]>().write(end);
+                    dst.cast::<[u8; 4]>().write(low);
+                }
+                let high = u64::from(u32::from_le_bytes(end)) >> (8 * (8 - len));
+                Some([u64::from(u32::from_le_bytes(low)) | high << 32, 0])
+            }
+            _ => {
+                let low = src.cast::<[u8; 8]>().read();
+                let end = src.add(len - 8).cast::<[u8; 8]>().read();
+                if S::STORE {
+                    dst.add(len - 8).cast::<[u8; 8]>().write(end);
+                    dst.cast::<[u8; 8]>().write(low);
+                }
+                // In two steps, as a shift by all 64 bits is none.
+                let high = u64::from_le_bytes(end) >> (8 * (15 - len)) >> 8;
+                Some([u64::from_le_bytes(low), high])
+            }
+        }
+    }
+}
