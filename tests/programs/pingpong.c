@@ -10,8 +10,8 @@
  * 4 x 4 MiB, then a reply; rate: 64 x 8 B, then a reply. --flag names a file both ranks can map (see
  * hop.h). --sweep: instead, samples of ping-pongs of these sizes (half round trip, as NetPIPE); --cold
  * takes every message from, and to, another place of 64 MiB, so that none is in a core's own cache.
- * Only when named in --tests: pp128k, pp1m, half
- * round trips of messages by rendezvous. --trace S runs one ping-pong for S seconds and prints when it
+ * Only when named in --tests: pp128k, pp1m, half round trips of messages by rendezvous; bw128k,
+ * bw512k, windows of 32 x 128 KiB and 16 x 512 KiB. --trace S runs one ping-pong for S seconds and prints when it
  * began (CLOCK_MONOTONIC) and how many ms a round trip may take (0.3) that is not told of; every other
  * by when it began; and the quantiles. --bare: no MPI, but bare datagrams on that interface (bare.h):
  * what the kernel allows; latency, bw64k and bw4m, all as one stream of bytes.
@@ -50,6 +50,8 @@ static const Test TESTS[] = {
     {"rate", "M/s", 8, 64},
     {"pp128k", "us", 128 << 10, 0},
     {"pp1m", "us", 1 << 20, 0},
+    {"bw128k", "GB/s", 128 << 10, 32},
+    {"bw512k", "GB/s", 512 << 10, 16},
 };
 enum { BY_DEFAULT = 4, LAST_BARE = 2 };
 
