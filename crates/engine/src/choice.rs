@@ -7,7 +7,7 @@ use marline_checksum::{tier, Algorithm, Strength, Tier};
 /// A wish for a checksum, which a machine turns into an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumChoice {
-    /// The fastest that is certain to find what the strong class promises.
+    /// The fastest that is proved to find what the strong class promises.
     Strong,
     /// The fastest that is not weak.
     Fast,
