@@ -14,7 +14,9 @@
 //!
 //! What it finds. Let `e` be the error, word by word, and `c[i]` the sum over all blocks of the
 //! error of their word `i`, times x^8192 for each block behind it. Written out, the change of the
-//! result is the sum of `c[i ^ 1] * k[i]` and of what does not depend on the constants. So
+//! result is the sum of `c[i ^ 1] * k[i]` and of what does not depend on the constants. The
+//! polynomial is irreducible (primitive, even: `examples/detect/zech.rs`), so that a product is 0
+//! only if a factor is. So, for data of one length,
 //!
 //! - if any `c[i]` is not 0, the change is 0 for exactly one in 2^64 of the choices of constants;
 //! - the CRC of the error is the sum of `c[i]` times a power of x each, so if all are 0, the CRC
@@ -24,8 +26,9 @@
 //! - two exchanged words of a lane always show: the product changes by the words' sum times the
 //!   constants'.
 //!
-//! The constants are fixed, so that the chance is over errors and data that do not know them. It
-//! is no authentication code.
+//! The constants are fixed, so that the chance is over errors and data that do not know them. A
+//! word that is equal to its constant hides any error of its neighbour, one in 2^64: no error, be
+//! it one flip, is found for certain, as the CRC finds it. It is no authentication code.
 
 use crate::arch::{narrow, soft};
 use crate::dispatch::Tier;
@@ -35,17 +38,18 @@ use crate::store::Store;
 /// Bytes of a lane: two words that are multiplied.
 pub(crate) const LANE: usize = 16;
 
-/// Lanes of a block. More would cost more of L1 for their constants (1 KiB), less more folds (two
-/// multiplications for 64).
+/// Lanes of a block. More would cost more of L1 for their constants (1 KiB), fewer would cost more
+/// folds (two multiplications for 64).
 pub(crate) const BLOCK_LANES: usize = 64;
 
 /// What is added to the words of a block; aligned for the wider kernels.
 #[repr(align(64))]
 pub(crate) struct Keys(pub(crate) [u64; 2 * BLOCK_LANES]);
 
-/// Where SplitMix64 starts: the first bits of the fraction of pi. Started from 0, some of its
-/// numbers are twice an earlier one, and in zeros a wrong byte of one lane was taken back by one of
-/// another (`no_two_wrong_bytes_of_different_lanes_cancel` found it).
+/// Where SplitMix64 starts: the first bits of the fraction of pi. Started from 0, its 146th number
+/// is twice its 73rd, and more such pairs follow: with numbers 66 to 193 as constants, a wrong byte
+/// of one lane of zeros was taken back by one of another
+/// (`no_two_wrong_bytes_of_different_lanes_cancel` found it).
 const START: u64 = 0x243f_6a88_85a3_08d3;
 
 pub(crate) static KEYS: Keys = Keys({
@@ -58,7 +62,7 @@ pub(crate) static KEYS: Keys = Keys({
     keys
 });
 
-/// What there is of a sum after whole lanes.
+/// The state after whole lanes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Products {
     /// Of all whole blocks, each moved on by those behind it: low and high half.

@@ -110,29 +110,29 @@ mod small {
         })
     }
 
-    /// x to the power of so many bits.
-    fn power(bits: usize) -> u8 {
-        (0..bits).fold(1, |v, _| times(v, 2))
-    }
+    /// x^16, which moves a sum on by a block, is x in this field, as x^15 is 1.
+    const MOVED: u8 = 2;
+    /// x^4, which moves it on by a word, is x + 1.
+    const MOVED_BY_WORD: u8 = 3;
 
     fn sum(words: &[u8; WORDS], keys: [u8; BLOCK]) -> u8 {
         words.chunks(BLOCK).fold(0, |sum, block| {
             let product = |i: usize| times(block[i] ^ keys[i], block[i + 1] ^ keys[i + 1]);
-            times(sum, power(4 * BLOCK)) ^ product(0) ^ product(2)
+            times(sum, MOVED) ^ product(0) ^ product(2)
         })
     }
 
     fn crc(words: &[u8; WORDS]) -> u8 {
         words
             .iter()
-            .fold(0, |sum, word| times(sum, power(4)) ^ word)
+            .fold(0, |sum, word| times(sum, MOVED_BY_WORD) ^ word)
     }
 
     /// What the words of each column are, each moved on by the blocks behind it.
     fn columns(words: &[u8; WORDS]) -> [u8; BLOCK] {
         std::array::from_fn(|column| {
             let words = words.iter().skip(column).step_by(BLOCK);
-            words.fold(0, |sum, word| times(sum, power(4 * BLOCK)) ^ word)
+            words.fold(0, |sum, word| times(sum, MOVED) ^ word)
         })
     }
 
@@ -156,7 +156,7 @@ mod small {
             if round % 3 == 0 {
                 // One column, in which it cancels.
                 error = [0; WORDS];
-                (error[1], error[1 + BLOCK]) = (1, power(4 * BLOCK));
+                (error[1], error[1 + BLOCK]) = (1, MOVED);
             } else if round % 3 == 1 {
                 // One word.
                 let at = r.below(WORDS);

@@ -20,7 +20,13 @@ impl<S: System> Core<S> {
     }
 
     /// The algorithm for payloads to `peer` is agreed, and is not what both sides asked for.
+    /// Nothing is said where all three are equally strong: processors differ in their default.
     pub(crate) fn say_agreed(&self, ep: EpId, peer: PeerId, wish: u8, agreed: u8) {
+        let strength = |n| Algorithm::from_u8(n).map(Algorithm::strength);
+        let ours = strength(self.cfg.proto.algorithm);
+        if ours.is_some() && ours == strength(wish) && ours == strength(agreed) {
+            return;
+        }
         let who = self.describe(ep, peer);
         let name = |n| Algorithm::from_u8(n).map(Algorithm::name);
         let agreed = name(agreed).unwrap_or("?");

@@ -23,14 +23,18 @@ impl Config {
         known.fold(1 << FIRST_ALGORITHM, |mask, n| mask | 1 << n)
     }
 
-    /// The more trusted of both wishes among what both sides know; [`FIRST_ALGORITHM`] if neither
-    /// wish is. So a peer can neither switch our checksums off nor weaken them.
+    /// The more trusted of both wishes, where [`FIRST_ALGORITHM`] stands for what one side does not
+    /// know: that side cannot tell how far it is trusted. So a peer can neither switch our
+    /// checksums off nor weaken them, and both sides come to the same.
     fn agreed(&self, hello: &Hello) -> u8 {
-        let wished = |n: u8| n == self.algorithm || n == hello.algorithm;
         let both = |n: u8| self.knows_algorithm(n) && hello.algorithms >> n & 1 == 1;
-        let mut known = self.algorithms.iter().copied();
-        known
-            .find(|n| wished(*n) && both(*n))
+        let wishes = [self.algorithm, hello.algorithm].map(|n| match both(n) {
+            true => n,
+            false => FIRST_ALGORITHM,
+        });
+        let mut by_trust = self.algorithms.iter().copied();
+        by_trust
+            .find(|n| wishes.contains(n))
             .unwrap_or(FIRST_ALGORITHM)
     }
 }
@@ -107,11 +111,19 @@ mod tests {
     #[test]
     fn what_one_side_does_not_know_is_not_used() {
         // A newer peer asks for number 20 or 255, which this side has never heard of.
-        assert_eq!(agreed(4, 20, 1 << 20 | 0b11111), 4);
-        assert_eq!(agreed(4, 255, !0), 4);
+        assert_eq!(agreed(4, 20, 1 << 20 | 0b11111), 1);
+        assert_eq!(agreed(4, 255, !0), 1);
         // An older one does not know what we ask for.
         assert_eq!(agreed(4, 20, 1 << 20 | 0b11), 1);
-        assert_eq!(agreed(4, 2, 0b111), 2);
+        assert_eq!(agreed(4, 2, 0b111), 1);
         assert_eq!(agreed(4, 4, 0), 1);
+    }
+
+    #[test]
+    fn a_peer_that_does_not_know_our_wish_cannot_weaken_it() {
+        assert_eq!(agreed(2, 0, 0b11), 1, "sums are not switched off");
+        assert_eq!(agreed(2, 3, 0b1011), 1);
+        // The peer's side of it: it sees a wish that it does not know.
+        assert_eq!(agreed(0, 20, !0), 1);
     }
 }

@@ -247,6 +247,8 @@ pub fn theory(algorithm: Algorithm, how: How, bytes: usize) -> Theory {
         // A stale first page is a whole packet that came before.
         (A::None, How::Page) | (A::SuperFast, _) => Unknown,
         (A::None, _) => Always,
+        // Not for certain: a word may be what hides its neighbour.
+        (A::Crc64Nh, _) => Hash(64),
         (_, How::Flips(1)) => Never,
         (_, How::Flips(2 | 3) | How::SameColumn | How::TopBits | How::Stride) if crc => Never,
         (A::Crc64Nvme, How::Burst(32 | 64)) | (A::Crc32c, How::Burst(32)) => Never,
