@@ -177,6 +177,30 @@ fn copies_of_every_size_class() {
     }
 }
 
+/// Pieces that end within a block of products, streamed to places that are aligned to a lane, but
+/// not to two.
+#[test]
+fn lanes_are_streamed_from_wherever_a_block_stands() {
+    let bytes = data(9000, 13);
+    let want = expected(Algorithm::Crc64Nh, 3, &bytes);
+    for tier in TIERS {
+        for first in [16, 48, 1008, 1040, 2064] {
+            let mut out = vec![0xa5u8; bytes.len() + 32];
+            let at = (out.as_ptr().align_offset(32) % 32) ^ 16;
+            let mut s = Summer::with_tier(Algorithm::Crc64Nh, 3, tier);
+            for (a, b) in [(0, first), (first, bytes.len())] {
+                // SAFETY: `bytes.len()` bytes fit behind `at`, which is below 32.
+                unsafe {
+                    let (to, from) = (out.as_mut_ptr().add(at + a), bytes.as_ptr().add(a));
+                    s.copy_with(to, from, b - a, CopyMode::Streaming, Variant::Fused);
+                }
+            }
+            assert_eq!(s.finish(), want, "{tier:?} {first}");
+            assert!(out[at..at + bytes.len()] == bytes, "{tier:?} {first}");
+        }
+    }
+}
+
 #[test]
 fn published_values() {
     let vectors: [(Algorithm, &[u8], u64); 25] = [

@@ -3,7 +3,7 @@
 use crate::api::{EpId, LogLevel};
 use crate::core::Core;
 use crate::system::System;
-use marline_checksum::Algorithm;
+use marline_checksum::{Algorithm, Strength};
 use marline_proto::PeerId;
 
 impl<S: System> Core<S> {
@@ -20,11 +20,10 @@ impl<S: System> Core<S> {
     }
 
     /// The algorithm for payloads to `peer` is agreed, and is not what both sides asked for.
-    /// Nothing is said where all three are equally strong: processors differ in their default.
+    /// Nothing is said where both wishes are strong: processors differ in their default.
     pub(crate) fn say_agreed(&self, ep: EpId, peer: PeerId, wish: u8, agreed: u8) {
         let strength = |n| Algorithm::from_u8(n).map(Algorithm::strength);
-        let ours = strength(self.cfg.proto.algorithm);
-        if ours.is_some() && ours == strength(wish) && ours == strength(agreed) {
+        if [wish, self.cfg.proto.algorithm].map(strength) == [Some(Strength::Strong); 2] {
             return;
         }
         let who = self.describe(ep, peer);

@@ -231,6 +231,18 @@ fn peers_that_ask_for_different_checksums_agree_and_say_so() {
     }
 }
 
+#[test]
+fn two_strong_checksums_are_no_news() {
+    let (a, b) = (Lines::default(), Lines::default());
+    let with = |checksum, lines| side_that_logs(&[("rails", "lo"), ("checksum", checksum)], lines);
+    exchange_between(with("crc64-nvme", &a), with("crc64-nh", &b), 120);
+    for lines in [a, b] {
+        let lines = lines.lock().unwrap();
+        let told = |line: &String| line.contains("asks for checksum");
+        assert!(!lines.iter().any(told), "{lines:#?}");
+    }
+}
+
 /// Lone messages of an endpoint that is not its engine's first: what leaves before its books are
 /// kept is looked for at its own endpoint alone. (It was missed at the first: the engine ended.)
 #[test]

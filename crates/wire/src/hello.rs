@@ -2,8 +2,8 @@
 
 use crate::header::{u16_at, u32_at, u64_at};
 
-/// Number of the payload algorithm of all packets before the peer's HELLO has come, and of two
-/// peers whose wishes do not meet: CRC-64/NVME, which every version knows.
+/// Number of the payload algorithm of all packets before the peer's HELLO has come, and what stands
+/// for a wish that one of two peers does not know: CRC-64/NVME, which every version knows.
 pub const FIRST_ALGORITHM: u8 = 1;
 /// Rails that one HELLO may name (a path is two nibbles).
 pub const HELLO_RAILS_MAX: usize = 8;

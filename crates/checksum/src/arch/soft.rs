@@ -1,5 +1,6 @@
 //! The 128-bit kernels without any instruction for them: never the quickest way, but they show
-//! (under Miri, too) that the kernels touch no other memory than they may.
+//! (under Miri, too) that the kernels touch no other memory than they may, and products of pairs
+//! have no other portable form.
 
 use super::vector::{kernels, Vector};
 use crate::crc::{update_portable, Castagnoli};
