@@ -2,6 +2,8 @@
 
 import csv
 import datetime
+import random
+import statistics
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +98,36 @@ def require_build(contenders):
             sys.exit(f"{path} is missing: run `make build programs`")
     if not labs.MPI_DIR.exists():
         sys.exit(f"no MPIs in {labs.MPI_DIR}: run `make deps`, or set MARLINE_MPI_DIR")
+
+
+def interval(ratios):
+    """95 % of the medians of resampled rounds: what the median ratio may really be."""
+    dice = random.Random(1)
+    medians = sorted(statistics.median(dice.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return medians[50], medians[-51]
+
+
+def verdict(ratio, low, high, mark, most):
+    """Whether a ratio known to lie between `low` and `high` is at most, or else at least, a mark."""
+    if most:
+        good, sure, hopeless = ratio <= mark, high <= mark, low > mark
+    else:
+        good, sure, hopeless = ratio >= mark, low >= mark, high < mark
+    if hopeless:
+        return "NOT reached"
+    if sure:
+        return "reached"
+    return f"{'reached' if good else 'not reached'} by the median, not certain"
+
+
+def judged(ratios, mark, most):
+    """The rounds' median ratio, its interval and, with a mark, what to say of it."""
+    ratio, (low, high) = statistics.median(ratios), interval(ratios)
+    text = f"{ratio:.2f} ({low:.2f} to {high:.2f}, {len(ratios)} rounds)"
+    if mark is None:
+        return text
+    sign = "at most" if most else "at least"
+    return f"{text}   mark: {sign} {mark}  {verdict(ratio, low, high, mark, most)}"
 
 
 def write_csv(samples, suffix):

@@ -135,3 +135,18 @@ def test_help_explains_every_option(words):
     for line, below in zip(lines, lines[1:]):
         bare = re.fullmatch(r" +(?:-\w, +)?--[\w-]+(?: <\w+>)?", line)
         assert not bare or below.startswith("          "), line
+
+
+def test_records_are_judged_together():
+    """The line of CONTRIBUTING.md that judges two records as one."""
+    lines = (labs.ROOT / "CONTRIBUTING.md").read_text().splitlines()
+    [line] = [line.strip() for line in lines if "bench/run --read" in line]
+    done = subprocess.run(line.split(), cwd=labs.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"marline / best peer \(.+\), 4 MiB GB/s: [\d.]+ \([\d.]+ to [\d.]+, \d+ rounds\)"
+                     r"   mark: at least 1\.1  .*reached", done.stdout), done.stdout
+    # Of another processor.
+    other = sorted((labs.ROOT / "bench" / "record").glob("*-run.csv"))[0]
+    done = subprocess.run([*line.split(), str(other)], cwd=labs.ROOT, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "cannot be judged together" in done.stderr

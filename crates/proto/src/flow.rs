@@ -55,8 +55,8 @@ impl Node {
         // What came or is granted now may be stale by then. (Callers differ a little in `now`.)
         self.stale_at = self.stale_at.min(now + STALE_NS + 1);
         while let Some(&key) = self.grant_queue.front() {
-            let waits = |i: &&mut Inbound| i.state != InboundState::Refused;
-            let Some(inbound) = self.inbounds.get_mut(key).filter(waits) else {
+            let waits = |i: &&Inbound| i.state != InboundState::Refused;
+            let Some(inbound) = self.inbounds.get(key).filter(waits) else {
                 self.grant_queue.pop_front();
                 continue;
             };
@@ -66,11 +66,11 @@ impl Node {
                 false => self.grant_budget.saturating_sub(self.granted_out),
             };
             let give = left.min(window.saturating_sub(inbound.counted)).min(budget);
-            // Whole granules, but for the message's end.
+            // Whole writes, or else whole granules, but for the message's end.
             let give = if give == left {
                 give
             } else {
-                give / GRANULE * GRANULE
+                self.whole_writes(inbound, give) / GRANULE * GRANULE
             };
             // A budget below two steps (a tiny receive buffer) is given out in halves.
             let step = (GRANT_STEP - GRANULE).min(self.grant_budget / 2);
@@ -92,6 +92,26 @@ impl Node {
             self.grant_queue.pop_front();
             self.tell_grant(key);
         }
+    }
+
+    /// As much of a grant as makes whole writes, if the message is written: a shorter one between
+    /// two long ones costs nearly as much as they do. (One of nine was, and half as long.) Nothing,
+    /// if more will do when what is under way has come.
+    fn whole_writes(&self, inbound: &Inbound, give: u64) -> u64 {
+        let span = match inbound.keys.asked {
+            true => self.write_span(inbound.peer),
+            false => None,
+        };
+        // In windows of few writes parts are better than waiting.
+        let Some(span) = span.filter(|span| 4 * span <= self.window_max()) else {
+            return give;
+        };
+        let granted = inbound.granted;
+        let whole = ((granted + give) / span * span).saturating_sub(granted);
+        if whole == 0 && inbound.counted == 0 {
+            return give;
+        }
+        whole
     }
 
     /// Stops counting grants whose data does not come; whether that freed any.

@@ -164,6 +164,9 @@ impl Node {
         };
         if let Some(at) = conn.paths.iter().position(special) {
             let limit = conn.paths[at].datagram_max;
+            if at == small && self.acks_ride(conn, at) {
+                return self.fragment_packet(now, conn, at, out, spans);
+            }
             if at == small {
                 return self.small_packet(now, conn, at, limit, out, spans);
             }

@@ -73,6 +73,15 @@ pub struct WriteLuck {
     skips: u8,
 }
 
+/// What would be written next on a path.
+struct NextWrite {
+    key: Key,
+    offset: u64,
+    len: u64,
+    remote_key: u64,
+    summed: bool,
+}
+
 /// A write that goes with the packet just made.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOut {
@@ -131,6 +140,45 @@ impl Node {
         self.bulk_packet(now, conn, at, None, out, spans)
     }
 
+    /// What is written next on a path, if that is allowed at all: of which message, where and how
+    /// much, under which key, whether with a sum.
+    fn next_write(&self, conn: &Conn, at: usize) -> Option<NextWrite> {
+        let &key = conn.bulk.front()?;
+        let send = self.sends.get(key)?;
+        let path = &conn.paths[at];
+        let rail = &self.rails[path.local as usize];
+        if !rail.addr.writes() || !path.to.writes() {
+            return None;
+        }
+        let most = span_max(rail.direct_datagrams, path.datagram_max);
+        let (offset, len) = (send.next, send.upto.saturating_sub(send.next).min(most));
+        let keys = &send.keys.as_ref()?.by_rail;
+        let &(_, remote_key) = keys.iter().find(|k| k.0 == path.remote)?;
+        let unsummed = send.head.flags & FLAG_UNSUMMED != 0;
+        let summed = !unsummed && self.algorithm_on(conn, at) != 0;
+        let fits = len >= SPAN_MIN && (summed || rail.ordered_writes);
+        fits.then_some(NextWrite {
+            key,
+            offset,
+            len,
+            remote_key,
+            summed,
+        })
+    }
+
+    /// Whether the acks of a path need no packet of their own: the next write on it, which leaves
+    /// right after this, takes them along. (A packet for them took a sender of long messages 5 us
+    /// of each 500, and while it waited for that the peer said its grants twice.)
+    pub(crate) fn acks_ride(&self, conn: &Conn, at: usize) -> bool {
+        let path = &conn.paths[at];
+        !path.want_ping
+            && !conn.has_small()
+            && conn.hello_acked
+            && path.write_luck.skips == 0
+            && self.next_write(conn, at).is_some()
+            && self.bulk_path(conn) == Some(at)
+    }
+
     fn written_packet(
         &mut self,
         now: u64,
@@ -139,23 +187,15 @@ impl Node {
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
-        let &key = conn.bulk.front()?;
+        let next = self.next_write(conn, at)?;
+        if !conn.paths[at].write_turn() {
+            return None;
+        }
+        let NextWrite {
+            key, offset, len, ..
+        } = next;
         let send = self.sends.get(key)?;
-        let rail = &self.rails[conn.paths[at].local as usize];
-        if !rail.addr.writes() {
-            return None;
-        }
-        let most = span_max(rail.direct_datagrams, conn.paths[at].datagram_max);
-        let (offset, len) = (send.next, (send.upto - send.next).min(most));
-        let remote = conn.paths[at].remote;
-        let keys = &send.keys.as_ref()?.by_rail;
-        let &(_, remote_key) = keys.iter().find(|k| k.0 == remote)?;
         let unsummed = send.head.flags & FLAG_UNSUMMED;
-        let summed = unsummed == 0 && self.algorithm_on(conn, at) != 0;
-        let ordered = rail.ordered_writes;
-        if len < SPAN_MIN || !(summed || ordered) || !conn.paths[at].write_turn() {
-            return None;
-        }
         let reply = send.kind == crate::conn::SendKind::Reply;
         let frame = Frame::Written(Written {
             number: send.head.number,
@@ -167,7 +207,17 @@ impl Node {
         });
         let seed = sum_seed(self.id, send.head.number, reply, offset, len as usize);
         let (handle, ends) = (send.handle, send.urgent && offset + len >= send.wanted);
-        let mut b = self.begin(conn, conn.paths[at].datagram_max, out, spans);
+        // One with HELLO is longer, and goes without acks.
+        let (most, greeted) = (conn.paths[at].datagram_max, conn.hello_acked);
+        let limit = if greeted {
+            most.min(DIRECT_PACKET_MAX)
+        } else {
+            most
+        };
+        let mut b = self.begin(conn, limit, out, spans);
+        if greeted {
+            self.add_acks(now, conn, at, &mut b);
+        }
         let slot = b.writer.push(&frame)?;
         b.frames.push(FrameRef::Written {
             at: at as u8,
@@ -183,16 +233,27 @@ impl Node {
             handle,
             offset,
             len: len as u32,
-            key: remote_key,
+            key: next.remote_key,
             sum_at: slot.sum_at as usize,
             seed,
-            summed,
-            segment: conn.paths[at].datagram_max,
+            summed: next.summed,
+            segment: most,
         });
         self.advance(key, offset + len);
         self.leave_bulk(conn, key);
         self.stats.written += 1;
         self.finish(now, conn, at, b, false, false)
+    }
+
+    /// Longest writes that a peer is likely to make into our memory: such as we could make into
+    /// its.
+    pub(crate) fn write_span(&self, peer: PeerId) -> Option<u64> {
+        let ours = |path: &Path| &self.rails[path.local as usize];
+        let able = |path: &&Path| path.usable() && path.to.writes() && ours(path).addr.writes();
+        let path = self.conn(peer)?.paths.iter().find(able)?;
+        let span = span_max(ours(path).direct_datagrams, path.datagram_max);
+        // Few short datagrams hold nothing.
+        Some(span).filter(|&span| span >= SPAN_MIN)
     }
 
     /// What a rail can do was found out anew: direct writes of so many datagrams; 0: none (any

@@ -6,7 +6,7 @@ mod face;
 use face::{node_with, specs};
 use marline_proto::{
     Config, DropReason, Event, Landing, Lies, Memory, Node, Payload, PeerId, RecvSpec, SendSpec,
-    Source, WriteOut, WrittenSum,
+    Source, WriteOut, WrittenSum, DIRECT_PACKET_MAX,
 };
 use marline_wire::{Frame, Packet, RailAddr, FLAG_REVOKE};
 
@@ -66,7 +66,11 @@ impl Pair {
         Pair::of([writing(config, 1), writing(config, 2)], capacity)
     }
 
-    fn of([mut a, mut b]: [Node; 2], capacity: u64) -> Pair {
+    fn of(nodes: [Node; 2], capacity: u64) -> Pair {
+        Pair::with_message(nodes, capacity, LEN)
+    }
+
+    fn with_message([mut a, mut b]: [Node; 2], capacity: u64, len: u64) -> Pair {
         let to_b = a.peer(&b.address());
         let receive = RecvSpec {
             handle: 5,
@@ -81,7 +85,7 @@ impl Pair {
             peer: to_b,
             tag: None,
             data: None,
-            len: LEN,
+            len,
             urgent_ack: true,
         });
         Pair {
@@ -253,6 +257,80 @@ fn direct_writes_fit_a_super_packet() {
             "{writes:?}"
         );
     }
+}
+
+/// A message that takes many grants, on a rail with direct writes.
+fn long(config: Config) -> Pair {
+    let node = |host: u8| {
+        let mut specs = specs(host, 1, 1_472);
+        specs[0].addr.kind |= RailAddr::DIRECT;
+        specs[0].direct_datagrams = 64;
+        Node::new(config, 100 + u64::from(host), 7, 1, specs)
+    };
+    let mut pair = Pair::with_message([1, 2].map(node), 32 << 20, 32 << 20);
+    pair.memory[1].lies = Lies::Right;
+    pair
+}
+
+/// A grant ends where a write does: a short one costs nearly as much as a long one. (One of nine
+/// was short.)
+#[test]
+fn grants_are_whole_writes() {
+    let lens: Vec<_> = long(Config::default())
+        .finish()
+        .iter()
+        .map(|w| w.len)
+        .collect();
+    let longest = lens.iter().max().copied();
+    assert_eq!(longest, Some(63_616));
+    let short = lens.iter().filter(|&&len| Some(len) < longest).count();
+    // The first, on a path that is not known to take more; the last of the message.
+    assert!(lens.len() > 500 && short <= 3, "{short} of {}", lens.len());
+}
+
+/// Datagrams so few and short that a write has no room in them: none are made. (Seed 21001298: a
+/// division by their length.)
+#[test]
+fn writes_without_room_are_not_made() {
+    let node = |host: u8| {
+        let mut specs = specs(host, 1, 576);
+        specs[0].addr.kind |= RailAddr::DIRECT;
+        specs[0].direct_datagrams = 1;
+        Node::new(Config::default(), 100 + u64::from(host), 7, 1, specs)
+    };
+    let mut pair = Pair::with_message([1, 2].map(node), 8 << 20, 8 << 20);
+    assert!(pair.finish().is_empty());
+}
+
+/// Acks of grants go with the writes that these allow, not in packets before them.
+#[test]
+fn acks_ride_with_writes() {
+    let mut pair = long(Config {
+        ack_every: 1,
+        ..Config::default()
+    });
+    let (mut riding, mut writes) = (0, 0);
+    while !pair.nodes[0].drained() {
+        pair.now += 20_000;
+        for side in 0..2 {
+            pair.nodes[side].on_poll(pair.now, false);
+            pair.nodes[side].handle_timeouts(pair.now);
+            let output = pair.output(side);
+            let writing = output.iter().any(|(_, write)| write.is_some());
+            for (bytes, write) in output {
+                let packet = Packet::parse(&bytes, |_| 0).unwrap();
+                let frames = packet.frames();
+                let acks = frames.filter(|(f, _)| matches!(f, Frame::Ack(_))).count();
+                let alone = acks == packet.frames().count();
+                assert!(!(writing && alone), "{} writes later", writes);
+                writes += write.is_some() as usize;
+                riding += acks * write.is_some() as usize;
+                assert!(write.is_none() || bytes.len() <= DIRECT_PACKET_MAX);
+                let _ = pair.deliver(1 - side, &bytes);
+            }
+        }
+    }
+    assert!(riding > 20, "{riding} acks with {writes} writes");
 }
 
 /// A rail that turns out to have no direct writes (any more) makes none, though its peer's has, on
