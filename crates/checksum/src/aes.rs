@@ -159,12 +159,13 @@ pub(crate) unsafe fn whole<S: Store>(
     len: usize,
 ) -> u64 {
     use crate::arch::x86_64::{aes, vaes};
+    use crate::cpu::claims;
     // SAFETY: the caller's contract.
     unsafe {
         if tier == Tier::Vpclmul {
             return vaes::whole::<S>(&START, seed, dst, src, len);
         }
-        if S::STORE && len >= CLAIM_MIN_BYTES {
+        if S::STORE && len >= CLAIM_MIN_BYTES && claims() {
             return aes::whole::<Claimed>(&START, seed, dst, src, len);
         }
         aes::whole::<S>(&START, seed, dst, src, len)

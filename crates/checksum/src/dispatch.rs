@@ -1,6 +1,7 @@
 //! Which kernels this CPU can run, found once, and the calls into them.
 
 use crate::arch::narrow;
+use crate::cpu::claims;
 use crate::crc::{update_portable, Castagnoli, Poly};
 use crate::store::{Cached, Claimed, Store, Streaming, Sum};
 use crate::CopyMode;
@@ -117,7 +118,7 @@ pub(crate) unsafe fn crc<P: Poly, S: Store>(
 ) -> u64 {
     // SAFETY: the caller's contract, passed on; for streaming, the head brings `dst` to 64 bytes.
     unsafe {
-        if S::STORE && !S::STREAM && len >= CLAIM_MIN_BYTES {
+        if S::STORE && !S::STREAM && len >= CLAIM_MIN_BYTES && claims() {
             return crc_any::<P, Claimed>(tier, state, src, dst, len);
         }
         if !S::STREAM {
@@ -214,9 +215,9 @@ pub unsafe fn plain_copy(dst: *mut u8, src: *const u8, len: usize, mode: CopyMod
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if tier >= Tier::Avx512 {
             use crate::arch::x86_64::copy::wide;
-            match len < CLAIM_MIN_BYTES {
-                true => wide::<Cached>(dst, src, len),
-                false => wide::<Claimed>(dst, src, len),
+            match len >= CLAIM_MIN_BYTES && claims() {
+                true => wide::<Claimed>(dst, src, len),
+                false => wide::<Cached>(dst, src, len),
             };
             return;
         }

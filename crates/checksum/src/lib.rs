@@ -17,6 +17,7 @@ mod aes;
 mod algorithm;
 mod arch;
 mod classic;
+mod cpu;
 mod crc;
 mod dispatch;
 mod nh;
@@ -30,10 +31,11 @@ pub mod tuner;
 mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
+pub use cpu::stream_min_bytes;
 pub use dispatch::{plain_copy, tier, Tier};
 pub use plan::{plan, set_plan, Plan};
 pub use prefetch::{prefetch_for_read, prefetch_for_write};
-pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES, STREAM_MIN_BYTES};
+pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES};
 
 /// CRC-32C of `bytes` (initial value and final xor as in RFC 3720), for packet heads.
 #[inline]

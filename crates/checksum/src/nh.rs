@@ -30,6 +30,8 @@
 //! word that is equal to its constant hides any error of its neighbour, one in 2^64: no error, be
 //! it one flip, is found for certain, as the CRC finds it. It is no authentication code.
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::arch::x86_64;
 use crate::arch::{narrow, soft};
 use crate::dispatch::Tier;
 use crate::pieces::Core;
@@ -42,9 +44,13 @@ pub(crate) const LANE: usize = 16;
 /// folds (two multiplications for 64).
 pub(crate) const BLOCK_LANES: usize = 64;
 
-/// What is added to the words of a block; aligned for the wider kernels.
+/// Words of the widest register.
+const WIDEST: usize = 8;
+
+/// What is added to the words of a block, and from the front again for a register that goes on with
+/// the next block; aligned for the wider kernels.
 #[repr(align(64))]
-pub(crate) struct Keys(pub(crate) [u64; 2 * BLOCK_LANES]);
+pub(crate) struct Keys(pub(crate) [u64; 2 * BLOCK_LANES + WIDEST]);
 
 /// Where SplitMix64 starts: the first bits of the fraction of pi. Started from 0, its 146th number
 /// is twice its 73rd, and more such pairs follow: with numbers 66 to 193 as constants, a wrong byte
@@ -53,10 +59,10 @@ pub(crate) struct Keys(pub(crate) [u64; 2 * BLOCK_LANES]);
 const START: u64 = 0x243f_6a88_85a3_08d3;
 
 pub(crate) static KEYS: Keys = Keys({
-    let mut keys = [0; 2 * BLOCK_LANES];
+    let mut keys = [0; 2 * BLOCK_LANES + WIDEST];
     let mut i = 0;
     while i < keys.len() {
-        keys[i] = crate::aes::splitmix_from(START, i as u64);
+        keys[i] = crate::aes::splitmix_from(START, (i % (2 * BLOCK_LANES)) as u64);
         i += 1;
     }
     keys
@@ -96,9 +102,9 @@ impl Core for Crc64Nh {
         unsafe {
             match tier {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
-                Tier::Vpclmul | Tier::Avx512 => {
-                    crate::arch::x86_64::vnh::lanes::<S>(products, dst, src, len)
-                }
+                Tier::Vpclmul => x86_64::vnh::lanes::<S>(products, dst, src, len),
+                #[cfg(all(target_arch = "x86_64", not(miri)))]
+                Tier::Avx512 => x86_64::nh::lanes::<S>(products, dst, src, len),
                 Tier::Portable => soft::nh_lanes::<S>(products, dst, src, len),
                 _ => narrow::nh_lanes::<S>(products, dst, src, len),
             }
@@ -136,7 +142,9 @@ pub(crate) unsafe fn whole<S: Store>(
     let rest = unsafe {
         match tier {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            Tier::Vpclmul | Tier::Avx512 => crate::arch::x86_64::vnh::whole::<S>(dst, src, len),
+            Tier::Vpclmul => x86_64::vnh::whole::<S>(dst, src, len),
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Tier::Avx512 => x86_64::nh::whole::<S>(dst, src, len),
             Tier::Portable => soft::nh_whole::<S>(dst, src, len),
             _ => narrow::nh_whole::<S>(dst, src, len),
         }

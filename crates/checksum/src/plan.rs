@@ -4,7 +4,7 @@
 //! That is a property of the processor, as the tier of kernels is, and so it is kept for the
 //! process. Nothing is set unless somebody measured (`marline tune`): see [`Plan::usual`].
 
-use crate::{Algorithm, Summer, STREAM_MIN_BYTES};
+use crate::{stream_min_bytes, Algorithm, Summer};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// How one algorithm copies and sums.
@@ -38,10 +38,10 @@ impl Plan {
     pub const STREAM_LEAST: usize = 128 << 10;
 
     /// What holds unless somebody measured: one loop; the CRCs and products, which have one for
-    /// that, stream from [`STREAM_MIN_BYTES`] on.
+    /// that, stream from [`stream_min_bytes`] on.
     pub fn usual(algorithm: Algorithm) -> Plan {
         Plan {
-            stream_from: algorithm.is_streamed().then_some(STREAM_MIN_BYTES),
+            stream_from: algorithm.is_streamed().then(stream_min_bytes),
             ..Plan::FUSED
         }
     }

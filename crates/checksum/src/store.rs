@@ -1,6 +1,6 @@
 //! What a kernel does with the bytes it sums, chosen at compile time.
 
-/// One of [`Sum`], [`Far`], [`Cached`], [`Claimed`] and [`Streaming`].
+/// One of [`Sum`], [`Far`], [`Cached`], [`Claimed`], [`Paired`] and [`Streaming`].
 pub(crate) trait Store {
     /// Bytes are stored at the destination.
     const STORE: bool;
@@ -8,6 +8,8 @@ pub(crate) trait Store {
     const STREAM: bool = false;
     /// Lines of the destination are asked for, to be written, well before they are.
     const CLAIM: bool = false;
+    /// Two lines are loaded and stored at a time, where otherwise it is many.
+    const PAIRS: bool = false;
     /// The source is in no near cache: the widest kernels of the strong sums ask for it
     /// [`FAR_BYTES`] before they read it, the others do without.
     const FAR: bool = false;
@@ -25,8 +27,10 @@ pub(crate) struct Sum;
 pub(crate) struct Far;
 /// Copies with plain stores.
 pub(crate) struct Cached;
-/// Copies with plain stores, more than L1 holds.
+/// Copies with plain stores, more than L1 holds, where [`crate::cpu::claims`].
 pub(crate) struct Claimed;
+/// Copies with plain stores where it is not, whatever the length.
+pub(crate) struct Paired;
 /// Copies with non-temporal stores and prefetches the source.
 pub(crate) struct Streaming;
 
@@ -46,6 +50,11 @@ impl Store for Cached {
 impl Store for Claimed {
     const STORE: bool = true;
     const CLAIM: bool = true;
+}
+
+impl Store for Paired {
+    const STORE: bool = true;
+    const PAIRS: bool = true;
 }
 
 impl Store for Streaming {

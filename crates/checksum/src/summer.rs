@@ -130,16 +130,11 @@ pub fn sum(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
     }
 }
 
-/// From here on [`copy_and_sum`] streams what has loops for it unless a [`crate::Plan`] says
-/// otherwise: source and destination no longer share an L2 of 2 MiB. At 2 MiB streaming is 1.3
-/// times as fast, from memory 1.5 times and more; at 1 MiB it is slower.
-pub const STREAM_MIN_BYTES: usize = 2 << 20;
-
 /// Copies `len` bytes from `src` to `dst` and sums them, in one loop unless a [`crate::Plan`] says
 /// otherwise; returns the sum.
 ///
-/// Plain stores, except that the CRCs and products stream from [`STREAM_MIN_BYTES`] on, or from
-/// where a plan says.
+/// Plain stores, except that the CRCs and products stream from [`crate::stream_min_bytes`] on, or
+/// from where a plan says.
 ///
 /// # Safety
 /// `src` readable and `dst` writable for `len` bytes, not overlapping.

@@ -4,7 +4,7 @@
 mod naive;
 
 use marline_checksum::{
-    copy_and_sum, sum, tier, Algorithm, CopyMode, Summer, Tier, Variant, STREAM_MIN_BYTES,
+    copy_and_sum, stream_min_bytes, sum, tier, Algorithm, CopyMode, Summer, Tier, Variant,
 };
 use proptest::prelude::*;
 
@@ -149,8 +149,8 @@ const STREAMED_AND_LANES: [Algorithm; 4] = [
 /// steps between.
 #[test]
 fn copies_of_every_size_class() {
-    let all = data(STREAM_MIN_BYTES + 1100, 3);
-    let steps = [32 << 10, (32 << 10) + 1024, STREAM_MIN_BYTES];
+    let all = data(stream_min_bytes() + 1100, 3);
+    let steps = [32 << 10, (32 << 10) + 1024, stream_min_bytes()];
     let lens = steps.iter().flat_map(|s| [s - 1, *s, s + 255, s + 512]);
     for (len, offset) in lens.zip([0, 16, 64, 1].into_iter().cycle()) {
         let bytes = &all[3..3 + len];
@@ -173,6 +173,33 @@ fn copies_of_every_size_class() {
                 before.iter().chain(after).all(|b| *b == 0xa5),
                 "{algorithm} {len} {offset}"
             );
+        }
+    }
+}
+
+/// A kernel that brings the destination to whole lines takes the bytes before them by themselves,
+/// and what it divides into blocks then begins within a line.
+#[test]
+fn one_call_copies_to_wherever_a_line_stands() {
+    let all = data(5000, 17);
+    for len in [
+        1023, 1024, 1025, 1344, 2047, 2048, 2049, 3072, 4095, 4160, 5000,
+    ] {
+        let bytes = &all[..len];
+        for algorithm in STREAMED_AND_LANES {
+            let want = expected(algorithm, 7, bytes);
+            for astray in [0, 1, 8, 16, 32, 40, 48] {
+                let mut out = vec![0xa5u8; len + 192];
+                let at = out.as_ptr().align_offset(64) + astray;
+                // SAFETY: `len` bytes fit behind `at`, which is below 128.
+                let got = unsafe {
+                    copy_and_sum(algorithm, 7, out.as_mut_ptr().add(at), bytes.as_ptr(), len)
+                };
+                assert_eq!(got, want, "{algorithm} {len} {astray}");
+                let (before, after) = (&out[..at], &out[at + len..]);
+                assert!(before.iter().chain(after).all(|b| *b == 0xa5));
+                assert!(&out[at..at + len] == bytes, "{algorithm} {len} {astray}");
+            }
         }
     }
 }

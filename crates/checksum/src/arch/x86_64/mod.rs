@@ -3,6 +3,7 @@
 pub(crate) mod aes;
 pub(crate) mod avx512;
 pub(crate) mod copy;
+pub(crate) mod nh;
 pub(crate) mod sse;
 pub(crate) mod vaes;
 pub(crate) mod vnh;
