@@ -123,7 +123,8 @@ def test_a_host_with_memory_of_its_own(stress, mpich, provider, tmp_path):
         result = lab.run(mpich, program)
         assert result.ok and result.find("^stress ok"), result.tail()
         assert result.find("^Marline: 1 of 2 endpoints left no statistics here"), result.tail()
-        result = lab.run(mpich, program, env={"FI_MARLINE_STATS_DIR": tmp_path})
+        env = {"FI_MARLINE_STATS_DIR": tmp_path, "FI_MARLINE_CHECKSUM": "crc32c"}
+        result = lab.run(mpich, program, env=env)
         assert result.ok and result.find("^Marline: 2 processes"), result.tail()
         assert not result.find("left no statistics"), result.tail()
         # While it runs, `marline stats` on that host shows what it counts there.
@@ -136,7 +137,8 @@ def test_a_host_with_memory_of_its_own(stress, mpich, provider, tmp_path):
         assert result.ok, result.tail()
     kept = subprocess.run([labs.MARLINE, "stats", tmp_path], capture_output=True, text=True)
     assert kept.returncode == 0, kept.stderr
-    assert len(re.findall("^  peer ", kept.stdout, re.M)) == 2, kept.stdout
+    peers = re.findall("^  peer .*", kept.stdout, re.M)
+    assert len(peers) == 2 and all(", sums by crc32c:" in p for p in peers), kept.stdout
 
 
 def test_a_lab_without_a_switch(stress, mpich, provider):

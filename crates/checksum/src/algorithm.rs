@@ -11,7 +11,8 @@ use std::str::FromStr;
 pub enum Algorithm {
     /// No payload checksum.
     None = 0,
-    /// CRC-64/NVME. The default, and what two peers use before they have agreed.
+    /// CRC-64/NVME: what two peers use before they have agreed, and the default where there are no
+    /// carry-less multiplications of x86-64.
     #[default]
     Crc64Nvme = 1,
     /// CRC-32C (Castagnoli).

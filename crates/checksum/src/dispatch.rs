@@ -27,7 +27,7 @@ pub enum Tier {
 }
 
 /// From here on source and destination no longer share L1, and lines of the destination are claimed
-/// ahead of the stores: below it that costs 10 %, from 32 KiB to 512 KiB it gains 2 to 8 %, at
+/// ahead of the stores where [`claims`] says so: below it that costs 10 %, from 32 KiB to 512 KiB it gains 2 to 8 %, at
 /// 1 MiB 30 %.
 pub(crate) const CLAIM_MIN_BYTES: usize = 32 << 10;
 

@@ -124,6 +124,14 @@ fn every_short_length() {
                 s.update(&d[..len]);
                 assert_eq!(s.finish(), want, "{algorithm} {tier:?} {len}");
             }
+            assert_eq!(sum(algorithm, 3, &d[..len]), want, "{algorithm} {len}");
+            let mut out = [0xa5u8; 720];
+            // SAFETY: `len` bytes and more fit, apart from `d`.
+            let got = unsafe { copy_and_sum(algorithm, 3, out[8..].as_mut_ptr(), d.as_ptr(), len) };
+            assert_eq!(got, want, "{algorithm} {len}");
+            assert!(out[8..8 + len] == d[..len], "{algorithm} {len}");
+            let around = out[..8].iter().chain(&out[8 + len..]);
+            assert!(around.into_iter().all(|b| *b == 0xa5), "{algorithm} {len}");
         }
     }
 }
@@ -199,6 +207,15 @@ fn one_call_copies_to_wherever_a_line_stands() {
                 let (before, after) = (&out[..at], &out[at + len..]);
                 assert!(before.iter().chain(after).all(|b| *b == 0xa5));
                 assert!(&out[at..at + len] == bytes, "{algorithm} {len} {astray}");
+                let mut s = Summer::new(algorithm, 7);
+                for (a, b) in pieces(bytes, &[1024]) {
+                    // SAFETY: as above.
+                    unsafe {
+                        let to = out.as_mut_ptr().add(at + a);
+                        s.copy(to, bytes.as_ptr().add(a), b - a);
+                    }
+                }
+                assert_eq!(s.finish(), want, "{algorithm} {len} {astray}");
             }
         }
     }

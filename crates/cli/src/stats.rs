@@ -2,6 +2,7 @@
 
 use crate::stats_dir::{self, STATS_DIR};
 use crate::tool;
+use marline_checksum::Algorithm;
 use marline_engine::stats::page::{PathRow, DEFAULT_DIR};
 use marline_engine::stats::reader::{self, JobPage, PeerRow};
 use marline_engine::stats::Counters;
@@ -113,6 +114,9 @@ fn show(path: &Path, page: &JobPage) -> String {
             "  peer {:016x} {} {state}",
             peer.endpoint, peer.address
         );
+        if let Some(name) = checksum(peer) {
+            let _ = write!(out, ", sums by {name}");
+        }
         show_peer(&mut out, peer, page);
     }
     if page.peers_beyond > 0 {
@@ -120,6 +124,13 @@ fn show(path: &Path, page: &JobPage) -> String {
         show_peer(&mut out, &page.others, page);
     }
     out
+}
+
+/// The name of the payload checksum used with a peer; of a number without a name the number.
+fn checksum(peer: &PeerRow) -> Option<String> {
+    let number = peer.checksum?;
+    let known = Algorithm::from_u8(number);
+    Some(known.map_or(format!("number {number}"), |a| a.name().to_owned()))
 }
 
 fn show_peer(out: &mut String, peer: &PeerRow, page: &JobPage) {
@@ -191,6 +202,7 @@ mod tests {
                 endpoint: 0xab,
                 address: "10.0.0.2:7",
                 state: PeerState::Dead,
+                checksum: Some(Algorithm::Crc64Nh as u8),
             };
             let path = PathRow {
                 rail: 0,
@@ -207,7 +219,7 @@ mod tests {
         let text = shown(&page);
         for line in [
             "  rail eth1 10.0.0.1:7 up: wrong_version=5\n",
-            "  peer 00000000000000ab 10.0.0.2:7 dead:\n",
+            "  peer 00000000000000ab 10.0.0.2:7 dead, sums by crc64-nh:\n",
             "    eth1 to its rail 1, down: lost=9\n",
         ] {
             assert!(text.contains(line), "{line}: {text}");

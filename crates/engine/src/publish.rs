@@ -88,6 +88,7 @@ impl Publisher {
                     endpoint: *id,
                     address: "",
                     state: PeerState::Closed,
+                    checksum: None,
                 };
                 rows.peer(w, &info, counters, paths);
             }
@@ -116,6 +117,7 @@ fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node
             endpoint: id,
             address: &address,
             state,
+            checksum: node.peer_algorithm(peer),
         };
         rows.peer(w, &info, &peer_row(stats), &paths);
     });

@@ -212,6 +212,12 @@ impl Node {
         self.conn(peer).is_some_and(|c| c.dead || c.closed)
     }
 
+    /// Number of the payload checksum used with the peer, as agreed by HELLO or, before that, what
+    /// the first packets have. Single rails may have another.
+    pub fn peer_algorithm(&self, peer: PeerId) -> Option<u8> {
+        self.conn(peer).map(|c| c.algorithm)
+    }
+
     /// Next event, oldest first.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {

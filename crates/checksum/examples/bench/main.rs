@@ -18,7 +18,7 @@ use marline_checksum::{tier, Algorithm, Strength};
 use std::hint::black_box;
 use std::time::Instant;
 
-const SIZES: [usize; 15] = [
+const SIZES: [usize; 16] = [
     48,
     128,
     300,
@@ -32,6 +32,7 @@ const SIZES: [usize; 15] = [
     512 << 10,
     1 << 20,
     4 << 20,
+    16 << 20,
     64 << 20,
     256 << 20,
 ];

@@ -75,7 +75,8 @@ pub(super) const BLOCK: usize = BLOCK_LANES * LANE;
 ///
 /// # Safety
 /// The CPU has the features of `V` and `M`; `len` is a multiple of a lane; `src` is readable for
-/// `len` bytes; if `S` stores, `dst` is writable for `len` bytes and does not overlap.
+/// `len` bytes; if `S` stores, `dst` is writable for `len` bytes and does not overlap; if `S`
+/// streams, `dst` is aligned to a lane.
 #[inline(always)]
 pub(super) unsafe fn lanes<V: Vector, M: Multiply<V>, S: Store>(
     products: &mut Products,

@@ -7,7 +7,7 @@
 //! process         ProcessCounters
 //! rails           RAILS_MAX x  name (4), address (6), up, RailCounters
 //! others          one peer row for all peers beyond PEERS_MAX
-//! peers           up to PEERS_MAX x  endpoint, address (6), state, paths, PeerCounters,
+//! peers           up to PEERS_MAX x  endpoint, address (6), state and checksum, paths, PeerCounters,
 //!                 PATHS_MAX x  rails, state, PathCounters
 //! ```
 //!
@@ -96,8 +96,10 @@ pub const RAIL_WORDS: usize = RAIL_HEAD_WORDS + GROUP_WORDS[1];
 pub const PATH_HEAD_WORDS: usize = 2;
 /// Words of a path.
 pub const PATH_WORDS: usize = PATH_HEAD_WORDS + GROUP_WORDS[3];
-/// Words before the counters of a peer: endpoint, address, state, paths.
+/// Words before the counters of a peer: endpoint, address, state and checksum, paths.
 pub const PEER_HEAD_WORDS: usize = 1 + ADDRESS_WORDS + 2;
+/// Where the checksum is in the word of a peer's state: its number plus one, 0 if it is not known.
+pub const CHECKSUM_SHIFT: u32 = 32;
 /// Words before the paths of a peer.
 pub const PEER_PATHS_AT: usize = PEER_HEAD_WORDS + GROUP_WORDS[2];
 /// Words of a peer.
@@ -194,6 +196,8 @@ pub struct PeerInfo<'a> {
     pub address: &'a str,
     /// Its state.
     pub state: PeerState,
+    /// Number of the payload checksum used with it, if that is known.
+    pub checksum: Option<u8>,
 }
 
 /// A path's row.
@@ -382,7 +386,9 @@ impl PageWriter<'_> {
         let paths = &paths[..paths.len().min(PATHS_MAX)];
         self.set(row, info.endpoint);
         self.set_text(row + 1, ADDRESS_WORDS, info.address);
-        self.set(row + 1 + ADDRESS_WORDS, info.state as u64);
+        let checksum = info.checksum.map_or(0, |number| u64::from(number) + 1);
+        let state = info.state as u64 | checksum << CHECKSUM_SHIFT;
+        self.set(row + 1 + ADDRESS_WORDS, state);
         self.set(row + 2 + ADDRESS_WORDS, paths.len() as u64);
         self.set_all(row + PEER_HEAD_WORDS, counters.words().as_ref());
         for (n, path) in paths.iter().enumerate() {

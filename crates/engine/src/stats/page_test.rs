@@ -56,6 +56,7 @@ fn fill(w: &mut PageWriter<'_>, value: u64, peers: usize) {
             endpoint: n as u64,
             address: "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65535",
             state: PeerState::Alive,
+            checksum: n.checked_sub(1).map(|n| (16 * n) as u8),
         };
         assert!(w.peer(
             n,
@@ -87,6 +88,9 @@ fn what_is_written_is_read() {
     );
     assert!(rail.up && rail.counters == all(5));
     assert_eq!(read.peers.len(), 3);
+    let sums: Vec<_> = read.peers.iter().map(|p| (p.state, p.checksum)).collect();
+    let alive = |checksum| (PeerState::Alive, checksum);
+    assert_eq!(sums, [None, Some(0), Some(16)].map(alive));
     let peer = &read.peers[2];
     assert_eq!((peer.endpoint, peer.state), (2, PeerState::Alive));
     assert_eq!(

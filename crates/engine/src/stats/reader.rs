@@ -28,6 +28,8 @@ pub struct PeerRow {
     pub address: String,
     /// Its state.
     pub state: PeerState,
+    /// Number of the payload checksum used with it, if that is known.
+    pub checksum: Option<u8>,
     /// Its counters, without those of its paths.
     pub counters: PeerCounters,
     /// Its paths.
@@ -254,13 +256,16 @@ impl Words {
     }
 
     fn peer(&self, row: usize) -> PeerRow {
-        let state = row + 1 + page::ADDRESS_WORDS;
-        let paths = self.get(state + 1).min(page::PATHS_MAX as u64) as usize;
+        let at = row + 1 + page::ADDRESS_WORDS;
+        let checksum = self.get(at) >> page::CHECKSUM_SHIFT;
+        let state = self.get(at) ^ checksum << page::CHECKSUM_SHIFT;
+        let paths = self.get(at + 1).min(page::PATHS_MAX as u64) as usize;
         let path = |n| self.path(row + page::PEER_PATHS_AT + n * page::PATH_WORDS);
         PeerRow {
             endpoint: self.get(row),
             address: self.text(row + 1, page::ADDRESS_WORDS),
-            state: PeerState::from_word(self.get(state)),
+            state: PeerState::from_word(state),
+            checksum: checksum.checked_sub(1).and_then(|n| u8::try_from(n).ok()),
             counters: self.counters(row + page::PEER_HEAD_WORDS),
             paths: (0..paths).map(path).collect(),
         }
