@@ -27,8 +27,8 @@ pub enum Tier {
 }
 
 /// From here on source and destination no longer share L1, and lines of the destination are claimed
-/// ahead of the stores where [`claims`] says so: below it that costs 10 %, from 32 KiB to 512 KiB it gains 2 to 8 %, at
-/// 1 MiB 30 %.
+/// ahead of the stores where [`claims`] says so. There (model 207) that costs 10 % below it, gains
+/// 2 to 8 % from 32 KiB to 512 KiB and 30 % at 1 MiB.
 pub(crate) const CLAIM_MIN_BYTES: usize = 32 << 10;
 
 /// Below this the CRC-32C instruction is quicker than folding with 512 bits, and its loads of a

@@ -7,7 +7,8 @@
 //! process         ProcessCounters
 //! rails           RAILS_MAX x  name (4), address (6), up, RailCounters
 //! others          one peer row for all peers beyond PEERS_MAX
-//! peers           up to PEERS_MAX x  endpoint, address (6), state and checksum, paths, PeerCounters,
+//! peers           up to PEERS_MAX x  endpoint, address (6), state and checksum, paths,
+//!                 PeerCounters,
 //!                 PATHS_MAX x  rails, state, PathCounters
 //! ```
 //!

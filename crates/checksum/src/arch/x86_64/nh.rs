@@ -16,9 +16,9 @@ use std::arch::x86_64::*;
 
 /// Bytes of a register, and of a cache line.
 const LINE: usize = 64;
-/// From here on stores are aligned, many at a time, as those of CRCs from a similar length on: Intel's
-/// (model 207) gain by that. By pairs it only costs: 1,344 bytes are copied at 79 GB/s with the
-/// care for it and at 85 without, 4 KiB at 103 and 107, 62 KiB alike (AMD, family 26).
+/// From here on stores are aligned, many at a time, as those of CRCs from a similar length on:
+/// Intel's (model 207) gain by that. By pairs it only costs: 1,344 bytes are copied at 79 GB/s with
+/// the care for it and at 85 without, 4 KiB at 103 and 107, 62 KiB alike (AMD, family 26).
 const ALIGN_MIN_BYTES: usize = 2 * BLOCK;
 
 /// Four lanes per register.
@@ -260,8 +260,8 @@ fn all(v: __m512i) -> __m128i {
     _mm_xor_si128(low, high)
 }
 
-/// Calls a function for `S`, or, where that copies with plain stores, for the maker's way to copy so
-/// many bytes.
+/// Calls a function for `S`, or, where that copies with plain stores, for the maker's way to copy
+/// so many bytes.
 macro_rules! in_its_way {
     ($S:ident, $len:expr, $function:ident($($argument:expr),*)) => {
         if !$S::STORE || $S::STREAM {
