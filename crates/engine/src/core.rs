@@ -11,11 +11,11 @@ use crate::direct::Told;
 use crate::early::Early;
 use crate::memory::Bounces;
 use crate::pool::Pool;
+use crate::publish::ClosedRow;
 use crate::remote::Registered;
 use crate::slots::{RecvOp, SendOp, Slots};
 use crate::stages::Stages;
-use crate::stats::page::PathRow;
-use crate::stats::{PeerCounters, ProcessCounters, RailCounters};
+use crate::stats::{ProcessCounters, RailCounters};
 use crate::system::{System, Watch};
 use crate::trial::Trial;
 use crate::writes::{Granted, Pending, UnderWay};
@@ -140,7 +140,7 @@ pub struct Core<S: System> {
     pub(crate) random: Random,
     pub(crate) poisoned: bool,
     /// Counters of peers of endpoints that were closed.
-    pub(crate) closed_rows: Vec<(u64, PeerCounters, Vec<PathRow>)>,
+    pub(crate) closed_rows: Vec<ClosedRow>,
     pub(crate) watch: S::Watch,
 }
 

@@ -83,14 +83,14 @@ impl Publisher {
                 let queue = publish_peers(w, &mut rows, &endpoint.node);
                 process.unacked_packets_max = process.unacked_packets_max.max(queue);
             }
-            for (id, counters, paths) in &core.closed_rows {
+            for row in &core.closed_rows {
                 let info = PeerInfo {
-                    endpoint: *id,
+                    endpoint: row.id,
                     address: "",
                     state: PeerState::Closed,
-                    checksum: None,
+                    checksum: row.checksum,
                 };
-                rows.peer(w, &info, counters, paths);
+                rows.peer(w, &info, &row.counters, &row.paths);
             }
             process.peers_contacted += rows.end(w);
             if let Some(&(id, _)) = core.by_id.first() {
@@ -99,6 +99,14 @@ impl Publisher {
             w.process(&process);
         });
     }
+}
+
+/// What is kept of a peer when our endpoint has closed.
+pub(crate) struct ClosedRow {
+    id: u64,
+    checksum: Option<u8>,
+    counters: PeerCounters,
+    paths: Vec<PathRow>,
 }
 
 /// The rows of a node's peers; the most packets that waited for one of them.
@@ -212,8 +220,13 @@ impl<S: System> Core<S> {
             return;
         };
         let mut kept = Vec::new();
-        endpoint.node.for_each_peer(|_, id, stats, paths| {
-            kept.push((id, peer_row(stats), paths.map(path_row).collect()));
+        endpoint.node.for_each_peer(|peer, id, stats, paths| {
+            kept.push(ClosedRow {
+                id,
+                checksum: endpoint.node.peer_algorithm(peer),
+                counters: peer_row(stats),
+                paths: paths.map(path_row).collect(),
+            });
         });
         add_node(&mut self.stats, endpoint.node.stats());
         self.closed_rows.extend(kept);
