@@ -1,7 +1,6 @@
 //! What moves the bytes of the 512-bit kernels, and the copies that do nothing else.
 
-use crate::prefetch::line_nearer;
-use crate::store::{Store, FAR_BYTES};
+use crate::store::Store;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
@@ -70,9 +69,6 @@ pub(super) unsafe fn blocks<S: Store, const N: usize>(
             let ahead = at + AHEAD_BYTES + 64 * line;
             if S::STREAM {
                 _mm_prefetch::<_MM_HINT_T0>(src.wrapping_add(ahead).cast());
-            }
-            if S::FAR {
-                line_nearer(src.wrapping_add(at + 64 * line + FAR_BYTES));
             }
         }
         let v = std::array::from_fn(|i| _mm512_loadu_si512(src.add(at + 64 * i).cast()));
