@@ -2,6 +2,7 @@
 //! lost, so what arrives did not need one.
 
 use marline_engine::settings::Settings;
+use marline_engine::stats::reader;
 use marline_engine::{
     flag, Completion, CqId, Engine, EpId, IoVec, LogSink, OpError, OpFlags, RecvReq, Region,
     RemoteReq, SendReq, SubmitError, ADDR_UNSPEC,
@@ -135,6 +136,24 @@ fn messages_of_all_sizes_arrive_in_order_expected_or_not() {
         assert!(got == sent && got_second == second, "{len} bytes");
     }
     own.close();
+}
+
+/// What it sends itself is copied, not summed: its row names no checksum, while it is open and after.
+#[test]
+fn the_statistics_name_no_checksum_of_what_stays_here() {
+    let dir = std::env::temp_dir().join(format!("marline-own-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let own = Own::open(&[("stats_dir", dir.to_str().unwrap())]);
+    let (mut sent, mut got) = (content(1, 448), vec![0; 448]);
+    own.recv(1, 0, (7, 0), &mut got, complete());
+    own.send(2, 7, &mut sent, complete());
+    assert_eq!(own.ends().len(), 2);
+    own.close();
+    let pages = reader::list_pages(&dir);
+    let page = reader::read_page(&pages[0]).unwrap();
+    let rows: Vec<_> = page.peers.iter().map(|p| p.checksum).collect();
+    assert_eq!((page.closed, rows), (true, vec![None]));
+    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]

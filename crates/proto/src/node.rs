@@ -213,9 +213,10 @@ impl Node {
     }
 
     /// Number of the payload checksum used with the peer, as agreed by HELLO or, before that, what
-    /// the first packets have. Single rails may have another.
+    /// the first packets have. Single rails may have another. `None` for the endpoint itself, to
+    /// which nothing is summed.
     pub fn peer_algorithm(&self, peer: PeerId) -> Option<u8> {
-        self.conn(peer).map(|c| c.algorithm)
+        self.conn(peer).filter(|c| !c.own).map(|c| c.algorithm)
     }
 
     /// Next event, oldest first.

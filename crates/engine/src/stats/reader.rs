@@ -258,7 +258,7 @@ impl Words {
     fn peer(&self, row: usize) -> PeerRow {
         let at = row + 1 + page::ADDRESS_WORDS;
         let checksum = self.get(at) >> page::CHECKSUM_SHIFT;
-        let state = self.get(at) ^ checksum << page::CHECKSUM_SHIFT;
+        let state = self.get(at) & ((1 << page::CHECKSUM_SHIFT) - 1);
         let paths = self.get(at + 1).min(page::PATHS_MAX as u64) as usize;
         let path = |n| self.path(row + page::PEER_PATHS_AT + n * page::PATH_WORDS);
         PeerRow {
