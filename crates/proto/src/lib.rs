@@ -32,6 +32,7 @@ mod kept;
 mod landed;
 mod late;
 mod mark;
+mod match_index;
 mod matching;
 mod mutation;
 mod news;

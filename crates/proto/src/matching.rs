@@ -1,9 +1,16 @@
 //! Posted receives and unexpected messages, in MPI's order.
 
+use crate::match_index::{Class, Entry, MatchIndex, View};
 use crate::slab::Key;
 use crate::types::{PeerId, RecvSpec, Source};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use marline_wire::{MsgHead, FLAG_TAGGED};
+
+/// A queue of up to so many entries is searched from its front, which costs less than its tables
+/// would; a longer one has an index until it is short again.
+const FEW_MAX: usize = 32;
+const FEW_AGAIN: usize = 8;
 
 /// A posted receive.
 #[derive(Clone, Copy, Debug)]
@@ -21,11 +28,157 @@ pub struct Waiting {
     pub inbound: Key,
 }
 
+impl RecvSpec {
+    /// Its tag, and the bits of it that do not count. Without a tag none does.
+    fn wanted(&self) -> (u64, u64) {
+        self.tag.unwrap_or((0, u64::MAX))
+    }
+
+    fn class(&self) -> Class {
+        Class {
+            directed: self.source != Source::Any,
+            ignore: self.wanted().1,
+        }
+    }
+
+    /// The messages that it accepts, as its class sees them.
+    fn view(&self) -> View {
+        let peer = match self.source {
+            Source::Any => 0,
+            Source::Peer(peer) => peer.0,
+        };
+        self.class().view(peer, self.wanted().0)
+    }
+
+    fn accepts(&self, peer: PeerId, tag: u64) -> bool {
+        let source = match self.source {
+            Source::Any => true,
+            Source::Peer(p) => p == peer,
+        };
+        let (want, ignore) = self.wanted();
+        source && (want ^ tag) & !ignore == 0
+    }
+}
+
+impl Entry for Posted {
+    fn class(&self) -> Option<Class> {
+        Some(self.spec.class())
+    }
+
+    fn view(&self, _: &Class) -> View {
+        self.spec.view()
+    }
+}
+
+impl Entry for Waiting {
+    fn class(&self) -> Option<Class> {
+        None
+    }
+
+    fn view(&self, class: &Class) -> View {
+        class.view(self.peer.0, self.tag)
+    }
+}
+
+/// A queue, with an index while it is long.
+#[derive(Debug)]
+enum Queue<T> {
+    Short(VecDeque<T>),
+    Long(Box<MatchIndex<T>>),
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Queue<T> {
+        Queue::Short(VecDeque::new())
+    }
+}
+
+impl<T: Entry> Queue<T> {
+    fn push(&mut self, entry: T) {
+        match self {
+            Queue::Short(few) if few.len() < FEW_MAX => few.push_back(entry),
+            Queue::Short(few) => {
+                let mut index = MatchIndex::new(few.drain(..));
+                index.push(entry);
+                *self = Queue::Long(Box::new(index));
+            }
+            Queue::Long(index) => index.push(entry),
+        }
+    }
+
+    /// The place of the oldest entry that fits, searched from the front.
+    fn find(&self, fits: impl Fn(&T) -> bool) -> Option<usize> {
+        match self {
+            Queue::Short(few) => few.iter().position(fits),
+            Queue::Long(index) => {
+                let mut all = index.iter();
+                all.find_map(|(at, entry)| fits(entry).then_some(at))
+            }
+        }
+    }
+
+    fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        match self {
+            Queue::Short(few) => few.get_mut(at),
+            Queue::Long(index) => index.get_mut(at),
+        }
+    }
+
+    fn remove(&mut self, at: usize) -> Option<T> {
+        match self {
+            Queue::Short(few) => few.remove(at),
+            Queue::Long(index) => {
+                let entry = index.remove(at);
+                if index.len() <= FEW_AGAIN {
+                    let few = index.iter().map(|(_, entry)| *entry).collect();
+                    *self = Queue::Short(few);
+                }
+                entry
+            }
+        }
+    }
+
+    /// Removes the oldest entry that fits, searched from the front.
+    fn take(&mut self, fits: impl Fn(&T) -> bool) -> Option<T> {
+        let at = self.find(fits)?;
+        self.remove(at)
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Queue::Short(few) => few.len(),
+            Queue::Long(index) => index.len(),
+        }
+    }
+}
+
+impl Queue<Posted> {
+    /// The place of the first receive that accepts a message.
+    fn first_for(&self, peer: PeerId, tag: u64) -> Option<usize> {
+        match self {
+            Queue::Long(index) if index.is_complete() => index.first_for(peer.0, tag),
+            _ => self.find(|p| p.spec.accepts(peer, tag)),
+        }
+    }
+}
+
+impl Queue<Waiting> {
+    /// The place of the first message that a receive accepts.
+    fn first_of(&mut self, spec: &RecvSpec) -> Option<usize> {
+        if let Queue::Long(index) = self {
+            if index.add_table(spec.class()) {
+                return index.first_of(&spec.class(), &spec.view());
+            }
+        }
+        self.find(|w| spec.accepts(w.peer, w.tag))
+    }
+}
+
 /// One kind's (tagged or untagged) two queues.
 #[derive(Debug, Default)]
 struct Queues {
-    posted: VecDeque<Posted>,
-    unexpected: VecDeque<Waiting>,
+    posted: Queue<Posted>,
+    unexpected: Queue<Waiting>,
 }
 
 /// Both kinds.
@@ -56,17 +209,6 @@ impl Found {
     }
 }
 
-fn accepts(spec: &RecvSpec, peer: PeerId, tag: u64) -> bool {
-    let source = match spec.source {
-        Source::Any => true,
-        Source::Peer(p) => p == peer,
-    };
-    source
-        && spec
-            .tag
-            .is_none_or(|(want, ignore)| (want ^ tag) & !ignore == 0)
-}
-
 impl Matching {
     fn of(&mut self, tagged: bool) -> &mut Queues {
         if tagged {
@@ -78,12 +220,9 @@ impl Matching {
 
     /// The first posted receive that accepts the message, and where it stands; for `take_at`.
     pub fn locate(&mut self, peer: PeerId, head: &MsgHead) -> Option<(usize, Found)> {
-        let queues = self.of(head.flags & FLAG_TAGGED != 0);
-        let at = queues
-            .posted
-            .iter()
-            .position(|p| accepts(&p.spec, peer, head.tag))?;
-        let Posted { spec, used } = queues.posted[at];
+        let posted = &mut self.of(head.flags & FLAG_TAGGED != 0).posted;
+        let at = posted.first_for(peer, head.tag)?;
+        let Posted { spec, used } = *posted.get_mut(at)?;
         let directed = spec.source != Source::Any;
         let capacity = spec.capacity - used;
         Some((
@@ -101,14 +240,14 @@ impl Matching {
     /// Takes the first posted receive that accepts the message.
     pub fn arrive(&mut self, peer: PeerId, head: &MsgHead) -> Option<Found> {
         let (at, _) = self.locate(peer, head)?;
-        Some(self.take_at(at, head))
+        self.take_at(at, head)
     }
 
     /// Takes the posted receive at `at` (just located) for the message. A multi-receive gives
     /// room and stays while at least its minimum is left.
-    pub fn take_at(&mut self, at: usize, head: &MsgHead) -> Found {
-        let queues = self.of(head.flags & FLAG_TAGGED != 0);
-        let posted = &mut queues.posted[at];
+    pub fn take_at(&mut self, at: usize, head: &MsgHead) -> Option<Found> {
+        let queue = &mut self.of(head.flags & FLAG_TAGGED != 0).posted;
+        let posted = queue.get_mut(at)?;
         let (base, spec) = (posted.used, posted.spec);
         let mut stays = false;
         if let Some(min) = spec.multi_min {
@@ -117,17 +256,17 @@ impl Matching {
             stays = spec.capacity - posted.used >= min.max(1);
         }
         if !stays {
-            queues.posted.remove(at);
+            queue.remove(at);
         }
         let capacity = spec.capacity - base;
         let directed = spec.source != Source::Any;
-        Found {
+        Some(Found {
             handle: spec.handle,
             base,
             capacity,
             directed,
             stays,
-        }
+        })
     }
 
     /// Posted receives.
@@ -138,7 +277,7 @@ impl Matching {
     pub fn post(&mut self, spec: RecvSpec) {
         self.of(spec.tag.is_some())
             .posted
-            .push_back(Posted { spec, used: 0 });
+            .push(Posted { spec, used: 0 });
     }
 
     pub fn add_unexpected(&mut self, peer: PeerId, head: &MsgHead, inbound: Key) {
@@ -149,65 +288,55 @@ impl Matching {
         };
         self.of(head.flags & FLAG_TAGGED != 0)
             .unexpected
-            .push_back(waiting);
+            .push(waiting);
     }
 
     /// First unexpected message that the receive accepts; `take` removes it.
     pub fn find_unexpected(&mut self, spec: &RecvSpec, take: bool) -> Option<Waiting> {
         let queue = &mut self.of(spec.tag.is_some()).unexpected;
-        let at = queue.iter().position(|w| accepts(spec, w.peer, w.tag))?;
+        let at = queue.first_of(spec)?;
         if take {
             queue.remove(at)
         } else {
-            queue.get(at).copied()
+            queue.get_mut(at).copied()
         }
     }
 
     pub fn remove_unexpected(&mut self, inbound: Key) {
         for queues in [&mut self.tagged, &mut self.untagged] {
-            queues.unexpected.retain(|w| w.inbound != inbound);
+            queues.unexpected.take(|w| w.inbound == inbound);
         }
     }
 
     /// Takes back a posted receive.
     pub fn cancel(&mut self, handle: u32) -> Option<Posted> {
-        for queues in [&mut self.tagged, &mut self.untagged] {
-            if let Some(at) = queues.posted.iter().position(|p| p.spec.handle == handle) {
-                return queues.posted.remove(at);
-            }
-        }
-        None
+        self.take_posted(|p| p.spec.handle == handle)
     }
 
     /// Takes the first posted receive that names this peer.
     pub fn take_directed(&mut self, peer: PeerId) -> Option<Posted> {
-        for queues in [&mut self.tagged, &mut self.untagged] {
-            let names = |p: &Posted| p.spec.source == Source::Peer(peer);
-            if let Some(at) = queues.posted.iter().position(names) {
-                return queues.posted.remove(at);
-            }
-        }
-        None
+        self.take_posted(|p| p.spec.source == Source::Peer(peer))
     }
 
     /// Takes the first receive from anyone that a death ends.
     pub fn take_from_anyone(&mut self) -> Option<Posted> {
-        let queue = &mut self.tagged.posted;
-        let at = queue.iter().position(|p| p.spec.names_nobody())?;
-        queue.remove(at)
+        self.tagged.posted.take(|p| p.spec.names_nobody())
     }
 
     /// Whether one is posted.
     pub fn waits_for_anyone(&self) -> bool {
-        self.tagged.posted.iter().any(|p| p.spec.names_nobody())
+        let waits = self.tagged.posted.find(|p| p.spec.names_nobody());
+        waits.is_some()
     }
 
     /// Takes any posted receive, for closing.
     pub fn take_any(&mut self) -> Option<Posted> {
-        self.tagged
-            .posted
-            .pop_front()
-            .or_else(|| self.untagged.posted.pop_front())
+        self.take_posted(|_| true)
+    }
+
+    fn take_posted(&mut self, fits: impl Fn(&Posted) -> bool) -> Option<Posted> {
+        let found = self.tagged.posted.take(&fits);
+        found.or_else(|| self.untagged.posted.take(&fits))
     }
 }
 

@@ -61,6 +61,33 @@ fn a_multi_receive_stays_until_less_than_its_minimum_is_left() {
     assert_eq!(m.arrive(PeerId(0), &h), None);
 }
 
+/// Long queues find what is posted or arrives in reverse order by their tables, and are short
+/// again at the end.
+#[test]
+fn long_queues_have_an_index_that_finds_every_entry() {
+    let many = if cfg!(miri) { 100 } else { 65_536u32 };
+    let source = |n| match n % 2 {
+        0 => Source::Any,
+        _ => Source::Peer(PeerId(0)),
+    };
+    let mut m = Matching::default();
+    (0..many).for_each(|n| m.post(spec(n, source(n), n as u64, 0)));
+    assert!(matches!(&m.tagged.posted, Queue::Long(index) if index.is_complete()));
+    for n in (0..many).rev() {
+        let found = m.arrive(PeerId(0), &head(n as u64));
+        assert_eq!(found.map(|f| f.handle), Some(n));
+    }
+    let mut keys = Slab::new();
+    (0..many).for_each(|n| m.add_unexpected(PeerId(0), &head(n as u64), keys.insert(())));
+    for n in (0..many).rev() {
+        let found = m.find_unexpected(&spec(n, source(n), n as u64, 0), true);
+        assert_eq!(found.map(|w| w.tag), Some(n as u64));
+    }
+    let short = |len| len <= FEW_AGAIN;
+    assert!(matches!(&m.tagged.posted, Queue::Short(few) if short(few.len())));
+    assert!(matches!(&m.tagged.unexpected, Queue::Short(few) if short(few.len())));
+}
+
 /// What a step does; tags and peers are few, so that much matches.
 #[derive(Clone, Debug)]
 enum Step {
@@ -88,30 +115,51 @@ enum Step {
 }
 
 fn pattern() -> impl Strategy<Value = (Option<u32>, Option<(u64, u64)>)> {
-    let ignore = prop_oneof![Just(0u64), Just(1), Just(3), Just(u64::MAX)];
+    // More classes than have tables, now and then.
+    let ignore = prop_oneof![Just(0u64), Just(1), Just(3), Just(u64::MAX), 0u64..32];
     (
         prop::option::of(0u32..3),
         prop::option::of((0u64..4, ignore)),
     )
 }
 
+fn post() -> impl Strategy<Value = Step> {
+    (pattern(), 0u64..100, prop::option::of(0u64..40)).prop_map(|((source, tag), capacity, min)| {
+        Step::Post {
+            source,
+            tag,
+            capacity,
+            multi_min: min.filter(|_| tag.is_none()),
+        }
+    })
+}
+
+fn arrive() -> impl Strategy<Value = Step> {
+    (0u32..3, prop::option::of(0u64..4), 0u64..50).prop_map(|(peer, tag, total)| Step::Arrive {
+        peer,
+        tag,
+        total,
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let arrive = (0u32..3, prop::option::of(0u64..4), 0u64..50);
     prop_oneof![
-        4 => (pattern(), 0u64..100, prop::option::of(0u64..40)).prop_map(
-            |((source, tag), capacity, min)| Step::Post {
-                source,
-                tag,
-                capacity,
-                multi_min: min.filter(|_| tag.is_none()),
-            }
-        ),
-        5 => arrive.prop_map(|(peer, tag, total)| Step::Arrive { peer, tag, total }),
+        4 => post(),
+        5 => arrive(),
         2 => (pattern(), any::<bool>())
             .prop_map(|((source, tag), take)| Step::Peek { source, tag, take }),
         1 => (0u32..40).prop_map(Step::Cancel),
         1 => (0u32..3).prop_map(Step::Bury),
         1 => any::<prop::sample::Index>().prop_map(Step::Forget),
+    ]
+}
+
+/// Receives or messages that wait before anything else happens: often enough for an index.
+fn backlog() -> impl Strategy<Value = Vec<Step>> {
+    let most = if cfg!(miri) { 40 } else { 120 };
+    prop_oneof![
+        proptest::collection::vec(post(), 0..most),
+        proptest::collection::vec(arrive(), 0..most),
     ]
 }
 
@@ -267,10 +315,11 @@ impl Both {
 proptest! {
     #[test]
     fn agrees_with_lists_searched_from_the_front(
+        backlog in backlog(),
         steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 20 } else { 150 }))
     {
         let (mut both, mut keys) = (Both::default(), Slab::new());
-        for step in &steps {
+        for step in backlog.iter().chain(&steps) {
             both.apply(&mut keys, step);
             prop_assert_eq!(both.real.posted(), both.posted.len());
         }

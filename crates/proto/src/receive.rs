@@ -378,7 +378,7 @@ impl Node {
         if !memory.land(&landing, &f.payload) {
             return None; // to be matched all the same: a shorter one must not find the rubbish
         }
-        let found = self.matching.take_at(at, &head);
+        let found = self.matching.take_at(at, &head)?;
         self.note_multi(&found);
         let conn = self.conn_mut(peer)?;
         conn.next_match += 1;
