@@ -9,16 +9,20 @@ use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Path, PathState};
 use crate::slab::Key;
-use crate::transmit::Builder;
+use crate::transmit::{add_credit, Builder};
 use crate::types::{sum_seed, Batch, Spans, Transmit};
 use alloc::boxed::Box;
 use marline_wire::{
-    align8, granules, FragmentHead, Frame, EAGER_LEN, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN, GRANULE,
-    HEADER_LEN,
+    align8, granules, FragmentHead, Frame, MsgHead, EAGER_LEN, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN,
+    GRANULE, HEADER_LEN, PACKET_MAX,
 };
 
 /// Bulk waits for the best path rather than use one that would finish this much later.
 const PATIENCE_NS: u64 = 200_000;
+
+/// Acks wait for the end of a message of which so many bytes are left at most: the longest eager
+/// message, two super-packets, which leave within tens of microseconds.
+const RIDE_MAX: u64 = 2 * PACKET_MAX as u64;
 
 /// Packets that continue a batch: fragments of one message, one after another.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +103,10 @@ impl Node {
             }
             self.leave_bulk(conn, key);
             let ended = conn.bulk.front() != Some(&key);
+            if ended {
+                self.add_acks(now, conn, at, &mut b);
+                add_credit(conn, &mut b);
+            }
             // A whole fragment stays alone, so that others can follow it in one go.
             if (begins || ended) && limit <= self.cfg.fragment_max as usize {
                 self.fill_up(conn, limit, &mut b);
@@ -109,6 +117,45 @@ impl Node {
         // Without reliability nothing will say that it arrived.
         conn.hello_acked |= alone && !self.cfg.reliable;
         packet
+    }
+
+    /// Whether the acks of path `at`, and credit, need no packet of their own: what leaves on it
+    /// right after this, a write or the last packets of a message, takes them along. (A packet for
+    /// them costs a system call at both ends.) `urgent`: some are due, and must not wait for the
+    /// end of one message after another.
+    pub(crate) fn acks_ride(&self, conn: &Conn, at: usize, urgent: bool) -> bool {
+        let only_acks = !conn.paths[at].want_ping && conn.hello_acked && !conn.has_control();
+        let behind = conn.bulk.len() + conn.queue.len();
+        let write = || {
+            let more = conn.credit_due || !conn.queue.is_empty();
+            !more && self.writes_next(conn, at)
+        };
+        let end = || (!urgent || behind == 1) && self.ends_soon(conn, at);
+        only_acks && behind > 0 && (write() || end()) && self.bulk_path(conn) == Some(at)
+    }
+
+    /// Whether a message ends within the next packets of bulk, and none is waiting to leave that
+    /// fits a packet with others.
+    fn ends_soon(&self, conn: &Conn, at: usize) -> bool {
+        let queued = conn.queue.front().and_then(|&key| self.sends.get(key));
+        let path = &conn.paths[at];
+        let limit = path.datagram_max - path.window.ack_len();
+        if queued.is_some_and(|send| !self.is_bulk(conn, &send.head, limit)) {
+            return false;
+        }
+        let begun = conn.bulk.front().and_then(|&key| self.sends.get(key));
+        let left = match (begun, queued) {
+            (Some(send), _) => send.upto.saturating_sub(send.next),
+            (None, Some(send)) => send.head.total,
+            (None, None) => return false,
+        };
+        left <= RIDE_MAX
+    }
+
+    /// Whether an unsent message leaves unasked, in more packets than one.
+    fn is_bulk(&self, conn: &Conn, head: &MsgHead, limit: usize) -> bool {
+        let fits = HEADER_LEN + EAGER_LEN + align8(head.total as usize) <= limit;
+        !(fits && self.undivided(head.total)) && self.goes_eager(conn, head)
     }
 
     /// What a message's end leaves of its packet goes to the next message, and what holds no
@@ -147,14 +194,15 @@ impl Node {
         }
         let &key = conn.queue.front()?;
         let head = self.sends.get(key)?.head;
-        let total = head.total;
-        let fits = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
-        let single = follows && fits && self.undivided(total);
-        if single || !self.goes_eager(conn, &head) {
+        let leaves = match follows {
+            true => self.is_bulk(conn, &head, limit),
+            false => self.goes_eager(conn, &head),
+        };
+        if !leaves {
             return None;
         }
         conn.queue.pop_front();
-        conn.credit_used += Conn::cost(total);
+        conn.credit_used += Conn::cost(head.total);
         self.start(key, SendKind::Eager);
         self.sends.get_mut(key)?.in_bulk = true;
         conn.bulk.push_front(key);

@@ -351,12 +351,15 @@ impl Conn {
 
     /// Whether anything but acks and bulk waits.
     pub fn has_small(&self) -> bool {
-        self.credit_due
-            || self.bye > 0
+        self.credit_due || self.has_control() || !self.queue.is_empty()
+    }
+
+    /// Whether anything waits but acks, credit, and messages of which nothing has left.
+    pub fn has_control(&self) -> bool {
+        self.bye > 0
             || !self.grants.is_empty()
             || !self.control.is_empty()
             || !self.resend.is_empty()
-            || !self.queue.is_empty()
     }
 
     pub fn path_by_send_code(&self, code: u8) -> Option<usize> {

@@ -159,6 +159,13 @@ impl RecvWindow {
         Some(self.head(path, now_ns, next.base))
     }
 
+    /// Bytes that the next ack takes of a packet.
+    pub fn ack_len(&self) -> usize {
+        const FIXED: usize = 16;
+        let masks = self.next().map(|next| self.head(0, 0, next.base).1);
+        masks.map_or(0, |masks| FIXED + 8 * masks as usize)
+    }
+
     #[inline]
     fn head(&self, path: u8, now_ns: u64, base: u64) -> (Ack<()>, u8) {
         let count = (self.end - base).div_ceil(64).min(ACK_MASKS_MAX as u64) as u8;

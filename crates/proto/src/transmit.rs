@@ -75,6 +75,16 @@ impl Conn {
     }
 }
 
+/// Tells the peer how much it may send, if that is due.
+pub(crate) fn add_credit(conn: &mut Conn, b: &mut Builder<'_, '_>) {
+    let bytes = conn.credit_limit_told();
+    if conn.credit_due && b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
+        conn.credit_told = conn.credit_given;
+        conn.credit_due = false;
+        conn.stats.flow_acks += 1;
+    }
+}
+
 impl Node {
     /// The next packet to send: its head is written into `out`, its payloads are named in
     /// `spans`. With `follow`, only a packet that continues that batch. `None`: nothing now.
@@ -164,7 +174,7 @@ impl Node {
         };
         if let Some(at) = conn.paths.iter().position(special) {
             let limit = conn.paths[at].datagram_max;
-            if at == small && self.acks_ride(conn, at) {
+            if at == small && self.acks_ride(conn, at, true) {
                 return self.fragment_packet(now, conn, at, out, spans);
             }
             if at == small {
@@ -173,7 +183,8 @@ impl Node {
             return self.probe_packet(now, conn, at, limit, out, spans);
         }
         let limit = conn.paths[small].datagram_max;
-        if conn.has_small() || self.due_ack(now, conn) {
+        let gathers = conn.has_small() || self.due_ack(now, conn);
+        if gathers && !self.acks_ride(conn, small, false) {
             let packet = self.small_packet(now, conn, small, limit, out, spans);
             if packet.is_some() {
                 return packet;
@@ -332,14 +343,7 @@ impl Node {
     }
 
     fn add_control(&mut self, now: u64, conn: &mut Conn, b: &mut Builder<'_, '_>) {
-        if conn.credit_due {
-            let bytes = conn.credit_limit_told();
-            if b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
-                conn.credit_told = conn.credit_given;
-                conn.credit_due = false;
-                conn.stats.flow_acks += 1;
-            }
-        }
+        add_credit(conn, b);
         while let Some(&key) = conn.grants.front() {
             if let Some(grant) = self.grant_frame(key, now) {
                 if self.writes && !self.push_keys(key, b) {

@@ -166,17 +166,9 @@ impl Node {
         })
     }
 
-    /// Whether the acks of a path need no packet of their own: the next write on it, which leaves
-    /// right after this, takes them along. (A packet for them took a sender of long messages 5 us
-    /// of each 500, and while it waited for that the peer said its grants twice.)
-    pub(crate) fn acks_ride(&self, conn: &Conn, at: usize) -> bool {
-        let path = &conn.paths[at];
-        !path.want_ping
-            && !conn.has_small()
-            && conn.hello_acked
-            && path.write_luck.skips == 0
-            && self.next_write(conn, at).is_some()
-            && self.bulk_path(conn) == Some(at)
+    /// Whether what leaves next on a path is a write.
+    pub(crate) fn writes_next(&self, conn: &Conn, at: usize) -> bool {
+        conn.paths[at].write_luck.skips == 0 && self.next_write(conn, at).is_some()
     }
 
     fn written_packet(
