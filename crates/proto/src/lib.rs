@@ -27,6 +27,7 @@ mod foresee;
 mod fragment;
 mod granules;
 mod greet;
+pub mod group;
 mod hedge;
 mod kept;
 mod landed;
