@@ -10,10 +10,10 @@ use crate::writes::Pending;
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Mutation, Transmit};
 use marline_rails::{RailEvent, RailFault, RailTx, Received, SendOutcome};
-use marline_wire::{Packet, ParseError, RailAddr, DIRECT_HEAD_LEN};
+use marline_wire::{Packet, ParseError, RailAddr, DIRECT_HEAD_LEN, HEADER_LEN};
 
 /// The shortest packet is one header: two of them are the shortest batch.
-const GRO_MIN: usize = 2 * marline_wire::HEADER_LEN - 1;
+const GRO_MIN: usize = 2 * HEADER_LEN - 1;
 /// Bytes before those of a direct write, at least.
 const HEAD_LINE: usize = 64;
 /// Parts of a direct write that came apart follow its beginning within this time.
@@ -145,7 +145,7 @@ impl<S: System> Core<S> {
                 let claimed = datagram.first_chunk().map_or(0, |c| u32::from_le_bytes(*c));
                 return Packet::parse(datagram, |_| claimed).ok();
             }
-            Err(ParseError::HeadCrc) => self.on_bad_head(now, rail, datagram, after.len()),
+            Err(ParseError::HeadCrc) => self.on_bad_head(now, rail, datagram, after),
             Err(ParseError::Malformed) => counters.unknown += 1,
         }
         None
@@ -154,20 +154,27 @@ impl<S: System> Core<S> {
     /// A datagram that fails its check is a damaged packet if anything in its head is ours; or a
     /// direct write with a damaged head, if that is so behind this one, and then what is `after`
     /// it are its bytes. Anything else is a stranger's, and says nothing of the rail.
-    fn on_bad_head(&mut self, now: u64, rail: usize, datagram: &[u8], after: usize) {
+    fn on_bad_head(&mut self, now: u64, rail: usize, datagram: &[u8], after: &[u8]) {
         let mut is_ours = |head: &[u8]| {
             let nodes = self.eps.iter_mut().flatten();
             nodes.fold(false, |ours, e| e.node.on_bad_head(head) || ours)
         };
         let packet = is_ours(datagram);
-        let written = !packet && datagram.get(DIRECT_HEAD_LEN..).is_some_and(is_ours);
+        // Cut at a wrong length, the first datagram may end before.
+        let mut second = [0; HEADER_LEN];
+        let behind = datagram.iter().chain(after).skip(DIRECT_HEAD_LEN);
+        second
+            .iter_mut()
+            .zip(behind)
+            .for_each(|(to, from)| *to = *from);
+        let written = !packet && is_ours(&second);
         let rail = &mut self.rails[rail];
         match packet || written {
             true => rail.counters.corrupt_heads += 1,
             false => rail.counters.unknown += 1,
         }
         if written {
-            rail.strays = (after, now + STRAYS_NS);
+            rail.strays = (after.len(), now + STRAYS_NS);
         }
     }
 
