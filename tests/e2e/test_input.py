@@ -48,6 +48,7 @@ BAD_SETTINGS = {
     "no-such-interface": ("FI_MARLINE_RAILS", "rail0,nosuch7", "nosuch7"),
     "checksum": ("FI_MARLINE_CHECKSUM", "md4", "(?i)checksum"),
     "reliability": ("FI_MARLINE_RELIABILITY", "perhaps", "(?i)reliability"),
+    "contradiction": ("FI_MARLINE_REPAIR_FLOOR_US", "20000", "REPAIR_CAP_MS=10 .the default"),
 }
 
 
@@ -59,6 +60,20 @@ def test_bad_settings_are_refused_by_name(lab, stress, mpich, provider, case):
     result = lab.run(mpich, stress(mpich, "--phases", "ring"), env={name: value})
     assert not result.ok and not result.timed_out, result.tail()
     assert result.find(told), result.tail()
+
+
+@pytest.mark.parametrize("name, value, told", [
+    ("FI_MARLINE_RIALS", "eth0", "did you mean FI_MARLINE_RAILS"),
+    ("FI_MARLINE_TICK_MS", "often", "FI_MARLINE_TICK_MS=.*cannot be used"),
+])
+def test_whoever_only_looks_around_is_told_of_bad_settings(provider, name, value, told):
+    """`fi_info`, with which one looks whether a host is set up."""
+    if provider != "marline":
+        return
+    env = labs.clean_env({"FI_PROVIDER_PATH": labs.PROVIDER_DIR, name: value})
+    shown = subprocess.run(["fi_info", "-p", "marline"], env=env, capture_output=True, text=True)
+    assert shown.returncode == 0 and "provider: marline" in shown.stdout, shown
+    assert len(re.findall(told, shown.stdout + shown.stderr)) == 1, shown
 
 
 def test_two_jobs_at_once(lab, stress, mpi, mpich, provider):

@@ -1,5 +1,6 @@
 //! Where the ranks of a `marline run` leave their statistics.
 
+use marline_engine::owned;
 use marline_engine::stats::{page, reader};
 use std::collections::BTreeSet;
 use std::fs;
@@ -93,10 +94,11 @@ impl Drop for StatsDir {
     }
 }
 
-/// Removes what runs that were killed could not: directories of runs that are gone, in which no
-/// page is of a process that lives on.
+/// Removes what this user's runs that were killed could not: directories of runs that are gone, in
+/// which no page is of a process that lives on.
 fn remove_abandoned(base: &Path) {
-    for dir in of_runs(base) {
+    let ours = |dir: &PathBuf| dir.symlink_metadata().is_ok_and(|m| owned::is_ours(&m));
+    for dir in of_runs(base).into_iter().filter(ours) {
         let pages = reader::list_pages(&dir);
         let owners = pages
             .iter()
@@ -108,12 +110,13 @@ fn remove_abandoned(base: &Path) {
     }
 }
 
-/// Directories that runs made, alive or not.
+/// Directories that runs made, alive or not; no links to any.
 pub fn of_runs(base: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(base).into_iter().flatten().flatten();
     let named = |entry: &fs::DirEntry| {
         let name = entry.file_name();
-        name.to_str().is_some_and(|n| n.starts_with(OF_RUN))
+        let ours = |n: &str| n.starts_with(OF_RUN) && n.bytes().all(|b| b.is_ascii_graphic());
+        name.to_str().is_some_and(ours) && entry.file_type().is_ok_and(|kind| kind.is_dir())
     };
     let mut dirs: Vec<_> = entries.filter(named).map(|e| e.path()).collect();
     dirs.sort();

@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
-use support::{as_a_user, fail, marline, outcome, succeed, Dir};
+use support::{as_a_user, fail, marline, outcome, processes_of, succeed, Dir};
 
 /// A lab named after its test.
 struct Lab {
@@ -64,20 +64,6 @@ impl Drop for Lab {
     fn drop(&mut self) {
         let _ = outcome(&mut self.marline("down"));
     }
-}
-
-/// Numbers of the processes that carry the mark of the lab in `state_dir`.
-fn processes_of(state_dir: &Path) -> Vec<u32> {
-    let mark = format!("MARLINE_LAB_HOME={}", state_dir.display());
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
-    pids.filter(|pid: &u32| {
-        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environ
-            .split(|&b| b == 0)
-            .any(|entry| entry == mark.as_bytes())
-    })
-    .collect()
 }
 
 /// Network namespaces with names, mounts and devices of the machine itself that smell of a lab.

@@ -114,6 +114,15 @@ fn what_cannot_work_is_refused() {
     };
     let wrong = "FI_MARLINE_RIALS";
     refused(run(&dir, &["true"]).env(wrong, "lo"), wrong);
+    let least = "FI_MARLINE_CHECKSUM_MIN_BYTES=8192 is too large for \
+                 FI_MARLINE_CHECKSUM_MAX_BYTES=4096";
+    let mut env = marline(&dir.0);
+    env.arg("env").arg("--mpi").arg(dir.0.join("mpiexec"));
+    env.env("MARLINE_PROVIDER_DIR", &dir.0);
+    for mut command in [run(&dir, &["true"]), env] {
+        command.env("FI_MARLINE_CHECKSUM_MIN_BYTES", "8K");
+        refused(command.env("FI_MARLINE_CHECKSUM_MAX_BYTES", "4K"), least);
+    }
     let mut command = marline(&dir.0);
     refused(
         command.args(["run", "--", "no-such-mpiexec"]),
@@ -189,6 +198,32 @@ fn statistics_of_another_user_are_not_denied() {
     let (status, said) = outcome(command.current_dir("/").arg("stats").arg(&closed));
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("is of another user"), "{said}");
+}
+
+/// In /dev/shm anybody may put what looks like a page.
+#[test]
+fn pages_that_strangers_plant_hold_nobody_up() {
+    let dir = Dir::new("planted-pages");
+    let exe = dir.0.join("marline");
+    std::fs::copy(env!("CARGO_BIN_EXE_marline"), &exe).unwrap();
+    let (fifo, foreign) = (
+        dir.0.join("marline-0-1-0.page"),
+        dir.0.join("marline-0-2-0.page"),
+    );
+    succeed(Command::new("mkfifo").args(["-m", "666"]).arg(&fifo));
+    // Root's, for somebody else; where nobody is root both are the same user's.
+    std::fs::write(&foreign, "hello").unwrap();
+    succeed(Command::new("chmod").arg("755").arg(&dir.0));
+    let stats =
+        |path: &std::path::Path| outcome(as_a_user(&exe).current_dir("/").arg("stats").arg(path));
+    let (status, said) = stats(&fifo);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("not a regular file"), "{said}");
+    let (_, said) = stats(&foreign);
+    let told = ["of another user", "not a statistics page"];
+    assert!(told.iter().any(|t| said.contains(t)), "{said}");
+    let (status, said) = stats(&dir.0);
+    assert_ne!(status, Some(0), "{said}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod events;
 pub mod fork;
 mod memory;
 mod offers;
+pub mod owned;
 mod pack;
 mod poll;
 mod pool;

@@ -10,10 +10,10 @@ use crate::writes::Pending;
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Mutation, Transmit};
 use marline_rails::{RailEvent, RailFault, RailTx, Received, SendOutcome};
-use marline_wire::{Packet, ParseError, RailAddr};
+use marline_wire::{Packet, ParseError, RailAddr, DIRECT_HEAD_LEN, HEADER_LEN};
 
 /// The shortest packet is one header: two of them are the shortest batch.
-const GRO_MIN: usize = 2 * marline_wire::HEADER_LEN - 1;
+const GRO_MIN: usize = 2 * HEADER_LEN - 1;
 /// Bytes before those of a direct write, at least.
 const HEAD_LINE: usize = 64;
 /// Parts of a direct write that came apart follow its beginning within this time.
@@ -75,7 +75,7 @@ impl<S: System> Core<S> {
         let counters = &mut self.rails[rail].counters;
         counters.wire_packets_received += 1;
         counters.wire_bytes_received += datagram.len() as u64;
-        let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram)) else {
+        let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram, after)) else {
             return 0;
         };
         let dst = packet.header.dst_id;
@@ -120,12 +120,19 @@ impl<S: System> Core<S> {
         more
     }
 
-    /// What a datagram says, if its head is good; each is counted.
-    fn parse<'a>(&mut self, now: u64, rail: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
-        let rail = &mut self.rails[rail];
-        let (left, until) = &mut rail.strays;
+    /// What a datagram says, if its head is good; each is counted. `after` it in its batch there
+    /// is more.
+    fn parse<'a>(
+        &mut self,
+        now: u64,
+        rail: usize,
+        datagram: &'a [u8],
+        after: &[u8],
+    ) -> Option<Packet<'a>> {
+        let row = &mut self.rails[rail];
+        let (left, until) = &mut row.strays;
         let stray = *left > 0 && now <= *until;
-        let counters = &mut rail.counters;
+        let counters = &mut row.counters;
         match Packet::parse(datagram, crc32c) {
             Ok(packet) => return Some(packet),
             Err(_) if stray => {
@@ -138,15 +145,37 @@ impl<S: System> Core<S> {
                 let claimed = datagram.first_chunk().map_or(0, |c| u32::from_le_bytes(*c));
                 return Packet::parse(datagram, |_| claimed).ok();
             }
-            Err(ParseError::HeadCrc) => {
-                counters.corrupt_heads += 1;
-                for endpoint in self.eps.iter_mut().flatten() {
-                    endpoint.node.on_bad_head(datagram);
-                }
-            }
+            Err(ParseError::HeadCrc) => self.on_bad_head(now, rail, datagram, after),
             Err(ParseError::Malformed) => counters.unknown += 1,
         }
         None
+    }
+
+    /// A datagram that fails its check is a damaged packet if anything in its head is ours; or a
+    /// direct write with a damaged head, if that is so behind this one, and then what is `after`
+    /// it are its bytes. Anything else is a stranger's, and says nothing of the rail.
+    fn on_bad_head(&mut self, now: u64, rail: usize, datagram: &[u8], after: &[u8]) {
+        let mut is_ours = |head: &[u8]| {
+            let nodes = self.eps.iter_mut().flatten();
+            nodes.fold(false, |ours, e| e.node.on_bad_head(head) || ours)
+        };
+        let packet = is_ours(datagram);
+        // Cut at a wrong length, the first datagram may end before.
+        let mut second = [0; HEADER_LEN];
+        let behind = datagram.iter().chain(after).skip(DIRECT_HEAD_LEN);
+        second
+            .iter_mut()
+            .zip(behind)
+            .for_each(|(to, from)| *to = *from);
+        let written = !packet && is_ours(&second);
+        let rail = &mut self.rails[rail];
+        match packet || written {
+            true => rail.counters.corrupt_heads += 1,
+            false => rail.counters.unknown += 1,
+        }
+        if written {
+            rail.strays = (after.len(), now + STRAYS_NS);
+        }
     }
 
     /// Everything that time or the rails ask for; call when a poll brought nothing, and at least

@@ -4,6 +4,8 @@
 //! A row is read once, when an engine opens. Errors are texts for people: they name the setting,
 //! the value that was given and what is allowed.
 
+mod contradictions;
+
 use crate::choice::ChecksumChoice;
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, HELLO_RAILS_MAX};
@@ -441,6 +443,7 @@ impl Settings {
                 settings.given |= 1 << n;
             }
         }
+        settings.check()?;
         Ok(settings)
     }
 

@@ -62,6 +62,7 @@ pub(crate) struct Shared<S: System> {
 
 impl Shared<Process> {
     pub(crate) fn open(settings: &Settings, log: LogSink) -> Result<Shared<Process>, String> {
+        settings.check()?;
         let choices = choose_interfaces(&settings.rails)?;
         let clock = SystemClock::new();
         let (rails, halves) = open_rails(settings, &choices)?;

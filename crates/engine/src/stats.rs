@@ -135,7 +135,7 @@ counters! {
         corrupt_heads: Sum, "packets", "Packets whose head failed its checksum.";
         truncated: Sum, "packets", "Packets shorter than they say.";
         torn: Sum, "packets", "Parts of direct writes that came apart on the way.";
-        wrong_version: Sum, "packets", "Packets of another protocol version.";
+        wrong_version: Sum, "packets", "Packets of another protocol version, undamaged.";
         wrong_algorithm: Sum, "packets", "Packets in a checksum algorithm that is unknown here.";
         wrong_token: Sum, "packets", "Packets with a token that is not ours.";
         wrong_epoch: Sum, "packets", "Packets of an earlier life of a peer or of ours.";

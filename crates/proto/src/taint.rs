@@ -190,18 +190,21 @@ impl Node {
     }
 
     /// A packet arrived whose head failed its check. If enough of what it claims is right to know
-    /// its path, that path is the worse for it; nothing else comes of it.
-    pub fn on_bad_head(&mut self, bytes: &[u8]) {
+    /// its path, that path is the worse for it; nothing else comes of it. `false`: nothing in it
+    /// is ours, so it is no damaged packet but a stranger's.
+    pub fn on_bad_head(&mut self, bytes: &[u8]) -> bool {
         let Some(header) = Header::claimed(bytes) else {
-            return;
+            return false;
         };
-        if header.dst_id != self.id || header.dst_token != self.token {
-            return;
+        let (id, token) = (header.dst_id == self.id, header.dst_token == self.token);
+        let peer = self.by_id.get(&header.src_id).copied().map(PeerId);
+        if let Some(peer) = peer.filter(|_| id && token) {
+            self.note_bad_head(peer, &header);
         }
-        let Some(&index) = self.by_id.get(&header.src_id) else {
-            return;
-        };
-        let peer = PeerId(index);
+        id || token || peer.is_some()
+    }
+
+    fn note_bad_head(&mut self, peer: PeerId, header: &Header) {
         let code = header.path.rotate_left(4);
         let Some(conn) = self.conn_mut(peer) else {
             return;

@@ -4,6 +4,7 @@
 use crate::boundary::{guard_free, Errno};
 use crate::info_build;
 use crate::log::{self, trace};
+use crate::settings;
 use crate::sys::*;
 use std::ffi::{c_char, c_int};
 
@@ -98,6 +99,7 @@ pub(crate) unsafe extern "C" fn getinfo(
 ) -> c_int {
     guard_free(|| {
         log::refresh();
+        settings::warn_once();
         let runs = crate::host::version();
         trace!(
             "getinfo version {version:#x} library {runs:#x} hints {}",

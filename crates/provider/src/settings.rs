@@ -23,20 +23,24 @@ fn help(row: &Setting) -> String {
     )
 }
 
-/// Warns once per process of misspelt settings.
-fn warn_of_unknown() {
+/// Warns once per process of settings that are misspelt or that cannot be used. At `fi_getinfo`,
+/// since many programs, `fi_info` among them, only look around.
+pub(crate) fn warn_once() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         for complaint in unknown_in(names) {
             log::warn(&format!("{complaint} (`fi_info -e` lists all of them)"));
         }
+        if let Err(why) = Settings::from_lookup(host::param_get) {
+            log::warn(&format!("settings: {why}"));
+        }
     });
 }
 
 /// Reads what the user set. The error is a text for people.
 pub(crate) fn read() -> Result<Settings, String> {
-    warn_of_unknown();
+    warn_once();
     let settings = Settings::from_lookup(host::param_get)?;
     log::info(&format!("settings in force:\n{}", settings.show()));
     Ok(settings)

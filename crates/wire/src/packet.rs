@@ -11,11 +11,11 @@ use crate::header::{u16_at, u32_at, Header, HEADER_LEN, PACKET_NUMBER_MAX, VERSI
 /// Why a datagram is not a packet. Each is a counter of the receiving rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
-    /// Shorter than its header or head says.
+    /// Shorter than any header, or than its head (whose CRC passed) says.
     Truncated,
-    /// Another protocol version.
+    /// Another protocol version: the head's CRC passed.
     Version,
-    /// The head's CRC-32C does not match.
+    /// The head's CRC-32C does not match, or its length is impossible.
     HeadCrc,
     /// The CRC matched but a field is impossible.
     Malformed,
@@ -32,22 +32,23 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks `bytes` (one datagram): length, version, head CRC by `crc32c`, then every frame's
-    /// fields and that all payloads lie inside the datagram.
+    /// Checks `bytes` (one datagram): length, head CRC by `crc32c`, version, then every frame's
+    /// fields and that all payloads lie inside the datagram. Nothing is concluded from a field
+    /// before the CRC has passed: a damaged version is damage, not another version.
     #[inline]
     pub fn parse(bytes: &'a [u8], crc32c: impl Fn(&[u8]) -> u32) -> Result<Packet<'a>, ParseError> {
         if bytes.len() < HEADER_LEN {
             return Err(ParseError::Truncated);
         }
-        if bytes[4] != VERSION {
-            return Err(ParseError::Version);
-        }
         let head_len = u16_at(bytes, 6) as usize;
         if head_len < HEADER_LEN || head_len > bytes.len() {
-            return Err(ParseError::Truncated);
+            return Err(ParseError::HeadCrc);
         }
         if crc32c(&bytes[4..head_len]) != u32_at(bytes, 0) {
             return Err(ParseError::HeadCrc);
+        }
+        if bytes[4] != VERSION {
+            return Err(ParseError::Version);
         }
         let header = Header::read(bytes);
         if header.number > PACKET_NUMBER_MAX || head_len % 8 != 0 {

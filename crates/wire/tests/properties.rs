@@ -2,8 +2,8 @@
 
 use marline_wire::{
     granules, Ack, AckMasks, Address, Data, Eager, Frame, Grant, HeadWriter, Header, Hello,
-    KeyGrant, MsgHead, Packet, RailAddr, Read, Rts, Written, ACK_MASKS_MAX, GRANULE,
-    HELLO_RAILS_MAX,
+    KeyGrant, MsgHead, Packet, ParseError, RailAddr, Read, Rts, Written, ACK_MASKS_MAX, GRANULE,
+    HELLO_RAILS_MAX, VERSION,
 };
 use proptest::prelude::*;
 
@@ -23,6 +23,53 @@ fn parse(bytes: &[u8]) -> Option<Vec<(Frame, Vec<u8>)>> {
             .map(|(f, p)| (f.owned(), p.to_vec()))
             .collect(),
     )
+}
+
+/// CRC-32C, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
+    let byte = |crc: u32, &byte: &u8| (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc));
+    !bytes.iter().fold(!0, byte)
+}
+
+fn seal(bytes: &mut [u8], head_len: usize) {
+    let crc = crc32c(&bytes[4..head_len]);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Damage to the version, to the head's length or to anything else in a head is damage: nobody is
+/// to be told that his library is of another version for it.
+#[test]
+fn a_damaged_head_is_damaged_whichever_byte_it_is() {
+    let header = Header {
+        algorithm: 1,
+        dst_id: 2,
+        dst_token: 3,
+        dst_slot: 4,
+        src_id: 5,
+        src_epoch: 6,
+        path: 7,
+        flags: 0,
+        number: 8,
+    };
+    let credit = Frame::Credit { bytes: 9 };
+    let (mut good, _) = write(&header, &[credit]);
+    let head_len = good.len();
+    seal(&mut good, head_len);
+    assert!(Packet::parse(&good, crc32c).is_ok());
+    for at in 0..head_len {
+        for flip in [0x01, 0x55, 0x80, 0xff] {
+            let mut bad = good.clone();
+            bad[at] ^= flip;
+            let error = Packet::parse(&bad, crc32c).map(drop);
+            assert_eq!(error, Err(ParseError::HeadCrc), "byte {at} ^ {flip:#x}");
+        }
+    }
+    let mut other = good;
+    other[4] = VERSION + 1;
+    seal(&mut other, head_len);
+    let error = Packet::parse(&other, crc32c).map(drop);
+    assert_eq!(error, Err(ParseError::Version));
 }
 
 fn head() -> impl Strategy<Value = MsgHead> {

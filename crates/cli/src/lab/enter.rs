@@ -90,7 +90,7 @@ pub fn write_agent(lab: &Lab) -> Result<(), String> {
 
 /// The script's path.
 pub fn agent_path(lab: &Lab) -> PathBuf {
-    lab.dir.join("agent")
+    lab.dir.join(super::place::AGENT_FILE)
 }
 
 /// Arguments of the hidden `lab-agent`: those of `ssh`, after the lab's directory.

@@ -3,6 +3,40 @@
 
 use super::state::Lab;
 
+/// What `marline lab fault --help` ends with: every fault, each with an example.
+pub const HELP: &str = "\
+TARGET: RAIL (all hosts) or HOST:RAIL, as in 0, rail1, h0:1, h1:rail0
+FAULT:  down              cable out: the host sees the carrier go
+        ifdown            the host's interface set down
+        up                takes down and ifdown back
+        drop=P            each packet is lost with probability P (0.01 or 1%)
+        blackhole         every packet is lost, silently
+        corrupt=P         one payload byte is changed, unseen by TCP and UDP
+                          checksums
+        rate=400mbit      rate limit
+        delay=1ms         added delay (needs netem in the kernel)
+        offload=off|on    segmentation offload of the rail
+        clear             takes everything back
+then:   in | out          only that direction, seen from the host
+        port=LO-HI        only TCP and UDP packets from or to these ports
+        for=SECONDS       drop, blackhole, corrupt: begins by itself at the next
+                          full second but one of the clock, and ends by itself;
+                          says when
+
+Examples:
+  marline lab fault h0:1 down              pull the cable of h0's rail1
+  marline lab fault h0:1 up                put it back
+  marline lab fault h1:0 ifdown            as `ip link set rail0 down` on h1
+  marline lab fault 0 drop=1%              on rail0 of every host
+  marline lab fault 0 blackhole for=3      silence for three seconds
+  marline lab fault h1:1 blackhole in      h1 hears nothing and is heard
+  marline lab fault 0 corrupt=0.002        two packets in a thousand
+  marline lab fault h0:0 rate=400mbit out  slow only from h0
+  marline lab fault 1 delay=1ms            a longer way
+  marline lab fault 0 offload=off          every packet meets faults alone
+  marline lab fault 0 drop=5% port=5000-5999
+  marline lab fault 0 clear                rail0 is healthy again";
+
 /// Direction, seen from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dir {

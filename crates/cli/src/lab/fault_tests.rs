@@ -5,6 +5,7 @@ use super::*;
 
 fn lab() -> Lab {
     Lab::new(
+        std::path::Path::new("/x/ml"),
         "ml",
         Shape {
             hosts: 2,
@@ -182,5 +183,26 @@ fn lines_of_the_state_file_come_back() {
         "x 0 in drop 1 - -",
     ] {
         assert_eq!(Active::from_line(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn the_help_has_a_right_example_of_every_fault() {
+    let lines = HELP.lines();
+    assert!(lines.clone().all(|line| line.len() <= 80));
+    let examples = lines.filter_map(|l| l.strip_prefix("  marline lab fault "));
+    let examples: Vec<Vec<String>> = examples
+        .map(|line| line.split("  ").next().unwrap_or_default())
+        .map(|line| line.split(' ').map(str::to_owned).collect())
+        .collect();
+    for words in &examples {
+        assert!(parse_order(&words[1..]).is_ok(), "{words:?}");
+    }
+    let refusal = parse_order(&["explode".to_owned()]).unwrap_err();
+    let (_, all) = refusal.split_once("there are ").unwrap();
+    for fault in all.split(", ") {
+        let fault = fault.split('=').next().unwrap();
+        let shown = |words: &Vec<String>| words[1].split('=').next() == Some(fault);
+        assert!(examples.iter().any(shown), "{fault}");
     }
 }

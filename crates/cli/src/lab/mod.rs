@@ -11,13 +11,15 @@ pub mod enter;
 mod fault;
 pub mod holder;
 mod net;
+mod place;
 mod run;
 mod state;
 
 use clap::{Args, Subcommand};
 use enter::Place;
 use fault::{Action, Active, Effect};
-use state::{Lab, Lock, Shape};
+use place::Lock;
+use state::{Lab, Shape};
 
 /// Commands of `marline lab`.
 #[derive(Subcommand)]
@@ -97,23 +99,7 @@ pub struct ExecArgs {
 
 /// Arguments of `lab fault`.
 #[derive(Args)]
-#[command(
-    after_help = "TARGET: RAIL (all hosts) or HOST:RAIL, as in 0, rail1, h0:1, h1:rail0
-FAULT:  down              cable out: the host sees the carrier go
-        ifdown            the host's interface set down
-        up                takes down and ifdown back
-        drop=P            each packet is lost with probability P (0.01 or 1%)
-        blackhole         every packet is lost, silently
-        corrupt=P         one payload byte is changed, unseen by TCP and UDP checksums
-        rate=400mbit      rate limit
-        delay=1ms         added delay (needs netem in the kernel)
-        offload=off|on    segmentation offload of the rail
-        clear             takes everything back
-then:   in | out          only that direction, seen from the host
-        port=LO-HI        only TCP and UDP packets from or to these ports
-        for=SECONDS       drop, blackhole, corrupt: begins by itself at the next full second but
-                          one of the clock, and ends by itself; says when"
-)]
+#[command(after_help = fault::HELP)]
 pub struct FaultArgs {
     #[command(flatten)]
     lab: Name,
@@ -167,14 +153,17 @@ fn up(args: &UpArgs) -> crate::Outcome {
             shape.hosts
         ));
     }
-    let mut lab = Lab::new(name, shape);
-    if Lab::load(&lab.dir).is_ok_and(|old| old.is_running()) {
+    let dir = place::base_dir()?.join(name);
+    let old = place::look(&dir)?;
+    if old.is_some_and(|old| old.is_running()) {
         return Err(format!(
             "lab `{name}` is up already: `marline lab down --name {name}` first"
         ));
     }
     // What a crash or an interrupted `up` left.
-    net::remove(&lab.dir)?;
+    net::end_all(&dir)?;
+    place::clear(&dir)?;
+    let mut lab = Lab::new(&dir, name, shape);
     net::build(&mut lab, !args.no_offload)?;
     let (hosts, rails) = (args.hosts, args.rails);
     println!(
@@ -186,17 +175,20 @@ fn up(args: &UpArgs) -> crate::Outcome {
 
 fn down(args: &DownArgs) -> crate::Outcome {
     let names = if args.all {
-        state::names()
+        place::names()?
     } else {
         vec![args.lab.name.clone()]
     };
     for name in names {
         state::check_name(&name)?;
         let _lock = Lock::take(&name)?;
-        let dir = state::base_dir().join(&name);
-        let there = dir.exists();
+        let dir = place::base_dir()?.join(&name);
+        let there = place::look(&dir)?.is_some();
         // Processes may have outlived a directory that was removed by hand.
-        let ended = net::remove(&dir)?;
+        let ended = net::end_all(&dir)?;
+        if there {
+            place::clear(&dir)?;
+        }
         match there || ended > 0 {
             true => println!("lab `{name}` is down"),
             false => println!("there was no lab `{name}`"),

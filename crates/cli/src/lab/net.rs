@@ -1,11 +1,13 @@
 //! Building and removing a lab: namespaces, switches, cables, addresses.
 
 use super::enter::{self, Place};
+use super::place;
 use super::state::{Lab, Proc, HOME_VARIABLE};
 use crate::tool;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -43,13 +45,17 @@ pub fn build(lab: &mut Lab, offload: bool) -> Result<(), String> {
     let made = build_all(lab, offload);
     if made.is_err() {
         // The first error is the one worth telling.
-        let _ = remove(&lab.dir);
+        let _ = end_all(&lab.dir).and_then(|_| place::clear(&lab.dir));
     }
     made
 }
 
 fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
-    fs::create_dir_all(&lab.dir).map_err(|e| format!("{}: {e}", lab.dir.display()))?;
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&lab.dir);
+    made.map_err(|e| format!("{}: {e}", lab.dir.display()))?;
     // Saved before anything exists, so that an interrupted `up` can be cleaned up.
     lab.save()?;
     write_hosts_file(lab)?;
@@ -97,7 +103,7 @@ fn write_hosts_file(lab: &Lab) -> Result<(), String> {
             lab.host_name(host)
         );
     }
-    let path = lab.dir.join("hosts");
+    let path = lab.dir.join(place::HOSTS_FILE);
     fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
@@ -118,7 +124,9 @@ fn start_switch(lab: &Lab) -> Result<Proc, String> {
         }
         command.args(["--mount", "--uts", "--net", "--"]);
         let mut command = holder_command(command, lab, &format!("{}-{CONTROL}", lab.name))?;
-        command.arg("--hosts-file").arg(lab.dir.join("hosts"));
+        command
+            .arg("--hosts-file")
+            .arg(lab.dir.join(place::HOSTS_FILE));
         start_holder(command)
     };
     let direct = match rustix::process::geteuid().is_root() {
@@ -234,26 +242,19 @@ fn host_script(lab: &Lab, host: usize) -> String {
     script
 }
 
-/// Ends every process of the lab in `dir`, with them its namespaces, and forgets it. How many
-/// processes there were.
-pub fn remove(dir: &Path) -> Result<usize, String> {
+/// Ends every process of the lab in `dir`, with them its namespaces. How many there were.
+pub fn end_all(dir: &Path) -> Result<usize, String> {
     let mut ended = 0;
     // A process may start another while we look, so look until none is left.
     loop {
         let found = processes_of(dir);
         if found.is_empty() {
-            break;
+            return Ok(ended);
         }
         ended += found.len();
         for proc in found {
             end(proc)?;
         }
-    }
-    match fs::remove_dir_all(dir) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(format!("{}: {e}", dir.display()))
-        }
-        _ => Ok(ended),
     }
 }
 

@@ -1,8 +1,10 @@
 //! What a lab is, and the file that remembers it between commands.
 
 use super::fault::Active;
+use super::place::{base_dir, look, STATE_FILE};
+use marline_engine::owned;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Overrides where labs keep their state; set for everything that runs inside a lab.
@@ -78,33 +80,6 @@ pub struct Lab {
     pub faults: Vec<Active>,
 }
 
-/// The directory of all labs of this user.
-pub fn base_dir() -> PathBuf {
-    if let Some(dir) = std::env::var_os(STATE_DIR_VARIABLE) {
-        return PathBuf::from(dir);
-    }
-    if rustix::process::geteuid().is_root() {
-        return PathBuf::from("/run/marline-lab");
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) if Path::new(&dir).is_dir() => Path::new(&dir).join("marline-lab"),
-        _ => {
-            let uid = rustix::process::getuid().as_raw();
-            PathBuf::from(format!("/tmp/marline-lab-{uid}"))
-        }
-    }
-}
-
-/// Names of all labs that have left a directory.
-pub fn names() -> Vec<String> {
-    let entries = fs::read_dir(base_dir()).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter_map(|e| e.file_name().into_string().ok())
-        .collect();
-    names.sort();
-    names
-}
-
 /// Refuses names that would not do as a file, host or device name.
 pub fn check_name(name: &str) -> Result<(), String> {
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -118,11 +93,11 @@ pub fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl Lab {
-    /// A lab that does not exist yet.
-    pub fn new(name: &str, shape: Shape) -> Lab {
+    /// A lab in `dir` that does not exist yet.
+    pub fn new(dir: &Path, name: &str, shape: Shape) -> Lab {
         Lab {
             name: name.to_owned(),
-            dir: base_dir().join(name),
+            dir: dir.to_owned(),
             shape,
             switch: None,
             hosts: Vec::new(),
@@ -135,14 +110,13 @@ impl Lab {
     /// A lab that is up; an error that says how to make one otherwise.
     pub fn load_running(name: &str) -> Result<Lab, String> {
         check_name(name)?;
-        let dir = base_dir().join(name);
-        if !dir.join("state").exists() {
-            return Err(format!(
+        let base = base_dir()?;
+        let lab = look(&base.join(name))?.ok_or_else(|| {
+            format!(
                 "no lab `{name}` in {}: `marline lab up --name {name}` makes one",
-                base_dir().display()
-            ));
-        }
-        let lab = Lab::load(&dir)?;
+                base.display()
+            )
+        })?;
         match lab.is_running() {
             true => Ok(lab),
             false => Err(format!(
@@ -160,18 +134,24 @@ impl Lab {
 
     /// Reads the state file in `dir`.
     pub fn load(dir: &Path) -> Result<Lab, String> {
-        let path = dir.join("state");
-        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let path = dir.join(STATE_FILE);
+        let read = || -> std::io::Result<String> {
+            let mut text = String::new();
+            owned::open(fs::OpenOptions::new().read(true), &path)?.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = read().map_err(|e| format!("{}: {e}", path.display()))?;
         parse(dir, &text).ok_or_else(|| format!("{}: not a state file of ours", path.display()))
     }
 
     /// Writes the state file so that a reader never sees half of it.
     pub fn save(&self) -> Result<(), String> {
-        let new = self.dir.join("state.new");
+        // Beside the lab's directory, in which there is then either nothing or a state.
+        let new = self.dir.with_extension("new");
         let write = || -> std::io::Result<()> {
             let mut file = fs::File::create(&new)?;
             file.write_all(self.to_text().as_bytes())?;
-            fs::rename(&new, self.dir.join("state"))
+            fs::rename(&new, self.dir.join(STATE_FILE))
         };
         write().map_err(|e| format!("{}: {e}", self.dir.display()))
     }
@@ -264,10 +244,7 @@ fn parse(dir: &Path, text: &str) -> Option<Lab> {
         ipv6: ipv6.parse().ok()?,
         direct: direct.parse().ok()?,
     };
-    let mut lab = Lab {
-        dir: dir.to_owned(),
-        ..Lab::new(name, shape)
-    };
+    let mut lab = Lab::new(dir, name, shape);
     for line in lines {
         let (key, rest) = line.split_once(' ')?;
         match key {
@@ -290,33 +267,13 @@ fn parse_proc(words: &str) -> Option<Proc> {
     })
 }
 
-/// Holds back other `marline lab` commands on the same lab until dropped.
-pub struct Lock(#[allow(dead_code, reason = "the open file is the lock")] fs::File);
-
-impl Lock {
-    /// Takes the lock of lab `name`, waiting for its turn.
-    pub fn take(name: &str) -> Result<Lock, String> {
-        // Beside, not inside, the lab's directory: `down` removes that.
-        let base = base_dir();
-        let locks = base.with_extension("locks");
-        let open = || -> std::io::Result<fs::File> {
-            fs::create_dir_all(&locks)?;
-            let file = fs::File::create(locks.join(name))?;
-            rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-            Ok(file)
-        };
-        open()
-            .map(Lock)
-            .map_err(|e| format!("{}: {e}", locks.display()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn lab() -> Lab {
         Lab::new(
+            Path::new("/x/t"),
             "t",
             Shape {
                 hosts: 3,

@@ -68,3 +68,18 @@ pub fn as_a_user(exe: &Path) -> Command {
         _ => Command::new(exe),
     }
 }
+
+/// Numbers of the processes that carry the mark of the lab in `state_dir`.
+#[allow(dead_code)]
+pub fn processes_of(state_dir: &Path) -> Vec<u32> {
+    let mark = format!("MARLINE_LAB_HOME={}", state_dir.display());
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ
+            .split(|&b| b == 0)
+            .any(|entry| entry == mark.as_bytes())
+    })
+    .collect()
+}

@@ -17,6 +17,7 @@
 use super::map::Map;
 use super::{sequence, Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use crate::fork::Generation;
+use crate::owned;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -244,7 +245,7 @@ impl Page {
         let owner = if keep {
             host.clone()
         } else {
-            user().to_string()
+            owned::user().to_string()
         };
         if !keep {
             remove_stale(dir, &format!("marline-{owner}-"), &host);
@@ -495,11 +496,6 @@ pub fn host_name() -> String {
         .take(HOST_WORDS * 8)
         .map(clean)
         .collect()
-}
-
-fn user() -> u32 {
-    // SAFETY: cannot fail, no pointers.
-    unsafe { libc::geteuid() }
 }
 
 fn unix_ns() -> u64 {

@@ -242,6 +242,35 @@ fn only_pages_of_ended_processes_are_removed() {
     assert_eq!(read_owner(alive.path()).unwrap().pid, std::process::id());
 }
 
+/// What anybody may put into /dev/shm under the name of a page: opening it would wait for ever, or
+/// open what a link leads to.
+#[test]
+fn what_strangers_put_beside_pages_holds_nobody_up() {
+    let dir = Dir::new("planted");
+    let page = dir.open();
+    let host = host_name();
+    let planted = |n: u32| dir.0.join(format!("marline-{host}-{n}-0.page"));
+    let made = std::process::Command::new("mkfifo")
+        .arg(planted(1))
+        .status();
+    assert!(made.unwrap().success());
+    std::os::unix::fs::symlink(page.path(), planted(2)).unwrap();
+    std::os::unix::fs::symlink("/dev/null", planted(3)).unwrap();
+    std::fs::create_dir(planted(4)).unwrap();
+    std::fs::copy(page.path(), dir.0.join("marline-\x1b[2J-1-0.page")).unwrap();
+    remove_stale(&dir.0, &format!("marline-{host}-"), &host);
+    assert_eq!(list_pages(&dir.0), [page.path()]);
+    for (n, why) in [
+        (1, "not a regular file"),
+        (2, "a symbolic link"),
+        (3, "a symbolic link"),
+        (4, "not a regular file"),
+    ] {
+        let error = read_page(&planted(n)).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
 /// A reader at the same time sees all counters of one publishing, never a mixture.
 #[test]
 fn pages_are_read_whole_while_they_are_written() {

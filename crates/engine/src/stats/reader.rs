@@ -2,7 +2,7 @@
 
 use super::page::{self, at, PathRow, PathState, PeerState};
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
-use std::fs::File;
+use crate::owned;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -108,14 +108,21 @@ pub struct Owner {
     pub host: String,
 }
 
-/// Pages in a directory, by name. No directory: no pages.
+/// Pages in a directory that this user may read, by name. No directory: no pages. What has the
+/// name of one but is no file, or another user's, is none: anybody may put it into /dev/shm. Nor is
+/// a name with what a terminal would obey.
 pub fn list_pages(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let ours = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.starts_with("marline-") && name.ends_with(".page"))
+    let is_page = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name();
+        let named = |name: &str| {
+            let whole = name.starts_with("marline-") && name.ends_with(".page");
+            whole && name.bytes().all(|b| b.is_ascii_graphic())
+        };
+        // Not followed, where it is a link.
+        name.to_str().is_some_and(named) && entry.metadata().is_ok_and(|m| owned::readable(&m))
     };
-    let mut pages: Vec<PathBuf> = entries.map(|e| e.path()).filter(ours).collect();
+    let mut pages: Vec<PathBuf> = entries.filter(is_page).map(|e| e.path()).collect();
     pages.sort();
     pages
 }
@@ -159,10 +166,7 @@ fn sequence(path: &Path) -> Result<u64, String> {
 
 fn read_words(path: &Path, words_max: usize) -> Result<Vec<u64>, String> {
     let fail = |e: std::io::Error| format!("cannot read {}: {e}", path.display());
-    let file = File::open(path).map_err(fail)?;
-    if !file.metadata().map_err(fail)?.is_file() {
-        return Err(format!("{} is not a file", path.display()));
-    }
+    let file = owned::open_to_read(path).map_err(fail)?;
     let mut bytes = Vec::new();
     let limit = words_max as u64 * 8;
     file.take(limit).read_to_end(&mut bytes).map_err(fail)?;

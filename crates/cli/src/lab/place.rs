@@ -1,0 +1,151 @@
+//! Where labs are kept, and which directories there are theirs. Labs are made, run programs from
+//! their directory and remove it, so nothing there is believed that another user could have put
+//! there, and nothing is removed that a lab did not make.
+
+use super::state::{Lab, STATE_DIR_VARIABLE};
+use marline_engine::owned;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The state of a lab.
+pub const STATE_FILE: &str = "state";
+/// What the lab's hosts see as `/etc/hosts`.
+pub const HOSTS_FILE: &str = "hosts";
+/// What launchers call instead of `ssh`.
+pub const AGENT_FILE: &str = "agent";
+/// All that a lab has in its directory. The state is removed last: as long as it is there, the rest
+/// is known to be ours.
+const FILES: [&str; 3] = [HOSTS_FILE, AGENT_FILE, STATE_FILE];
+
+/// The directory of all labs of this user, absolute, whether it is there or not.
+pub fn base_dir() -> Result<PathBuf, String> {
+    let uid = rustix::process::geteuid().as_raw();
+    let given = std::env::var_os(STATE_DIR_VARIABLE).filter(|dir| !dir.is_empty());
+    let dir = match given {
+        Some(dir) => PathBuf::from(dir),
+        None if uid == 0 => PathBuf::from("/run/marline-lab"),
+        None => match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(dir) if Path::new(&dir).is_dir() => Path::new(&dir).join("marline-lab"),
+            _ => PathBuf::from(format!("/tmp/marline-lab-{uid}")),
+        },
+    };
+    let bad = |why: &str| format!("{STATE_DIR_VARIABLE}={}: {why}", dir.display());
+    // One directory has one name, since processes of a lab are known by it.
+    let dir = std::path::absolute(&dir).map_err(|e| bad(&e.to_string()))?;
+    let name = dir.file_name().ok_or_else(|| bad("no name of a directory"));
+    let name = name?.to_owned();
+    let parent = dir.parent().unwrap_or(Path::new("/"));
+    Ok(fs::canonicalize(parent).map_or(dir.clone(), |parent| parent.join(name)))
+}
+
+/// The directory of all labs, made if it is not there: a directory of this user in which nobody
+/// else can write.
+pub fn open_base() -> Result<PathBuf, String> {
+    let dir = base_dir()?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+    let found = fs::symlink_metadata(&dir);
+    let found = found.map_err(|e| format!("{}: {}", dir.display(), made.err().unwrap_or(e)))?;
+    let why = if found.is_symlink() {
+        "a symbolic link, which anybody may have made: name the directory itself"
+    } else if !found.is_dir() {
+        "not a directory"
+    } else if !owned::is_ours(&found) {
+        "a directory of another user"
+    } else if found.mode() & 0o022 != 0 {
+        "others can write there (chmod go-w)"
+    } else {
+        // Its name may be an older one than the parent's real one.
+        return base_dir();
+    };
+    Err(format!(
+        "labs cannot be kept in {}: {why}; {STATE_DIR_VARIABLE} names another place",
+        dir.display()
+    ))
+}
+
+/// Names of all labs of this user; what else is in the directory is none.
+pub fn names() -> Result<Vec<String>, String> {
+    let entries = fs::read_dir(open_base()?).into_iter().flatten().flatten();
+    let labs = entries.filter(|e| matches!(look(&e.path()), Ok(Some(_))));
+    let mut names: Vec<String> = labs
+        .filter_map(|e| e.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// The lab in `dir`; none if there is no directory, or an empty one. An error for what is no
+/// lab's and must be left alone.
+pub fn look(dir: &Path) -> Result<Option<Lab>, String> {
+    let refused = |why: &str| {
+        format!(
+            "{} is not a lab's directory ({why}) and is left alone: move it away, or use another \
+             --name or {STATE_DIR_VARIABLE}",
+            dir.display()
+        )
+    };
+    match fs::symlink_metadata(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(format!("{}: {e}", dir.display())),
+        Ok(found) if !found.is_dir() => return Err(refused("not a directory")),
+        Ok(found) if !owned::is_ours(&found) => return Err(refused("it is another user's")),
+        Ok(_) => {}
+    }
+    if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none()) {
+        return Ok(None);
+    }
+    let lab = Lab::load(dir).map_err(|why| refused(&why))?;
+    let named = dir
+        .file_name()
+        .is_some_and(|name| name == lab.name.as_str());
+    match named {
+        true => Ok(Some(lab)),
+        false => Err(refused("its state is that of a lab of another name")),
+    }
+}
+
+/// Removes the lab's files and its directory, which [`look`] found to be one's. Anything else in
+/// it is not removed, and the error says so.
+pub fn clear(dir: &Path) -> Result<(), String> {
+    let files = FILES.map(|name| dir.join(name));
+    let removed = files
+        .iter()
+        .map(|path| (path.as_path(), fs::remove_file(path)));
+    let removed = removed.chain(std::iter::once_with(|| (dir, fs::remove_dir(dir))));
+    for (path, result) in removed {
+        match result {
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {
+                return Err(format!(
+                    "{}: holds what no lab put there, which is left",
+                    path.display()
+                ))
+            }
+            Err(e) => return Err(format!("{}: {e}", path.display())),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Holds back other `marline lab` commands on the same lab until dropped.
+pub struct Lock(#[allow(dead_code, reason = "the open file is the lock")] File);
+
+impl Lock {
+    /// Takes the lock of lab `name`, waiting for its turn.
+    pub fn take(name: &str) -> Result<Lock, String> {
+        // Beside, not inside, the lab's directory: `down` removes that. No lab has a dot in its
+        // name.
+        let path = open_base()?.join(format!("{name}.lock"));
+        let open = || -> std::io::Result<File> {
+            let mut options = OpenOptions::new();
+            let file = owned::open(options.read(true).write(true).create(true), &path)?;
+            rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+            Ok(file)
+        };
+        let lock = open().map(Lock);
+        lock.map_err(|e| format!("the lock {}: {e}", path.display()))
+    }
+}
