@@ -73,6 +73,7 @@ pub struct Endpoint {
     pub(crate) tx_cq: Option<CqId>,
     pub(crate) rx_cq: Option<CqId>,
     pub(crate) reads: Option<Arc<Counter>>,
+    pub(crate) writes: Option<Arc<Counter>>,
     pub(crate) min_multi: u64,
     pub(crate) enabled: bool,
     /// Peer by address index, as far as looked up.
@@ -260,6 +261,7 @@ impl<S: System> Core<S> {
             tx_cq: None,
             rx_cq: None,
             reads: None,
+            writes: None,
             min_multi: 64,
             enabled: false,
             peers: Vec::new(),

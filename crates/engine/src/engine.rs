@@ -214,6 +214,13 @@ impl<S: System> Engine<S> {
         }
     }
 
+    /// Binds the counter of remote writes.
+    pub fn ep_bind_write_counter(&self, ep: EpId, counter: Arc<Counter>) {
+        if let Some(endpoint) = self.shared.lock().ep(ep) {
+            endpoint.writes = Some(counter);
+        }
+    }
+
     /// Makes the endpoint usable. It needs an address vector.
     pub fn ep_enable(&self, ep: EpId) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;

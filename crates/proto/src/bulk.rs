@@ -146,11 +146,11 @@ impl Node {
             }
         }
         let &key = conn.queue.front()?;
-        let head = self.sends.get(key)?.head;
-        let total = head.total;
+        let send = self.sends.get(key)?;
+        let total = send.head.total;
         let fits = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
         let single = follows && fits && self.undivided(total);
-        if single || !self.goes_eager(conn, &head) {
+        if single || !self.goes_eager(conn, send) {
             return None;
         }
         conn.queue.pop_front();

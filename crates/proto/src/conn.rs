@@ -54,6 +54,8 @@ pub struct SendXfer {
     pub granted: bool,
     pub acked: GranuleSet,
     pub in_bulk: bool,
+    /// Its payload waits until the receiver asks for it, however short it is.
+    pub waits: bool,
     /// Keys for writes. (Few messages have any, and short ones are moved with this.)
     pub keys: Option<Box<ToldKeys>>,
 }
