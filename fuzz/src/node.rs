@@ -372,6 +372,7 @@ impl Bench {
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PeerMismatch { .. } => {}
+                Event::PeerLeft { peer } => self.node.forget(peer),
             }
         }
     }

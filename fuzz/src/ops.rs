@@ -474,6 +474,7 @@ impl World {
                 Event::PutAsked { .. } | Event::PutRefused { .. } => {
                     panic!("{event:?} though nobody writes");
                 }
+                Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
                 Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }

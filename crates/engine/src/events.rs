@@ -76,6 +76,7 @@ impl<S: System> Core<S> {
             Event::AlgorithmAgreed { peer, wish, agreed } => {
                 self.say_agreed(ep, peer, wish, agreed);
             }
+            Event::PeerLeft { peer } => self.peer_left(ep, peer),
             Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
             Event::ReadDone { .. }
             | Event::ReadAsked { .. }

@@ -398,5 +398,11 @@ pub struct Peer {
     pub address: Address,
     /// It was said that its settings clash with ours.
     pub mismatched: bool,
+    /// The owner has a name for it.
+    pub named: bool,
+    /// It left, and is forgotten but for its address.
+    pub gone: bool,
+    /// Since it departed: when to look whether more of it can be forgotten.
+    pub look_at_ns: u64,
     pub conn: Option<alloc::boxed::Box<Conn>>,
 }

@@ -54,7 +54,7 @@ static OPS: fi_ops_av = fi_ops_av {
     lookup2: absent,
 };
 
-/// `fi_av_open`. Map or table: indices serve as both.
+/// `fi_av_open`.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     attr: *mut fi_av_attr,
@@ -80,7 +80,11 @@ pub(crate) unsafe extern "C" fn open(
                 _ => return Err(Errno::INVAL),
             }
         }
-        let id = shared.engine.av_open();
+        // SAFETY: checked for null.
+        let id = match unsafe { (*attr).type_ } {
+            FI_AV_MAP => shared.engine.av_open_map(),
+            _ => shared.engine.av_open(),
+        };
         trace!("av open -> {id:?}");
         let fid = object::header::<Av>(context);
         Ok(Av {
