@@ -5,7 +5,7 @@
 //! as the owner has a name of its own for the peer (an entry of an address vector): operations that
 //! name it fail at once.
 
-use crate::conn::Peer;
+use crate::conn::{Conn, Peer};
 use crate::node::Node;
 use crate::types::{Event, PeerId};
 use alloc::collections::BinaryHeap;
@@ -19,6 +19,10 @@ const PARTING_NS: u64 = 5_000_000_000;
 /// From then to the end of its name: a packet is at most 2 minutes under way (RFC 9293), and may be
 /// answered by one that is.
 const LATE_NS: u64 = 240_000_000_000;
+
+/// So often a peer for which the owner has no name is asked whether it lives, when it says nothing
+/// else: nobody waits for it, so nobody would notice that it was killed.
+const STRANGER_NS: u64 = 60_000_000_000;
 
 /// Peers that are gone, and slots without a peer.
 #[derive(Debug, Default)]
@@ -84,6 +88,16 @@ impl Node {
             self.look_again(peer.0, self.last_poll_ns + LATE_NS);
         } else if entry.conn.is_none() {
             self.free_slot(peer.0); // never spoken to
+        } else {
+            self.met(peer, self.last_poll_ns);
+        }
+    }
+
+    /// A peer was heard for which the owner has no name, perhaps.
+    pub(crate) fn met(&mut self, peer: PeerId, now: u64) {
+        let departs = |c: &Conn| c.dead || c.closed;
+        if !self.conn(peer).is_some_and(departs) {
+            self.look_again(peer.0, now + STRANGER_NS);
         }
     }
 
@@ -117,15 +131,17 @@ impl Node {
             } else if entry.conn.is_some() && self.is_left(PeerId(index)) {
                 let peer = PeerId(index);
                 self.events.push_back(Event::PeerLeft { peer });
-            } else if entry.conn.is_some() {
+            } else if self.peer_gone(PeerId(index)) && entry.conn.is_some() {
                 self.look_again(index, now + PARTING_NS);
+            } else if !entry.named && self.ask_stranger(now, PeerId(index)) {
+                self.look_again(index, now + STRANGER_NS);
             }
         }
     }
 
     /// Whether nothing is left to do with a peer, nor of what it sent.
     fn is_left(&self, peer: PeerId) -> bool {
-        let ended = |c: &crate::conn::Conn| (c.dead || c.closed) && !c.ready;
+        let ended = |c: &Conn| (c.dead || c.closed) && !c.ready;
         let noted = self.unkept.is_none() && self.late.is_none();
         noted
             && self.conn(peer).is_some_and(ended)

@@ -145,6 +145,7 @@ impl Node {
             return Err(DropReason::Nonsense);
         }
         self.ensure_conn(peer);
+        self.met(peer, now);
         let locals = self.local_rails();
         let rail_down = self.rail_down;
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;

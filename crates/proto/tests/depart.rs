@@ -286,3 +286,31 @@ fn dead_peers_are_forgotten() {
     }
     assert_eq!(server.node.kept().peers, 0);
 }
+
+/// Nobody waits for its word, so its silence has to be noticed otherwise.
+#[test]
+fn a_client_that_was_killed_is_noticed_and_forgotten() {
+    let mut server = Server::new();
+    let (mut lives, mut killed) = (node(1), node(2));
+    for client in [&mut lives, &mut killed] {
+        let to_server = client.peer(&server.node.address());
+        assert!(client.post_send(&message(to_server, 1)));
+        server.node.post_recv(&receive(Source::Any, 1), server.now);
+        server.talk(client);
+    }
+    // Five minutes in which one of them answers.
+    for _ in 0..30_000 {
+        server.pass(SECOND / 100);
+        let asked = output(&mut server.node, server.now, false);
+        let id = |p: &Flying| Packet::parse(&p.1, |_| 0).unwrap().header.dst_id;
+        let asked: Vec<Flying> = asked.into_iter().filter(|p| id(p) == lives.id()).collect();
+        take(&mut lives, server.now, &asked);
+        lives.on_poll(server.now, false);
+        let answers = output(&mut lives, server.now, false);
+        take(&mut server.node, server.now, &answers);
+    }
+    assert_eq!(server.dead, 1);
+    let gone = |n: &Node, id| n.peer_named(id).is_none_or(|p| n.peer_gone(p));
+    assert!(gone(&server.node, killed.id()) && !gone(&server.node, lives.id()));
+    assert_eq!(server.node.peer_bytes().1, 1);
+}

@@ -39,7 +39,7 @@ static OPS: fi_ops_cntr = fi_ops_cntr {
     export_xpu: absent,
 };
 
-/// `fi_cntr_open`. Waiting polls (Intel MPI opens FI_WAIT_UNSPEC); there is no descriptor to wait on.
+/// `fi_cntr_open`. Waiting polls (Intel MPI opens FI_WAIT_UNSPEC); there is no descriptor.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     attr: *mut fi_cntr_attr,

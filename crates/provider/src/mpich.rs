@@ -1,7 +1,7 @@
-//! What an attribute has to agree with in MPICH. It sends short messages by inject, up to the inject
-//! size, before it looks at its own threshold for rendezvous, while its receives have room for no
-//! more than that threshold: with a threshold below the inject size, right messages would be
-//! reported as truncated. So the inject size follows the threshold.
+//! What an attribute has to agree with in MPICH. It sends short messages by inject, up to the
+//! inject size, before it looks at its own threshold for rendezvous, while its receives have room
+//! for no more than that threshold. With a threshold below the inject size, right messages would
+//! be reported as truncated. So the inject size follows the threshold.
 
 use marline_engine::INJECT_MAX;
 

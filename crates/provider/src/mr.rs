@@ -1,5 +1,5 @@
-//! `fid_mr`: memory that peers may read or write. Keys are the caller's, addresses are offsets, unless an
-//! old application asked for `FI_MR_BASIC`.
+//! `fid_mr`: memory that peers may read or write. Keys are the caller's, addresses are offsets,
+//! unless an old application asked for `FI_MR_BASIC`.
 
 use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};

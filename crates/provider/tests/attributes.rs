@@ -1,5 +1,5 @@
-//! What hints may ask for, what the reply says, and what is refused where it is asked for instead of
-//! later: the loaded library, called as libfabric's core calls it.
+//! What hints may ask for, what the reply says, and what is refused where it is asked for instead
+//! of later: the loaded library, called as libfabric's core calls it.
 
 #[path = "../src/sys.rs"]
 mod sys;
