@@ -2,7 +2,9 @@
  * protocol by that, and by the length. Received before and after they are sent, probed, and into
  * buffers that are larger than the message; every byte is checked, the gaps between pieces too.
  *
- *   layouts [BYTES...]
+ *   layouts [--named] [BYTES...]
+ *
+ * --named: no receive or probe is from MPI_ANY_SOURCE.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -12,7 +14,7 @@
 
 enum { BLOCK = 8, GAP = 0xee, SPARE = 64 };
 
-static int rank;
+static int rank, anyone = MPI_ANY_SOURCE;
 
 /* Bytes in memory of a message of `bytes`: in pieces of 8 bytes with as much between them, or not. */
 static size_t extent(long bytes, int pieces)
@@ -92,13 +94,13 @@ static void message(long bytes, int from_pieces, int to_pieces, int late, int pr
     if (late) {
         MPI_Recv(NULL, 0, MPI_BYTE, 0, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     } else if (!probe) {
-        MPI_Irecv(data, 1, type, MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &request);
+        MPI_Irecv(data, 1, type, anyone, 1, MPI_COMM_WORLD, &request);
         MPI_Send(NULL, 0, MPI_BYTE, 0, 2, MPI_COMM_WORLD);
     } else {
         MPI_Send(NULL, 0, MPI_BYTE, 0, 2, MPI_COMM_WORLD);
     }
     if (probe) {
-        MPI_Probe(MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &status);
+        MPI_Probe(anyone, 1, MPI_COMM_WORLD, &status);
         MPI_Get_count(&status, MPI_BYTE, &got);
         if (got != bytes) {
             fprintf(stderr, "layouts WRONG %s: probe says %d of %ld bytes\n", what, got, bytes);
@@ -123,6 +125,10 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     static const char *usual[] = {"0", "8", "1000", "16384", "16392", "65536", "65544", "3000000"};
+    if (argc > 1 && strcmp(argv[1], "--named") == 0) {
+        anyone = 0;
+        argc--, argv++;
+    }
     int count = argc > 1 ? argc - 1 : (int)(sizeof usual / sizeof *usual);
     const char *const *lengths = argc > 1 ? (const char *const *)argv + 1 : usual;
     long messages = 0;
