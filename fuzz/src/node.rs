@@ -236,7 +236,7 @@ impl Bench {
             0 => self.cancel(input),
             1 if !self.claims.is_empty() => {
                 let claim = self.claims.remove(0);
-                self.node.discard_claimed(claim, self.now);
+                self.node.discard_claimed(claim);
             }
             2 if !self.claims.is_empty() => {
                 let claim = self.claims.remove(0);
@@ -372,6 +372,7 @@ impl Bench {
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PeerMismatch { .. } => {}
+                Event::PeerLeft { peer } => self.node.forget(peer),
             }
         }
     }

@@ -344,7 +344,7 @@ impl World {
             return;
         };
         if input.any() {
-            end.node.discard_claimed(claim, now);
+            end.node.discard_claimed(claim);
         } else {
             let handle = end.handle();
             end.memory.add(handle, capacity);
@@ -474,6 +474,7 @@ impl World {
                 Event::PutAsked { .. } | Event::PutRefused { .. } => {
                     panic!("{event:?} though nobody writes");
                 }
+                Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
                 Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }
@@ -537,7 +538,7 @@ impl World {
     /// Receives for what waits without one.
     fn match_all(&mut self, e: usize) {
         while let Some((claim, _)) = self.ends[e].claims.pop() {
-            self.ends[e].node.discard_claimed(claim, self.now);
+            self.ends[e].node.discard_claimed(claim);
         }
         for tag in [None, Some((0, u64::MAX))] {
             loop {

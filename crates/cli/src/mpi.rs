@@ -253,6 +253,8 @@ fn for_marline(kind: Kind) -> Vec<Var> {
         Kind::Mpich => {
             let mut vars = vec![must("MPIR_CVAR_CH4_NETMOD", "ofi")];
             vars.extend(no_rma);
+            // It counts for those who set a threshold above which MPICH shakes hands.
+            vars.push(prefer(RENDEZVOUS, "direct"));
             vars
         }
         Kind::Intel => {
@@ -281,6 +283,19 @@ fn for_marline(kind: Kind) -> Vec<Var> {
     // A job whose rank is gone is not to wait for it in MPI_Recv from MPI_ANY_SOURCE.
     vars.push(prefer("FI_MARLINE_ANY_SOURCE_FAILS", "on"));
     vars
+}
+
+/// MPICH's choice of what follows its own handshake.
+const RENDEZVOUS: &str = "MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL";
+
+/// What of the user's environment is known to end badly, whatever carries the messages.
+pub fn hazards(kind: Kind, environment: &[(String, String)]) -> Option<String> {
+    let set = environment.iter().find(|(name, _)| name == RENDEZVOUS);
+    let (name, value) = set.filter(|(_, value)| kind == Kind::Mpich && value != "direct")?;
+    Some(format!(
+        "{name}={value}: with it MPICH 5.0 never ends a receive from MPI_ANY_SOURCE of a message \
+         above MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD, over any network; `direct` has no such fault"
+    ))
 }
 
 fn for_tcp(kind: Kind, interface: &str) -> Vec<Var> {

@@ -102,3 +102,13 @@ fn forwards_what_the_launcher_would_not() {
     let none = ["-genvnone".to_owned()];
     assert_eq!(forward_args(Kind::Mpich, &vars, &none).len(), 6);
 }
+
+#[test]
+fn protocols_of_mpich_that_hang_are_named() {
+    let set = |value: &str| vec![(RENDEZVOUS.to_owned(), value.to_owned())];
+    let said = hazards(Kind::Mpich, &set("write")).expect("a warning");
+    assert!(said.contains("MPI_ANY_SOURCE") && said.contains("RNDV_PROTOCOL=write"));
+    assert_eq!(hazards(Kind::Mpich, &set("direct")), None);
+    assert_eq!(hazards(Kind::Intel, &set("write")), None);
+    assert_eq!(hazards(Kind::Mpich, &[]), None);
+}

@@ -69,6 +69,7 @@ pub fn variables(
     environment: &[(String, String)],
 ) -> Vec<(String, String)> {
     let mut set = effective(&mpi::variables(kind, fabric, common.no_shm), environment);
+    mpi::hazards(kind, environment).inspect(|said| tool::say(said));
     let library = match fabric {
         Fabric::Marline(dir) if !common.no_preload => preload::library(kind, dir),
         _ => None,

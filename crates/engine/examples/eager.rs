@@ -21,6 +21,7 @@ use std::sync::Arc;
 const FLAGS: OpFlags = OpFlags {
     completion: true,
     delivery_complete: false,
+    match_complete: false,
     inject: false,
     multi_recv: false,
     peek: false,

@@ -106,6 +106,8 @@ pub struct OpFlags {
     pub completion: bool,
     /// Send: complete only when the peer has accepted the whole message.
     pub delivery_complete: bool,
+    /// Send: complete only when a receive of the peer has taken the message.
+    pub match_complete: bool,
     /// Send: the buffer may be reused when the call returns (and no completion).
     pub inject: bool,
     /// Receive: one buffer for many messages.
@@ -117,6 +119,14 @@ pub struct OpFlags {
     pub claim: bool,
     /// Receive: drop the message (with `peek` or `claim`).
     pub discard: bool,
+}
+
+impl OpFlags {
+    /// A send is complete only when the peer has said something of it.
+    #[inline]
+    pub(crate) fn wants_word(self) -> bool {
+        self.delivery_complete | self.match_complete
+    }
 }
 
 /// A send.
@@ -151,7 +161,7 @@ pub struct RecvReq<'a> {
     pub flags: OpFlags,
 }
 
-/// Memory that peers may read.
+/// Memory that peers may read or write.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     /// Its name for peers, the caller's.
@@ -162,7 +172,9 @@ pub struct Region {
     pub len: usize,
     /// Peers name addresses in it; else offsets from its first byte.
     pub virt_addr: bool,
-    /// Peers may write into it, too.
+    /// Peers may read it.
+    pub readable: bool,
+    /// Peers may write into it.
     pub writable: bool,
 }
 

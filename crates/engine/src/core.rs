@@ -3,9 +3,8 @@
 //! around it.
 
 use crate::ahead::Ahead;
-use crate::api::{
-    AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, SubmitError, ADDR_UNSPEC,
-};
+use crate::api::{AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, SubmitError};
+use crate::av::Av;
 use crate::collect::Collector;
 use crate::direct::Told;
 use crate::early::Early;
@@ -15,13 +14,14 @@ use crate::publish::ClosedRow;
 use crate::remote::Registered;
 use crate::slots::{RecvOp, SendOp, Slots};
 use crate::stages::Stages;
+use crate::stats::peer_rows::Together;
 use crate::stats::{ProcessCounters, RailCounters};
 use crate::system::{System, Watch};
 use crate::trial::Trial;
 use crate::writes::{Granted, Pending, UnderWay};
 use marline_proto::{Claim, Config, Node, PeerId, RailSpec, Spans};
 use marline_rails::{Caps, RailTx, Writes};
-use marline_wire::{Address, RailAddr, PACKET_MAX};
+use marline_wire::{RailAddr, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -59,13 +59,6 @@ pub struct RailState<T> {
     pub up: bool,
 }
 
-/// An address vector.
-#[derive(Default)]
-pub struct Av {
-    pub(crate) entries: Vec<Option<Address>>,
-    pub(crate) by_id: BTreeMap<u64, FiAddr>,
-}
-
 /// An endpoint: its node and what is bound to it.
 pub struct Endpoint {
     pub(crate) node: Node,
@@ -73,10 +66,11 @@ pub struct Endpoint {
     pub(crate) tx_cq: Option<CqId>,
     pub(crate) rx_cq: Option<CqId>,
     pub(crate) reads: Option<Arc<Counter>>,
+    pub(crate) writes: Option<Arc<Counter>>,
     pub(crate) min_multi: u64,
     pub(crate) enabled: bool,
-    /// Peer by address index, as far as looked up.
-    pub(crate) peers: Vec<Option<PeerId>>,
+    /// Index and peer by the slot of the address vector, as far as looked up.
+    pub(crate) peers: Vec<(FiAddr, PeerId)>,
     /// Address index by peer.
     pub(crate) addrs: Vec<FiAddr>,
 }
@@ -141,6 +135,8 @@ pub struct Core<S: System> {
     pub(crate) poisoned: bool,
     /// Counters of peers of endpoints that were closed.
     pub(crate) closed_rows: Vec<ClosedRow>,
+    /// Of those that left, and of closed ones beyond the rows.
+    pub(crate) past: Together,
     pub(crate) watch: S::Watch,
 }
 
@@ -203,6 +199,7 @@ impl<S: System> Core<S> {
             random,
             poisoned: false,
             closed_rows: Vec::new(),
+            past: Together::default(),
             watch,
         }
     }
@@ -260,6 +257,7 @@ impl<S: System> Core<S> {
             tx_cq: None,
             rx_cq: None,
             reads: None,
+            writes: None,
             min_multi: 64,
             enabled: false,
             peers: Vec::new(),
@@ -314,92 +312,6 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// A new address vector.
-    pub fn av_open(&mut self) -> AvId {
-        let index = free_slot(&mut self.avs);
-        self.avs[index] = Some(Av::default());
-        AvId(index as u32)
-    }
-
-    /// Adds an address.
-    pub fn av_insert(&mut self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> {
-        let address = Address::decode(blob).map_err(|_| SubmitError::BadAddress)?;
-        let av = self.avs.get_mut(av.0 as usize).and_then(Option::as_mut);
-        let av = av.ok_or(SubmitError::Invalid)?;
-        av.entries.push(Some(address));
-        let addr = av.entries.len() as FiAddr - 1;
-        av.by_id.entry(address.id).or_insert(addr);
-        Ok(addr)
-    }
-
-    /// Forgets an address; the peer behind it lives on.
-    pub fn av_remove(&mut self, av: AvId, addr: FiAddr) -> Result<(), SubmitError> {
-        let entries = self.avs.get_mut(av.0 as usize).and_then(Option::as_mut);
-        let entries = entries.ok_or(SubmitError::Invalid)?;
-        let entry = entries
-            .entries
-            .get_mut(addr as usize)
-            .and_then(Option::take);
-        let address = entry.ok_or(SubmitError::BadAddress)?;
-        if entries.by_id.get(&address.id) == Some(&addr) {
-            entries.by_id.remove(&address.id);
-        }
-        for ep in self.eps.iter_mut().flatten().filter(|e| e.av == Some(av)) {
-            if let Some(peer) = ep.peers.get_mut(addr as usize).and_then(Option::take) {
-                if let Some(known) = ep.addrs.get_mut(peer.0 as usize) {
-                    *known = ADDR_UNSPEC;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The blob of an address.
-    pub fn av_lookup(&self, av: AvId, addr: FiAddr) -> Option<([u8; 64], usize)> {
-        let av = self.avs.get(av.0 as usize)?.as_ref()?;
-        Some(av.entries.get(addr as usize)?.as_ref()?.encode())
-    }
-
-    /// The peer that an address names, for an endpoint.
-    #[inline]
-    pub(crate) fn peer_of(&mut self, ep: EpId, addr: FiAddr) -> Option<PeerId> {
-        let endpoint = self.eps.get_mut(ep.0 as usize)?.as_mut()?;
-        if let Some(Some(peer)) = endpoint.peers.get(addr as usize) {
-            return Some(*peer);
-        }
-        let av = self.avs.get(endpoint.av?.0 as usize)?.as_ref()?;
-        let address = av.entries.get(addr as usize)?.as_ref()?;
-        let peer = endpoint.node.peer(address);
-        if endpoint.peers.len() <= addr as usize {
-            endpoint.peers.resize(addr as usize + 1, None);
-        }
-        endpoint.peers[addr as usize] = Some(peer);
-        Some(peer)
-    }
-
-    /// The (first) address of a peer, for `FI_SOURCE`.
-    #[inline]
-    pub(crate) fn addr_of(&mut self, ep: EpId, peer: PeerId) -> FiAddr {
-        let Some(endpoint) = self.eps.get_mut(ep.0 as usize).and_then(Option::as_mut) else {
-            return ADDR_UNSPEC;
-        };
-        match endpoint.addrs.get(peer.0 as usize) {
-            Some(&addr) if addr != ADDR_UNSPEC => return addr,
-            _ => {}
-        }
-        let av = endpoint
-            .av
-            .and_then(|av| self.avs.get(av.0 as usize)?.as_ref());
-        let id = endpoint.node.peer_address(peer).map(|a| a.id);
-        let found = av.zip(id).and_then(|(av, id)| av.by_id.get(&id).copied());
-        let addr = found.unwrap_or(ADDR_UNSPEC);
-        if endpoint.addrs.len() <= peer.0 as usize {
-            endpoint.addrs.resize(peer.0 as usize + 1, ADDR_UNSPEC);
-        }
-        endpoint.addrs[peer.0 as usize] = addr;
-        addr
-    }
-
     /// Whether messages get sums from now on, of the lengths that are to have any.
     pub(crate) fn set_sums(&mut self, on: bool) {
         let none = (u64::MAX, u64::MAX);
@@ -437,7 +349,7 @@ pub(crate) fn direct_datagrams(caps: &Caps) -> usize {
 }
 
 /// Index of an empty slot, made if there is none.
-fn free_slot<V>(slots: &mut Vec<Option<V>>) -> usize {
+pub(crate) fn free_slot<V>(slots: &mut Vec<Option<V>>) -> usize {
     slots.iter().position(Option::is_none).unwrap_or_else(|| {
         slots.push(None);
         slots.len() - 1

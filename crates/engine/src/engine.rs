@@ -145,9 +145,15 @@ impl<S: System> Engine<S> {
         }
     }
 
-    /// A new address vector.
+    /// A new address vector: a table, whose indices are plain numbers.
     pub fn av_open(&self) -> AvId {
-        self.shared.lock().av_open()
+        self.shared.lock().av_open(false)
+    }
+
+    /// A new address vector: a map, in which no index stands for a second address after its own
+    /// was removed.
+    pub fn av_open_map(&self) -> AvId {
+        self.shared.lock().av_open(true)
     }
 
     /// Forgets an address vector.
@@ -211,6 +217,13 @@ impl<S: System> Engine<S> {
     pub fn ep_bind_read_counter(&self, ep: EpId, counter: Arc<Counter>) {
         if let Some(endpoint) = self.shared.lock().ep(ep) {
             endpoint.reads = Some(counter);
+        }
+    }
+
+    /// Binds the counter of remote writes.
+    pub fn ep_bind_write_counter(&self, ep: EpId, counter: Arc<Counter>) {
+        if let Some(endpoint) = self.shared.lock().ep(ep) {
+            endpoint.writes = Some(counter);
         }
     }
 

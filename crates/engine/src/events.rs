@@ -1,12 +1,19 @@
 //! What the nodes say happened, to completions and to the log.
 
-use crate::api::{flag, Completion, EpId, OpError};
+use crate::api::{flag, Completion, Counter, EpId, OpError};
 use crate::core::Core;
 use crate::memory::copy;
 use crate::slots::Role;
 use crate::system::{System, Watch};
 use marline_proto::{Event, Mutation, PeerId};
 use marline_wire::{MsgHead, FLAG_CQ_DATA};
+
+/// Counts a remote read or write that ended.
+pub(crate) fn count(counter: Option<&Counter>, ok: bool) {
+    let Some(counter) = counter else { return };
+    let count = if ok { &counter.done } else { &counter.errors };
+    count.fetch_add(1, std::sync::atomic::Ordering::Release);
+}
 
 impl<S: System> Core<S> {
     /// Turns the nodes' events into completions. Call after anything that may have made some.
@@ -69,6 +76,7 @@ impl<S: System> Core<S> {
             Event::AlgorithmAgreed { peer, wish, agreed } => {
                 self.say_agreed(ep, peer, wish, agreed);
             }
+            Event::PeerLeft { peer } => self.peer_left(ep, peer),
             Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
             Event::ReadDone { .. }
             | Event::ReadAsked { .. }
@@ -94,8 +102,15 @@ impl<S: System> Core<S> {
         if let Some(buffer) = op.log {
             self.pool.give(buffer);
         }
+        let put = op.flags & flag::RMA != 0;
+        if put {
+            count(
+                self.ep(op.ep).and_then(|e| e.writes.as_deref()),
+                end.is_ok(),
+            );
+        }
         // That a remote write failed is told, asked for or not.
-        let told = end.is_err() && op.flags & flag::RMA != 0;
+        let told = end.is_err() && put;
         let cq = match told {
             true => self.ep(op.ep).and_then(|e| e.tx_cq),
             false => op.on_delivery,

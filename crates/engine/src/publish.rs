@@ -1,6 +1,6 @@
 //! The engine's counters onto its page in shared memory.
 
-use crate::api::{EpId, LogLevel, LogSink};
+use crate::api::{EpId, LogLevel, LogSink, ADDR_UNSPEC};
 use crate::core::Core;
 use crate::progress::show_addr;
 use crate::settings::Settings;
@@ -92,6 +92,7 @@ impl Publisher {
                 };
                 rows.peer(w, &info, &row.counters, &row.paths);
             }
+            rows.past(&core.past);
             process.peers_contacted += rows.end(w);
             if let Some(&(id, _)) = core.by_id.first() {
                 w.endpoint(id);
@@ -108,6 +109,10 @@ pub(crate) struct ClosedRow {
     counters: PeerCounters,
     paths: Vec<PathRow>,
 }
+
+/// Rows that are kept of peers of endpoints that have closed; what comes after them is counted
+/// together, so that a process that opens and closes endpoints does not grow.
+const CLOSED_ROWS_MAX: usize = 1024;
 
 /// The rows of a node's peers; the most packets that waited for one of them.
 fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node) -> u64 {
@@ -229,7 +234,27 @@ impl<S: System> Core<S> {
             });
         });
         add_node(&mut self.stats, endpoint.node.stats());
-        self.closed_rows.extend(kept);
+        for row in kept {
+            match self.closed_rows.len() < CLOSED_ROWS_MAX {
+                true => self.closed_rows.push(row),
+                false => self.past.peer(&row.counters, &row.paths),
+            }
+        }
+    }
+
+    /// Forgets a peer that left: its counters go to those of the others, its address is nobody's.
+    pub(crate) fn peer_left(&mut self, ep: EpId, peer: proto::PeerId) {
+        let Some(endpoint) = self.eps.get_mut(ep.0 as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let past = &mut self.past;
+        endpoint.node.for_peer(peer, |_, _, stats, paths| {
+            past.peer(&peer_row(stats), &paths.map(path_row).collect::<Vec<_>>());
+        });
+        endpoint.node.forget(peer);
+        if let Some(addr) = endpoint.addrs.get_mut(peer.0 as usize) {
+            *addr = ADDR_UNSPEC;
+        }
     }
 
     /// Drops an endpoint and everything posted on it, without completions.

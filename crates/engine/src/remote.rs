@@ -6,6 +6,7 @@ use crate::api::{
     flag, Completion, EpId, IoVec, LogLevel, OpError, Region, RemoteReq, SubmitError,
 };
 use crate::core::Core;
+use crate::events::count;
 use crate::slots::{Pieces, RecvOp, Role, SendOp, Served};
 use crate::submit::total;
 use crate::system::System;
@@ -129,10 +130,11 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// The memory that a peer names, if all of it is registered (and, for a write, writable).
+    /// The memory that a peer names, if all of it is registered for what the peer does.
     fn enter_region(&mut self, (key, addr, len): Range, write: bool) -> Option<IoVec> {
         let found = self.regions.get_mut(&key)?;
-        let region = Some(found.region).filter(|r| r.writable || !write)?;
+        let may = |r: &Region| if write { r.writable } else { r.readable };
+        let region = Some(found.region).filter(may)?;
         let offset = if region.virt_addr {
             addr.checked_sub(region.base as u64)?
         } else {
@@ -234,10 +236,7 @@ impl<S: System> Core<S> {
             return;
         };
         let cq = endpoint.tx_cq;
-        if let Some(counter) = &endpoint.reads {
-            let count = if ok { &counter.done } else { &counter.errors };
-            count.fetch_add(1, std::sync::atomic::Ordering::Release);
-        }
+        count(endpoint.reads.as_deref(), ok);
         if op.options.completion || !ok {
             let entry = Completion {
                 context: op.context,

@@ -7,7 +7,7 @@ use crate::api::{
 use crate::core::Core;
 use crate::slots::{Pieces, RecvOp, Role, SendOp};
 use crate::system::System;
-use marline_proto::{Mutation, RecvSpec, SendSpec, Source, UNKEPT_MAX};
+use marline_proto::{Claim, Mutation, Peeked, RecvSpec, SendSpec, Source, UNKEPT_MAX};
 
 /// Sends up to this length draw on a reserve and are never refused for lack of log memory: those
 /// without completion must not be (design rule 9), and the others are as short.
@@ -60,7 +60,7 @@ impl<S: System> Core<S> {
             return Err(SubmitError::TooLong);
         }
         let tx_cq = endpoint.tx_cq;
-        let certain = !req.flags.delivery_complete && self.logs(len);
+        let certain = !req.flags.wants_word() && self.logs(len);
         let now = match certain && len < UNKEPT_MAX {
             true => self.send_early((ep, peer), req, len, clock),
             false => None,
@@ -80,8 +80,12 @@ impl<S: System> Core<S> {
             urgent_ack: urgent,
         };
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
-        let payload = endpoint.node.is_ready_for(peer, spec.len);
-        endpoint.node.post_send(&spec);
+        let matched = req.flags.match_complete;
+        let payload = !matched && endpoint.node.is_ready_for(peer, spec.len);
+        match matched {
+            true => endpoint.node.post_matched(&spec),
+            false => endpoint.node.post_send(&spec),
+        };
         let waiting = endpoint.node.unsent_heads(peer);
         if len > self.cfg.proto.eager_max as usize {
             self.ahead.begin(ep, peer, handle);
@@ -137,12 +141,13 @@ impl<S: System> Core<S> {
         };
         let flags = flag::SEND | kind;
         let eager = len <= self.cfg.proto.eager_max as usize;
-        let log = req.flags.inject || (eager && !req.flags.delivery_complete);
+        let word = req.flags.wants_word();
+        let log = req.flags.inject || (eager && !word);
         let mut op = SendOp {
             ep,
             pieces: Pieces::new(&[]),
             log: None,
-            on_delivery: None,
+            on_delivery: tx_cq.filter(|_| req.flags.completion && (word || !log)),
             context: req.context,
             flags,
             serves: None,
@@ -163,7 +168,6 @@ impl<S: System> Core<S> {
             op.log = Some(buffer);
         } else if !log {
             op.pieces = Pieces::new(req.iov);
-            op.on_delivery = tx_cq.filter(|_| req.flags.completion);
             if op.on_delivery.is_none() {
                 // Nobody asks, but the memory is the user's until it is delivered.
                 op.flags = 0;
@@ -179,7 +183,7 @@ impl<S: System> Core<S> {
             return Err(SubmitError::Invalid);
         }
         if req.flags.peek {
-            return self.peek(now, ep, req);
+            return self.peek(ep, req);
         }
         if req.flags.claim {
             return self.claimed(now, ep, req);
@@ -220,7 +224,41 @@ impl<S: System> Core<S> {
         Ok(Source::Peer(peer))
     }
 
-    fn peek(&mut self, now: u64, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
+    /// What is said of a message that a peek found.
+    fn found(&mut self, ep: EpId, req: &RecvReq<'_>, peeked: &Peeked) -> Completion {
+        let data = match peeked.head.flags & marline_wire::FLAG_CQ_DATA {
+            0 => 0,
+            _ => flag::REMOTE_CQ_DATA,
+        };
+        Completion {
+            flags: received(req).flags | data,
+            len: peeked.head.total as usize,
+            tag: peeked.head.tag,
+            data: peeked.head.data,
+            source: self.addr_of(ep, peeked.peer),
+            ..received(req)
+        }
+    }
+
+    /// Drops what a peek with this context claimed, and says what it was.
+    fn discarded(&mut self, ep: EpId, req: &RecvReq<'_>, claim: Claim) -> Result<(), SubmitError> {
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let (cq, dropped) = (endpoint.rx_cq, endpoint.node.discard_claimed(claim));
+        let entry = match dropped {
+            Some(peeked) => self.found(ep, req, &peeked),
+            None => Completion {
+                error: Some(OpError::PeerDead),
+                ..received(req)
+            },
+        };
+        if req.flags.completion || entry.error.is_some() {
+            self.complete(cq, entry);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn peek(&mut self, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
         let source = self.source(ep, req.source)?;
         let spec = RecvSpec {
             handle: 0,
@@ -232,31 +270,16 @@ impl<S: System> Core<S> {
         let set_aside = req.flags.claim || req.flags.discard;
         let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
         let cq = endpoint.rx_cq;
-        let kind = if req.tag.is_some() {
-            flag::TAGGED
-        } else {
-            flag::MSG
-        };
-        let mut entry = Completion {
-            context: req.context,
-            flags: flag::RECV | kind,
-            ..Completion::empty()
-        };
+        let mut entry = received(req);
         let found = endpoint.node.peek(&spec, set_aside);
         match found {
             None => entry.error = Some(OpError::NoMessage),
             Some((peeked, claim)) => {
-                entry.len = peeked.head.total as usize;
-                entry.tag = peeked.head.tag;
-                entry.data = peeked.head.data;
-                if peeked.head.flags & marline_wire::FLAG_CQ_DATA != 0 {
-                    entry.flags |= flag::REMOTE_CQ_DATA;
-                }
-                entry.source = self.addr_of(ep, peeked.peer);
+                entry = self.found(ep, req, &peeked);
                 if let Some(claim) = claim {
                     if req.flags.discard {
                         if let Some(endpoint) = self.ep(ep) {
-                            endpoint.node.discard_claimed(claim, now);
+                            endpoint.node.discard_claimed(claim);
                         }
                     } else {
                         self.claims.insert((ep.0, req.context), claim);
@@ -275,27 +298,8 @@ impl<S: System> Core<S> {
             .claims
             .remove(&(ep.0, req.context))
             .ok_or(SubmitError::NotFound)?;
-        let rx_cq = self.ep(ep).and_then(|e| e.rx_cq);
         if req.flags.discard {
-            if let Some(endpoint) = self.ep(ep) {
-                endpoint.node.discard_claimed(claim, now);
-            }
-            if req.flags.completion {
-                let kind = if req.tag.is_some() {
-                    flag::TAGGED
-                } else {
-                    flag::MSG
-                };
-                let flags = flag::RECV | kind;
-                let entry = Completion {
-                    context: req.context,
-                    flags,
-                    ..Completion::empty()
-                };
-                self.complete(rx_cq, entry);
-            }
-            self.settle();
-            return Ok(());
+            return self.discarded(ep, req, claim);
         }
         let capacity = total(req.iov) as u64;
         let handle = self.recvs.insert(RecvOp {
@@ -336,6 +340,19 @@ impl<S: System> Core<S> {
             return Ok(());
         }
         Err(SubmitError::NotFound)
+    }
+}
+
+/// An entry of this receive, peek or claim, of which nothing else is known.
+fn received(req: &RecvReq<'_>) -> Completion {
+    let kind = match req.tag {
+        Some(_) => flag::TAGGED,
+        None => flag::MSG,
+    };
+    Completion {
+        context: req.context,
+        flags: flag::RECV | kind,
+        ..Completion::empty()
     }
 }
 

@@ -69,6 +69,7 @@ fn a_forked_child_closes_everything_while_a_thread_of_its_parent_has_the_lock() 
         base,
         len,
         virt_addr: false,
+        readable: true,
         writable: true,
     };
     engine.mr_open(&region).unwrap();

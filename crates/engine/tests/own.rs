@@ -314,6 +314,7 @@ fn own_memory_is_read_and_what_is_not_registered_is_refused() {
         base,
         len: region.len(),
         virt_addr: false,
+        readable: true,
         writable: false,
     });
     opened.unwrap();
@@ -421,6 +422,7 @@ fn writes_to_oneself_are_bounded_and_go_on_once_polled() {
         base,
         len: 8,
         virt_addr: false,
+        readable: true,
         writable: true,
     };
     own.engine.mr_open(&memory).unwrap();

@@ -69,6 +69,7 @@ fn size(number: usize) -> usize {
 const COMPLETE: OpFlags = OpFlags {
     completion: true,
     delivery_complete: false,
+    match_complete: false,
     inject: false,
     multi_recv: false,
     peek: false,

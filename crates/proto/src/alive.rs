@@ -118,6 +118,20 @@ impl Node {
         }
     }
 
+    /// Asks a peer that nothing here waits for; `false`: it is none.
+    pub(crate) fn ask_stranger(&mut self, now: u64, peer: PeerId) -> bool {
+        let Some(mut conn) = self.take(peer) else {
+            return false;
+        };
+        let asked = conn.epoch.is_some() && !conn.own && self.cfg.reliable;
+        let asked = asked && self.ask(now, &mut conn);
+        self.put(conn);
+        if asked {
+            self.touch(peer, now);
+        }
+        true
+    }
+
     /// Asks a peer that was neither heard nor asked lately; whether it did.
     fn ask(&mut self, now: u64, conn: &mut Box<Conn>) -> bool {
         let every = self.ask_every_ns();

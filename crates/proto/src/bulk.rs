@@ -4,7 +4,7 @@
 //! ([`Node::continue_bulk`]: 30 ns a packet instead of 110).
 
 use crate::config::RailPolicy;
-use crate::conn::{Conn, SendKind};
+use crate::conn::{Conn, SendKind, SendXfer};
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Path, PathState};
@@ -13,7 +13,7 @@ use crate::transmit::{add_credit, Builder};
 use crate::types::{sum_seed, Batch, Spans, Transmit};
 use alloc::boxed::Box;
 use marline_wire::{
-    align8, granules, FragmentHead, Frame, MsgHead, EAGER_LEN, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN,
+    align8, granules, FragmentHead, Frame, EAGER_LEN, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN,
     GRANULE, HEADER_LEN, PACKET_MAX,
 };
 
@@ -140,7 +140,7 @@ impl Node {
         let queued = conn.queue.front().and_then(|&key| self.sends.get(key));
         let path = &conn.paths[at];
         let limit = path.datagram_max - path.window.ack_len();
-        if queued.is_some_and(|send| !self.is_bulk(conn, &send.head, limit)) {
+        if queued.is_some_and(|send| !self.is_bulk(conn, send, limit)) {
             return false;
         }
         let begun = conn.bulk.front().and_then(|&key| self.sends.get(key));
@@ -153,9 +153,10 @@ impl Node {
     }
 
     /// Whether an unsent message leaves unasked, in more packets than one.
-    fn is_bulk(&self, conn: &Conn, head: &MsgHead, limit: usize) -> bool {
-        let fits = HEADER_LEN + EAGER_LEN + align8(head.total as usize) <= limit;
-        !(fits && self.undivided(head.total)) && self.goes_eager(conn, head)
+    fn is_bulk(&self, conn: &Conn, send: &SendXfer, limit: usize) -> bool {
+        let total = send.head.total;
+        let fits = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
+        !(fits && self.undivided(total)) && self.goes_eager(conn, send)
     }
 
     /// What a message's end leaves of its packet goes to the next message, and what holds no
@@ -193,16 +194,17 @@ impl Node {
             }
         }
         let &key = conn.queue.front()?;
-        let head = self.sends.get(key)?.head;
+        let send = self.sends.get(key)?;
+        let total = send.head.total;
         let leaves = match follows {
-            true => self.is_bulk(conn, &head, limit),
-            false => self.goes_eager(conn, &head),
+            true => self.is_bulk(conn, send, limit),
+            false => self.goes_eager(conn, send),
         };
         if !leaves {
             return None;
         }
         conn.queue.pop_front();
-        conn.credit_used += Conn::cost(head.total);
+        conn.credit_used += Conn::cost(total);
         self.start(key, SendKind::Eager);
         self.sends.get_mut(key)?.in_bulk = true;
         conn.bulk.push_front(key);

@@ -91,6 +91,7 @@ impl Node {
             return;
         }
         conn.closed = true;
+        self.departs(peer, now);
         self.end_peer(now, peer, Some(arrived));
     }
 }

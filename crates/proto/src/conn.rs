@@ -54,6 +54,8 @@ pub struct SendXfer {
     pub granted: bool,
     pub acked: GranuleSet,
     pub in_bulk: bool,
+    /// Its payload waits until the receiver asks for it, however short it is.
+    pub waits: bool,
     /// Keys for writes. (Few messages have any, and short ones are moved with this.)
     pub keys: Option<Box<ToldKeys>>,
 }
@@ -399,5 +401,11 @@ pub struct Peer {
     pub address: Address,
     /// It was said that its settings clash with ours.
     pub mismatched: bool,
+    /// The owner has a name for it.
+    pub named: bool,
+    /// It left, and is forgotten but for its address.
+    pub gone: bool,
+    /// Since it departed: when to look whether more of it can be forgotten.
+    pub look_at_ns: u64,
     pub conn: Option<alloc::boxed::Box<Conn>>,
 }

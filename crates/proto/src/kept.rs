@@ -28,7 +28,7 @@ impl Node {
     pub fn kept(&self) -> Kept {
         let mut kept = Kept {
             deadlines: self.deadlines.len(),
-            peers: self.peers.len(),
+            peers: self.peers.len() - self.departed.free(),
             ..Kept::default()
         };
         for conn in self.peers.iter().filter_map(|p| p.conn.as_deref()) {

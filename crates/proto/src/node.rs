@@ -4,6 +4,7 @@
 use crate::alive::Anyone;
 use crate::config::{Config, RailSpec};
 use crate::conn::{Conn, Inbound, Peer, SendXfer};
+use crate::depart::Departed;
 use crate::late::LateAck;
 use crate::matching::Matching;
 use crate::path::Path;
@@ -87,6 +88,7 @@ pub struct Node {
     pub(crate) by_thread: bool,
     /// Peers whose memory grew, and when to look at them.
     pub(crate) roomy: Vec<u32>,
+    pub(crate) departed: Departed,
     pub(crate) tidy_at: u64,
     pub(crate) anyone: Anyone,
     pub(crate) stats: NodeStats,
@@ -133,6 +135,7 @@ impl Node {
             closing: false,
             by_thread: false,
             roomy: Vec::new(),
+            departed: Departed::default(),
             tidy_at: u64::MAX,
             anyone: Anyone::default(),
             stats: NodeStats::default(),
@@ -182,19 +185,12 @@ impl Node {
         }
     }
 
-    /// The peer with this address; known or new (nothing is sent yet).
+    /// The peer with this address; known or new (nothing is sent yet). From now on the owner has a
+    /// name for it, until [`Node::unname`].
     pub fn peer(&mut self, address: &Address) -> PeerId {
-        if let Some(&index) = self.by_id.get(&address.id) {
-            return PeerId(index);
-        }
-        let index = self.peers.len() as u32;
-        self.by_id.insert(address.id, index);
-        self.peers.push(Peer {
-            address: *address,
-            mismatched: false,
-            conn: None,
-        });
-        PeerId(index)
+        let peer = self.know(address);
+        self.name(peer);
+        peer
     }
 
     /// Address of a peer.
@@ -209,7 +205,11 @@ impl Node {
 
     /// Whether the peer is dead or has said BYE: sends to it fail.
     pub fn peer_gone(&self, peer: PeerId) -> bool {
-        self.conn(peer).is_some_and(|c| c.dead || c.closed)
+        let entry = self.peers.get(peer.0 as usize);
+        entry.is_some_and(|entry| match &entry.conn {
+            Some(conn) => conn.dead || conn.closed,
+            None => entry.gone,
+        })
     }
 
     /// Number of the payload checksum used with the peer, as agreed by HELLO or, before that, what
@@ -245,12 +245,23 @@ impl Node {
         ),
     ) {
         for peer in &self.peers {
-            let Some(conn) = &peer.conn else { continue };
-            let mut paths = conn
-                .paths
-                .iter()
-                .map(|p| (p.local, p.remote, p.state, p.stats));
-            f(conn.peer, peer.address.id, &conn.stats, &mut paths);
+            peer.tell(&mut f);
+        }
+    }
+
+    /// The same of one peer.
+    pub fn for_peer(
+        &self,
+        peer: PeerId,
+        mut f: impl FnMut(
+            PeerId,
+            u64,
+            &PeerStats,
+            &mut dyn Iterator<Item = (u8, u8, PathState, PathStats)>,
+        ),
+    ) {
+        if let Some(entry) = self.peers.get(peer.0 as usize) {
+            entry.tell(&mut f);
         }
     }
 
@@ -374,7 +385,7 @@ impl Node {
         let Some(entry) = self.peers.get(peer.0 as usize) else {
             return;
         };
-        if entry.conn.is_some() {
+        if entry.conn.is_some() || entry.gone {
             return;
         }
         let mut conn = Box::new(Conn::new(peer));
@@ -407,6 +418,24 @@ impl Node {
             conn.ready = true;
             ready.push_back(conn.peer);
         }
+    }
+}
+
+impl Peer {
+    /// Hands the counters to `f`, if the peer was spoken to.
+    fn tell(
+        &self,
+        f: &mut impl FnMut(
+            PeerId,
+            u64,
+            &PeerStats,
+            &mut dyn Iterator<Item = (u8, u8, PathState, PathStats)>,
+        ),
+    ) {
+        let Some(conn) = &self.conn else { return };
+        let paths = conn.paths.iter();
+        let mut paths = paths.map(|p| (p.local, p.remote, p.state, p.stats));
+        f(conn.peer, self.address.id, &conn.stats, &mut paths);
     }
 }
 

@@ -41,12 +41,24 @@ pub(crate) fn head_of(spec: &SendSpec) -> MsgHead {
 impl Node {
     /// Posts a send. `false`: the peer is gone (no event follows).
     pub fn post_send(&mut self, spec: &SendSpec) -> bool {
-        self.post_message(spec.handle, spec.peer, head_of(spec))
+        self.post_message(spec.handle, spec.peer, head_of(spec), false)
     }
 
-    /// Posts the message of this head, but for its number and whether it has sums. `false`: the
-    /// peer is gone.
-    pub(crate) fn post_message(&mut self, handle: u32, peer: PeerId, mut head: MsgHead) -> bool {
+    /// Posts a send that is done once a receive has taken the message. Of a short one, too, only a
+    /// request leaves: a packet is acknowledged when it arrives, whether anybody wants it or not.
+    pub fn post_matched(&mut self, spec: &SendSpec) -> bool {
+        self.post_message(spec.handle, spec.peer, head_of(spec), true)
+    }
+
+    /// Posts the message of this head, but for its number and whether it has sums; `waits`: its
+    /// payload is to be asked for. `false`: the peer is gone.
+    pub(crate) fn post_message(
+        &mut self,
+        handle: u32,
+        peer: PeerId,
+        mut head: MsgHead,
+        waits: bool,
+    ) -> bool {
         self.ensure_conn(peer);
         let Some(mut conn) = self.take(peer) else {
             return false;
@@ -65,9 +77,9 @@ impl Node {
                 self.send_own(conn, handle, head);
                 return true;
             }
-            let key = self
-                .sends
-                .insert(new_send(handle, peer, head, SendKind::Queued));
+            let mut send = new_send(handle, peer, head, SendKind::Queued);
+            send.waits = waits;
+            let key = self.sends.insert(send);
             conn.queue.push_back(key);
             Node::mark_ready(&mut self.ready, &mut conn);
         }
@@ -234,21 +246,21 @@ impl Node {
         live
     }
 
-    /// Swallows a claimed message.
-    pub fn discard_claimed(&mut self, claim: Claim, now_ns: u64) {
-        let Some(inbound) = self.inbounds.get_mut(claim.0) else {
-            return;
-        };
+    /// Swallows a claimed message; what it was. `None`: it is gone (its sender died).
+    pub fn discard_claimed(&mut self, claim: Claim) -> Option<Peeked> {
+        let inbound = self.inbounds.get_mut(claim.0)?;
         inbound.state = InboundState::Discard;
+        let (peer, head) = (inbound.peer, inbound.head);
         if inbound.own.is_some() {
-            return self.deliver_own(claim.0);
+            self.deliver_own(claim.0);
+        } else {
+            if inbound.rendezvous {
+                inbound.wanted = 0;
+                self.tell_grant(claim.0);
+            }
+            self.finish_if_complete(claim.0);
         }
-        if inbound.rendezvous {
-            inbound.wanted = 0;
-            self.tell_grant(claim.0);
-        }
-        let _ = now_ns;
-        self.finish_if_complete(claim.0);
+        Some(Peeked { peer, head: head? })
     }
 
     /// Takes back a posted receive that nothing matched yet; `false`: not there.
@@ -335,6 +347,7 @@ pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind)
         granted: false,
         acked: GranuleSet::default(),
         in_bulk: false,
+        waits: false,
         keys: None,
     }
 }

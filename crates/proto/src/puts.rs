@@ -33,7 +33,7 @@ impl Node {
             total: len,
         };
         if len > 0 {
-            return self.post_message(handle, peer, head);
+            return self.post_message(handle, peer, head, true);
         }
         // Nothing to write, whatever is there.
         let gone = self.peer_gone(peer);

@@ -98,6 +98,9 @@ impl Node {
         };
         if let Some(index) = index {
             let peer = PeerId(index);
+            if self.peers[index as usize].gone {
+                return Err(DropReason::Gone);
+            }
             if let Some(conn) = self.conn(peer) {
                 // A BYE that is said again wants its ack: the first one's was lost.
                 let bye = |(frame, _)| matches!(frame, Frame::Bye { .. });
@@ -128,7 +131,7 @@ impl Node {
             return Err(DropReason::Nonsense); // what we tell ourselves comes in no packet
         }
         let rails = [hello.rails[0], hello.rails[1]];
-        let peer = self.peer(&Address {
+        let peer = self.know(&Address {
             id: hello.id,
             token: hello.token,
             rails,
@@ -142,6 +145,7 @@ impl Node {
             return Err(DropReason::Nonsense);
         }
         self.ensure_conn(peer);
+        self.met(peer, now);
         let locals = self.local_rails();
         let rail_down = self.rail_down;
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;

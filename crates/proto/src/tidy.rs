@@ -34,6 +34,8 @@ impl Node {
             false => now + IDLE_NS,
         };
         self.roomy = roomy;
+        self.tidy_departed(now);
+        self.tidy_at = self.tidy_at.min(self.departed.at());
     }
 
     /// Forgets deadlines that were replaced by earlier ones. A peer has one; but each time that it

@@ -391,6 +391,7 @@ impl Node {
             silent_ms,
             refused,
         });
+        self.departs(peer, now);
         self.end_peer(now, peer, None);
         self.forget_packets(peer);
         self.tell_anyone();

@@ -3,7 +3,7 @@
 //! so that the engine can hand the kernel a whole batch.
 
 use crate::config::RailPolicy;
-use crate::conn::{Conn, SendKind};
+use crate::conn::{Conn, SendKind, SendXfer};
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::PathState;
@@ -14,8 +14,8 @@ use crate::types::{sum_seed, Batch, Span, Spans, Transmit};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    align8, Data, Eager, Frame, Grant, HeadWriter, Header, MsgHead, Rts, DATA_LEN, EAGER_LEN,
-    FLAG_PUT, FLAG_UNSUMMED, GRANULE,
+    align8, Data, Eager, Frame, Grant, HeadWriter, Header, Rts, DATA_LEN, EAGER_LEN, FLAG_UNSUMMED,
+    GRANULE,
 };
 
 /// So many packets in a row may want no ack: a path with acks alone must be known to work.
@@ -444,7 +444,7 @@ impl Node {
                 continue;
             };
             let total = send.head.total;
-            let eager = self.goes_eager(conn, &send.head);
+            let eager = self.goes_eager(conn, send);
             let cost = Conn::cost(if eager { total } else { 0 });
             if conn.credit_used + cost > conn.credit_limit && !self.cfg.errs(Mutation::IgnoreCredit)
             {
@@ -470,10 +470,10 @@ impl Node {
         }
     }
 
-    pub(crate) fn goes_eager(&self, conn: &Conn, head: &MsgHead) -> bool {
-        let total = head.total;
+    pub(crate) fn goes_eager(&self, conn: &Conn, send: &SendXfer) -> bool {
+        let total = send.head.total;
         let credit = conn.has_credit_for(total) || self.cfg.errs(Mutation::IgnoreCredit);
-        total <= self.cfg.eager_max && credit && head.flags & FLAG_PUT == 0
+        total <= self.cfg.eager_max && credit && !send.waits
     }
 
     pub(crate) fn start(&mut self, key: Key, kind: SendKind) {

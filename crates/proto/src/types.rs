@@ -352,6 +352,12 @@ pub enum Event {
         /// The path was left; else it was the last usable one, or all are as bad.
         left: bool,
     },
+    /// A peer that is dead or has closed, and with which nothing is left to do: to be forgotten
+    /// (`Node::forget`), once its counters are kept.
+    PeerLeft {
+        /// Who.
+        peer: PeerId,
+    },
     /// A peer's settings clash with ours (software reliability on one side only).
     PeerMismatch {
         /// Who.

@@ -54,7 +54,7 @@ static OPS: fi_ops_av = fi_ops_av {
     lookup2: absent,
 };
 
-/// `fi_av_open`. Map or table: indices serve as both.
+/// `fi_av_open`.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     attr: *mut fi_av_attr,
@@ -67,14 +67,24 @@ pub(crate) unsafe extern "C" fn open(
             if !(*attr).name.is_null() {
                 return Err(Errno::NOSYS); // shared between processes
             }
-            if (*attr).flags & FI_EVENT != 0 {
-                return Err(Errno::NOSYS); // asynchronous insertion
+            if (*attr).flags & (FI_EVENT | FI_AV_USER_ID) != 0 {
+                return Err(Errno::NOSYS); // asynchronous insertion, the application's own numbers
             }
-            if (*attr).type_ == FI_AV_UNSPEC {
-                (*attr).type_ = FI_AV_TABLE;
+            // FI_READ belongs to a name; FI_SYMMETRIC is a hint.
+            if (*attr).flags & !(FI_READ | FI_SYMMETRIC) != 0 {
+                return Err(Errno::BADFLAGS);
+            }
+            match (*attr).type_ {
+                FI_AV_UNSPEC => (*attr).type_ = FI_AV_TABLE,
+                FI_AV_MAP | FI_AV_TABLE => {}
+                _ => return Err(Errno::INVAL),
             }
         }
-        let id = shared.engine.av_open();
+        // SAFETY: checked for null.
+        let id = match unsafe { (*attr).type_ } {
+            FI_AV_MAP => shared.engine.av_open_map(),
+            _ => shared.engine.av_open(),
+        };
         trace!("av open -> {id:?}");
         let fid = object::header::<Av>(context);
         Ok(Av {

@@ -1,5 +1,5 @@
-//! `fid_cntr`: counters. They count remote reads only, since MPICH asserts that no more is done
-//! than it issued as RMA.
+//! `fid_cntr`: counters. They count remote reads and writes only, since MPICH asserts that no more
+//! is done than it issued as RMA.
 
 use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};
@@ -39,7 +39,7 @@ static OPS: fi_ops_cntr = fi_ops_cntr {
     export_xpu: absent,
 };
 
-/// `fi_cntr_open`. Any wait object will do (Intel MPI opens FI_WAIT_UNSPEC): waiting polls.
+/// `fi_cntr_open`. Waiting polls (Intel MPI opens FI_WAIT_UNSPEC); there is no descriptor.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     attr: *mut fi_cntr_attr,
@@ -48,7 +48,9 @@ pub(crate) unsafe extern "C" fn open(
 ) -> c_int {
     let make = |shared: &Arc<DomainShared>| {
         // SAFETY: checked for null.
-        if unsafe { (*attr).events } != FI_CNTR_EVENTS_COMP {
+        let (events, wait_obj) = unsafe { ((*attr).events, (*attr).wait_obj) };
+        let waits = [FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD].contains(&wait_obj);
+        if events != FI_CNTR_EVENTS_COMP || !waits {
             return Err(Errno::NOSYS);
         }
         trace!("cntr open");

@@ -77,7 +77,8 @@ pub(crate) unsafe extern "C" fn open(
 ) -> c_int {
     let make = |shared: &Arc<DomainShared>| {
         // SAFETY: checked for null; these fields exist in every version.
-        let (format, wait_obj) = unsafe { ((*attr).format, (*attr).wait_obj) };
+        let (format, wait_obj, wait_cond) =
+            unsafe { ((*attr).format, (*attr).wait_obj, (*attr).wait_cond) };
         let format = match format {
             FI_CQ_FORMAT_UNSPEC | FI_CQ_FORMAT_CONTEXT => Format::Context,
             FI_CQ_FORMAT_MSG => Format::Msg,
@@ -87,6 +88,10 @@ pub(crate) unsafe extern "C" fn open(
         };
         // Descriptors to wait on are not offered.
         if ![FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD].contains(&wait_obj) {
+            return Err(Errno::NOSYS);
+        }
+        // Nor is waiting for more than one entry. (The condition counts only for who can wait.)
+        if wait_cond != FI_CQ_COND_NONE && wait_obj != FI_WAIT_NONE {
             return Err(Errno::NOSYS);
         }
         let id = shared.engine.cq_open();
@@ -288,8 +293,8 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags:
         let failed = cq.shared.engine.cq_take_error(cq.id).ok_or(Errno::AGAIN)?;
         trace!("cq error {failed:?}");
         let errno = failed.error.map_or(Errno::OTHER, Errno::from);
-        // SAFETY: the application's struct, in the layout of its API version: the last field only
-        // if that has it, err_data untouched where it may be the application's buffer.
+        // SAFETY: the application's struct, in the layout of its API version: the last fields only
+        // if that has them, err_data untouched where it may be the application's buffer.
         unsafe {
             (*out).op_context = failed.context as *mut c_void;
             (*out).flags = failed.flags;
@@ -302,8 +307,9 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags:
             (*out).prov_errno = errno.0;
             if cq.shared.api_version < fi_version_of(1, 5) {
                 (*out).err_data = std::ptr::null_mut();
+            } else {
+                (*out).err_data_size = 0;
             }
-            (*out).err_data_size = 0;
             if cq.shared.api_version >= fi_version_of(1, 20) {
                 (*out).src_addr = failed.source;
             }

@@ -8,11 +8,12 @@ use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};
 use crate::flags::{Binding, INJECT};
 use crate::info::{CAPS, IOV_LIMIT};
-use crate::log::trace;
+use crate::log::{self, trace};
 use crate::object::{self, absent, Object};
+use crate::rma::Access;
 use crate::sys::*;
 use crate::sys_ep::*;
-use crate::{av, cntr, cq, ep_ctl, msg, rma, tagged};
+use crate::{av, cntr, cq, ep_ctl, info, info_build, msg, rma, tagged};
 use marline_engine::{Engine, EpId, IoVec, OpFlags, RecvReq, RemoteReq, SendReq};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
@@ -94,6 +95,12 @@ pub(crate) unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> c_int {
     let make = |shared: &Arc<DomainShared>| {
+        // SAFETY: checked for null.
+        let wish = unsafe { info_build::read_hints(shared.api_version, info) };
+        info::decide(&wish).map_err(|why| {
+            log::warn(&format!("fi_endpoint: its fi_info asks for {why}"));
+            Errno::INVAL
+        })?;
         // SAFETY: checked for null; these structs have one size in every version.
         let (caps, tx_flags, rx_flags) = unsafe {
             let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
@@ -400,14 +407,27 @@ impl Ep {
         result.map(|()| 0).map_err(Errno::from)
     }
 
-    /// Reads remote memory.
+    /// Bytes of the pieces together.
     ///
     /// # Safety
     /// `iov` has `count` entries.
-    pub(crate) unsafe fn read_pieces(
+    pub(crate) unsafe fn length(
         &self,
         iov: *const libc::iovec,
         count: usize,
+    ) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { pieces(iov, count) }?.iter().map(|p| p.len).sum())
+    }
+
+    /// Reads or writes remote memory; the options may have been refused.
+    ///
+    /// # Safety
+    /// `iov` has `count` entries.
+    pub(crate) unsafe fn remote_pieces(
+        &self,
+        access: Access,
+        (iov, count): (*const libc::iovec, usize),
         remote: &[(u64, usize, u64)],
         out: Result<Outgoing, Errno>,
     ) -> isize {
@@ -420,8 +440,11 @@ impl Ep {
                 context: out.context as usize,
                 flags: out.flags,
             };
-            let result = self.engine.read(self.id, &req);
-            trace!("{:?} {req:?} -> {result:?}", self.id);
+            let result = match access {
+                Access::Read => self.engine.read(self.id, &req),
+                Access::Write => self.engine.put(self.id, &req),
+            };
+            trace!("{:?} {access:?} {req:?} -> {result:?}", self.id);
             result.map(|()| 0).map_err(Errno::from)
         };
         // SAFETY: the caller's promise.
@@ -447,10 +470,14 @@ impl Ep {
         Ok(())
     }
 
-    /// MPICH and Intel MPI bind counters for READ and WRITE; sends and receives are not counted.
+    /// MPICH and Intel MPI bind counters for READ and WRITE; nothing else is counted.
     fn bind_counter(&mut self, counter: &cntr::Cntr, flags: u64) -> Result<(), Errno> {
-        if flags & (FI_SEND | FI_RECV) != 0 {
+        if flags & !(FI_READ | FI_WRITE) != 0 {
             return Err(Errno::NOSYS);
+        }
+        if flags & FI_WRITE != 0 {
+            self.engine
+                .ep_bind_write_counter(self.id, counter.counter.clone());
         }
         if flags & FI_READ != 0 {
             self.engine

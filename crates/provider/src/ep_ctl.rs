@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C" fn getopt(
             FI_OPT_MIN_MULTI_RECV => ep.min_multi_recv,
             FI_OPT_CM_DATA_SIZE => 0,
             FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE => MESSAGE_LEN_MAX,
-            FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE => marline_engine::INJECT_MAX,
+            FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE => crate::mpich::inject_max(),
             _ => return Err(Errno::NOPROTOOPT),
         };
         // SAFETY: checked for null; the length is checked before the value is written.

@@ -5,8 +5,8 @@ use crate::boundary::Errno;
 use crate::sys::*;
 use marline_engine::OpFlags;
 
-/// Completion levels that need the peer's word. The engine knows one: accepted by the peer, which
-/// also satisfies transmit-complete.
+/// Completion levels for which the peer must have the message; it also satisfies
+/// transmit-complete.
 const NEEDS_PEER: u64 = FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE;
 
 /// Flags that a send call may carry; FI_MORE is a hint that the engine does not need.
@@ -15,11 +15,23 @@ const SEND_KNOWN: u64 = FI_COMPLETION
     | FI_INJECT_COMPLETE
     | FI_TRANSMIT_COMPLETE
     | FI_DELIVERY_COMPLETE
+    | FI_MATCH_COMPLETE
     | FI_REMOTE_CQ_DATA
     | FI_MORE
     | FI_MSG
     | FI_TAGGED
     | FI_SEND;
+
+/// Flags of remote reads and writes. None is done before the peer's memory was read or written,
+/// which is what every completion level asks for.
+const RMA_KNOWN: u64 = FI_COMPLETION
+    | FI_INJECT_COMPLETE
+    | FI_TRANSMIT_COMPLETE
+    | FI_DELIVERY_COMPLETE
+    | FI_MORE
+    | FI_RMA
+    | FI_READ
+    | FI_WRITE;
 
 const RECV_KNOWN: u64 = FI_COMPLETION
     | FI_MULTI_RECV
@@ -51,6 +63,7 @@ impl Binding {
         OpFlags {
             completion: self.wants_entry(flags),
             delivery_complete: flags & NEEDS_PEER != 0,
+            match_complete: flags & FI_MATCH_COMPLETE != 0,
             inject: flags & FI_INJECT != 0,
             ..OpFlags::default()
         }
@@ -59,6 +72,14 @@ impl Binding {
     /// Options of `fi_sendmsg`, whose flags replace the endpoint's.
     pub fn sendmsg(self, flags: u64) -> Result<OpFlags, Errno> {
         if flags & !SEND_KNOWN != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        Ok(self.send(flags))
+    }
+
+    /// Options of `fi_readmsg` and `fi_writemsg`, whose flags replace the endpoint's.
+    pub fn rmamsg(self, flags: u64) -> Result<OpFlags, Errno> {
+        if flags & !RMA_KNOWN != 0 {
             return Err(Errno::BADFLAGS);
         }
         Ok(self.send(flags))
@@ -94,6 +115,7 @@ impl Binding {
 pub(crate) const INJECT: OpFlags = OpFlags {
     completion: false,
     delivery_complete: false,
+    match_complete: false,
     inject: true,
     multi_recv: false,
     peek: false,
@@ -134,6 +156,8 @@ mod tests {
         assert!(!ep.sendmsg(FI_COMPLETION).unwrap().delivery_complete);
         assert!(ep.sendmsg(FI_TRANSMIT_COMPLETE).unwrap().delivery_complete);
         assert!(!ep.sendmsg(FI_INJECT_COMPLETE).unwrap().delivery_complete);
+        let matched = ep.sendmsg(FI_MATCH_COMPLETE).unwrap();
+        assert!(matched.match_complete && !matched.delivery_complete);
     }
 
     #[test]
@@ -163,7 +187,7 @@ mod tests {
     #[test]
     fn unknown_flags_are_refused() {
         assert_eq!(SELECTIVE.sendmsg(FI_FENCE), Err(Errno::BADFLAGS));
-        assert_eq!(SELECTIVE.sendmsg(FI_MATCH_COMPLETE), Err(Errno::BADFLAGS));
+        assert_eq!(SELECTIVE.rmamsg(FI_INJECT), Err(Errno::BADFLAGS));
         assert_eq!(SELECTIVE.recvmsg(FI_INJECT), Err(Errno::BADFLAGS));
     }
 }

@@ -10,6 +10,12 @@ use std::ffi::{c_char, c_int};
 
 /// iovec entries per message: MPICH clamps to 32, the MPIs were seen to use 3.
 pub(crate) const IOV_LIMIT: usize = 8;
+/// Pieces of a peer's memory in one remote read or write.
+pub(crate) const RMA_IOV_LIMIT: usize = 1;
+/// Pieces of one registered region.
+pub(crate) const MR_IOV_LIMIT: usize = 1;
+/// Objects of one kind that an application may open; nothing is sized by it.
+pub(crate) const OBJECTS: usize = 1 << 15;
 /// Far above any message. A small value makes MPICH switch to fi_read rendezvous and hang.
 pub(crate) const MESSAGE_LEN_MAX: usize = 1 << 46;
 /// With 8, MPICH would put sizes into the upper half of the CQ data.
@@ -25,11 +31,17 @@ const COMM: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// All that we can. FI_RMA and FI_ATOMIC are missing on purpose.
 pub(crate) const CAPS: u64 = PRIMARY | DIRECTIONS | SECONDARY;
 
-const TX_CAPS: u64 = PRIMARY | FI_SEND | COMM;
-const RX_CAPS: u64 = PRIMARY | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | COMM;
+/// Whom one can reach is the domain's to say.
+pub(crate) const DOMAIN_CAPS: u64 = COMM;
+const TX_CAPS: u64 = PRIMARY | FI_SEND;
+const RX_CAPS: u64 = PRIMARY | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
 
-const TX_OP_FLAGS: u64 =
-    FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+const TX_OP_FLAGS: u64 = FI_COMPLETION
+    | FI_INJECT
+    | FI_INJECT_COMPLETE
+    | FI_TRANSMIT_COMPLETE
+    | FI_DELIVERY_COMPLETE
+    | FI_MATCH_COMPLETE;
 const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
 /// Send after send, per peer. Orders between atomics hold trivially as long as there are none, and
@@ -45,8 +57,11 @@ pub(crate) struct Side {
     pub comp_order: u64,
     pub size: usize,
     pub iov_limit: usize,
-    /// Transmit only.
+    /// Transmit only, as the next one.
     pub inject_size: usize,
+    pub rma_iov_limit: usize,
+    /// Receive only.
+    pub buffered: usize,
 }
 
 /// What the hints say; zero (false) everywhere means no wish.
@@ -60,8 +75,16 @@ pub(crate) struct Wish {
     pub rx: Side,
     pub ep_type: c_int,
     pub protocol: u32,
+    pub protocol_version: u32,
     pub max_msg_size: usize,
     pub ctx_cnt: usize,
+    /// The most contexts of an endpoint, of one that shares them.
+    pub max_ctx_cnt: usize,
+    pub max_shared_cnt: usize,
+    /// The most objects of any kind.
+    pub objects: usize,
+    pub mr_iov_limit: usize,
+    pub max_err_data: usize,
     pub auth_key: bool,
     pub domain_caps: u64,
     pub threading: c_int,
@@ -73,6 +96,10 @@ pub(crate) struct Wish {
     pub cq_data_size: usize,
     /// A fabric or domain with another name than ours is wanted.
     pub foreign_name: bool,
+    /// An address of the application's own or of a peer is given.
+    pub address: bool,
+    /// The longest message that a send may copy.
+    pub inject_max: usize,
 }
 
 /// What the reply says beyond constants.
@@ -93,7 +120,7 @@ pub(crate) unsafe extern "C" fn getinfo(
     version: u32,
     node: *const c_char,
     _service: *const c_char,
-    flags: u64,
+    _flags: u64,
     hints: *const fi_info,
     out: *mut *mut fi_info,
 ) -> c_int {
@@ -109,7 +136,8 @@ pub(crate) unsafe extern "C" fn getinfo(
             return Err(Errno::INVAL);
         }
         // Addresses are opaque names, exchanged by the application; a host name resolves to none.
-        if !node.is_null() && flags & FI_SOURCE == 0 {
+        // (With FI_SOURCE it would be this host's, and choose a rail; the settings do that.)
+        if !node.is_null() {
             return refuse("a node name to resolve");
         }
         // SAFETY: libfabric passes null or valid hints, and `out` was checked.
@@ -133,11 +161,12 @@ fn refuse(why: &str) -> Result<c_int, Errno> {
 pub(crate) fn decide(wish: &Wish) -> Result<Grant, &'static str> {
     check_endpoint(wish)?;
     check_domain(wish)?;
+    check_limits(wish)?;
     let caps = grant_caps(wish.caps)?;
     Ok(Grant {
         caps,
-        tx: grant_side(&wish.tx, caps & TX_CAPS, TX_OP_FLAGS)?,
-        rx: grant_side(&wish.rx, caps & RX_CAPS, RX_OP_FLAGS)?,
+        tx: grant_side(&wish.tx, caps & TX_CAPS, TX_OP_FLAGS, wish.inject_max)?,
+        rx: grant_side(&wish.rx, caps & RX_CAPS, RX_OP_FLAGS, 0)?,
         // MPICH gives up ("Provider name does not match") unless its own choice comes back.
         threading: or_default(wish.threading, FI_THREAD_SAFE),
         control_progress: grant_progress(wish.control_progress),
@@ -162,8 +191,14 @@ fn check_endpoint(wish: &Wish) -> Result<(), &'static str> {
     if wish.addr_format != FI_FORMAT_UNSPEC {
         return Err("a particular address format");
     }
+    if wish.address {
+        return Err("a particular address");
+    }
     if wish.protocol != 0 && wish.protocol != info_build::PROTOCOL {
         return Err("another protocol");
+    }
+    if wish.protocol_version > info_build::PROTOCOL_VERSION {
+        return Err("a later version of the protocol");
     }
     if wish.max_msg_size > MESSAGE_LEN_MAX {
         return Err("longer messages");
@@ -181,7 +216,7 @@ fn check_domain(wish: &Wish) -> Result<(), &'static str> {
     if wish.foreign_name {
         return Err("another fabric or domain");
     }
-    if wish.domain_caps & !CAPS != 0 {
+    if wish.domain_caps & !DOMAIN_CAPS != 0 {
         return Err("domain capabilities that we lack");
     }
     if wish.threading > FI_THREAD_ENDPOINT {
@@ -192,6 +227,25 @@ fn check_domain(wish: &Wish) -> Result<(), &'static str> {
     }
     if wish.mr_key_size > 8 || wish.cq_data_size > CQ_DATA_SIZE {
         return Err("larger memory keys or CQ data");
+    }
+    Ok(())
+}
+
+fn check_limits(wish: &Wish) -> Result<(), &'static str> {
+    if wish.max_ctx_cnt > 1 || wish.max_shared_cnt > 0 {
+        return Err("endpoints with several or shared contexts");
+    }
+    if wish.objects > OBJECTS {
+        return Err("more endpoints, queues, counters or memory regions");
+    }
+    if wish.mr_iov_limit > MR_IOV_LIMIT || wish.tx.rma_iov_limit > RMA_IOV_LIMIT {
+        return Err("memory regions or remote operations of several pieces");
+    }
+    if wish.max_err_data > 0 {
+        return Err("data with errors");
+    }
+    if wish.rx.buffered > 0 {
+        return Err("a size of the buffer for unexpected messages");
     }
     Ok(())
 }
@@ -215,7 +269,12 @@ fn grant_caps(wished: u64) -> Result<u64, &'static str> {
     Ok(caps)
 }
 
-fn grant_side(wished: &Side, caps: u64, op_flags: u64) -> Result<Side, &'static str> {
+fn grant_side(
+    wished: &Side,
+    caps: u64,
+    op_flags: u64,
+    inject_max: usize,
+) -> Result<Side, &'static str> {
     if wished.caps & !CAPS != 0 {
         return Err("transmit or receive capabilities that we lack");
     }
@@ -228,7 +287,7 @@ fn grant_side(wished: &Side, caps: u64, op_flags: u64) -> Result<Side, &'static 
     if wished.iov_limit > IOV_LIMIT || wished.size > QUEUE_SIZE_MAX {
         return Err("more iovec entries or operations in flight");
     }
-    if wished.inject_size > marline_engine::INJECT_MAX {
+    if wished.inject_size > inject_max {
         return Err("a larger inject size");
     }
     Ok(Side {
@@ -242,7 +301,9 @@ fn grant_side(wished: &Side, caps: u64, op_flags: u64) -> Result<Side, &'static 
         comp_order: 0,
         size: wished.size.max(QUEUE_SIZE),
         iov_limit: IOV_LIMIT,
-        inject_size: marline_engine::INJECT_MAX,
+        inject_size: inject_max,
+        rma_iov_limit: RMA_IOV_LIMIT,
+        buffered: 0,
     })
 }
 

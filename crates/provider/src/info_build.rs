@@ -1,15 +1,16 @@
 //! Reading `fi_info` hints and building the one `fi_info` that we return.
 
 use crate::boundary::Errno;
-use crate::info::{Grant, Side, Wish, CAPS, CQ_DATA_SIZE, IOV_LIMIT, MESSAGE_LEN_MAX};
+use crate::info::{
+    Grant, Side, Wish, CQ_DATA_SIZE, DOMAIN_CAPS, MESSAGE_LEN_MAX, MR_IOV_LIMIT, OBJECTS,
+};
+use crate::mpich;
 use crate::sys::*;
 use std::ffi::{c_char, CStr};
 
 /// Our wire protocol's number: the high bit marks numbers that libfabric did not assign.
 pub(crate) const PROTOCOL: u32 = 0x8000_4d4c;
-const PROTOCOL_VERSION: u32 = 1;
-/// Objects an application may open; nothing is sized by it.
-const OBJECTS: usize = 1 << 15;
+pub(crate) const PROTOCOL_VERSION: u32 = 1;
 
 /// Reads hints. Only fields that every libfabric has are touched: the structs belong to the
 /// library that runs, and what follows them in memory is not ours.
@@ -19,6 +20,7 @@ const OBJECTS: usize = 1 << 15;
 pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wish {
     let mut wish = Wish {
         version,
+        inject_max: mpich::inject_max(),
         ..Wish::default()
     };
     // SAFETY: null or valid, here and for the attribute structs below.
@@ -27,6 +29,7 @@ pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wish {
     };
     wish.caps = hints.caps;
     wish.addr_format = hints.addr_format;
+    wish.address = !hints.src_addr.is_null() || !hints.dest_addr.is_null();
     // SAFETY: as above.
     unsafe {
         if let Some(tx) = hints.tx_attr.as_ref() {
@@ -38,6 +41,8 @@ pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wish {
                 size: tx.size,
                 iov_limit: tx.iov_limit,
                 inject_size: tx.inject_size,
+                rma_iov_limit: tx.rma_iov_limit,
+                buffered: 0,
             };
         }
         if let Some(rx) = hints.rx_attr.as_ref() {
@@ -49,6 +54,8 @@ pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wish {
                 size: rx.size,
                 iov_limit: rx.iov_limit,
                 inject_size: 0,
+                rma_iov_limit: 0,
+                buffered: rx.total_buffered_recv,
             };
         }
         read_ep(&mut wish, hints.ep_attr);
@@ -70,6 +77,7 @@ unsafe fn read_ep(wish: &mut Wish, attr: *const fi_ep_attr) {
     unsafe {
         wish.ep_type = (*attr).type_;
         wish.protocol = (*attr).protocol;
+        wish.protocol_version = (*attr).protocol_version;
         wish.max_msg_size = (*attr).max_msg_size;
         wish.ctx_cnt = (*attr).tx_ctx_cnt.max((*attr).rx_ctx_cnt);
         wish.auth_key = (*attr).auth_key_size != 0;
@@ -92,6 +100,14 @@ unsafe fn read_domain(wish: &mut Wish, attr: *const fi_domain_attr) {
         wish.mr_mode = (*attr).mr_mode;
         wish.mr_key_size = (*attr).mr_key_size;
         wish.cq_data_size = (*attr).cq_data_size;
+        wish.max_ctx_cnt = (*attr).max_ep_tx_ctx.max((*attr).max_ep_rx_ctx);
+        wish.max_shared_cnt = (*attr).max_ep_stx_ctx.max((*attr).max_ep_srx_ctx);
+        let contexts = (*attr).tx_ctx_cnt.max((*attr).rx_ctx_cnt);
+        let queues = (*attr).cq_cnt.max((*attr).cntr_cnt);
+        let others = (*attr).ep_cnt.max((*attr).mr_cnt);
+        wish.objects = contexts.max(queues).max(others);
+        wish.mr_iov_limit = (*attr).mr_iov_limit;
+        wish.max_err_data = (*attr).max_err_data;
         wish.auth_key |= (*attr).auth_key_size != 0;
         wish.foreign_name |= foreign((*attr).name);
     }
@@ -176,7 +192,7 @@ fn tx_attr(side: &Side) -> Result<*mut fi_tx_attr, Errno> {
         (*attr).inject_size = side.inject_size;
         (*attr).size = side.size;
         (*attr).iov_limit = side.iov_limit;
-        (*attr).rma_iov_limit = IOV_LIMIT;
+        (*attr).rma_iov_limit = side.rma_iov_limit;
     }
     Ok(attr)
 }
@@ -231,8 +247,8 @@ fn domain_attr(grant: &Grant, domain: *mut fid_domain) -> Result<*mut fi_domain_
         (*attr).max_ep_tx_ctx = 1;
         (*attr).max_ep_rx_ctx = 1;
         (*attr).cntr_cnt = OBJECTS;
-        (*attr).mr_iov_limit = 1;
-        (*attr).caps = CAPS & (FI_LOCAL_COMM | FI_REMOTE_COMM);
+        (*attr).mr_iov_limit = MR_IOV_LIMIT;
+        (*attr).caps = DOMAIN_CAPS;
         (*attr).mr_cnt = OBJECTS;
         (*attr).max_cntr_value = u64::MAX;
         (*attr).max_err_cntr_value = u64::MAX;

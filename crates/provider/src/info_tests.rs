@@ -137,7 +137,7 @@ fn what_we_lack_is_refused() {
         },
         Wish {
             tx: Side {
-                op_flags: FI_MATCH_COMPLETE,
+                op_flags: FI_FENCE,
                 ..Side::default()
             },
             ..Wish::default()

@@ -24,6 +24,7 @@ mod host;
 mod info;
 mod info_build;
 mod log;
+mod mpich;
 mod mr;
 mod msg;
 mod object;

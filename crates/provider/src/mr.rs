@@ -1,5 +1,5 @@
-//! `fid_mr`: memory that peers may read. Keys are the caller's, addresses are offsets, unless an
-//! old application asked for `FI_MR_BASIC`.
+//! `fid_mr`: memory that peers may read or write. Keys are the caller's, addresses are offsets,
+//! unless an old application asked for `FI_MR_BASIC`.
 
 use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};
@@ -39,6 +39,7 @@ struct Region {
     base: *mut u8,
     len: usize,
     access: u64,
+    offset: u64,
     requested_key: u64,
     flags: u64,
     context: *mut c_void,
@@ -55,6 +56,12 @@ fn register(
     if region.flags & FI_MR_DMABUF != 0 {
         return Err(Errno::NOSYS);
     }
+    if region.flags & !FI_MORE != 0 {
+        return Err(Errno::BADFLAGS);
+    }
+    if region.offset != 0 {
+        return Err(Errno::INVAL); // reserved
+    }
     let virt_addr = shared.mr_mode & (FI_MR_BASIC | FI_MR_VIRT_ADDR) != 0;
     let own_keys = shared.mr_mode & (FI_MR_BASIC | FI_MR_PROV_KEY) != 0;
     let key = match own_keys {
@@ -66,6 +73,7 @@ fn register(
         base: region.base,
         len: region.len,
         virt_addr,
+        readable: region.access & FI_REMOTE_READ != 0,
         writable: region.access & FI_REMOTE_WRITE != 0,
     });
     trace!(
@@ -96,7 +104,7 @@ pub(crate) unsafe extern "C" fn reg(
     buf: *const c_void,
     len: usize,
     access: u64,
-    _offset: u64,
+    offset: u64,
     requested_key: u64,
     flags: u64,
     out: *mut *mut fid_mr,
@@ -112,6 +120,7 @@ pub(crate) unsafe extern "C" fn reg(
                 base,
                 len,
                 access,
+                offset,
                 requested_key,
                 flags,
                 context,
@@ -160,12 +169,23 @@ pub(crate) unsafe extern "C" fn regattr(
     flags: u64,
     out: *mut *mut fid_mr,
 ) -> c_int {
-    if attr.is_null() || flags & FI_MR_DMABUF != 0 {
+    if attr.is_null() {
         return -libc::EINVAL;
     }
-    // SAFETY: not null, and all versions have these fields.
+    if flags & FI_MR_DMABUF != 0 {
+        return -libc::ENOSYS; // there is no iovec
+    }
+    // SAFETY: the domain is ours; not null, and fields that not every version has are only read
+    // where the caller's has them.
     unsafe {
-        let a = &*attr;
+        let (api, a) = (domain::of(domain.cast()).api_version, attr);
+        if api >= fi_version_of(1, 5) && (*a).auth_key_size != 0 {
+            return -libc::ENOSYS;
+        }
+        if api >= fi_version_of(1, 9) && (*a).iface != FI_HMEM_SYSTEM {
+            return -libc::ENOSYS; // memory of a device
+        }
+        let a = &*attr.cast::<fi_mr_attr_basic>();
         let (iov, count, key) = (a.mr_iov, a.iov_count, a.requested_key);
         regv(
             domain, iov, count, a.access, a.offset, key, flags, out, a.context,

@@ -1,9 +1,10 @@
-//! `fi_ops_rma`: remote reads. FI_RMA is not offered, but Intel MPI reads large payloads with
-//! `fi_readmsg` all the same.
+//! `fi_ops_rma`: remote reads and writes. FI_RMA is not offered, but MPICH and Intel MPI use them
+//! for messages all the same: MPICH's rendezvous reads or writes where one side's data is in
+//! pieces, Intel MPI reads large payloads of active messages.
 
 use crate::boundary::Errno;
-use crate::ep::ep_of;
-use crate::info::IOV_LIMIT;
+use crate::ep::{ep_of, Ep, Outgoing};
+use crate::info::RMA_IOV_LIMIT;
 use crate::object::absent;
 use crate::sys::*;
 use crate::sys_ep::*;
@@ -15,8 +16,85 @@ pub(crate) static OPS: fi_ops_rma = fi_ops_rma {
     read,
     readv,
     readmsg,
-    writes: [absent; 6],
+    write,
+    writev,
+    writemsg,
+    inject: absent,
+    writedata: absent,
+    injectdata: absent,
 };
+
+/// What an operation does with the memory of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// An operation of one piece here and there.
+///
+/// # Safety
+/// `ep` is ours, and the application's buffer has `len` bytes.
+unsafe fn one(
+    ep: *mut fid_ep,
+    access: Access,
+    (base, len): (*mut c_void, usize),
+    (peer, address, key): (fi_addr_t, u64, u64),
+    context: *mut c_void,
+) -> isize {
+    let iov = libc::iovec {
+        iov_base: base,
+        iov_len: len,
+    };
+    // SAFETY: the caller's promise, with one entry on the stack.
+    unsafe { pieces(ep, access, (&iov, 1), (peer, address, key), context) }
+}
+
+/// An operation of several pieces here, of one there.
+///
+/// # Safety
+/// `ep` is ours, and the application passes `count` entries.
+unsafe fn pieces(
+    ep: *mut fid_ep,
+    access: Access,
+    (iov, count): (*const libc::iovec, usize),
+    (peer, address, key): (fi_addr_t, u64, u64),
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let ep = ep_of(ep);
+        let len = match ep.length(iov, count) {
+            Ok(len) => len,
+            Err(e) => return -(e.0 as isize),
+        };
+        let out = ep.outgoing(peer, None, None, context);
+        ep.remote_pieces(access, (iov, count), &[(address, len, key)], Ok(out))
+    }
+}
+
+/// `fi_readmsg` or `fi_writemsg`.
+///
+/// # Safety
+/// `ep` is ours, and the application passes a valid message.
+unsafe fn message(ep: *mut fid_ep, access: Access, msg: *const fi_msg_rma, flags: u64) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (ep, msg): (&Ep, _) = (ep_of(ep), &*msg);
+        let count = msg.rma_iov_count;
+        if count > RMA_IOV_LIMIT || (msg.rma_iov.is_null() && count > 0) {
+            return -(Errno::INVAL.0 as isize);
+        }
+        let mut remote = [(0, 0, 0); RMA_IOV_LIMIT];
+        for (i, slot) in remote[..count].iter_mut().enumerate() {
+            let piece = &*msg.rma_iov.add(i);
+            *slot = (piece.addr, piece.len, piece.key);
+        }
+        let out = ep.outgoing(msg.addr, None, None, msg.context);
+        let out: Result<Outgoing, Errno> = ep.tx.rmamsg(flags).map(|flags| out.with(flags));
+        ep.remote_pieces(access, (msg.msg_iov, msg.iov_count), &remote[..count], out)
+    }
+}
 
 unsafe extern "C" fn read(
     ep: *mut fid_ep,
@@ -28,20 +106,9 @@ unsafe extern "C" fn read(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    let iov = libc::iovec {
-        iov_base: buf,
-        iov_len: len,
-    };
-    // SAFETY: ours, with one entry on the stack.
-    unsafe {
-        let ep = ep_of(ep);
-        ep.read_pieces(
-            &iov,
-            1,
-            &[(address, len, key)],
-            Ok(ep.outgoing(source, None, None, context)),
-        )
-    }
+    let there = (source, address, key);
+    // SAFETY: as libfabric calls it.
+    unsafe { one(ep, Access::Read, (buf, len), there, context) }
 }
 
 unsafe extern "C" fn readv(
@@ -54,42 +121,47 @@ unsafe extern "C" fn readv(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    if count > IOV_LIMIT || (iov.is_null() && count > 0) {
-        return -(Errno::INVAL.0 as isize);
-    }
-    let mut len = 0;
-    for i in 0..count {
-        // SAFETY: the application passes `count` entries.
-        len += unsafe { (*iov.add(i)).iov_len };
-    }
-    // SAFETY: ours; as above.
-    unsafe {
-        let ep = ep_of(ep);
-        ep.read_pieces(
-            iov,
-            count,
-            &[(address, len, key)],
-            Ok(ep.outgoing(source, None, None, context)),
-        )
-    }
+    let there = (source, address, key);
+    // SAFETY: as libfabric calls it.
+    unsafe { pieces(ep, Access::Read, (iov, count), there, context) }
 }
 
 unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: ours, and the application passes a valid message.
-    unsafe {
-        let (ep, msg) = (ep_of(ep), &*msg);
-        let count = msg.rma_iov_count;
-        if count > IOV_LIMIT || (msg.rma_iov.is_null() && count > 0) {
-            return -(Errno::INVAL.0 as isize);
-        }
-        let mut remote = [(0, 0, 0); IOV_LIMIT];
-        for (i, slot) in remote[..count].iter_mut().enumerate() {
-            let piece = &*msg.rma_iov.add(i);
-            *slot = (piece.addr, piece.len, piece.key);
-        }
-        let out = ep.outgoing(msg.addr, None, None, msg.context);
-        let flags = ep.tx.sendmsg(flags & !FI_READ);
-        let out = flags.map(|flags| out.with(flags));
-        ep.read_pieces(msg.msg_iov, msg.iov_count, &remote[..count], out)
-    }
+    // SAFETY: as libfabric calls it.
+    unsafe { message(ep, Access::Read, msg, flags) }
+}
+
+unsafe extern "C" fn write(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    dest: fi_addr_t,
+    address: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    let (here, there) = ((buf.cast_mut(), len), (dest, address, key));
+    // SAFETY: as libfabric calls it.
+    unsafe { one(ep, Access::Write, here, there, context) }
+}
+
+unsafe extern "C" fn writev(
+    ep: *mut fid_ep,
+    iov: *const libc::iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    dest: fi_addr_t,
+    address: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    let there = (dest, address, key);
+    // SAFETY: as libfabric calls it.
+    unsafe { pieces(ep, Access::Write, (iov, count), there, context) }
+}
+
+unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
+    // SAFETY: as libfabric calls it.
+    unsafe { message(ep, Access::Write, msg, flags) }
 }

@@ -49,6 +49,7 @@ pub const FI_DELIVERY_COMPLETE: u64 = 1 << 28;
 pub const FI_AFFINITY: u64 = 1 << 29;
 pub const FI_MATCH_COMPLETE: u64 = 1 << 31;
 pub const FI_MR_DMABUF: u64 = 1 << 40;
+pub const FI_AV_USER_ID: u64 = 1 << 41;
 pub const FI_HMEM: u64 = 1 << 47;
 pub const FI_LOCAL_COMM: u64 = 1 << 51;
 pub const FI_REMOTE_COMM: u64 = 1 << 52;
@@ -59,6 +60,7 @@ pub const FI_DIRECTED_RECV: u64 = 1 << 59;
 pub const FI_CLAIM: u64 = 1 << 59;
 pub const FI_DISCARD: u64 = 1 << 58;
 pub const FI_SYNC_ERR: u64 = 1 << 58;
+pub const FI_SYMMETRIC: u64 = 1 << 59;
 pub const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 
 pub const FI_ADDR_UNSPEC: fi_addr_t = u64::MAX;
@@ -118,13 +120,21 @@ pub const FI_OPT_INJECT_TAGGED_SIZE: c_int = 17;
 
 pub const FI_WAIT_NONE: c_int = 0;
 pub const FI_WAIT_UNSPEC: c_int = 1;
+pub const FI_WAIT_SET: c_int = 2;
+pub const FI_WAIT_FD: c_int = 3;
+pub const FI_WAIT_MUTEX_COND: c_int = 4;
 pub const FI_WAIT_YIELD: c_int = 5;
+pub const FI_WAIT_POLLFD: c_int = 6;
+
+pub const FI_CQ_COND_NONE: c_int = 0;
 
 pub const FI_CQ_FORMAT_UNSPEC: c_int = 0;
 pub const FI_CQ_FORMAT_CONTEXT: c_int = 1;
 pub const FI_CQ_FORMAT_MSG: c_int = 2;
 pub const FI_CQ_FORMAT_DATA: c_int = 3;
 pub const FI_CQ_FORMAT_TAGGED: c_int = 4;
+
+pub const FI_HMEM_SYSTEM: c_int = 0;
 
 pub const FI_CNTR_EVENTS_COMP: c_int = 0;
 
@@ -385,9 +395,21 @@ pub struct fi_ops_mr {
     pub regattr: unsafe extern "C" fn(*mut fid, *const fi_mr_attr, u64, *mut *mut fid_mr) -> c_int,
 }
 
-/// Only the fields that every version has; newer ones need FI_HMEM or flags that we refuse.
+/// The fields that libfabric 1.17 has; newer ones need flags that we refuse.
 #[repr(C)]
 pub struct fi_mr_attr {
+    pub basic: fi_mr_attr_basic,
+    /// Since 1.5, with what follows it.
+    pub auth_key_size: usize,
+    pub auth_key: *mut u8,
+    /// Since 1.9, with what follows it.
+    pub iface: c_int,
+    pub device: u64,
+}
+
+/// The fields that every version has.
+#[repr(C)]
+pub struct fi_mr_attr_basic {
     pub mr_iov: *const libc::iovec,
     pub iov_count: usize,
     pub access: u64,
@@ -542,6 +564,7 @@ pub struct fi_cq_err_entry {
     pub err: c_int,
     pub prov_errno: c_int,
     pub err_data: *mut c_void,
+    /// Since 1.5: written only if the application's API version is that high.
     pub err_data_size: usize,
     /// Since 1.20: written only if the application's API version is that high.
     pub src_addr: fi_addr_t,

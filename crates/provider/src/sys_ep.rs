@@ -218,8 +218,30 @@ pub struct fi_ops_rma {
         *mut c_void,
     ) -> isize,
     pub readmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize,
-    /// write, writev, writemsg, inject, writedata, injectdata.
-    pub writes: [Absent; 6],
+    pub write: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub writev: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const libc::iovec,
+        *mut *mut c_void,
+        usize,
+        fi_addr_t,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub writemsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize,
+    pub inject: Absent,
+    pub writedata: Absent,
+    pub injectdata: Absent,
 }
 
 /// Ten operations and three queries.

@@ -8,241 +8,13 @@ mod sys_ep;
 
 mod common;
 
-use common::Library;
+use common::pair::{Pair, HANG};
 use std::ffi::{c_int, c_void};
-use std::mem::{size_of, zeroed};
-use std::ptr::{null, null_mut};
-use std::time::{Duration, Instant};
+use std::mem::size_of;
+use std::ptr::null_mut;
+use std::time::Instant;
 use sys::*;
 use sys_ep::*;
-
-/// Far beyond anything that works; only a hang reaches it.
-const HANG: Duration = Duration::from_secs(30);
-const API: u32 = fi_version_of(1, 20);
-
-/// One domain with two endpoints on one queue; address 0 is the first, 1 the second.
-struct Pair {
-    fabric: *mut fid_fabric,
-    domain: *mut fid_domain,
-    cq: *mut fid_cq,
-    av: *mut fid_av,
-    counter: *mut fid_cntr,
-    ep: [*mut fid_ep; 2],
-    _library: Library,
-}
-
-/// A completion with its source.
-type Entry = (fi_cq_tagged_entry, fi_addr_t);
-
-impl Pair {
-    fn open() -> Pair {
-        let library = Library::open();
-        let info = library.getinfo(API, null()).unwrap();
-        let fabric = library.fabric(API);
-        // SAFETY: objects of the provider, used as the libfabric headers say.
-        unsafe {
-            (*(*info).tx_attr).op_flags = FI_COMPLETION;
-            (*(*info).rx_attr).op_flags = FI_COMPLETION;
-            let mut p = Pair {
-                fabric,
-                domain: null_mut(),
-                cq: null_mut(),
-                av: null_mut(),
-                counter: null_mut(),
-                ep: [null_mut(); 2],
-                _library: library,
-            };
-            let rc = ((*(*fabric).ops).domain)(fabric, info, &mut p.domain, null_mut());
-            assert_eq!(rc, 0, "fi_domain");
-            let ops = &*(*p.domain).ops;
-            let mut cq_attr: fi_cq_attr = zeroed();
-            cq_attr.format = FI_CQ_FORMAT_TAGGED;
-            assert_eq!(
-                (ops.cq_open)(p.domain, &mut cq_attr, &mut p.cq, null_mut()),
-                0
-            );
-            let mut av_attr: fi_av_attr = zeroed();
-            assert_eq!(
-                (ops.av_open)(p.domain, &mut av_attr, &mut p.av, null_mut()),
-                0
-            );
-            assert_eq!(av_attr.type_, FI_AV_TABLE);
-            let mut cntr_attr: fi_cntr_attr = zeroed();
-            cntr_attr.wait_obj = FI_WAIT_UNSPEC;
-            assert_eq!(
-                (ops.cntr_open)(p.domain, &mut cntr_attr, &mut p.counter, null_mut()),
-                0
-            );
-            for i in 0..2 {
-                assert_eq!((ops.endpoint)(p.domain, info, &mut p.ep[i], null_mut()), 0);
-                p.bind_and_enable(p.ep[i].cast());
-            }
-            common::free_info(info);
-            p.exchange_names();
-            p
-        }
-    }
-
-    unsafe fn bind_and_enable(&self, ep: *mut fid) {
-        // SAFETY: objects of the provider.
-        unsafe {
-            let ops = &*(*ep).ops;
-            let flags = FI_SEND | FI_RECV | FI_SELECTIVE_COMPLETION;
-            assert_eq!((ops.control)(ep, FI_ENABLE, null_mut()), -267, "FI_ENOAV");
-            assert_eq!((ops.bind)(ep, self.av.cast(), 0), 0);
-            assert_eq!((ops.control)(ep, FI_ENABLE, null_mut()), -263, "FI_ENOCQ");
-            assert_eq!((ops.bind)(ep, self.cq.cast(), flags), 0);
-            assert_eq!((ops.bind)(ep, self.counter.cast(), FI_READ | FI_WRITE), 0);
-            assert_eq!((ops.control)(ep, FI_ENABLE, null_mut()), 0);
-        }
-    }
-
-    /// As Open MPI: length first, then all names in one insertion.
-    unsafe fn exchange_names(&self) {
-        let mut names = [0u8; 128];
-        let mut addresses = [9 as fi_addr_t; 2];
-        // SAFETY: objects of the provider and buffers of the sizes named.
-        unsafe {
-            for (i, ep) in self.ep.into_iter().enumerate() {
-                let getname = (*(*ep).cm).getname;
-                let mut len = 0;
-                assert_eq!(
-                    getname(ep.cast(), null_mut(), &mut len),
-                    -257,
-                    "FI_ETOOSMALL"
-                );
-                assert_eq!(len, 64);
-                let room = names[i * 64..].as_mut_ptr().cast();
-                assert_eq!(getname(ep.cast(), room, &mut len), 0);
-            }
-            let av = &*(*self.av).ops;
-            let all = names.as_ptr().cast();
-            let n = (av.insert)(self.av, all, 2, addresses.as_mut_ptr(), 0, null_mut());
-            assert_eq!((n, addresses), (2, [0, 1]));
-            let (mut back, mut len) = ([0u8; 64], 64);
-            assert_eq!(
-                (av.lookup)(self.av, 1, back.as_mut_ptr().cast(), &mut len),
-                0
-            );
-            assert_eq!((&back[..], len), (&names[64..], 64));
-        }
-    }
-
-    fn tagged(&self) -> &fi_ops_tagged {
-        // SAFETY: tables are static.
-        unsafe { &*(*self.ep[0]).tagged }
-    }
-
-    fn msg(&self) -> &fi_ops_msg {
-        // SAFETY: tables are static.
-        unsafe { &*(*self.ep[0]).msg }
-    }
-
-    /// Reads at most one entry.
-    fn poll(&self) -> Result<Entry, isize> {
-        // SAFETY: an entry of the queue's format.
-        unsafe {
-            let mut entry: fi_cq_tagged_entry = zeroed();
-            let mut source = 0;
-            let to = (&raw mut entry).cast();
-            match ((*(*self.cq).ops).readfrom)(self.cq, to, 1, &mut source) {
-                1 => Ok((entry, source)),
-                0 => panic!("fi_cq_read must never return 0"),
-                error => Err(error),
-            }
-        }
-    }
-
-    /// Waits for one entry.
-    fn entry(&self) -> Entry {
-        let start = Instant::now();
-        loop {
-            match self.poll() {
-                Ok(entry) => return entry,
-                Err(e) if e == -(libc::EAGAIN as isize) => {}
-                Err(e) => panic!("cq_read {e}"),
-            }
-            assert!(start.elapsed() < HANG, "no completion");
-        }
-    }
-
-    /// Waits for one error entry.
-    fn error(&self) -> fi_cq_err_entry {
-        let start = Instant::now();
-        while self.poll().err() != Some(-259) {
-            assert!(start.elapsed() < HANG, "no error entry");
-        }
-        // SAFETY: an entry in the layout of API version 1.20.
-        unsafe {
-            let mut entry: fi_cq_err_entry = zeroed();
-            let readerr = (*(*self.cq).ops).readerr;
-            assert_eq!(readerr(self.cq, &mut entry, 0), 1);
-            assert_eq!(readerr(self.cq, &mut entry, 0), -(libc::EAGAIN as isize));
-            entry
-        }
-    }
-
-    fn trecv(&self, buf: &mut [u8], tag: u64, ignore: u64, context: usize) {
-        let (ep, source) = (self.ep[1], FI_ADDR_UNSPEC);
-        let (to, len, context) = (buf.as_mut_ptr().cast(), buf.len(), context as *mut c_void);
-        // SAFETY: the caller keeps the buffer until the entry is there.
-        let rc =
-            unsafe { (self.tagged().recv)(ep, to, len, null_mut(), source, tag, ignore, context) };
-        assert_eq!(rc, 0);
-    }
-
-    fn tinject(&self, body: &[u8], tag: u64) {
-        let (from, len) = (body.as_ptr().cast(), body.len());
-        // SAFETY: the buffer may go when the call returns.
-        let rc = unsafe { (self.tagged().inject)(self.ep[0], from, len, 1, tag) };
-        assert_eq!(rc, 0);
-    }
-
-    fn trecvmsg(&self, buf: &mut [u8], tag: u64, context: usize, flags: u64) -> isize {
-        let iov = libc::iovec {
-            iov_base: buf.as_mut_ptr().cast(),
-            iov_len: buf.len(),
-        };
-        let msg = fi_msg_tagged {
-            // Peeks of Open MPI and MPICH pass no iovec at all.
-            msg_iov: if buf.is_empty() { null() } else { &iov },
-            desc: null_mut(),
-            iov_count: usize::from(!buf.is_empty()),
-            addr: FI_ADDR_UNSPEC,
-            tag,
-            ignore: 0,
-            context: context as *mut c_void,
-            data: 0,
-        };
-        // SAFETY: as for `trecv`.
-        unsafe { (self.tagged().recvmsg)(self.ep[1], &msg, flags) }
-    }
-
-    fn close(self) {
-        // SAFETY: objects of the provider, each closed once.
-        unsafe {
-            assert_eq!(
-                common::close(self.cq.cast()),
-                -libc::EBUSY,
-                "an endpoint uses it"
-            );
-            for ep in self.ep {
-                assert_eq!(common::close(ep.cast()), 0);
-            }
-            // Open MPI's order.
-            assert_eq!(common::close(self.av.cast()), 0);
-            assert_eq!(common::close(self.cq.cast()), 0);
-            assert_eq!(
-                common::close(self.domain.cast()),
-                -libc::EBUSY,
-                "the counter is open"
-            );
-            assert_eq!(common::close(self.counter.cast()), 0);
-            assert_eq!(common::close(self.domain.cast()), 0);
-            assert_eq!(common::close(self.fabric.cast()), 0);
-        }
-    }
-}
 
 #[test]
 fn tagged_message_with_data_and_source() {
@@ -491,6 +263,219 @@ fn default_operation_flags_can_be_changed() {
         let mut word = FI_TRANSMIT;
         assert_eq!(flags(FI_GETOPSFLAG, &mut word), 0);
         assert_eq!(word, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+    }
+    p.close();
+}
+
+#[test]
+fn a_claim_with_discard_tells_what_it_drops() {
+    let p = Pair::open();
+    let body = [3u8; 40];
+    let from = body.as_ptr().cast();
+    // SAFETY: the buffer may go when the call returns.
+    let rc = unsafe { (p.tagged().injectdata)(p.ep[0], from, 40, 99, 1, 7) };
+    assert_eq!(rc, 0);
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed() < HANG);
+        let flags = FI_PEEK | FI_CLAIM | FI_COMPLETION;
+        assert_eq!(p.trecvmsg(&mut [], 7, 70, flags), 0);
+        match p.poll() {
+            Ok(_) => break,
+            Err(_) => assert_eq!(p.error().err, libc::ENOMSG),
+        }
+    }
+    // Neither tag nor address count where a message was claimed before.
+    let flags = FI_CLAIM | FI_DISCARD | FI_COMPLETION;
+    assert_eq!(p.trecvmsg(&mut [], 0, 70, flags), 0);
+    let (entry, source) = p.entry();
+    assert_eq!((entry.op_context as usize, source), (70, 0));
+    assert_eq!((entry.len, entry.data, entry.tag), (40, 99, 7));
+    let wanted = FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA;
+    assert_eq!(entry.flags & wanted, wanted);
+    // It is gone.
+    assert_eq!(p.trecvmsg(&mut [], 7, 71, FI_PEEK | FI_COMPLETION), 0);
+    assert_eq!(p.error().err, libc::ENOMSG);
+    p.close();
+}
+
+/// Registers memory with a key for this access.
+fn registered(p: &Pair, memory: &mut [u8], access: u64, key: u64) -> *mut fid_mr {
+    let mut mr: *mut fid_mr = null_mut();
+    let (base, len, domain) = (memory.as_mut_ptr().cast(), memory.len(), p.domain.cast());
+    // SAFETY: the caller keeps the memory until the region is closed.
+    let rc = unsafe {
+        ((*(*p.domain).mr).reg)(domain, base, len, access, 0, key, 0, &mut mr, null_mut())
+    };
+    assert_eq!(rc, 0);
+    mr
+}
+
+fn rma(p: &Pair) -> &fi_ops_rma {
+    // SAFETY: tables are static.
+    unsafe { &*(*p.ep[0]).rma }
+}
+
+#[test]
+fn memory_is_only_read_or_written_as_it_was_registered_for() {
+    let p = Pair::open();
+    let (mut remote, mut local) = ([8u8; 500], [1u8; 500]);
+    let (to, none) = (local.as_mut_ptr().cast(), null_mut());
+    for (key, access) in [(1, 0), (2, FI_REMOTE_WRITE), (3, FI_REMOTE_READ)] {
+        let mr = registered(&p, &mut remote, access, key);
+        let (reads, writes) = (access == FI_REMOTE_READ, access == FI_REMOTE_WRITE);
+        // SAFETY: all memory lives to the end.
+        unsafe {
+            let context = 81 as *mut c_void;
+            assert_eq!(
+                (rma(&p).read)(p.ep[0], to, 500, none, 1, 0, key, context),
+                0
+            );
+            match reads {
+                true => assert_eq!(p.entry().0.op_context, context),
+                false => assert_eq!(p.error().err, libc::EACCES, "access {access:#x}"),
+            }
+            let before = [4u8; 100];
+            let from = before.as_ptr().cast();
+            assert_eq!(
+                (rma(&p).write)(p.ep[0], from, 100, none, 1, 400, key, context),
+                0
+            );
+            match writes {
+                true => assert_eq!(p.entry().0.op_context, context),
+                false => assert_eq!(p.error().err, libc::EACCES, "access {access:#x}"),
+            }
+            assert_eq!(common::close(mr.cast()), 0);
+        }
+    }
+    assert_eq!(remote, [[8u8; 400].as_slice(), &[4; 100]].concat()[..]);
+    assert_eq!(local, remote, "read after it was written");
+    p.close();
+}
+
+#[test]
+fn remote_writes_complete_and_count() {
+    let p = Pair::open();
+    let (mut remote, local) = (vec![0u8; 200_000], vec![9u8; 100_000]);
+    let mr = registered(&p, &mut remote, FI_REMOTE_WRITE, 5);
+    let iov = libc::iovec {
+        iov_base: local.as_ptr().cast_mut().cast(),
+        iov_len: local.len(),
+    };
+    let to = fi_rma_iov {
+        addr: 100_000,
+        len: local.len(),
+        key: 5,
+    };
+    let msg = fi_msg_rma {
+        msg_iov: &iov,
+        desc: null_mut(),
+        iov_count: 1,
+        addr: 1,
+        rma_iov: &to,
+        rma_iov_count: 1,
+        context: 91 as *mut c_void,
+        data: 0,
+    };
+    let no = |error: c_int| -(error as isize);
+    // SAFETY: all memory lives to the end.
+    unsafe {
+        let writemsg = rma(&p).writemsg;
+        // What a write of ours cannot do is refused at once.
+        for flags in [FI_INJECT, FI_REMOTE_CQ_DATA, FI_FENCE] {
+            assert_eq!(writemsg(p.ep[0], &msg, flags), no(260), "{flags:#x}");
+        }
+        assert_eq!(writemsg(p.ep[0], &msg, FI_COMPLETION), 0);
+        let (entry, _) = p.entry();
+        assert_eq!(entry.op_context as usize, 91);
+        assert_eq!(entry.flags & (FI_RMA | FI_WRITE), FI_RMA | FI_WRITE);
+        assert_eq!(remote, [vec![0u8; 100_000], local.clone()].concat());
+        // Without an entry it is counted all the same.
+        assert_eq!(writemsg(p.ep[0], &msg, 0), 0);
+        let counter = &*(*p.counter).ops;
+        let ms = HANG.as_millis() as c_int;
+        assert_eq!((counter.wait)(p.counter, 2, ms), 0);
+        assert_eq!((counter.readerr)(p.counter), 0);
+        assert_eq!(common::close(mr.cast()), 0);
+        // Nobody may write there any more, which is told though nobody asked.
+        assert_eq!(writemsg(p.ep[0], &msg, 0), 0);
+        assert_eq!(p.error().err, libc::EACCES);
+        assert_eq!((counter.readerr)(p.counter), 1);
+    }
+    p.close();
+}
+
+#[test]
+fn match_complete_is_told_when_a_receive_took_the_message() {
+    let p = Pair::open();
+    for (n, len) in [0, 10, 70_000].into_iter().enumerate() {
+        let (body, mut buf) = (vec![n as u8; len], vec![0xee_u8; len]);
+        let iov = libc::iovec {
+            iov_base: body.as_ptr().cast_mut().cast(),
+            iov_len: len,
+        };
+        let msg = fi_msg_tagged {
+            msg_iov: &iov,
+            desc: null_mut(),
+            iov_count: 1,
+            addr: 1,
+            tag: 20,
+            ignore: 0,
+            context: 21 as *mut c_void,
+            data: 0,
+        };
+        let flags = FI_COMPLETION | FI_MATCH_COMPLETE | FI_DELIVERY_COMPLETE;
+        // SAFETY: the buffers live to the end.
+        unsafe {
+            assert_eq!((p.tagged().sendmsg)(p.ep[0], &msg, flags), 0);
+            // A message behind it has arrived, but nothing takes the first.
+            let mut behind = [0u8; 1];
+            p.tinject(b"x", 30);
+            p.trecv(&mut behind, 30, 0, 31);
+            assert_eq!(p.entry().0.op_context as usize, 31);
+            assert_eq!(p.poll().unwrap_err(), -(libc::EAGAIN as isize));
+        }
+        p.trecv(&mut buf, 20, 0, 22);
+        let mut ends = [p.entry(), p.entry()].map(|(e, _)| e.op_context as usize);
+        ends.sort_unstable();
+        assert_eq!(ends, [21, 22], "{len} bytes");
+        assert_eq!(buf, body);
+    }
+    p.close();
+}
+
+/// The buffer is free at once, the entry comes when the peer has the message.
+#[test]
+fn an_injected_message_completes_as_late_as_was_asked() {
+    let p = Pair::open();
+    let mut body = [5u8; 8];
+    let iov = libc::iovec {
+        iov_base: body.as_mut_ptr().cast(),
+        iov_len: 8,
+    };
+    let msg = fi_msg {
+        msg_iov: &iov,
+        desc: null_mut(),
+        iov_count: 1,
+        addr: 1,
+        context: 41 as *mut c_void,
+        data: 0,
+    };
+    let flags = FI_COMPLETION | FI_INJECT | FI_MATCH_COMPLETE;
+    // SAFETY: the buffers live to the end.
+    unsafe {
+        assert_eq!((p.msg().sendmsg)(p.ep[0], &msg, flags), 0);
+        body.fill(6);
+        let mut buf = [0u8; 8];
+        for _ in 0..1_000 {
+            assert_eq!(p.poll().unwrap_err(), -(libc::EAGAIN as isize));
+        }
+        let to = buf.as_mut_ptr().cast();
+        let (any, context) = (FI_ADDR_UNSPEC, 42 as *mut c_void);
+        assert_eq!((p.msg().recv)(p.ep[1], to, 8, null_mut(), any, context), 0);
+        let mut ends = [p.entry(), p.entry()].map(|(e, _)| e.op_context as usize);
+        ends.sort_unstable();
+        assert_eq!((ends, buf), ([41, 42], [5; 8]));
     }
     p.close();
 }

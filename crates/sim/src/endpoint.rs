@@ -246,6 +246,7 @@ fn everything() -> Region {
         base,
         len,
         virt_addr: false,
+        readable: true,
         writable: false,
     }
 }

@@ -289,6 +289,7 @@ impl World {
             base,
             len: len as usize,
             virt_addr,
+            readable: true,
             writable,
         });
         self.accepted(dst, "window", opened);

@@ -3,16 +3,37 @@
 use super::page::{PageWriter, PathRow, PathState, PeerInfo, PATHS_MAX};
 use super::{Counters, PeerCounters};
 
+/// Counters of several peers together.
+#[derive(Default)]
+pub(crate) struct Together {
+    peers: u64,
+    counters: PeerCounters,
+    /// One row for each of our rails.
+    paths: Vec<PathRow>,
+}
+
+impl Together {
+    /// One peer more.
+    pub(crate) fn peer(&mut self, counters: &PeerCounters, paths: &[PathRow]) {
+        self.add(1, counters, paths);
+    }
+
+    fn add(&mut self, peers: u64, counters: &PeerCounters, paths: &[PathRow]) {
+        self.peers += peers;
+        self.counters.merge(counters);
+        for path in paths {
+            add(&mut self.paths, path);
+        }
+    }
+}
+
 /// Writes one peer after another.
 #[derive(Default)]
 pub(crate) struct PeerRows {
     /// Peers with a row of their own.
     rows: usize,
-    /// Peers without.
-    beyond: u64,
-    counters: PeerCounters,
-    /// One row for each of our rails.
-    paths: Vec<PathRow>,
+    /// Those without.
+    beyond: Together,
 }
 
 impl PeerRows {
@@ -34,23 +55,29 @@ impl PeerRows {
                 &together
             }
         };
-        if self.beyond == 0 && w.peer(self.rows, info, counters, paths) {
+        if self.beyond.peers == 0 && w.peer(self.rows, info, counters, paths) {
             self.rows += 1;
             return;
         }
-        self.beyond += 1;
-        self.counters.merge(counters);
-        for path in paths {
-            add(&mut self.paths, path);
-        }
+        self.beyond.peer(counters, paths);
+    }
+
+    /// Peers that have no rows any more, after all others.
+    pub(crate) fn past(&mut self, past: &Together) {
+        self.beyond.add(past.peers, &past.counters, &past.paths);
     }
 
     /// After the last peer: those without a row. How many peers there were.
     pub(crate) fn end(self, w: &mut PageWriter<'_>) -> u64 {
-        if self.beyond > 0 {
-            w.others(self.beyond, &self.counters, &self.paths);
+        let Together {
+            peers,
+            counters,
+            paths,
+        } = &self.beyond;
+        if *peers > 0 {
+            w.others(*peers, counters, paths);
         }
-        self.rows as u64 + self.beyond
+        self.rows as u64 + peers
     }
 }
 

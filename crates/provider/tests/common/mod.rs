@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test binary uses its share
 
+pub mod pair;
+
 use crate::sys::*;
 use std::ffi::{c_int, c_void, CString};
 use std::path::PathBuf;

@@ -1,0 +1,115 @@
+//! Address vectors: what an index names, and what it no longer does.
+
+#[path = "../src/sys.rs"]
+mod sys;
+#[path = "../src/sys_ep.rs"]
+mod sys_ep;
+
+mod common;
+
+use common::pair::{Pair, API};
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use sys::*;
+
+/// The blob that an index stands for.
+fn blob(p: &Pair, addr: fi_addr_t) -> [u8; 64] {
+    let (mut blob, mut len) = ([0u8; 64], 64);
+    // SAFETY: an address has 64 bytes.
+    let rc = unsafe { ((*(*p.av).ops).lookup)(p.av, addr, blob.as_mut_ptr().cast(), &mut len) };
+    assert_eq!(rc, 0);
+    blob
+}
+
+fn insert(p: &Pair, blob: &[u8; 64]) -> fi_addr_t {
+    let mut addr = 0;
+    let from = blob.as_ptr().cast();
+    // SAFETY: one address of 64 bytes.
+    let n = unsafe { ((*(*p.av).ops).insert)(p.av, from, 1, &mut addr, 0, null_mut()) };
+    assert_eq!(n, 1);
+    addr
+}
+
+fn remove(p: &Pair, addr: fi_addr_t) -> c_int {
+    let mut addr = addr;
+    // SAFETY: one address.
+    unsafe { ((*(*p.av).ops).remove)(p.av, &mut addr, 1, 0) }
+}
+
+/// The second endpoint gets a message from the first; whom it is said to be from.
+fn source(p: &Pair, tag: u64) -> fi_addr_t {
+    let mut buf = [0u8; 8];
+    p.trecv(&mut buf, tag, 0, 1);
+    p.tinject(b"who is i", tag);
+    let (entry, source) = p.entry();
+    assert_eq!(entry.tag, tag);
+    source
+}
+
+#[test]
+fn a_source_has_an_index_that_is_there() {
+    for av_type in [FI_AV_TABLE, FI_AV_MAP] {
+        let p = Pair::with(API, av_type);
+        let name = blob(&p, 0);
+        assert_eq!(source(&p, 1), 0);
+        let second = insert(&p, &name);
+        assert_eq!(source(&p, 2), 0, "the first of two");
+        assert_eq!(remove(&p, 0), 0);
+        assert_eq!(source(&p, 3), second);
+        assert_eq!(remove(&p, second), 0);
+        assert_eq!(source(&p, 4), FI_ADDR_UNSPEC, "no index names it");
+        let third = insert(&p, &name);
+        assert_eq!(source(&p, 5), third);
+        p.close();
+    }
+}
+
+/// Entries are there before the address goes, and read afterwards.
+#[test]
+fn an_entry_that_is_read_late_names_nobody_else() {
+    let p = Pair::open();
+    let (name, second) = (blob(&p, 0), blob(&p, 1));
+    // Not index 0, which is never used again.
+    assert_eq!(remove(&p, 0), 0);
+    let addr = insert(&p, &name);
+    let (mut one, mut two) = ([0u8; 8], [0u8; 8]);
+    p.trecv(&mut one, 1, 0, 11);
+    p.trecv(&mut two, 2, 0, 22);
+    p.tinject(b"it waits", 1);
+    p.tinject(b"till now", 2);
+    assert_eq!(p.entry().0.op_context as usize, 11);
+    while two != *b"till now" {
+        // SAFETY: progress without reading the queue.
+        unsafe { ((*(*p.counter).ops).read)(p.counter) };
+    }
+    assert_eq!(remove(&p, addr), 0);
+    assert_eq!(insert(&p, &second), addr, "the slot is used again");
+    let (entry, source) = p.entry();
+    assert_eq!((entry.op_context as usize, source), (22, FI_ADDR_UNSPEC));
+    p.close();
+}
+
+#[test]
+fn an_address_vector_does_not_grow() {
+    for av_type in [FI_AV_TABLE, FI_AV_MAP] {
+        let p = Pair::with(API, av_type);
+        let name = blob(&p, 1);
+        let mut old = insert(&p, &name);
+        for _ in 0..5_000 {
+            assert_eq!(remove(&p, old), 0);
+            assert_eq!(remove(&p, old), -libc::EINVAL, "it is gone");
+            let new = insert(&p, &name);
+            assert!(new as u32 <= 3, "index {new:#x}");
+            assert_ne!(new, 0, "MPICH takes 0 for none");
+            if av_type == FI_AV_MAP {
+                // What was kept too long names nobody, though its slot is in use.
+                let body = b"late".as_ptr().cast();
+                // SAFETY: the buffer may go when the call returns.
+                let rc = unsafe { (p.tagged().inject)(p.ep[0], body, 4, old, 1) };
+                assert_eq!(rc, -(libc::EINVAL as isize));
+            }
+            old = new;
+        }
+        p.close();
+    }
+}
