@@ -134,7 +134,8 @@ pub fn remarks(pages: &[JobPage]) -> String {
 /// A line about packets of another version, on which hosts do not understand each other.
 fn said_of_versions(pages: &[JobPage]) -> String {
     let rails = pages.iter().flat_map(|page| &page.rails);
-    match rails.map(|rail| rail.counters.wrong_version).sum::<u64>() {
+    let packets = rails.map(|rail| rail.counters.wrong_version);
+    match packets.fold(0, u64::saturating_add) {
         0 => String::new(),
         packets => wrap(&format!(
             "Marline: {packets} packets arrived in another version of the protocol: is the library \

@@ -75,12 +75,13 @@ fn carried(s: &Summary) -> String {
         None => plural(s.processes as u64, "process", "processes"),
     };
     let outcome = match s.troubles() {
-        0 => "nothing was lost",
-        _ if s.unprotected.reliability > 0 => "not repaired",
-        _ => "losses repaired",
+        _ if !s.dead.is_empty() => "",
+        0 => "; nothing was lost",
+        _ if s.unprotected.reliability > 0 => "; losses not repaired",
+        _ => "; losses repaired",
     };
     format!(
-        "Marline: {who} sent {} over {} in {}; {outcome}\n",
+        "Marline: {who} sent {} over {} in {}{outcome}\n",
         format_bytes(s.peers.bytes_sent),
         plural(s.rails.len() as u64, "rail", "rails"),
         seconds(s.elapsed_ns),
