@@ -57,10 +57,10 @@ fn look_for(given: Option<&Path>) -> Result<PathBuf, String> {
 }
 
 fn check(dir: &Path) -> Option<PathBuf> {
-    let has = |name: &&str| dir.join(name).is_file();
+    let has = |name: &str| dir.join(name).is_file();
     FILE_NAMES
         .iter()
-        .any(|name| has(&name))
+        .any(|name| has(name))
         .then(|| dir.to_owned())
 }
 

@@ -96,10 +96,12 @@ mod tests {
         for line in [
             "# TYPE marline_process_polls_total counter",
             "# TYPE marline_process_log_bytes_max gauge",
-            r#"marline_process_polls_total{job="12",host="h\"0",process="12",endpoint="0000000000000000",rank="3"} 5"#,
         ] {
             assert!(text.lines().any(|l| l == line), "{line}: {text}");
         }
+        let labels = r#"job="12",host="h\"0",process="12",endpoint="0000000000000000",rank="3""#;
+        let line = format!("marline_process_polls_total{{{labels}}} 5\n");
+        assert!(text.contains(&line), "{line}: {text}");
         assert!(text.contains(r#",rank="3",rail="eth0"} 0"#), "{text}");
     }
 }
