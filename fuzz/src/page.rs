@@ -2,7 +2,8 @@
 
 use marline_engine::stats::page::{at, GROUP_WORDS, MAGIC, VERSION};
 use marline_engine::stats::reader::parse_page;
-use marline_engine::stats::summary::{format_summary, Summary};
+use marline_engine::stats::report::{averages, report};
+use marline_engine::stats::summary::Summary;
 use std::path::Path;
 
 /// Any bytes as a page: as they come, and with a right header in front of them.
@@ -25,7 +26,8 @@ pub fn stats_page(data: &[u8]) {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let page = parse_page(name, &bytes).expect("a page with a right header is read");
     page.elapsed_ns();
-    format_summary(&Summary::of(std::slice::from_ref(&page)));
+    let summary = Summary::of(std::slice::from_ref(&page));
+    let _ = report(&summary) + &averages(&summary);
     let names = page.rails.iter().map(|rail| &rail.name);
     assert!(names
         .chain([&page.host])

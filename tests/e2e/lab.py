@@ -85,16 +85,25 @@ class Result:
         return parse_rails(self.out)
 
 
-_COLUMNS = ("packets_out", "packets_in", "lost", "resent", "corrupt", "failovers")
+_COLUMNS = ("packets_out", "lost", "resent", "needless", "corrupt", "failovers")
 _BYTES = r"[\d.]+ [kMGTPE]?B"
-_RAIL = re.compile(rf"^(\S+) +{_BYTES} +{_BYTES}" + r" +(\d+)" * len(_COLUMNS), re.MULTILINE)
+_COUNT = r"[\d.]+[KMGTPE]?"
+_RAIL = re.compile(rf"^(\S+) +{_BYTES} +{_BYTES}" + rf" +({_COUNT})" * len(_COLUMNS), re.MULTILINE)
+_UNITS = {unit: 1000 ** (n + 1) for n, unit in enumerate("KMGTPE")}
+
+
+def _count(text):
+    """A count, which has three digits and a unit from 100,000 on."""
+    if text[-1] in _UNITS:
+        return round(float(text[:-1]) * _UNITS[text[-1]])
+    return int(text)
 
 
 def parse_rails(text):
     """Reads the lines per rail of the summary at the end of a run."""
     rails = {}
     for name, *numbers in _RAIL.findall(text):
-        rails[name] = dict(zip(_COLUMNS, map(int, numbers)))
+        rails[name] = dict(zip(_COLUMNS, map(_count, numbers)))
     return rails
 
 
@@ -105,7 +114,7 @@ def total(rails, column):
 
 def counters(folder):
     """What the processes of a job counted (`FI_MARLINE_STATS_DIR`), by name, all together."""
-    kept = subprocess.run([MARLINE, "stats", folder], capture_output=True, text=True, check=True)
+    kept = subprocess.run([MARLINE, "stats", "--raw", folder], capture_output=True, text=True, check=True)
     sums = Counter()
     for name, count in re.findall(r"\b(\w+)=(\d+)", kept.stdout):
         sums[name] += int(count)

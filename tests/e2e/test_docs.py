@@ -23,6 +23,7 @@ BUILDS = "builds for minutes; this test runs what it built"
 SETS = "what the test sets itself"
 THEIRS = "somebody's program; test_mpi.py::test_marline_run has one of ours"
 MINUTES = "many minutes"
+BATCH = "a batch system's; test_use.py::test_a_job_of_a_batch_system_has_a_summary does the same"
 
 # Lines that are not run, without what follows a #, and why.
 EXCUSED = {
@@ -30,7 +31,8 @@ EXCUSED = {
     (README, "make test"): "this test is of it",
     (README, "make build"): BUILDS,
     (README, "export PATH=$PWD/target/release:$PATH MARLINE_PROVIDER_DIR=$PWD/build/provider"): SETS,
-    (README, "marline run -- mpiexec -n 4 ./app"): THEIRS,
+    (README, "marline run -- mpiexec -n 4 -hosts node1,node2 ./app"): THEIRS,
+    (README, "marline run --no-shm -- mpiexec -n 4 ./app"): THEIRS,
     (README, "make bench"): MINUTES,
     (README, "make bench-loss"): MINUTES,
     (README, "make bench-blackhole"): MINUTES,
@@ -43,6 +45,9 @@ EXCUSED = {
     (GUIDE, "marline run -- mpiexec -n 4 -hosts node1,node2 ./app"): THEIRS,
     (GUIDE, "marline run -v -- /opt/mpich/bin/mpiexec -n 4 ./app"): THEIRS,
     (GUIDE, "marline run --no-shm -- mpiexec -n 2 ./app"): THEIRS,
+    (GUIDE, 'eval "$(marline env --shell --mpi mpiexec --stats .)"'): BATCH,
+    (GUIDE, "srun ./app"): BATCH,
+    (GUIDE, "marline stats --require"): BATCH,
 }
 
 

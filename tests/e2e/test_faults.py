@@ -131,10 +131,10 @@ def test_a_corrupting_rail_is_left_named_and_taken_back(wire_lab, stress, mpich,
     result = run_with_fault(wire_lab, stress, mpich, provider, 7, clear)
     assert_right(result)
     assert clear.hits > 0
-    named = result.find(r"^rail0 corrupts: .*; its paths were left (\d+) times for that")
+    named = result.find(r"^rail0 corrupts: [^;]*;\s+(\d+)\s+failovers\s+were")
     assert named and int(named[1]) > 0, result.tail()
     assert not result.find(r"^rail1 corrupts: "), result.tail()
-    back = result.find(r"^rail0 .*\((\d+) taken back\)")
+    back = result.find(r"^rail0: (\d+) of \d+ failovers were taken back")
     assert back and int(back[1]) > 0, result.tail()
 
 

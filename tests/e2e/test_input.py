@@ -145,12 +145,12 @@ def test_a_host_with_memory_of_its_own(stress, mpich, provider, tmp_path):
         # While it runs, `marline stats` on that host shows what it counts there.
         job = lab.start(mpich, stress(mpich, "--continue", 8, "--report", 0.3))
         assert job.wait_for("^stress t=", 30), job.output()
-        shown = lab.exec("h1", labs.MARLINE, "stats")
+        shown = lab.exec("h1", labs.MARLINE, "stats", "--raw")
         assert shown.returncode == 0, shown.stderr
         assert "/dev/shm/marline-" in shown.stdout and "\n  peer " in shown.stdout, shown.stdout
         result = job.wait(90)
         assert result.ok, result.tail()
-    kept = subprocess.run([labs.MARLINE, "stats", tmp_path], capture_output=True, text=True)
+    kept = subprocess.run([labs.MARLINE, "stats", "--raw", tmp_path], capture_output=True, text=True)
     assert kept.returncode == 0, kept.stderr
     peers = re.findall("^  peer .*", kept.stdout, re.M)
     assert len(peers) == 2 and all(", sums by crc32c:" in p for p in peers), kept.stdout

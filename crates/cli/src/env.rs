@@ -2,7 +2,9 @@
 
 use crate::mpi::{self, Fabric};
 use crate::run::{variables, Common};
-use crate::{provider, settings, tool};
+use crate::stats_dir::{StatsDir, STATS_DIR};
+use crate::{contradict, json, provider, settings, tool};
+use std::path::PathBuf;
 
 /// Arguments of `env`.
 #[derive(clap::Args)]
@@ -18,7 +20,24 @@ pub struct EnvArgs {
     /// As a JSON object.
     #[arg(long)]
     json: bool,
+    /// Make a directory for this job's statistics in DIR, which all hosts of the job have to see:
+    /// `marline stats` then sums the whole job up.
+    #[arg(long, value_name = "DIR")]
+    stats: Option<PathBuf>,
 }
+
+/// Whether rank 0 writes at its end what it counted.
+pub const SUMMARY: &str = "FI_MARLINE_SUMMARY";
+
+/// What follows the options in `marline env --help`.
+pub const AFTER_HELP: &str = "\
+In a job script:
+  eval \"$(marline env --shell --mpi mpiexec --stats .)\"
+  srun ./app
+  marline stats --require
+
+Rank 0 writes a summary of its own to standard error when it ends (FI_MARLINE_SUMMARY=on). What the
+variables are for: `marline run --help`.";
 
 /// Prints the settings.
 pub fn main(args: &EnvArgs) -> crate::Outcome {
@@ -29,7 +48,17 @@ pub fn main(args: &EnvArgs) -> crate::Outcome {
     if args.common.verbose {
         tool::say(&mpi.describe());
     }
-    let set = variables(mpi.kind, &Fabric::Marline(dir), &args.common, &environment);
+    let mut set = variables(mpi.kind, &Fabric::Marline(dir), &args.common, &environment);
+    for said in contradict::check(mpi.kind, &set, &[], &environment)? {
+        tool::say(&said);
+    }
+    if !environment.iter().any(|(name, _)| name == SUMMARY) {
+        set.push((SUMMARY.to_owned(), "on".to_owned()));
+    }
+    if let Some(parent) = &args.stats {
+        let dir = StatsDir::of_job(parent)?.to_string_lossy().into_owned();
+        set.push((STATS_DIR.to_owned(), dir));
+    }
     let lines: Vec<String> = set
         .iter()
         .map(|(name, value)| line(args, name, value))
@@ -43,7 +72,7 @@ pub fn main(args: &EnvArgs) -> crate::Outcome {
 
 fn line(args: &EnvArgs, name: &str, value: &str) -> String {
     if args.json {
-        return format!("  {}: {}", json_string(name), json_string(value));
+        return format!("  {}: {}", json::string(name), json::string(value));
     }
     let export = if args.shell { "export " } else { "" };
     let value = if args.shell {
@@ -52,27 +81,4 @@ fn line(args: &EnvArgs, name: &str, value: &str) -> String {
         value.to_owned()
     };
     format!("{export}{name}={value}")
-}
-
-fn json_string(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_strings_are_escaped() {
-        assert_eq!(json_string("a\"b\\c\n"), r#""a\"b\\c\u000a""#);
-    }
 }

@@ -7,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod child;
+mod contradict;
 mod env;
+mod json;
 mod lab;
 mod model;
 mod mpi;
@@ -39,8 +41,10 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run an MPI program over Marline: `marline run -- mpiexec -n 4 ./app`.
+    #[command(after_help = run::AFTER_HELP)]
     Run(run::RunArgs),
     /// Print the settings that `marline run` would make, for a job script.
+    #[command(after_help = env::AFTER_HELP)]
     Env(env::EnvArgs),
     /// Print what Marline counts: of running processes, or of a job that kept its statistics.
     Stats(stats::StatsArgs),

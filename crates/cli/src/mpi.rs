@@ -32,6 +32,8 @@ pub struct Mpi {
     pub version: String,
     /// Its `mpiexec`.
     pub mpiexec: PathBuf,
+    /// What goes before PATH, for an mpirun that is a script and looks there for the real one.
+    pub path: Option<String>,
 }
 
 impl Mpi {
@@ -82,18 +84,25 @@ fn is_executable(path: &Path) -> bool {
 /// the user's program.
 const LAUNCHERS: [&str; 4] = ["mpiexec", "mpirun", "orterun", "prterun"];
 
+/// Launchers of batch systems, which start the ranks of any MPI.
+const OF_BATCH_SYSTEMS: [&str; 6] = ["srun", "aprun", "jsrun", "palsrun", "prun", "flux"];
+
 /// Which MPI the `mpiexec` that `word` names belongs to.
 pub fn detect(word: &str) -> Result<Mpi, String> {
-    let mpiexec = resolve(word)?;
-    let name = mpiexec.file_name().unwrap_or_default().to_string_lossy();
-    if !LAUNCHERS.iter().any(|known| name.contains(known)) {
-        return Err(format!(
-            "{word} is not an mpiexec: give the whole command, as in `mpiexec -n 4 ./app`; where \
-             srun starts the ranks, use `marline env --shell`"
-        ));
+    // Before it is looked for: srun need not be here for its user to hear what works with it.
+    let name = Path::new(word).file_name().unwrap_or_default();
+    let name = name.to_string_lossy();
+    if !Path::new(word).is_dir() {
+        check_name(word, &name)?;
     }
-    let said = ask_version(&mpiexec)?;
-    let (kind, version) = classify(&said).ok_or_else(|| {
+    let mpiexec = resolve(word)?;
+    let path = path_for_script(&mpiexec);
+    let said = ask_version(&mpiexec, path.as_deref())?;
+    let (said, found) = match (classify(&said), name.contains("prterun")) {
+        (None, _) | (_, true) => ask_beside(&mpiexec).unwrap_or((said, None)),
+        (found, false) => (said, found),
+    };
+    let (kind, version) = found.or_else(|| classify(&said)).ok_or_else(|| {
         let first = said.lines().next().unwrap_or("nothing").trim();
         format!(
             "{} is not an mpiexec of MPICH, Open MPI 4.1 or 5, or Intel MPI (it says: {first})",
@@ -104,14 +113,48 @@ pub fn detect(word: &str) -> Result<Mpi, String> {
         kind,
         version,
         mpiexec,
+        path,
     };
     check_library(&mpi, &said)?;
     Ok(mpi)
 }
 
-fn ask_version(mpiexec: &Path) -> Result<String, String> {
+/// Refuses what is no launcher of an MPI.
+fn check_name(word: &str, name: &str) -> Result<(), String> {
+    if OF_BATCH_SYSTEMS.contains(&name) {
+        return Err(format!(
+            "{word} is a batch system's launcher, which starts the ranks of any MPI: put \
+             `eval \"$(marline env --shell --mpi MPIEXEC)\"` before it into the job script, with \
+             the mpiexec of the program's MPI for MPIEXEC, and call {name} as ever"
+        ));
+    }
+    match LAUNCHERS.iter().any(|known| name.contains(known)) {
+        true => Ok(()),
+        false => Err(format!(
+            "{word} is not an mpiexec: give the whole command, as in `marline run -- mpiexec -n 4 \
+             ./app`; where srun or another batch system starts the ranks, use `marline env --shell`"
+        )),
+    }
+}
+
+/// Intel's mpirun is a script that calls `mpiexec.hydra`, whichever PATH has first: that beside it
+/// is its own.
+fn path_for_script(mpiexec: &Path) -> Option<String> {
+    let dir = mpiexec.parent().filter(|dir| !dir.as_os_str().is_empty())?;
+    let mut start = [0; 2];
+    let mut file = std::fs::File::open(mpiexec).ok()?;
+    std::io::Read::read_exact(&mut file, &mut start).ok()?;
+    let dir = std::path::absolute(dir).ok()?;
+    (start == *b"#!" && is_executable(&dir.join("mpiexec.hydra"))).then(|| {
+        let search = std::env::var("PATH").unwrap_or_default();
+        format!("{}:{search}", dir.display())
+    })
+}
+
+fn ask_version(mpiexec: &Path, path: Option<&str>) -> Result<String, String> {
     let mut command = Command::new(mpiexec);
     command.arg("--version").stdin(Stdio::null());
+    command.envs(path.map(|path| ("PATH", path)));
     for name in ALLOW_ROOT {
         command.env(name, "1");
     }
@@ -121,6 +164,19 @@ fn ask_version(mpiexec: &Path) -> Result<String, String> {
     let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
     said.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok(said)
+}
+
+/// What the mpirun beside a `prterun` says, which is Open MPI 5's launcher and has a version of its
+/// own, if it tells any.
+fn ask_beside(prterun: &Path) -> Option<(String, Option<(Kind, String)>)> {
+    let name = prterun.file_name()?.to_string_lossy();
+    let mpirun = prterun.with_file_name("mpirun");
+    if !name.contains("prterun") || !is_executable(&mpirun) {
+        return None;
+    }
+    let said = ask_version(&mpirun, None).ok()?;
+    let found = classify(&said).filter(|(kind, _)| *kind == Kind::OpenMpi5);
+    found.map(|found| (said, Some(found)))
 }
 
 /// Kind and version from what `mpiexec --version` says.
@@ -143,7 +199,7 @@ fn classify(said: &str) -> Option<(Kind, String)> {
             _ => None,
         };
     }
-    None
+    after("(PRRTE) ").map(|version| (Kind::OpenMpi5, format!("5 (PRRTE {version})")))
 }
 
 /// Refuses an MPI that was built without libfabric, as far as its own tools tell.

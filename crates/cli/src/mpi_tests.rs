@@ -17,6 +17,10 @@ fn classifies_what_the_four_say() {
         classify("mpiexec (OpenRTE) 4.1.4\n"),
         Some((Kind::OpenMpi4, "4.1.4".into()))
     );
+    assert_eq!(
+        classify("prterun (PRRTE) 3.0.11\n"),
+        Some((Kind::OpenMpi5, "5 (PRRTE 3.0.11)".into()))
+    );
     for unknown in [
         "",
         "mpiexec (OpenRTE) 1.2.3",
@@ -51,7 +55,24 @@ fn recognises_the_installed_ones() {
         );
         let found = detect(&path.to_string_lossy()).unwrap();
         assert_eq!(found.kind, kind, "{}", found.describe());
+        // Whatever its PATH is: Intel's is a script that looks for another program there.
+        let found = detect(&path.join("bin/mpirun").to_string_lossy()).unwrap();
+        assert_eq!(found.kind, kind, "{}", found.describe());
     }
+    let prterun = detect(&root.join("openmpi/bin/prterun").to_string_lossy()).unwrap();
+    assert_eq!(prterun.kind, Kind::OpenMpi5);
+    assert!(prterun.version.starts_with('5'), "{}", prterun.describe());
+}
+
+/// Whether or not this machine has them.
+#[test]
+fn launchers_of_batch_systems_are_told_what_works() {
+    for word in ["srun", "/usr/bin/srun", "aprun"] {
+        let error = detect(word).unwrap_err();
+        assert!(error.contains("$(marline env --shell --mpi"), "{error}");
+    }
+    let error = detect("./no-such-app").unwrap_err();
+    assert!(error.contains("is not an mpiexec: give"), "{error}");
 }
 
 #[test]

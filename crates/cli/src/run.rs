@@ -2,18 +2,38 @@
 
 use crate::mpi::{self, Fabric, Kind, Mpi, Var};
 use crate::stats_dir::{StatsDir, STATS_DIR};
-use crate::summary::print_summary;
-use crate::{child, preload, provider, settings, tool};
+use crate::summary::{finish, Ran, SummaryArgs};
+use crate::{child, contradict, preload, provider, settings, tool};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// What follows the options in `marline run --help`: every variable, set or read.
+pub const AFTER_HELP: &str = "\
+Variables that are set for the job (those with a * only if you have not set them; -v shows them):
+  all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_STATS_DIR*
+  MPICH       MPIR_CVAR_CH4_NETMOD MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
+              LD_PRELOAD (before yours), with --no-shm MPIR_CVAR_NOLOCAL
+  Intel MPI   I_MPI_OFI_PROVIDER MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
+              with --no-shm I_MPI_FABRICS
+  Open MPI    OMPI_MCA_pml OMPI_MCA_mtl OMPI_MCA_mtl_ofi_provider_include OMPI_MCA_btl*
+              OMPI_MCA_opal_common_ofi_provider_include (5) OMPI_MCA_osc* (4.1)
+
+Variables that are read:
+  MARLINE_PROVIDER_DIR   directory with the library
+  MARLINE_REQUIRE        as --require, unless it is 0, off, false or no
+  FI_MARLINE_...         settings of the library, docs/settings.md; those that people set first:
+                         FI_MARLINE_RAILS (interfaces to use), FI_MARLINE_CHECKSUM,
+                         FI_MARLINE_PEER_TIMEOUT_MS, FI_MARLINE_STATS_DIR (keeps the statistics)";
 
 /// Arguments of `run`.
 #[derive(clap::Args)]
 pub struct RunArgs {
     #[command(flatten)]
     pub common: Common,
+    #[command(flatten)]
+    summary: SummaryArgs,
     /// `mpiexec` (a name on PATH or a path) and its arguments.
-    #[arg(last = true, required = true)]
+    #[arg(trailing_var_arg = true, required = true, value_name = "MPIEXEC")]
     command: Vec<String>,
 }
 
@@ -58,7 +78,7 @@ pub fn main(args: &RunArgs) -> crate::Outcome {
         args: rest.to_vec(),
     };
     let command = Command::new(&job.mpi.mpiexec);
-    start(command, job, args.common.verbose, true)
+    start(command, job, &args.common, Some(&args.summary))
 }
 
 /// The variables that a job of this MPI gets in `environment`.
@@ -91,21 +111,28 @@ fn effective(vars: &[Var], environment: &[(String, String)]) -> Vec<(String, Str
         .collect()
 }
 
-/// Starts the job with `command` as the start of the command line, waits, and sums up.
-pub fn start(mut command: Command, mut job: Job, verbose: bool, summary: bool) -> crate::Outcome {
+/// Starts the job with `command` as the start of the command line, waits, and sums up if Marline
+/// carries its messages.
+pub fn start(
+    mut command: Command,
+    mut job: Job,
+    common: &Common,
+    summary: Option<&SummaryArgs>,
+) -> crate::Outcome {
     let environment = settings::environment();
-    let stats = if summary {
+    let mut stats = None;
+    if summary.is_some() {
+        let kind = job.mpi.kind;
+        for said in contradict::check(kind, &job.set, &job.args, &environment)? {
+            tool::say(&said);
+        }
         let given = environment.iter().find(|(name, _)| name == STATS_DIR);
         let given = given.map(|(_, dir)| Path::new(dir));
-        Some(StatsDir::open(
-            given.filter(|dir| !dir.as_os_str().is_empty()),
-        )?)
-    } else {
-        None
-    };
-    if let Some(stats) = &stats {
-        let path = stats.path().to_string_lossy().into_owned();
+        let given = given.filter(|dir| !dir.as_os_str().is_empty());
+        let dir = StatsDir::open(given)?;
+        let path = dir.path().to_string_lossy().into_owned();
         job.set.push((STATS_DIR.to_owned(), path));
+        stats = Some(dir);
     }
     let mut carried = job.set.clone();
     // What the user set for libfabric must reach the other hosts as well.
@@ -116,7 +143,8 @@ pub fn start(mut command: Command, mut job: Job, verbose: bool, summary: bool) -
     command.args(mpi::forward_args(job.mpi.kind, &carried, &job.args));
     command.args(&job.args);
     command.envs(job.set.iter().map(|(n, v)| (n, v)));
-    if verbose {
+    command.envs(job.mpi.path.iter().map(|path| ("PATH", path)));
+    if common.verbose {
         tool::say(&job.mpi.describe());
         for (name, value) in &job.set {
             tool::say(&format!("set {name}={}", tool::quote(value)));
@@ -124,10 +152,16 @@ pub fn start(mut command: Command, mut job: Job, verbose: bool, summary: bool) -
         tool::say(&tool::describe(&command));
     }
     let status = child::run(&mut command)?;
-    if let Some(stats) = stats {
-        print_summary(&stats, status, job.mpi.kind);
-    }
-    Ok(status)
+    let (Some(stats), Some(args)) = (stats, summary) else {
+        return Ok(status);
+    };
+    let ran = Ran {
+        mpi: &job.mpi,
+        no_shm: common.no_shm,
+        status,
+        verbose: common.verbose,
+    };
+    Ok(finish(&stats, &ran, args))
 }
 
 #[cfg(test)]

@@ -12,6 +12,20 @@ pub const STATS_DIR: &str = "FI_MARLINE_STATS_DIR";
 /// How the directories are named that runs make for themselves.
 const OF_RUN: &str = "marline-stats-";
 
+/// And for jobs.
+const OF_JOB: &str = "marline-job-";
+
+fn since_epoch() -> std::time::Duration {
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
+    now.unwrap_or_default()
+}
+
+/// Other users have no business in it, and the name must not exist yet.
+fn make(dir: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().mode(0o700).create(dir)
+}
+
 /// Where a job leaves its statistics.
 pub struct StatsDir {
     path: PathBuf,
@@ -43,7 +57,6 @@ impl StatsDir {
 
     /// In memory where the machine has a place for that.
     fn fresh() -> Result<StatsDir, String> {
-        use std::os::unix::fs::DirBuilderExt;
         let shm = Path::new("/dev/shm");
         let base = if shm.is_dir() {
             shm.to_owned()
@@ -51,26 +64,34 @@ impl StatsDir {
             std::env::temp_dir()
         };
         remove_abandoned(&base);
-        let since_epoch = std::time::SystemTime::UNIX_EPOCH
-            .elapsed()
-            .unwrap_or_default();
         let pid = std::process::id();
         let path = base.join(format!(
             "{OF_RUN}{}-{pid}-{}-{}",
             page::pid_space(),
             page::pid_start(pid).unwrap_or(0),
-            since_epoch.as_nanos()
+            since_epoch().as_nanos()
         ));
-        // Other users have no business in it, and the name must not exist yet.
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|e| format!("{}: {e}", path.display()))?;
+        make(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(StatsDir {
             path,
             kept: false,
             earlier: BTreeSet::new(),
         })
+    }
+
+    /// A fresh one for a job that a batch system starts, in `parent`; the user's, who removes it.
+    pub fn of_job(parent: &Path) -> Result<PathBuf, String> {
+        let bad = |e: std::io::Error| format!("--stats {}: {e}", parent.display());
+        let parent = fs::canonicalize(parent).map_err(bad)?;
+        let stamp = since_epoch();
+        let path = parent.join(format!(
+            "{OF_JOB}{}-{}-{:09}",
+            page::host_name(),
+            stamp.as_secs(),
+            stamp.subsec_nanos()
+        ));
+        make(&path).map_err(bad)?;
+        Ok(path)
     }
 
     /// Where it is.
@@ -121,6 +142,12 @@ pub fn of_runs(base: &Path) -> Vec<PathBuf> {
     let mut dirs: Vec<_> = entries.filter(named).map(|e| e.path()).collect();
     dirs.sort();
     dirs
+}
+
+/// Whether a run made the directory for itself: all in it is one job.
+pub fn is_of_run(dir: &Path) -> bool {
+    let name = dir.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with(OF_RUN))
 }
 
 /// Space, number and start of the process that made a directory, as its name says.

@@ -1,16 +1,46 @@
-//! The table at the end of a run: one line per rail, from the statistics that the ranks left.
+//! The end of a run: a verdict, a line per rail, from the statistics that the ranks left.
 
-use crate::mpi::Kind;
+use crate::json::{self, Object};
+use crate::mpi::{Kind, Mpi};
 use crate::stats_dir::{StatsDir, STATS_DIR};
-use crate::tool;
+use crate::{tool, EXIT_REFUSED};
 use marline_engine::stats::reader::{self, JobPage};
-use marline_engine::stats::summary::{format_summary, Summary};
+use marline_engine::stats::report::{averages, is_well, report, wrap};
+use marline_engine::stats::summary::Summary;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-/// Prints the table on standard error: standard output belongs to the program, which ended with
-/// `status`.
-pub fn print_summary(dir: &StatsDir, status: u8, mpi: Kind) {
+/// How the end of a run is told.
+#[derive(clap::Args, Default)]
+pub struct SummaryArgs {
+    /// Leave with status 125 if the program ended well and sent nothing over Marline.
+    #[arg(long, env = "MARLINE_REQUIRE", value_parser = clap::builder::FalseyValueParser::new())]
+    pub require: bool,
+    /// Sum up only if Marline was not used, a peer died, or a protection was switched off.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Write the summary as JSON to FILE; without FILE as the last line of standard error.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+/// What ran.
+pub struct Ran<'a> {
+    /// Its MPI.
+    pub mpi: &'a Mpi,
+    /// Whether Marline was to carry the messages inside a host, too.
+    pub no_shm: bool,
+    /// Its exit status.
+    pub status: u8,
+    /// Whether to tell averages per process, too.
+    pub verbose: bool,
+}
+
+/// Sums up on standard error: standard output belongs to the program. The exit status to leave
+/// with.
+pub fn finish(dir: &StatsDir, ran: &Ran<'_>, args: &SummaryArgs) -> u8 {
     let mut pages = Vec::new();
     for path in dir.new_pages() {
         match reader::read_page(&path) {
@@ -19,46 +49,116 @@ pub fn print_summary(dir: &StatsDir, status: u8, mpi: Kind) {
         }
     }
     let summary = Summary::of(&pages);
-    let mut text = format_summary(&summary);
-    if summary.processes == 0 && status == 0 {
-        text += said_of_nothing(mpi);
+    let mut text = String::new();
+    if !(args.quiet && is_well(&summary)) {
+        text += &report(&summary);
+        if summary.processes == 0 && ran.status == 0 {
+            text += &wrap(&why_unused(ran, summary.idle));
+        }
+        text += &remarks(&pages);
+        if ran.verbose && summary.processes > 0 {
+            text += &averages(&summary);
+        }
     }
-    text += &said_of_versions(&summary);
-    text += &said_of_absent(&pages);
+    let refused = args.require && summary.processes == 0 && ran.status == 0;
+    if refused {
+        text += "marline: nothing was sent over Marline, which --require (MARLINE_REQUIRE) asks \
+                 for\n";
+    }
+    if let Some(file) = &args.json {
+        let shape = json::summary(&summary)
+            .set(
+                "endpoints_absent",
+                absent(&pages).map_or(0, |(absent, _)| absent),
+            )
+            .set("program_status", ran.status);
+        text += &write_json(file, shape);
+    }
     // Nobody may read it any more, and the exit status is the program's all the same.
     let _ = io::stderr().write_all(text.as_bytes());
+    if refused {
+        EXIT_REFUSED
+    } else {
+        ran.status
+    }
 }
 
-/// Why a program that went well may have used no rail: Open MPI uses Marline inside a host, too.
-fn said_of_nothing(mpi: Kind) -> &'static str {
-    match mpi {
-        Kind::Mpich | Kind::Intel => {
-            "Marline: its ranks were on one host and used the MPI's shared memory (--no-shm), the \
-             program was built for another MPI than its mpiexec, or options of mpiexec chose \
-             another transport\n"
+/// Writes it to its file; what is left to say on standard error.
+fn write_json(file: &Path, shape: Object) -> String {
+    let line = shape.end() + "\n";
+    if file == Path::new("-") {
+        return line;
+    }
+    let written = std::fs::write(file, line);
+    written.map_or_else(
+        |e| format!("marline: {}: {e}\n", file.display()),
+        |()| String::new(),
+    )
+}
+
+/// Why a program that went well may have sent nothing; `opened` processes had the library loaded.
+fn why_unused(ran: &Ran<'_>, opened: usize) -> String {
+    let own_memory = matches!(ran.mpi.kind, Kind::Mpich | Kind::Intel) && !ran.no_shm;
+    let shared = "ranks of one host use the MPI's own shared memory (--no-shm has Marline carry \
+                  these messages, too)";
+    let foreign = format!(
+        "the program was built for another MPI than {}",
+        ran.mpi.describe()
+    );
+    let alone = format!("it was one process, or {foreign}, so that each rank ran alone");
+    match (opened, own_memory) {
+        (0, _) => {
+            let shared = if own_memory {
+                format!("{shared}; or ")
+            } else {
+                String::new()
+            };
+            format!(
+                "No process on this host has opened it: {shared}{foreign}; or something chose \
+                 another transport; or all ranks were on other hosts (for their summary set \
+                 FI_MARLINE_SUMMARY=on, or {STATS_DIR} to a directory that all hosts share)."
+            )
         }
-        Kind::OpenMpi5 | Kind::OpenMpi4 => {
-            "Marline: the program was built for another MPI than its mpiexec, or options of \
-             mpiexec (--mca) chose another transport\n"
+        (_, true) => format!("{opened} processes had opened it: {shared}; or {alone}."),
+        (_, false) => {
+            format!("{opened} processes had opened it and had nobody to send to: {alone}.")
         }
     }
+}
+
+/// Lines about what the table lacks, and about hosts that do not understand each other.
+pub fn remarks(pages: &[JobPage]) -> String {
+    said_of_versions(pages) + &said_of_absent(pages)
 }
 
 /// A line about packets of another version, on which hosts do not understand each other.
-fn said_of_versions(summary: &Summary) -> String {
-    let rails = summary.rails.iter();
-    match rails.map(|rail| rail.counters.wrong_version).sum::<u64>() {
+fn said_of_versions(pages: &[JobPage]) -> String {
+    let rails = pages.iter().flat_map(|page| &page.rails);
+    let packets = rails.map(|rail| rail.counters.wrong_version);
+    match packets.fold(0, u64::saturating_add) {
         0 => String::new(),
-        packets => format!(
+        packets => wrap(&format!(
             "Marline: {packets} packets arrived in another version of the protocol: is the library \
-             the same on all hosts?\n"
-        ),
+             the same on all hosts?"
+        )),
     }
 }
 
 /// A line about processes without a page, which the table therefore lacks; empty when none is
-/// known of. An MPI has one endpoint per process, unless it is told otherwise.
+/// known of.
 fn said_of_absent(pages: &[JobPage]) -> String {
+    absent(pages).map_or(String::new(), |(absent, endpoints)| {
+        wrap(&format!(
+            "Marline: {absent} of {endpoints} endpoints left no statistics here and are not in \
+             this table; if they were on other hosts, set {STATS_DIR} to a directory that all \
+             hosts share"
+        ))
+    })
+}
+
+/// How many endpoints left no page, and of how many. An MPI has one per process, unless it is told
+/// otherwise.
+fn absent(pages: &[JobPage]) -> Option<(usize, usize)> {
     let peers = pages.iter().flat_map(|page| &page.peers);
     let known: BTreeSet<u64> = peers.map(|peer| peer.endpoint).collect();
     // A page's own endpoint has no paths, if it is a peer at all.
@@ -74,14 +174,8 @@ fn said_of_absent(pages: &[JobPage]) -> String {
     });
     let endpoints = known.len().max(with_others.unwrap_or(0));
     let present = pages.iter().filter(|page| !page.peers.is_empty()).count();
-    match endpoints.saturating_sub(present) {
-        0 => String::new(),
-        absent => format!(
-            "Marline: {absent} of {endpoints} endpoints left no statistics here and are not in \
-             this table; if they were on other hosts, set {STATS_DIR} to a directory that all \
-             hosts share\n"
-        ),
-    }
+    let absent = endpoints.saturating_sub(present);
+    (absent > 0).then_some((absent, endpoints))
 }
 
 #[cfg(test)]
@@ -89,13 +183,52 @@ mod tests {
     use super::*;
     use marline_engine::stats::reader::PeerRow;
 
+    fn mpi(kind: Kind) -> Mpi {
+        Mpi {
+            kind,
+            version: "5".into(),
+            mpiexec: "/m/mpiexec".into(),
+            path: None,
+        }
+    }
+
+    fn ran(mpi: &Mpi) -> Ran<'_> {
+        Ran {
+            mpi,
+            no_shm: false,
+            status: 0,
+            verbose: false,
+        }
+    }
+
+    #[test]
+    fn the_reason_for_no_use_is_one_that_can_be() {
+        let (mpich, open) = (mpi(Kind::Mpich), mpi(Kind::OpenMpi5));
+        let said = |mpi, no_shm, opened| {
+            let ran = Ran { no_shm, ..ran(mpi) };
+            why_unused(&ran, opened)
+        };
+        assert!(said(&mpich, false, 2).contains("--no-shm"));
+        assert!(said(&mpich, false, 0).contains("--no-shm"));
+        for text in [
+            said(&mpich, true, 2),
+            said(&mpich, true, 0),
+            said(&open, false, 2),
+        ] {
+            assert!(!text.contains("shared memory"), "{text}");
+            assert!(text.contains("another MPI than"), "{text}");
+        }
+        assert!(said(&open, false, 0).contains("other hosts"));
+        assert!(!said(&open, false, 2).contains("other hosts"));
+    }
+
     #[test]
     fn a_directory_of_ours_is_private_and_goes_away() {
         use std::os::unix::fs::PermissionsExt;
         let dir = StatsDir::open(None).unwrap();
         let path = dir.path().to_owned();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-        print_summary(&dir, 0, Kind::Mpich);
+        finish(&dir, &ran(&mpi(Kind::Mpich)), &SummaryArgs::default());
         drop(dir);
         assert!(!path.exists());
     }
@@ -109,7 +242,7 @@ mod tests {
             peers: vec![PeerRow::default()],
             ..JobPage::default()
         };
-        let said = |rail: &RailRow| said_of_versions(&Summary::of(&[page(rail), page(rail)]));
+        let said = |rail: &RailRow| said_of_versions(&[page(rail), page(rail)]);
         assert_eq!(said(&rail), "");
         rail.counters.wrong_version = 3;
         assert!(said(&rail).contains("6 packets"), "{}", said(&rail));

@@ -221,6 +221,8 @@ pub struct Counter {
 /// Severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
+    /** Was asked for, and is to be read as it stands: lines of their own on standard error. */
+    Report,
     /** Must be seen. */
     Warn,
     /** For people who ask. */

@@ -115,7 +115,10 @@ impl<S: System> Engine<S> {
         let mut core = self.shared.lock();
         let queue = core.cq(cq)?;
         queue.front().filter(|e| e.error.is_some())?;
-        queue.pop_front()
+        let entry = queue.pop_front();
+        drop(core);
+        self.shared.publish_deaths();
+        entry
     }
 
     /// Sleeps until the CQ has an entry or the time is over (`fi_cq_sread`); negative: for ever.

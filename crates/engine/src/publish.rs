@@ -5,11 +5,15 @@ use crate::core::Core;
 use crate::progress::show_addr;
 use crate::settings::Settings;
 use crate::slots::Role;
+use crate::stats::lacks::Lacks;
 use crate::stats::page::{
     rank_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo, PeerState, RailInfo,
     DEFAULT_DIR,
 };
 use crate::stats::peer_rows::PeerRows;
+use crate::stats::reader::read_page;
+use crate::stats::report::report;
+use crate::stats::summary::Summary;
 use crate::stats::{PathCounters, PeerCounters, ProcessCounters};
 use crate::system::System;
 use marline_proto as proto;
@@ -20,6 +24,10 @@ pub(crate) struct Publisher {
     page: Option<Page>,
     /// Most reliability memory seen so far.
     memory_max: u64,
+    /// Dead peers that the page tells of.
+    deaths: u64,
+    /// Whether this process is to say at its end what it counted.
+    speaks: bool,
 }
 
 impl Publisher {
@@ -28,6 +36,8 @@ impl Publisher {
         Publisher {
             page: None,
             memory_max: 0,
+            deaths: 0,
+            speaks: false,
         }
     }
 
@@ -48,17 +58,37 @@ impl Publisher {
             dir: if there { &settings.stats_dir } else { "" },
             endpoint: 0,
             rank: rank_from_env(),
+            lacks: Lacks::from(settings),
         };
         let page = Page::open(&info).map_err(|e| (log.0)(LogLevel::Warn, &e));
         Publisher {
             page: page.ok(),
             memory_max: 0,
+            deaths: 0,
+            speaks: settings.summary && info.rank.unwrap_or(0) == 0,
         }
+    }
+
+    /// Publishes if peers have died since: the application that hears of it ends its job, and with
+    /// it this process, before the next time.
+    pub(crate) fn publish_deaths<S: System>(&mut self, core: &Core<S>) {
+        if core.stats.peers_dead > self.deaths {
+            self.publish(core);
+        }
+    }
+
+    /// What this process counted, if it is to say so; none if it was in touch with no other.
+    pub(crate) fn report(&self) -> Option<String> {
+        let page = self.page.as_ref().filter(|_| self.speaks)?;
+        let page = read_page(page.path()).ok()?;
+        let summary = Summary::of(&[page]);
+        (summary.processes > 0).then(|| report(&summary))
     }
 
     /// Copies everything that changed.
     pub(crate) fn publish<S: System>(&mut self, core: &Core<S>) {
         let Some(page) = &mut self.page else { return };
+        self.deaths = core.stats.peers_dead;
         let (memory, memory_out_max) = memory_bytes(core);
         self.memory_max = self.memory_max.max(memory).max(memory_out_max);
         page.publish(|w| {

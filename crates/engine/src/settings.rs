@@ -428,6 +428,9 @@ settings! {
     faults: String = "", Kind::Text;
     /// Directory where statistics pages are kept; empty, or not there: /dev/shm, removed at close.
     stats_dir: String = "", Kind::Text;
+    /// At its end rank 0 (and a process whose rank is not known) writes to standard error what it
+    /// sent over which rails, and what went wrong. `marline env` switches it on.
+    summary: bool = "off", Kind::Switch;
 }
 
 impl Settings {

@@ -335,10 +335,20 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Publishes once more, at the end.
+    /// Publishes once more, at the end, and reports if that was asked for.
     pub(crate) fn publish_last(&self) {
         if let Ok(mut slow) = self.slow.lock() {
             slow.publisher.publish(&self.lock());
+            if let Some(text) = slow.publisher.report() {
+                self.lock().say(LogLevel::Report, &text);
+            }
+        }
+    }
+
+    /// Publishes at once when peers have died.
+    pub(crate) fn publish_deaths(&self) {
+        if let Ok(mut slow) = self.slow.lock() {
+            slow.publisher.publish_deaths(&self.lock());
         }
     }
 

@@ -6,10 +6,12 @@
 //! them to a [`page::Page`] in shared memory. Totals (a rail with its paths, a process with its
 //! peers) are made by whoever reads the page: see [`reader`] and [`summary`].
 
+pub mod lacks;
 mod map;
 pub mod page;
 pub(crate) mod peer_rows;
 pub mod reader;
+pub mod report;
 mod sequence;
 pub mod summary;
 

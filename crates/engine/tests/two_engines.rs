@@ -2,6 +2,7 @@
 //! what arrives is what was sent, and the counters show that the faults were real.
 
 use marline_engine::settings::Settings;
+use marline_engine::stats::page::PeerState;
 use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{
     AvId, Completion, CqId, Engine, EpId, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError,
@@ -333,4 +334,73 @@ fn a_long_burst_goes_on_leaving_while_it_is_posted() {
         done_b += poll(&b);
     }
     assert!(got.iter().all(|bytes| *bytes == sent));
+}
+
+/// Whoever hears of a dead peer ends its job, and is ended itself: the page says it by then.
+#[test]
+fn a_dead_peer_is_on_the_page_before_the_application_hears_of_it() {
+    let dir = std::env::temp_dir().join(format!("marline-dead-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let settings = [
+        ("rails", "lo"),
+        ("progress_thread", "off"),
+        ("peer_timeout_ms", "300"),
+        ("stats_dir", dir.to_str().unwrap()),
+    ];
+    let a = side(&settings);
+    // Without a thread, and never polled: its sockets are there, and nobody answers.
+    let b = side(&settings[..3]);
+    meet(&a, &b);
+    let mut byte = [7];
+    let iov = [IoVec {
+        base: byte.as_mut_ptr(),
+        len: 1,
+    }];
+    let send = SendReq {
+        dest: 0,
+        iov: &iov,
+        tag: Some(7),
+        data: None,
+        context: 1,
+        flags: OpFlags {
+            delivery_complete: true,
+            ..COMPLETE
+        },
+    };
+    a.engine.send(a.ep, &send).unwrap();
+    let mut out = [Completion::empty(); 16];
+    while a.engine.cq_read(a.cq, &mut out).is_ok() {}
+    assert!(a.engine.cq_take_error(a.cq).is_some());
+    let page = read_page(&list_pages(&dir)[0]).unwrap();
+    assert_eq!(page.process.peers_dead, 1);
+    assert_eq!(page.peers[0].state, PeerState::Dead);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// As rank 0 of a job that a batch system started.
+#[test]
+fn a_process_says_at_its_end_what_it_sent_if_asked() {
+    for (asked, told) in [("on", 1), ("off", 0)] {
+        let lines = Lines::default();
+        let speaks = side_that_logs(&[("rails", "lo"), ("summary", asked)], &lines);
+        exchange_between(speaks, side(&[("rails", "lo")]), 12);
+        let lines = lines.lock().unwrap();
+        let sent: Vec<_> = lines.iter().filter(|l| l.contains(" sent ")).collect();
+        assert_eq!(sent.len(), told, "{lines:#?}");
+        assert!(
+            sent.iter()
+                .all(|l| l.starts_with("Marline: 1 process sent ")),
+            "{lines:#?}"
+        );
+    }
+    // One that looked around and met nobody has nothing to say.
+    let lines = Lines::default();
+    let alone = side_that_logs(&[("rails", "lo"), ("summary", "on")], &lines);
+    alone.engine.ep_close(alone.ep);
+    alone.engine.close();
+    assert!(!lines
+        .lock()
+        .unwrap()
+        .iter()
+        .any(|l| l.contains("Marline: ")));
 }

@@ -1,8 +1,10 @@
-//! Log lines, through libfabric's own log (`FI_LOG_LEVEL`), never to the program's stderr.
+//! Log lines, through libfabric's own log (`FI_LOG_LEVEL`), never to the program's stderr: there
+//! only what the user asked for.
 
 use crate::{host, sys};
 use marline_engine::{LogLevel, LogSink};
 use std::ffi::c_int;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -48,6 +50,10 @@ pub(crate) fn refresh() {
 /// The engine's log lines.
 pub(crate) fn sink() -> LogSink {
     LogSink(Arc::new(|level, text| match level {
+        LogLevel::Report => {
+            // In one piece, so that no other process's lines come between. Nobody may read it.
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        }
         LogLevel::Warn => warn(text),
         LogLevel::Info => info(text),
         LogLevel::Debug if calls_enabled() => call(format_args!("{text}")),

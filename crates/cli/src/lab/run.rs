@@ -5,6 +5,7 @@ use super::net::CONTROL;
 use super::state::Lab;
 use crate::mpi::{self, Fabric, Kind};
 use crate::run::{start, variables, Common, Job};
+use crate::summary::SummaryArgs;
 use crate::{provider, settings};
 use clap::ValueEnum;
 
@@ -26,6 +27,8 @@ pub struct LabRunArgs {
     lab: super::Name,
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    summary: SummaryArgs,
     /// mpiexec, by name or path, or the MPI's directory.
     #[arg(long, default_value = "mpiexec")]
     mpi: String,
@@ -39,7 +42,7 @@ pub struct LabRunArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     ppn: Option<u32>,
     /// The program and its arguments.
-    #[arg(last = true, required = true)]
+    #[arg(trailing_var_arg = true, required = true)]
     program: Vec<String>,
 }
 
@@ -73,8 +76,8 @@ pub fn main(args: &LabRunArgs) -> crate::Outcome {
             set,
             args: words,
         },
-        args.common.verbose,
-        marline,
+        &args.common,
+        marline.then_some(&args.summary),
     )
 }
 

@@ -36,6 +36,7 @@ pub fn succeed(command: &mut Command) -> String {
 }
 
 /// What it said; a panic when it does not fail.
+#[allow(dead_code)]
 pub fn fail(command: &mut Command) -> String {
     let (status, said) = outcome(command);
     assert_ne!(status, Some(0), "{command:?} should fail: {said}");
@@ -82,4 +83,11 @@ pub fn processes_of(state_dir: &Path) -> Vec<u32> {
             .any(|entry| entry == mark.as_bytes())
     })
     .collect()
+}
+
+/// A program that a shell runs. (What not every test uses is no dead code.)
+#[allow(dead_code)]
+pub fn write_script(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    succeed(Command::new("chmod").arg("755").arg(path));
 }

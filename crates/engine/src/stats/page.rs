@@ -14,6 +14,7 @@
 //!
 //! One writer. `at::SEQUENCE` is odd while it writes.
 
+use super::lacks::Lacks;
 use super::map::Map;
 use super::{sequence, Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use crate::fork::Generation;
@@ -71,6 +72,8 @@ pub mod at {
     pub const GROUPS: usize = 14;
     /// Name of the host, [`super::HOST_WORDS`].
     pub const HOST: usize = 18;
+    /// [`Lacks`](crate::stats::lacks::Lacks).
+    pub const LACKS: usize = 26;
 }
 
 /// Words of the header, with room for more.
@@ -176,6 +179,8 @@ pub struct PageInfo<'a> {
     pub endpoint: u64,
     /// Rank in `MPI_COMM_WORLD`, where a launcher tells (see [`rank_from_env`]).
     pub rank: Option<u32>,
+    /// What the settings leave off.
+    pub lacks: Lacks,
 }
 
 /// A rail's row.
@@ -222,7 +227,12 @@ impl PathRow {
 
 /// The rank that the common launchers put into the environment.
 pub fn rank_from_env() -> Option<u32> {
-    let names = ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"];
+    let names = [
+        "PMI_RANK",
+        "PMIX_RANK",
+        "OMPI_COMM_WORLD_RANK",
+        "SLURM_PROCID",
+    ];
     let texts = names.iter().filter_map(|name| std::env::var(name).ok());
     texts.filter_map(|text| text.parse().ok()).next()
 }
@@ -420,6 +430,7 @@ fn write_header(words: &[AtomicU64], info: &PageInfo<'_>, host: &str) {
     set(at::PID_SPACE, pid_space());
     set(at::ENDPOINT, info.endpoint);
     set(at::RANK, info.rank.map_or(0, |rank| u64::from(rank) + 1));
+    set(at::LACKS, info.lacks.word());
     set(at::OPENED, unix_ns());
     set(at::PUBLISHED, unix_ns());
     for (n, &count) in GROUP_WORDS.iter().enumerate() {

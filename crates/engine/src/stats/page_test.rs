@@ -18,6 +18,7 @@ impl Dir {
             dir: self.0.to_str().unwrap(),
             endpoint: 77,
             rank: Some(0),
+            ..PageInfo::default()
         };
         Page::open(&info).unwrap()
     }
@@ -315,7 +316,7 @@ fn truncated_and_random_pages_are_refused_or_read_without_harm() {
         std::fs::write(&path, bytes).unwrap();
         let read = read_page(&path);
         if let Ok(read) = &read {
-            let _ = super::super::summary::format_summary(&super::super::summary::Summary::of(
+            let _ = super::super::report::report(&super::super::summary::Summary::of(
                 std::slice::from_ref(read),
             ));
         }

@@ -1,5 +1,6 @@
 //! Reads the pages of engines, running or ended. Nothing in a page is trusted.
 
+use super::lacks::Lacks;
 use super::page::{self, at, PathRow, PathState, PeerState};
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use crate::owned;
@@ -53,6 +54,8 @@ pub struct JobPage {
     pub published_unix_ns: u64,
     /// Whether the engine has closed.
     pub closed: bool,
+    /// What its settings leave off.
+    pub lacks: Lacks,
     /// The writer was at it all the time, or ended while at it: numbers may not fit together.
     pub torn: bool,
     /// Counters of the process.
@@ -82,11 +85,27 @@ impl JobPage {
 
     /// Counters of all paths of rail `n` together.
     pub fn path_totals(&self, n: usize) -> PathCounters {
+        self.sum_paths(n, |_| true)
+    }
+
+    /// The same of the peers that were not given up.
+    pub fn path_totals_alive(&self, n: usize) -> PathCounters {
+        self.sum_paths(n, |peer| peer.state != PeerState::Dead)
+    }
+
+    fn sum_paths(&self, rail: usize, of: impl Fn(&PeerRow) -> bool) -> PathCounters {
         let mut sum = PathCounters::default();
-        let paths = self.all_peers().flat_map(|peer| &peer.paths);
-        let paths = paths.filter(|path| path.rail as usize == n);
+        let peers = self.all_peers().filter(|peer| of(peer));
+        let paths = peers.flat_map(|peer| &peer.paths);
+        let paths = paths.filter(|path| path.rail as usize == rail);
         paths.for_each(|path| sum.merge(&path.counters));
         sum
+    }
+
+    /// Whether it was in touch with any other endpoint: programs open some to look around, and what
+    /// an endpoint sends to itself uses no rail.
+    pub fn is_used(&self) -> bool {
+        self.all_peers().any(|peer| !peer.paths.is_empty())
     }
 
     /// Time from opening to the last writing.
@@ -239,6 +258,7 @@ impl Words {
             opened_unix_ns: self.get(at::OPENED),
             published_unix_ns: self.get(at::PUBLISHED),
             closed: self.get(at::CLOSED) == 1,
+            lacks: Lacks::from_word(self.get(at::LACKS)),
             torn: false,
             process: self.counters(page::PROCESS_AT),
             rails: (0..rails).map(|n| self.rail(n)).collect(),

@@ -1,7 +1,9 @@
-//! What many processes' pages say together, and its text for the end of `marline run`.
+//! What many processes' pages say together. (Its text: [`super::report`].)
 
+use super::page::PeerState;
 use super::reader::JobPage;
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
+use marline_checksum::Algorithm;
 
 /// One rail of a job: all rails of that name, on all hosts.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +18,8 @@ pub struct RailSummary {
     pub counters: RailCounters,
     /// The counters of their paths.
     pub paths: PathCounters,
+    /// Those of them that lead to peers that were not given up.
+    pub alive: PathCounters,
 }
 
 impl RailSummary {
@@ -25,13 +29,69 @@ impl RailSummary {
             .corrupt_heads
             .saturating_add(self.paths.corrupt_payloads)
     }
+
+    /// Packets that were lost indeed: those whose ack came after all were only late.
+    pub fn lost(&self) -> u64 {
+        self.paths.lost.saturating_sub(self.paths.spurious)
+    }
+
+    /// Packets sent again though the first had arrived, or may have: no loss and no failed path
+    /// asked for it. (Their acks were late, as where processes wait for a processor.) What a dead
+    /// peer was sent again is not counted: nobody knows what it got.
+    pub fn needless(&self) -> u64 {
+        let p = &self.alive;
+        let lost = p.lost.saturating_sub(p.spurious);
+        let needed = lost.saturating_add(p.resent_failover);
+        p.resent().saturating_sub(needed)
+    }
+
+    /// Packets sent again because others were lost, or their path failed.
+    pub fn resent(&self) -> u64 {
+        self.paths.resent().saturating_sub(self.needless())
+    }
+}
+
+/// A peer that was given up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadPeer {
+    /// Its endpoint number.
+    pub endpoint: u64,
+    /// An address of it.
+    pub address: String,
+    /// Its rank, if its own page is here, too, and has it.
+    pub rank: Option<u32>,
+    /// Its host, if its own page is here, too.
+    pub host: Option<String>,
+    /// Processes that gave it up.
+    pub named_by: usize,
+}
+
+/// Processes whose messages lack a protection, because their settings say so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unprotected {
+    /// Software reliability is off.
+    pub reliability: usize,
+    /// No payload to or from some peer is summed.
+    pub sums: usize,
+    /// Some payloads are not summed, by size, rail or time.
+    pub some_sums: usize,
+    /// Faults are injected.
+    pub faults: usize,
 }
 
 /// A job.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Pages (engines; one per process for an MPI job).
+    /// Pages (engines; one per process for an MPI job) that were in touch with others.
     pub processes: usize,
+    /// Pages of engines that never were in touch with another.
+    pub idle: usize,
+    /// The only rank, if it is one process.
+    pub rank: Option<u32>,
+    /// Peers that were given up.
+    pub dead: Vec<DeadPeer>,
+    /// What is switched off.
+    pub unprotected: Unprotected,
     /// Rails by name, in order of first mention.
     pub rails: Vec<RailSummary>,
     /// Counters of all processes together.
@@ -72,15 +132,19 @@ pub struct Means {
 }
 
 impl Summary {
-    /// Puts pages together. Engines that never had a peer (programs open some to look around)
-    /// count for nothing.
+    /// Puts pages together. Engines that never were in touch with another are only counted.
     pub fn of(pages: &[JobPage]) -> Summary {
         let mut summary = Summary::default();
         for page in pages {
-            let idle = page.peers.is_empty() && page.peers_beyond == 0;
-            if !idle {
-                summary.add(page);
+            match page.is_used() {
+                true => summary.add(page),
+                false => summary.idle += 1,
             }
+        }
+        for dead in &mut summary.dead {
+            let own = pages.iter().find(|page| page.endpoint == dead.endpoint);
+            dead.rank = own.and_then(|page| page.rank);
+            dead.host = own.map(|page| page.host.clone());
         }
         summary.mean.divide(summary.processes);
         summary
@@ -89,6 +153,7 @@ impl Summary {
     fn add(&mut self, page: &JobPage) {
         let peers = page.peer_totals();
         self.processes += 1;
+        self.rank = page.rank.filter(|_| self.processes == 1);
         self.process.merge(&page.process);
         self.peers.merge(&peers);
         self.elapsed_ns = self.elapsed_ns.max(page.elapsed_ns());
@@ -101,8 +166,47 @@ impl Summary {
             sum.up += usize::from(rail.up);
             sum.counters.merge(&rail.counters);
             sum.paths.merge(&paths);
+            sum.alive.merge(&page.path_totals_alive(n));
         }
         self.mean.add(page, &peers, resent);
+        self.add_dead(page);
+        self.add_unprotected(page);
+    }
+
+    fn add_dead(&mut self, page: &JobPage) {
+        for peer in page.peers.iter().filter(|p| p.state == PeerState::Dead) {
+            match self.dead.iter_mut().find(|d| d.endpoint == peer.endpoint) {
+                Some(dead) => dead.named_by += 1,
+                None => self.dead.push(DeadPeer {
+                    endpoint: peer.endpoint,
+                    address: peer.address.clone(),
+                    named_by: 1,
+                    ..DeadPeer::default()
+                }),
+            }
+        }
+    }
+
+    fn add_unprotected(&mut self, page: &JobPage) {
+        const NONE: Option<u8> = Some(Algorithm::None as u8);
+        let others = page.peers.iter().filter(|peer| !peer.paths.is_empty());
+        let unsummed = others.filter(|peer| peer.checksum == NONE).count() > 0;
+        let of = &mut self.unprotected;
+        of.reliability += usize::from(page.lacks.reliability);
+        of.sums += usize::from(unsummed);
+        of.some_sums += usize::from(page.lacks.some_sums);
+        of.faults += usize::from(page.lacks.faults);
+    }
+
+    /// Whether messages were carried without software reliability or without checksums.
+    pub fn is_unprotected(&self) -> bool {
+        self.unprotected.reliability + self.unprotected.sums > 0
+    }
+
+    /// Packets lost and damaged, and paths left: what had to be repaired.
+    pub fn troubles(&self) -> u64 {
+        let of = |rail: &RailSummary| [rail.lost(), rail.corrupt(), rail.paths.downs];
+        self.rails.iter().flat_map(of).fold(0, u64::saturating_add)
     }
 
     fn rail(&mut self, name: &str) -> &mut RailSummary {
@@ -170,158 +274,11 @@ pub fn format_bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// The heading of the lines that [`format_rail`] gives.
-pub const RAIL_HEADING: &str = "rail                    out         in  packets out   \
-     packets in     lost   resent  corrupt  failovers";
-
-/// One line for a rail.
-pub fn format_rail(rail: &RailSummary) -> String {
-    let (c, p) = (&rail.counters, &rail.paths);
-    let mut line = format!(
-        "{:<16} {:>10} {:>10} {:>12} {:>12} {:>8} {:>8} {:>8} {:>10}",
-        rail.name,
-        format_bytes(c.wire_bytes_sent),
-        format_bytes(c.wire_bytes_received),
-        c.wire_packets_sent,
-        c.wire_packets_received,
-        p.lost,
-        p.resent(),
-        rail.corrupt(),
-        p.downs,
-    );
-    if p.downs > 0 {
-        line += &format!(" ({} taken back)", p.ups);
-    }
-    if c.receiver_drops > 0 {
-        line += &format!(
-            ", {} dropped by the receive buffer (sysctl net.core.rmem_max)",
-            c.receiver_drops
-        );
-    }
-    if rail.up < rail.rails {
-        line += &format!(", down on {} of {}", rail.rails - rail.up, rail.rails);
-    }
-    line
-}
-
-/// Names a rail that corrupts: a working link damages next to nothing.
-fn format_corrupt(rail: &RailSummary) -> Option<String> {
-    let (bad, good) = (rail.corrupt(), rail.paths.packets_received);
-    if bad == 0 {
-        return None;
-    }
-    let percent = 100.0 * bad as f64 / good.saturating_add(bad) as f64;
-    let left = match rail.paths.corrupt_downs {
-        0 => String::new(),
-        n => format!("; its paths were left {n} times for that"),
-    };
-    Some(format!(
-        "{} corrupts: {bad} packets arrived damaged ({percent:.3}%) and were sent again{left}. \
-         Check its cards, cables and switch ports.\n",
-        rail.name
-    ))
-}
-
-/// The text at the end of a run: a line per rail, and the averages per process.
-pub fn format_summary(summary: &Summary) -> String {
-    if summary.processes == 0 {
-        return "Marline: no process of this job sent anything over a rail.\n".to_owned();
-    }
-    let (s, m) = (summary, &summary.mean);
-    let seconds = s.elapsed_ns as f64 / 1e9;
-    let mut out = format!(
-        "Marline: {} processes, {seconds:.1} s\n{RAIL_HEADING}\n",
-        s.processes
-    );
-    for rail in &s.rails {
-        out += &format_rail(rail);
-        out.push('\n');
-    }
-    out.extend(s.rails.iter().filter_map(format_corrupt));
-    let bytes = |mean: f64| format_bytes(mean as u64);
-    let rows = [
-        (
-            "messages sent per second",
-            format!("{:.2}", m.messages_per_s),
-        ),
-        ("volume sent per second", bytes(m.bytes_per_s)),
-        ("communicating peers", format!("{:.1}", m.peers)),
-        (
-            "flow-control acks (grants, credits)",
-            format!("{:.2}", m.flow_acks),
-        ),
-        ("reliability acks in own packets", format!("{:.2}", m.acks)),
-        (
-            "reliability acks piggybacked",
-            format!("{:.2}", m.acks_piggybacked),
-        ),
-        ("retransmitted packets", format!("{:.2}", m.resent)),
-        ("maximum reliability memory", bytes(m.reliability_bytes_max)),
-        (
-            "maximum queue length (unacked packets)",
-            format!("{:.2}", m.queue_max),
-        ),
-        (
-            "maximum unexpected-message memory",
-            bytes(m.unexpected_bytes_max),
-        ),
-        (
-            "longest ack delay",
-            format!("{:.3} ms", m.ack_delay_max_ns / 1e6),
-        ),
-        (
-            "longest wait for an ack, of any",
-            format!("{:.3} ms", s.process.ack_wait_max_ns as f64 / 1e6),
-        ),
-    ];
-    out += "average per process\n";
-    for (name, value) in rows {
-        out += &format!("  {name:<40} {value:>12}\n");
-    }
-    out += &format_sizes(&s.process);
-    out
-}
-
-fn format_sizes(p: &ProcessCounters) -> String {
-    let classes = [
-        ("<=64B", p.sizes_to_64),
-        ("<=1K", p.sizes_to_1k),
-        ("<=8K", p.sizes_to_8k),
-        ("<=64K", p.sizes_to_64k),
-        ("<=1M", p.sizes_to_1m),
-        ("<=16M", p.sizes_to_16m),
-        (">16M", p.sizes_above),
-    ];
-    let all: f64 = classes.iter().map(|&(_, count)| count as f64).sum();
-    let mut out = String::from("messages by size");
-    for (name, count) in classes {
-        let percent = 100.0 * count as f64 / all.max(1.0);
-        out += &format!("  {name} {percent:.1}%");
-    }
-    out.push('\n');
-    out
-}
-
 #[cfg(test)]
 mod test {
     use super::*;
     use crate::stats::page::PathRow;
     use crate::stats::reader::{PeerRow, RailRow};
-
-    #[test]
-    fn bytes_read_well() {
-        let text = [0, 999, 1000, 65_536, 999_949, 999_950, u64::MAX].map(format_bytes);
-        let want = [
-            "0 B",
-            "999 B",
-            "1.0 kB",
-            "65.5 kB",
-            "999.9 kB",
-            "1.0 MB",
-            "18446.7 PB",
-        ];
-        assert_eq!(text, want);
-    }
 
     /// A process with two rails and one peer that it reached over both.
     fn page(messages: u64) -> JobPage {
@@ -370,30 +327,58 @@ mod test {
     }
 
     #[test]
-    fn a_rail_that_corrupts_is_named() {
+    fn needless_is_what_neither_loss_nor_failover_asked_for() {
         let mut page = page(10);
-        page.rails[1].counters.corrupt_heads = 1;
-        let paths = &mut page.peers[0].paths;
-        paths[1].counters.corrupt_payloads = 3;
-        paths[1].counters.packets_received = 396;
-        paths[1].counters.corrupt_downs = 2;
-        let text = format_summary(&Summary::of(&[page]));
-        let want = "rail1 corrupts: 4 packets arrived damaged (1.000%) and were sent again; \
-                    its paths were left 2 times for that.";
-        assert!(text.contains(want), "{text}");
-        assert!(!text.contains("rail0 corrupts"), "{text}");
+        let path = &mut page.peers[0].paths[0].counters;
+        (path.lost, path.spurious) = (10, 4);
+        (path.resent_loss, path.resent_repair, path.resent_failover) = (10, 20, 5);
+        let of = |page: &JobPage| {
+            let summary = Summary::of(std::slice::from_ref(page));
+            let rail = &summary.rails[0];
+            (rail.lost(), rail.resent(), rail.needless())
+        };
+        assert_eq!(of(&page), (6, 11, 24));
+        // Nobody knows what a dead peer got.
+        page.peers[0].state = PeerState::Dead;
+        assert_eq!(of(&page), (6, 35, 0));
     }
 
     #[test]
-    fn the_text_names_rails_and_what_happened_to_them() {
-        let text = format_summary(&Summary::of(&[page(10)]));
-        let line = text.lines().find(|line| line.starts_with("rail1")).unwrap();
-        assert!(line.ends_with("1 (0 taken back), down on 1 of 1"), "{line}");
-        assert!(text.contains("maximum reliability memory"));
-        assert!(!text.contains("corrupts"));
-        let heading = RAIL_HEADING.len();
-        let plain = text.lines().find(|line| line.starts_with("rail0")).unwrap();
-        assert_eq!(plain.len(), heading, "columns are in line");
-        assert!(format_summary(&Summary::default()).contains("no process"));
+    fn dead_peers_are_known_by_rank_where_their_page_is() {
+        let mut pages = [page(1), page(1), page(1)];
+        for (n, page) in pages.iter_mut().enumerate() {
+            page.endpoint = n as u64;
+            page.rank = Some(n as u32);
+            page.host = "h".into();
+        }
+        for page in &mut pages[..2] {
+            page.peers[0].endpoint = 2;
+            page.peers[0].state = PeerState::Dead;
+        }
+        let dead = Summary::of(&pages).dead;
+        assert_eq!(dead.len(), 1);
+        assert_eq!((dead[0].rank, dead[0].named_by), (Some(2), 2));
+        let dead = Summary::of(&pages[..1]).dead;
+        assert_eq!((dead[0].rank, dead[0].named_by), (None, 1));
+    }
+
+    #[test]
+    fn what_an_endpoint_sends_to_itself_is_no_use_of_a_rail() {
+        let mut page = page(1);
+        page.peers[0].paths.clear();
+        let summary = Summary::of(&[page, JobPage::default()]);
+        assert_eq!((summary.processes, summary.idle), (0, 2));
+    }
+
+    #[test]
+    fn what_is_switched_off_is_counted() {
+        let mut page = page(1);
+        assert!(!Summary::of(std::slice::from_ref(&page)).is_unprotected());
+        page.peers[0].checksum = Some(0);
+        page.lacks.reliability = true;
+        let summary = Summary::of(&[page]);
+        assert!(summary.is_unprotected());
+        let of = summary.unprotected;
+        assert_eq!((of.sums, of.reliability, of.some_sums), (1, 1, 0));
     }
 }

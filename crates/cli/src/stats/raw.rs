@@ -1,82 +1,15 @@
-//! `marline stats`: what engines count, running or ended, with everything that is not 0.
+//! Pages as they are: every object with everything it counted that is not 0.
 
-use crate::stats_dir::{self, STATS_DIR};
-use crate::tool;
 use marline_checksum::Algorithm;
-use marline_engine::stats::page::{PathRow, DEFAULT_DIR};
-use marline_engine::stats::reader::{self, JobPage, PeerRow};
+use marline_engine::stats::page::PathRow;
+use marline_engine::stats::reader::{JobPage, PeerRow};
 use marline_engine::stats::Counters;
 use std::fmt::Write;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
-/// Arguments of `stats`.
-#[derive(clap::Args)]
-pub struct StatsArgs {
-    /// Pages, or directories with pages. Default: FI_MARLINE_STATS_DIR, else those of this host's
-    /// jobs.
-    paths: Vec<PathBuf>,
-}
-
-/// Prints the pages.
-pub fn main(args: &StatsArgs) -> crate::Outcome {
-    let mut paths = args.paths.clone();
-    if paths.is_empty() {
-        let set = std::env::var_os(STATS_DIR).filter(|dir| !dir.is_empty());
-        match set {
-            Some(dir) => paths.push(dir.into()),
-            None => paths.extend(running()),
-        }
-    }
-    let mut pages = Vec::new();
-    let mut status = 0;
-    for path in &paths {
-        if path
-            .read_dir()
-            .is_err_and(|e| e.kind() == ErrorKind::PermissionDenied)
-        {
-            let path = path.display();
-            tool::say(&format!(
-                "{path} is of another user: run as that user, or as root"
-            ));
-            status = 1;
-        }
-        match path.is_dir() {
-            true => pages.extend(reader::list_pages(path)),
-            false => pages.push(path.clone()),
-        }
-    }
-    if pages.is_empty() && status == 0 {
-        let looked: Vec<_> = paths.iter().map(|p| p.display().to_string()).collect();
-        return Err(format!(
-            "no statistics in {}: nothing runs over Marline on this host, or {STATS_DIR} says \
-             otherwise for it",
-            looked.join(", ")
-        ));
-    }
-    for path in pages {
-        match reader::read_page(&path) {
-            Ok(page) => print!("{}", show(&path, &page)),
-            Err(error) => {
-                tool::say(&error);
-                status = 1;
-            }
-        }
-    }
-    Ok(status)
-}
-
-/// Where engines of this host leave pages: their own place, and those of each `marline run`.
-fn running() -> Vec<PathBuf> {
-    let base = Path::new(DEFAULT_DIR);
-    let mut dirs = stats_dir::of_runs(base);
-    dirs.insert(0, base.to_owned());
-    dirs
-}
-
 /// A line for each thing, with its counters.
-fn show(path: &Path, page: &JobPage) -> String {
+pub fn show(path: &Path, page: &JobPage) -> String {
     let mut out = format!(
         "{}: host {}, process {}",
         path.display(),
@@ -173,6 +106,7 @@ fn age_s(unix_ns: u64) -> f64 {
 mod tests {
     use super::*;
     use marline_engine::stats::page::{Page, PageInfo, PathState, PeerInfo, PeerState, RailInfo};
+    use marline_engine::stats::reader;
     use marline_engine::stats::{PathCounters, PeerCounters, RailCounters};
 
     #[test]

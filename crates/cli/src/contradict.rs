@@ -1,0 +1,231 @@
+//! What a user has set that would keep a job from Marline: refused, or named where it gives way.
+
+use crate::mpi::Kind;
+
+/// The variables of ours that decide what carries the messages.
+const DECIDE: [&str; 10] = [
+    "FI_PROVIDER",
+    "FI_PROVIDER_PATH",
+    "MPIR_CVAR_CH4_NETMOD",
+    "MPIR_CVAR_NOLOCAL",
+    "I_MPI_OFI_PROVIDER",
+    "I_MPI_FABRICS",
+    "OMPI_MCA_pml",
+    "OMPI_MCA_mtl",
+    "OMPI_MCA_mtl_ofi_provider_include",
+    "OMPI_MCA_opal_common_ofi_provider_include",
+];
+
+/// A variable that we do not set, and which values of it leave Marline in use.
+type Undoing = (&'static str, &'static [Kind], fn(&str) -> bool);
+
+const UNDOING: [Undoing; 3] = [
+    ("I_MPI_FABRICS", &[Kind::Intel], |v| v.contains("ofi")),
+    (
+        "MPIR_CVAR_OFI_USE_PROVIDER",
+        &[Kind::Mpich, Kind::Intel],
+        |v| v.is_empty() || v.contains("marline"),
+    ),
+    (
+        "OMPI_MCA_mtl_ofi_provider_exclude",
+        &[Kind::OpenMpi4, Kind::OpenMpi5],
+        |v| !v.contains("marline"),
+    ),
+];
+
+type Variables = [(String, String)];
+
+/// Refuses a job that would not use Marline, as the arguments of its mpiexec or its environment
+/// say. What of the environment only gives way is returned, a text for each.
+pub fn check(
+    kind: Kind,
+    set: &Variables,
+    args: &[String],
+    environment: &Variables,
+) -> Result<Vec<String>, String> {
+    for (said, name, value) in assignments(args) {
+        if let Some(ours) = ours(set, &name).filter(|ours| **ours != value) {
+            return Err(format!(
+                "`{said}` contradicts {name}={ours}, without which the job does not use Marline: \
+                 leave it away, or start mpiexec without `marline run`"
+            ));
+        }
+        check_undoing(kind, set, &said, (&name, &value))?;
+    }
+    let mut gives_way = Vec::new();
+    for (name, value) in environment {
+        check_undoing(kind, set, &format!("{name}={value}"), (name, value))?;
+        let ours = ours(set, name).filter(|ours| *ours != value);
+        gives_way.extend(
+            ours.map(|ours| {
+                format!("{name}={value} in the environment gives way to {name}={ours}")
+            }),
+        );
+    }
+    Ok(gives_way)
+}
+
+/// The value that we set, if the variable decides.
+fn ours<'a>(set: &'a Variables, name: &str) -> Option<&'a String> {
+    let row = set.iter().find(|(n, _)| n == name);
+    row.filter(|_| DECIDE.contains(&name))
+        .map(|(_, value)| value)
+}
+
+fn check_undoing(
+    kind: Kind,
+    set: &Variables,
+    said: &str,
+    (name, value): (&str, &str),
+) -> Result<(), String> {
+    let mut rows = UNDOING.iter();
+    let undone = rows.any(|(n, kinds, good)| *n == name && kinds.contains(&kind) && !good(value));
+    match undone && !set.iter().any(|(n, _)| n == name) {
+        true => Err(format!(
+            "`{said}` keeps the job from Marline: leave it away, or start mpiexec without \
+             `marline run`"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// What the arguments of an mpiexec set: as they say it, name and value.
+fn assignments(args: &[String]) -> Vec<(String, String, String)> {
+    let mut found = Vec::new();
+    let word = |n: usize| args.get(n).map(String::as_str).unwrap_or_default();
+    for (n, arg) in args.iter().enumerate() {
+        let (first, second) = (word(n + 1), word(n + 2));
+        let pair = match arg.trim_start_matches('-') {
+            _ if !arg.starts_with('-') => arg.split_once('=').map(|pair| (1, pair)),
+            "genv" | "env" if !first.contains('=') => Some((3, (first, second))),
+            "mca" | "gmca" | "omca" => Some((3, (first, second))),
+            _ => None,
+        };
+        let Some((words, (name, value))) = pair else {
+            continue;
+        };
+        let mca = arg.ends_with("mca") && words == 3;
+        let name = if mca {
+            format!("OMPI_MCA_{name}")
+        } else {
+            name.to_owned()
+        };
+        let said = args[n..(n + words).min(args.len())].join(" ");
+        found.push((said, name, value.to_owned()));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mpi::{variables, Fabric};
+
+    fn checked(
+        kind: Kind,
+        args: &str,
+        environment: &[(&str, &str)],
+    ) -> Result<Vec<String>, String> {
+        let vars = variables(kind, &Fabric::Marline("/p".into()), false);
+        let set: Vec<_> = vars
+            .iter()
+            .map(|v| (v.name.to_owned(), v.value.clone()))
+            .collect();
+        let args: Vec<String> = args.split(' ').map(str::to_owned).collect();
+        let pairs = environment.iter();
+        let environment: Vec<_> = pairs.map(|&(n, v)| (n.to_owned(), v.to_owned())).collect();
+        check(kind, &set, &args, &environment)
+    }
+
+    #[test]
+    fn arguments_that_choose_another_transport_are_refused() {
+        for (kind, args, said) in [
+            (
+                Kind::Mpich,
+                "-n 2 -genv FI_PROVIDER tcp ./app",
+                "`-genv FI_PROVIDER tcp`",
+            ),
+            (
+                Kind::Mpich,
+                "-env FI_PROVIDER=tcp ./app",
+                "`FI_PROVIDER=tcp`",
+            ),
+            (
+                Kind::Intel,
+                "-genv I_MPI_FABRICS shm ./app",
+                "`-genv I_MPI_FABRICS shm`",
+            ),
+            (
+                Kind::Intel,
+                "-genv I_MPI_OFI_PROVIDER tcp ./app",
+                "I_MPI_OFI_PROVIDER=marline",
+            ),
+            (
+                Kind::OpenMpi5,
+                "--mca pml ob1 ./app",
+                "`--mca pml ob1` contradicts OMPI_MCA_pml=cm",
+            ),
+            (Kind::OpenMpi4, "-mca mtl ^ofi ./app", "OMPI_MCA_mtl=ofi"),
+            (
+                Kind::OpenMpi5,
+                "-x FI_PROVIDER=tcp ./app",
+                "FI_PROVIDER=marline",
+            ),
+            (
+                Kind::Mpich,
+                "-n 2 env FI_PROVIDER=tcp ./app",
+                "FI_PROVIDER=marline",
+            ),
+        ] {
+            let error = checked(kind, args, &[]).unwrap_err();
+            assert!(error.contains(said), "{args}: {error}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_agree_or_decide_nothing_pass() {
+        for (kind, args) in [
+            (
+                Kind::Mpich,
+                "-n 2 -genv FI_PROVIDER marline ./app -x a=b --mca",
+            ),
+            (Kind::Mpich, "-genv MPIR_CVAR_CH4_OFI_ENABLE_RMA 1 ./app"),
+            (Kind::Intel, "-genv I_MPI_FABRICS shm:ofi ./app"),
+            (
+                Kind::OpenMpi5,
+                "--mca pml cm --mca btl self -x FI_PROVIDER ./app",
+            ),
+            (Kind::Mpich, "-genv"),
+        ] {
+            assert_eq!(checked(kind, args, &[]), Ok(Vec::new()), "{args}");
+        }
+    }
+
+    #[test]
+    fn a_preset_variable_is_refused_or_named() {
+        let said = checked(
+            Kind::Mpich,
+            "./app",
+            &[("FI_PROVIDER", "tcp"), ("HOME", "/")],
+        );
+        let [said] = &said.unwrap()[..] else { panic!() };
+        assert!(
+            said.contains("FI_PROVIDER=tcp") && said.contains("FI_PROVIDER=marline"),
+            "{said}"
+        );
+        let same = [("FI_PROVIDER", "marline"), ("OMPI_MCA_pml", "ob1")];
+        assert_eq!(checked(Kind::Mpich, "./app", &same), Ok(Vec::new()));
+        for (kind, name, value) in [
+            (Kind::Intel, "I_MPI_FABRICS", "shm"),
+            (Kind::Mpich, "MPIR_CVAR_OFI_USE_PROVIDER", "tcp"),
+            (
+                Kind::OpenMpi5,
+                "OMPI_MCA_mtl_ofi_provider_exclude",
+                "tcp,marline",
+            ),
+        ] {
+            let error = checked(kind, "./app", &[(name, value)]).unwrap_err();
+            assert!(error.contains(name), "{error}");
+        }
+    }
+}

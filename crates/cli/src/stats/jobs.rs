@@ -1,0 +1,144 @@
+//! Which pages are of one job: those whose processes were in touch with each other.
+
+use crate::stats_dir;
+use marline_engine::stats::reader::JobPage;
+use marline_engine::stats::summary::Summary;
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// The pages of one job.
+pub struct Job {
+    /// Where they lie, and what is in them; by rank, where that is known.
+    pub pages: Vec<(PathBuf, JobPage)>,
+    /// What they say together.
+    pub summary: Summary,
+}
+
+impl Job {
+    /// The number by which people name it: that of its first process.
+    pub fn id(&self) -> u32 {
+        self.pages.first().map_or(0, |(_, page)| page.pid)
+    }
+
+    /// What is in its pages.
+    pub fn pages(&self) -> impl Iterator<Item = JobPage> + '_ {
+        self.pages.iter().map(|(_, page)| page.clone())
+    }
+
+    /// A heading.
+    pub fn title(&self) -> String {
+        let ended = self.pages.iter().all(|(_, page)| page.closed);
+        let state = if ended { ", ended" } else { "" };
+        let host = self.pages.first().map_or("?", |(_, page)| &page.host);
+        format!("job of process {} on {host}{state}", self.id())
+    }
+}
+
+/// What two pages of one job have in common.
+#[derive(PartialEq, Eq, Hash)]
+enum Mark {
+    /// An endpoint: a page's own, or a peer.
+    Endpoint(u64),
+    /// A directory that a run made for itself.
+    Run(PathBuf),
+}
+
+fn marks(path: &std::path::Path, page: &JobPage) -> Vec<Mark> {
+    let peers = page.peers.iter().map(|peer| peer.endpoint);
+    let endpoints = peers
+        .chain([page.endpoint])
+        .filter(|&endpoint| endpoint != 0);
+    let mut marks: Vec<Mark> = endpoints.map(Mark::Endpoint).collect();
+    let dir = path.parent().filter(|dir| stats_dir::is_of_run(dir));
+    marks.extend(dir.map(|dir| Mark::Run(dir.to_owned())));
+    marks
+}
+
+/// Puts pages together by job, in the order in which the jobs began.
+pub fn group(pages: Vec<(PathBuf, JobPage)>) -> Vec<Job> {
+    let mut of: Vec<usize> = (0..pages.len()).collect();
+    let mut known: HashMap<Mark, usize> = HashMap::new();
+    for (n, (path, page)) in pages.iter().enumerate() {
+        for mark in marks(path, page) {
+            let other = *known.entry(mark).or_insert(n);
+            let (a, b) = (root(&mut of, n), root(&mut of, other));
+            of[a] = b;
+        }
+    }
+    let mut jobs: HashMap<usize, Vec<(PathBuf, JobPage)>> = HashMap::new();
+    for (n, page) in pages.into_iter().enumerate() {
+        jobs.entry(root(&mut of, n)).or_default().push(page);
+    }
+    let mut jobs: Vec<Job> = jobs.into_values().map(job).collect();
+    let began = |job: &Job| job.pages().map(|page| page.opened_unix_ns).min();
+    jobs.sort_by_cached_key(|job| (began(job), job.id()));
+    jobs
+}
+
+fn job(mut pages: Vec<(PathBuf, JobPage)>) -> Job {
+    pages.sort_by_cached_key(|(path, page)| (page.rank.unwrap_or(u32::MAX), path.clone()));
+    let alone: Vec<JobPage> = pages.iter().map(|(_, page)| page.clone()).collect();
+    let summary = Summary::of(&alone);
+    Job { pages, summary }
+}
+
+/// The page that stands for the group of page `n`.
+fn root(of: &mut [usize], mut n: usize) -> usize {
+    while of[n] != n {
+        of[n] = of[of[n]];
+        n = of[n];
+    }
+    n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_engine::stats::page::PathRow;
+    use marline_engine::stats::reader::PeerRow;
+
+    fn page(pid: u32, endpoint: u64, peers: &[u64]) -> (PathBuf, JobPage) {
+        let row = |&endpoint: &u64| PeerRow {
+            endpoint,
+            paths: vec![PathRow::default()],
+            ..PeerRow::default()
+        };
+        let page = JobPage {
+            pid,
+            endpoint,
+            rank: Some(pid),
+            opened_unix_ns: u64::from(pid),
+            peers: peers.iter().map(row).collect(),
+            ..JobPage::default()
+        };
+        (format!("/d/marline-{pid}.page").into(), page)
+    }
+
+    #[test]
+    fn processes_in_touch_are_one_job() {
+        let all = vec![
+            page(7, 70, &[80]),
+            page(1, 10, &[20]),
+            // In touch only with one that left no page here, as the next.
+            page(4, 40, &[99]),
+            page(2, 20, &[10]),
+            page(5, 50, &[99]),
+            page(3, 0, &[]),
+        ];
+        let jobs = group(all);
+        let pids = |job: &Job| job.pages().map(|page| page.pid).collect::<Vec<_>>();
+        let found: Vec<_> = jobs.iter().map(pids).collect();
+        assert_eq!(found, [vec![1, 2], vec![3], vec![4, 5], vec![7]]);
+        assert_eq!((jobs[2].id(), jobs[2].summary.processes), (4, 2));
+        assert_eq!(jobs[1].summary.processes, 0);
+    }
+
+    #[test]
+    fn all_in_the_directory_of_a_run_is_one_job() {
+        let mut all = vec![page(1, 10, &[]), page(2, 20, &[])];
+        for (path, _) in &mut all {
+            *path = PathBuf::from("/dev/shm/marline-stats-1-2-3-4").join(path.file_name().unwrap());
+        }
+        assert_eq!(group(all).len(), 1);
+    }
+}

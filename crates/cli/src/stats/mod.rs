@@ -1,0 +1,178 @@
+//! `marline stats`: what engines count, running or ended, job by job.
+
+mod jobs;
+mod prometheus;
+mod raw;
+
+use crate::json::{self, Object};
+use crate::stats_dir::{self, STATS_DIR};
+use crate::summary::remarks;
+use crate::{tool, EXIT_REFUSED};
+use jobs::Job;
+use marline_engine::stats::page::DEFAULT_DIR;
+use marline_engine::stats::reader;
+use marline_engine::stats::report::{averages, report};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// Arguments of `stats`.
+#[derive(clap::Args)]
+pub struct StatsArgs {
+    /// Pages, or directories with pages. Default: FI_MARLINE_STATS_DIR, else those of this host's
+    /// jobs.
+    paths: Vec<PathBuf>,
+    /// Only the job that this process of it belongs to.
+    #[arg(long, value_name = "PID")]
+    job: Option<u32>,
+    /// Every page for itself, with every counter that is not 0.
+    #[arg(long, group = "form")]
+    raw: bool,
+    /// As one JSON object.
+    #[arg(long, group = "form")]
+    json: bool,
+    /// As metrics for Prometheus.
+    #[arg(long, group = "form")]
+    prometheus: bool,
+    /// Leave with status 125 if nothing was sent over Marline.
+    #[arg(long, env = "MARLINE_REQUIRE", value_parser = clap::builder::FalseyValueParser::new())]
+    require: bool,
+}
+
+/// Prints the statistics.
+pub fn main(args: &StatsArgs) -> crate::Outcome {
+    let places = places(args);
+    let mut status = 0;
+    let files = files(&places, &mut status);
+    if files.is_empty() && status == 0 {
+        let looked: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
+        return Err(format!(
+            "no statistics in {}: nothing runs over Marline on this host, or {STATS_DIR} says \
+             otherwise for it",
+            looked.join(", ")
+        ));
+    }
+    let mut pages = Vec::new();
+    for path in files {
+        match reader::read_page(&path) {
+            Ok(page) => pages.push((path, page)),
+            Err(error) => {
+                tool::say(&error);
+                status = 1;
+            }
+        }
+    }
+    let mut jobs = jobs::group(pages);
+    if let Some(pid) = args.job {
+        jobs.retain(|job| job.pages.iter().any(|(_, page)| page.pid == pid));
+        if jobs.is_empty() {
+            return Err(format!("process {pid} is of no job here"));
+        }
+    }
+    let text = match args {
+        _ if args.raw => jobs
+            .iter()
+            .flat_map(|job| &job.pages)
+            .map(raw_page)
+            .collect(),
+        _ if args.json => as_json(&jobs),
+        _ if args.prometheus => prometheus::metrics(&jobs),
+        _ => tables(&jobs),
+    };
+    // Whoever reads may have had enough.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    if args.require && jobs.iter().all(|job| job.summary.processes == 0) {
+        tool::say("nothing was sent over Marline, which --require (MARLINE_REQUIRE) asks for");
+        return Ok(EXIT_REFUSED);
+    }
+    Ok(status)
+}
+
+fn raw_page((path, page): &(PathBuf, reader::JobPage)) -> String {
+    raw::show(path, page)
+}
+
+/// Where to look.
+fn places(args: &StatsArgs) -> Vec<PathBuf> {
+    let set = std::env::var_os(STATS_DIR).filter(|dir| !dir.is_empty());
+    match (args.paths.is_empty(), set) {
+        (false, _) => args.paths.clone(),
+        (true, Some(dir)) => vec![dir.into()],
+        (true, None) => running(),
+    }
+}
+
+/// The pages there; a place that only others may read makes the status 1.
+fn files(places: &[PathBuf], status: &mut u8) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for path in places {
+        if path
+            .read_dir()
+            .is_err_and(|e| e.kind() == ErrorKind::PermissionDenied)
+        {
+            let path = path.display();
+            tool::say(&format!(
+                "{path} is of another user: run as that user, or as root"
+            ));
+            *status = 1;
+        }
+        match path.is_dir() {
+            true => files.extend(reader::list_pages(path)),
+            false => files.push(path.clone()),
+        }
+    }
+    files
+}
+
+/// Where engines of this host leave pages: their own place, and those of each `marline run`.
+fn running() -> Vec<PathBuf> {
+    let base = Path::new(DEFAULT_DIR);
+    let mut dirs = stats_dir::of_runs(base);
+    dirs.insert(0, base.to_owned());
+    dirs
+}
+
+/// A table for each job that used Marline, and a line for the others.
+fn tables(jobs: &[Job]) -> String {
+    let (used, idle): (Vec<&Job>, Vec<&Job>) =
+        jobs.iter().partition(|job| job.summary.processes > 0);
+    let mut out = String::new();
+    for job in &used {
+        if used.len() > 1 {
+            out += &format!("{}\n", job.title());
+        }
+        out += &report(&job.summary);
+        out += &remarks(&job.pages().collect::<Vec<_>>());
+        out += &averages(&job.summary);
+        if used.len() > 1 {
+            out.push('\n');
+        }
+    }
+    let processes: usize = idle.iter().map(|job| job.summary.idle).sum();
+    if processes > 0 {
+        out += &format!(
+            "Marline: {processes} processes have opened it and are in touch with no other\n"
+        );
+    }
+    out
+}
+
+fn as_json(jobs: &[Job]) -> String {
+    let job = |job: &Job| {
+        let page = |(path, page): &(PathBuf, reader::JobPage)| {
+            Object::default()
+                .text("file", &path.to_string_lossy())
+                .text("host", &page.host)
+                .set("process", page.pid)
+                .option("rank", page.rank)
+                .text("endpoint", &format!("{:016x}", page.endpoint))
+                .set("closed", page.closed)
+                .end()
+        };
+        json::summary(&job.summary)
+            .set("job", job.id())
+            .set("pages", json::array(job.pages.iter().map(page)))
+            .end()
+    };
+    let jobs = json::array(jobs.iter().map(job));
+    Object::default().set("jobs", jobs).end() + "\n"
+}

@@ -1,0 +1,381 @@
+//! What people are told: by `marline run` of whether Marline was used, by `marline stats` of jobs,
+//! and by both of what a user got wrong. Ranks are pages that are there already.
+
+mod support;
+
+use marline_engine::stats::page::{
+    Page, PageInfo, PathRow, PathState, PeerInfo, PeerState, RailInfo,
+};
+use marline_engine::stats::{PathCounters, PeerCounters, RailCounters};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{marline, outcome, succeed, write_script, Dir};
+
+/// A provider's directory, and an mpiexec that answers as `version` and otherwise leaves the pages
+/// in `pages/` where ranks do, and runs its arguments.
+fn workshop(tag: &str, version: &str) -> Dir {
+    let dir = Dir::new(tag);
+    std::fs::create_dir_all(dir.0.join("pages")).unwrap();
+    std::fs::write(dir.0.join("libmarline-fi.so"), "").unwrap();
+    let pages = dir.0.join("pages");
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = --version ]; then\necho '{version}'; exit\nfi\n\
+         cp {}/*.page \"$FI_MARLINE_STATS_DIR\" 2>/dev/null\nexec \"$@\"\n",
+        pages.display()
+    );
+    write_script(&dir.0.join("mpiexec"), &script);
+    dir
+}
+
+const HYDRA: &str = "HYDRA build details: Version:  5.0.2";
+
+/// What a rank leaves: of an endpoint, in touch with a peer unless that is 0.
+fn leave_page(dir: &Path, endpoint: u64, peer: u64) -> PathBuf {
+    let info = PageInfo {
+        dir: dir.to_str().unwrap(),
+        rank: Some(endpoint as u32),
+        ..PageInfo::default()
+    };
+    let mut page = Page::open(&info).unwrap();
+    page.publish(|w| {
+        let rail = RailInfo {
+            name: "eth1",
+            address: "10.0.0.1:7",
+            up: true,
+        };
+        let counted = RailCounters {
+            wire_packets_sent: 11,
+            ..RailCounters::default()
+        };
+        w.rail(0, &rail, &counted);
+        w.endpoint(endpoint);
+        let info = PeerInfo {
+            endpoint: peer,
+            address: "10.0.0.2:7",
+            state: PeerState::Alive,
+            checksum: Some(1),
+        };
+        let path = PathRow {
+            state: PathState::Up,
+            counters: PathCounters {
+                resent_repair: 5,
+                ..PathCounters::default()
+            },
+            ..PathRow::default()
+        };
+        let counted = PeerCounters {
+            bytes_sent: 1_000_000,
+            ..PeerCounters::default()
+        };
+        if peer != 0 {
+            w.peer(0, &info, &counted, &[path]);
+        }
+    });
+    page.path().to_owned()
+}
+
+/// `marline run` with these options before its mpiexec and these words after.
+fn run(dir: &Dir, options: &[&str], words: &[&str]) -> Command {
+    let mut command = marline(&dir.0);
+    command
+        .env("MARLINE_PROVIDER_DIR", &dir.0)
+        .arg("run")
+        .args(options)
+        .arg(dir.0.join("mpiexec"))
+        .args(words);
+    command
+}
+
+#[test]
+fn a_job_is_run_without_the_two_hyphens() {
+    let dir = workshop("hyphens", HYDRA);
+    let (status, said) = outcome(&mut run(&dir, &["--no-shm"], &["sh", "-c", "exit 7"]));
+    assert_eq!(status, Some(7), "{said}");
+}
+
+#[test]
+fn a_run_that_sent_nothing_says_so_and_fails_if_that_is_required() {
+    let dir = workshop("require", HYDRA);
+    leave_page(&dir.0.join("pages"), 1, 0);
+    let (status, said) = outcome(&mut run(&dir, &[], &["true"]));
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.starts_with("Marline: NOT USED: "), "{said}");
+    assert!(said.contains("(--no-shm"), "{said}");
+    let (_, said) = outcome(&mut run(&dir, &["--no-shm"], &["true"]));
+    assert!(
+        said.contains("NOT USED") && !said.contains("shared memory"),
+        "{said}"
+    );
+    let (status, said) = outcome(&mut run(&dir, &["--require"], &["true"]));
+    assert_eq!(status, Some(125), "{said}");
+    assert!(said.contains("--require (MARLINE_REQUIRE)"), "{said}");
+    for (value, want) in [("1", 125), ("on", 125), ("0", 0), ("off", 0), ("", 0)] {
+        let (status, said) = outcome(run(&dir, &[], &["true"]).env("MARLINE_REQUIRE", value));
+        assert_eq!(status, Some(want), "{value}: {said}");
+    }
+    let (status, said) = outcome(&mut run(&dir, &["--require"], &["sh", "-c", "exit 7"]));
+    assert_eq!(status, Some(7), "its own status is the better news: {said}");
+    leave_page(&dir.0.join("pages"), 2, 3);
+    let (status, said) = outcome(&mut run(&dir, &["--require"], &["true"]));
+    assert_eq!(status, Some(0), "{said}");
+}
+
+#[test]
+fn the_verdict_is_first_and_quiet_says_only_what_is_wrong() {
+    let dir = workshop("verdict", HYDRA);
+    let (one, two) = (1, 2);
+    leave_page(&dir.0.join("pages"), one, two);
+    leave_page(&dir.0.join("pages"), two, one);
+    let (_, said) = outcome(&mut run(&dir, &[], &["true"]));
+    let first = said.lines().next().unwrap();
+    assert!(
+        first.starts_with("Marline: 2 processes sent 2.0 MB over 1 rail in "),
+        "{said}"
+    );
+    assert!(first.ends_with("; nothing was lost"), "{said}");
+    let words: Vec<&str> = said.lines().nth(2).unwrap().split_whitespace().collect();
+    // Rail, out, in, packets, lost, resent, needless.
+    assert_eq!(
+        words,
+        ["eth1", "0", "B", "0", "B", "22", "0", "0", "10", "0", "0"],
+        "{said}"
+    );
+    assert!(!said.contains("average per process"), "{said}");
+    let (_, said) = outcome(&mut run(&dir, &["-v"], &["true"]));
+    assert!(said.contains("average per process"), "{said}");
+    assert_eq!(succeed(&mut run(&dir, &["--quiet"], &["true"])), "");
+    let idle = workshop("quiet", HYDRA);
+    assert!(succeed(&mut run(&idle, &["--quiet"], &["true"])).contains("NOT USED"));
+}
+
+#[test]
+fn a_summary_as_json_goes_to_its_file_or_to_the_last_line() {
+    let dir = workshop("json", HYDRA);
+    leave_page(&dir.0.join("pages"), 1, 2);
+    let file = dir.0.join("summary.json");
+    let option = format!("--json={}", file.display());
+    let (status, said) = outcome(&mut run(&dir, &[&option], &["sh", "-c", "exit 3"]));
+    assert_eq!(status, Some(3), "{said}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    for part in [
+        r#"{"verdict":"clean","processes":1,"#,
+        r#""program_status":3"#,
+        r#""endpoints_absent":1"#,
+        r#""needless":5"#,
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (_, said) = outcome(&mut run(&dir, &["--json", "--quiet"], &["true"]));
+    assert!(
+        said.starts_with("{\"verdict\":") && said.ends_with("}\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_keeps_a_job_from_marline_is_refused_or_named() {
+    let dir = workshop("contradict", HYDRA);
+    let (status, said) = outcome(&mut run(
+        &dir,
+        &[],
+        &["-genv", "FI_PROVIDER", "tcp", "true"],
+    ));
+    assert_eq!(status, Some(125), "{said}");
+    assert!(
+        said.contains("`-genv FI_PROVIDER tcp` contradicts FI_PROVIDER=marline"),
+        "{said}"
+    );
+    let said = succeed(run(&dir, &[], &["true"]).env("FI_PROVIDER", "tcp"));
+    assert!(
+        said.contains("FI_PROVIDER=tcp in the environment gives way"),
+        "{said}"
+    );
+    let dir = workshop("contradict-open", "mpiexec (Open MPI) 5.0.11");
+    let (status, said) = outcome(&mut run(&dir, &[], &["--mca", "pml", "ob1", "true"]));
+    assert_eq!(status, Some(125), "{said}");
+    assert!(
+        said.contains("`--mca pml ob1` contradicts OMPI_MCA_pml=cm"),
+        "{said}"
+    );
+    let dir = workshop(
+        "contradict-intel",
+        "Intel(R) MPI Library for Linux* OS, Version 2021.18",
+    );
+    let mut command = run(&dir, &[], &["true"]);
+    let (status, said) = outcome(command.env("I_MPI_FABRICS", "shm"));
+    assert_eq!(status, Some(125), "{said}");
+    assert!(
+        said.contains("`I_MPI_FABRICS=shm` keeps the job from Marline"),
+        "{said}"
+    );
+}
+
+#[test]
+fn each_mistake_has_its_answer() {
+    let dir = workshop("mistakes", HYDRA);
+    let refused = |command: &mut Command, part: &str| {
+        let (status, said) = outcome(command);
+        assert_eq!(status, Some(125), "{said}");
+        assert!(said.contains(part), "{part}: {said}");
+    };
+    // Not on PATH, wherever this runs.
+    let mut srun = marline(&dir.0);
+    srun.env("PATH", &dir.0).env("MARLINE_PROVIDER_DIR", &dir.0);
+    refused(
+        srun.args(["run", "--", "srun", "-n", "4", "./app"]),
+        "$(marline env --shell --mpi",
+    );
+    let colon = dir.0.join("a:b");
+    std::fs::create_dir_all(&colon).unwrap();
+    std::fs::write(colon.join("libmarline-fi.so"), "").unwrap();
+    let mut command = run(&dir, &[], &["true"]);
+    refused(command.env("MARLINE_PROVIDER_DIR", &colon), "ln -s ");
+    // A prterun of its own kind, and one beside an mpirun that knows its version.
+    let open = workshop("prterun", "prterun (PRRTE) 3.0.11");
+    std::fs::rename(open.0.join("mpiexec"), open.0.join("prterun")).unwrap();
+    let said = |dir: &Dir| {
+        let mut command = marline(&dir.0);
+        command
+            .env("MARLINE_PROVIDER_DIR", &dir.0)
+            .args(["run", "-v"]);
+        outcome(command.arg(dir.0.join("prterun")).arg("true")).1
+    };
+    assert!(said(&open).contains("OMPI_MCA_pml=cm"));
+    write_script(
+        &open.0.join("mpirun"),
+        "#!/bin/sh\necho 'mpirun (Open MPI) 5.0.11'\n",
+    );
+    assert!(said(&open).contains("Open MPI 5.0.11 ("));
+}
+
+/// Intel's mpirun calls the `mpiexec.hydra` that PATH has first.
+#[test]
+fn an_mpirun_that_is_a_script_finds_its_own_mpiexec() {
+    let dir = workshop(
+        "script",
+        "Intel(R) MPI Library for Linux* OS, Version 2021.18.1",
+    );
+    std::fs::rename(dir.0.join("mpiexec"), dir.0.join("mpiexec.hydra")).unwrap();
+    write_script(
+        &dir.0.join("mpirun"),
+        "#!/bin/sh\nexec mpiexec.hydra \"$@\"\n",
+    );
+    let mut command = marline(&dir.0);
+    command
+        .env("MARLINE_PROVIDER_DIR", &dir.0)
+        .args(["run", "--"]);
+    let said = succeed(command.arg(dir.0.join("mpirun")).arg("env"));
+    assert!(said.contains("I_MPI_OFI_PROVIDER=marline"), "{said}");
+}
+
+#[test]
+fn statistics_are_told_job_by_job() {
+    let dir = Dir::new("jobs");
+    let stats = |options: &[&str]| {
+        let mut command = marline(&dir.0);
+        outcome(command.arg("stats").args(options).arg(&dir.0))
+    };
+    leave_page(&dir.0, 1, 2);
+    leave_page(&dir.0, 2, 1);
+    let (status, said) = stats(&["--require"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(
+        said.starts_with("Marline: 2 processes sent 2.0 MB"),
+        "{said}"
+    );
+    assert!(said.contains("average per process"), "{said}");
+    leave_page(&dir.0, 5, 6);
+    let (_, said) = stats(&[]);
+    assert_eq!(said.matches("\njob of process").count() + 1, 2, "{said}");
+    let (_, said) = stats(&["--raw"]);
+    assert_eq!(said.matches("\n  peer ").count(), 3, "{said}");
+    let (_, said) = stats(&["--json"]);
+    assert!(
+        said.starts_with("{\"jobs\":[{\"verdict\":\"clean\""),
+        "{said}"
+    );
+    let (_, said) = stats(&["--prometheus"]);
+    assert!(
+        said.contains("# TYPE marline_peers_bytes_sent_total counter\n"),
+        "{said}"
+    );
+    let own = std::process::id().to_string();
+    assert_eq!(stats(&["--job", &own]).0, Some(0));
+    let (status, said) = stats(&["--job", "1"]);
+    assert_eq!(status, Some(125), "{said}");
+    assert!(said.contains("process 1 is of no job here"), "{said}");
+    assert_eq!(stats(&["--raw", "--json"]).0, Some(125));
+}
+
+#[test]
+fn statistics_of_a_job_that_sent_nothing_fail_if_it_is_required() {
+    let dir = Dir::new("unused");
+    leave_page(&dir.0, 1, 0);
+    let (status, said) = outcome(marline(&dir.0).arg("stats").arg(&dir.0));
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("in touch with no other"), "{said}");
+    let mut command = marline(&dir.0);
+    let (status, said) = outcome(command.arg("stats").arg(&dir.0).env("MARLINE_REQUIRE", "1"));
+    assert_eq!(status, Some(125), "{said}");
+}
+
+/// What a job script gets: rank 0's summary, and a directory of the job's own.
+#[test]
+fn a_job_script_gets_a_place_for_statistics() {
+    let dir = workshop("script-stats", HYDRA);
+    let env = || {
+        let mut command = marline(&dir.0);
+        command.env("MARLINE_PROVIDER_DIR", &dir.0).arg("env");
+        command.arg("--mpi").arg(dir.0.join("mpiexec"));
+        command
+    };
+    let said = succeed(env().arg("--stats").arg(&dir.0));
+    assert!(said.contains("FI_MARLINE_SUMMARY=on\n"), "{said}");
+    let place = said
+        .lines()
+        .find_map(|l| l.strip_prefix("FI_MARLINE_STATS_DIR="));
+    let place = Path::new(place.expect("a directory"));
+    assert!(
+        place.is_dir() && place.starts_with(dir.0.canonicalize().unwrap()),
+        "{said}"
+    );
+    assert!(!succeed(&mut env()).contains("STATS_DIR"));
+    let own = succeed(env().env("FI_MARLINE_SUMMARY", "off"));
+    assert!(!own.contains("FI_MARLINE_SUMMARY"), "{own}");
+    let (status, said) = outcome(env().args(["--stats", "/no/such/place"]));
+    assert_eq!(status, Some(125), "{said}");
+}
+
+/// Every variable that is set stands in the help.
+#[test]
+fn help_names_the_variables() {
+    let help = succeed(marline(Path::new("/")).args(["run", "--help"]));
+    for (version, tag) in [
+        (HYDRA, "h"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.18.1", "i"),
+        ("mpiexec (Open MPI) 5.0.11", "5"),
+        ("mpiexec (OpenRTE) 4.1.4", "4"),
+    ] {
+        let dir = workshop(&format!("help-{tag}"), version);
+        let mut command = marline(&dir.0);
+        command
+            .env("MARLINE_PROVIDER_DIR", &dir.0)
+            .args(["env", "--no-shm", "--mpi"]);
+        for line in succeed(command.arg(dir.0.join("mpiexec"))).lines() {
+            let name = line.split('=').next().unwrap();
+            assert!(
+                name == "FI_MARLINE_SUMMARY" || help.contains(name),
+                "{name}: {help}"
+            );
+        }
+    }
+    for name in [
+        "MARLINE_PROVIDER_DIR",
+        "MARLINE_REQUIRE",
+        "FI_MARLINE_RAILS",
+    ] {
+        assert!(help.contains(name), "{name}: {help}");
+    }
+    let (_, after) = help.split_once("Variables that are set").unwrap();
+    assert!(after.lines().all(|line| line.len() <= 100), "{after}");
+}

@@ -1,0 +1,81 @@
+//! What an engine works without, because its settings say so.
+
+use crate::choice::ChecksumChoice;
+use crate::settings::Settings;
+use marline_checksum::Algorithm;
+
+/// What the settings of an engine leave off that otherwise protects its messages, and faults that
+/// they inject.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacks {
+    /// Software reliability is off: nothing is sent again.
+    pub reliability: bool,
+    /// Some messages or rails travel without a payload checksum, by size, rail or time.
+    pub some_sums: bool,
+    /// Packets are broken on purpose (`FI_MARLINE_FAULTS`).
+    pub faults: bool,
+}
+
+impl Lacks {
+    /// As a page's word.
+    pub fn word(self) -> u64 {
+        u64::from(self.reliability) | u64::from(self.some_sums) << 1 | u64::from(self.faults) << 2
+    }
+
+    /// From a page's word; bits of no sense say nothing.
+    pub fn from_word(word: u64) -> Lacks {
+        let bit = |n: u32| word >> n & 1 == 1;
+        Lacks {
+            reliability: bit(0),
+            some_sums: bit(1),
+            faults: bit(2),
+        }
+    }
+}
+
+impl From<&Settings> for Lacks {
+    fn from(settings: &Settings) -> Lacks {
+        let none = |algorithm: &Algorithm| *algorithm == Algorithm::None;
+        let by_size = settings.checksum_min_bytes > 0 || settings.checksum_max_bytes > 0;
+        let by_rail = settings.checksum_rails.0.iter().any(|(_, a)| none(a));
+        let wanted = settings.checksum != ChecksumChoice::Named(Algorithm::None);
+        Lacks {
+            reliability: !settings.reliability,
+            some_sums: wanted && (by_size || by_rail || settings.checksum_slices_ms > 0),
+            faults: !settings.faults.is_empty(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn what_is_left_off_comes_back_from_its_word() {
+        let set = |rows: &[(&str, &str)]| {
+            let row = |name: &str| rows.iter().find(|(n, _)| *n == name);
+            let settings = Settings::from_lookup(|name| Some(row(name)?.1.to_owned()));
+            Lacks::from(&settings.unwrap())
+        };
+        assert_eq!(set(&[]), Lacks::default());
+        let none = set(&[("checksum", "none"), ("checksum_min_bytes", "512")]);
+        assert_eq!(
+            none,
+            Lacks::default(),
+            "peers agree on none, which their rows say"
+        );
+        for (name, value) in [
+            ("reliability", "off"),
+            ("checksum_min_bytes", "512"),
+            ("checksum_max_bytes", "1M"),
+            ("checksum_rails", "eth0=crc32c,eth1=none"),
+            ("checksum_slices_ms", "5"),
+            ("faults", "tx:drop=0.1"),
+        ] {
+            let lacks = set(&[(name, value)]);
+            assert_ne!(lacks, Lacks::default(), "{name}");
+            assert_eq!(Lacks::from_word(lacks.word()), lacks, "{name}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! What a job counted, as text of at most 80 columns: a verdict first, then a line per rail, then
+//! what people should know of single rails.
+
+use super::summary::{DeadPeer, RailSummary, Summary};
+use super::ProcessCounters;
+
+/// Columns of a terminal.
+const COLUMNS: usize = 80;
+
+/// Bytes for people: two or three digits and a unit, at most seven characters.
+pub fn format_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1e3;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1e3;
+        unit += 1;
+    }
+    let decimals = usize::from(value < 99.95);
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// A count for people: exact up to five digits, at most five characters.
+pub fn format_count(count: u64) -> String {
+    if count < 100_000 {
+        return count.to_string();
+    }
+    let text = format_bytes(count).replace([' ', 'B'], "");
+    text.replace('k', "K")
+}
+
+/// Text cut into lines of at most 80 columns, all but the first indented.
+pub fn wrap(text: &str) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > COLUMNS {
+            out += "\n ";
+            column = 1;
+        }
+        if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out += word;
+        column += width;
+    }
+    out.push('\n');
+    out
+}
+
+fn plural(count: u64, one: &str, more: &str) -> String {
+    format!(
+        "{} {}",
+        format_count(count),
+        if count == 1 { one } else { more }
+    )
+}
+
+fn seconds(ns: u64) -> String {
+    let seconds = ns as f64 / 1e9;
+    match seconds < 9999.0 {
+        true => format!("{seconds:.1} s"),
+        false => format!("{seconds:.0} s"),
+    }
+}
+
+/// The line that says what was carried.
+fn carried(s: &Summary) -> String {
+    let who = match s.rank {
+        Some(rank) => format!("rank {rank}"),
+        None => plural(s.processes as u64, "process", "processes"),
+    };
+    let outcome = match s.troubles() {
+        _ if !s.dead.is_empty() => "",
+        0 => "; nothing was lost",
+        _ if s.unprotected.reliability > 0 => "; losses not repaired",
+        _ => "; losses repaired",
+    };
+    format!(
+        "Marline: {who} sent {} over {} in {}{outcome}\n",
+        format_bytes(s.peers.bytes_sent),
+        plural(s.rails.len() as u64, "rail", "rails"),
+        seconds(s.elapsed_ns),
+    )
+}
+
+fn dead(dead: &[DeadPeer]) -> String {
+    let [first, others @ ..] = dead else {
+        return String::new();
+    };
+    let mut name = match first.rank {
+        Some(rank) => format!("rank {rank}"),
+        None => format!("peer {:016x}", first.endpoint),
+    };
+    if !first.address.is_empty() {
+        name += &format!(" ({})", first.address);
+    }
+    if !others.is_empty() {
+        name += &format!(" and {} more", others.len());
+    }
+    wrap(&format!(
+        "Marline: PEER DEAD: {name} answered on no rail; operations with it failed"
+    ))
+}
+
+fn unprotected(s: &Summary) -> String {
+    let of = &s.unprotected;
+    let all = s.processes;
+    let mut out = String::new();
+    if of.reliability > 0 {
+        out += &wrap(&format!(
+            "Marline: UNPROTECTED: FI_MARLINE_RELIABILITY=off in {} of {all} processes: what was \
+             lost was not sent again",
+            of.reliability
+        ));
+    }
+    if of.sums > 0 {
+        out += &wrap(&format!(
+            "Marline: UNPROTECTED: FI_MARLINE_CHECKSUM=none in {} of {all} processes: damage was \
+             not looked for",
+            of.sums
+        ));
+    }
+    out
+}
+
+/// The verdict: first what is wrong, if anything is, then what was carried.
+pub fn verdict(s: &Summary) -> String {
+    if s.processes == 0 {
+        return "Marline: NOT USED: no process on this host sent anything over it\n".to_owned();
+    }
+    dead(&s.dead) + &unprotected(s) + &carried(s)
+}
+
+/// Whether the verdict is one that nobody needs to read.
+pub fn is_well(s: &Summary) -> bool {
+    s.processes > 0 && s.dead.is_empty() && !s.is_unprotected()
+}
+
+fn columns(name: &str, width: usize, cells: [String; 8]) -> String {
+    let [out, inward, packets, lost, resent, needless, corrupt, failovers] = cells;
+    format!(
+        "{name:<width$} {out:>7} {inward:>7} {packets:>7} {lost:>5} {resent:>6} {needless:>8} \
+         {corrupt:>7} {failovers:>9}\n"
+    )
+}
+
+/// A heading, and a line per rail.
+pub fn rails(s: &Summary) -> String {
+    if s.rails.is_empty() {
+        return String::new();
+    }
+    let widths = s.rails.iter().map(|rail| rail.name.chars().count());
+    let width = widths.max().unwrap_or(0).max("rail".len());
+    let names = [
+        "out",
+        "in",
+        "packets",
+        "lost",
+        "resent",
+        "needless",
+        "corrupt",
+        "failovers",
+    ];
+    let mut text = columns("rail", width, names.map(str::to_owned));
+    for rail in &s.rails {
+        let c = &rail.counters;
+        let counts = [
+            c.wire_packets_sent,
+            rail.lost(),
+            rail.resent(),
+            rail.needless(),
+            rail.corrupt(),
+            rail.paths.downs,
+        ];
+        let [packets, lost, resent, needless, corrupt, downs] = counts.map(format_count);
+        let (out, inward) = (c.wire_bytes_sent, c.wire_bytes_received);
+        let (out, inward) = (format_bytes(out), format_bytes(inward));
+        let cells = [out, inward, packets, lost, resent, needless, corrupt, downs];
+        text += &columns(&rail.name, width, cells);
+    }
+    text
+}
+
+/// Names a rail that corrupts: a working link damages next to nothing.
+fn corrupts(rail: &RailSummary) -> Option<String> {
+    let (bad, good) = (rail.corrupt(), rail.paths.packets_received);
+    let percent = 100.0 * bad as f64 / good.saturating_add(bad).max(1) as f64;
+    let left = match rail.paths.corrupt_downs {
+        0 => String::new(),
+        n => format!("; {n} failovers were for that"),
+    };
+    (bad > 0).then(|| {
+        format!(
+            "{} corrupts: {bad} packets arrived damaged ({percent:.3}%){left}. Check its cards, \
+             cables and switch ports.",
+            rail.name
+        )
+    })
+}
+
+/// What is to be known of a rail besides its numbers, a text for each thing.
+fn notes_of(rail: &RailSummary) -> Vec<String> {
+    let (name, c, p) = (&rail.name, &rail.counters, &rail.paths);
+    let mut notes = Vec::new();
+    if p.downs > 0 {
+        let (downs, ups) = (p.downs, p.ups);
+        notes.push(format!(
+            "{name}: {ups} of {downs} failovers were taken back"
+        ));
+    }
+    if rail.up < rail.rails {
+        let down = rail.rails - rail.up;
+        notes.push(format!("{name} is down on {down} of {}", rail.rails));
+    }
+    if c.receiver_drops > 0 {
+        notes.push(format!(
+            "{name}: {} packets were dropped by the receive buffer here: processes fetched them \
+             late (a larger buffer helps: sysctl net.core.rmem_max)",
+            c.receiver_drops
+        ));
+    }
+    notes.extend(corrupts(rail));
+    notes
+}
+
+/// What is to be known besides the numbers.
+pub fn notes(s: &Summary) -> String {
+    let mut notes: Vec<String> = s.rails.iter().flat_map(notes_of).collect();
+    let (of, all) = (&s.unprotected, s.processes);
+    if of.some_sums > 0 && of.sums == 0 {
+        notes.push(format!(
+            "Some payloads travelled without a checksum, as FI_MARLINE_CHECKSUM_* of {} of {all} \
+             processes say",
+            of.some_sums
+        ));
+    }
+    if of.faults > 0 {
+        notes.push(format!(
+            "FI_MARLINE_FAULTS broke packets on purpose in {} of {all} processes",
+            of.faults
+        ));
+    }
+    notes.iter().map(|note| wrap(note)).collect()
+}
+
+/// The averages per process, and how large the messages were.
+pub fn averages(s: &Summary) -> String {
+    let m = &s.mean;
+    let bytes = |mean: f64| format_bytes(mean as u64);
+    let rows = [
+        (
+            "messages sent per second",
+            format!("{:.2}", m.messages_per_s),
+        ),
+        ("volume sent per second", bytes(m.bytes_per_s)),
+        ("communicating peers", format!("{:.1}", m.peers)),
+        (
+            "flow-control acks (grants, credits)",
+            format!("{:.2}", m.flow_acks),
+        ),
+        ("reliability acks in own packets", format!("{:.2}", m.acks)),
+        (
+            "reliability acks piggybacked",
+            format!("{:.2}", m.acks_piggybacked),
+        ),
+        ("retransmitted packets", format!("{:.2}", m.resent)),
+        ("maximum reliability memory", bytes(m.reliability_bytes_max)),
+        (
+            "maximum queue length (unacked packets)",
+            format!("{:.2}", m.queue_max),
+        ),
+        (
+            "maximum unexpected-message memory",
+            bytes(m.unexpected_bytes_max),
+        ),
+        (
+            "longest ack delay",
+            format!("{:.3} ms", m.ack_delay_max_ns / 1e6),
+        ),
+        (
+            "longest wait for an ack, of any",
+            format!("{:.3} ms", s.process.ack_wait_max_ns as f64 / 1e6),
+        ),
+    ];
+    let mut out = String::from("average per process\n");
+    for (name, value) in rows {
+        out += &format!("  {name:<40} {value:>12}\n");
+    }
+    out + &sizes(&s.process)
+}
+
+fn sizes(p: &ProcessCounters) -> String {
+    let classes = [
+        ("<=64B", p.sizes_to_64),
+        ("<=1K", p.sizes_to_1k),
+        ("<=8K", p.sizes_to_8k),
+        ("<=64K", p.sizes_to_64k),
+        ("<=1M", p.sizes_to_1m),
+        ("<=16M", p.sizes_to_16m),
+        (">16M", p.sizes_above),
+    ];
+    let all: f64 = classes.iter().map(|&(_, count)| count as f64).sum();
+    let percent = |count: u64| 100.0 * count as f64 / all.max(1.0);
+    let mut out = String::from("messages by size, %");
+    for (name, count) in classes {
+        out += &format!("  {name} {:.0}", percent(count));
+    }
+    out.push('\n');
+    out
+}
+
+/// The text at the end of a run.
+pub fn report(s: &Summary) -> String {
+    if s.processes == 0 {
+        return verdict(s);
+    }
+    verdict(s) + &rails(s) + &notes(s)
+}
+
+#[cfg(test)]
+#[path = "report_test.rs"]
+mod test;
