@@ -2,7 +2,7 @@
 
 use crate::{host, log};
 use marline_engine::settings::{unknown_in, Setting, Settings, TABLE};
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Makes libfabric know every setting.
 pub(crate) fn define_all() {
@@ -25,13 +25,15 @@ fn help(row: &Setting) -> String {
 
 /// Warns once per process of misspelt settings.
 fn warn_of_unknown() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        for complaint in unknown_in(names) {
-            log::warn(&format!("{complaint} (`fi_info -e` lists all of them)"));
-        }
-    });
+    // (Nothing that waits: a fork may come meanwhile.)
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for complaint in unknown_in(names) {
+        log::warn(&format!("{complaint} (`fi_info -e` lists all of them)"));
+    }
 }
 
 /// Reads what the user set. The error is a text for people.
