@@ -13,7 +13,7 @@ extern "C" fn nobody(_: bool) {}
 /// Says whether the calling thread's next `sched_yield` may be left out: its poll found something.
 #[inline]
 pub(crate) fn needless(found_something: bool) {
-    /// Whom to tell; null before anyone has looked. (Nothing that waits: a fork may come meanwhile.)
+    /// Whom to tell; null before anyone has looked. (Nothing that waits: a fork may come.)
     static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     let mut found = FOUND.load(Relaxed);
     if found.is_null() {

@@ -320,10 +320,8 @@ impl Setup {
     /// Draws the simulation of a seed. `hosts` and `rails` override.
     pub fn draw(seed: u64, profile: Profile, hosts: usize, rails: usize) -> Setup {
         let rng = &mut Rng::new(seed, 1);
-        let drawn_hosts = rng.pick(&[2, 2, 2, 3, 3, 4, 5, 8]);
-        let drawn_rails = rng.pick(&[1, 2, 2, 2, 3, 4]);
-        let hosts = if hosts == 0 { drawn_hosts } else { hosts };
-        let rails = if rails == 0 { drawn_rails } else { rails };
+        let hosts = given_or(hosts, rng.pick(&[2, 2, 2, 3, 3, 4, 5, 8]));
+        let rails = given_or(rails, rng.pick(&[1, 2, 2, 2, 3, 4]));
         let node = draw_config(rng);
         let rate = rng.pick(&[125_000_000, 1_250_000_000, 12_500_000_000]);
         let work = rng.pick(&[
@@ -458,6 +456,14 @@ impl Fault {
     /// It damages packets.
     pub(crate) fn rots(&self) -> bool {
         matches!(self.what, Trouble::Corrupt { .. } | Trouble::Lies { .. })
+    }
+}
+
+/// What is given, or else what was drawn.
+fn given_or(given: usize, drawn: usize) -> usize {
+    match given {
+        0 => drawn,
+        given => given,
     }
 }
 
