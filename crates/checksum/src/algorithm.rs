@@ -106,6 +106,16 @@ impl Algorithm {
     /// it is by strength, then by number, and `none` is last.
     pub const BY_TRUST: &'static [u8] = &[1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0];
 
+    /// The numbers of the algorithms whose sums change when equally long parts of what they sum
+    /// change places, the most trusted first. Only these are fit for bytes that a network cuts into
+    /// pieces without heads of their own: there the pieces may be joined in another order.
+    pub const SEEING_ORDER: &'static [u8] = &[1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12];
+
+    /// Whether it is one of [`Algorithm::SEEING_ORDER`].
+    pub fn sees_order(self) -> bool {
+        Algorithm::SEEING_ORDER.contains(&(self as u8))
+    }
+
     /// From the number in a packet header.
     #[inline]
     pub fn from_u8(n: u8) -> Option<Algorithm> {

@@ -3,18 +3,39 @@
 
 use crate::tool;
 use rustix::process::{kill_process, Pid, Signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 
 /// Signals passed on.
 const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
+/// Makes sure that children can be waited for: whoever started us may have ignored SIGCHLD, which a
+/// process hands down, and the kernel then forgets the status of children. With a handler it keeps
+/// them, and what we start has the default again.
+pub fn keep_statuses() {
+    // On failure all is as before, and waiting says so.
+    let _ = signal_hook::flag::register(SIGCHLD, Arc::default());
+}
+
+/// Signals that are ignored (bit n - 1: signal n), as under `nohup`, or in the background of a
+/// script.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
 /// Runs `command` to its end; the exit status as a shell would report it.
 pub fn run(command: &mut Command) -> Result<u8, String> {
+    // What is ignored stays so, for the child, too: a handler would give it the default.
+    let ignored = ignored();
+    let heard = FORWARDED.iter().filter(|&n| ignored >> (n - 1) & 1 == 0);
     // Before the child exists, so that no signal falls between.
-    let mut signals = Signals::new(FORWARDED).map_err(|e| format!("signal handlers: {e}"))?;
+    let mut signals = Signals::new(heard).map_err(|e| format!("signal handlers: {e}"))?;
     let mut child = command
         .spawn()
         .map_err(|e| tool::spawn_error(command, &e))?;

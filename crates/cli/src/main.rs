@@ -67,6 +67,7 @@ enum Command {
 
 fn main() -> ExitCode {
     marline_sim::end_with_reader();
+    child::keep_statuses();
     let parsed = Cli::try_parse().map_err(|error| {
         // Help and the version are no errors, and have standard output for themselves.
         let _ = error.print();

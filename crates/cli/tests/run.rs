@@ -296,3 +296,43 @@ fn env_prints_the_same_three_ways() {
     assert!(shell.wait().unwrap().success());
     fail(marline(&dir.0).args(["env", "--shell", "--json"]));
 }
+
+/// `marline run` of a shell's script, started by somebody who ignores a signal.
+fn run_ignoring(dir: &Dir, signal: &str, script: &str) -> (Option<i32>, String) {
+    let run = run(dir, &["sh", "-c", script]);
+    let mut env = Command::new("env");
+    env.arg(format!("--ignore-signal={signal}"));
+    env.arg(run.get_program()).args(run.get_args());
+    let values = run.get_envs();
+    env.envs(values.filter_map(|(name, value)| Some((name, value?))));
+    outcome(&mut env)
+}
+
+/// The signals that a program which says its status ignores.
+fn ignored(said: &str) -> u64 {
+    let mask = said.lines().find_map(|l| l.strip_prefix("SigIgn:\t"));
+    u64::from_str_radix(mask.expect("the mask"), 16).unwrap()
+}
+
+/// Some schedulers and daemons ignore SIGCHLD, which whoever they start inherits.
+#[test]
+fn the_status_comes_back_where_the_end_of_children_is_ignored() {
+    const SIGCHLD: u32 = 17;
+    let dir = workshop("sigchld");
+    let script = "grep SigIgn /proc/self/status; exit 7";
+    let (status, said) = run_ignoring(&dir, "CHLD", script);
+    assert_eq!(status, Some(7), "{said}");
+    assert_eq!(ignored(&said) >> (SIGCHLD - 1) & 1, 0, "{said}");
+}
+
+/// `nohup marline run …`, and scripts that start it in the background.
+#[test]
+fn what_is_ignored_stays_ignored_in_the_job() {
+    let dir = workshop("nohup");
+    for (name, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3)] {
+        let script = format!("grep SigIgn /proc/self/status; kill -{name} $$ $PPID; exit 7");
+        let (status, said) = run_ignoring(&dir, name, &script);
+        assert_eq!(status, Some(7), "{name}: {said}");
+        assert_eq!(ignored(&said) >> (number - 1) & 1, 1, "{name}: {said}");
+    }
+}

@@ -50,7 +50,6 @@ impl System for Looks {
     fn yield_now(&self) {
         std::thread::yield_now();
     }
-    fn refine(&self) {}
 }
 
 /// An engine on the loopback interface.
@@ -85,7 +84,7 @@ fn engine(clock: &Looks, id: u64) -> Engine<Looks> {
         threaded: true, // but nobody calls it
         random: Box::new(move || {
             random += 2;
-            random
+            Ok(random)
         }),
         log: LogSink(Arc::new(|_, _| {})),
     };

@@ -95,6 +95,8 @@ pub enum SubmitError {
     TooLong,
     /// Nothing with that context is posted (`-FI_ENOENT`), for cancel.
     NotFound,
+    /// There are no random numbers to make an endpoint's identity of (`-FI_EIO`).
+    NoIdentity,
     /// Forked child, closed endpoint or poisoned engine (`-FI_EOTHER`).
     Unusable,
 }

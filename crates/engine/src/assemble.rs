@@ -1,7 +1,7 @@
-//! From settings to what an engine is made of: configuration, rails, random identities.
+//! From settings to what an engine is made of: configuration and rails.
 
 use crate::clock::{Clock, SystemClock};
-use crate::core::{CoreConfig, Random};
+use crate::core::CoreConfig;
 use crate::profile::Tuned;
 use crate::settings::{Lend, RailsPolicy, Settings};
 use marline_checksum::Algorithm;
@@ -51,6 +51,7 @@ pub(crate) fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> Core
         reliable: s.reliability,
         algorithm: tuned.algorithm as u8,
         algorithms: Algorithm::BY_TRUST,
+        seeing_order: Algorithm::SEEING_ORDER,
         eager_max: tuned.eager_max_bytes as u64,
         credit_bytes: s.credit_bytes_per_peer as u64,
         unexpected_bytes: s.unexpected_bytes as u64,
@@ -89,15 +90,4 @@ pub(crate) fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> Core
         sum_ahead_bytes: s.sum_ahead_bytes,
         lend_always: s.lend == Lend::On,
     }
-}
-
-/// Random numbers of the kernel.
-pub(crate) fn random() -> Random {
-    Box::new(|| {
-        let mut bytes = [0u8; 8];
-        // SAFETY: the buffer has 8 bytes. A short read (interrupted) leaves zeros, which are as
-        // good as any id as long as not all are.
-        unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), 8, 0) };
-        u64::from_ne_bytes(bytes)
-    })
 }

@@ -94,7 +94,7 @@ pub struct CoreConfig {
 }
 
 /// Source of random identities.
-pub type Random = Box<dyn FnMut() -> u64 + Send>;
+pub type Random = Box<dyn FnMut() -> Result<u64, String> + Send>;
 
 /// The engine under its lock.
 pub struct Core<S: System> {
@@ -242,9 +242,9 @@ impl<S: System> Core<S> {
 
     /// A new endpoint with a random identity.
     pub fn ep_open(&mut self, now: u64) -> Result<EpId, SubmitError> {
-        let (id, token) = ((self.random)() | 1, (self.random)() as u32);
+        let (id, token) = (self.number()? | 1, self.number()? as u32);
         // The epoch tells lives apart; any number that differs from the last life's will do.
-        let epoch = (now / 1_000_000) as u32 ^ (self.random)() as u32;
+        let epoch = (now / 1_000_000) as u32 ^ self.number()? as u32;
         let mut node = Node::new(self.cfg.proto, id, token, epoch, self.rail_specs());
         for (i, rail) in self.rails.iter().enumerate() {
             if !rail.up {
@@ -267,6 +267,15 @@ impl<S: System> Core<S> {
         self.eps[index] = Some(endpoint);
         self.by_id.push((id, index as u32));
         Ok(EpId(index as u32))
+    }
+
+    /// A number of an identity. Without one there is no endpoint: its peers would take it for
+    /// others that have none.
+    fn number(&mut self) -> Result<u64, SubmitError> {
+        (self.random)().map_err(|why| {
+            (self.log.0)(LogLevel::Warn, &why);
+            SubmitError::NoIdentity
+        })
     }
 
     /// The endpoint of a handle.

@@ -3,9 +3,11 @@
 //! A child of `fork` has none of its parent's threads, and may have got a lock that nobody will
 //! release. So a child never touches an engine of its parent: the door's `pthread_atfork`
 //! handler counts a generation here, and an engine that was opened in an earlier generation
-//! refuses every call.
+//! refuses every call. It may open engines of its own: what they share in a process, each
+//! generation makes for itself ([`PerProcess`]).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
@@ -31,9 +33,66 @@ impl Generation {
     }
 }
 
-/// Whether this process or a parent of it was forked since the library was loaded.
-pub fn is_forked() -> bool {
-    GENERATION.load(Ordering::Relaxed) != 0
+/// Something of which each process has its own, made when it is first wanted. What a parent had is
+/// never touched in its child: a lock in it may be held by a thread that is not there, and its
+/// descriptors are the parent's. Nothing waits in here, so a fork may come at any moment.
+#[derive(Debug)]
+pub struct PerProcess<T>(AtomicPtr<Made<T>>);
+
+#[derive(Debug)]
+struct Made<T> {
+    when: Generation,
+    it: T,
+}
+
+impl<T> Default for PerProcess<T> {
+    fn default() -> PerProcess<T> {
+        PerProcess::new()
+    }
+}
+
+impl<T> PerProcess<T> {
+    /// No process has one yet.
+    pub const fn new() -> PerProcess<T> {
+        PerProcess(AtomicPtr::new(null_mut()))
+    }
+}
+
+impl<T: Send + Sync> PerProcess<T> {
+    /// What this process has.
+    pub fn get(&self) -> Option<&T> {
+        PerProcess::ours(self.0.load(Ordering::Acquire))
+    }
+
+    fn ours<'a>(made: *mut Made<T>) -> Option<&'a T> {
+        // SAFETY: null, or of `get_or_make`, which never frees what others may have seen.
+        let made = unsafe { made.as_ref() }?;
+        (!made.when.is_forked()).then_some(&made.it)
+    }
+
+    /// What this process has; `make` makes it. Threads that want it at once may all make one, of
+    /// which the first is kept.
+    pub fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        let mut last = self.0.load(Ordering::Acquire);
+        if let Some(it) = PerProcess::ours(last) {
+            return Ok(it);
+        }
+        let when = Generation::current();
+        let made = Box::into_raw(Box::new(Made { when, it: make()? }));
+        loop {
+            let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+            match self.0.compare_exchange(last, made, success, failure) {
+                // SAFETY: made above, and never freed from now on.
+                Ok(_) => return Ok(unsafe { &(*made).it }),
+                Err(other) => last = other,
+            }
+            if let Some(it) = PerProcess::ours(last) {
+                // SAFETY: made above, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(made) });
+                return Ok(it);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -48,7 +107,7 @@ mod test {
         if child == 0 {
             let early = made.is_forked();
             mark_forked();
-            let late = made.is_forked() && is_forked() && !Generation::current().is_forked();
+            let late = made.is_forked() && !Generation::current().is_forked();
             // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(i32::from(early || !late)) };
         }
@@ -57,5 +116,42 @@ mod test {
         let waited = unsafe { libc::waitpid(child, &mut status, 0) };
         assert!(waited == child && status == 0, "{waited} {status}");
         assert!(!made.is_forked(), "the parent is not its child");
+    }
+
+    /// The parent's value, and its own in a child and in that one's child.
+    #[test]
+    fn each_process_makes_its_own() {
+        static MADE: PerProcess<u32> = PerProcess::new();
+        assert_eq!(MADE.get(), None);
+        assert_eq!(MADE.get_or_make(|| Err("no")), Err("no"));
+        let first = |n| MADE.get_or_make(|| Ok::<_, ()>(n)).copied();
+        assert_eq!((first(1), first(2), MADE.get()), (Ok(1), Ok(1), Some(&1)));
+        // SAFETY: the child only allocates, which the C library sees to, and exits at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut right = true;
+            for n in [7, 8] {
+                mark_forked();
+                right &= MADE.get().is_none() && first(n) == Ok(n) && first(9) == Ok(n);
+            }
+            // SAFETY: ends the child without running the parent's exit handlers.
+            unsafe { libc::_exit(i32::from(!right)) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` is an int to write to; `child` is ours.
+        let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+        assert!(waited == child && status == 0, "{waited} {status}");
+        assert_eq!(MADE.get(), Some(&1));
+    }
+
+    #[test]
+    fn threads_that_make_it_at_once_get_the_same() {
+        static MADE: PerProcess<u32> = PerProcess::new();
+        let make = |n| MADE.get_or_make(|| Ok::<_, ()>(n)).copied().unwrap();
+        let got: Vec<u32> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|n| scope.spawn(move || make(n))).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert!(got.iter().all(|n| Some(n) == MADE.get()), "{got:?}");
     }
 }

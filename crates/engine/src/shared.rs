@@ -2,13 +2,14 @@
 //! thread: one per libfabric domain (design rule 12).
 
 use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
-use crate::assemble::{core_config, open_rails, random};
+use crate::assemble::{core_config, open_rails};
 use crate::clock::SystemClock;
 use crate::core::{Core, CoreConfig, Random};
 use crate::fork::Generation;
 use crate::poll::Receivers;
 use crate::profile::Tuned;
 use crate::publish::Publisher;
+use crate::random::random;
 use crate::settings::Settings;
 use crate::skips::Skips;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
@@ -313,7 +314,6 @@ impl<S: System> Shared<S> {
             return;
         }
         slow.next_ns = now + self.tick_ns / 2;
-        self.clock.refine();
         while let Some((rail, fault)) = slow.link.as_mut().and_then(LinkWatch::poll) {
             let mut core = self.lock();
             if core.poisoned {

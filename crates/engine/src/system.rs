@@ -31,8 +31,6 @@ pub trait System: Clock + 'static {
     fn stopwatch_ns() -> u64 {
         0
     }
-    /// Makes time more exact, where that is possible; called each tick.
-    fn refine(&self);
 }
 
 /// Sees what an engine does, under its lock.
@@ -84,9 +82,5 @@ impl System for Process {
 
     fn stopwatch_ns() -> u64 {
         MonotonicClock.now_ns()
-    }
-
-    fn refine(&self) {
-        self.0.refine();
     }
 }

@@ -5,12 +5,12 @@
 
 use crate::crew::Crew;
 use crate::event::Alarm;
+use crate::fork::PerProcess;
 use crate::shared::Shared;
 use crate::sync::{Arc, Builder};
 use crate::system::{Process, System};
 use crate::wake::Waker;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::OnceLock;
 
 /// A burst that is collected leaves after this at the latest: 200 us are promised (design rule 3),
 /// waking up takes up to 50.
@@ -26,32 +26,25 @@ pub(crate) struct Registry<S: System> {
     alarm: Alarm,
 }
 
-static REGISTRY: OnceLock<Result<Registry<Process>, String>> = OnceLock::new();
-
-fn registry() -> Result<&'static Registry<Process>, String> {
-    let made = REGISTRY.get_or_init(Registry::new);
-    made.as_ref().map_err(Clone::clone)
-}
+static REGISTRY: PerProcess<Registry<Process>> = PerProcess::new();
 
 /// Gives the thread an engine to look after, and starts it if need be.
 pub(crate) fn join(shared: &Arc<Shared<Process>>) -> Result<(), String> {
-    let registry = registry()?;
-    registry.join(shared, || {
-        block_signals();
-        registry.run();
-    })
+    let registry = REGISTRY.get_or_make(Registry::new)?;
+    let _blocked = Blocked::new(); // a new thread begins with the mask of the one that starts it
+    registry.join(shared, || registry.run())
 }
 
 /// Takes an engine from the thread; the last one ends it.
 pub(crate) fn leave(shared: &Arc<Shared<Process>>) {
-    if let Ok(registry) = registry() {
+    if let Some(registry) = REGISTRY.get() {
         registry.leave(shared);
     }
 }
 
 /// See `Registry::set_alarm`.
 pub(crate) fn alarm() {
-    if let Ok(registry) = registry() {
+    if let Some(registry) = REGISTRY.get() {
         registry.set_alarm();
     }
 }
@@ -121,12 +114,41 @@ impl<S: System> Registry<S> {
     }
 }
 
-/// Signals of the process are the application's.
-fn block_signals() {
-    // SAFETY: `set` is a local that sigfillset initialises; only this thread's mask changes.
-    unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sigfillset(&mut set);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+/// Signals that a thread's own doings raise. While one is blocked the kernel ends the process
+/// instead of calling the application's handler, as for a page fault in memory that it protects.
+const RAISED: [libc::c_int; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+/// While this lives, its thread takes no signals but these: those of the process are the
+/// application's.
+struct Blocked {
+    before: libc::sigset_t,
+}
+
+impl Blocked {
+    fn new() -> Blocked {
+        // SAFETY: both sets are locals that the calls initialise; only this thread's mask changes.
+        unsafe {
+            let (mut set, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&mut set);
+            for signal in RAISED {
+                libc::sigdelset(&mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut before);
+            Blocked { before }
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: a set that the kernel wrote; only this thread's mask changes.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }

@@ -106,7 +106,10 @@ impl<S: System> Core<S> {
         };
         let mut rails = self.rails.iter().enumerate();
         if rails.any(|(index, rail)| mask >> index & 1 == 1 && late(rail)) {
-            spoil(base, len as usize, (self.random)());
+            let Ok(word) = (self.random)() else {
+                return; // what lies there cannot be told from what is to come: nothing is written
+            };
+            spoil(base, len as usize, word);
         }
         for (index, rail) in self.rails.iter_mut().enumerate() {
             if mask >> index & 1 == 0 || rail.tx.caps().writes == Writes::No {

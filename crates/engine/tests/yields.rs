@@ -74,7 +74,6 @@ impl System for Slow {
         self.now_ns.fetch_add(timeout_ns, Relaxed);
         self.naps.fetch_add(1, Relaxed);
     }
-    fn refine(&self) {}
 }
 
 /// An engine over so many rails, each with the count of its polls.
@@ -115,7 +114,7 @@ fn engine_with(
         watch: (),
         tick_ns: 10_000_000,
         threaded: true,
-        random: Box::new(|| 7),
+        random: Box::new(|| Ok(7)),
         log: LogSink(Arc::new(|_, _| {})),
     };
     (Arc::new(Engine::assemble(cfg, parts)), system, polls)

@@ -42,6 +42,9 @@ pub struct Config {
     /// Every algorithm number known here (below 32), the most trusted first: of two wishes the one
     /// that comes first here is agreed on.
     pub algorithms: &'static [u8],
+    /// Those of them whose sums change when parts of what they sum change places: bytes that leave
+    /// as a direct write go under no others, for their datagrams may be joined in another order.
+    pub seeing_order: &'static [u8],
     /// Longest message sent eagerly, in bytes.
     pub eager_max: u64,
     /// Eager bytes (with overhead) that a peer may have unread here; with many peers less, see
@@ -109,6 +112,7 @@ impl Default for Config {
             reliable: true,
             algorithm: FIRST_ALGORITHM,
             algorithms: &[FIRST_ALGORITHM],
+            seeing_order: &[FIRST_ALGORITHM],
             eager_max: 65_536,
             credit_bytes: 1 << 20,
             unexpected_bytes: 64 << 20,

@@ -62,6 +62,8 @@ pub enum Mutation {
     KeepKeys,
     /// What was written is put in place from packets while a write of it may still land.
     WriteLate,
+    /// Direct writes go under sums that do not see order, and count.
+    BlindSums,
     /// Direct writes land where something has landed. (The simulator's rails make this mistake.)
     LandAgain,
     /// A packet that is refused sets no timer.
@@ -104,7 +106,7 @@ impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`, of which
     /// `failover.rs` of the simulator complains.
-    pub const ALL: [Mutation; 43] = [
+    pub const ALL: [Mutation; 44] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -132,6 +134,7 @@ impl Mutation {
         Mutation::TrustWrites,
         Mutation::KeepKeys,
         Mutation::WriteLate,
+        Mutation::BlindSums,
         Mutation::LandAgain,
         Mutation::Unasked,
         Mutation::HideRefusal,

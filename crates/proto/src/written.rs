@@ -16,7 +16,9 @@
 //! - memory that is granted is spoilt first, so that nothing that lay there can have the right sum
 //!   before its write has landed.
 //!
-//! Where the frame carries no sum, only a rail in order may be trusted.
+//! Where the frame carries no sum, only a rail in order may be trusted. The datagrams of a direct
+//! write have no heads of their own and may be joined in another order: they are trusted under a
+//! sum that sees order ([`crate::Config::seeing_order`]), and both ends see to that.
 
 use crate::conn::{Conn, InboundState};
 use crate::granules::Covered;
@@ -25,6 +27,7 @@ use crate::node::Node;
 use crate::path::Path;
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
+use crate::taint::sums_of;
 use crate::transmit::Builder;
 use crate::types::{
     sum_seed, DropReason, Event, Lies, Memory, PeerId, Spans, Transmit, WrittenSum,
@@ -154,9 +157,9 @@ impl Node {
         let (offset, len) = (send.next, send.upto.saturating_sub(send.next).min(most));
         let keys = &send.keys.as_ref()?.by_rail;
         let &(_, remote_key) = keys.iter().find(|k| k.0 == path.remote)?;
-        let unsummed = send.head.flags & FLAG_UNSUMMED != 0;
-        let summed = !unsummed && self.algorithm_on(conn, at) != 0;
-        let fits = len >= SPAN_MIN && (summed || rail.ordered_writes);
+        let algorithm = sums_of(self.algorithm_on(conn, at), send.head.flags);
+        let summed = algorithm != 0;
+        let fits = len >= SPAN_MIN && self.trusts_writes(path.local, algorithm);
         fits.then_some(NextWrite {
             key,
             offset,
@@ -164,6 +167,17 @@ impl Node {
             remote_key,
             summed,
         })
+    }
+
+    /// Whether a sum in this algorithm (0: none) shows what may become of a write on a local rail.
+    fn trusts_writes(&self, rail: u8, algorithm: u8) -> bool {
+        let rail = &self.rails[rail as usize];
+        let placed = rail.addr.kind & RailAddr::WRITES != 0;
+        let seen = match placed || self.cfg.errs(Mutation::BlindSums) {
+            true => algorithm != 0,
+            false => self.cfg.seeing_order.contains(&algorithm),
+        };
+        seen || rail.ordered_writes
     }
 
     /// Whether what leaves next on a path is a write.
@@ -414,7 +428,7 @@ impl Node {
     ) -> Result<(), DropReason> {
         let reply = w.flags & FLAG_READ_REPLY != 0;
         let conn = self.conn(peer).ok_or(DropReason::Gone)?;
-        let ordered = self.rails[conn.paths[at].local as usize].ordered_writes;
+        let local = conn.paths[at].local;
         let number = conn.expand(w.number);
         let key = match reply {
             true => conn.pending_reads.get(&w.number),
@@ -433,13 +447,10 @@ impl Node {
         let Some(inbound) = self.inbounds.get(key) else {
             return Ok(());
         };
-        let (len, algorithm) = (
-            w.len as u64,
-            crate::taint::sums_of(header.algorithm, w.flags),
-        );
+        let (len, algorithm) = (w.len as u64, sums_of(header.algorithm, w.flags));
         let asked = inbound.keys.asked && inbound.total == w.total;
         let ungranted = w.offset + len > inbound.granted;
-        if !asked || ungranted || (algorithm == 0 && !ordered) {
+        if !asked || ungranted || !self.trusts_writes(local, algorithm) {
             return Err(inbound.no_place());
         }
         let (start, n) = (w.offset / GRANULE, granules(len));

@@ -8,7 +8,7 @@ use marline_proto::{
     Config, DropReason, Event, Landing, Lies, Memory, Node, Payload, PeerId, RecvSpec, SendSpec,
     Source, WriteOut, WrittenSum, DIRECT_PACKET_MAX,
 };
-use marline_wire::{Frame, Packet, RailAddr, FLAG_REVOKE};
+use marline_wire::{Frame, Packet, RailAddr, FIRST_ALGORITHM, FLAG_REVOKE};
 
 const LEN: u64 = 100_000;
 /// The receiver's name for the memory.
@@ -286,6 +286,39 @@ fn grants_are_whole_writes() {
     let short = lens.iter().filter(|&&len| Some(len) < longest).count();
     // The first, on a path that is not known to take more; the last of the message.
     assert!(lens.len() > 500 && short <= 3, "{short} of {}", lens.len());
+}
+
+/// The datagrams of a direct write may be joined in another order. So none is made under a sum that
+/// does not show that, and one that a peer makes all the same is sent again in packets.
+#[test]
+fn direct_writes_go_under_sums_that_see_order() {
+    const BLIND: u8 = 13;
+    let both: &[u8] = &[FIRST_ALGORITHM, BLIND];
+    for (trusting, written) in [
+        ([false; 2], false),
+        ([true, false], true),
+        ([true; 2], true),
+    ] {
+        let node = |host: u8| {
+            let mut specs = specs(host, 1, 1_472);
+            specs[0].addr.kind |= RailAddr::DIRECT;
+            specs[0].direct_datagrams = 64;
+            let mut config = Config {
+                algorithm: BLIND,
+                algorithms: both,
+                ..Config::default()
+            };
+            if trusting[host as usize - 1] {
+                config.seeing_order = both;
+            }
+            Node::new(config, 100 + u64::from(host), 7, 1, specs)
+        };
+        let mut pair = Pair::of([1, 2].map(node), LEN);
+        pair.memory[1].lies = Lies::Right;
+        assert_eq!(!pair.finish().is_empty(), written, "{trusting:?}");
+        let taken = !pair.memory[1].written.is_empty();
+        assert_eq!(taken, trusting[1], "{trusting:?}");
+    }
 }
 
 /// Datagrams so few and short that a write has no room in them: none are made. (Seed 21001298: a

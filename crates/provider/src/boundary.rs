@@ -14,6 +14,7 @@ pub(crate) struct Errno(pub c_int);
 
 impl Errno {
     pub const NOENT: Errno = Errno(libc::ENOENT);
+    pub const IO: Errno = Errno(libc::EIO);
     pub const AGAIN: Errno = Errno(libc::EAGAIN);
     pub const BUSY: Errno = Errno(libc::EBUSY);
     pub const NODEV: Errno = Errno(libc::ENODEV);
@@ -61,6 +62,7 @@ impl From<SubmitError> for Errno {
             SubmitError::BadAddress | SubmitError::Invalid => Errno::INVAL,
             SubmitError::TooLong => Errno::MSGSIZE,
             SubmitError::NotFound => Errno::NOENT,
+            SubmitError::NoIdentity => Errno::IO,
             SubmitError::Unusable => Errno::OTHER,
         }
     }

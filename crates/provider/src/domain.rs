@@ -6,11 +6,13 @@ use crate::log::{self, trace};
 use crate::object::{self, absent, Object};
 use crate::sys::*;
 use crate::{av, cntr, cq, ep, mr, settings};
+use marline_engine::fork::PerProcess;
 use marline_engine::Engine;
+use std::convert::Infallible;
 use std::ffi::{c_int, c_void};
 use std::mem::{size_of, take};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What every object of a domain holds on to.
 pub(crate) struct DomainShared {
@@ -78,8 +80,12 @@ static MR_OPS: fi_ops_mr = fi_ops_mr {
     regattr: mr::regattr,
 };
 
-/// Domains that are open, for `cleanup`.
-static OPEN: Mutex<Vec<Arc<DomainShared>>> = Mutex::new(Vec::new());
+/// Domains of this process that are open.
+type Open = Mutex<Vec<Arc<DomainShared>>>;
+
+/// For `cleanup`. Those of a parent stay what they are in its forked child, and keep all that they
+/// are made of.
+static OPEN: PerProcess<Open> = PerProcess::new();
 
 /// How many handles of a domain are not children: its own and the one in `OPEN`.
 const OWN_HANDLES: usize = 2;
@@ -146,8 +152,9 @@ fn open_engine() -> Result<Engine, Errno> {
     })
 }
 
-fn lock_open() -> std::sync::MutexGuard<'static, Vec<Arc<DomainShared>>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_open() -> MutexGuard<'static, Vec<Arc<DomainShared>>> {
+    let Ok(open) = OPEN.get_or_make(|| Ok::<_, Infallible>(Open::default()));
+    open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What children of a domain hold.
@@ -186,21 +193,11 @@ unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
     0
 }
 
-/// Stops every engine: libfabric is about to unload us. The objects are left to their owners, and
-/// in a forked child the engines of its parent to nobody.
+/// Stops every engine of this process: libfabric is about to unload us. The objects are left to
+/// their owners, and in a forked child the engines of its parent to nobody.
 pub(crate) fn close_all() {
-    let open = match marline_engine::fork::is_forked() {
-        true => OPEN.try_lock().ok(), // held by a thread that is not there?
-        false => Some(lock_open()),
-    };
-    let ours = open.map(|mut open| {
-        let (parents, ours) = take(&mut *open)
-            .into_iter()
-            .partition(|shared| shared.health.is_forked());
-        *open = parents;
-        ours
-    });
-    for shared in ours.unwrap_or_else(Vec::new) {
+    let ours = take(&mut *lock_open());
+    for shared in ours {
         shared.engine.close();
     }
 }

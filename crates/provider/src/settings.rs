@@ -2,7 +2,7 @@
 
 use crate::{host, log};
 use marline_engine::settings::{unknown_in, Setting, Settings, TABLE};
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Makes libfabric know every setting.
 pub(crate) fn define_all() {
@@ -26,16 +26,18 @@ fn help(row: &Setting) -> String {
 /// Warns once per process of settings that are misspelt or that cannot be used. At `fi_getinfo`,
 /// since many programs, `fi_info` among them, only look around.
 pub(crate) fn warn_once() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        for complaint in unknown_in(names) {
-            log::warn(&format!("{complaint} (`fi_info -e` lists all of them)"));
-        }
-        if let Err(why) = Settings::from_lookup(host::param_get) {
-            log::warn(&format!("settings: {why}"));
-        }
-    });
+    // (Nothing that waits: a fork may come meanwhile.)
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for complaint in unknown_in(names) {
+        log::warn(&format!("{complaint} (`fi_info -e` lists all of them)"));
+    }
+    if let Err(why) = Settings::from_lookup(host::param_get) {
+        log::warn(&format!("settings: {why}"));
+    }
 }
 
 /// Reads what the user set. The error is a text for people.

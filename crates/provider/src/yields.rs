@@ -2,24 +2,37 @@
 //! that (`crates/mpi-shim`) is preloaded.
 
 use std::ffi::c_void;
-use std::sync::OnceLock;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-type NeedlessFn = unsafe extern "C" fn(bool);
+type NeedlessFn = extern "C" fn(bool);
+
+/// Stands for a library that is not there.
+extern "C" fn nobody(_: bool) {}
 
 /// Says whether the calling thread's next `sched_yield` may be left out: its poll found something.
+#[inline]
 pub(crate) fn needless(found_something: bool) {
-    static FOUND: OnceLock<Option<NeedlessFn>> = OnceLock::new();
-    let found = FOUND.get_or_init(|| {
-        // SAFETY: a C string, looked up in the global scope, where preloaded libraries are; ours
-        // defines it as a function of this type, and is never unmapped.
-        unsafe {
-            let name = c"marline_yield_needless";
-            let function = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-            std::mem::transmute::<*mut c_void, Option<NeedlessFn>>(function)
-        }
-    });
-    if let Some(tell) = found {
-        // SAFETY: it may be called at any time.
-        unsafe { tell(found_something) };
+    /// Whom to tell; null before anyone has looked. (Nothing that waits: a fork may come.)
+    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    let mut found = FOUND.load(Relaxed);
+    if found.is_null() {
+        found = look();
+        FOUND.store(found, Relaxed);
     }
+    // SAFETY: of `look`.
+    let tell = unsafe { std::mem::transmute::<*mut c_void, NeedlessFn>(found) };
+    tell(found_something);
+}
+
+#[cold]
+fn look() -> *mut c_void {
+    let name = c"marline_yield_needless";
+    // SAFETY: a C string, looked up in the global scope, where preloaded libraries are; ours
+    // defines it as such a function, which may be called at any time, and is never unmapped.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if found.is_null() {
+        return nobody as *mut c_void;
+    }
+    found
 }

@@ -171,6 +171,20 @@ fn leaves_nothing_behind_takes_no_signals_and_survives_forks() {
             "signal {signal} not blocked"
         );
     }
+    for signal in [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+    ] {
+        let bit = 1 << (signal - 1);
+        assert!(
+            blocked_by_thread() & bit == 0,
+            "signal {signal} of the thread's own doing is blocked"
+        );
+    }
     for _ in 0..20 {
         assert_eq!(in_a_child(&opened), 0, "a child gets an error, and no hang");
     }

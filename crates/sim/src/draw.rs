@@ -37,6 +37,7 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     if profile != Profile::Calm {
         let lies = matches!(profile, Profile::Swarm | Profile::Rails);
         draw_writes(setup, lies);
+        draw_shuffles(setup);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::endpoint::{Endpoint, Trace};
 use crate::machine::{index_of, Entry, Log, Out};
 use crate::spare;
 use crate::world::{Next, World};
+use crate::writes::swap_datagrams;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{sum_seed, DropReason, Event};
 use marline_wire::{DirectHead, Frame, Packet, FLAG_READ_REPLY, FLAG_UNSUMMED};
@@ -467,12 +468,16 @@ impl World {
         if let Some(write) = &out.write {
             self.launch_write(e, &out, write, at);
         }
-        let bytes = std::mem::take(&mut out.bytes);
+        let mut bytes = std::mem::take(&mut out.bytes);
         if let Some(head) = DirectHead::parse(&bytes).filter(|_| out.direct) {
             self.net.stats.direct += 1;
             let packet = head.packet(&bytes);
             if !packet.is_empty() {
                 self.check_packet(e, packet, out.segment);
+            }
+            if self.setup.direct_shuffled && self.rng.one_in(8) {
+                let swapped = swap_datagrams(&mut bytes, out.segment, &mut self.rng);
+                self.net.stats.shuffled += swapped as u64;
             }
             self.launch(e, &out, bytes, at, lost);
             return;

@@ -212,11 +212,11 @@ fn assemble(
     let random = Box::new(move || {
         if others > 0 {
             others -= 1;
-            return other.next();
+            return Ok(other.next());
         }
         match std::mem::take(&mut first) {
-            true => id_of(rng.next(), index),
-            false => rng.next(),
+            true => Ok(id_of(rng.next(), index)),
+            false => Ok(rng.next()),
         }
     });
     let parts = Parts {

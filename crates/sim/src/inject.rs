@@ -189,6 +189,7 @@ fn node(plan: &Plan, which: u64) -> Node {
     let cfg = Config {
         algorithm: plan.algorithm as u8,
         algorithms: Algorithm::BY_TRUST,
+        seeing_order: Algorithm::SEEING_ORDER,
         ..Config::default()
     };
     // Pages slip where packets have several.

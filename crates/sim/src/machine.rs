@@ -462,8 +462,6 @@ impl System for SimSystem {
             machine.now_ns.fetch_add(nap_ns, Relaxed);
         }
     }
-
-    fn refine(&self) {}
 }
 
 /// Writes the log.

@@ -80,6 +80,8 @@ pub struct NetStats {
     pub broken: u64,
     /// Direct writes.
     pub direct: u64,
+    /// Direct writes two of whose datagrams changed places.
+    pub shuffled: u64,
     /// Writes.
     pub writes: u64,
     /// Of which nothing landed.
@@ -110,6 +112,7 @@ impl NetStats {
         self.streamed += o.streamed;
         self.broken += o.broken;
         self.direct += o.direct;
+        self.shuffled += o.shuffled;
         self.writes += o.writes;
         self.writes_lost += o.writes_lost;
         self.writes_hurt += o.writes_hurt;

@@ -264,6 +264,8 @@ pub struct Setup {
     pub direct: bool,
     /// An eighth of them come again, damaged, while or after packets tell of them.
     pub direct_again: bool,
+    /// Of an eighth of them two datagrams change places, and they arrive joined like that.
+    pub direct_shuffled: bool,
     /// So much memory of a process each of them lets others write into at a time, in pieces.
     pub grants_max: usize,
     /// Latency of each rail.
@@ -318,10 +320,8 @@ impl Setup {
     /// Draws the simulation of a seed. `hosts` and `rails` override.
     pub fn draw(seed: u64, profile: Profile, hosts: usize, rails: usize) -> Setup {
         let rng = &mut Rng::new(seed, 1);
-        let drawn_hosts = rng.pick(&[2, 2, 2, 3, 3, 4, 5, 8]);
-        let drawn_rails = rng.pick(&[1, 2, 2, 2, 3, 4]);
-        let hosts = if hosts == 0 { drawn_hosts } else { hosts };
-        let rails = if rails == 0 { drawn_rails } else { rails };
+        let hosts = given_or(hosts, rng.pick(&[2, 2, 2, 3, 3, 4, 5, 8]));
+        let rails = given_or(rails, rng.pick(&[1, 2, 2, 2, 3, 4]));
         let node = draw_config(rng);
         let rate = rng.pick(&[125_000_000, 1_250_000_000, 12_500_000_000]);
         let work = rng.pick(&[
@@ -354,6 +354,7 @@ impl Setup {
             writes: vec![false; rails],
             direct: false,
             direct_again: false,
+            direct_shuffled: false,
             grants_max: usize::MAX,
             latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
             rate: (0..rails)
@@ -422,13 +423,27 @@ impl Setup {
         (next.node, next.streams) = (self.node, self.streams.clone());
         next.writes.clone_from(&self.writes);
         (next.direct, next.direct_again) = (self.direct, self.direct_again);
+        next.direct_shuffled = self.direct_shuffled;
         (next.queue_ns, next.grants_max) = (self.queue_ns, self.grants_max);
-        if self.node.summed != Config::default().summed {
+        if self.node.summed != Config::default().summed || self.sums_blindly() {
             let w = &mut next.weather;
             (w.corrupt_head, w.corrupt_payload, w.truncate) = (0, 0, 0);
             next.faults.retain(|f| !f.rots());
         }
         next
+    }
+
+    /// Nothing that arrives is damaged.
+    pub(crate) fn spoils_nothing(&self) -> bool {
+        let w = &self.weather;
+        let hurt = w.corrupt_head + w.corrupt_payload + w.truncate + self.direct_again as u32;
+        hurt == 0 && !self.faults.iter().any(Fault::rots)
+    }
+
+    /// Its rails have sums that do not see order.
+    fn sums_blindly(&self) -> bool {
+        let own = self.node.rail_algorithm[0].and_then(Algorithm::from_u8);
+        own.is_some_and(|own| !own.sees_order())
     }
 }
 
@@ -444,10 +459,19 @@ impl Fault {
     }
 }
 
+/// What is given, or else what was drawn.
+fn given_or(given: usize, drawn: usize) -> usize {
+    match given {
+        0 => drawn,
+        given => given,
+    }
+}
+
 fn draw_config(rng: &mut Rng) -> Config {
     Config {
         algorithm: rng.pick(&[1, 1, 1, 2, 3, 4]),
         algorithms: Algorithm::BY_TRUST,
+        seeing_order: Algorithm::SEEING_ORDER,
         eager_max: rng.pick(&[65_536, 65_536, 8_192, 0, 1_000]),
         credit_bytes: rng.pick(&[1 << 20, 256 * 1024, 128 * 1024, 1 << 20]),
         unexpected_bytes: rng.pick(&[64 << 20, 64 << 20, 1 << 20, 256 * 1024]),

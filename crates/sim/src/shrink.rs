@@ -95,6 +95,7 @@ fn plainer(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     if setup.direct {
         add(&|s| s.direct = false);
         add(&|s| s.direct_again = false);
+        add(&|s| s.direct_shuffled = false);
     }
     if setup.node.rail_algorithm.iter().any(Option::is_some) {
         add(&|s| s.node.rail_algorithm.fill(None));

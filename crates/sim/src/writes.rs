@@ -368,6 +368,20 @@ fn put(
     }
 }
 
+/// Two of the datagrams that a direct write leaves in change places; not the first, by which it is
+/// known, nor the last, which is shorter. `false`: there are too few.
+pub(crate) fn swap_datagrams(bytes: &mut [u8], datagram: usize, rng: &mut Rng) -> bool {
+    let whole = bytes.len() / datagram.max(1);
+    if whole < 3 {
+        return false;
+    }
+    let a = rng.range(1, whole as u64 - 2) as usize;
+    let b = rng.range(a as u64 + 1, whole as u64 - 1) as usize;
+    let (before, after) = bytes.split_at_mut(b * datagram);
+    before[a * datagram..][..datagram].swap_with_slice(&mut after[..datagram]);
+    true
+}
+
 /// How late writes land: before, while and after packets bring what they should have brought.
 pub(crate) const LATE_NS: [u64; 4] = [300_000, 1_000_000, 5_000_000, 20_000_000];
 
@@ -416,6 +430,17 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
         for (host, rail) in (0..hosts).flat_map(|h| (0..rails).map(move |r| (h, r))) {
             setup.add(times, Trouble::Lies { host, rail, how });
         }
+    }
+}
+
+/// Networks that change the order of a direct write's datagrams. Where nothing else is damaged, the
+/// rails may have sums that do not see order: no other damage passes them then.
+pub(crate) fn draw_shuffles(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 18);
+    setup.direct_shuffled = setup.direct && rng.one_in(2);
+    let blind = rng.pick(&[Algorithm::Sum32, Algorithm::Xor32]);
+    if setup.direct_shuffled && setup.spoils_nothing() && rng.one_in(2) {
+        setup.node.rail_algorithm.fill(Some(blind as u8));
     }
 }
 

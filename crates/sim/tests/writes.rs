@@ -1,6 +1,7 @@
 //! Rails that write into granted memory: what is worth it is written, whatever the rail makes of it
 //! every byte is right, and nobody's memory is touched who has it back (which every run checks).
 
+use marline_checksum::Algorithm;
 use marline_proto::Config;
 use marline_sim::{
     run_setup, Fault, Lie, Outcome, Profile, Setup, Topology, Trouble, Weather, Work,
@@ -131,6 +132,35 @@ fn direct_writes_are_lost_damaged_and_repeated_like_packets() {
     let outcome = run_setup(&setup, false);
     assert_eq!(outcome.failure, None);
     assert!(outcome.net.direct > 100 && outcome.net.damaged > 10);
+}
+
+/// Datagrams of a direct write may be joined in another order, which sums and exclusive ors of
+/// words do not show: where these are agreed, long messages travel in packets.
+#[test]
+fn datagrams_of_direct_writes_that_change_places_never_pass() {
+    let shuffled = |algorithm: Algorithm| {
+        let mut setup = Setup {
+            writes: vec![false; 2],
+            direct: true,
+            direct_shuffled: true,
+            ..setup(false)
+        };
+        setup.node.rail_algorithm.fill(Some(algorithm as u8));
+        setup.node.algorithms = Algorithm::BY_TRUST;
+        setup.node.seeing_order = Algorithm::SEEING_ORDER;
+        run_setup(&setup, false)
+    };
+    for algorithm in Algorithm::all() {
+        let Outcome { failure, net, .. } = shuffled(algorithm);
+        assert_eq!(failure, None, "{algorithm}: {net:?}");
+        match algorithm.sees_order() {
+            true => assert!(
+                net.direct > 100 && net.shuffled > 10,
+                "{algorithm}: {net:?}"
+            ),
+            false => assert_eq!(net.direct, 0, "{algorithm}"),
+        }
+    }
 }
 
 #[test]

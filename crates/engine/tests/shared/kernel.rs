@@ -192,7 +192,6 @@ impl System for Desk {
         ranked::assert_none_held("sleeps");
         event::nap(descriptors, timeout_ns);
     }
-    fn refine(&self) {}
 }
 
 /// Both halves of a rail: the number of its port, which is its descriptor, too.

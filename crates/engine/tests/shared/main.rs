@@ -29,6 +29,7 @@ mod src {
     pub mod clock;
     pub mod collect;
     pub mod core;
+    pub mod counted;
     pub mod crew;
     pub mod direct;
     pub mod early;
@@ -43,6 +44,7 @@ mod src {
     pub mod profile;
     pub mod progress;
     pub mod publish;
+    pub mod random;
     pub mod remote;
     pub mod settings;
     pub mod shared;

@@ -86,7 +86,7 @@ impl Side {
             threaded: true,
             random: Box::new(move || {
                 random += 2;
-                random
+                Ok(random)
             }),
             log: LogSink(Arc::new(|_, _| {})),
         };

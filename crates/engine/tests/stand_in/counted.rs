@@ -73,7 +73,6 @@ impl System for Still {
     type Watch = ();
     fn alarm(&self) {}
     fn yield_now(&self) {}
-    fn refine(&self) {}
 }
 
 /// A completion is wanted, once all has arrived.
@@ -112,7 +111,7 @@ pub fn side(aggregate_after: u32) -> Side {
         watch: (),
         tick_ns: 10_000_000,
         threaded: true,
-        random: Box::new(|| 7),
+        random: Box::new(|| Ok(7)),
         log: LogSink(Arc::new(|_, _| {})),
     };
     let engine = Engine::assemble(cfg, parts);

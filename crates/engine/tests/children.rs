@@ -1,0 +1,259 @@
+//! Forked children that open engines of their own, whatever the threads of their parent were about
+//! when they were made. (What they may do with their parent's: `forked.rs`.)
+
+use marline_engine::settings::Settings;
+use marline_engine::stats::reader::{list_pages, read_page};
+use marline_engine::{
+    mark_forked, AvId, Completion, CqId, Engine, EpId, IoVec, LogSink, OpFlags, RecvReq, SendReq,
+    ADDR_UNSPEC,
+};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::Arc;
+
+/// Seconds after which a child that hangs is ended by a signal.
+const HANGS_S: u32 = 60;
+/// Children that are made while threads of their parent are busy.
+const CHILDREN: usize = 60;
+/// A message that is granted: its receiver has to answer before it comes.
+const LONG: usize = 300_000;
+
+struct Side {
+    engine: Engine,
+    cq: CqId,
+    ep: EpId,
+    av: AvId,
+}
+
+fn side(settings: &[(&str, &str)]) -> Side {
+    let lookup = |name: &str| {
+        let given = settings.iter().find(|(n, _)| *n == name);
+        given.map(|(_, v)| (*v).to_owned())
+    };
+    let settings = Settings::from_lookup(lookup).unwrap();
+    let engine = Engine::open(settings, LogSink(Arc::new(|_, _| ()))).unwrap();
+    let (cq, av, ep) = (
+        engine.cq_open(),
+        engine.av_open(),
+        engine.ep_open().unwrap(),
+    );
+    engine.ep_bind_av(ep, av);
+    engine.ep_bind_tx_cq(ep, cq);
+    engine.ep_bind_rx_cq(ep, cq);
+    engine.ep_enable(ep).unwrap();
+    Side { engine, cq, ep, av }
+}
+
+const COMPLETE: OpFlags = OpFlags {
+    completion: true,
+    delivery_complete: false,
+    inject: false,
+    multi_recv: false,
+    peek: false,
+    claim: false,
+    discard: false,
+};
+
+impl Side {
+    fn name(&self) -> Vec<u8> {
+        let (name, len) = self.engine.ep_name(self.ep).unwrap();
+        name[..len].to_vec()
+    }
+
+    fn knows(&self, name: &[u8]) {
+        assert_eq!(self.engine.av_insert(self.av, name), Ok(0));
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        let iov = [IoVec {
+            base: bytes.as_ptr().cast_mut(),
+            len: bytes.len(),
+        }];
+        let req = SendReq {
+            dest: 0,
+            iov: &iov,
+            tag: None,
+            data: None,
+            context: 1,
+            flags: COMPLETE,
+        };
+        self.engine.send(self.ep, &req).unwrap();
+    }
+
+    fn receive(&self, bytes: &mut [u8]) {
+        let iov = [IoVec {
+            base: bytes.as_mut_ptr(),
+            len: bytes.len(),
+        }];
+        let req = RecvReq {
+            source: ADDR_UNSPEC,
+            iov: &iov,
+            tag: None,
+            context: 2,
+            flags: COMPLETE,
+        };
+        self.engine.recv(self.ep, &req).unwrap();
+    }
+
+    /// Polls until so many operations are done.
+    fn finish(&self, operations: usize) {
+        let mut done = 0;
+        while done < operations {
+            done += self.poll();
+        }
+    }
+
+    fn poll(&self) -> usize {
+        let mut out = [Completion::empty(); 4];
+        self.engine.cq_read(self.cq, &mut out).expect("no error")
+    }
+
+    fn close(&self) {
+        self.engine.ep_close(self.ep);
+        self.engine.close();
+    }
+}
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
+}
+
+/// Makes a child that does `work`, and leaves without running anything else.
+fn fork(work: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: the child allocates, which the C library sees to, and uses engines of its own, which
+    // is what is tested.
+    unsafe {
+        let child = libc::fork();
+        assert!(child >= 0);
+        if child == 0 {
+            libc::alarm(HANGS_S);
+            mark_forked(); // the door does it by `pthread_atfork`
+            let done = catch_unwind(AssertUnwindSafe(work));
+            libc::_exit(done.is_err() as i32);
+        }
+        child
+    }
+}
+
+/// How a child ended, if it has; 0: well.
+fn ended(child: libc::pid_t, flags: libc::c_int) -> Option<i32> {
+    let mut status = -1;
+    // SAFETY: `status` is an int to write to; `child` is ours.
+    let waited = unsafe { libc::waitpid(child, &mut status, flags) };
+    assert!(waited >= 0);
+    (waited == child).then_some(status)
+}
+
+/// Descriptors of this process of a kind.
+fn descriptors(kind: &str) -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let links = all.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    links.filter(|to| to == Path::new(kind)).count()
+}
+
+/// A child that waits for `parent`'s message and does not poll: only its own thread can grant it.
+fn computes(parent: &Side, settings: &[(&str, &str)], its_name: &[u8]) {
+    assert!(parent.engine.is_unusable());
+    let kinds = ["anon_inode:[eventfd]", "anon_inode:[timerfd]"];
+    let before = kinds.map(descriptors);
+    let child = side(settings);
+    for (kind, before) in kinds.into_iter().zip(before) {
+        assert!(descriptors(kind) > before, "{kind}: its parent's");
+    }
+    child.knows(its_name);
+    let mut bytes = vec![0xee; LONG];
+    child.receive(&mut bytes);
+    child.send(&child.name());
+    let right = content(LONG);
+    let last = &raw const bytes[LONG - 1];
+    // SAFETY: a byte of this function's, which the child's thread writes.
+    while unsafe { last.read_volatile() } != right[LONG - 1] {
+        std::thread::yield_now();
+    }
+    child.finish(2);
+    assert!(bytes == right);
+    child.close();
+    assert!(parent.engine.is_unusable());
+}
+
+#[test]
+fn a_child_has_a_thread_of_its_own_and_talks_to_its_parent() {
+    let dir = std::env::temp_dir().join(format!("marline-children-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let settings = [("rails", "lo"), ("stats_dir", dir.to_str().unwrap())];
+    let parent = side(&settings);
+    let name = parent.name();
+    let child = fork(|| computes(&parent, &settings, &name));
+    let mut its_name = vec![0; name.len()];
+    parent.receive(&mut its_name);
+    let mut end = None;
+    let mut done = 0;
+    while done < 1 && end.is_none() {
+        done += parent.poll();
+        end = ended(child, libc::WNOHANG);
+    }
+    assert_eq!(end, None, "the child has ended before its message came");
+    parent.knows(&its_name);
+    let bytes = content(LONG);
+    parent.send(&bytes);
+    while end.is_none() {
+        done += parent.poll();
+        end = ended(child, libc::WNOHANG);
+    }
+    assert_eq!((end, done), (Some(0), 2));
+    parent.close();
+    // One page each, and both whole.
+    let pages = list_pages(&dir);
+    assert_eq!(pages.len(), 2, "{pages:?}");
+    assert!(pages.iter().all(|page| read_page(page).is_ok()));
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Two engines of a child exchange messages.
+fn exchanges() {
+    let settings = [("rails", "lo")];
+    let (a, b) = (side(&settings), side(&settings));
+    a.knows(&b.name());
+    b.knows(&a.name());
+    for len in [8, LONG] {
+        let (sent, mut got) = (content(len), vec![0; len]);
+        b.receive(&mut got);
+        a.send(&sent);
+        let mut done = 0;
+        while done < 2 {
+            done += a.poll() + b.poll();
+        }
+        assert!(got == sent);
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| a.close());
+        b.close();
+    });
+}
+
+/// The progress thread and others are in the middle of all there is when children are made: engines
+/// are opened and closed, lists and clocks are made and locked.
+#[test]
+fn children_made_while_threads_are_busy_open_engines_and_close_them() {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            let mut engines = 0;
+            while !over.load(SeqCst) {
+                let lookup = |name: &str| (name == "rails").then(|| "lo".to_owned());
+                let settings = Settings::from_lookup(lookup).unwrap();
+                let engine = Engine::open(settings, LogSink(Arc::new(|_, _| ()))).unwrap();
+                engine.close();
+                engines += 1;
+            }
+            engines
+        });
+        let ends: Vec<_> = (0..CHILDREN).map(|_| ended(fork(exchanges), 0)).collect();
+        over.store(true, SeqCst);
+        assert!(busy.join().unwrap() > 0);
+        assert_eq!(ends, [Some(0); CHILDREN]);
+    });
+    // And the parent goes on.
+    exchanges();
+}

@@ -1,0 +1,107 @@
+//! Programs that handle page faults in memory that they protect: the progress thread meets such
+//! memory, too, when it puts a message in place.
+
+use marline_engine::settings::Settings;
+use marline_engine::{Completion, Engine, IoVec, LogSink, OpFlags, RecvReq, SendReq};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::Arc;
+
+const PAGE: usize = 4_096;
+static FAULTS: AtomicUsize = AtomicUsize::new(0);
+
+/// The program's handler: notes the fault, and opens the page.
+extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    FAULTS.fetch_add(1, SeqCst);
+    // SAFETY: the kernel's word of which page it was; one of ours, as nobody else's faults.
+    unsafe {
+        let page = (*info).si_addr() as usize / PAGE * PAGE;
+        let page = std::ptr::without_provenance_mut(page);
+        if libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+            libc::_exit(1);
+        }
+    }
+}
+
+fn handle_faults() {
+    // SAFETY: a handler of the right type, in a struct that is otherwise zero.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_fault as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        let rc = libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut());
+        assert_eq!(rc, 0);
+    }
+}
+
+/// A page that may not be written yet.
+fn protected_page() -> *mut u8 {
+    // SAFETY: new memory of our own.
+    let page = unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_NONE, flags, -1, 0)
+    };
+    assert_ne!(page, libc::MAP_FAILED);
+    page.cast()
+}
+
+#[test]
+fn the_programs_handler_is_called_for_faults_of_the_thread() {
+    handle_faults();
+    let lookup = |name: &str| (name == "rails").then(|| "lo".to_owned());
+    let settings = Settings::from_lookup(lookup).unwrap();
+    let engine = Engine::open(settings, LogSink(Arc::new(|_, _| ()))).unwrap();
+    let (cq, av) = (engine.cq_open(), engine.av_open());
+    let eps = [0, 1].map(|_| {
+        let ep = engine.ep_open().unwrap();
+        engine.ep_bind_av(ep, av);
+        engine.ep_bind_tx_cq(ep, cq);
+        engine.ep_bind_rx_cq(ep, cq);
+        engine.ep_enable(ep).unwrap();
+        ep
+    });
+    let (name, len) = engine.ep_name(eps[1]).unwrap();
+    let to = engine.av_insert(av, &name[..len]).unwrap();
+    let flags = OpFlags {
+        completion: true,
+        ..OpFlags::default()
+    };
+    let base = protected_page();
+    let iov = [IoVec { base, len: PAGE }];
+    let req = RecvReq {
+        source: marline_engine::ADDR_UNSPEC,
+        iov: &iov,
+        tag: None,
+        context: 1,
+        flags,
+    };
+    engine.recv(eps[1], &req).unwrap();
+    let mut bytes = [7u8; PAGE];
+    let iov = [IoVec {
+        base: bytes.as_mut_ptr(),
+        len: PAGE,
+    }];
+    let req = SendReq {
+        dest: to,
+        iov: &iov,
+        tag: None,
+        data: None,
+        context: 2,
+        flags,
+    };
+    engine.send(eps[0], &req).unwrap();
+    // Nobody polls: the thread takes the message.
+    while FAULTS.load(SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    let (mut out, mut done) = ([Completion::empty(); 4], 0);
+    while done < 2 {
+        done += engine.cq_read(cq, &mut out).expect("no error");
+    }
+    // SAFETY: the page was opened, and holds the message.
+    let page = unsafe { std::slice::from_raw_parts(base, PAGE) };
+    assert!(page == bytes);
+    for ep in eps {
+        engine.ep_close(ep);
+    }
+    engine.close();
+}
