@@ -203,7 +203,7 @@ impl<S: System> Core<S> {
             RailEvent::Refused(addr) => {
                 self.rails[rail].counters.icmp_errors += 1;
                 for endpoint in self.eps.iter_mut().flatten() {
-                    endpoint.node.on_refused(now, &addr);
+                    endpoint.node.on_refused(now, rail, &addr);
                 }
             }
             RailEvent::TooBig(addr, max) => {

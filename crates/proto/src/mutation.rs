@@ -98,13 +98,15 @@ pub enum Mutation {
     Overlook,
     /// No path is given up.
     Cling,
+    /// Refusals count from whatever path they come.
+    BelieveRefusals,
 }
 
 impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`, of which
     /// `failover.rs` of the simulator complains.
-    pub const ALL: [Mutation; 43] = [
+    pub const ALL: [Mutation; 44] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -148,6 +150,7 @@ impl Mutation {
         Mutation::Overwrite,
         Mutation::Overlook,
         Mutation::SharedLog,
+        Mutation::BelieveRefusals,
     ];
 }
 

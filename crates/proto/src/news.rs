@@ -1,13 +1,15 @@
 //! What the sockets and links of a rail tell: down or back, packets too big for a network on the
 //! way, no listener at the other end.
 
+use crate::conn::Conn;
+use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::Path;
 use crate::types::PeerId;
 use marline_wire::RailAddr;
 
-/// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between,
-/// mean that the process is gone.
+/// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between and
+/// one from every path that has worked, mean that the process is gone.
 const REFUSALS: u32 = 3;
 const REFUSALS_NS: u64 = 100_000_000;
 
@@ -64,29 +66,58 @@ impl Node {
         }
     }
 
-    /// The host at this address has no listener on that port: perhaps the process is gone.
-    pub fn on_refused(&mut self, now_ns: u64, from: &RailAddr) {
+    /// The host at this address has no listener on that port, it says to local rail `rail`:
+    /// perhaps the process is gone. A firewall says the same, and so does a host that has the
+    /// peer's address as well (bridges of containers have one address everywhere). So only paths
+    /// that have worked count, and none of them may be without a refusal.
+    pub fn on_refused(&mut self, now_ns: u64, rail: usize, from: &RailAddr) {
         self.take_late();
+        let hasty = self.cfg.errs(Mutation::BelieveRefusals);
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
-            let Some(conn) = self.conn_mut(peer) else {
+            let Some(conn) = self.conn_mut(peer).filter(|c| !c.dead && !c.closed) else {
                 continue;
             };
-            let ours = |p: &Path| same_host(&p.to, from) && p.to.port == from.port;
-            if conn.dead || conn.closed || !conn.paths.iter().any(ours) {
+            let refused = |p: &Path| {
+                let there = same_host(&p.to, from) && p.to.port == from.port;
+                there && p.local as usize == rail && (p.is_proven() || hasty)
+            };
+            let Some(at) = conn.paths.iter().position(refused) else {
+                continue;
+            };
+            let everywhere = conn.note_refusal(now_ns, at) || hasty;
+            // Whoever is gone needs no BYE.
+            conn.bye_heard |= everywhere && conn.byes > 0;
+            let for_long = now_ns - conn.refused_since >= REFUSALS_NS;
+            if everywhere && conn.refused >= REFUSALS && for_long {
+                self.bury(now_ns, peer, true);
                 continue;
             }
-            // Whoever is gone needs no BYE.
-            conn.bye_heard |= conn.byes > 0;
-            if conn.refused == 0 {
-                conn.refused_since = now_ns;
-            }
-            conn.refused += 1;
-            let gone = conn.refused >= REFUSALS && now_ns - conn.refused_since >= REFUSALS_NS;
-            if gone {
-                self.bury(now_ns, peer, true);
-            }
+            self.wake(peer);
         }
+    }
+}
+
+impl Conn {
+    /// Path `at` was refused; whether every path that has worked was, since the peer was heard. Of
+    /// the others those on which nothing is under way are asked now.
+    fn note_refusal(&mut self, now: u64, at: usize) -> bool {
+        if self.refused == 0 {
+            self.refused_since = now;
+            self.paths.iter_mut().for_each(|p| p.refused = false);
+        }
+        self.refused += 1;
+        let first = !core::mem::replace(&mut self.paths[at].refused, true);
+        let mut everywhere = true;
+        for path in self
+            .paths
+            .iter_mut()
+            .filter(|p| p.is_proven() && !p.refused)
+        {
+            everywhere = false;
+            path.want_ping |= first && !path.rail_down && path.ring.waiting() == 0;
+        }
+        everywhere
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::alive::Anyone;
 use crate::config::{Config, RailSpec};
-use crate::conn::{Conn, Inbound, Peer, SendXfer};
+use crate::conn::{Conn, Inbound, Peer, SendXfer, FIRST_PATHS};
 use crate::late::LateAck;
 use crate::matching::Matching;
 use crate::path::Path;
@@ -386,7 +386,7 @@ impl Node {
         conn.credit_window = self.cfg.credit_window(self.credit_promised);
         self.credit_promised += conn.credit_window;
         let locals = self.local_rails();
-        conn.add_paths(&locals, &entry.address.rails);
+        conn.add_paths(&locals, &entry.address.rails, FIRST_PATHS);
         for path in &mut conn.paths {
             path.rail_down = self.rail_down[path.local as usize];
         }
