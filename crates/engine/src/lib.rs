@@ -19,6 +19,7 @@ mod engine;
 mod event;
 mod events;
 pub mod fork;
+mod full;
 mod memory;
 mod offers;
 mod pack;

@@ -147,6 +147,8 @@ pub struct Conn {
     /// It is in the node's list of peers with memory to give back.
     pub roomy: bool,
     pub ready: bool,
+    /// It waits for a rail that has no room.
+    pub stalled: bool,
     // -- outgoing
     pub next_number: u64,
     pub queue: VecDeque<Key>,
@@ -209,6 +211,7 @@ impl Conn {
             wide: false,
             roomy: false,
             ready: false,
+            stalled: false,
             next_number: 0,
             queue: VecDeque::new(),
             bulk: VecDeque::new(),
@@ -279,8 +282,10 @@ impl Conn {
         near.saturating_add_signed(delta as i64)
     }
 
-    /// Path for small things: the quickest healthy one; else what there is.
-    pub fn small_path(&self, avoid: Option<u8>, standby: bool) -> Option<usize> {
+    /// Path for small things: the quickest healthy one; else what there is. None from the rails of
+    /// `full`, which have no room now (bit n: rail n): what they carry as a rule waits for them
+    /// only where no other works.
+    pub fn small_path(&self, avoid: Option<u8>, standby: bool, full: u32) -> Option<usize> {
         let rank = |i: &usize| {
             let p = &self.paths[*i];
             let class = match p.state {
@@ -302,7 +307,11 @@ impl Conn {
                 *i,
             )
         };
-        (0..self.paths.len()).min_by_key(rank)
+        let free = |i: &usize| self.paths[*i].has_room(full);
+        let at = (0..self.paths.len()).filter(free).min_by_key(rank)?;
+        let better = |p: &Path| p.usable() && !p.has_room(full);
+        let waits = full != 0 && avoid.is_none() && !self.paths[at].usable();
+        (!waits || !self.paths.iter().any(better)).then_some(at)
     }
 
     /// Whether the payload of a message of `len` bytes may leave unasked. It leaves the reserve to

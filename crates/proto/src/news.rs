@@ -1,10 +1,10 @@
-//! What the sockets and links of a rail tell: down or back, packets too big for a network on the
-//! way, no listener at the other end.
+//! What the sockets and links of a rail tell: down or back, no room, packets too big for a network
+//! on the way, no listener at the other end.
 
 use crate::conn::Conn;
 use crate::mutation::Mutation;
 use crate::node::Node;
-use crate::path::Path;
+use crate::path::{Path, PathState};
 use crate::types::PeerId;
 use marline_wire::RailAddr;
 
@@ -38,6 +38,65 @@ impl Node {
                 path.probe_at = now_ns;
                 path.repair_from = now_ns;
                 path.want_ping |= !down && conn.epoch.is_some();
+            }
+            Node::mark_ready(&mut self.ready, &mut conn);
+            self.put(conn);
+            self.touch(peer, now_ns);
+        }
+    }
+
+    /// These local rails (bit n: rail n) have no room now: nothing is built for them. Peers that
+    /// wait for one that has room again go on.
+    #[inline]
+    pub fn set_full(&mut self, rails: u32) {
+        let back = self.full & !rails;
+        self.full = rails;
+        if back != 0 {
+            self.go_on();
+        }
+    }
+
+    #[cold]
+    fn go_on(&mut self) {
+        for peer in core::mem::take(&mut self.stalled) {
+            if let Some(conn) = self.conn_mut(peer) {
+                conn.stalled = false;
+            }
+            self.wake(peer);
+        }
+    }
+
+    /// A local rail has had no room for long: what can goes elsewhere, also acks of what arrived on
+    /// its paths. `stuck`: for so long that they are given up, where others work, and what they
+    /// hold leaves on these.
+    pub fn on_full(&mut self, now_ns: u64, rail: usize, stuck: bool) {
+        self.take_late();
+        if !self.cfg.reliable {
+            return;
+        }
+        for index in 0..self.peers.len() {
+            let peer = PeerId(index as u32);
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
+            for at in 0..conn.paths.len() {
+                let path = &conn.paths[at];
+                if path.local as usize != rail || !path.usable() || conn.dead || conn.closed {
+                    continue;
+                }
+                if stuck {
+                    self.path_down(now_ns, &mut conn, at);
+                    continue;
+                }
+                let others = conn
+                    .paths
+                    .iter()
+                    .any(|p| p.usable() && p.local != rail as u8);
+                let path = &mut conn.paths[at];
+                if others && (path.ring.waiting() > 0 || path.window.fresh() > 0) {
+                    path.state = PathState::Suspect;
+                    path.want_ping = true;
+                }
             }
             Node::mark_ready(&mut self.ready, &mut conn);
             self.put(conn);

@@ -52,6 +52,9 @@ pub struct Node {
     pub(crate) rail_down: [bool; HELLO_RAILS_MAX],
     /// Some rail can write.
     pub(crate) writes: bool,
+    /// Local rails that have no room now, bit n for rail n, and peers that wait for one of them.
+    pub(crate) full: u32,
+    pub(crate) stalled: Vec<PeerId>,
     pub(crate) write_out: Option<WriteOut>,
     pub(crate) peers: Vec<Peer>,
     pub(crate) by_id: BTreeMap<u64, u32>,
@@ -108,6 +111,8 @@ impl Node {
             writes: rails.iter().any(|r| r.addr.writes()),
             rails,
             rail_down: [false; HELLO_RAILS_MAX],
+            full: 0,
+            stalled: Vec::new(),
             write_out: None,
             peers: Vec::new(),
             by_id: BTreeMap::new(),
@@ -316,7 +321,8 @@ impl Node {
 
     /// Whether the node owes or is owed something that needs time to pass or packets to come.
     pub fn is_idle(&self) -> bool {
-        self.sends.len() == 0 && self.ready.is_empty() && self.next_deadline().is_none()
+        let waits = !self.ready.is_empty() || !self.stalled.is_empty();
+        self.sends.len() == 0 && !waits && self.next_deadline().is_none()
     }
 
     /// How many messages of a peer went through matching, in their order.

@@ -222,6 +222,12 @@ impl Path {
         self.state != PathState::Unproven
     }
 
+    /// Its rail is not among those that have no room (bit n: rail n).
+    #[inline]
+    pub fn has_room(&self, full: u32) -> bool {
+        full >> self.local & 1 == 0
+    }
+
     /// Proven and not given up (its rail may be down at the moment).
     pub fn carries(&self) -> bool {
         matches!(self.state, PathState::Up | PathState::Suspect)
