@@ -8,6 +8,7 @@ use crate::av::Av;
 use crate::collect::Collector;
 use crate::direct::Told;
 use crate::early::Early;
+use crate::full::Full;
 use crate::memory::Bounces;
 use crate::pool::Pool;
 use crate::publish::ClosedRow;
@@ -43,6 +44,10 @@ pub struct RailState<T> {
     pub counters: RailCounters,
     /// A batch that the kernel had no room for.
     pub pending: Option<Pending>,
+    /// It waits for room.
+    pub full: Option<Full>,
+    /// When it was last given up for having none.
+    pub stuck_ns: Option<u64>,
     /// A packet that tells of a direct write, and is to leave with the next one or after it.
     pub told: Option<Told>,
     /// Writes that the rail has not done with, oldest first.
@@ -101,6 +106,8 @@ pub struct Core<S: System> {
     pub(crate) cfg: CoreConfig,
     pub(crate) rails: Vec<RailState<S::Tx>>,
     pub(crate) eps: Vec<Option<Endpoint>>,
+    /// Rails that have no room now, bit n for rail n.
+    pub(crate) full_rails: u32,
     /// Endpoint index by endpoint id.
     pub(crate) by_id: Vec<(u64, u32)>,
     pub(crate) sends: Slots<SendOp>,
@@ -159,6 +166,8 @@ impl<S: System> Core<S> {
                 name,
                 counters: RailCounters::default(),
                 pending: None,
+                full: None,
+                stuck_ns: None,
                 told: None,
                 strays: (0, 0),
                 direct_datagrams: 0,
@@ -176,6 +185,7 @@ impl<S: System> Core<S> {
             early: Early::new(),
             cfg,
             rails,
+            full_rails: 0,
             eps: Vec::new(),
             by_id: Vec::new(),
             sends: Slots::default(),
@@ -341,10 +351,11 @@ impl<S: System> Core<S> {
             .min()
     }
 
-    /// Whether packets wait to be built or to be taken by the kernel.
+    /// Whether packets wait to be built or to be taken by the kernel, but for those of rails that
+    /// had no room when they were tried (`tick` knows when to try again).
     pub fn has_output(&self) -> bool {
         self.deferred
-            || (self.rails.iter()).any(|r| r.pending.is_some() || r.told.is_some())
+            || (self.rails.iter()).any(|r| r.told.is_some() && r.full.is_none())
             || self.eps.iter().flatten().any(|e| e.node.wants_transmit())
     }
 }

@@ -172,7 +172,10 @@ impl<S: System> Core<S> {
     /// Sends what is left of such packets.
     pub(crate) fn send_all_told(&mut self, now: u64) {
         for rail in 0..self.rails.len() {
-            self.send_told(now, rail);
+            let waits = self.rails[rail].full.is_some();
+            if !waits && !self.send_told(now, rail) {
+                self.no_room(now, rail, None);
+            }
         }
     }
 }

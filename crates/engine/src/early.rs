@@ -69,7 +69,8 @@ impl<S: System> Core<S> {
         len: usize,
         clock: impl FnOnce() -> u64,
     ) -> Option<u64> {
-        if !self.collector.leaves_next(self.cfg.aggregate_after) || self.has_output() {
+        let others = self.has_output() || self.full_rails != 0;
+        if !self.collector.leaves_next(self.cfg.aggregate_after) || others {
             return None;
         }
         let now = clock();

@@ -21,6 +21,7 @@ mod engine;
 mod event;
 mod events;
 pub mod fork;
+mod full;
 mod memory;
 mod names;
 mod offers;

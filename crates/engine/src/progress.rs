@@ -193,6 +193,7 @@ impl<S: System> Core<S> {
                 self.on_rail_event(now, rail, event);
             }
             self.watch_direct(rail);
+            self.watch_room(now, rail);
             if self.watch_writes(now, rail) {
                 let outcome = SendOutcome::Fault(RailFault::Down(0));
                 self.after_send(now, rail, &RailAddr::NONE, outcome);
@@ -232,7 +233,7 @@ impl<S: System> Core<S> {
             RailEvent::Refused(addr) => {
                 self.rails[rail].counters.icmp_errors += 1;
                 for endpoint in self.eps.iter_mut().flatten() {
-                    endpoint.node.on_refused(now, &addr);
+                    endpoint.node.on_refused(now, rail, &addr);
                 }
             }
             RailEvent::TooBig(addr, max) => {
@@ -269,17 +270,13 @@ impl<S: System> Core<S> {
         if self.poisoned {
             return; // what it would read may be gone
         }
+        if self.full_rails != 0 {
+            self.send_pending(now);
+        }
         self.deferred = false;
         self.collector.flushed();
-        if !self.send_pending(now) {
-            return;
-        }
         for index in 0..self.eps.len() {
             while self.flush_batch(now, index) {}
-            // What one had no room for must not be pushed aside by what the next has.
-            if self.rails.iter().any(|rail| rail.pending.is_some()) {
-                break;
-            }
         }
         self.send_all_told(now);
         assert!(!self.early.waits(), "what was sent was not built");
@@ -289,37 +286,24 @@ impl<S: System> Core<S> {
         self.settle();
     }
 
-    /// Retries the batches that the kernel had no room for; `false`: still none.
-    fn send_pending(&mut self, now: u64) -> bool {
-        for rail in 0..self.rails.len() {
-            if let Some(pending) = self.rails[rail].pending.take() {
-                if pending.write.is_none() && !self.send_told(now, rail) {
-                    self.rails[rail].pending = Some(pending);
-                    return false;
-                }
-                if !self.send_again(now, rail, pending) {
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    /// Builds and sends one batch of an endpoint; `false`: nothing left, or no room.
+    /// Builds and sends one batch of an endpoint; `false`: nothing left that a rail has room for.
     fn flush_batch(&mut self, now: u64, index: usize) -> bool {
         self.stages.prepare(&self.eps, S::stopwatch_ns);
         let Some(endpoint) = self.eps[index].as_mut() else {
             return false;
         };
         let (node, stage) = (&mut endpoint.node, self.stages.buffer());
+        node.set_full(self.full_rails);
         let Some(first) = node.build(now, stage, &mut self.spans, None) else {
             return false;
         };
         if let Some(outcome) = self.early.settle(&first, stage) {
-            return self.batch_sent(now, index, &first, (1, first.len), (false, outcome));
+            self.batch_sent(now, index, &first, (1, first.len), (false, outcome));
+            return true;
         }
         if first.written {
-            return self.send_written(now, index, &first);
+            self.send_written(now, index, &first);
+            return true;
         }
         fill(
             &mut stage[..first.len],
@@ -362,17 +346,18 @@ impl<S: System> Core<S> {
             (short, count) = (segment - next.len, count + 1);
             whole = short == 0;
         }
-        self.send_batch(now, index, &first, (count, count * segment - short))
+        self.send_batch(now, index, &first, (count, count * segment - short));
+        true
     }
 
-    /// Sends `count` packets, `len` bytes, of the staging buffer; `false`: no room.
+    /// Sends `count` packets, `len` bytes, of the staging buffer.
     fn send_batch(
         &mut self,
         now: u64,
         index: usize,
         first: &Transmit,
         (count, len): (usize, usize),
-    ) -> bool {
+    ) {
         // In order: what tells of a direct write before what was built after it.
         if !self.send_told(now, first.rail) {
             return self.batch_sent(now, index, first, (count, len), (false, SendOutcome::Busy));
@@ -388,7 +373,7 @@ impl<S: System> Core<S> {
         self.batch_sent(now, index, first, (count, len), (lent, outcome))
     }
 
-    /// Draws the conclusions from what the kernel said of a batch; `false`: no room.
+    /// Draws the conclusions from what the kernel said of a batch.
     fn batch_sent(
         &mut self,
         now: u64,
@@ -396,7 +381,7 @@ impl<S: System> Core<S> {
         first: &Transmit,
         (count, len): (usize, usize),
         (lent, outcome): (bool, SendOutcome),
-    ) -> bool {
+    ) {
         if let Some(endpoint) = self.eps[index].as_mut() {
             endpoint.node.sent(now);
         }
@@ -406,18 +391,17 @@ impl<S: System> Core<S> {
         rail.counters.wire_bytes_sent += len as u64;
         if outcome == SendOutcome::Busy {
             rail.counters.busy += 1;
-            rail.pending = Some(Pending {
+            let batch = Pending {
                 bytes: self.stages.buffer()[..len].to_vec(),
                 segment: first.len,
                 to: first.to,
                 flow: first.flow,
                 write: None,
-            });
-            return false;
+            };
+            return self.no_room(now, first.rail, Some(batch));
         }
         self.stages.sent(lent, len, S::stopwatch_ns);
         self.after_send(now, first.rail, &first.to, outcome);
-        true
     }
 
     pub(crate) fn after_send(

@@ -9,6 +9,7 @@
 use crate::api::{EpId, LogLevel};
 use crate::core::{Core, RailState};
 use crate::direct::ToWrite;
+use crate::full::STUCK_NS;
 use crate::memory::spoil;
 use crate::slots::{Pieces, SendOp};
 use crate::system::System;
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 
 /// A write that is not over after so long is given up with its rail: ten times what 64 KiB take
 /// behind a full queue of a slow rail, and much less than peers wait.
-const WRITE_NS: u64 = 100_000_000;
+const WRITE_NS: u64 = STUCK_NS;
 
 /// Keys of granted memory: (rail, key) by (endpoint index, inbound name).
 pub type Granted = BTreeMap<(u32, u64), Vec<(u8, u64)>>;
@@ -70,10 +71,8 @@ impl<T> RailState<T> {
     /// When `tick` has something to do for the rail.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let written = self.under_way.first().map(|w| w.since_ns + WRITE_NS);
-        match (self.retry_at, written) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let tried = self.full.map(|full| full.deadline());
+        [self.retry_at, written, tried].into_iter().flatten().min()
     }
 }
 
@@ -172,15 +171,14 @@ impl<S: System> Core<S> {
 
 /// The sender.
 impl<S: System> Core<S> {
-    /// Sends a write with the packet that tells of it, in the order of its rail; `false`: no room
-    /// now.
-    pub(crate) fn send_written(&mut self, now: u64, index: usize, first: &Transmit) -> bool {
+    /// Sends a write with the packet that tells of it, in the order of its rail.
+    pub(crate) fn send_written(&mut self, now: u64, index: usize, first: &Transmit) {
         let node = self.eps[index].as_mut().map(|e| &mut e.node);
         let Some(write) = node.and_then(|node| node.take_write()) else {
-            return true;
+            return;
         };
         let Some(op) = self.sends.get_mut(write.handle) else {
-            return true;
+            return;
         };
         op.writes += 1;
         let to_write = ToWrite::new(first, &write);
@@ -197,7 +195,7 @@ impl<S: System> Core<S> {
             }
             Writes::No => {
                 self.end_write(write.handle); // it had them until a moment ago: lost
-                return true;
+                return;
             }
         };
         let counters = &mut self.rails[first.rail].counters;
@@ -219,7 +217,6 @@ impl<S: System> Core<S> {
         };
         let sent = self.send_again(now, first.rail, pending);
         self.rails[first.rail].counters.busy += !sent as u64;
-        sent
     }
 
     /// Sends what is pending on a rail; `false`: it still is.
@@ -236,7 +233,7 @@ impl<S: System> Core<S> {
             Some(write) => self.write(now, rail, &to, &write, &pending.bytes),
         };
         if outcome == SendOutcome::Busy {
-            self.rails[rail].pending = Some(pending);
+            self.no_room(now, rail, Some(pending));
             return false;
         }
         self.after_send(now, rail, &to, outcome);
@@ -280,6 +277,7 @@ impl<S: System> Core<S> {
 
     /// Forgets what a rail had no room for.
     pub(crate) fn drop_pending(&mut self, rail: usize) {
+        self.has_room(rail);
         let pending = self.rails[rail].pending.take();
         if let Some(write) = pending.and_then(|p| p.write) {
             self.end_write(write.handle);

@@ -29,7 +29,7 @@ impl Node {
             return None;
         }
         // All paths have the same MTU in most networks; where they do not, sums are made again.
-        let at = conn.small_path(None, false)?;
+        let at = conn.small_path(None, false, self.full)?;
         let room = conn.paths[at]
             .datagram_max
             .checked_sub(HEADER_LEN + DATA_LEN)? as u64;

@@ -143,7 +143,8 @@ impl Node {
         // Its silence counts from when it was last heard, as far as that was lately.
         conn.owed_since
             .get_or_insert(last.max(now.saturating_sub(2 * every)));
-        if let Some(at) = conn.small_path(None, false) {
+        let free = conn.small_path(None, false, self.full);
+        if let Some(at) = free.or_else(|| conn.small_path(None, false, 0)) {
             conn.paths[at].want_ping = true;
             Node::mark_ready(&mut self.ready, conn);
         }

@@ -55,7 +55,7 @@ impl Node {
     pub(crate) fn bulk_path(&self, conn: &Conn) -> Option<usize> {
         let unproven = !conn.paths.iter().any(|p| p.usable());
         if unproven || self.cfg.policy == RailPolicy::Standby {
-            let at = conn.small_path(None, true)?;
+            let at = conn.small_path(None, true, self.full)?;
             return (conn.paths[at].ring.in_flight() < conn.paths[at].cwnd).then_some(at);
         }
         let healthy = conn
@@ -67,6 +67,7 @@ impl Node {
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;
         all()
+            .filter(|&i| conn.paths[i].has_room(self.full))
             .filter(|&i| conn.paths[i].ring.in_flight() < conn.paths[i].cwnd)
             .filter(|&i| finish(i) <= 2 * best + PATIENCE_NS)
             .min_by_key(|&i| finish(i))

@@ -52,12 +52,16 @@ impl Node {
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
-        conn.bye -= 1;
-        conn.byes = conn.byes.wrapping_add(1).max(1);
         // Each time on another path, of those whose rail works.
+        let byes = conn.byes.wrapping_add(1).max(1);
         let count = conn.paths.len();
-        let mut turns = (0..count).map(|i| (conn.byes as usize + i) % count);
-        let at = turns.find(|&i| !conn.paths[i].rail_down).unwrap_or(0);
+        let mut turns = (0..count).map(|i| (byes as usize + i) % count);
+        let free = |i: &usize| conn.paths[*i].has_room(self.full);
+        let works = |i: &usize| !conn.paths[*i].rail_down && free(i);
+        let none = conn.paths.iter().all(|p| p.rail_down);
+        let at = turns.find(works).or(Some(0).filter(|i| none && free(i)))?;
+        conn.bye -= 1;
+        conn.byes = byes;
         let limit = conn.paths[at].datagram_max;
         for path in &mut conn.paths {
             path.window.renew();

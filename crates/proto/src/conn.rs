@@ -13,6 +13,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use marline_wire::{
     Address, MsgHead, RailAddr, FIRST_ALGORITHM, FLAG_READ_REPLY, FLAG_REVOKE, FLAG_UNSUMMED,
+    HELLO_RAILS_MAX,
 };
 
 /// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
@@ -21,8 +22,12 @@ pub const MESSAGE_OVERHEAD: u64 = 128;
 const REQUEST_RESERVE: u64 = 64 * MESSAGE_OVERHEAD;
 /// Credit that every endpoint gives every other before HELLO says more.
 pub const FIRST_CREDIT: u64 = 16 * 1024;
-/// Paths per peer at most (four rails on each side in one subnet).
+/// Paths to a peer that are chosen at most: all there are between four rails on each side in one
+/// subnet. The peer may choose others of more, which are taken as well.
 pub const PATHS_MAX: usize = 16;
+/// Of these the first contact takes so many, to the two rails that an address names: the rest is
+/// for the rails that HELLO names.
+pub const FIRST_PATHS: usize = 8;
 
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +149,8 @@ pub struct Conn {
     /// It is in the node's list of peers with memory to give back.
     pub roomy: bool,
     pub ready: bool,
+    /// It waits for a rail that has no room.
+    pub stalled: bool,
     // -- outgoing
     pub next_number: u64,
     pub queue: VecDeque<Key>,
@@ -179,6 +186,7 @@ pub struct Conn {
     pub armed: u64,
     pub owed_since: Option<u64>,
     pub heard_ns: u64,
+    /// Refusals since the peer was heard, of paths that have worked, and when the first came.
     pub refused: u32,
     pub refused_since: u64,
     pub pinged_ns: u64,
@@ -205,6 +213,7 @@ impl Conn {
             wide: false,
             roomy: false,
             ready: false,
+            stalled: false,
             next_number: 0,
             queue: VecDeque::new(),
             bulk: VecDeque::new(),
@@ -275,8 +284,10 @@ impl Conn {
         near.saturating_add_signed(delta as i64)
     }
 
-    /// Path for small things: the quickest healthy one; else what there is.
-    pub fn small_path(&self, avoid: Option<u8>, standby: bool) -> Option<usize> {
+    /// Path for small things: the quickest healthy one; else what there is. None from the rails of
+    /// `full`, which have no room now (bit n: rail n): what they carry as a rule waits for them
+    /// only where no other works.
+    pub fn small_path(&self, avoid: Option<u8>, standby: bool, full: u32) -> Option<usize> {
         let rank = |i: &usize| {
             let p = &self.paths[*i];
             let class = match p.state {
@@ -298,7 +309,11 @@ impl Conn {
                 *i,
             )
         };
-        (0..self.paths.len()).min_by_key(rank)
+        let free = |i: &usize| self.paths[*i].has_room(full);
+        let at = (0..self.paths.len()).filter(free).min_by_key(rank)?;
+        let better = |p: &Path| p.usable() && !p.has_room(full);
+        let waits = full != 0 && avoid.is_none() && !self.paths[at].usable();
+        (!waits || !self.paths.iter().any(better)).then_some(at)
     }
 
     /// Whether the payload of a message of `len` bytes may leave unasked. It leaves the reserve to
@@ -368,31 +383,59 @@ impl Conn {
         self.paths.iter().position(|p| p.send_code() == code)
     }
 
-    /// Adds paths to the remote rails `remotes` from `locals`: rails of one subnet are paired; a
-    /// remote rail without such a partner is reached from the local rail of its own index
-    /// (routed networks).
-    pub fn add_paths(&mut self, locals: &[(RailAddr, usize)], remotes: &[RailAddr]) {
-        for remote in remotes.iter().filter(|r| r.kind != 0) {
-            let near = |l: &(RailAddr, usize)| l.0.same_subnet(remote);
-            let paired = locals.iter().any(near);
-            for (i, local) in locals.iter().enumerate() {
-                let fits = if paired {
-                    near(local)
-                } else {
-                    local.0.reaches(remote) && i == remote.index as usize % locals.len()
-                };
-                let code = (i as u8) << 4 | remote.index;
-                let known = self.paths.iter().any(|p| p.send_code() == code);
-                if fits && !known && self.paths.len() < PATHS_MAX {
-                    let ceiling = local.1.min(remote.mtu as usize);
-                    // Exactly: there are no more after HELLO, and a path is not small.
-                    self.paths.reserve_exact(1);
-                    self.paths
-                        .push(Path::new(i as u8, remote.index, *remote, ceiling));
-                }
+    /// Adds paths to the remote rails `remotes` from `locals`, as long as there are fewer than
+    /// `most`: rails of one subnet are paired; a remote rail without such a partner is reached from
+    /// the local rail of its own index (routed networks). Each comes from the two rails that have
+    /// the fewest yet, so that all have their share, and as many rails have to fail as one side has
+    /// before none is left.
+    pub fn add_paths(&mut self, locals: &[(RailAddr, usize)], remotes: &[RailAddr], most: usize) {
+        let mut pairs = pairs(locals, remotes);
+        // Exactly: there are no more after HELLO, and a path is not small.
+        let room = most.saturating_sub(self.paths.len());
+        self.paths.reserve_exact(pairs.len().min(room));
+        while self.paths.len() < most && !pairs.is_empty() {
+            let load = |&(i, remote): &(usize, &RailAddr)| {
+                let from = self.paths.iter().filter(|p| p.local as usize == i).count();
+                let to = self.paths.iter().filter(|p| p.remote == remote.index);
+                let to = to.count();
+                let turn = (HELLO_RAILS_MAX + remote.index as usize - i) % HELLO_RAILS_MAX;
+                (from.max(to), from + to, turn, i)
+            };
+            let least = (0..pairs.len()).min_by_key(|&n| load(&pairs[n]));
+            let (i, remote) = pairs.swap_remove(least.unwrap_or(0));
+            let code = (i as u8) << 4 | remote.index;
+            if self.paths.iter().any(|p| p.send_code() == code) {
+                continue;
+            }
+            let ceiling = locals[i].1.min(remote.mtu as usize);
+            let path = Path::new(i as u8, remote.index, *remote, ceiling);
+            self.paths.push(path);
+        }
+    }
+}
+
+/// Local rails (by index) with the remote ones that they may reach.
+fn pairs<'a>(locals: &[(RailAddr, usize)], remotes: &'a [RailAddr]) -> Vec<(usize, &'a RailAddr)> {
+    let mut pairs = Vec::new();
+    let remotes = remotes.iter().filter(|r| r.kind != 0);
+    let same = |a: &RailAddr, b: &RailAddr| a.reaches(b) && a.ip == b.ip;
+    let ours = |remote: &RailAddr| locals.iter().any(|l| same(&l.0, remote));
+    let theirs = |l: &(RailAddr, usize)| remotes.clone().any(|r| same(&l.0, r));
+    // Processes of one host have the same addresses (one may use fewer of them). Where both have
+    // some that the other has not, they are on two hosts, and an address that both have leads back
+    // to this one: that of a bridge for containers, which is the same on every host.
+    let apart = remotes.clone().any(|r| !ours(r)) && !locals.iter().all(theirs);
+    for remote in remotes.clone().filter(|r| !(apart && ours(r))) {
+        let near = |l: &(RailAddr, usize)| l.0.same_subnet(remote);
+        let paired = locals.iter().any(near);
+        for (i, local) in locals.iter().enumerate() {
+            let routed = local.0.reaches(remote) && i == remote.index as usize % locals.len();
+            if paired && near(local) || !paired && routed {
+                pairs.push((i, remote));
             }
         }
     }
+    pairs
 }
 
 /// A remote endpoint that the node knows of; small until they speak.

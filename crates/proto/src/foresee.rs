@@ -27,7 +27,7 @@ impl Node {
         if !self.ready.is_empty() || !self.is_plain(conn, spec) {
             return None;
         }
-        let at = conn.small_path(None, self.cfg.policy == RailPolicy::Standby)?;
+        let at = conn.small_path(None, self.cfg.policy == RailPolicy::Standby, self.full)?;
         if !self.may_leave(now_ns, conn, at) {
             return None;
         }

@@ -100,6 +100,8 @@ pub enum Mutation {
     Overlook,
     /// No path is given up.
     Cling,
+    /// Refusals count from whatever path they come.
+    BelieveRefusals,
 }
 
 impl Mutation {
@@ -151,6 +153,7 @@ impl Mutation {
         Mutation::Overwrite,
         Mutation::Overlook,
         Mutation::SharedLog,
+        Mutation::BelieveRefusals,
     ];
 }
 

@@ -1,13 +1,15 @@
-//! What the sockets and links of a rail tell: down or back, packets too big for a network on the
-//! way, no listener at the other end.
+//! What the sockets and links of a rail tell: down or back, no room, packets too big for a network
+//! on the way, no listener at the other end.
 
+use crate::conn::Conn;
+use crate::mutation::Mutation;
 use crate::node::Node;
-use crate::path::Path;
+use crate::path::{Path, PathState};
 use crate::types::PeerId;
 use marline_wire::RailAddr;
 
-/// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between,
-/// mean that the process is gone.
+/// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between and
+/// one from every path that has worked, mean that the process is gone.
 const REFUSALS: u32 = 3;
 const REFUSALS_NS: u64 = 100_000_000;
 
@@ -43,6 +45,65 @@ impl Node {
         }
     }
 
+    /// These local rails (bit n: rail n) have no room now: nothing is built for them. Peers that
+    /// wait for one that has room again go on.
+    #[inline]
+    pub fn set_full(&mut self, rails: u32) {
+        let back = self.full & !rails;
+        self.full = rails;
+        if back != 0 {
+            self.go_on();
+        }
+    }
+
+    #[cold]
+    fn go_on(&mut self) {
+        for peer in core::mem::take(&mut self.stalled) {
+            if let Some(conn) = self.conn_mut(peer) {
+                conn.stalled = false;
+            }
+            self.wake(peer);
+        }
+    }
+
+    /// A local rail has had no room for long: what can goes elsewhere, also acks of what arrived on
+    /// its paths. `stuck`: for so long that they are given up, where others work, and what they
+    /// hold leaves on these.
+    pub fn on_full(&mut self, now_ns: u64, rail: usize, stuck: bool) {
+        self.take_late();
+        if !self.cfg.reliable {
+            return;
+        }
+        for index in 0..self.peers.len() {
+            let peer = PeerId(index as u32);
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
+            for at in 0..conn.paths.len() {
+                let path = &conn.paths[at];
+                if path.local as usize != rail || !path.usable() || conn.dead || conn.closed {
+                    continue;
+                }
+                if stuck {
+                    self.path_down(now_ns, &mut conn, at);
+                    continue;
+                }
+                let others = conn
+                    .paths
+                    .iter()
+                    .any(|p| p.usable() && p.local != rail as u8);
+                let path = &mut conn.paths[at];
+                if others && (path.ring.waiting() > 0 || path.window.fresh() > 0) {
+                    path.state = PathState::Suspect;
+                    path.want_ping = true;
+                }
+            }
+            Node::mark_ready(&mut self.ready, &mut conn);
+            self.put(conn);
+            self.touch(peer, now_ns);
+        }
+    }
+
     /// Packets of more than `max` bytes to this address do not pass: what was lost by that is
     /// cut smaller and sent again.
     pub fn on_too_big(&mut self, now_ns: u64, rail: usize, to: &RailAddr, max: usize) {
@@ -64,29 +125,58 @@ impl Node {
         }
     }
 
-    /// The host at this address has no listener on that port: perhaps the process is gone.
-    pub fn on_refused(&mut self, now_ns: u64, from: &RailAddr) {
+    /// The host at this address has no listener on that port, it says to local rail `rail`:
+    /// perhaps the process is gone. A firewall says the same, and so does a host that has the
+    /// peer's address as well (bridges of containers have one address everywhere). So only paths
+    /// that have worked count, and none of them may be without a refusal.
+    pub fn on_refused(&mut self, now_ns: u64, rail: usize, from: &RailAddr) {
         self.take_late();
+        let hasty = self.cfg.errs(Mutation::BelieveRefusals);
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
-            let Some(conn) = self.conn_mut(peer) else {
+            let Some(conn) = self.conn_mut(peer).filter(|c| !c.dead && !c.closed) else {
                 continue;
             };
-            let ours = |p: &Path| same_host(&p.to, from) && p.to.port == from.port;
-            if conn.dead || conn.closed || !conn.paths.iter().any(ours) {
+            let refused = |p: &Path| {
+                let there = same_host(&p.to, from) && p.to.port == from.port;
+                there && p.local as usize == rail && (p.is_proven() || hasty)
+            };
+            let Some(at) = conn.paths.iter().position(refused) else {
+                continue;
+            };
+            let everywhere = conn.note_refusal(now_ns, at) || hasty;
+            // Whoever is gone needs no BYE.
+            conn.bye_heard |= everywhere && conn.byes > 0;
+            let for_long = now_ns - conn.refused_since >= REFUSALS_NS;
+            if everywhere && conn.refused >= REFUSALS && for_long {
+                self.bury(now_ns, peer, true);
                 continue;
             }
-            // Whoever is gone needs no BYE.
-            conn.bye_heard |= conn.byes > 0;
-            if conn.refused == 0 {
-                conn.refused_since = now_ns;
-            }
-            conn.refused += 1;
-            let gone = conn.refused >= REFUSALS && now_ns - conn.refused_since >= REFUSALS_NS;
-            if gone {
-                self.bury(now_ns, peer, true);
-            }
+            self.wake(peer);
         }
+    }
+}
+
+impl Conn {
+    /// Path `at` was refused; whether every path that has worked was, since the peer was heard. Of
+    /// the others those on which nothing is under way are asked now.
+    fn note_refusal(&mut self, now: u64, at: usize) -> bool {
+        if self.refused == 0 {
+            self.refused_since = now;
+            self.paths.iter_mut().for_each(|p| p.refused = false);
+        }
+        self.refused += 1;
+        let first = !core::mem::replace(&mut self.paths[at].refused, true);
+        let mut everywhere = true;
+        for path in self
+            .paths
+            .iter_mut()
+            .filter(|p| p.is_proven() && !p.refused)
+        {
+            everywhere = false;
+            path.want_ping |= first && !path.rail_down && path.ring.waiting() == 0;
+        }
+        everywhere
     }
 }
 

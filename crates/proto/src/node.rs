@@ -3,7 +3,7 @@
 
 use crate::alive::Anyone;
 use crate::config::{Config, RailSpec};
-use crate::conn::{Conn, Inbound, Peer, SendXfer};
+use crate::conn::{Conn, Inbound, Peer, SendXfer, FIRST_PATHS};
 use crate::depart::Departed;
 use crate::late::LateAck;
 use crate::matching::Matching;
@@ -53,6 +53,9 @@ pub struct Node {
     pub(crate) rail_down: [bool; HELLO_RAILS_MAX],
     /// Some rail can write.
     pub(crate) writes: bool,
+    /// Local rails that have no room now, bit n for rail n, and peers that wait for one of them.
+    pub(crate) full: u32,
+    pub(crate) stalled: Vec<PeerId>,
     pub(crate) write_out: Option<WriteOut>,
     pub(crate) peers: Vec<Peer>,
     pub(crate) by_id: BTreeMap<u64, u32>,
@@ -110,6 +113,8 @@ impl Node {
             writes: rails.iter().any(|r| r.addr.writes()),
             rails,
             rail_down: [false; HELLO_RAILS_MAX],
+            full: 0,
+            stalled: Vec::new(),
             write_out: None,
             peers: Vec::new(),
             by_id: BTreeMap::new(),
@@ -327,7 +332,8 @@ impl Node {
 
     /// Whether the node owes or is owed something that needs time to pass or packets to come.
     pub fn is_idle(&self) -> bool {
-        self.sends.len() == 0 && self.ready.is_empty() && self.next_deadline().is_none()
+        let waits = !self.ready.is_empty() || !self.stalled.is_empty();
+        self.sends.len() == 0 && !waits && self.next_deadline().is_none()
     }
 
     /// How many messages of a peer went through matching, in their order.
@@ -397,7 +403,7 @@ impl Node {
         conn.credit_window = self.cfg.credit_window(self.credit_promised);
         self.credit_promised += conn.credit_window;
         let locals = self.local_rails();
-        conn.add_paths(&locals, &entry.address.rails);
+        conn.add_paths(&locals, &entry.address.rails, FIRST_PATHS);
         for path in &mut conn.paths {
             path.rail_down = self.rail_down[path.local as usize];
         }

@@ -145,6 +145,8 @@ pub struct Path {
     pub padded_number: Option<u64>,
     /// Packets sent in a row that wanted no ack.
     pub quiet: u8,
+    /// The peer's host refused a packet on it since the peer was heard (see `Conn::refused`).
+    pub refused: bool,
     /// Damaged packets that arrived on it.
     pub damage: Damage,
     /// It was left because what we send arrives damaged.
@@ -199,6 +201,7 @@ impl Path {
             want_padded: false,
             padded_number: None,
             quiet: 0,
+            refused: false,
             damage: Damage::default(),
             trial: Trial::default(),
         }
@@ -212,6 +215,17 @@ impl Path {
     /// `Header::path` of packets that I receive on it.
     pub fn recv_code(&self) -> u8 {
         self.remote << 4 | self.local
+    }
+
+    /// The peer answered on it once.
+    pub fn is_proven(&self) -> bool {
+        self.state != PathState::Unproven
+    }
+
+    /// Its rail is not among those that have no room (bit n: rail n).
+    #[inline]
+    pub fn has_room(&self, full: u32) -> bool {
+        full >> self.local & 1 == 0
     }
 
     /// Proven and not given up (its rail may be down at the moment).

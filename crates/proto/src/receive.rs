@@ -1,6 +1,6 @@
 //! Packets in: identity and duplicate checks, frames, fragments (place, land), matching.
 
-use crate::conn::{Conn, InboundState};
+use crate::conn::{Conn, InboundState, PATHS_MAX};
 use crate::fragment::Fragment;
 use crate::granules::Covered;
 use crate::mutation::Mutation;
@@ -152,7 +152,11 @@ impl Node {
         conn.epoch = Some(hello.epoch);
         conn.remote_slot = hello.slot;
         conn.credit_limit = conn.credit_limit.max(hello.credit);
-        conn.add_paths(&locals, &hello.rails[..hello.rail_count as usize]);
+        conn.add_paths(
+            &locals,
+            &hello.rails[..hello.rail_count as usize],
+            PATHS_MAX,
+        );
         for path in &mut conn.paths {
             path.rail_down = rail_down[path.local as usize];
             path.probe_at = now;
@@ -173,7 +177,7 @@ impl Node {
         }
         let sibling = conn.paths.iter().find(|p| p.remote == remote as u8)?;
         let (to, ceiling): (RailAddr, usize) = (sibling.to, spec.datagram_max);
-        if !to.reaches(&spec.addr) || conn.paths.len() >= crate::conn::PATHS_MAX {
+        if !to.reaches(&spec.addr) || conn.paths.len() >= 2 * PATHS_MAX {
             return None;
         }
         let ceiling = ceiling.min(to.mtu as usize);

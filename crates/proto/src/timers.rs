@@ -9,6 +9,7 @@ use crate::types::{Event, PeerId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::mem::replace;
 use marline_wire::FLAG_PUT;
 
 /// A second round of a duel lasts at least this: a peer that answers on one rail has read its
@@ -105,7 +106,13 @@ impl Node {
 
     /// Sets the peer's next deadline.
     pub(crate) fn touch(&mut self, peer: PeerId, now: u64) {
-        let Node { cfg, peers, .. } = self;
+        let Node {
+            cfg,
+            peers,
+            full,
+            stalled,
+            ..
+        } = self;
         let conn = peers.get_mut(peer.0 as usize);
         let Some(conn) = conn.and_then(|p| p.conn.as_deref_mut()) else {
             return;
@@ -115,8 +122,11 @@ impl Node {
         }
         let mut next = conn.owed_since.map_or(u64::MAX, |t| t + cfg.silence_ns());
         for path in &conn.paths {
-            if path.window.fresh() > 0 {
+            // What is due and finds no room is asked for again when there is room.
+            if path.window.fresh() > 0 && path.has_room(*full) {
                 next = next.min(path.ack_since + cfg.ack_delay_ns);
+            } else if path.window.fresh() > 0 && !replace(&mut conn.stalled, true) {
+                stalled.push(peer);
             }
             if let Some(at) = path.repair_at(cfg) {
                 next = next.min(at);
@@ -262,7 +272,7 @@ impl Node {
             conn.resend.hedge(frame, code);
         }
         if suspicious && others {
-            ask_rivals(conn, at);
+            ask_rivals(conn, at, self.full);
         } else if suspicious {
             ask_next(conn, at);
         }
@@ -288,7 +298,7 @@ impl Node {
             } else {
                 *duel = Duel::new(now, true);
                 conn.paths[at].want_ping = true;
-                ask_rivals(conn, at);
+                ask_rivals(conn, at, self.full);
             }
         }
     }
@@ -497,21 +507,22 @@ impl Path {
     }
 }
 
-/// Sends a fresh probe on other usable paths, so that a duel has witnesses: on such first as share
-/// no rail with it, then on those that were heard last. A witness that is lost twice begins a duel
+/// Sends a fresh probe on other usable paths, so that a duel has witnesses: on such first whose rail
+/// has room, and that share no rail with it, then on those that were heard last. A witness that is lost twice begins a duel
 /// of its own. Were all paths asked, each duel would bring about more than one where there are
 /// sixteen and a tenth is lost, and they would never end (seed 700815: 7 million packets).
-fn ask_rivals(conn: &mut Conn, at: usize) {
+fn ask_rivals(conn: &mut Conn, at: usize, full: u32) {
     let (local, remote) = (conn.paths[at].local, conn.paths[at].remote);
     let order = |(i, path): (usize, &Path)| {
         let shared = (path.local == local) as u8 + (path.remote == remote) as u8;
-        (shared, Reverse(path.newest_acked_sent_ns), i)
+        let heard = Reverse(path.newest_acked_sent_ns);
+        (!path.has_room(full), shared, heard, i)
     };
     let rivals = conn.paths.iter().enumerate();
     let rivals = rivals.filter(|&(i, p)| i != at && p.usable() && p.duel.is_none());
     let mut rivals: Vec<_> = rivals.map(order).collect();
     rivals.sort_unstable();
-    for &(_, _, i) in rivals.iter().take(WITNESSES) {
+    for &(.., i) in rivals.iter().take(WITNESSES) {
         conn.paths[i].want_ping = true;
     }
 }

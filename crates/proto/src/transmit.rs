@@ -128,6 +128,9 @@ impl Node {
             let packet = self.any_packet(now_ns, &mut conn, out, spans);
             self.ready.pop_front();
             conn.ready = false;
+            if packet.is_none() && self.full != 0 && !core::mem::replace(&mut conn.stalled, true) {
+                self.stalled.push(peer);
+            }
             if self.unkept.is_none() {
                 self.left(now_ns, conn, packet.is_some());
             } else {
@@ -156,7 +159,7 @@ impl Node {
         if let Some(at) = conn
             .paths
             .iter()
-            .position(|p| p.want_padded && !p.rail_down)
+            .position(|p| p.want_padded && !p.rail_down && p.has_room(self.full))
         {
             return self.padded_packet(now, conn, at, out, spans);
         }
@@ -166,22 +169,24 @@ impl Node {
             .front()
             .map(|r| r.1)
             .filter(|&code| code != ANYWHERE);
-        let small = conn.small_path(avoid, standby)?;
+        let full = self.full;
+        let small = conn.small_path(avoid, standby, full);
         let delay = self.cfg.ack_delay_ns;
         let special = |p: &crate::path::Path| {
             let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
-            (p.ack_now || p.want_ping || due) && !p.rail_down
+            (p.ack_now || p.want_ping || due) && !p.rail_down && p.has_room(full)
         };
         if let Some(at) = conn.paths.iter().position(special) {
             let limit = conn.paths[at].datagram_max;
-            if at == small && self.acks_ride(conn, at, true) {
+            if Some(at) == small && self.acks_ride(conn, at, true) {
                 return self.fragment_packet(now, conn, at, out, spans);
             }
-            if at == small {
+            if Some(at) == small {
                 return self.small_packet(now, conn, at, limit, out, spans);
             }
             return self.probe_packet(now, conn, at, limit, out, spans);
         }
+        let small = small?;
         let limit = conn.paths[small].datagram_max;
         let gathers = conn.has_small() || self.due_ack(now, conn);
         if gathers && !self.acks_ride(conn, small, false) {

@@ -25,12 +25,14 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     if matches!(profile, Profile::Swarm | Profile::Peers) {
         draw_host_faults(setup, rng);
         draw_long_absence(setup);
+        draw_refusals(setup);
     }
     if matches!(profile, Profile::Swarm | Profile::Rails) {
         draw_corruption(setup);
         draw_last_rail(setup);
         draw_flaps(setup);
         draw_slow_rails(setup);
+        draw_hung_queues(setup);
         let rng = &mut Rng::new(setup.seed, 6);
         setup.streams = (0..setup.rails).map(|_| rng.one_in(4)).collect();
     }
@@ -198,6 +200,39 @@ fn draw_slow_rails(setup: &mut Setup) {
         let span = span(setup, rng);
         setup.add(span, what);
     }
+}
+
+/// Queues that do not move, some for longer than after which a rail is given up.
+fn draw_hung_queues(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 17);
+    if !rng.one_in(8) {
+        return;
+    }
+    for _ in 0..rng.pick(&[1, 1, 2]) {
+        let (host, rail) = a_rail(setup, rng);
+        let from = rng.below(setup.faults_end_ns);
+        let most = rng.pick(&[1_000_000, 15_000_000, 250_000_000]);
+        let to = from + rng.range(most / 10, most);
+        setup.add((from, to), Trouble::Hung { host, rail });
+        setup.faults_end_ns = setup.faults_end_ns.max(to);
+    }
+}
+
+/// A firewall refuses what comes to one of the rails of a host, whose process is stopped in half of
+/// the cases: all that is heard of it then is that nobody listens.
+fn draw_refusals(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 18);
+    if setup.rails < 2 || !rng.one_in(12) {
+        return;
+    }
+    let (host, rail) = a_rail(setup, rng);
+    let from = rng.range(1_000_000, setup.faults_end_ns);
+    let to = from + rng.range(150_000_000, 400_000_000);
+    setup.add((from, to), Trouble::Refuse { host, rail });
+    if rng.one_in(2) {
+        setup.add((from, to), Trouble::Stopped { host });
+    }
+    setup.faults_end_ns = setup.faults_end_ns.max(to);
 }
 
 /// A process that computes for longer than its peers wait: with a thread nobody may take it for

@@ -19,6 +19,8 @@ pub const TRUESIZE: u64 = 768;
 pub const WIRE_BYTES: u64 = 46;
 /// Segments and bytes of one super-packet (design rule 8).
 const SEGMENTS_MAX: usize = 64;
+/// How often a queue that does not move is looked at.
+const HUNG_LOOK_NS: u64 = 200_000;
 /// Each look at the clock takes so long.
 pub const LOOK_NS: u64 = 25;
 
@@ -113,6 +115,8 @@ pub struct Port {
     pub broken: bool,
     /// Sends above so many bytes fail with an error.
     pub limits: Vec<usize>,
+    /// Its queue does not move: sends find no room.
+    pub hung: u32,
     /// When all that was sent has left (local time).
     pub egress_free: u64,
     /// Memory that others may write into: address and length by key.
@@ -355,6 +359,7 @@ impl Port {
             news: VecDeque::new(),
             broken: false,
             limits: Vec::new(),
+            hung: 0,
             egress_free: 0,
             grants: BTreeMap::new(),
             landing: Arc::default(),
@@ -402,6 +407,9 @@ impl Port {
 
     /// When the queue has room again, if it has none now.
     pub fn blocked_until(&self, local: u64) -> Option<u64> {
+        if self.hung > 0 {
+            return Some(local + HUNG_LOOK_NS);
+        }
         let full = self.egress_free > local + 2 * self.queue_ns / 3;
         full.then(|| self.egress_free - self.queue_ns / 3)
     }

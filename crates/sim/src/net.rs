@@ -16,6 +16,8 @@ struct Port {
     down: u32,
     deaf: u32,
     mute: u32,
+    refuses: u32,
+    refused: bool,
     grays: Vec<(u32, u64)>,
     /// Losses of what leaves, of what comes, in parts per million.
     leaks: [Vec<u32>; 2],
@@ -74,6 +76,8 @@ pub struct NetStats {
     pub socket_full: u64,
     /// Sent to a process that is not there.
     pub nobody: u64,
+    /// Refused by a firewall.
+    pub refused: u64,
     /// Given to streams.
     pub streamed: u64,
     /// Lost with a stream that broke.
@@ -109,6 +113,7 @@ impl NetStats {
         self.too_big += o.too_big;
         self.socket_full += o.socket_full;
         self.nobody += o.nobody;
+        self.refused += o.refused;
         self.streamed += o.streamed;
         self.broken += o.broken;
         self.direct += o.direct;
@@ -256,6 +261,16 @@ impl Net {
         let port = |at: (usize, usize)| &self.ports[at.0 * self.rails + at.1];
         let (a, b) = (port(from), port(to));
         parted || a.down + b.down + a.mute + b.deaf > 0
+    }
+
+    /// Whether a firewall refuses what comes to a rail.
+    pub(crate) fn refuses(&self, to: (usize, usize)) -> bool {
+        self.ports[to.0 * self.rails + to.1].refuses > 0
+    }
+
+    /// Whether one ever did.
+    pub(crate) fn has_refused(&self, to: (usize, usize)) -> bool {
+        self.ports[to.0 * self.rails + to.1].refused
     }
 
     /// Of a million packets from port `a` to `b` so many are lost at random, and they all take so
@@ -445,6 +460,11 @@ impl Net {
                 } else {
                     &mut port.deaf
                 });
+            }
+            Trouble::Refuse { host, rail } => {
+                let port = &mut self.ports[host * rails + rail];
+                step(&mut port.refuses);
+                port.refused = true;
             }
             Trouble::Partition { split } => toggle(&mut self.partitions, split, starts),
             Trouble::Gray {

@@ -73,6 +73,8 @@ fn of_rail((host, rail): (usize, usize), words: &[&str]) -> Result<Trouble, Stri
             rail,
             told: false,
         },
+        [("hung", "")] => Trouble::Hung { host, rail },
+        [("refuses", "")] => Trouble::Refuse { host, rail },
         [("blackhole", ""), way] => Trouble::Blackhole {
             host,
             rail,
@@ -211,6 +213,8 @@ mod tests {
             1ms 2ms 0:0 drop=0.01 delay=5ms
             1ms 2ms 0:0 corrupt=0.001
             1ms 2ms 0:0 slow=10
+            1ms 2ms 0:0 hung
+            1ms 2ms 0:0 refuses
             1ms 2ms 0:0 mtu=1400
             1ms 2ms 0:0 mtu=1400 told
             1ms 2ms 0:0 lies late=300us
@@ -222,7 +226,7 @@ mod tests {
             1ms 2ms 1 clock=600ms
             1ms 2ms all partition=1";
         let faults = parse(text, 2, 2).unwrap();
-        assert_eq!(faults.len(), 16);
+        assert_eq!(faults.len(), 18);
         let Fault {
             from_ns,
             to_ns,

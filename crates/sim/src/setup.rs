@@ -135,6 +135,10 @@ pub enum Trouble {
         rail: usize,
         divisor: u64,
     },
+    /// Sends on this rail find no room: its queue does not move.
+    Hung { host: usize, rail: usize },
+    /// A firewall says to whoever sends to this rail that nobody listens.
+    Refuse { host: usize, rail: usize },
     /// So many of a million packets of this rail are damaged.
     Corrupt { host: usize, rail: usize, ppm: u32 },
     /// Writes of this rail are not what it says of them.
@@ -167,6 +171,8 @@ impl Trouble {
             Trouble::Gray { .. } => "gray rail",
             Trouble::Leak { .. } => "loss one way",
             Trouble::Slow { .. } => "slow rail",
+            Trouble::Hung { .. } => "queue hangs",
+            Trouble::Refuse { .. } => "rail refuses",
             Trouble::Corrupt { .. } => "rail corrupts",
             Trouble::Lies { .. } => "lies of writes",
             Trouble::SmallMtu { .. } => "small mtu",
@@ -187,6 +193,8 @@ impl Trouble {
             | Trouble::Gray { rail, .. }
             | Trouble::Leak { rail, .. }
             | Trouble::Slow { rail, .. }
+            | Trouble::Hung { rail, .. }
+            | Trouble::Refuse { rail, .. }
             | Trouble::Corrupt { rail, .. }
             | Trouble::Lies { rail, .. }
             | Trouble::SmallMtu { rail, .. } => Some(rail),

@@ -299,9 +299,11 @@ impl World {
             let ep = &self.eps[e as usize];
             ep.alive && !ep.closed && ep.port == port
         });
-        let Some(e) = here else {
-            self.net.stats.nobody += 1;
-            if let Some(addr) = flying.reply_to.filter(|_| self.setup.refuses) {
+        let wall = self.net.refuses((host, rail)) && !stream;
+        let Some(e) = here.filter(|_| !wall) else {
+            self.net.stats.nobody += u64::from(!wall);
+            self.net.stats.refused += u64::from(wall);
+            if let Some(addr) = flying.reply_to.filter(|_| self.setup.refuses || wall) {
                 let rail = flying.rail;
                 let sender = &self.eps[from as usize];
                 if sender.alive {
@@ -346,7 +348,7 @@ impl World {
         }
         let host = match fault.what {
             Trouble::RailDown { host, .. } | Trouble::SmallMtu { host, .. } => host,
-            Trouble::Slow { host, .. } => host,
+            Trouble::Slow { host, .. } | Trouble::Hung { host, .. } => host,
             Trouble::Compute { host } | Trouble::Stopped { host } => host,
             Trouble::ClockJump { host, .. } | Trouble::Death { host, .. } => host,
             _ => return,
@@ -381,6 +383,10 @@ impl World {
             Trouble::Slow { rail, divisor, .. } => {
                 let slow = &mut ep.machine.wires().ports[rail].slow;
                 toggle(slow, divisor, starts);
+            }
+            Trouble::Hung { rail, .. } => {
+                let hung = &mut ep.machine.wires().ports[rail].hung;
+                *hung = (*hung + starts as u32).saturating_sub(!starts as u32);
             }
             Trouble::Compute { .. } => {
                 ep.computing = (ep.computing + starts as u32).saturating_sub(!starts as u32);

@@ -1,0 +1,132 @@
+//! More rails in one subnet than there may be paths: every rail has its share of these.
+
+mod face;
+
+use face::{done, output, specs, take, Flying, Pair};
+use marline_proto::{Config, Event, Node, PathState};
+use marline_wire::Packet;
+
+/// So many rails of a host, all in one subnet.
+fn node(host: u8, rails: u8) -> Node {
+    let mut specs = specs(host, rails, 1_472);
+    for spec in &mut specs {
+        spec.addr.ip[..4].copy_from_slice(&[10, 0, spec.addr.index, host]);
+    }
+    Node::new(Config::default(), 100 + host as u64, 7, 1, specs)
+}
+
+fn pair(rails: (u8, u8)) -> Pair {
+    let mut pair = Pair::of([node(1, rails.0), node(2, rails.1)], false);
+    pair.message(1, 2_000);
+    pair.settle();
+    assert!(done(&mut pair.a, 1));
+    pair
+}
+
+/// Paths that have been proven: local and remote rail.
+fn paths(node: &Node) -> Vec<(u8, u8)> {
+    let mut up = Vec::new();
+    node.for_each_peer(|_, _, _, paths| {
+        up.extend(paths.filter(|p| p.2 == PathState::Up).map(|p| (p.0, p.1)));
+    });
+    up
+}
+
+const COUNTS: [(u8, u8); 9] = [
+    (1, 1),
+    (2, 2),
+    (4, 4),
+    (5, 5),
+    (6, 6),
+    (7, 7),
+    (8, 8),
+    (3, 8),
+    (8, 2),
+];
+
+#[test]
+fn every_rail_has_its_share() {
+    for rails in COUNTS {
+        let pair = pair(rails);
+        for (node, local, remote) in [(&pair.a, rails.0, rails.1), (&pair.b, rails.1, rails.0)] {
+            let paths = paths(node);
+            let least = (local as usize * remote as usize).min(16);
+            assert!(paths.len() >= least && paths.len() <= 32, "{paths:?}");
+            let from = |rail| paths.iter().filter(|p| p.0 == rail).count();
+            let to = |rail| paths.iter().filter(|p| p.1 == rail).count();
+            // Of 16 paths, evenly, less what first contact has taken to two rails only.
+            let share = |of: u8| (least / of as usize).div_ceil(2);
+            assert!(
+                (0..local).all(|r| from(r) >= share(local)),
+                "{rails:?}: {paths:?}"
+            );
+            assert!(
+                (0..remote).all(|r| to(r) >= share(remote)),
+                "{rails:?}: {paths:?}"
+            );
+        }
+    }
+}
+
+/// Packets of a node that none of the rails that are down would have carried; rails by side.
+fn carried(node: &mut Node, now: u64, down: [&[usize]; 2]) -> Vec<Flying> {
+    let mut packets = output(node, now, false);
+    packets.retain(|(rail, bytes)| {
+        let remote = Packet::parse(bytes, |_| 0).unwrap().header.path as usize & 0xf;
+        !down[0].contains(rail) && !down[1].contains(&remote)
+    });
+    packets
+}
+
+/// Whether a message arrives, with nobody taken for dead.
+fn gets_through(pair: &mut Pair, down: [&[usize]; 2]) -> bool {
+    pair.message(2, 100_000);
+    let end = pair.now + 4_000_000_000;
+    while pair.now < end {
+        pair.now += 100_000;
+        for node in [&mut pair.a, &mut pair.b] {
+            node.on_poll(pair.now, false);
+            node.handle_timeouts(pair.now);
+        }
+        let there = carried(&mut pair.a, pair.now, down);
+        take(&mut pair.b, pair.now, &there);
+        let back = carried(&mut pair.b, pair.now, [down[1], down[0]]);
+        take(&mut pair.a, pair.now, &back);
+        while let Some(event) = pair.a.poll_event() {
+            match event {
+                Event::SendDone { handle: 2, ok } => return ok,
+                Event::PeerDead { .. } => return false,
+                _ => {}
+            }
+        }
+    }
+    false
+}
+
+/// Any two rails may fail, silently, as long as each side has one more.
+#[test]
+fn two_rails_down_are_no_death() {
+    for (a, b) in [(5, 5), (6, 6), (8, 8), (3, 8)] {
+        let all = (0..a).map(|r| (0, r)).chain((0..b).map(|r| (1, r)));
+        let all: Vec<(usize, usize)> = all.map(|(side, r)| (side, r as usize)).collect();
+        for (n, one) in all.iter().enumerate() {
+            for two in &all[n + 1..] {
+                let of = |side| [one, two].into_iter().filter(move |r| r.0 == side);
+                let down: [Vec<usize>; 2] = [0, 1].map(|side| of(side).map(|r| r.1).collect());
+                let mut pair = pair((a, b));
+                let through = gets_through(&mut pair, [&down[0], &down[1]]);
+                assert!(through, "{a} and {b} rails, down are {down:?}");
+            }
+        }
+    }
+}
+
+/// The rails that met first fail, until two are left on each side.
+#[test]
+fn the_last_two_rails_reach_each_other() {
+    for rails in 5..=8 {
+        let mut pair = pair((rails, rails));
+        let down: Vec<usize> = (0..rails as usize - 2).collect();
+        assert!(gets_through(&mut pair, [&down, &down]), "{rails} rails");
+    }
+}
