@@ -1,7 +1,9 @@
 """The same verifying stress while the kernel breaks the network. Each test asserts what a user sees
 (right bytes, an end) and that the fault really happened (the lab's counters)."""
 
+import os
 import re
+import signal
 import threading
 import time
 
@@ -249,6 +251,78 @@ def test_flapping_rail(lab, stress, mpi, provider, seconds):
     assert_right(result)
     assert count[0] >= seconds // 2 - 1
     assert_counted(result, "failovers", "failovers")
+
+
+TWO_MPIS = pytest.mark.parametrize("kind", ["mpich", "openmpi"])
+
+
+@TWO_MPIS
+@pytest.mark.parametrize("rail", [0, 1])
+def test_a_queue_that_hangs(lab, stress, provider, kind, rail):
+    """One host's transmit queue of one rail takes nothing for longer than peers wait: what it
+    held leaves by the other rail, nobody is taken for dead, and the rail is used again."""
+    mpi = labs.MPIS[kind]
+
+    def tc(action, *words):
+        done = lab.exec("h0", "tc", "qdisc", action, "dev", f"rail{rail}", "root", *words)
+        assert done.returncode == 0, done.stderr
+
+    def change():
+        tc("add", "tbf", "rate", "8bit", "burst", "1600", "limit", "20000")
+        time.sleep(PEER_DEATH_S + 2)
+        tc("del")
+
+    result = run_with_fault(lab, stress, mpi, provider, PEER_DEATH_S + 5, change)
+    assert_right(result)
+    assert_counted(result, "failovers", "failovers")
+    assert longest_ms(result) < 1e3 * PEER_DEATH_S / 2, result.tail()
+
+
+@TWO_MPIS
+def test_a_rail_that_refuses_while_a_rank_is_stopped(lab, stress, provider, kind):
+    """A firewall says of one rail that nobody listens, and the process is off its processor for
+    less long than peers wait. It lives."""
+    mpi = labs.MPIS[kind]
+    seconds = PEER_DEATH_S + 5
+    job = lab.start(mpi, long(stress, mpi, seconds, "--report", 0.3), provider=provider)
+    assert job.wait_for("^stress t=", 30), job.output()
+    there = lab.exec("h1", "readlink", "/proc/self/ns/net").stdout.strip()
+    ranks = job.descendants(f"^{mpi.program('stress')} ")
+    [rank] = [r for r in ranks if os.readlink(f"/proc/{r}/ns/net") == there]
+    rule = "iifname rail0 meta l4proto udp counter reject with icmp type port-unreachable"
+    chain = "chain c { type filter hook input priority 0; " + rule + "; }"
+    walled = lab.exec("h1", "nft", "table ip wall { " + chain + " }")
+    assert walled.returncode == 0, walled.stderr
+    os.kill(rank, signal.SIGSTOP)
+    time.sleep(PEER_DEATH_S - 1)
+    os.kill(rank, signal.SIGCONT)
+    refused = lab.exec("h1", "nft", "list", "table", "ip", "wall").stdout
+    assert lab.exec("h1", "nft", "delete", "table", "ip", "wall").returncode == 0
+    assert_right(job.wait(seconds + 60))
+    assert re.search(r"counter packets [1-9]", refused), refused
+
+
+@pytest.fixture
+def bridged_lab():
+    """Every host has an interface of the same address, as container software makes them."""
+    with labs.Lab(f"b{os.getpid()}") as lab:
+        for host in ("h0", "h1"):
+            for words in ("link add docker0 type veth peer name inside0", "link set inside0 up",
+                          "link set docker0 up", "addr add 172.17.0.1/16 dev docker0"):
+                done = lab.exec(host, "ip", *words.split())
+                assert done.returncode == 0, done.stderr
+        yield lab
+
+
+@TWO_MPIS
+@pytest.mark.parametrize("rails", ["", "rail0,docker0", "docker0,rail0"])
+def test_a_bridge_of_the_same_address_on_every_host(bridged_lab, stress, provider, kind, rails):
+    """A packet for that address of the peer's comes back to its own host, which refuses it."""
+    mpi = labs.MPIS[kind]
+    env = {"FI_MARLINE_RAILS": rails}  # none: every usable one
+    for ranks in (2, 4):
+        result = bridged_lab.run(mpi, stress(mpi), provider=provider, n=ranks, env=env, timeout=90)
+        assert_right(result)
 
 
 def test_both_rails_gone_for_two_seconds(lab, stress, mpi, provider):

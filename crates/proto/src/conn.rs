@@ -1,5 +1,6 @@
 //! What a node keeps of a peer once they have spoken: message numbers, queues, credit, paths.
 
+use crate::config::RailPolicy;
 use crate::granules::GranuleSet;
 use crate::path::{Path, PathState};
 use crate::resend::Resends;
@@ -314,6 +315,16 @@ impl Conn {
         let better = |p: &Path| p.usable() && !p.has_room(full);
         let waits = full != 0 && avoid.is_none() && !self.paths[at].usable();
         (!waits || !self.paths.iter().any(better)).then_some(at)
+    }
+
+    /// Whether the acks of path `at` wait for a rail that has no room.
+    pub fn holds_acks(&self, at: usize, policy: RailPolicy, full: u32) -> bool {
+        let path = &self.paths[at];
+        let standby = policy == RailPolicy::Standby;
+        match path.healthy() {
+            true => !path.has_room(full),
+            false => self.small_path(None, standby, full).is_none(),
+        }
     }
 
     /// Whether the payload of a message of `len` bytes may leave unasked. It leaves the reserve to

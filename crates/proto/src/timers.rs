@@ -121,12 +121,13 @@ impl Node {
             return;
         }
         let mut next = conn.owed_since.map_or(u64::MAX, |t| t + cfg.silence_ns());
-        for path in &conn.paths {
+        let mut held = false;
+        for (at, path) in conn.paths.iter().enumerate() {
             // What is due and finds no room is asked for again when there is room.
-            if path.window.fresh() > 0 && path.has_room(*full) {
+            if path.window.fresh() > 0 && *full != 0 && conn.holds_acks(at, cfg.policy, *full) {
+                held = true;
+            } else if path.window.fresh() > 0 {
                 next = next.min(path.ack_since + cfg.ack_delay_ns);
-            } else if path.window.fresh() > 0 && !replace(&mut conn.stalled, true) {
-                stalled.push(peer);
             }
             if let Some(at) = path.repair_at(cfg) {
                 next = next.min(at);
@@ -146,6 +147,9 @@ impl Node {
                 let (verdict, draw) = path.duel_ends(duel);
                 next = next.min(if now < verdict { verdict } else { draw });
             }
+        }
+        if held && !replace(&mut conn.stalled, true) {
+            stalled.push(peer);
         }
         if conn.watched() && cfg.reliable {
             let last = conn.heard_ns.max(conn.pinged_ns);

@@ -87,6 +87,7 @@ pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
     sum.corrupt += stats.corrupt;
     sum.corrupt_downs += stats.corrupt_downs;
     sum.returns += stats.returns;
+    sum.failovers += stats.failovers;
 }
 
 /// See `Outcome::recovery_ns`.
