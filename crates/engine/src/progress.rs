@@ -156,8 +156,11 @@ impl<S: System> Core<S> {
     /// it are its bytes. Anything else is a stranger's, and says nothing of the rail.
     fn on_bad_head(&mut self, now: u64, rail: usize, datagram: &[u8], after: &[u8]) {
         let mut is_ours = |head: &[u8]| {
-            let nodes = self.eps.iter_mut().flatten();
-            nodes.fold(false, |ours, e| e.node.on_bad_head(head) || ours)
+            let mut ours = false;
+            for endpoint in self.eps.iter_mut().flatten() {
+                ours |= endpoint.node.on_bad_head(head);
+            }
+            ours
         };
         let packet = is_ours(datagram);
         // Cut at a wrong length, the first datagram may end before.

@@ -38,6 +38,7 @@ mod src {
     pub mod fork;
     pub mod memory;
     pub mod offers;
+    pub mod owned;
     pub mod pack;
     pub mod poll;
     pub mod pool;
