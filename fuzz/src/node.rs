@@ -155,7 +155,7 @@ impl Bench {
                 let max = input.pick(&[1_400, 548, 0, 9_000, usize::MAX]);
                 self.node.on_too_big(now, input.below(2) as usize, &to, max);
             }
-            _ => self.node.on_refused(now, &to),
+            _ => self.node.on_refused(now, to.index as usize, &to),
         }
     }
 
