@@ -17,6 +17,9 @@ const EAGER_LIMIT: u64 = 65_536;
 /// A message number further ahead than this is nonsense: credit allows far fewer.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
 
+/// A path that answered within this time works: a tick of a peer's progress thread.
+const PROVEN_NS: u64 = 10_000_000;
+
 impl Node {
     /// Takes one packet whose head was checked. `rail`: the local rail it arrived on. Payloads
     /// are put in place through `memory`. An error is a counter; nothing else changed then
@@ -209,7 +212,7 @@ impl Node {
                     continue;
                 }
                 control => {
-                    if let Err(e) = self.take_control(now, peer, &control) {
+                    if let Err(e) = self.take_control(now, (peer, at), &control) {
                         outcome = Err(e);
                     }
                     continue;
@@ -225,7 +228,7 @@ impl Node {
     fn take_control(
         &mut self,
         now: u64,
-        peer: PeerId,
+        (peer, at): (PeerId, usize),
         frame: &FrameView<'_>,
     ) -> Result<(), DropReason> {
         match frame {
@@ -256,7 +259,8 @@ impl Node {
                 }
             }
             Frame::Key(key) => self.on_key(peer, key),
-            Frame::Ping | Frame::Pad { .. } => {}
+            Frame::Ping => self.ask_back(now, peer, at),
+            Frame::Pad { .. } => {}
             Frame::Eager(_) | Frame::Data(_) | Frame::Written(_) => {}
         }
         Ok(())
@@ -404,6 +408,20 @@ impl Node {
             path.want_ping |= i != at && path.usable() && path.ring.waiting() == 0;
         }
         self.wake(peer);
+    }
+
+    /// A path is asked whether it works. Perhaps it does, and what it does not carry is our answer:
+    /// then only our own asking shows it, and the answers go elsewhere.
+    fn ask_back(&mut self, now: u64, peer: PeerId, at: usize) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let path = &mut conn.paths[at];
+        let proven = now < path.newest_acked_sent_ns + PROVEN_NS;
+        if path.usable() && !proven && path.ring.waiting() == 0 {
+            path.want_ping = true;
+            self.wake(peer);
+        }
     }
 
     fn on_head(&mut self, now: u64, peer: PeerId, key: Key, head: &MsgHead) {

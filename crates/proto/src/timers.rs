@@ -4,7 +4,7 @@ use crate::conn::{Conn, InboundState, SendKind, SendXfer};
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Duel, Path, PathState};
-use crate::send_ring::{FrameRef, SentState};
+use crate::send_ring::FrameRef;
 use crate::types::{Event, PeerId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -194,9 +194,12 @@ impl Node {
             }
             self.end_duel(now, conn, at);
             self.probe(now, conn, at);
+            if self.cfg.reliable {
+                conn.paths[at].raise_size(now);
+            }
         }
         self.keep_alive(now, conn);
-        false
+        conn.chokes(now, self.cfg.silence_ns())
     }
 
     /// What waits on a path whose rail is down has no timer there: it leaves on another path, as
@@ -230,13 +233,8 @@ impl Node {
             // It never worked; `probe` goes on asking now and then.
             return self.evacuate(conn, at);
         }
-        if path.padded_number == Some(number) {
-            // Too big a probe says nothing about the path's health.
-            path.ring.settle(number, SentState::Lost);
-            path.ring.retire();
-            path.padded_lost();
-            Node::mark_ready(&mut self.ready, conn);
-            return;
+        if path.sizes.is_probe(number) {
+            return self.probe_lost(now, conn, at);
         }
         path.backoff += 1;
         path.stats.repairs += 1;
