@@ -66,6 +66,7 @@ impl<S: System> Core<S> {
                 state,
             } => self.say_path(ep, peer, (rail, remote_rail), state),
             Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
+            Event::PathShrank { .. } => self.say_shrank(ep, &event),
             Event::AlgorithmAgreed { peer, wish, agreed } => {
                 self.say_agreed(ep, peer, wish, agreed);
             }

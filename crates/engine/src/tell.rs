@@ -61,6 +61,37 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
+    /// Large packets vanish on a path, small ones do not.
+    pub(crate) fn say_shrank(&self, ep: EpId, event: &Event) {
+        let &Event::PathShrank {
+            peer,
+            rail,
+            remote_rail,
+            from,
+            to,
+        } = event
+        else {
+            return;
+        };
+        let rail = self.rails.get(rail as usize);
+        let name = rail.map_or("?", |r| r.name.as_str());
+        let who = self.describe(ep, peer);
+        let path = format!("rail {name} to {who} (its rail {remote_rail})");
+        let text = match to {
+            0 => format!(
+                "{path}: small packets arrive, but none of {from} bytes, which data needs; check \
+                 the MTU of its switches"
+            ),
+            _ if to < from => format!(
+                "{path}: datagrams of {from} bytes vanish, without a word from the network; \
+                 continues with {to} bytes and asks for more now and then; check the MTU of its \
+                 switches"
+            ),
+            _ => return, // it was chance: the size in use passes after all
+        };
+        self.say(LogLevel::Warn, &text);
+    }
+
     /// A path is left or taken into use.
     pub(crate) fn say_path(
         &self,

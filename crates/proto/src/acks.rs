@@ -369,6 +369,7 @@ fn newest_acked(
 ) {
     path.largest_acked = number;
     path.newest_acked_sent_ns = sent.sent_ns;
+    path.asked = 0;
     path.size_arrived(sent.bytes);
     // Samples that span a stretch without polling measure our own absence.
     let lying = sent.sent_ns < gap_end || ack.delay_us == u16::MAX;

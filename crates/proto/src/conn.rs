@@ -364,20 +364,21 @@ impl Conn {
     }
 
     /// A packet on path `at`, which is not healthy, takes acks along. `alone`: no path is. Then it is
-    /// not known which of them this packet's acks arrive on, and all say them.
-    pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) {
+    /// not known which of them this packet's acks arrive on, and all say them. Whether this packet
+    /// says what another has said.
+    pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
         let bit = 1 << at;
         if !alone {
             self.echoes = 0;
         } else if self.echoes & bit != 0 {
             self.echoes &= !bit;
-            let unhealthy = self.paths.iter_mut().filter(|p| !p.healthy());
-            unhealthy.for_each(|p| p.window.renew());
+            return true;
         } else if self.paths[at].doubtful() && self.paths.iter().any(|p| p.window.fresh() > 0) {
             let others = self.paths.iter().enumerate();
             let others = others.filter(|&(i, p)| i != at && !p.rail_down && p.doubtful());
             self.echoes = others.fold(0, |echoes, (i, _)| echoes | 1 << i);
         }
+        false
     }
 
     pub fn path_by_send_code(&self, code: u8) -> Option<usize> {

@@ -142,6 +142,8 @@ pub struct Path {
     /// Probes to send at the next transmit: plain, padded.
     pub want_ping: bool,
     pub want_padded: bool,
+    /// Probes that arrived since something of ours was acknowledged.
+    pub asked: u8,
     /// Packets sent in a row that wanted no ack.
     pub quiet: u8,
     /// Damaged packets that arrived on it.
@@ -196,6 +198,7 @@ impl Path {
             rail_down: false,
             want_ping: false,
             want_padded: false,
+            asked: 0,
             quiet: 0,
             damage: Damage::default(),
             trial: Trial::default(),
@@ -368,8 +371,7 @@ impl Path {
     pub fn rise(&mut self, now: u64) {
         if self.state == PathState::Down {
             self.stats.returns += 1;
-            // What fell may have changed, and a probe that small says nothing of large packets.
-            self.confirm_size(now);
+            self.doubt_sooner();
         }
         self.state = PathState::Up;
         self.up_since = now;

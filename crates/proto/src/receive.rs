@@ -17,8 +17,9 @@ const EAGER_LIMIT: u64 = 65_536;
 /// A message number further ahead than this is nonsense: credit allows far fewer.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
 
-/// A path that answered within this time works: a tick of a peer's progress thread.
-const PROVEN_NS: u64 = 10_000_000;
+/// A path that is asked so often, while nothing of ours on it is acknowledged, is asked back. (Each
+/// time, and duels of many paths that lose a tenth bring about each other.)
+const ASKED_BACK: u8 = 3;
 
 impl Node {
     /// Takes one packet whose head was checked. `rail`: the local rail it arrived on. Payloads
@@ -259,7 +260,7 @@ impl Node {
                 }
             }
             Frame::Key(key) => self.on_key(peer, key),
-            Frame::Ping => self.ask_back(now, peer, at),
+            Frame::Ping => self.ask_back(peer, at),
             Frame::Pad { .. } => {}
             Frame::Eager(_) | Frame::Data(_) | Frame::Written(_) => {}
         }
@@ -412,13 +413,14 @@ impl Node {
 
     /// A path is asked whether it works. Perhaps it does, and what it does not carry is our answer:
     /// then only our own asking shows it, and the answers go elsewhere.
-    fn ask_back(&mut self, now: u64, peer: PeerId, at: usize) {
+    fn ask_back(&mut self, peer: PeerId, at: usize) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
         let path = &mut conn.paths[at];
-        let proven = now < path.newest_acked_sent_ns + PROVEN_NS;
-        if path.usable() && !proven && path.ring.waiting() == 0 {
+        path.asked = path.asked.saturating_add(1);
+        if path.asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
+            path.asked = 0;
             path.want_ping = true;
             self.wake(peer);
         }

@@ -200,7 +200,17 @@ impl Path {
         };
         sizes.doubts = sizes.doubts.saturating_add(1);
         if sizes.doubts >= DOUBTS && now >= sizes.doubted_ns + DOUBT_EVERY_NS {
-            self.confirm_size(now);
+            sizes.doubted_ns = now;
+            self.ask_witnessed(self.datagram_max);
+        }
+    }
+
+    /// The path came back, and its probes say nothing of packets longer than they are: one loss
+    /// is enough. (To ask at once makes many paths that lose a tenth fall again and again: the
+    /// witnesses get lost.)
+    pub(crate) fn doubt_sooner(&mut self) {
+        if self.sizes.asked == 0 && self.sizes.doubts == 0 {
+            (self.sizes.doubts, self.sizes.doubted) = (DOUBTS - 1, self.datagram_max);
         }
     }
 
@@ -212,12 +222,6 @@ impl Path {
             _ => self.doubtful() || self.sizes.wants_witness(),
         };
         self.want_ping && doubted
-    }
-
-    /// Asks whether what passed before still does.
-    pub(crate) fn confirm_size(&mut self, now: u64) {
-        self.sizes.doubted_ns = now;
-        self.ask_witnessed(self.datagram_max);
     }
 
     /// The probe was lost: try it again, then a smaller one. `fair`: a packet that left after it

@@ -159,6 +159,9 @@ impl Node {
             .filter(|&code| code != ANYWHERE);
         let small = conn.small_path(avoid, standby)?;
         let delay = self.cfg.ack_delay_ns;
+        if conn.echoes != 0 && conn.paths.iter().any(Path::healthy) {
+            conn.echoes = 0;
+        }
         let paths = &conn.paths;
         let special = |(i, p): (usize, &Path)| {
             let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
@@ -169,7 +172,12 @@ impl Node {
             let path = &conn.paths[at];
             if path.asks_alone() {
                 let limit = path.datagram_max.min(DATAGRAM_FLOOR);
-                return self.probe_packet(now, conn, at, limit, out, spans);
+                let probe = self.probe_packet(now, conn, at, limit, out, spans);
+                // Short packets may be the ones that get lost: what is sent again says the same.
+                if !conn.resend.is_empty() {
+                    conn.paths[at].window.renew();
+                }
+                return probe;
             }
             let limit = path.datagram_max;
             if at == small && self.acks_ride(conn, at) {
@@ -230,14 +238,15 @@ impl Node {
         let last = conn.byes > 0;
         let healthy = conn.paths[at].healthy();
         let best = healthy || !conn.paths.iter().any(Path::healthy);
-        if !healthy {
-            conn.echo_acks(at, best && !last);
-        }
+        let echo = !healthy && conn.echo_acks(at, best && !last);
         for (i, path) in conn.paths.iter_mut().enumerate() {
             let own = i == at && (best || path.state == PathState::Unproven);
             let here = last || own || (best && !path.healthy());
             let waited = now.saturating_sub(path.ack_since);
             // 16 bytes and the masks: all 1,024 packets in the worst case.
+            if echo && path.window.fresh() == 0 && builder.writer.fits(144, 0) {
+                path.window.renew();
+            }
             while here && path.window.fresh() > 0 && builder.writer.fits(144, 0) {
                 let Some((ack, count)) = path.window.take_head(path.recv_code(), now) else {
                     break;

@@ -87,6 +87,8 @@ pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
     sum.corrupt += stats.corrupt;
     sum.corrupt_downs += stats.corrupt_downs;
     sum.returns += stats.returns;
+    sum.failovers += stats.failovers;
+    sum.shrinks += stats.shrinks;
 }
 
 /// See `Outcome::recovery_ns`.
