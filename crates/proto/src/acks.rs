@@ -34,6 +34,8 @@ impl Node {
             let wait_max = &mut self.stats.ack_wait_max_ns;
             let path = &mut conn.paths[at];
             if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
+                conn.unanswered_since = None;
+                let path = &mut conn.paths[at];
                 path.doubt_repaired(now);
                 path.on_progress(now);
                 if !path.usable() && conn.acquitted(at) {

@@ -178,6 +178,8 @@ pub struct Conn {
     // -- time
     pub armed: u64,
     pub owed_since: Option<u64>,
+    /// Since when nothing of ours was acknowledged, though something waits for that.
+    pub unanswered_since: Option<u64>,
     pub heard_ns: u64,
     pub refused: u32,
     pub refused_since: u64,
@@ -231,6 +233,7 @@ impl Conn {
             served_reads: GranuleSet::default(),
             armed: u64::MAX,
             owed_since: None,
+            unanswered_since: None,
             heard_ns: 0,
             refused: 0,
             refused_since: 0,

@@ -61,8 +61,12 @@ impl Node {
         self.check_algorithm(header.algorithm)?;
         let peer = self.identify(now, packet)?;
         let at = self.path_of(peer, header).ok_or(DropReason::Nonsense)?;
-        let reliable = self.cfg.reliable;
+        let (reliable, silence_ns) = (self.cfg.reliable, self.cfg.silence_ns());
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
+        if now.saturating_sub(conn.heard_ns) > silence_ns / 2 {
+            // It was silent itself; what it was sent meanwhile it reads now.
+            conn.unanswered_since = None;
+        }
         conn.heard_ns = now;
         conn.refused = 0;
         conn.owed_since = conn.owed_since.map(|_| now);

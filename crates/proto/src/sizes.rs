@@ -219,7 +219,8 @@ impl Path {
         let doubted = match self.state {
             PathState::Unproven => self.backoff >= LONE_AFTER,
             PathState::Down => !self.trial.active,
-            _ => self.doubtful() || self.sizes.wants_witness(),
+            // One time of four: a peer that is silent gets few packets more for that.
+            _ => (self.doubtful() && self.backoff % 4 == 2) || self.sizes.wants_witness(),
         };
         self.want_ping && doubted
     }
@@ -380,10 +381,17 @@ impl Builder<'_, '_> {
 }
 
 impl Conn {
-    /// Whether nothing that could hold data has passed on any path for so long.
-    pub(crate) fn chokes(&self, now: u64, timeout_ns: u64) -> bool {
+    /// Whether the peer is heard, and yet nothing gets through to it for so long: no packet at all,
+    /// or none that could hold data.
+    pub(crate) fn chokes(&mut self, now: u64, timeout_ns: u64) -> bool {
+        if !self.owes() {
+            self.unanswered_since = None;
+            return false;
+        }
+        let long = |since: u64| now.saturating_sub(since) >= timeout_ns;
+        let unanswered = long(*self.unanswered_since.get_or_insert(now));
         let mut usable = self.paths.iter().filter(|p| p.usable()).peekable();
-        let long = |p: &Path| p.sizes.choked_since.is_some_and(|t| now >= t + timeout_ns);
-        usable.peek().is_some() && usable.all(long)
+        let full = |p: &Path| p.sizes.choked_since.is_some_and(long);
+        unanswered || (usable.peek().is_some() && usable.all(full))
     }
 }

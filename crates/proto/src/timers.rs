@@ -169,7 +169,7 @@ impl Node {
     fn service(&mut self, now: u64, due: u64, conn: &mut Box<Conn>) -> bool {
         if let Some(since) = conn.owed_since {
             if now - due > AWAY_NS {
-                conn.owed_since = Some(now);
+                (conn.owed_since, conn.unanswered_since) = (Some(now), None);
             } else if !conn.depends() {
                 conn.owed_since = None;
             } else if now.saturating_sub(since) >= self.cfg.silence_ns()
@@ -199,7 +199,7 @@ impl Node {
             }
         }
         self.keep_alive(now, conn);
-        conn.chokes(now, self.cfg.silence_ns())
+        self.cfg.reliable && conn.chokes(now, self.cfg.silence_ns())
     }
 
     /// What waits on a path whose rail is down has no timer there: it leaves on another path, as
