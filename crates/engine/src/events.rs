@@ -54,11 +54,7 @@ impl<S: System> Core<S> {
                 rails,
             } => self.keys_wanted(ep, (inbound, handle), (offset, len), rails),
             Event::Revoke { inbound } => self.revoke(ep, inbound),
-            Event::PeerDead {
-                peer,
-                silent_ms,
-                refused,
-            } => self.say_dead(ep, peer, silent_ms, refused),
+            Event::PeerDead { .. } => self.say_dead(ep, &event),
             Event::PathChanged {
                 peer,
                 rail,

@@ -11,13 +11,25 @@ const NAMED_MAX: usize = 4;
 
 impl<S: System> Core<S> {
     /// A peer is dead, and why we think so.
-    pub(crate) fn say_dead(&mut self, ep: EpId, peer: PeerId, silent_ms: u64, refused: bool) {
+    pub(crate) fn say_dead(&mut self, ep: EpId, event: &Event) {
+        let &Event::PeerDead {
+            peer,
+            silent_ms,
+            refused,
+            heard,
+        } = event
+        else {
+            return;
+        };
         self.stats.peers_dead += 1;
         let who = self.describe(ep, peer);
         let why = if refused {
             format!(
                 "its process is gone (its host refuses packets, nothing heard for {silent_ms} ms)"
             )
+        } else if heard {
+            "it is heard, but nothing that is sent arrives on any rail (FI_MARLINE_PEER_TIMEOUT_MS)"
+                .to_owned()
         } else {
             format!("silent on every rail for {silent_ms} ms (FI_MARLINE_PEER_TIMEOUT_MS)")
         };

@@ -138,13 +138,7 @@ impl Node {
     /// Packets that were overtaken by enough others, or long enough ago, are lost. What an ack
     /// does not speak of may have been acknowledged by one that is still under way (numbers below
     /// `told`; that is for time to tell), or was by one that overtook this (numbers above it).
-    fn declare_losses(
-        &mut self,
-        now: u64,
-        conn: &mut Box<Conn>,
-        at: usize,
-        told: Range<u64>,
-    ) {
+    fn declare_losses(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, told: Range<u64>) {
         let path = &mut conn.paths[at];
         if !path.acked_any || path.ring.waiting() == 0 {
             return;

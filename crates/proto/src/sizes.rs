@@ -25,16 +25,7 @@ pub const DATAGRAM_FLOOR: usize = 548;
 
 /// Datagram sizes to try when the largest did not get through: jumbo frames, Ethernet, Ethernet
 /// in the usual tunnels, IPv6's minimum, and two between that and IPv4's.
-const PROBE_SIZES: [usize; 8] = [
-    8_948,
-    4_052,
-    1_452,
-    1_412,
-    1_372,
-    DATAGRAM_BASE,
-    1_152,
-    852,
-];
+const PROBE_SIZES: [usize; 8] = [8_948, 4_052, 1_452, 1_412, 1_372, DATAGRAM_BASE, 1_152, 852];
 
 /// Probes of one size.
 const TRIES: u8 = 3;

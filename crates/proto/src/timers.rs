@@ -382,12 +382,14 @@ impl Node {
             0 => conn.owed_since.unwrap_or(now),
             heard => heard,
         };
-        let silent_ms = now.saturating_sub(since) / 1_000_000;
+        let silent_ns = now.saturating_sub(since);
+        let heard = silent_ns < self.cfg.silence_ns() / 2;
         self.stats.peers_dead += 1;
         self.events.push_back(Event::PeerDead {
             peer,
-            silent_ms,
+            silent_ms: silent_ns / 1_000_000,
             refused,
+            heard,
         });
         self.end_peer(now, peer, None);
         self.forget_packets(peer);

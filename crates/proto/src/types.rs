@@ -317,6 +317,8 @@ pub enum Event {
         silent_ms: u64,
         /// Its host refused packets all that time: the process is gone.
         refused: bool,
+        /// It was heard lately, but nothing of ours gets through to it.
+        heard: bool,
     },
     /// A peer writes into local memory: answer with `accept_put` or `refuse_put`.
     PutAsked {

@@ -94,7 +94,10 @@ fn slowest(rails: u8, passes: &dyn Fn(usize, usize, usize) -> bool) -> u64 {
         slowest = slowest.max(took);
     }
     assert!(run.lost > 0, "nothing went wrong");
-    println!("{rails} rails: the slowest round took {slowest} ns, {} lost", run.lost);
+    println!(
+        "{rails} rails: the slowest round took {slowest} ns, {} lost",
+        run.lost
+    );
     slowest
 }
 
@@ -114,7 +117,10 @@ fn one_rail_carries_small_packets_only() {
             let both = |_, r, len| r != rail || len <= max;
             assert!(slowest(2, &both) < TIMEOUT_NS / 2, "{max} on {rail}");
             let one = |from, r, len| r != rail || from == 1 || len <= max;
-            assert!(slowest(2, &one) < TIMEOUT_NS / 2, "{max} on {rail}, one way");
+            assert!(
+                slowest(2, &one) < TIMEOUT_NS / 2,
+                "{max} on {rail}, one way"
+            );
         }
     }
 }
@@ -123,9 +129,29 @@ fn one_rail_carries_small_packets_only() {
 #[test]
 fn the_only_rail_carries_small_packets_only() {
     for max in [560, 1_172, 1_400] {
-        assert!(slowest(1, &|_, _, len| len <= max) < TIMEOUT_NS / 2, "{max}");
+        assert!(
+            slowest(1, &|_, _, len| len <= max) < TIMEOUT_NS / 2,
+            "{max}"
+        );
         assert!(slowest(1, &|from, _, len| from == 1 || len <= max) < TIMEOUT_NS / 2);
     }
+}
+
+/// A network that was mended is used again: what a message needs at most after that.
+#[test]
+fn what_passes_again_is_found_out() {
+    let mut run = Run::new(1);
+    let whole = run.exchange(LONG, &|_, _, _| true);
+    run.exchange(LONG, &|_, _, len| len <= 1_172)
+        .expect("it shrinks");
+    let (mut mended, begun) = (None, run.pair.now);
+    while run.pair.now < begun + 10_000_000_000 && mended != whole {
+        run.pair.now += 100_000_000;
+        mended = run.exchange(LONG, &|_, _, _| true);
+    }
+    let sizes = format!("{}{}", run.pair.a.describe(), run.pair.b.describe());
+    assert_eq!(sizes.matches(" mtu 1472 ").count(), 2, "{sizes}");
+    assert_eq!(run.deaths, 0);
 }
 
 /// No packet passes that could hold data: small ones do for ever, and nothing hangs.
@@ -134,7 +160,12 @@ fn a_network_that_carries_no_data_ends_in_an_error() {
     for rails in [1, 2] {
         let mut run = Run::new(rails);
         let took = run.exchange(LONG, &|_, _, len| len <= 300);
-        assert!(run.deaths > 0 && took.is_some(), "{rails} rails: {}{}", run.pair.a.describe(), run.pair.b.describe());
+        assert!(
+            run.deaths > 0 && took.is_some(),
+            "{rails} rails: {}{}",
+            run.pair.a.describe(),
+            run.pair.b.describe()
+        );
         let took = took.unwrap_or(0);
         assert!((TIMEOUT_NS..3 * TIMEOUT_NS).contains(&took), "{took} ns");
     }
@@ -146,7 +177,12 @@ fn a_network_that_carries_one_way_only_ends_in_an_error() {
     for rails in [1, 2] {
         let mut run = Run::new(rails);
         let took = run.exchange(LONG, &|from, _, _| from == 1);
-        assert!(run.deaths > 0 && took.is_some(), "{rails} rails: {}{}", run.pair.a.describe(), run.pair.b.describe());
+        assert!(
+            run.deaths > 0 && took.is_some(),
+            "{rails} rails: {}{}",
+            run.pair.a.describe(),
+            run.pair.b.describe()
+        );
         let took = took.unwrap_or(0);
         assert!((TIMEOUT_NS..3 * TIMEOUT_NS).contains(&took), "{took} ns");
     }

@@ -105,14 +105,15 @@ FAULT:  down              cable out: the host sees the carrier go
         drop=P            each packet is lost with probability P (0.01 or 1%)
         blackhole         every packet is lost, silently
         corrupt=P         one payload byte is changed, unseen by TCP and UDP checksums
+        mtu=1200          longer IP packets are lost, silently (needs offload=off)
         rate=400mbit      rate limit
         delay=1ms         added delay (needs netem in the kernel)
         offload=off|on    segmentation offload of the rail
         clear             takes everything back
 then:   in | out          only that direction, seen from the host
         port=LO-HI        only TCP and UDP packets from or to these ports
-        for=SECONDS       drop, blackhole, corrupt: begins by itself at the next full second but
-                          one of the clock, and ends by itself; says when"
+        for=SECONDS       drop, blackhole, corrupt, mtu: begins by itself at the next full second
+                          but one of the clock, and ends by itself; says when"
 )]
 pub struct FaultArgs {
     #[command(flatten)]
@@ -318,6 +319,13 @@ fn order_fault(lab: &mut Lab, target: fault::Target, order: &fault::Order) -> Re
             wanted.retain(|f| !hit(f) || !matches!(f.effect, Effect::Down | Effect::IfDown))
         }
         Action::Clear => wanted.retain(|f| !hit(f) || order.dir.is_some_and(|d| d != f.dir)),
+        Action::Set(Effect::Mtu(_)) if !lab.no_offload.contains(&target.rail) => {
+            let rail = target.rail;
+            return Err(format!(
+                "with segmentation offload the switch sees packets of up to 64 KB, whatever is on \
+                 the wire: `marline lab fault {rail} offload=off` first"
+            ));
+        }
         Action::Set(effect) => {
             span = order.for_s.map(coming);
             for fault in fault::expand(lab, target, effect, order, span) {

@@ -222,6 +222,18 @@ fn format_corrupt(rail: &RailSummary) -> Option<String> {
     ))
 }
 
+/// Names a rail whose large packets vanish: a switch on the way has another MTU.
+fn format_shrunk(rail: &RailSummary) -> Option<String> {
+    let times = rail.paths.shrinks;
+    (times > 0).then(|| {
+        format!(
+            "{} lost its large packets {times} times, without a word, and went on with smaller \
+             ones. Check the MTU of its switches.\n",
+            rail.name
+        )
+    })
+}
+
 /// The text at the end of a run: a line per rail, and the averages per process.
 pub fn format_summary(summary: &Summary) -> String {
     if summary.processes == 0 {
@@ -238,6 +250,7 @@ pub fn format_summary(summary: &Summary) -> String {
         out.push('\n');
     }
     out.extend(s.rails.iter().filter_map(format_corrupt));
+    out.extend(s.rails.iter().filter_map(format_shrunk));
     let bytes = |mean: f64| format_bytes(mean as u64);
     let rows = [
         (
@@ -382,6 +395,18 @@ mod test {
                     its paths were left 2 times for that.";
         assert!(text.contains(want), "{text}");
         assert!(!text.contains("rail0 corrupts"), "{text}");
+    }
+
+    #[test]
+    fn a_rail_whose_large_packets_vanish_is_named() {
+        let mut page = page(10);
+        page.peers[0].paths[1].counters.shrinks = 2;
+        let text = format_summary(&Summary::of(&[page]));
+        assert!(
+            text.contains("rail1 lost its large packets 2 times"),
+            "{text}"
+        );
+        assert!(!text.contains("rail0 lost"), "{text}");
     }
 
     #[test]
