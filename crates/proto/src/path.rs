@@ -225,9 +225,15 @@ impl Path {
         !self.rail_down && self.state == PathState::Up
     }
 
-    /// It worked once and is in doubt or given up: its acks go elsewhere, if there is a healthy path.
+    /// It is in doubt whether it carries acks: if there is a healthy path, they go there. (One that
+    /// was never proven carries them until the peer asks again.)
     pub fn left_by_acks(&self) -> bool {
-        self.rail_down || matches!(self.state, PathState::Suspect | PathState::Down)
+        let doubted = match self.state {
+            PathState::Up => false,
+            PathState::Unproven => self.asked > 1,
+            PathState::Suspect | PathState::Down => true,
+        };
+        self.rail_down || doubted
     }
 
     /// Carries data if anything does.

@@ -222,9 +222,10 @@ impl Path {
         let sizes = &mut self.sizes;
         sizes.probe = None;
         let confirms = sizes.asked == self.datagram_max;
-        if confirms && !fair {
-            // The peer is silent, or the path is; the next loss asks again.
-            return sizes.ask(0, false);
+        if sizes.witnessed && !fair {
+            // The peer is silent, or the path is: the next loss asks again, or time does.
+            sizes.ask(0, false);
+            return self.ask_more_later(now);
         }
         sizes.tries += 1;
         let most = if confirms { TRIES_DOUBTED } else { TRIES };
@@ -271,14 +272,12 @@ impl Path {
         }
     }
 
-    /// Asks for more, if it is time for that and the path in use.
-    pub(crate) fn raise_size(&mut self, now: u64) {
-        let due = now >= self.sizes.raise_at && self.sizes.asked == 0;
-        if !due || !self.healthy() || self.ring.waiting() == 0 {
-            return;
+    /// Asks for more, if it is time for that.
+    fn raise_size(&mut self, now: u64) {
+        if now >= self.sizes.raise_at && self.sizes.asked == 0 && self.healthy() {
+            self.sizes.raise_at = u64::MAX;
+            self.ask_witnessed(self.sizes.ceiling);
         }
-        self.sizes.raise_at = u64::MAX;
-        self.ask_witnessed(self.sizes.ceiling);
     }
 
     /// The kernel or the network said that packets above `max` bytes do not pass; whether that is
@@ -320,13 +319,15 @@ impl Node {
         Node::mark_ready(&mut self.ready, conn);
     }
 
-    /// An ack came: whether the probe of a path's size was overtaken by its witness.
+    /// An ack came: whether the probe of a path's size was overtaken by its witness. Whether it is
+    /// time to ask for more is also seen here: only a path in use is asked.
     pub(crate) fn weigh_size(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let sizes = &conn.paths[at].sizes;
         let overtaken = |n: u64| sizes.witnessed && conn.paths[at].largest_acked > n;
         if sizes.probe.is_some_and(overtaken) {
             self.probe_lost(now, conn, at);
         }
+        conn.paths[at].raise_size(now);
         self.tell_size(conn, at);
     }
 

@@ -194,9 +194,6 @@ impl Node {
             }
             self.end_duel(now, conn, at);
             self.probe(now, conn, at);
-            if self.cfg.reliable {
-                conn.paths[at].raise_size(now);
-            }
         }
         self.keep_alive(now, conn);
         self.cfg.reliable && conn.chokes(now, self.cfg.silence_ns())

@@ -240,7 +240,7 @@ impl Node {
         let best = healthy || !conn.paths.iter().any(Path::healthy);
         let echo = !healthy && conn.echo_acks(at, best && !last);
         for (i, path) in conn.paths.iter_mut().enumerate() {
-            let own = i == at && (best || path.state == PathState::Unproven);
+            let own = i == at && (best || !path.left_by_acks());
             let here = last || own || (best && !path.healthy());
             let waited = now.saturating_sub(path.ack_since);
             // 16 bytes and the masks: all 1,024 packets in the worst case.

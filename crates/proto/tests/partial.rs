@@ -21,22 +21,28 @@ struct Run {
 
 impl Run {
     fn new(rails: u8) -> Run {
+        let mut run = Run::unmet(rails);
+        // Every path is proven, and its size known.
+        assert!(run.exchange(LONG, &|_, _, _| true).is_some());
+        run
+    }
+
+    /// Nothing was sent yet.
+    fn unmet(rails: u8) -> Run {
         let config = Config {
             peer_timeout_ns: TIMEOUT_NS,
             ..Config::default()
         };
-        let mut pair = Pair::with(config, rails, true);
+        let nodes = [1, 2].map(|host| face::node_with(config, host, rails));
+        let mut pair = Pair::of(nodes, true);
         let to_a = pair.b.peer(&pair.a.address());
-        let mut run = Run {
+        Run {
             pair,
             to_a,
             posted: 10,
             deaths: 0,
             lost: 0,
-        };
-        // Every path is proven, and its size known.
-        assert!(run.exchange(LONG, &|_, _, _| true).is_some());
-        run
+        }
     }
 
     /// A message each way; how long that takes, if it ends.
@@ -83,8 +89,16 @@ impl Run {
 }
 
 /// Messages of every kind both ways, while the network is so: how long the slowest takes.
-fn slowest(rails: u8, passes: &dyn Fn(usize, usize, usize) -> bool) -> u64 {
-    let (mut run, mut slowest) = (Run::new(rails), 0);
+fn slowest(rails: u8, passes: &dyn Fn(usize, usize, usize) -> bool) -> (u64, usize) {
+    // From the first packet on, too.
+    let (first, _) = slowest_of(Run::unmet(rails), passes);
+    let (later, lost) = slowest_of(Run::new(rails), passes);
+    println!("{rails} rails: the slowest rounds took {first} and {later} ns, {lost} packets lost");
+    (first.max(later), lost)
+}
+
+fn slowest_of(mut run: Run, passes: &dyn Fn(usize, usize, usize) -> bool) -> (u64, usize) {
+    let mut slowest = 0;
     for round in 0..12 {
         let len = [100, 20_000, LONG, 1_300][round % 4];
         let took = run.exchange(len, passes);
@@ -93,20 +107,25 @@ fn slowest(rails: u8, passes: &dyn Fn(usize, usize, usize) -> bool) -> u64 {
         assert_eq!(run.deaths, 0, "round {round}: {}", state());
         slowest = slowest.max(took);
     }
-    assert!(run.lost > 0, "nothing went wrong");
-    println!(
-        "{rails} rails: the slowest round took {slowest} ns, {} lost",
-        run.lost
-    );
-    slowest
+    (slowest, run.lost)
+}
+
+/// Holds networks that carry a part to half of the time after which a silent peer is dead.
+fn carry(rails: u8, networks: &[&dyn Fn(usize, usize, usize) -> bool]) {
+    let rounds: Vec<_> = networks.iter().map(|n| slowest(rails, n)).collect();
+    let late = rounds.iter().any(|&(ns, _)| ns > TIMEOUT_NS / 2);
+    let lost: usize = rounds.iter().map(|r| r.1).sum();
+    assert!(!late && lost > 10, "{rounds:?}");
 }
 
 /// Rail 0 carries from `b` to `a` only, rail 1 the other way only: data one way, and what is said
 /// of it the other way.
 #[test]
 fn each_rail_carries_one_way() {
-    assert!(slowest(2, &|from, rail, _| from != rail) < TIMEOUT_NS / 2);
-    assert!(slowest(2, &|from, rail, _| from == rail) < TIMEOUT_NS / 2);
+    carry(
+        2,
+        &[&|from, rail, _| from != rail, &|from, rail, _| from == rail],
+    );
 }
 
 /// One rail of two carries small packets only, in one direction or both.
@@ -115,12 +134,8 @@ fn one_rail_carries_small_packets_only() {
     for max in [560, 1_172, 1_400] {
         for rail in [0, 1] {
             let both = |_, r, len| r != rail || len <= max;
-            assert!(slowest(2, &both) < TIMEOUT_NS / 2, "{max} on {rail}");
             let one = |from, r, len| r != rail || from == 1 || len <= max;
-            assert!(
-                slowest(2, &one) < TIMEOUT_NS / 2,
-                "{max} on {rail}, one way"
-            );
+            carry(2, &[&both, &one]);
         }
     }
 }
@@ -129,15 +144,12 @@ fn one_rail_carries_small_packets_only() {
 #[test]
 fn the_only_rail_carries_small_packets_only() {
     for max in [560, 1_172, 1_400] {
-        assert!(
-            slowest(1, &|_, _, len| len <= max) < TIMEOUT_NS / 2,
-            "{max}"
-        );
-        assert!(slowest(1, &|from, _, len| from == 1 || len <= max) < TIMEOUT_NS / 2);
+        carry(1, &[&|_, _, len| len <= max]);
+        carry(1, &[&|from, _, len| from == 1 || len <= max]);
     }
 }
 
-/// A network that was mended is used again: what a message needs at most after that.
+/// A network that was mended is used again as it was before.
 #[test]
 fn what_passes_again_is_found_out() {
     let mut run = Run::new(1);
