@@ -371,6 +371,7 @@ impl Bench {
                 | Event::PathChanged { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
+                | Event::PathShrank { .. }
                 | Event::PeerMismatch { .. } => {}
                 Event::PeerLeft { peer } => self.node.forget(peer),
             }

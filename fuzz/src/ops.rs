@@ -467,7 +467,8 @@ impl World {
                 Event::BounceFree { inbound } => drop(end.memory.bounces.remove(&inbound)),
                 Event::PathChanged { .. }
                 | Event::AlgorithmAgreed { .. }
-                | Event::PathCorrupts { .. } => {}
+                | Event::PathCorrupts { .. }
+                | Event::PathShrank { .. } => {}
                 Event::KeysWanted { .. } | Event::Revoke { .. } => {
                     panic!("{event:?} though no rail writes");
                 }

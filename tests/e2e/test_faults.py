@@ -11,6 +11,7 @@ import pytest
 
 import lab as labs
 from lab import total
+from test_kernels import kernel
 
 PEER_DEATH_S = 5  # the default; an outage below it must be survived
 
@@ -209,6 +210,94 @@ def test_one_of_two_rails(lab, stress, mpi, provider, fault):
     if "blackhole" in fault:
         assert lab.hits("blackhole") > 0
     assert_counted(result, "failovers", "failovers")
+
+
+# Rail 0 carries from host 1 to host 0 only, rail 1 the other way only.
+OPPOSITE = [("h0:0", "blackhole", "out"), ("h0:1", "blackhole", "in")]
+
+
+def opposite(lab):
+    for target, *words in OPPOSITE:
+        lab.fault(target, *words)
+
+
+def assert_both_bit(lab):
+    """Packets were lost on each of the two rails."""
+    for rail in ("h0:rail0 blackhole out", "h0:rail1 blackhole in"):
+        assert lab.hits(rail) > 0
+
+
+def test_each_rail_carries_one_direction(lab, stress, mpi, provider):
+    """Data one way and what is said of it the other way are on two rails."""
+    result = run_with_fault(lab, stress, mpi, provider, 4, lambda: opposite(lab))
+    assert_right(result)
+    assert_both_bit(lab)
+    assert not result.find("is dead"), result.tail()
+    assert_counted(result, "failovers", "failovers")
+
+
+@pytest.mark.parametrize("name", ["ft", "sort"])
+def test_kernels_where_each_rail_carries_one_direction(lab, mpi, provider, name):
+    """From the first packet on."""
+    opposite(lab)
+    result = lab.run(mpi, kernel(mpi, name), provider=provider, timeout=90)
+    assert result.ok and result.find(rf"^kernel {name} verified yes "), result.tail()
+    assert_both_bit(lab)
+
+
+def test_no_rail_carries_one_direction(lab, stress, mpi, provider):
+    """Nothing gets from host 0 to host 1: the job ends with an error, and soon."""
+    def change():
+        for rail in (0, 1):
+            lab.fault(f"h0:{rail}", "blackhole", "out")
+
+    how = {"env": {"FI_MARLINE_PEER_TIMEOUT_MS": 1000}, "timeout": 60}
+    result = run_with_fault(lab, stress, mpi, provider, 60, change, **how)
+    assert not result.ok and not result.timed_out, result.tail()
+    assert lab.hits("blackhole") > 0
+
+
+def shrinks(folder):
+    return labs.counters(folder)["shrinks"]
+
+
+@pytest.mark.parametrize("rails", ["rail0,rail1", "rail0"])
+def test_large_packets_vanish_on_a_rail(wire_lab, stress, mpi, provider, tmp_path, rails):
+    """A switch's MTU falls below that of the hosts: one rail of two, or all there is."""
+    env = {"FI_MARLINE_RAILS": rails, "FI_MARLINE_STATS_DIR": tmp_path}
+    change = lambda: wire_lab.fault(0, "mtu=1200")  # noqa: E731
+    result = run_with_fault(wire_lab, stress, mpi, provider, 5, change, env=env)
+    assert_right(result)
+    assert wire_lab.hits("mtu") > 0
+    assert not result.find("is dead"), result.tail()
+    # Losses that nobody told of, and no more than it takes to see that.
+    assert longest_ms(result) < 1e3 * PEER_DEATH_S, result.tail()
+    if provider == "marline":
+        assert shrinks(tmp_path) > 0
+        assert result.find(r"^rail0 lost its large packets \d+ times"), result.tail()
+
+
+def test_the_mtu_of_a_switch_falls(lab, stress, mpi, provider):
+    """As above by the switch itself, which passes super-packets of any length."""
+    def mtu(size):
+        for port in ("h0r0", "h1r0"):
+            done = lab.exec("ctl", "ip", "link", "set", "dev", port, "mtu", size)
+            assert not done.returncode, done.stderr
+
+    def dropped():
+        text = lab.exec("ctl", "cat", *(f"/sys/class/net/{p}/statistics/{d}_dropped"
+                                        for p in ("h0r0", "h1r0") for d in ("rx", "tx"))).stdout
+        return sum(map(int, text.split()))
+
+    before = dropped()
+    try:
+        result = run_with_fault(lab, stress, mpi, provider, 5, lambda: mtu(1200))
+        after = dropped()
+    finally:
+        mtu(1500)
+    assert_right(result)
+    assert not result.find("is dead"), result.tail()
+    assert after > before
 
 
 def test_first_rail_cut_and_restored(lab, stress, mpi, provider):

@@ -61,11 +61,7 @@ impl<S: System> Core<S> {
                 rails,
             } => self.keys_wanted(ep, (inbound, handle), (offset, len), rails),
             Event::Revoke { inbound } => self.revoke(ep, inbound),
-            Event::PeerDead {
-                peer,
-                silent_ms,
-                refused,
-            } => self.say_dead(ep, peer, silent_ms, refused),
+            Event::PeerDead { .. } => self.say_dead(ep, &event),
             Event::PathChanged {
                 peer,
                 rail,
@@ -73,6 +69,7 @@ impl<S: System> Core<S> {
                 state,
             } => self.say_path(ep, peer, (rail, remote_rail), state),
             Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
+            Event::PathShrank { .. } => self.say_shrank(ep, &event),
             Event::AlgorithmAgreed { peer, wish, agreed } => {
                 self.say_agreed(ep, peer, wish, agreed);
             }

@@ -238,6 +238,7 @@ fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathSta
         duplicates: s.duplicates,
         downs: s.failovers,
         ups: s.returns,
+        shrinks: s.shrinks,
         rtt_ns: s.srtt_ns,
     };
     PathRow {

@@ -11,13 +11,25 @@ const NAMED_MAX: usize = 4;
 
 impl<S: System> Core<S> {
     /// A peer is dead, and why we think so.
-    pub(crate) fn say_dead(&mut self, ep: EpId, peer: PeerId, silent_ms: u64, refused: bool) {
+    pub(crate) fn say_dead(&mut self, ep: EpId, event: &Event) {
+        let &Event::PeerDead {
+            peer,
+            silent_ms,
+            refused,
+            heard,
+        } = event
+        else {
+            return;
+        };
         self.stats.peers_dead += 1;
         let who = self.describe(ep, peer);
         let why = if refused {
             format!(
                 "its process is gone (its host refuses packets, nothing heard for {silent_ms} ms)"
             )
+        } else if heard {
+            "it is heard, but nothing that is sent arrives on any rail (FI_MARLINE_PEER_TIMEOUT_MS)"
+                .to_owned()
         } else {
             format!("silent on every rail for {silent_ms} ms (FI_MARLINE_PEER_TIMEOUT_MS)")
         };
@@ -57,6 +69,37 @@ impl<S: System> Core<S> {
                 "rail {name} to {who} (its rail {remote_rail}) corrupts what we send: kept, as no \
                  other rail is better"
             ),
+        };
+        self.say(LogLevel::Warn, &text);
+    }
+
+    /// Large packets vanish on a path, small ones do not.
+    pub(crate) fn say_shrank(&self, ep: EpId, event: &Event) {
+        let &Event::PathShrank {
+            peer,
+            rail,
+            remote_rail,
+            from,
+            to,
+        } = event
+        else {
+            return;
+        };
+        let rail = self.rails.get(rail as usize);
+        let name = rail.map_or("?", |r| r.name.as_str());
+        let who = self.describe(ep, peer);
+        let path = format!("rail {name} to {who} (its rail {remote_rail})");
+        let text = match to {
+            0 => format!(
+                "{path}: small packets arrive, but none of {from} bytes, which data needs; check \
+                 the MTU of its switches"
+            ),
+            _ if to < from => format!(
+                "{path}: datagrams of {from} bytes vanish, without a word from the network; \
+                 continues with {to} bytes and asks for more now and then; check the MTU of its \
+                 switches"
+            ),
+            _ => return, // it was chance: the size in use passes after all
         };
         self.say(LogLevel::Warn, &text);
     }

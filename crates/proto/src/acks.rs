@@ -7,6 +7,7 @@ use crate::path::{Path, STRICT_NS};
 use crate::send_ring::{FrameRef, Sent, SentState};
 use crate::slab::Key;
 use crate::types::{Event, PeerId};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::mem::replace;
@@ -33,6 +34,9 @@ impl Node {
             let wait_max = &mut self.stats.ack_wait_max_ns;
             let path = &mut conn.paths[at];
             if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
+                conn.unanswered_since = None;
+                let path = &mut conn.paths[at];
+                path.doubt_repaired(now);
                 path.on_progress(now);
                 if !path.usable() && conn.acquitted(at) {
                     let path = &mut conn.paths[at];
@@ -43,6 +47,7 @@ impl Node {
                 self.judge_rivals(now, &mut conn, at);
             }
             self.declare_losses(now, &mut conn, at, told(ack));
+            self.weigh_size(now, &mut conn, at);
             conn.paths[at].ring.retire();
         }
         if conn.has_work() {
@@ -55,12 +60,11 @@ impl Node {
         self.scratch = frames;
     }
 
-    /// Whether some ack has waited its delay.
+    /// Whether some ack has waited its delay, or need not wait and its own path may not carry it.
     pub(crate) fn due_ack(&self, now: u64, conn: &Conn) -> bool {
         let delay = self.cfg.ack_delay_ns;
-        conn.paths
-            .iter()
-            .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
+        let due = |p: &Path| now >= p.ack_since + delay || (p.ack_now && p.left_by_acks());
+        conn.paths.iter().any(|p| p.window.fresh() > 0 && due(p))
     }
 
     /// What a delivered frame means.
@@ -134,12 +138,13 @@ impl Node {
     /// Packets that were overtaken by enough others, or long enough ago, are lost. What an ack
     /// does not speak of may have been acknowledged by one that is still under way (numbers below
     /// `told`; that is for time to tell), or was by one that overtook this (numbers above it).
-    fn declare_losses(&mut self, now: u64, conn: &mut Conn, at: usize, told: Range<u64>) {
+    fn declare_losses(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, told: Range<u64>) {
         let path = &mut conn.paths[at];
         if !path.acked_any || path.ring.waiting() == 0 {
             return;
         }
         let mut lost: Vec<FrameRef> = Vec::new();
+        let (mut shortest, mut probe) = (u32::MAX, false);
         // A quarter of a round trip, and 20 us for the peer's batch, is late enough.
         let patience = path.srtt_ns + path.srtt_ns / 4 + 20_000;
         let base = told.start;
@@ -163,20 +168,27 @@ impl Node {
                 number = base;
                 continue;
             }
-            if path.ring.settle(number, SentState::Lost) {
+            if path.sizes.is_probe(number) {
+                // That it is too long says nothing of how full the path is.
+                probe = true;
+            } else if path.ring.settle(number, SentState::Lost) {
                 path.stats.lost += 1;
                 path.strict_until = now + STRICT_NS;
                 lost.extend(path.ring.frames_of(&sent));
-                if path.padded_number == Some(number) {
-                    path.padded_lost();
-                }
+                shortest = shortest.min(sent.bytes);
             }
             number += 1;
+        }
+        if !lost.is_empty() {
+            path.doubt_size(shortest, now);
         }
         for frame in lost {
             if !self.cfg.errs(Mutation::ForgetLost) {
                 conn.requeue(frame, at);
             }
+        }
+        if probe {
+            self.probe_lost(now, conn, at);
         }
     }
 
@@ -194,6 +206,7 @@ impl Node {
             }
         }
         path.ring.retire();
+        path.forget_size_probe(self.last_poll_ns);
         for frame in frames {
             if !self.cfg.errs(Mutation::ForgetMoved) {
                 conn.requeue(frame, at);
@@ -321,8 +334,8 @@ fn acknowledge(
             }
             path.delivered.bytes += acked.packets as u64 * sent.bytes as u64;
             // (One that measures the path's MTU is a run of its own.)
-            if path.padded_number == Some(number) {
-                path.padded_arrived(sent.bytes as usize);
+            if path.sizes.is_probe(number) {
+                path.size_passes(sent.bytes as usize, now);
             }
             newest = Some((number, sent));
         }
@@ -352,6 +365,8 @@ fn newest_acked(
 ) {
     path.largest_acked = number;
     path.newest_acked_sent_ns = sent.sent_ns;
+    path.asked = 0;
+    path.size_arrived(sent.bytes);
     // Samples that span a stretch without polling measure our own absence.
     let lying = sent.sent_ns < gap_end || ack.delay_us == u16::MAX;
     let waited = ack.delay_us as u64 * 1_000;

@@ -147,6 +147,8 @@ pub struct Conn {
     pub paths: Vec<Path>,
     /// More waited than one packet took: how large packets may be is worth a probe.
     pub wide: bool,
+    /// Bit n: path n is to say once more what another has said of packets that arrived.
+    pub echoes: u16,
     /// It is in the node's list of peers with memory to give back.
     pub roomy: bool,
     pub ready: bool,
@@ -186,6 +188,8 @@ pub struct Conn {
     // -- time
     pub armed: u64,
     pub owed_since: Option<u64>,
+    /// Since when nothing of ours was acknowledged, though something waits for that.
+    pub unanswered_since: Option<u64>,
     pub heard_ns: u64,
     /// Refusals since the peer was heard, of paths that have worked, and when the first came.
     pub refused: u32,
@@ -212,6 +216,7 @@ impl Conn {
             own: false,
             paths: Vec::new(),
             wide: false,
+            echoes: 0,
             roomy: false,
             ready: false,
             stalled: false,
@@ -240,6 +245,7 @@ impl Conn {
             served_reads: GranuleSet::default(),
             armed: u64::MAX,
             owed_since: None,
+            unanswered_since: None,
             heard_ns: 0,
             refused: 0,
             refused_since: 0,
@@ -374,7 +380,8 @@ impl Conn {
     /// Whether anything may be sent: data, control, probes or urgent acks.
     pub fn has_work(&self) -> bool {
         let asks = |p: &Path| p.ack_now || p.want_ping || p.want_padded;
-        self.has_small() || !self.bulk.is_empty() || self.paths.iter().any(asks)
+        let paths = self.echoes != 0 || self.paths.iter().any(asks);
+        self.has_small() || !self.bulk.is_empty() || paths
     }
 
     /// Whether anything but acks and bulk waits.
@@ -388,6 +395,24 @@ impl Conn {
             || !self.grants.is_empty()
             || !self.control.is_empty()
             || !self.resend.is_empty()
+    }
+
+    /// A packet on path `at`, which is not healthy, takes acks along. `alone`: no path is. Then it is
+    /// not known which of them this packet's acks arrive on, and all say them. Whether this packet
+    /// says what another has said.
+    pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
+        let bit = 1 << at;
+        if !alone {
+            self.echoes = 0;
+        } else if self.echoes & bit != 0 {
+            self.echoes &= !bit;
+            return true;
+        } else if self.paths[at].doubtful() && self.paths.iter().any(|p| p.window.fresh() > 0) {
+            let others = self.paths.iter().enumerate();
+            let others = others.filter(|&(i, p)| i != at && !p.rail_down && p.doubtful());
+            self.echoes = others.fold(0, |echoes, (i, _)| echoes | 1 << i);
+        }
+        false
     }
 
     pub fn path_by_send_code(&self, code: u8) -> Option<usize> {

@@ -53,13 +53,8 @@ impl Conn {
     /// Native mode has no acks that could answer: it takes both rails at their word.
     pub(crate) fn ask_sizes(&mut self, reliable: bool) {
         let wanted = self.wide || self.paths.len() > 1;
-        for path in &mut self.paths {
-            let larger = wanted && path.probe_size > path.datagram_max;
-            path.want_padded = larger && reliable;
-            if larger && !reliable {
-                path.padded_arrived(path.probe_size);
-            }
-        }
+        let paths = self.paths.iter_mut().filter(|_| wanted);
+        paths.for_each(|path| path.ask_size(reliable));
     }
 
     /// Whether a packet waits on a path that sends it again if need be.

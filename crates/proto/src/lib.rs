@@ -50,6 +50,7 @@ mod recv_window;
 mod resend;
 mod send_ring;
 mod sent;
+mod sizes;
 mod slab;
 mod stats;
 mod taint;

@@ -115,8 +115,9 @@ impl Node {
             };
             for at in 0..conn.paths.len() {
                 let path = &mut conn.paths[at];
-                if path.local as usize == rail && same_host(&path.to, to) {
-                    path.too_big(max);
+                let ours = path.local as usize == rail && same_host(&path.to, to);
+                // A probe that is too big changes nothing for what is under way.
+                if ours && path.too_big(max, now_ns) {
                     self.evacuate(&mut conn, at);
                 }
             }

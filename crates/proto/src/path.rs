@@ -7,6 +7,7 @@
 
 use crate::recv_window::RecvWindow;
 use crate::send_ring::{Delivered, SendRing};
+use crate::sizes::Sizes;
 use crate::stats::PathStats;
 use crate::taint::{Damage, Trial};
 use crate::written::WriteLuck;
@@ -101,9 +102,7 @@ pub struct Path {
     pub write_luck: WriteLuck,
     pub state: PathState,
     pub datagram_max: usize,
-    /// Sizes still to be proven by padded probes; 0 when settled.
-    pub probe_size: usize,
-    pub probe_tries: u8,
+    pub sizes: Sizes,
     pub ring: SendRing,
     pub window: RecvWindow,
     pub stats: PathStats,
@@ -129,6 +128,8 @@ pub struct Path {
     pub acked_any: bool,
     /// Send times of the newest packet that was acknowledged.
     pub newest_acked_sent_ns: u64,
+    /// Its bytes, of a write those of one datagram.
+    pub newest_acked_bytes: usize,
     /// When to probe next (down or unproven paths), and the interval.
     pub probe_at: u64,
     pub probe_every: u64,
@@ -141,8 +142,8 @@ pub struct Path {
     /// Probes to send at the next transmit: plain, padded.
     pub want_ping: bool,
     pub want_padded: bool,
-    /// A padded ping is out (its number).
-    pub padded_number: Option<u64>,
+    /// Probes that arrived since something of ours was acknowledged.
+    pub asked: u8,
     /// Packets sent in a row that wanted no ack.
     pub quiet: u8,
     /// The peer's host refused a packet on it since the peer was heard (see `Conn::refused`).
@@ -168,8 +169,7 @@ impl Path {
             write_luck: WriteLuck::default(),
             state: PathState::Unproven,
             datagram_max: DATAGRAM_BASE.min(ceiling),
-            probe_size: if ceiling > DATAGRAM_BASE { ceiling } else { 0 },
-            probe_tries: 0,
+            sizes: Sizes::new(ceiling),
             ring: SendRing::default(),
             window: RecvWindow::default(),
             stats: PathStats::default(),
@@ -190,6 +190,7 @@ impl Path {
             largest_acked: 0,
             acked_any: false,
             newest_acked_sent_ns: 0,
+            newest_acked_bytes: 0,
             probe_at: 0,
             probe_every: 1_000_000,
             hold_ns: 1_000_000,
@@ -199,7 +200,7 @@ impl Path {
             rail_down: false,
             want_ping: false,
             want_padded: false,
-            padded_number: None,
+            asked: 0,
             quiet: 0,
             refused: false,
             damage: Damage::default(),
@@ -238,10 +239,27 @@ impl Path {
         !self.rail_down && self.state == PathState::Up
     }
 
+    /// It is in doubt whether it carries acks: if there is a healthy path, they go there. (One that
+    /// was never proven carries them until the peer asks again.)
+    pub fn left_by_acks(&self) -> bool {
+        let doubted = match self.state {
+            PathState::Up => false,
+            PathState::Unproven => self.asked > 1,
+            PathState::Suspect | PathState::Down => true,
+        };
+        self.rail_down || doubted
+    }
+
     /// Carries data if anything does.
     #[inline]
     pub fn usable(&self) -> bool {
         !self.rail_down && self.carries()
+    }
+
+    /// Whether it is in doubt that what is sent on it arrives: something waits that was repaired
+    /// twice.
+    pub fn doubtful(&self) -> bool {
+        self.state == PathState::Suspect || self.backoff >= 2
     }
 
     /// Current repair interval.
@@ -373,6 +391,7 @@ impl Path {
     pub fn rise(&mut self, now: u64) {
         if self.state == PathState::Down {
             self.stats.returns += 1;
+            self.doubt_sooner();
         }
         self.state = PathState::Up;
         self.up_since = now;
@@ -392,42 +411,7 @@ impl Path {
     }
 }
 
-/// Datagram sizes to try when the largest did not get through: jumbo frames, Ethernet, Ethernet
-/// in the usual tunnels.
-const PROBE_SIZES: [usize; 5] = [8_948, 4_052, 1_452, 1_412, 1_372];
-
 impl Path {
-    /// The padded probe came through: the path takes packets of its size.
-    pub fn padded_arrived(&mut self, bytes: usize) {
-        self.datagram_max = self.datagram_max.max(bytes);
-        self.probe_size = 0;
-        self.padded_number = None;
-    }
-
-    /// The padded probe was lost: try it again, then a smaller one.
-    pub fn padded_lost(&mut self) {
-        self.padded_number = None;
-        self.probe_tries += 1;
-        if self.probe_tries >= 3 {
-            self.probe_tries = 0;
-            let smaller = PROBE_SIZES.iter().find(|&&s| s < self.probe_size);
-            self.probe_size = smaller.copied().unwrap_or(0);
-        }
-        self.want_padded = self.probe_size > self.datagram_max;
-    }
-
-    /// The kernel or the network said that packets above `max` bytes do not pass.
-    pub fn too_big(&mut self, max: usize) {
-        // 576-byte IPv4 minimum less headers: below that nothing of ours fits.
-        let max = max.max(548);
-        self.datagram_max = self.datagram_max.min(max);
-        if self.probe_size > max {
-            self.probe_size = if max > self.datagram_max { max } else { 0 };
-            self.padded_number = None;
-            self.want_padded = self.probe_size > 0;
-        }
-    }
-
     /// The event that says where the path stands.
     pub fn changed(&self, peer: crate::PeerId) -> crate::Event {
         crate::Event::PathChanged {

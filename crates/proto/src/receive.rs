@@ -17,6 +17,10 @@ const EAGER_LIMIT: u64 = 65_536;
 /// A message number further ahead than this is nonsense: credit allows far fewer.
 const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
 
+/// A path that is asked so often, while nothing of ours on it is acknowledged, is asked back. (Each
+/// time, and duels of many paths that lose a tenth bring about each other.)
+const ASKED_BACK: u8 = 3;
+
 impl Node {
     /// Takes one packet whose head was checked. `rail`: the local rail it arrived on. Payloads
     /// are put in place through `memory`. An error is a counter; nothing else changed then
@@ -57,8 +61,12 @@ impl Node {
         self.check_algorithm(header.algorithm)?;
         let peer = self.identify(now, packet)?;
         let at = self.path_of(peer, header).ok_or(DropReason::Nonsense)?;
-        let reliable = self.cfg.reliable;
+        let (reliable, silence_ns) = (self.cfg.reliable, self.cfg.silence_ns());
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
+        if now.saturating_sub(conn.heard_ns) > silence_ns / 2 {
+            // It was silent itself; what it was sent meanwhile it reads now.
+            conn.unanswered_since = None;
+        }
         conn.heard_ns = now;
         conn.refused = 0;
         conn.owed_since = conn.owed_since.map(|_| now);
@@ -217,7 +225,7 @@ impl Node {
                     continue;
                 }
                 control => {
-                    if let Err(e) = self.take_control(now, peer, &control) {
+                    if let Err(e) = self.take_control(now, (peer, at), &control) {
                         outcome = Err(e);
                     }
                     continue;
@@ -233,7 +241,7 @@ impl Node {
     fn take_control(
         &mut self,
         now: u64,
-        peer: PeerId,
+        (peer, at): (PeerId, usize),
         frame: &FrameView<'_>,
     ) -> Result<(), DropReason> {
         match frame {
@@ -264,7 +272,8 @@ impl Node {
                 }
             }
             Frame::Key(key) => self.on_key(peer, key),
-            Frame::Ping | Frame::Pad { .. } => {}
+            Frame::Ping => self.ask_back(peer, at),
+            Frame::Pad { .. } => {}
             Frame::Eager(_) | Frame::Data(_) | Frame::Written(_) => {}
         }
         Ok(())
@@ -412,6 +421,21 @@ impl Node {
             path.want_ping |= i != at && path.usable() && path.ring.waiting() == 0;
         }
         self.wake(peer);
+    }
+
+    /// A path is asked whether it works. Perhaps it does, and what it does not carry is our answer:
+    /// then only our own asking shows it, and the answers go elsewhere.
+    fn ask_back(&mut self, peer: PeerId, at: usize) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let path = &mut conn.paths[at];
+        path.asked = path.asked.saturating_add(1);
+        if path.asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
+            path.asked = 0;
+            path.want_ping = true;
+            self.wake(peer);
+        }
     }
 
     fn on_head(&mut self, now: u64, peer: PeerId, key: Key, head: &MsgHead) {

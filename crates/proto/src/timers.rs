@@ -4,7 +4,7 @@ use crate::conn::{Conn, InboundState, SendKind, SendXfer};
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Duel, Path, PathState};
-use crate::send_ring::{FrameRef, SentState};
+use crate::send_ring::FrameRef;
 use crate::types::{Event, PeerId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -183,7 +183,7 @@ impl Node {
     fn service(&mut self, now: u64, due: u64, conn: &mut Box<Conn>) -> bool {
         if let Some(since) = conn.owed_since {
             if now - due > AWAY_NS {
-                conn.owed_since = Some(now);
+                (conn.owed_since, conn.unanswered_since) = (Some(now), None);
             } else if !conn.depends() {
                 conn.owed_since = None;
             } else if now.saturating_sub(since) >= self.cfg.silence_ns()
@@ -210,7 +210,7 @@ impl Node {
             self.probe(now, conn, at);
         }
         self.keep_alive(now, conn);
-        false
+        self.cfg.reliable && conn.chokes(now, self.cfg.silence_ns())
     }
 
     /// What waits on a path whose rail is down has no timer there: it leaves on another path, as
@@ -244,13 +244,8 @@ impl Node {
             // It never worked; `probe` goes on asking now and then.
             return self.evacuate(conn, at);
         }
-        if path.padded_number == Some(number) {
-            // Too big a probe says nothing about the path's health.
-            path.ring.settle(number, SentState::Lost);
-            path.ring.retire();
-            path.padded_lost();
-            Node::mark_ready(&mut self.ready, conn);
-            return;
+        if path.sizes.is_probe(number) {
+            return self.probe_lost(now, conn, at);
         }
         path.backoff += 1;
         path.stats.repairs += 1;
@@ -398,12 +393,14 @@ impl Node {
             0 => conn.owed_since.unwrap_or(now),
             heard => heard,
         };
-        let silent_ms = now.saturating_sub(since) / 1_000_000;
+        let silent_ns = now.saturating_sub(since);
+        let heard = silent_ns < self.cfg.silence_ns() / 2;
         self.stats.peers_dead += 1;
         self.events.push_back(Event::PeerDead {
             peer,
-            silent_ms,
+            silent_ms: silent_ns / 1_000_000,
             refused,
+            heard,
         });
         self.departs(peer, now);
         self.end_peer(now, peer, None);

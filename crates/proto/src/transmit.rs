@@ -6,9 +6,10 @@ use crate::config::RailPolicy;
 use crate::conn::{Conn, SendKind, SendXfer};
 use crate::mutation::Mutation;
 use crate::node::Node;
-use crate::path::PathState;
+use crate::path::{Path, PathState};
 use crate::resend::ANYWHERE;
 use crate::send_ring::FrameRef;
+use crate::sizes::DATAGRAM_FLOOR;
 use crate::slab::Key;
 use crate::types::{sum_seed, Batch, Span, Spans, Transmit};
 use alloc::boxed::Box;
@@ -172,12 +173,28 @@ impl Node {
         let full = self.full;
         let small = conn.small_path(avoid, standby, full);
         let delay = self.cfg.ack_delay_ns;
-        let special = |p: &crate::path::Path| {
+        if conn.echoes != 0 && conn.paths.iter().any(Path::healthy) {
+            conn.echoes = 0;
+        }
+        let paths = &conn.paths;
+        let special = |(i, p): (usize, &Path)| {
             let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
-            (p.ack_now || p.want_ping || due) && !p.rail_down && p.has_room(full)
+            let ack = p.ack_now && !(p.left_by_acks() && paths.iter().any(Path::healthy));
+            let asks = ack || p.want_ping || due || conn.echoes >> i & 1 == 1;
+            asks && !p.rail_down && p.has_room(full)
         };
-        if let Some(at) = conn.paths.iter().position(special) {
-            let limit = conn.paths[at].datagram_max;
+        if let Some(at) = paths.iter().enumerate().position(special) {
+            let path = &conn.paths[at];
+            if path.asks_alone() {
+                let limit = path.datagram_max.min(DATAGRAM_FLOOR);
+                let probe = self.probe_packet(now, conn, at, limit, out, spans);
+                // Short packets may be the ones that get lost: what is sent again says the same.
+                if !conn.resend.is_empty() {
+                    conn.paths[at].window.renew();
+                }
+                return probe;
+            }
+            let limit = path.datagram_max;
             if Some(at) == small && self.acks_ride(conn, at, true) {
                 return self.fragment_packet(now, conn, at, out, spans);
             }
@@ -225,7 +242,9 @@ impl Node {
 
     /// Adds the acks of path `at`, and of paths that cannot carry their own. (Acks of one path
     /// that travel on two would overtake each other, and what the later ones do not repeat would
-    /// look lost.) With a BYE go those of all paths: nothing is heard that arrives after it.
+    /// look lost.) While no path is healthy they are said on each: perhaps one carries that way
+    /// what another carries this way. With a BYE go those of all paths: nothing is heard that
+    /// arrives after it.
     pub(crate) fn add_acks(
         &mut self,
         now: u64,
@@ -234,10 +253,17 @@ impl Node {
         builder: &mut Builder<'_, '_>,
     ) {
         let last = conn.byes > 0;
+        let healthy = conn.paths[at].healthy();
+        let best = healthy || !conn.paths.iter().any(Path::healthy);
+        let echo = !healthy && conn.echo_acks(at, best && !last);
         for (i, path) in conn.paths.iter_mut().enumerate() {
-            let here = i == at || last || !path.healthy();
+            let own = i == at && (best || !path.left_by_acks());
+            let here = last || own || (best && !path.healthy());
             let waited = now.saturating_sub(path.ack_since);
             // 16 bytes and the masks: all 1,024 packets in the worst case.
+            if echo && path.window.fresh() == 0 && builder.writer.fits(144, 0) {
+                path.window.renew();
+            }
             while here && path.window.fresh() > 0 && builder.writer.fits(144, 0) {
                 let Some((ack, count)) = path.window.take_head(path.recv_code(), now) else {
                     break;
@@ -302,8 +328,11 @@ impl Node {
     ) -> Option<Transmit> {
         let mut b = self.begin(conn, limit, out, spans);
         self.add_acks(now, conn, at, &mut b);
-        conn.paths[at].ack_now = false;
         self.add_ping(conn, at, &mut b);
+        let path = &conn.paths[at];
+        if path.state == PathState::Down && !path.trial.active {
+            b.fill_probe();
+        }
         let nothing = b.is_empty();
         self.finish(now, conn, at, b, nothing, false)
     }
@@ -321,7 +350,7 @@ impl Node {
             path.stats.probes += 1;
             path.want_ping = false;
         }
-        path.ack_now = false;
+        path.ack_now &= path.window.fresh() > 0;
     }
 
     /// A probe of the path's MTU: PING padded to the size in question.
@@ -333,7 +362,7 @@ impl Node {
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
-        let size = conn.paths[at].probe_size;
+        let size = conn.paths[at].sizes.asked();
         conn.paths[at].want_padded = false;
         if size == 0 {
             return self.any_packet(now, conn, out, spans);
@@ -343,7 +372,8 @@ impl Node {
         let len = (b.writer.room().saturating_sub(8) / 8 * 8) as u16;
         b.control(&Frame::Pad { len, head: 0 }, None);
         b.flags |= Header::FLAG_ACK_NOW;
-        conn.paths[at].padded_number = Some(conn.paths[at].ring.next_number());
+        let number = conn.paths[at].ring.next_number();
+        conn.paths[at].sizes.left(number);
         self.finish(now, conn, at, b, false, false)
     }
 

@@ -296,6 +296,19 @@ pub enum Event {
         /// Bytes granted at once.
         upto: u64,
     },
+    /// Packets of the size in use pass no more on a path, though smaller ones do, and nobody told.
+    PathShrank {
+        /// Who.
+        peer: PeerId,
+        /// Local rail.
+        rail: u8,
+        /// Its rail.
+        remote_rail: u8,
+        /// Bytes of the longest datagrams before.
+        from: usize,
+        /// Bytes of the longest ones that pass; 0: none that could hold data.
+        to: usize,
+    },
     /// The peer is dead; its operations were ended.
     PeerDead {
         /// Who.
@@ -304,6 +317,8 @@ pub enum Event {
         silent_ms: u64,
         /// Its host refused packets all that time: the process is gone.
         refused: bool,
+        /// It was heard lately, but nothing of ours gets through to it.
+        heard: bool,
     },
     /// A peer writes into local memory: answer with `accept_put` or `refuse_put`.
     PutAsked {

@@ -232,7 +232,10 @@ fn whoever_waits_for_a_peer_that_speaks_in_an_unknown_algorithm_gets_an_error() 
     let mut events = Vec::new();
     for handle in 10..800 {
         pair.now += 10_000_000;
-        pair.send(0, handle);
+        // Nothing of it is ever acknowledged: later the sender gives up, too.
+        if handle < 400 {
+            pair.send(0, handle);
+        }
         for to in [1, 0] {
             pair.nodes[1 - to].on_poll(pair.now, false);
             pair.nodes[1 - to].handle_timeouts(pair.now);

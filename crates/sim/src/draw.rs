@@ -36,6 +36,9 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
         let rng = &mut Rng::new(setup.seed, 6);
         setup.streams = (0..setup.rails).map(|_| rng.one_in(4)).collect();
     }
+    if matches!(profile, Profile::Swarm | Profile::Rails) {
+        draw_partial(setup);
+    }
     if profile != Profile::Calm {
         let lies = matches!(profile, Profile::Swarm | Profile::Rails);
         draw_writes(setup, lies);
@@ -233,6 +236,50 @@ fn draw_refusals(setup: &mut Setup) {
         setup.add((from, to), Trouble::Stopped { host });
     }
     setup.faults_end_ns = setup.faults_end_ns.max(to);
+}
+
+/// Rails that carry a part for longer than peers wait, and nobody is told: no long packets, or one
+/// direction only, of which each has its rail.
+fn draw_partial(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 20);
+    let timeout_ns = setup.node.peer_timeout_ns;
+    // With another long one there may be no way left.
+    let long = |f: &Fault| f.to_ns - f.from_ns > timeout_ns / 2;
+    if !rng.one_in(6) || setup.faults.iter().any(long) {
+        return;
+    }
+    let (host, rail) = a_rail(setup, rng);
+    let from_ns = rng.below(setup.faults_end_ns);
+    let to_ns = from_ns + timeout_ns * rng.range(5, 25) / 10;
+    setup.faults_end_ns = setup.faults_end_ns.max(to_ns);
+    if setup.rails > 1 && rng.one_in(2) {
+        for other in 0..setup.rails {
+            let outgoing = match (other + setup.rails - rail) % setup.rails {
+                0 => true,
+                1 => false,
+                _ => rng.one_in(2),
+            };
+            let what = Trouble::Blackhole {
+                host,
+                rail: other,
+                outgoing,
+            };
+            setup.add((from_ns, to_ns), what);
+        }
+        return;
+    }
+    let mtu = rng.pick(&[576, 800, 1_200, 1_400, 4_000]);
+    let all = rng.one_in(4);
+    for rail in (0..setup.rails).filter(|&r| all || r == rail) {
+        let told = false;
+        let what = Trouble::SmallMtu {
+            host,
+            rail,
+            mtu,
+            told,
+        };
+        setup.add((from_ns, to_ns), what);
+    }
 }
 
 /// A process that computes for longer than its peers wait: with a thread nobody may take it for

@@ -88,6 +88,7 @@ pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
     sum.corrupt_downs += stats.corrupt_downs;
     sum.returns += stats.returns;
     sum.failovers += stats.failovers;
+    sum.shrinks += stats.shrinks;
 }
 
 /// See `Outcome::recovery_ns`.

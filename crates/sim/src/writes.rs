@@ -436,7 +436,7 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
 /// Networks that change the order of a direct write's datagrams. Where nothing else is damaged, the
 /// rails may have sums that do not see order: no other damage passes them then.
 pub(crate) fn draw_shuffles(setup: &mut Setup) {
-    let rng = &mut Rng::new(setup.seed, 18);
+    let rng = &mut Rng::new(setup.seed, 19);
     setup.direct_shuffled = setup.direct && rng.one_in(2);
     let blind = rng.pick(&[Algorithm::Sum32, Algorithm::Xor32]);
     if setup.direct_shuffled && setup.spoils_nothing() && rng.one_in(2) {

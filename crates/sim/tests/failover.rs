@@ -12,6 +12,8 @@ const SLOWED: u64 = 30;
 /// Without losses so much of a rail's rate, as time, is under way at most: two of the round trips
 /// that a window allows for at least (`RTT_ROOM_NS` of `path.rs`).
 const WINDOW_NS: u64 = 2 * 500_000;
+/// Bytes of the longest packets that a rail which shrinks carries: less than the base of all paths.
+const SHRUNK: usize = 1_200;
 /// A round of a duel (`DUEL_NS` of `timers.rs`).
 const DUEL_NS: u64 = MS;
 
@@ -30,6 +32,10 @@ enum Cut {
     Slow,
     /// It loses 30 % in both directions.
     Leaks,
+    /// It carries short packets only.
+    Shrinks,
+    /// Nobody hears it, and the other rail hears nothing: each carries one direction.
+    Opposite,
 }
 
 /// Below `n`, by seed and question.
@@ -79,6 +85,19 @@ fn troubles(cut: Cut) -> Vec<Trouble> {
             rail,
             divisor: SLOWED,
         }],
+        Cut::Shrinks => vec![Trouble::SmallMtu {
+            host,
+            rail,
+            mtu: SHRUNK,
+            told: false,
+        }],
+        Cut::Opposite => [true, false]
+            .map(|outgoing| Trouble::Blackhole {
+                host,
+                rail: !outgoing as usize,
+                outgoing,
+            })
+            .to_vec(),
         Cut::Leaks => [true, false]
             .map(|outgoing| Trouble::Leak {
                 host,
@@ -104,6 +123,11 @@ fn bound_ns(setup: &Setup, cut: Cut) -> u64 {
     match cut {
         // Nothing is lost there, and all that was under way may come in the end.
         Cut::Slow => left + SLOWED * WINDOW_NS,
+        // Two losses that short packets survive, perhaps in two repairs each; then four probes, each
+        // of which is lost when its witness was answered and a repair is due.
+        Cut::Shrinks => 2 * left + 4 * (repair + rtt),
+        // Both paths fall under suspicion at both ends before acks are said on both.
+        Cut::Opposite => 3 * left,
         _ => left,
     }
 }
@@ -116,7 +140,7 @@ fn leaves(cut: Cut) {
         let outcome = run_setup(&setup, false);
         assert_eq!(outcome.failure, None, "{cut:?}, seed {seed}");
         let net = &outcome.net;
-        harmed += (net.cut + net.dropped > 0 || cut == Cut::Slow) as u64;
+        harmed += (net.cut + net.dropped + net.too_big > 0 || cut == Cut::Slow) as u64;
         assert!(!outcome.troubles.is_empty(), "nothing went wrong");
         let (took, bound) = (outcome.recovery_ns, bound_ns(&setup, cut));
         // A rail that loses three packets of ten also loses those that are to show it: 7 runs of
@@ -167,6 +191,16 @@ fn a_rail_that_nobody_hears() {
 #[test]
 fn a_rail_that_gets_slow() {
     leaves(Cut::Slow);
+}
+
+#[test]
+fn a_rail_that_carries_short_packets_only() {
+    leaves(Cut::Shrinks);
+}
+
+#[test]
+fn two_rails_that_carry_one_direction_each() {
+    leaves(Cut::Opposite);
 }
 
 #[test]

@@ -13,15 +13,17 @@ FAULT:  down              cable out: the host sees the carrier go
         blackhole         every packet is lost, silently
         corrupt=P         one payload byte is changed, unseen by TCP and UDP
                           checksums
+        mtu=1200          longer IP packets are lost, silently (needs
+                          offload=off)
         rate=400mbit      rate limit
         delay=1ms         added delay (needs netem in the kernel)
         offload=off|on    segmentation offload of the rail
         clear             takes everything back
 then:   in | out          only that direction, seen from the host
         port=LO-HI        only TCP and UDP packets from or to these ports
-        for=SECONDS       drop, blackhole, corrupt: begins by itself at the next
-                          full second but one of the clock, and ends by itself;
-                          says when
+        for=SECONDS       drop, blackhole, corrupt, mtu: begins by itself at the
+                          next full second but one of the clock, and ends by
+                          itself; says when
 
 Examples:
   marline lab fault h0:1 down              pull the cable of h0's rail1
@@ -69,6 +71,8 @@ pub enum Effect {
     Blackhole,
     /// So many of a million packets get one payload byte changed.
     Corrupt(u32),
+    /// IP packets above so many bytes vanish, and nobody is told.
+    Mtu(u32),
     /// Bits per second.
     Rate(u64),
     /// Microseconds.
@@ -84,6 +88,7 @@ impl Effect {
             Effect::Drop(_) => "drop",
             Effect::Blackhole => "blackhole",
             Effect::Corrupt(_) => "corrupt",
+            Effect::Mtu(_) => "mtu",
             Effect::Rate(_) => "rate",
             Effect::Delay(_) => "delay",
         }
@@ -93,7 +98,7 @@ impl Effect {
     fn value(self) -> u64 {
         match self {
             Effect::Down | Effect::IfDown | Effect::Blackhole => 0,
-            Effect::Drop(ppm) | Effect::Corrupt(ppm) => ppm.into(),
+            Effect::Drop(n) | Effect::Corrupt(n) | Effect::Mtu(n) => n.into(),
             Effect::Rate(v) | Effect::Delay(v) => v,
         }
     }
@@ -105,6 +110,7 @@ impl Effect {
             "drop" => Effect::Drop(value.try_into().ok()?),
             "blackhole" => Effect::Blackhole,
             "corrupt" => Effect::Corrupt(value.try_into().ok()?),
+            "mtu" => Effect::Mtu(value.try_into().ok()?),
             "rate" => Effect::Rate(value),
             "delay" => Effect::Delay(value),
             _ => return None,
@@ -120,7 +126,7 @@ impl Effect {
     pub fn by_packet(self) -> bool {
         matches!(
             self,
-            Effect::Drop(_) | Effect::Blackhole | Effect::Corrupt(_)
+            Effect::Drop(_) | Effect::Blackhole | Effect::Corrupt(_) | Effect::Mtu(_)
         )
     }
 
@@ -132,6 +138,7 @@ impl Effect {
             }
             Effect::Rate(bps) => format!("rate={}mbit", bps as f64 / 1e6),
             Effect::Delay(us) => format!("delay={us}us"),
+            Effect::Mtu(bytes) => format!("mtu={bytes}"),
             _ => self.word().to_owned(),
         }
     }
@@ -332,9 +339,10 @@ fn check_order(order: &Order) -> Result<(), String> {
         ),
         Action::Clear if order.ports.is_some() => Err("`clear` takes no port range".into()),
         Action::Set(e) if e.by_packet() => Ok(()),
-        _ if order.for_s.is_some() => {
-            Err("`for` goes with `drop`, `blackhole` and `corrupt`: the others are states".into())
-        }
+        _ if order.for_s.is_some() => Err(
+            "`for` goes with `drop`, `blackhole`, `corrupt` and `mtu`: the others are states"
+                .into(),
+        ),
         _ => Ok(()),
     }
 }
@@ -354,12 +362,13 @@ fn parse_action(word: &str) -> Result<Action, String> {
         ("blackhole", None) => Effect::Blackhole,
         ("drop", Some(p)) => Effect::Drop(parse_ppm(p)?),
         ("corrupt", Some(p)) => Effect::Corrupt(parse_ppm(p)?),
+        ("mtu", Some(bytes)) => Effect::Mtu(parse_mtu(bytes)?),
         ("rate", Some(r)) => Effect::Rate(parse_rate(r)?),
         ("delay", Some(d)) => Effect::Delay(parse_delay_us(d)?),
         _ => {
             return Err(format!(
                 "`{word}` is no fault; there are down, ifdown, up, drop=P, blackhole, corrupt=P, \
-                 rate=400mbit, delay=1ms, offload=on|off, clear"
+                 mtu=1200, rate=400mbit, delay=1ms, offload=on|off, clear"
             ))
         }
     };
@@ -382,6 +391,12 @@ fn parse_ppm(text: &str) -> Result<u32, String> {
             "`{text}`: a probability is 0.000001 to 1, or 0.0001% to 100%"
         )),
     }
+}
+
+/// From what IPv4 has to carry at least to its longest.
+fn parse_mtu(text: &str) -> Result<u32, String> {
+    let bytes = text.parse().ok().filter(|n| (68..=65_535).contains(n));
+    bytes.ok_or_else(|| format!("`{text}`: an MTU is 68 to 65535 bytes"))
 }
 
 fn parse_with_unit(text: &str, units: &[(&str, f64)]) -> Option<u64> {

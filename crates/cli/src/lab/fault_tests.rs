@@ -71,6 +71,7 @@ fn values_and_units() {
     assert_eq!(set("drop=1%"), Effect::Drop(10_000));
     assert_eq!(set("corrupt=0.001"), Effect::Corrupt(1_000));
     assert_eq!(set("drop=1"), Effect::Drop(1_000_000));
+    assert_eq!(set("mtu=1200"), Effect::Mtu(1_200));
     assert_eq!(set("rate=400mbit"), Effect::Rate(400_000_000));
     assert_eq!(set("rate=1.5gbit"), Effect::Rate(1_500_000_000));
     assert_eq!(set("delay=1ms"), Effect::Delay(1_000));
@@ -101,6 +102,9 @@ fn nonsense_is_refused() {
         "drop=nan",
         "drop=inf",
         "down=1",
+        "mtu=67",
+        "mtu=65536",
+        "mtu=1k",
         "rate=5",
         "rate=0mbit",
         "rate=1e99gbit",
@@ -158,6 +162,7 @@ fn lines_of_the_state_file_come_back() {
         Effect::Drop(5),
         Effect::Blackhole,
         Effect::Corrupt(7),
+        Effect::Mtu(1_200),
         Effect::Rate(9),
         Effect::Delay(11),
     ] {

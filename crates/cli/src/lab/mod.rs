@@ -310,6 +310,13 @@ fn order_fault(lab: &mut Lab, target: fault::Target, order: &fault::Order) -> Re
             wanted.retain(|f| !hit(f) || !matches!(f.effect, Effect::Down | Effect::IfDown))
         }
         Action::Clear => wanted.retain(|f| !hit(f) || order.dir.is_some_and(|d| d != f.dir)),
+        Action::Set(Effect::Mtu(_)) if !lab.no_offload.contains(&target.rail) => {
+            let rail = target.rail;
+            return Err(format!(
+                "with segmentation offload the switch sees packets of up to 64 KB, whatever is on \
+                 the wire: `marline lab fault {rail} offload=off` first"
+            ));
+        }
         Action::Set(effect) => {
             span = order.for_s.map(coming);
             for fault in fault::expand(lab, target, effect, order, span) {

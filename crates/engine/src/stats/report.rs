@@ -225,6 +225,13 @@ fn notes_of(rail: &RailSummary) -> Vec<String> {
         ));
     }
     notes.extend(corrupts(rail));
+    if p.shrinks > 0 {
+        notes.push(format!(
+            "{name} lost its large packets {} without a word, and went on with smaller ones. Check \
+             the MTU of its switches.",
+            plural(p.shrinks, "time", "times")
+        ));
+    }
     notes
 }
 

@@ -1,0 +1,201 @@
+//! Networks that carry a part of what they are given: one direction only, or small packets only.
+
+mod face;
+
+use face::Pair;
+use marline_proto::{Config, Event, PeerId, RecvSpec, SendSpec, Source};
+
+const TIMEOUT_NS: u64 = 400_000_000;
+/// A long message: by rendezvous, over all rails.
+const LONG: u64 = 3_000_000;
+
+/// Two nodes, and messages both ways.
+struct Run {
+    pair: Pair,
+    to_a: PeerId,
+    posted: u32,
+    deaths: usize,
+    /// Packets that the network swallowed.
+    lost: usize,
+}
+
+impl Run {
+    fn new(rails: u8) -> Run {
+        let mut run = Run::unmet(rails);
+        // Every path is proven, and its size known.
+        assert!(run.exchange(LONG, &|_, _, _| true).is_some());
+        run
+    }
+
+    /// Nothing was sent yet.
+    fn unmet(rails: u8) -> Run {
+        let config = Config {
+            peer_timeout_ns: TIMEOUT_NS,
+            ..Config::default()
+        };
+        let nodes = [1, 2].map(|host| face::node_with(config, host, rails));
+        let mut pair = Pair::of(nodes, true);
+        let to_a = pair.b.peer(&pair.a.address());
+        Run {
+            pair,
+            to_a,
+            posted: 10,
+            deaths: 0,
+            lost: 0,
+        }
+    }
+
+    /// A message each way; how long that takes, if it ends.
+    fn exchange(&mut self, len: u64, passes: &dyn Fn(usize, usize, usize) -> bool) -> Option<u64> {
+        self.posted += 1;
+        let (handle, pair) = (self.posted, &mut self.pair);
+        let (begun, mut open) = (pair.now, [true; 2]);
+        for (node, peer) in [(&mut pair.a, pair.to_b), (&mut pair.b, self.to_a)] {
+            node.post_recv(
+                &RecvSpec {
+                    handle: handle + 1_000,
+                    source: Source::Peer(peer),
+                    tag: None,
+                    capacity: len,
+                    multi_min: None,
+                },
+                pair.now,
+            );
+            node.post_send(&SendSpec {
+                handle,
+                peer,
+                tag: None,
+                data: None,
+                len,
+                urgent_ack: true,
+            });
+        }
+        while open != [false; 2] && pair.now < begun + 20 * TIMEOUT_NS {
+            let mut count = |from, rail, bytes| {
+                let arrives = passes(from, rail, bytes);
+                self.lost += !arrives as usize;
+                arrives
+            };
+            pair.step_through(&mut count);
+            for (node, open) in [&mut pair.a, &mut pair.b].into_iter().zip(&mut open) {
+                while let Some(event) = node.poll_event() {
+                    self.deaths += matches!(event, Event::PeerDead { .. }) as usize;
+                    *open &= !matches!(event, Event::SendDone { handle: h, .. } if h == handle);
+                }
+            }
+        }
+        (open == [false; 2]).then_some(pair.now - begun)
+    }
+}
+
+/// Messages of every kind both ways, while the network is so: how long the slowest takes.
+fn slowest(rails: u8, passes: &dyn Fn(usize, usize, usize) -> bool) -> (u64, usize) {
+    // From the first packet on, too.
+    let (first, _) = slowest_of(Run::unmet(rails), passes);
+    let (later, lost) = slowest_of(Run::new(rails), passes);
+    println!("{rails} rails: the slowest rounds took {first} and {later} ns, {lost} packets lost");
+    (first.max(later), lost)
+}
+
+fn slowest_of(mut run: Run, passes: &dyn Fn(usize, usize, usize) -> bool) -> (u64, usize) {
+    let mut slowest = 0;
+    for round in 0..12 {
+        let len = [100, 20_000, LONG, 1_300][round % 4];
+        let took = run.exchange(len, passes);
+        let state = || format!("{}{}", run.pair.a.describe(), run.pair.b.describe());
+        let took = took.unwrap_or_else(|| panic!("round {round} hangs: {}", state()));
+        assert_eq!(run.deaths, 0, "round {round}: {}", state());
+        slowest = slowest.max(took);
+    }
+    (slowest, run.lost)
+}
+
+/// Holds networks that carry a part to half of the time after which a silent peer is dead.
+fn carry(rails: u8, networks: &[&dyn Fn(usize, usize, usize) -> bool]) {
+    let rounds: Vec<_> = networks.iter().map(|n| slowest(rails, n)).collect();
+    let late = rounds.iter().any(|&(ns, _)| ns > TIMEOUT_NS / 2);
+    let lost: usize = rounds.iter().map(|r| r.1).sum();
+    assert!(!late && lost > 10, "{rounds:?}");
+}
+
+/// Rail 0 carries from `b` to `a` only, rail 1 the other way only: data one way, and what is said
+/// of it the other way.
+#[test]
+fn each_rail_carries_one_way() {
+    carry(
+        2,
+        &[&|from, rail, _| from != rail, &|from, rail, _| from == rail],
+    );
+}
+
+/// One rail of two carries small packets only, in one direction or both.
+#[test]
+fn one_rail_carries_small_packets_only() {
+    for max in [560, 1_172, 1_400] {
+        for rail in [0, 1] {
+            let both = |_, r, len| r != rail || len <= max;
+            let one = |from, r, len| r != rail || from == 1 || len <= max;
+            carry(2, &[&both, &one]);
+        }
+    }
+}
+
+/// The only rail carries small packets only.
+#[test]
+fn the_only_rail_carries_small_packets_only() {
+    for max in [560, 1_172, 1_400] {
+        carry(1, &[&|_, _, len| len <= max]);
+        carry(1, &[&|from, _, len| from == 1 || len <= max]);
+    }
+}
+
+/// A network that was mended is used again as it was before.
+#[test]
+fn what_passes_again_is_found_out() {
+    let mut run = Run::new(1);
+    let whole = run.exchange(LONG, &|_, _, _| true);
+    run.exchange(LONG, &|_, _, len| len <= 1_172)
+        .expect("it shrinks");
+    let (mut mended, begun) = (None, run.pair.now);
+    while run.pair.now < begun + 10_000_000_000 && mended != whole {
+        run.pair.now += 100_000_000;
+        mended = run.exchange(LONG, &|_, _, _| true);
+    }
+    let sizes = format!("{}{}", run.pair.a.describe(), run.pair.b.describe());
+    assert_eq!(sizes.matches(" mtu 1472 ").count(), 2, "{sizes}");
+    assert_eq!(run.deaths, 0);
+}
+
+/// No packet passes that could hold data: small ones do for ever, and nothing hangs.
+#[test]
+fn a_network_that_carries_no_data_ends_in_an_error() {
+    for rails in [1, 2] {
+        let mut run = Run::new(rails);
+        let took = run.exchange(LONG, &|_, _, len| len <= 300);
+        assert!(
+            run.deaths > 0 && took.is_some(),
+            "{rails} rails: {}{}",
+            run.pair.a.describe(),
+            run.pair.b.describe()
+        );
+        let took = took.unwrap_or(0);
+        assert!((TIMEOUT_NS..3 * TIMEOUT_NS).contains(&took), "{took} ns");
+    }
+}
+
+/// Both rails carry from `b` to `a` only: nothing hangs.
+#[test]
+fn a_network_that_carries_one_way_only_ends_in_an_error() {
+    for rails in [1, 2] {
+        let mut run = Run::new(rails);
+        let took = run.exchange(LONG, &|from, _, _| from == 1);
+        assert!(
+            run.deaths > 0 && took.is_some(),
+            "{rails} rails: {}{}",
+            run.pair.a.describe(),
+            run.pair.b.describe()
+        );
+        let took = took.unwrap_or(0);
+        assert!((TIMEOUT_NS..3 * TIMEOUT_NS).contains(&took), "{took} ns");
+    }
+}
