@@ -362,6 +362,7 @@ fn own_memory_is_written_where_it_is_registered_for_that_and_nowhere_else() {
             base,
             len: 100_000,
             virt_addr: key == 42,
+            readable: true,
             writable,
         };
         own.engine.mr_open(&region).unwrap();

@@ -25,6 +25,7 @@ mod src {
     pub mod ahead;
     pub mod api;
     pub mod assemble;
+    pub mod av;
     pub mod choice;
     pub mod clock;
     pub mod collect;
@@ -37,6 +38,7 @@ mod src {
     pub mod events;
     pub mod fork;
     pub mod memory;
+    pub mod names;
     pub mod offers;
     pub mod owned;
     pub mod pack;
