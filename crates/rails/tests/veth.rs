@@ -96,6 +96,26 @@ fn a_lowered_interface_mtu_is_too_big_not_fragmented() {
     }
 }
 
+/// The other end of a virtual cable takes less than this one: what is too long for it is lost, as
+/// at a switch. (The cable says that it dropped a packet; there is no queue in which to wait, and a
+/// sender that did would wait for ever.)
+#[test]
+fn what_the_other_end_of_a_cable_drops_is_lost_and_holds_nothing_up() {
+    let (a, b) = two_hosts();
+    let (mut tx, _) = open_default("10.1.0.0/24");
+    b.enter();
+    let (peer, mut rx) = open_default("10.1.0.0/24");
+    b.ip("link set rail0 mtu 1200");
+    a.enter();
+    let (to, bytes) = (peer.local_addr(), Random(1).bytes(1_400));
+    // More than it takes until a destination has a socket of its own.
+    for _ in 0..200 {
+        assert_eq!(tx.send(&to, &bytes, 1_400, 0), SendOutcome::Sent);
+        assert_eq!(tx.send(&to, &bytes[..1_000], 1_000, 0), SendOutcome::Sent);
+        assert_eq!(receive(&mut rx, 1), [&bytes[..1_000]]);
+    }
+}
+
 #[test]
 fn a_narrow_router_is_reported_with_its_mtu() {
     let (a, router, b) = (

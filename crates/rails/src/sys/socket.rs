@@ -217,6 +217,14 @@ impl Socket {
         }
     }
 
+    /// Whether a send that failed with this errno lost its packet for good: an interface or its
+    /// queue dropped it, and of this socket nothing lies in a queue, so that there is no room to
+    /// wait for. (A virtual cable says so when its other end finds a packet too long.)
+    #[cold]
+    pub fn lost(&self, errno: Errno) -> bool {
+        errno == libc::ENOBUFS && self.unsent_bytes() == 0
+    }
+
     /// Address and port that the socket is bound to.
     pub fn local_addr(&self) -> Result<RailAddr, Errno> {
         let mut name = name_buffer();

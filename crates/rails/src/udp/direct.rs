@@ -78,16 +78,22 @@ impl UdpTx {
         for _ in 0..2 {
             let at = self.peers.as_mut().and_then(|peers| peers.find(to, flow));
             let connected = at.and_then(|at| self.peers.as_ref()?.socket(at));
-            last = match connected {
-                Some(socket) => socket.send_pieces(None, lead, write.pieces, segment),
+            let lost;
+            (last, lost) = match connected {
+                Some(socket) => {
+                    let sent = socket.send_pieces(None, lead, write.pieces, segment);
+                    (sent, sent.is_err_and(|errno| socket.lost(errno)))
+                }
                 None => {
                     let name = SockName::of_rail(to, self.scope_id());
                     let name = name.filter(|_| to.port != 0).ok_or(libc::EDESTADDRREQ)?;
                     let socket = self.socket(flow);
-                    socket.send_pieces(Some(&name), lead, write.pieces, segment)
+                    let sent = socket.send_pieces(Some(&name), lead, write.pieces, segment);
+                    (sent, sent.is_err_and(|errno| socket.lost(errno)))
                 }
             };
             match (last, at) {
+                _ if lost => return Ok(()),
                 (Err(errno), _) if is_drop(errno) => return Ok(()),
                 (Err(libc::ECONNREFUSED), Some(at)) => self.drain_peer(at),
                 (Err(libc::ECONNREFUSED), None) => self.drain(flow),

@@ -103,6 +103,7 @@ impl RailTx for UdpTx {
                 Ok(sent) => left = &left[sent..],
                 // Part of the batch is out and cannot be recalled; the rest counts as lost.
                 Err(errno) if left.len() < bytes.len() && is_busy(errno) => break,
+                Err(errno) if self.socket(flow).lost(errno) => break,
                 Err(errno) => return self.failure(to, segment, errno),
             }
         }
@@ -461,6 +462,9 @@ impl UdpTx {
         let mut errno = errno;
         for _ in 0..2 {
             match errno {
+                errno if self.peers.as_ref()?.socket(at)?.lost(errno) => {
+                    return Some(SendOutcome::Sent);
+                }
                 errno if is_busy(errno) => return Some(SendOutcome::Busy),
                 errno if is_drop(errno) => return Some(SendOutcome::Sent),
                 libc::ECONNREFUSED => self.drain_peer(at),
