@@ -48,6 +48,7 @@ fn side(settings: &[(&str, &str)]) -> Side {
 const COMPLETE: OpFlags = OpFlags {
     completion: true,
     delivery_complete: false,
+    match_complete: false,
     inject: false,
     multi_recv: false,
     peek: false,

@@ -13,8 +13,8 @@ use crate::transmit::{add_credit, Builder};
 use crate::types::{sum_seed, Batch, Spans, Transmit};
 use alloc::boxed::Box;
 use marline_wire::{
-    align8, granules, FragmentHead, Frame, EAGER_LEN, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN,
-    GRANULE, HEADER_LEN, PACKET_MAX,
+    align8, granules, FragmentHead, Frame, EAGER_LEN, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN, GRANULE,
+    HEADER_LEN, PACKET_MAX,
 };
 
 /// Bulk waits for the best path rather than use one that would finish this much later.
