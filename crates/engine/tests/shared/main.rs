@@ -37,6 +37,7 @@ mod src {
     pub mod engine;
     pub mod events;
     pub mod fork;
+    pub mod full;
     pub mod memory;
     pub mod names;
     pub mod offers;
