@@ -4,6 +4,7 @@ use crate::conn::{Conn, SendKind};
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Path, STRICT_NS};
+use crate::resend::Why;
 use crate::send_ring::{FrameRef, Sent, SentState};
 use crate::slab::Key;
 use crate::types::{Event, PeerId};
@@ -175,7 +176,7 @@ impl Node {
         }
         for frame in lost {
             if !self.cfg.errs(Mutation::ForgetLost) {
-                conn.requeue(frame, at);
+                conn.requeue(frame, at, Why::Loss);
             }
         }
     }
@@ -196,7 +197,7 @@ impl Node {
         path.ring.retire();
         for frame in frames {
             if !self.cfg.errs(Mutation::ForgetMoved) {
-                conn.requeue(frame, at);
+                conn.requeue(frame, at, Why::Failover);
             }
         }
         Node::mark_ready(&mut self.ready, conn);
@@ -206,7 +207,7 @@ impl Node {
 impl Conn {
     /// Queues a frame of a lost packet again, once: a frame that is lost as often as it is
     /// repeated must not become more each time.
-    pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize) {
+    pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize, why: Why) {
         let queued = match frame {
             FrameRef::Ping { .. } => return,
             FrameRef::Grant(key) => queue_once(&mut self.grants, key),
@@ -223,11 +224,15 @@ impl Conn {
             | FrameRef::EmptyGrant { .. } => queue_once(&mut self.control, frame),
             FrameRef::Written { .. } => {
                 self.paths[at].write_failed();
-                self.resend.push(frame)
+                self.resend.push(frame, at, why);
+                false
             }
-            FrameRef::Data { .. } | FrameRef::Rts(_) => self.resend.push(frame),
+            FrameRef::Data { .. } | FrameRef::Rts(_) => {
+                self.resend.push(frame, at, why);
+                false // counted when it leaves: it may arrive before that
+            }
         };
-        self.paths[at].stats.retransmitted += queued as u64;
+        self.count_resent(at, why, queued);
     }
 }
 

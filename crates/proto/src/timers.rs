@@ -4,6 +4,7 @@ use crate::conn::{Conn, InboundState, SendKind, SendXfer};
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Duel, Path, PathState};
+use crate::resend::Why;
 use crate::send_ring::{FrameRef, SentState};
 use crate::types::{Event, PeerId};
 use alloc::boxed::Box;
@@ -258,7 +259,7 @@ impl Node {
             }
         }
         for frame in frames {
-            conn.requeue(frame, at);
+            conn.requeue(frame, at, Why::Repair);
             conn.resend.hedge(frame, code);
         }
         if suspicious && others {

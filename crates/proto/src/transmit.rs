@@ -154,7 +154,7 @@ impl Node {
         let avoid = conn
             .resend
             .front()
-            .map(|r| r.1)
+            .map(|r| r.avoid)
             .filter(|&code| code != ANYWHERE);
         let small = conn.small_path(avoid, standby)?;
         let delay = self.cfg.ack_delay_ns;
