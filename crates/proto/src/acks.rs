@@ -30,11 +30,13 @@ impl Node {
         let mut frames = core::mem::take(&mut self.scratch);
         frames.clear();
         if let Some(at) = conn.path_by_send_code(ack.path) {
-            let gap_end = self.gap_end_ns;
+            let gap_end = self.absences.gap_end_ns;
             let wait_max = &mut self.stats.ack_wait_max_ns;
             let path = &mut conn.paths[at];
             if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
                 path.on_progress(now);
+                self.absences.note_answer(now, &conn, at, &self.cfg);
+                let path = &conn.paths[at];
                 if !path.usable() && conn.acquitted(at) {
                     let path = &mut conn.paths[at];
                     path.rise(now);
@@ -44,6 +46,7 @@ impl Node {
                 self.judge_rivals(now, &mut conn, at);
             }
             self.declare_losses(now, &mut conn, at, told(ack));
+            self.absences.judge_repair(&mut conn, at);
             conn.paths[at].ring.retire();
         }
         if conn.has_work() {

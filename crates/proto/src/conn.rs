@@ -2,6 +2,7 @@
 
 use crate::granules::GranuleSet;
 use crate::path::{Path, PathState};
+use crate::patience::Verdicts;
 use crate::resend::Resends;
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
@@ -177,6 +178,12 @@ pub struct Conn {
     pub armed: u64,
     pub owed_since: Option<u64>,
     pub heard_ns: u64,
+    /// When it was last heard by packets that were read as they came, when it was heard after a
+    /// silence, and how long that was.
+    pub lively_ns: u64,
+    pub woke_ns: u64,
+    pub silent_ns: u64,
+    pub(crate) verdicts: Verdicts,
     pub refused: u32,
     pub refused_since: u64,
     pub pinged_ns: u64,
@@ -229,6 +236,10 @@ impl Conn {
             armed: u64::MAX,
             owed_since: None,
             heard_ns: 0,
+            lively_ns: 0,
+            woke_ns: 0,
+            silent_ns: 0,
+            verdicts: Verdicts::default(),
             refused: 0,
             refused_since: 0,
             pinged_ns: 0,

@@ -7,6 +7,7 @@ use crate::conn::{Conn, Inbound, Peer, SendXfer};
 use crate::late::LateAck;
 use crate::matching::Matching;
 use crate::path::Path;
+use crate::patience::Absences;
 use crate::send_ring::FrameRef;
 use crate::sent::Unkept;
 use crate::slab::{Key, Slab};
@@ -80,8 +81,8 @@ pub struct Node {
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
     pub(crate) last_poll_ns: u64,
-    /// End of the last stretch without polling: RTT samples that span it lie.
-    pub(crate) gap_end_ns: u64,
+    /// Stretches without polling, ours and those of peers.
+    pub(crate) absences: Absences,
     pub(crate) closing: bool,
     /// The progress thread is at work, not the application.
     pub(crate) by_thread: bool,
@@ -129,7 +130,7 @@ impl Node {
             late: None,
             native_done: Vec::new(),
             last_poll_ns: 0,
-            gap_end_ns: 0,
+            absences: Absences::default(),
             closing: false,
             by_thread: false,
             roomy: Vec::new(),

@@ -268,7 +268,9 @@ mod tests {
     #[test]
     fn a_repair_is_known_wherever_it_stands_until_it_leaves() {
         let (frames, mut resends) = (frames(3), Resends::default());
-        frames.iter().for_each(|&frame| _ = push(&mut resends, frame));
+        frames
+            .iter()
+            .for_each(|&frame| _ = push(&mut resends, frame));
         assert!(!resends.hedged());
         resends.hedge(frames[1], 7);
         resends.hedge(frames[1], 9);
@@ -284,7 +286,9 @@ mod tests {
     #[test]
     fn what_is_left_of_a_frame_keeps_its_place_and_its_code() {
         let (frames, mut resends) = (frames(2), Resends::default());
-        frames.iter().for_each(|&frame| _ = push(&mut resends, frame));
+        frames
+            .iter()
+            .for_each(|&frame| _ = push(&mut resends, frame));
         resends.hedge(frames[0], 7);
         let FrameRef::Data { xfer, .. } = frames[0] else {
             unreachable!();

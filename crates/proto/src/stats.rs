@@ -99,6 +99,8 @@ pub struct PathStats {
     pub repairs: u64,
     /// Packets declared lost that were acknowledged after all.
     pub spurious: u64,
+    /// Packets sent again because no ack came in time, whose ack came after all.
+    pub needless: u64,
     /// Probes sent.
     pub probes: u64,
     /// Congestion window now, in bytes.

@@ -89,6 +89,7 @@ pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
     sum.lost += stats.lost;
     sum.spurious += stats.spurious;
     sum.repairs += stats.repairs;
+    sum.needless += stats.needless;
     sum.resent_loss += stats.resent_loss;
     sum.resent_repair += stats.resent_repair;
     sum.resent_failover += stats.resent_failover;

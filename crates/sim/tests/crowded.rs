@@ -72,9 +72,13 @@ const WORKS: [(Work, u64); 6] = [
 
 #[test]
 fn with_four_processes_a_processor_hardly_a_packet_is_sent_twice_and_no_path_is_left() {
-    for (work, size_max) in WORKS {
+    for (work, size_max) in WORKS
+        .into_iter()
+        .skip(std::env::var("SKIP").map_or(0, |s| s.parse().unwrap()))
+        .take(std::env::var("TAKE").map_or(9, |s| s.parse().unwrap()))
+    {
         let (mut packets, mut resent, mut failovers) = (0, 0, 0);
-        for seed in 0..4 {
+        for seed in 0..std::env::var("SEEDS").map_or(4, |s| s.parse().unwrap()) {
             let mut setup = setup(seed, HOSTS, work, size_max);
             setup.faults = slices(seed);
             setup.faults_end_ns = CROWDED_NS + 50 * MS;
@@ -82,10 +86,14 @@ fn with_four_processes_a_processor_hardly_a_packet_is_sent_twice_and_no_path_is_
             assert_eq!(outcome.failure, None, "{work:?}, seed {seed}");
             let total = total(&outcome);
             if std::env::var("CROWDED").is_ok() {
-                println!("{work:?} {size_max} {seed}: {total:?} worked {} ms {:?} {:?}", outcome.worked_ns / MS,
-                outcome.rails, outcome.net);
+                let sum = |f: &dyn Fn(&marline_proto::PathStats) -> u64| {
+                    outcome.rails.iter().map(f).sum::<u64>()
+                };
+                println!("{work:?} {size_max} {seed}: {total:?} worked {} ms loss {} repair {} failover {} lost {} spurious {} repairs {} needless {}", outcome.worked_ns / MS,
+                sum(&|r| r.resent_loss), sum(&|r| r.resent_repair), sum(&|r| r.resent_failover), sum(&|r| r.lost), sum(&|r| r.spurious), sum(&|r| r.repairs), sum(&|r| r.needless));
             }
-            (packets, resent, failovers) = (packets + total.0, resent + total.1, failovers + total.2);
+            (packets, resent, failovers) =
+                (packets + total.0, resent + total.1, failovers + total.2);
         }
         println!("{work:?} {size_max}: {resent} of {packets}, {failovers} failovers");
     }
@@ -95,7 +103,12 @@ fn with_four_processes_a_processor_hardly_a_packet_is_sent_twice_and_no_path_is_
 fn on_a_lossy_link_repairs_are_as_quick_as_ever() {
     let (mut worked, mut lost) = (0, 0);
     for seed in 0..24 {
-        for (work, size_max) in [(Work::PingPong, 2_000), (Work::PingPong, 70_000), (Work::Halo, 2_000), (Work::AllToAll, 70_000)] {
+        for (work, size_max) in [
+            (Work::PingPong, 2_000),
+            (Work::PingPong, 70_000),
+            (Work::Halo, 2_000),
+            (Work::AllToAll, 70_000),
+        ] {
             let mut setup = setup(seed, 2, work, size_max);
             setup.ops = 1_000;
             setup.weather.drop = [1_000, 10_000, 50_000][seed as usize % 3];
