@@ -196,6 +196,7 @@ fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathSta
         resent_repair: s.resent_repair,
         resent_failover: s.resent_failover,
         spurious: s.spurious,
+        needless: s.needless,
         probes_sent: s.probes,
         window_bytes: s.window_bytes,
         bytes_per_s: s.bytes_per_s,

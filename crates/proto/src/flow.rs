@@ -117,7 +117,7 @@ impl Node {
     /// Stops counting grants whose data does not come; whether that freed any.
     fn forgive_stale(&mut self, now: u64) -> bool {
         // Data that waits in our sockets is no data that does not come.
-        if now < self.stale_at || self.is_behind(now) {
+        if now < self.stale_at || self.absences.is_behind(now) {
             return false;
         }
         // Of those that are granted from now on none is stale earlier.

@@ -1,20 +1,26 @@
 //! Patience with peers that are often off their processor. Then a peer answers on no path, nothing
 //! is lost, and what a repair timer sends again arrives twice.
 //!
-//! Two things are learnt. *Silences*, of all peers together: how long one said nothing on any path
-//! though something waited for its answer, and then acknowledged what had waited all the time.
-//! *Verdicts*, of each peer: whether a packet that was sent again had arrived (the idea of Eifel, RFC
-//! 3522; packets are never numbered anew, so an ack names the copy that it is of). While nearly all
-//! repairs prove needless, a path that is due for one first asks on another path whether the peer is
-//! there. If it answers, what still lacks an ack is sent again; if nobody does, the repair waits as
-//! long as peers were silent lately. Where packets are lost, verdicts say so, and every repair comes
-//! at once.
+//! Two things are learnt. *Silences*, of all peers together: how long one said nothing on any
+//! path though something waited for its answer, and then acknowledged what had waited all the
+//! time. *Verdicts*, of each peer: whether a packet that was sent again had arrived (the idea of
+//! Eifel, RFC 3522; packets are never numbered anew, so an ack names the copy that it is of).
+//! While nearly all repairs prove needless, a path that is due for one first asks on another path
+//! whether the peer is there. If it answers, what still lacks an ack is sent again; if nobody
+//! does, the repair waits as long as peers were silent lately. Where packets are lost, verdicts
+//! say so, and every repair comes at once.
 
 use crate::conn::Conn;
 use crate::path::{Path, REPAIR_START_MAX_NS};
 use crate::send_ring::SentState;
 use crate::Config;
 
+/// A stretch without polling after which round-trip samples are not trusted (design rule 5), and
+/// what waits in the sockets is read before anybody counts as late.
+const POLL_GAP_NS: u64 = 1_000_000;
+/// That is read within this, whatever goes on coming meanwhile: a receive buffer of 8 MB takes
+/// 5 ms.
+const BEHIND_MAX_NS: u64 = 10_000_000;
 /// Silences are forgotten after one to two such times.
 const FORGET_NS: u64 = 1_000_000_000;
 /// A needed repair outweighs so many needless ones: on a link that loses acks as often as data half
@@ -41,10 +47,10 @@ impl Verdicts {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Absences {
     /// The last stretch in which nobody polled here.
-    pub(crate) gap_start_ns: u64,
+    gap_start_ns: u64,
     pub(crate) gap_end_ns: u64,
     /// What came meanwhile is not read to its end yet: who is late is not known.
-    pub(crate) behind: bool,
+    behind: bool,
     /// Longest silence of a peer in this time and in the one before.
     worst_ns: [u64; 2],
     since_ns: u64,
@@ -53,6 +59,27 @@ pub(crate) struct Absences {
 }
 
 impl Absences {
+    /// The owner polls, and did so last at `last_ns`.
+    #[inline]
+    pub(crate) fn note_poll(&mut self, last_ns: u64, now: u64) {
+        if last_ns != 0 && now.saturating_sub(last_ns) > POLL_GAP_NS {
+            (self.gap_start_ns, self.gap_end_ns) = (last_ns, now);
+            self.behind = true;
+        }
+    }
+
+    /// All that had come was read.
+    #[inline]
+    pub(crate) fn caught_up(&mut self) {
+        self.behind = false;
+    }
+
+    /// What came while nobody polled is still being read: nobody is late before that.
+    #[inline]
+    pub(crate) fn is_behind(&self, now: u64) -> bool {
+        self.behind && now < self.gap_end_ns + BEHIND_MAX_NS
+    }
+
     fn learn(&mut self, now: u64, silent_ns: u64) {
         self.age(now);
         self.worst_ns[0] = self.worst_ns[0].max(silent_ns);
@@ -95,8 +122,9 @@ impl Absences {
     #[inline]
     pub(crate) fn note_life(&self, now: u64, conn: &mut Conn, cfg: &Config) {
         // What waited in our sockets says nothing of how things stand now.
-        let watched_until = if self.behind { self.gap_start_ns } else { now };
-        if !self.behind {
+        let behind = self.is_behind(now);
+        let watched_until = if behind { self.gap_start_ns } else { now };
+        if !behind {
             conn.lively_ns = now;
         }
         let Some(since) = conn.owed_since.filter(|_| conn.heard_ns != 0) else {

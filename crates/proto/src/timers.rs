@@ -18,12 +18,7 @@ use marline_wire::FLAG_PUT;
 const DUEL_NS: u64 = 1_000_000;
 /// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
 const AWAY_NS: u64 = 500_000_000;
-/// A stretch without polling after which round-trip samples are not trusted (design rule 5).
-const POLL_GAP_NS: u64 = 1_000_000;
-/// What came in such a stretch is read within this, whatever goes on coming meanwhile: a receive
-/// buffer of 8 MB takes 5 ms.
-const BEHIND_MAX_NS: u64 = 10_000_000;
-/// Until then timers look again after this.
+/// Timers that wait until all is read look again after this.
 const BEHIND_LOOK_NS: u64 = 100_000;
 /// Paths that are asked as witnesses of a duel: one may be lost.
 const WITNESSES: usize = 2;
@@ -44,26 +39,18 @@ impl Node {
     #[inline]
     pub fn on_poll(&mut self, now_ns: u64, by_thread: bool) {
         self.by_thread = by_thread;
-        if now_ns.saturating_sub(self.last_poll_ns) > POLL_GAP_NS {
-            self.absences.gap_start_ns = self.last_poll_ns;
-            self.absences.gap_end_ns = now_ns;
-            self.absences.behind = true;
-        }
+        self.absences.note_poll(self.last_poll_ns, now_ns);
         self.last_poll_ns = now_ns;
         if now_ns >= self.tidy_at {
             self.tidy(now_ns);
         }
     }
 
-    /// Tells that all that had come was read.
+    /// Tells that a look at all rails found nothing more to read. Until then, after a stretch
+    /// without polls, nobody counts as late.
     #[inline]
     pub fn caught_up(&mut self) {
-        self.absences.behind = false;
-    }
-
-    /// What came while nobody polled is still being read: nobody is late before that.
-    pub(crate) fn is_behind(&self, now: u64) -> bool {
-        self.absences.behind && now < self.absences.gap_end_ns + BEHIND_MAX_NS
+        self.absences.caught_up();
     }
 
     /// When `handle_timeouts` has something to do next.
@@ -126,7 +113,7 @@ impl Node {
     /// Sets the peer's next deadline.
     pub(crate) fn touch(&mut self, peer: PeerId, now: u64) {
         // What is late is not known before all is read.
-        let soonest = match self.is_behind(now) {
+        let soonest = match self.absences.is_behind(now) {
             true => now + BEHIND_LOOK_NS,
             false => 0,
         };
@@ -219,7 +206,7 @@ impl Node {
         }
         for at in 0..conn.paths.len() {
             self.rescue(conn, at);
-            if !self.is_behind(now) {
+            if !self.absences.is_behind(now) {
                 match conn.repair_at(at, &self.cfg, &self.absences) {
                     Some((due, Expiry::Repair)) if due <= now => self.repair(now, conn, at),
                     Some((due, Expiry::Ask)) if due <= now => self.ask_first(now, conn, at),

@@ -81,8 +81,8 @@ fn rails_of(world: &World) -> Vec<PathStats> {
     rails
 }
 
-/// What the tests ask of rails: packets, damage, what was sent again and why, and how often each was
-/// left and taken back.
+/// What the tests ask of rails: packets, damage, what was sent again and why, and how often each
+/// was left and taken back.
 pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
     sum.packets_sent += stats.packets_sent;
     sum.bytes_sent += stats.bytes_sent;

@@ -2,6 +2,7 @@
 //! clean. Then next to nothing is sent twice, and no path is given up. And where links do lose
 //! packets, and nobody is away, they are sent again as soon as before.
 
+use marline_proto::PathStats;
 use marline_sim::{run_setup, Fault, Outcome, Profile, Setup, Topology, Trouble, Weather, Work};
 
 const MS: u64 = 1_000_000;
@@ -48,67 +49,75 @@ fn setup(seed: u64, hosts: usize, work: Work, size_max: u64) -> Setup {
     setup.topology = Topology::Planes;
     setup.weather = Weather::default();
     (setup.work, setup.size_max) = (work, size_max);
-    (setup.ops, setup.pause_ns) = (3_000, 500);
+    setup.pause_ns = 500;
     setup.rate = vec![1_250_000_000; 2];
     setup.socket_bytes = 8 << 20;
     setup.log_bytes = 64 << 20;
     setup
 }
 
+/// Packets sent, frames sent again, paths given up.
 fn total(outcome: &Outcome) -> (u64, u64, u64) {
-    let sum = |f: &dyn Fn(&marline_proto::PathStats) -> u64| outcome.rails.iter().map(f).sum();
+    let sum = |f: &dyn Fn(&PathStats) -> u64| outcome.rails.iter().map(f).sum();
     let resent = sum(&|r| r.resent_loss + r.resent_repair + r.resent_failover);
     (sum(&|r| r.packets_sent), resent, sum(&|r| r.failovers))
 }
 
-const WORKS: [(Work, u64); 6] = [
-    (Work::PingPong, 2_000),
-    (Work::PingPong, 300_000),
-    (Work::Halo, 2_000),
-    (Work::Halo, 300_000),
-    (Work::AllToAll, 70_000),
-    (Work::Collective, 70_000),
+/// What the applications do, the longest message, and operations: enough for a second and more.
+const WORKS: [(Work, u64, u32); 6] = [
+    (Work::PingPong, 2_000, 12_000),
+    (Work::PingPong, 300_000, 6_000),
+    (Work::Halo, 2_000, 3_000),
+    (Work::Halo, 300_000, 3_000),
+    (Work::AllToAll, 70_000, 3_000),
+    (Work::Collective, 70_000, 3_000),
 ];
 
 #[test]
 fn with_four_processes_a_processor_hardly_a_packet_is_sent_twice_and_no_path_is_left() {
-    for (work, size_max) in WORKS
-        .into_iter()
-        .skip(std::env::var("SKIP").map_or(0, |s| s.parse().unwrap()))
-        .take(std::env::var("TAKE").map_or(9, |s| s.parse().unwrap()))
-    {
+    for (work, size_max, ops) in WORKS {
         let (mut packets, mut resent, mut failovers) = (0, 0, 0);
-        for seed in 0..std::env::var("SEEDS").map_or(4, |s| s.parse().unwrap()) {
+        for seed in 0..3 {
             let mut setup = setup(seed, HOSTS, work, size_max);
+            setup.ops = ops;
             setup.faults = slices(seed);
             setup.faults_end_ns = CROWDED_NS + 50 * MS;
             let outcome = run_setup(&setup, false);
             assert_eq!(outcome.failure, None, "{work:?}, seed {seed}");
+            assert!(outcome.troubles["stopped"] > 200, "nobody was away");
+            assert_eq!(
+                outcome.net.dropped + outcome.net.socket_full,
+                0,
+                "links are clean"
+            );
             let total = total(&outcome);
-            if std::env::var("CROWDED").is_ok() {
-                let sum = |f: &dyn Fn(&marline_proto::PathStats) -> u64| {
-                    outcome.rails.iter().map(f).sum::<u64>()
-                };
-                println!("{work:?} {size_max} {seed}: {total:?} worked {} ms loss {} repair {} failover {} lost {} spurious {} repairs {} needless {}", outcome.worked_ns / MS,
-                sum(&|r| r.resent_loss), sum(&|r| r.resent_repair), sum(&|r| r.resent_failover), sum(&|r| r.lost), sum(&|r| r.spurious), sum(&|r| r.repairs), sum(&|r| r.needless));
-            }
-            (packets, resent, failovers) =
-                (packets + total.0, resent + total.1, failovers + total.2);
+            packets += total.0;
+            resent += total.1;
+            failovers += total.2;
         }
-        println!("{work:?} {size_max}: {resent} of {packets}, {failovers} failovers");
+        println!("{work:?} of {size_max} B: {resent} sent again of {packets} packets");
+        assert!(100 * resent < packets, "{work:?}: {resent} of {packets}");
+        assert_eq!(failovers, 0, "{work:?}");
     }
 }
 
+/// Virtual time of all runs below together before anybody had patience.
+const IMPATIENT_US: u64 = 1_911_315;
+
+/// Losses are drawn by packet, so a run that differs in one has others from there on: the bound
+/// leaves 2 % for that. (`what_is_lost_is_sent_again_at_once_though_the_peer_was_away_before` of
+/// `proto` is exact.)
 #[test]
 fn on_a_lossy_link_repairs_are_as_quick_as_ever() {
+    let works = [
+        (Work::PingPong, 2_000),
+        (Work::PingPong, 70_000),
+        (Work::Halo, 2_000),
+        (Work::AllToAll, 70_000),
+    ];
     let (mut worked, mut lost) = (0, 0);
     for seed in 0..24 {
-        for (work, size_max) in [
-            (Work::PingPong, 2_000),
-            (Work::PingPong, 70_000),
-            (Work::Halo, 2_000),
-            (Work::AllToAll, 70_000),
-        ] {
+        for (work, size_max) in works {
             let mut setup = setup(seed, 2, work, size_max);
             setup.ops = 1_000;
             setup.weather.drop = [1_000, 10_000, 50_000][seed as usize % 3];
@@ -118,5 +127,11 @@ fn on_a_lossy_link_repairs_are_as_quick_as_ever() {
             lost += outcome.net.dropped;
         }
     }
-    println!("lossy: {} us, {lost} lost", worked / 1000);
+    println!("{} us, {lost} packets lost", worked / 1_000);
+    assert!(lost > 2_000, "{lost} packets lost");
+    assert!(
+        worked / 1_000 < IMPATIENT_US * 102 / 100,
+        "{} us",
+        worked / 1_000
+    );
 }
