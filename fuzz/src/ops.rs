@@ -380,6 +380,7 @@ impl World {
         let end = &mut self.ends[e];
         if polls {
             end.node.on_poll(self.now, false);
+            end.node.caught_up();
         }
         end.node.handle_timeouts(self.now);
         self.settle(e);

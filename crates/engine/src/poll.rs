@@ -287,6 +287,9 @@ impl<S: System> Shared<S> {
         if core.poisoned {
             return core; // it was left half done: nothing goes on from there
         }
+        if taken == 0 && often {
+            core.caught_up();
+        }
         if taken == 0 || often {
             core.tick(now);
         } else {

@@ -229,6 +229,14 @@ impl<S: System> Core<S> {
         self.collector.polled(now);
     }
 
+    /// Tells the nodes that nothing is left to be read.
+    #[inline]
+    pub fn caught_up(&mut self) {
+        for endpoint in self.eps.iter_mut().flatten() {
+            endpoint.node.caught_up();
+        }
+    }
+
     fn on_rail_event(&mut self, now: u64, rail: usize, event: RailEvent) {
         match event {
             RailEvent::Fault(RailFault::Down(_)) => self.set_rail(now, rail, false),

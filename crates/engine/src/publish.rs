@@ -209,6 +209,7 @@ fn peer_row(s: &proto::PeerStats) -> PeerCounters {
         acks_received: s.acks_received,
         acks_sent: s.acks_explicit,
         acks_piggybacked: s.acks_piggybacked,
+        duplicate_fragments: s.duplicates,
         unacked_packets_max: s.queue_max,
     }
 }
@@ -226,10 +227,11 @@ fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathSta
         bytes_sent: s.bytes_sent,
         bytes_received: s.bytes_received,
         lost: s.lost,
-        resent_loss: s.retransmitted.saturating_sub(s.repairs + s.moved),
-        resent_repair: s.repairs.min(s.retransmitted),
-        resent_failover: s.moved,
+        resent_loss: s.resent_loss,
+        resent_repair: s.resent_repair,
+        resent_failover: s.resent_failover,
         spurious: s.spurious,
+        needless: s.needless,
         probes_sent: s.probes,
         window_bytes: s.window_bytes,
         bytes_per_s: s.bytes_per_s,

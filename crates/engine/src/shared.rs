@@ -292,6 +292,9 @@ impl<S: System> Shared<S> {
             core.stats.thread_takeovers += (taken > 0) as u64;
             core.stats.thread_wakeups += 1;
             core.on_poll(now, true);
+            if taken == 0 {
+                core.caught_up();
+            }
             core.tick(now);
             core.flush(now);
             let next = core

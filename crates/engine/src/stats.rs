@@ -160,6 +160,7 @@ counters! {
         acks_sent: Sum, "packets", "Packets sent only because of the acks in them.";
         acks_piggybacked: Sum, "acks", "Acks that rode on packets that left anyway.";
         acks_received: Sum, "acks", "Acks received, both ways.";
+        duplicate_fragments: Sum, "fragments", "Fragments that came though they were here already.";
         unacked_packets_max: Max, "packets", "Most packets waiting for their ack at once.";
     }
 }
@@ -175,7 +176,8 @@ counters! {
         spurious: Sum, "packets", "Packets held for lost whose ack came after all.";
         resent_loss: Sum, "packets", "Retransmissions because acks showed a loss.";
         resent_repair: Sum, "packets", "Retransmissions because no ack came in time.";
-        resent_failover: Sum, "packets", "Packets moved to other paths when this one went down.";
+        resent_failover: Sum, "packets", "Retransmissions because this path was given up.";
+        needless: Sum, "packets", "Packets sent again for want of an ack, which came after all.";
         corrupt_payloads: Sum, "packets", "Packets whose payload failed its checksum.";
         duplicates: Sum, "packets", "Packets received again.";
         probes_sent: Sum, "packets", "Probes sent.";

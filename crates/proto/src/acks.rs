@@ -4,6 +4,7 @@ use crate::conn::{Conn, SendKind};
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Path, STRICT_NS};
+use crate::resend::Why;
 use crate::send_ring::{FrameRef, Sent, SentState};
 use crate::slab::Key;
 use crate::types::{Event, PeerId};
@@ -30,7 +31,7 @@ impl Node {
         let mut frames = core::mem::take(&mut self.scratch);
         frames.clear();
         if let Some(at) = conn.path_by_send_code(ack.path) {
-            let gap_end = self.gap_end_ns;
+            let gap_end = self.absences.gap_end_ns;
             let wait_max = &mut self.stats.ack_wait_max_ns;
             let path = &mut conn.paths[at];
             if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
@@ -38,6 +39,8 @@ impl Node {
                 let path = &mut conn.paths[at];
                 path.doubt_repaired(now);
                 path.on_progress(now);
+                self.absences.note_answer(now, &conn, at, &self.cfg);
+                let path = &conn.paths[at];
                 if !path.usable() && conn.acquitted(at) {
                     let path = &mut conn.paths[at];
                     path.rise(now);
@@ -48,6 +51,7 @@ impl Node {
             }
             self.declare_losses(now, &mut conn, at, told(ack));
             self.weigh_size(now, &mut conn, at);
+            self.absences.judge_repair(&mut conn, at);
             conn.paths[at].ring.retire();
         }
         if conn.has_work() {
@@ -184,7 +188,7 @@ impl Node {
         }
         for frame in lost {
             if !self.cfg.errs(Mutation::ForgetLost) {
-                conn.requeue(frame, at);
+                conn.requeue(frame, at, Why::Loss);
             }
         }
         if probe {
@@ -209,7 +213,7 @@ impl Node {
         path.forget_size_probe(self.last_poll_ns);
         for frame in frames {
             if !self.cfg.errs(Mutation::ForgetMoved) {
-                conn.requeue(frame, at);
+                conn.requeue(frame, at, Why::Failover);
             }
         }
         Node::mark_ready(&mut self.ready, conn);
@@ -219,7 +223,7 @@ impl Node {
 impl Conn {
     /// Queues a frame of a lost packet again, once: a frame that is lost as often as it is
     /// repeated must not become more each time.
-    pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize) {
+    pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize, why: Why) {
         let queued = match frame {
             FrameRef::Ping { .. } => return,
             FrameRef::Grant(key) => queue_once(&mut self.grants, key),
@@ -236,11 +240,15 @@ impl Conn {
             | FrameRef::EmptyGrant { .. } => queue_once(&mut self.control, frame),
             FrameRef::Written { .. } => {
                 self.paths[at].write_failed();
-                self.resend.push(frame)
+                self.resend.push(frame, at, why);
+                false
             }
-            FrameRef::Data { .. } | FrameRef::Rts(_) => self.resend.push(frame),
+            FrameRef::Data { .. } | FrameRef::Rts(_) => {
+                self.resend.push(frame, at, why);
+                false // counted when it leaves: it may arrive before that
+            }
         };
-        self.paths[at].stats.retransmitted += queued as u64;
+        self.count_resent(at, why, queued);
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::config::RailPolicy;
 use crate::granules::GranuleSet;
 use crate::path::{Path, PathState};
+use crate::patience::Verdicts;
 use crate::resend::Resends;
 use crate::send_ring::FrameRef;
 use crate::slab::Key;
@@ -191,6 +192,12 @@ pub struct Conn {
     /// Since when nothing of ours was acknowledged, though something waits for that.
     pub unanswered_since: Option<u64>,
     pub heard_ns: u64,
+    /// When it was last heard by packets that were read as they came, when it was heard after a
+    /// silence, and how long that was.
+    pub lively_ns: u64,
+    pub woke_ns: u64,
+    pub silent_ns: u64,
+    pub(crate) verdicts: Verdicts,
     /// Refusals since the peer was heard, of paths that have worked, and when the first came.
     pub refused: u32,
     pub refused_since: u64,
@@ -247,6 +254,10 @@ impl Conn {
             owed_since: None,
             unanswered_since: None,
             heard_ns: 0,
+            lively_ns: 0,
+            woke_ns: 0,
+            silent_ns: 0,
+            verdicts: Verdicts::default(),
             refused: 0,
             refused_since: 0,
             pinged_ns: 0,

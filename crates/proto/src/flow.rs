@@ -116,14 +116,18 @@ impl Node {
 
     /// Stops counting grants whose data does not come; whether that freed any.
     fn forgive_stale(&mut self, now: u64) -> bool {
-        if now < self.stale_at {
+        // Data that waits in our sockets is no data that does not come.
+        if now < self.stale_at || self.absences.is_behind(now) {
             return false;
         }
         // Of those that are granted from now on none is stale earlier.
         let mut next = now + STALE_NS + 1;
         let stale = self.inbounds.iter().find_map(|(key, i)| {
             let counts = i.rendezvous && i.counted > 0;
-            let at = i.last_data_ns + STALE_NS + 1;
+            let away_ns = self
+                .conn(i.peer)
+                .map_or(0, |conn| self.absences.patience_ns(conn));
+            let at = i.last_data_ns + STALE_NS.max(away_ns) + 1;
             if counts && at > now {
                 next = next.min(at);
             }

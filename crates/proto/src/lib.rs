@@ -42,6 +42,7 @@ mod node;
 mod ops;
 mod own;
 mod path;
+mod patience;
 mod pipeline;
 mod puts;
 mod reads;

@@ -8,6 +8,7 @@ use crate::depart::Departed;
 use crate::late::LateAck;
 use crate::matching::Matching;
 use crate::path::Path;
+use crate::patience::Absences;
 use crate::send_ring::FrameRef;
 use crate::sent::Unkept;
 use crate::slab::{Key, Slab};
@@ -84,8 +85,8 @@ pub struct Node {
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
     pub(crate) last_poll_ns: u64,
-    /// End of the last stretch without polling: RTT samples that span it lie.
-    pub(crate) gap_end_ns: u64,
+    /// Stretches without polling, ours and those of peers.
+    pub(crate) absences: Absences,
     pub(crate) closing: bool,
     /// The progress thread is at work, not the application.
     pub(crate) by_thread: bool,
@@ -136,7 +137,7 @@ impl Node {
             late: None,
             native_done: Vec::new(),
             last_poll_ns: 0,
-            gap_end_ns: 0,
+            absences: Absences::default(),
             closing: false,
             by_thread: false,
             roomy: Vec::new(),

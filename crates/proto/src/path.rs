@@ -40,7 +40,7 @@ pub(crate) const FEW_PACKETS: u32 = 4;
 /// The first repair comes no later than this, whatever round trips were: no network that MPI runs
 /// on takes so long, and what looked like it was a peer that was off its processor (of which an
 /// answer can tell a second and more).
-const REPAIR_START_MAX_NS: u64 = 100_000_000;
+pub(crate) const REPAIR_START_MAX_NS: u64 = 100_000_000;
 
 /// Repeated repairs come up to a quarter of their interval early, by one of so many steps.
 const JITTER_SHARE: u64 = 4;
@@ -121,6 +121,10 @@ pub struct Path {
     pub strict_until: u64,
     /// Start of the running repair interval: oldest send or last ack progress.
     pub repair_from: u64,
+    /// The interval in which it was asked whether the peer is there.
+    pub asked_from: u64,
+    /// A packet that was sent again, of which nobody knows yet whether that was needless.
+    pub repaired: Option<u64>,
     pub backoff: u32,
     pub reorder: u64,
     pub duel: Option<Duel>,
@@ -184,6 +188,8 @@ impl Path {
             cwnd: CWND_FLOOR,
             strict_until: 0,
             repair_from: 0,
+            asked_from: u64::MAX,
+            repaired: None,
             backoff: 0,
             reorder: REORDER_START,
             duel: None,
@@ -269,11 +275,7 @@ impl Path {
         let base = if self.srtt_ns == 0 {
             1_000_000
         } else if self.ring.waiting() <= FEW_PACKETS {
-            // Nothing of ours queues: what stretched the mean was a peer off its processor, and a
-            // message that waits should not wait for that mean.
-            (4 * self.srtt_ns)
-                .min(16 * self.min_rtt_ns)
-                .max(cfg.repair_floor_ns)
+            self.answer_ns(cfg)
         } else {
             (4 * self.srtt_ns)
                 .max(self.srtt_ns + 4 * self.rttvar_ns)
@@ -286,6 +288,16 @@ impl Path {
         interval - self.jitter() * (interval / JITTER_SHARE) / JITTER_STEPS
     }
 
+    /// Within this a peer answers that is on its processor.
+    #[inline]
+    pub(crate) fn answer_ns(&self, cfg: &Config) -> u64 {
+        // What stretched the mean was a peer off its processor, and a message that waits should
+        // not wait for that mean.
+        (4 * self.srtt_ns)
+            .min(self.min_rtt_ns.saturating_mul(16))
+            .max(cfg.repair_floor_ns)
+    }
+
     /// Below `JITTER_STEPS`, drawn from when this repair interval began; 0 before anything had to
     /// be repeated.
     fn jitter(&self) -> u64 {
@@ -296,7 +308,7 @@ impl Path {
         self.repair_from.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - JITTER_STEPS.ilog2())
     }
 
-    /// When the repair timer expires, if it runs.
+    /// When the repair timer expires, if it runs, by what is known of the path alone.
     #[inline]
     pub fn repair_at(&self, cfg: &Config) -> Option<u64> {
         (self.ring.waiting() > 0 && !self.rail_down && self.state != PathState::Down)

@@ -62,11 +62,20 @@ impl Node {
         let peer = self.identify(now, packet)?;
         let at = self.path_of(peer, header).ok_or(DropReason::Nonsense)?;
         let (reliable, silence_ns) = (self.cfg.reliable, self.cfg.silence_ns());
-        let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
+        let Node {
+            absences,
+            cfg,
+            peers,
+            ..
+        } = self;
+        let conn = peers.get_mut(peer.0 as usize);
+        let conn = conn.and_then(|p| p.conn.as_deref_mut());
+        let conn = conn.ok_or(DropReason::Gone)?;
         if now.saturating_sub(conn.heard_ns) > silence_ns / 2 {
             // It was silent itself; what it was sent meanwhile it reads now.
             conn.unanswered_since = None;
         }
+        absences.note_life(now, conn, cfg);
         conn.heard_ns = now;
         conn.refused = 0;
         conn.owed_since = conn.owed_since.map(|_| now);

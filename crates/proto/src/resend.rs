@@ -13,15 +13,34 @@ use marline_wire::{granules, Frame, Header, Rts, GRANULE};
 /// No path to avoid for a frame that is sent again.
 pub const ANYWHERE: u8 = u8::MAX;
 
-/// A frame, and the code of the path that it is to avoid, or [`ANYWHERE`].
-type Entry = (FrameRef, u8);
+/// Why a frame is sent again; the counters of its path tell these apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Acks showed that its packet was lost.
+    Loss,
+    /// No ack came in time.
+    Repair,
+    /// Its path was given up.
+    Failover,
+}
+
+/// A frame that is to be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resend {
+    pub frame: FrameRef,
+    /// Code of the path that it is to avoid, or [`ANYWHERE`].
+    pub avoid: u8,
+    /// Index of the path that it left on before, and why it leaves again.
+    pub path: u8,
+    pub why: Why,
+}
 
 /// The queue. A frame that is lost as often as it is repeated must not become more each time: a
 /// packet of 64 KB holds a thousand short messages, and repairs had queued 9,678 frames of 245
 /// sends (seed 9751755).
 #[derive(Debug, Default)]
 pub struct Resends {
-    queue: VecDeque<Entry>,
+    queue: VecDeque<Resend>,
     /// Entries that left so far.
     left: u64,
     /// Where a frame stands: as many entries were or are before it.
@@ -32,11 +51,16 @@ pub struct Resends {
 
 impl Resends {
     /// Queues a frame; whether it was not queued yet.
-    pub fn push(&mut self, frame: FrameRef) -> bool {
+    pub fn push(&mut self, frame: FrameRef, path: usize, why: Why) -> bool {
         let place = self.left + self.queue.len() as u64;
         let new = *self.places.entry(frame).or_insert(place) == place;
         if new {
-            self.queue.push_back((frame, ANYWHERE));
+            self.queue.push_back(Resend {
+                frame,
+                avoid: ANYWHERE,
+                path: path as u8,
+                why,
+            });
         }
         new
     }
@@ -44,9 +68,9 @@ impl Resends {
     /// A frame that is queued is to avoid the path with this code.
     pub fn hedge(&mut self, frame: FrameRef, code: u8) {
         let at = self.places.get(&frame).map(|place| place - self.left);
-        if let Some((_, old)) = at.and_then(|at| self.queue.get_mut(at as usize)) {
+        if let Some(entry) = at.and_then(|at| self.queue.get_mut(at as usize)) {
             self.hedges += (code != ANYWHERE) as usize;
-            self.hedges -= (replace(old, code) != ANYWHERE) as usize;
+            self.hedges -= (replace(&mut entry.avoid, code) != ANYWHERE) as usize;
         }
     }
 
@@ -55,14 +79,14 @@ impl Resends {
         self.hedges > 0
     }
 
-    pub fn front(&self) -> Option<&Entry> {
+    pub fn front(&self) -> Option<&Resend> {
         self.queue.front()
     }
 
     pub fn pop_front(&mut self) {
-        if let Some((frame, code)) = self.queue.pop_front() {
-            self.hedges -= (code != ANYWHERE) as usize;
-            self.vacate(&frame);
+        if let Some(entry) = self.queue.pop_front() {
+            self.hedges -= (entry.avoid != ANYWHERE) as usize;
+            self.vacate(&entry.frame);
             self.left += 1;
         }
     }
@@ -70,7 +94,7 @@ impl Resends {
     /// The first frame left in part: `rest` has its place.
     pub fn cut_front(&mut self, rest: FrameRef) {
         if let Some(front) = self.queue.front_mut() {
-            let frame = replace(&mut front.0, rest);
+            let frame = replace(&mut front.frame, rest);
             self.vacate(&frame);
             self.places.entry(rest).or_insert(self.left);
         }
@@ -102,7 +126,7 @@ impl Resends {
 
     /// Bytes that it takes beside itself. (What stands in the tree stands in the queue.)
     pub fn bytes(&self) -> usize {
-        self.queue.capacity() * size_of::<Entry>()
+        self.queue.capacity() * size_of::<Resend>()
             + self.places.len() * size_of::<(FrameRef, u64)>()
     }
 }
@@ -116,23 +140,26 @@ impl Node {
         b: &mut Builder<'_, '_>,
         hedges_only: bool,
     ) {
-        while let Some(&(frame, code)) = conn.resend.front() {
-            if hedges_only && code == ANYWHERE {
+        while let Some(&entry) = conn.resend.front() {
+            if hedges_only && entry.avoid == ANYWHERE {
                 break;
             }
-            let fits = match frame {
+            let fits = match entry.frame {
                 FrameRef::Data { xfer, offset, len } => {
-                    self.resend_data(conn, xfer, offset, len, code, b)
+                    self.resend_data(conn, (xfer, offset, len), &entry, b)
                 }
                 FrameRef::Written {
                     xfer, offset, len, ..
                 } => {
                     self.unwrite(xfer, offset, len);
-                    self.resend_data(conn, xfer, offset, len, code, b)
+                    self.resend_data(conn, (xfer, offset, len), &entry, b)
                 }
                 FrameRef::Rts(key) => match self.sends.get(key) {
                     Some(send) if !send.granted => {
-                        b.control(&Frame::Rts(Rts { head: send.head }), Some(frame))
+                        let rts = Frame::Rts(Rts { head: send.head });
+                        let fits = b.control(&rts, Some(entry.frame));
+                        conn.count_resent(entry.path as usize, entry.why, fits);
+                        fits
                     }
                     _ => true,
                 },
@@ -149,10 +176,8 @@ impl Node {
     fn resend_data(
         &mut self,
         conn: &mut Conn,
-        key: Key,
-        offset: u64,
-        len: u32,
-        code: u8,
+        (key, offset, len): (Key, u64, u32),
+        entry: &Resend,
         b: &mut Builder<'_, '_>,
     ) -> bool {
         let Some(send) = self.sends.get(key) else {
@@ -162,10 +187,11 @@ impl Node {
         if send.acked.covered(offset / GRANULE, n) == Covered::All {
             return true;
         }
-        let urgent = send.urgent || code != ANYWHERE;
+        let urgent = send.urgent || entry.avoid != ANYWHERE;
         let Some(pushed) = self.push_data(key, offset, len, b) else {
             return false;
         };
+        conn.count_resent(entry.path as usize, entry.why, true);
         if urgent {
             b.flags |= Header::FLAG_ACK_NOW;
         }
@@ -179,6 +205,19 @@ impl Node {
             return false;
         }
         true
+    }
+}
+
+impl Conn {
+    /// Counts what leaves again, unless it found no room.
+    pub(crate) fn count_resent(&mut self, at: usize, why: Why, fits: bool) {
+        let stats = &mut self.paths[at].stats;
+        let count = match why {
+            Why::Loss => &mut stats.resent_loss,
+            Why::Repair => &mut stats.resent_repair,
+            Why::Failover => &mut stats.resent_failover,
+        };
+        *count += fits as u64;
     }
 }
 
@@ -199,11 +238,16 @@ mod tests {
         (0..count).map(&mut frame).collect()
     }
 
-    fn drain(resends: &mut Resends) -> Vec<Entry> {
+    fn push(resends: &mut Resends, frame: FrameRef) -> bool {
+        resends.push(frame, 0, Why::Loss)
+    }
+
+    /// Frames with the paths that they avoid.
+    fn drain(resends: &mut Resends) -> Vec<(FrameRef, u8)> {
         let next = || {
             let entry = resends.front().copied();
             resends.pop_front();
-            entry
+            entry.map(|entry| (entry.frame, entry.avoid))
         };
         core::iter::from_fn(next).collect()
     }
@@ -213,24 +257,27 @@ mod tests {
         let (frames, mut resends) = (frames(1_000), Resends::default());
         for lost in 0..10 {
             for &frame in &frames {
-                assert_eq!(resends.push(frame), lost == 0);
+                assert_eq!(push(&mut resends, frame), lost == 0);
             }
         }
         let left: Vec<_> = drain(&mut resends).into_iter().map(|e| e.0).collect();
         assert_eq!(left, frames);
-        assert!(resends.push(frames[500]), "it left, and is lost anew");
+        assert!(push(&mut resends, frames[500]), "it left, and is lost anew");
     }
 
     #[test]
     fn a_repair_is_known_wherever_it_stands_until_it_leaves() {
         let (frames, mut resends) = (frames(3), Resends::default());
-        frames.iter().for_each(|&frame| _ = resends.push(frame));
+        frames
+            .iter()
+            .for_each(|&frame| _ = push(&mut resends, frame));
         assert!(!resends.hedged());
         resends.hedge(frames[1], 7);
         resends.hedge(frames[1], 9);
         assert!(resends.hedged());
         resends.pop_front();
-        assert_eq!(resends.front(), Some(&(frames[1], 9)));
+        let front = resends.front().map(|entry| (entry.frame, entry.avoid));
+        assert_eq!(front, Some((frames[1], 9)));
         resends.pop_front();
         assert!(!resends.hedged());
         assert_eq!(resends.len(), 1);
@@ -239,7 +286,9 @@ mod tests {
     #[test]
     fn what_is_left_of_a_frame_keeps_its_place_and_its_code() {
         let (frames, mut resends) = (frames(2), Resends::default());
-        frames.iter().for_each(|&frame| _ = resends.push(frame));
+        frames
+            .iter()
+            .for_each(|&frame| _ = push(&mut resends, frame));
         resends.hedge(frames[0], 7);
         let FrameRef::Data { xfer, .. } = frames[0] else {
             unreachable!();
@@ -247,9 +296,9 @@ mod tests {
         let (offset, len) = (48, 15);
         let rest = FrameRef::Data { xfer, offset, len };
         resends.cut_front(rest);
-        assert!(!resends.push(rest), "it is queued");
+        assert!(!push(&mut resends, rest), "it is queued");
         assert!(
-            resends.push(frames[0]),
+            push(&mut resends, frames[0]),
             "this part of it left, and is lost anew"
         );
         let left = [(rest, 7), (frames[1], ANYWHERE), (frames[0], ANYWHERE)];

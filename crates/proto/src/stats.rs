@@ -89,14 +89,18 @@ pub struct PathStats {
     pub bytes_received: u64,
     /// Packets of ours declared lost.
     pub lost: u64,
-    /// Frames sent again after a loss, a repair timer or a failover.
-    pub retransmitted: u64,
-    /// Frames moved to other paths when this one went down.
-    pub moved: u64,
+    /// Frames sent again because acks showed that their packet was lost.
+    pub resent_loss: u64,
+    /// Frames sent again because no ack came in time.
+    pub resent_repair: u64,
+    /// Frames sent again because this path was given up.
+    pub resent_failover: u64,
     /// Repair timers that expired.
     pub repairs: u64,
     /// Packets declared lost that were acknowledged after all.
     pub spurious: u64,
+    /// Packets sent again because no ack came in time, whose ack came after all.
+    pub needless: u64,
     /// Probes sent.
     pub probes: u64,
     /// Congestion window now, in bytes.

@@ -4,6 +4,8 @@ use crate::conn::{Conn, InboundState, SendKind, SendXfer};
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::path::{Duel, Path, PathState};
+use crate::patience::Expiry;
+use crate::resend::Why;
 use crate::send_ring::FrameRef;
 use crate::types::{Event, PeerId};
 use alloc::boxed::Box;
@@ -17,8 +19,8 @@ use marline_wire::FLAG_PUT;
 const DUEL_NS: u64 = 1_000_000;
 /// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
 const AWAY_NS: u64 = 500_000_000;
-/// A stretch without polling after which round-trip samples are not trusted (design rule 5).
-const POLL_GAP_NS: u64 = 1_000_000;
+/// Timers that wait until all is read look again after this.
+const BEHIND_LOOK_NS: u64 = 100_000;
 /// Paths that are asked as witnesses of a duel: one may be lost.
 const WITNESSES: usize = 2;
 /// Probes of a path that is down back off to this, and to a share of the time after which a silent
@@ -38,13 +40,18 @@ impl Node {
     #[inline]
     pub fn on_poll(&mut self, now_ns: u64, by_thread: bool) {
         self.by_thread = by_thread;
-        if now_ns.saturating_sub(self.last_poll_ns) > POLL_GAP_NS {
-            self.gap_end_ns = now_ns;
-        }
+        self.absences.note_poll(self.last_poll_ns, now_ns);
         self.last_poll_ns = now_ns;
         if now_ns >= self.tidy_at {
             self.tidy(now_ns);
         }
+    }
+
+    /// Tells that a look at all rails found nothing more to read. Until then, after a stretch
+    /// without polls, nobody counts as late.
+    #[inline]
+    pub fn caught_up(&mut self) {
+        self.absences.caught_up();
     }
 
     /// When `handle_timeouts` has something to do next.
@@ -106,11 +113,17 @@ impl Node {
 
     /// Sets the peer's next deadline.
     pub(crate) fn touch(&mut self, peer: PeerId, now: u64) {
+        // What is late is not known before all is read.
+        let soonest = match self.absences.is_behind(now) {
+            true => now + BEHIND_LOOK_NS,
+            false => 0,
+        };
         let Node {
             cfg,
             peers,
             full,
             stalled,
+            absences,
             ..
         } = self;
         let conn = peers.get_mut(peer.0 as usize);
@@ -129,8 +142,8 @@ impl Node {
             } else if path.window.fresh() > 0 {
                 next = next.min(path.ack_since + cfg.ack_delay_ns);
             }
-            if let Some(at) = path.repair_at(cfg) {
-                next = next.min(at);
+            if let Some((due, _)) = conn.repair_at(at, cfg, absences) {
+                next = next.min(due.max(soonest));
             }
             if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
                 next = next.min(now + cfg.repair_cap_ns);
@@ -145,7 +158,8 @@ impl Node {
             }
             if let Some(duel) = &path.duel {
                 let (verdict, draw) = path.duel_ends(duel);
-                next = next.min(if now < verdict { verdict } else { draw });
+                let ends = if now < verdict { verdict } else { draw };
+                next = next.min(ends.max(soonest));
             }
         }
         if held && !replace(&mut conn.stalled, true) {
@@ -202,11 +216,14 @@ impl Node {
         }
         for at in 0..conn.paths.len() {
             self.rescue(conn, at);
-            let path = &conn.paths[at];
-            if path.repair_at(&self.cfg).is_some_and(|t| t <= now) {
-                self.repair(now, conn, at);
+            if !self.absences.is_behind(now) {
+                match conn.repair_at(at, &self.cfg, &self.absences) {
+                    Some((due, Expiry::Repair)) if due <= now => self.repair(now, conn, at),
+                    Some((due, Expiry::Ask)) if due <= now => self.ask_first(now, conn, at),
+                    _ => {}
+                }
+                self.end_duel(now, conn, at);
             }
-            self.end_duel(now, conn, at);
             self.probe(now, conn, at);
         }
         self.keep_alive(now, conn);
@@ -226,14 +243,25 @@ impl Node {
         }
     }
 
+    /// A repair timer expired, and repairs have proved needless lately: ask whether the peer is
+    /// there.
+    fn ask_first(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        self.absences.age(now);
+        let path = &mut conn.paths[at];
+        path.asked_from = path.repair_from;
+        let alone = !has_rivals(conn, at);
+        conn.paths[at].want_ping |= alone;
+        if !alone {
+            ask_rivals(conn, at, self.full, 1);
+        }
+        Node::mark_ready(&mut self.ready, conn);
+    }
+
     /// A repair timer expired: send the oldest waiting packet's frames again elsewhere, and from
     /// the second time on ask who is to blame.
     fn repair(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let others = conn
-            .paths
-            .iter()
-            .enumerate()
-            .any(|(i, p)| i != at && p.usable());
+        self.absences.age(now);
+        let others = has_rivals(conn, at);
         let path = &mut conn.paths[at];
         let Some((number, sent)) = path.ring.oldest_waiting() else {
             return;
@@ -249,6 +277,7 @@ impl Node {
         }
         path.backoff += 1;
         path.stats.repairs += 1;
+        path.repaired = Some(number);
         if path.backoff >= REHASH_AFTER && !others {
             path.flow = (path.flow + 1) % 4;
         }
@@ -267,11 +296,11 @@ impl Node {
             }
         }
         for frame in frames {
-            conn.requeue(frame, at);
+            conn.requeue(frame, at, Why::Repair);
             conn.resend.hedge(frame, code);
         }
         if suspicious && others {
-            ask_rivals(conn, at, self.full);
+            ask_rivals(conn, at, self.full, WITNESSES);
         } else if suspicious {
             ask_next(conn, at);
         }
@@ -297,18 +326,21 @@ impl Node {
             } else {
                 *duel = Duel::new(now, true);
                 conn.paths[at].want_ping = true;
-                ask_rivals(conn, at, self.full);
+                ask_rivals(conn, at, self.full, WITNESSES);
             }
         }
     }
 
     fn end_duel(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let patient = self.absences.patience_ns(conn) > 0;
         let path = &mut conn.paths[at];
         let Some(duel) = path.duel else { return };
         let (verdict, draw) = path.duel_ends(&duel);
         let answered = duel.answered_ns.filter(|_| duel.second);
         if let Some(answered) = answered.filter(|_| now >= verdict) {
-            if self.gap_end_ns > answered && !duel.patient {
+            // It, or we, may have been taken off the processor between two sockets.
+            let fell_silent = patient && conn.lively_ns + path.answer_ns(&self.cfg) < now;
+            if (self.absences.gap_end_ns > answered || fell_silent) && !duel.patient {
                 path.duel = Some(Duel {
                     answered_ns: Some(now),
                     patient: true,
@@ -512,7 +544,7 @@ impl Path {
 /// has room, and that share no rail with it, then on those that were heard last. A witness that is lost twice begins a duel
 /// of its own. Were all paths asked, each duel would bring about more than one where there are
 /// sixteen and a tenth is lost, and they would never end (seed 700815: 7 million packets).
-fn ask_rivals(conn: &mut Conn, at: usize, full: u32) {
+fn ask_rivals(conn: &mut Conn, at: usize, full: u32, most: usize) {
     let (local, remote) = (conn.paths[at].local, conn.paths[at].remote);
     let order = |(i, path): (usize, &Path)| {
         let shared = (path.local == local) as u8 + (path.remote == remote) as u8;
@@ -523,9 +555,15 @@ fn ask_rivals(conn: &mut Conn, at: usize, full: u32) {
     let rivals = rivals.filter(|&(i, p)| i != at && p.usable() && p.duel.is_none());
     let mut rivals: Vec<_> = rivals.map(order).collect();
     rivals.sort_unstable();
-    for &(.., i) in rivals.iter().take(WITNESSES) {
+    for &(.., i) in rivals.iter().take(most) {
         conn.paths[i].want_ping = true;
     }
+}
+
+/// Whether another path may work.
+fn has_rivals(conn: &Conn, at: usize) -> bool {
+    let mut paths = conn.paths.iter().enumerate();
+    paths.any(|(i, p)| i != at && p.usable())
 }
 
 /// No other path is known to work, and this may not: the one after it is asked, too, and by its own

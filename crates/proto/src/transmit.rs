@@ -168,7 +168,7 @@ impl Node {
         let avoid = conn
             .resend
             .front()
-            .map(|r| r.1)
+            .map(|r| r.avoid)
             .filter(|&code| code != ANYWHERE);
         let full = self.full;
         let small = conn.small_path(avoid, standby, full);

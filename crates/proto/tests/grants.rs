@@ -33,6 +33,7 @@ fn granted(packets: &[Flying]) -> BTreeMap<(bool, u32), u64> {
 fn later(pair: &mut Pair, ns: u64) -> Vec<Flying> {
     pair.now += ns;
     pair.b.on_poll(pair.now, false);
+    pair.b.caught_up();
     pair.b.handle_timeouts(pair.now);
     output(&mut pair.b, pair.now, false)
 }
@@ -194,6 +195,7 @@ fn what_becomes_free_is_granted_to_several_messages_at_once() {
     while grants < 64 {
         for packet in pair.alone() {
             pair.b.on_poll(pair.now, false);
+            pair.b.caught_up();
             take(&mut pair.b, pair.now, &[packet]);
             let back = output(&mut pair.b, pair.now, false);
             take(&mut pair.a, pair.now, &back);

@@ -278,6 +278,7 @@ impl Injection {
         self.now += 2_000;
         for side in 0..2 {
             self.nodes[side].on_poll(self.now, false);
+            self.nodes[side].caught_up();
             self.nodes[side].handle_timeouts(self.now);
             self.send_all(side, damage);
             for side in 0..2 {

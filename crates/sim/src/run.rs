@@ -81,9 +81,19 @@ fn rails_of(world: &World) -> Vec<PathStats> {
     rails
 }
 
-/// What the tests ask of rails: bytes, damage, and how often each was left and taken back.
+/// What the tests ask of rails: packets, damage, what was sent again and why, and how often each
+/// was left and taken back.
 pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
+    sum.packets_sent += stats.packets_sent;
     sum.bytes_sent += stats.bytes_sent;
+    sum.lost += stats.lost;
+    sum.spurious += stats.spurious;
+    sum.repairs += stats.repairs;
+    sum.needless += stats.needless;
+    sum.resent_loss += stats.resent_loss;
+    sum.resent_repair += stats.resent_repair;
+    sum.resent_failover += stats.resent_failover;
+    sum.failovers += stats.failovers;
     sum.corrupt += stats.corrupt;
     sum.corrupt_downs += stats.corrupt_downs;
     sum.returns += stats.returns;

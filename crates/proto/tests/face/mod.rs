@@ -148,7 +148,9 @@ impl Pair {
     pub fn step(&mut self) -> bool {
         self.now += 20_000;
         self.a.on_poll(self.now, false);
+        self.a.caught_up();
         self.b.on_poll(self.now, false);
+        self.b.caught_up();
         self.a.handle_timeouts(self.now);
         self.b.handle_timeouts(self.now);
         let there = output(&mut self.a, self.now, self.runs);
@@ -182,6 +184,7 @@ impl Pair {
     pub fn alone(&mut self) -> Vec<Flying> {
         self.now += 20_000;
         self.a.on_poll(self.now, false);
+        self.a.caught_up();
         self.a.handle_timeouts(self.now);
         output(&mut self.a, self.now, self.runs)
     }
@@ -189,6 +192,7 @@ impl Pair {
     /// The receiver takes these packets; the sender what it says to that on `rail`.
     pub fn answer(&mut self, packets: &[Flying], rail: usize) {
         self.b.on_poll(self.now, false);
+        self.b.caught_up();
         self.b.handle_timeouts(self.now);
         take(&mut self.b, self.now, packets);
         let mut back = output(&mut self.b, self.now, self.runs);

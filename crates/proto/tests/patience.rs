@@ -1,0 +1,101 @@
+//! Patience with a peer that is off its processor, and none where packets are lost.
+
+mod face;
+
+use face::{output, take, Pair};
+use marline_proto::PathStats;
+
+const MS: u64 = 1_000_000;
+/// Time between two polls here.
+const STEP_NS: u64 = 20_000;
+
+fn sum(pair: &Pair, of: impl Fn(&PathStats) -> u64) -> u64 {
+    let mut sum = 0;
+    pair.a
+        .for_each_peer(|_, _, _, paths| sum += paths.map(|p| of(&p.3)).sum::<u64>());
+    sum
+}
+
+fn resent(pair: &Pair) -> u64 {
+    sum(pair, |s| {
+        s.resent_loss + s.resent_repair + s.resent_failover
+    })
+}
+
+/// A message leaves, and the peer reads what came after so long; what was sent meanwhile.
+fn away(pair: &mut Pair, handle: u32, ns: u64) -> Vec<face::Flying> {
+    pair.message(handle, 100);
+    let mut sent = Vec::new();
+    for _ in 0..ns / STEP_NS {
+        sent.extend(pair.alone());
+    }
+    take(&mut pair.b, pair.now, &sent);
+    let back = output(&mut pair.b, pair.now, false);
+    take(&mut pair.a, pair.now, &back);
+    pair.settle();
+    sent
+}
+
+/// A message is lost; after how long it leaves again.
+fn loses(pair: &mut Pair, handle: u32) -> u64 {
+    pair.message(handle, 100);
+    let lost = pair.alone();
+    let (before, since) = (resent(pair), pair.now);
+    assert!(!lost.is_empty());
+    while resent(pair) == before {
+        let sent = pair.alone();
+        take(&mut pair.b, pair.now, &sent);
+        let back = output(&mut pair.b, pair.now, false);
+        take(&mut pair.a, pair.now, &back);
+        assert!(pair.now < since + 200 * MS, "it is never sent again");
+    }
+    let took = pair.now - since;
+    pair.settle();
+    // What comes later says that the packet was lost.
+    for more in 0..4 {
+        pair.message(10_000 + 10 * handle + more, 100);
+        pair.settle();
+    }
+    took
+}
+
+#[test]
+fn once_a_peer_was_away_what_it_has_not_read_is_not_sent_twice() {
+    for rails in [1, 2] {
+        let mut pair = Pair::new(rails, false);
+        for handle in 2..5 {
+            away(&mut pair, handle, 12 * MS);
+        }
+        let before = resent(&pair);
+        assert!(before > 0, "the first absences are not foreseen");
+        let mut sent = 0;
+        for handle in 5..25 {
+            // As long as those before, or shorter.
+            sent += away(&mut pair, handle, (4 + handle as u64 % 9) * MS).len();
+        }
+        assert_eq!(resent(&pair), before, "{rails} rails");
+        // The message, and a question for each path.
+        assert!(sent <= 20 * (2 + rails as usize), "{sent} packets");
+        assert_eq!(sum(&pair, |s| s.failovers), 0);
+    }
+}
+
+#[test]
+fn what_is_lost_is_sent_again_at_once_though_the_peer_was_away_before() {
+    let mut pair = Pair::new(2, false);
+    let quick = loses(&mut pair, 2);
+    assert!(quick <= 200_000, "{quick} ns, with nothing learnt");
+    let mut pair = Pair::new(2, false);
+    for handle in 2..5 {
+        away(&mut pair, handle, 12 * MS);
+    }
+    // The peer answers on the other path when it is asked.
+    let first = loses(&mut pair, 50);
+    assert!(first <= 1_000_000, "{first} ns, the peer being there");
+    for handle in 51..55 {
+        loses(&mut pair, handle);
+    }
+    for handle in 55..60 {
+        assert_eq!(loses(&mut pair, handle), quick, "repairs are needed here");
+    }
+}
