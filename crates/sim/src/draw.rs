@@ -3,7 +3,7 @@
 
 use crate::rng::Rng;
 use crate::setup::{Fault, Profile, Setup, Trouble, Weather, Work};
-use crate::writes::draw_writes;
+use crate::writes::{draw_shuffles, draw_writes};
 use marline_proto::FRAGMENT_MAX;
 
 /// How long a fault lasts at most: shorter and longer than what the protocol itself waits for
