@@ -116,8 +116,18 @@ fn blocked_by_thread() -> u64 {
     u64::from_str_radix(mask.unwrap(), 16).unwrap()
 }
 
-/// How a forked child ended that polled, with and without a limit, and closed everything: 0 if it
-/// got an error each time it polled, and none when it closed.
+/// A child opens a domain of its own, which has a thread of its own, and closes it.
+fn opens_its_own() {
+    let before = held().0;
+    let own = Opened::new();
+    assert_eq!(held().0, before + 1, "a thread");
+    assert_eq!(own.poll(), EAGAIN);
+    own.close();
+    assert_eq!(held().0, before);
+}
+
+/// How a forked child ended that polled, with and without a limit, closed everything, and opened a
+/// domain of its own: 0 if it got an error each time it polled its parent's, and none otherwise.
 fn in_a_child(opened: &Opened) -> i32 {
     // SAFETY: the child calls the library only, and leaves without running anything else.
     unsafe {
@@ -139,7 +149,8 @@ fn in_a_child(opened: &Opened) -> i32 {
                 opened.fabric.cast(),
             ];
             let closed = fids.into_iter().all(|fid| common::close(fid) == 0);
-            libc::_exit(!(fine(polled) && fine(slept) && closed) as i32);
+            let opened = std::panic::catch_unwind(opens_its_own).is_ok();
+            libc::_exit(!(fine(polled) && fine(slept) && closed && opened) as i32);
         }
         let mut status = 0;
         assert_eq!(libc::waitpid(child, &mut status, 0), child);

@@ -26,6 +26,7 @@ impl Setup {
         // Without sums damage would not be noticed.
         if faults.iter().any(Fault::rots) {
             self.node.summed = Config::default().summed;
+            self.see_damage();
         }
         // Whoever hears nothing for so long has to give the other up.
         let timeout_ns = self.node.peer_timeout_ns;

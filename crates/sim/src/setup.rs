@@ -434,18 +434,23 @@ impl Setup {
         next.direct_shuffled = self.direct_shuffled;
         (next.queue_ns, next.grants_max) = (self.queue_ns, self.grants_max);
         if self.node.summed != Config::default().summed || self.sums_blindly() {
-            let w = &mut next.weather;
-            (w.corrupt_head, w.corrupt_payload, w.truncate) = (0, 0, 0);
-            next.faults.retain(|f| !f.rots());
+            next.spoil_nothing();
         }
         next
     }
 
     /// Nothing that arrives is damaged.
-    pub(crate) fn spoils_nothing(&self) -> bool {
-        let w = &self.weather;
-        let hurt = w.corrupt_head + w.corrupt_payload + w.truncate + self.direct_again as u32;
-        hurt == 0 && !self.faults.iter().any(Fault::rots)
+    pub(crate) fn spoil_nothing(&mut self) {
+        let w = &mut self.weather;
+        (w.corrupt_head, w.corrupt_payload, w.truncate) = (0, 0, 0);
+        self.faults.retain(|f| !f.rots());
+    }
+
+    /// Its rails have sums that find the usual damage.
+    pub(crate) fn see_damage(&mut self) {
+        if self.sums_blindly() {
+            self.node.rail_algorithm.fill(None);
+        }
     }
 
     /// Its rails have sums that do not see order.

@@ -433,14 +433,16 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
     }
 }
 
-/// Networks that change the order of a direct write's datagrams. Where nothing else is damaged, the
-/// rails may have sums that do not see order: no other damage passes them then.
+/// Networks that change the order of a direct write's datagrams. In some the rails have sums that do
+/// not see order; there nothing else is damaged, for some of that would pass them.
 pub(crate) fn draw_shuffles(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 19);
     setup.direct_shuffled = setup.direct && rng.one_in(2);
     let blind = rng.pick(&[Algorithm::Sum32, Algorithm::Xor32]);
-    if setup.direct_shuffled && setup.spoils_nothing() && rng.one_in(2) {
+    if setup.direct_shuffled && rng.one_in(4) {
         setup.node.rail_algorithm.fill(Some(blind as u8));
+        setup.direct_again = false;
+        setup.spoil_nothing();
     }
 }
 

@@ -145,19 +145,24 @@ fn datagrams_of_direct_writes_that_change_places_never_pass() {
             direct_shuffled: true,
             ..setup(false)
         };
+        setup.ops = 1_000;
         setup.node.rail_algorithm.fill(Some(algorithm as u8));
         setup.node.algorithms = Algorithm::BY_TRUST;
         setup.node.seeing_order = Algorithm::SEEING_ORDER;
         run_setup(&setup, false)
     };
-    for algorithm in Algorithm::all() {
+    // (All of them: `order.rs` of the checksums.)
+    for algorithm in [
+        Algorithm::Crc64Nvme,
+        Algorithm::Crc64Nh,
+        Algorithm::Fletcher64,
+        Algorithm::Sum32,
+        Algorithm::Xor32,
+    ] {
         let Outcome { failure, net, .. } = shuffled(algorithm);
         assert_eq!(failure, None, "{algorithm}: {net:?}");
         match algorithm.sees_order() {
-            true => assert!(
-                net.direct > 100 && net.shuffled > 10,
-                "{algorithm}: {net:?}"
-            ),
+            true => assert!(net.direct > 50 && net.shuffled > 4, "{algorithm}: {net:?}"),
             false => assert_eq!(net.direct, 0, "{algorithm}"),
         }
     }
