@@ -91,6 +91,30 @@ fn receives_from_anyone_grant_no_more_while_a_rail_is_busy() {
     grants_no_more_than_the_budget(true);
 }
 
+/// What was granted waits in the receiver's socket, because the receiver was away: it is not late, and
+/// nobody else gets its place there before the socket was read to its end. (Receive buffers
+/// overflowed, on clean links.)
+#[test]
+fn data_that_waits_in_the_socket_of_a_receiver_that_was_away_is_not_late() {
+    let mut pair = waiting();
+    receive_all(&mut pair.b);
+    let grants = output(&mut pair.b, pair.now, false);
+    assert_eq!(granted(&grants).len(), 2);
+    take(&mut pair.a, pair.now, &grants);
+    let in_socket = output(&mut pair.a, pair.now, false);
+    assert!(in_socket.len() > 10);
+    pair.now += 20_000_000;
+    pair.b.on_poll(pair.now, false);
+    take(&mut pair.b, pair.now, &in_socket[..2]);
+    pair.b.handle_timeouts(pair.now);
+    let said = output(&mut pair.b, pair.now, false);
+    let upto = granted(&said);
+    assert!(!upto.contains_key(&(false, 3)), "granted as well: {upto:?}");
+    // Once all was read, what did not come is late.
+    let more = granted(&later(&mut pair, LONG_NS));
+    assert!(more.contains_key(&(false, 3)), "{more:?}");
+}
+
 /// The same where nobody polled for a while before: the application computed, then posts.
 #[test]
 fn receives_after_a_long_computation_grant_no_more_than_the_budget() {
