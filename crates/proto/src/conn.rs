@@ -408,8 +408,8 @@ impl Conn {
             || !self.resend.is_empty()
     }
 
-    /// A packet on path `at`, which is not healthy, takes acks along. `alone`: no path is. Then it is
-    /// not known which of them this packet's acks arrive on, and all say them. Whether this packet
+    /// A packet on path `at`, which is not healthy, takes acks along. `alone`: no path is healthy.
+    /// Then it is not known on which of them acks arrive, and all say them. Whether this packet
     /// says what another has said.
     pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
         let bit = 1 << at;

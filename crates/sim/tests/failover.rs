@@ -123,8 +123,8 @@ fn bound_ns(setup: &Setup, cut: Cut) -> u64 {
     match cut {
         // Nothing is lost there, and all that was under way may come in the end.
         Cut::Slow => left + SLOWED * WINDOW_NS,
-        // Two losses that short packets survive, perhaps in two repairs each; then four probes, each
-        // of which is lost when its witness was answered and a repair is due.
+        // Two losses that short packets survive, perhaps in two repairs each; then four probes,
+        // each of which is lost when its witness was answered and a repair is due.
         Cut::Shrinks => 2 * left + 4 * (repair + rtt),
         // Both paths fall under suspicion at both ends before acks are said on both.
         Cut::Opposite => 3 * left,

@@ -91,21 +91,9 @@ fn chance(ppm: u32) -> String {
 fn fault_rules(s: &mut String, fault: &Active, chain: &str) {
     let id = fault.id();
     let verdict = match fault.effect {
-        Effect::Blackhole => format!("counter name {id} drop"),
+        Effect::Blackhole | Effect::Mtu(_) => format!("counter name {id} drop"),
         Effect::Drop(ppm) => {
             format!("{CARRIES_DATA} {}counter name {id} drop", chance(ppm))
-        }
-        Effect::Mtu(bytes) => {
-            let time = at_times(fault);
-            for ports in port_matches(fault.ports) {
-                for longer in longer_than(bytes) {
-                    let _ = writeln!(
-                        s,
-                        "add rule netdev marline {chain} {time}{longer} {ports}counter name {id} drop"
-                    );
-                }
-            }
-            return;
         }
         Effect::Corrupt(ppm) => {
             let _ = writeln!(s, "add chain netdev marline {id}");
@@ -114,27 +102,29 @@ fn fault_rules(s: &mut String, fault: &Active, chain: &str) {
         }
         _ => return,
     };
-    let time = at_times(fault);
-    for ports in port_matches(fault.ports) {
-        let _ = writeln!(s, "add rule netdev marline {chain} {time}{ports}{verdict}");
+    let time = fault.span.map_or(String::new(), |(from, until)| {
+        format!("meta time >= {from} meta time < {until} ")
+    });
+    for longer in lengths(fault.effect) {
+        for ports in port_matches(fault.ports) {
+            let what = format!("{time}{longer}{ports}{verdict}");
+            let _ = writeln!(s, "add rule netdev marline {chain} {what}");
+        }
     }
 }
 
-/// Matches the time of a fault that has one.
-fn at_times(fault: &Active) -> String {
-    fault.span.map_or(String::new(), |(from, until)| {
-        format!("meta time >= {from} meta time < {until} ")
-    })
-}
-
-/// Matches packets above so many bytes by what they say themselves (`meta length` counts an Ethernet
-/// header in one direction only). IPv6's length leaves out its own header.
-fn longer_than(bytes: u32) -> [String; 2] {
+/// Matches packets of the lengths that a fault is about: of an MTU those above it, by what they say
+/// themselves. (`meta length` counts an Ethernet header in one direction only; IPv6's length
+/// leaves out its own header.)
+fn lengths(effect: Effect) -> Vec<String> {
     const IPV6_HEADER: u32 = 40;
-    [
-        format!("meta protocol ip ip length > {bytes}"),
-        format!("meta protocol ip6 ip6 length > {}", bytes - IPV6_HEADER),
-    ]
+    match effect {
+        Effect::Mtu(bytes) => vec![
+            format!("meta protocol ip ip length > {bytes} "),
+            format!("meta protocol ip6 ip6 length > {} ", bytes - IPV6_HEADER),
+        ],
+        _ => vec![String::new()],
+    }
 }
 
 /// Random faults spare ARP and neighbour discovery: losing one stalls a flow for a second or more,

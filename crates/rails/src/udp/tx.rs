@@ -228,7 +228,7 @@ pub(super) fn is_busy(errno: Errno) -> bool {
     matches!(errno, libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)
 }
 
-/// A filter of this host dropped the packet: to the caller that is loss on the way.
+/// A filter of this host dropped the packet: loss, as on the way.
 pub(super) fn is_drop(errno: Errno) -> bool {
     matches!(errno, libc::EPERM | libc::EACCES)
 }
@@ -375,8 +375,7 @@ impl UdpTx {
                     SendOutcome::Fault(RailFault::Down(errno))
                 }
             },
-            // Refused again and again on behalf of other peers: the caller may try again; its
-            // own timers end it.
+            // Refused again and again on behalf of other peers: the caller may try again.
             _ => SendOutcome::Busy,
         }
     }
@@ -461,12 +460,10 @@ impl UdpTx {
     ) -> Option<SendOutcome> {
         let mut errno = errno;
         for _ in 0..2 {
+            let lost = is_drop(errno) || self.peers.as_ref()?.socket(at)?.lost(errno);
             match errno {
-                errno if self.peers.as_ref()?.socket(at)?.lost(errno) => {
-                    return Some(SendOutcome::Sent);
-                }
+                _ if lost => return Some(SendOutcome::Sent),
                 errno if is_busy(errno) => return Some(SendOutcome::Busy),
-                errno if is_drop(errno) => return Some(SendOutcome::Sent),
                 libc::ECONNREFUSED => self.drain_peer(at),
                 libc::EINTR => {}
                 _ => break,
