@@ -35,6 +35,7 @@ mod src {
     pub mod engine;
     pub mod events;
     pub mod fork;
+    pub mod full;
     pub mod memory;
     pub mod offers;
     pub mod pack;
