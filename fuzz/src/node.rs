@@ -149,12 +149,14 @@ impl Bench {
     fn news(&mut self, input: &mut Input<'_>) {
         let (now, peer) = (self.now, input.below(PEERS) as u8);
         let to = rail(2 + peer, input.below(2) as u8);
-        match input.below(3) {
+        match input.below(5) {
             0 => self.node.on_rail(now, input.below(3) as usize, input.any()),
             1 => {
                 let max = input.pick(&[1_400, 548, 0, 9_000, usize::MAX]);
                 self.node.on_too_big(now, input.below(2) as usize, &to, max);
             }
+            2 => self.node.set_full(input.below(4) as u32),
+            3 => self.node.on_full(now, input.below(2) as usize, input.any()),
             _ => self.node.on_refused(now, to.index as usize, &to),
         }
     }

@@ -349,7 +349,7 @@ TWO_MPIS = pytest.mark.parametrize("kind", ["mpich", "openmpi"])
 @pytest.mark.parametrize("rail", [0, 1])
 def test_a_queue_that_hangs(lab, stress, provider, kind, rail):
     """One host's transmit queue of one rail takes nothing for longer than peers wait: what it
-    held leaves by the other rail, nobody is taken for dead, and the rail is used again."""
+    held leaves by the other rail, and nobody is taken for dead."""
     mpi = labs.MPIS[kind]
 
     def tc(action, *words):
@@ -380,7 +380,7 @@ def test_a_rail_that_refuses_while_a_rank_is_stopped(lab, stress, provider, kind
     [rank] = [r for r in ranks if os.readlink(f"/proc/{r}/ns/net") == there]
     rule = "iifname rail0 meta l4proto udp counter reject with icmp type port-unreachable"
     chain = "chain c { type filter hook input priority 0; " + rule + "; }"
-    walled = lab.exec("h1", "nft", "table ip wall { " + chain + " }")
+    walled = lab.exec("h1", "nft", "table ip wall { " + chain + "; }")
     assert walled.returncode == 0, walled.stderr
     os.kill(rank, signal.SIGSTOP)
     time.sleep(PEER_DEATH_S - 1)

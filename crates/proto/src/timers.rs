@@ -540,8 +540,9 @@ impl Path {
     }
 }
 
-/// Sends a fresh probe on other usable paths, so that a duel has witnesses: on such first whose rail
-/// has room, and that share no rail with it, then on those that were heard last. A witness that is lost twice begins a duel
+/// Sends a fresh probe on other usable paths, so that a duel has witnesses: on such first whose
+/// rail has room, and that share no rail with it, then on those that were heard last. A witness
+/// that is lost twice begins a duel
 /// of its own. Were all paths asked, each duel would bring about more than one where there are
 /// sixteen and a tenth is lost, and they would never end (seed 700815: 7 million packets).
 fn ask_rivals(conn: &mut Conn, at: usize, full: u32, most: usize) {

@@ -461,11 +461,6 @@ impl Net {
                     &mut port.deaf
                 });
             }
-            Trouble::Refuse { host, rail } => {
-                let port = &mut self.ports[host * rails + rail];
-                step(&mut port.refuses);
-                port.refused = true;
-            }
             Trouble::Partition { split } => toggle(&mut self.partitions, split, starts),
             Trouble::Gray {
                 host,
@@ -511,8 +506,16 @@ impl Net {
                     starts,
                 );
             }
+            Trouble::Refuse { host, rail } => self.wall(host * rails + rail, starts),
             _ => {}
         }
+    }
+
+    /// A firewall begins to refuse what comes to a port, or ends that.
+    fn wall(&mut self, port: usize, starts: bool) {
+        let port = &mut self.ports[port];
+        port.refuses = (port.refuses + starts as u32).saturating_sub(!starts as u32);
+        port.refused = true;
     }
 }
 

@@ -347,8 +347,10 @@ impl World {
             *self.troubles.entry(fault.what.name()).or_default() += 1;
         }
         let host = match fault.what {
-            Trouble::RailDown { host, .. } | Trouble::SmallMtu { host, .. } => host,
-            Trouble::Slow { host, .. } | Trouble::Hung { host, .. } => host,
+            Trouble::RailDown { host, .. }
+            | Trouble::SmallMtu { host, .. }
+            | Trouble::Slow { host, .. } => host,
+            Trouble::Hung { host, rail } => return self.hang(host, rail, starts),
             Trouble::Compute { host } | Trouble::Stopped { host } => host,
             Trouble::ClockJump { host, .. } | Trouble::Death { host, .. } => host,
             _ => return,
@@ -384,10 +386,6 @@ impl World {
                 let slow = &mut ep.machine.wires().ports[rail].slow;
                 toggle(slow, divisor, starts);
             }
-            Trouble::Hung { rail, .. } => {
-                let hung = &mut ep.machine.wires().ports[rail].hung;
-                *hung = (*hung + starts as u32).saturating_sub(!starts as u32);
-            }
             Trouble::Compute { .. } => {
                 ep.computing = (ep.computing + starts as u32).saturating_sub(!starts as u32);
             }
@@ -409,6 +407,17 @@ impl World {
             _ => {}
         }
         self.wake(e, now);
+    }
+
+    /// The queue of a rail does not move any more, or does again.
+    fn hang(&mut self, host: usize, rail: usize, starts: bool) {
+        let Some(e) = self.on_host[host] else { return };
+        self.touch(e);
+        let mut wires = self.eps[e as usize].machine.wires();
+        let hung = &mut wires.ports[rail].hung;
+        *hung = (*hung + starts as u32).saturating_sub(!starts as u32);
+        drop(wires);
+        self.wake(e, self.now);
     }
 
     /// The process is taken off its processor in the middle of a call, with the engine's lock and
