@@ -149,7 +149,7 @@ pub struct Conn {
     /// More waited than one packet took: how large packets may be is worth a probe.
     pub wide: bool,
     /// Bit n: path n is to say once more what another has said of packets that arrived.
-    pub echoes: u16,
+    pub echoes: u32,
     /// It is in the node's list of peers with memory to give back.
     pub roomy: bool,
     pub ready: bool,
@@ -424,6 +424,13 @@ impl Conn {
             self.echoes = others.fold(0, |echoes, (i, _)| echoes | 1 << i);
         }
         false
+    }
+
+    /// Forgets the acks that other paths were to say once more, if a path is healthy again.
+    pub fn settle_echoes(&mut self) {
+        if self.echoes != 0 && self.paths.iter().any(Path::healthy) {
+            self.echoes = 0;
+        }
     }
 
     pub fn path_by_send_code(&self, code: u8) -> Option<usize> {

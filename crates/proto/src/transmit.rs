@@ -173,9 +173,7 @@ impl Node {
         let full = self.full;
         let small = conn.small_path(avoid, standby, full);
         let delay = self.cfg.ack_delay_ns;
-        if conn.echoes != 0 && conn.paths.iter().any(Path::healthy) {
-            conn.echoes = 0;
-        }
+        conn.settle_echoes();
         let paths = &conn.paths;
         let special = |(i, p): (usize, &Path)| {
             let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
