@@ -91,8 +91,8 @@ fn receives_from_anyone_grant_no_more_while_a_rail_is_busy() {
     grants_no_more_than_the_budget(true);
 }
 
-/// What was granted waits in the receiver's socket, because the receiver was away: it is not late, and
-/// nobody else gets its place there before the socket was read to its end. (Receive buffers
+/// What was granted waits in the receiver's socket, because the receiver was away: it is not late,
+/// and nobody else gets its place there before the socket was read to its end. (Receive buffers
 /// overflowed, on clean links.)
 #[test]
 fn data_that_waits_in_the_socket_of_a_receiver_that_was_away_is_not_late() {
