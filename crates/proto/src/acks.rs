@@ -13,10 +13,12 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::mem::replace;
 use core::ops::Range;
-use marline_wire::{granules, Ack, MasksView, FLAG_REFUSED, GRANULE};
+use marline_wire::{granules, Ack, MasksView, ACK_MASKS_MAX, FLAG_REFUSED, GRANULE};
 
 /// What the reordering threshold grows to when packets declared lost are acknowledged after all.
 const REORDER_MAX: u64 = 512;
+/// Packets that were declared lost and are kept in mind: two super-packets.
+const GIVEN_UP_MAX: usize = 128;
 /// What no ack spoke of for so long, though later packets were acknowledged, is lost: the ack may
 /// have been on another rail, whose socket was not read since, but a tick is long enough for all.
 const STALE_NS: u64 = 10_000_000;
@@ -178,6 +180,7 @@ impl Node {
             } else if path.ring.settle(number, SentState::Lost) {
                 path.stats.lost += 1;
                 path.strict_until = now + STRICT_NS;
+                path.give_up(number);
                 lost.extend(path.ring.frames_of(&sent));
                 shortest = shortest.min(sent.bytes);
             }
@@ -252,6 +255,46 @@ impl Conn {
     }
 }
 
+impl Path {
+    /// A packet was declared lost. (The ring forgets it soon.)
+    fn give_up(&mut self, number: u64) {
+        if self.given_up.len() == GIVEN_UP_MAX {
+            self.given_up.pop_front();
+        }
+        self.given_up.push_back(number);
+    }
+
+    /// What an ack names had been declared lost by mistake: other packets overtook it by more than
+    /// was thought possible. So more is possible, and the window need not be strict for that.
+    #[cold]
+    fn take_back(&mut self, ack: &Ack<MasksView<'_>>) {
+        let mut masks = [0; ACK_MASKS_MAX];
+        masks
+            .iter_mut()
+            .zip(ack.masks.iter())
+            .for_each(|(to, mask)| *to = mask);
+        let named = |number: u64| {
+            let at = number.checked_sub(ack.base).unwrap_or(u64::MAX);
+            let mask = masks.get((at / 64) as usize).copied().unwrap_or(0);
+            mask >> (at % 64) & 1 == 1
+        };
+        let before = self.given_up.len();
+        // Acks do not speak again of what is that old.
+        let oldest = ack.base.saturating_sub(64 * ACK_MASKS_MAX as u64);
+        self.given_up.retain(|&number| number >= oldest);
+        let told = self.given_up.len();
+        self.given_up.retain(|&number| !named(number));
+        let spurious = told - self.given_up.len();
+        self.stats.spurious += spurious as u64;
+        for _ in 0..spurious.min(REORDER_MAX.ilog2() as usize) {
+            self.reorder = (2 * self.reorder).min(REORDER_MAX);
+        }
+        if spurious == before {
+            self.strict_until = 0; // nothing was lost
+        }
+    }
+}
+
 /// Queues an entry that is not queued yet; whether it was not.
 fn queue_once<T: PartialEq>(queue: &mut VecDeque<T>, entry: T) -> bool {
     let new = !queue.contains(&entry);
@@ -309,6 +352,9 @@ fn acknowledge(
     frames: &mut Vec<FrameRef>,
     wait_max_ns: &mut u64,
 ) -> bool {
+    if !path.given_up.is_empty() {
+        path.take_back(ack);
+    }
     let (first, next) = (path.ring.first(), path.ring.next_number());
     let mut newest = None;
     for (m, mask) in ack.masks.iter().enumerate() {
@@ -333,10 +379,6 @@ fn acknowledge(
             let Some((number, sent)) = acked.newest else {
                 continue;
             };
-            for _ in 0..acked.lost.min(REORDER_MAX.ilog2()) {
-                path.reorder = (2 * path.reorder).min(REORDER_MAX);
-            }
-            path.stats.spurious += acked.lost as u64;
             if sent.sent_ns >= gap_end {
                 *wait_max_ns = (*wait_max_ns).max(now.saturating_sub(sent.sent_ns));
             }

@@ -12,6 +12,7 @@ use crate::stats::PathStats;
 use crate::taint::{Damage, Trial};
 use crate::written::WriteLuck;
 use crate::Config;
+use alloc::collections::VecDeque;
 use marline_wire::RailAddr;
 
 /// Health of a path.
@@ -127,6 +128,8 @@ pub struct Path {
     pub repaired: Option<u64>,
     pub backoff: u32,
     pub reorder: u64,
+    /// Numbers of packets declared lost lately: some may be acknowledged after all.
+    pub(crate) given_up: VecDeque<u64>,
     pub duel: Option<Duel>,
     pub largest_acked: u64,
     pub acked_any: bool,
@@ -161,7 +164,8 @@ pub struct Path {
 impl Path {
     /// Bytes of the path with its windows.
     pub fn bytes(&self) -> usize {
-        size_of::<Path>() + self.ring.heap_bytes() + self.window.heap_bytes()
+        let given_up = self.given_up.capacity() * size_of::<u64>();
+        size_of::<Path>() + self.ring.heap_bytes() + self.window.heap_bytes() + given_up
     }
 
     pub fn new(local: u8, remote: u8, to: RailAddr, ceiling: usize) -> Path {
@@ -192,6 +196,7 @@ impl Path {
             repaired: None,
             backoff: 0,
             reorder: REORDER_START,
+            given_up: VecDeque::new(),
             duel: None,
             largest_acked: 0,
             acked_any: false,

@@ -80,9 +80,8 @@ pub struct Sent {
 pub struct Acked {
     /// Numbers from the one asked about to the end of its run: those that the answer is about.
     pub covered: u32,
-    /// Packets that were not acknowledged before, and how many of those had been given up.
+    /// Packets that were not acknowledged before.
     pub packets: u32,
-    pub lost: u32,
     /// The newest of them, as it was.
     pub newest: Option<(u64, Sent)>,
 }
@@ -322,14 +321,13 @@ impl SendRing {
             return Acked {
                 covered: 1,
                 packets: 0,
-                lost: 0,
                 newest: None,
             };
         };
         let run = &mut self.runs[index];
         let named = (named as u32) << at;
         let new = named & (run.waiting | run.lost);
-        let (waited, lost) = (new & run.waiting, new & run.lost);
+        let waited = new & run.waiting;
         let first = number - at as u64;
         let newest = new.checked_ilog2();
         let newest = newest.map(|at| (first + at as u64, run.packet(at)));
@@ -340,7 +338,6 @@ impl SendRing {
         let acked = Acked {
             covered: run.packets as u32 - at,
             packets: new.count_ones(),
-            lost: lost.count_ones(),
             newest,
         };
         let from = run.frames_at.wrapping_sub(self.frames_first) as usize;

@@ -5,6 +5,7 @@ use crate::conn::Conn;
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::types::PeerId;
+use alloc::collections::VecDeque;
 use core::cmp::Reverse;
 
 /// Nothing came from a peer for so long: it is idle. (Longer than a step of most programs, so that
@@ -83,6 +84,7 @@ impl Conn {
         }
         for path in &mut self.paths {
             path.ring.shrink();
+            path.given_up = VecDeque::new();
         }
         self.queue.shrink_to_fit();
         self.bulk.shrink_to_fit();

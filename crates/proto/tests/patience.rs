@@ -99,3 +99,25 @@ fn what_is_lost_is_sent_again_at_once_though_the_peer_was_away_before() {
         assert_eq!(loses(&mut pair, handle), quick, "repairs are needed here");
     }
 }
+
+/// A packet that is acknowledged after it was declared lost teaches how far packets are overtaken.
+/// (It was forgotten before its ack came, so nothing was learnt: whole batches that others overtook
+/// were sent twice, again and again.)
+#[test]
+fn what_is_overtaken_time_and_again_is_not_sent_twice_for_ever() {
+    let mut pair = Pair::new(1, true);
+    let mut lost = Vec::new();
+    for round in 0..6 {
+        pair.message(2 + round, 400_000);
+        let mut steps = 0;
+        while steps < 200 && !face::done(&mut pair.a, 2 + round) {
+            pair.step_overtaken(70);
+            steps += 1;
+        }
+        pair.settle();
+        lost.push(pair.lost());
+    }
+    assert!(lost[0] > 0, "nothing was overtaken: {lost:?}");
+    assert_eq!(lost[5], lost[2], "nothing was learnt: {lost:?}");
+    assert!(sum(&pair, |s| s.spurious) > 0);
+}

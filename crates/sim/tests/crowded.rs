@@ -24,7 +24,7 @@ fn slices(seed: u64) -> Vec<Fault> {
     let mut faults = Vec::new();
     for processor in 0..PROCESSORS {
         let hosts: Vec<usize> = (0..HOSTS).filter(|h| h % PROCESSORS == processor).collect();
-        let mut since = vec![0; HOSTS];
+        let mut since = [0; HOSTS];
         let (mut at, mut turn) = (MS, 0);
         while at < CROWDED_NS {
             let host = hosts[turn % hosts.len()];

@@ -180,6 +180,23 @@ impl Pair {
         }
     }
 
+    /// A step in which the first `count` packets are overtaken by the others.
+    pub fn step_overtaken(&mut self, count: usize) {
+        self.now += 20_000;
+        self.a.on_poll(self.now, false);
+        self.b.on_poll(self.now, false);
+        self.a.handle_timeouts(self.now);
+        self.b.handle_timeouts(self.now);
+        let mut there = output(&mut self.a, self.now, self.runs);
+        let first = count.min(there.len() / 2);
+        let late: Vec<_> = there.drain(..first).collect();
+        for packets in [there, late] {
+            take(&mut self.b, self.now, &packets);
+            let back = output(&mut self.b, self.now, self.runs);
+            take(&mut self.a, self.now, &back);
+        }
+    }
+
     /// Only the sender runs; what it has to send.
     pub fn alone(&mut self) -> Vec<Flying> {
         self.now += 20_000;
