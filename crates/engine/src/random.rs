@@ -60,8 +60,10 @@ mod tests {
     }
 
     /// A call that answers one thing after another; a good answer gives so many bytes.
-    fn answers(list: &[std::result::Result<usize, i32>]) -> impl FnMut(&mut [u8]) -> Result<usize> {
-        let mut list = list.to_vec().into_iter();
+    fn answers<'a>(
+        list: &'a [std::result::Result<usize, i32>],
+    ) -> impl FnMut(&mut [u8]) -> Result<usize> + 'a {
+        let mut list = list.iter().copied();
         move |bytes| {
             let n = list.next().unwrap().map_err(Error::from_raw_os_error)?;
             bytes[..n].fill(7);
@@ -72,8 +74,8 @@ mod tests {
     #[test]
     fn interrupted_and_short_answers_are_asked_for_again() {
         let mut bytes = [0; 8];
-        let call = answers(&[Err(libc::EINTR), Ok(3), Err(libc::EINTR), Ok(5)]);
-        assert_eq!(fill(&mut bytes, call, no_device), Ok(()));
+        let answers = answers(&[Err(libc::EINTR), Ok(3), Err(libc::EINTR), Ok(5)]);
+        assert_eq!(fill(&mut bytes, answers, no_device), Ok(()));
         assert_eq!(bytes, [7; 8]);
     }
 

@@ -433,8 +433,8 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
     }
 }
 
-/// Networks that change the order of a direct write's datagrams. In some the rails have sums that do
-/// not see order; there nothing else is damaged, for some of that would pass them.
+/// Networks that change the order of a direct write's datagrams. In some the rails have sums that
+/// do not see order; there nothing else is damaged, for some of that would pass them.
 pub(crate) fn draw_shuffles(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 18);
     setup.direct_shuffled = setup.direct && rng.one_in(2);
