@@ -36,7 +36,9 @@ impl Node {
             if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
                 conn.unanswered_since = None;
                 let path = &mut conn.paths[at];
-                path.doubt_repaired(now);
+                if !self.cfg.errs(Mutation::TrustSizes) {
+                    path.doubt_repaired(now);
+                }
                 path.on_progress(now);
                 if !path.usable() && conn.acquitted(at) {
                     let path = &mut conn.paths[at];
@@ -179,7 +181,7 @@ impl Node {
             }
             number += 1;
         }
-        if !lost.is_empty() {
+        if !lost.is_empty() && !self.cfg.errs(Mutation::TrustSizes) {
             path.doubt_size(shortest, now);
         }
         for frame in lost {
