@@ -39,7 +39,9 @@ impl Node {
             if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
                 conn.unanswered_since = None;
                 let path = &mut conn.paths[at];
-                path.doubt_repaired(now);
+                if !self.cfg.errs(Mutation::TrustSizes) {
+                    path.doubt_repaired(now);
+                }
                 path.on_progress(now);
                 self.absences.note_answer(now, &conn, at, &self.cfg);
                 let path = &conn.paths[at];
@@ -186,7 +188,7 @@ impl Node {
             }
             number += 1;
         }
-        if !lost.is_empty() {
+        if !lost.is_empty() && !self.cfg.errs(Mutation::TrustSizes) {
             path.doubt_size(shortest, now);
         }
         for frame in lost {

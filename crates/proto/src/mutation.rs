@@ -102,12 +102,17 @@ pub enum Mutation {
     Cling,
     /// Refusals count from whatever path they come.
     BelieveRefusals,
+    /// Large packets that vanish are chance.
+    TrustSizes,
+    /// Acks are said on one path, even if none is healthy.
+    SayOnce,
 }
 
 impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
-    /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`, of which
-    /// `failover.rs` of the simulator complains.
+    /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
+    /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
+    /// costs time, too (`tests/partial.rs`).
     pub const ALL: [Mutation; 45] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

@@ -84,7 +84,7 @@ impl Node {
             path.ring.push(&frames, len, path.delivered, now);
             if !frames.is_empty() {
                 if conn.owed_since.is_none() && conn.owes() {
-                    conn.owed_since = Some(now);
+                    (conn.owed_since, conn.unanswered_since) = (Some(now), None);
                 }
                 conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
                 self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);

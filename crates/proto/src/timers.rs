@@ -227,7 +227,8 @@ impl Node {
             self.probe(now, conn, at);
         }
         self.keep_alive(now, conn);
-        self.cfg.reliable && conn.chokes(now, self.cfg.silence_ns())
+        let heeded = self.cfg.reliable && !self.cfg.errs(Mutation::Immortal);
+        heeded && conn.chokes(now, self.cfg.silence_ns())
     }
 
     /// What waits on a path whose rail is down has no timer there: it leaves on another path, as

@@ -253,7 +253,8 @@ impl Node {
         let last = conn.byes > 0;
         let healthy = conn.paths[at].healthy();
         let best = healthy || !conn.paths.iter().any(Path::healthy);
-        let echo = !healthy && conn.echo_acks(at, best && !last);
+        let alone = best && !last && !self.cfg.errs(Mutation::SayOnce);
+        let echo = !healthy && conn.echo_acks(at, alone);
         for (i, path) in conn.paths.iter_mut().enumerate() {
             let own = i == at && (best || !path.left_by_acks());
             let here = last || own || (best && !path.healthy());

@@ -20,19 +20,8 @@ struct Run {
 }
 
 impl Run {
-    fn new(rails: u8) -> Run {
-        let mut run = Run::unmet(rails);
-        // Every path is proven, and its size known.
-        assert!(run.exchange(LONG, &|_, _, _| true).is_some());
-        run
-    }
-
     /// Nothing was sent yet.
-    fn unmet(rails: u8) -> Run {
-        let config = Config {
-            peer_timeout_ns: TIMEOUT_NS,
-            ..Config::default()
-        };
+    fn new(rails: u8, config: Config) -> Run {
         let nodes = [1, 2].map(|host| face::node_with(config, host, rails));
         let mut pair = Pair::of(nodes, true);
         let to_a = pair.b.peer(&pair.a.address());
@@ -43,6 +32,13 @@ impl Run {
             deaths: 0,
             lost: 0,
         }
+    }
+
+    /// Every path is proven, and its size known.
+    fn met(rails: u8) -> Run {
+        let mut run = Run::new(rails, config());
+        assert!(run.exchange(LONG, &|_, _, _| true).is_some());
+        run
     }
 
     /// A message each way; how long that takes, if it ends.
@@ -88,11 +84,18 @@ impl Run {
     }
 }
 
+fn config() -> Config {
+    Config {
+        peer_timeout_ns: TIMEOUT_NS,
+        ..Config::default()
+    }
+}
+
 /// Messages of every kind both ways, while the network is so: how long the slowest takes.
 fn slowest(rails: u8, passes: &dyn Fn(usize, usize, usize) -> bool) -> (u64, usize) {
     // From the first packet on, too.
-    let (first, _) = slowest_of(Run::unmet(rails), passes);
-    let (later, lost) = slowest_of(Run::new(rails), passes);
+    let (first, _) = slowest_of(Run::new(rails, config()), passes);
+    let (later, lost) = slowest_of(Run::met(rails), passes);
     println!("{rails} rails: the slowest rounds took {first} and {later} ns, {lost} packets lost");
     (first.max(later), lost)
 }
@@ -128,6 +131,31 @@ fn each_rail_carries_one_way() {
     );
 }
 
+/// The same with a third rail that carries nothing, and is asked first: what it swallows is said on
+/// the others, too.
+#[test]
+fn of_three_rails_one_is_dead_and_two_carry_one_way_each() {
+    carry(3, &[&|from, rail, _| [false, from == 0, from == 1][rail]]);
+    carry(3, &[&|from, rail, _| [false, from == 1, from == 0][rail]]);
+}
+
+/// Of a packet of acks that is swallowed its sender hears nothing: said on one path only, they take
+/// until the timers of the paths have drifted apart.
+#[cfg(feature = "mutation")]
+#[test]
+fn acks_that_are_said_once_arrive_late() {
+    let first_contact = |mutation| {
+        let config = Config {
+            mutation,
+            ..config()
+        };
+        let passes = |from, rail, _| [false, from == 0, from == 1][rail];
+        slowest_of(Run::new(3, config), &passes).0
+    };
+    let once = first_contact(Some(marline_proto::Mutation::SayOnce));
+    assert!(once > 2 * first_contact(None), "{once} ns");
+}
+
 /// One rail of two carries small packets only, in one direction or both.
 #[test]
 fn one_rail_carries_small_packets_only() {
@@ -152,7 +180,7 @@ fn the_only_rail_carries_small_packets_only() {
 /// A network that was mended is used again as it was before.
 #[test]
 fn what_passes_again_is_found_out() {
-    let mut run = Run::new(1);
+    let mut run = Run::met(1);
     let whole = run.exchange(LONG, &|_, _, _| true);
     run.exchange(LONG, &|_, _, len| len <= 1_172)
         .expect("it shrinks");
@@ -170,7 +198,7 @@ fn what_passes_again_is_found_out() {
 #[test]
 fn a_network_that_carries_no_data_ends_in_an_error() {
     for rails in [1, 2] {
-        let mut run = Run::new(rails);
+        let mut run = Run::met(rails);
         let took = run.exchange(LONG, &|_, _, len| len <= 300);
         assert!(
             run.deaths > 0 && took.is_some(),
@@ -187,7 +215,7 @@ fn a_network_that_carries_no_data_ends_in_an_error() {
 #[test]
 fn a_network_that_carries_one_way_only_ends_in_an_error() {
     for rails in [1, 2] {
-        let mut run = Run::new(rails);
+        let mut run = Run::met(rails);
         let took = run.exchange(LONG, &|from, _, _| from == 1);
         assert!(
             run.deaths > 0 && took.is_some(),

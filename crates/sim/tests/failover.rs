@@ -208,19 +208,27 @@ fn a_rail_that_loses_thirty_percent() {
     leaves(Cut::Leaks);
 }
 
-/// The bound is sharp enough to notice that a path is never given up.
+/// The bound is sharp enough to notice that a path is never given up, and that large packets are
+/// never doubted.
 #[cfg(feature = "mutation")]
 #[test]
 fn a_path_that_is_kept_is_noticed() {
-    for cut in [Cut::Told, Cut::Silent, Cut::Deaf, Cut::Mute] {
+    use marline_proto::Mutation;
+    for (cut, mutation) in [
+        (Cut::Told, Mutation::Cling),
+        (Cut::Silent, Mutation::Cling),
+        (Cut::Deaf, Mutation::Cling),
+        (Cut::Mute, Mutation::Cling),
+        (Cut::Shrinks, Mutation::TrustSizes),
+    ] {
         let late = |seed: &u64| {
             let mut setup = setup(*seed, cut);
-            setup.node.mutation = Some(marline_proto::Mutation::Cling);
+            setup.node.mutation = Some(mutation);
             let outcome = run_setup(&setup, false);
             outcome.failure.is_some() || outcome.recovery_ns > bound_ns(&setup, cut)
         };
         let count = (0..SEEDS).filter(late).count();
-        println!("{cut:?}: {count} of {SEEDS} runs are late");
+        println!("{cut:?}, {mutation:?}: {count} of {SEEDS} runs are late");
         assert!(count > 0, "{cut:?}");
     }
 }
