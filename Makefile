@@ -42,7 +42,7 @@ test-cargo: deps check-aarch64 test-aarch64
 mutations:
 	cargo test --release --locked -p marline-sim --features mutation \
 		--test mutations --test writes --test failover
-	cargo test --locked -p marline-proto --features mutation --test pair
+	cargo test --locked -p marline-proto --features mutation --test pair --test partial
 
 # Everything compiles for aarch64, without warnings.
 check-aarch64:

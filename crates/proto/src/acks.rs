@@ -36,7 +36,7 @@ impl Node {
             if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
                 conn.unanswered_since = None;
                 let path = &mut conn.paths[at];
-                if !self.cfg.errs(Mutation::TrustSizes) {
+                if path.doubtful() && !self.cfg.errs(Mutation::TrustSizes) {
                     path.doubt_repaired(now);
                 }
                 path.on_progress(now);

@@ -221,12 +221,14 @@ impl Path {
     }
 
     /// Carries its own acks.
+    #[inline]
     pub fn healthy(&self) -> bool {
         !self.rail_down && self.state == PathState::Up
     }
 
     /// It is in doubt whether it carries acks: if there is a healthy path, they go there. (One that
     /// was never proven carries them until the peer asks again.)
+    #[inline]
     pub fn left_by_acks(&self) -> bool {
         let doubted = match self.state {
             PathState::Up => false,
@@ -244,6 +246,7 @@ impl Path {
 
     /// Whether it is in doubt that what is sent on it arrives: something waits that was repaired
     /// twice.
+    #[inline]
     pub fn doubtful(&self) -> bool {
         self.state == PathState::Suspect || self.backoff >= 2
     }

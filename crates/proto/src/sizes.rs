@@ -108,6 +108,12 @@ impl Sizes {
         self.witnessed && self.probe.is_some()
     }
 
+    /// Whether an ack may change anything here: mostly not.
+    #[inline]
+    fn waits(&self, now: u64) -> bool {
+        self.probe.is_some() || self.shrank_from > 0 || now >= self.raise_at
+    }
+
     fn ask(&mut self, size: usize, witnessed: bool) {
         self.asked = size;
         self.tries = 0;
@@ -166,10 +172,8 @@ impl Path {
 
     /// Something on the path was acknowledged. What waited before that, and was repaired without an
     /// answer, was overtaken.
+    #[cold]
     pub(crate) fn doubt_repaired(&mut self, now: u64) {
-        if !self.doubtful() {
-            return;
-        }
         let oldest = self.ring.oldest_waiting();
         let overtaken = oldest.filter(|&(number, _)| number < self.largest_acked);
         if let Some((_, sent)) = overtaken.filter(|&(number, _)| !self.sizes.is_probe(number)) {
@@ -321,7 +325,15 @@ impl Node {
 
     /// An ack came: whether the probe of a path's size was overtaken by its witness. Whether it is
     /// time to ask for more is also seen here: only a path in use is asked.
+    #[inline]
     pub(crate) fn weigh_size(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        if conn.paths[at].sizes.waits(now) {
+            self.weigh_size_now(now, conn, at);
+        }
+    }
+
+    #[cold]
+    fn weigh_size_now(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let sizes = &conn.paths[at].sizes;
         let overtaken = |n: u64| sizes.witnessed && conn.paths[at].largest_acked > n;
         if sizes.probe.is_some_and(overtaken) {
