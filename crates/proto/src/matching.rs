@@ -7,9 +7,9 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use marline_wire::{MsgHead, FLAG_TAGGED};
 
-/// A queue of up to so many entries is searched from its front, which costs less than its tables
-/// would; a longer one has an index until it is short again.
-const FEW_MAX: usize = 32;
+/// A queue is searched from its front until a search has looked at so many entries: what is first
+/// in its queue, as most is, costs less so than tables would. Then it has an index until it is short.
+const LOOKS_MAX: usize = 32;
 const FEW_AGAIN: usize = 8;
 
 /// A posted receive.
@@ -94,16 +94,27 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T: Entry> Queue<T> {
+    #[inline]
     fn push(&mut self, entry: T) {
         match self {
-            Queue::Short(few) if few.len() < FEW_MAX => few.push_back(entry),
-            Queue::Short(few) => {
-                let mut index = MatchIndex::new(few.drain(..));
-                index.push(entry);
-                *self = Queue::Long(Box::new(index));
-            }
+            Queue::Short(queue) => queue.push_back(entry),
             Queue::Long(index) => index.push(entry),
         }
+    }
+
+    /// The place of the oldest entry that fits, if that is known without an index. A queue that
+    /// was searched far gets one.
+    #[inline]
+    fn look(&mut self, fits: impl Fn(&T) -> bool) -> Option<Option<usize>> {
+        let Queue::Short(queue) = self else {
+            return None;
+        };
+        let at = queue.iter().position(fits);
+        if at.unwrap_or(queue.len()) < LOOKS_MAX {
+            return Some(at);
+        }
+        *self = Queue::Long(Box::new(MatchIndex::new(queue.drain(..))));
+        None
     }
 
     /// The place of the oldest entry that fits, searched from the front.
@@ -154,23 +165,33 @@ impl<T: Entry> Queue<T> {
 
 impl Queue<Posted> {
     /// The place of the first receive that accepts a message.
-    fn first_for(&self, peer: PeerId, tag: u64) -> Option<usize> {
+    #[inline]
+    fn first_for(&mut self, peer: PeerId, tag: u64) -> Option<usize> {
+        let accepts = |p: &Posted| p.spec.accepts(peer, tag);
+        if let Some(found) = self.look(accepts) {
+            return found;
+        }
         match self {
             Queue::Long(index) if index.is_complete() => index.first_for(peer.0, tag),
-            _ => self.find(|p| p.spec.accepts(peer, tag)),
+            _ => self.find(accepts),
         }
     }
 }
 
 impl Queue<Waiting> {
     /// The place of the first message that a receive accepts.
+    #[inline]
     fn first_of(&mut self, spec: &RecvSpec) -> Option<usize> {
+        let accepts = |w: &Waiting| spec.accepts(w.peer, w.tag);
+        if let Some(found) = self.look(accepts) {
+            return found;
+        }
         if let Queue::Long(index) = self {
             if index.add_table(spec.class()) {
                 return index.first_of(&spec.class(), &spec.view());
             }
         }
-        self.find(|w| spec.accepts(w.peer, w.tag))
+        self.find(accepts)
     }
 }
 
