@@ -49,7 +49,7 @@ def test_second_isend_is_not_stranded(lab, mpi, provider):
 def test_memory_of_a_ping_pong(lab, mpich):
     """Log, windows and tables of each of two ranks, as the counters tell at the end."""
     program = [mpich.program("pingpong"), "--samples", 2, "--tests", "latency"]
-    result = lab.run(mpich, program)
+    result = lab.run(mpich, program, options=["-v"])
     told = result.find(r"^ *maximum reliability memory +([\d.]+) (k?)B")
     assert result.ok and told, result.tail()
     assert float(told[1]) * (1000 if told[2] else 1) < 256 * 1024, result.tail()
