@@ -8,7 +8,8 @@ use alloc::collections::VecDeque;
 use marline_wire::{MsgHead, FLAG_TAGGED};
 
 /// A queue is searched from its front until a search has looked at so many entries: what is first
-/// in its queue, as most is, costs less so than tables would. Then it has an index until it is short.
+/// in its queue, as most is, costs less so than tables would. Then it has an index until it is
+/// short.
 const LOOKS_MAX: usize = 32;
 const FEW_AGAIN: usize = 8;
 

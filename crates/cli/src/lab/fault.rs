@@ -33,6 +33,7 @@ Examples:
   marline lab fault 0 blackhole for=3      silence for three seconds
   marline lab fault h1:1 blackhole in      h1 hears nothing and is heard
   marline lab fault 0 corrupt=0.002        two packets in a thousand
+  marline lab fault 0 mtu=1200             a switch with a smaller MTU
   marline lab fault h0:0 rate=400mbit out  slow only from h0
   marline lab fault 1 delay=1ms            a longer way
   marline lab fault 0 offload=off          every packet meets faults alone
