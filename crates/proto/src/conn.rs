@@ -338,8 +338,12 @@ impl Conn {
     pub fn holds_acks(&self, at: usize, policy: RailPolicy, full: u32) -> bool {
         let path = &self.paths[at];
         let standby = policy == RailPolicy::Standby;
-        match path.healthy() {
-            true => !path.has_room(full),
+        if path.healthy() {
+            return !path.has_room(full);
+        }
+        let mut healthy = self.paths.iter().filter(|p| p.healthy()).peekable();
+        match path.left_by_acks() && healthy.peek().is_some() {
+            true => !healthy.any(|p| p.has_room(full)),
             false => self.small_path(None, standby, full).is_none(),
         }
     }
