@@ -26,6 +26,7 @@ const WORDS: usize = 4;
 struct Model {
     words: [AtomicU64; WORDS],
     consumed: AtomicU64,
+    waits: AtomicU32,
     state: AtomicU32,
     summary: AtomicU64,
     bits: AtomicU64,
@@ -39,6 +40,7 @@ impl Model {
         Arc::new(Model {
             words: std::array::from_fn(|_| AtomicU64::new(0)),
             consumed: AtomicU64::new(0),
+            waits: AtomicU32::new(0),
             state: AtomicU32::new(0),
             summary: AtomicU64::new(0),
             bits: AtomicU64::new(0),
@@ -71,6 +73,10 @@ impl Memory for Model {
 
     fn consumed(&self) -> &AtomicU64 {
         &self.consumed
+    }
+
+    fn waits(&self) -> &AtomicU32 {
+        &self.waits
     }
 
     fn put(&self, at: u64, bytes: &[u8]) {
@@ -109,7 +115,8 @@ fn produce(model: &Model, producer: &mut Producer, word: u64) -> bool {
     true
 }
 
-/// Takes the next frame out of the ring, if there is one: its number.
+/// Takes the next frame out of the ring, if there is one: its number. A producer that waits for the
+/// room is woken.
 fn consume(model: &Model, consumer: &mut Consumer) -> Option<u64> {
     let word = consumer.word(model);
     if word == 0 {
@@ -119,7 +126,9 @@ fn consume(model: &Model, consumer: &mut Consumer) -> Option<u64> {
     model.get(consumer.body(), &mut body);
     assert_eq!(u64::from_le_bytes(body), !word, "a frame without its body");
     consumer.advance(8);
-    consumer.release(model);
+    if consumer.release(model) {
+        model.wake();
+    }
     Some(word)
 }
 
@@ -187,6 +196,27 @@ fn whoever_sleeps_is_woken() {
 #[test]
 fn whoever_wants_bits_and_sleeps_is_woken() {
     loom::model(|| nobody_sleeps_for_ever(true));
+}
+
+/// A producer that sleeps until there is room for the second of two frames, of which the ring holds
+/// one.
+#[test]
+fn whoever_waits_for_room_is_woken() {
+    loom::model(|| {
+        let model = Model::new();
+        let mut producer = Producer::new::<Model>();
+        assert!(produce(&model, &mut producer, 1));
+        let other = model.clone();
+        let thread = thread::spawn(move || {
+            let mut consumer = Consumer::default();
+            assert_eq!(consume(&other, &mut consumer), Some(1));
+        });
+        while producer.body_or_wait(&*model, 8).unwrap().is_none() {
+            model.sleep();
+        }
+        assert!(produce(&model, &mut producer, 2));
+        thread.join().unwrap();
+    });
 }
 
 /// A receiver that begins to want bits looks at all of its rings once more; what is published from

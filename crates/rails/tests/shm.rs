@@ -45,10 +45,14 @@ impl End {
 
     /// Sleeps until something comes.
     fn sleep(&mut self) {
+        assert!(self.nap(PATIENCE), "nobody woke it");
+    }
+
+    /// Sleeps for so long at most; whether something came.
+    fn nap(&mut self, most: Duration) -> bool {
         if self.rx.arm() == Armed::LookAgain {
-            if self.poll() > 0 || !self.events.is_empty() {
-                return;
-            }
+            self.poll();
+            return true;
         }
         let mut fd = libc::pollfd {
             fd: self.rx.fd().unwrap(),
@@ -56,9 +60,9 @@ impl End {
             revents: 0,
         };
         // SAFETY: one structure, which outlives the call.
-        let n = unsafe { libc::poll(&mut fd, 1, PATIENCE.as_millis() as i32) };
-        assert!(n == 1, "nobody woke it");
+        let n = unsafe { libc::poll(&mut fd, 1, most.as_millis() as i32) };
         self.poll();
+        n == 1
     }
 
     fn down(&self, link: LinkId) -> Option<DownReason> {
@@ -151,15 +155,42 @@ fn a_full_ring_is_busy_until_the_other_end_reads() {
     let mut sent = 0;
     while a.tx.send(there, &packet, packet.len(), 0) == SendOutcome::Sent {
         sent += 1;
-        assert!(sent < 100);
+        assert!(sent < 1_000);
     }
     let buffer = a.tx.lend().unwrap();
     let again = a.tx.send_buffer(there, buffer, 60_000, 60_000, 0);
     assert_eq!(again, SendOutcome::Busy);
     a.tx.give_back(buffer);
-    poll_until(&mut [&mut b], |ends| ends[0].packets.len() == sent);
+    poll_until(&mut [&mut a, &mut b], |ends| ends[1].packets.len() == sent);
     assert_eq!(a.tx.send(there, &packet, packet.len(), 0), SendOutcome::Sent);
     assert!(b.packets.iter().all(|got| *got == packet));
+}
+
+#[test]
+fn a_peer_that_does_not_read_holds_up_no_other() {
+    let (mut a, mut b, there, _) = pair(true);
+    let mut c = End::new(true);
+    let to_c = a.tx.connect(&c.tx.local_addr()).link;
+    poll_until(&mut [&mut a, &mut c], |ends| {
+        ends[0].events.contains(&RailEvent::LinkUp(to_c))
+    });
+    let packet = bytes(3, 60_000);
+    for n in 0..20u8 {
+        assert_eq!(a.tx.send(there, &packet, packet.len(), 0), SendOutcome::Sent);
+        assert_eq!(a.tx.send(to_c, &[n], 1, 0), SendOutcome::Sent);
+    }
+    poll_until(&mut [&mut c], |ends| ends[0].packets.len() == 20);
+    // Sleeping, it is woken each time there is room again.
+    let reader = std::thread::spawn(move || {
+        while b.packets.len() < 20 {
+            b.sleep();
+        }
+        b.packets
+    });
+    while !reader.is_finished() {
+        a.nap(Duration::from_millis(100));
+    }
+    assert!(reader.join().unwrap().iter().all(|got| *got == packet));
 }
 
 /// A write from two pieces into registered memory, with the packet that tells of it.

@@ -3,14 +3,18 @@
 
 use super::addr::ShmAddr;
 use super::connection::{Break, Connection, Name};
-use super::frame::{write_piece, Head, Kind, To, PIECE_LEN, PLACE_LEN};
+use super::frame::{write_piece, Head, Kind, To, PLACE_LEN};
 use super::ring::{Garbled, Memory, Producer};
 use super::{Notice, Order, Shared, BODY_MAX};
 use crate::link::LinkTable;
-use crate::sys::{Gate, LinkMemory, Ring, PULL_PIECES_MAX};
-use crate::{DownReason, LinkId, RailEvent, Write};
+use crate::sys::{self, Gate, LinkMemory, Ring, PULL_PIECES_MAX};
+use crate::{DownReason, LinkId, Piece, RailEvent, Write};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+
+/// Bytes that wait for room in the ring of one link, so that a peer which does not read holds up no
+/// other's packets; beyond them the rail is busy. As many as sockets of other rails hold.
+pub(super) const BACKLOG_MAX: usize = 4 << 20;
 
 /// One link.
 struct Link {
@@ -23,6 +27,10 @@ struct Link {
     wanted: bool,
     /// Tokens of pulls that the other end has not made yet, the oldest first.
     pulls: VecDeque<u64>,
+    /// Frames that the ring had no room for.
+    backlog: VecDeque<(Head, Vec<u8>)>,
+    /// Bytes of them.
+    backlog_len: usize,
 }
 
 impl Link {
@@ -33,7 +41,61 @@ impl Link {
             up,
             wanted: false,
             pulls: VecDeque::new(),
+            backlog: VecDeque::new(),
+            backlog_len: 0,
         }
+    }
+
+    /// Puts a frame into the ring, or into the backlog. `Err`: the other end is garbled.
+    #[inline]
+    fn put(&mut self, head: Head, parts: &[Piece]) -> Result<Put, Garbled> {
+        if !self.backlog.is_empty() {
+            self.put_backlog()?;
+        }
+        let Some(connection) = self.connection.as_ref().filter(|_| self.up) else {
+            return Ok(Put::Lost);
+        };
+        let len = head.len as u64;
+        debug_assert!(len <= BODY_MAX, "longer than any batch or write");
+        if self.backlog.is_empty() {
+            if let Some(at) = self.producer.body(&connection.out, len)? {
+                connection.out.put_pieces(at, parts);
+                self.producer.publish(&connection.out, head.word(), len);
+                connection.tell();
+                return Ok(Put::Done);
+            }
+        }
+        if self.backlog_len + head.len > BACKLOG_MAX {
+            return Ok(Put::NoRoom);
+        }
+        self.backlog_len += head.len;
+        self.backlog.push_back((head, sys::gather(parts)));
+        Ok(Put::Later)
+    }
+
+    /// Puts the backlog into the ring, as far as there is room.
+    fn put_backlog(&mut self) -> Result<(), Garbled> {
+        let Some(connection) = &self.connection else {
+            return Ok(());
+        };
+        let mut any = false;
+        while let Some((head, bytes)) = self.backlog.front() {
+            let len = head.len as u64;
+            let body = match self.producer.body(&connection.out, len)? {
+                None => self.producer.body_or_wait(&connection.out, len)?,
+                body => body,
+            };
+            let Some(at) = body else { break };
+            connection.out.put(at, bytes);
+            self.producer.publish(&connection.out, head.word(), len);
+            self.backlog_len -= head.len;
+            self.backlog.pop_front();
+            any = true;
+        }
+        if any {
+            connection.tell();
+        }
+        Ok(())
     }
 }
 
@@ -42,6 +104,8 @@ impl Link {
 pub(super) enum Put {
     /// It is in the ring.
     Done,
+    /// It waits for room in the ring.
+    Later,
     /// There is no room now.
     NoRoom,
     /// The link is not up: it is lost.
@@ -55,6 +119,8 @@ pub(super) struct ShmLinks {
     by_name: HashMap<Name, LinkId>,
     /// Links with pulls that are not over.
     pulling: Vec<LinkId>,
+    /// Links with a backlog.
+    waiting: Vec<LinkId>,
     events: VecDeque<RailEvent>,
 }
 
@@ -65,6 +131,7 @@ impl ShmLinks {
             table: LinkTable::default(),
             by_name: HashMap::new(),
             pulling: Vec::new(),
+            waiting: Vec::new(),
             events: VecDeque::new(),
         }
     }
@@ -116,6 +183,7 @@ impl ShmLinks {
     fn free(&mut self, link: LinkId, tokens: VecDeque<u64>) {
         self.events.extend(tokens.into_iter().map(RailEvent::Done));
         self.pulling.retain(|pulling| *pulling != link);
+        self.waiting.retain(|waiting| *waiting != link);
     }
 
     /// A link is down for good.
@@ -127,6 +195,7 @@ impl ShmLinks {
         };
         state.up = false;
         let wanted = state.wanted;
+        state.backlog.clear();
         let (connection, pulls) = (state.connection.take(), std::mem::take(&mut state.pulls));
         if let Some(connection) = connection {
             self.end(&connection);
@@ -146,40 +215,32 @@ impl ShmLinks {
             len: bytes.len(),
             segment: segment.min(bytes.len()),
         };
-        self.put(link, head, |ring, at| ring.put(at, bytes))
+        self.put(link, head, &[piece(bytes)])
     }
 
     /// Puts a write and the packet that tells of it into a link's ring, in one frame; `true` beside
     /// the answer: the memory of the write is still to be read.
-    pub(super) fn write(
-        &mut self,
-        link: LinkId,
-        write: &Write<'_>,
-        packet: &[u8],
-    ) -> (Put, bool) {
+    pub(super) fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> (Put, bool) {
         let Some(state) = self.table.get_mut(link) else {
             return (Put::Lost, false);
         };
-        let Some(connection) = state.connection.as_ref().filter(|_| state.up) else {
+        let Some(connection) = &state.connection else {
             return (Put::Lost, false);
         };
         let few = write.pieces.len() <= PULL_PIECES_MAX;
-        let one_copy = self.shared.config.one_copy && few && connection.is_read();
-        if !one_copy {
+        if !(self.shared.config.one_copy && few && connection.is_read()) {
             return (self.write_inline(link, write, packet), false);
         }
-        // Before the other end can make it.
-        connection.post();
+        connection.post(); // before the other end can make it
         let put = self.write_pull(link, write, packet);
-        if put == Put::Done {
+        let taken = matches!(put, Put::Done | Put::Later);
+        if taken {
             if let Some(state) = self.table.get_mut(link) {
                 state.pulls.push_back(write.token);
             }
-            if !self.pulling.contains(&link) {
-                self.pulling.push(link);
-            }
+            note(&mut self.pulling, link);
         }
-        (put, put == Put::Done)
+        (put, taken)
     }
 
     fn write_inline(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> Put {
@@ -194,15 +255,11 @@ impl ShmLinks {
             len: PLACE_LEN + len + packet.len(),
             segment: packet.len(),
         };
-        self.put(link, head, |ring, mut at| {
-            ring.put(at, &to.write());
-            at += PLACE_LEN as u64;
-            for piece in write.pieces {
-                ring.put_piece(at, piece);
-                at += piece.len as u64;
-            }
-            ring.put(at, packet);
-        })
+        let place = to.write();
+        let mut parts = vec![piece(&place)];
+        parts.extend(write.pieces);
+        parts.push(piece(packet));
+        self.put(link, head, &parts)
     }
 
     fn write_pull(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> Put {
@@ -211,42 +268,31 @@ impl ShmLinks {
             offset: write.offset,
             count: write.pieces.len() as u64,
         };
+        let mut list = to.write().to_vec();
+        for piece in write.pieces {
+            let address = piece.base.expose_provenance() as u64;
+            list.extend(write_piece(address, piece.len as u64));
+        }
         let head = Head {
             kind: Kind::Pull,
-            len: PLACE_LEN + write.pieces.len() * PIECE_LEN + packet.len(),
+            len: list.len() + packet.len(),
             segment: packet.len(),
         };
-        self.put(link, head, |ring, mut at| {
-            ring.put(at, &to.write());
-            at += PLACE_LEN as u64;
-            for piece in write.pieces {
-                let address = piece.base.expose_provenance() as u64;
-                ring.put(at, &write_piece(address, piece.len as u64));
-                at += PIECE_LEN as u64;
-            }
-            ring.put(at, packet);
-        })
+        self.put(link, head, &[piece(&list), piece(packet)])
     }
 
-    /// Puts a frame into a link's ring and tells the other end; `fill` writes its body.
+    /// Puts a frame of these parts into a link's ring, and tells the other end.
     #[inline]
-    fn put(&mut self, link: LinkId, head: Head, fill: impl FnOnce(&Ring, u64)) -> Put {
-        let Some(state) = self.table.get_mut(link).filter(|state| state.up) else {
+    fn put(&mut self, link: LinkId, head: Head, parts: &[Piece]) -> Put {
+        let Some(state) = self.table.get_mut(link) else {
             return Put::Lost;
         };
-        let Some(connection) = &state.connection else {
-            return Put::Lost;
-        };
-        debug_assert!(head.len as u64 <= BODY_MAX, "longer than any batch or write");
-        let len = head.len as u64;
-        match state.producer.body(&connection.out, len) {
-            Ok(Some(at)) => {
-                fill(&connection.out, at);
-                state.producer.publish(&connection.out, head.word(), len);
-                connection.tell();
-                Put::Done
+        match state.put(head, parts) {
+            Ok(Put::Later) => {
+                note(&mut self.waiting, link);
+                Put::Later
             }
-            Ok(None) => Put::NoRoom,
+            Ok(put) => put,
             Err(Garbled) => {
                 self.fall(link, DownReason::Broken(libc::EBADMSG));
                 Put::Lost
@@ -268,7 +314,23 @@ impl ShmLinks {
         if !self.pulling.is_empty() {
             self.look_for_pulls();
         }
+        if !self.waiting.is_empty() {
+            self.put_backlogs();
+        }
         self.events.pop_front()
+    }
+
+    fn put_backlogs(&mut self) {
+        for link in std::mem::take(&mut self.waiting) {
+            let Some(state) = self.table.get_mut(link) else {
+                continue;
+            };
+            match state.put_backlog() {
+                Ok(()) if state.backlog.is_empty() => {}
+                Ok(()) => self.waiting.push(link),
+                Err(Garbled) => self.fall(link, DownReason::Broken(libc::EBADMSG)),
+            }
+        }
     }
 
     fn look_for_pulls(&mut self) {
@@ -328,6 +390,19 @@ impl ShmLinks {
                 connection.close();
             }
         }
+    }
+}
+
+fn note(links: &mut Vec<LinkId>, link: LinkId) {
+    if !links.contains(&link) {
+        links.push(link);
+    }
+}
+
+fn piece(bytes: &[u8]) -> Piece {
+    Piece {
+        base: bytes.as_ptr(),
+        len: bytes.len(),
     }
 }
 

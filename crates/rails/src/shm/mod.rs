@@ -235,7 +235,7 @@ fn caps() -> Caps {
     Caps {
         batch_bytes_max: BATCH_MAX,
         batch_segments_max: SEGMENTS_MAX,
-        receive_buffer_bytes: Ring::LEN as usize,
+        receive_buffer_bytes: links::BACKLOG_MAX,
         latency_ns: 300,
         ordered: true,
         lossless: true,

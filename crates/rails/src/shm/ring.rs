@@ -14,7 +14,7 @@
 //! Neither believes the other: a position that cannot be is an error, and no position leads out of
 //! the memory ([`Memory`] reduces each to the length of the ring).
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{fence, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a frame's head.
 pub(crate) const HEAD_LEN: u64 = 8;
@@ -32,6 +32,8 @@ pub(crate) trait Memory {
     fn word(&self, at: u64) -> &AtomicU64;
     /// How far the consumer has come.
     fn consumed(&self) -> &AtomicU64;
+    /// Not 0: the producer waits for room.
+    fn waits(&self) -> &AtomicU32;
     /// Writes bytes, at most a ring's length.
     fn put(&self, at: u64, bytes: &[u8]);
     /// Reads bytes, at most a ring's length.
@@ -89,6 +91,22 @@ impl Producer {
         Ok((end <= self.room_to).then_some(self.at + HEAD_LEN))
     }
 
+    /// As [`Producer::body`]; without room the consumer is asked to tell when there is some.
+    #[cold]
+    pub(crate) fn body_or_wait<M: Memory>(
+        &mut self,
+        memory: &M,
+        body_len: u64,
+    ) -> Result<Option<u64>, Garbled> {
+        memory.waits().store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let body = self.body(memory, body_len)?;
+        if body.is_some() {
+            memory.waits().store(0, Ordering::Relaxed);
+        }
+        Ok(body)
+    }
+
     /// Publishes the frame whose body was written where [`Producer::body`] said. The word is not 0.
     #[inline]
     pub(crate) fn publish(&mut self, memory: &impl Memory, word: u64, body_len: u64) {
@@ -106,6 +124,8 @@ pub(crate) struct Consumer {
     at: u64,
     /// Of which it has told the producer.
     told: u64,
+    /// Where it looked last whether the producer waits.
+    looked: u64,
 }
 
 impl Consumer {
@@ -127,12 +147,24 @@ impl Consumer {
         self.at += frame_len(body_len);
     }
 
-    /// Gives the producer the room of all frames that were passed.
+    /// Gives the producer the room of all frames that were passed. `true`: it waits for that, and is
+    /// to be told.
+    ///
+    /// A producer that waits has seen half of the ring full. So it is enough to look for it once in
+    /// a quarter, and the fence that this takes is not paid for each short frame.
     #[inline]
-    pub(crate) fn release(&mut self, memory: &impl Memory) {
-        if self.told != self.at {
-            memory.consumed().store(self.at, Ordering::Release);
-            self.told = self.at;
+    pub(crate) fn release<M: Memory>(&mut self, memory: &M) -> bool {
+        if self.told == self.at {
+            return false;
         }
+        memory.consumed().store(self.at, Ordering::Release);
+        self.told = self.at;
+        if self.at - self.looked < M::LEN / 4 {
+            return false;
+        }
+        self.looked = self.at;
+        fence(Ordering::SeqCst);
+        let waits = memory.waits();
+        waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::Relaxed) != 0
     }
 }

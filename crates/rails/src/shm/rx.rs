@@ -46,8 +46,8 @@ pub struct ShmRx {
     bits: bool,
     /// All rings are to be looked at once.
     all: bool,
-    /// The next polls are those of a sleep: one looks again before it, one is the first after it.
-    armed: u32,
+    /// Whoever publishes something is to wake us.
+    armed: bool,
 }
 
 /// Where a frame's packets go, and how many there were.
@@ -102,7 +102,9 @@ impl Incoming {
     #[inline]
     fn pass(&mut self, head: &Head) {
         self.consumer.advance(head.len as u64);
-        self.consumer.release(&self.connection.input);
+        if self.consumer.release(&self.connection.input) {
+            self.connection.tell();
+        }
     }
 
     /// Puts the bytes of a write into their place, and hands on the packet that tells of it. Without
@@ -176,7 +178,7 @@ impl ShmRx {
             buffer: vec![0; BODY_MAX as usize].into_boxed_slice(),
             bits: false,
             all: false,
-            armed: 0,
+            armed: false,
         }
     }
 
@@ -426,22 +428,22 @@ impl ShmRx {
         }
     }
 
-    /// A poll around a sleep. The one that looks again before it takes all that there is, as nobody
-    /// tells of what is left.
+    /// A poll before or after a sleep takes all that there is, as nobody tells of what is left. As
+    /// long as there is nothing the next sleep needs no arming.
     #[cold]
     fn wake(&mut self, handing: &mut Handing<'_>) {
-        self.look(handing);
         self.all = true;
-        self.armed -= 1;
-        if self.armed == 0 {
-            return inbox::disarm(&self.shared.inbox);
+        let before = handing.count;
+        self.read_rings(handing);
+        if handing.count == before {
+            return;
         }
-        loop {
-            let before = handing.count;
+        self.armed = false;
+        inbox::disarm(&self.shared.inbox);
+        let mut taken = before;
+        while handing.count > taken {
+            taken = handing.count;
             self.read_rings(handing);
-            if handing.count == before {
-                break;
-            }
         }
     }
 
@@ -460,10 +462,10 @@ impl RailRx for ShmRx {
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let mut handing = Handing { sink, count: 0 };
         self.obey();
-        if self.armed > 0 {
-            self.wake(&mut handing);
+        match self.armed {
+            true => self.wake(&mut handing),
+            false => self.read_rings(&mut handing),
         }
-        self.read_rings(&mut handing);
         handing.count
     }
 
@@ -481,15 +483,10 @@ impl RailRx for ShmRx {
     fn arm(&mut self) -> Armed {
         self.obey();
         inbox::arm(&self.shared.inbox);
+        self.armed = true;
         match self.waits() {
-            true => {
-                self.armed = 2;
-                Armed::LookAgain
-            }
-            false => {
-                self.armed = 1;
-                Armed::Sleep
-            }
+            true => Armed::LookAgain,
+            false => Armed::Sleep,
         }
     }
 }

@@ -123,7 +123,7 @@ impl RailTx for ShmTx {
     #[inline]
     fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
         match self.links.send(link, bytes, segment) {
-            Put::Done | Put::Lost => SendOutcome::Sent,
+            Put::Done | Put::Later | Put::Lost => SendOutcome::Sent,
             Put::NoRoom => SendOutcome::Busy,
         }
     }

@@ -211,13 +211,18 @@ impl Ring {
         }
     }
 
-    /// Copies a user's memory into the ring.
-    pub(crate) fn put_piece(&self, at: u64, piece: &Piece) {
-        assert!(piece.len <= RING_LEN);
-        // SAFETY: as above; the piece is valid by the promise of `crate::RailTx::write`'s caller.
-        unsafe {
-            let to = self.memory.0.base.as_ptr().add(self.place(at));
-            to.copy_from(piece.base, piece.len);
+    /// Copies pieces of memory into the ring, one behind the other.
+    #[inline]
+    pub(crate) fn put_pieces(&self, mut at: u64, pieces: &[Piece]) {
+        for piece in pieces {
+            assert!(piece.len <= RING_LEN);
+            // SAFETY: as above; the piece is valid by the promise of `crate::RemoteWrite::write`'s
+            // caller, or borrowed by ours.
+            unsafe {
+                let to = self.memory.0.base.as_ptr().add(self.place(at));
+                to.copy_from(piece.base, piece.len);
+            }
+            at += piece.len as u64;
         }
     }
 }
@@ -236,12 +241,17 @@ impl Memory for Ring {
     }
 
     #[inline]
+    fn waits(&self) -> &AtomicU32 {
+        self.memory.0.word32(self.words + APART + 8)
+    }
+
+    #[inline]
     fn put(&self, at: u64, bytes: &[u8]) {
         let piece = Piece {
             base: bytes.as_ptr(),
             len: bytes.len(),
         };
-        self.put_piece(at, &piece);
+        self.put_pieces(at, &[piece]);
     }
 
     #[inline]
@@ -253,6 +263,16 @@ impl Memory for Ring {
             out.as_mut_ptr().copy_from_nonoverlapping(from, out.len());
         }
     }
+}
+
+/// The bytes of pieces of memory.
+pub(crate) fn gather(pieces: &[Piece]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(pieces.iter().map(|piece| piece.len).sum());
+    for piece in pieces {
+        // SAFETY: as in `Ring::put_pieces`.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.base, piece.len) });
+    }
+    bytes
 }
 
 /// A rail's inbox.
