@@ -386,13 +386,20 @@ fn sleepers_are_woken_by_packets_and_by_writes_that_are_done() {
 /// The variable that makes a test's program its other process, and says where to connect.
 const OTHER: &str = "MARLINE_TEST_SHM_PEER";
 
-fn other_process(test: &str, address: &RailAddr) -> Child {
+/// Starts the other process, with the arguments of `unshare` for its namespaces, if any.
+fn other_process(test: &str, address: &RailAddr, unshared: &[&str]) -> Child {
     let hex: String = address.bytes().iter().map(|b| format!("{b:02x}")).collect();
-    Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(OTHER, hex)
-        .spawn()
-        .unwrap()
+    let program = std::env::current_exe().unwrap();
+    let mut command = match unshared {
+        [] => Command::new(program),
+        namespaces => {
+            let mut unshare = Command::new("unshare");
+            unshare.args(namespaces).arg("--").arg(program);
+            unshare
+        }
+    };
+    let command = command.args([test, "--exact", "--nocapture"]);
+    command.env(OTHER, hex).spawn().unwrap()
 }
 
 /// In the other process: an end, and its link to the first process's.
@@ -436,7 +443,7 @@ fn a_killed_process_is_noticed_at_once_and_leaves_nothing() {
         }
     }
     let mut end = End::new(true);
-    let mut child = other_process(TEST, &end.tx.local_addr());
+    let mut child = other_process(TEST, &end.tx.local_addr(), &[]);
     poll_until(&mut [&mut end], |ends| !ends[0].packets.is_empty());
     let address = RailAddr::new(RailKind::Shm, &end.packets[0]);
     let link = end.tx.connect(&address);
@@ -478,10 +485,52 @@ fn what_was_sent_before_a_process_ended_is_received() {
         return;
     }
     let mut end = End::new(true);
-    let mut child = other_process(TEST, &end.tx.local_addr());
+    let mut child = other_process(TEST, &end.tx.local_addr(), &[]);
     // Accepts it, and then reads nothing until it is over.
     poll_until(&mut [&mut end], |ends| !ends[0].packets.is_empty());
     assert!(child.wait().unwrap().success());
     poll_until(&mut [&mut end], |ends| ends[0].packets.len() == 100);
     assert!(end.packets.iter().enumerate().all(|(n, p)| *p == [n as u8; 1000]));
+}
+
+#[test]
+fn a_container_with_processes_of_its_own_gets_its_bytes_through_the_ring() {
+    const TEST: &str = "a_container_with_processes_of_its_own_gets_its_bytes_through_the_ring";
+    let (first, second) = (bytes(1, 40_000), bytes(2, 20_000));
+    if let Some((mut end, link)) = of_first() {
+        let mut memory = vec![0u8; 60_016];
+        let key = end.tx.register(memory.as_mut_ptr(), memory.len()).unwrap();
+        end.tx.send(link, end.tx.local_addr().bytes(), 24, 0);
+        end.tx.send(link, &key.to_le_bytes(), 8, 0);
+        poll_until(&mut [&mut end], |ends| !ends[0].packets.is_empty());
+        end.tx.deregister(key);
+        assert!(memory[16..] == [first, second].concat());
+        return;
+    }
+    let mut end = End::new(true);
+    let namespace = ["--pid", "--fork", "--kill-child"];
+    let mut child = other_process(TEST, &end.tx.local_addr(), &namespace);
+    poll_until(&mut [&mut end], |ends| ends[0].packets.len() == 2);
+    let link = end.tx.connect(&RailAddr::new(RailKind::Shm, &end.packets[0]));
+    assert!(link.up);
+    let key = u64::from_le_bytes(end.packets[1][..].try_into().unwrap());
+    write(&mut end, link.link, key, [&first, &second], 5);
+    end.poll();
+    assert_eq!(end.done(), [5], "it cannot read our memory: all was copied at once");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_container_with_a_network_of_its_own_is_another_host() {
+    const TEST: &str = "a_container_with_a_network_of_its_own_is_another_host";
+    let mut end = End::new(true);
+    if let Ok(hex) = std::env::var(OTHER) {
+        let ours = end.tx.local_addr();
+        let host = ours.bytes()[..16].iter().map(|b| format!("{b:02x}"));
+        assert_ne!(host.collect::<String>(), hex[..32]);
+        return;
+    }
+    let mut child = other_process(TEST, &end.tx.local_addr(), &["--net"]);
+    assert!(child.wait().unwrap().success());
+    end.poll();
 }

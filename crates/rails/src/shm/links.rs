@@ -384,6 +384,9 @@ impl ShmLinks {
 
     /// Ends all connections.
     pub(super) fn end_all(&mut self) {
+        if self.shared.process != std::process::id() {
+            return;
+        }
         for link in self.table.iter_mut() {
             if let Some(connection) = link.connection.take() {
                 connection.void();

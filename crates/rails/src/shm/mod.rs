@@ -81,6 +81,8 @@ enum Notice {
 
 /// What both halves use.
 struct Shared {
+    /// A child of a fork has the same sockets, and is not to end our connections.
+    process: u32,
     local: ShmAddr,
     config: ShmConfig,
     listener: Gate,
@@ -110,6 +112,7 @@ impl Shared {
             let epoll = Epoll::new()?;
             epoll.add(listener.fd(), LISTENER, false)?;
             Ok(Shared {
+                process: std::process::id(),
                 local,
                 config: config.clone(),
                 listener,
