@@ -1,9 +1,9 @@
 //! What became of all packets that left on a path up to some moment: an engine that lent the kernel
 //! the memory they were built in wants to use it again.
 
+use crate::base::mutation::Mutation;
 use crate::base::types::{Batch, PeerId};
 use crate::node::Node;
-use crate::testing::mutation::Mutation;
 
 /// A moment in what is sent on a path of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
