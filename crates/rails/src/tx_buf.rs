@@ -17,6 +17,9 @@
 //! memory of a user that a rail reads past its buffers ([`crate::RemoteWrite::write`]) goes the same
 //! way, but that its owner has to be told: [`crate::RailEvent::Done`].
 
+/// Bytes of a buffer: the longest super-packet, and room for a head that turns out too long for it.
+pub const BUFFER_LEN: usize = marline_wire::PACKET_MAX + 512;
+
 /// Names a buffer of one rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufId(pub u32);

@@ -5,7 +5,7 @@
 //! the state that is read then is the truth; a link that went and came back between two looks
 //! was never down as far as the engine is concerned, and what it lost is repaired like any loss.
 
-use crate::choose::InterfaceChoice;
+use super::InterfaceChoice;
 use crate::sys::{self, ChangeSocket, Interface};
 use crate::RailFault;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 /// Tells when a rail's interface or address goes or comes back. One per engine; poll it when its
 /// descriptor is readable, or rarely.
-pub struct LinkWatch {
+pub struct InterfaceWatch {
     changes: ChangeSocket,
     rails: Vec<Watched>,
     found: VecDeque<(usize, RailFault)>,
@@ -25,10 +25,10 @@ struct Watched {
     state: RailFault,
 }
 
-impl LinkWatch {
+impl InterfaceWatch {
     /// Watches these interfaces; events name them by their position here. Rails that are down
     /// already are the first events.
-    pub fn open(rails: &[InterfaceChoice]) -> Result<LinkWatch, String> {
+    pub fn open(rails: &[InterfaceChoice]) -> Result<InterfaceWatch, String> {
         let changes = ChangeSocket::open().map_err(|e| {
             format!(
                 "cannot watch the network interfaces: {}",
@@ -41,7 +41,7 @@ impl LinkWatch {
             state: RailFault::Up,
         };
         let rails = rails.iter().map(watched).collect();
-        let mut watch = LinkWatch {
+        let mut watch = InterfaceWatch {
             changes,
             rails,
             found: VecDeque::new(),

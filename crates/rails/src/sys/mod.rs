@@ -5,15 +5,17 @@
 
 #![allow(unsafe_code)]
 
-mod direct;
+mod direct_io;
 mod iface;
 mod netlink;
+mod sleep_set;
 mod socket;
 mod udp_io;
 
-pub use direct::Place;
+pub use direct_io::Place;
 pub use iface::{interface_index, interfaces, link_bytes_per_s, Interface, InterfaceAddr};
 pub use netlink::ChangeSocket;
+pub use sleep_set::SleepSet;
 pub use socket::{path_mtu, Socket, SocketOptions};
 pub use udp_io::{Datagram, RecvBuffers, RECV_BATCH};
 
@@ -51,6 +53,7 @@ pub(crate) fn check_long(result: libc::c_long) -> Result<usize, Errno> {
 }
 
 /// A socket address in the kernel's form, with the family it really has.
+#[derive(Clone, Copy)]
 pub(crate) enum SockName {
     /// IPv4.
     V4(libc::sockaddr_in),

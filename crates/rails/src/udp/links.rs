@@ -1,152 +1,177 @@
-//! Connected sockets for the destinations that get most packets.
+//! The links of a UDP rail: destinations, each with what would else be looked up for every packet,
+//! and connected sockets for those that get most packets.
 //!
-//! A send on a connected socket finds its route already looked up and no address to copy, which
-//! was measured to save 0.11 µs of 0.98. The sockets are only sent on: their ports are ephemeral,
-//! and peers answer to the rail's own port. Each is a cache of what the unconnected socket does,
-//! so that dropping one is always right.
+//! A send on a connected socket finds its route already looked up and no address to copy
+//! (docs/decisions/0091). The sockets are only sent on: their ports are ephemeral, and peers answer
+//! to the rail's own port. Each is a cache of what the unconnected socket does, so that dropping one
+//! is always right.
 
-use crate::sys::{Socket, SocketOptions};
-use crate::udp::FLOW_RCVBUF;
-use marline_wire::RailAddr;
+use super::FLOW_RCVBUF;
+use crate::addr::UdpAddr;
+use crate::link::{LinkId, LinkTable};
+use crate::sys::{SockName, Socket, SocketOptions};
+use std::net::IpAddr;
 
-/// Sends to a destination after which it gets a socket. Opening one costs some 10 µs, and each
-/// send on it saves 0.1 µs; contacts that are over after a handshake should cost nothing.
+/// Extra source ports per rail.
+pub(super) const FLOWS_MAX: usize = 4;
+/// With the rail's own port.
+const LANES: usize = FLOWS_MAX + 1;
+/// Sends to a destination after which it gets a socket: contacts that are over after a handshake
+/// should cost nothing.
 const SENDS_MIN: i32 = 8;
 /// Sends to a destination before another attempt when its socket could not be opened, for want of
 /// descriptors for example.
 const SENDS_AFTER_FAILURE: i32 = 4096;
-/// Flows of destinations that share a set, among which one is found by comparing.
-const WAYS: usize = 4;
-/// Sets; 64 flows of destinations in all, so that a process with four rails stays well below the
-/// usual limit of 1024 descriptors.
-const SETS: usize = 16;
-/// A destination loses its place when, without any send of its own, it was so often in the way of
-/// one that has no place in the set. Destinations in steady use thus never push each other out,
-/// which would cost more than it saves.
+/// Connected sockets of a rail: a process with four rails stays well below the usual limit of 1024
+/// descriptors.
+const SOCKETS_MAX: usize = 64;
+/// A destination loses its socket when, without any send of its own, it was so often in the way of
+/// one that has none. Destinations in steady use thus never push each other out, which would cost
+/// more than it saves.
 const CREDIT: u8 = 64;
+/// In [`Link::sockets`]: there is none.
+const NO_SOCKET: u8 = u8::MAX;
 
-/// A destination and perhaps its socket.
+/// A destination.
+pub(super) struct Link {
+    pub(super) to: UdpAddr,
+    /// The kernel's form of it; `None`: of another IP version than the rail, so that no way leads
+    /// there.
+    pub(super) name: Option<SockName>,
+    /// By flow: the place of its socket.
+    sockets: [u8; LANES],
+    /// By flow: sends seen while it had no socket; negative while none is wanted.
+    sends: [i32; LANES],
+}
+
+/// A connected socket, and whose it is.
 struct Slot {
-    to: RailAddr,
-    /// Flow: each leaves by a port of its own.
+    link: LinkId,
     flow: u8,
-    /// Sends seen while it has no socket; negative while none is wanted.
-    sends: i32,
     credit: u8,
+    /// Absent while its errors are read.
     socket: Option<Socket>,
 }
 
-/// Destinations by how often they are sent to.
-pub(super) struct Peers {
-    slots: [Option<Slot>; SETS * WAYS],
-    /// Which destination of each set loses credit or its place next.
-    hands: [u8; SETS],
+/// The links and their sockets.
+pub(super) struct UdpLinks {
+    table: LinkTable<(IpAddr, u16), Link>,
+    slots: Vec<Option<Slot>>,
+    /// Destinations may have sockets.
+    connects: bool,
+    /// The socket that loses credit or its place next.
+    hand: usize,
     /// Where the errors of sockets were looked for last.
     looked_at: usize,
     open: usize,
 }
 
-impl Slot {
-    /// Whether it is that of a flow to the same port of the same host.
-    #[inline]
-    fn is(&self, to: &RailAddr, flow: u8) -> bool {
-        (self.to.port, self.to.kind, self.to.ip, self.flow) == (to.port, to.kind, to.ip, flow)
-    }
-}
-
-/// First slot of a destination's set.
-#[inline]
-fn set_of(to: &RailAddr) -> usize {
-    let [a, b] = [0, 8].map(|at| {
-        let mut half = [0; 8];
-        half.copy_from_slice(&to.ip[at..at + 8]);
-        u64::from_le_bytes(half)
-    });
-    // Multiplying by an odd constant without pattern (2^64 / golden ratio) mixes all bits upward.
-    let mixed =
-        (a ^ b.rotate_left(16) ^ u64::from(to.port) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> (u64::BITS - SETS.ilog2())) as usize * WAYS
-}
-
-impl Peers {
-    pub(super) fn new() -> Peers {
-        Peers {
-            slots: [const { None }; SETS * WAYS],
-            hands: [0; SETS],
+impl UdpLinks {
+    /// `connects`: frequent destinations get sockets.
+    pub(super) fn new(connects: bool) -> UdpLinks {
+        UdpLinks {
+            table: LinkTable::default(),
+            slots: Vec::new(),
+            connects,
+            hand: 0,
             looked_at: 0,
             open: 0,
         }
     }
 
-    /// The slot of a destination whose socket is open.
-    #[inline]
-    pub(super) fn find(&mut self, to: &RailAddr, flow: u8) -> Option<usize> {
-        let first = set_of(to);
-        let set = &mut self.slots[first..first + WAYS];
-        let at = set
-            .iter()
-            .position(|slot| matches!(slot, Some(slot) if slot.is(to, flow)))?;
-        let slot = set[at].as_mut()?;
-        slot.socket.as_ref()?;
-        slot.credit = CREDIT;
-        Some(first + at)
+    /// One user more of the link to `to`, whose kernel's form is `name`.
+    pub(super) fn connect(&mut self, to: UdpAddr, name: Option<SockName>) -> LinkId {
+        self.table.connect((to.ip, to.port), || Link {
+            to,
+            name,
+            sockets: [NO_SOCKET; LANES],
+            sends: [0; LANES],
+        })
     }
 
-    /// The socket in a slot.
+    /// One user less; whether the link is gone.
+    pub(super) fn close(&mut self, link: LinkId) -> bool {
+        let Some(gone) = self.table.close(link) else {
+            return false;
+        };
+        for at in gone.sockets {
+            self.drop_slot(at as usize);
+        }
+        true
+    }
+
+    #[inline]
+    pub(super) fn get(&self, link: LinkId) -> Option<&Link> {
+        self.table.get(link)
+    }
+
+    /// The link to an address.
+    pub(super) fn find(&self, to: &UdpAddr) -> Option<LinkId> {
+        self.table.find(&(to.ip, to.port))
+    }
+
+    /// The links to a host.
+    pub(super) fn to_host(&self, ip: IpAddr) -> Vec<LinkId> {
+        let all = self.table.iter();
+        all.filter(|(_, key, _)| key.0 == ip).map(|l| l.0).collect()
+    }
+
+    /// Makes the kernel's forms of all addresses anew.
+    pub(super) fn rename(&mut self, name: impl Fn(&UdpAddr) -> Option<SockName>) {
+        for link in self.table.iter_mut() {
+            link.name = name(&link.to);
+        }
+    }
+
+    /// The place of a link's socket, if it has one that is open.
+    #[inline]
+    pub(super) fn socket_of(&mut self, link: LinkId, flow: u8) -> Option<usize> {
+        let at = self.table.get(link)?.sockets[flow as usize] as usize;
+        let slot = self.slots.get_mut(at)?.as_mut()?;
+        slot.credit = CREDIT;
+        Some(at)
+    }
+
+    /// The socket at a place.
     #[inline]
     pub(super) fn socket(&self, at: usize) -> Option<&Socket> {
-        self.slots[at].as_ref()?.socket.as_ref()
+        self.slots.get(at)?.as_ref()?.socket.as_ref()
     }
 
-    #[cfg(test)]
-    pub(super) fn open_count(&self) -> usize {
-        self.open
-    }
-
-    /// Counts a send that the unconnected socket served; whether the destination has earned a
-    /// socket of its own.
-    pub(super) fn count(&mut self, to: &RailAddr, flow: u8) -> bool {
+    /// Counts a send that the unconnected socket served; whether the link is to get a socket of its
+    /// own now.
+    pub(super) fn count(&mut self, link: LinkId, flow: u8) -> bool {
+        let Some(row) = self.table.get_mut(link).filter(|_| self.connects) else {
+            return false;
+        };
+        let lane = flow as usize;
+        row.sends[lane] = row.sends[lane].saturating_add(1);
         // Other flows than the first are tried for their ports: these must not change.
         let enough = if flow == 0 { SENDS_MIN } else { 1 };
-        let first = set_of(to);
-        let set = first..first + WAYS;
-        let is_it = |slot: &Option<Slot>| matches!(slot, Some(slot) if slot.is(to, flow));
-        if let Some(Some(slot)) = self.slots[set.clone()].iter_mut().find(|s| is_it(s)) {
-            slot.sends = slot.sends.saturating_add(1);
-            slot.credit = CREDIT;
-            return slot.socket.is_none() && slot.sends >= enough;
-        }
-        let free = self.slots[set].iter().position(Option::is_none);
-        let at = first
-            + free.unwrap_or_else(|| {
-                let hand = &mut self.hands[first / WAYS];
-                *hand = (*hand + 1) % WAYS as u8;
-                *hand as usize
-            });
-        if let Some(slot) = &mut self.slots[at] {
-            if slot.credit > 0 {
-                slot.credit -= 1;
-                return false;
-            }
-        }
-        self.drop_slot(at);
-        self.slots[at] = Some(Slot {
-            to: *to,
-            flow,
-            sends: 1,
-            credit: CREDIT,
-            socket: None,
-        });
-        enough == 1
+        row.sockets[lane] == NO_SOCKET && row.sends[lane] >= enough && self.has_place()
     }
 
-    /// Opens the socket of a destination that `count` knows. Nobody reads it, so that it takes no
-    /// data. Where that fails the unconnected socket goes on serving.
+    /// Whether there is a place for another socket, one that has lost its credit included.
+    fn has_place(&mut self) -> bool {
+        if self.open < SOCKETS_MAX {
+            return true;
+        }
+        self.hand = (self.hand + 1) % SOCKETS_MAX;
+        let Some(slot) = self.slots.get_mut(self.hand).and_then(Option::as_mut) else {
+            return true;
+        };
+        slot.credit = slot.credit.saturating_sub(1);
+        if slot.credit == 0 {
+            self.drop_slot(self.hand);
+        }
+        self.open < SOCKETS_MAX
+    }
+
+    /// Opens a link's socket. Nobody reads it, so that it takes no data. Where that fails the
+    /// unconnected socket goes on serving.
     #[cold]
-    pub(super) fn connect(&mut self, to: &RailAddr, flow: u8, options: &SocketOptions<'_>) {
-        let first = set_of(to);
-        let set = self.slots[first..first + WAYS].iter_mut().flatten();
-        let Some(slot) = set.into_iter().find(|slot| slot.is(to, flow)) else {
+    pub(super) fn open_socket(&mut self, link: LinkId, flow: u8, options: &SocketOptions<'_>) {
+        let Some(row) = self.table.get_mut(link) else {
             return;
         };
         let options = SocketOptions {
@@ -157,33 +182,42 @@ impl Peers {
         let socket = Socket::open(&options).map_err(|(_, errno)| errno);
         let socket = socket.and_then(|socket| {
             socket.refuse_data()?;
-            socket.connect(to, options.scope_id)?;
+            socket.connect(&row.to, options.scope_id)?;
             socket.forget_route()?;
             Ok(socket)
         });
-        match socket {
-            Ok(socket) => {
-                slot.socket = Some(socket);
-                slot.credit = CREDIT;
-                self.open += 1;
-            }
-            Err(_) => slot.sends = SENDS_MIN - SENDS_AFTER_FAILURE,
-        }
+        let Ok(socket) = socket else {
+            row.sends[flow as usize] = SENDS_MIN - SENDS_AFTER_FAILURE;
+            return;
+        };
+        let free = self.slots.iter().position(Option::is_none);
+        let at = free.unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        row.sockets[flow as usize] = at as u8;
+        self.slots[at] = Some(Slot {
+            link,
+            flow,
+            credit: CREDIT,
+            socket: Some(socket),
+        });
+        self.open += 1;
     }
 
     /// Takes a socket out to read its errors; [`Self::put_back`] returns it.
     pub(super) fn take(&mut self, at: usize) -> Option<Socket> {
-        self.slots[at].as_mut()?.socket.take()
+        self.slots.get_mut(at)?.as_mut()?.socket.take()
     }
 
     /// Returns what [`Self::take`] took.
     pub(super) fn put_back(&mut self, at: usize, socket: Socket) {
-        if let Some(slot) = &mut self.slots[at] {
+        if let Some(slot) = self.slots.get_mut(at).and_then(Option::as_mut) {
             slot.socket = Some(socket);
         }
     }
 
-    /// The next slot with a socket in turn: whose errors are to be read now.
+    /// The next place with a socket in turn: whose errors are to be read now.
     pub(super) fn next_open(&mut self) -> Option<usize> {
         if self.open == 0 {
             return None;
@@ -195,108 +229,24 @@ impl Peers {
         })
     }
 
-    /// Forgets a destination and closes its socket.
+    /// Closes a socket; its link has to earn the next.
     pub(super) fn drop_slot(&mut self, at: usize) {
-        if let Some(Slot {
-            socket: Some(_), ..
-        }) = self.slots[at].take()
-        {
-            self.open -= 1;
+        let Some(slot) = self.slots.get_mut(at).and_then(Option::take) else {
+            return;
+        };
+        self.open -= 1;
+        if let Some(row) = self.table.get_mut(slot.link) {
+            row.sockets[slot.flow as usize] = NO_SOCKET;
+            row.sends[slot.flow as usize] = 0;
         }
     }
 
-    /// Forgets all destinations: routes or addresses changed.
-    pub(super) fn clear(&mut self) {
-        *self = Peers::new();
+    /// Closes all sockets: routes or addresses changed.
+    pub(super) fn drop_sockets(&mut self) {
+        (0..self.slots.len()).for_each(|at| self.drop_slot(at));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sys::Socket;
-
-    fn options() -> SocketOptions<'static> {
-        SocketOptions {
-            ip: [127, 0, 0, 1].into(),
-            port: 0,
-            scope_id: 0,
-            interface: "lo",
-            receive_bytes: 0,
-            send_bytes: 0,
-        }
-    }
-
-    fn peer(n: u16) -> RailAddr {
-        let mut to = RailAddr::NONE;
-        (to.kind, to.port) = (4, 40_000 + n);
-        to.ip[..4].copy_from_slice(&[127, 0, 0, 1]);
-        to
-    }
-
-    /// One send, as a rail counts it; whether a connected socket served it.
-    fn send(peers: &mut Peers, to: &RailAddr) -> bool {
-        if peers.find(to, 0).is_some() {
-            return true;
-        }
-        if peers.count(to, 0) {
-            peers.connect(to, 0, &options());
-        }
-        false
-    }
-
-    #[test]
-    fn a_destination_earns_its_socket_and_keeps_it() {
-        let mut peers = Peers::new();
-        let to = peer(0);
-        for _ in 0..SENDS_MIN {
-            assert!(!send(&mut peers, &to));
-        }
-        assert!(send(&mut peers, &to));
-        let at = peers.find(&to, 0).unwrap();
-        let socket: Socket = peers.take(at).unwrap();
-        assert_eq!(peers.find(&to, 0), None);
-        peers.put_back(at, socket);
-        assert_eq!(
-            (peers.find(&to, 0), peers.next_open()),
-            (Some(at), Some(at))
-        );
-        peers.clear();
-        assert_eq!((peers.find(&to, 0), peers.open_count()), (None, 0));
-    }
-
-    #[test]
-    fn many_destinations_share_a_bounded_number_of_sockets() {
-        let mut peers = Peers::new();
-        for _ in 0..1000 {
-            (0..200).for_each(|n| _ = send(&mut peers, &peer(n)));
-        }
-        assert_eq!(peers.open_count(), SETS * WAYS);
-        let who = |peers: &mut Peers| {
-            (0..200)
-                .filter(|n| peers.find(&peer(*n), 0).is_some())
-                .collect::<Vec<_>>()
-        };
-        let before = who(&mut peers);
-        for _ in 0..1000 {
-            (0..200).for_each(|n| _ = send(&mut peers, &peer(n)));
-        }
-        assert_eq!(who(&mut peers), before, "those in steady use stay");
-        for _ in 0..10_000 {
-            (200..210).for_each(|n| _ = send(&mut peers, &peer(n)));
-        }
-        assert!((200..210).all(|n| peers.find(&peer(n), 0).is_some()));
-        assert!(peers.open_count() <= SETS * WAYS);
-    }
-
-    #[test]
-    fn neighbouring_addresses_spread_over_the_sets() {
-        let mut used = [0; SETS];
-        for host in 0..SETS as u8 * 4 {
-            let mut to = peer(0);
-            to.ip[3] = host;
-            used[set_of(&to) / WAYS] += 1;
-        }
-        assert!(used.iter().all(|n| (1..=8).contains(n)), "{used:?}");
-    }
-}
+#[path = "links_test.rs"]
+mod tests;

@@ -4,23 +4,23 @@
 //! whichever half calls next and are read from the error queue by the sending half, which turns
 //! them into events.
 
-mod direct;
-mod grants;
+mod direct_send;
+mod errors;
 mod hot;
 mod joins;
-mod peers;
+mod links;
 mod read;
 mod rx;
 mod tx;
 
-pub use grants::Grants;
 use hot::Hot;
 pub use rx::UdpRx;
 pub use tx::UdpTx;
 
-use crate::choose::InterfaceChoice;
-use crate::sys::{self, Socket, SocketOptions};
-use crate::{Caps, Rail, Writes};
+use crate::discover::InterfaceChoice;
+use crate::registered::Registrations;
+use crate::sys::{self, SleepSet, Socket, SocketOptions};
+use crate::{Caps, Rail, RemoteWrites};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub struct UdpConfig {
     /// drops. Off, most polls are done by a call that tells none of these and is 0.05 µs cheaper
     /// when nothing waits and 0.12 µs when something does: [`crate::Received::segment`] is 0.
     pub cmsg: bool,
-    /// Take direct writes of peers into granted memory, and write into theirs, where the kernel
+    /// Take direct writes of peers into registered memory, and write into theirs, where the kernel
     /// passes super-packets on whole.
     pub direct: bool,
 }
@@ -76,7 +76,7 @@ impl Default for UdpConfig {
     }
 }
 
-/// What both halves use.
+/// The part that both halves use.
 struct Shared {
     socket: Socket,
     /// See `Hot`.
@@ -86,7 +86,7 @@ struct Shared {
     /// Packets that the kernel dropped so far because the receive buffer was full.
     drops: AtomicU64,
     /// Memory that peers may write into.
-    grants: Grants,
+    registrations: Registrations,
     /// Super-packets come whole: direct writes are of use.
     whole: AtomicBool,
     /// They are not, whatever it looks like.
@@ -128,29 +128,31 @@ impl UdpRail {
         let hot = config
             .connect
             .then(|| Hot::open((&socket, &local), &options(interface, config), gro))
-            .and_then(Result::ok);
+            .and_then(Result::ok)
+            .and_then(|hot| Some((Box::new(hot), SleepSet::new().ok()?)));
         let shared = Arc::new(Shared {
             socket,
-            hot: hot.as_ref().map(|hot| hot.socket.clone()),
+            hot: hot.as_ref().map(|(hot, _)| hot.socket.clone()),
             errors_wait: AtomicBool::new(false),
             drops: AtomicU64::new(0),
-            grants: Grants::default(),
+            registrations: Registrations::default(),
             whole: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
         });
         let caps = Caps {
-            datagram_max,
             batch_bytes_max: if gso { SUPER_PACKET_MAX } else { datagram_max },
             batch_segments_max: if gso { SEGMENTS_MAX } else { 1 },
             receive_buffer_bytes: sizes.receive,
             bytes_per_s: interface.bytes_per_s,
-            writes: if config.direct && gso && gro {
-                Writes::Direct
+            remote_write: if config.direct && gso && gro {
+                RemoteWrites::Direct
             } else {
-                Writes::No
+                RemoteWrites::None
             },
+            groups: true,
+            ..Caps::datagrams(datagram_max)
         };
-        let rx = UdpRx::new(shared.clone(), hot.map(Box::new), config.cmsg, gro);
+        let rx = UdpRx::new(shared.clone(), hot, config.cmsg, gro);
         let tx = UdpTx::new(shared, interface, local, caps, config, sizes.send);
         Ok(UdpRail { tx, rx })
     }
