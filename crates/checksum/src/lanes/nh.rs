@@ -1,4 +1,5 @@
-//! The constants and the state of the CRC of products (`crate::nh`), which all of its kernels share.
+//! The constants and the state of the CRC of products (`crate::nh`), which all of its kernels
+//! share.
 
 use super::aes::splitmix_from;
 use crate::store::Store;
@@ -49,8 +50,8 @@ pub(crate) struct Products {
 /// `S` says, from what was read for the sum.
 ///
 /// # Safety
-/// `src` readable for `len` bytes, fewer than [`LANE`]; if `S` stores, `dst` writable for as many, not
-/// overlapping.
+/// `src` readable for `len` bytes, fewer than [`LANE`]; if `S` stores, `dst` writable for as many,
+/// not overlapping.
 #[inline(always)]
 pub(crate) unsafe fn last<S: Store>(dst: *mut u8, src: *const u8, len: usize) -> Option<[u64; 2]> {
     // SAFETY: all accesses end at or before `len`; arrays of bytes need no alignment. Where two
