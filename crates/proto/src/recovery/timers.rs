@@ -1,11 +1,10 @@
 //! Time: delayed acks, repair, duels between paths, probes, and the death of peers.
 
 use crate::base::mutation::Mutation;
-use crate::base::types::PeerId;
+use crate::base::types::{PathState, PeerId};
 use crate::node::Node;
-use crate::path::state::PathState;
-use crate::peer::conn::Conn;
 use crate::recovery::absence::Expiry;
+use crate::state::conn::Conn;
 use alloc::boxed::Box;
 use core::cmp::Reverse;
 use core::mem::replace;
@@ -21,8 +20,8 @@ impl Node {
         self.by_thread = by_thread;
         self.absences.note_poll(self.last_poll_ns, now_ns);
         self.last_poll_ns = now_ns;
-        if now_ns >= self.tidy_at {
-            self.tidy(now_ns);
+        if now_ns >= self.reclaim_at {
+            self.reclaim(now_ns);
         }
     }
 
@@ -36,7 +35,7 @@ impl Node {
     /// When `handle_timeouts` has something to do next.
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.late.is_some() {
+        if self.deferred_ack.is_some() {
             return Some(0);
         }
         let peers = self.deadlines.peek().map(|Reverse((at, _))| *at);
@@ -48,14 +47,14 @@ impl Node {
 
     /// Does what is due.
     pub fn handle_timeouts(&mut self, now_ns: u64) {
-        self.take_late();
+        self.take_deferred();
         if self.grants_at <= now_ns {
             self.pump_grants(now_ns);
         }
         if self.anyone.at_ns <= now_ns {
             self.ask_everyone(now_ns);
         }
-        self.tidy_deadlines();
+        self.prune_deadlines();
         while let Some(&Reverse((at, index))) = self.deadlines.peek() {
             let peer = PeerId(index);
             let stale = self.conn(peer).is_none_or(|c| c.armed != at);
@@ -156,9 +155,12 @@ impl Node {
             let entry = Reverse((conn.armed, peer.0));
             self.deadlines.push(entry);
         }
-        if let Some(conn) = self.conn_mut(peer).filter(|c| !c.roomy && c.is_roomy()) {
-            conn.roomy = true;
-            self.note_roomy(peer.0, now);
+        if let Some(conn) = self
+            .conn_mut(peer)
+            .filter(|c| !c.oversized && c.is_oversized())
+        {
+            conn.oversized = true;
+            self.note_oversized(peer.0, now);
         }
     }
 
