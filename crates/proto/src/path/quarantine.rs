@@ -3,9 +3,9 @@
 //! A damaged packet costs a repair, and many of them say that a card, a cable or a port is failing.
 //! Only the receiver can tell damage from loss, and only the sender can send elsewhere. So the
 //! receiver counts ([`Damage`]); above the limit it says CORRUPT, reliably, over any path; the
-//! sender leaves the path like one that fell, and puts it on [`Quarantine`]: full packets whose every
-//! byte is under the head's CRC have to come through many times in a row. How many doubles with
-//! each relapse, so that a path which damages few packets is not taken back again and again.
+//! sender leaves the path like one that fell, and puts it in [`Quarantine`]: full packets whose
+//! every byte is under the head's CRC have to come through many times in a row. How many doubles
+//! with each relapse, so that a path which damages few packets is not taken back again and again.
 //!
 //! The last usable path is never left. If every path is as bad, all are used.
 

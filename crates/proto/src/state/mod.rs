@@ -1,4 +1,4 @@
-//! What a node keeps: peers, paths, messages, packets.
+//! State of a node: peers, paths, messages, packets.
 
 pub(crate) mod absences;
 pub(crate) mod conn;
