@@ -59,21 +59,22 @@ macro_rules! forward {
     (impl $trait:ident for $any:ident $variants:tt
         $($kind:ident fn $name:ident($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?;)*) => {
         impl $trait for $any {
-            $(forward!(@$kind $any $variants $name($self $(, $arg: $ty)*) $(-> $ret)?);)*
+            $(forward!(@$kind $any $variants ($($arg),*)
+                $name($self $(, $arg: $ty)*) $(-> $ret)?);)*
         }
     };
-    (@ref $any:ident { $($variant:ident),* }
+    (@ref $any:ident { $($variant:ident),* } $call:tt
         $name:ident($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?) => {
         #[inline]
         fn $name(&$self $(, $arg: $ty)*) $(-> $ret)? {
-            match $self { $($any::$variant(half) => half.$name($($arg),*),)* }
+            match $self { $($any::$variant(half) => half.$name $call,)* }
         }
     };
-    (@mut $any:ident { $($variant:ident),* }
+    (@mut $any:ident { $($variant:ident),* } $call:tt
         $name:ident($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?) => {
         #[inline]
         fn $name(&mut $self $(, $arg: $ty)*) $(-> $ret)? {
-            match $self { $($any::$variant(half) => half.$name($($arg),*),)* }
+            match $self { $($any::$variant(half) => half.$name $call,)* }
         }
     };
 }

@@ -10,7 +10,6 @@ mod caps;
 mod discover;
 mod fault;
 mod link;
-pub mod pairing;
 mod rail;
 mod registered;
 mod remote_write;
@@ -18,7 +17,7 @@ mod sys;
 mod tx_buf;
 mod udp;
 
-pub use addr::{show_addr, UdpAddr};
+pub use addr::UdpAddr;
 pub use any::{AnyRail, AnyRx, AnyTx};
 pub use caps::Caps;
 pub use discover::{

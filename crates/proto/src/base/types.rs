@@ -204,8 +204,8 @@ pub struct Span {
 pub struct Transmit {
     /// Local rail to send on.
     pub rail: usize,
-    /// Where to.
-    pub to: RailAddr,
+    /// Number of the link to send on, there; `u32::MAX`: it has none.
+    pub link: u32,
     /// Source-port flow.
     pub flow: u8,
     /// Peer and index of its path: consecutive packets of one batch share both.

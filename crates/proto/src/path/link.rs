@@ -8,48 +8,9 @@
 
 use crate::base::types::PeerId;
 use crate::node::Node;
-use crate::path::state::Path;
-use crate::peer::conn::Conn;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
 use marline_wire::RailAddr;
-
-/// After a link went down, another is asked for this much later: at first, and at most, doubling
-/// in between. A peer that restarts its rail listens again within milliseconds; one that does not
-/// should cost next to nothing.
-const RETRY_MIN_NS: u64 = 1_000_000;
-const RETRY_MAX_NS: u64 = 500_000_000;
-
-/// A path's link.
-#[derive(Clone, Copy, Debug)]
-pub struct PathLink {
-    /// Its number on the local rail.
-    pub id: Option<u32>,
-    /// Packets may leave.
-    pub up: bool,
-    /// The engine is to be asked for one.
-    wanted: bool,
-    /// When it is asked for again, and how much later the next time.
-    retry_at: u64,
-    retry_ns: u64,
-}
-
-impl PathLink {
-    /// That of a new path, which no rail has made yet. `connected`: of a rail with connections.
-    pub fn new(connected: bool) -> PathLink {
-        PathLink {
-            id: None,
-            up: !connected,
-            wanted: true,
-            retry_at: 0,
-            retry_ns: RETRY_MIN_NS,
-        }
-    }
-
-    /// When another is to be asked for, if it is down.
-    pub fn retry_at(&self) -> Option<u64> {
-        let lost = self.id.is_none() && !self.wanted && !self.up;
-        lost.then_some(self.retry_at)
-    }
-}
 
 /// Something that the engine is to do with a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +84,7 @@ impl Node {
         let rail_down = self.rail_down.get(rail) == Some(&true);
         self.of_link(now_ns, rail, link, |_, conn, at| {
             let path = &mut conn.paths[at];
-            path.link.up = true;
-            path.link.retry_ns = RETRY_MIN_NS;
+            path.link.rise();
             path.rail_down = rail_down;
             path.probe_at = now_ns;
             path.repair_from = now_ns;
@@ -142,13 +102,7 @@ impl Node {
             node.unused_links.push((rail, link));
             let path = &mut conn.paths[at];
             path.rail_down = true;
-            path.link = PathLink {
-                id: None,
-                up: false,
-                wanted: false,
-                retry_at: now_ns + path.link.retry_ns,
-                retry_ns: (2 * path.link.retry_ns).min(RETRY_MAX_NS),
-            };
+            path.link.fall(now_ns);
             if conn.owed_since.is_none() && conn.owes() {
                 (conn.owed_since, conn.unanswered_since) = (Some(now_ns), None);
             }
@@ -231,13 +185,5 @@ impl Node {
             }
         }
         core::mem::take(&mut self.unused_links).into_iter()
-    }
-}
-
-impl Path {
-    /// Whether it uses this link of a local rail.
-    #[inline]
-    pub fn is_on(&self, rail: usize, link: u32) -> bool {
-        self.local as usize == rail && self.link.id == Some(link)
     }
 }

@@ -6,7 +6,6 @@ use crate::base::types::{PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
-use marline_wire::RailAddr;
 
 /// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between and
 /// one from every path that has worked, mean that the process is gone.
@@ -34,10 +33,10 @@ impl Node {
                     self.path_down(now_ns, &mut conn, at);
                 }
                 let path = &mut conn.paths[at];
-                path.rail_down = down;
+                path.rail_down = down || !path.link.up;
                 path.probe_at = now_ns;
                 path.repair_from = now_ns;
-                path.want_ping |= !down && conn.epoch.is_some();
+                path.want_ping |= !path.rail_down && conn.epoch.is_some();
             }
             Node::mark_ready(&mut self.ready, &mut conn);
             self.put(conn);
@@ -104,9 +103,9 @@ impl Node {
         }
     }
 
-    /// Packets of more than `max` bytes to this address do not pass: what was lost by that is
-    /// cut smaller and sent again.
-    pub fn on_too_big(&mut self, now_ns: u64, rail: usize, to: &RailAddr, max: usize) {
+    /// Packets of more than `max` bytes do not pass on this link of a local rail: what was lost by
+    /// that is cut smaller and sent again.
+    pub fn on_too_big(&mut self, now_ns: u64, rail: usize, link: u32, max: usize) {
         self.take_deferred();
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
@@ -115,7 +114,7 @@ impl Node {
             };
             for at in 0..conn.paths.len() {
                 let path = &mut conn.paths[at];
-                let ours = path.local as usize == rail && same_host(&path.to, to);
+                let ours = path.is_on(rail, link);
                 // A probe that is too big changes nothing for what is under way.
                 if ours && path.too_big(max, now_ns) {
                     self.evacuate(&mut conn, at);
@@ -126,11 +125,11 @@ impl Node {
         }
     }
 
-    /// The host at this address has no listener on that port, it says to local rail `rail`:
-    /// perhaps the process is gone. A firewall says the same, and so does a host that has the
+    /// The host at the other end of this link of local rail `rail` says that it has no listener
+    /// there: perhaps the process is gone. A firewall says the same, and so does a host that has the
     /// peer's address as well (bridges of containers have one address everywhere). So only paths
     /// that have worked count, and none of them may be without a refusal.
-    pub fn on_refused(&mut self, now_ns: u64, rail: usize, from: &RailAddr) {
+    pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);
         for index in 0..self.peers.len() {
@@ -138,10 +137,7 @@ impl Node {
             let Some(conn) = self.conn_mut(peer).filter(|c| !c.dead && !c.closed) else {
                 continue;
             };
-            let refused = |p: &Path| {
-                let there = same_host(&p.to, from) && p.to.port == from.port;
-                there && p.local as usize == rail && (p.is_proven() || hasty)
-            };
+            let refused = |p: &Path| p.is_on(rail, link) && (p.is_proven() || hasty);
             let Some(at) = conn.paths.iter().position(refused) else {
                 continue;
             };
@@ -179,8 +175,4 @@ impl Conn {
         }
         everywhere
     }
-}
-
-fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
-    a.reaches(b) && a.ip == b.ip
 }

@@ -256,7 +256,8 @@ impl Conn {
     /// of paths that are down, or never worked, prove nothing.
     pub fn owes(&self) -> bool {
         // No rail of ours reaches it: whatever waits for it waits in vain.
-        if self.paths.is_empty() {
+        // Or the links of all are down.
+        if self.paths.iter().all(|p| !p.link.up) {
             return self.watched();
         }
         // The last path is never given up, and its rail may be down.

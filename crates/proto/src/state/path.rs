@@ -8,6 +8,7 @@
 use crate::base::config::Config;
 use crate::base::stats::PathStats;
 use crate::base::types::PathState;
+use crate::state::link::PathLink;
 use crate::state::damage::{Damage, Quarantine};
 use crate::state::recv_window::RecvWindow;
 use crate::state::sent_packets::{Delivered, SendRing};
@@ -135,7 +136,9 @@ pub struct Path {
     /// An ack is owed: since when, and whether at once.
     pub ack_since: u64,
     pub ack_now: bool,
+    /// Nothing leaves on it: its rail is down, or its link is not up.
     pub rail_down: bool,
+    pub link: PathLink,
     /// Probes to send at the next transmit: plain, padded.
     pub want_ping: bool,
     pub want_padded: bool,
@@ -199,6 +202,7 @@ impl Path {
             ack_since: 0,
             ack_now: false,
             rail_down: false,
+            link: PathLink::new(false),
             want_ping: false,
             want_padded: false,
             asked: 0,
@@ -217,6 +221,12 @@ impl Path {
     /// `Header::path` of packets that I receive on it.
     pub fn recv_code(&self) -> u8 {
         self.remote << 4 | self.local
+    }
+
+    /// Whether it uses this link of a local rail.
+    #[inline]
+    pub fn is_on(&self, rail: usize, link: u32) -> bool {
+        self.local as usize == rail && self.link.id == Some(link)
     }
 
     /// The peer answered on it once.

@@ -154,7 +154,7 @@ impl<W: Copy> Direction<W> {
     /// segment length, untouched neighbours together.
     fn apply(
         &mut self,
-        (addr, flow): (RailAddr, u8),
+        way: W,
         bytes: &[u8],
         segment: usize,
         emit: &mut dyn FnMut(&[u8], usize),
@@ -178,8 +178,7 @@ impl<W: Copy> Direction<W> {
                     self.held.push_back(Held {
                         due_ns,
                         after,
-                        addr,
-                        flow,
+                        way,
                         bytes: part.to_vec(),
                     });
                 }

@@ -121,8 +121,7 @@ impl UdpRail {
             .map_err(|e| format!("rail {interface}: getsockname: {}", sys::errno_text(e)))?;
         let sizes = socket.buffer_sizes();
         let datagram_max = datagram_max(interface.mtu, socket.is_v6());
-        local.mtu = datagram_max as u16;
-        local.prefix_len = interface.prefix_len as u16;
+        local.prefix_len = interface.prefix_len;
         let gso = config.gso && socket.knows_gso();
         // Without it everything comes by the main socket.
         let hot = config
@@ -152,8 +151,10 @@ impl UdpRail {
             groups: true,
             ..Caps::datagrams(datagram_max)
         };
+        let mut addr = local.rail();
+        addr.mtu = datagram_max as u16;
         let rx = UdpRx::new(shared.clone(), hot, config.cmsg, gro);
-        let tx = UdpTx::new(shared, interface, local, caps, config, sizes.send);
+        let tx = UdpTx::new(shared, interface, addr, caps, config, sizes.send);
         Ok(UdpRail { tx, rx })
     }
 }
