@@ -16,7 +16,11 @@ pub struct UdpAddr {
 impl UdpAddr {
     /// New.
     pub fn new(ip: IpAddr, port: u16) -> UdpAddr {
-        UdpAddr { ip, port, prefix_len: 0 }
+        UdpAddr {
+            ip,
+            port,
+            prefix_len: 0,
+        }
     }
     /// Rail.
     pub fn rail(&self) -> RailAddr {
@@ -24,8 +28,14 @@ impl UdpAddr {
         a.port = self.port;
         a.prefix_len = self.prefix_len as u16;
         match self.ip {
-            IpAddr::V4(ip) => { a.kind = 4; a.ip[..4].copy_from_slice(&ip.octets()); }
-            IpAddr::V6(ip) => { a.kind = 6; a.ip = ip.octets(); }
+            IpAddr::V4(ip) => {
+                a.kind = 4;
+                a.ip[..4].copy_from_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                a.kind = 6;
+                a.ip = ip.octets();
+            }
         }
         a
     }
@@ -36,6 +46,10 @@ impl UdpAddr {
             6 => addr.ip.into(),
             _ => return None,
         };
-        Some(UdpAddr { ip, port: addr.port, prefix_len: addr.prefix_len as u8 })
+        Some(UdpAddr {
+            ip,
+            port: addr.port,
+            prefix_len: addr.prefix_len as u8,
+        })
     }
 }

@@ -26,9 +26,7 @@ pub use discover::{
 };
 pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use link::{Connected, DownReason, LinkId, LinkTable, Links};
-pub use rail::{
-    Armed, Rail, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome,
-};
+pub use rail::{Armed, Rail, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome};
 pub use registered::Registrations;
 pub use remote_write::{DirectWrite, Piece, RemoteWrite, RemoteWrites, Write};
 pub use sys::Place;

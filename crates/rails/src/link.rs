@@ -88,7 +88,11 @@ impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
 
     /// A link without users, which takes the place of any other with this key.
     pub fn add(&mut self, key: K, link: T) -> LinkId {
-        let row = Row { key, users: 0, link };
+        let row = Row {
+            key,
+            users: 0,
+            link,
+        };
         let at = match self.free.pop() {
             Some(at) => {
                 self.rows[at as usize] = Some(row);

@@ -152,13 +152,7 @@ impl<W: Copy> Direction<W> {
 
     /// Applies the faults to each datagram of a batch; what passes is given to `emit` with its
     /// segment length, untouched neighbours together.
-    fn apply(
-        &mut self,
-        way: W,
-        bytes: &[u8],
-        segment: usize,
-        emit: &mut dyn FnMut(&[u8], usize),
-    ) {
+    fn apply(&mut self, way: W, bytes: &[u8], segment: usize, emit: &mut dyn FnMut(&[u8], usize)) {
         let segment = segment.max(1);
         let now_ns = (self.clock)();
         let (mut run, mut at) = (0, 0);

@@ -59,7 +59,9 @@ impl DirectWrite for UdpTx {
     }
 
     fn landed(&self, key: u64, offset: u64, len: u64) -> bool {
-        self.shared.registrations.landed(key, &(offset..offset + len))
+        self.shared
+            .registrations
+            .landed(key, &(offset..offset + len))
     }
 }
 

@@ -50,7 +50,9 @@ impl UdpRx {
         count
     }
 
-    fn sockets(&self) -> [i32; 2] {
+    /// The sockets that it reads: the rail's, and the one for a frequent source; the same one twice
+    /// where there is no other.
+    pub fn sockets(&self) -> [i32; 2] {
         let main = self.shared.socket.fd();
         [main, self.hot.as_ref().map_or(main, |hot| hot.socket.fd())]
     }

@@ -444,7 +444,6 @@ impl UdpTx {
                 .unwrap_or(&self.shared.socket),
         }
     }
-
 }
 
 #[cfg(test)]
