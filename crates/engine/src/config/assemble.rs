@@ -1,7 +1,7 @@
 //! From settings to what an engine is made of: configuration and rails.
 
 use crate::config::profile::Tuned;
-use crate::config::settings::{Lend, RailsPolicy, Settings};
+use crate::config::settings::{RailsPolicy, Settings};
 use crate::core::state::CoreConfig;
 use crate::platform::clock::{Clock, SystemClock};
 use marline_checksum::Algorithm;
@@ -25,7 +25,6 @@ pub(crate) fn open_rails(
     let config = UdpConfig {
         gso: settings.gso,
         gro: settings.gro,
-        lend: settings.lend != Lend::Off,
         // All of a direct write is under one sum.
         direct: settings.direct && settings.fragment_max_bytes == 0,
         rcvbuf_bytes: settings.receive_buffer_bytes,
@@ -88,6 +87,5 @@ pub(crate) fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> Core
         aggregate_after: s.aggregate_after,
         mtu,
         sum_ahead_bytes: s.sum_ahead_bytes,
-        lend_always: s.lend == Lend::On,
     }
 }

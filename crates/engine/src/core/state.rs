@@ -93,9 +93,6 @@ pub struct CoreConfig {
     pub mtu: usize,
     /// Bytes of a message that are summed while its grant is under way.
     pub sum_ahead_bytes: u32,
-    /// Long batches are lent to the kernel where it takes them, without a trial whether copying is
-    /// cheaper.
-    pub lend_always: bool,
 }
 
 /// Source of random identities.
@@ -180,7 +177,7 @@ impl<S: System> Core<S> {
         let pool = Pool::new(cfg.log_bytes);
         let ahead = Ahead::new(cfg.sum_ahead_bytes);
         Core {
-            tx_buffers: TxBuffers::new(cfg.lend_always),
+            tx_buffers: TxBuffers::new(),
             sum_first: Autotune::new(),
             fast_path: FastPath::new(),
             cfg,
