@@ -9,10 +9,8 @@ use std::fmt::Write as _;
 
 /// How many files of a crate may stand in circles. Numbers here only ever go down.
 const IN_CIRCLES: &[(&str, usize)] = &[
-    ("crates/checksum/src", 24),
-    ("crates/cli/src", 19),
     ("crates/engine/src", 24),
-    ("crates/proto/src", 20),
+    ("crates/proto/src", 3),
     ("crates/provider/src", 21),
     ("crates/rails/src", 6),
     ("crates/sim/src", 16),
@@ -33,21 +31,22 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "base",
             "group",
+            "state",
+            "node",
+            "rx",
+            "tx",
+            "rendezvous",
+            "message",
+            "rma",
             "path",
             "recovery",
-            "message",
-            "rendezvous",
             "peer",
-            "node",
-            "rma",
-            "tx",
-            "rx",
             "testing",
         ],
     ),
 ];
 /// How many imports of a crate may go from a lower room to an upper one. Numbers only go down.
-const UPWARD: &[(&str, usize)] = &[("crates/engine/src", 9), ("crates/proto/src", 58)];
+const UPWARD: &[(&str, usize)] = &[("crates/engine/src", 9), ("crates/proto/src", 0)];
 
 type Arrows = Vec<BTreeMap<usize, BTreeSet<String>>>;
 

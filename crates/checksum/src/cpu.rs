@@ -61,6 +61,11 @@ pub(crate) fn claims() -> bool {
     maker() != Maker::Amd
 }
 
+/// From here on source and destination no longer share L1, and lines of the destination are claimed
+/// ahead of the stores where [`claims`] says so. There (model 207) that costs 10 % below it, gains
+/// 2 to 8 % from 32 KiB to 512 KiB and 30 % at 1 MiB.
+pub(crate) const CLAIM_MIN_BYTES: usize = 32 << 10;
+
 /// From here on [`crate::copy_and_sum`] streams what has loops for it unless a [`crate::Plan`] says
 /// otherwise.
 ///

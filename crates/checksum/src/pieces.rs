@@ -1,7 +1,7 @@
 //! Feeding an algorithm that works on groups of bytes from pieces of any size.
 
-use crate::dispatch::Tier;
 use crate::store::{Store, Sum};
+use crate::tier::Tier;
 
 /// An algorithm over groups of a fixed number of bytes.
 pub(crate) trait Core: Copy {

@@ -4,7 +4,7 @@
 //! That is a property of the processor, as the tier of kernels is, and so it is kept for the
 //! process. Nothing is set unless somebody measured (`marline tune`): see [`Plan::usual`].
 
-use crate::{stream_min_bytes, Algorithm, Summer};
+use crate::{stream_min_bytes, Algorithm};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// How one algorithm copies and sums.
@@ -119,35 +119,6 @@ pub(crate) fn block_for(algorithm: Algorithm, len: usize) -> Option<usize> {
     let packed = PLANS[algorithm as usize % NUMBERS].load(Ordering::Relaxed);
     let from = (packed >> 32) as usize;
     (from != 0 && len >= from).then_some(packed as u32 as usize)
-}
-
-/// Copies a block by memcpy, then sums it where it was written, and so on (section 4.1 of paper 0,
-/// section 5.3 of paper 2); the sum of all.
-///
-/// # Safety
-/// `src` readable and `dst` writable for `len` bytes, not overlapping. `block` above 0.
-#[inline(never)]
-pub(crate) unsafe fn copy_blocks_and_sum(
-    algorithm: Algorithm,
-    seed: u64,
-    dst: *mut u8,
-    src: *const u8,
-    len: usize,
-    block: usize,
-) -> u64 {
-    let mut summer = Summer::new(algorithm, seed);
-    let mut at = 0;
-    while at < len {
-        let n = block.min(len - at);
-        // SAFETY: the block ends at or before `len`. What is summed is what was written, so sum
-        // and copy see the same bytes.
-        unsafe {
-            std::ptr::copy_nonoverlapping(src.add(at), dst.add(at), n);
-            summer.update(std::slice::from_raw_parts(dst.add(at), n));
-        }
-        at += n;
-    }
-    summer.finish()
 }
 
 #[cfg(test)]

@@ -1,5 +1,16 @@
 //! What a kernel does with the bytes it sums, chosen at compile time.
 
+/// Where copied bytes go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CopyMode {
+    /// Plain stores: what is copied is in the cache afterwards.
+    #[default]
+    Cached,
+    /// Streaming stores past the caches, and the source prefetched: for copies that are larger
+    /// than the cache, or whose reader is another core.
+    Streaming,
+}
+
 /// One of [`Sum`], [`Far`], [`Cached`], [`Claimed`], [`Paired`] and [`Streaming`].
 pub(crate) trait Store {
     /// Bytes are stored at the destination.

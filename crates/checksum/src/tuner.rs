@@ -3,8 +3,7 @@
 //! Rivals are interleaved, one short sample of each per round, and medians are taken, so that a
 //! machine that changes its speed changes it for all of them.
 
-use crate::plan::copy_blocks_and_sum;
-use crate::summer::{copy_and_sum_fused, copy_and_sum_streaming};
+use crate::summer::{copy_and_sum_fused, copy_and_sum_streaming, copy_blocks_and_sum};
 use crate::{plain_copy, sum, Algorithm, CopyMode};
 use std::hint::black_box;
 use std::time::Instant;

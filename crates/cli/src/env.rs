@@ -40,7 +40,7 @@ Rank 0 writes a summary of its own to standard error when it ends (FI_MARLINE_SU
 variables are for: `marline run --help`.";
 
 /// Prints the settings.
-pub fn main(args: &EnvArgs) -> crate::Outcome {
+pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
     let mpi = mpi::detect(&args.mpi)?;
     let dir = provider::find_dir(args.common.provider_dir.as_deref())?;
     let environment = settings::environment();

@@ -66,7 +66,7 @@ pub struct Job {
 }
 
 /// Runs the command.
-pub fn main(args: &RunArgs) -> crate::Outcome {
+pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
     let (word, rest) = args.command.split_first().ok_or("which mpiexec?")?;
     let mpi = mpi::detect(word)?;
     let dir = provider::find_dir(args.common.provider_dir.as_deref())?;
@@ -119,7 +119,7 @@ pub fn start(
     mut job: Job,
     common: &Common,
     summary: Option<&SummaryArgs>,
-) -> crate::Outcome {
+) -> crate::outcome::Outcome {
     let environment = settings::environment();
     let mut stats = None;
     if summary.is_some() {

@@ -2,8 +2,9 @@
 
 use crate::json::{self, Object};
 use crate::mpi::{Kind, Mpi};
+use crate::outcome::EXIT_REFUSED;
 use crate::stats_dir::{StatsDir, STATS_DIR};
-use crate::{tool, EXIT_REFUSED};
+use crate::tool;
 use marline_engine::stats::reader::{self, JobPage};
 use marline_engine::stats::report::{averages, is_well, report, wrap};
 use marline_engine::stats::summary::Summary;

@@ -8,7 +8,7 @@
 
 use super::enter::{run_in, Place};
 use super::fault::{Active, Dir, Effect, Ports};
-use super::net::{port_name, rail_address};
+use super::names::{port_name, rail_address};
 use super::state::{rail_name, Lab};
 use std::fmt::Write as _;
 

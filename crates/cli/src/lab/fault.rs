@@ -1,8 +1,6 @@
 //! The grammar of `marline lab fault TARGET FAULT [in|out] [port=LO-HI] [for=SECONDS]`, and the
 //! faults in force.
 
-use super::state::Lab;
-
 /// What `marline lab fault --help` ends with: every fault, each with an example.
 pub const HELP: &str = "\
 TARGET: RAIL (all hosts) or HOST:RAIL, as in 0, rail1, h0:1, h1:rail0
@@ -119,7 +117,7 @@ impl Effect {
     }
 
     /// Whether it belongs to the link, not to one direction.
-    fn is_link(self) -> bool {
+    pub fn is_link(self) -> bool {
         matches!(self, Effect::Down | Effect::IfDown)
     }
 
@@ -274,29 +272,6 @@ pub struct Order {
     pub for_s: Option<u64>,
 }
 
-/// Which hosts' rail is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// One host, or all.
-    pub host: Option<usize>,
-    /// The rail.
-    pub rail: usize,
-}
-
-/// Parses `RAIL` or `HOST:RAIL`.
-pub fn parse_target(lab: &Lab, word: &str) -> Result<Target, String> {
-    match word.split_once(':') {
-        Some((host, rail)) => Ok(Target {
-            host: Some(lab.find_host(host)?),
-            rail: lab.find_rail(rail)?,
-        }),
-        None => Ok(Target {
-            host: None,
-            rail: lab.find_rail(word)?,
-        }),
-    }
-}
-
 /// Parses the words after the target.
 pub fn parse_order(words: &[String]) -> Result<Order, String> {
     let (first, modifiers) = words
@@ -440,36 +415,6 @@ fn parse_ports(text: &str) -> Result<(u16, u16), String> {
             "`{text}`: a port range is LO-HI, each 0 to 65535, LO not above HI"
         )),
     }
-}
-
-/// The faults that `order` on `target` puts in force.
-///
-/// A fault on a whole rail without a direction hits each packet once: at its receiver for what
-/// happens in the fabric, at both ends for a rate, which is a property of the hosts' links.
-pub fn expand(lab: &Lab, target: Target, effect: Effect, order: &Order, span: Span) -> Vec<Active> {
-    let dirs: &[Dir] = match (effect, order.dir, target.host) {
-        (e, ..) if e.is_link() => &[Dir::Out],
-        (_, Some(Dir::In), _) => &[Dir::In],
-        (_, Some(Dir::Out), _) => &[Dir::Out],
-        (Effect::Rate(_), None, _) | (_, None, Some(_)) => &[Dir::In, Dir::Out],
-        (Effect::Delay(_), None, None) => &[Dir::Out],
-        (_, None, None) => &[Dir::In],
-    };
-    let hosts = match target.host {
-        Some(host) => host..host + 1,
-        None => 0..lab.shape.hosts,
-    };
-    hosts
-        .flat_map(|host| dirs.iter().map(move |&dir| (host, dir)))
-        .map(|(host, dir)| Active {
-            host,
-            rail: target.rail,
-            dir,
-            effect,
-            ports: order.ports,
-            span,
-        })
-        .collect()
 }
 
 #[cfg(test)]

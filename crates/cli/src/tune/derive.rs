@@ -1,12 +1,22 @@
 //! From what was measured to what an engine goes by.
 
 use super::curves::Curves;
-use super::powers_of_two;
 use crate::model::cost::{eager_threshold, Network, Pipeline, Work};
 use marline_checksum::tuner::{Place, Point, Way, BLOCKS};
 use marline_checksum::{Algorithm, Plan};
 use marline_engine::choice::ChecksumChoice;
 use marline_engine::profile::{self, AlgorithmFigures, Machine, Profile, RailFigures};
+
+/// Two to each of these powers.
+pub const fn powers_of_two<const N: usize>(powers: [usize; N]) -> [usize; N] {
+    let mut sizes = powers;
+    let mut n = 0;
+    while n < N {
+        sizes[n] = 1 << powers[n];
+        n += 1;
+    }
+    sizes
+}
 
 /// Sizes of fragments that an engine copies, 1 to 64 KiB: between them algorithms and ways are
 /// compared.

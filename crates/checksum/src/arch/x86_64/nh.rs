@@ -7,10 +7,9 @@
 use super::copy::{blocks as lines, take};
 use crate::arch::fold128::reduce;
 use crate::arch::nh128::{self, Multiply, BLOCK};
-use crate::cpu::claims;
+use crate::cpu::{claims, CLAIM_MIN_BYTES};
 use crate::crc::{Nvme, Poly};
-use crate::dispatch::CLAIM_MIN_BYTES;
-use crate::nh::{Products, KEYS, LANE};
+use crate::lanes::nh::{Products, KEYS, LANE};
 use crate::store::{Cached, Claimed, Paired, Store};
 use std::arch::x86_64::*;
 

@@ -16,7 +16,7 @@ fn lengths() -> impl Iterator<Item = usize> {
 }
 
 fn noise(len: usize) -> Vec<u8> {
-    let words = (0..len.div_ceil(8) as u64).map(|i| crate::aes::splitmix_from(7, i));
+    let words = (0..len.div_ceil(8) as u64).map(|i| crate::lanes::aes::splitmix_from(7, i));
     words.flat_map(u64::to_le_bytes).take(len).collect()
 }
 
@@ -66,7 +66,7 @@ unsafe fn both_ways<S: Store>(dst: *mut u8, bytes: &[u8], first: usize) -> [u64;
         let (to, from) = (dst.wrapping_add(first), src.add(first));
         lanes_by::<S>(&mut products, to, from, whole_lanes - first);
         let to = dst.wrapping_add(whole_lanes);
-        let words = crate::nh::last::<S>(to, src.add(whole_lanes), len - whole_lanes);
+        let words = crate::lanes::nh::last::<S>(to, src.add(whole_lanes), len - whole_lanes);
         [whole, soft::nh_rest(&products, words)]
     }
 }

@@ -1,6 +1,7 @@
 //! The 128-bit kernels with SSE 4.2, PCLMULQDQ and AES-NI.
 
-use crate::arch::vector::{kernels, Vector};
+use crate::arch::kernels::kernels;
+use crate::arch::vector::Vector;
 use std::arch::x86_64::*;
 
 // No function asks for more than it uses: the 512-bit kernels, which lack the rest, call some of

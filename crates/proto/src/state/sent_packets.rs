@@ -3,7 +3,7 @@
 use crate::base::slab::Key;
 use alloc::collections::VecDeque;
 
-/// Runs that a ring has room for without counting as roomy: what a queue has at first.
+/// Runs that a ring has room for without counting as oversized: what a queue has at first.
 const FEW: usize = 4;
 /// Most packets that are kept as one: what a mask holds.
 const RUN_MAX: usize = u32::BITS as usize;
@@ -182,7 +182,7 @@ impl SendRing {
     }
 
     /// Whether it has room for more than a few runs.
-    pub fn is_roomy(&self) -> bool {
+    pub fn is_oversized(&self) -> bool {
         self.runs.capacity() > FEW || self.frames.capacity() > 2 * FEW
     }
 

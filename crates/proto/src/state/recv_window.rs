@@ -154,7 +154,7 @@ impl RecvWindow {
 
     /// What [`RecvWindow::take_head`] would make, if it named all that is fresh.
     #[inline]
-    pub fn foresee_head(&self, path: u8, now_ns: u64) -> Option<(Ack<()>, u8)> {
+    pub fn peek_head(&self, path: u8, now_ns: u64) -> Option<(Ack<()>, u8)> {
         let next = self.next().filter(|next| next.fresh == 0)?;
         Some(self.head(path, now_ns, next.base))
     }

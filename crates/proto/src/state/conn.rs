@@ -4,19 +4,14 @@ use crate::base::config::{RailPolicy, FIRST_CREDIT, MESSAGE_OVERHEAD};
 use crate::base::granules::GranuleSet;
 use crate::base::slab::Key;
 use crate::base::stats::PeerStats;
-use crate::base::types::PeerId;
-use crate::path::state::{Path, PathState};
-use crate::recovery::absence::Verdicts;
-use crate::recovery::retransmit::Resends;
-use crate::recovery::sent_packets::FrameRef;
-use crate::rma::remote_write::{Keys, ToldKeys};
-use alloc::boxed::Box;
+use crate::base::types::{PathState, PeerId};
+use crate::state::absences::Verdicts;
+use crate::state::path::Path;
+use crate::state::resends::Resends;
+use crate::state::sent_packets::FrameRef;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use marline_wire::{
-    Address, MsgHead, RailAddr, FIRST_ALGORITHM, FLAG_READ_REPLY, FLAG_REVOKE, FLAG_UNSUMMED,
-    HELLO_RAILS_MAX,
-};
+use marline_wire::{RailAddr, FIRST_ALGORITHM, HELLO_RAILS_MAX};
 
 /// Credit that only rendezvous requests may use: 64 of them under way.
 const REQUEST_RESERVE: u64 = 64 * MESSAGE_OVERHEAD;
@@ -26,105 +21,6 @@ pub const PATHS_MAX: usize = 16;
 /// Of these the first contact takes so many, to the two rails that an address names: the rest is
 /// for the rails that HELLO names.
 pub const FIRST_PATHS: usize = 8;
-
-/// How a message travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendKind {
-    /// Not decided yet: its head has not left.
-    Queued,
-    /// Payload goes with the head.
-    Eager,
-    /// RTS, grant, data.
-    Rendezvous,
-    /// Answer to a peer's READ.
-    Reply,
-}
-
-/// A message on its way out.
-#[derive(Debug)]
-pub struct SendXfer {
-    pub handle: u32,
-    pub peer: PeerId,
-    pub kind: SendKind,
-    pub head: MsgHead,
-    pub urgent: bool,
-    /// First byte that never left.
-    pub next: u64,
-    /// Bytes that may leave.
-    pub upto: u64,
-    /// Bytes that the receiver wants (all, unless it truncates).
-    pub wanted: u64,
-    pub granted: bool,
-    pub acked: GranuleSet,
-    pub in_bulk: bool,
-    /// Its payload waits until the receiver asks for it, however short it is.
-    pub waits: bool,
-    /// Keys for writes. (Few messages have any, and short ones are moved with this.)
-    pub keys: Option<Box<ToldKeys>>,
-}
-
-impl SendXfer {
-    /// Flags of its fragments that come behind its head.
-    pub(crate) fn fragment_flags(&self) -> u8 {
-        let reply = self.kind == SendKind::Reply;
-        self.head.flags & (FLAG_UNSUMMED | FLAG_REVOKE) | if reply { FLAG_READ_REPLY } else { 0 }
-    }
-}
-
-/// Where an inbound message stands with matching.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InboundState {
-    /// A message before it has not been matched yet.
-    Held,
-    /// No receive fits it.
-    Unexpected,
-    /// Belongs to receive `handle`, from `base` of its buffer, at most `capacity` bytes.
-    Bound {
-        handle: u32,
-        base: u64,
-        capacity: u64,
-    },
-    /// Claimed by a peek, or a remote write whose place was asked for.
-    Claimed,
-    /// A remote write that was refused. Until its writer knows, none of its packets counts as
-    /// arrived.
-    Refused,
-    /// To be swallowed.
-    Discard,
-}
-
-/// A message on its way in.
-#[derive(Debug)]
-pub struct Inbound {
-    pub peer: PeerId,
-    pub number: u64,
-    pub head: Option<MsgHead>,
-    pub total: u64,
-    pub state: InboundState,
-    pub rendezvous: bool,
-    /// The send (or the answer to a read) of this endpoint that it is the message of.
-    pub own: Option<u32>,
-    /// Answer to our READ of that number.
-    pub reply: bool,
-    /// Some of it is in a bounce buffer (then all of it goes there).
-    pub bounced: bool,
-    pub set: GranuleSet,
-    /// Rendezvous: bytes wanted, granted.
-    pub wanted: u64,
-    pub granted: u64,
-    /// Rendezvous: bytes granted of which a frame spoke.
-    pub told: u64,
-    pub in_grant_queue: bool,
-    pub last_data_ns: u64,
-    /// Its unreceived grant counts against the budget.
-    pub counted: u64,
-    /// Unexpected bytes charged to the node's bound.
-    pub charged: u64,
-    /// Credit that its sender gets back when it is done.
-    pub credit: u64,
-    /// What of its memory is granted.
-    pub keys: Keys,
-}
 
 /// The conversation with one peer.
 #[derive(Debug)]
@@ -147,7 +43,7 @@ pub struct Conn {
     /// Bit n: path n is to say once more what another has said of packets that arrived.
     pub echoes: u32,
     /// It is in the node's list of peers with memory to give back.
-    pub roomy: bool,
+    pub oversized: bool,
     pub ready: bool,
     /// It waits for a rail that has no room.
     pub stalled: bool,
@@ -175,7 +71,7 @@ pub struct Conn {
     /// Eager bytes that the peer may have unread here; decided once, at first contact.
     pub credit_window: u64,
     pub credit_given: u64,
-    pub credit_told: u64,
+    pub credit_announced: u64,
     /// Credit that the messages seen so far have used.
     pub credit_seen: u64,
     pub credit_due: bool,
@@ -220,7 +116,7 @@ impl Conn {
             paths: Vec::new(),
             wide: false,
             echoes: 0,
-            roomy: false,
+            oversized: false,
             ready: false,
             stalled: false,
             next_number: 0,
@@ -240,7 +136,7 @@ impl Conn {
             inbound: BTreeMap::new(),
             credit_window: FIRST_CREDIT,
             credit_given: FIRST_CREDIT,
-            credit_told: FIRST_CREDIT,
+            credit_announced: FIRST_CREDIT,
             credit_seen: 0,
             credit_due: false,
             next_read: 0,
@@ -287,7 +183,7 @@ impl Conn {
     }
 
     /// Cumulative credit as told to the peer.
-    pub fn credit_limit_told(&self) -> u64 {
+    pub fn credit_limit_announced(&self) -> u64 {
         self.credit_given + self.credit_window - FIRST_CREDIT
     }
 
@@ -490,19 +386,4 @@ fn pairs<'a>(locals: &[(RailAddr, usize)], remotes: &'a [RailAddr]) -> Vec<(usiz
         }
     }
     pairs
-}
-
-/// A remote endpoint that the node knows of; small until they speak.
-#[derive(Debug)]
-pub struct Peer {
-    pub address: Address,
-    /// It was said that its settings clash with ours.
-    pub mismatched: bool,
-    /// The owner has a name for it.
-    pub named: bool,
-    /// It left, and is forgotten but for its address.
-    pub gone: bool,
-    /// Since it departed: when to look whether more of it can be forgotten.
-    pub look_at_ns: u64,
-    pub conn: Option<alloc::boxed::Box<Conn>>,
 }

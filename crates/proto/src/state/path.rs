@@ -7,30 +7,13 @@
 
 use crate::base::config::Config;
 use crate::base::stats::PathStats;
-use crate::path::mtu_probe::Sizes;
-use crate::path::quarantine::{Damage, Trial};
-use crate::recovery::recv_window::RecvWindow;
-use crate::recovery::sent_packets::{Delivered, SendRing};
-use crate::rma::remote_write::WriteLuck;
+use crate::base::types::PathState;
+use crate::state::damage::{Damage, Quarantine};
+use crate::state::recv_window::RecvWindow;
+use crate::state::sent_packets::{Delivered, SendRing};
+use crate::state::sizes::{Sizes, DATAGRAM_BASE};
 use alloc::collections::VecDeque;
 use marline_wire::RailAddr;
-
-/// Health of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathState {
-    /// Nothing came back on it yet: carries probes, and the first flight while no other can.
-    Unproven,
-    /// In use.
-    Up,
-    /// Repair timers expired: what can goes elsewhere.
-    Suspect,
-    /// Given up for now; probed with backoff.
-    Down,
-}
-
-/// UDP payload that every IPv6 path takes (1,280-byte minimum MTU less 48 bytes of headers);
-/// used until a padded probe proved more.
-pub const DATAGRAM_BASE: usize = 1_232;
 
 /// Packets that may overtake another before it counts as lost without regard to time: more than a
 /// super-packet, because a sender that moves to another core can have one overtaken as a whole.
@@ -93,6 +76,13 @@ impl Duel {
     }
 }
 
+/// How writes on a path went lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteLuck {
+    pub strikes: u8,
+    pub skips: u8,
+}
+
 /// One path.
 #[derive(Debug)]
 pub struct Path {
@@ -109,14 +99,14 @@ pub struct Path {
     pub stats: PathStats,
     pub srtt_ns: u64,
     pub rttvar_ns: u64,
-    min_rtt_ns: u64,
-    min_rtt_at: u64,
+    pub(crate) min_rtt_ns: u64,
+    pub(crate) min_rtt_at: u64,
     pub delivered: Delivered,
     /// Best delivery rate (bytes/s) of this half window and of the one before.
-    rate: [u64; 2],
-    rate_since: u64,
+    pub(crate) rate: [u64; 2],
+    pub(crate) rate_since: u64,
     /// Given up since its rate was measured.
-    fell: bool,
+    pub(crate) fell: bool,
     pub cwnd: u64,
     /// Something was lost lately: no generous window before this.
     pub strict_until: u64,
@@ -140,7 +130,7 @@ pub struct Path {
     /// When to probe next (down or unproven paths), and the interval.
     pub probe_at: u64,
     pub probe_every: u64,
-    hold_ns: u64,
+    pub(crate) hold_ns: u64,
     pub up_since: u64,
     /// An ack is owed: since when, and whether at once.
     pub ack_since: u64,
@@ -158,7 +148,7 @@ pub struct Path {
     /// Damaged packets that arrived on it.
     pub damage: Damage,
     /// It was left because what we send arrives damaged.
-    pub trial: Trial,
+    pub quarantine: Quarantine,
 }
 
 impl Path {
@@ -215,7 +205,7 @@ impl Path {
             quiet: 0,
             refused: false,
             damage: Damage::default(),
-            trial: Trial::default(),
+            quarantine: Quarantine::default(),
         }
     }
 

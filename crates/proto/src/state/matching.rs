@@ -2,7 +2,7 @@
 
 use crate::base::slab::Key;
 use crate::base::types::{PeerId, RecvSpec, Source};
-use crate::message::match_index::{Class, Entry, MatchIndex, View};
+use crate::state::match_index::{Class, Entry, MatchIndex, View};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use marline_wire::{MsgHead, FLAG_TAGGED};
