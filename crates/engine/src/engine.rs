@@ -140,6 +140,9 @@ impl<S: System> Engine<S> {
                 return;
             }
             if now > start + SPIN_NS {
+                if self.shared.arm() {
+                    continue; // look once more
+                }
                 if let Ok(waker) = &waker {
                     let nap = (end - now).min(1_000_000);
                     waker.sleep_until(&self.shared.fds, nap, || false);

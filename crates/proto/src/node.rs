@@ -407,10 +407,8 @@ impl Node {
         self.credit_promised += conn.credit_window;
         let locals = self.local_rails();
         conn.add_paths(&locals, &entry.address.rails, FIRST_PATHS);
-        for path in &mut conn.paths {
-            path.rail_down = self.rail_down[path.local as usize];
-        }
         self.peers[peer.0 as usize].conn = Some(conn);
+        self.ask_links(peer);
     }
 
     pub(crate) fn local_rails(&self) -> Vec<(RailAddr, usize)> {

@@ -6,23 +6,22 @@ use crate::core::state::CoreConfig;
 use crate::platform::clock::{Clock, SystemClock};
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
-use marline_rails::{AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, Rail, UdpConfig};
+use marline_rails::{
+    open_rail, AnyRx, AnyTx, FaultScript, Rail, RailChoice, RailsConfig, UdpConfig,
+};
 use marline_wire::GRANULE;
 use std::sync::Arc;
 
 /// Sending halves by name, and receiving halves.
 pub(crate) type Opened = (Vec<(String, AnyTx)>, Vec<AnyRx>);
 
-/// Opens a rail on each interface.
-pub(crate) fn open_rails(
-    settings: &Settings,
-    choices: &[InterfaceChoice],
-) -> Result<Opened, String> {
+/// Opens the rails.
+pub(crate) fn open_rails(settings: &Settings, choices: &[RailChoice]) -> Result<Opened, String> {
     let faults =
         FaultScript::parse_all(&settings.faults).map_err(|e| format!("FI_MARLINE_FAULTS: {e}"))?;
     let clock = SystemClock::new();
     let time: marline_rails::Clock = Arc::new(move || clock.now_ns());
-    let config = UdpConfig {
+    let udp = UdpConfig {
         gso: settings.gso,
         gro: settings.gro,
         // All of a direct write is under one sum.
@@ -33,11 +32,12 @@ pub(crate) fn open_rails(
         connect: true,
         cmsg: false,
     };
+    let config = RailsConfig { udp, faults };
     let (mut rails, mut halves) = (Vec::new(), Vec::new());
     for (index, choice) in choices.iter().enumerate() {
-        let rail = AnyRail::open_udp(index as u8, choice, &config, &faults, &time)?;
+        let rail = open_rail(index as u8, choice, &config, &time)?;
         let (tx, rx) = rail.split();
-        rails.push((choice.name.clone(), tx));
+        rails.push((choice.name(), tx));
         halves.push(rx);
     }
     Ok((rails, halves))

@@ -1,4 +1,4 @@
-//! Direct writes, on rails that can (see `marline_rails::Writes::Direct`).
+//! Direct writes, on rails that can (see `marline_rails::RemoteWrites::Direct`).
 //!
 //! The packet that tells of them goes in front of the bytes of the next one, or, when there is
 //! none, after them: so they may be summed before they leave or after it. After it the kernel has
@@ -8,15 +8,14 @@
 //! and 4 MiB messages had 1.02 to 1.04 times the rate. So both are timed, and the faster is kept
 //! (`autotune.rs`).
 
-use crate::core::remote_write::{pieces_of, Pending, PendingWrite};
+use crate::core::remote_write::{pieces_of, PendingWrite};
 use crate::core::state::{direct_datagrams, Core};
 use crate::memory::op_table::Pieces;
 use crate::memory::unpack::sum_of;
 use crate::platform::system::System;
 use marline_checksum::{crc32c, Algorithm};
 use marline_proto::{Transmit, WriteOut, DIRECT_PACKET_MAX};
-use marline_rails::{RailTx, SendOutcome, Write};
-use marline_wire::RailAddr;
+use marline_rails::{DirectWrite, LinkId, RailTx, SendOutcome, Write};
 
 /// What is needed to finish the packet that tells of a write.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +61,15 @@ impl ToWrite {
 #[derive(Debug)]
 pub struct WriteNotice {
     packet: Vec<u8>,
-    to: RailAddr,
+    link: LinkId,
     flow: u8,
+}
+
+impl WriteNotice {
+    /// The link by which it leaves.
+    pub(crate) fn link(&self) -> LinkId {
+        self.link
+    }
 }
 
 impl<S: System> Core<S> {
@@ -72,15 +78,16 @@ impl<S: System> Core<S> {
         &mut self,
         now: u64,
         rail: usize,
-        pending: &mut Pending,
-        write: &PendingWrite,
+        (link, flow): (LinkId, u8),
+        packet: &mut Vec<u8>,
+        write: &mut PendingWrite,
     ) -> SendOutcome {
         let Some(mut to_write) = write.direct else {
             return SendOutcome::Sent;
         };
         let told = self.rails[rail].notice.as_ref();
         let apart = told.is_some_and(|told| {
-            let same_way = (told.to, told.flow) == (pending.to, pending.flow);
+            let same_way = (told.link, told.flow) == (link, flow);
             !same_way || told.packet.len() > DIRECT_PACKET_MAX
         });
         if apart && !self.send_notice(now, rail) {
@@ -108,18 +115,15 @@ impl<S: System> Core<S> {
         }
         let state = &mut self.rails[rail];
         let before = state.notice.as_ref().map_or(&[][..], |told| &told.packet);
-        let (segment, flow) = (to_write.segment, pending.flow);
-        let outcome = state
-            .tx
-            .write_direct(&pending.to, &posted, before, segment, flow);
+        let segment = to_write.segment;
+        let outcome = (state.tx).write_direct(link, &posted, before, segment, flow);
         match outcome {
             SendOutcome::Busy => {
-                let direct = Some(to_write);
-                pending.write = Some(PendingWrite { direct, ..*write });
+                write.direct = Some(to_write);
                 return outcome;
             }
             SendOutcome::Sent => {
-                let mut packet = pending.bytes.clone();
+                let mut packet = std::mem::take(packet);
                 let sum = || to_write.sum(&op.pieces, range, false);
                 to_write.seal(&mut packet, to_write.summed.unwrap_or_else(sum));
                 if let Some(begun_ns) = begun_ns {
@@ -127,11 +131,7 @@ impl<S: System> Core<S> {
                     let ns_per_kib = took_ns * 1024 / write.len.max(1) as u64;
                     self.sum_first.cost(first, ns_per_kib);
                 }
-                state.notice = Some(WriteNotice {
-                    packet,
-                    to: pending.to,
-                    flow,
-                });
+                state.notice = Some(WriteNotice { packet, link, flow });
             }
             _ => {} // the write is lost, and with it the packet
         }
@@ -146,14 +146,14 @@ impl<S: System> Core<S> {
         };
         let state = &mut self.rails[rail];
         let len = told.packet.len();
-        let outcome = state.tx.send(&told.to, &told.packet, len, told.flow);
+        let outcome = state.tx.send(told.link, &told.packet, len, told.flow);
         if outcome == SendOutcome::Busy {
             state.notice = Some(told);
             return false;
         }
         state.counters.send_calls += 1;
         state.counters.wire_packets_sent += 1;
-        self.after_send(now, rail, &told.to, outcome);
+        self.after_send(now, rail, told.link, outcome);
         true
     }
 

@@ -7,7 +7,7 @@ use crate::memory::op_table::Pieces;
 use crate::memory::pack::fill_one;
 use crate::platform::system::System;
 use marline_proto::{PeerId, SendSpec, Span, Transmit, UNKEPT_MAX};
-use marline_rails::{RailTx, SendOutcome};
+use marline_rails::{LinkId, RailTx, SendOutcome};
 
 /// A packet that was sent and not yet built.
 #[derive(Debug)]
@@ -87,8 +87,8 @@ impl<S: System> Core<S> {
         if let Some((transmit, span)) = node.foresee(now, &spec, packet) {
             let bytes = &mut packet[..transmit.len];
             fill_one(bytes, &transmit, &span, &Pieces::new(req.iov));
-            let (rail, to) = (&mut self.rails[transmit.rail], &transmit.to);
-            let outcome = rail.tx.send(to, bytes, transmit.len, transmit.flow);
+            let (rail, link) = (&mut self.rails[transmit.rail], LinkId(transmit.link));
+            let outcome = rail.tx.send(link, bytes, transmit.len, transmit.flow);
             self.fast_path.sent = Some(Sent {
                 transmit,
                 span,
@@ -103,14 +103,13 @@ impl<S: System> Core<S> {
 mod tests {
     use super::*;
     use marline_proto::{Batch, PeerId};
-    use marline_wire::RailAddr;
 
     const LEN: usize = 96;
 
     fn early() -> (FastPath, Transmit, [u8; LEN]) {
         let transmit = Transmit {
             rail: 0,
-            to: RailAddr::NONE,
+            link: 0,
             flow: 0,
             batch: Batch {
                 peer: PeerId(0),

@@ -1,12 +1,10 @@
 //! Packets out: batches are built by the nodes, filled and handed to their rails.
 
-use crate::core::remote_write::Pending;
 use crate::core::state::Core;
 use crate::memory::pack::{fill, fill_run, head_of};
 use crate::platform::system::System;
 use marline_proto::Transmit;
-use marline_rails::{RailTx, SendOutcome};
-use marline_wire::RailAddr;
+use marline_rails::{LinkId, RailTx, SendOutcome, TxBuffers};
 
 /// After an error of the rail that no link event explains, it is tried again so often.
 const RETRY_NS: u64 = 100_000_000;
@@ -35,14 +33,32 @@ impl<S: System> Core<S> {
 
     /// Builds and sends one batch of an endpoint; `false`: nothing left that a rail has room for.
     fn flush_batch(&mut self, now: u64, index: usize) -> bool {
+        self.settle_links(now, index);
+        let Some((at, mut buffer)) = self.build_buffer() else {
+            return false;
+        };
         let Some(endpoint) = self.eps[index].as_mut() else {
             return false;
         };
-        let (node, stage) = (&mut endpoint.node, self.tx_buffers.buffer());
-        node.set_full(self.full_rails);
-        let Some(first) = node.build(now, stage, &mut self.spans, None) else {
+        endpoint.node.set_full(self.full_rails);
+        let stage = self.rails[at].tx.buffer(buffer);
+        let Some(first) = endpoint.node.build(now, stage, &mut self.spans, None) else {
             return false;
         };
+        if first.rail != at {
+            match self.move_head((at, buffer), &first) {
+                Some(other) => buffer = other,
+                None => {
+                    self.batch_sent(now, index, &first, (1, first.len), SendOutcome::Sent);
+                    return true;
+                }
+            }
+        }
+        let caps = self.rails[first.rail].tx.caps();
+        let Some(endpoint) = self.eps[index].as_mut() else {
+            return false;
+        };
+        let stage = self.rails[first.rail].tx.buffer(buffer);
         if let Some(outcome) = self.fast_path.settle(&first, stage) {
             self.batch_sent(now, index, &first, (1, first.len), outcome);
             return true;
@@ -59,7 +75,6 @@ impl<S: System> Core<S> {
             &mut self.ahead,
         );
         let (segment, mut model) = (first.len, head_of(stage, &first));
-        let caps = self.rails[first.rail].tx.caps();
         let most = caps
             .batch_segments_max
             .min(caps.batch_bytes_max / segment.max(1));
@@ -96,7 +111,7 @@ impl<S: System> Core<S> {
         true
     }
 
-    /// Sends `count` packets, `len` bytes, of the staging buffer.
+    /// Sends `count` packets, `len` bytes, of the buffer that they were built in.
     fn send_batch(
         &mut self,
         now: u64,
@@ -108,8 +123,7 @@ impl<S: System> Core<S> {
         if !self.send_notice(now, first.rail) {
             return self.batch_sent(now, index, first, (count, len), SendOutcome::Busy);
         }
-        let (rail, stage) = (&mut self.rails[first.rail], self.tx_buffers.buffer());
-        let outcome = (rail.tx).send(&first.to, &stage[..len], first.len, first.flow);
+        let outcome = self.rails[first.rail].send_built(first, len);
         self.batch_sent(now, index, first, (count, len), outcome)
     }
 
@@ -131,30 +145,18 @@ impl<S: System> Core<S> {
         rail.counters.wire_bytes_sent += len as u64;
         if outcome == SendOutcome::Busy {
             rail.counters.busy += 1;
-            let batch = Pending {
-                bytes: self.tx_buffers.buffer()[..len].to_vec(),
-                segment: first.len,
-                to: first.to,
-                flow: first.flow,
-                write: None,
-            };
-            return self.no_room(now, first.rail, Some(batch));
+            let batch = rail.keep_built(first, len);
+            return self.no_room(now, first.rail, batch);
         }
-        self.after_send(now, first.rail, &first.to, outcome);
+        self.after_send(now, first.rail, LinkId(first.link), outcome);
     }
 
-    pub(crate) fn after_send(
-        &mut self,
-        now: u64,
-        rail: usize,
-        to: &RailAddr,
-        outcome: SendOutcome,
-    ) {
+    pub(crate) fn after_send(&mut self, now: u64, rail: usize, link: LinkId, outcome: SendOutcome) {
         match outcome {
             SendOutcome::Sent | SendOutcome::Busy => {}
             SendOutcome::TooBig(max) => {
                 for endpoint in self.eps.iter_mut().flatten() {
-                    endpoint.node.on_too_big(now, rail, to, max);
+                    endpoint.node.on_too_big(now, rail, link.0, max);
                 }
             }
             SendOutcome::Fault(_) => {

@@ -9,6 +9,7 @@ pub(crate) mod direct_write;
 pub(crate) mod fast_path;
 mod flush;
 mod ingest;
+pub(crate) mod links;
 pub(crate) mod publish;
 pub(crate) mod remote_write;
 mod report;

@@ -14,8 +14,9 @@ use crate::memory::op_table::{Pieces, SendOp};
 use crate::memory::unpack::spoil;
 use crate::platform::system::System;
 use marline_proto::Transmit;
-use marline_rails::{Piece, RailTx, SendOutcome, Write, Writes};
-use marline_wire::RailAddr;
+use marline_rails::{
+    BufId, LinkId, Piece, RailTx, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write,
+};
 use std::collections::BTreeMap;
 
 /// A write that is not over after so long is given up with its rail: ten times what 64 KiB take
@@ -35,16 +36,37 @@ pub struct OutstandingWrite {
 
 /// A batch (or a write with its packet) that a rail had no room for.
 pub struct Pending {
-    /// The packets.
-    pub bytes: Vec<u8>,
-    /// Length of each.
-    pub segment: usize,
     /// Where to.
-    pub to: RailAddr,
+    pub link: LinkId,
     /// Source-port flow.
     pub flow: u8,
-    /// The write that the packet tells of.
-    pub write: Option<PendingWrite>,
+    /// The packets.
+    pub body: Body,
+}
+
+/// The packets of a [`Pending`].
+pub enum Body {
+    /// A batch, in the buffer in which it was built.
+    Batch {
+        /// A buffer that the rail has lent.
+        buffer: BufId,
+        /// Bytes in it.
+        len: usize,
+        /// Length of each packet.
+        segment: usize,
+    },
+    /// A packet, and the write that it tells of.
+    Write(Vec<u8>, PendingWrite),
+}
+
+impl Pending {
+    /// The send whose memory is still to be written.
+    pub(crate) fn write(&self) -> Option<u32> {
+        match &self.body {
+            Body::Batch { .. } => None,
+            Body::Write(_, write) => Some(write.handle),
+        }
+    }
 }
 
 /// What of which send is written under which key.
@@ -79,7 +101,7 @@ impl<T> RailState<T> {
 /// Ends what is granted of an inbound message's memory.
 pub(crate) fn revoke<T: RailTx>(rkeys: &mut Rkeys, rails: &mut [RailState<T>], of: (u32, u64)) {
     for (rail, key) in rkeys.remove(&of).unwrap_or_default() {
-        rails[rail as usize].tx.revoke(key);
+        rails[rail as usize].tx.deregister(key);
     }
 }
 
@@ -101,7 +123,10 @@ impl<S: System> Core<S> {
             return;
         }
         let late = |rail: &RailState<S::Tx>| {
-            matches!(rail.tx.caps().writes, Writes::Unordered | Writes::Ordered)
+            matches!(
+                rail.tx.caps().remote_write,
+                RemoteWrites::Unordered | RemoteWrites::Ordered
+            )
         };
         let mut rails = self.rails.iter().enumerate();
         if rails.any(|(index, rail)| mask >> index & 1 == 1 && late(rail)) {
@@ -111,10 +136,10 @@ impl<S: System> Core<S> {
             spoil(base, len as usize, word);
         }
         for (index, rail) in self.rails.iter_mut().enumerate() {
-            if mask >> index & 1 == 0 || rail.tx.caps().writes == Writes::No {
+            if mask >> index & 1 == 0 || rail.tx.caps().remote_write == RemoteWrites::None {
                 continue;
             }
-            let Some(key) = rail.tx.grant(base, len as usize) else {
+            let Some(key) = rail.tx.register(base, len as usize) else {
                 continue;
             };
             let keys = self.rkeys.entry((ep.0, inbound)).or_default();
@@ -151,8 +176,8 @@ impl<S: System> Core<S> {
         for rail in 0..self.rails.len() {
             let of = |handle| self.sends.get(handle).is_some_and(&which);
             let state = &self.rails[rail];
-            let waits = state.pending.as_ref().and_then(|p| p.write);
-            let waits = waits.is_some_and(|w| of(w.handle));
+            let waits = state.pending.as_ref().and_then(Pending::write);
+            let waits = waits.is_some_and(of);
             let busy = state.outstanding.iter().any(|w| of(w.handle));
             if waits {
                 self.drop_pending(rail);
@@ -177,18 +202,22 @@ impl<S: System> Core<S> {
         };
         op.writes += 1;
         let to_write = ToWrite::new(first, &write);
-        let mut bytes = self.tx_buffers.buffer()[..first.len].to_vec();
+        let state = &mut self.rails[first.rail];
+        let Some(buffer) = state.buffer else {
+            return self.end_write(write.handle); // built nowhere: lost
+        };
+        let mut bytes = state.tx.buffer(buffer)[..first.len].to_vec();
         let all = first.len + write.len as usize;
-        let (direct, datagrams) = match self.rails[first.rail].tx.caps().writes {
+        let (direct, datagrams) = match self.rails[first.rail].tx.caps().remote_write {
             // Summed when it leaves.
-            Writes::Direct => (Some(to_write), all.div_ceil(write.segment.max(1))),
-            Writes::Unordered | Writes::Ordered => {
+            RemoteWrites::Direct => (Some(to_write), all.div_ceil(write.segment.max(1))),
+            RemoteWrites::Unordered | RemoteWrites::Ordered => {
                 let range = (write.offset, write.len as usize);
                 let sum = to_write.sum(&op.pieces, range, true);
                 to_write.seal(&mut bytes, sum);
                 (None, 1)
             }
-            Writes::No => {
+            RemoteWrites::None => {
                 self.end_write(write.handle); // it had them until a moment ago: lost
                 return;
             }
@@ -197,18 +226,17 @@ impl<S: System> Core<S> {
         counters.send_calls += 1;
         counters.wire_packets_sent += datagrams as u64;
         counters.wire_bytes_sent += all as u64;
+        let announced = PendingWrite {
+            handle: write.handle,
+            key: write.key,
+            offset: write.offset,
+            len: write.len as usize,
+            direct,
+        };
         let pending = Pending {
-            bytes,
-            segment: first.len,
-            to: first.to,
+            link: LinkId(first.link),
             flow: first.flow,
-            write: Some(PendingWrite {
-                handle: write.handle,
-                key: write.key,
-                offset: write.offset,
-                len: write.len as usize,
-                direct,
-            }),
+            body: Body::Write(bytes, announced),
         };
         let sent = self.send_again(now, first.rail, pending);
         self.rails[first.rail].counters.busy += !sent as u64;
@@ -216,22 +244,23 @@ impl<S: System> Core<S> {
 
     /// Sends what is pending on a rail; `false`: it still is.
     pub(crate) fn send_again(&mut self, now: u64, rail: usize, mut pending: Pending) -> bool {
-        let to = pending.to;
-        let outcome = match pending.write {
-            None => {
-                let (bytes, segment) = (&pending.bytes, pending.segment);
-                (self.rails[rail].tx).send(&to, bytes, segment, pending.flow)
+        let (link, flow) = (pending.link, pending.flow);
+        let outcome = match &mut pending.body {
+            Body::Batch {
+                buffer,
+                len,
+                segment,
+            } => (self.rails[rail].tx).send_buffer(link, *buffer, *len, *segment, flow),
+            Body::Write(packet, write) if write.direct.is_some() => {
+                self.write_direct(now, rail, (link, flow), packet, write)
             }
-            Some(write) if write.direct.is_some() => {
-                self.write_direct(now, rail, &mut pending, &write)
-            }
-            Some(write) => self.write(now, rail, &to, &write, &pending.bytes),
+            Body::Write(packet, write) => self.write(now, rail, link, write, packet),
         };
         if outcome == SendOutcome::Busy {
             self.no_room(now, rail, Some(pending));
             return false;
         }
-        self.after_send(now, rail, &to, outcome);
+        self.after_send(now, rail, link, outcome);
         true
     }
 
@@ -239,7 +268,7 @@ impl<S: System> Core<S> {
         &mut self,
         now: u64,
         rail: usize,
-        to: &RailAddr,
+        link: LinkId,
         write: &PendingWrite,
         packet: &[u8],
     ) -> SendOutcome {
@@ -257,7 +286,7 @@ impl<S: System> Core<S> {
             pieces: &pieces,
             token,
         };
-        let outcome = self.rails[rail].tx.write(to, &posted, packet);
+        let outcome = self.rails[rail].tx.write(link, &posted, packet);
         match outcome {
             SendOutcome::Sent => self.rails[rail].outstanding.push(OutstandingWrite {
                 token,
@@ -273,9 +302,10 @@ impl<S: System> Core<S> {
     /// Forgets what a rail had no room for.
     pub(crate) fn drop_pending(&mut self, rail: usize) {
         self.has_room(rail);
-        let pending = self.rails[rail].pending.take();
-        if let Some(write) = pending.and_then(|p| p.write) {
-            self.end_write(write.handle);
+        match self.rails[rail].pending.take().map(|p| p.body) {
+            Some(Body::Write(_, write)) => self.end_write(write.handle),
+            Some(Body::Batch { buffer, .. }) => self.rails[rail].tx.give_back(buffer),
+            None => {}
         }
     }
 

@@ -15,19 +15,15 @@ use crate::core::sum_ahead::Ahead;
 use crate::memory::autotune::Autotune;
 use crate::memory::op_table::{OpTable, RecvOp, SendOp};
 use crate::memory::pool::Pool;
-use crate::memory::tx_buffers::TxBuffers;
 use crate::memory::unpack::Bounces;
 use crate::platform::system::{System, Watch};
 use crate::stats::peer_rows::Together;
 use crate::stats::{ProcessCounters, RailCounters};
 use marline_proto::{Claim, Config, Node, PeerId, RailSpec, Spans};
-use marline_rails::{Caps, RailTx, Writes};
+use marline_rails::{BufId, Caps, RailTx, RemoteWrites, TxBuffers};
 use marline_wire::{RailAddr, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
-/// Bytes of a staging buffer: one super-packet (design rule 8).
-pub(crate) const STAGING: usize = PACKET_MAX + 512;
 
 /// Rendezvous bytes in flight to this process at most, however large the socket's buffer: more
 /// than 12 GB/s times 100 us, and little enough for the kernel's copies to stay in the
@@ -42,7 +38,10 @@ pub struct RailState<T> {
     pub name: String,
     /// Counters.
     pub counters: RailCounters,
-    /// A batch that the kernel had no room for.
+    /// The buffer of the rail in which packets for it are built; `None`: all of its buffers wait or
+    /// are in flight.
+    pub buffer: Option<BufId>,
+    /// A batch that the rail had no room for.
     pub pending: Option<Pending>,
     /// It waits for room.
     pub backpressure: Option<Backpressure>,
@@ -119,7 +118,8 @@ pub struct Core<S: System> {
     pub(crate) rkeys: Rkeys,
     /// Names of writes so far.
     pub(crate) write_token: u64,
-    pub(crate) tx_buffers: TxBuffers,
+    /// The rail in whose buffer the next packet is built.
+    pub(crate) built_for: usize,
     /// Whether direct writes are summed before they leave, or after it.
     pub(crate) sum_first: Autotune,
     pub(crate) spans: Spans,
@@ -158,7 +158,8 @@ impl<S: System> Core<S> {
     ) -> Core<S> {
         let rails = rails
             .into_iter()
-            .map(|(name, tx)| RailState {
+            .map(|(name, mut tx)| RailState {
+                buffer: tx.lend(),
                 tx,
                 name,
                 counters: RailCounters::default(),
@@ -177,7 +178,7 @@ impl<S: System> Core<S> {
         let pool = Pool::new(cfg.log_bytes);
         let ahead = Ahead::new(cfg.sum_ahead_bytes);
         Core {
-            tx_buffers: TxBuffers::new(),
+            built_for: 0,
             sum_first: Autotune::new(),
             fast_path: FastPath::new(),
             cfg,
@@ -227,10 +228,10 @@ impl<S: System> Core<S> {
             let mut addr = rail.tx.local_addr();
             addr.index = index as u8;
             addr.mtu = datagram_max as u16;
-            addr.kind |= match caps.writes {
-                Writes::No => 0,
-                Writes::Direct => RailAddr::DIRECT,
-                Writes::Unordered | Writes::Ordered => RailAddr::WRITES,
+            addr.kind |= match caps.remote_write {
+                RemoteWrites::None => 0,
+                RemoteWrites::Direct => RailAddr::DIRECT,
+                RemoteWrites::Unordered | RemoteWrites::Ordered => RailAddr::WRITES,
             };
             // Half of the buffer, and of that two thirds: what a packet occupies in the kernel
             // is up to half more than its bytes (measured: 71 KB for a 64 KB super-packet).
@@ -240,7 +241,8 @@ impl<S: System> Core<S> {
                 addr,
                 datagram_max,
                 receive_budget,
-                ordered_writes: caps.writes == Writes::Ordered,
+                connected: caps.connected,
+                ordered_writes: caps.remote_write == RemoteWrites::Ordered,
                 direct_datagrams: direct_datagrams(&caps),
             }
         };
@@ -359,8 +361,8 @@ impl<S: System> Core<S> {
 
 /// Most datagrams of a direct write; 0: the rail has none.
 pub(crate) fn direct_datagrams(caps: &Caps) -> usize {
-    match caps.writes {
-        Writes::Direct => caps.batch_segments_max,
+    match caps.remote_write {
+        RemoteWrites::Direct => caps.batch_segments_max,
         _ => 0,
     }
 }

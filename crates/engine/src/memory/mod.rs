@@ -4,5 +4,4 @@ pub(crate) mod autotune;
 pub(crate) mod op_table;
 pub(crate) mod pack;
 pub(crate) mod pool;
-pub(crate) mod tx_buffers;
 pub(crate) mod unpack;

@@ -8,7 +8,7 @@ use crate::platform::system::System;
 use crate::progress::absence::{Absences, ABSENCE_MIN_NS};
 use crate::progress::cpu_yield::{CpuOffer, YieldPolicy};
 use crate::shared::Shared;
-use marline_rails::{RailRx, Received};
+use marline_rails::{Armed, RailRx, Received};
 
 /// Longest nap that waits for a packet while others run.
 const NAP_MAX_NS: u64 = 1_000_000;
@@ -49,7 +49,7 @@ pub(crate) struct Receivers<R> {
     absences: Absences,
 }
 
-impl<R> Receivers<R> {
+impl<R: RailRx> Receivers<R> {
     pub(crate) fn new(halves: Vec<R>) -> Receivers<R> {
         Receivers {
             hot: vec![false; halves.len()],
@@ -62,6 +62,15 @@ impl<R> Receivers<R> {
             busy: 0,
             absences: Absences::default(),
         }
+    }
+
+    /// Has the rails' descriptors tell of what comes; whether to look once more before sleeping.
+    pub(crate) fn arm(&mut self) -> bool {
+        let mut again = false;
+        for half in &mut self.halves {
+            again |= half.arm() == Armed::LookAgain;
+        }
+        again
     }
 
     /// The next poll is of all rails.
@@ -198,7 +207,12 @@ impl<S: System> Shared<S> {
             taken = self.receive(&mut receivers, held, false);
         }
         receivers.learn(taken);
-        if let Some(offer) = receivers.offers.due().filter(|_| taken == 0) {
+        let mut offer = receivers.offers.due().filter(|_| taken == 0);
+        if offer == Some(CpuOffer::Nap) && receivers.arm() {
+            taken = self.receive(&mut receivers, held, false);
+            offer = offer.filter(|_| taken == 0);
+        }
+        if let Some(offer) = offer {
             debug_assert!(held.is_none(), "nothing came: the core is not locked");
             drop(receivers);
             self.offer_processor(offer);

@@ -2,7 +2,7 @@
 
 use crate::base::slab::Key;
 use alloc::vec::Vec;
-use marline_wire::{MsgHead, RailAddr, FLAG_UNSUMMED};
+use marline_wire::{MsgHead, FLAG_UNSUMMED};
 
 /// Health of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -94,7 +94,7 @@ impl Node {
 
     /// A link is down for good. What its paths had under way leaves on others, where there are any.
     pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32) {
-        self.take_late();
+        self.take_deferred();
         self.of_link(now_ns, rail, link, |node, conn, at| {
             if conn.paths[at].usable() {
                 node.path_down(now_ns, conn, at);

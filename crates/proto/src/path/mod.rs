@@ -2,7 +2,6 @@
 
 pub(crate) mod duel;
 pub(crate) mod link;
-pub(crate) mod link;
 pub(crate) mod mtu_probe;
 pub(crate) mod quarantine;
 pub(crate) mod rail_events;

@@ -124,7 +124,6 @@ impl Node {
         self.ensure_conn(peer);
         self.met(peer, now);
         let locals = self.local_rails();
-        let rail_down = self.rail_down;
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
         conn.epoch = Some(hello.epoch);
         conn.remote_slot = hello.slot;
@@ -134,11 +133,9 @@ impl Node {
             &hello.rails[..hello.rail_count as usize],
             PATHS_MAX,
         );
-        for path in &mut conn.paths {
-            path.rail_down = rail_down[path.local as usize];
-            path.probe_at = now;
-        }
+        conn.paths.iter_mut().for_each(|path| path.probe_at = now);
         conn.ask_sizes(hello.reliable);
+        self.ask_links(peer);
         self.agree(peer, hello);
         Ok(peer)
     }

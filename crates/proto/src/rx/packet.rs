@@ -116,7 +116,9 @@ impl Node {
             to,
             ceiling,
         ));
-        Some(conn.paths.len() - 1)
+        let at = conn.paths.len() - 1;
+        self.ask_links(peer);
+        Some(at)
     }
 
     fn take_frames(
