@@ -96,6 +96,7 @@ impl End {
             },
             datagram_max,
             receive_budget: 100_000,
+            connected: false,
             ordered_writes: false,
             direct_datagrams: 0,
         };

@@ -42,6 +42,7 @@ fn rail(host: u8) -> RailSpec {
         },
         datagram_max: 1_472,
         receive_budget: 1 << 20,
+        connected: false,
         ordered_writes: false,
         direct_datagrams: 0,
     }

@@ -109,9 +109,6 @@ forward! {
     mut fn send(
         self, link: LinkId, bytes: &[u8], segment: usize, flow: u8
     ) -> SendOutcome;
-    mut fn send_buffer(
-        self, link: LinkId, buffer: BufId, len: usize, segment: usize, flow: u8
-    ) -> SendOutcome;
     mut fn poll_event(self) -> Option<RailEvent>;
 }
 
@@ -120,6 +117,9 @@ forward! {
     mut fn lend(self) -> Option<BufId>;
     mut fn buffer(self, id: BufId) -> &mut [u8];
     mut fn give_back(self, id: BufId);
+    mut fn send_buffer(
+        self, link: LinkId, buffer: BufId, len: usize, segment: usize, flow: u8
+    ) -> SendOutcome;
     mut fn drain(self);
 }
 

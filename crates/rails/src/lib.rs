@@ -25,7 +25,7 @@ pub use discover::{
     RailsConfig,
 };
 pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
-pub use link::{Connected, DownReason, LinkId, LinkTable, Links};
+pub use link::{AddrLinks, Connected, DownReason, LinkId, LinkTable, Links};
 pub use rail::{Armed, Rail, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome};
 pub use registered::Registrations;
 pub use remote_write::{DirectWrite, Piece, RemoteWrite, RemoteWrites, Write};

@@ -171,6 +171,26 @@ impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
     }
 }
 
+/// The links of a rail that keeps nothing of a link but its address.
+pub type AddrLinks = LinkTable<RailAddr, ()>;
+
+/// `addr_links!(Tx, field)`: the links of a rail are those of `self.field`, an [`AddrLinks`], and up
+/// at once.
+#[macro_export]
+macro_rules! addr_links {
+    ($tx:ty, $field:ident) => {
+        impl $crate::Links for $tx {
+            fn connect(&mut self, to: &marline_wire::RailAddr) -> $crate::Connected {
+                let link = self.$field.connect(*to, || ());
+                $crate::Connected { link, up: true }
+            }
+            fn close(&mut self, link: $crate::LinkId) {
+                self.$field.close(link);
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@
 //! [`RailTx`] is everything that is done under the engine's lock, [`RailRx`] everything beside it.
 //! `docs/rails.md` is a guide for a new kind.
 
-use crate::{BufId, Caps, DirectWrite, DownReason, LinkId, Links, TxBuffers};
+use crate::{Caps, DirectWrite, DownReason, LinkId, Links, TxBuffers};
 use marline_wire::RailAddr;
 
 /// The outcome of one `send`.
@@ -84,17 +84,6 @@ pub trait RailTx: Links + TxBuffers + DirectWrite + Send {
     /// their own), which a rail with only one ignores. `bytes` is free when the call returns. On a
     /// link that is not up they are lost.
     fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome;
-
-    /// As `send` of the first `len` bytes of a lent buffer, which is in flight then. After `Busy` it
-    /// is still lent; after anything else it is the rail's.
-    fn send_buffer(
-        &mut self,
-        link: LinkId,
-        buffer: BufId,
-        len: usize,
-        segment: usize,
-        flow: u8,
-    ) -> SendOutcome;
 
     /// Next event (errors, links, ICMP, completions); cheap when there is none.
     fn poll_event(&mut self) -> Option<RailEvent>;

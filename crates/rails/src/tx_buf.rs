@@ -17,6 +17,8 @@
 //! memory of a user that a rail reads past its buffers ([`crate::RemoteWrite::write`]) goes the same
 //! way, but that its owner has to be told: [`crate::RailEvent::Done`].
 
+use crate::{LinkId, SendOutcome};
+
 /// Bytes of a buffer: the longest super-packet, and room for a head that turns out too long for it.
 pub const BUFFER_LEN: usize = marline_wire::PACKET_MAX + 512;
 
@@ -35,6 +37,17 @@ pub trait TxBuffers {
 
     /// Gives back a buffer that is lent and is not to be sent.
     fn give_back(&mut self, id: BufId);
+
+    /// As [`crate::RailTx::send`] of the first `len` bytes of a lent buffer, which is in flight then. After `Busy` it
+    /// is still lent; after anything else it is the rail's.
+    fn send_buffer(
+        &mut self,
+        link: LinkId,
+        buffer: BufId,
+        len: usize,
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome;
 
     /// Gives up all that is in flight, buffers and writes, however long the hardware would take:
     /// when this returns none of it is read any more. Events of it need not come.
@@ -130,10 +143,14 @@ impl PlainBuffers {
     }
 }
 
-/// `plain_buffers!(Tx, field)`: the buffers of a rail are those of `self.field`, a [`PlainBuffers`].
+/// `plain_buffers!(Tx, field)`: the buffers of a rail are those of `self.field`, a [`PlainBuffers`],
+/// and free when a send returns. A third argument, `|tx| EXPR`, is done in `drain` as well.
 #[macro_export]
 macro_rules! plain_buffers {
     ($tx:ty, $field:ident) => {
+        $crate::plain_buffers!($tx, $field, |_tx| {});
+    };
+    ($tx:ty, $field:ident, |$me:ident| $drain:expr) => {
         impl $crate::TxBuffers for $tx {
             #[inline]
             fn lend(&mut self) -> Option<$crate::BufId> {
@@ -147,8 +164,28 @@ macro_rules! plain_buffers {
             fn give_back(&mut self, id: $crate::BufId) {
                 self.$field.free(id);
             }
+            #[inline]
+            fn send_buffer(
+                &mut self,
+                link: $crate::LinkId,
+                buffer: $crate::BufId,
+                len: usize,
+                segment: usize,
+                flow: u8,
+            ) -> $crate::SendOutcome {
+                let memory = self.$field.take(buffer);
+                let outcome = $crate::RailTx::send(self, link, &memory[..len], segment, flow);
+                let state = match outcome {
+                    $crate::SendOutcome::Busy => $crate::BufState::Lent,
+                    _ => $crate::BufState::Free,
+                };
+                self.$field.put(buffer, memory, state);
+                outcome
+            }
             fn drain(&mut self) {
                 self.$field.drain();
+                let $me = self;
+                $drain
             }
         }
     };

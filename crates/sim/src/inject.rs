@@ -212,6 +212,7 @@ fn node(plan: &Plan, which: u64) -> Node {
         addr,
         datagram_max,
         receive_budget: 1 << 20,
+        connected: false,
         ordered_writes: false,
         direct_datagrams: 0,
     }];

@@ -170,7 +170,10 @@ impl Node {
 
     /// The links of a conversation that is over are not used any more.
     pub(crate) fn leave_links(&mut self, conn: &Conn) {
-        let used = conn.paths.iter().filter_map(|p| Some((p.local, p.link.id?)));
+        let used = conn
+            .paths
+            .iter()
+            .filter_map(|p| Some((p.local, p.link.id?)));
         self.unused_links
             .extend(used.map(|(rail, link)| (rail as usize, link)));
     }

@@ -8,8 +8,8 @@
 use crate::base::config::Config;
 use crate::base::stats::PathStats;
 use crate::base::types::PathState;
-use crate::state::link::PathLink;
 use crate::state::damage::{Damage, Quarantine};
+use crate::state::link::PathLink;
 use crate::state::recv_window::RecvWindow;
 use crate::state::sent_packets::{Delivered, SendRing};
 use crate::state::sizes::{Sizes, DATAGRAM_BASE};

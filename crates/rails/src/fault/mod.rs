@@ -332,6 +332,25 @@ impl<T: RailTx> TxBuffers for FaultyTx<T> {
         self.inner.give_back(id);
     }
 
+    fn send_buffer(
+        &mut self,
+        link: LinkId,
+        buffer: BufId,
+        len: usize,
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
+        if self.faults.none {
+            return self.inner.send_buffer(link, buffer, len, segment, flow);
+        }
+        let bytes = self.inner.buffer(buffer)[..len].to_vec();
+        let outcome = self.send_faulty((link, flow), &bytes, segment);
+        if outcome != SendOutcome::Busy {
+            self.inner.give_back(buffer);
+        }
+        outcome
+    }
+
     fn drain(&mut self) {
         self.inner.drain();
     }
@@ -398,25 +417,6 @@ impl<T: RailTx> RailTx for FaultyTx<T> {
             true => self.inner.send(link, bytes, segment, flow),
             false => self.send_faulty((link, flow), bytes, segment),
         }
-    }
-
-    fn send_buffer(
-        &mut self,
-        link: LinkId,
-        buffer: BufId,
-        len: usize,
-        segment: usize,
-        flow: u8,
-    ) -> SendOutcome {
-        if self.faults.none {
-            return self.inner.send_buffer(link, buffer, len, segment, flow);
-        }
-        let bytes = self.inner.buffer(buffer)[..len].to_vec();
-        let outcome = self.send_faulty((link, flow), &bytes, segment);
-        if outcome != SendOutcome::Busy {
-            self.inner.give_back(buffer);
-        }
-        outcome
     }
 
     fn poll_event(&mut self) -> Option<RailEvent> {

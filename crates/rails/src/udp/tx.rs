@@ -6,9 +6,9 @@ use super::{options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX, SUPER_PACKET_
 use crate::addr::UdpAddr;
 use crate::discover::InterfaceChoice;
 use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
-use crate::tx_buf::{BufState, PlainBuffers, BUFFER_LEN};
+use crate::tx_buf::{PlainBuffers, BUFFER_LEN};
 use crate::{
-    BufId, Caps, Connected, LinkId, Links, RailEvent, RailFault, RailTx, RemoteWrites, SendOutcome,
+    Caps, Connected, LinkId, Links, RailEvent, RailFault, RailTx, RemoteWrites, SendOutcome,
 };
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -93,26 +93,6 @@ impl RailTx for UdpTx {
             Some(outcome) => outcome,
             None => self.send_unconnected(link, bytes, segment, flow),
         }
-    }
-
-    #[inline]
-    fn send_buffer(
-        &mut self,
-        link: LinkId,
-        buffer: BufId,
-        len: usize,
-        segment: usize,
-        flow: u8,
-    ) -> SendOutcome {
-        let memory = self.buffers.take(buffer);
-        let outcome = self.send(link, &memory[..len], segment, flow);
-        // The kernel has copied it.
-        let state = match outcome {
-            SendOutcome::Busy => BufState::Lent,
-            _ => BufState::Free,
-        };
-        self.buffers.put(buffer, memory, state);
-        outcome
     }
 
     #[inline]

@@ -1,9 +1,9 @@
 //! A rail in memory, for faulty rails to stand on: in the tests here, and in the fuzz targets.
 
 use marline_rails::{
-    no_remote_write, plain_buffers, Armed, BufId, Caps, Clock, Connected, FaultScript, Faulty,
-    FaultyRx, FaultyTx, LinkId, Links, PlainBuffers, Rail, RailEvent, RailRx, RailTx, Received,
-    SendOutcome, BUFFER_LEN,
+    no_remote_write, plain_buffers, Armed, Caps, Clock, Connected, FaultScript, Faulty, FaultyRx,
+    FaultyTx, LinkId, Links, PlainBuffers, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome,
+    BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -66,18 +66,6 @@ impl RailTx for Mirror {
         assert!(!bytes.is_empty() && segment > 0 && segment <= bytes.len());
         self.queue().push_back((bytes.to_vec(), segment));
         SendOutcome::Sent
-    }
-    fn send_buffer(
-        &mut self,
-        link: LinkId,
-        buffer: BufId,
-        len: usize,
-        segment: usize,
-        flow: u8,
-    ) -> SendOutcome {
-        let bytes = self.buffers.buffer(buffer)[..len].to_vec();
-        self.buffers.free(buffer);
-        self.send(link, &bytes, segment, flow)
     }
     fn poll_event(&mut self) -> Option<RailEvent> {
         None
