@@ -1,7 +1,8 @@
 //! Which interfaces to use.
 
+use crate::addr::in_subnet;
 use crate::sys::{self, Interface, InterfaceAddr};
-use marline_wire::HELLO_RAILS_MAX;
+use marline_wire::RAILS_MAX;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -61,10 +62,10 @@ fn choose_among(all: &[Interface], names: &[String]) -> Result<Vec<InterfaceChoi
             }
         }
     }
-    if chosen.len() > HELLO_RAILS_MAX {
+    if chosen.len() > RAILS_MAX {
         let count = chosen.len();
         return Err(format!(
-            "{count} rails were named, {HELLO_RAILS_MAX} are the most; name fewer"
+            "{count} rails were named, {RAILS_MAX} are the most; name fewer"
         ));
     }
     Ok(chosen)
@@ -78,7 +79,7 @@ fn choose_usable(all: &[Interface]) -> Result<Vec<InterfaceChoice>, String> {
             .iter()
             .filter(fit)
             .filter_map(|i| choose_best(i, |_| true));
-        choices.take(HELLO_RAILS_MAX).collect::<Vec<_>>()
+        choices.take(RAILS_MAX).collect::<Vec<_>>()
     };
     let mut chosen = usable(false);
     if chosen.is_empty() {
@@ -167,18 +168,6 @@ fn parse_subnet(name: &str) -> Result<Option<(IpAddr, u8)>, String> {
         },
         (Err(_), Some(_)) => Err(format!("{name}: {ip} is not an IP address")),
         (Err(_), None) => Ok(None),
-    }
-}
-
-fn in_subnet(ip: &IpAddr, subnet: &IpAddr, bits: u8) -> bool {
-    let equal = |a: u128, b: u128, width: u32| {
-        let shift = width - bits as u32;
-        shift == width || a >> shift == b >> shift
-    };
-    match (ip, subnet) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => equal(a.to_bits() as u128, b.to_bits() as u128, 32),
-        (IpAddr::V6(a), IpAddr::V6(b)) => equal(a.to_bits(), b.to_bits(), 128),
-        _ => false,
     }
 }
 

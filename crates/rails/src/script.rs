@@ -114,7 +114,7 @@ impl FaultScript {
             "seed" => self.seed = whole(key, value)?,
             "rail" => {
                 let index = whole(key, value)?;
-                let known = index < marline_wire::HELLO_RAILS_MAX as u64;
+                let known = index < marline_wire::RAILS_MAX as u64;
                 self.rail = Some(if known {
                     index as u8
                 } else {
@@ -151,7 +151,7 @@ impl FaultScript {
 fn too_far(index: u64) -> String {
     format!(
         "rail {index} cannot be: rails count from 0 to {}",
-        marline_wire::HELLO_RAILS_MAX - 1
+        marline_wire::RAILS_MAX - 1
     )
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{open, open_default, receive};
+use common::{open, open_default, port_of, receive};
 use marline_rails::{Lending, Pages, RailEvent, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx};
 use marline_wire::RailAddr;
 
@@ -120,7 +120,7 @@ fn a_refusal_is_told_and_forgotten() {
     for _ in 0..200 {
         failed += (tx.send_lent(&to, &pages, 20_000, 1_000, 0) == Lending::Failed) as u32;
         while let Some(event) = tx.poll_event() {
-            told |= matches!(event, RailEvent::Refused(addr) if addr.port == to.port);
+            told |= matches!(event, RailEvent::Refused(addr) if port_of(&addr) == port_of(&to));
         }
     }
     assert!(failed > 50 && told, "{failed} failures, told: {told}");
