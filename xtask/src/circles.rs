@@ -22,7 +22,10 @@ const IN_CIRCLES: &[(&str, usize)] = &[
 /// The rooms of a crate from the ground up: files and folders directly below `src`. A room may
 /// import those before it. `lib.rs` is the door and stands outside.
 const ROOMS: &[(&str, &[&str])] = &[
-    ("crates/engine/src", &["counted", "settings", "profile", "stats"]),
+    (
+        "crates/engine/src",
+        &["counted", "settings", "profile", "stats"],
+    ),
     ("crates/proto/src", &["group"]),
 ];
 /// How many imports of a crate may go from a lower room to an upper one. Numbers only go down.

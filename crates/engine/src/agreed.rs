@@ -19,6 +19,15 @@ impl<S: System> Core<S> {
         );
     }
 
+    /// A peer has a rail that this version cannot use. Each endpoint tells it once for each kind.
+    pub(crate) fn say_unknown_kind(&self, kind: u8) {
+        let text = format!(
+            "a peer has rails of kind {kind}, which this version of Marline does not know: they are \
+             not used"
+        );
+        self.say(LogLevel::Warn, &text);
+    }
+
     /// The algorithm for payloads to `peer` is agreed, and is not what both sides asked for.
     /// Nothing is said where both wishes are strong: processors differ in their default.
     pub(crate) fn say_agreed(&self, ep: EpId, peer: PeerId, wish: u8, agreed: u8) {

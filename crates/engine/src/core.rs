@@ -10,6 +10,7 @@ use crate::direct::Told;
 use crate::early::Early;
 use crate::full::Full;
 use crate::memory::Bounces;
+use crate::pairing::ByKind;
 use crate::pool::Pool;
 use crate::publish::ClosedRow;
 use crate::remote::Registered;
@@ -22,7 +23,7 @@ use crate::trial::Trial;
 use crate::writes::{Granted, Pending, UnderWay};
 use marline_proto::{Claim, Config, Node, PeerId, RailSpec, Spans};
 use marline_rails::{Caps, RailTx, Writes};
-use marline_wire::{RailAddr, PACKET_MAX};
+use marline_wire::{RailWrites, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -229,11 +230,11 @@ impl<S: System> Core<S> {
             let datagram_max = caps.datagram_max.min(cap).min(PACKET_MAX);
             let mut addr = rail.tx.local_addr();
             addr.index = index as u8;
-            addr.mtu = datagram_max as u16;
-            addr.kind |= match caps.writes {
-                Writes::No => 0,
-                Writes::Direct => RailAddr::DIRECT,
-                Writes::Unordered | Writes::Ordered => RailAddr::WRITES,
+            addr.datagram_max = datagram_max as u16;
+            addr.writes = match caps.writes {
+                Writes::No => RailWrites::None,
+                Writes::Direct => RailWrites::Direct,
+                Writes::Unordered | Writes::Ordered => RailWrites::Keyed,
             };
             // Half of the buffer, and of that two thirds: what a packet occupies in the kernel
             // is up to half more than its bytes (measured: 71 KB for a 64 KB super-packet).
@@ -255,7 +256,12 @@ impl<S: System> Core<S> {
         let (id, token) = (self.number()? | 1, self.number()? as u32);
         // The epoch tells lives apart; any number that differs from the last life's will do.
         let epoch = (now / 1_000_000) as u32 ^ self.number()? as u32;
-        let mut node = Node::new(self.cfg.proto, id, token, epoch, self.rail_specs());
+        let mut node = Node::new(
+            self.cfg.proto,
+            (id, token, epoch),
+            self.rail_specs(),
+            &ByKind,
+        );
         for (i, rail) in self.rails.iter().enumerate() {
             if !rail.up {
                 node.on_rail(now, i, true);

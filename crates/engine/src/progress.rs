@@ -437,12 +437,3 @@ impl<S: System> Core<S> {
         }
     }
 }
-
-/// An address for people.
-pub(crate) fn show_addr(addr: &RailAddr) -> String {
-    if addr.family() == 4 {
-        let [a, b, c, d, ..] = addr.ip;
-        return format!("{a}.{b}.{c}.{d}:{}", addr.port);
-    }
-    format!("[{}]:{}", std::net::Ipv6Addr::from(addr.ip), addr.port)
-}

@@ -2,7 +2,7 @@
 
 use crate::api::{EpId, LogLevel};
 use crate::core::Core;
-use crate::progress::show_addr;
+use crate::pairing::show_address;
 use crate::system::System;
 use marline_proto::{Event, PathState, PeerId};
 
@@ -148,7 +148,7 @@ impl<S: System> Core<S> {
     pub(crate) fn describe(&self, ep: EpId, peer: PeerId) -> String {
         let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
         match endpoint.and_then(|e| e.node.peer_address(peer)) {
-            Some(a) => format!("{:016x} at {}", a.id, show_addr(&a.rails[0])),
+            Some(a) => format!("{:016x} at {}", a.id, show_address(a)),
             None => "?".to_owned(),
         }
     }

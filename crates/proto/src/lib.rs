@@ -30,6 +30,7 @@ mod tx;
 pub use ahead::AheadSpan;
 pub use base::config::{Config, RailPolicy, RailSpec, FRAGMENT_MAX};
 pub use base::granules::{Covered, GranuleSet};
+pub use base::pairing::Pairing;
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
     sum_seed, Batch, Claim, DropReason, Event, Landing, Lies, Memory, Payload, PeerId, RecvSpec,

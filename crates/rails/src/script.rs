@@ -222,7 +222,7 @@ mod tests {
             ("explode=1", "explode is not a fault; there are seed"),
             ("up:drop=1", "up: is neither tx: nor rx:"),
             ("delay_us=9-1", "least-most"),
-            ("rail=8", "rails count from 0 to 7"),
+            ("rail=32", "rails count from 0 to 31"),
             ("seed=-1", "seed takes a whole number"),
         ] {
             let error = FaultScript::parse(text).unwrap_err();

@@ -188,6 +188,11 @@ impl Hello<'_> {
         crate::align8(HELLO_FIXED + self.rails.bytes().len())
     }
 
+    /// Bytes that its rails may take in a frame of `room` bytes.
+    pub fn rail_bytes_in(room: usize) -> usize {
+        room.saturating_sub(HELLO_FIXED) / 8 * 8
+    }
+
     /// Rails in it.
     pub(crate) fn rail_count(&self) -> u8 {
         self.rails.count() as u8

@@ -228,7 +228,16 @@ impl<'a> RailList<'a> {
         Some(RailList(&b[..at]))
     }
 
-    /// The list that lies in `b`, which one of these functions has written or checked.
+    /// The list that lies in `b`, up to the first address that is cut off.
+    pub fn of(b: &'a [u8]) -> RailList<'a> {
+        let mut rest = b;
+        while let Some((one, _)) = next(rest) {
+            rest = &rest[one.len()..];
+        }
+        RailList(&b[..b.len() - rest.len()])
+    }
+
+    /// The list that is all of `b`, which one of these functions has written or checked.
     pub(crate) fn of_checked(b: &'a [u8]) -> RailList<'a> {
         RailList(b)
     }

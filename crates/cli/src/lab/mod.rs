@@ -39,7 +39,7 @@ pub enum LabCommand {
 }
 
 /// Rails of a lab at most.
-const RAILS_MAX: i64 = marline_wire::HELLO_RAILS_MAX as i64;
+const RAILS_MAX: i64 = marline_wire::RAILS_MAX as i64;
 
 /// Which lab.
 #[derive(Args)]

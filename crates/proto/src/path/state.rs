@@ -13,7 +13,7 @@ use crate::recovery::recv_window::RecvWindow;
 use crate::recovery::sent_packets::{Delivered, SendRing};
 use crate::rma::remote_write::WriteLuck;
 use alloc::collections::VecDeque;
-use marline_wire::RailAddr;
+use marline_wire::{path_code, RailAddr};
 
 /// Health of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +145,8 @@ pub struct Path {
     /// An ack is owed: since when, and whether at once.
     pub ack_since: u64,
     pub ack_now: bool,
+    /// It is to say once more what another path has said of packets that arrived.
+    pub echo: bool,
     pub rail_down: bool,
     /// Probes to send at the next transmit: plain, padded.
     pub want_ping: bool,
@@ -208,6 +210,7 @@ impl Path {
             up_since: 0,
             ack_since: 0,
             ack_now: false,
+            echo: false,
             rail_down: false,
             want_ping: false,
             want_padded: false,
@@ -220,13 +223,13 @@ impl Path {
     }
 
     /// `Header::path` of packets that I send on it.
-    pub fn send_code(&self) -> u8 {
-        self.local << 4 | self.remote
+    pub fn send_code(&self) -> u16 {
+        path_code(self.local, self.remote)
     }
 
     /// `Header::path` of packets that I receive on it.
-    pub fn recv_code(&self) -> u8 {
-        self.remote << 4 | self.local
+    pub fn recv_code(&self) -> u16 {
+        path_code(self.remote, self.local)
     }
 
     /// The peer answered on it once.
