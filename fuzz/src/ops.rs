@@ -16,7 +16,7 @@ use marline_proto::{
     Claim, Config, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans,
     Transmit,
 };
-use marline_wire::{Address, Packet, RailAddr, RailWrites, PACKET_MAX};
+use marline_wire::{Address, Packet, RailWrites, PACKET_MAX};
 use model::{contents, Message, Model, Whom, Wish, OWN};
 use std::collections::{BTreeMap, VecDeque};
 

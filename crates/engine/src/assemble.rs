@@ -3,7 +3,7 @@
 use crate::clock::{Clock, SystemClock};
 use crate::core::CoreConfig;
 use crate::profile::Tuned;
-use crate::settings::{Lend, RailsPolicy, Settings};
+use crate::settings::{RailsPolicy, Settings};
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 use marline_rails::{AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, Rail, UdpConfig};
@@ -25,7 +25,6 @@ pub(crate) fn open_rails(
     let config = UdpConfig {
         gso: settings.gso,
         gro: settings.gro,
-        lend: settings.lend != Lend::Off,
         // All of a direct write is under one sum.
         direct: settings.direct && settings.fragment_max_bytes == 0,
         rcvbuf_bytes: settings.receive_buffer_bytes,
@@ -88,6 +87,5 @@ pub(crate) fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> Core
         aggregate_after: s.aggregate_after,
         mtu,
         sum_ahead_bytes: s.sum_ahead_bytes,
-        lend_always: s.lend == Lend::On,
     }
 }

@@ -94,9 +94,6 @@ pub struct CoreConfig {
     pub mtu: usize,
     /// Bytes of a message that are summed while its grant is under way.
     pub sum_ahead_bytes: u32,
-    /// Long batches are lent to the kernel where it takes them, without a trial whether copying is
-    /// cheaper.
-    pub lend_always: bool,
 }
 
 /// Source of random identities.
@@ -181,7 +178,7 @@ impl<S: System> Core<S> {
         let pool = Pool::new(cfg.log_bytes);
         let ahead = Ahead::new(cfg.sum_ahead_bytes);
         Core {
-            stages: Stages::new(cfg.lend_always),
+            stages: Stages::new(),
             sum_first: Trial::new(),
             early: Early::new(),
             cfg,

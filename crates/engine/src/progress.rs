@@ -299,7 +299,6 @@ impl<S: System> Core<S> {
 
     /// Builds and sends one batch of an endpoint; `false`: nothing left that a rail has room for.
     fn flush_batch(&mut self, now: u64, index: usize) -> bool {
-        self.stages.prepare(&self.eps, S::stopwatch_ns);
         let Some(endpoint) = self.eps[index].as_mut() else {
             return false;
         };
@@ -309,7 +308,7 @@ impl<S: System> Core<S> {
             return false;
         };
         if let Some(outcome) = self.early.settle(&first, stage) {
-            self.batch_sent(now, index, &first, (1, first.len), (false, outcome));
+            self.batch_sent(now, index, &first, (1, first.len), outcome);
             return true;
         }
         if first.written {
@@ -371,17 +370,11 @@ impl<S: System> Core<S> {
     ) {
         // In order: what tells of a direct write before what was built after it.
         if !self.send_told(now, first.rail) {
-            return self.batch_sent(now, index, first, (count, len), (false, SendOutcome::Busy));
+            return self.batch_sent(now, index, first, (count, len), SendOutcome::Busy);
         }
-        let lent = self.lend(index, first, (count, len));
-        let outcome = if lent {
-            SendOutcome::Sent
-        } else {
-            let (rail, stage) = (&mut self.rails[first.rail], self.stages.buffer());
-            let bytes = &stage[..len];
-            rail.tx.send(&first.to, bytes, first.len, first.flow)
-        };
-        self.batch_sent(now, index, first, (count, len), (lent, outcome))
+        let (rail, stage) = (&mut self.rails[first.rail], self.stages.buffer());
+        let outcome = (rail.tx).send(&first.to, &stage[..len], first.len, first.flow);
+        self.batch_sent(now, index, first, (count, len), outcome)
     }
 
     /// Draws the conclusions from what the kernel said of a batch.
@@ -391,7 +384,7 @@ impl<S: System> Core<S> {
         index: usize,
         first: &Transmit,
         (count, len): (usize, usize),
-        (lent, outcome): (bool, SendOutcome),
+        outcome: SendOutcome,
     ) {
         if let Some(endpoint) = self.eps[index].as_mut() {
             endpoint.node.sent(now);
@@ -411,7 +404,6 @@ impl<S: System> Core<S> {
             };
             return self.no_room(now, first.rail, Some(batch));
         }
-        self.stages.sent(lent, len, S::stopwatch_ns);
         self.after_send(now, first.rail, &first.to, outcome);
     }
 

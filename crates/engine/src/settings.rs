@@ -55,19 +55,6 @@ const POLICIES: &[(&str, RailsPolicy)] = &[
     ("standby", RailsPolicy::Standby),
 ];
 
-/// Whether the kernel takes large sends by their pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lend {
-    /// Where that is cheaper than copying, as measured meanwhile.
-    Auto,
-    /// Wherever it can.
-    On,
-    /// Never.
-    Off,
-}
-
-const LENDS: &[(&str, Lend)] = &[("auto", Lend::Auto), ("on", Lend::On), ("off", Lend::Off)];
-
 const SWITCH: &[(&str, bool)] = &[
     ("on", true),
     ("off", false),
@@ -94,8 +81,6 @@ pub enum Kind {
     RailChecksums,
     /// A [`RailsPolicy`].
     Policy,
-    /// A [`Lend`].
-    Lend,
     /// A whole number within bounds.
     Number {
         /// Smallest value allowed.
@@ -134,7 +119,6 @@ impl Kind {
             Kind::Checksum => ChecksumChoice::names(),
             Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
             Kind::Policy => names(POLICIES),
-            Kind::Lend => names(LENDS),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
                 format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
@@ -217,7 +201,6 @@ macro_rules! value_by_name {
 value_by_name! {
     bool, SWITCH;
     RailsPolicy, POLICIES;
-    Lend, LENDS;
 }
 
 impl Value for ChecksumChoice {
@@ -412,9 +395,6 @@ settings! {
     send_buffer_bytes: usize = "4M", Kind::Bytes { min: 64 * KIB, max: GIB };
     /// Let the kernel or the card cut large sends into packets (UDP GSO), where it can.
     gso: bool = "on", Kind::Switch;
-    /// Let the kernel take large sends by their pages instead of copying them, where it can (Linux
-    /// 6.5 and later); auto: where that is measured to be cheaper.
-    lend: Lend = "auto", Kind::Lend;
     /// Let the kernel take long messages from the sender's memory and put them into the receiver's
     /// without a copy on the way, where large sends arrive as they were sent.
     direct: bool = "on", Kind::Switch;

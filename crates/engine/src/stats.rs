@@ -128,7 +128,6 @@ counters! {
     /// What belongs to a rail and cannot be laid to one of its paths.
     RailCounters {
         send_calls: Sum, "calls", "System calls that sent.";
-        lent_calls: Sum, "calls", "Those of them whose pages the kernel took instead of copying.";
         wire_packets_sent: Sum, "packets", "Datagrams sent, of all kinds.";
         wire_packets_received: Sum, "packets", "Datagrams received, good or not.";
         wire_bytes_sent: Sum, "bytes", "Bytes of those sent, without UDP and IP headers.";

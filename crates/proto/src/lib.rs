@@ -28,8 +28,11 @@ mod testing;
 mod tx;
 
 pub use ahead::AheadSpan;
-pub use base::config::{Config, RailPolicy, RailSpec, FRAGMENT_MAX};
+pub use base::config::{
+    Config, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD,
+};
 pub use base::granules::{Covered, GranuleSet};
+pub use base::mutation::Mutation;
 pub use base::pairing::Pairing;
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
@@ -39,12 +42,9 @@ pub use base::types::{
 pub use message::post::Peeked;
 pub use node::{Held, Node};
 pub use path::state::PathState;
-pub use peer::conn::{FIRST_CREDIT, MESSAGE_OVERHEAD};
-pub use recovery::checkpoint::{Fate, Mark};
 pub use recovery::recv_window::RecvWindow;
 pub use recovery::sent_frames::UNKEPT_MAX;
 pub use rendezvous::pipeline::{Chunk, Chunks, Pipeline};
 pub use rma::remote_write::{WriteOut, DIRECT_PACKET_MAX};
 pub use testing::kept::Kept;
-pub use testing::mutation::Mutation;
 pub use tx::bulk::Run;

@@ -74,7 +74,7 @@ pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
         let near = |local: &RailAddr| reaches(local, remote) && same_network(local, remote);
         let paired = locals.iter().any(near);
         for (from, local) in locals.iter().enumerate() {
-            let routed = is_ip(remote)
+            let routed = (is_ip(local) && is_ip(remote))
                 && reaches(local, remote)
                 && from == remote.index as usize % locals.len();
             if near(local) || !paired && routed {

@@ -205,7 +205,6 @@ fn assemble(
         aggregate_after: setup.aggregate_after,
         mtu: 0,
         sum_ahead_bytes: setup.sum_ahead_bytes,
-        lend_always: index % 2 == 0,
     };
     // The first number is the endpoint's id, after those of the one that is there before it.
     let (mut first, mut others) = (true, setup.second as usize * RANDOMS);

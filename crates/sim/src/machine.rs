@@ -49,8 +49,6 @@ pub struct Out {
     pub at: u64,
     /// The write that the packet tells of.
     pub write: Option<OutWrite>,
-    /// The pages that hold them, by name, where they were lent.
-    pub lent: Option<u64>,
     /// They are a direct write, one datagram; `segment`: what the path takes.
     pub direct: bool,
 }
@@ -133,7 +131,6 @@ pub struct Port {
     addr: RailAddr,
     caps: Caps,
     rate: u64,
-    lends: bool,
     /// It has only this part of its rate.
     pub slow: Vec<u64>,
     pub(crate) grants_max: usize,
@@ -161,8 +158,6 @@ pub struct PortSpec {
     pub tells_segment: bool,
     /// Takes super-packets (GSO).
     pub segments: bool,
-    /// Takes super-packets by their pages.
-    pub lends: bool,
     /// Writes into granted memory.
     pub writes: Writes,
     /// Pieces of memory that may be granted at a time.
@@ -339,8 +334,8 @@ impl Machine {
 
     /// The halves of all rails.
     pub fn rails(self: &Arc<Machine>) -> (Vec<(String, SimTx)>, Vec<SimRx>) {
-        let ports: Vec<(Caps, RailAddr, bool)> = (self.wires().ports.iter())
-            .map(|p| (p.caps, p.addr, p.lends))
+        let ports: Vec<(Caps, RailAddr)> = (self.wires().ports.iter())
+            .map(|p| (p.caps, p.addr))
             .collect();
         let tx = |rail: usize| SimTx::new(self.clone(), rail, ports[rail]);
         let rx = |rail| SimRx::new(self.clone(), rail);
@@ -379,7 +374,6 @@ impl Port {
                 writes: spec.writes,
             },
             rate: spec.rate,
-            lends: spec.lends && spec.segments,
             slow: Vec::new(),
             grants_max: spec.grants_max,
             queue_ns: spec.queue_ns,

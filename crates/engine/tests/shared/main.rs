@@ -43,6 +43,7 @@ mod src {
     pub mod offers;
     pub mod owned;
     pub mod pack;
+    pub mod pairing;
     pub mod poll;
     pub mod pool;
     pub mod profile;

@@ -74,7 +74,6 @@ impl Side {
             aggregate_after: 2,
             mtu: 0,
             sum_ahead_bytes: 0,
-            lend_always: true,
         };
         let mut random = ports[0] as u64 * 1_000;
         let parts = Parts {

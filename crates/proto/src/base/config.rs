@@ -1,7 +1,17 @@
 //! Configuration of a node; times in nanoseconds.
 
-use crate::peer::conn::{FIRST_CREDIT, PATHS_MAX};
+use crate::base::mutation::Mutation;
 use marline_wire::{RailAddr, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, RAILS_MAX};
+
+/// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
+pub const MESSAGE_OVERHEAD: u64 = 128;
+
+/// Credit that every endpoint gives every other before HELLO says more.
+pub const FIRST_CREDIT: u64 = 16 * 1024;
+
+/// Paths to a peer at most, whoever has chosen them: all between sixteen rails on each side. A peer
+/// cannot make us keep more.
+pub const PATHS_MAX: usize = 256;
 
 /// How rails share the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -87,7 +97,7 @@ pub struct Config {
     pub corrupt_limit_ppm: u32,
     /// A deliberate mistake.
     #[cfg(feature = "mutation")]
-    pub mutation: Option<crate::testing::mutation::Mutation>,
+    pub mutation: Option<Mutation>,
 }
 
 impl Config {
@@ -117,6 +127,37 @@ impl Config {
         let fits = |&(window, bound): &(u64, u64)| promised + window <= bound;
         let choices = [(full, bound / 2), (quarter, bound)];
         (choices.into_iter().find(fits)).map_or(FIRST_CREDIT, |(window, _)| window)
+    }
+}
+
+impl Config {
+    /// Whether this mistake is to be made.
+    #[cfg(feature = "mutation")]
+    #[inline]
+    pub fn errs(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    /// Never.
+    #[cfg(not(feature = "mutation"))]
+    #[inline(always)]
+    pub const fn errs(&self, _: Mutation) -> bool {
+        false
+    }
+}
+
+impl Config {
+    /// What is charged for an unexpected message that costs so much.
+    pub(crate) fn charged(&self, cost: u64) -> u64 {
+        match self.errs(Mutation::Uncharged) {
+            true => MESSAGE_OVERHEAD,
+            false => cost,
+        }
+    }
+
+    /// How long somebody who owes an answer may be silent.
+    pub(crate) fn silence_ns(&self) -> u64 {
+        self.peer_timeout_ns << self.errs(Mutation::Patient) as u32
     }
 }
 

@@ -1,7 +1,8 @@
-//! What everything else is made of: settings, types, tables.
+//! Settings, types and tables that everything else is made of.
 
 pub(crate) mod config;
 pub(crate) mod granules;
+pub(crate) mod mutation;
 pub(crate) mod pairing;
 pub(crate) mod slab;
 pub(crate) mod stats;

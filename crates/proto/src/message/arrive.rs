@@ -1,13 +1,13 @@
 //! Messages in: their fragments are put in place, their heads go to matching in order.
 
 use crate::base::granules::Covered;
+use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Landing, Memory, PeerId};
 use crate::message::post::new_inbound;
 use crate::node::Node;
 use crate::peer::conn::{Conn, InboundState};
 use crate::rx::fragment::Fragment;
-use crate::testing::mutation::Mutation;
 use marline_wire::{granules, MsgHead, GRANULE};
 
 /// Largest message that may come without a grant.
@@ -216,5 +216,16 @@ impl Node {
         }
         self.advance_matching(now, peer);
         Ok(())
+    }
+}
+
+impl Node {
+    /// What a node without order would match next.
+    pub(crate) fn any_unmatched(&self, peer: PeerId) -> Option<Key> {
+        let held = |key: &&Key| {
+            let inbound = self.inbounds.get(**key);
+            inbound.is_some_and(|i| i.state == InboundState::Held && i.head.is_some())
+        };
+        self.conn(peer)?.inbound.values().find(held).copied()
     }
 }

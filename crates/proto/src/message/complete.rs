@@ -1,10 +1,10 @@
 //! What landed: bytes of a message are in their place, and the message ends when all are.
 
+use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
 use crate::peer::conn::InboundState;
-use crate::testing::mutation::Mutation;
 use marline_wire::MsgHead;
 
 impl Node {

@@ -1,9 +1,10 @@
 //! Credit: how much unexpected payload a sender may have unread here.
 
+use crate::base::config::{FIRST_CREDIT, MESSAGE_OVERHEAD};
+use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
-use crate::peer::conn::{Conn, FIRST_CREDIT, MESSAGE_OVERHEAD};
-use crate::testing::mutation::Mutation;
+use crate::peer::conn::Conn;
 
 impl Node {
     /// Returns the receiver's memory of an eager message to its sender.

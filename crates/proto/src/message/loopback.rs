@@ -2,11 +2,12 @@
 //! owner copies from the memory of the send to that of the receive, once, without sums. So they
 //! need no rail, and until a receive takes a message it is kept where its sender has it.
 
+use crate::base::config::MESSAGE_OVERHEAD;
 use crate::base::slab::Key;
 use crate::base::types::{Event, PeerId};
 use crate::message::post::new_inbound;
 use crate::node::Node;
-use crate::peer::conn::{Conn, InboundState, MESSAGE_OVERHEAD};
+use crate::peer::conn::{Conn, InboundState};
 use alloc::boxed::Box;
 use marline_wire::MsgHead;
 

@@ -1,9 +1,9 @@
 //! Duels between paths: which of two that are silent is to blame.
 
+use crate::base::mutation::Mutation;
 use crate::node::Node;
 use crate::path::state::{Duel, Path};
 use crate::peer::conn::Conn;
-use crate::testing::mutation::Mutation;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;

@@ -9,13 +9,13 @@
 //!
 //! The last usable path is never left. If every path is as bad, all are used.
 
+use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Event, PeerId};
 use crate::node::Node;
 use crate::path::state::{Path, PathState};
 use crate::peer::conn::Conn;
 use crate::recovery::sent_packets::FrameRef;
-use crate::testing::mutation::Mutation;
 use crate::tx::packet_builder::Builder;
 use marline_wire::{Frame, HeadWriter, Header, DATA_LEN, FLAG_UNSUMMED};
 

@@ -1,11 +1,11 @@
 //! What the sockets and links of a rail tell: down or back, no room, packets too big for a network
 //! on the way, no listener at the other end.
 
+use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
 use crate::path::state::{Path, PathState};
 use crate::peer::conn::Conn;
-use crate::testing::mutation::Mutation;
 use marline_wire::RailAddr;
 
 /// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between and

@@ -1,9 +1,9 @@
 //! Paths that are given up, and probes of those that are down or were never proven.
 
+use crate::base::mutation::Mutation;
 use crate::node::Node;
 use crate::path::state::{Path, PathState};
 use crate::peer::conn::Conn;
-use crate::testing::mutation::Mutation;
 use alloc::boxed::Box;
 
 /// Probes of a path that is down back off to this, and to a share of the time after which a silent

@@ -1,6 +1,6 @@
 //! What a node keeps of a peer once they have spoken: message numbers, queues, credit, paths.
 
-use crate::base::config::RailPolicy;
+use crate::base::config::{RailPolicy, FIRST_CREDIT, MESSAGE_OVERHEAD};
 use crate::base::granules::GranuleSet;
 use crate::base::slab::Key;
 use crate::base::stats::PeerStats;
@@ -18,15 +18,8 @@ use marline_wire::{
     FLAG_UNSUMMED, RAILS_MAX,
 };
 
-/// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
-pub const MESSAGE_OVERHEAD: u64 = 128;
 /// Credit that only rendezvous requests may use: 64 of them under way.
 const REQUEST_RESERVE: u64 = 64 * MESSAGE_OVERHEAD;
-/// Credit that every endpoint gives every other before HELLO says more.
-pub const FIRST_CREDIT: u64 = 16 * 1024;
-/// Paths to a peer at most, whoever has chosen them: all between sixteen rails on each side. A peer
-/// cannot make us keep more.
-pub const PATHS_MAX: usize = 256;
 /// Paths that first contact takes at most, to the rails that an address names: the rest of what is
 /// chosen is for the rails that HELLO names.
 pub const FIRST_PATHS: usize = 8;

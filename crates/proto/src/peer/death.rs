@@ -1,9 +1,9 @@
 //! The end of a peer: every operation that names it ends.
 
+use crate::base::mutation::Mutation;
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
 use crate::peer::conn::{InboundState, SendKind, SendXfer};
-use crate::testing::mutation::Mutation;
 use alloc::vec::Vec;
 use marline_wire::FLAG_PUT;
 

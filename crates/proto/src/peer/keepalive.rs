@@ -2,10 +2,10 @@
 //! to end receives from anyone, all peers while one waits. Such a receive names nobody, so nobody
 //! would be asked for its sake, and the word of a dead peer be waited for without end.
 
+use crate::base::mutation::Mutation;
 use crate::base::types::{Event, PeerId, RecvSpec, Source};
 use crate::node::Node;
 use crate::peer::conn::Conn;
-use crate::testing::mutation::Mutation;
 use alloc::boxed::Box;
 
 /// Peers looked at in one go: 26 us at 100 ns each, where memory is cold. The owner's lock is held

@@ -1,10 +1,10 @@
 //! Memory that a burst took is given back when its peer is idle: with a thousand peers the rings
 //! that were needed once for each would add up. It needs no timer: who does not poll has no need.
 
+use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
 use crate::peer::conn::Conn;
-use crate::testing::mutation::Mutation;
 use alloc::collections::VecDeque;
 use core::cmp::Reverse;
 

@@ -1,12 +1,12 @@
 //! Acknowledgements in: round trips, delivered frames, losses.
 
+use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
 use crate::path::state::Path;
 use crate::peer::conn::{Conn, SendKind};
 use crate::recovery::sent_packets::{FrameRef, Sent};
-use crate::testing::mutation::Mutation;
 use alloc::vec::Vec;
 use core::ops::Range;
 use marline_wire::{granules, Ack, MasksView, FLAG_REFUSED, GRANULE};

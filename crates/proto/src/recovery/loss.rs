@@ -1,11 +1,11 @@
 //! Packets that are lost: how that is told from late, and what becomes of their frames.
 
+use crate::base::mutation::Mutation;
 use crate::node::Node;
 use crate::path::state::{Path, STRICT_NS};
 use crate::peer::conn::Conn;
 use crate::recovery::retransmit::Why;
 use crate::recovery::sent_packets::{FrameRef, SentState};
-use crate::testing::mutation::Mutation;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -2,7 +2,6 @@
 
 pub(crate) mod absence;
 pub(crate) mod ack;
-pub(crate) mod checkpoint;
 pub(crate) mod deferred_ack;
 pub(crate) mod loss;
 pub(crate) mod recv_window;

@@ -1,12 +1,12 @@
 //! What a repair sends: the first time all of a packet, then no more than one packet takes.
 
+use crate::base::mutation::Mutation;
 use crate::node::Node;
 use crate::path::duel::{ask_next, ask_rivals, has_rivals, WITNESSES};
 use crate::path::state::{Duel, PathState, DATAGRAM_BASE};
 use crate::peer::conn::Conn;
 use crate::recovery::retransmit::Why;
 use crate::recovery::sent_packets::FrameRef;
-use crate::testing::mutation::Mutation;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{DATA_LEN, GRANULE};

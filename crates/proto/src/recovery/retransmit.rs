@@ -243,7 +243,7 @@ mod tests {
     }
 
     /// Frames with the paths that they avoid.
-    fn drain(resends: &mut Resends) -> Vec<(FrameRef, u8)> {
+    fn drain(resends: &mut Resends) -> Vec<(FrameRef, u16)> {
         let next = || {
             let entry = resends.front().copied();
             resends.pop_front();

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use marline_wire::{granules, GRANULE};
 
 /// Packets up to this length are noted after they were sent. It takes the kernel longer to send
-/// longer ones, and what is lent to it is known by what was noted.
+/// longer ones.
 pub const UNKEPT_MAX: usize = 1_024;
 
 /// A packet that was built, and is noted when it was sent. Its frames are in `Node::scratch`.

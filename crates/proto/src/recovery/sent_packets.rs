@@ -155,10 +155,6 @@ pub struct SendRing {
     frames_first: u32,
     waiting: u32,
     in_flight: u64,
-    /// Packets given up so far.
-    lost: u64,
-    /// Number after the latest packet that wants no ack.
-    unasked: u64,
 }
 
 impl SendRing {
@@ -202,9 +198,6 @@ impl SendRing {
         let count = frames.len() as u16;
         self.push_run(1, count, bytes, delivered, now_ns);
         self.frames.extend(frames);
-        if frames.is_empty() {
-            self.unasked = self.next;
-        }
         self.retire();
     }
 
@@ -366,7 +359,6 @@ impl SendRing {
         if was == SentState::Waiting {
             self.waiting -= 1;
             self.in_flight -= run.bytes as u64;
-            self.lost += (state == SentState::Lost) as u64;
         }
         was == SentState::Waiting
     }
@@ -380,16 +372,6 @@ impl SendRing {
         let at = run.waiting.trailing_zeros();
         let offset = run.number.wrapping_sub(self.base as u32);
         Some((self.base + (offset + at) as u64, run.packet(at)))
-    }
-
-    /// Packets given up so far, whether or not they were acknowledged later.
-    pub fn lost(&self) -> u64 {
-        self.lost
-    }
-
-    /// Number after the latest packet that wants no ack.
-    pub fn unasked(&self) -> u64 {
-        self.unasked
     }
 
     /// First number in the ring.

@@ -1,11 +1,11 @@
 //! Time: delayed acks, repair, duels between paths, probes, and the death of peers.
 
+use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
 use crate::path::state::PathState;
 use crate::peer::conn::Conn;
 use crate::recovery::absence::Expiry;
-use crate::testing::mutation::Mutation;
 use alloc::boxed::Box;
 use core::cmp::Reverse;
 use core::mem::replace;

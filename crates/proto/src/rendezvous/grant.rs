@@ -1,12 +1,12 @@
 //! Grants: who may send how much of which rendezvous message, so that all of it fits half of the
 //! kernel's receive buffer (design rule 4).
 
+use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::PeerId;
 use crate::node::Node;
 use crate::peer::conn::{Inbound, InboundState, SendKind};
 use crate::recovery::sent_packets::FrameRef;
-use crate::testing::mutation::Mutation;
 use marline_wire::{Grant, FLAG_READ_REPLY, FLAG_REFUSED, GRANULE};
 
 /// A grant is worth a frame only for this many bytes (or the rest of the message).

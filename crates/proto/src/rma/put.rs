@@ -4,13 +4,13 @@
 //! packets, acks) is as for any rendezvous message. Short ones wait for their grant, too: once
 //! their packet were acknowledged nobody could tell the sender that the key was wrong.
 
+use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{Claim, DropReason, Event, PeerId};
 use crate::message::matching::Found;
 use crate::node::Node;
 use crate::peer::conn::{Inbound, InboundState};
 use crate::recovery::sent_packets::FrameRef;
-use crate::testing::mutation::Mutation;
 use core::mem::take;
 use marline_wire::{MsgHead, FLAG_DELIVERY, FLAG_PUT, FLAG_REFUSED};
 

@@ -21,6 +21,7 @@
 //! sum that sees order ([`crate::Config::seeing_order`]), and both ends see to that.
 
 use crate::base::granules::Covered;
+use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{
     sum_seed, DropReason, Event, Lies, Memory, PeerId, Spans, Transmit, WrittenSum,
@@ -30,7 +31,6 @@ use crate::path::quarantine::sums_of;
 use crate::path::state::Path;
 use crate::peer::conn::{Conn, InboundState};
 use crate::recovery::sent_packets::FrameRef;
-use crate::testing::mutation::Mutation;
 use crate::tx::packet_builder::Builder;
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -4,11 +4,11 @@
 //! one, and the books are kept once for all of them. Whatever is not exactly the next
 //! fragment ends the run and goes the way of any other packet.
 
+use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{sum_seed, Landing, Memory, Payload, PeerId};
 use crate::node::Node;
 use crate::peer::conn::{Inbound, InboundState};
-use crate::testing::mutation::Mutation;
 use marline_wire::{
     Data, FragmentHead, Frame, Header, Packet, FLAG_READ_REPLY, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT,
     GRANULE,

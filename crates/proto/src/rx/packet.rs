@@ -1,11 +1,11 @@
 //! Packets in: identity and duplicate checks, frames, fragments (place, land), matching.
 
+use crate::base::config::PATHS_MAX;
+use crate::base::mutation::Mutation;
 use crate::base::types::{DropReason, Memory, PeerId};
 use crate::node::Node;
 use crate::path::state::Path;
-use crate::peer::conn::PATHS_MAX;
 use crate::rx::fragment::Fragment;
-use crate::testing::mutation::Mutation;
 use marline_wire::{Frame, FrameView, Header, Packet};
 
 /// A path that is asked so often, while nothing of ours on it is acknowledged, is asked back. (Each

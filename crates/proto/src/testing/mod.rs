@@ -2,4 +2,3 @@
 
 pub(crate) mod describe;
 pub(crate) mod kept;
-pub(crate) mod mutation;

@@ -4,12 +4,12 @@
 //! ([`Node::continue_bulk`]: 30 ns a packet instead of 110).
 
 use crate::base::config::RailPolicy;
+use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{sum_seed, Batch, Spans, Transmit};
 use crate::node::Node;
 use crate::path::state::{Path, PathState};
 use crate::peer::conn::{Conn, SendKind, SendXfer};
-use crate::testing::mutation::Mutation;
 use crate::tx::packet_builder::{add_credit, Builder};
 use alloc::boxed::Box;
 use marline_wire::{

@@ -2,13 +2,13 @@
 //! posts the message and builds the packet while it is under way, keeps nobody waiting for books.
 
 use crate::base::config::RailPolicy;
+use crate::base::mutation::Mutation;
 use crate::base::types::{sum_seed, SendSpec, Span, Transmit};
 use crate::message::post::head_of;
 use crate::node::Node;
 use crate::path::state::Path;
 use crate::peer::conn::Conn;
 use crate::recovery::sent_frames::UNKEPT_MAX;
-use crate::testing::mutation::Mutation;
 use crate::tx::scheduler::QUIET_MAX;
 use marline_wire::{Eager, Frame, HeadWriter, EAGER_LEN};
 

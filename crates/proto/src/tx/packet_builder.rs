@@ -1,12 +1,12 @@
 //! Building a packet: what its head says, what its payloads are, and its header.
 
+use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{sum_seed, Batch, Span, Spans, Transmit};
 use crate::node::Node;
 use crate::path::state::Path;
 use crate::peer::conn::{Conn, SendKind, SendXfer};
 use crate::recovery::sent_packets::FrameRef;
-use crate::testing::mutation::Mutation;
 use crate::tx::scheduler::QUIET_MAX;
 use alloc::boxed::Box;
 use alloc::vec::Vec;

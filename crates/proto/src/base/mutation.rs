@@ -1,12 +1,6 @@
 //! Deliberate mistakes, each against one invariant, so that the simulator can prove that it would
 //! notice. Without the feature `mutation` every question is answered `false` at compile time.
 
-use crate::base::config::Config;
-use crate::base::slab::Key;
-use crate::base::types::PeerId;
-use crate::node::Node;
-use crate::peer::conn::{InboundState, MESSAGE_OVERHEAD};
-
 /// One mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
@@ -96,8 +90,6 @@ pub enum Mutation {
     SharedLog,
     /// A path falls when another answers, without a second round.
     Hasty,
-    /// Memory that was lent to the kernel is written again after any ack.
-    Overwrite,
     /// A packet that leaves before its books are kept forgets the acks.
     Overlook,
     /// No path is given up.
@@ -115,7 +107,7 @@ impl Mutation {
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`).
-    pub const ALL: [Mutation; 45] = [
+    pub const ALL: [Mutation; 44] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -157,51 +149,8 @@ impl Mutation {
         Mutation::Overgrant,
         Mutation::Uncharged,
         Mutation::BoundlessLog,
-        Mutation::Overwrite,
         Mutation::Overlook,
         Mutation::SharedLog,
         Mutation::BelieveRefusals,
     ];
-}
-
-impl Config {
-    /// Whether this mistake is to be made.
-    #[cfg(feature = "mutation")]
-    #[inline]
-    pub fn errs(&self, mutation: Mutation) -> bool {
-        self.mutation == Some(mutation)
-    }
-
-    /// Never.
-    #[cfg(not(feature = "mutation"))]
-    #[inline(always)]
-    pub const fn errs(&self, _: Mutation) -> bool {
-        false
-    }
-}
-
-impl Config {
-    /// What is charged for an unexpected message that costs so much.
-    pub(crate) fn charged(&self, cost: u64) -> u64 {
-        match self.errs(Mutation::Uncharged) {
-            true => MESSAGE_OVERHEAD,
-            false => cost,
-        }
-    }
-
-    /// How long somebody who owes an answer may be silent.
-    pub(crate) fn silence_ns(&self) -> u64 {
-        self.peer_timeout_ns << self.errs(Mutation::Patient) as u32
-    }
-}
-
-impl Node {
-    /// What a node without order would match next.
-    pub(crate) fn any_unmatched(&self, peer: PeerId) -> Option<Key> {
-        let held = |key: &&Key| {
-            let inbound = self.inbounds.get(**key);
-            inbound.is_some_and(|i| i.state == InboundState::Held && i.head.is_some())
-        };
-        self.conn(peer)?.inbound.values().find(held).copied()
-    }
 }
