@@ -17,7 +17,7 @@ const RIDDLES: &[(&str, usize)] = &[
     ("crates/cli", 64),
     ("crates/engine", 124),
     ("crates/mpi-shim", 2),
-    ("crates/proto", 166),
+    ("crates/proto", 162),
     ("crates/rails", 52),
     ("crates/sim", 119),
     ("crates/wire", 16),

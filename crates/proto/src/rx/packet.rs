@@ -3,8 +3,8 @@
 use crate::base::mutation::Mutation;
 use crate::base::types::{DropReason, Memory, PeerId};
 use crate::node::Node;
-use crate::peer::conn::PATHS_MAX;
 use crate::rx::fragment::Fragment;
+use crate::state::conn::PATHS_MAX;
 use marline_wire::{Frame, FrameView, Header, Packet, RailAddr};
 
 /// A path that is asked so often, while nothing of ours on it is acknowledged, is asked back. (Each
@@ -22,7 +22,7 @@ impl Node {
         wire_bytes: usize,
         memory: &mut impl Memory,
     ) -> Result<PeerId, DropReason> {
-        self.take_late();
+        self.take_deferred();
         let result = self.admit(now_ns, packet, wire_bytes, memory);
         match result {
             Err(DropReason::Token) => self.stats.drop_token += 1,
@@ -110,7 +110,7 @@ impl Node {
             return None;
         }
         let ceiling = ceiling.min(to.mtu as usize);
-        conn.paths.push(crate::path::state::Path::new(
+        conn.paths.push(crate::state::path::Path::new(
             local as u8,
             remote as u8,
             to,
@@ -129,7 +129,7 @@ impl Node {
     ) -> Result<(), DropReason> {
         // The common case, read once.
         if let Some((ack, message, bytes)) = packet.answer() {
-            if !self.put_off(now, peer, &ack) {
+            if !self.defer_ack(now, peer, &ack) {
                 self.on_ack(now, peer, &ack);
             }
             let fragment = Fragment::first(&packet.header, &message, bytes);
