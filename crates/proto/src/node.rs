@@ -5,18 +5,16 @@ use crate::base::config::{Config, RailSpec};
 use crate::base::pairing::Pairing;
 use crate::base::slab::{Key, Slab};
 use crate::base::stats::{NodeStats, PathStats, PeerStats};
-use crate::base::types::{Event, PeerId};
-use crate::message::matching::Matching;
-use crate::path::state::{Path, PathState};
-use crate::peer::conn::{Conn, Inbound, Peer, SendXfer, FIRST_PATHS};
-use crate::peer::departed::Departed;
+use crate::base::types::{Event, PathState, PeerId, WriteOut};
 use crate::peer::first_rails::first_rails;
-use crate::peer::keepalive::Anyone;
-use crate::recovery::absence::Absences;
-use crate::recovery::deferred_ack::LateAck;
-use crate::recovery::sent_frames::Unkept;
-use crate::recovery::sent_packets::FrameRef;
-use crate::rma::remote_write::WriteOut;
+use crate::state::absences::Absences;
+use crate::state::conn::{Conn, FIRST_PATHS};
+use crate::state::directory::{Anyone, Departed, Peer};
+use crate::state::matching::Matching;
+use crate::state::path::Path;
+use crate::state::pending::{DeferredAck, Unkept};
+use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::{Inbound, SendXfer};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -85,7 +83,7 @@ pub struct Node {
     /// The packet that was built last, until it was sent.
     pub(crate) unkept: Option<Unkept>,
     /// An ack that waits until nothing else is to be done.
-    pub(crate) late: Option<LateAck>,
+    pub(crate) deferred_ack: Option<DeferredAck>,
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
     pub(crate) last_poll_ns: u64,
@@ -95,9 +93,9 @@ pub struct Node {
     /// The progress thread is at work, not the application.
     pub(crate) by_thread: bool,
     /// Peers whose memory grew, and when to look at them.
-    pub(crate) roomy: Vec<u32>,
+    pub(crate) oversized: Vec<u32>,
     pub(crate) departed: Departed,
-    pub(crate) tidy_at: u64,
+    pub(crate) reclaim_at: u64,
     pub(crate) anyone: Anyone,
     pub(crate) stats: NodeStats,
 }
@@ -148,15 +146,15 @@ impl Node {
             credit_promised: 0,
             scratch: Vec::new(),
             unkept: None,
-            late: None,
+            deferred_ack: None,
             native_done: Vec::new(),
             last_poll_ns: 0,
             absences: Absences::default(),
             closing: false,
             by_thread: false,
-            roomy: Vec::new(),
+            oversized: Vec::new(),
             departed: Departed::default(),
-            tidy_at: u64::MAX,
+            reclaim_at: u64::MAX,
             anyone: Anyone::default(),
             stats: NodeStats::default(),
         }
@@ -188,7 +186,7 @@ impl Node {
             algorithm: self.cfg.algorithm,
             algorithms: self.cfg.algorithms_mask(),
             reliable: self.cfg.reliable,
-            credit: conn.credit_limit_told(),
+            credit: conn.credit_limit_announced(),
             rails: RailList::write(rails, &self.local_rails()),
         }
     }
@@ -256,7 +254,7 @@ impl Node {
         ),
     ) {
         for peer in &self.peers {
-            peer.tell(&mut f);
+            peer.report(&mut f);
         }
     }
 
@@ -272,7 +270,7 @@ impl Node {
         ),
     ) {
         if let Some(entry) = self.peers.get(peer.0 as usize) {
-            entry.tell(&mut f);
+            entry.report(&mut f);
         }
     }
 
@@ -430,7 +428,7 @@ impl Node {
 
 impl Peer {
     /// Hands the counters to `f`, if the peer was spoken to.
-    fn tell(
+    fn report(
         &self,
         f: &mut impl FnMut(
             PeerId,

@@ -2,8 +2,8 @@
 
 use crate::base::mutation::Mutation;
 use crate::node::Node;
-use crate::path::state::{Duel, Path};
-use crate::peer::conn::Conn;
+use crate::state::conn::Conn;
+use crate::state::path::{Duel, Path};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;

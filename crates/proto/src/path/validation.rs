@@ -1,9 +1,10 @@
 //! Paths that are given up, and probes of those that are down or were never proven.
 
 use crate::base::mutation::Mutation;
+use crate::base::types::PathState;
 use crate::node::Node;
-use crate::path::state::{Path, PathState};
-use crate::peer::conn::Conn;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
 use alloc::boxed::Box;
 
 /// Probes of a path that is down back off to this, and to a share of the time after which a silent
@@ -44,8 +45,8 @@ impl Node {
         if !probing || now < path.probe_at {
             return;
         }
-        if path.trial.active {
-            if path.next_trial(now) {
+        if path.quarantine.active {
+            if path.next_quarantine_probe(now) {
                 self.evacuate(conn, at);
             }
             Node::mark_ready(&mut self.ready, conn);

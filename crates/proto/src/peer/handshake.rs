@@ -1,11 +1,10 @@
 //! First contact: HELLO, and what is asked of a path that is new. In an all-to-all everyone meets
 //! everyone at once: each packet that is not needed here is then sent a million times.
 
-use crate::base::types::{DropReason, Event, PeerId};
+use crate::base::types::{DropReason, Event, PathState, PeerId};
 use crate::node::Node;
-use crate::path::state::PathState;
-use crate::peer::conn::Conn;
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::conn::Conn;
+use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
 use alloc::vec::Vec;
 use marline_wire::{

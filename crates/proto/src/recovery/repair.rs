@@ -1,12 +1,14 @@
 //! What a repair sends: the first time all of a packet, then no more than one packet takes.
 
 use crate::base::mutation::Mutation;
+use crate::base::types::PathState;
 use crate::node::Node;
 use crate::path::duel::{ask_next, ask_rivals, has_rivals, WITNESSES};
-use crate::path::state::{Duel, PathState, DATAGRAM_BASE};
-use crate::peer::conn::Conn;
-use crate::recovery::retransmit::Why;
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::conn::Conn;
+use crate::state::path::Duel;
+use crate::state::resends::Why;
+use crate::state::sent_packets::FrameRef;
+use crate::state::sizes::DATAGRAM_BASE;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{DATA_LEN, GRANULE};

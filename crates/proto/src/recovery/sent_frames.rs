@@ -1,25 +1,14 @@
 //! After a packet was built: what it carried is kept until it is acknowledged. For a short packet
 //! that is done when the kernel has it, so that nobody waits for it.
 
-use crate::base::types::{PeerId, Transmit};
+use crate::base::types::Transmit;
 use crate::node::Node;
-use crate::peer::conn::Conn;
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::conn::Conn;
+use crate::state::pending::{Unkept, UNKEPT_MAX};
+use crate::state::sent_packets::FrameRef;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{granules, GRANULE};
-
-/// Packets up to this length are noted after they were sent. It takes the kernel longer to send
-/// longer ones.
-pub const UNKEPT_MAX: usize = 1_024;
-
-/// A packet that was built, and is noted when it was sent. Its frames are in `Node::scratch`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unkept {
-    peer: PeerId,
-    path: usize,
-    len: usize,
-}
 
 impl Node {
     /// The packet that was built last is on its way: notes what could wait.

@@ -4,8 +4,8 @@ use crate::base::config::PATHS_MAX;
 use crate::base::mutation::Mutation;
 use crate::base::types::{DropReason, Memory, PeerId};
 use crate::node::Node;
-use crate::path::state::Path;
 use crate::rx::fragment::Fragment;
+use crate::state::path::Path;
 use marline_wire::{Frame, FrameView, Header, Packet};
 
 /// A path that is asked so often, while nothing of ours on it is acknowledged, is asked back. (Each
@@ -23,7 +23,7 @@ impl Node {
         wire_bytes: usize,
         memory: &mut impl Memory,
     ) -> Result<PeerId, DropReason> {
-        self.take_late();
+        self.take_deferred();
         let result = self.admit(now_ns, packet, wire_bytes, memory);
         match result {
             Err(DropReason::Token) => self.stats.drop_token += 1,
@@ -123,7 +123,7 @@ impl Node {
     ) -> Result<(), DropReason> {
         // The common case, read once.
         if let Some((ack, message, bytes)) = packet.answer() {
-            if !self.put_off(now, peer, &ack) {
+            if !self.defer_ack(now, peer, &ack) {
                 self.on_ack(now, peer, &ack);
             }
             let fragment = Fragment::first(&packet.header, &message, bytes);

@@ -6,10 +6,11 @@
 use crate::base::config::RailPolicy;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
-use crate::base::types::{sum_seed, Batch, Spans, Transmit};
+use crate::base::types::{sum_seed, Batch, PathState, Spans, Transmit};
 use crate::node::Node;
-use crate::path::state::{Path, PathState};
-use crate::peer::conn::{Conn, SendKind, SendXfer};
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use crate::state::transfer::{SendKind, SendXfer};
 use crate::tx::packet_builder::{add_credit, Builder};
 use alloc::boxed::Box;
 use marline_wire::{
