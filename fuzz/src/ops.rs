@@ -472,12 +472,10 @@ impl World {
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } => {}
-                Event::KeysWanted { .. } | Event::Revoke { .. } => {
-                    panic!("{event:?} though no rail writes");
-                }
-                Event::PutAsked { .. } | Event::PutRefused { .. } => {
-                    panic!("{event:?} though nobody writes");
-                }
+                Event::KeysWanted { .. }
+                | Event::Revoke { .. }
+                | Event::PutAsked { .. }
+                | Event::PutRefused { .. } => panic!("{event:?} though nothing writes"),
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
                 Event::RecvFailed { .. }
                 | Event::PeerDead { .. }

@@ -6,7 +6,6 @@ use crate::base::pairing::Pairing;
 use crate::base::slab::{Key, Slab};
 use crate::base::stats::{NodeStats, PathStats, PeerStats};
 use crate::base::types::{Event, PathState, PeerId, WriteOut};
-use crate::peer::first_rails::first_rails;
 use crate::state::absences::Absences;
 use crate::state::conn::{Conn, FIRST_PATHS};
 use crate::state::directory::{Anyone, Departed, Peer};
@@ -168,12 +167,6 @@ impl Node {
     /// This endpoint's random id.
     pub fn id(&self) -> u64 {
         self.id
-    }
-
-    /// The address blob for others: identity and the rails for first contact.
-    pub fn address(&self) -> Address {
-        let rails = first_rails(&self.local_rails(), self.pairing);
-        Address::new(self.id, self.token, &rails)
     }
 
     /// HELLO for a peer, with as many rails as `rails` has room for.

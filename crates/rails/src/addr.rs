@@ -1,4 +1,4 @@
-//! What the addresses of rails over IP say: `port u16, bits of the subnet u8, IP address` (4 bytes
+//! Addresses of rails over IP: `port u16, bits of the subnet u8, IP address` (4 bytes
 //! or 16), by little endian. Nobody but this crate looks into them.
 
 use marline_wire::{RailAddr, RailKind};
@@ -50,7 +50,7 @@ impl UdpAddr {
         }
     }
 
-    /// What a rail's address says; `None` for another kind, or if it is no address of UDP.
+    /// Reads a rail's address; `None` for another kind, or if it is no address of UDP.
     #[inline]
     pub fn of(addr: &RailAddr) -> Option<UdpAddr> {
         match addr.kind {
@@ -84,7 +84,7 @@ impl UdpAddr {
         })
     }
 
-    /// Whether `ip` lies in the owner's subnet.
+    /// True if `ip` lies in the owner's subnet.
     pub(crate) fn same_subnet(&self, ip: &IpAddr) -> bool {
         in_subnet(ip, &self.ip, self.prefix_len)
     }
@@ -96,7 +96,7 @@ impl fmt::Display for UdpAddr {
     }
 }
 
-/// Whether `ip` and `subnet` have the same family and the same first `bits` bits.
+/// True if `ip` and `subnet` have the same family and the same first `bits` bits.
 pub(crate) fn in_subnet(ip: &IpAddr, subnet: &IpAddr, bits: u8) -> bool {
     let equal = |a: u128, b: u128, width: u32| {
         let shift = width.saturating_sub(bits as u32);

@@ -3,14 +3,14 @@
 use crate::addr::UdpAddr;
 use marline_wire::{RailAddr, RailKind, RailWrites};
 
-/// Whether two rails are of one kind, so that packets can pass between them if there is a way.
+/// Two rails are of one kind, so that packets can pass between them if there is a way.
 /// Rails whose hardware writes speak another language than the same kind without.
 pub fn reaches(local: &RailAddr, remote: &RailAddr) -> bool {
     let keyed = |addr: &RailAddr| addr.writes == RailWrites::Keyed;
     local.is_some() && local.kind == remote.kind && keyed(local) == keyed(remote)
 }
 
-/// Whether two rails lie in one network, of which each interface reaches each: a subnet of `a`'s
+/// Two rails lie in one network, of which each interface reaches each: a subnet of `a`'s
 /// for IP, whatever goes over it; the process for loopback.
 pub fn same_network(a: &RailAddr, b: &RailAddr) -> bool {
     match (UdpAddr::read(a), UdpAddr::read(b)) {
@@ -20,7 +20,7 @@ pub fn same_network(a: &RailAddr, b: &RailAddr) -> bool {
     }
 }
 
-/// Whether two addresses of one kind are the same host's. An IP address that two hosts have counts
+/// Two addresses of one kind are the same host's. An IP address that two hosts have counts
 /// as the same.
 pub fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
     match (UdpAddr::read(a), UdpAddr::read(b)) {
@@ -30,7 +30,7 @@ pub fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
     }
 }
 
-/// Whether two addresses lead to the same socket, queue or ring.
+/// Two addresses lead to the same socket, queue or ring.
 pub fn same_end(a: &RailAddr, b: &RailAddr) -> bool {
     let port = |addr| UdpAddr::read(addr).map(|ip| ip.port);
     match (port(a), port(b)) {
@@ -85,7 +85,7 @@ pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Whether an address is one of IP, and one that can be.
+/// The address is one of IP, and one that can be.
 fn is_ip(addr: &RailAddr) -> bool {
     UdpAddr::read(addr).is_some()
 }

@@ -27,8 +27,8 @@ pub const SLOT_UNKNOWN: u32 = u32::MAX;
 /// Packet numbers stay below this (48 bits: two years at 4 M packets/s).
 pub const PACKET_NUMBER_MAX: u64 = (1 << 48) - 1;
 
-/// A path as packets name it: the index of the rail that they leave by in the high byte, that of the
-/// rail that they arrive on in the low one.
+/// A path as packets name it: the index of the rail that they leave by in the high byte, that of
+/// the rail that they arrive on in the low one.
 #[inline]
 pub const fn path_code(source: u8, destination: u8) -> u16 {
     (source as u16) << 8 | destination as u16

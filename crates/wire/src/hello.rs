@@ -97,7 +97,7 @@ impl Address {
         RailList::of_checked(&self.rails[..(self.len as usize).min(ADDRESS_RAIL_BYTES)])
     }
 
-    /// Whether a blob that holds these rails has room for one more.
+    /// A blob that holds these rails has room for one more.
     pub fn has_room(rails: &[RailAddr], more: &RailAddr) -> bool {
         let taken: usize = rails.iter().map(RailAddr::wire_len).sum();
         taken + more.wire_len() <= ADDRESS_RAIL_BYTES
@@ -174,7 +174,7 @@ pub struct Hello<'a> {
     pub algorithm: u8,
     /// Algorithms the sender can check: bit n stands for number n.
     pub algorithms: u32,
-    /// Whether the sender's software reliability is on; both sides must agree.
+    /// The sender's software reliability is on; both sides must agree.
     pub reliable: bool,
     /// Initial cumulative eager credit in bytes.
     pub credit: u64,

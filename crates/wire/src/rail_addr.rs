@@ -80,7 +80,7 @@ impl RailKind {
     }
 }
 
-/// Whether a rail takes writes into the memory of its owner.
+/// How a rail takes writes into the memory of its owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RailWrites {
@@ -145,12 +145,12 @@ impl RailAddr {
         &self.bytes
     }
 
-    /// Whether there is a rail.
+    /// There is a rail.
     pub fn is_some(&self) -> bool {
         self.kind != RailKind::Absent
     }
 
-    /// Whether the rail can write, and takes writes.
+    /// The rail can write, and takes writes.
     #[inline]
     pub fn writes(&self) -> bool {
         self.writes != RailWrites::None

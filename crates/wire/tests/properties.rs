@@ -363,7 +363,8 @@ proptest! {
     /// A kind that this version does not know is passed over by its length, in blob and HELLO.
     #[test]
     fn unknown_kinds_are_skipped_and_told(
-        h in header(), rails in proptest::collection::vec(rail(), 1..4), at in any::<prop::sample::Index>(),
+        h in header(), rails in proptest::collection::vec(rail(), 1..4),
+        at in any::<prop::sample::Index>(),
         kind in 40u8.., bytes in proptest::collection::vec(any::<u8>(), 0..20))
     {
         let at = at.index(rails.len() + 1);

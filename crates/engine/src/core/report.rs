@@ -172,8 +172,8 @@ impl<S: System> Core<S> {
     /// A peer has a rail that this version cannot use. Each endpoint tells it once for each kind.
     pub(crate) fn say_unknown_kind(&self, kind: u8) {
         let text = format!(
-            "a peer has rails of kind {kind}, which this version of Marline does not know: they are \
-             not used"
+            "a peer has rails of kind {kind}, which this version of Marline does not know: they \
+             are not used"
         );
         self.say(LogLevel::Warn, &text);
     }

@@ -40,8 +40,8 @@ pub struct RailSpec {
 }
 
 /// All paths that there are between four rails on each side in one network. With two paths a rail
-/// no failure of single rails cuts off a pair that others could carry, and each path more costs some
-/// 600 bytes a peer and probes of its own.
+/// no failure of single rails cuts off a peer that others could reach, and each path more costs
+/// half a kilobyte a peer and probes of its own.
 const PATHS: usize = 16;
 
 /// The largest number of whole granules that a frame's length field holds, in bytes.

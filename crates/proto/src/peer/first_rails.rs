@@ -1,17 +1,18 @@
 //! The choice of the rails that an address names, of all that an endpoint has.
 
 use crate::base::pairing::Pairing;
+use crate::node::Node;
 use alloc::vec::Vec;
 use marline_wire::{Address, RailAddr, RailKind};
 
 /// The rails on which strangers make first contact, in the order in which an address names them.
 ///
 /// Kinds that anyone can reach come first ([`RailKind::BY_REACH`]), and of one kind the rails of
-/// lower index, as users name the rails that they prefer first. One rail of each network goes before
-/// a second one of any: the first flight has to get through while one network is cut off. An
-/// address has room for two networks at least; what is left of it is for more rails in the same
+/// lower index, as users name the rails that they prefer first. One rail of each network goes
+/// before a second one of any: the first flight has to get through while one network is cut off.
+/// An address has room for two networks at least; what is left of it is for more rails in the same
 /// order.
-pub(crate) fn first_rails(rails: &[RailAddr], pairing: &dyn Pairing) -> Vec<RailAddr> {
+fn first_rails(rails: &[RailAddr], pairing: &dyn Pairing) -> Vec<RailAddr> {
     let mut wanted: Vec<&RailAddr> = rails.iter().filter(|rail| rail.is_some()).collect();
     let reach = |kind| RailKind::BY_REACH.iter().position(|k| *k == kind);
     wanted.sort_by_key(|rail| reach(rail.kind));
@@ -26,6 +27,14 @@ pub(crate) fn first_rails(rails: &[RailAddr], pairing: &dyn Pairing) -> Vec<Rail
         }
     }
     chosen
+}
+
+impl Node {
+    /// The address blob for others: identity and the rails for first contact.
+    pub fn address(&self) -> Address {
+        let rails = first_rails(&self.local_rails(), self.pairing);
+        Address::new(self.id, self.token, &rails)
+    }
 }
 
 #[cfg(test)]
