@@ -19,6 +19,7 @@ mod waker_test;
 
 pub use api::*;
 pub use config::{choice, profile, settings};
+pub use core::pairing::ByKind;
 pub use core::state::{Core, CoreConfig, Random};
 pub use engine::Engine;
 pub use platform::clock::{self, Clock};

@@ -10,6 +10,7 @@ mod caps;
 mod discover;
 mod fault;
 mod link;
+pub mod pairing;
 mod rail;
 mod registered;
 mod remote_write;
@@ -17,7 +18,7 @@ mod sys;
 mod tx_buf;
 mod udp;
 
-pub use addr::UdpAddr;
+pub use addr::{show_addr, UdpAddr};
 pub use any::{AnyRail, AnyRx, AnyTx};
 pub use caps::Caps;
 pub use discover::{

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{open, Namespace, SendTo};
+use common::{open, port_of, Namespace, SendTo};
 use marline_rails::{
     Armed, Links, RailEvent, RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx,
 };
@@ -251,7 +251,7 @@ fn nobody_else_can_share_the_port() {
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, on, len);
         let mut name: libc::sockaddr_in = std::mem::zeroed();
         name.sin_family = libc::AF_INET as u16;
-        name.sin_port = to.port.to_be();
+        name.sin_port = port_of(&to).to_be();
         name.sin_addr.s_addr = u32::from(std::net::Ipv4Addr::LOCALHOST).to_be();
         let len = size_of_val(&name) as libc::socklen_t;
         libc::bind(fd, (&raw const name).cast(), len)

@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{open, receive, Random, SendTo};
+use common::{open, port_of, receive, Random, SendTo};
 use marline_rails::{
     choose_interfaces, choose_rails, open_rail, Clock, FaultScript, Links, Rail, RailEvent, RailRx,
-    RailTx, RailsConfig, SendOutcome, UdpConfig, UdpRail,
+    RailTx, RailsConfig, SendOutcome, UdpAddr, UdpConfig, UdpRail,
 };
 
 /// Sends random batches and compares what arrives.
@@ -186,17 +186,16 @@ fn other_flows_leave_by_other_ports_and_refuse_data() {
             SendOutcome::Sent
         );
         while ports.len() == flow as usize {
-            b_rx.recv(&mut |r| ports.push(r.from.port));
+            b_rx.recv(&mut |r| ports.push(port_of(&r.from)));
         }
     }
-    assert_eq!(ports[0], a.local_addr().port);
+    assert_eq!(ports[0], port_of(&a.local_addr()));
     assert_eq!(ports[5], ports[1], "four extra ports at most");
     let mut distinct = ports.clone();
     distinct.sort_unstable();
     distinct.dedup();
     assert_eq!(distinct.len(), 5);
-    let mut flow_addr = a.local_addr();
-    flow_addr.port = ports[1];
+    let flow_addr = UdpAddr::new([127, 0, 0, 1].into(), ports[1]).rail();
     assert_eq!(
         b.send_to(&flow_addr, b"nobody reads this", 17, 0),
         SendOutcome::Sent
@@ -208,8 +207,8 @@ fn a_refusal_names_its_peer_and_spares_the_others() {
     for flow in [0, 1] {
         let (mut a, mut a_rx) = open("127.0.0.1", &UdpConfig::default());
         let (b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
-        let mut gone = b.local_addr();
-        gone.ip[3] = 77; // nobody binds to this loopback address
+        // Nobody binds to this loopback address.
+        let gone = UdpAddr::new([127, 0, 0, 77].into(), port_of(&b.local_addr())).rail();
         assert_eq!(a.send_to(&gone, b"anyone?", 7, flow), SendOutcome::Sent);
         // The refusal waits on the socket when this is sent to somebody else.
         assert_eq!(
@@ -278,7 +277,7 @@ fn a_batch_above_the_limits_is_cut_into_several() {
 fn a_taken_port_is_a_clear_error() {
     let (a, _a_rx) = open("127.0.0.1", &UdpConfig::default());
     let config = UdpConfig {
-        port: a.local_addr().port,
+        port: port_of(&a.local_addr()),
         ..UdpConfig::default()
     };
     let choice = choose_interfaces(&["lo".to_owned()]).unwrap();

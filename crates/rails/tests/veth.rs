@@ -4,11 +4,11 @@
 mod common;
 
 use common::{
-    ip, join, open, open_default, receive, tool, wait_readable, Namespace, Random, SendTo,
+    ip, join, open, open_default, port_of, receive, tool, wait_readable, Namespace, Random, SendTo,
 };
 use marline_rails::{
     choose_interfaces, InterfaceWatch, Links, RailEvent, RailFault, RailRx, RailTx, SendOutcome,
-    UdpConfig, UdpRx, UdpTx,
+    UdpAddr, UdpConfig, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
 use std::time::Instant;
@@ -327,8 +327,8 @@ fn a_rail_that_is_down_does_not_leak_onto_another() {
 fn a_peer_without_a_route_is_no_fault_of_the_rail() {
     let (_a, _b) = two_hosts();
     let (mut tx, _) = open_default("fd00:1::/64");
-    let mut elsewhere = tx.local_addr();
-    elsewhere.ip[1] = 0x77;
+    let elsewhere = "fd77:1::1".parse().unwrap();
+    let elsewhere = UdpAddr::new(elsewhere, port_of(&tx.local_addr())).rail();
     assert_eq!(tx.send_to(&elsewhere, b"lost", 4, 0), SendOutcome::Sent);
     assert_eq!(tx.poll_event(), None);
 }

@@ -10,12 +10,12 @@ use crate::rounds::Rounds;
 use crate::setup::{Setup, Topology, Trouble};
 use crate::spare;
 use crate::truth::Truth;
-use crate::writes::{kind_of, target_of, Hurt, LATE_NS};
+use crate::writes::{kind_of, port_of, target_of, Hurt, LATE_NS};
 use marline_checksum::crc32c;
 use marline_engine::Completion;
 use marline_proto::Mutation;
-use marline_rails::{RailEvent, RailFault, RemoteWrites};
-use marline_wire::{DirectHead, RailAddr};
+use marline_rails::{RailEvent, RailFault, RemoteWrites, UdpAddr};
+use marline_wire::{DirectHead, RailAddr, RailWrites};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -24,7 +24,7 @@ const BATCH_MAX: usize = 16;
 /// Port of the first process on a host.
 const PORT: u16 = 5_000;
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Next {
     /// A packet reaches a host.
@@ -41,7 +41,7 @@ pub(crate) enum Next {
     WriteOver,
 }
 
-/// What happens, and when.
+/// An event and its time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: u64,
@@ -76,7 +76,7 @@ pub struct Violation {
 
 /// Everything.
 pub struct World {
-    /// What is simulated.
+    /// The setup that is simulated.
     pub setup: Setup,
     /// World time.
     pub now: u64,
@@ -91,9 +91,9 @@ pub struct World {
     pub on_host: Vec<Option<u32>>,
     /// The network.
     pub net: Net,
-    /// What is in messages.
+    /// The contents of messages.
     pub content: &'static Content,
-    /// What really happened.
+    /// The truth of the run.
     pub truth: Truth,
     pub(crate) flying: Vec<Flying>,
     pub(crate) free: Vec<u32>,
@@ -475,7 +475,7 @@ impl World {
                 None => std::mem::take(&mut bytes),
             };
             flying.to = target;
-            flying.port = to.port;
+            flying.port = port_of(&to);
             flying.from = e;
             flying.rail = out.rail;
             flying.reply_to = Some(to);
@@ -540,25 +540,23 @@ fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
 
 /// Where rail `rail` of a host is reached.
 fn rail_addr(setup: &Setup, host: usize, rail: usize, port: u16) -> RailAddr {
-    let mut ip = [0; 16];
-    ip[..4].copy_from_slice(&[10, rail as u8, (host >> 8) as u8, host as u8]);
     let prefix_len = match setup.topology {
         Topology::Planes => 16,
         Topology::Mesh => 8,
         Topology::Routed => 32,
     };
-    RailAddr {
-        kind: 4 | if kind_of(setup, rail) == RemoteWrites::Direct {
-            RailAddr::DIRECT
-        } else if setup.writes[rail] {
-            RailAddr::WRITES
-        } else {
-            0
-        },
-        index: rail as u8,
+    let addr = UdpAddr {
+        ip: [10, rail as u8, (host >> 8) as u8, host as u8].into(),
         port,
-        mtu: setup.datagram_max[rail] as u16,
         prefix_len,
-        ip,
-    }
+    };
+    let mut addr = addr.rail();
+    addr.index = rail as u8;
+    addr.datagram_max = setup.datagram_max[rail] as u16;
+    addr.writes = match kind_of(setup, rail) {
+        RemoteWrites::Direct => RailWrites::Direct,
+        _ if setup.writes[rail] => RailWrites::Keyed,
+        _ => RailWrites::None,
+    };
+    addr
 }

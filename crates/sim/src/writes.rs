@@ -14,15 +14,16 @@ use crate::spare;
 use crate::world::{Next, World};
 use marline_checksum::{sum, Algorithm};
 use marline_proto::{sum_seed, Config};
-use marline_rails::{RailEvent, RemoteWrites};
+use marline_rails::{RailEvent, RemoteWrites, UdpAddr};
 use marline_wire::{Header, RailAddr, Written, FLAG_READ_REPLY, FLAG_UNSUMMED};
+use std::net::IpAddr;
 
 /// Bytes that are lost together.
 const PACKET: usize = 4_096;
 /// Bytes that go missing together between a card and the memory.
 const LINE: usize = 64;
 
-/// What a write is on its way to do.
+/// A write on its way.
 #[derive(Clone, Debug)]
 pub struct OutWrite {
     /// Key of the memory at its target.
@@ -37,7 +38,7 @@ pub struct OutWrite {
     pub drained: u32,
 }
 
-/// What happens to the bytes of a write.
+/// Damage to the bytes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hurt {
     /// Nothing.
@@ -131,7 +132,7 @@ impl World {
         let flying = &mut self.flying[slot as usize];
         flying.bytes = bytes;
         flying.to = target;
-        flying.port = out.to.port;
+        flying.port = port_of(&out.to);
         flying.from = e;
         flying.rail = out.rail;
         flying.reply_to = None;
@@ -344,10 +345,16 @@ impl World {
 
 /// Host and rail of an address.
 pub(crate) fn target_of(to: &RailAddr) -> (usize, usize) {
-    (
-        (to.ip[2] as usize) << 8 | to.ip[3] as usize,
-        to.ip[1] as usize,
-    )
+    let [_, rail, high, low] = match UdpAddr::of(to).map(|addr| addr.ip) {
+        Some(IpAddr::V4(ip)) => ip.octets(),
+        _ => [u8::MAX; 4], // no host of ours
+    };
+    ((high as usize) << 8 | low as usize, rail as usize)
+}
+
+/// The port of a rail's address; 0 of one that is none of ours.
+pub(crate) fn port_of(to: &RailAddr) -> u16 {
+    UdpAddr::of(to).map_or(0, |addr| addr.port)
 }
 
 fn put(
@@ -454,7 +461,7 @@ pub(crate) fn draw_shuffles(setup: &mut Setup) {
     }
 }
 
-/// What a rail of the setup says of its writes.
+/// The kind of writes that a rail of the setup announces.
 pub(crate) fn kind_of(setup: &Setup, rail: usize) -> RemoteWrites {
     match (setup.writes[rail], setup.streams[rail]) {
         (false, false) if setup.direct => RemoteWrites::Direct,

@@ -10,6 +10,7 @@ pub(crate) mod fast_path;
 mod flush;
 mod ingest;
 pub(crate) mod links;
+pub mod pairing;
 pub(crate) mod publish;
 pub(crate) mod remote_write;
 mod report;

@@ -1,6 +1,6 @@
 //! Whom an address names for an endpoint, and which address a peer has.
 
-use crate::api::{AvId, EpId, FiAddr, SubmitError, ADDR_UNSPEC};
+use crate::api::{AvId, EpId, FiAddr, LogLevel, SubmitError, ADDR_UNSPEC};
 use crate::core::av::Av;
 use crate::core::state::{free_slot, Core};
 use crate::platform::system::System;
@@ -24,7 +24,10 @@ impl<S: System> Core<S> {
 
     /// Adds an address.
     pub fn av_insert(&mut self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> {
-        let address = Address::decode(blob).map_err(|_| SubmitError::BadAddress)?;
+        let address = Address::decode(blob).map_err(|why| {
+            self.say(LogLevel::Warn, &why.to_string());
+            SubmitError::BadAddress
+        })?;
         let av = self.av(av).ok_or(SubmitError::Invalid)?;
         Ok(av.insert(address))
     }

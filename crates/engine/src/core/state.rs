@@ -8,6 +8,7 @@ use crate::core::backpressure::Backpressure;
 use crate::core::coalesce::Coalescer;
 use crate::core::direct_write::WriteNotice;
 use crate::core::fast_path::FastPath;
+use crate::core::pairing::ByKind;
 use crate::core::publish::ClosedRow;
 use crate::core::remote_write::{OutstandingWrite, Pending, Rkeys};
 use crate::core::rma::Registered;
@@ -21,7 +22,7 @@ use crate::stats::peer_rows::Together;
 use crate::stats::{ProcessCounters, RailCounters};
 use marline_proto::{Claim, Config, Node, PeerId, RailSpec, Spans};
 use marline_rails::{BufId, Caps, RailTx, RemoteWrites, TxBuffers};
-use marline_wire::{RailAddr, PACKET_MAX};
+use marline_wire::{RailWrites, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -227,11 +228,11 @@ impl<S: System> Core<S> {
             let datagram_max = caps.datagram_max.min(cap).min(PACKET_MAX);
             let mut addr = rail.tx.local_addr();
             addr.index = index as u8;
-            addr.mtu = datagram_max as u16;
-            addr.kind |= match caps.remote_write {
-                RemoteWrites::None => 0,
-                RemoteWrites::Direct => RailAddr::DIRECT,
-                RemoteWrites::Unordered | RemoteWrites::Ordered => RailAddr::WRITES,
+            addr.datagram_max = datagram_max as u16;
+            addr.writes = match caps.remote_write {
+                RemoteWrites::None => RailWrites::None,
+                RemoteWrites::Direct => RailWrites::Direct,
+                RemoteWrites::Unordered | RemoteWrites::Ordered => RailWrites::Keyed,
             };
             // Half of the buffer, and of that two thirds: what a packet occupies in the kernel
             // is up to half more than its bytes (measured: 71 KB for a 64 KB super-packet).
@@ -254,7 +255,12 @@ impl<S: System> Core<S> {
         let (id, token) = (self.number()? | 1, self.number()? as u32);
         // The epoch tells lives apart; any number that differs from the last life's will do.
         let epoch = (now / 1_000_000) as u32 ^ self.number()? as u32;
-        let mut node = Node::new(self.cfg.proto, id, token, epoch, self.rail_specs());
+        let mut node = Node::new(
+            self.cfg.proto,
+            (id, token, epoch),
+            self.rail_specs(),
+            &ByKind,
+        );
         for (i, rail) in self.rails.iter().enumerate() {
             if !rail.up {
                 node.on_rail(now, i, true);

@@ -8,7 +8,7 @@ use crate::sync::Arc;
 use crate::{Clock, System};
 use marline_rails::{
     addr_links, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId, PlainBuffers,
-    RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
+    RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use shuttle::rand::Rng;
@@ -260,11 +260,12 @@ impl RailTx for Rail {
         crate::caps::caps()
     }
     fn local_addr(&self) -> RailAddr {
-        let mut addr = RailAddr::NONE;
-        // (0 is no port.)
-        (addr.kind, addr.port, addr.prefix_len) = (4, self.port as u16 + 1, 24);
-        addr.ip[..4].copy_from_slice(&[10, 0, (self.port % RAILS) as u8, self.port as u8]);
-        addr
+        let addr = UdpAddr {
+            ip: [10, 0, (self.port % RAILS) as u8, self.port as u8].into(),
+            port: self.port as u16 + 1, // 0 is no port
+            prefix_len: 24,
+        };
+        addr.rail()
     }
     fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _: u8) -> SendOutcome {
         self.assert_open();
@@ -272,7 +273,8 @@ impl RailTx for Rail {
             broken("a send on no link");
         };
         call(|k| {
-            let port = &mut k.ports[to.port as usize - 1];
+            let port = UdpAddr::of(&to).expect("an address of ours").port;
+            let port = &mut k.ports[port as usize - 1];
             if !port.closed {
                 // The kernel may join all datagrams of a batch, or not all.
                 let datagrams = bytes.len().div_ceil(segment.max(1));

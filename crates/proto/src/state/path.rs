@@ -14,7 +14,7 @@ use crate::state::recv_window::RecvWindow;
 use crate::state::sent_packets::{Delivered, SendRing};
 use crate::state::sizes::{Sizes, DATAGRAM_BASE};
 use alloc::collections::VecDeque;
-use marline_wire::RailAddr;
+use marline_wire::{path_code, RailAddr};
 
 /// Packets that may overtake another before it counts as lost without regard to time: more than a
 /// super-packet, because a sender that moves to another core can have one overtaken as a whole.
@@ -136,6 +136,8 @@ pub struct Path {
     /// An ack is owed: since when, and whether at once.
     pub ack_since: u64,
     pub ack_now: bool,
+    /// It is to say once more what another path has said of packets that arrived.
+    pub echo: bool,
     /// Nothing leaves on it: its rail is down, or its link is not up.
     pub rail_down: bool,
     pub link: PathLink,
@@ -201,6 +203,7 @@ impl Path {
             up_since: 0,
             ack_since: 0,
             ack_now: false,
+            echo: false,
             rail_down: false,
             link: PathLink::new(false),
             want_ping: false,
@@ -214,13 +217,13 @@ impl Path {
     }
 
     /// `Header::path` of packets that I send on it.
-    pub fn send_code(&self) -> u8 {
-        self.local << 4 | self.remote
+    pub fn send_code(&self) -> u16 {
+        path_code(self.local, self.remote)
     }
 
     /// `Header::path` of packets that I receive on it.
-    pub fn recv_code(&self) -> u8 {
-        self.remote << 4 | self.local
+    pub fn recv_code(&self) -> u16 {
+        path_code(self.remote, self.local)
     }
 
     /// Whether it uses this link of a local rail.

@@ -12,7 +12,7 @@ pub use watch::InterfaceWatch;
 use crate::any::AnyRail;
 use crate::fault::{Clock, FaultScript, Faulty};
 use crate::udp::{UdpConfig, UdpRail};
-use marline_wire::HELLO_RAILS_MAX;
+use marline_wire::RAILS_MAX;
 
 /// A kind of rail.
 struct Kind {
@@ -83,8 +83,8 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
         }
     }
     match chosen.len() {
-        count if count > HELLO_RAILS_MAX => Err(format!(
-            "{count} rails were named, {HELLO_RAILS_MAX} are the most; name fewer"
+        count if count > RAILS_MAX => Err(format!(
+            "{count} rails were named, {RAILS_MAX} are the most; name fewer"
         )),
         _ => Ok(chosen),
     }

@@ -138,6 +138,8 @@ impl UdpRail {
             whole: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
         });
+        let mut addr = local.rail();
+        addr.datagram_max = datagram_max as u16;
         let caps = Caps {
             batch_bytes_max: if gso { SUPER_PACKET_MAX } else { datagram_max },
             batch_segments_max: if gso { SEGMENTS_MAX } else { 1 },
@@ -151,8 +153,6 @@ impl UdpRail {
             groups: true,
             ..Caps::datagrams(datagram_max)
         };
-        let mut addr = local.rail();
-        addr.mtu = datagram_max as u16;
         let rx = UdpRx::new(shared.clone(), hot, config.cmsg, gro);
         let tx = UdpTx::new(shared, interface, addr, caps, config, sizes.send);
         Ok(UdpRail { tx, rx })
