@@ -11,11 +11,12 @@ use crate::node::rail;
 use crate::packet::seal;
 use credit::Credits;
 use marline_checksum::{crc32c, sum, Algorithm};
+use marline_engine::ByKind;
 use marline_proto::{
     Claim, Config, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans,
     Transmit,
 };
-use marline_wire::{Address, Packet, RailAddr, PACKET_MAX};
+use marline_wire::{Address, Packet, RailWrites, PACKET_MAX};
 use model::{contents, Message, Model, Whom, Wish, OWN};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -44,7 +45,7 @@ pub fn operations(data: &[u8]) {
     world.finish();
 }
 
-/// What a send's memory is.
+/// The kind of memory that a send reads from.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
     content: u64,
@@ -70,7 +71,7 @@ struct World {
     ends: [End; 2],
     /// Packets under way: to which end, bytes.
     net: VecDeque<(usize, Vec<u8>)>,
-    /// What each end may send unasked.
+    /// The bytes that each end may send unasked.
     credits: Credits,
     /// Where packets are built.
     out: Vec<u8>,
@@ -89,19 +90,21 @@ fn region_content(key: u64) -> u64 {
 
 impl End {
     fn new(host: u8, cfg: Config, rails: u8, datagram_max: usize) -> End {
-        let spec = |i| RailSpec {
-            addr: RailAddr {
-                kind: 4,
-                ..rail(host, i)
-            },
-            datagram_max,
-            receive_budget: 100_000,
-            ordered_writes: false,
-            direct_datagrams: 0,
+        let spec = |i| {
+            let mut addr = rail(host, i);
+            addr.writes = RailWrites::None;
+            RailSpec {
+                addr,
+                datagram_max,
+                receive_budget: 100_000,
+                connected: false,
+                ordered_writes: false,
+                direct_datagrams: 0,
+            }
         };
         let rails = (0..rails).map(spec).collect();
         End {
-            node: Node::new(cfg, u64::from(host), 77, 1, rails),
+            node: Node::new(cfg, (u64::from(host), 77, 1), rails, &ByKind),
             peer: PeerId(0),
             own: PeerId(0),
             memory: Memories::default(),
@@ -118,7 +121,7 @@ impl End {
         self.next_handle
     }
 
-    /// What a send of its own holds goes to a receive or a read.
+    /// Copies bytes of an endpoint's send to its own receive or read.
     fn copy_own(&mut self, send: u32, (handle, offset): (u32, u64), len: usize) {
         let from = self.sends.get(&send).expect("copies what was posted");
         assert!(len as u64 <= from.len, "copies more than there is");
@@ -214,7 +217,7 @@ impl World {
         }
     }
 
-    /// What becomes of packets under way.
+    /// Decides what becomes of packets under way.
     fn fate(&mut self, input: &mut Input<'_>) {
         for _ in 0..=input.below(4) {
             if self.net.is_empty() {
@@ -470,14 +473,15 @@ impl World {
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } => {}
-                Event::KeysWanted { .. } | Event::Revoke { .. } => {
-                    panic!("{event:?} though no rail writes");
-                }
-                Event::PutAsked { .. } | Event::PutRefused { .. } => {
-                    panic!("{event:?} though nobody writes");
-                }
+                Event::KeysWanted { .. }
+                | Event::Revoke { .. }
+                | Event::PutAsked { .. }
+                | Event::PutRefused { .. } => panic!("{event:?} though nothing writes"),
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
-                Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerMismatch { .. } => {
+                Event::RecvFailed { .. }
+                | Event::PeerDead { .. }
+                | Event::UnknownRailKind { .. }
+                | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }
             }

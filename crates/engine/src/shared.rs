@@ -2,19 +2,19 @@
 //! thread: one per libfabric domain (design rule 12).
 
 use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
-use crate::assemble::{core_config, open_rails};
-use crate::clock::SystemClock;
-use crate::core::{Core, CoreConfig, Random};
-use crate::fork::Generation;
-use crate::poll::Receivers;
-use crate::profile::Tuned;
-use crate::publish::Publisher;
-use crate::random::random;
-use crate::settings::Settings;
-use crate::skips::Skips;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::system::{Process, System};
-use marline_rails::{choose_interfaces, LinkWatch, RailFault, RailRx, RailTx};
+use crate::config::assemble::{core_config, open_rails};
+use crate::config::profile::Tuned;
+use crate::config::settings::Settings;
+use crate::core::publish::Publisher;
+use crate::core::state::{Core, CoreConfig, Random};
+use crate::platform::clock::SystemClock;
+use crate::platform::fork::Generation;
+use crate::platform::random::random;
+use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::platform::system::{Process, System};
+use crate::progress::poll::Receivers;
+use crate::progress::skips::Skips;
+use marline_rails::{choose_rails, InterfaceWatch, RailFault, RailRx};
 
 /// The thread's tick for an application that is away much.
 const HURRIED_TICK_NS: u64 = 1_000_000;
@@ -31,7 +31,7 @@ const PART_NS: u64 = 500_000_000;
 
 /// What is polled rarely: links and statistics.
 pub(crate) struct Slow {
-    link: Option<LinkWatch>,
+    interfaces: Option<InterfaceWatch>,
     publisher: Publisher,
     next_ns: u64,
     publish_ns: u64,
@@ -64,13 +64,14 @@ pub(crate) struct Shared<S: System> {
 impl Shared<Process> {
     pub(crate) fn open(settings: &Settings, log: LogSink) -> Result<Shared<Process>, String> {
         settings.check()?;
-        let choices = choose_interfaces(&settings.rails)?;
+        let choices = choose_rails(&settings.rails)?;
         let clock = SystemClock::new();
         let (rails, halves) = open_rails(settings, &choices)?;
-        let names: Vec<String> = choices.iter().map(|c| c.name.clone()).collect();
-        let mut fds: Vec<i32> = rails.iter().filter_map(|(_, tx)| tx.fd()).collect();
-        let link = match LinkWatch::open(&choices) {
-            Ok(link) => Some(link),
+        let names: Vec<String> = choices.iter().map(|c| c.name()).collect();
+        let mut fds: Vec<i32> = halves.iter().filter_map(RailRx::fd).collect();
+        let watched: Vec<_> = choices.iter().map(|c| c.interface.clone()).collect();
+        let interfaces = match InterfaceWatch::open(&watched) {
+            Ok(watch) => Some(watch),
             Err(e) => {
                 (log.0)(
                     LogLevel::Warn,
@@ -79,8 +80,7 @@ impl Shared<Process> {
                 None
             }
         };
-        fds.extend(halves.iter().filter_map(RailRx::rest_fd));
-        fds.extend(link.as_ref().map(LinkWatch::fd));
+        fds.extend(interfaces.as_ref().map(InterfaceWatch::fd));
         for rail in settings.checksum_rails.unknown(&names) {
             let text = format!("FI_MARLINE_CHECKSUM_RAILS: {rail} is no rail of this process");
             (log.0)(LogLevel::Warn, &text);
@@ -99,7 +99,7 @@ impl Shared<Process> {
         };
         let mut shared = Shared::new(core_config(settings, &names, &tuned), parts);
         shared.slow = Mutex::new(Slow {
-            link,
+            interfaces,
             publisher,
             next_ns: 0,
             publish_ns: 0,
@@ -139,7 +139,7 @@ impl<S: System> Shared<S> {
             core: Mutex::new(core),
             receivers: Mutex::new(Receivers::new(parts.halves)),
             slow: Mutex::new(Slow {
-                link: None,
+                interfaces: None,
                 publisher: Publisher::none(),
                 next_ns: 0,
                 publish_ns: 0,
@@ -164,7 +164,7 @@ impl<S: System> Shared<S> {
             let mut core = poisoned.into_inner();
             if !core.poisoned {
                 core.poisoned = true;
-                core.end_grants(); // what they are of may be gone soon
+                core.deregister_all(); // what they are of may be gone soon
             }
             core
         })
@@ -207,10 +207,10 @@ impl<S: System> Shared<S> {
                 self.skips.end();
             }
             if taken != Ok(0) {
-                core.collector.ended();
+                core.coalescer.ended();
                 if core.has_output() {
                     let now = self.clock.now_ns();
-                    core.collector.polled(now);
+                    core.coalescer.polled(now);
                     core.flush(now);
                 }
                 return taken;
@@ -241,9 +241,18 @@ impl<S: System> Shared<S> {
             core.flush(now);
             return;
         }
-        if core.collector.left(|| self.clock.now_ns()) {
+        if core.coalescer.left(|| self.clock.now_ns()) {
             drop(core);
             self.clock.alarm();
+        }
+    }
+
+    /// Before a sleep on the descriptors: has the rails tell of what comes. `true`: look once more
+    /// before sleeping, or somebody else looks at this moment.
+    pub(crate) fn arm(&self) -> bool {
+        match self.receivers.try_lock() {
+            Ok(mut receivers) => receivers.arm(),
+            Err(_) => true,
         }
     }
 
@@ -265,7 +274,7 @@ impl<S: System> Shared<S> {
     pub(crate) fn work(&self, now: u64, rung: bool) -> u64 {
         let away = self.is_away(now);
         let mut core = self.lock();
-        if core.collector.stranded(now, self.tick(now), rung) && !core.poisoned {
+        if core.coalescer.stranded(now, self.tick(now), rung) && !core.poisoned {
             core.stats.thread_calls += 1;
             core.flush(now);
         }
@@ -317,7 +326,7 @@ impl<S: System> Shared<S> {
             return;
         }
         slow.next_ns = now + self.tick_ns / 2;
-        while let Some((rail, fault)) = slow.link.as_mut().and_then(LinkWatch::poll) {
+        while let Some((rail, fault)) = slow.interfaces.as_mut().and_then(InterfaceWatch::poll) {
             let mut core = self.lock();
             if core.poisoned {
                 continue;

@@ -1,26 +1,24 @@
 //! One endpoint: the only door to the protocol. State lives here; what is done with it is in
 //! `ops` (posting), `receive` (packets in), `transmit` (packets out) and `timers`.
 
-use crate::alive::Anyone;
-use crate::config::{Config, RailSpec};
-use crate::conn::{Conn, Inbound, Peer, SendXfer, FIRST_PATHS};
-use crate::depart::Departed;
-use crate::late::LateAck;
-use crate::matching::Matching;
-use crate::path::Path;
-use crate::patience::Absences;
-use crate::send_ring::FrameRef;
-use crate::sent::Unkept;
-use crate::slab::{Key, Slab};
-use crate::stats::{NodeStats, PathStats, PeerStats};
-use crate::types::{Event, PeerId};
-use crate::written::WriteOut;
-use crate::PathState;
+use crate::base::config::{Config, RailSpec};
+use crate::base::pairing::Pairing;
+use crate::base::slab::{Key, Slab};
+use crate::base::stats::{NodeStats, PathStats, PeerStats};
+use crate::base::types::{Event, PathState, PeerId, WriteOut};
+use crate::state::absences::Absences;
+use crate::state::conn::{Conn, FIRST_PATHS};
+use crate::state::directory::{Anyone, Departed, Peer};
+use crate::state::matching::Matching;
+use crate::state::path::Path;
+use crate::state::pending::{DeferredAck, Unkept};
+use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::{Inbound, SendXfer};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use marline_wire::{Address, Hello, RailAddr, HELLO_RAILS_MAX};
+use marline_wire::{Address, Hello, RailAddr, RailList, RAILS_MAX};
 
 /// Outstanding completions into one multi-receive buffer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +49,10 @@ pub struct Node {
     pub(crate) token: u32,
     pub(crate) epoch: u32,
     pub(crate) rails: Vec<RailSpec>,
-    pub(crate) rail_down: [bool; HELLO_RAILS_MAX],
+    pub(crate) pairing: &'static dyn Pairing,
+    /// Kinds of rails that are not known here and of which it was told.
+    pub(crate) unknown_kinds: Vec<u8>,
+    pub(crate) rail_down: [bool; RAILS_MAX],
     /// Some rail can write.
     pub(crate) writes: bool,
     /// Local rails that have no room now, bit n for rail n, and peers that wait for one of them.
@@ -81,7 +82,7 @@ pub struct Node {
     /// The packet that was built last, until it was sent.
     pub(crate) unkept: Option<Unkept>,
     /// An ack that waits until nothing else is to be done.
-    pub(crate) late: Option<LateAck>,
+    pub(crate) deferred_ack: Option<DeferredAck>,
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
     pub(crate) last_poll_ns: u64,
@@ -91,16 +92,27 @@ pub struct Node {
     /// The progress thread is at work, not the application.
     pub(crate) by_thread: bool,
     /// Peers whose memory grew, and when to look at them.
-    pub(crate) roomy: Vec<u32>,
+    pub(crate) oversized: Vec<u32>,
     pub(crate) departed: Departed,
-    pub(crate) tidy_at: u64,
+    pub(crate) reclaim_at: u64,
     pub(crate) anyone: Anyone,
+    /// Peers with paths that want links, and links of local rails that are not used any more.
+    pub(crate) unlinked: Vec<PeerId>,
+    pub(crate) unused_links: Vec<(usize, u32)>,
     pub(crate) stats: NodeStats,
 }
 
 impl Node {
-    /// A node with its identity and rails. `rails[i]` is the local rail of index `i`.
-    pub fn new(cfg: Config, id: u64, token: u32, epoch: u32, rails: Vec<RailSpec>) -> Node {
+    /// A node with its identity and rails. `rails[i]` is the local rail of index `i`; there are at
+    /// most [`RAILS_MAX`], and further ones are left out. `pairing` tells which of them reach which
+    /// of a peer's.
+    pub fn new(
+        cfg: Config,
+        (id, token, epoch): (u64, u32, u32),
+        mut rails: Vec<RailSpec>,
+        pairing: &'static dyn Pairing,
+    ) -> Node {
+        rails.truncate(RAILS_MAX);
         let budget = rails
             .iter()
             .map(|r| r.receive_budget)
@@ -113,7 +125,9 @@ impl Node {
             epoch,
             writes: rails.iter().any(|r| r.addr.writes()),
             rails,
-            rail_down: [false; HELLO_RAILS_MAX],
+            pairing,
+            unknown_kinds: Vec::new(),
+            rail_down: [false; RAILS_MAX],
             full: 0,
             stalled: Vec::new(),
             write_out: None,
@@ -134,16 +148,18 @@ impl Node {
             credit_promised: 0,
             scratch: Vec::new(),
             unkept: None,
-            late: None,
+            deferred_ack: None,
             native_done: Vec::new(),
             last_poll_ns: 0,
             absences: Absences::default(),
             closing: false,
             by_thread: false,
-            roomy: Vec::new(),
+            oversized: Vec::new(),
             departed: Departed::default(),
-            tidy_at: u64::MAX,
+            reclaim_at: u64::MAX,
             anyone: Anyone::default(),
+            unlinked: Vec::new(),
+            unused_links: Vec::new(),
             stats: NodeStats::default(),
         }
     }
@@ -158,42 +174,27 @@ impl Node {
         self.id
     }
 
-    /// The address blob for others: identity and up to two rails.
-    pub fn address(&self) -> Address {
-        let mut rails = [RailAddr::NONE; 2];
-        for (slot, rail) in rails.iter_mut().zip(&self.rails) {
-            *slot = rail.addr;
-        }
-        Address {
-            id: self.id,
-            token: self.token,
-            rails,
-        }
-    }
-
-    pub(crate) fn hello(&self, slot: PeerId, credit: u64) -> Hello {
-        let mut rails = [RailAddr::NONE; HELLO_RAILS_MAX];
-        let count = self.rails.len().min(HELLO_RAILS_MAX);
-        for (to, from) in rails.iter_mut().zip(&self.rails) {
-            *to = from.addr;
-        }
+    /// HELLO for a peer, with as many rails as `rails` has room for.
+    pub(crate) fn hello<'a>(&self, conn: &Conn, rails: &'a mut [u8]) -> Hello<'a> {
         Hello {
-            slot: slot.0,
+            slot: conn.peer.0,
             id: self.id,
             token: self.token,
             epoch: self.epoch,
             algorithm: self.cfg.algorithm,
             algorithms: self.cfg.algorithms_mask(),
             reliable: self.cfg.reliable,
-            credit,
-            rail_count: count as u8,
-            rails,
+            credit: conn.credit_limit_announced(),
+            rails: RailList::write(rails, &self.local_rails()),
         }
     }
 
     /// The peer with this address; known or new (nothing is sent yet). From now on the owner has a
     /// name for it, until [`Node::unname`].
     pub fn peer(&mut self, address: &Address) -> PeerId {
+        if self.peer_named(address.id).is_none() {
+            self.note_unknown_rails(&address.rails());
+        }
         let peer = self.know(address);
         self.name(peer);
         peer
@@ -251,7 +252,7 @@ impl Node {
         ),
     ) {
         for peer in &self.peers {
-            peer.tell(&mut f);
+            peer.report(&mut f);
         }
     }
 
@@ -267,7 +268,7 @@ impl Node {
         ),
     ) {
         if let Some(entry) = self.peers.get(peer.0 as usize) {
-            entry.tell(&mut f);
+            entry.report(&mut f);
         }
     }
 
@@ -298,7 +299,7 @@ impl Node {
 
     /// Whether anything waits to be sent to any peer.
     pub fn wants_transmit(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || self.asks_links()
     }
 
     /// The heads of messages that were posted but have not left, over all peers that are ready.
@@ -403,19 +404,14 @@ impl Node {
         }
         conn.credit_window = self.cfg.credit_window(self.credit_promised);
         self.credit_promised += conn.credit_window;
-        let locals = self.local_rails();
-        conn.add_paths(&locals, &entry.address.rails, FIRST_PATHS);
-        for path in &mut conn.paths {
-            path.rail_down = self.rail_down[path.local as usize];
-        }
+        let rails: Vec<RailAddr> = entry.address.rails().iter().collect();
         self.peers[peer.0 as usize].conn = Some(conn);
+        self.add_paths(peer, &rails, FIRST_PATHS);
     }
 
-    pub(crate) fn local_rails(&self) -> Vec<(RailAddr, usize)> {
-        self.rails
-            .iter()
-            .map(|r| (r.addr, r.datagram_max))
-            .collect()
+    /// Addresses of the own rails, by index.
+    pub(crate) fn local_rails(&self) -> Vec<RailAddr> {
+        self.rails.iter().map(|r| r.addr).collect()
     }
 
     /// Queues the peer for `poll_transmit`.
@@ -430,7 +426,7 @@ impl Node {
 
 impl Peer {
     /// Hands the counters to `f`, if the peer was spoken to.
-    fn tell(
+    fn report(
         &self,
         f: &mut impl FnMut(
             PeerId,
@@ -443,69 +439,5 @@ impl Peer {
         let paths = conn.paths.iter();
         let mut paths = paths.map(|p| (p.local, p.remote, p.state, p.stats));
         f(conn.peer, self.address.id, &conn.stats, &mut paths);
-    }
-}
-
-impl Node {
-    /// Where everything stands, for people who look for a stall.
-    pub fn describe(&self) -> alloc::string::String {
-        use core::fmt::Write;
-        let mut out = alloc::string::String::new();
-        let _ = writeln!(
-            out,
-            "node {:x}: sends {} inbound {} ready {} granted {}/{} grant queue {} unexpected {} next {:?}",
-            self.id, self.sends.len(), self.inbounds.len(), self.ready.len(), self.granted_out,
-            self.grant_budget, self.grant_queue.len(), self.stats.unexpected_bytes, self.next_deadline()
-        );
-        for conn in self.peers.iter().filter_map(|p| p.conn.as_deref()) {
-            let _ = writeln!(
-                out,
-                "  peer {} epoch {:?} hello acked {} dead {} closed {}: queue {} bulk {} resend {} grants {} control {} \
-                 credit used {}/{} given {} told {} seen {} next match {} inbound {} rendezvous {}",
-                conn.peer.0, conn.epoch, conn.hello_acked, conn.dead, conn.closed, conn.queue.len(), conn.bulk.len(),
-                conn.resend.len(), conn.grants.len(), conn.control.len(), conn.credit_used,
-                conn.credit_limit, conn.credit_given, conn.credit_told, conn.credit_seen, conn.next_match,
-                conn.inbound.len(), conn.rendezvous.len()
-            );
-            for p in &conn.paths {
-                let _ = writeln!(
-                    out,
-                    "    path {}-{} {:?} rail down {} waiting {} in flight {} cwnd {} mtu {} srtt {} backoff {} fresh {} repair {:?} lost {}",
-                    p.local, p.remote, p.state, p.rail_down, p.ring.waiting(), p.ring.in_flight(), p.cwnd, p.datagram_max,
-                    p.srtt_ns, p.backoff, p.window.fresh(), p.repair_at(&self.cfg), p.stats.lost
-                );
-            }
-        }
-        for (_, i) in self.inbounds.iter().take(5) {
-            let _ = writeln!(
-                out,
-                "  inbound {} {:?} rv {} total {} wanted {} granted {} counted {} got {} queued {}",
-                i.number,
-                i.state,
-                i.rendezvous,
-                i.total,
-                i.wanted,
-                i.granted,
-                i.counted,
-                i.set.count(),
-                i.in_grant_queue
-            );
-        }
-        for (_, s) in self.sends.iter().take(5) {
-            let _ = writeln!(
-                out,
-                "  send {} {:?} total {} next {} upto {} wanted {} acked {} granted {} in bulk {}",
-                s.head.number,
-                s.kind,
-                s.head.total,
-                s.next,
-                s.upto,
-                s.wanted,
-                s.acked.count(),
-                s.granted,
-                s.in_bulk
-            );
-        }
-        out
     }
 }

@@ -4,17 +4,18 @@
 use crate::watch::Watch;
 use crate::{scale, watch_seeds, Fault, Hunt, Profile, Report, Work};
 use clap::Args;
+use marline_wire::RAILS_MAX;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What to simulate.
+/// The seeds to simulate, and how.
 #[derive(Args, Clone, Debug)]
 pub struct SimArgs {
     /// Seeds: `A..B` without B, or one seed.
     #[arg(long, value_name = "A..B", default_value = "0..1000", value_parser = seeds)]
     seeds: Range<u64>,
-    /// What may go wrong: swarm (anything), calm (nothing), loss, rails or peers.
+    /// Kinds of faults: swarm (any), calm (none), loss, rails or peers.
     #[arg(long, default_value = "swarm", value_parser = profile)]
     profile: Profile,
     /// Hosts of every cluster; 0: each seed draws its own number.
@@ -83,12 +84,9 @@ fn hosts(text: &str) -> Result<usize, String> {
 }
 
 fn rails(text: &str) -> Result<usize, String> {
-    let known = |&n: &usize| n <= marline_wire::HELLO_RAILS_MAX;
+    let known = |&n: &usize| n <= RAILS_MAX;
     let number = text.parse().ok().filter(known);
-    number.ok_or(format!(
-        "a whole number up to {}",
-        marline_wire::HELLO_RAILS_MAX
-    ))
+    number.ok_or(format!("a whole number up to {RAILS_MAX}"))
 }
 
 fn jobs(text: &str) -> Result<usize, String> {

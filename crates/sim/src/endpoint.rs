@@ -11,6 +11,7 @@ use crate::setup::Setup;
 use crate::table::Table;
 use crate::truth::Plain;
 use crate::windows::Windows;
+use crate::writes::port_of;
 use marline_engine::{
     AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, Region, SubmitError,
 };
@@ -30,9 +31,9 @@ pub const KEY: u64 = 7;
 #[derive(Clone, Debug)]
 pub enum Trace {
     /// A packet left: to, path code, number, bytes, frames.
-    Sent(u32, u8, u64, usize, String),
+    Sent(u32, u16, u64, usize, String),
     /// A packet came: from, path code, number, result.
-    Came(u32, u8, u64, String),
+    Came(u32, u16, u64, String),
     /// The node said.
     Said(Event),
     /// The application did, or was told.
@@ -43,10 +44,10 @@ impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Trace::Sent(to, path, number, len, what) => {
-                write!(f, "-> {to} path {path:02x} #{number} {len} B: {what}")
+                write!(f, "-> {to} path {path:04x} #{number} {len} B: {what}")
             }
             Trace::Came(from, path, number, what) => {
-                write!(f, "<- {from} path {path:02x} #{number}: {what}")
+                write!(f, "<- {from} path {path:04x} #{number}: {what}")
             }
             Trace::Said(event) => write!(f, "   {event:?}"),
             Trace::Did(what) => write!(f, "   {what}"),
@@ -100,7 +101,7 @@ pub struct Endpoint {
     pub host: usize,
     /// The engine.
     pub engine: Engine<SimSystem>,
-    /// What it runs on.
+    /// The machine that it runs on.
     pub machine: Arc<Machine>,
     /// Its endpoint.
     pub ep: EpId,
@@ -116,7 +117,7 @@ pub struct Endpoint {
     pub cqs: [CqId; 2],
     /// How its application polls.
     pub habits: Habits,
-    /// What is in them.
+    /// The entries that are in them.
     pub due: [VecDeque<Due>; 2],
     /// Not dead.
     pub alive: bool,
@@ -128,7 +129,7 @@ pub struct Endpoint {
     pub ops: Vec<Op>,
     /// Memory of those that are over.
     pub graveyard: Graveyard,
-    /// What matching must do.
+    /// The matches that MPI's rules demand.
     pub plain: Plain,
     /// World time of the next run.
     pub run_at: u64,
@@ -154,7 +155,7 @@ pub struct Endpoint {
     pub app: App,
     /// Claimed messages: the peek's operation, the message.
     pub claims: Vec<(u32, u32)>,
-    /// What others may write or read.
+    /// Memory that others may write or read.
     pub windows: Windows,
     /// Sends that found no room in the log.
     pub late: VecDeque<LateSend>,
@@ -171,7 +172,7 @@ pub struct Endpoint {
     /// Counters of its rails when it was closed.
     pub last_rails: Vec<PathStats>,
     /// Last packet number of each path.
-    pub numbers: Table<(u32, u8), u64>,
+    pub numbers: Table<(u32, u16), u64>,
     /// Endpoints it declared dead.
     pub buried: Vec<u32>,
     /// When the last packet of one that had died came.
@@ -204,7 +205,6 @@ fn assemble(
         aggregate_after: setup.aggregate_after,
         mtu: 0,
         sum_ahead_bytes: setup.sum_ahead_bytes,
-        lend_always: index % 2 == 0,
     };
     // The first number is the endpoint's id, after those of the one that is there before it.
     let (mut first, mut others) = (true, setup.second as usize * RANDOMS);
@@ -284,7 +284,7 @@ impl Endpoint {
             ep,
             blob: blob[..len].to_vec(),
             token,
-            port: specs[0].addr.port,
+            port: port_of(&specs[0].addr),
             av,
             addrs: Table::default(),
             cqs: [tx, rx],
@@ -324,7 +324,7 @@ impl Endpoint {
         })
     }
 
-    /// Whether it is there and on its processor.
+    /// True if it is there and on its processor.
     pub fn runs(&self) -> bool {
         self.alive && !self.closed && self.stopped == 0
     }
@@ -362,7 +362,7 @@ impl Endpoint {
         Ok(addr)
     }
 
-    /// Whether entries from `other` must have this source.
+    /// True if entries from `other` must have this source.
     pub fn source_is(&self, other: u32, addr: FiAddr) -> bool {
         let known = self.addrs.get(&other).copied();
         known.unwrap_or(marline_engine::ADDR_UNSPEC) == addr
@@ -410,7 +410,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether it was told that the other is dead.
+    /// True if it was told that the other is dead.
     pub fn believes_dead(&self, other: u32) -> bool {
         self.buried.contains(&other)
     }

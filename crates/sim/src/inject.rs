@@ -9,11 +9,13 @@
 use crate::damage::{theory, How, Kind, Place, Theory, PAGE_BYTES};
 use crate::rng::Rng;
 use marline_checksum::{crc32c, sum, Algorithm};
+use marline_engine::ByKind;
 use marline_proto::{
     sum_seed, Config, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec, SendSpec,
     Source, Spans, Transmit,
 };
-use marline_wire::{Frame, FrameView, Packet, RailAddr, HEADER_LEN, PACKET_MAX};
+use marline_rails::UdpAddr;
+use marline_wire::{Frame, FrameView, Packet, HEADER_LEN, PACKET_MAX};
 
 /// Payload of a full packet in an Ethernet frame of 1500 bytes.
 pub const FULL_BYTES: usize = 1_344;
@@ -28,7 +30,7 @@ const LENGTHS: [u64; 8] = [0, 8, 200, 1_344, 5_000, 20_000, 65_536, 300_000];
 /// The same where only full packets are damaged: none that would be damaged too rarely.
 const LONG: [u64; 2] = [65_536, 300_000];
 
-/// What messages contain.
+/// The kind of contents of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stuff {
     /// Uniform noise: what theory speaks of.
@@ -55,7 +57,7 @@ impl Stuff {
     }
 }
 
-/// What became of the damaged copies of one kind.
+/// The outcomes of the damaged copies of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Damaged copies delivered.
@@ -86,7 +88,7 @@ impl Tally {
 pub struct Plan {
     /// Algorithm of payloads.
     pub algorithm: Algorithm,
-    /// What messages contain.
+    /// The kind of contents of messages.
     pub stuff: Stuff,
     /// Damage.
     pub kind: Kind,
@@ -97,7 +99,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What theory says of it; contents other than noise have none.
+    /// The theory of it; contents other than noise have none.
     pub fn theory(&self) -> Theory {
         let known = self.stuff == Stuff::Noise && self.kind.place == Place::Payload;
         match known {
@@ -152,7 +154,7 @@ impl Memory for Lander<'_> {
     }
 }
 
-/// What the fragments of a packet claim to be: seed of the sum, message, offset. Messages are
+/// The claims of a packet's fragments: seed of the sum, message, offset. Messages are
 /// numbered as they are posted, so that a number is a handle.
 fn claims(packet: &Packet<'_>) -> Vec<(u64, u32, u64)> {
     let claim = |(frame, payload): (FrameView<'_>, &[u8])| {
@@ -198,24 +200,27 @@ fn node(plan: &Plan, which: u64) -> Node {
     } else {
         1_472
     };
-    let mut ip = [0; 16];
-    ip[..4].copy_from_slice(&[10, 0, 0, which as u8]);
-    let addr = RailAddr {
-        kind: 4,
-        index: 0,
+    let addr = UdpAddr {
+        ip: [10, 0, 0, which as u8].into(),
         port: 5_000,
-        mtu: datagram_max as u16,
         prefix_len: 24,
-        ip,
     };
+    let mut addr = addr.rail();
+    addr.datagram_max = datagram_max as u16;
     let rails = vec![RailSpec {
         addr,
         datagram_max,
         receive_budget: 1 << 20,
+        connected: false,
         ordered_writes: false,
         direct_datagrams: 0,
     }];
-    Node::new(cfg, 0x1234_0000 + which, 7 * which as u32, 1, rails)
+    Node::new(
+        cfg,
+        (0x1234_0000 + which, 7 * which as u32, 1),
+        rails,
+        &ByKind,
+    )
 }
 
 impl Injection {
@@ -450,7 +455,7 @@ fn place(what: Place, head_len: usize, good: &[u8]) -> Option<std::ops::Range<us
     }
     let mut at = HEADER_LEN;
     for (frame, payload) in packet.frames() {
-        let (from, to) = (at, at + frame.owned().head_len());
+        let (from, to) = (at, at + frame.fields().head_len());
         at = to;
         let summed = matches!(frame, Frame::Eager(_) | Frame::Data(_));
         match (what, frame) {

@@ -1,12 +1,13 @@
-//! What an engine runs on here: a clock that stands still unless it is moved, sockets that are
-//! queues, and a log of all that it did. The world looks at it between two calls of the engine.
+//! The machine that a simulated engine runs on: a clock that stands still unless it is moved,
+//! sockets that are queues, and a log of all that it did. The world looks at it between two calls
+//! of the engine.
 
 use crate::halves::{SimRx, SimTx};
 use crate::spare;
 use crate::writes::OutWrite;
 use marline_engine::{Clock, Completion, OpError, System, Watch};
 use marline_proto::{DropReason, Event, Node, PeerId};
-use marline_rails::{Caps, Grants, RailEvent, Writes};
+use marline_rails::{Caps, RailEvent, Registrations, RemoteWrites};
 use marline_wire::{RailAddr, HEADER_LEN, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
@@ -49,8 +50,6 @@ pub struct Out {
     pub at: u64,
     /// The write that the packet tells of.
     pub write: Option<OutWrite>,
-    /// The pages that hold them, by name, where they were lent.
-    pub lent: Option<u64>,
     /// They are a direct write, one datagram; `segment`: what the path takes.
     pub direct: bool,
 }
@@ -64,7 +63,7 @@ pub enum Entry {
         src: u32,
         /// Where its bytes are: address and length.
         at: (usize, usize),
-        /// What became of it.
+        /// Why it was dropped, if it was.
         result: Result<(), DropReason>,
         /// Messages of its sender that were matched so far.
         upto: u64,
@@ -77,12 +76,12 @@ pub enum Entry {
     Completed(Completion),
 }
 
-/// What the engine did since the world last looked.
+/// The actions of the engine since the world last looked.
 #[derive(Debug, Default)]
 pub struct Log {
     /// In order.
     pub entries: Vec<Entry>,
-    /// What rails handed over, with the packets of `Entry::Ingested`.
+    /// Buffers that rails handed over, with the packets of `Entry::Ingested`.
     pub received: Vec<Vec<u8>>,
 }
 
@@ -102,6 +101,17 @@ impl Log {
     }
 }
 
+/// Something that a rail is to tell; of links by their address.
+#[derive(Clone, Copy, Debug)]
+pub enum News {
+    /// As it is.
+    Rail(RailEvent),
+    /// Nobody listens there.
+    Refused(RailAddr),
+    /// At most so many bytes pass on the way there.
+    TooBig(RailAddr, usize),
+}
+
 /// A rail's socket.
 #[derive(Debug)]
 pub struct Port {
@@ -110,7 +120,7 @@ pub struct Port {
     /// Their true size.
     pub inbox_bytes: u64,
     /// Errors that wait to be told.
-    pub news: VecDeque<RailEvent>,
+    pub news: VecDeque<News>,
     /// Sends fail with an error.
     pub broken: bool,
     /// Sends above so many bytes fail with an error.
@@ -120,9 +130,9 @@ pub struct Port {
     /// When all that was sent has left (local time).
     pub egress_free: u64,
     /// Memory that others may write into: address and length by key.
-    pub grants: BTreeMap<u64, (usize, usize)>,
+    pub registered: BTreeMap<u64, (usize, usize)>,
     /// The same of a rail with direct writes, with where nothing may land any more.
-    pub(crate) landing: Arc<Grants>,
+    pub(crate) landing: Arc<Registrations>,
     /// A mistake: it forgets where something has landed.
     lands_again: bool,
     /// Memory that writes read which are not over, by token.
@@ -133,10 +143,9 @@ pub struct Port {
     addr: RailAddr,
     caps: Caps,
     rate: u64,
-    lends: bool,
     /// It has only this part of its rate.
     pub slow: Vec<u64>,
-    pub(crate) grants_max: usize,
+    pub(crate) registered_max: usize,
     queue_ns: u64,
     merges: bool,
     pub(crate) tells_segment: bool,
@@ -161,12 +170,10 @@ pub struct PortSpec {
     pub tells_segment: bool,
     /// Takes super-packets (GSO).
     pub segments: bool,
-    /// Takes super-packets by their pages.
-    pub lends: bool,
     /// Writes into granted memory.
-    pub writes: Writes,
+    pub writes: RemoteWrites,
     /// Pieces of memory that may be granted at a time.
-    pub grants_max: usize,
+    pub registered_max: usize,
     /// See [`Port`].
     pub lands_again: bool,
     /// Number of the process among all, dead ones too.
@@ -188,7 +195,7 @@ impl Wires {
     }
 }
 
-/// What one process runs on.
+/// The machine of one process.
 #[derive(Debug)]
 pub struct Machine {
     now_ns: AtomicU64,
@@ -246,7 +253,7 @@ impl Machine {
         self.yield_ns.store(ns, Relaxed);
     }
 
-    /// Whether the alarm was set since the last time.
+    /// True if the alarm was set since the last time.
     pub fn take_alarm(&self) -> bool {
         self.alarm.swap(false, Relaxed)
     }
@@ -261,12 +268,12 @@ impl Machine {
         self.taken.load(Relaxed)
     }
 
-    /// Whether packets wait to be received.
+    /// True if packets wait to be received.
     pub fn waiting(&self) -> bool {
         self.waiting.load(Relaxed)
     }
 
-    /// Whether the engine sent or said anything, or set its alarm, since the last time.
+    /// True if the engine sent or said anything, or set its alarm, since the last time.
     pub fn take_stir(&self) -> bool {
         let stirred = self.stirred.load(Relaxed);
         if stirred {
@@ -284,12 +291,12 @@ impl Machine {
     }
 
     /// An error waits to be told.
-    pub fn tell(&self, wires: &mut Wires, rail: usize, event: RailEvent) {
+    pub fn tell(&self, wires: &mut Wires, rail: usize, event: News) {
         wires.ports[rail].news.push_back(event);
         self.told.store(true, Relaxed);
     }
 
-    /// What waits to be received is lost.
+    /// Loses all packets that wait to be received.
     pub fn forget_waiting(&self) {
         for port in &mut self.wires().ports {
             port.inbox.clear();
@@ -303,7 +310,7 @@ impl Machine {
     }
 
     /// The next error of a rail that waits to be told.
-    pub(crate) fn next_event(&self, rail: usize) -> Option<RailEvent> {
+    pub(crate) fn next_event(&self, rail: usize) -> Option<News> {
         if !self.told.load(Relaxed) {
             return None;
         }
@@ -311,19 +318,20 @@ impl Machine {
         let event = wires.ports[rail].news.pop_front();
         let more = wires.ports.iter().any(|p| !p.news.is_empty());
         self.told.store(more, Relaxed);
-        if let Some(RailEvent::Written(token)) = event {
+        if let Some(News::Rail(RailEvent::Done(token))) = event {
             wires.ports[rail].reading.remove(&token);
         }
         event
     }
 
-    /// So many packets were handed over.
+    /// Notes that `count` packets were handed over.
     pub(crate) fn took(&self, count: usize, wires: MutexGuard<'_, Wires>) {
         self.taken.fetch_add(count as u64, Relaxed);
         self.waiting.store(wires.waiting(), Relaxed);
     }
 
-    /// What a rail handed over stays until the world has read the log, if that may speak of it.
+    /// Keeps a buffer that a rail handed over until the world has read the log, if that may speak
+    /// of it.
     pub(crate) fn keep(&self, bytes: Vec<u8>) {
         if self.stirred.load(Relaxed) {
             self.log().received.push(bytes);
@@ -339,8 +347,8 @@ impl Machine {
 
     /// The halves of all rails.
     pub fn rails(self: &Arc<Machine>) -> (Vec<(String, SimTx)>, Vec<SimRx>) {
-        let ports: Vec<(Caps, RailAddr, bool)> = (self.wires().ports.iter())
-            .map(|p| (p.caps, p.addr, p.lends))
+        let ports: Vec<(Caps, RailAddr)> = (self.wires().ports.iter())
+            .map(|p| (p.caps, p.addr))
             .collect();
         let tx = |rail: usize| SimTx::new(self.clone(), rail, ports[rail]);
         let rx = |rail| SimRx::new(self.clone(), rail);
@@ -361,7 +369,7 @@ impl Port {
             limits: Vec::new(),
             hung: 0,
             egress_free: 0,
-            grants: BTreeMap::new(),
+            registered: BTreeMap::new(),
             landing: Arc::default(),
             lands_again: spec.lands_again,
             reading: BTreeMap::new(),
@@ -371,17 +379,15 @@ impl Port {
             next_key: (spec.life as u64 + 1) << 32,
             addr: spec.addr,
             caps: Caps {
-                datagram_max: spec.datagram_max,
+                remote_write: spec.writes,
                 batch_bytes_max: PACKET_MAX,
                 batch_segments_max: if spec.segments { SEGMENTS_MAX } else { 1 },
                 receive_buffer_bytes: spec.socket_bytes as usize,
-                bytes_per_s: 0,
-                writes: spec.writes,
+                ..Caps::datagrams(spec.datagram_max)
             },
             rate: spec.rate,
-            lends: spec.lends && spec.segments,
             slow: Vec::new(),
-            grants_max: spec.grants_max,
+            registered_max: spec.registered_max,
             queue_ns: spec.queue_ns,
             merges: spec.merges,
             tells_segment: spec.tells_segment,
@@ -389,12 +395,12 @@ impl Port {
     }
 
     /// Where direct writes land.
-    pub(crate) fn landing(&self, key: u64) -> Arc<Grants> {
-        let granted = self.grants.get(&key).filter(|_| self.lands_again);
+    pub(crate) fn landing(&self, key: u64) -> Arc<Registrations> {
+        let granted = self.registered.get(&key).filter(|_| self.lands_again);
         if let Some(&(base, len)) = granted {
             let base = std::ptr::with_exposed_provenance_mut(base);
-            self.landing.revoke(key);
-            self.landing.grant(key, base, len);
+            self.landing.remove(key);
+            self.landing.add(key, base, len);
         }
         self.landing.clone()
     }

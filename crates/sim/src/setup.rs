@@ -1,13 +1,13 @@
-//! What one seed decides: cluster, settings, faults, workload. All of it is plain data, so that a
+//! The choices of one seed: cluster, settings, faults, workload. All of it is plain data, so that a
 //! failing run can be shrunk by taking things away.
 
 use crate::draw::{draw_faults, draw_pattern};
 use crate::rng::Rng;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
-use marline_wire::HELLO_RAILS_MAX;
+use marline_wire::RAILS_MAX;
 
-/// What kind of runs to draw.
+/// The kind of runs to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// Everything, each seed another subset.
@@ -83,7 +83,7 @@ pub struct Weather {
     pub jitter_ns: u64,
 }
 
-/// What a rail says of its writes and is not so.
+/// A lie that a rail tells of its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// They land: they never do.
@@ -122,7 +122,7 @@ pub enum Trouble {
         drop: u32,
         delay_ns: u64,
     },
-    /// So many of a million packets of this rail are lost in one direction.
+    /// `ppm` of a million packets of this rail are lost in one direction.
     Leak {
         host: usize,
         rail: usize,
@@ -139,7 +139,7 @@ pub enum Trouble {
     Hung { host: usize, rail: usize },
     /// A firewall says to whoever sends to this rail that nobody listens.
     Refuse { host: usize, rail: usize },
-    /// So many of a million packets of this rail are damaged.
+    /// `ppm` of a million packets of this rail are damaged.
     Corrupt { host: usize, rail: usize, ppm: u32 },
     /// Writes of this rail are not what it says of them.
     Lies { host: usize, rail: usize, how: Lie },
@@ -214,7 +214,7 @@ pub struct Fault {
     pub what: Trouble,
 }
 
-/// What the applications do.
+/// The work of the applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Anything at any time.
@@ -244,7 +244,7 @@ pub enum Work {
 pub struct Setup {
     /// The seed.
     pub seed: u64,
-    /// What may go wrong.
+    /// Kinds of faults.
     pub profile: Profile,
     /// Packets to be sent at least: there is another round of work and faults until they are.
     pub packets_min: u64,
@@ -275,7 +275,7 @@ pub struct Setup {
     /// Of an eighth of them two datagrams change places, and they arrive joined like that.
     pub direct_shuffled: bool,
     /// So much memory of a process each of them lets others write into at a time, in pieces.
-    pub grants_max: usize,
+    pub registered_max: usize,
     /// Latency of each rail.
     pub latency_ns: Vec<u64>,
     /// Rate of each rail in bytes/s.
@@ -294,7 +294,7 @@ pub struct Setup {
     pub refuses: bool,
     /// Live peers may be declared dead (long silence is among the faults).
     pub may_die: bool,
-    /// What the applications do.
+    /// The work of the applications.
     pub work: Work,
     /// Operations (or rounds) of each host.
     pub ops: u32,
@@ -363,7 +363,7 @@ impl Setup {
             direct: false,
             direct_again: false,
             direct_shuffled: false,
-            grants_max: usize::MAX,
+            registered_max: usize::MAX,
             latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
             rate: (0..rails)
                 .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
@@ -432,7 +432,7 @@ impl Setup {
         next.writes.clone_from(&self.writes);
         (next.direct, next.direct_again) = (self.direct, self.direct_again);
         next.direct_shuffled = self.direct_shuffled;
-        (next.queue_ns, next.grants_max) = (self.queue_ns, self.grants_max);
+        (next.queue_ns, next.registered_max) = (self.queue_ns, self.registered_max);
         if self.node.summed != Config::default().summed || self.sums_blindly() {
             next.spoil_nothing();
         }
@@ -472,7 +472,7 @@ impl Fault {
     }
 }
 
-/// What is given, or else what was drawn.
+/// The given number, or the drawn one if none is given.
 fn given_or(given: usize, drawn: usize) -> usize {
     match given {
         0 => drawn,
@@ -497,11 +497,18 @@ fn draw_config(rng: &mut Rng) -> Config {
     }
 }
 
+/// Rails that get an algorithm by lot: as many as any drawn cluster has. (More draws would change
+/// what all seeds stand for.)
+const RAILS_DRAWN: usize = 8;
+
 /// In a quarter of the runs some rails have an algorithm of their own: what is sent again on
 /// another path is summed again.
-fn draw_rail_algorithms(rng: &mut Rng) -> [Option<u8>; HELLO_RAILS_MAX] {
+fn draw_rail_algorithms(rng: &mut Rng) -> [Option<u8>; RAILS_MAX] {
     if !rng.one_in(4) {
-        return [None; HELLO_RAILS_MAX];
+        return [None; RAILS_MAX];
     }
-    [(); HELLO_RAILS_MAX].map(|()| rng.pick(&[None, Some(1), Some(2), Some(3), Some(4)]))
+    let mut drawn = [None; RAILS_MAX];
+    let drawn_rails = drawn.iter_mut().take(RAILS_DRAWN);
+    drawn_rails.for_each(|to| *to = rng.pick(&[None, Some(1), Some(2), Some(3), Some(4)]));
+    drawn
 }

@@ -3,19 +3,19 @@
 use crate::app::App;
 use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
-use crate::machine::{Log, Out, PortSpec, TRUESIZE};
+use crate::machine::{Log, News, Out, PortSpec, TRUESIZE};
 use crate::net::{toggle, Damage, Net};
 use crate::rng::Rng;
 use crate::rounds::Rounds;
 use crate::setup::{Setup, Topology, Trouble};
 use crate::spare;
 use crate::truth::Truth;
-use crate::writes::{kind_of, target_of, Hurt, LATE_NS};
+use crate::writes::{kind_of, port_of, target_of, Hurt, LATE_NS};
 use marline_checksum::crc32c;
 use marline_engine::Completion;
 use marline_proto::Mutation;
-use marline_rails::{RailEvent, RailFault, Writes};
-use marline_wire::{DirectHead, RailAddr};
+use marline_rails::{RailEvent, RailFault, RemoteWrites, UdpAddr};
+use marline_wire::{DirectHead, RailAddr, RailWrites};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -24,7 +24,7 @@ const BATCH_MAX: usize = 16;
 /// Port of the first process on a host.
 const PORT: u16 = 5_000;
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Next {
     /// A packet reaches a host.
@@ -41,7 +41,7 @@ pub(crate) enum Next {
     WriteOver,
 }
 
-/// What happens, and when.
+/// An event and its time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: u64,
@@ -76,7 +76,7 @@ pub struct Violation {
 
 /// Everything.
 pub struct World {
-    /// What is simulated.
+    /// The setup that is simulated.
     pub setup: Setup,
     /// World time.
     pub now: u64,
@@ -91,15 +91,13 @@ pub struct World {
     pub on_host: Vec<Option<u32>>,
     /// The network.
     pub net: Net,
-    /// What is in messages.
+    /// The contents of messages.
     pub content: &'static Content,
-    /// What really happened.
+    /// The truth of the run.
     pub truth: Truth,
     pub(crate) flying: Vec<Flying>,
     pub(crate) free: Vec<u32>,
     pub(crate) log: Log,
-    /// Until when packets are under way whose pages were lent, by the pages' names.
-    pub(crate) lent: BTreeMap<u64, u64>,
     pub(crate) entries: Box<[Completion; BATCH_MAX]>,
     pub(crate) held: VecDeque<(u32, Out)>,
     pub(crate) rng: Rng,
@@ -139,7 +137,6 @@ impl World {
             truth: Truth::new(setup.node.credit_bytes),
             flying: Vec::new(),
             free: Vec::new(),
-            lent: BTreeMap::new(),
             log: Log::default(),
             entries: Box::new([Completion::empty(); BATCH_MAX]),
             held: VecDeque::new(),
@@ -180,10 +177,8 @@ impl World {
                 merges: behaviour >> (4 * r) & 1 == 0,
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
-                // A quarter of the processes: their buffers crowd the cache.
-                lends: behaviour >> 62 == 0 && self.setup.hosts <= 16,
                 writes: kind_of(&self.setup, r),
-                grants_max: self.setup.grants_max,
+                registered_max: self.setup.registered_max,
                 lands_again: self.setup.node.errs(Mutation::LandAgain),
                 life: index,
             })
@@ -308,7 +303,7 @@ impl World {
                 let sender = &self.eps[from as usize];
                 if sender.alive {
                     let machine = &sender.machine;
-                    machine.tell(&mut machine.wires(), rail, RailEvent::Refused(addr));
+                    machine.tell(&mut machine.wires(), rail, News::Refused(addr));
                 }
                 self.wake(from, self.now + 20_000);
             }
@@ -322,7 +317,7 @@ impl World {
         // What a stream has no room for waits at its sender.
         if waiting + len + TRUESIZE > self.setup.socket_bytes && !stream {
             self.net.stats.socket_full += 1;
-            machine.tell(&mut wires, rail, RailEvent::ReceiverDrops(1));
+            machine.tell(&mut wires, rail, News::Rail(RailEvent::ReceiverDrops(1)));
         } else {
             let bytes = std::mem::take(&mut self.flying[slot as usize].bytes);
             machine.deliver(&mut wires, rail, from, bytes);
@@ -371,7 +366,8 @@ impl World {
                 };
                 let mut wires = ep.machine.wires();
                 wires.ports[rail].broken = starts && send_errors;
-                ep.machine.tell(&mut wires, rail, RailEvent::Fault(news));
+                ep.machine
+                    .tell(&mut wires, rail, News::Rail(RailEvent::Fault(news)));
             }
             Trouble::SmallMtu {
                 rail,
@@ -456,7 +452,7 @@ impl World {
         let stream = self.net.is_stream(out.rail, target.1);
         let breaks = stream.then(|| self.breaks(e, start, target));
         if let Some(mtu) = fate.too_big {
-            let news = RailEvent::TooBig(to, mtu);
+            let news = News::TooBig(to, mtu);
             let machine = &self.eps[e as usize].machine;
             machine.tell(&mut machine.wires(), out.rail, news);
         }
@@ -465,14 +461,6 @@ impl World {
             Some(direct) => direct.lead(),
             None => u16::from_le_bytes([bytes[6], bytes[7]]) as usize,
         };
-        // Whichever good copy comes first brings the ack.
-        let copies = || fate.copies.iter().flatten();
-        let good = copies().filter(|copy| copy.1 == Damage::None);
-        let first = good.map(|c| c.0).min().or(copies().next().map(|c| c.0));
-        if let (Some(pages), Some(at)) = (out.lent, first) {
-            let until = self.lent.entry(pages).or_default();
-            *until = at.max(*until);
-        }
         let mut copies = fate.copies;
         if direct.is_some() && self.setup.direct_again && self.rng.one_in(8) {
             let late = self.rng.pick(&LATE_NS);
@@ -487,7 +475,7 @@ impl World {
                 None => std::mem::take(&mut bytes),
             };
             flying.to = target;
-            flying.port = to.port;
+            flying.port = port_of(&to);
             flying.from = e;
             flying.rail = out.rail;
             flying.reply_to = Some(to);
@@ -552,25 +540,23 @@ fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
 
 /// Where rail `rail` of a host is reached.
 fn rail_addr(setup: &Setup, host: usize, rail: usize, port: u16) -> RailAddr {
-    let mut ip = [0; 16];
-    ip[..4].copy_from_slice(&[10, rail as u8, (host >> 8) as u8, host as u8]);
     let prefix_len = match setup.topology {
         Topology::Planes => 16,
         Topology::Mesh => 8,
         Topology::Routed => 32,
     };
-    RailAddr {
-        kind: 4 | if kind_of(setup, rail) == Writes::Direct {
-            RailAddr::DIRECT
-        } else if setup.writes[rail] {
-            RailAddr::WRITES
-        } else {
-            0
-        },
-        index: rail as u8,
+    let addr = UdpAddr {
+        ip: [10, rail as u8, (host >> 8) as u8, host as u8].into(),
         port,
-        mtu: setup.datagram_max[rail] as u16,
         prefix_len,
-        ip,
-    }
+    };
+    let mut addr = addr.rail();
+    addr.index = rail as u8;
+    addr.datagram_max = setup.datagram_max[rail] as u16;
+    addr.writes = match kind_of(setup, rail) {
+        RemoteWrites::Direct => RailWrites::Direct,
+        _ if setup.writes[rail] => RailWrites::Keyed,
+        _ => RailWrites::None,
+    };
+    addr
 }

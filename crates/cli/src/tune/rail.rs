@@ -1,15 +1,15 @@
-//! What a rail can do: latency, rate, and the gap between packets, between two UDP rails.
+//! Measures latency, rate, and the gap between packets, between two UDP rails.
 //!
 //! Both ends poll, as an engine does while its application waits. The other end is a thread of
 //! this process, or a `marline tune --serve` on another host.
 
 use marline_engine::profile::RailFigures;
 use marline_rails::{
-    choose_interfaces, InterfaceChoice, Rail, RailRx, RailTx, SendOutcome, UdpConfig, UdpRail,
-    UdpRx, UdpTx,
+    choose_interfaces, show_addr, InterfaceChoice, LinkId, Links, Rail, RailRx, RailTx,
+    SendOutcome, UdpAddr, UdpConfig, UdpRail, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ const SMALL: usize = 128;
 const WINDOW: u64 = 192 << 10;
 /// Small packets of one burst: few enough for any receive buffer.
 const BURST: usize = 16;
-/// What takes longer was lost.
+/// A packet that takes longer was lost.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Losses in a row after which the measurement is given up.
 const LOSSES_MAX: usize = 50;
@@ -50,6 +50,8 @@ pub struct Effort {
 
 struct End {
     tx: UdpTx,
+    /// The link used last, and its address.
+    link: Option<(RailAddr, LinkId)>,
     rx: UdpRx,
     buffer: Vec<u8>,
 }
@@ -62,7 +64,27 @@ impl End {
         };
         let (tx, rx) = UdpRail::open(choice, &config)?.split();
         let buffer = vec![0; tx.caps().batch_bytes_max.max(SMALL)];
-        Ok(End { tx, rx, buffer })
+        Ok(End {
+            tx,
+            link: None,
+            rx,
+            buffer,
+        })
+    }
+
+    /// The link to an address; that of the one before is closed.
+    fn link(&mut self, to: &RailAddr) -> LinkId {
+        match self.link {
+            Some((addr, link)) if addr == *to => link,
+            before => {
+                let link = self.tx.connect(to).link;
+                self.link = Some((*to, link));
+                if let Some((_, before)) = before {
+                    self.tx.close(before);
+                }
+                link
+            }
+        }
     }
 
     /// Sends `len` bytes as datagrams of `segment`, each with a head.
@@ -74,13 +96,14 @@ impl End {
         len: usize,
         segment: usize,
     ) -> Result<(), String> {
-        let port = self.tx.local_addr().port;
+        let port = end_of(&self.tx.local_addr()).map_or(0, |end| end.port());
         for datagram in self.buffer[..len].chunks_mut(segment) {
             write_head(datagram, kind, port, number);
         }
+        let link = self.link(to);
         let start = Instant::now();
         loop {
-            match self.tx.send(to, &self.buffer[..len], segment, 0) {
+            match self.tx.send(link, &self.buffer[..len], segment, 0) {
                 SendOutcome::Sent => return Ok(()),
                 SendOutcome::Busy if start.elapsed() < PATIENCE => continue,
                 other => return Err(format!("the rail does not send: {other:?}")),
@@ -121,10 +144,10 @@ fn answer(end: &mut End, stop: &AtomicBool, idle: impl Fn(u32)) {
         let mut answers = Vec::new();
         let taken = end.rx.recv(&mut |received| {
             for datagram in received.bytes.chunks(received.segment.max(1)) {
-                let from = |port| RailAddr {
-                    port,
-                    ..received.from
+                let Some(source) = UdpAddr::of(&received.from) else {
+                    continue;
                 };
+                let from = |port| UdpAddr::new(source.ip, port).rail();
                 match read_head(datagram) {
                     Some((ECHO, port, number)) => {
                         counted = 0; // a measurement begins with echoes
@@ -187,7 +210,7 @@ impl Probe {
         if self.losses < LOSSES_MAX {
             return Ok(());
         }
-        let to = SocketAddr::new(ip_of(&self.to), self.to.port);
+        let to = show_addr(&self.to);
         Err(format!(
             "{to} does not answer, or too many packets are lost: is `marline tune --serve` running \
              there?"
@@ -270,29 +293,9 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-fn ip_of(addr: &RailAddr) -> IpAddr {
-    let mut v4 = [0; 4];
-    v4.copy_from_slice(&addr.ip[..4]);
-    match addr.kind {
-        4 => IpAddr::from(v4),
-        _ => IpAddr::from(addr.ip),
-    }
-}
-
-fn rail_addr(to: SocketAddr) -> RailAddr {
-    let mut ip = [0; 16];
-    match to.ip() {
-        IpAddr::V4(v4) => ip[..4].copy_from_slice(&v4.octets()),
-        IpAddr::V6(v6) => ip = v6.octets(),
-    }
-    RailAddr {
-        kind: if to.is_ipv4() { 4 } else { 6 },
-        index: 0,
-        port: to.port(),
-        mtu: 0,
-        prefix_len: 0,
-        ip,
-    }
+/// Where a UDP rail is reached.
+fn end_of(addr: &RailAddr) -> Option<SocketAddr> {
+    UdpAddr::of(addr).map(|udp| SocketAddr::new(udp.ip, udp.port))
 }
 
 fn choose(name: &str) -> Result<InterfaceChoice, String> {
@@ -328,7 +331,7 @@ pub fn measure(
         })
     };
     if let Some(to) = to {
-        return run(rail_addr(to));
+        return run(UdpAddr::new(to.ip(), to.port()).rail());
     }
     let mut other = End::open(&choice, 0)?;
     let to = other.tx.local_addr();
@@ -346,7 +349,7 @@ pub fn serve(interface: &str, port: u16) -> Result<(), String> {
     let choice = choose(interface)?;
     let mut end = End::open(&choice, port)?;
     let local = end.tx.local_addr();
-    let at = SocketAddr::new(ip_of(&local), local.port);
+    let at = end_of(&local).ok_or("the rail has no address")?;
     if choice.loopback {
         crate::tool::say("no other host reaches loopback: give --rail NAME for another interface");
     }

@@ -10,43 +10,59 @@ use marline_engine::{
     System,
 };
 use marline_proto::Config;
-use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome};
+use marline_rails::{
+    addr_links, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId, PlainBuffers,
+    RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
+};
 use marline_wire::{Address, RailAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 /// The one rail of a host in a network of its own.
 fn rail_of(host: u8) -> RailAddr {
-    let mut ip = [0; 16];
-    ip[..4].copy_from_slice(&[10, 0, 0, host]);
-    RailAddr {
-        kind: 4,
-        index: 0,
+    let addr = UdpAddr {
+        ip: [10, 0, 0, host].into(),
         port: 4_000,
-        mtu: 1_472,
         prefix_len: 16,
-        ip,
-    }
+    };
+    let mut rail = addr.rail();
+    rail.datagram_max = 1_472;
+    rail
 }
 
 /// A rail that counts what is sent, and on which nothing ever comes.
-pub struct Counted(Arc<AtomicU64>);
+pub struct Counted {
+    sent: Arc<AtomicU64>,
+    links: AddrLinks,
+    buffers: PlainBuffers,
+}
+
+impl Counted {
+    fn new(sent: &Arc<AtomicU64>) -> Counted {
+        Counted {
+            sent: Arc::clone(sent),
+            links: AddrLinks::default(),
+            buffers: PlainBuffers::new(BUFFER_LEN, 2),
+        }
+    }
+}
+
+addr_links!(Counted, links);
+plain_buffers!(Counted, buffers);
+no_remote_write!(Counted);
 
 impl RailTx for Counted {
     fn caps(&self) -> Caps {
-        caps::CAPS
+        caps::caps()
     }
     fn local_addr(&self) -> RailAddr {
         rail_of(1)
     }
-    fn send(&mut self, _: &RailAddr, _: &[u8], _: usize, _: u8) -> SendOutcome {
-        self.0.fetch_add(1, Relaxed);
+    fn send(&mut self, _: LinkId, _: &[u8], _: usize, _: u8) -> SendOutcome {
+        self.sent.fetch_add(1, Relaxed);
         SendOutcome::Sent
     }
     fn poll_event(&mut self) -> Option<RailEvent> {
-        None
-    }
-    fn fd(&self) -> Option<i32> {
         None
     }
 }
@@ -54,6 +70,15 @@ impl RailTx for Counted {
 impl RailRx for Counted {
     fn recv(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
         0
+    }
+    fn recv_rest(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
+        0
+    }
+    fn fd(&self) -> Option<i32> {
+        None
+    }
+    fn arm(&mut self) -> Armed {
+        Armed::Sleep
     }
 }
 
@@ -102,11 +127,10 @@ pub fn side(aggregate_after: u32) -> Side {
         aggregate_after,
         mtu: 0,
         sum_ahead_bytes: 0,
-        lend_always: true,
     };
     let parts = Parts {
-        rails: vec![("rail".into(), Counted(Arc::clone(&sent)))],
-        halves: vec![Counted(Arc::clone(&sent))],
+        rails: vec![("rail".into(), Counted::new(&sent))],
+        halves: vec![Counted::new(&sent)],
         clock: time.clone(),
         watch: (),
         tick_ns: 10_000_000,
@@ -120,11 +144,7 @@ pub fn side(aggregate_after: u32) -> Side {
     engine.ep_bind_av(ep, av);
     engine.ep_bind_tx_cq(ep, cq);
     engine.ep_enable(ep).unwrap();
-    let peer = Address {
-        id: 99,
-        token: 5,
-        rails: [rail_of(2), RailAddr::NONE],
-    };
+    let peer = Address::new(99, 5, &[rail_of(2)]);
     let (blob, len) = peer.encode();
     assert_eq!(engine.av_insert(av, &blob[..len]), Ok(0));
     Side {

@@ -3,10 +3,10 @@
 #![allow(dead_code)]
 
 use marline_proto::{
-    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
-    SendSpec, Source,
+    Config, DropReason, Event, Landing, LinkAsk, Memory, Node, Pairing, Payload, PeerId, RailSpec,
+    RecvSpec, SendSpec, Source,
 };
-use marline_wire::{FragmentHead, Packet, RailAddr};
+use marline_wire::{FragmentHead, Packet, RailAddr, RailKind, RailWrites};
 
 /// Memory that takes everything.
 pub struct Anywhere;
@@ -27,22 +27,56 @@ pub fn node_with(config: Config, host: u8, rails: u8) -> Node {
 
 /// Datagrams of at most `datagram_max` bytes.
 pub fn narrow_node(config: Config, host: u8, rails: u8, datagram_max: usize) -> Node {
-    let specs = specs(host, rails, datagram_max);
-    Node::new(config, 100 + host as u64, 7, 1, specs)
+    node_of(config, host, specs(host, rails, datagram_max))
 }
 
+/// The node of a host with these rails.
+pub fn node_of(config: Config, host: u8, specs: Vec<RailSpec>) -> Node {
+    Node::new(config, (100 + host as u64, 7, 1), specs, &InOneNetwork)
+}
+
+/// Rails of one network reach each other. It is the first byte of their addresses; the second is
+/// their host, the third tells its rails apart.
+pub struct InOneNetwork;
+
+impl Pairing for InOneNetwork {
+    fn pairs(&self, locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
+        let all = (0..remotes.len()).flat_map(|to| (0..locals.len()).map(move |from| (from, to)));
+        let near = |&(from, to): &(usize, usize)| {
+            let (local, remote) = (&locals[from], &remotes[to]);
+            self.reaches(local, remote) && self.same_network(local, remote)
+        };
+        all.filter(near).collect()
+    }
+    fn reaches(&self, local: &RailAddr, remote: &RailAddr) -> bool {
+        let keyed = |addr: &RailAddr| addr.writes == RailWrites::Keyed;
+        local.kind == remote.kind && keyed(local) == keyed(remote)
+    }
+    fn same_network(&self, a: &RailAddr, b: &RailAddr) -> bool {
+        a.bytes()[0] == b.bytes()[0]
+    }
+    fn same_host(&self, a: &RailAddr, b: &RailAddr) -> bool {
+        a.bytes() == b.bytes()
+    }
+    fn same_end(&self, a: &RailAddr, b: &RailAddr) -> bool {
+        a.bytes() == b.bytes()
+    }
+}
+
+/// The address of rail `index` of a host.
+pub fn rail_addr(network: u8, host: u8, index: u8, datagram_max: usize) -> RailAddr {
+    let mut addr = RailAddr::new(RailKind::Loopback, &[network, host, index]);
+    (addr.index, addr.datagram_max) = (index, datagram_max as u16);
+    addr
+}
+
+/// Rails of which each is in a network of its own.
 pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
     let rail = |index: u8| RailSpec {
-        addr: RailAddr {
-            kind: 4,
-            index,
-            port: 4_000,
-            mtu: datagram_max as u16,
-            prefix_len: 16,
-            ip: [10, index, 0, host, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        },
+        addr: rail_addr(index, host, index, datagram_max),
         datagram_max,
         receive_budget: 2 << 20,
+        connected: false,
         ordered_writes: false,
         direct_datagrams: 0,
     };
@@ -52,8 +86,18 @@ pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
 /// A packet on its way: which rail it arrives on, and its bytes.
 pub type Flying = (usize, Vec<u8>);
 
+/// Makes the links that a node asks for, each with the number of the remote rail that it leads to.
+pub fn link(node: &mut Node, now: u64) {
+    while let Some(ask) = node.poll_link() {
+        if let LinkAsk::Open { peer, path, to, .. } = ask {
+            node.on_linked(now, peer, path, to.index.into(), true);
+        }
+    }
+}
+
 /// All that a node has to send now. `runs`: by `continue_bulk` as far as that goes.
 pub fn output(node: &mut Node, now: u64, runs: bool) -> Vec<Flying> {
+    link(node, now);
     let (mut out, mut spans, mut packets) = (vec![0; 64_000], Vec::new(), Vec::new());
     while let Some(first) = node.poll_transmit(now, &mut out, &mut spans, None) {
         packets.push((first.rail, out[..first.len].to_vec()));
@@ -237,4 +281,11 @@ impl Pair {
 pub fn done(node: &mut Node, handle: u32) -> bool {
     std::iter::from_fn(|| node.poll_event())
         .any(|e| matches!(e, Event::SendDone { handle: h, ok: true } if h == handle))
+}
+
+/// All rails of the host in one network.
+pub fn in_one_network(specs: &mut [RailSpec], host: u8) {
+    for spec in specs {
+        spec.addr = rail_addr(0, host, spec.addr.index, spec.datagram_max);
+    }
 }

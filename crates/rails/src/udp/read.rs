@@ -2,6 +2,7 @@
 
 use super::joins::Joins;
 use super::Shared;
+use crate::addr::UdpAddr;
 use crate::sys::{self, Errno, RecvBuffers, Socket, RECV_BATCH};
 use crate::Received;
 use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
@@ -29,7 +30,7 @@ pub(super) struct Feed {
     /// Datagrams since the count of drops was read.
     unwatched: u32,
     /// Where one came from; none since it was asked last.
-    pub(super) source: Option<RailAddr>,
+    pub(super) source: Option<UdpAddr>,
 }
 
 /// A socket to read, and what is known of it.
@@ -67,7 +68,7 @@ impl Reader {
         sink: &mut dyn FnMut(Received<'_>),
     ) -> usize {
         let shared = input.shared;
-        let granted = shared.grants.any();
+        let granted = shared.registrations.any();
         if shared.doubted.load(Relaxed) && shared.doubted.swap(false, Relaxed) {
             self.joins.torn(&shared.whole);
         }
@@ -100,8 +101,9 @@ impl Reader {
             count += datagram.bytes.len().div_ceil(segment);
             bytes += datagram.bytes.len();
             joins.came(datagram.bytes.len(), &shared.whole);
-            source = Some(datagram.from);
-            deliver(sink, datagram.from, datagram.bytes, segment);
+            source = datagram.from;
+            let from = source.map_or(RailAddr::NONE, |from| from.rail());
+            deliver(sink, from, datagram.bytes, segment);
         };
         let most = if many { RECV_BATCH } else { 1 };
         let result = if many {
@@ -143,7 +145,7 @@ impl Reader {
             }
         };
         let buffers = &mut self.buffers;
-        let landed = shared.grants.land(&head, |place| {
+        let landed = shared.registrations.land(&head, |place| {
             let received = socket.recv_into(buffers, head.lead(), &place);
             let whole = received.as_ref().is_ok_and(|r| r.0 == head.total());
             ((received, whole), whole)
@@ -163,6 +165,7 @@ impl Reader {
         feed.unwatched += 1;
         let bytes = head.packet(bytes);
         sink(Received {
+            link: None,
             from: RailAddr::NONE,
             bytes,
             segment: bytes.len(),
@@ -214,6 +217,7 @@ fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], seg
         }
     };
     sink(Received {
+        link: None,
         from,
         bytes,
         segment,

@@ -1,0 +1,132 @@
+//! Address vectors. A slot is used again when its address was removed, the one that was free for
+//! longest first. In a map the index comes with the number of lives of its slot, so that an index
+//! that was kept too long names nobody; in a table it is what libfabric says, a plain number.
+
+use crate::api::{FiAddr, ADDR_UNSPEC};
+use marline_wire::Address;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Lives of a slot are counted up to this, and then from 0.
+const LIVES: u32 = 1 << 31;
+
+/// An address vector.
+#[derive(Default)]
+pub struct Av {
+    slots: Vec<Slot>,
+    free: VecDeque<u32>,
+    /// Every index by the id that it names, the lowest first.
+    names: BTreeSet<(u64, FiAddr)>,
+    /// It is a map.
+    map: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    address: Option<Address>,
+    life: u32,
+}
+
+impl Av {
+    /// An empty one.
+    pub(crate) fn new(map: bool) -> Av {
+        Av {
+            map,
+            ..Av::default()
+        }
+    }
+
+    /// Where an index looks for its slot, whatever life of that it means.
+    #[inline]
+    pub(crate) fn slot_of(addr: FiAddr) -> usize {
+        addr as u32 as usize
+    }
+
+    /// The index of a slot as it is now.
+    fn name_of(&self, slot: u32) -> FiAddr {
+        let life = match self.map {
+            true => self.slots[slot as usize].life,
+            false => 0,
+        };
+        (life as FiAddr) << 32 | slot as FiAddr
+    }
+
+    /// Adds an address.
+    pub(crate) fn insert(&mut self, address: Address) -> FiAddr {
+        let slot = self.free.pop_front().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        self.slots[slot as usize].address = Some(address);
+        let addr = self.name_of(slot);
+        self.names.insert((address.id, addr));
+        addr
+    }
+
+    /// The address that an index names.
+    pub(crate) fn get(&self, addr: FiAddr) -> Option<&Address> {
+        let at = Av::slot_of(addr);
+        let slot = self.slots.get(at)?;
+        let address = slot.address.as_ref()?;
+        (self.name_of(at as u32) == addr).then_some(address)
+    }
+
+    /// Takes the address of an index out.
+    pub(crate) fn remove(&mut self, addr: FiAddr) -> Option<Address> {
+        let address = *self.get(addr)?;
+        let at = Av::slot_of(addr);
+        let slot = &mut self.slots[at];
+        slot.address = None;
+        slot.life = (slot.life + 1) % LIVES;
+        // No second address gets index 0, which MPICH takes for none.
+        if self.map || at > 0 {
+            self.free.push_back(at as u32);
+        }
+        self.names.remove(&(address.id, addr));
+        Some(address)
+    }
+
+    /// An index that names this id, [`ADDR_UNSPEC`] if there is none.
+    pub(crate) fn find(&self, id: u64) -> FiAddr {
+        let mut named = self.names.range((id, 0)..=(id, ADDR_UNSPEC));
+        named.next().map_or(ADDR_UNSPEC, |&(_, addr)| addr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(id: u64) -> Address {
+        Address::new(id, 1, &[])
+    }
+
+    #[test]
+    fn slots_are_used_again_and_old_names_of_a_map_are_nobodys() {
+        for map in [false, true] {
+            let mut av = Av::new(map);
+            let first = [1, 3, 5].map(|id| av.insert(address(id)));
+            assert_eq!(first, [0, 1, 2]);
+            for round in 0..1_000 {
+                let old = av.find(3);
+                assert!(av.remove(old).is_some() && av.remove(old).is_none());
+                assert!(av.get(old).is_none() && av.find(3) == ADDR_UNSPEC);
+                let new = av.insert(address(3));
+                assert_eq!(Av::slot_of(new), 1);
+                assert_eq!(av.get(old).is_none(), map, "round {round}");
+                assert_eq!(av.get(new).map(|a| a.id), Some(3));
+            }
+            assert_eq!((av.slots.len(), av.names.len()), (3, 3));
+        }
+    }
+
+    #[test]
+    fn of_two_names_the_other_is_found_when_one_goes() {
+        let mut av = Av::new(false);
+        let (one, two) = (av.insert(address(7)), av.insert(address(7)));
+        assert_eq!(av.find(7), one);
+        av.remove(one);
+        assert_eq!(av.find(7), two);
+        av.remove(two);
+        assert_eq!(av.find(7), ADDR_UNSPEC);
+    }
+}

@@ -1,0 +1,8 @@
+//! One path: health, probes, sizes, damage.
+
+pub(crate) mod duel;
+pub(crate) mod link;
+pub(crate) mod mtu_probe;
+pub(crate) mod quarantine;
+pub(crate) mod rail_events;
+pub(crate) mod validation;

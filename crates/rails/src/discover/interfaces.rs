@@ -1,0 +1,341 @@
+//! Which interfaces to use.
+
+use crate::addr::in_subnet;
+use crate::sys::{self, Interface, InterfaceAddr};
+use marline_wire::RAILS_MAX;
+use std::fmt;
+use std::net::IpAddr;
+
+/// One interface and the address of it that a rail binds to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceChoice {
+    /// Interface name, such as `eth0`.
+    pub name: String,
+    /// Address to bind to.
+    pub ip: IpAddr,
+    /// Bits of its subnet.
+    pub prefix_len: u8,
+    /// Scope of a link-local IPv6 address, else 0.
+    pub scope_id: u32,
+    /// Largest IP packet of the interface in bytes.
+    pub mtu: usize,
+    /// Nominal rate in bytes/s, 0 when unknown.
+    pub bytes_per_s: u64,
+    /// Whether it is the loopback interface.
+    pub loopback: bool,
+}
+
+impl fmt::Display for InterfaceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.ip)
+    }
+}
+
+/// The interfaces to use. Without names: every usable one. A name is an interface, a pattern
+/// such as `eth*`, an IP address or a subnet such as `10.1.0.0/16`; the order of names is the
+/// order of rails. Errors are texts for people.
+pub fn choose_interfaces(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
+    let all = sys::interfaces()
+        .map_err(|e| format!("cannot list the network interfaces: {}", sys::errno_text(e)))?;
+    let mut chosen = choose_among(&all, names)?;
+    for choice in &mut chosen {
+        choice.bytes_per_s = sys::link_bytes_per_s(&choice.name);
+    }
+    Ok(chosen)
+}
+
+fn choose_among(all: &[Interface], names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
+    let names: Vec<&str> = names
+        .iter()
+        .map(|n| n.trim())
+        .filter(|n| !n.is_empty())
+        .collect();
+    if names.is_empty() {
+        return choose_usable(all);
+    }
+    let mut chosen: Vec<InterfaceChoice> = Vec::new();
+    for name in names {
+        for choice in choose_named(all, name)? {
+            let same = |c: &InterfaceChoice| (&c.name, c.ip) == (&choice.name, choice.ip);
+            if !chosen.iter().any(same) {
+                chosen.push(choice);
+            }
+        }
+    }
+    if chosen.len() > RAILS_MAX {
+        let count = chosen.len();
+        return Err(format!(
+            "{count} rails were named, {RAILS_MAX} are the most; name fewer"
+        ));
+    }
+    Ok(chosen)
+}
+
+/// Interfaces that are used at most unless they are named: each costs every poll a look at its
+/// socket, and a host of containers has dozens that lead nowhere.
+const UNNAMED_MAX: usize = 8;
+
+/// Everything that is up, has carrier and an address; loopback only when there is nothing else.
+fn choose_usable(all: &[Interface]) -> Result<Vec<InterfaceChoice>, String> {
+    let usable = |loopback: bool| {
+        let fit = move |i: &&Interface| i.up && i.running && i.mtu > 0 && i.loopback == loopback;
+        let choices = all
+            .iter()
+            .filter(fit)
+            .filter_map(|i| choose_best(i, |_| true));
+        choices.take(UNNAMED_MAX).collect::<Vec<_>>()
+    };
+    let mut chosen = usable(false);
+    if chosen.is_empty() {
+        chosen = usable(true);
+    }
+    if chosen.is_empty() {
+        return Err(format!(
+            "no usable network interface; there is {}",
+            list(all)
+        ));
+    }
+    Ok(chosen)
+}
+
+/// What one name stands for.
+fn choose_named(all: &[Interface], name: &str) -> Result<Vec<InterfaceChoice>, String> {
+    let chosen: Vec<InterfaceChoice> = match parse_subnet(name)? {
+        Some((ip, bits)) => {
+            let inside = |a: &InterfaceAddr| in_subnet(&a.ip, &ip, bits);
+            all.iter().filter_map(|i| choose_best(i, inside)).collect()
+        }
+        None => {
+            let fit = |i: &&Interface| glob(name.as_bytes(), i.name.as_bytes());
+            let named: Vec<_> = all.iter().filter(fit).collect();
+            if let ([only], false) = (&named[..], name.contains(['*', '?'])) {
+                if only.addrs.is_empty() {
+                    return Err(format!(
+                        "interface {name} has no IP address; give it one or leave it out"
+                    ));
+                }
+            }
+            named
+                .into_iter()
+                .filter_map(|i| choose_best(i, |_| true))
+                .collect()
+        }
+    };
+    if chosen.is_empty() {
+        return Err(format!(
+            "no interface or address here matches {name}; there is {}",
+            list(all)
+        ));
+    }
+    Ok(chosen)
+}
+
+/// The interface with its best address among those that fit: IPv4, then global IPv6, then
+/// link-local ones.
+fn choose_best(
+    interface: &Interface,
+    fit: impl Fn(&InterfaceAddr) -> bool,
+) -> Option<InterfaceChoice> {
+    let rank = |a: &&InterfaceAddr| match a.ip {
+        IpAddr::V4(ip) if !ip.is_link_local() => 0,
+        IpAddr::V6(ip) if !ip.is_unicast_link_local() => 1,
+        IpAddr::V4(_) => 2,
+        IpAddr::V6(_) => 3,
+    };
+    let addr = interface.addrs.iter().filter(|a| fit(a)).min_by_key(rank)?;
+    Some(InterfaceChoice {
+        name: interface.name.clone(),
+        ip: addr.ip,
+        prefix_len: addr.prefix_len,
+        scope_id: addr.scope_id,
+        mtu: interface.mtu,
+        bytes_per_s: 0,
+        loopback: interface.loopback,
+    })
+}
+
+/// An address (all its bits) or a subnet; `None` for what is neither.
+fn parse_subnet(name: &str) -> Result<Option<(IpAddr, u8)>, String> {
+    let (ip, bits) = match name.split_once('/') {
+        Some((ip, bits)) => (ip, Some(bits)),
+        None => (name, None),
+    };
+    let width = |ip: &IpAddr| if ip.is_ipv4() { 32 } else { 128 };
+    match (ip.parse::<IpAddr>(), bits) {
+        (Ok(ip), None) => Ok(Some((ip, width(&ip)))),
+        (Ok(ip), Some(bits)) => match bits.parse::<u8>() {
+            Ok(bits) if bits <= width(&ip) => Ok(Some((ip, bits))),
+            _ => Err(format!(
+                "{name}: /{bits} is not a number of bits up to {}",
+                width(&ip)
+            )),
+        },
+        (Err(_), Some(_)) => Err(format!("{name}: {ip} is not an IP address")),
+        (Err(_), None) => Ok(None),
+    }
+}
+
+/// Whether `text` matches `pattern`, in which `*` is any run and `?` any one byte.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None; // after the last star, and where it ended
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p + 1, t));
+                p += 1;
+            }
+            Some(&c) if c == b'?' || c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match retry {
+                Some((after, end)) => {
+                    retry = Some((after, end + 1));
+                    p = after;
+                    t = end + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|&c| c == b'*')
+}
+
+/// What there is, for an error text.
+fn list(all: &[Interface]) -> String {
+    let one = |i: &Interface| {
+        let state = match (i.up, i.running) {
+            (false, _) => " down",
+            (true, false) => " without carrier",
+            _ => "",
+        };
+        let addrs: Vec<_> = i.addrs.iter().map(|a| a.ip.to_string()).collect();
+        match addrs.is_empty() {
+            true => format!("{}{state} without address", i.name),
+            false => format!("{}{state} ({})", i.name, addrs.join(", ")),
+        }
+    };
+    match all.is_empty() {
+        true => "none at all".to_owned(),
+        false => all.iter().map(one).collect::<Vec<_>>().join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(name: &str, addrs: &[&str]) -> Interface {
+        let addr = |text: &&str| {
+            let (ip, bits) = text.split_once('/').unwrap();
+            InterfaceAddr {
+                ip: ip.parse().unwrap(),
+                prefix_len: bits.parse().unwrap(),
+                scope_id: 0,
+            }
+        };
+        Interface {
+            name: name.to_owned(),
+            up: true,
+            running: true,
+            loopback: name == "lo",
+            mtu: 1500,
+            addrs: addrs.iter().map(addr).collect(),
+        }
+    }
+
+    fn chosen(all: &[Interface], names: &[&str]) -> Result<String, String> {
+        let names: Vec<_> = names.iter().map(|n| n.to_string()).collect();
+        let chosen = choose_among(all, &names)?;
+        Ok(chosen
+            .iter()
+            .map(|c| c.to_string())
+            .collect::<Vec<_>>()
+            .join(" "))
+    }
+
+    #[test]
+    fn the_best_address_of_each_interface_is_taken() {
+        let all = [
+            interface("lo", &["127.0.0.1/8"]),
+            interface(
+                "a",
+                &["fe80::1/64", "fd00::1/64", "169.254.0.1/16", "10.0.0.1/24"],
+            ),
+            interface("b", &["fe80::1/64", "169.254.0.1/16", "fd00::1/64"]),
+            interface("c", &["fe80::1/64"]),
+            interface("d", &[]),
+        ];
+        assert_eq!(
+            chosen(&all, &[]).unwrap(),
+            "a (10.0.0.1) b (fd00::1) c (fe80::1)"
+        );
+        assert_eq!(
+            chosen(&all, &["c", "fd00::1"]).unwrap(),
+            "c (fe80::1) a (fd00::1) b (fd00::1)"
+        );
+        assert_eq!(
+            chosen(&all, &["?", "a"]).unwrap(),
+            chosen(&all, &[]).unwrap()
+        );
+        assert!(chosen(&all, &["d"])
+            .unwrap_err()
+            .contains("d has no IP address"));
+        assert!(chosen(&all, &["10.0.0.9/99"])
+            .unwrap_err()
+            .contains("up to 32"));
+        assert!(chosen(&all, &["here/24"])
+            .unwrap_err()
+            .contains("here is not an IP address"));
+        assert!(chosen(&all, &["10.0.0.2"])
+            .unwrap_err()
+            .contains("c (fe80::1); d without address"));
+    }
+
+    #[test]
+    fn no_more_rails_than_a_hello_can_name() {
+        let all: Vec<_> = (0..RAILS_MAX + 1)
+            .map(|i| interface(&format!("e{i}"), &["10.0.0.1/8"]))
+            .collect();
+        assert_eq!(chosen(&all, &[]).unwrap().matches('e').count(), 8);
+        assert!(chosen(&all, &["e*"])
+            .unwrap_err()
+            .contains("33 rails were named, 32 are the most"));
+        assert_eq!(chosen(&all, &["e8"]).unwrap(), "e8 (10.0.0.1)");
+        assert!(chosen(&[], &[]).unwrap_err().contains("none at all"));
+    }
+
+    #[test]
+    fn patterns_match_like_a_shells() {
+        for (pattern, text, fits) in [
+            ("eth*", "eth0", true),
+            ("eth*", "eth", true),
+            ("*0", "eth10", true),
+            ("e*h?", "eth1", true),
+            ("e*h?", "eth", false),
+            ("**", "", true),
+            ("eth", "eth0", false),
+            ("*a*b", "xaybzb", true),
+            ("*a*b", "xaybz", false),
+        ] {
+            assert_eq!(
+                glob(pattern.as_bytes(), text.as_bytes()),
+                fits,
+                "{pattern} {text}"
+            );
+        }
+    }
+
+    #[test]
+    fn subnets_hold_their_addresses_at_every_width() {
+        let inside = |ip: &str, net: &str, bits| {
+            in_subnet(&ip.parse().unwrap(), &net.parse().unwrap(), bits)
+        };
+        assert!(inside("10.1.2.3", "10.1.0.0", 16) && !inside("10.2.2.3", "10.1.0.0", 16));
+        assert!(inside("1.2.3.4", "9.9.9.9", 0) && !inside("1.2.3.4", "::", 0));
+        assert!(inside("1.2.3.4", "1.2.3.4", 32) && !inside("1.2.3.5", "1.2.3.4", 32));
+        assert!(inside("fd00::1", "fd00::2", 64) && !inside("fd00::1", "fd00::2", 128));
+        assert!(inside("fd00::1", "::", 0));
+    }
+}
