@@ -84,6 +84,8 @@ impl Bench {
             datagram_max: 1_472,
             receive_budget: 100_000,
             connected: false,
+            lossless: false,
+            near: false,
             ordered_writes: false,
             direct_datagrams: 0,
         };

@@ -98,6 +98,8 @@ impl End {
                 datagram_max,
                 receive_budget: 100_000,
                 connected: false,
+                lossless: false,
+                near: false,
                 ordered_writes: false,
                 direct_datagrams: 0,
             }

@@ -64,7 +64,7 @@ pub(crate) struct Shared<S: System> {
 impl Shared<Process> {
     pub(crate) fn open(settings: &Settings, log: LogSink) -> Result<Shared<Process>, String> {
         settings.check()?;
-        let choices = choose_rails(&settings.rails)?;
+        let choices = choose_rails(&settings.rail_names())?;
         let clock = SystemClock::new();
         let (rails, halves) = open_rails(settings, &choices)?;
         let names: Vec<String> = choices.iter().map(|c| c.name()).collect();

@@ -36,6 +36,8 @@ fn rail(host: u8) -> RailSpec {
         datagram_max: 1_472,
         receive_budget: 1 << 20,
         connected: false,
+        lossless: false,
+        near: false,
         ordered_writes: false,
         direct_datagrams: 0,
     }

@@ -212,6 +212,8 @@ fn node(plan: &Plan, which: u64) -> Node {
         datagram_max,
         receive_budget: 1 << 20,
         connected: false,
+        lossless: false,
+        near: false,
         ordered_writes: false,
         direct_datagrams: 0,
     }];

@@ -7,13 +7,27 @@ use crate::platform::clock::{Clock, SystemClock};
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 use marline_rails::{
-    open_rail, AnyRx, AnyTx, FaultScript, Rail, RailChoice, RailsConfig, UdpConfig,
+    open_rail, AnyRx, AnyTx, FaultScript, Rail, RailChoice, RailsConfig, ShmConfig, UdpConfig,
 };
 use marline_wire::GRANULE;
 use std::sync::Arc;
 
 /// Sending halves by name, and receiving halves.
 pub(crate) type Opened = (Vec<(String, AnyTx)>, Vec<AnyRx>);
+
+impl Settings {
+    /// The names of the rails to use, shared memory with them where that is wanted.
+    pub(crate) fn rail_names(&self) -> Vec<String> {
+        let mut names = self.rails.clone();
+        if self.shm && !names.iter().any(|name| name == "shm") {
+            if names.is_empty() {
+                names.push("udp".to_owned());
+            }
+            names.push("shm".to_owned());
+        }
+        names
+    }
+}
 
 /// Opens the rails.
 pub(crate) fn open_rails(settings: &Settings, choices: &[RailChoice]) -> Result<Opened, String> {
@@ -32,7 +46,10 @@ pub(crate) fn open_rails(settings: &Settings, choices: &[RailChoice]) -> Result<
         connect: true,
         cmsg: false,
     };
-    let config = RailsConfig { udp, faults };
+    let shm = ShmConfig {
+        one_copy: settings.one_copy,
+    };
+    let config = RailsConfig { udp, shm, faults };
     let (mut rails, mut halves) = (Vec::new(), Vec::new());
     for (index, choice) in choices.iter().enumerate() {
         let rail = open_rail(index as u8, choice, &config, &time)?;

@@ -243,6 +243,8 @@ impl<S: System> Core<S> {
                 datagram_max,
                 receive_budget,
                 connected: caps.connected,
+                lossless: caps.lossless,
+                near: caps.one_copy,
                 ordered_writes: caps.remote_write == RemoteWrites::Ordered,
                 direct_datagrams: direct_datagrams(&caps),
             }

@@ -34,6 +34,10 @@ pub struct RailSpec {
     pub receive_budget: u64,
     /// Its links are connections, which come up after they were asked for, and break.
     pub connected: bool,
+    /// Packets are lost only with their link.
+    pub lossless: bool,
+    /// Its peers are processes of this host: while it works no other rail carries what is for them.
+    pub near: bool,
     /// A packet that tells of a write never arrives on it without the write. (Whether it writes at
     /// all, its address says.)
     pub ordered_writes: bool,

@@ -149,7 +149,7 @@ impl Node {
     /// A conversation is over, or was given new paths: the links of the first are not used any more,
     /// those of the second are asked for.
     pub(crate) fn ask_links(&mut self, peer: PeerId) {
-        let (connected, rail_down) = (&self.rails, self.rail_down);
+        let (rails, rail_down) = (&self.rails, self.rail_down);
         let entry = self.peers.get_mut(peer.0 as usize);
         let Some(conn) = entry.and_then(|e| e.conn.as_deref_mut()) else {
             return;
@@ -158,7 +158,10 @@ impl Node {
         for path in &mut conn.paths {
             let rail = path.local as usize;
             if path.link.id.is_none() && path.link.wanted {
-                path.link.up = !connected.get(rail).is_some_and(|r| r.connected);
+                if let Some(rail) = rails.get(rail) {
+                    path.link.up = !rail.connected;
+                    (path.lossless, path.near) = (rail.lossless, rail.near);
+                }
                 wanted = true;
             }
             path.rail_down = rail_down[rail] || !path.link.up;

@@ -219,6 +219,7 @@ impl Conn {
                 avoided && class < 3,
                 class,
                 p.backoff > 0 && class == 2,
+                !p.near,
                 rtt,
                 *i,
             )

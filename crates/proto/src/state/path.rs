@@ -31,6 +31,9 @@ pub(crate) const REPAIR_START_MAX_NS: u64 = 100_000_000;
 const JITTER_SHARE: u64 = 4;
 const JITTER_STEPS: u64 = 64;
 
+/// The repair interval where nothing is lost while the link is up: only an ack that another rail
+/// carried can be, and a peer that is stopped for less is not to find everything twice.
+const LOSSLESS_REPAIR_NS: u64 = 500_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Floor of the congestion window: two super-packets (design rule 5).
@@ -90,6 +93,9 @@ pub struct Path {
     pub local: u8,
     pub remote: u8,
     pub to: RailAddr,
+    /// Of its rail: see [`crate::RailSpec`].
+    pub lossless: bool,
+    pub near: bool,
     pub flow: u8,
     pub write_luck: WriteLuck,
     pub state: PathState,
@@ -168,6 +174,8 @@ impl Path {
             local,
             remote,
             to,
+            lossless: false,
+            near: false,
             flow: 0,
             write_luck: WriteLuck::default(),
             state: PathState::Unproven,
@@ -282,6 +290,9 @@ impl Path {
     /// Current repair interval.
     #[inline]
     pub fn repair_ns(&self, cfg: &Config) -> u64 {
+        if self.lossless {
+            return LOSSLESS_REPAIR_NS << self.backoff.min(3);
+        }
         // Before the first sample: 1 ms covers a cold cache, ARP and a peer's first poll.
         let base = if self.srtt_ns == 0 {
             1_000_000

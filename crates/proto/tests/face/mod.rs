@@ -77,6 +77,8 @@ pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
         datagram_max,
         receive_budget: 2 << 20,
         connected: false,
+        lossless: false,
+        near: false,
         ordered_writes: false,
         direct_datagrams: 0,
     };

@@ -435,7 +435,7 @@ fn begin(shared: &Shared, to: &ShmAddr) -> Result<Arc<Connection>, DownReason> {
     let (name, fd) = (connection.name, connection.gate.fd());
     let greeted = shared.greet(&connection.gate, slot, Some(file));
     // A receiving half that sleeps wakes when the other end greets.
-    let greeted = greeted.and_then(|()| shared.epoll.add(fd, name, false));
+    let greeted = greeted.and_then(|()| shared.epoll.add(fd, name));
     if let Err(errno) = greeted {
         shared.free_slot(slot);
         return Err(failed(errno));

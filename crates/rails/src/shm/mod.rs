@@ -110,7 +110,7 @@ impl Shared {
             let (inbox, inbox_file) = Inbox::create()?;
             let listener = Gate::listen(local.name)?;
             let epoll = Epoll::new()?;
-            epoll.add(listener.fd(), LISTENER, false)?;
+            epoll.add(listener.fd(), LISTENER)?;
             Ok(Shared {
                 process: std::process::id(),
                 local,

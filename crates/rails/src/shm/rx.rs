@@ -290,7 +290,7 @@ impl ShmRx {
     fn accept(&mut self) {
         while let Ok(gate) = self.shared.listener.accept() {
             let name = self.shared.new_name();
-            if self.shared.epoll.add(gate.fd(), name, false).is_ok() {
+            if self.shared.epoll.add(gate.fd(), name).is_ok() {
                 self.nameless.push_back((name, gate));
             }
             if self.nameless.len() > NAMELESS_MAX {
@@ -416,13 +416,13 @@ impl ShmRx {
     /// Looks at all sockets to which something happened.
     fn look(&mut self, handing: &mut Handing<'_>) {
         let mut ready = Vec::new();
-        self.shared.epoll.look(|one| ready.push(one.token));
-        for token in ready {
-            if token == LISTENER {
+        self.shared.epoll.look(|name| ready.push(name));
+        for name in ready {
+            if name == LISTENER {
                 self.accept();
-            } else if let Some(&slot) = self.by_name.get(&token) {
+            } else if let Some(&slot) = self.by_name.get(&name) {
                 self.hear(slot, handing);
-            } else if let Some(at) = self.nameless.iter().position(|n| n.0 == token) {
+            } else if let Some(at) = self.nameless.iter().position(|n| n.0 == name) {
                 self.hear_nameless(at);
             }
         }

@@ -86,8 +86,8 @@ struct Attacker {
     out: Ring,
     input: Ring,
     link: LinkId,
-    /// Its rail; nobody polls it.
-    rail: ShmRail,
+    /// Its rail, which nobody polls.
+    _rail: ShmRail,
 }
 
 impl Attacker {
@@ -107,7 +107,7 @@ impl Attacker {
             out,
             input,
             link: connected.link,
-            rail,
+            _rail: rail,
         }
     }
 

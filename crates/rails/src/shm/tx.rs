@@ -77,6 +77,24 @@ impl crate::TxBuffers for ShmTx {
         self.buffers.free(id);
     }
 
+    fn send_buffer(
+        &mut self,
+        link: LinkId,
+        buffer: BufId,
+        len: usize,
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
+        let memory = self.buffers.take(buffer);
+        let outcome = self.send(link, &memory[..len], segment, flow);
+        let state = match outcome {
+            SendOutcome::Busy => BufState::Lent,
+            _ => BufState::Free,
+        };
+        self.buffers.put(buffer, memory, state);
+        outcome
+    }
+
     fn drain(&mut self) {
         self.links.drain();
     }
@@ -126,24 +144,6 @@ impl RailTx for ShmTx {
             Put::Done | Put::Later | Put::Lost => SendOutcome::Sent,
             Put::NoRoom => SendOutcome::Busy,
         }
-    }
-
-    fn send_buffer(
-        &mut self,
-        link: LinkId,
-        buffer: BufId,
-        len: usize,
-        segment: usize,
-        flow: u8,
-    ) -> SendOutcome {
-        let memory = self.buffers.take(buffer);
-        let outcome = self.send(link, &memory[..len], segment, flow);
-        let state = match outcome {
-            SendOutcome::Busy => BufState::Lent,
-            _ => BufState::Free,
-        };
-        self.buffers.put(buffer, memory, state);
-        outcome
     }
 
     #[inline]

@@ -8,15 +8,6 @@ pub struct Epoll {
     fd: OwnedFd,
 }
 
-/// One descriptor of the set that something happened to.
-#[derive(Clone, Copy, Debug)]
-pub struct Ready {
-    /// The name that it was added by.
-    pub token: u64,
-    /// It can be written to, or its connection failed.
-    pub writable: bool,
-}
-
 /// Most descriptors that one look reports.
 const READY_MAX: usize = 32;
 
@@ -30,36 +21,29 @@ impl Epoll {
         Ok(Epoll { fd })
     }
 
-    /// Adds a descriptor by a name; with `connecting` it is also reported once it can be written to.
-    pub fn add(&self, fd: RawFd, token: u64, connecting: bool) -> Result<(), Errno> {
-        self.control(libc::EPOLL_CTL_ADD, fd, token, connecting)
+    /// Adds a descriptor by a name.
+    pub fn add(&self, fd: RawFd, name: u64) -> Result<(), Errno> {
+        self.control(libc::EPOLL_CTL_ADD, fd, name)
     }
 
     /// Takes a descriptor out; one that is not in it is no error.
     pub fn remove(&self, fd: RawFd) {
-        let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, false);
+        let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0);
     }
 
-    fn control(
-        &self,
-        operation: libc::c_int,
-        fd: RawFd,
-        token: u64,
-        writable: bool,
-    ) -> Result<(), Errno> {
-        let write = if writable { libc::EPOLLOUT } else { 0 };
+    fn control(&self, operation: libc::c_int, fd: RawFd, name: u64) -> Result<(), Errno> {
         let mut event = libc::epoll_event {
-            events: (libc::EPOLLIN | libc::EPOLLRDHUP | write) as u32,
-            u64: token,
+            events: (libc::EPOLLIN | libc::EPOLLRDHUP) as u32,
+            u64: name,
         };
         // SAFETY: the event outlives the call.
         check(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), operation, fd, &mut event) })
             .map(|_| ())
     }
 
-    /// Calls `f` for each descriptor to which something happened, at most some dozens, without
+    /// Calls `f` with the name of each descriptor to which something happened, at most some dozens, without
     /// waiting.
-    pub fn look(&self, mut f: impl FnMut(Ready)) {
+    pub fn look(&self, mut f: impl FnMut(u64)) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX];
         // SAFETY: the events are valid for their number, and 0 does not wait.
         let count = unsafe {
@@ -71,11 +55,7 @@ impl Epoll {
             )
         };
         for event in &events[..count.max(0) as usize] {
-            let failed = libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP;
-            f(Ready {
-                token: event.u64,
-                writable: event.events & failed as u32 != 0,
-            });
+            f(event.u64);
         }
     }
 
