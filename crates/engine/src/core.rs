@@ -20,7 +20,7 @@ use crate::stats::{ProcessCounters, RailCounters};
 use crate::system::{System, Watch};
 use crate::trial::Trial;
 use crate::writes::{Granted, Pending, UnderWay};
-use marline_proto::{Claim, Config, Node, PeerId, Delivery, RailSpec, Spans};
+use marline_proto::{Claim, Config, Delivery, Node, PeerId, RailSpec, Spans};
 use marline_rails::{Caps, RailTx, Writes};
 use marline_wire::{RailAddr, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};

@@ -10,8 +10,8 @@ use crate::damage::{theory, How, Kind, Place, Theory, PAGE_BYTES};
 use crate::rng::Rng;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{
-    sum_seed, Config, Event, Landing, Memory, Node, Payload, PeerId, Delivery, RailSpec, RecvSpec, SendSpec,
-    Source, Spans, Transmit,
+    sum_seed, Config, Delivery, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
+    SendSpec, Source, Spans, Transmit,
 };
 use marline_wire::{Frame, FrameView, Packet, RailAddr, HEADER_LEN, PACKET_MAX};
 
