@@ -96,9 +96,9 @@ impl Node {
         Node::mark_ready(&mut self.ready, conn);
     }
 
-    /// Nothing was acknowledged for long on a path that loses nothing. A probe behind all that waits
-    /// there shows what the peer did not take: in order, its answer passes over that. If the path
-    /// answers nothing, others show whether the path is to blame or the peer.
+    /// Nothing was acknowledged for long on a path that loses nothing. A probe behind all that
+    /// waits there shows what the peer did not take: in order, its answer passes over that. If the
+    /// path answers nothing, others show whether the path is to blame or the peer.
     pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let others = has_rivals(conn, at);
         let path = &mut conn.paths[at];
