@@ -101,7 +101,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// That of a path of a rail with this promise. `native`: without software reliability.
+    /// The treatment that a rail with this promise wants. `native`: without software reliability.
     pub fn new(delivery: Delivery, native: bool) -> Policy {
         Policy {
             lossy: !delivery.lossless,
