@@ -99,6 +99,8 @@ impl Node {
             if conn.paths[at].usable() {
                 node.path_down(now_ns, conn, at);
             }
+            // Lost with the connection, also on the last path, which is not given up.
+            node.evacuate(conn, at);
             node.unused_links.push((rail, link));
             let path = &mut conn.paths[at];
             path.rail_down = true;
