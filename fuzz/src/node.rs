@@ -7,8 +7,8 @@ use crate::packet::{seal, write};
 use marline_checksum::crc32c;
 use marline_engine::ByKind;
 use marline_proto::{
-    Claim, Config, Event, LinkAsk, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec,
-    SendSpec, Source, Spans,
+    Claim, Config, Delivery, Event, LinkAsk, Memory as _, Node, PeerId, RailPolicy, RailSpec,
+    RecvSpec, SendSpec, Source, Spans,
 };
 use marline_rails::UdpAddr;
 use marline_wire::{
@@ -84,8 +84,7 @@ impl Bench {
             datagram_max: 1_472,
             receive_budget: 100_000,
             connected: false,
-            lossless: false,
-            near: false,
+            delivery: Delivery::DATAGRAMS,
             ordered_writes: false,
             direct_datagrams: 0,
         };

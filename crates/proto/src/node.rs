@@ -10,7 +10,7 @@ use crate::state::absences::Absences;
 use crate::state::conn::{Conn, FIRST_PATHS};
 use crate::state::directory::{Anyone, Departed, Peer};
 use crate::state::matching::Matching;
-use crate::state::path::Path;
+use crate::state::path::{LocalRail, Path, Policy};
 use crate::state::pending::{DeferredAck, Unkept};
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{Inbound, SendXfer};
@@ -185,7 +185,7 @@ impl Node {
             algorithms: self.cfg.algorithms_mask(),
             reliable: self.cfg.reliable,
             credit: conn.credit_limit_announced(),
-            rails: RailList::write(rails, &self.local_rails()),
+            rails: RailList::write(rails, &self.local_addrs()),
         }
     }
 
@@ -410,8 +410,26 @@ impl Node {
     }
 
     /// Addresses of the own rails, by index.
-    pub(crate) fn local_rails(&self) -> Vec<RailAddr> {
+    pub(crate) fn local_addrs(&self) -> Vec<RailAddr> {
         self.rails.iter().map(|r| r.addr).collect()
+    }
+
+    /// The local rails as paths are made from them.
+    pub(crate) fn local_rails(&self) -> Vec<LocalRail> {
+        (0..self.rails.len())
+            .map(|at| self.local_rail(at))
+            .collect()
+    }
+
+    /// One local rail as paths are made from it.
+    pub(crate) fn local_rail(&self, at: usize) -> LocalRail {
+        let spec = &self.rails[at];
+        let native = self.cfg.reliable && self.cfg.native_rails >> at & 1 == 1;
+        LocalRail {
+            addr: spec.addr,
+            datagram_max: spec.datagram_max,
+            policy: Policy::new(spec.delivery, native),
+        }
     }
 
     /// Queues the peer for `poll_transmit`.

@@ -4,8 +4,8 @@
 mod face;
 
 use marline_proto::{
-    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
-    SendSpec, Source, Spans,
+    Config, Delivery, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec,
+    RecvSpec, SendSpec, Source, Spans,
 };
 use marline_wire::{Packet, FIRST_ALGORITHM, PACKET_MAX};
 
@@ -36,8 +36,7 @@ fn rail(host: u8) -> RailSpec {
         datagram_max: 1_472,
         receive_budget: 1 << 20,
         connected: false,
-        lossless: false,
-        near: false,
+        delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,
     }

@@ -20,7 +20,7 @@ use crate::memory::unpack::Bounces;
 use crate::platform::system::{System, Watch};
 use crate::stats::peer_rows::Together;
 use crate::stats::{ProcessCounters, RailCounters};
-use marline_proto::{Claim, Config, Node, PeerId, RailSpec, Spans};
+use marline_proto::{Claim, Config, Delivery, Node, PeerId, RailSpec, Spans};
 use marline_rails::{BufId, Caps, RailTx, RemoteWrites, TxBuffers};
 use marline_wire::{RailWrites, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
@@ -243,8 +243,11 @@ impl<S: System> Core<S> {
                 datagram_max,
                 receive_budget,
                 connected: caps.connected,
-                lossless: caps.lossless,
-                near: caps.one_copy,
+                delivery: Delivery {
+                    ordered: caps.ordered,
+                    lossless: caps.lossless,
+                    fixed_mtu: caps.fixed_mtu,
+                },
                 ordered_writes: caps.remote_write == RemoteWrites::Ordered,
                 direct_datagrams: direct_datagrams(&caps),
             }

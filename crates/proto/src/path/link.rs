@@ -99,6 +99,8 @@ impl Node {
             if conn.paths[at].usable() {
                 node.path_down(now_ns, conn, at);
             }
+            // Lost with the connection, also on the last path, which is not given up.
+            node.evacuate(conn, at);
             node.unused_links.push((rail, link));
             let path = &mut conn.paths[at];
             path.rail_down = true;
@@ -149,7 +151,7 @@ impl Node {
     /// A conversation is over, or was given new paths: the links of the first are not used any more,
     /// those of the second are asked for.
     pub(crate) fn ask_links(&mut self, peer: PeerId) {
-        let (rails, rail_down) = (&self.rails, self.rail_down);
+        let (connected, rail_down) = (&self.rails, self.rail_down);
         let entry = self.peers.get_mut(peer.0 as usize);
         let Some(conn) = entry.and_then(|e| e.conn.as_deref_mut()) else {
             return;
@@ -158,10 +160,7 @@ impl Node {
         for path in &mut conn.paths {
             let rail = path.local as usize;
             if path.link.id.is_none() && path.link.wanted {
-                if let Some(rail) = rails.get(rail) {
-                    path.link.up = !rail.connected;
-                    (path.lossless, path.near) = (rail.lossless, rail.near);
-                }
+                path.link.up = !connected.get(rail).is_some_and(|r| r.connected);
                 wanted = true;
             }
             path.rail_down = rail_down[rail] || !path.link.up;

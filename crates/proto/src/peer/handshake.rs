@@ -143,12 +143,12 @@ impl Node {
 
     /// Paths to more rails of a peer; see [`Conn::add_paths`].
     pub(crate) fn add_paths(&mut self, peer: PeerId, remotes: &[RailAddr], most: usize) {
-        let addrs = self.local_rails();
-        let datagrams: Vec<usize> = self.rails.iter().map(|r| r.datagram_max).collect();
-        let pairs = self.pairing.pairs(&addrs, remotes);
+        let locals = self.local_rails();
+        let pairs = self.pairing.pairs(&self.local_addrs(), remotes);
         if let Some(conn) = self.conn_mut(peer) {
-            conn.add_paths(&datagrams, remotes, pairs, most);
+            conn.add_paths(&locals, remotes, pairs, most);
         }
+        self.ask_links(peer);
     }
 
     /// Counts rails of kinds that this version does not know; each kind is told once.

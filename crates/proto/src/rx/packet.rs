@@ -99,18 +99,17 @@ impl Node {
     /// The path of a packet: known, or new between rails that both sides have.
     fn path_of(&mut self, peer: PeerId, header: &Header) -> Option<usize> {
         let (local, remote) = (header.dst_rail(), header.src_rail());
-        let spec = self.rails.get(local)?;
+        let rail = self.rails.get(local).map(|_| self.local_rail(local))?;
         let conn = self.peers.get_mut(peer.0 as usize)?.conn.as_deref_mut()?;
         if let Some(at) = conn.path_by_send_code(header.path.swap_bytes()) {
             return Some(at);
         }
         let sibling = conn.paths.iter().find(|p| p.remote == remote as u8)?;
         let to = sibling.to;
-        if !self.pairing.reaches(&spec.addr, &to) || conn.paths.len() >= PATHS_MAX {
+        if !self.pairing.reaches(&rail.addr, &to) || conn.paths.len() >= PATHS_MAX {
             return None;
         }
-        let ceiling = spec.datagram_max.min(to.datagram_max as usize);
-        let at = conn.push_path(Path::new(local as u8, remote as u8, to, ceiling));
+        let at = conn.push_path(Path::new(local as u8, &rail, to));
         self.ask_links(peer);
         Some(at)
     }

@@ -6,7 +6,7 @@ use crate::base::slab::Key;
 use crate::base::stats::PeerStats;
 use crate::base::types::{PathState, PeerId};
 use crate::state::absences::Verdicts;
-use crate::state::path::Path;
+use crate::state::path::{LocalRail, Path};
 use crate::state::resends::Resends;
 use crate::state::sent_packets::FrameRef;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -219,7 +219,7 @@ impl Conn {
                 avoided && class < 3,
                 class,
                 p.backoff > 0 && class == 2,
-                !p.near,
+                !p.is_near(),
                 rtt,
                 *i,
             )
@@ -360,13 +360,12 @@ impl Conn {
         self.paths.len() - 1
     }
 
-    /// Adds paths to the remote rails `remotes` from `locals` (addresses and largest datagrams), of
-    /// those that `pairs` names by their places, as long as there are fewer than `most`. Each comes
+    /// Adds paths to the remote rails `remotes` from `locals`, of those that `pairs` names by their places, as long as there are fewer than `most`. Each comes
     /// from the two rails that have the fewest yet, so that all have their share, and as many rails
     /// have to fail as one side has before none is left.
     pub fn add_paths(
         &mut self,
-        locals: &[usize],
+        locals: &[LocalRail],
         remotes: &[RailAddr],
         mut pairs: Vec<(usize, usize)>,
         most: usize,
@@ -394,8 +393,7 @@ impl Conn {
             {
                 continue;
             }
-            let ceiling = locals[i].min(remote.datagram_max as usize);
-            self.push_path(Path::new(i as u8, remote.index, *remote, ceiling));
+            self.push_path(Path::new(i as u8, &locals[i], *remote));
             from[i] += 1;
             to[remote.index as usize] += 1;
         }

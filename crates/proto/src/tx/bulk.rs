@@ -65,8 +65,8 @@ impl Node {
             .any(|p| p.usable() && p.state == PathState::Up);
         let good = |p: &Path| p.usable() && (p.state == PathState::Up || !healthy);
         // What goes by the network inside a host takes the processor that copies the rest.
-        let near = conn.paths.iter().any(|p| p.near && good(p));
-        let good = |p: &Path| good(p) && p.near == near;
+        let near = conn.paths.iter().any(|p| p.is_near() && good(p));
+        let good = |p: &Path| good(p) && p.is_near() == near;
         let finish = |i: usize| conn.paths[i].finish_ns(64_000);
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;
@@ -287,14 +287,15 @@ impl Node {
         }
         let sent = send.next - first;
         let (what, when) = ((key, first, fragment as u32), (path.delivered, now));
-        match self.cfg.reliable {
+        let reliable = self.cfg.reliable && !path.policy.native;
+        match reliable {
             true => path.ring.push_fragments(what, packets, segment, when),
             false => (0..packets).for_each(|_| path.ring.push(&[], segment, path.delivered, now)),
         }
-        path.quiet = 0;
+        path.quiet = if reliable { 0 } else { path.quiet };
         path.stats.packets_sent += packets as u64;
         path.stats.bytes_sent += (packets * segment) as u64;
-        if !self.cfg.reliable {
+        if !reliable {
             send.acked.insert(first / GRANULE, granules(sent));
             self.native_done.push(key);
         }
