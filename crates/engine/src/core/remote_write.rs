@@ -89,10 +89,17 @@ pub(crate) fn pieces_of(pieces: &Pieces, write: &PendingWrite) -> Vec<Piece> {
     found
 }
 
-impl<T> RailState<T> {
+impl<T: RailTx> RailState<T> {
+    /// When the oldest write has not ended for too long. Where a peer's processor makes the copy, it
+    /// may be busy, and a peer that is gone takes its link with it.
+    fn stuck_at(&self) -> Option<u64> {
+        let oldest = self.outstanding.first()?;
+        (!self.tx.caps().one_copy).then_some(oldest.since_ns + WRITE_NS)
+    }
+
     /// When `tick` has something to do for the rail.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        let written = self.outstanding.first().map(|w| w.since_ns + WRITE_NS);
+        let written = self.stuck_at();
         let tried = self.backpressure.map(|full| full.deadline());
         [self.retry_at, written, tried].into_iter().flatten().min()
     }
@@ -339,8 +346,7 @@ impl<S: System> Core<S> {
 
     /// Gives a rail up whose oldest write does not end; whether it did.
     pub(crate) fn watch_writes(&mut self, now: u64, rail: usize) -> bool {
-        let oldest = self.rails[rail].outstanding.first();
-        let stuck = oldest.is_some_and(|w| w.since_ns + WRITE_NS <= now);
+        let stuck = self.rails[rail].stuck_at().is_some_and(|at| at <= now);
         if stuck {
             let name = &self.rails[rail].name;
             let text = format!("rail {name}: a write does not end: the rail is given up for now");
