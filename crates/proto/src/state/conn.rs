@@ -223,7 +223,7 @@ impl Conn {
                 *i,
             )
         };
-        let free = |i: &usize| self.paths[*i].has_room(full);
+        let free = |i: &usize| self.paths[*i].link.up && self.paths[*i].has_room(full);
         let at = (0..self.paths.len()).filter(free).min_by_key(rank)?;
         let better = |p: &Path| p.usable() && !p.has_room(full);
         let waits = full != 0 && avoid.is_none() && !self.paths[at].usable();
