@@ -17,7 +17,7 @@ const NODE_TOKEN: u32 = 7;
 const PEERS: u64 = 3;
 /// Steps of one input at most, so that a run stays short.
 const STEPS_MAX: usize = 400;
-/// What all strangers together may make the node keep.
+/// Bytes of unexpected messages that all strangers together may make the node keep.
 const UNEXPECTED_BYTES: u64 = 1 << 20;
 
 /// A sequence of calls and of hostile packets. Nothing may panic, no operation may end twice, no

@@ -1,21 +1,18 @@
 //! One endpoint: the only door to the protocol. State lives here; what is done with it is in
 //! `ops` (posting), `receive` (packets in), `transmit` (packets out) and `timers`.
 
-use crate::alive::Anyone;
-use crate::config::{Config, RailSpec};
-use crate::conn::{Conn, Inbound, Peer, SendXfer, FIRST_PATHS};
-use crate::depart::Departed;
-use crate::late::LateAck;
-use crate::matching::Matching;
-use crate::path::Path;
-use crate::patience::Absences;
-use crate::send_ring::FrameRef;
-use crate::sent::Unkept;
-use crate::slab::{Key, Slab};
-use crate::stats::{NodeStats, PathStats, PeerStats};
-use crate::types::{Event, PeerId};
-use crate::written::WriteOut;
-use crate::PathState;
+use crate::base::config::{Config, RailSpec};
+use crate::base::slab::{Key, Slab};
+use crate::base::stats::{NodeStats, PathStats, PeerStats};
+use crate::base::types::{Event, PathState, PeerId, WriteOut};
+use crate::state::absences::Absences;
+use crate::state::conn::{Conn, FIRST_PATHS};
+use crate::state::directory::{Anyone, Departed, Peer};
+use crate::state::matching::Matching;
+use crate::state::path::Path;
+use crate::state::pending::{DeferredAck, Unkept};
+use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::{Inbound, SendXfer};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -81,7 +78,7 @@ pub struct Node {
     /// The packet that was built last, until it was sent.
     pub(crate) unkept: Option<Unkept>,
     /// An ack that waits until nothing else is to be done.
-    pub(crate) late: Option<LateAck>,
+    pub(crate) deferred_ack: Option<DeferredAck>,
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
     pub(crate) last_poll_ns: u64,
@@ -91,9 +88,9 @@ pub struct Node {
     /// The progress thread is at work, not the application.
     pub(crate) by_thread: bool,
     /// Peers whose memory grew, and when to look at them.
-    pub(crate) roomy: Vec<u32>,
+    pub(crate) oversized: Vec<u32>,
     pub(crate) departed: Departed,
-    pub(crate) tidy_at: u64,
+    pub(crate) reclaim_at: u64,
     pub(crate) anyone: Anyone,
     pub(crate) stats: NodeStats,
 }
@@ -134,15 +131,15 @@ impl Node {
             credit_promised: 0,
             scratch: Vec::new(),
             unkept: None,
-            late: None,
+            deferred_ack: None,
             native_done: Vec::new(),
             last_poll_ns: 0,
             absences: Absences::default(),
             closing: false,
             by_thread: false,
-            roomy: Vec::new(),
+            oversized: Vec::new(),
             departed: Departed::default(),
-            tidy_at: u64::MAX,
+            reclaim_at: u64::MAX,
             anyone: Anyone::default(),
             stats: NodeStats::default(),
         }
@@ -251,7 +248,7 @@ impl Node {
         ),
     ) {
         for peer in &self.peers {
-            peer.tell(&mut f);
+            peer.report(&mut f);
         }
     }
 
@@ -267,7 +264,7 @@ impl Node {
         ),
     ) {
         if let Some(entry) = self.peers.get(peer.0 as usize) {
-            entry.tell(&mut f);
+            entry.report(&mut f);
         }
     }
 
@@ -430,7 +427,7 @@ impl Node {
 
 impl Peer {
     /// Hands the counters to `f`, if the peer was spoken to.
-    fn tell(
+    fn report(
         &self,
         f: &mut impl FnMut(
             PeerId,
@@ -443,69 +440,5 @@ impl Peer {
         let paths = conn.paths.iter();
         let mut paths = paths.map(|p| (p.local, p.remote, p.state, p.stats));
         f(conn.peer, self.address.id, &conn.stats, &mut paths);
-    }
-}
-
-impl Node {
-    /// Where everything stands, for people who look for a stall.
-    pub fn describe(&self) -> alloc::string::String {
-        use core::fmt::Write;
-        let mut out = alloc::string::String::new();
-        let _ = writeln!(
-            out,
-            "node {:x}: sends {} inbound {} ready {} granted {}/{} grant queue {} unexpected {} next {:?}",
-            self.id, self.sends.len(), self.inbounds.len(), self.ready.len(), self.granted_out,
-            self.grant_budget, self.grant_queue.len(), self.stats.unexpected_bytes, self.next_deadline()
-        );
-        for conn in self.peers.iter().filter_map(|p| p.conn.as_deref()) {
-            let _ = writeln!(
-                out,
-                "  peer {} epoch {:?} hello acked {} dead {} closed {}: queue {} bulk {} resend {} grants {} control {} \
-                 credit used {}/{} given {} told {} seen {} next match {} inbound {} rendezvous {}",
-                conn.peer.0, conn.epoch, conn.hello_acked, conn.dead, conn.closed, conn.queue.len(), conn.bulk.len(),
-                conn.resend.len(), conn.grants.len(), conn.control.len(), conn.credit_used,
-                conn.credit_limit, conn.credit_given, conn.credit_told, conn.credit_seen, conn.next_match,
-                conn.inbound.len(), conn.rendezvous.len()
-            );
-            for p in &conn.paths {
-                let _ = writeln!(
-                    out,
-                    "    path {}-{} {:?} rail down {} waiting {} in flight {} cwnd {} mtu {} srtt {} backoff {} fresh {} repair {:?} lost {}",
-                    p.local, p.remote, p.state, p.rail_down, p.ring.waiting(), p.ring.in_flight(), p.cwnd, p.datagram_max,
-                    p.srtt_ns, p.backoff, p.window.fresh(), p.repair_at(&self.cfg), p.stats.lost
-                );
-            }
-        }
-        for (_, i) in self.inbounds.iter().take(5) {
-            let _ = writeln!(
-                out,
-                "  inbound {} {:?} rv {} total {} wanted {} granted {} counted {} got {} queued {}",
-                i.number,
-                i.state,
-                i.rendezvous,
-                i.total,
-                i.wanted,
-                i.granted,
-                i.counted,
-                i.set.count(),
-                i.in_grant_queue
-            );
-        }
-        for (_, s) in self.sends.iter().take(5) {
-            let _ = writeln!(
-                out,
-                "  send {} {:?} total {} next {} upto {} wanted {} acked {} granted {} in bulk {}",
-                s.head.number,
-                s.kind,
-                s.head.total,
-                s.next,
-                s.upto,
-                s.wanted,
-                s.acked.count(),
-                s.granted,
-                s.in_bulk
-            );
-        }
-        out
     }
 }

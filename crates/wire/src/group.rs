@@ -47,7 +47,7 @@ const PARITY: u8 = 9;
 const ASKS: u8 = 1;
 const LEAVES: u8 = 2;
 
-/// Who sends a packet, and to which group.
+/// The sender of a packet, and its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupHead {
     /// Algorithm number of the payload's sum.
@@ -105,7 +105,7 @@ impl GroupHead {
 /// A chunk of a broadcast, or the parity of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Who sends the broadcast.
+    /// The member that sends the broadcast.
     pub root: u16,
     /// Number of the chunk among all that this root sends to the group; of a parity: of its first.
     pub number: u64,
@@ -173,10 +173,10 @@ impl Chunk {
     }
 }
 
-/// What an acknowledgement says beside how far a member is.
+/// Notes that go with an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AckFlags {
-    /// What is multicast does not reach the member, or one whose acknowledgements it collects.
+    /// Multicast does not reach the member, or one whose acknowledgements it collects.
     pub deaf: bool,
     /// One of those lost much of late: the root is to send more slowly.
     pub lossy: bool,
@@ -222,7 +222,7 @@ impl Gaps {
         fits
     }
 
-    /// Whether nothing was added.
+    /// Says if nothing was added.
     pub fn is_empty(&self) -> bool {
         self.masks[0] == 0
     }
@@ -264,7 +264,7 @@ impl Asked {
     }
 }
 
-/// What members tell each other beside chunks.
+/// The words that members exchange beside chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupWord {
     /// All chunks below a number are here; a co-root says it of all its part.
@@ -273,7 +273,7 @@ pub enum GroupWord {
         root: u16,
         /// The number.
         next: u64,
-        /// What else there is to say.
+        /// Notes that go with it.
         flags: AckFlags,
     },
     /// Some chunks are not here.
@@ -388,7 +388,7 @@ fn put_all<const N: usize>(out: &mut [u8], values: [u64; N]) {
 /// A received packet of a group, whose head CRC passed and whose words all parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupPacket<'a> {
-    /// Who sent it, and to which group.
+    /// Its sender and its group.
     pub head: GroupHead,
     bytes: &'a [u8],
     /// Where the words end.
@@ -398,7 +398,7 @@ pub struct GroupPacket<'a> {
 }
 
 impl<'a> GroupPacket<'a> {
-    /// Whether these bytes claim to be a packet of a group; nothing was checked.
+    /// Says if these bytes claim to be a packet of a group; nothing was checked.
     pub fn claimed(bytes: &[u8]) -> bool {
         bytes.len() >= GROUP_HEAD_LEN && u16_at(bytes, KIND_AT) == KIND
     }

@@ -42,7 +42,7 @@ impl Acked {
         self.members.iter().map(|&(_, next)| next).max()
     }
 
-    /// Whether there is nobody.
+    /// Says if there is nobody.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }

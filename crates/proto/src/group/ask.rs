@@ -1,8 +1,11 @@
-//! What a receiver says: acknowledgements, and requests for what it misses.
+//! The receiver's words: acknowledgements, and requests for chunks that it misses.
 
-use super::recv::FromRoot;
-use super::{AckFlags, Content, Gaps, Group, GroupMutation, Packet, To, Word};
+use super::incoming::FromRoot;
+use super::mutation::GroupMutation;
+use super::state::Group;
+use super::types::{Content, Packet, To, Word};
 use alloc::vec::Vec;
+use marline_wire::AckFlags;
 
 /// Requests for what is missing are repeated with pauses that double up to this.
 const NACK_PAUSE_MAX_NS: u64 = 10_000_000;
@@ -15,25 +18,6 @@ const ACK_DELAY_TRIPS: u64 = 16;
 const ACK_SPACING_NS: u64 = 1_000;
 /// Words of one packet, at most.
 const RIDERS_MAX: usize = 4;
-
-impl FromRoot {
-    pub(super) fn lacks_some(&self) -> bool {
-        self.next < self.high.min(self.no_room_from)
-    }
-
-    /// What is missing: the first chunks, and how many of how many.
-    fn gaps(&self) -> Gaps {
-        let mut gaps = Gaps::default();
-        let end = self.high.min(self.no_room_from);
-        let all = self.next..end;
-        for number in all.filter(|&number| !self.got.contains(number)) {
-            gaps.push(number);
-            gaps.missing = gaps.missing.saturating_add(1);
-        }
-        gaps.of = end.saturating_sub(self.next).min(u16::MAX as u64) as u16;
-        gaps
-    }
-}
 
 impl Group {
     /// Sets the time to ask for what is missing of a root. `progress`: the first that was missing
@@ -83,14 +67,14 @@ impl Group {
         }
     }
 
-    /// What this member acknowledges of a root: how far it is, and all whose acknowledgements it
-    /// collects.
+    /// The chunk up to which this member acknowledges: as far as it is, and all are whose
+    /// acknowledgements it collects.
     fn reached(&self, root: u16) -> u64 {
         let part = self.sending.get(&root).map_or(u64::MAX, |kept| kept.base());
         self.receiving.next_of(root).min(part)
     }
 
-    /// What is said with it.
+    /// The flags that go with it.
     fn ack_flags(&mut self, now: u64, root: u16) -> AckFlags {
         let deaf = self.carried.is_deaf(now) && !self.cfg.errs(GroupMutation::HideDeaf);
         let kept = self.sending.get_mut(&root);
@@ -287,7 +271,7 @@ impl Group {
         word
     }
 
-    /// What is to be acknowledged to a member, or to any, and was not: one for a member.
+    /// Acknowledgements that are owed to a member, or to any: one for a member.
     fn take_owed(&mut self, now: u64, member: Option<u16>, words: &mut Vec<Word>) {
         let roots: Vec<u16> = self.receiving.roots.keys().copied().collect();
         for root in roots {

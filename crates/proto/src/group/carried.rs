@@ -1,4 +1,4 @@
-//! Whether multicast reaches this member, and how long answers take.
+//! How multicast reaches this member, and how long answers take.
 
 /// Chunks that came to this member alone since it last heard a multicast, and the time since the
 /// first of them, before it says that it hears none: long enough that a fault of a moment does not
@@ -7,7 +7,7 @@ const DEAF_CHUNKS: u32 = 8;
 /// See [`DEAF_CHUNKS`].
 const DEAF_NS: u64 = 50_000_000;
 
-/// What a member hears.
+/// The multicast that a member hears.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     /// Rails on which a multicast was heard, as bits.

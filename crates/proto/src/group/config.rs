@@ -1,6 +1,8 @@
 //! Settings of a group: its members, its memory, and how it works.
 
+use super::mutation::GroupMutation;
 use alloc::sync::Arc;
+use marline_wire::PARITY_MAX;
 
 /// How a group works: the published designs are settings of one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +22,10 @@ pub struct Scheme {
     pub direct: bool,
     /// Acknowledgements are written into the collector's memory, on rails that write.
     pub marks: bool,
-    /// Chunks for which one parity is sent, at most [`super::PARITY_MAX`]; 0: none is.
+    /// Chunks for which one parity is sent, at most [`PARITY_MAX`]; 0: none is.
     pub parity: u8,
-    /// What so many members miss at once is multicast again; what fewer miss is sent to each.
+    /// A chunk that at least as many members miss is multicast again; one that fewer miss is sent
+    /// to each.
     pub repair_all_from: u8,
 }
 
@@ -120,7 +123,7 @@ impl Scheme {
             })
         };
         let parity = || {
-            number("nack+parity", 2, super::PARITY_MAX as u16).map(|chunks| Scheme {
+            number("nack+parity", 2, PARITY_MAX as u16).map(|chunks| Scheme {
                 parity: chunks as u8,
                 ..Scheme::NACK
             })
@@ -129,7 +132,7 @@ impl Scheme {
     }
 }
 
-/// Who a group's members are: what tells their packets from those of strangers.
+/// A group's members, as their packets are told from those of strangers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Random id of the group.
@@ -168,7 +171,7 @@ pub struct GroupConfig {
     pub seed: u64,
     /// A deliberate mistake.
     #[cfg(feature = "mutation")]
-    pub mutation: Option<super::GroupMutation>,
+    pub mutation: Option<GroupMutation>,
 }
 
 impl Default for GroupConfig {
@@ -188,5 +191,21 @@ impl Default for GroupConfig {
             #[cfg(feature = "mutation")]
             mutation: None,
         }
+    }
+}
+
+impl GroupConfig {
+    /// Whether this mistake is to be made.
+    #[cfg(feature = "mutation")]
+    #[inline]
+    pub(super) fn errs(&self, mutation: GroupMutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    /// Never.
+    #[cfg(not(feature = "mutation"))]
+    #[inline(always)]
+    pub(super) const fn errs(&self, _: GroupMutation) -> bool {
+        false
     }
 }

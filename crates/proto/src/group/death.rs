@@ -1,9 +1,12 @@
 //! A member that will not speak again is taken out: nobody waits for it, and what it was the root
 //! of ends.
 
-use super::send::Bytes;
-use super::{Asked, Group, GroupEvent, GroupMutation, To, Word};
+use super::mutation::GroupMutation;
+use super::outgoing::Bytes;
+use super::state::Group;
+use super::types::{End, GroupEvent, To, Word};
 use alloc::vec::Vec;
+use marline_wire::Asked;
 
 impl Group {
     /// A member will not speak again.
@@ -23,7 +26,7 @@ impl Group {
         self.begin(now_ns);
     }
 
-    /// What was kept of a root that is dead is kept for nothing.
+    /// Copies of the chunks of a dead root are kept for nothing.
     fn forget_root(&mut self, root: u16) {
         let Some(kept) = self.sending.remove(&root) else {
             return;
@@ -84,7 +87,7 @@ impl Group {
         let ended = own.posts.drain(..).map(|post| (post.handle, post.dead));
         let ended = ended.map(|(handle, dead)| GroupEvent::Done {
             handle,
-            end: dead.map_or(super::End::Well, super::End::Dead),
+            end: dead.map_or(End::Well, End::Dead),
         });
         self.events.extend(ended);
     }

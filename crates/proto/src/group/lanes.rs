@@ -16,7 +16,7 @@ struct Lane {
     asked: u32,
 }
 
-/// What one root knows of its rails.
+/// The knowledge that one root has of its rails.
 #[derive(Debug)]
 pub(super) struct Lanes {
     lanes: [Lane; LANES_MAX],
@@ -26,7 +26,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// So many rails, all in use.
+    /// A number of rails, all in use.
     pub fn new(count: u8) -> Lanes {
         let count = count.clamp(1, LANES_MAX as u8) as u32;
         Lanes {

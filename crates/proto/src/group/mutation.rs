@@ -2,8 +2,6 @@
 //! it would notice. Without the feature `mutation` every question is answered `false` at compile
 //! time.
 
-use super::GroupConfig;
-
 /// One mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupMutation {
@@ -29,15 +27,15 @@ pub enum GroupMutation {
     EndEarly,
     /// A chunk counts before its bytes are there.
     AckBeforeCommit,
-    /// What came early is not handed over.
+    /// Early bytes are not handed over.
     LoseEarly,
     /// Early memory has no bound.
     BoundlessEarly,
-    /// What co-roots keep has no bound.
+    /// The copies that co-roots keep have no bound.
     BoundlessKept,
     /// Copies are kept for ever.
     KeepCopies,
-    /// What a dead root owes is waited for.
+    /// Receives wait for a dead root.
     WaitForDead,
     /// A dead member is waited for.
     AwaitDead,
@@ -49,9 +47,9 @@ pub enum GroupMutation {
     HideDeaf,
     /// A parity counts for a chunk although another is missing, too.
     TrustParity,
-    /// What is missing is asked for once.
+    /// A missing chunk is asked for once.
     AskOnce,
-    /// What was multicast again in vain is not sent to one alone.
+    /// A chunk that was multicast again in vain is not sent to one alone.
     RepairAllOnly,
     /// Nobody is asked how far it is.
     NeverRemind,
@@ -85,20 +83,4 @@ impl GroupMutation {
         GroupMutation::RepairAllOnly,
         GroupMutation::NeverRemind,
     ];
-}
-
-impl GroupConfig {
-    /// Whether this mistake is to be made.
-    #[cfg(feature = "mutation")]
-    #[inline]
-    pub(super) fn errs(&self, mutation: GroupMutation) -> bool {
-        self.mutation == Some(mutation)
-    }
-
-    /// Never.
-    #[cfg(not(feature = "mutation"))]
-    #[inline(always)]
-    pub(super) const fn errs(&self, _: GroupMutation) -> bool {
-        false
-    }
 }

@@ -71,7 +71,7 @@ impl Order {
         })
     }
 
-    /// Whether a broadcast is done another way.
+    /// Says if a broadcast is done another way.
     pub fn has_left(&self, broadcast: u64) -> bool {
         broadcast >= self.leave_from
     }
@@ -84,7 +84,7 @@ impl Order {
         }
     }
 
-    /// Who died, if a broadcast cannot begin for that.
+    /// The dead root because of which a broadcast cannot begin.
     pub fn broken(&self, broadcast: u64) -> Option<u16> {
         let (limit, root) = self.broken?;
         (broadcast >= limit).then_some(root)

@@ -38,7 +38,7 @@ impl Pace {
         }
     }
 
-    /// Whether a chunk may leave.
+    /// Says if a chunk may leave.
     pub fn may_send(&self, now: u64) -> bool {
         now >= self.next_at
     }

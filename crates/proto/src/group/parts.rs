@@ -62,7 +62,7 @@ impl Parts {
         own.chain(co_roots.filter(move |_| collector == root))
     }
 
-    /// Whether this member collects for the root, or is it.
+    /// Says if this member collects for the root, or is it.
     pub fn collects(&self, root: u16, member: u16) -> bool {
         let first = self.place(root, member);
         let followed = self.size > 1 && first + 1 < self.members;

@@ -1,84 +1,21 @@
-//! What a collector does for its part: keeps chunks, repairs what was lost, asks who is how far.
+//! The collector's work for its part: it keeps chunks, repairs losses, asks who is how far.
 
-use super::send::{Bytes, Held};
-use super::{
-    AckFlags, Asked, Chunk, Content, End, Gaps, Group, GroupEvent, GroupMutation, Heard, To, Word,
-    ASKED_MAX,
-};
+use super::mutation::GroupMutation;
+use super::outgoing::{Bytes, Held};
+use super::send::REMIND_AFTER_TRIPS;
+use super::state::Group;
+use super::types::{Chunk, Content, End, GroupEvent, Heard, To, Word};
 use alloc::vec::Vec;
+use marline_wire::{AckFlags, Asked, Gaps, ASKED_MAX};
 
 /// Members that have not acknowledged are asked with pauses that double up to this.
 const REMIND_PAUSE_MAX_NS: u64 = 10_000_000;
 /// Every so many times they are asked each alone: multicast may not reach them.
 const ALONE_EVERY: u32 = 3;
-/// So many then, at most.
+/// The most that are asked so at one time.
 const ALONE_MAX: usize = 64;
-/// Round trips before anyone is asked (see `send`).
-const REMIND_AFTER_TRIPS: u64 = 2;
 /// Chunks that a member reports on before its losses say something of the network.
 const LOSSY_OF: u16 = 16;
-/// Members whose requests for one chunk are told apart.
-const ASKERS_MAX: usize = 4;
-
-/// Who was sent a chunk again, of late.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Repair {
-    at: u64,
-    to_all: bool,
-    askers: [u16; ASKERS_MAX],
-    count: u8,
-}
-
-impl Repair {
-    /// It was sent to these; more than can be told apart count as all that can.
-    pub(super) fn to(at: u64, members: impl Iterator<Item = u16>) -> Repair {
-        let mut repair = Repair {
-            at,
-            to_all: false,
-            askers: [0; ASKERS_MAX],
-            count: 0,
-        };
-        for (slot, member) in repair.askers.iter_mut().zip(members) {
-            *slot = member;
-            repair.count += 1;
-        }
-        repair
-    }
-
-    fn has(&self, member: u16) -> bool {
-        self.askers[..self.count as usize].contains(&member)
-    }
-}
-
-impl Held {
-    /// A member asks for this chunk. `None`: it is under way to it. `Some(None)`: it goes to all;
-    /// else to that member.
-    fn ask(&mut self, now: u64, from: u16, hold_ns: u64, all_from: u8) -> Option<Option<u16>> {
-        let all_from = all_from.clamp(1, ASKERS_MAX as u8);
-        let recent = self.repair.filter(|repair| now < repair.at + hold_ns);
-        // What was multicast in vain reaches this one, if anything does, alone.
-        let in_vain = self.repair.is_some_and(|repair| repair.to_all);
-        let fresh = Repair::to(now, [from].into_iter());
-        let repair = match recent {
-            Some(repair) if repair.to_all || repair.has(from) => return None,
-            Some(mut repair) => {
-                let slot = repair.askers.get_mut(repair.count as usize);
-                slot.into_iter().for_each(|slot| *slot = from);
-                repair.count = (repair.count + 1).min(ASKERS_MAX as u8);
-                repair
-            }
-            None => fresh,
-        };
-        let to_all = repair.count >= all_from && (!in_vain || recent.is_some());
-        self.repair = Some(Repair {
-            at: now,
-            to_all,
-            ..repair
-        });
-        Some((!to_all).then_some(from))
-    }
-}
-
 impl Group {
     /// The next chunk that is sent again, or to one alone.
     pub(super) fn next_repair(&mut self) -> Option<(To, Content)> {
@@ -112,7 +49,7 @@ impl Group {
         None
     }
 
-    /// Whether a copy of a chunk is kept for this member's part, within what may be kept.
+    /// Says if a copy of a chunk is kept for this member's part, within what may be kept.
     pub(super) fn keeps(&self, chunk: &Chunk) -> bool {
         let bytes = self.kept_bytes + chunk.len as u64;
         let room = bytes <= self.cfg.keep_max || self.cfg.errs(GroupMutation::BoundlessKept);

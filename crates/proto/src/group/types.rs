@@ -1,4 +1,4 @@
-//! What goes in and out of a group: packets, places, events.
+//! The values that go in and out of a group: packets, places, events.
 
 use alloc::vec::Vec;
 pub use marline_wire::{Chunk, GroupWord as Word};
@@ -24,7 +24,7 @@ pub enum To {
     Member(u16),
 }
 
-/// What a packet carries beside words.
+/// The load of a packet beside words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A chunk of an own broadcast, from the memory of operation `handle`.
@@ -51,7 +51,7 @@ pub enum Content {
     Mark {
         /// Whose chunks.
         root: u16,
-        /// What is written.
+        /// The value to write.
         value: u64,
     },
 }
@@ -61,9 +61,9 @@ pub enum Content {
 pub struct Packet {
     /// Whom it is for.
     pub to: To,
-    /// What it says.
+    /// Its words.
     pub words: Vec<Word>,
-    /// What it carries.
+    /// Its load.
     pub content: Option<Content>,
 }
 
@@ -91,7 +91,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Whether the bytes are to be taken.
+    /// Says if the bytes are to be taken.
     pub fn takes(&self) -> bool {
         matches!(self, Place::Posted { .. } | Place::Early { .. })
     }
@@ -109,7 +109,7 @@ pub struct Rebuild {
     pub span: (u64, u64),
 }
 
-/// What happened.
+/// News for the group's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupEvent {
     /// An operation has ended: a receive has all its bytes, a root's memory is not read any more.
@@ -119,7 +119,7 @@ pub enum GroupEvent {
         /// How it ended.
         end: End,
     },
-    /// What came early of a broadcast belongs to this operation from now on.
+    /// The early bytes of a broadcast belong to this operation from now on.
     Adopt {
         /// The broadcast.
         broadcast: u64,
@@ -197,7 +197,7 @@ pub struct GroupStats {
     pub slowed: u64,
 }
 
-/// What a group keeps: for checks that all comes back.
+/// Counts of all that a group keeps, for checks that everything comes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupHeld {
     /// Operations that have not ended.

@@ -140,7 +140,7 @@ fn a_loss_that_all_share_is_asked_for_by_few() {
     assert!(world.total(|s| s.repairs_to_all) >= 1);
 }
 
-/// What one member lost is sent to it alone.
+/// A chunk that one member lost is sent to it alone.
 #[test]
 fn a_loss_of_one_is_repaired_for_one() {
     let weather = Weather {

@@ -1,4 +1,4 @@
-//! What ends, and how: deaths, strangers, networks that carry no multicast.
+//! Endings: deaths, strangers, networks that carry no multicast.
 
 use super::*;
 

@@ -31,7 +31,7 @@ struct Member {
     left_from: u64,
 }
 
-/// What the network does.
+/// The network's faults.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
     /// Packets lost of 1,000; of one member's, which hears badly.

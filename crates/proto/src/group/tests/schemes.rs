@@ -127,7 +127,7 @@ fn acknowledgements_ride_with_broadcasts() {
     assert!(riding * 4 >= acks, "{riding} of {acks} ride");
 }
 
-/// What is owed to a member is said with other traffic to it, once.
+/// An acknowledgement that is owed to a member is said with other traffic to it, once.
 #[test]
 fn acknowledgements_ride_point_to_point() {
     let mut world = World::new(
@@ -213,7 +213,7 @@ fn a_parity_mends_one_loss_of_a_block() {
     );
 }
 
-/// What few miss is sent to each, what more miss to all, by a setting.
+/// A chunk that few miss is sent to each, one that more miss to all, by a setting.
 #[test]
 fn repairs_go_to_each_or_to_all_by_number() {
     for (missing, from, all) in [

@@ -1,0 +1,100 @@
+//! Frames of lost packets, in the order in which they leave again, each once.
+
+use crate::base::granules::Covered;
+use crate::base::slab::Key;
+use crate::node::Node;
+use crate::state::conn::Conn;
+use crate::state::resends::{Resend, Why, ANYWHERE};
+use crate::state::sent_packets::FrameRef;
+use crate::tx::packet_builder::Builder;
+use marline_wire::{granules, Frame, Header, Rts, GRANULE};
+
+impl Node {
+    /// What is to be sent again and fits; with `hedges_only`, no more than what a repair sends on
+    /// two paths.
+    pub(crate) fn add_resends(
+        &mut self,
+        conn: &mut Conn,
+        b: &mut Builder<'_, '_>,
+        hedges_only: bool,
+    ) {
+        while let Some(&entry) = conn.resend.front() {
+            if hedges_only && entry.avoid == ANYWHERE {
+                break;
+            }
+            let fits = match entry.frame {
+                FrameRef::Data { xfer, offset, len } => {
+                    self.resend_data(conn, (xfer, offset, len), &entry, b)
+                }
+                FrameRef::Written {
+                    xfer, offset, len, ..
+                } => {
+                    self.unwrite(xfer, offset, len);
+                    self.resend_data(conn, (xfer, offset, len), &entry, b)
+                }
+                FrameRef::Rts(key) => match self.sends.get(key) {
+                    Some(send) if !send.granted => {
+                        let rts = Frame::Rts(Rts { head: send.head });
+                        let fits = b.control(&rts, Some(entry.frame));
+                        conn.count_resent(entry.path as usize, entry.why, fits);
+                        fits
+                    }
+                    _ => true,
+                },
+                _ => true,
+            };
+            if !fits {
+                break;
+            }
+            conn.resend.pop_front();
+        }
+    }
+
+    /// Sends a span again, as much as fits; `false`: some is left at the queue's front.
+    fn resend_data(
+        &mut self,
+        conn: &mut Conn,
+        (key, offset, len): (Key, u64, u32),
+        entry: &Resend,
+        b: &mut Builder<'_, '_>,
+    ) -> bool {
+        let Some(send) = self.sends.get(key) else {
+            return true;
+        };
+        let n = granules(len as u64);
+        if send.acked.covered(offset / GRANULE, n) == Covered::All {
+            return true;
+        }
+        let urgent = send.urgent || entry.avoid != ANYWHERE;
+        let Some(pushed) = self.push_data(key, offset, len, b) else {
+            return false;
+        };
+        conn.count_resent(entry.path as usize, entry.why, true);
+        if urgent {
+            b.flags |= Header::FLAG_ACK_NOW;
+        }
+        if pushed < len {
+            let rest = FrameRef::Data {
+                xfer: key,
+                offset: offset + pushed as u64,
+                len: len - pushed,
+            };
+            conn.resend.cut_front(rest);
+            return false;
+        }
+        true
+    }
+}
+
+impl Conn {
+    /// Counts what leaves again, unless it found no room.
+    pub(crate) fn count_resent(&mut self, at: usize, why: Why, fits: bool) {
+        let stats = &mut self.paths[at].stats;
+        let count = match why {
+            Why::Loss => &mut stats.resent_loss,
+            Why::Repair => &mut stats.resent_repair,
+            Why::Failover => &mut stats.resent_failover,
+        };
+        *count += fits as u64;
+    }
+}
