@@ -6,8 +6,8 @@ use crate::memory::{Granted, Memories};
 use crate::packet::{seal, write};
 use marline_checksum::crc32c;
 use marline_proto::{
-    Claim, Config, Event, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec, SendSpec,
-    Source, Spans,
+    Claim, Config, Delivery, Event, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec,
+    SendSpec, Source, Spans,
 };
 use marline_wire::{Frame, Header, Hello, Packet, RailAddr, HELLO_RAILS_MAX, PACKET_MAX, VERSION};
 
@@ -77,6 +77,7 @@ impl Bench {
             addr: rail(1, i),
             datagram_max: 1_472,
             receive_budget: 100_000,
+            delivery: Delivery::DATAGRAMS,
             ordered_writes: false,
             direct_datagrams: 0,
         };

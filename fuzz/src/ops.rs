@@ -12,8 +12,8 @@ use crate::packet::seal;
 use credit::Credits;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{
-    Claim, Config, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans,
-    Transmit,
+    Claim, Config, Delivery, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source,
+    Spans, Transmit,
 };
 use marline_wire::{Address, Packet, RailAddr, PACKET_MAX};
 use model::{contents, Message, Model, Whom, Wish, OWN};
@@ -96,6 +96,7 @@ impl End {
             },
             datagram_max,
             receive_budget: 100_000,
+            delivery: Delivery::DATAGRAMS,
             ordered_writes: false,
             direct_datagrams: 0,
         };

@@ -10,8 +10,8 @@ use crate::damage::{theory, How, Kind, Place, Theory, PAGE_BYTES};
 use crate::rng::Rng;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{
-    sum_seed, Config, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec, SendSpec,
-    Source, Spans, Transmit,
+    sum_seed, Config, Delivery, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
+    SendSpec, Source, Spans, Transmit,
 };
 use marline_wire::{Frame, FrameView, Packet, RailAddr, HEADER_LEN, PACKET_MAX};
 
@@ -212,6 +212,7 @@ fn node(plan: &Plan, which: u64) -> Node {
         addr,
         datagram_max,
         receive_budget: 1 << 20,
+        delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,
     }];
