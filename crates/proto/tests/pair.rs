@@ -511,6 +511,30 @@ fn a_peer_that_dies_after_one_damaged_packet_is_found_out() {
     assert!(events.iter().any(failed), "{events:?}");
 }
 
+/// A peer dies in the middle of a message: the receive that the message has matched names nobody and
+/// is not posted any more, yet its owner asks whether the sender lives, and the receive ends. (Only
+/// posted receives were watched.)
+#[test]
+fn a_message_that_its_dead_sender_has_begun_ends() {
+    let mut pair = Pair::new(1, false);
+    pair.message(5, 20_000);
+    let begun = pair.alone();
+    assert!(begun.len() > 1, "the message takes several packets");
+    let b = &mut pair.b;
+    take(b, pair.now, &begun[..1]);
+    let mut events = Vec::new();
+    // Twice the timeout, in steps of 50 ms.
+    for _ in 0..200 {
+        pair.now += 50_000_000;
+        b.on_poll(pair.now, false);
+        b.handle_timeouts(pair.now);
+        output(b, pair.now, false);
+        events.extend(std::iter::from_fn(|| b.poll_event()));
+    }
+    let failed = |e: &Event| matches!(e, Event::RecvFailed { handle: 5 });
+    assert!(events.iter().any(failed), "{events:?}");
+}
+
 /// A peer closes that never got our last packet; then nobody polls for longer than its silence may
 /// last. It said that it goes: it is not dead, too, and what it was promised is not returned twice.
 #[test]
