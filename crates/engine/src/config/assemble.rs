@@ -86,6 +86,5 @@ pub(crate) fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> Core
         log_bytes,
         aggregate_after: s.aggregate_after,
         mtu,
-        sum_ahead_bytes: s.sum_ahead_bytes,
     }
 }

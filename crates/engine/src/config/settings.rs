@@ -351,8 +351,6 @@ settings! {
     checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 };
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
     fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 };
-    /// Bytes of a large message summed while its grant is under way; 0: summed as they leave.
-    sum_ahead_bytes: u32 = "0", Kind::Bytes { min: 0, max: 16 * MIB };
     /// Damaged packets per million above which a rail is left for a better one; 0: never.
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// File with this machine's profile; empty: where `marline tune` keeps it; none: no profile.

@@ -51,13 +51,7 @@ impl<S: System> Core<S> {
             self.send_written(now, index, &first);
             return true;
         }
-        fill(
-            &mut stage[..first.len],
-            &first,
-            &self.spans,
-            &self.sends,
-            &mut self.ahead,
-        );
+        fill(&mut stage[..first.len], &first, &self.spans, &self.sends);
         let (segment, mut model) = (first.len, head_of(stage, &first));
         let caps = self.rails[first.rail].tx.caps();
         let most = caps
@@ -70,8 +64,7 @@ impl<S: System> Core<S> {
             if let Some(model) = model.take() {
                 let run = node.continue_bulk(now, &first.batch, &model, out, most - count);
                 if let Some(run) = run {
-                    let ahead = &mut self.ahead;
-                    fill_run(out, &run, segment, first.algorithm, &self.sends, ahead);
+                    fill_run(out, &run, segment, first.algorithm, &self.sends);
                     count += run.packets;
                     continue;
                 }
@@ -81,13 +74,7 @@ impl<S: System> Core<S> {
             else {
                 break;
             };
-            fill(
-                &mut out[..next.len],
-                &next,
-                &self.spans,
-                &self.sends,
-                &mut self.ahead,
-            );
+            fill(&mut out[..next.len], &next, &self.spans, &self.sends);
             model = head_of(out, &next);
             (short, count) = (segment - next.len, count + 1);
             whole = short == 0;

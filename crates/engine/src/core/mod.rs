@@ -16,5 +16,4 @@ mod resolve;
 pub(crate) mod rma;
 pub mod state;
 mod submit;
-pub(crate) mod sum_ahead;
 mod tick;

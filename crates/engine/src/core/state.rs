@@ -11,7 +11,6 @@ use crate::core::fast_path::FastPath;
 use crate::core::publish::ClosedRow;
 use crate::core::remote_write::{OutstandingWrite, Pending, Rkeys};
 use crate::core::rma::Registered;
-use crate::core::sum_ahead::Ahead;
 use crate::memory::autotune::Autotune;
 use crate::memory::op_table::{OpTable, RecvOp, SendOp};
 use crate::memory::pool::Pool;
@@ -91,8 +90,6 @@ pub struct CoreConfig {
     pub aggregate_after: u32,
     /// Cap on datagrams in bytes, 0: none.
     pub mtu: usize,
-    /// Bytes of a message that are summed while its grant is under way.
-    pub sum_ahead_bytes: u32,
 }
 
 /// Source of random identities.
@@ -123,8 +120,6 @@ pub struct Core<S: System> {
     /// Whether direct writes are summed before they leave, or after it.
     pub(crate) sum_first: Autotune,
     pub(crate) spans: Spans,
-    /// Sums made before the grant.
-    pub(crate) ahead: Ahead,
     pub(crate) coalescer: Coalescer,
     pub(crate) fast_path: FastPath,
     /// Bytes copied into the log since the rails were last looked at for the application.
@@ -175,7 +170,6 @@ impl<S: System> Core<S> {
             })
             .collect();
         let pool = Pool::new(cfg.log_bytes);
-        let ahead = Ahead::new(cfg.sum_ahead_bytes);
         Core {
             tx_buffers: TxBuffers::new(),
             sum_first: Autotune::new(),
@@ -196,7 +190,6 @@ impl<S: System> Core<S> {
             rkeys: Rkeys::new(),
             write_token: 0,
             spans: Spans::new(),
-            ahead,
             coalescer: Coalescer::default(),
             copied: 0,
             deferred: false,

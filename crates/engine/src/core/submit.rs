@@ -87,9 +87,6 @@ impl<S: System> Core<S> {
             false => endpoint.node.post_send(&spec),
         };
         let waiting = endpoint.node.unsent_heads(peer);
-        if len > self.cfg.proto.eager_max as usize {
-            self.ahead.begin(ep, peer, handle);
-        }
         if local {
             let entry = Completion {
                 context: req.context,

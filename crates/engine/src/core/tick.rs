@@ -34,7 +34,6 @@ impl<S: System> Core<S> {
             }
         }
         self.settle();
-        self.sum_ahead();
     }
 
     /// Tells the nodes that their owner polls (see `Node::on_poll`).

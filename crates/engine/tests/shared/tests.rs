@@ -73,7 +73,6 @@ impl Side {
             log_bytes: 4 << 20,
             aggregate_after: 2,
             mtu: 0,
-            sum_ahead_bytes: 0,
         };
         let mut random = ports[0] as u64 * 1_000;
         let parts = Parts {
