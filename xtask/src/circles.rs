@@ -11,7 +11,6 @@ use std::fmt::Write as _;
 const IN_CIRCLES: &[(&str, usize)] = &[
     ("crates/engine/src", 24),
     ("crates/proto/src", 3),
-    ("crates/provider/src", 21),
     ("crates/rails/src", 6),
     ("crates/sim/src", 16),
     ("crates/wire/src", 2),

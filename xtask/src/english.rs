@@ -18,7 +18,6 @@ const RIDDLES: &[(&str, usize)] = &[
     ("crates/engine", 124),
     ("crates/mpi-shim", 2),
     ("crates/proto", 162),
-    ("crates/provider", 22),
     ("crates/rails", 52),
     ("crates/sim", 119),
     ("crates/wire", 16),

@@ -1,4 +1,4 @@
-//! What the four MPIs ask for (reference: the measured hints) and what must be refused.
+//! The hints that the four MPIs give, as they were recorded, and wishes that must be refused.
 
 use super::*;
 
