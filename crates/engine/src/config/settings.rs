@@ -4,18 +4,12 @@
 //! A row is read once, when an engine opens. Errors are texts for people: they name the setting,
 //! the value that was given and what is allowed.
 
-use crate::config::choice::ChecksumChoice;
+use crate::config::choice::{parse_checksum, ChecksumChoice};
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, HELLO_RAILS_MAX};
 
 /// What every environment variable of Marline's provider starts with.
 pub const PREFIX: &str = "FI_MARLINE_";
-
-/// The algorithm of a name, upper or lower case, with or without its hyphens.
-pub fn parse_checksum(name: &str) -> Option<Algorithm> {
-    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
-    Algorithm::all().find(|a| plain(a.name()) == plain(name))
-}
 
 /// Checksum algorithms of single rails: interface (or address, as in `rails`) and algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
