@@ -67,7 +67,7 @@ impl<C: Core, const N: usize> Pieces<C, N> {
         }
     }
 
-    /// Whether all pieces so far were whole groups.
+    /// True if all pieces so far were whole groups.
     pub(crate) fn is_even(&self) -> bool {
         self.have == 0
     }

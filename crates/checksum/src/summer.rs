@@ -377,7 +377,7 @@ impl Summer {
         }
     }
 
-    /// Whether what comes next may be streamed to `dst` in one loop.
+    /// True if the bytes that come next may be streamed to `dst` in one loop.
     fn streams(&self, dst: *mut u8) -> bool {
         match &self.state {
             State::Crc64(_) | State::Crc32c(_) => true,

@@ -26,10 +26,10 @@ pub struct EnvArgs {
     stats: Option<PathBuf>,
 }
 
-/// Whether rank 0 writes at its end what it counted.
+/// The variable that says if rank 0 writes at its end what it counted.
 pub const SUMMARY: &str = "FI_MARLINE_SUMMARY";
 
-/// What follows the options in `marline env --help`.
+/// The text that follows the options in `marline env --help`.
 pub const AFTER_HELP: &str = "\
 In a job script:
   eval \"$(marline env --shell --mpi mpiexec --stats .)\"

@@ -54,7 +54,7 @@ enum Command {
     Sim(marline_sim::command::SimArgs),
     /// Measure this machine and write its profile, which Marline reads from then on.
     Tune(tune::TuneArgs),
-    /// What checksums cost, by the papers' models and by this machine's profile.
+    /// Print what checksums cost, by the papers' models and by this machine's profile.
     Model(model::ModelArgs),
     /// Keeps the namespaces of one lab host alive (started by `marline lab up`).
     #[command(hide = true)]

@@ -43,7 +43,8 @@ struct Constants {
     network: Network,
     /// Summing alone, in bytes per second.
     sum: f64,
-    /// What both ends do with a short message: without sums, with sums of their own, in one pass.
+    /// The work of both ends for a short message: without sums, with sums of their own, in one
+    /// pass.
     copy: Work,
     separate: Work,
     fused: Work,

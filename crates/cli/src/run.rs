@@ -7,7 +7,7 @@ use crate::{child, contradict, preload, provider, settings, tool};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What follows the options in `marline run --help`: every variable, set or read.
+/// The text that follows the options in `marline run --help`: every variable, set or read.
 pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
   all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_STATS_DIR*

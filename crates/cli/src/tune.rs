@@ -57,7 +57,7 @@ fn sizes(quick: bool) -> Vec<usize> {
     [short, &derive::FRAGMENTS, long].concat()
 }
 
-/// What a measurement covers.
+/// The extent of a measurement.
 struct Plan {
     algorithms: Vec<Algorithm>,
     sizes: Vec<usize>,

@@ -9,7 +9,7 @@ use crate::state::absences::Absences;
 use crate::state::conn::{Conn, FIRST_PATHS};
 use crate::state::directory::{Anyone, Departed, Peer};
 use crate::state::matching::Matching;
-use crate::state::path::Path;
+use crate::state::path::{LocalRail, Path, Policy};
 use crate::state::pending::{DeferredAck, Unkept};
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{Inbound, SendXfer};
@@ -408,11 +408,22 @@ impl Node {
         self.peers[peer.0 as usize].conn = Some(conn);
     }
 
-    pub(crate) fn local_rails(&self) -> Vec<(RailAddr, usize)> {
-        self.rails
-            .iter()
-            .map(|r| (r.addr, r.datagram_max))
+    /// The local rails as paths are made from them.
+    pub(crate) fn local_rails(&self) -> Vec<LocalRail> {
+        (0..self.rails.len())
+            .map(|at| self.local_rail(at))
             .collect()
+    }
+
+    /// One local rail as paths are made from it.
+    pub(crate) fn local_rail(&self, at: usize) -> LocalRail {
+        let spec = &self.rails[at];
+        let native = self.cfg.reliable && self.cfg.native_rails >> at & 1 == 1;
+        LocalRail {
+            addr: spec.addr,
+            datagram_max: spec.datagram_max,
+            policy: Policy::new(spec.delivery, native),
+        }
     }
 
     /// Queues the peer for `poll_transmit`.

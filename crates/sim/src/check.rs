@@ -1,4 +1,4 @@
-//! What an engine reports, held against the truth; and the bounds that must hold after every turn.
+//! Checks the reports of an engine against the truth, and the bounds that hold after every turn.
 
 use crate::endpoint::{Due, Endpoint, Trace};
 use crate::machine::index_of;
@@ -113,7 +113,7 @@ impl World {
             .ok_or_else(|| format!("operation {handle} ends twice"))
     }
 
-    /// Whether `e` may fail what names `other`.
+    /// True if `e` may fail what names `other`.
     pub(crate) fn lost_peer(&self, e: u32, other: u32) -> bool {
         let there = &self.eps[other as usize];
         !there.alive || there.closed || self.eps[e as usize].believes_dead(other)
@@ -443,7 +443,7 @@ impl World {
             .ok_or(format!("endpoint {other} is called dead, and lives"))
     }
 
-    /// Whether a firewall refuses all that comes to an endpoint by the paths on which another has
+    /// True if a firewall refuses all that comes to an endpoint by the paths on which another has
     /// ever heard of it. (Who knows only these cannot know better.)
     fn every_path_refuses(&self, e: u32, other: u32) -> bool {
         let (ep, host) = (&self.eps[e as usize], self.eps[other as usize].host);
@@ -513,7 +513,7 @@ impl World {
     }
 }
 
-/// What an entry says of its message.
+/// Checks what an entry says of its message.
 fn check_head(entry: &Completion, msg: &Msg, matched: &Match) -> Result<(), String> {
     let len = msg.len.min(matched.room);
     let cut = msg.len - len;
@@ -550,7 +550,7 @@ fn check_head(entry: &Completion, msg: &Msg, matched: &Match) -> Result<(), Stri
 }
 
 impl Due {
-    /// What an entry says, of an operation that is over and has no data.
+    /// The contents of an entry of an operation that is over and has no data.
     pub(crate) fn of(entry: &Completion) -> Due {
         Due {
             context: entry.context,

@@ -61,7 +61,7 @@ impl World {
         self.check_spinning(e, busy);
     }
 
-    /// Whether a queue of its rails is full.
+    /// True if a queue of its rails is full.
     fn is_blocked(&self, e: u32) -> bool {
         let machine = &self.eps[e as usize].machine;
         let local = machine.peek_now();
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// Whether there is more in the queues.
+    /// True if there is more in the queues.
     fn read_queues(&mut self, e: u32) -> bool {
         for which in 0..2 {
             let ep = &self.eps[e as usize];

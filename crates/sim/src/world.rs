@@ -24,7 +24,7 @@ const BATCH_MAX: usize = 16;
 /// Port of the first process on a host.
 const PORT: u16 = 5_000;
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Next {
     /// A packet reaches a host.
@@ -41,7 +41,7 @@ pub(crate) enum Next {
     WriteOver,
 }
 
-/// What happens, and when.
+/// An event and its time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: u64,
@@ -76,7 +76,7 @@ pub struct Violation {
 
 /// Everything.
 pub struct World {
-    /// What is simulated.
+    /// The setup that is simulated.
     pub setup: Setup,
     /// World time.
     pub now: u64,
@@ -91,9 +91,9 @@ pub struct World {
     pub on_host: Vec<Option<u32>>,
     /// The network.
     pub net: Net,
-    /// What is in messages.
+    /// The contents of messages.
     pub content: &'static Content,
-    /// What really happened.
+    /// The truth of the run.
     pub truth: Truth,
     pub(crate) flying: Vec<Flying>,
     pub(crate) free: Vec<u32>,

@@ -1,12 +1,13 @@
-//! What the 128-bit kernels want of a processor.
+//! The instructions that the 128-bit kernels need of a processor.
 
 /// 16 bytes in a register, little endian, and the instructions on them.
 ///
 /// # Safety
 /// Of every function: the CPU has the features that the implementation names.
 pub(crate) trait Vector: Copy {
-    /// Whether folding is quicker with eight accumulators than with four: registers for them, and
-    /// more than one multiplication per cycle or a long way through each.
+    /// True if folding is quicker with eight accumulators than with four: the processor has
+    /// registers for them, and starts more than one multiplication per cycle or takes long for
+    /// each.
     const EIGHT: bool;
 
     /// # Safety

@@ -38,7 +38,7 @@ pub(crate) const fn splitmix_from(start: u64, i: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What the halves of the lanes are multiplied by.
+/// The factors of the halves of the lanes.
 pub(crate) static KEYS: Keys = Keys({
     let mut keys = [0; 32];
     let mut i = 0;
@@ -49,7 +49,7 @@ pub(crate) static KEYS: Keys = Keys({
     keys
 });
 
-/// What the length is multiplied by.
+/// The factor of the length.
 pub(crate) const LENGTH_KEY: u64 = splitmix(64);
 
 /// x^64 modulo the polynomial of the field.
@@ -85,7 +85,7 @@ static SBOX: [u8; 256] = {
     t
 };
 
-/// What AESENC does.
+/// The result of the AESENC instruction.
 pub(crate) fn round(v: [u8; 16], key: [u8; 16]) -> [u8; 16] {
     let mut out = [0; 16];
     for column in 0..4 {

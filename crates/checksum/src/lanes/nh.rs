@@ -14,8 +14,8 @@ pub(crate) const BLOCK_LANES: usize = 64;
 /// Words of the widest register.
 const WIDEST: usize = 8;
 
-/// What is added to the words of a block, and from the front again for a register that goes on with
-/// the next block; aligned for the wider kernels.
+/// The constants that are added to the words of a block, followed by the first ones again, for a
+/// register that goes on with the next block; aligned for the wider kernels.
 #[repr(align(64))]
 pub(crate) struct Keys(pub(crate) [u64; 2 * BLOCK_LANES + WIDEST]);
 

@@ -1,7 +1,7 @@
 //! The grammar of `marline lab fault TARGET FAULT [in|out] [port=LO-HI] [for=SECONDS]`, and the
 //! faults in force.
 
-/// What `marline lab fault --help` ends with: every fault, each with an example.
+/// The end of `marline lab fault --help`: every fault, each with an example.
 pub const HELP: &str = "\
 TARGET: RAIL (all hosts) or HOST:RAIL, as in 0, rail1, h0:1, h1:rail0
 FAULT:  down              cable out: the host sees the carrier go
@@ -57,18 +57,18 @@ impl Dir {
     }
 }
 
-/// What can be wrong with one direction of one host's rail.
+/// A fault of one direction of one host's rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// The cable is out: the host sees the carrier go.
     Down,
     /// The host's interface is set down.
     IfDown,
-    /// So many of a million packets vanish.
+    /// Packets of a million that vanish.
     Drop(u32),
     /// Every packet vanishes, and nobody is told.
     Blackhole,
-    /// So many of a million packets get one payload byte changed.
+    /// Packets of a million that get one payload byte changed.
     Corrupt(u32),
     /// IP packets above so many bytes vanish, and nobody is told.
     Mtu(u32),
@@ -116,12 +116,12 @@ impl Effect {
         })
     }
 
-    /// Whether it belongs to the link, not to one direction.
+    /// True if it belongs to the link, not to one direction.
     pub fn is_link(self) -> bool {
         matches!(self, Effect::Down | Effect::IfDown)
     }
 
-    /// Whether a rule judges each packet by itself.
+    /// True if a rule judges each packet by itself.
     pub fn by_packet(self) -> bool {
         matches!(
             self,
@@ -161,7 +161,7 @@ pub struct Active {
     pub rail: usize,
     /// Direction; `Out` for what belongs to the link.
     pub dir: Dir,
-    /// What is wrong.
+    /// The fault.
     pub effect: Effect,
     /// Only packets of these ports.
     pub ports: Ports,
@@ -246,7 +246,7 @@ impl Active {
     }
 }
 
-/// What a `fault` command asks for.
+/// The action that a `fault` command asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Put this fault in force.
@@ -262,7 +262,7 @@ pub enum Action {
 /// A parsed `FAULT [in|out] [port=LO-HI] [for=SECONDS]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What to do.
+    /// The action.
     pub action: Action,
     /// Only this direction.
     pub dir: Option<Dir>,

@@ -9,9 +9,9 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What the lab's hosts see as `/etc/hosts`.
+/// The file that the lab's hosts see as `/etc/hosts`.
 pub const HOSTS_FILE: &str = "hosts";
-/// What launchers call instead of `ssh`.
+/// The script that launchers call instead of `ssh`.
 pub const AGENT_FILE: &str = "agent";
 /// All that a lab has in its directory. The state is removed last: as long as it is there, the rest
 /// is known to be ours.

@@ -10,7 +10,7 @@ use crate::summary::SummaryArgs;
 use crate::{provider, settings};
 use clap::ValueEnum;
 
-/// What carries the messages.
+/// The transport that carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Provider {
     /// Marline over all rails.
@@ -33,7 +33,7 @@ pub struct LabRunArgs {
     /// mpiexec, by name or path, or the MPI's directory.
     #[arg(long, default_value = "mpiexec")]
     mpi: String,
-    /// What carries the messages.
+    /// The transport that carries the messages.
     #[arg(long, value_enum, default_value = "marline")]
     provider: Provider,
     /// Number of ranks.

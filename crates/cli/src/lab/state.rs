@@ -1,4 +1,4 @@
-//! What a lab is, and the file that remembers it between commands.
+//! The state of a lab, and the file that keeps it between commands.
 
 use super::fault::Active;
 use marline_engine::owned;
@@ -39,7 +39,7 @@ impl Proc {
         Some(Proc { pid, start_ticks })
     }
 
-    /// Whether that very process still runs.
+    /// True if that very process still runs.
     pub fn is_alive(&self) -> bool {
         Proc::from_pid(self.pid) == Some(*self)
     }
@@ -73,7 +73,7 @@ pub struct Lab {
     pub switch: Option<Proc>,
     /// Holders of the hosts.
     pub hosts: Vec<Proc>,
-    /// Whether `up` reached its end.
+    /// True if `up` reached its end.
     pub complete: bool,
     /// Rails whose segmentation offload is off.
     pub no_offload: Vec<usize>,
@@ -108,7 +108,7 @@ impl Lab {
         }
     }
 
-    /// Whether it is whole: `up` ended, and every holder lives.
+    /// True if it is whole: `up` ended, and every holder lives.
     pub fn is_running(&self) -> bool {
         let mut holders = self.switch.iter().chain(&self.hosts);
         self.complete && self.switch.is_some() && holders.all(Proc::is_alive)

@@ -218,7 +218,7 @@ fn line(points: &[Point], algorithm: Algorithm, way: Way, place: Place, label: &
     }
 }
 
-/// What a profile says of its rail.
+/// A line of text with the figures of a profile's rail.
 pub fn describe_rail(rail: &RailFigures) -> String {
     format!(
         "{}: latency {:.2} us, rate {:.2} GB/s, gap {:.0} ns",

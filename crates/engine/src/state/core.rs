@@ -13,7 +13,7 @@ use crate::state::fast_path::FastPath;
 use crate::state::operations::Operations;
 use crate::state::rails::{RailState, Rails};
 use crate::state::write::direct_datagrams;
-use marline_proto::{Config, Node, RailSpec};
+use marline_proto::{Config, Delivery, Node, RailSpec};
 use marline_rails::{RailTx, Writes};
 use marline_wire::{RailAddr, PACKET_MAX};
 
@@ -119,6 +119,7 @@ impl<S: System> Core<S> {
                 addr,
                 datagram_max,
                 receive_budget,
+                delivery: Delivery::DATAGRAMS,
                 ordered_writes: caps.writes == Writes::Ordered,
                 direct_datagrams: direct_datagrams(&caps),
             }

@@ -103,7 +103,7 @@ impl Path {
     pub(crate) fn doubt_size(&mut self, bytes: u32, now: u64) {
         let bytes = (bytes as usize).min(self.datagram_max);
         let sizes = &mut self.sizes;
-        if bytes <= self.newest_acked_bytes || sizes.asked > 0 {
+        if sizes.fixed || bytes <= self.newest_acked_bytes || sizes.asked > 0 {
             return;
         }
         sizes.doubted = match sizes.doubts {

@@ -33,6 +33,10 @@ impl Node {
                 if down && conn.paths[at].usable() {
                     self.path_down(now_ns, &mut conn, at);
                 }
+                // Where nothing else is lost, what was under way was lost with the connection.
+                if !down && !conn.paths[at].policy.lossy {
+                    self.evacuate(&mut conn, at);
+                }
                 let path = &mut conn.paths[at];
                 path.rail_down = down;
                 path.probe_at = now_ns;

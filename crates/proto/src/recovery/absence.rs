@@ -85,6 +85,8 @@ pub(crate) enum Expiry {
     Ask,
     /// The oldest packet is sent again.
     Repair,
+    /// Nothing is sent again: the path, which loses nothing, is asked whether it works.
+    Stall,
 }
 
 impl Conn {
@@ -98,6 +100,9 @@ impl Conn {
     ) -> Option<(u64, Expiry)> {
         let path = &self.paths[at];
         let due = path.repair_at(cfg)?;
+        if path.waits() {
+            return Some((due, Expiry::Stall));
+        }
         match absences.patience_ns(self) {
             0 => Some((due, Expiry::Repair)),
             patience_ns => {

@@ -96,6 +96,26 @@ impl Node {
         Node::mark_ready(&mut self.ready, conn);
     }
 
+    /// Nothing was acknowledged for long on a path that loses nothing. A probe behind all that
+    /// waits there shows what the peer did not take: in order, its answer passes over that. If the
+    /// path answers nothing, others show whether the path is to blame or the peer.
+    pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let others = has_rivals(conn, at);
+        let path = &mut conn.paths[at];
+        path.repair_from = now;
+        path.backoff += 1;
+        path.want_ping = true;
+        path.window.renew();
+        if path.backoff >= 2 && others {
+            if path.state == PathState::Up {
+                path.state = PathState::Suspect;
+            }
+            path.duel.get_or_insert(Duel::new(now, false));
+            ask_rivals(conn, at, self.full, WITNESSES);
+        }
+        Node::mark_ready(&mut self.ready, conn);
+    }
+
     /// A repair timer expired: send the oldest waiting packet's frames again elsewhere, and from
     /// the second time on ask who is to blame.
     pub(crate) fn repair(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
@@ -113,6 +133,12 @@ impl Node {
         }
         if path.sizes.is_probe(number) {
             return self.probe_lost(now, conn, at);
+        }
+        if !path.policy.lossy {
+            // Its rail makes a connection, or has one that nobody answers on.
+            path.backoff += 1;
+            ask_next(conn, at);
+            return Node::mark_ready(&mut self.ready, conn);
         }
         path.backoff += 1;
         path.stats.repairs += 1;

@@ -6,7 +6,7 @@ use crate::base::slab::Key;
 use crate::base::stats::PeerStats;
 use crate::base::types::{PathState, PeerId};
 use crate::state::absences::Verdicts;
-use crate::state::path::Path;
+use crate::state::path::{LocalRail, Path};
 use crate::state::resends::Resends;
 use crate::state::sent_packets::FrameRef;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -338,7 +338,7 @@ impl Conn {
     /// the local rail of its own index (routed networks). Each comes from the two rails that have
     /// the fewest yet, so that all have their share, and as many rails have to fail as one side has
     /// before none is left.
-    pub fn add_paths(&mut self, locals: &[(RailAddr, usize)], remotes: &[RailAddr], most: usize) {
+    pub fn add_paths(&mut self, locals: &[LocalRail], remotes: &[RailAddr], most: usize) {
         let mut pairs = pairs(locals, remotes);
         // Exactly: there are no more after HELLO, and a path is not small.
         let room = most.saturating_sub(self.paths.len());
@@ -357,29 +357,27 @@ impl Conn {
             if self.paths.iter().any(|p| p.send_code() == code) {
                 continue;
             }
-            let ceiling = locals[i].1.min(remote.mtu as usize);
-            let path = Path::new(i as u8, remote.index, *remote, ceiling);
-            self.paths.push(path);
+            self.paths.push(Path::new(i as u8, &locals[i], *remote));
         }
     }
 }
 
 /// Local rails (by index) with the remote ones that they may reach.
-fn pairs<'a>(locals: &[(RailAddr, usize)], remotes: &'a [RailAddr]) -> Vec<(usize, &'a RailAddr)> {
+fn pairs<'a>(locals: &[LocalRail], remotes: &'a [RailAddr]) -> Vec<(usize, &'a RailAddr)> {
     let mut pairs = Vec::new();
     let remotes = remotes.iter().filter(|r| r.kind != 0);
     let same = |a: &RailAddr, b: &RailAddr| a.reaches(b) && a.ip == b.ip;
-    let ours = |remote: &RailAddr| locals.iter().any(|l| same(&l.0, remote));
-    let theirs = |l: &(RailAddr, usize)| remotes.clone().any(|r| same(&l.0, r));
+    let ours = |remote: &RailAddr| locals.iter().any(|l| same(&l.addr, remote));
+    let theirs = |l: &LocalRail| remotes.clone().any(|r| same(&l.addr, r));
     // Processes of one host have the same addresses (one may use fewer of them). Where both have
     // some that the other has not, they are on two hosts, and an address that both have leads back
     // to this one: that of a bridge for containers, which is the same on every host.
     let apart = remotes.clone().any(|r| !ours(r)) && !locals.iter().all(theirs);
     for remote in remotes.clone().filter(|r| !(apart && ours(r))) {
-        let near = |l: &(RailAddr, usize)| l.0.same_subnet(remote);
+        let near = |l: &LocalRail| l.addr.same_subnet(remote);
         let paired = locals.iter().any(near);
         for (i, local) in locals.iter().enumerate() {
-            let routed = local.0.reaches(remote) && i == remote.index as usize % locals.len();
+            let routed = local.addr.reaches(remote) && i == remote.index as usize % locals.len();
             if paired && near(local) || !paired && routed {
                 pairs.push((i, remote));
             }

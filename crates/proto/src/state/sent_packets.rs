@@ -42,6 +42,14 @@ pub enum FrameRef {
     Ping { padded: bool },
 }
 
+impl FrameRef {
+    /// Bytes of a message in the packet.
+    #[inline]
+    pub fn is_data(&self) -> bool {
+        matches!(self, FrameRef::Data { .. })
+    }
+}
+
 /// State of a sent packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SentState {

@@ -9,6 +9,8 @@ pub const DATAGRAM_FLOOR: usize = 548;
 /// What is known of the sizes.
 #[derive(Debug)]
 pub struct Sizes {
+    /// There is nothing to find out.
+    pub(crate) fixed: bool,
     /// The largest datagram that both rails take.
     pub(crate) ceiling: usize,
     /// The size that is asked for; 0: none is.
@@ -34,6 +36,7 @@ pub struct Sizes {
 impl Sizes {
     pub fn new(ceiling: usize) -> Sizes {
         Sizes {
+            fixed: false,
             ceiling,
             asked: if ceiling > DATAGRAM_BASE { ceiling } else { 0 },
             tries: 0,
@@ -46,6 +49,15 @@ impl Sizes {
             raise_every: RAISE_NS,
             shrank_from: 0,
             choked_since: None,
+        }
+    }
+
+    /// Those of a path that takes packets up to `ceiling` bytes for certain: nothing is asked.
+    pub(crate) fn fixed(ceiling: usize) -> Sizes {
+        Sizes {
+            asked: 0,
+            fixed: true,
+            ..Sizes::new(ceiling)
         }
     }
 

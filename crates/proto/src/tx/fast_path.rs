@@ -82,6 +82,7 @@ impl Node {
         let room = path.ring.in_flight() < path.cwnd;
         let other = |(i, p): (usize, &Path)| i == at || p.healthy() || p.window.fresh() == 0;
         room && path.healthy()
+            && !path.policy.native
             && path.quiet < QUIET_MAX
             && !self.due_ack(now, conn)
             && conn.paths.iter().enumerate().all(other)

@@ -355,7 +355,8 @@ impl Node {
             self.scratch = b.frames;
             return None;
         }
-        let eliciting = b.wants_ack(conn);
+        let native = conn.paths[at].policy.native;
+        let eliciting = b.wants_ack(conn) && !(native && b.frames.iter().all(FrameRef::is_data));
         let flags = if eliciting {
             b.flags
         } else {

@@ -20,7 +20,7 @@ fn noise(len: usize) -> Vec<u8> {
     words.flat_map(u64::to_le_bytes).take(len).collect()
 }
 
-/// What is right for the first `len` bytes.
+/// The right sum of the first `len` bytes.
 fn expected(bytes: &[u8]) -> u64 {
     // SAFETY: a slice is readable, and `Sum` stores nothing.
     unsafe { soft::nh_whole::<Sum>(std::ptr::null_mut(), bytes.as_ptr(), bytes.len()) }
@@ -42,7 +42,7 @@ impl Room {
         self.0.as_ptr().align_offset(LINE) + astray
     }
 
-    /// Whether the copy is there, and nothing else was touched; all is untouched afterwards.
+    /// True if the copy is there and nothing else was touched; resets all bytes afterwards.
     fn holds(&mut self, start: usize, bytes: &[u8]) -> bool {
         let (before, rest) = self.0.split_at_mut(start);
         let (copy, after) = rest.split_at_mut(bytes.len());

@@ -5,7 +5,7 @@ use crate::arch::vector::Vector;
 use std::arch::x86_64::*;
 
 // No function asks for more than it uses: the 512-bit kernels, which lack the rest, call some of
-// these, and what asks for more than its caller has is never inlined (30 ns for 48 bytes).
+// these, and a function that asks for more features than its caller has is never inlined.
 impl Vector for __m128i {
     // A product takes four to seven cycles and one starts per cycle: four keep the port busy.
     const EIGHT: bool = false;
