@@ -511,9 +511,9 @@ fn a_peer_that_dies_after_one_damaged_packet_is_found_out() {
     assert!(events.iter().any(failed), "{events:?}");
 }
 
-/// A peer dies in the middle of a message: the receive that the message has matched names nobody and
-/// is not posted any more, yet its owner asks whether the sender lives, and the receive ends. (Only
-/// posted receives were watched.)
+/// A peer dies in the middle of a message: the receive that the message has matched names nobody
+/// and is not posted any more, yet its owner asks whether the sender lives, and the receive ends.
+/// (Only posted receives were watched.)
 #[test]
 fn a_message_that_its_dead_sender_has_begun_ends() {
     let mut pair = Pair::new(1, false);
