@@ -7,8 +7,8 @@ use crate::packet::{seal, write};
 use marline_checksum::crc32c;
 use marline_engine::ByKind;
 use marline_proto::{
-    Claim, Config, Event, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec, SendSpec,
-    Source, Spans,
+    Claim, Config, Delivery, Event, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec,
+    SendSpec, Source, Spans,
 };
 use marline_rails::UdpAddr;
 use marline_wire::{
@@ -83,6 +83,7 @@ impl Bench {
             addr: rail(1, i),
             datagram_max: 1_472,
             receive_budget: 100_000,
+            delivery: Delivery::DATAGRAMS,
             ordered_writes: false,
             direct_datagrams: 0,
         };

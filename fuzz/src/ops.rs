@@ -13,8 +13,8 @@ use credit::Credits;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_engine::ByKind;
 use marline_proto::{
-    Claim, Config, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans,
-    Transmit,
+    Claim, Config, Delivery, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source,
+    Spans, Transmit,
 };
 use marline_wire::{Address, Packet, RailWrites, PACKET_MAX};
 use model::{contents, Message, Model, Whom, Wish, OWN};
@@ -97,6 +97,7 @@ impl End {
                 addr,
                 datagram_max,
                 receive_budget: 100_000,
+                delivery: Delivery::DATAGRAMS,
                 ordered_writes: false,
                 direct_datagrams: 0,
             }

@@ -30,7 +30,7 @@ mod tx;
 
 pub use ahead::AheadSpan;
 pub use base::config::{
-    Config, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD,
+    Config, Delivery, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD,
 };
 pub use base::granules::{Covered, GranuleSet};
 pub use base::mutation::Mutation;

@@ -4,8 +4,8 @@
 mod face;
 
 use marline_proto::{
-    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
-    SendSpec, Source, Spans,
+    Config, Delivery, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec,
+    RecvSpec, SendSpec, Source, Spans,
 };
 use marline_wire::{Packet, FIRST_ALGORITHM, PACKET_MAX};
 
@@ -35,6 +35,7 @@ fn rail(host: u8) -> RailSpec {
         addr: face::rail_addr(0, host, 0, 1_472),
         datagram_max: 1_472,
         receive_budget: 1 << 20,
+        delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,
     }
@@ -85,7 +86,7 @@ impl Pair {
         assert!(self.nodes[from].post_send(&spec));
     }
 
-    /// What `from` has to send now.
+    /// All that `from` has to send now.
     fn packets(&mut self, from: usize) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         let (mut out, mut spans) = (vec![0; PACKET_MAX], Spans::new());
@@ -143,7 +144,7 @@ fn agreed(events: &[Event]) -> Vec<(u8, u8)> {
     told.collect()
 }
 
-/// What 0 and 1 receive when each sends before it knows the other, then once more.
+/// The messages that 0 and 1 receive when each sends before it knows the other, then once more.
 fn talk(mut pair: Pair) -> (Pair, [Vec<u8>; 2]) {
     for handle in 0..2 {
         pair.send(0, handle);

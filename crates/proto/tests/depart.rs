@@ -116,7 +116,7 @@ impl Server {
         sent
     }
 
-    /// What becomes of a packet that comes now.
+    /// Hands over a packet; why it is refused.
     fn refuses(&mut self, packet: &Flying) -> Option<DropReason> {
         let parsed = Packet::parse(&packet.1, |_| 0).unwrap();
         let len = packet.1.len();

@@ -1,4 +1,4 @@
-//! What first contact costs: counted, because in an all-to-all everyone meets everyone at once.
+//! The cost of first contact, counted, because in an all-to-all everyone meets everyone at once.
 
 mod face;
 

@@ -97,7 +97,7 @@ impl Pair {
         }
     }
 
-    /// What a side has to send now.
+    /// All that a side has to send now.
     fn output(&mut self, side: usize) -> Vec<Flight> {
         let node = &mut self.nodes[side];
         let (mut out, mut spans, mut all) = (vec![0; 64_000], Vec::new(), Vec::new());
@@ -197,8 +197,8 @@ fn a_granted_message_is_written_and_its_key_ends_first() {
     assert!(revoked < done);
 }
 
-/// What does not lie where it should is sent again in packets; before the first of them is put in
-/// place the key has ended.
+/// A write that does not lie where it should is sent again in packets; before the first of them is
+/// put in place the key has ended.
 #[test]
 fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
     let mut pair = Pair::new(Config::default(), LEN);
@@ -212,7 +212,7 @@ fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
     assert_eq!(from.len(), writes.len());
 }
 
-/// What did not land is as good as lost: no damage is held against the path.
+/// A write that did not land is as good as lost: no damage is held against the path.
 #[test]
 fn what_was_not_written_is_no_damage() {
     for (lies, why, corrupt) in [

@@ -11,8 +11,8 @@ use crate::rng::Rng;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_engine::ByKind;
 use marline_proto::{
-    sum_seed, Config, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec, SendSpec,
-    Source, Spans, Transmit,
+    sum_seed, Config, Delivery, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
+    SendSpec, Source, Spans, Transmit,
 };
 use marline_rails::UdpAddr;
 use marline_wire::{Frame, FrameView, Packet, HEADER_LEN, PACKET_MAX};
@@ -211,6 +211,7 @@ fn node(plan: &Plan, which: u64) -> Node {
         addr,
         datagram_max,
         receive_budget: 1 << 20,
+        delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,
     }];

@@ -21,7 +21,7 @@ use crate::memory::unpack::Bounces;
 use crate::platform::system::{System, Watch};
 use crate::stats::peer_rows::Together;
 use crate::stats::{ProcessCounters, RailCounters};
-use marline_proto::{Claim, Config, Node, PeerId, RailSpec, Spans};
+use marline_proto::{Claim, Config, Delivery, Node, PeerId, RailSpec, Spans};
 use marline_rails::{Caps, RailTx, Writes};
 use marline_wire::{RailWrites, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
@@ -241,6 +241,7 @@ impl<S: System> Core<S> {
                 addr,
                 datagram_max,
                 receive_budget,
+                delivery: Delivery::DATAGRAMS,
                 ordered_writes: caps.writes == Writes::Ordered,
                 direct_datagrams: direct_datagrams(&caps),
             }

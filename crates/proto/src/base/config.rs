@@ -23,6 +23,34 @@ pub enum RailPolicy {
     Standby,
 }
 
+/// A rail's promise of what it does with packets. Rails of one kind promise the same, so that it
+/// holds for both ends of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Delivery {
+    /// Packets of a path arrive in the order in which they were sent.
+    pub ordered: bool,
+    /// Packets are lost only with their connection: while it is up the rail repeats what the
+    /// network loses, and shares the network with others by itself.
+    pub lossless: bool,
+    /// Every path takes packets of the rail's largest size.
+    pub fixed_mtu: bool,
+}
+
+impl Delivery {
+    /// Datagrams: lost, overtaken and too long as it happens.
+    pub const DATAGRAMS: Delivery = Delivery {
+        ordered: false,
+        lossless: false,
+        fixed_mtu: false,
+    };
+    /// A connection that keeps order and loses nothing until it breaks (TCP, shared memory, RC).
+    pub const STREAM: Delivery = Delivery {
+        ordered: true,
+        lossless: true,
+        fixed_mtu: true,
+    };
+}
+
 /// A local rail as the node sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct RailSpec {
@@ -32,6 +60,8 @@ pub struct RailSpec {
     pub datagram_max: usize,
     /// Payload bytes that all senders together may have in flight to its kernel buffer.
     pub receive_budget: u64,
+    /// How it treats packets.
+    pub delivery: Delivery,
     /// A packet that tells of a write never arrives on it without the write. (Whether it writes at
     /// all, its address says.)
     pub ordered_writes: bool,
@@ -85,6 +115,9 @@ pub struct Config {
     /// two even if they are more than this, and the peer may choose others, which are taken as
     /// well.
     pub paths: usize,
+    /// Local rails without software reliability (bit n: rail n). Data that left on one counts as
+    /// arrived; what asks for data and grants it is acknowledged as on any rail.
+    pub native_rails: u32,
     /// Payload algorithm numbers of single local rails; `None`: as agreed with the peer.
     pub rail_algorithm: [Option<u8>; RAILS_MAX],
     /// Lengths of the shortest and the longest message whose payload carries a sum, in bytes.
@@ -101,7 +134,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// What marks a message of this length whose payload is to carry no sum.
+    /// The flag of a message of this length: [`FLAG_UNSUMMED`] if its payload carries no sum, else
+    /// 0.
     pub(crate) fn sum_flag(&self, len: u64) -> u8 {
         let summed = self.summed.0 <= len && len <= self.summed.1;
         if summed {
@@ -131,7 +165,7 @@ impl Config {
 }
 
 impl Config {
-    /// Whether this mistake is to be made.
+    /// Returns whether this mistake is to be made.
     #[cfg(feature = "mutation")]
     #[inline]
     pub fn errs(&self, mutation: Mutation) -> bool {
@@ -147,7 +181,7 @@ impl Config {
 }
 
 impl Config {
-    /// What is charged for an unexpected message that costs so much.
+    /// The bytes charged for an unexpected message that costs so much.
     pub(crate) fn charged(&self, cost: u64) -> u64 {
         match self.errs(Mutation::Uncharged) {
             true => MESSAGE_OVERHEAD,
@@ -179,6 +213,7 @@ impl Default for Config {
             ack_every: 64,
             policy: RailPolicy::Stripe,
             paths: PATHS,
+            native_rails: 0,
             rail_algorithm: [None; RAILS_MAX],
             summed: (0, u64::MAX),
             fragment_max: FRAGMENT_MAX,

@@ -1,5 +1,5 @@
-//! What the sockets and links of a rail tell: down or back, no room, packets too big for a network
-//! on the way, no listener at the other end.
+//! Events of rails: down or back, no room, packets too big for a network on the way, no listener at
+//! the other end.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathState, PeerId};
@@ -8,8 +8,8 @@ use crate::state::conn::Conn;
 use crate::state::path::Path;
 use marline_wire::RailAddr;
 
-/// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between and
-/// one from every path that has worked, mean that the process is gone.
+/// A process is gone after this many refusals (ICMP port unreachable) over this time, with nothing
+/// heard in between and one from every path that has worked.
 const REFUSALS: u32 = 3;
 const REFUSALS_NS: u64 = 100_000_000;
 
@@ -32,6 +32,10 @@ impl Node {
                 }
                 if down && conn.paths[at].usable() {
                     self.path_down(now_ns, &mut conn, at);
+                }
+                // Where nothing else is lost, what was under way was lost with the connection.
+                if !down && !conn.paths[at].policy.lossy {
+                    self.evacuate(&mut conn, at);
                 }
                 let path = &mut conn.paths[at];
                 path.rail_down = down;

@@ -59,7 +59,8 @@ impl Absences {
         }
     }
 
-    /// Whether the packet of path `at` that was sent again had arrived, if that is known now.
+    /// Returns whether the packet of path `at` that was sent again had arrived, if that is known
+    /// now.
     pub(crate) fn judge_repair(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         let Some(number) = path.repaired else {
@@ -78,13 +79,15 @@ impl Absences {
     }
 }
 
-/// What is done when a repair timer expires.
+/// The action when a repair timer expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
     /// Another path is asked whether the peer is there.
     Ask,
     /// The oldest packet is sent again.
     Repair,
+    /// Nothing is sent again: the path, which loses nothing, is asked whether it works.
+    Stall,
 }
 
 impl Conn {
@@ -98,6 +101,9 @@ impl Conn {
     ) -> Option<(u64, Expiry)> {
         let path = &self.paths[at];
         let due = path.repair_at(cfg)?;
+        if path.waits() {
+            return Some((due, Expiry::Stall));
+        }
         match absences.patience_ns(self) {
             0 => Some((due, Expiry::Repair)),
             patience_ns => {

@@ -183,6 +183,7 @@ impl Node {
                 match conn.repair_at(at, &self.cfg, &self.absences) {
                     Some((due, Expiry::Repair)) if due <= now => self.repair(now, conn, at),
                     Some((due, Expiry::Ask)) if due <= now => self.ask_first(now, conn, at),
+                    Some((due, Expiry::Stall)) if due <= now => self.stalled(now, conn, at),
                     _ => {}
                 }
                 self.end_duel(now, conn, at);

@@ -6,6 +6,7 @@
 //! probes, sent no later, are not. If no path answers, the peer is silent and nothing moves.
 
 use crate::base::config::Config;
+use crate::base::config::Delivery;
 use crate::base::stats::PathStats;
 use crate::base::types::PathState;
 use crate::state::damage::{Damage, Quarantine};
@@ -18,6 +19,8 @@ use marline_wire::{path_code, RailAddr};
 /// Packets that may overtake another before it counts as lost without regard to time: more than a
 /// super-packet, because a sender that moves to another core can have one overtaken as a whole.
 pub const REORDER_START: u64 = 64;
+/// The same where packets keep their order: the next one that arrives shows that one is missing.
+const REORDER_NONE: u64 = 1;
 
 /// With no more packets than this under way, they do not queue behind each other.
 pub(crate) const FEW_PACKETS: u32 = 4;
@@ -83,11 +86,45 @@ pub struct WriteLuck {
     pub skips: u8,
 }
 
+/// The treatment of a path, decided once, when it is made, by what its rail promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Packets get lost while the path works. So what is not acknowledged in time is sent again,
+    /// and a congestion window bounds what is under way. Else it waits as long as the path does.
+    pub lossy: bool,
+    /// Packets may overtake each other.
+    pub unordered: bool,
+    /// The size of packets is to be found out.
+    pub sized: bool,
+    /// Data that left counts as arrived.
+    pub native: bool,
+}
+
+impl Policy {
+    /// The treatment that a rail with this promise wants. `native`: without software reliability.
+    pub fn new(delivery: Delivery, native: bool) -> Policy {
+        Policy {
+            lossy: !delivery.lossless,
+            unordered: !delivery.ordered,
+            sized: !delivery.fixed_mtu,
+            native,
+        }
+    }
+}
+
+/// A local rail as paths are made from it.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalRail {
+    pub datagram_max: usize,
+    pub policy: Policy,
+}
+
 /// One path.
 #[derive(Debug)]
 pub struct Path {
     pub local: u8,
     pub remote: u8,
+    pub policy: Policy,
     pub to: RailAddr,
     pub flow: u8,
     pub write_luck: WriteLuck,
@@ -160,16 +197,25 @@ impl Path {
         size_of::<Path>() + self.ring.heap_bytes() + self.window.heap_bytes() + given_up
     }
 
-    pub fn new(local: u8, remote: u8, to: RailAddr, ceiling: usize) -> Path {
+    pub fn new(local: u8, rail: &LocalRail, to: RailAddr) -> Path {
+        let ceiling = rail.datagram_max.min(to.datagram_max as usize);
+        let policy = rail.policy;
         Path {
             local,
-            remote,
+            remote: to.index,
+            policy,
             to,
             flow: 0,
             write_luck: WriteLuck::default(),
             state: PathState::Unproven,
-            datagram_max: DATAGRAM_BASE.min(ceiling),
-            sizes: Sizes::new(ceiling),
+            datagram_max: match policy.sized {
+                true => DATAGRAM_BASE.min(ceiling),
+                false => ceiling,
+            },
+            sizes: match policy.sized {
+                true => Sizes::new(ceiling),
+                false => Sizes::fixed(ceiling),
+            },
             ring: SendRing::default(),
             window: RecvWindow::default(),
             stats: PathStats::default(),
@@ -181,13 +227,19 @@ impl Path {
             rate: [0; 2],
             rate_since: 0,
             fell: false,
-            cwnd: CWND_FLOOR,
+            cwnd: match policy.lossy {
+                true => CWND_FLOOR,
+                false => u64::MAX,
+            },
             strict_until: 0,
             repair_from: 0,
             asked_from: u64::MAX,
             repaired: None,
             backoff: 0,
-            reorder: REORDER_START,
+            reorder: match policy.unordered {
+                true => REORDER_START,
+                false => REORDER_NONE,
+            },
             given_up: VecDeque::new(),
             duel: None,
             largest_acked: 0,
@@ -210,6 +262,13 @@ impl Path {
             damage: Damage::default(),
             quarantine: Quarantine::default(),
         }
+    }
+
+    /// Nothing on it is sent again for time alone: what was sent waits in the rail, which loses it
+    /// only with the path. (Whether there is a path at all, its first answer shows.)
+    #[inline]
+    pub fn waits(&self) -> bool {
+        !self.policy.lossy && self.is_proven()
     }
 
     /// `Header::path` of packets that I send on it.
@@ -262,8 +321,8 @@ impl Path {
         !self.rail_down && self.carries()
     }
 
-    /// Whether it is in doubt that what is sent on it arrives: something waits that was repaired
-    /// twice.
+    /// Returns whether it is in doubt that what is sent on it arrives: something waits that was
+    /// repaired twice.
     #[inline]
     pub fn doubtful(&self) -> bool {
         self.state == PathState::Suspect || self.backoff >= 2
@@ -272,6 +331,9 @@ impl Path {
     /// Current repair interval.
     #[inline]
     pub fn repair_ns(&self, cfg: &Config) -> u64 {
+        if self.waits() {
+            return (self.stall_ns(cfg) << self.backoff.min(4)).min(REPAIR_START_MAX_NS);
+        }
         // Before the first sample: 1 ms covers a cold cache, ARP and a peer's first poll.
         let base = if self.srtt_ns == 0 {
             1_000_000
@@ -287,6 +349,12 @@ impl Path {
         // Repairs of one exact period can meet a full queue every time, when a stream of another
         // sender that fills it has a period, too: the intervals between repeats differ.
         interval - self.jitter() * (interval / JITTER_SHARE) / JITTER_STEPS
+    }
+
+    /// A path that loses nothing is asked whether it works once nothing was acknowledged on it for
+    /// so long: the rail may be repeating what the network lost.
+    pub fn stall_ns(&self, cfg: &Config) -> u64 {
+        (4 * self.srtt_ns).clamp(cfg.repair_cap_ns, REPAIR_START_MAX_NS)
     }
 
     /// Within this a peer answers that is on its processor.
@@ -349,7 +417,7 @@ impl Path {
             self.rate_since = now;
         }
         self.rate[0] = self.rate[0].max(rate);
-        if self.min_rtt_ns != u64::MAX {
+        if self.policy.lossy && self.min_rtt_ns != u64::MAX {
             // A path that loses nothing may keep a peer's slice-long absence in flight (grants
             // bound it, too); one that does is held to what it carries.
             let floor = if now < self.strict_until {
@@ -361,8 +429,8 @@ impl Path {
             let window = product_over(2 * self.rate_bytes_per_s(), rtt, NS_PER_S);
             self.cwnd = window.clamp(CWND_FLOOR, CWND_CAP);
             self.stats.window_bytes = self.cwnd;
-            self.stats.bytes_per_s = self.rate_bytes_per_s();
         }
+        self.stats.bytes_per_s = self.rate_bytes_per_s();
     }
 
     /// Best recent delivery rate in bytes/s, 0 before the first sample.
@@ -396,7 +464,9 @@ impl Path {
         self.probe_at = now + self.hold_ns;
         self.rate = [0; 2];
         self.fell = true;
-        self.cwnd = CWND_FLOOR;
+        if self.policy.lossy {
+            self.cwnd = CWND_FLOOR;
+        }
         self.stats.failovers += 1;
     }
 
