@@ -83,6 +83,7 @@ impl Server {
     fn talk(&mut self, client: &mut Node) -> Vec<Flying> {
         let (mut sent, mut quiet) = (Vec::new(), 0);
         while quiet < 20 {
+            assert!(sent.len() < 100_000, "they never fall silent");
             self.pass(20_000);
             client.on_poll(self.now, false);
             client.handle_timeouts(self.now);

@@ -140,7 +140,8 @@ impl Pair {
 
     /// Exchanges until something is written, which is lost with the word of it.
     fn write_into_the_void(&mut self) {
-        loop {
+        let end = self.now + 2_000 * 20_000;
+        while self.now < end {
             self.now += 20_000;
             for side in 0..2 {
                 self.nodes[side].on_poll(self.now, false);
@@ -154,6 +155,7 @@ impl Pair {
                 }
             }
         }
+        panic!("nothing is written: {}", self.nodes[0].describe());
     }
 
     /// Until the send is done; all writes.
@@ -343,7 +345,9 @@ fn acks_ride_with_writes() {
         ..Config::default()
     });
     let (mut riding, mut writes) = (0, 0);
+    let end = pair.now + 2_000 * 20_000;
     while !pair.nodes[0].drained() {
+        assert!(pair.now < end, "{}", pair.nodes[0].describe());
         pair.now += 20_000;
         for side in 0..2 {
             pair.nodes[side].on_poll(pair.now, false);
