@@ -192,27 +192,6 @@ fn a_read_whose_memory_was_taken_back_fails() {
     assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
 }
 
-/// A read of nothing has no fragment that could end it, so it ends when it is posted.
-#[test]
-fn a_read_of_nothing_ends() {
-    let mut pair = Pair::new(1, false);
-    assert!(pair.a.post_read(9, pair.to_b, 5, 0, 0));
-    let done = |e: &Event| {
-        matches!(
-            e,
-            Event::ReadDone {
-                handle: 9,
-                ok: true
-            }
-        )
-    };
-    assert!(events(&mut pair.a).iter().any(done));
-    pair.settle();
-    let asked = |e: &Event| matches!(e, Event::ReadAsked { .. });
-    assert!(!events(&mut pair.b).iter().any(asked));
-    assert_eq!([pair.a.held(), pair.b.held()], [Held::default(); 2]);
-}
-
 /// A peer that asked to read and closed before it was answered gets none, and nothing is kept.
 #[test]
 fn a_read_of_a_peer_that_has_closed_ends() {

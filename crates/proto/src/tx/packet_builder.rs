@@ -11,8 +11,8 @@ use crate::state::transfer::{SendKind, SendXfer};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    align8, Data, Eager, Frame, Grant, HeadWriter, Header, Rts, DATA_LEN, EAGER_LEN, FLAG_UNSUMMED,
-    GRANULE,
+    align8, Data, Eager, Frame, Grant, HeadWriter, Header, Hello, Rts, DATA_LEN, EAGER_LEN,
+    FLAG_UNSUMMED, GRANULE,
 };
 
 /// The most packets in a row that want no ack: a path with acks alone must be known to work.
@@ -30,7 +30,7 @@ pub(crate) struct Builder<'a, 'b> {
 }
 
 impl Builder<'_, '_> {
-    pub(crate) fn control(&mut self, frame: &Frame, sent: Option<FrameRef>) -> bool {
+    pub(crate) fn control(&mut self, frame: &Frame<Hello<'_>>, sent: Option<FrameRef>) -> bool {
         let fits = self.writer.push(frame).is_some();
         if fits {
             self.frames.extend(sent);
