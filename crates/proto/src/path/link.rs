@@ -97,7 +97,8 @@ impl Node {
         self.take_deferred();
         self.of_link(now_ns, rail, link, |node, conn, at| {
             // Whoever has said goodbye takes its links with it: nothing fell.
-            if conn.paths[at].usable() && !conn.dead && !conn.closed {
+            let over = conn.dead || conn.closed || node.closing;
+            if conn.paths[at].usable() && !over {
                 node.path_down(now_ns, conn, at);
             }
             // Lost with the connection, also on the last path, which is not given up.

@@ -116,7 +116,6 @@ impl Policy {
 /// A local rail as paths are made from it.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalRail {
-    pub addr: RailAddr,
     pub datagram_max: usize,
     pub policy: Policy,
 }
@@ -338,8 +337,8 @@ impl Path {
         !self.rail_down && self.carries()
     }
 
-    /// Whether it is in doubt that what is sent on it arrives: something waits that was repaired
-    /// twice.
+    /// Returns whether it is in doubt that what is sent on it arrives: something waits that was
+    /// repaired twice.
     #[inline]
     pub fn doubtful(&self) -> bool {
         self.state == PathState::Suspect || self.backoff >= 2
