@@ -42,7 +42,6 @@ def test_shared_memory_carries_a_job(stress, mpi, one_copy):
     result = run(mpi, stress(mpi, *SHORT), 4, RAILS="lo,shm", ONE_COPY=one_copy)
     rails = result.rails()
     assert rails["shm"]["packets_out"] > 5 * rails["lo"]["packets_out"] > 0, result.tail()
-    assert rails["shm"]["failovers"] == 0, result.tail()
 
 
 def test_shared_memory_alone(stress, mpi):

@@ -39,7 +39,8 @@ impl End {
             packets.extend(all.map(<[u8]>::to_vec));
         };
         let count = self.rx.recv(&mut sink) + self.rx.recv_rest(&mut sink);
-        self.events.extend(std::iter::from_fn(|| self.tx.poll_event()));
+        self.events
+            .extend(std::iter::from_fn(|| self.tx.poll_event()));
         count
     }
 
@@ -145,7 +146,10 @@ fn a_batch_arrives_as_one_from_a_lent_buffer() {
     assert_eq!(a.tx.lend(), Some(buffer), "it is free again");
     poll_until(&mut [&mut b], |ends| !ends[0].packets.is_empty());
     let lens: Vec<_> = b.packets.iter().map(Vec::len).collect();
-    assert_eq!((lens, b.packets.concat()), (vec![4_000, 4_000, 2_000], batch));
+    assert_eq!(
+        (lens, b.packets.concat()),
+        (vec![4_000, 4_000, 2_000], batch)
+    );
 }
 
 #[test]
@@ -162,7 +166,10 @@ fn a_full_ring_is_busy_until_the_other_end_reads() {
     assert_eq!(again, SendOutcome::Busy);
     a.tx.give_back(buffer);
     poll_until(&mut [&mut a, &mut b], |ends| ends[1].packets.len() == sent);
-    assert_eq!(a.tx.send(there, &packet, packet.len(), 0), SendOutcome::Sent);
+    assert_eq!(
+        a.tx.send(there, &packet, packet.len(), 0),
+        SendOutcome::Sent
+    );
     assert!(b.packets.iter().all(|got| *got == packet));
 }
 
@@ -176,7 +183,10 @@ fn a_peer_that_does_not_read_holds_up_no_other() {
     });
     let packet = bytes(3, 60_000);
     for n in 0..20u8 {
-        assert_eq!(a.tx.send(there, &packet, packet.len(), 0), SendOutcome::Sent);
+        assert_eq!(
+            a.tx.send(there, &packet, packet.len(), 0),
+            SendOutcome::Sent
+        );
         assert_eq!(a.tx.send(to_c, &[n], 1, 0), SendOutcome::Sent);
     }
     poll_until(&mut [&mut c], |ends| ends[0].packets.len() == 20);
@@ -219,7 +229,11 @@ fn writes_land_before_the_packet_that_tells_of_them() {
         write(&mut a, there, key, [&first, &second], 77);
         a.poll();
         let at_once = a.done();
-        assert_eq!(at_once.is_empty(), one_copy, "the memory is still to be read");
+        assert_eq!(
+            at_once.is_empty(),
+            one_copy,
+            "the memory is still to be read"
+        );
         poll_until(&mut [&mut b], |ends| !ends[0].packets.is_empty());
         assert_eq!(b.packets, [77u64.to_le_bytes()]);
         b.tx.deregister(key);
@@ -419,7 +433,12 @@ fn of_first() -> Option<(End, LinkId)> {
 fn mapped(process: u32) -> Vec<String> {
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     let shared = maps.lines().filter(|line| line.contains("rw-s"));
-    let name = |line: &str| line.split_whitespace().skip(5).collect::<Vec<_>>().join(" ");
+    let name = |line: &str| {
+        line.split_whitespace()
+            .skip(5)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     shared.map(name).collect()
 }
 
@@ -490,7 +509,11 @@ fn what_was_sent_before_a_process_ended_is_received() {
     poll_until(&mut [&mut end], |ends| !ends[0].packets.is_empty());
     assert!(child.wait().unwrap().success());
     poll_until(&mut [&mut end], |ends| ends[0].packets.len() == 100);
-    assert!(end.packets.iter().enumerate().all(|(n, p)| *p == [n as u8; 1000]));
+    assert!(end
+        .packets
+        .iter()
+        .enumerate()
+        .all(|(n, p)| *p == [n as u8; 1000]));
 }
 
 #[test]
@@ -511,12 +534,18 @@ fn a_container_with_processes_of_its_own_gets_its_bytes_through_the_ring() {
     let namespace = ["--pid", "--fork", "--kill-child"];
     let mut child = other_process(TEST, &end.tx.local_addr(), &namespace);
     poll_until(&mut [&mut end], |ends| ends[0].packets.len() == 2);
-    let link = end.tx.connect(&RailAddr::new(RailKind::Shm, &end.packets[0]));
+    let link = end
+        .tx
+        .connect(&RailAddr::new(RailKind::Shm, &end.packets[0]));
     assert!(link.up);
     let key = u64::from_le_bytes(end.packets[1][..].try_into().unwrap());
     write(&mut end, link.link, key, [&first, &second], 5);
     end.poll();
-    assert_eq!(end.done(), [5], "it cannot read our memory: all was copied at once");
+    assert_eq!(
+        end.done(),
+        [5],
+        "it cannot read our memory: all was copied at once"
+    );
     assert!(child.wait().unwrap().success());
 }
 

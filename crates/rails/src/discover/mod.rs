@@ -146,7 +146,9 @@ fn open_udp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String
 fn choose_shm(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
     match names {
         [] => Ok(vec![InterfaceChoice::none("shm")]),
-        [name, ..] => Err(format!("shm:{name}: the rail of shared memory is called shm")),
+        [name, ..] => Err(format!(
+            "shm:{name}: the rail of shared memory is called shm"
+        )),
     }
 }
 

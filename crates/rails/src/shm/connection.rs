@@ -3,9 +3,9 @@
 
 use super::greeting::Greeting;
 use super::inbox;
+use crate::sync::{fence, AtomicU64};
 use crate::sys::{self, Gate, Inbox, Peer, Place, Ring, WitnessAt};
 use std::os::fd::AsFd;
-use crate::sync::{fence, AtomicU64};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::OnceLock;
 
@@ -23,7 +23,7 @@ pub(super) enum Break {
     Closed,
     /// The other end is none of ours.
     Unwelcome,
-    /// What it has written is nothing that it should.
+    /// It has written nonsense.
     Garbled,
     /// The kernel refused something.
     Failed(sys::Errno),
@@ -85,7 +85,7 @@ impl Connection {
         self.end.set(end).map_err(|_| Break::Garbled)
     }
 
-    /// Whether the other end has greeted.
+    /// The other end has greeted.
     pub(super) fn is_greeted(&self) -> bool {
         self.end.get().is_some()
     }
@@ -101,7 +101,7 @@ impl Connection {
         }
     }
 
-    /// Whether the other end can read our memory, as far as it has said.
+    /// The other end can read our memory, and has said so.
     pub(super) fn is_read(&self) -> bool {
         self.out.can_pull().load(Relaxed) == CAN
     }
@@ -121,13 +121,17 @@ impl Connection {
         pulled.saturating_sub(before)
     }
 
-    /// Whether something waits for one of our halves.
+    /// Some pulls are over that nobody here has heard of.
     pub(super) fn has_ended(&self) -> bool {
-        let pulled = self.out.pulled().load(Acquire).min(self.posted.load(Relaxed));
+        let pulled = self
+            .out
+            .pulled()
+            .load(Acquire)
+            .min(self.posted.load(Relaxed));
         pulled > self.ended.load(Relaxed)
     }
 
-    /// What the other end has posted and not pulled yet is void: our memory may be another's soon.
+    /// Pulls that the other end has not made are void: the memory may soon hold something else.
     pub(super) fn void(&self) {
         self.out.void().store(1, Relaxed);
         fence(SeqCst); // before anything that the memory's owner does with it from now on

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A write and the packet that tells of it are one frame, so that none is delivered without the
-//! other. Bytes of a pull are where they were: the consumer reads them out of the producer's memory.
+//! other. The bytes of a pull stay where they are: the consumer reads them out of the producer's
+//! memory.
 
 use crate::sys::PULL_PIECES_MAX;
 
@@ -63,7 +64,11 @@ impl Head {
         };
         let len = word & 0xffff_ffff;
         let segment = (word >> 32 & 0xffff) as usize;
-        let least = if kind == Kind::Packets { 1 } else { PLACE_LEN as u64 + 1 };
+        let least = if kind == Kind::Packets {
+            1
+        } else {
+            PLACE_LEN as u64 + 1
+        };
         let possible = word >> 56 == MAGIC && (least..=body_max).contains(&len) && segment > 0;
         possible.then_some(Head {
             kind,

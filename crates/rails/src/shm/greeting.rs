@@ -1,5 +1,5 @@
-//! What the two ends of a connection tell each other first: who they are, where they want to be told
-//! of what was published, and by which words their memory is known.
+//! The first message of each end of a connection: who it is, where it wants to be told of what was
+//! published, and by which words its memory is known.
 
 use super::addr::ShmAddr;
 use crate::sys::WitnessAt;
@@ -32,7 +32,10 @@ impl Greeting {
         put(&self.from.host);
         put(&self.from.name.to_le_bytes());
         put(&self.witness.address.to_le_bytes());
-        self.witness.words.iter().for_each(|word| put(&word.to_le_bytes()));
+        self.witness
+            .words
+            .iter()
+            .for_each(|word| put(&word.to_le_bytes()));
         out
     }
 

@@ -1,8 +1,8 @@
 //! How a receiver learns which of its rings have something in them, and how it is woken.
 //!
-//! Each rail has one page that all of its peers can write to. Its state says what the receiver wants
-//! to be told: nothing while it looks at its few rings by itself; with many rings, by a bit per ring
-//! which one to look at; and when it sleeps, to be woken.
+//! Each rail has one page that all of its peers can write to. Its state says what the receiver
+//! wants to be told: nothing while it looks at its few rings by itself; with many rings, by a bit
+//! per ring, which one to look at; and when it sleeps, to be woken.
 //!
 //! A producer publishes, and then reads the state; a receiver changes its state, and then looks at
 //! its rings. A fence stands between the two on both sides, so that at least one of them sees what
@@ -19,7 +19,7 @@ const ARMED: u32 = 2;
 
 /// The page.
 pub(crate) trait Page {
-    /// What the receiver wants.
+    /// The receiver's wishes.
     fn state(&self) -> &AtomicU32;
     /// Words of bits with a bit in them, a bit each.
     fn summary(&self) -> &AtomicU64;
@@ -41,7 +41,8 @@ pub(crate) fn tell(page: &impl Page, ring: u32) -> bool {
 fn tell_more(page: &impl Page, state: u32, ring: u32) -> bool {
     if state & BITS != 0 {
         let index = ring / 64 % 64;
-        page.bits(index).fetch_or(1 << (ring % 64), Ordering::Release);
+        page.bits(index)
+            .fetch_or(1 << (ring % 64), Ordering::Release);
         page.summary().fetch_or(1 << index, Ordering::Release);
     }
     state & ARMED != 0 && page.state().fetch_and(!ARMED, Ordering::Relaxed) & ARMED != 0
@@ -56,7 +57,8 @@ pub(crate) fn want_bits(page: &impl Page, want: bool) {
     fence(Ordering::SeqCst);
 }
 
-/// The receiver wants to be woken. All rings have to be looked at before it sleeps: bits may be late.
+/// The receiver wants to be woken. All rings have to be looked at before it sleeps, as bits may be
+/// late.
 pub(crate) fn arm(page: &impl Page) {
     page.state().fetch_or(ARMED, Ordering::Relaxed);
     fence(Ordering::SeqCst);

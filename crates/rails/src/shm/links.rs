@@ -99,7 +99,7 @@ impl Link {
     }
 }
 
-/// What became of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
     /// It is in the ring.

@@ -1,9 +1,9 @@
 //! The shm rail: between processes of one user on one host, by memory that they share.
 //!
-//! A rail listens on a socket of an abstract name. Whoever connects passes a file of memory without a
-//! name, which holds a ring for each direction ([`ring`]), and each end passes its inbox, by which it
-//! is told what to look at and is woken ([`inbox`]). So nothing is left when a process is killed: not
-//! in /dev/shm, nor anywhere else; and the socket's end tells the other process at once.
+//! A rail listens on a socket of an abstract name. Whoever connects passes a file of memory without
+//! a name, which holds a ring for each direction ([`ring`]), and each end passes its inbox, by which
+//! it is told what to look at and is woken ([`inbox`]). So nothing is left when a process is killed,
+//! in /dev/shm or elsewhere, and the socket's end tells the other process at once.
 //!
 //! Long messages are written with one copy: the frame names where the bytes are, and the receiver
 //! reads them out of the sender's memory into their registered place (`process_vm_readv`). It holds
@@ -36,7 +36,9 @@ use addr::ShmAddr;
 use connection::{Break, Connection, Name};
 use greeting::Greeting;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of the largest batch, and of the largest packet: as of other rails.
@@ -79,7 +81,7 @@ enum Notice {
     Broken(Name, Break),
 }
 
-/// What both halves use.
+/// The part of a rail that both halves use.
 struct Shared {
     /// A child of a fork has the same sockets, and is not to end our connections.
     process: u32,
@@ -172,7 +174,7 @@ impl Shared {
         }
     }
 
-    /// Whether another rail is one of this host and user.
+    /// Tells a rail of this host and user from others.
     fn is_near(&self, addr: &ShmAddr) -> bool {
         addr.host == self.local.host
     }
@@ -233,7 +235,7 @@ impl Rail for ShmRail {
     }
 }
 
-/// What a shm rail is.
+/// The properties of a shm rail.
 fn caps() -> Caps {
     Caps {
         batch_bytes_max: BATCH_MAX,

@@ -147,8 +147,8 @@ impl Consumer {
         self.at += frame_len(body_len);
     }
 
-    /// Gives the producer the room of all frames that were passed. `true`: it waits for that, and is
-    /// to be told.
+    /// Gives the producer the room of all frames that were passed. `true`: it waits for that, and
+    /// is to be told.
     ///
     /// A producer that waits has seen half of the ring full. So it is enough to look for it once in
     /// a quarter, and the fence that this takes is not paid for each short frame.

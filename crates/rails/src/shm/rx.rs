@@ -19,8 +19,8 @@ const TURN_MAX: usize = 64;
 /// With more rings than this the receiver wants to be told which of them to look at: up to here the
 /// words that it looks at fit into its nearest cache beside all else.
 const LOOK_MAX: usize = 16;
-/// Connections that were accepted and have not greeted. Strangers may make some, and the oldest goes
-/// when there are more.
+/// Connections that were accepted and have not greeted. Strangers may make some, and the oldest
+/// goes when there are more.
 const NAMELESS_MAX: usize = 256;
 /// Messages that one look takes from one socket.
 const MESSAGES_MAX: usize = 8;
@@ -40,7 +40,7 @@ pub struct ShmRx {
     slots: Vec<u32>,
     by_name: HashMap<Name, u32>,
     nameless: VecDeque<(Name, Gate)>,
-    /// What is handed on lies here: nobody else can change it.
+    /// Packets that are handed on lie here, where nobody else can change them.
     buffer: Box<[u8]>,
     /// Bits are wanted.
     bits: bool,
@@ -107,8 +107,8 @@ impl Incoming {
         }
     }
 
-    /// Puts the bytes of a write into their place, and hands on the packet that tells of it. Without
-    /// a place the connection breaks, so that the packet does not tell of what is not there.
+    /// Puts the bytes of a write into their place, and hands on the packet that tells of it.
+    /// Without a place the connection breaks, so that the packet does not tell of what is not there.
     fn land(
         &mut self,
         shared: &Shared,
@@ -216,7 +216,9 @@ impl ShmRx {
                 Some(room) => (*room, count) = (slot, count + 1),
                 None => self.all = true,
             });
-            told[..count].iter().for_each(|slot| self.read(*slot, handing));
+            told[..count]
+                .iter()
+                .for_each(|slot| self.read(*slot, handing));
             return;
         }
         self.all = false;
@@ -261,7 +263,7 @@ impl ShmRx {
         self.choose();
     }
 
-    /// Whether bits are wanted, now that there is one ring more or less.
+    /// Chooses between looks and bits, now that there is one ring more or less.
     fn choose(&mut self) {
         let bits = self.slots.len() > LOOK_MAX;
         if bits != self.bits {
@@ -317,7 +319,10 @@ impl ShmRx {
         if message.len == 0 {
             return; // it has gone
         }
-        if self.welcome(name, gate, &bytes[..message.len], message).is_err() {
+        if self
+            .welcome(name, gate, &bytes[..message.len], message)
+            .is_err()
+        {
             self.shared.refused.fetch_add(1, Relaxed);
         }
     }
@@ -447,7 +452,7 @@ impl ShmRx {
         }
     }
 
-    /// Whether something waits in a ring or for the sending half.
+    /// Something waits in a ring or for the sending half.
     fn waits(&self) -> bool {
         let mut all = self.incoming.iter().flatten();
         all.any(|one| {

@@ -126,7 +126,10 @@ fn random_rings_break_their_connection_alone() {
         let mut victim = Victim::new();
         let attacker = Attacker::connect(&mut victim);
         let mut memory = [0u8; 4096];
-        let key = victim.tx.register(memory.as_mut_ptr(), memory.len()).unwrap();
+        let key = victim
+            .tx
+            .register(memory.as_mut_ptr(), memory.len())
+            .unwrap();
         let mut at = 0;
         for _ in 0..20 {
             let kind = [Kind::Packets, Kind::Inline, Kind::Pull][random.below(3) as usize];
@@ -136,7 +139,11 @@ fn random_rings_break_their_connection_alone() {
                 segment: 1 + random.below(300) as usize,
             };
             // Words that are nearly right get furthest.
-            let flip = if random.below(4) == 0 { 1 << random.below(64) } else { 0 };
+            let flip = if random.below(4) == 0 {
+                1 << random.below(64)
+            } else {
+                0
+            };
             for offset in 0..30 {
                 let word = match random.below(4) {
                     0 => key,
@@ -150,7 +157,10 @@ fn random_rings_break_their_connection_alone() {
         }
         attacker.input.consumed().store(random.next(), Relaxed);
         attacker.input.pulled().store(random.next(), Relaxed);
-        attacker.input.can_pull().store(random.next() as u32, Relaxed);
+        attacker
+            .input
+            .can_pull()
+            .store(random.next() as u32, Relaxed);
         for _ in 0..30 {
             victim.poll();
             victim.tx.send(attacker.link, &[7; 60_000], 60_000, 0);
@@ -205,7 +215,10 @@ fn a_pull_of_memory_that_is_not_there_breaks_the_connection() {
     let mut victim = Victim::new();
     let attacker = Attacker::connect(&mut victim);
     let mut memory = vec![0u8; 4096];
-    let key = victim.tx.register(memory.as_mut_ptr(), memory.len()).unwrap();
+    let key = victim
+        .tx
+        .register(memory.as_mut_ptr(), memory.len())
+        .unwrap();
     let to = To {
         key,
         offset: 0,
@@ -239,7 +252,8 @@ fn a_ring_that_changes_while_it_is_read_does_no_harm() {
                     segment: 1 + random.below(300) as usize,
                 };
                 out.word(8 * random.below(4096)).store(head.word(), Relaxed);
-                out.word(8 * random.below(4096)).store(random.next(), Relaxed);
+                out.word(8 * random.below(4096))
+                    .store(random.next(), Relaxed);
             }
         });
         while !scribbler.is_finished() {
@@ -276,7 +290,10 @@ fn strangers_are_not_let_in() {
     let memory = || LinkMemory::create().unwrap().1;
     // A file whose length may change would let the other side be killed by touching it.
     let plain = || OwnedFd::from(File::open("/proc/self/exe").unwrap());
-    assert!(!is_refused(&good, &[inbox(), memory()]), "that is how it is done");
+    assert!(
+        !is_refused(&good, &[inbox(), memory()]),
+        "that is how it is done"
+    );
     assert!(is_refused(&good, &[]));
     assert!(is_refused(&good, &[inbox()]));
     assert!(is_refused(&good, &[memory(), inbox()]));

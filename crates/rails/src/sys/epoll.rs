@@ -41,8 +41,8 @@ impl Epoll {
             .map(|_| ())
     }
 
-    /// Calls `f` with the name of each descriptor to which something happened, at most some dozens, without
-    /// waiting.
+    /// Calls `f` with the name of each descriptor to which something happened, at most some dozens,
+    /// without waiting.
     pub fn look(&self, mut f: impl FnMut(u64)) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX];
         // SAFETY: the events are valid for their number, and 0 does not wait.

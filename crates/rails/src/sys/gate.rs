@@ -75,14 +75,17 @@ impl Gate {
 
     /// The next connection that was made to it.
     pub(crate) fn accept(&self) -> Result<Gate, Errno> {
-        let (none, flags) = (std::ptr::null_mut(), libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
+        let (none, flags) = (
+            std::ptr::null_mut(),
+            libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+        );
         // SAFETY: no address is asked for.
         let fd = check(unsafe { libc::accept4(self.fd(), none, std::ptr::null_mut(), flags) })?;
         // SAFETY: the descriptor is new and owned by nobody else.
         Ok(Gate(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Who is at the other end of a connection.
+    /// The process at the other end of a connection.
     pub(crate) fn peer(&self) -> Result<Peer, Errno> {
         let mut credentials = libc::ucred {
             pid: 0,
@@ -193,8 +196,8 @@ pub(crate) fn own_uid() -> libc::uid_t {
     unsafe { libc::geteuid() }
 }
 
-/// What says which host this is, and which network namespace of it: the running kernel's random id,
-/// and the namespace's number. Names of sockets are known within the namespace.
+/// The host and the network namespace of this process: the running kernel's random id, and the
+/// namespace's number. Names of sockets are known within the namespace.
 pub(crate) fn host() -> std::io::Result<(String, u64, u64)> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let space = std::fs::metadata("/proc/thread-self/ns/net")?;

@@ -51,8 +51,7 @@ impl Mapping {
     fn reserve(len: usize) -> Result<Mapping, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at a place of the kernel's choice touches nothing that is there.
-        let base =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
         let base = NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED);
         let base = base.ok_or_else(super::errno)?;
         Ok(Mapping { base, len })
@@ -110,7 +109,7 @@ fn create(len: usize) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// Whether a file that a peer sent has this length, for good.
+/// Refuses a file of a peer that has not this length for good.
 fn check_file(file: BorrowedFd<'_>, len: usize) -> Result<(), Errno> {
     let fd = file.as_raw_fd();
     // SAFETY: a call without pointers on a descriptor that is borrowed.
@@ -188,7 +187,7 @@ impl Ring {
         self.memory.0.word64(self.words + 8)
     }
 
-    /// Whether the consumer can read the producer's memory: 0 while that is not known, 1 yes, 2 no.
+    /// The consumer can read the producer's memory: 0 while that is not known, 1 yes, 2 no.
     pub(crate) fn can_pull(&self) -> &AtomicU32 {
         self.memory.0.word32(self.words + 16)
     }
@@ -203,7 +202,7 @@ impl Ring {
     pub(crate) fn land(&self, at: u64, place: &Place<'_>) {
         assert!(place.len <= RING_LEN);
         let to = std::ptr::with_exposed_provenance_mut::<u8>(place.base);
-        // SAFETY: the ring is mapped twice, so that its length can be read from any place in it; the
+        // SAFETY: the ring is mapped twice: its length can be read from any place in it. The
         // place is valid while it is lent (see `Place::fill`).
         unsafe {
             let from = self.memory.0.base.as_ptr().add(self.place(at));
