@@ -1,9 +1,9 @@
 //! The shm rail: between processes of one user on one host, by memory that they share.
 //!
-//! A rail listens on a socket of an abstract name. Whoever connects passes a file of memory without
-//! a name, which holds a ring for each direction ([`ring`]), and each end passes its inbox, by which
-//! it is told what to look at and is woken ([`inbox`]). So nothing is left when a process is killed,
-//! in /dev/shm or elsewhere, and the socket's end tells the other process at once.
+//! A rail listens on a socket of an abstract name. Whoever connects passes a file of memory
+//! without a name, which holds a ring for each direction ([`ring`]), and each end passes its inbox,
+//! by which it is told what to look at and is woken ([`inbox`]). So nothing is left when a process
+//! is killed, in /dev/shm or elsewhere, and the socket's end tells the other process at once.
 //!
 //! Long messages are written with one copy: the frame names where the bytes are, and the receiver
 //! reads them out of the sender's memory into their registered place (`process_vm_readv`). It holds

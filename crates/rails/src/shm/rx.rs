@@ -108,7 +108,7 @@ impl Incoming {
     }
 
     /// Puts the bytes of a write into their place, and hands on the packet that tells of it.
-    /// Without a place the connection breaks, so that the packet does not tell of what is not there.
+    /// Without a place the connection breaks, so that no packet tells of what is not there.
     fn land(
         &mut self,
         shared: &Shared,
