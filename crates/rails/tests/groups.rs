@@ -2,7 +2,7 @@
 //! packets of groups on them.
 
 use marline_rails::{GroupError, GroupLink, Groups, SendOutcome};
-use marline_wire::{Chunk, GroupHead, GroupPacket, GroupWriter, RailAddr, RailKind};
+use marline_wire::{AckFlags, GroupHead, GroupPacket, GroupWord, GroupWriter, RailAddr, RailKind};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -130,4 +130,40 @@ fn a_group_that_cannot_be_joined_says_why() {
     assert_eq!(rail.join(&group(3)), Err(GroupError::Full));
     rail.leave(first);
     assert_eq!(rail.join(&group(3)), Ok(first), "numbers are given again");
+}
+
+/// A word of a group's machine goes out once, and is the same at each member.
+#[test]
+fn members_read_what_the_group_was_told() {
+    let mut rails = rails(4);
+    let links: Vec<GroupLink> = (0..4).map(|i| rails[i].join(&group(1)).unwrap()).collect();
+    let word = GroupWord::Ack {
+        root: 3,
+        next: 700,
+        flags: AckFlags::of(0),
+    };
+    let head = GroupHead {
+        algorithm: 1,
+        group: 5,
+        token: 6,
+        member: 2,
+        src_id: 7,
+        src_epoch: 8,
+        lane: 0,
+        flags: GroupHead::FLAG_MULTICAST,
+    };
+    let mut bytes = [0; 200];
+    let mut writer = GroupWriter::new(&mut bytes);
+    assert!(writer.push(&word));
+    let len = writer.finish(&head, None).unwrap();
+    rails[2].send_group(links[2], &bytes[..len], len);
+    for member in [0, 1, 3] {
+        let packets = rails[member].recv();
+        assert_eq!(packets.len(), 1);
+        // Not sealed: the sum of the head is 0.
+        let packet = GroupPacket::parse(&packets[0], |_| 0).unwrap();
+        assert_eq!(packet.head, head);
+        assert!(packet.words().eq([word]));
+    }
+    assert!(rails[2].recv().is_empty());
 }
