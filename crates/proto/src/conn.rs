@@ -150,6 +150,8 @@ pub struct Conn {
     pub wide: bool,
     /// Bit n: path n is to say once more what another has said of packets that arrived.
     pub echoes: u32,
+    /// No path is known to carry, unless one is healthy again (see `contact.rs`).
+    pub contact_lost: bool,
     /// It is in the node's list of peers with memory to give back.
     pub roomy: bool,
     pub ready: bool,
@@ -224,6 +226,7 @@ impl Conn {
             paths: Vec::new(),
             wide: false,
             echoes: 0,
+            contact_lost: false,
             roomy: false,
             ready: false,
             stalled: false,
@@ -410,31 +413,6 @@ impl Conn {
             || !self.grants.is_empty()
             || !self.control.is_empty()
             || !self.resend.is_empty()
-    }
-
-    /// A packet on path `at`, which is not healthy, takes acks along. `alone`: no path is healthy.
-    /// Then it is not known on which of them acks arrive, and all say them. Whether this packet
-    /// says what another has said.
-    pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
-        let bit = 1 << at;
-        if !alone {
-            self.echoes = 0;
-        } else if self.echoes & bit != 0 {
-            self.echoes &= !bit;
-            return true;
-        } else if self.paths[at].doubtful() && self.paths.iter().any(|p| p.window.fresh() > 0) {
-            let others = self.paths.iter().enumerate();
-            let others = others.filter(|&(i, p)| i != at && !p.rail_down && p.doubtful());
-            self.echoes = others.fold(0, |echoes, (i, _)| echoes | 1 << i);
-        }
-        false
-    }
-
-    /// Forgets the acks that other paths were to say once more, if a path is healthy again.
-    pub fn settle_echoes(&mut self) {
-        if self.echoes != 0 && self.paths.iter().any(Path::healthy) {
-            self.echoes = 0;
-        }
     }
 
     pub fn path_by_send_code(&self, code: u8) -> Option<usize> {

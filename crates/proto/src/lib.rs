@@ -22,6 +22,7 @@ mod bulk_in;
 mod bye;
 mod config;
 mod conn;
+mod contact;
 mod depart;
 mod flow;
 mod foresee;

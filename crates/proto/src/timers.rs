@@ -134,7 +134,7 @@ impl Node {
             return;
         }
         let mut next = conn.owed_since.map_or(u64::MAX, |t| t + cfg.silence_ns());
-        let mut held = false;
+        let (mut held, lost) = (false, conn.lacks_contact());
         for (at, path) in conn.paths.iter().enumerate() {
             // What is due and finds no room is asked for again when there is room.
             if path.window.fresh() > 0 && *full != 0 && conn.holds_acks(at, cfg.policy, *full) {
@@ -148,12 +148,7 @@ impl Node {
             if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
                 next = next.min(now + cfg.repair_cap_ns);
             }
-            let probing = match path.state {
-                PathState::Down => true,
-                PathState::Unproven => conn.epoch.is_some(),
-                _ => false,
-            };
-            if probing {
+            if conn.asks_path(at, lost) {
                 next = next.min(path.probe_at);
             }
             if let Some(duel) = &path.duel {
@@ -300,10 +295,11 @@ impl Node {
             conn.requeue(frame, at, Why::Repair);
             conn.resend.hedge(frame, code);
         }
+        if suspicious {
+            conn.doubt_contact(now);
+        }
         if suspicious && others {
             ask_rivals(conn, at, self.full, WITNESSES);
-        } else if suspicious {
-            ask_next(conn, at);
         }
         Node::mark_ready(&mut self.ready, conn);
     }
@@ -367,23 +363,19 @@ impl Node {
         }
         let hold_max_ns = self.cfg.peer_timeout_ns / HOLDS_PER_TIMEOUT;
         conn.paths[at].fall(now, hold_max_ns);
+        conn.doubt_contact(now);
         self.evacuate(conn, at);
         let event = conn.paths[at].changed(conn.peer);
         self.events.push_back(event);
     }
 
     fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let established = conn.epoch.is_some();
-        let path = &mut conn.paths[at];
-        let probing = match path.state {
-            PathState::Down => true,
-            PathState::Unproven => established,
-            _ => false,
-        };
-        if !probing || now < path.probe_at {
+        let lost = conn.lacks_contact();
+        if now < conn.paths[at].probe_at || !conn.asks_path(at, lost) {
             return;
         }
-        if path.trial.active {
+        let path = &mut conn.paths[at];
+        if path.trial.active && !lost {
             if path.next_trial(now) {
                 self.evacuate(conn, at);
             }
@@ -393,12 +385,12 @@ impl Node {
         let unproven = path.state == PathState::Unproven;
         // What is under way on a new path asks as well as a probe would.
         let asks = path.repair_at(&self.cfg).filter(|_| path.backoff == 0);
-        if let Some(at) = asks.filter(|&at| unproven && at > now) {
+        if let Some(at) = asks.filter(|&at| unproven && !lost && at > now) {
             path.probe_at = at;
             return;
         }
         path.probe_at = now + path.probe_every;
-        let cap = if unproven {
+        let cap = if unproven && !lost {
             UNPROVEN_CAP_NS
         } else {
             PROBE_CAP_NS.min(self.cfg.peer_timeout_ns / PROBES_PER_TIMEOUT)
@@ -566,13 +558,4 @@ fn ask_rivals(conn: &mut Conn, at: usize, full: u32, most: usize) {
 fn has_rivals(conn: &Conn, at: usize) -> bool {
     let mut paths = conn.paths.iter().enumerate();
     paths.any(|(i, p)| i != at && p.usable())
-}
-
-/// No other path is known to work, and this may not: the one after it is asked, too, and by its own
-/// timer the next. (A probe is not sent again elsewhere as data is; a peer that is only waited for
-/// gets nothing else.)
-fn ask_next(conn: &mut Conn, at: usize) {
-    let next = (at + 1) % conn.paths.len();
-    let path = &mut conn.paths[next];
-    path.want_ping |= !path.rail_down;
 }

@@ -173,7 +173,6 @@ impl Node {
         let full = self.full;
         let small = conn.small_path(avoid, standby, full);
         let delay = self.cfg.ack_delay_ns;
-        conn.settle_echoes();
         let paths = &conn.paths;
         let special = |(i, p): (usize, &Path)| {
             let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
@@ -254,10 +253,10 @@ impl Node {
         let healthy = conn.paths[at].healthy();
         let best = healthy || !conn.paths.iter().any(Path::healthy);
         let alone = best && !last && !self.cfg.errs(Mutation::SayOnce);
-        let echo = !healthy && conn.echo_acks(at, alone);
+        let echo = (conn.echoes != 0 || !healthy) && conn.echo_acks(at, alone);
         for (i, path) in conn.paths.iter_mut().enumerate() {
             let own = i == at && (best || !path.left_by_acks());
-            let here = last || own || (best && !path.healthy());
+            let here = last || echo || own || (best && !path.healthy());
             let waited = now.saturating_sub(path.ack_since);
             // 16 bytes and the masks: all 1,024 packets in the worst case.
             if echo && path.window.fresh() == 0 && builder.writer.fits(144, 0) {
@@ -329,7 +328,7 @@ impl Node {
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         let path = &conn.paths[at];
-        if path.state == PathState::Down && !path.trial.active {
+        if path.state == PathState::Down && !(path.trial.active && !conn.lacks_contact()) {
             b.fill_probe();
         }
         let nothing = b.is_empty();
@@ -337,6 +336,7 @@ impl Node {
     }
 
     fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
+        let lost = conn.lacks_contact();
         let path = &mut conn.paths[at];
         let quiet = path.quiet >= QUIET_MAX;
         if (path.want_ping || quiet)
@@ -345,7 +345,12 @@ impl Node {
             if path.want_ping {
                 b.flags |= Header::FLAG_ACK_NOW;
             }
-            path.trial.fill(&mut b.writer);
+            if lost {
+                b.flags |= Header::FLAG_EVERYWHERE;
+            }
+            if !lost {
+                path.trial.fill(&mut b.writer);
+            }
             path.stats.probes += 1;
             path.want_ping = false;
         }

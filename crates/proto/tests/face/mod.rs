@@ -31,6 +31,15 @@ pub fn narrow_node(config: Config, host: u8, rails: u8, datagram_max: usize) -> 
     Node::new(config, 100 + host as u64, 7, 1, specs)
 }
 
+/// A node whose rails are in subnets of so many bits: 16, one each; 8, one for all.
+pub fn node_in(config: Config, host: u8, rails: u8, prefix_len: u16) -> Node {
+    let mut specs = specs(host, rails, 1_472);
+    specs
+        .iter_mut()
+        .for_each(|s| s.addr.prefix_len = prefix_len);
+    Node::new(config, 100 + host as u64, 7, 1, specs)
+}
+
 pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
     let rail = |index: u8| RailSpec {
         addr: RailAddr {
@@ -164,6 +173,11 @@ impl Pair {
     /// with their sender (0 is `a`), their rail and their length. While nothing leaves, time goes
     /// on to the next deadline.
     pub fn step_through(&mut self, passes: &mut impl FnMut(usize, usize, usize) -> bool) {
+        self.step_where(&mut |from, (rail, bytes)| passes(from, *rail, bytes.len()));
+    }
+
+    /// The same, asked with the sender and the packet.
+    pub fn step_where(&mut self, passes: &mut impl FnMut(usize, &Flying) -> bool) {
         let deadlines = [&self.a, &self.b].map(|node| node.next_deadline().unwrap_or(u64::MAX));
         let next = deadlines.into_iter().min().unwrap_or(0);
         self.now = (self.now + 20_000).max(next.min(self.now + 1_000_000));
@@ -175,7 +189,7 @@ impl Pair {
             sender.on_poll(self.now, false);
             sender.handle_timeouts(self.now);
             let mut packets = output(sender, self.now, self.runs);
-            packets.retain(|(rail, bytes)| passes(from, *rail, bytes.len()));
+            packets.retain(|packet| passes(from, packet));
             take(taker, self.now, &packets);
         }
     }
