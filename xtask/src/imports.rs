@@ -1,8 +1,8 @@
 //! Imports go one way: wire, checksum <- proto, rails <- engine <- provider, sim, cli.
 
-use crate::{Report, Source};
+use crate::sources::{Report, Source};
 
-/// Which of our crates each may import. `proto` never imports `rails`, nobody `provider`.
+/// The crates of ours that each may import. `proto` never imports `rails`, nobody `provider`.
 const MAY_IMPORT: [(&str, &[&str]); 9] = [
     ("wire", &[]),
     ("checksum", &[]),

@@ -1,44 +1,26 @@
-//! The house rules as a program, so that nobody has to remember them: which crate may import
-//! which, where `unsafe` is forbidden, how long files, functions and lines may be, that nothing is
-//! left half done, and that `ARCHITECTURE.md` names what there is.
+//! The house rules as a program, so that nobody has to remember them: which crate and which folder
+//! may import which, that no files import each other in circles, how comments begin, where `unsafe`
+//! is forbidden, how long files, functions and lines may be, that nothing is left half done, and
+//! that `ARCHITECTURE.md` names what there is.
 //!
 //! `cargo xtask tidy` prints the complaints; a test runs the same in `cargo test`. What clippy
 //! and rustfmt check already is left to them. No dependencies: it must build in a second.
 #![forbid(unsafe_code)]
 
+mod circles;
+mod english;
 mod imports;
 mod limits;
 mod map;
+mod modules;
+mod paths;
 mod rules;
 mod scan;
+mod sources;
 
-use std::fs;
+use sources::read_all;
+pub use sources::Report;
 use std::path::{Path, PathBuf};
-
-/// What `tidy` found.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// Files looked at.
-    pub files: usize,
-    /// Broken rules, as `path:line: what`.
-    pub complaints: Vec<String>,
-    /// Limits that can be lowered.
-    pub notes: Vec<String>,
-}
-
-/// A text file of the repository.
-pub(crate) struct Source {
-    /// Relative to the repository, with `/`.
-    pub path: String,
-    pub text: String,
-}
-
-impl Source {
-    /// A Rust source file.
-    pub fn is_rust(&self) -> bool {
-        self.path.ends_with(".rs")
-    }
-}
 
 /// The repository that this crate is part of.
 pub fn root() -> PathBuf {
@@ -59,41 +41,12 @@ pub fn tidy(root: &Path) -> Result<Report, String> {
         rules::check(source, &mut report);
     }
     limits::check(&sources, &mut report);
+    circles::check(&sources, &mut report);
+    english::check(&sources, &mut report);
     Ok(report)
 }
 
-/// What holds text written by people.
-const PLACES: [&str; 9] = [
-    "crates", "fuzz", "xtask", "tests", "bench", "scripts", "docs", ".ci", ".cargo",
-];
-
-fn read_all(root: &Path) -> Result<Vec<Source>, String> {
-    let mut paths: Vec<PathBuf> = PLACES.iter().map(|p| root.join(p)).collect();
-    // In a second work tree `.git` is a file, too.
-    let ours = |p: &PathBuf| p.is_file() && !p.ends_with(".git");
-    paths.extend(list(root)?.into_iter().filter(ours));
-    let mut sources = Vec::new();
-    while let Some(path) = paths.pop() {
-        if path.is_dir() {
-            // Built, or found by a fuzzer: not written by people.
-            let made = ["__pycache__", "target", "corpus", "artifacts"];
-            let by_people = |p: &PathBuf| !made.iter().any(|name| p.ends_with(name));
-            paths.extend(list(&path)?.into_iter().filter(by_people));
-            continue;
-        }
-        // What is not UTF-8 was not written by people; what is gone went while we looked.
-        let Ok(text) = fs::read_to_string(&path) else {
-            continue;
-        };
-        let name = path.strip_prefix(root).unwrap_or(&path);
-        let path = name.to_string_lossy().replace('\\', "/");
-        sources.push(Source { path, text });
-    }
-    sources.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(sources)
-}
-
-fn list(dir: &Path) -> Result<Vec<PathBuf>, String> {
-    let entries = fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    Ok(entries.filter_map(|e| Some(e.ok()?.path())).collect())
+/// The circles of files that import each other, crate by crate, with what ties them.
+pub fn circles(root: &Path) -> Result<String, String> {
+    Ok(circles::describe(&read_all(root)?))
 }

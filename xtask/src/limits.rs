@@ -1,7 +1,7 @@
-//! How long lines, functions and files may be: what fits a screen, and a head.
+//! Limits to the length of lines, functions and files: each fits a screen, and a reader's memory.
 
 use crate::scan::functions;
-use crate::{Report, Source};
+use crate::sources::{Report, Source};
 
 /// Columns of a line.
 const COLUMNS: usize = 100;
@@ -10,16 +10,12 @@ const FUNCTION_LINES: usize = 70;
 /// Lines of a file.
 const FILE_LINES: usize = 600;
 
-/// What was longer when the rules came, as (path, or path and function; what it may have now).
-/// Numbers here only ever go down.
+/// Files that were longer when the rules came, each with the lines that it may have now; then
+/// functions, by path and name. Numbers here only ever go down.
 const LONGER_FILES: &[(&str, usize)] = &[];
 const LONGER_FUNCTIONS: &[(&str, usize)] = &[("crates/rails/examples/rail_cost.rs main", 73)];
 /// Files with lines that are too long, and how many of them.
-const LONGER_LINES: &[(&str, usize)] = &[
-    ("crates/engine/src/stats.rs", 1),
-    ("crates/proto/src/granules.rs", 1),
-    ("crates/proto/src/node.rs", 7),
-];
+const LONGER_LINES: &[(&str, usize)] = &[("crates/engine/src/stats.rs", 1)];
 
 /// Checks all Rust sources.
 pub(crate) fn check(sources: &[Source], report: &mut Report) {
@@ -46,7 +42,7 @@ pub(crate) fn check(sources: &[Source], report: &mut Report) {
 }
 
 /// Holds one number against its limit, or the exception to it.
-fn one(
+pub(crate) fn one(
     report: &mut Report,
     exceptions: &[(&str, usize)],
     name: &str,

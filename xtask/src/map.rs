@@ -1,7 +1,7 @@
 //! `ARCHITECTURE.md` against the code: its map lists the files there are, and every name that it
 //! quotes is one of the code.
 
-use crate::{Report, Source};
+use crate::sources::{Report, Source};
 use std::collections::BTreeSet;
 
 const DOCUMENT: &str = "ARCHITECTURE.md";

@@ -1,7 +1,7 @@
 //! Rules that one file alone keeps or breaks.
 
 use crate::scan::code_lines;
-use crate::{Report, Source};
+use crate::sources::{Report, Source};
 
 /// Crates without any `unsafe`.
 const SAFE: [&str; 4] = ["wire", "proto", "sim", "cli"];

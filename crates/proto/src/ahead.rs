@@ -1,8 +1,8 @@
 //! What can be summed of a rendezvous message before its grant comes: how its fragments will most
 //! likely be cut, so that their sums can be made while request and grant are under way.
 
+use crate::base::types::{sum_seed, PeerId};
 use crate::node::Node;
-use crate::types::{sum_seed, PeerId};
 use marline_wire::{DATA_LEN, FLAG_UNSUMMED, GRANULE, HEADER_LEN};
 
 /// A fragment that will most likely leave as it is here.

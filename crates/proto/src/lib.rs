@@ -13,72 +13,38 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod acks;
-mod agree;
 mod ahead;
-mod alive;
-mod bulk;
-mod bulk_in;
-mod bye;
-mod config;
-mod conn;
-mod contact;
-mod depart;
-mod flow;
-mod foresee;
-mod fragment;
-mod granules;
-mod greet;
+mod base;
 pub mod group;
-mod hedge;
-mod kept;
-mod landed;
-mod late;
-mod mark;
-mod match_index;
-mod matching;
-mod mutation;
-mod news;
+mod message;
 mod node;
-mod ops;
-mod own;
 mod path;
-mod patience;
-mod pipeline;
-mod puts;
-mod reads;
-mod receive;
-mod recv_window;
-mod resend;
-mod send_ring;
-mod sent;
-mod sizes;
-mod slab;
-mod stats;
-mod taint;
-mod tidy;
-mod timers;
-mod transmit;
-mod types;
-mod written;
+mod peer;
+mod recovery;
+mod rendezvous;
+mod rma;
+mod rx;
+mod testing;
+mod tx;
 
 pub use ahead::AheadSpan;
-pub use bulk::Run;
-pub use config::{Config, RailPolicy, RailSpec, FRAGMENT_MAX};
-pub use conn::{FIRST_CREDIT, MESSAGE_OVERHEAD};
-pub use granules::{Covered, GranuleSet};
-pub use kept::Kept;
-pub use mark::{Fate, Mark};
-pub use mutation::Mutation;
-pub use node::{Held, Node};
-pub use ops::Peeked;
-pub use path::PathState;
-pub use pipeline::{Chunk, Chunks, Pipeline};
-pub use recv_window::RecvWindow;
-pub use sent::UNKEPT_MAX;
-pub use stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
-pub use types::{
+pub use base::config::{
+    Config, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD,
+};
+pub use base::granules::{Covered, GranuleSet};
+pub use base::mutation::Mutation;
+pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
+pub use base::types::{
     sum_seed, Batch, Claim, DropReason, Event, Landing, Lies, Memory, Payload, PeerId, RecvSpec,
     SendSpec, Source, Span, Spans, Transmit, WrittenSum,
 };
-pub use written::{WriteOut, DIRECT_PACKET_MAX};
+pub use message::post::Peeked;
+pub use node::{Held, Node};
+pub use path::state::PathState;
+pub use recovery::checkpoint::{Fate, Mark};
+pub use recovery::recv_window::RecvWindow;
+pub use recovery::sent_frames::UNKEPT_MAX;
+pub use rendezvous::pipeline::{Chunk, Chunks, Pipeline};
+pub use rma::remote_write::{WriteOut, DIRECT_PACKET_MAX};
+pub use testing::kept::Kept;
+pub use tx::bulk::Run;

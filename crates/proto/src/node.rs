@@ -1,21 +1,20 @@
 //! One endpoint: the only door to the protocol. State lives here; what is done with it is in
 //! `ops` (posting), `receive` (packets in), `transmit` (packets out) and `timers`.
 
-use crate::alive::Anyone;
-use crate::config::{Config, RailSpec};
-use crate::conn::{Conn, Inbound, Peer, SendXfer, FIRST_PATHS};
-use crate::depart::Departed;
-use crate::late::LateAck;
-use crate::matching::Matching;
-use crate::path::Path;
-use crate::patience::Absences;
-use crate::send_ring::FrameRef;
-use crate::sent::Unkept;
-use crate::slab::{Key, Slab};
-use crate::stats::{NodeStats, PathStats, PeerStats};
-use crate::types::{Event, PeerId};
-use crate::written::WriteOut;
-use crate::PathState;
+use crate::base::config::{Config, RailSpec};
+use crate::base::slab::{Key, Slab};
+use crate::base::stats::{NodeStats, PathStats, PeerStats};
+use crate::base::types::{Event, PeerId};
+use crate::message::matching::Matching;
+use crate::path::state::{Path, PathState};
+use crate::peer::conn::{Conn, Inbound, Peer, SendXfer, FIRST_PATHS};
+use crate::peer::departed::Departed;
+use crate::peer::keepalive::Anyone;
+use crate::recovery::absence::Absences;
+use crate::recovery::deferred_ack::LateAck;
+use crate::recovery::sent_frames::Unkept;
+use crate::recovery::sent_packets::FrameRef;
+use crate::rma::remote_write::WriteOut;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -443,69 +442,5 @@ impl Peer {
         let paths = conn.paths.iter();
         let mut paths = paths.map(|p| (p.local, p.remote, p.state, p.stats));
         f(conn.peer, self.address.id, &conn.stats, &mut paths);
-    }
-}
-
-impl Node {
-    /// Where everything stands, for people who look for a stall.
-    pub fn describe(&self) -> alloc::string::String {
-        use core::fmt::Write;
-        let mut out = alloc::string::String::new();
-        let _ = writeln!(
-            out,
-            "node {:x}: sends {} inbound {} ready {} granted {}/{} grant queue {} unexpected {} next {:?}",
-            self.id, self.sends.len(), self.inbounds.len(), self.ready.len(), self.granted_out,
-            self.grant_budget, self.grant_queue.len(), self.stats.unexpected_bytes, self.next_deadline()
-        );
-        for conn in self.peers.iter().filter_map(|p| p.conn.as_deref()) {
-            let _ = writeln!(
-                out,
-                "  peer {} epoch {:?} hello acked {} dead {} closed {}: queue {} bulk {} resend {} grants {} control {} \
-                 credit used {}/{} given {} told {} seen {} next match {} inbound {} rendezvous {}",
-                conn.peer.0, conn.epoch, conn.hello_acked, conn.dead, conn.closed, conn.queue.len(), conn.bulk.len(),
-                conn.resend.len(), conn.grants.len(), conn.control.len(), conn.credit_used,
-                conn.credit_limit, conn.credit_given, conn.credit_told, conn.credit_seen, conn.next_match,
-                conn.inbound.len(), conn.rendezvous.len()
-            );
-            for p in &conn.paths {
-                let _ = writeln!(
-                    out,
-                    "    path {}-{} {:?} rail down {} waiting {} in flight {} cwnd {} mtu {} srtt {} backoff {} fresh {} repair {:?} lost {}",
-                    p.local, p.remote, p.state, p.rail_down, p.ring.waiting(), p.ring.in_flight(), p.cwnd, p.datagram_max,
-                    p.srtt_ns, p.backoff, p.window.fresh(), p.repair_at(&self.cfg), p.stats.lost
-                );
-            }
-        }
-        for (_, i) in self.inbounds.iter().take(5) {
-            let _ = writeln!(
-                out,
-                "  inbound {} {:?} rv {} total {} wanted {} granted {} counted {} got {} queued {}",
-                i.number,
-                i.state,
-                i.rendezvous,
-                i.total,
-                i.wanted,
-                i.granted,
-                i.counted,
-                i.set.count(),
-                i.in_grant_queue
-            );
-        }
-        for (_, s) in self.sends.iter().take(5) {
-            let _ = writeln!(
-                out,
-                "  send {} {:?} total {} next {} upto {} wanted {} acked {} granted {} in bulk {}",
-                s.head.number,
-                s.kind,
-                s.head.total,
-                s.next,
-                s.upto,
-                s.wanted,
-                s.acked.count(),
-                s.granted,
-                s.in_bulk
-            );
-        }
-        out
     }
 }

@@ -1,7 +1,7 @@
 //! The receiving side: chunks to their places, gaps that are asked for, acknowledgements.
 
 use super::{Chunk, End, Group, GroupEvent, Place, To, Word, GAPS_MAX};
-use crate::granules::GranuleSet;
+use crate::base::granules::GranuleSet;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 

@@ -1,0 +1,192 @@
+//! Configuration of a node; times in nanoseconds.
+
+use crate::base::mutation::Mutation;
+use marline_wire::{RailAddr, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, HELLO_RAILS_MAX};
+
+/// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
+pub const MESSAGE_OVERHEAD: u64 = 128;
+
+/// Credit that every endpoint gives every other before HELLO says more.
+pub const FIRST_CREDIT: u64 = 16 * 1024;
+
+/// How rails share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RailPolicy {
+    /// Large messages are spread over all rails.
+    #[default]
+    Stripe,
+    /// The first usable rail carries everything, the others stand by.
+    Standby,
+}
+
+/// A local rail as the node sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct RailSpec {
+    /// Where peers reach it.
+    pub addr: RailAddr,
+    /// Largest datagram it takes, in bytes.
+    pub datagram_max: usize,
+    /// Payload bytes that all senders together may have in flight to its kernel buffer.
+    pub receive_budget: u64,
+    /// A packet that tells of a write never arrives on it without the write. (Whether it writes at
+    /// all, its address says.)
+    pub ordered_writes: bool,
+    /// It writes by datagrams, so many at most; 0: by other means, of any length.
+    pub direct_datagrams: usize,
+}
+
+/// The largest number of whole granules that a frame's length field holds, in bytes.
+pub const FRAGMENT_MAX: u32 = u16::MAX as u32 / GRANULE as u32 * GRANULE as u32;
+
+/// Everything a node can be told. Defaults are the design's measured choices.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Software reliability: acks, retransmission, failover. Off = native.
+    pub reliable: bool,
+    /// Payload algorithm number that peers are asked for.
+    pub algorithm: u8,
+    /// Every algorithm number known here (below 32), the most trusted first: of two wishes the one
+    /// that comes first here is agreed on.
+    pub algorithms: &'static [u8],
+    /// Those of them whose sums change when parts of what they sum change places: bytes that leave
+    /// as a direct write go under no others, for their datagrams may be joined in another order.
+    pub seeing_order: &'static [u8],
+    /// Longest message sent eagerly, in bytes.
+    pub eager_max: u64,
+    /// Eager bytes (with overhead) that a peer may have unread here; with many peers less, see
+    /// [`Config::credit_window`].
+    pub credit_bytes: u64,
+    /// Bound on unexpected payload and headers of all peers together, in bytes.
+    pub unexpected_bytes: u64,
+    /// A death ends a tagged receive from anyone, too: those that wait then, else the next one.
+    pub any_source_fails: bool,
+    /// Silence of a peer that owes us something after which it is dead.
+    pub peer_timeout_ns: u64,
+    /// Lowest repair timer (150 us: design section 5).
+    pub repair_floor_ns: u64,
+    /// Highest repair timer.
+    pub repair_cap_ns: u64,
+    /// Ack delay while the application polls (20 us: design rule 1).
+    pub ack_delay_ns: u64,
+    /// Packets after which an ack leaves at once.
+    pub ack_every: u32,
+    /// How rails share the work.
+    pub policy: RailPolicy,
+    /// Payload algorithm numbers of single local rails; `None`: as agreed with the peer.
+    pub rail_algorithm: [Option<u8>; HELLO_RAILS_MAX],
+    /// Lengths of the shortest and the longest message whose payload carries a sum, in bytes.
+    pub summed: (u64, u64),
+    /// Most payload bytes under one sum (S_max of paper 3): whole granules.
+    pub fragment_max: u32,
+    /// Shortest message in bytes that is written where rails can.
+    pub write_min: u64,
+    /// Damaged packets of a path per million, above which it is left; 0: never.
+    pub corrupt_limit_ppm: u32,
+    /// A deliberate mistake.
+    #[cfg(feature = "mutation")]
+    pub mutation: Option<Mutation>,
+}
+
+impl Config {
+    /// What marks a message of this length whose payload is to carry no sum.
+    pub(crate) fn sum_flag(&self, len: u64) -> u8 {
+        let summed = self.summed.0 <= len && len <= self.summed.1;
+        if summed {
+            0
+        } else {
+            FLAG_UNSUMMED
+        }
+    }
+}
+
+impl Config {
+    /// Bytes that one more peer may have unread here, after `promised` to others: all that is
+    /// configured while everyone's fit half of the bound on unexpected memory, a quarter of it
+    /// while they fit all of it, then the least. (64 MiB and 1 MiB: 32 peers and 128 more.)
+    pub(crate) fn credit_window(&self, promised: u64) -> u64 {
+        let (full, bound) = (self.credit_bytes.max(FIRST_CREDIT), self.unexpected_bytes);
+        let quarter = (full / 4).max(FIRST_CREDIT);
+        let fits = |&(window, bound): &(u64, u64)| promised + window <= bound;
+        let choices = [(full, bound / 2), (quarter, bound)];
+        (choices.into_iter().find(fits)).map_or(FIRST_CREDIT, |(window, _)| window)
+    }
+}
+
+impl Config {
+    /// Whether this mistake is to be made.
+    #[cfg(feature = "mutation")]
+    #[inline]
+    pub fn errs(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    /// Never.
+    #[cfg(not(feature = "mutation"))]
+    #[inline(always)]
+    pub const fn errs(&self, _: Mutation) -> bool {
+        false
+    }
+}
+
+impl Config {
+    /// What is charged for an unexpected message that costs so much.
+    pub(crate) fn charged(&self, cost: u64) -> u64 {
+        match self.errs(Mutation::Uncharged) {
+            true => MESSAGE_OVERHEAD,
+            false => cost,
+        }
+    }
+
+    /// How long somebody who owes an answer may be silent.
+    pub(crate) fn silence_ns(&self) -> u64 {
+        self.peer_timeout_ns << self.errs(Mutation::Patient) as u32
+    }
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            reliable: true,
+            algorithm: FIRST_ALGORITHM,
+            algorithms: &[FIRST_ALGORITHM],
+            seeing_order: &[FIRST_ALGORITHM],
+            eager_max: 65_536,
+            credit_bytes: 1 << 20,
+            unexpected_bytes: 64 << 20,
+            any_source_fails: false,
+            peer_timeout_ns: 5_000_000_000,
+            repair_floor_ns: 150_000,
+            repair_cap_ns: 10_000_000,
+            ack_delay_ns: 20_000,
+            ack_every: 64,
+            policy: RailPolicy::Stripe,
+            rail_algorithm: [None; HELLO_RAILS_MAX],
+            summed: (0, u64::MAX),
+            fragment_max: FRAGMENT_MAX,
+            write_min: 16_384,
+            corrupt_limit_ppm: 10_000,
+            #[cfg(feature = "mutation")]
+            mutation: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_windows_of_many_peers_fit_the_bound() {
+        let config = Config::default();
+        let (mut promised, mut given) = (0, alloc::vec::Vec::new());
+        for _ in 0..200 {
+            let window = config.credit_window(promised);
+            promised += window;
+            given.push(window);
+        }
+        let of = |window| given.iter().filter(|&&w| w == window).count();
+        let counts = [of(1 << 20), of(256 << 10), of(FIRST_CREDIT)];
+        assert_eq!(counts, [32, 128, 40], "full, a quarter, the least");
+        assert!(given.is_sorted_by(|a, b| a >= b));
+    }
+}

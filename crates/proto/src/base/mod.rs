@@ -1,0 +1,8 @@
+//! Settings, types and tables that everything else is made of.
+
+pub(crate) mod config;
+pub(crate) mod granules;
+pub(crate) mod mutation;
+pub(crate) mod slab;
+pub(crate) mod stats;
+pub(crate) mod types;

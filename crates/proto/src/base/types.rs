@@ -1,0 +1,415 @@
+//! What goes in and out of a [`crate::Node`].
+
+use crate::base::slab::Key;
+use alloc::vec::Vec;
+use marline_wire::{MsgHead, RailAddr};
+
+/// One remote endpoint, as this node numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u32);
+
+/// A send that the engine posts. `handle` names its memory in the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct SendSpec {
+    /// The engine's name for the operation.
+    pub handle: u32,
+    /// Destination.
+    pub peer: PeerId,
+    /// `Some(tag)` for a tagged message.
+    pub tag: Option<u64>,
+    /// Remote CQ data.
+    pub data: Option<u64>,
+    /// Bytes.
+    pub len: u64,
+    /// Somebody waits for the delivery: its last packet asks for its ack at once.
+    pub urgent_ack: bool,
+}
+
+/// Whom a receive accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Anyone.
+    Any,
+    /// One peer.
+    Peer(PeerId),
+}
+
+/// A receive that the engine posts, or a pattern to peek for.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvSpec {
+    /// The engine's name for the operation.
+    pub handle: u32,
+    /// Whom from.
+    pub source: Source,
+    /// `Some((tag, ignore))` for tagged messages.
+    pub tag: Option<(u64, u64)>,
+    /// Bytes of the buffer.
+    pub capacity: u64,
+    /// `Some(min free bytes)`: one buffer for many messages, released below that.
+    pub multi_min: Option<u64>,
+}
+
+/// A message that is set aside: an unexpected one that was claimed, or a remote write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim(pub(crate) Key);
+
+/// Where a fragment's payload belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landing {
+    /// In the memory of posted receive (or read) `handle`: copy the first `copy` bytes to
+    /// `offset`; sum all.
+    Posted {
+        /// Receive operation.
+        handle: u32,
+        /// Offset in its memory.
+        offset: u64,
+        /// Bytes to copy; the rest was truncated.
+        copy: usize,
+    },
+    /// In the bounce buffer of inbound message `inbound`, which has `total` bytes.
+    Bounce {
+        /// The node's name for the inbound message, unique among live ones.
+        inbound: u64,
+        /// Bytes to reserve on the first fragment.
+        total: u64,
+        /// Offset in the bounce buffer.
+        offset: u64,
+    },
+    /// Nowhere: sum only (discarded messages).
+    Discard,
+}
+
+/// A received payload with what is needed to check it.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Sum in the frame.
+    pub sum: u64,
+    /// Seed of that sum.
+    pub seed: u64,
+    /// Algorithm number in the packet.
+    pub algorithm: u8,
+    /// Part of the range is already there: check first, then write only if right, so that
+    /// good bytes are never overwritten by bad ones.
+    pub verify_first: bool,
+}
+
+/// What is known of a fragment that was written past the packets.
+#[derive(Clone, Copy, Debug)]
+pub struct WrittenSum {
+    /// Name of the inbound message, and the fragment's offset in it.
+    pub inbound: u64,
+    /// See above.
+    pub at: u64,
+    /// Its bytes.
+    pub len: usize,
+    /// Sum in the frame.
+    pub sum: u64,
+    /// Seed of that sum.
+    pub seed: u64,
+    /// Algorithm number.
+    pub algorithm: u8,
+}
+
+/// What lies in the place of a fragment that was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lies {
+    /// Bytes with its sum.
+    Right,
+    /// Others.
+    Wrong,
+    /// What lay there before: the write was lost, or found no grant.
+    #[default]
+    Nothing,
+}
+
+/// The engine's memory, as the node sees it.
+pub trait Memory {
+    /// Copies and sums one payload to where it belongs; whether the sum was right. (A wrong one
+    /// leaves rubbish in a range that is not yet committed.)
+    fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool;
+    /// What lies in the place of a fragment.
+    fn written(&mut self, _landing: &Landing, _sum: &WrittenSum) -> Lies {
+        Lies::Nothing
+    }
+    /// Ends what was granted of the memory of inbound message `inbound`: no write lands after this.
+    fn revoke(&mut self, _inbound: u64) {}
+}
+
+/// Seed of a payload's sum: which endpoint, message and span it claims to be (design rule 7), so
+/// that a payload slipped to another place does not verify.
+#[inline]
+pub fn sum_seed(src_id: u64, number: u32, reply: bool, offset: u64, len: usize) -> u64 {
+    // splitmix64's finaliser constants: any odd mixing constants do, both sides must agree.
+    let mut z = src_id ^ (number as u64) << 1 ^ reply as u64;
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z ^= offset.rotate_left(17) ^ (len as u64).rotate_left(48);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// One payload of a packet to be sent: bytes `offset .. offset + len` of `handle`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Send operation in the engine.
+    pub handle: u32,
+    /// Offset in the message.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Where its sum goes in the packet.
+    pub sum_at: u32,
+    /// Where the payload goes in the packet.
+    pub payload_at: u32,
+    /// Seed of the sum.
+    pub seed: u64,
+    /// It carries a sum; else 0 in its place.
+    pub summed: bool,
+}
+
+/// A packet whose head is written and whose payloads are to be filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Local rail to send on.
+    pub rail: usize,
+    /// Where to.
+    pub to: RailAddr,
+    /// Source-port flow.
+    pub flow: u8,
+    /// Peer and index of its path: consecutive packets of one batch share both.
+    pub batch: Batch,
+    /// Bytes of the head; its CRC goes to bytes 0..4 when all sums are in place.
+    pub head_len: usize,
+    /// Bytes of the packet.
+    pub len: usize,
+    /// Payload algorithm number in the header.
+    pub algorithm: u8,
+    /// It tells of a write: see `Node::take_write`.
+    pub written: bool,
+}
+
+/// Continue a batch: the next packet must go the same way and be no longer than `segment`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Destination.
+    pub peer: PeerId,
+    /// Index among the peer's paths.
+    pub path: usize,
+    /// Length of the batch's packets in bytes.
+    pub segment: usize,
+    /// Bulk fragments (which batch well) or small stuff.
+    pub bulk: bool,
+}
+
+/// Spans of one packet, reused between calls.
+pub type Spans = Vec<Span>;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Every byte of the send is at the receiver, or (error) never will be; the memory is free.
+    SendDone {
+        /// Operation.
+        handle: u32,
+        /// Delivered, else the peer is dead.
+        ok: bool,
+    },
+    /// A message of the endpoint to itself, or a read of its own memory: copy the first `len` bytes
+    /// of `send` to `offset` in the memory of `recv`. What ends the two follows.
+    Copy {
+        /// Send, or answer to the read.
+        send: u32,
+        /// Receive, or read.
+        recv: u32,
+        /// Offset in its memory.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A receive got its whole message.
+    RecvDone {
+        /// Operation.
+        handle: u32,
+        /// Sender.
+        peer: PeerId,
+        /// Matching head.
+        head: MsgHead,
+        /// Offset in the buffer (multi-receive).
+        offset: u64,
+        /// Bytes in the buffer.
+        len: u64,
+        /// The message is in this inbound's bounce buffer: copy `len` bytes from there, free it.
+        bounce: Option<u64>,
+        /// The operation is finished (always, but for multi-receives with room left).
+        last: bool,
+    },
+    /// A posted receive ended without a message: the peer it named is dead.
+    RecvFailed {
+        /// Operation.
+        handle: u32,
+    },
+    /// An inbound message ended without a receive (discarded, or its sender died).
+    BounceFree {
+        /// Inbound whose bounce buffer (if any) is to be freed.
+        inbound: u64,
+    },
+    /// A remote read was served into the operation's memory, or refused.
+    ReadDone {
+        /// Operation.
+        handle: u32,
+        /// Data is there; else bad remote memory.
+        ok: bool,
+    },
+    /// A message could be written: grant `len` bytes from `offset` of the memory of receive (or
+    /// read) `handle` on the local rails in the mask `rails`, if it is in one piece
+    /// (`Node::granted_on`). Revoked by `Revoke`, which follows.
+    KeysWanted {
+        /// The node's name for the inbound message.
+        inbound: u64,
+        /// Operation.
+        handle: u32,
+        /// Offset in its memory.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// Bit n for rail n.
+        rails: u8,
+    },
+    /// The message ends: end its grants first, if there are any left.
+    Revoke {
+        /// The node's name for the inbound message.
+        inbound: u64,
+    },
+    /// A peer asks to read local memory: answer with `serve_read` or `refuse_read`.
+    ReadAsked {
+        /// Who.
+        peer: PeerId,
+        /// Its number for the read.
+        number: u32,
+        /// Region key.
+        key: u64,
+        /// Offset in the region.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+        /// Bytes granted at once.
+        upto: u64,
+    },
+    /// Packets of the size in use pass no more on a path, though smaller ones do, and nobody told.
+    PathShrank {
+        /// Who.
+        peer: PeerId,
+        /// Local rail.
+        rail: u8,
+        /// Its rail.
+        remote_rail: u8,
+        /// Bytes of the longest datagrams before.
+        from: usize,
+        /// Bytes of the longest ones that pass; 0: none that could hold data.
+        to: usize,
+    },
+    /// The peer is dead; its operations were ended.
+    PeerDead {
+        /// Who.
+        peer: PeerId,
+        /// Milliseconds since it was last heard.
+        silent_ms: u64,
+        /// Its host refused packets all that time: the process is gone.
+        refused: bool,
+        /// It was heard lately, but nothing of ours gets through to it.
+        heard: bool,
+    },
+    /// A peer writes into local memory: answer with `accept_put` or `refuse_put`.
+    PutAsked {
+        /// Who.
+        peer: PeerId,
+        /// The node's name for it.
+        claim: Claim,
+        /// Region key.
+        key: u64,
+        /// Offset in the region.
+        addr: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A remote write of ours names no memory that may be written, or no longer: the operation is
+    /// over, and its memory is free. Some of it may have been written.
+    PutRefused {
+        /// Operation.
+        handle: u32,
+    },
+    /// A path changed its state, for the log.
+    PathChanged {
+        /// Whose path.
+        peer: PeerId,
+        /// Local rail.
+        rail: u8,
+        /// Its rail.
+        remote_rail: u8,
+        /// New state.
+        state: crate::path::state::PathState,
+    },
+    /// Too many packets of a path arrive damaged: here, or (`told`) at the peer.
+    PathCorrupts {
+        /// Whose path.
+        peer: PeerId,
+        /// Local rail.
+        rail: u8,
+        /// Its rail.
+        remote_rail: u8,
+        /// Damaged packets among `of`; 0 where the peer counted.
+        damaged: u32,
+        /// Packets looked at.
+        of: u64,
+        /// The peer said so of what we send; else we found it in what it sends.
+        told: bool,
+        /// The path was left; else it was the last usable one, or all are as bad.
+        left: bool,
+    },
+    /// A peer that is dead or has closed, and with which nothing is left to do: to be forgotten
+    /// (`Node::forget`), once its counters are kept.
+    PeerLeft {
+        /// Who.
+        peer: PeerId,
+    },
+    /// A peer's settings clash with ours (software reliability on one side only).
+    PeerMismatch {
+        /// Who.
+        peer: PeerId,
+    },
+    /// The payload algorithm for a peer is agreed, and is not what both sides asked for.
+    AlgorithmAgreed {
+        /// Who.
+        peer: PeerId,
+        /// The peer's wish; it may be unknown here.
+        wish: u8,
+        /// What is used.
+        agreed: u8,
+    },
+}
+
+/// Why a packet was dropped; each is a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// Destination token is not ours.
+    Token,
+    /// The source speaks from another life than the one we know.
+    Epoch,
+    /// Unknown source that did not say HELLO.
+    Stranger,
+    /// The source is dead or closed.
+    Gone,
+    /// Same packet again.
+    Duplicate,
+    /// A field contradicts what we know.
+    Nonsense,
+    /// A payload sum was wrong.
+    CorruptPayload,
+    /// No memory within the bounds, or no longer any; the sender will try again.
+    NoMemory,
+    /// It tells of a write that did not land: as good as lost.
+    Unwritten,
+    /// Its payload algorithm is unknown here: nothing in it could be checked.
+    Algorithm,
+}

@@ -1,0 +1,231 @@
+//! Messages in: their fragments are put in place, their heads go to matching in order.
+
+use crate::base::granules::Covered;
+use crate::base::mutation::Mutation;
+use crate::base::slab::Key;
+use crate::base::types::{DropReason, Landing, Memory, PeerId};
+use crate::message::post::new_inbound;
+use crate::node::Node;
+use crate::peer::conn::{Conn, InboundState};
+use crate::rx::fragment::Fragment;
+use marline_wire::{granules, MsgHead, GRANULE};
+
+/// Largest message that may come without a grant.
+const EAGER_LIMIT: u64 = 65_536;
+/// A message number further ahead than this is nonsense: credit allows far fewer.
+const NUMBERS_AHEAD_MAX: u64 = 1 << 20;
+
+impl Node {
+    /// Finds (or makes) the inbound message of a fragment; `None`: done long ago.
+    fn inbound_of(&mut self, peer: PeerId, f: &Fragment<'_>) -> Result<Option<Key>, DropReason> {
+        let conn = self.conn(peer).ok_or(DropReason::Gone)?;
+        if f.reply {
+            return Ok(conn.pending_reads.get(&f.number).copied());
+        }
+        let number = conn.expand(f.number);
+        if let Some(&key) = conn.inbound.get(&number) {
+            return Ok(Some(key));
+        }
+        if number < conn.next_match && !self.cfg.errs(Mutation::ForgetMessages) {
+            return Ok(None);
+        }
+        if number > conn.next_match + NUMBERS_AHEAD_MAX || f.total > EAGER_LIMIT {
+            return Err(DropReason::Nonsense);
+        }
+        let cost = Conn::cost(f.total);
+        // Senders stay within their credit; the factor of two is for peers whose credit was given
+        // before memory got short.
+        let full = self.stats.unexpected_bytes + cost > 2 * self.cfg.unexpected_bytes;
+        if full && !self.cfg.errs(Mutation::Hoard) {
+            return Err(DropReason::NoMemory);
+        }
+        let mut inbound = new_inbound(peer, number, f.total, InboundState::Held);
+        inbound.charged = self.cfg.charged(cost);
+        inbound.credit = cost;
+        self.charge(inbound.charged);
+        let key = self.inbounds.insert(inbound);
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.inbound.insert(number, key);
+        }
+        self.use_credit(peer, cost);
+        Ok(Some(key))
+    }
+
+    pub(crate) fn charge(&mut self, bytes: u64) {
+        let stats = &mut self.stats;
+        stats.unexpected_bytes += bytes;
+        stats.unexpected_bytes_max = stats.unexpected_bytes_max.max(stats.unexpected_bytes);
+    }
+
+    pub(crate) fn take_fragment(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        at: usize,
+        mut f: Fragment<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<(), DropReason> {
+        if let Some(done) = self.take_single(now, peer, &f, memory) {
+            return done;
+        }
+        let Some(key) = self.inbound_of(peer, &f)? else {
+            self.on_duplicate(peer, at);
+            return Ok(());
+        };
+        if let Some(head) = f.head {
+            self.on_head(now, peer, key, &head);
+        }
+        if f.revokes {
+            self.revoke_now(key, memory);
+        }
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return Ok(());
+        };
+        let len = f.payload.bytes.len() as u64;
+        let (start, n) = (f.offset / GRANULE, granules(len));
+        let ungranted = inbound.rendezvous && f.offset + len > inbound.granted;
+        if inbound.total != f.total || ungranted {
+            return Err(inbound.no_place());
+        }
+        match inbound.set.covered(start, n) {
+            Covered::All if !self.cfg.errs(Mutation::ForgetFragments) => {
+                self.on_duplicate(peer, at);
+                return Ok(());
+            }
+            Covered::Some => {
+                f.payload.verify_first = !self.cfg.errs(Mutation::WriteUnchecked);
+            }
+            Covered::None | Covered::All => {}
+        }
+        let landing = inbound.landing(key, f.offset, len);
+        inbound.bounced |= matches!(landing, Landing::Bounce { .. });
+        if !memory.land(&landing, &f.payload) && !self.cfg.errs(Mutation::IgnoreSum) {
+            return Err(DropReason::CorruptPayload);
+        }
+        self.commit(now, key, start, n, len);
+        Ok(())
+    }
+
+    /// The common case, without any table: a whole eager message, in order, with a receive
+    /// posted for it.
+    fn take_single(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        f: &Fragment<'_>,
+        memory: &mut impl Memory,
+    ) -> Option<Result<(), DropReason>> {
+        let head = f.head?;
+        let len = f.payload.bytes.len() as u64;
+        let conn = self.conn(peer)?;
+        let number = conn.next_match;
+        if len != f.total || f.number != number as u32 || conn.inbound.contains_key(&number) {
+            return None;
+        }
+        let (at, found) = self.matching.locate(peer, &head)?;
+        let copy = len.min(found.capacity) as usize;
+        let landing = Landing::Posted {
+            handle: found.handle,
+            offset: found.base,
+            copy,
+        };
+        if !memory.land(&landing, &f.payload) {
+            return None; // to be matched all the same: a shorter one must not find the rubbish
+        }
+        let found = self.matching.take_at(at, &head)?;
+        self.note_multi(&found);
+        let conn = self.conn_mut(peer)?;
+        conn.next_match += 1;
+        conn.watchers -= found.unwatches();
+        let more = !conn.inbound.is_empty();
+        self.use_credit(peer, Conn::cost(len));
+        self.return_credit(peer, Conn::cost(len));
+        self.received(peer, head, found.handle, found.base, copy as u64, None);
+        if more {
+            self.advance_matching(now, peer);
+        }
+        Some(Ok(()))
+    }
+
+    fn on_head(&mut self, now: u64, peer: PeerId, key: Key, head: &MsgHead) {
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
+        if inbound.head.is_none() && inbound.total == head.total {
+            inbound.head = Some(*head);
+            self.advance_matching(now, peer);
+        }
+    }
+
+    /// Matches, in order, every message whose head is there.
+    pub(crate) fn advance_matching(&mut self, now: u64, peer: PeerId) {
+        loop {
+            let Some(conn) = self.conn(peer) else {
+                return;
+            };
+            let due = match self.cfg.errs(Mutation::SkipOrder) {
+                true => self.any_unmatched(peer),
+                false => conn.inbound.get(&conn.next_match).copied(),
+            };
+            let Some(key) = due else {
+                return;
+            };
+            let Some(head) = self.inbounds.get(key).and_then(|i| i.head) else {
+                return;
+            };
+            let Some(conn) = self.conn_mut(peer) else {
+                return;
+            };
+            conn.next_match += 1;
+            self.match_head(peer, &head, key, now);
+        }
+    }
+
+    pub(crate) fn on_rts(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        head: &MsgHead,
+    ) -> Result<(), DropReason> {
+        let conn = self.conn(peer).ok_or(DropReason::Gone)?;
+        let number = conn.expand(head.number);
+        if number < conn.next_match || conn.inbound.contains_key(&number) {
+            return Ok(());
+        }
+        if number > conn.next_match + NUMBERS_AHEAD_MAX || head.total >= 1 << 56 {
+            return Err(DropReason::Nonsense);
+        }
+        let cost = Conn::cost(0);
+        let mut inbound = new_inbound(peer, number, head.total, InboundState::Held);
+        inbound.rendezvous = true;
+        inbound.head = Some(*head);
+        inbound.wanted = 0;
+        inbound.charged = cost;
+        self.charge(cost);
+        // The credit of a bare request comes back at once while memory is plentiful, so that
+        // requests no receive fits do not stop those that have one.
+        let plenty = self.stats.unexpected_bytes < self.cfg.unexpected_bytes;
+        inbound.credit = if plenty { 0 } else { cost };
+        let key = self.inbounds.insert(inbound);
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.inbound.insert(number, key);
+        }
+        self.use_credit(peer, cost);
+        if plenty {
+            self.return_credit(peer, cost);
+        }
+        self.advance_matching(now, peer);
+        Ok(())
+    }
+}
+
+impl Node {
+    /// What a node without order would match next.
+    pub(crate) fn any_unmatched(&self, peer: PeerId) -> Option<Key> {
+        let held = |key: &&Key| {
+            let inbound = self.inbounds.get(**key);
+            inbound.is_some_and(|i| i.state == InboundState::Held && i.head.is_some())
+        };
+        self.conn(peer)?.inbound.values().find(held).copied()
+    }
+}

@@ -1,0 +1,127 @@
+//! What landed: bytes of a message are in their place, and the message ends when all are.
+
+use crate::base::mutation::Mutation;
+use crate::base::slab::Key;
+use crate::base::types::{Event, PeerId};
+use crate::node::Node;
+use crate::peer::conn::InboundState;
+use marline_wire::MsgHead;
+
+impl Node {
+    /// Granules `start..start + n` (`len` bytes) of an inbound message are in their place.
+    pub(crate) fn commit(&mut self, now: u64, key: Key, start: u64, n: u64, len: u64) {
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
+        inbound.set.insert(start, n);
+        inbound.last_data_ns = now;
+        if inbound.rendezvous {
+            let paid = inbound.counted.min(len);
+            inbound.counted -= paid;
+            self.granted_out -= paid;
+            self.want_grant(key, now);
+        }
+        self.finish_if_complete(key);
+    }
+
+    /// Ends an inbound message when all of it is there.
+    pub(crate) fn finish_if_complete(&mut self, key: Key) {
+        let Some(inbound) = self.inbounds.get(key) else {
+            return;
+        };
+        let early = self.cfg.errs(Mutation::CompleteEarly) && inbound.set.count() > 0;
+        if !inbound.complete() && !early {
+            return;
+        }
+        let (peer, number, reply) = (inbound.peer, inbound.number, inbound.reply);
+        let (state, bounced, total) = (inbound.state, inbound.bounced, inbound.total);
+        let (credit, head) = (inbound.credit, inbound.head);
+        if state == InboundState::Held {
+            return;
+        }
+        if let Some(conn) = self.conn_mut(peer) {
+            if reply {
+                conn.pending_reads.remove(&(number as u32));
+            } else {
+                conn.inbound.remove(&number);
+            }
+        }
+        let bounce = bounced.then(|| key.name());
+        match state {
+            InboundState::Bound {
+                handle,
+                base,
+                capacity,
+            } => {
+                self.drop_inbound(key);
+                self.return_credit(peer, credit);
+                if reply {
+                    self.events.push_back(Event::ReadDone { handle, ok: true });
+                } else if let Some(head) = head {
+                    self.received(peer, head, handle, base, total.min(capacity), bounce);
+                }
+            }
+            InboundState::Discard => {
+                self.drop_inbound(key);
+                self.return_credit(peer, credit);
+                if let Some(inbound) = bounce {
+                    self.events.push_back(Event::BounceFree { inbound });
+                }
+            }
+            // Complete on the network; it waits for its receive.
+            _ => {}
+        }
+    }
+
+    /// Forgets an inbound message and all that was charged for it.
+    pub(crate) fn drop_inbound(&mut self, key: Key) {
+        if let Some(inbound) = self.inbounds.remove(key) {
+            self.end_keys(key, &inbound.keys);
+            self.stats.unexpected_bytes -= inbound.charged;
+            if !self.cfg.errs(Mutation::LeakGrants) {
+                self.granted_out -= inbound.counted;
+            }
+        }
+    }
+
+    pub(crate) fn received(
+        &mut self,
+        peer: PeerId,
+        head: MsgHead,
+        handle: u32,
+        offset: u64,
+        len: u64,
+        bounce: Option<u64>,
+    ) {
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.stats.messages_received += 1;
+            conn.stats.bytes_received += head.total;
+        }
+        let last = self.leave_multi(handle);
+        self.events.push_back(Event::RecvDone {
+            handle,
+            peer,
+            head,
+            offset,
+            len,
+            bounce,
+            last,
+        });
+    }
+
+    /// One message less in flight to a buffer; whether the operation is finished.
+    pub(crate) fn leave_multi(&mut self, handle: u32) -> bool {
+        if self.multi.is_empty() {
+            return true;
+        }
+        let Some(multi) = self.multi.get_mut(&handle) else {
+            return true;
+        };
+        multi.outstanding -= 1;
+        let last = multi.retired && multi.outstanding == 0;
+        if last {
+            self.multi.remove(&handle);
+        }
+        last
+    }
+}

@@ -1,0 +1,89 @@
+//! Messages of an endpoint to itself. They go through matching as any other, with no packets: the
+//! owner copies from the memory of the send to that of the receive, once, without sums. So they
+//! need no rail, and until a receive takes a message it is kept where its sender has it.
+
+use crate::base::config::MESSAGE_OVERHEAD;
+use crate::base::slab::Key;
+use crate::base::types::{Event, PeerId};
+use crate::message::post::new_inbound;
+use crate::node::Node;
+use crate::peer::conn::{Conn, InboundState};
+use alloc::boxed::Box;
+use marline_wire::MsgHead;
+
+impl Node {
+    /// Whether this peer is the endpoint itself.
+    pub(crate) fn is_own(&self, peer: PeerId) -> bool {
+        self.peer_address(peer).is_some_and(|a| a.id == self.id)
+    }
+
+    /// Whether the peer is this endpoint, and as many messages to itself wait for receives as the
+    /// bound on unexpected memory allows.
+    pub fn own_full(&self, peer: PeerId) -> bool {
+        let own = self.conn(peer).is_some_and(|c| c.own);
+        own && self.stats.unexpected_bytes + MESSAGE_OVERHEAD > self.cfg.unexpected_bytes
+    }
+
+    /// Posts the send `handle` with this head to the endpoint itself.
+    pub(crate) fn send_own(&mut self, conn: Box<Conn>, handle: u32, head: MsgHead) {
+        let peer = conn.peer;
+        self.put(conn);
+        let number = head.number as u64;
+        let mut inbound = new_inbound(peer, number, head.total, InboundState::Unexpected);
+        inbound.own = Some(handle);
+        inbound.head = Some(head);
+        inbound.charged = MESSAGE_OVERHEAD;
+        self.charge(MESSAGE_OVERHEAD);
+        let key = self.inbounds.insert(inbound);
+        self.match_head(peer, &head, key, 0);
+    }
+
+    /// The message was bound to a receive, or is to be swallowed: copies and ends both sides.
+    pub(crate) fn deliver_own(&mut self, key: Key) {
+        let Some(inbound) = self.inbounds.get(key) else {
+            return;
+        };
+        let Some(send) = inbound.own else { return };
+        if let InboundState::Bound {
+            handle,
+            base,
+            capacity,
+        } = inbound.state
+        {
+            self.events.push_back(Event::Copy {
+                send,
+                recv: handle,
+                offset: base,
+                len: inbound.total.min(capacity),
+            });
+        }
+        self.finish_if_complete(key);
+        self.events.push_back(Event::SendDone {
+            handle: send,
+            ok: true,
+        });
+    }
+
+    /// Asks the owner for the memory that a read of the endpoint's own names.
+    pub(crate) fn ask_own(&mut self, peer: PeerId, number: u32, (key, addr, len): (u64, u64, u64)) {
+        self.events.push_back(Event::ReadAsked {
+            peer,
+            number,
+            key,
+            addr,
+            len,
+            upto: len,
+        });
+    }
+
+    /// Answers a read of the endpoint's own from `handle`'s memory.
+    pub(crate) fn serve_own(&mut self, handle: u32, conn: Box<Conn>, number: u32) {
+        let asked = conn.pending_reads.get(&number).copied();
+        self.put(conn);
+        let Some(inbound) = asked.and_then(|key| self.inbounds.get_mut(key)) else {
+            return;
+        };
+        inbound.own = Some(handle);
+        asked.into_iter().for_each(|key| self.deliver_own(key));
+    }
+}

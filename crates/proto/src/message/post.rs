@@ -1,0 +1,360 @@
+//! Posting: sends, receives, peeks, claims, cancels; credit that goes back.
+
+use crate::base::granules::GranuleSet;
+use crate::base::slab::Key;
+use crate::base::stats::SIZE_CLASSES;
+use crate::base::types::{Claim, Event, PeerId, RecvSpec, SendSpec, Source};
+use crate::message::matching::Found;
+use crate::node::{Multi, Node};
+use crate::peer::conn::{Inbound, InboundState, SendKind, SendXfer};
+use crate::rma::remote_write::Keys;
+use marline_wire::{
+    granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_PUT, FLAG_READ_REPLY, FLAG_TAGGED, GRANULE,
+};
+
+/// What a peek found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peeked {
+    /// Sender.
+    pub peer: PeerId,
+    /// Matching head, with the message's length.
+    pub head: MsgHead,
+}
+
+/// The head of a message, but for its number and whether it has sums.
+#[inline]
+pub(crate) fn head_of(spec: &SendSpec) -> MsgHead {
+    MsgHead {
+        number: 0,
+        flags: spec.tag.map_or(0, |_| FLAG_TAGGED)
+            | spec.data.map_or(0, |_| FLAG_CQ_DATA)
+            | if spec.urgent_ack { FLAG_DELIVERY } else { 0 },
+        tag: spec.tag.unwrap_or(0),
+        data: spec.data.unwrap_or(0),
+        total: spec.len,
+    }
+}
+
+impl Node {
+    /// Posts a send. `false`: the peer is gone (no event follows).
+    pub fn post_send(&mut self, spec: &SendSpec) -> bool {
+        self.post_message(spec.handle, spec.peer, head_of(spec), false)
+    }
+
+    /// Posts a send that is done once a receive has taken the message. Of a short one, too, only a
+    /// request leaves: a packet is acknowledged when it arrives, whether anybody wants it or not.
+    pub fn post_matched(&mut self, spec: &SendSpec) -> bool {
+        self.post_message(spec.handle, spec.peer, head_of(spec), true)
+    }
+
+    /// Posts the message of this head, but for its number and whether it has sums; `waits`: its
+    /// payload is to be asked for. `false`: the peer is gone.
+    pub(crate) fn post_message(
+        &mut self,
+        handle: u32,
+        peer: PeerId,
+        mut head: MsgHead,
+        waits: bool,
+    ) -> bool {
+        self.ensure_conn(peer);
+        let Some(mut conn) = self.take(peer) else {
+            return false;
+        };
+        let alive = !conn.dead && !conn.closed;
+        if alive {
+            let len = head.total;
+            head.number = conn.next_number as u32;
+            head.flags |= self.cfg.sum_flag(len);
+            conn.next_number += 1;
+            conn.stats.messages_sent += 1;
+            conn.stats.bytes_sent += len;
+            let class = SIZE_CLASSES.iter().position(|&c| len <= c).unwrap_or(6);
+            self.stats.sent_by_size[class] += 1;
+            if conn.own {
+                self.send_own(conn, handle, head);
+                return true;
+            }
+            let mut send = new_send(handle, peer, head, SendKind::Queued);
+            send.waits = waits;
+            let key = self.sends.insert(send);
+            conn.queue.push_back(key);
+            Node::mark_ready(&mut self.ready, &mut conn);
+        }
+        self.put(conn);
+        alive
+    }
+
+    /// Posts a receive. If an unexpected message fits, it is taken at once. `now_ns` starts the
+    /// watch over a named peer.
+    pub fn post_recv(&mut self, spec: &RecvSpec, now_ns: u64) {
+        if spec.multi_min.is_none() {
+            if let Some(waiting) = self.matching.find_unexpected(spec, true) {
+                let found = Found {
+                    handle: spec.handle,
+                    base: 0,
+                    capacity: spec.capacity,
+                    directed: false,
+                    stays: false,
+                };
+                self.bind(waiting.inbound, &found, now_ns);
+                return;
+            }
+        }
+        let gone = !self.watch(spec, now_ns) || !self.await_anyone(spec, now_ns);
+        if spec.multi_min.is_some() {
+            self.multi.insert(spec.handle, Multi::default());
+            self.post_multi(spec, now_ns);
+        } else {
+            self.matching.post(*spec);
+        }
+        if gone && self.cancel_recv(spec.handle) && !self.multi.contains_key(&spec.handle) {
+            self.events.push_back(Event::RecvFailed {
+                handle: spec.handle,
+            });
+        }
+    }
+
+    /// Starts the watch over the peer that a receive names; `false`: that peer is gone.
+    fn watch(&mut self, spec: &RecvSpec, now_ns: u64) -> bool {
+        let Source::Peer(peer) = spec.source else {
+            return true;
+        };
+        self.ensure_conn(peer);
+        let Some(conn) = self.conn_mut(peer) else {
+            return false;
+        };
+        conn.watchers += 1;
+        let alive = !conn.dead && !conn.closed;
+        self.touch_soon(peer, now_ns);
+        alive
+    }
+
+    /// A multi-receive takes every unexpected message that fits, then stays posted.
+    fn post_multi(&mut self, spec: &RecvSpec, now_ns: u64) {
+        self.matching.post(*spec);
+        while let Some(waiting) = self.matching.find_unexpected(spec, false) {
+            let Some(head) = self.inbounds.get(waiting.inbound).and_then(|i| i.head) else {
+                break;
+            };
+            let Some(found) = self.matching.arrive(waiting.peer, &head) else {
+                break;
+            };
+            self.matching.find_unexpected(spec, true);
+            self.note_multi(&found);
+            if let Some(conn) = self.conn_mut(waiting.peer) {
+                conn.watchers -= found.unwatches();
+            }
+            self.bind(waiting.inbound, &found, now_ns);
+            if found.handle == spec.handle && !found.stays {
+                break;
+            }
+        }
+    }
+
+    /// Keeps count of messages in flight into a multi-receive buffer.
+    pub(crate) fn note_multi(&mut self, found: &Found) {
+        if let Some(multi) = self.multi.get_mut(&found.handle) {
+            multi.outstanding += 1;
+            multi.retired |= !found.stays;
+        }
+    }
+
+    /// Binds the message that is next in its order to a receive, or keeps it as unexpected.
+    pub(crate) fn match_head(&mut self, peer: PeerId, head: &MsgHead, key: Key, now: u64) {
+        if head.flags & FLAG_PUT != 0 {
+            return self.ask_place(peer, head, key, now);
+        }
+        if let Some(found) = self.matching.arrive(peer, head) {
+            self.note_multi(&found);
+            if let Some(conn) = self.conn_mut(peer) {
+                conn.watchers -= found.unwatches();
+            }
+            self.bind(key, &found, now);
+        } else {
+            self.matching.add_unexpected(peer, head, key);
+            if let Some(inbound) = self.inbounds.get_mut(key) {
+                inbound.state = InboundState::Unexpected;
+            }
+            self.finish_if_complete(key);
+        }
+    }
+
+    /// Binds an unexpected (or just arrived) message to a receive.
+    pub(crate) fn bind(&mut self, key: Key, found: &Found, now_ns: u64) {
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
+        let Found {
+            handle,
+            base,
+            capacity,
+            ..
+        } = *found;
+        inbound.state = InboundState::Bound {
+            handle,
+            base,
+            capacity,
+        };
+        if inbound.own.is_some() {
+            return self.deliver_own(key);
+        }
+        if inbound.rendezvous {
+            // Whole granules, so that fragments stay regular; what is over is cut on landing.
+            inbound.wanted = inbound
+                .total
+                .min(capacity.div_ceil(GRANULE).saturating_mul(GRANULE));
+            if self.writes {
+                self.want_keys(key);
+            }
+            self.want_grant(key, now_ns);
+        }
+        self.finish_if_complete(key);
+    }
+
+    /// Looks for an unexpected message. With `claim` it is set aside for `recv_claimed`.
+    pub fn peek(&mut self, spec: &RecvSpec, claim: bool) -> Option<(Peeked, Option<Claim>)> {
+        let waiting = self.matching.find_unexpected(spec, claim)?;
+        let inbound = self.inbounds.get_mut(waiting.inbound)?;
+        let head = inbound.head?;
+        if claim {
+            inbound.state = InboundState::Claimed;
+        }
+        let claimed = claim.then_some(Claim(waiting.inbound));
+        Some((
+            Peeked {
+                peer: waiting.peer,
+                head,
+            },
+            claimed,
+        ))
+    }
+
+    /// Receives a claimed message into `handle`. `false`: it is gone (its sender died).
+    pub fn recv_claimed(&mut self, claim: Claim, handle: u32, capacity: u64, now_ns: u64) -> bool {
+        let live = self.inbounds.get(claim.0).is_some();
+        let found = Found {
+            handle,
+            base: 0,
+            capacity,
+            directed: false,
+            stays: false,
+        };
+        self.bind(claim.0, &found, now_ns);
+        live
+    }
+
+    /// Swallows a claimed message; what it was. `None`: it is gone (its sender died).
+    pub fn discard_claimed(&mut self, claim: Claim) -> Option<Peeked> {
+        let inbound = self.inbounds.get_mut(claim.0)?;
+        inbound.state = InboundState::Discard;
+        let (peer, head) = (inbound.peer, inbound.head);
+        if inbound.own.is_some() {
+            self.deliver_own(claim.0);
+        } else {
+            if inbound.rendezvous {
+                inbound.wanted = 0;
+                self.tell_grant(claim.0);
+            }
+            self.finish_if_complete(claim.0);
+        }
+        Some(Peeked { peer, head: head? })
+    }
+
+    /// Takes back a posted receive that nothing matched yet; `false`: not there.
+    pub fn cancel_recv(&mut self, handle: u32) -> bool {
+        let Some(posted) = self.matching.cancel(handle) else {
+            return false;
+        };
+        self.unwatch(&posted.spec);
+        match self.multi.get_mut(&handle) {
+            Some(multi) if multi.outstanding > 0 => multi.retired = true,
+            _ => drop(self.multi.remove(&handle)),
+        }
+        true
+    }
+
+    /// Whether messages are still on their way into a multi-receive that was taken back: the last
+    /// one's event ends it.
+    pub fn still_receives(&self, handle: u32) -> bool {
+        self.multi.contains_key(&handle)
+    }
+
+    /// Takes back every posted receive, for closing; returns their handles one by one.
+    pub fn take_posted(&mut self) -> Option<u32> {
+        let posted = self.matching.take_any()?;
+        self.unwatch(&posted.spec);
+        Some(posted.spec.handle)
+    }
+
+    fn unwatch(&mut self, spec: &RecvSpec) {
+        if let Source::Peer(peer) = spec.source {
+            if let Some(conn) = self.conn_mut(peer) {
+                conn.watchers = conn.watchers.saturating_sub(1);
+            }
+        }
+    }
+}
+
+pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind) -> SendXfer {
+    SendXfer {
+        handle,
+        peer,
+        kind,
+        head,
+        urgent: head.flags & FLAG_DELIVERY != 0,
+        next: 0,
+        upto: 0,
+        wanted: head.total,
+        granted: false,
+        acked: GranuleSet::default(),
+        in_bulk: false,
+        waits: false,
+        keys: None,
+    }
+}
+
+pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundState) -> Inbound {
+    Inbound {
+        peer,
+        number,
+        head: None,
+        total,
+        state,
+        rendezvous: false,
+        own: None,
+        reply: false,
+        bounced: false,
+        set: GranuleSet::default(),
+        wanted: total,
+        granted: 0,
+        told: 0,
+        in_grant_queue: false,
+        last_data_ns: 0,
+        counted: 0,
+        charged: 0,
+        credit: 0,
+        keys: Keys::default(),
+    }
+}
+
+impl Inbound {
+    /// Whose number its frames name: a message's (0), or a read's.
+    pub(crate) fn kind_flag(&self) -> u8 {
+        FLAG_READ_REPLY * self.reply as u8
+    }
+
+    /// Whether all that is wanted has arrived.
+    pub(crate) fn complete(&self) -> bool {
+        let wanted = matches!(
+            self.state,
+            InboundState::Bound { .. } | InboundState::Discard
+        );
+        if self.own.is_some() {
+            wanted
+        } else if self.rendezvous {
+            wanted && (self.wanted == 0 || self.set.count() == granules(self.wanted))
+        } else {
+            self.set.count() == granules(self.total)
+        }
+    }
+}

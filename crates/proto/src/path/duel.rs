@@ -1,0 +1,102 @@
+//! Duels between paths: which of two that are silent is to blame.
+
+use crate::base::mutation::Mutation;
+use crate::node::Node;
+use crate::path::state::{Duel, Path};
+use crate::peer::conn::Conn;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// A second round of a duel lasts at least this: a peer that answers on one rail has read its
+/// others long before (measured: every socket is polled within tens of microseconds).
+const DUEL_NS: u64 = 1_000_000;
+/// Paths that are asked as witnesses of a duel: one may be lost.
+pub(crate) const WITNESSES: usize = 2;
+
+impl Node {
+    /// Path `acked` just had news of packets sent at `newest_acked_sent_ns`: rivals in a duel
+    /// that still have none are weighed against it.
+    pub(crate) fn judge_rivals(&mut self, now: u64, conn: &mut Box<Conn>, acked: usize) {
+        let witness_ns = conn.paths[acked].newest_acked_sent_ns;
+        for at in (0..conn.paths.len()).filter(|&i| i != acked) {
+            let Some(duel) = &mut conn.paths[at].duel else {
+                continue;
+            };
+            if witness_ns < duel.started_ns {
+                continue;
+            }
+            if duel.second || self.cfg.errs(Mutation::Hasty) {
+                duel.second = true;
+                // The verdict is for the timer, after every rail was read: the path's own answer
+                // may be in the next socket.
+                duel.answered_ns.get_or_insert(now);
+            } else {
+                *duel = Duel::new(now, true);
+                conn.paths[at].want_ping = true;
+                ask_rivals(conn, at, self.full, WITNESSES);
+            }
+        }
+    }
+
+    pub(crate) fn end_duel(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let patient = self.absences.patience_ns(conn) > 0;
+        let path = &mut conn.paths[at];
+        let Some(duel) = path.duel else { return };
+        let (verdict, draw) = path.duel_ends(&duel);
+        let answered = duel.answered_ns.filter(|_| duel.second);
+        if let Some(answered) = answered.filter(|_| now >= verdict) {
+            // It, or we, may have been taken off the processor between two sockets.
+            let fell_silent = patient && conn.lively_ns + path.answer_ns(&self.cfg) < now;
+            if (self.absences.gap_end_ns > answered || fell_silent) && !duel.patient {
+                path.duel = Some(Duel {
+                    answered_ns: Some(now),
+                    patient: true,
+                    ..duel
+                });
+                return;
+            }
+            self.path_down(now, conn, at);
+        } else if now >= draw {
+            // Nobody answered: the peer is silent, not the path.
+            conn.paths[at].duel = None;
+        }
+    }
+}
+
+impl Path {
+    /// When a round of the duel may be decided, and when nobody won it.
+    pub(crate) fn duel_ends(&self, duel: &Duel) -> (u64, u64) {
+        let round = DUEL_NS.max(4 * self.srtt_ns);
+        let answered = duel.answered_ns;
+        let from = duel.started_ns.max(answered.unwrap_or(0));
+        (from + round, duel.started_ns + 10 * round)
+    }
+}
+
+/// Sends a fresh probe on other usable paths, so that a duel has witnesses: on such first whose
+/// rail has room, and that share no rail with it, then on those that were heard last. A witness
+/// that is lost twice begins a duel
+/// of its own. Were all paths asked, each duel would bring about more than one where there are
+/// sixteen and a tenth is lost, and they would never end (seed 700815: 7 million packets).
+pub(crate) fn ask_rivals(conn: &mut Conn, at: usize, full: u32, most: usize) {
+    let (local, remote) = (conn.paths[at].local, conn.paths[at].remote);
+    let order = |(i, path): (usize, &Path)| {
+        let shared = (path.local == local) as u8 + (path.remote == remote) as u8;
+        let heard = Reverse(path.newest_acked_sent_ns);
+        (!path.has_room(full), shared, heard, i)
+    };
+    let rivals = conn.paths.iter().enumerate();
+    let rivals = rivals.filter(|&(i, p)| i != at && p.usable() && p.duel.is_none());
+    let mut rivals: Vec<_> = rivals.map(order).collect();
+    rivals.sort_unstable();
+    for &(.., i) in rivals.iter().take(most) {
+        conn.paths[i].want_ping = true;
+    }
+}
+
+/// Whether another path may work.
+pub(crate) fn has_rivals(conn: &Conn, at: usize) -> bool {
+    let mut paths = conn.paths.iter().enumerate();
+    paths.any(|(i, p)| i != at && p.usable())
+}

@@ -1,0 +1,9 @@
+//! One path: health, probes, sizes, damage.
+
+pub(crate) mod contact;
+pub(crate) mod duel;
+pub(crate) mod mtu_probe;
+pub(crate) mod quarantine;
+pub(crate) mod rail_events;
+pub(crate) mod state;
+pub(crate) mod validation;

@@ -1,0 +1,401 @@
+//! How large the packets are that a path carries: asked at first, doubted when large ones are lost
+//! while small ones arrive, asked again when a while has passed (RFC 8899).
+//!
+//! Nobody tells of a switch that drops what is too long for it. What shows it is that a packet is
+//! lost and a shorter one that left later is not. That may be chance, so the path is asked: a probe
+//! as long as its longest packets, and a short one behind it as a witness. If the witness arrives
+//! several times and the probe never does, the path shrinks to what IPv4 promises, and is asked for
+//! the sizes between. Then and when, ever more rarely, it is asked for the largest again.
+//!
+//! A path on which nothing passes that could hold data is left, like one that fell. If it is the
+//! last, its peer counts as dead when that has lasted for the time of a silent one.
+
+use crate::base::types::Event;
+use crate::node::Node;
+use crate::path::state::{Path, PathState, DATAGRAM_BASE};
+use crate::peer::conn::Conn;
+use crate::recovery::sent_packets::{FrameRef, SentState};
+use crate::tx::packet_builder::Builder;
+use alloc::boxed::Box;
+use marline_wire::{Frame, GRANULE};
+
+/// UDP payload that every IPv4 path takes: the minimum of 576 bytes less headers. Below that
+/// nothing of ours fits.
+pub const DATAGRAM_FLOOR: usize = 548;
+
+/// Datagram sizes to try when the largest did not get through: jumbo frames, Ethernet, Ethernet
+/// in the usual tunnels, IPv6's minimum, and two between that and IPv4's.
+const PROBE_SIZES: [usize; 8] = [8_948, 4_052, 1_452, 1_412, 1_372, DATAGRAM_BASE, 1_152, 852];
+
+/// Probes of one size.
+const TRIES: u8 = 3;
+/// The same of the size that a path was found to take before. (A path that loses a third of its
+/// packets at random loses all of them, and none of their witnesses, once in 400 times; and it is
+/// asked only when what it lost says so.)
+const TRIES_DOUBTED: u8 = 4;
+/// Losses that shorter packets survived, one after another, before a path is asked.
+const DOUBTS: u8 = 2;
+/// A path is not asked again sooner than this: chance takes longer, too.
+const DOUBT_EVERY_NS: u64 = 10_000_000;
+/// Repairs of a path that never worked after which its probes leave alone: as long as it is likely
+/// that the peer just begins, what it needs is in the same packet.
+const LONE_AFTER: u32 = 4;
+/// When a path that carries less than its rails is asked for more: after a second, then half as
+/// often each time. Each time costs three probes of each size at most.
+const RAISE_NS: u64 = 1_000_000_000;
+const RAISE_CAP_NS: u64 = 64_000_000_000;
+
+/// What is known of the sizes.
+#[derive(Debug)]
+pub struct Sizes {
+    /// The largest datagram that both rails take.
+    ceiling: usize,
+    /// The size that is asked for; 0: none is.
+    asked: usize,
+    tries: u8,
+    /// A short packet follows each probe, which counts as lost only if that one arrived.
+    witnessed: bool,
+    /// The number of the probe that is out.
+    probe: Option<u64>,
+    /// Losses, and the shortest of them, since a packet arrived that was as long.
+    doubts: u8,
+    doubted: usize,
+    doubted_ns: u64,
+    /// When it is asked for more, and the pause after that.
+    raise_at: u64,
+    raise_every: u64,
+    /// What it carried before it shrank; 0 when that was told.
+    shrank_from: usize,
+    /// Since when nothing passes that could hold data.
+    choked_since: Option<u64>,
+}
+
+impl Sizes {
+    pub fn new(ceiling: usize) -> Sizes {
+        Sizes {
+            ceiling,
+            asked: if ceiling > DATAGRAM_BASE { ceiling } else { 0 },
+            tries: 0,
+            witnessed: false,
+            probe: None,
+            doubts: 0,
+            doubted: 0,
+            doubted_ns: 0,
+            raise_at: u64::MAX,
+            raise_every: RAISE_NS,
+            shrank_from: 0,
+            choked_since: None,
+        }
+    }
+
+    /// The size of the next probe; 0: there is none.
+    pub fn asked(&self) -> usize {
+        self.asked
+    }
+
+    /// The packet of this number is the probe.
+    pub fn left(&mut self, number: u64) {
+        self.probe = Some(number);
+    }
+
+    /// Whether the packet of this number is the probe that is out.
+    pub fn is_probe(&self, number: u64) -> bool {
+        self.probe == Some(number)
+    }
+
+    /// Whether a witness is to follow the probe that is out: it leaves alone.
+    pub fn wants_witness(&self) -> bool {
+        self.witnessed && self.probe.is_some()
+    }
+
+    /// Whether an ack may change anything here: mostly not.
+    #[inline]
+    fn waits(&self, now: u64) -> bool {
+        self.probe.is_some() || self.shrank_from > 0 || now >= self.raise_at
+    }
+
+    fn ask(&mut self, size: usize, witnessed: bool) {
+        self.asked = size;
+        self.tries = 0;
+        self.witnessed = witnessed;
+        self.probe = None;
+    }
+}
+
+impl Path {
+    /// Asks for the sizes above the one in use, if that was begun and not ended.
+    pub(crate) fn ask_size(&mut self, reliable: bool) {
+        let larger = self.sizes.asked > self.datagram_max;
+        self.want_padded = larger && reliable;
+        if larger && !reliable {
+            self.size_passes(self.sizes.asked, 0);
+        }
+    }
+
+    fn ask_witnessed(&mut self, size: usize) {
+        self.sizes.ask(size, true);
+        self.want_padded = size > 0;
+        self.want_ping |= size > 0;
+    }
+
+    /// The probe came through: the path takes packets of its size.
+    pub(crate) fn size_passes(&mut self, bytes: usize, now: u64) {
+        self.datagram_max = self.datagram_max.max(bytes);
+        self.sizes.doubts = 0;
+        self.sizes.choked_since = None;
+        self.sizes.ask(0, false);
+        self.ask_more_later(now);
+    }
+
+    /// All that was under way was given up, a probe with it.
+    pub(crate) fn forget_size_probe(&mut self, now: u64) {
+        if self.sizes.probe.is_some() {
+            self.sizes.ask(0, false);
+            self.want_padded = false;
+            self.ask_more_later(now);
+        }
+    }
+
+    /// What an ack says of sizes: a packet of so many bytes arrived.
+    #[inline]
+    pub(crate) fn size_arrived(&mut self, bytes: u32) {
+        let bytes = (bytes as usize).min(self.datagram_max);
+        self.newest_acked_bytes = bytes;
+        let sizes = &mut self.sizes;
+        if sizes.doubts > 0 && bytes >= sizes.doubted {
+            sizes.doubts = 0;
+        }
+        if bytes as u64 >= GRANULE {
+            sizes.choked_since = None;
+        }
+    }
+
+    /// Something on the path was acknowledged. What waited before that, and was repaired without an
+    /// answer, was overtaken.
+    #[cold]
+    pub(crate) fn doubt_repaired(&mut self, now: u64) {
+        let oldest = self.ring.oldest_waiting();
+        let overtaken = oldest.filter(|&(number, _)| number < self.largest_acked);
+        if let Some((_, sent)) = overtaken.filter(|&(number, _)| !self.sizes.is_probe(number)) {
+            self.doubt_size(sent.bytes, now);
+        }
+    }
+
+    /// A packet of so many bytes was lost, or overtaken in a repair, and the newest one that was
+    /// acknowledged left later. (Of a write each datagram is a packet.)
+    pub(crate) fn doubt_size(&mut self, bytes: u32, now: u64) {
+        let bytes = (bytes as usize).min(self.datagram_max);
+        let sizes = &mut self.sizes;
+        if bytes <= self.newest_acked_bytes || sizes.asked > 0 {
+            return;
+        }
+        sizes.doubted = match sizes.doubts {
+            0 => bytes,
+            _ => bytes.min(sizes.doubted),
+        };
+        sizes.doubts = sizes.doubts.saturating_add(1);
+        if sizes.doubts >= DOUBTS && now >= sizes.doubted_ns + DOUBT_EVERY_NS {
+            sizes.doubted_ns = now;
+            self.ask_witnessed(self.datagram_max);
+        }
+    }
+
+    /// The path came back, and its probes say nothing of packets longer than they are: one loss
+    /// is enough. (To ask at once makes many paths that lose a tenth fall again and again: the
+    /// witnesses get lost.)
+    pub(crate) fn doubt_sooner(&mut self) {
+        if self.sizes.asked == 0 && self.sizes.doubts == 0 {
+            (self.sizes.doubts, self.sizes.doubted) = (DOUBTS - 1, self.datagram_max);
+        }
+    }
+
+    /// Whether its probe says something only if nothing long is in the same packet.
+    pub(crate) fn asks_alone(&self) -> bool {
+        let doubted = match self.state {
+            PathState::Unproven => self.backoff >= LONE_AFTER,
+            PathState::Down => !self.trial.active,
+            // One time of four: a peer that is silent gets few packets more for that.
+            _ => (self.doubtful() && self.backoff % 4 == 2) || self.sizes.wants_witness(),
+        };
+        self.want_ping && doubted
+    }
+
+    /// The probe was lost: try it again, then a smaller one. `fair`: a packet that left after it
+    /// was not.
+    fn size_lost(&mut self, now: u64, fair: bool) {
+        let sizes = &mut self.sizes;
+        sizes.probe = None;
+        let confirms = sizes.asked == self.datagram_max;
+        if sizes.witnessed && !fair {
+            // The peer is silent, or the path is: the next loss asks again, or time does.
+            sizes.ask(0, false);
+            return self.ask_more_later(now);
+        }
+        sizes.tries += 1;
+        let most = if confirms { TRIES_DOUBTED } else { TRIES };
+        if sizes.tries < most {
+            self.want_padded = true;
+            self.want_ping |= sizes.witnessed;
+            return;
+        }
+        let (failed, witnessed) = (sizes.asked, sizes.witnessed);
+        if confirms {
+            self.shrink(now);
+        }
+        let smaller = PROBE_SIZES.iter().copied().find(|&s| s < failed);
+        let next = smaller.filter(|&s| s > self.datagram_max).unwrap_or(0);
+        self.sizes.ask(next, witnessed);
+        self.want_padded = next > 0;
+        self.want_ping |= next > 0 && witnessed;
+        if next == 0 {
+            self.ask_more_later(now);
+        }
+    }
+
+    /// The size in use does not pass any more.
+    fn shrink(&mut self, now: u64) {
+        let sizes = &mut self.sizes;
+        sizes.doubts = 0;
+        if self.datagram_max <= DATAGRAM_FLOOR {
+            sizes.choked_since.get_or_insert(now);
+            return;
+        }
+        self.stats.shrinks += 1;
+        (sizes.raise_at, sizes.raise_every) = (u64::MAX, RAISE_NS);
+        if sizes.shrank_from == 0 {
+            sizes.shrank_from = self.datagram_max;
+        }
+        self.datagram_max = DATAGRAM_FLOOR;
+    }
+
+    fn ask_more_later(&mut self, now: u64) {
+        let sizes = &mut self.sizes;
+        if self.datagram_max < sizes.ceiling && sizes.raise_at == u64::MAX {
+            sizes.raise_at = now + sizes.raise_every;
+            sizes.raise_every = (2 * sizes.raise_every).min(RAISE_CAP_NS);
+        }
+    }
+
+    /// Asks for more, if it is time for that.
+    fn raise_size(&mut self, now: u64) {
+        if now >= self.sizes.raise_at && self.sizes.asked == 0 && self.healthy() {
+            self.sizes.raise_at = u64::MAX;
+            self.ask_witnessed(self.sizes.ceiling);
+        }
+    }
+
+    /// The kernel or the network said that packets above `max` bytes do not pass; whether that is
+    /// less than what was sent.
+    pub(crate) fn too_big(&mut self, max: usize, now: u64) -> bool {
+        let max = max.max(DATAGRAM_FLOOR);
+        let less = max < self.datagram_max;
+        self.datagram_max = self.datagram_max.min(max);
+        if self.sizes.asked > max {
+            let next = if max > self.datagram_max { max } else { 0 };
+            self.sizes.ask(next, false);
+            self.want_padded = next > 0;
+        }
+        if self.sizes.asked == 0 {
+            self.ask_more_later(now);
+        }
+        less
+    }
+}
+
+impl Node {
+    /// The probe of a path's size was lost, which says nothing of its health.
+    pub(crate) fn probe_lost(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let path = &mut conn.paths[at];
+        let Some(number) = path.sizes.probe else {
+            return;
+        };
+        path.ring.settle(number, SentState::Lost);
+        path.ring.retire();
+        let (before, choked) = (path.datagram_max, path.sizes.choked_since);
+        path.size_lost(now, path.acked_any && path.largest_acked > number);
+        let (after, chokes) = (path.datagram_max, path.sizes.choked_since);
+        if after < before {
+            self.evacuate(conn, at);
+        } else if chokes.is_some() && choked.is_none() {
+            self.path_chokes(now, conn, at);
+        }
+        self.tell_size(conn, at);
+        Node::mark_ready(&mut self.ready, conn);
+    }
+
+    /// An ack came: whether the probe of a path's size was overtaken by its witness. Whether it is
+    /// time to ask for more is also seen here: only a path in use is asked.
+    #[inline]
+    pub(crate) fn weigh_size(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        if conn.paths[at].sizes.waits(now) {
+            self.weigh_size_now(now, conn, at);
+        }
+    }
+
+    #[cold]
+    fn weigh_size_now(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let sizes = &conn.paths[at].sizes;
+        let overtaken = |n: u64| sizes.witnessed && conn.paths[at].largest_acked > n;
+        if sizes.probe.is_some_and(overtaken) {
+            self.probe_lost(now, conn, at);
+        }
+        conn.paths[at].raise_size(now);
+        self.tell_size(conn, at);
+    }
+
+    /// Nothing that could hold data passes on a path: it is left, if there is another.
+    fn path_chokes(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let path = &conn.paths[at];
+        self.events.push_back(Event::PathShrank {
+            peer: conn.peer,
+            rail: path.local,
+            remote_rail: path.remote,
+            from: DATAGRAM_FLOOR,
+            to: 0,
+        });
+        self.path_down(now, conn, at);
+    }
+
+    /// Says once that a path shrank, when it is known to what.
+    fn tell_size(&mut self, conn: &mut Conn, at: usize) {
+        let path = &mut conn.paths[at];
+        if path.sizes.shrank_from == 0 || path.sizes.asked > 0 {
+            return;
+        }
+        let from = core::mem::take(&mut path.sizes.shrank_from);
+        self.events.push_back(Event::PathShrank {
+            peer: conn.peer,
+            rail: path.local,
+            remote_rail: path.remote,
+            from,
+            to: path.datagram_max,
+        });
+    }
+}
+
+impl Builder<'_, '_> {
+    /// Fills a probe of a path that was given up: it comes back when it carries data, not when it
+    /// carries next to nothing.
+    pub(crate) fn fill_probe(&mut self) {
+        if self.frames.contains(&FrameRef::Ping { padded: false }) {
+            let len = (self.writer.room().saturating_sub(8) / 8 * 8) as u16;
+            self.control(&Frame::Pad { len, head: 0 }, None);
+        }
+    }
+}
+
+impl Conn {
+    /// Whether the peer is heard, and yet nothing gets through to it for so long: no packet at all,
+    /// or none that could hold data.
+    pub(crate) fn chokes(&mut self, now: u64, timeout_ns: u64) -> bool {
+        if !self.owes() {
+            self.unanswered_since = None;
+            return false;
+        }
+        let long = |since: u64| now.saturating_sub(since) >= timeout_ns;
+        let unanswered = long(*self.unanswered_since.get_or_insert(now));
+        let mut usable = self.paths.iter().filter(|p| p.usable()).peekable();
+        let full = |p: &Path| p.sizes.choked_since.is_some_and(long);
+        unanswered || (usable.peek().is_some() && usable.all(full))
+    }
+}

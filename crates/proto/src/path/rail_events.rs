@@ -1,0 +1,190 @@
+//! What the sockets and links of a rail tell: down or back, no room, packets too big for a network
+//! on the way, no listener at the other end.
+
+use crate::base::mutation::Mutation;
+use crate::base::types::PeerId;
+use crate::node::Node;
+use crate::path::state::{Path, PathState};
+use crate::peer::conn::Conn;
+use marline_wire::RailAddr;
+
+/// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between and
+/// one from every path that has worked, mean that the process is gone.
+const REFUSALS: u32 = 3;
+const REFUSALS_NS: u64 = 100_000_000;
+
+impl Node {
+    /// A local rail went down or came back (link state, socket error).
+    pub fn on_rail(&mut self, now_ns: u64, rail: usize, down: bool) {
+        self.take_late();
+        if rail >= self.rails.len() || self.rail_down[rail] == down {
+            return;
+        }
+        self.rail_down[rail] = down;
+        for index in 0..self.peers.len() {
+            let peer = PeerId(index as u32);
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
+            for at in 0..conn.paths.len() {
+                if conn.paths[at].local as usize != rail {
+                    continue;
+                }
+                if down && conn.paths[at].usable() {
+                    self.path_down(now_ns, &mut conn, at);
+                }
+                let path = &mut conn.paths[at];
+                path.rail_down = down;
+                path.probe_at = now_ns;
+                path.repair_from = now_ns;
+                path.want_ping |= !down && conn.epoch.is_some();
+                if down {
+                    conn.doubt_contact(now_ns);
+                }
+            }
+            Node::mark_ready(&mut self.ready, &mut conn);
+            self.put(conn);
+            self.touch(peer, now_ns);
+        }
+    }
+
+    /// These local rails (bit n: rail n) have no room now: nothing is built for them. Peers that
+    /// wait for one that has room again go on.
+    #[inline]
+    pub fn set_full(&mut self, rails: u32) {
+        let back = self.full & !rails;
+        self.full = rails;
+        if back != 0 {
+            self.go_on();
+        }
+    }
+
+    #[cold]
+    fn go_on(&mut self) {
+        for peer in core::mem::take(&mut self.stalled) {
+            if let Some(conn) = self.conn_mut(peer) {
+                conn.stalled = false;
+            }
+            self.wake(peer);
+        }
+    }
+
+    /// A local rail has had no room for long: what can goes elsewhere, also acks of what arrived on
+    /// its paths. `stuck`: for so long that they are given up, where others work, and what they
+    /// hold leaves on these.
+    pub fn on_full(&mut self, now_ns: u64, rail: usize, stuck: bool) {
+        self.take_late();
+        if !self.cfg.reliable {
+            return;
+        }
+        for index in 0..self.peers.len() {
+            let peer = PeerId(index as u32);
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
+            for at in 0..conn.paths.len() {
+                let path = &conn.paths[at];
+                if path.local as usize != rail || !path.usable() || conn.dead || conn.closed {
+                    continue;
+                }
+                if stuck {
+                    self.path_down(now_ns, &mut conn, at);
+                    continue;
+                }
+                let others = conn
+                    .paths
+                    .iter()
+                    .any(|p| p.usable() && p.local != rail as u8);
+                let path = &mut conn.paths[at];
+                if others && (path.ring.waiting() > 0 || path.window.fresh() > 0) {
+                    path.state = PathState::Suspect;
+                    path.want_ping = true;
+                    conn.doubt_contact(now_ns);
+                }
+            }
+            Node::mark_ready(&mut self.ready, &mut conn);
+            self.put(conn);
+            self.touch(peer, now_ns);
+        }
+    }
+
+    /// Packets of more than `max` bytes to this address do not pass: what was lost by that is
+    /// cut smaller and sent again.
+    pub fn on_too_big(&mut self, now_ns: u64, rail: usize, to: &RailAddr, max: usize) {
+        self.take_late();
+        for index in 0..self.peers.len() {
+            let peer = PeerId(index as u32);
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
+            for at in 0..conn.paths.len() {
+                let path = &mut conn.paths[at];
+                let ours = path.local as usize == rail && same_host(&path.to, to);
+                // A probe that is too big changes nothing for what is under way.
+                if ours && path.too_big(max, now_ns) {
+                    self.evacuate(&mut conn, at);
+                }
+            }
+            self.put(conn);
+            self.touch(peer, now_ns);
+        }
+    }
+
+    /// The host at this address has no listener on that port, it says to local rail `rail`:
+    /// perhaps the process is gone. A firewall says the same, and so does a host that has the
+    /// peer's address as well (bridges of containers have one address everywhere). So only paths
+    /// that have worked count, and none of them may be without a refusal.
+    pub fn on_refused(&mut self, now_ns: u64, rail: usize, from: &RailAddr) {
+        self.take_late();
+        let hasty = self.cfg.errs(Mutation::BelieveRefusals);
+        for index in 0..self.peers.len() {
+            let peer = PeerId(index as u32);
+            let Some(conn) = self.conn_mut(peer).filter(|c| !c.dead && !c.closed) else {
+                continue;
+            };
+            let refused = |p: &Path| {
+                let there = same_host(&p.to, from) && p.to.port == from.port;
+                there && p.local as usize == rail && (p.is_proven() || hasty)
+            };
+            let Some(at) = conn.paths.iter().position(refused) else {
+                continue;
+            };
+            let everywhere = conn.note_refusal(now_ns, at) || hasty;
+            // Whoever is gone needs no BYE.
+            conn.bye_heard |= everywhere && conn.byes > 0;
+            let for_long = now_ns - conn.refused_since >= REFUSALS_NS;
+            if everywhere && conn.refused >= REFUSALS && for_long {
+                self.bury(now_ns, peer, true);
+                continue;
+            }
+            self.wake(peer);
+        }
+    }
+}
+
+impl Conn {
+    /// Path `at` was refused; whether every path that has worked was, since the peer was heard. Of
+    /// the others those on which nothing is under way are asked now.
+    fn note_refusal(&mut self, now: u64, at: usize) -> bool {
+        if self.refused == 0 {
+            self.refused_since = now;
+            self.paths.iter_mut().for_each(|p| p.refused = false);
+        }
+        self.refused += 1;
+        let first = !core::mem::replace(&mut self.paths[at].refused, true);
+        let mut everywhere = true;
+        for path in self
+            .paths
+            .iter_mut()
+            .filter(|p| p.is_proven() && !p.refused)
+        {
+            everywhere = false;
+            path.want_ping |= first && !path.rail_down && path.ring.waiting() == 0;
+        }
+        everywhere
+    }
+}
+
+fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
+    a.reaches(b) && a.ip == b.ip
+}

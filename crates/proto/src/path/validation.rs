@@ -1,0 +1,74 @@
+//! Paths that are given up, and probes of those that are down or were never proven.
+
+use crate::base::mutation::Mutation;
+use crate::node::Node;
+use crate::path::state::{Path, PathState};
+use crate::peer::conn::Conn;
+use alloc::boxed::Box;
+
+/// Probes of a path that is down back off to this, and to a share of the time after which a silent
+/// peer is dead: where such a path is all that is left, nothing else asks, and probes get lost. (Of
+/// ten on a path that loses a third of its packets, and of their answers, all were.)
+const PROBE_CAP_NS: u64 = 100_000_000;
+const PROBES_PER_TIMEOUT: u64 = 50;
+/// A path that fell is left alone for at most this share of that time.
+const HOLDS_PER_TIMEOUT: u64 = 5;
+/// Probes of a path that never worked (no route, most likely) back off to this.
+const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
+
+impl Node {
+    /// Gives a path up, unless it is the last.
+    pub(crate) fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let other = |(i, p): (usize, &Path)| i != at && p.usable();
+        let last = !conn.paths.iter().enumerate().any(other);
+        let kept = self.cfg.errs(Mutation::Cling);
+        if last || kept || conn.paths[at].state == PathState::Down {
+            conn.paths[at].duel = None;
+            return;
+        }
+        let hold_max_ns = self.cfg.peer_timeout_ns / HOLDS_PER_TIMEOUT;
+        conn.paths[at].fall(now, hold_max_ns);
+        conn.doubt_contact(now);
+        self.evacuate(conn, at);
+        let event = conn.paths[at].changed(conn.peer);
+        self.events.push_back(event);
+    }
+
+    pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let lost = conn.lacks_contact();
+        if now < conn.paths[at].probe_at || !conn.asks_path(at, lost) {
+            return;
+        }
+        let path = &mut conn.paths[at];
+        if path.trial.active && !lost {
+            if path.next_trial(now) {
+                self.evacuate(conn, at);
+            }
+            Node::mark_ready(&mut self.ready, conn);
+            return;
+        }
+        let unproven = path.state == PathState::Unproven;
+        // What is under way on a new path asks as well as a probe would.
+        let asks = path.repair_at(&self.cfg).filter(|_| path.backoff == 0);
+        if let Some(at) = asks.filter(|&at| unproven && !lost && at > now) {
+            path.probe_at = at;
+            return;
+        }
+        path.probe_at = now + path.probe_every;
+        let cap = if unproven && !lost {
+            UNPROVEN_CAP_NS
+        } else {
+            PROBE_CAP_NS.min(self.cfg.peer_timeout_ns / PROBES_PER_TIMEOUT)
+        };
+        path.probe_every = (path.probe_every * 2).min(cap);
+        path.flow = (path.flow + 1) % 4;
+        if path.rail_down {
+            return;
+        }
+        path.want_ping = true;
+        if path.state == PathState::Down {
+            self.evacuate(conn, at);
+        }
+        Node::mark_ready(&mut self.ready, conn);
+    }
+}

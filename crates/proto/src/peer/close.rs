@@ -1,0 +1,101 @@
+//! Closing: BYE, which names all packets that arrived, said until it is heard. (Without acks it is
+//! said three times on each rail, and that is all.) It also says how many messages arrived: who
+//! sent one again on another path has forgotten what the first packet carried, and would take the
+//! message for lost when only that packet is named.
+
+use crate::base::slab::Key;
+use crate::base::types::{PeerId, Spans, Transmit};
+use crate::node::Node;
+use crate::peer::conn::{Conn, Inbound};
+use crate::recovery::sent_packets::FrameRef;
+use alloc::boxed::Box;
+use marline_wire::{Frame, Header};
+
+impl Node {
+    /// Starts closing: every peer gets BYE with the final ack state, until one is
+    /// heard (design rule 11). Call `drained` first.
+    pub fn say_bye(&mut self) {
+        self.take_late();
+        self.closing = true;
+        for index in 0..self.peers.len() {
+            let Some(mut conn) = self.take(PeerId(index as u32)) else {
+                continue;
+            };
+            if conn.epoch.is_some() && !conn.dead && !conn.closed {
+                // Without acks it is said more often.
+                let times = if self.cfg.reliable { 1 } else { 3 };
+                conn.bye = times * conn.paths.len() as u8;
+                Node::mark_ready(&mut self.ready, &mut conn);
+            }
+            self.put(conn);
+        }
+    }
+
+    /// Whether every peer that lives heard our BYE, which named what arrived, or said its own.
+    /// Until then a peer may need to be told once more that its messages were delivered.
+    pub fn parted(&self) -> bool {
+        let waits =
+            |conn: &Conn| conn.epoch.is_some() && !conn.dead && !conn.closed && !conn.bye_heard;
+        !self.cfg.reliable
+            || !self
+                .peers
+                .iter()
+                .filter_map(|p| p.conn.as_deref())
+                .any(waits)
+    }
+
+    /// One BYE.
+    pub(crate) fn bye_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        // Each time on another path, of those whose rail works.
+        let byes = conn.byes.wrapping_add(1).max(1);
+        let count = conn.paths.len();
+        let mut turns = (0..count).map(|i| (byes as usize + i) % count);
+        let free = |i: &usize| conn.paths[*i].has_room(self.full);
+        let works = |i: &usize| !conn.paths[*i].rail_down && free(i);
+        let none = conn.paths.iter().all(|p| p.rail_down);
+        let at = turns.find(works).or(Some(0).filter(|i| none && free(i)))?;
+        conn.bye -= 1;
+        conn.byes = byes;
+        let limit = conn.paths[at].datagram_max;
+        for path in &mut conn.paths {
+            path.window.renew();
+            path.ack_since = now;
+        }
+        let mut b = self.begin(conn, limit, out, spans);
+        self.add_acks(now, conn, at, &mut b);
+        let arrived = self.arrived(conn);
+        b.control(&Frame::Bye { arrived }, Some(FrameRef::Bye));
+        b.flags |= Header::FLAG_ACK_NOW;
+        self.finish(now, conn, at, b, false, false)
+    }
+
+    /// Below this number every message of the peer arrived whole. (Remote writes do not count: what
+    /// is not known of them fails.)
+    fn arrived(&self, conn: &Conn) -> u32 {
+        let whole = |i: &Inbound| i.complete() || i.is_put();
+        let unfinished = |key: &Key| !self.inbounds.get(*key).is_some_and(whole);
+        let mut inbound = conn.inbound.iter();
+        let first = inbound.find(|(_, key)| unfinished(key));
+        first.map_or(conn.next_match, |(&n, _)| n.min(conn.next_match)) as u32
+    }
+
+    /// The peer closes, after all messages of ours below `arrived` had arrived. It drained its
+    /// sends first; native ones that BYE overtook are lost.
+    pub(crate) fn on_bye(&mut self, now: u64, peer: PeerId, arrived: u32) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        if conn.closed {
+            return;
+        }
+        conn.closed = true;
+        self.departs(peer, now);
+        self.end_peer(now, peer, Some(arrived));
+    }
+}

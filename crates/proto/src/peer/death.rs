@@ -1,0 +1,125 @@
+//! The end of a peer: every operation that names it ends.
+
+use crate::base::mutation::Mutation;
+use crate::base::types::{Event, PeerId};
+use crate::node::Node;
+use crate::peer::conn::{InboundState, SendKind, SendXfer};
+use alloc::vec::Vec;
+use marline_wire::FLAG_PUT;
+
+impl Node {
+    /// Ends everything that names a dead peer; `refused`: its host says that the process is gone.
+    pub(crate) fn bury(&mut self, now: u64, peer: PeerId, refused: bool) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        conn.dead = true;
+        // One that never spoke has been silent since it was asked.
+        let since = match conn.heard_ns {
+            0 => conn.owed_since.unwrap_or(now),
+            heard => heard,
+        };
+        let silent_ns = now.saturating_sub(since);
+        let heard = silent_ns < self.cfg.silence_ns() / 2;
+        self.stats.peers_dead += 1;
+        self.events.push_back(Event::PeerDead {
+            peer,
+            silent_ms: silent_ns / 1_000_000,
+            refused,
+            heard,
+        });
+        self.departs(peer, now);
+        self.end_peer(now, peer, None);
+        self.forget_packets(peer);
+        self.tell_anyone();
+    }
+
+    /// Ends every operation that names a peer which will not speak again. `arrived`: it said that
+    /// all messages below this number did.
+    pub(crate) fn end_peer(&mut self, now: u64, peer: PeerId, arrived: Option<u32>) {
+        let window = self.conn(peer).map_or(0, |c| c.credit_window);
+        self.credit_promised -= window;
+        self.end_sends(peer, arrived);
+        self.fail_inbound(peer);
+        // What it was granted is free for others.
+        self.pump_grants(now);
+        while let Some(posted) = self.matching.take_directed(peer) {
+            if self.cfg.errs(Mutation::ForgetReceives) {
+                continue;
+            }
+            let handle = posted.spec.handle;
+            if self.multi.get(&handle).is_some_and(|m| m.outstanding == 0) {
+                self.multi.remove(&handle);
+            }
+            self.events.push_back(Event::RecvFailed { handle });
+        }
+    }
+
+    /// Ends every send to a peer that is gone.
+    fn end_sends(&mut self, peer: PeerId, arrived: Option<u32>) {
+        let there = |send: &SendXfer| {
+            // A remote write that came whole may have been refused.
+            let put = send.head.flags & FLAG_PUT != 0;
+            let message = matches!(send.kind, SendKind::Eager | SendKind::Rendezvous) && !put;
+            // Numbers wrap around; less than half of them are under way.
+            let before = |below: u32| (below.wrapping_sub(send.head.number) as i32) > 0;
+            message && arrived.is_some_and(before)
+        };
+        let keys: Vec<_> = self
+            .sends
+            .iter()
+            .filter(|(_, s)| s.peer == peer)
+            .map(|(k, _)| k)
+            .collect();
+        for key in keys {
+            if let Some(send) = self.sends.remove(key) {
+                self.events.push_back(Event::SendDone {
+                    handle: send.handle,
+                    ok: there(&send),
+                });
+            }
+        }
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.queue.clear();
+            conn.bulk.clear();
+            conn.resend.clear();
+            conn.rendezvous.clear();
+            conn.replies.clear();
+        }
+    }
+
+    /// Ends every message that a dead peer was sending; whole ones stay to be received.
+    fn fail_inbound(&mut self, peer: PeerId) {
+        let keys: Vec<_> = self
+            .inbounds
+            .iter()
+            // One held back by a gap before it can never be matched.
+            .filter(|(_, i)| i.peer == peer && (!i.complete() || i.state == InboundState::Held))
+            .map(|(k, _)| k)
+            .collect();
+        for key in keys {
+            let Some(inbound) = self.inbounds.get(key) else {
+                continue;
+            };
+            let (state, bounced, reply) = (inbound.state, inbound.bounced, inbound.reply);
+            self.matching.remove_unexpected(key);
+            self.drop_inbound(key);
+            if let InboundState::Bound { handle, .. } = state {
+                if reply {
+                    self.events.push_back(Event::ReadDone { handle, ok: false });
+                } else if self.leave_multi(handle) {
+                    self.events.push_back(Event::RecvFailed { handle });
+                }
+            }
+            if bounced {
+                self.events.push_back(Event::BounceFree {
+                    inbound: key.name(),
+                });
+            }
+        }
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.inbound.clear();
+            conn.pending_reads.clear();
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! First contact: HELLO, and what is asked of a path that is new. In an all-to-all everyone meets
+//! everyone at once: each packet that is not needed here is then sent a million times.
+
+use crate::base::types::{DropReason, PeerId};
+use crate::node::Node;
+use crate::path::state::PathState;
+use crate::peer::conn::{Conn, PATHS_MAX};
+use crate::recovery::sent_packets::FrameRef;
+use crate::tx::packet_builder::Builder;
+use marline_wire::{Address, Frame, Header, Hello, Packet};
+
+impl Node {
+    /// HELLO rides on every packet until it is acknowledged.
+    pub(crate) fn greet(&self, conn: &Conn, builder: &mut Builder<'_, '_>) {
+        if conn.hello_acked {
+            return;
+        }
+        let hello = self.hello(conn.peer, conn.credit_limit_told());
+        builder.control(&Frame::Hello(hello), Some(FrameRef::Hello));
+        if conn.waiting() == 0 {
+            builder.flags |= Header::FLAG_ACK_NOW;
+        }
+    }
+}
+
+impl Builder<'_, '_> {
+    /// Whether the packet wants an ack. One of acks does not for its HELLO if that is in another,
+    /// too, that waits and will be repeated: else acks that cross would bring each other about.
+    pub(crate) fn wants_ack(&mut self, conn: &Conn) -> bool {
+        if self.acks > 0 && self.frames == [FrameRef::Hello] && conn.asks() {
+            self.frames.clear();
+        }
+        !self.frames.is_empty()
+    }
+}
+
+impl Conn {
+    /// A packet was filled. If more waits than it took, or will when a grant comes, it is worth a
+    /// probe of each path how large packets may be. (Whoever gets little is asked nothing: in an
+    /// all-to-all of small messages most bytes would be those of the probes.)
+    pub(crate) fn widen(&mut self, reliable: bool) {
+        let long = !self.rendezvous.is_empty() || !self.replies.is_empty();
+        if self.wide || !(long || !self.queue.is_empty() || !self.bulk.is_empty()) {
+            return;
+        }
+        self.wide = true;
+        if self.epoch.is_some() {
+            self.ask_sizes(reliable);
+        }
+    }
+
+    /// Asks every path for the largest packets that it takes, if that is wanted. Of several each is
+    /// asked at once: what they are measured by first decides how they share a long message.
+    /// Native mode has no acks that could answer: it takes both rails at their word.
+    pub(crate) fn ask_sizes(&mut self, reliable: bool) {
+        let wanted = self.wide || self.paths.len() > 1;
+        let paths = self.paths.iter_mut().filter(|_| wanted);
+        paths.for_each(|path| path.ask_size(reliable));
+    }
+
+    /// Whether a packet waits on a path that sends it again if need be.
+    fn asks(&self) -> bool {
+        let mut paths = self.paths.iter();
+        paths.any(|p| p.ring.waiting() > 0 && !p.rail_down && p.state != PathState::Down)
+    }
+}
+
+impl Node {
+    /// Who sent it: by the slot hint, by id, or by the HELLO it brings.
+    pub(crate) fn identify(&mut self, now: u64, packet: &Packet<'_>) -> Result<PeerId, DropReason> {
+        let header = &packet.header;
+        let hinted = self.peers.get(header.dst_slot as usize);
+        let index = match hinted {
+            Some(peer) if peer.address.id == header.src_id => Some(header.dst_slot),
+            _ => self.by_id.get(&header.src_id).copied(),
+        };
+        if let Some(index) = index {
+            let peer = PeerId(index);
+            if self.peers[index as usize].gone {
+                return Err(DropReason::Gone);
+            }
+            if let Some(conn) = self.conn(peer) {
+                // A BYE that is said again wants its ack: the first one's was lost.
+                let bye = |(frame, _)| matches!(frame, Frame::Bye { .. });
+                if conn.dead || (conn.closed && !packet.frames().any(bye)) {
+                    return Err(DropReason::Gone);
+                }
+                match conn.epoch {
+                    Some(epoch) if epoch == header.src_epoch => return Ok(peer),
+                    Some(_) => return Err(DropReason::Epoch),
+                    None => {}
+                }
+            }
+        }
+        let hello = packet.frames().find_map(|(frame, _)| match frame {
+            Frame::Hello(hello) => Some(hello.owned()),
+            _ => None,
+        });
+        let hello = hello.ok_or(DropReason::Stranger)?;
+        if hello.id != header.src_id || hello.epoch != header.src_epoch || hello.rail_count == 0 {
+            return Err(DropReason::Nonsense);
+        }
+        self.welcome(now, &hello)
+    }
+
+    /// First HELLO of a peer, known by address or not.
+    fn welcome(&mut self, now: u64, hello: &Hello) -> Result<PeerId, DropReason> {
+        if hello.id == self.id {
+            return Err(DropReason::Nonsense); // what we tell ourselves comes in no packet
+        }
+        let rails = [hello.rails[0], hello.rails[1]];
+        let peer = self.know(&Address {
+            id: hello.id,
+            token: hello.token,
+            rails,
+        });
+        let address = self.peer_address(peer).ok_or(DropReason::Nonsense)?;
+        if address.token != hello.token {
+            return Err(DropReason::Token);
+        }
+        if hello.reliable != self.cfg.reliable {
+            self.note_mismatch(peer);
+            return Err(DropReason::Nonsense);
+        }
+        self.ensure_conn(peer);
+        self.met(peer, now);
+        let locals = self.local_rails();
+        let rail_down = self.rail_down;
+        let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
+        conn.epoch = Some(hello.epoch);
+        conn.remote_slot = hello.slot;
+        conn.credit_limit = conn.credit_limit.max(hello.credit);
+        conn.add_paths(
+            &locals,
+            &hello.rails[..hello.rail_count as usize],
+            PATHS_MAX,
+        );
+        for path in &mut conn.paths {
+            path.rail_down = rail_down[path.local as usize];
+            path.probe_at = now;
+        }
+        conn.ask_sizes(hello.reliable);
+        self.agree(peer, hello);
+        Ok(peer)
+    }
+}

@@ -1,0 +1,153 @@
+//! Who is asked whether it lives: each peer that something here waits for; and, where a death is
+//! to end receives from anyone, all peers while one waits. Such a receive names nobody, so nobody
+//! would be asked for its sake, and the word of a dead peer be waited for without end.
+
+use crate::base::mutation::Mutation;
+use crate::base::types::{Event, PeerId, RecvSpec, Source};
+use crate::node::Node;
+use crate::peer::conn::Conn;
+use alloc::boxed::Box;
+
+/// Peers looked at in one go: 26 us at 100 ns each, where memory is cold. The owner's lock is held
+/// meanwhile.
+const LOOK_MAX: usize = 256;
+/// Pause before the next go: 256,000 peers in a second.
+const LOOK_EVERY_NS: u64 = 1_000_000;
+
+/// The watch for receives from anyone.
+#[derive(Debug)]
+pub(crate) struct Anyone {
+    /// When peers are looked at next.
+    pub at_ns: u64,
+    /// The first of them.
+    next: usize,
+    /// A peer died, and no receive was there to be told.
+    news: bool,
+}
+
+impl Default for Anyone {
+    fn default() -> Anyone {
+        Anyone {
+            at_ns: u64::MAX,
+            next: 0,
+            news: false,
+        }
+    }
+}
+
+impl RecvSpec {
+    /// Whether a death ends it, though it names nobody, where that is set. What has no tag, or is
+    /// for many messages, belongs to an MPI's inner workings, or to a server.
+    pub(crate) fn names_nobody(&self) -> bool {
+        self.source == Source::Any && self.tag.is_some() && self.multi_min.is_none()
+    }
+}
+
+impl Node {
+    fn ask_every_ns(&self) -> u64 {
+        self.cfg.peer_timeout_ns / 5
+    }
+
+    /// A receive that found no message is to be posted. `false`: it ends, because a peer died of
+    /// which no receive was told.
+    pub(crate) fn await_anyone(&mut self, spec: &RecvSpec, now_ns: u64) -> bool {
+        if !self.cfg.any_source_fails || !spec.names_nobody() {
+            return true;
+        }
+        if core::mem::take(&mut self.anyone.news) {
+            return false;
+        }
+        if self.anyone.at_ns == u64::MAX && self.cfg.reliable {
+            self.anyone.at_ns = now_ns + self.ask_every_ns();
+        }
+        true
+    }
+
+    /// A peer died: receives from anyone that wait end; without any, the next one will.
+    pub(crate) fn tell_anyone(&mut self) {
+        if !self.cfg.any_source_fails || self.cfg.errs(Mutation::HideDeath) {
+            return;
+        }
+        self.anyone.news = true;
+        while let Some(posted) = self.matching.take_from_anyone() {
+            self.anyone.news = false;
+            let handle = posted.spec.handle;
+            self.events.push_back(Event::RecvFailed { handle });
+        }
+    }
+
+    /// Whether a receive from anyone waits while nobody is going to be asked for its sake.
+    pub(crate) fn forgets_anyone(&self) -> bool {
+        let watched = self.cfg.any_source_fails && self.cfg.reliable;
+        watched && self.anyone.at_ns == u64::MAX && self.matching.waits_for_anyone()
+    }
+
+    /// While a receive from anyone waits, every peer that was heard once is asked now and then.
+    pub(crate) fn ask_everyone(&mut self, now: u64) {
+        let first = self.anyone.next;
+        if first == 0 && !self.matching.waits_for_anyone() {
+            self.anyone.at_ns = u64::MAX;
+            return;
+        }
+        let end = (first + LOOK_MAX).min(self.peers.len());
+        for index in first..end {
+            let peer = PeerId(index as u32);
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
+            let asked = conn.epoch.is_some() && !conn.dead && !conn.own && self.ask(now, &mut conn);
+            self.put(conn);
+            if asked {
+                self.touch(peer, now);
+            }
+        }
+        let done = end == self.peers.len();
+        self.anyone.next = if done { 0 } else { end };
+        let pause_ns = if done {
+            self.ask_every_ns()
+        } else {
+            LOOK_EVERY_NS
+        };
+        self.anyone.at_ns = now + pause_ns;
+    }
+
+    /// A peer that something here waits for is asked now and then whether it lives.
+    pub(crate) fn keep_alive(&mut self, now: u64, conn: &mut Box<Conn>) {
+        if conn.watched() && self.cfg.reliable {
+            self.ask(now, conn);
+        }
+    }
+
+    /// Asks a peer that nothing here waits for; `false`: it is none.
+    pub(crate) fn ask_stranger(&mut self, now: u64, peer: PeerId) -> bool {
+        let Some(mut conn) = self.take(peer) else {
+            return false;
+        };
+        let asked = conn.epoch.is_some() && !conn.own && self.cfg.reliable;
+        let asked = asked && self.ask(now, &mut conn);
+        self.put(conn);
+        if asked {
+            self.touch(peer, now);
+        }
+        true
+    }
+
+    /// Asks a peer that was neither heard nor asked lately; whether it did.
+    fn ask(&mut self, now: u64, conn: &mut Box<Conn>) -> bool {
+        let every = self.ask_every_ns();
+        let last = conn.heard_ns.max(conn.pinged_ns);
+        if conn.closed || now < last + every {
+            return false;
+        }
+        conn.pinged_ns = now;
+        // Its silence counts from when it was last heard, as far as that was lately.
+        conn.owed_since
+            .get_or_insert(last.max(now.saturating_sub(2 * every)));
+        let free = conn.small_path(None, false, self.full);
+        if let Some(at) = free.or_else(|| conn.small_path(None, false, 0)) {
+            conn.paths[at].want_ping = true;
+            Node::mark_ready(&mut self.ready, conn);
+        }
+        true
+    }
+}

@@ -1,0 +1,10 @@
+//! One peer: first contact, agreement, life, closing, death.
+
+pub(crate) mod close;
+pub(crate) mod conn;
+pub(crate) mod death;
+pub(crate) mod departed;
+pub(crate) mod handshake;
+pub(crate) mod keepalive;
+pub(crate) mod negotiate;
+pub(crate) mod reclaim;

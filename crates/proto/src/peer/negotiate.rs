@@ -1,0 +1,129 @@
+//! Which payload algorithm two peers use, and what is said when their settings clash.
+//!
+//! Each HELLO has the algorithm that its sender asks for and all that it can check. Packets name
+//! their own algorithm in the header, so a receiver never has to guess: what is agreed here only
+//! decides what is *sent*. Until the peer's HELLO has come that is [`FIRST_ALGORITHM`].
+
+use crate::base::config::Config;
+use crate::base::types::{DropReason, Event, PeerId};
+use crate::node::Node;
+use marline_wire::{Hello, FIRST_ALGORITHM};
+
+impl Config {
+    /// Whether payloads in algorithm `number` can be checked here.
+    #[inline]
+    pub(crate) fn knows_algorithm(&self, number: u8) -> bool {
+        number < 32 && self.algorithms_mask() >> number & 1 == 1
+    }
+
+    /// The algorithms known here as a mask for HELLO: bit n stands for number n.
+    #[inline]
+    pub(crate) fn algorithms_mask(&self) -> u32 {
+        let known = self.algorithms.iter().filter(|n| **n < 32);
+        known.fold(1 << FIRST_ALGORITHM, |mask, n| mask | 1 << n)
+    }
+
+    /// The more trusted of both wishes, where [`FIRST_ALGORITHM`] stands for what one side does not
+    /// know: that side cannot tell how far it is trusted. So a peer can neither switch our
+    /// checksums off nor weaken them, and both sides come to the same.
+    fn agreed(&self, hello: &Hello) -> u8 {
+        let both = |n: u8| self.knows_algorithm(n) && hello.algorithms >> n & 1 == 1;
+        let wishes = [self.algorithm, hello.algorithm].map(|n| match both(n) {
+            true => n,
+            false => FIRST_ALGORITHM,
+        });
+        let mut by_trust = self.algorithms.iter().copied();
+        by_trust
+            .find(|n| wishes.contains(n))
+            .unwrap_or(FIRST_ALGORITHM)
+    }
+}
+
+impl Node {
+    /// A packet of a peer whose settings clash with ours: said once, however many come.
+    pub(crate) fn note_mismatch(&mut self, peer: PeerId) {
+        if let Some(entry) = self.peers.get_mut(peer.0 as usize) {
+            if !core::mem::replace(&mut entry.mismatched, true) {
+                self.events.push_back(Event::PeerMismatch { peer });
+            }
+        }
+    }
+
+    /// Whether a packet in this algorithm can be checked; counts those that cannot.
+    #[inline]
+    pub(crate) fn check_algorithm(&mut self, number: u8) -> Result<(), DropReason> {
+        if self.cfg.knows_algorithm(number) {
+            return Ok(());
+        }
+        self.stats.drop_algorithm += 1;
+        Err(DropReason::Algorithm)
+    }
+
+    /// Takes a new peer's wish and lets what waits for it go; tells when the wish is not ours.
+    pub(crate) fn agree(&mut self, peer: PeerId, hello: &Hello) {
+        let (wish, agreed) = (hello.algorithm, self.cfg.agreed(hello));
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.algorithm = agreed;
+            conn.algorithms = hello.algorithms;
+        }
+        if wish != agreed || self.cfg.algorithm != agreed {
+            let event = Event::AlgorithmAgreed { peer, wish, agreed };
+            self.events.push_back(event);
+        }
+        self.wake(peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_wire::{RailAddr, HELLO_RAILS_MAX};
+
+    /// What is agreed when one side asks for `mine`, the other for `theirs`, knowing only `known`.
+    fn agreed(mine: u8, theirs: u8, known: u32) -> u8 {
+        let config = Config {
+            algorithm: mine,
+            algorithms: &[1, 2, 3, 4, 0],
+            ..Config::default()
+        };
+        config.agreed(&Hello {
+            slot: 0,
+            id: 0,
+            token: 0,
+            epoch: 0,
+            algorithm: theirs,
+            algorithms: known,
+            reliable: true,
+            credit: 0,
+            rail_count: 0,
+            rails: [RailAddr::NONE; HELLO_RAILS_MAX],
+        })
+    }
+
+    #[test]
+    fn the_more_trusted_wish_wins_whoever_has_it() {
+        for (a, b, both) in [(4, 4, 4), (0, 0, 0), (4, 0, 4), (1, 4, 1), (3, 2, 2)] {
+            assert_eq!(agreed(a, b, 0b11111), both);
+            assert_eq!(agreed(b, a, 0b11111), both);
+        }
+    }
+
+    #[test]
+    fn what_one_side_does_not_know_is_not_used() {
+        // A newer peer asks for number 20 or 255, which this side has never heard of.
+        assert_eq!(agreed(4, 20, 1 << 20 | 0b11111), 1);
+        assert_eq!(agreed(4, 255, !0), 1);
+        // An older one does not know what we ask for.
+        assert_eq!(agreed(4, 20, 1 << 20 | 0b11), 1);
+        assert_eq!(agreed(4, 2, 0b111), 1);
+        assert_eq!(agreed(4, 4, 0), 1);
+    }
+
+    #[test]
+    fn a_peer_that_does_not_know_our_wish_cannot_weaken_it() {
+        assert_eq!(agreed(2, 0, 0b11), 1, "sums are not switched off");
+        assert_eq!(agreed(2, 3, 0b1011), 1);
+        // The peer's side of it: it sees a wish that it does not know.
+        assert_eq!(agreed(0, 20, !0), 1);
+    }
+}

@@ -1,0 +1,216 @@
+//! Patience with peers that are often off their processor. Then a peer answers on no path, nothing
+//! is lost, and what a repair timer sends again arrives twice.
+//!
+//! Two things are learnt. *Silences*, of all peers together: how long one said nothing on any
+//! path though something waited for its answer, and then acknowledged what had waited all the
+//! time. *Verdicts*, of each peer: whether a packet that was sent again had arrived (the idea of
+//! Eifel, RFC 3522; packets are never numbered anew, so an ack names the copy that it is of).
+//! While nearly all repairs prove needless, a path that is due for one first asks on another path
+//! whether the peer is there. If it answers, what still lacks an ack is sent again; if nobody
+//! does, the repair waits as long as peers were silent lately. Where packets are lost, verdicts
+//! say so, and every repair comes at once.
+
+use crate::base::config::Config;
+use crate::path::state::{Path, REPAIR_START_MAX_NS};
+use crate::peer::conn::Conn;
+use crate::recovery::sent_packets::SentState;
+
+/// A stretch without polling after which round-trip samples are not trusted (design rule 5), and
+/// what waits in the sockets is read before anybody counts as late.
+const POLL_GAP_NS: u64 = 1_000_000;
+/// That is read within this, whatever goes on coming meanwhile: a receive buffer of 8 MB takes
+/// 5 ms.
+const BEHIND_MAX_NS: u64 = 10_000_000;
+/// Silences are forgotten after one to two such times.
+const FORGET_NS: u64 = 1_000_000_000;
+/// A needed repair outweighs so many needless ones: on a link that loses acks as often as data half
+/// of all repairs prove needless, on one that loses nothing all do.
+const NEEDED_WEIGHT: i8 = 4;
+/// Bound of the balance of verdicts.
+const BALANCE_MAX: i8 = 8;
+
+/// Needless repairs over needed ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Verdicts(i8);
+
+impl Verdicts {
+    fn add(&mut self, needless: bool) {
+        let balance = match needless {
+            true => self.0 + 1,
+            false => self.0 - NEEDED_WEIGHT,
+        };
+        self.0 = balance.clamp(-BALANCE_MAX, BALANCE_MAX);
+    }
+}
+
+/// What a node knows of absences: its own last one, and those of its peers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Absences {
+    /// The last stretch in which nobody polled here.
+    gap_start_ns: u64,
+    pub(crate) gap_end_ns: u64,
+    /// What came meanwhile is not read to its end yet: who is late is not known.
+    behind: bool,
+    /// Longest silence of a peer in this time and in the one before.
+    worst_ns: [u64; 2],
+    since_ns: u64,
+    /// The verdicts on all peers, for those of which there is none yet.
+    verdicts: Verdicts,
+}
+
+impl Absences {
+    /// The owner polls, and did so last at `last_ns`.
+    #[inline]
+    pub(crate) fn note_poll(&mut self, last_ns: u64, now: u64) {
+        if last_ns != 0 && now.saturating_sub(last_ns) > POLL_GAP_NS {
+            (self.gap_start_ns, self.gap_end_ns) = (last_ns, now);
+            self.behind = true;
+        }
+    }
+
+    /// All that had come was read.
+    #[inline]
+    pub(crate) fn caught_up(&mut self) {
+        self.behind = false;
+    }
+
+    /// What came while nobody polled is still being read: nobody is late before that.
+    #[inline]
+    pub(crate) fn is_behind(&self, now: u64) -> bool {
+        self.behind && now < self.gap_end_ns + BEHIND_MAX_NS
+    }
+
+    fn learn(&mut self, now: u64, silent_ns: u64) {
+        self.age(now);
+        self.worst_ns[0] = self.worst_ns[0].max(silent_ns);
+    }
+
+    /// Forgets what was long ago.
+    pub(crate) fn age(&mut self, now: u64) {
+        let times = now.saturating_sub(self.since_ns) / FORGET_NS;
+        if times > 0 {
+            let before = if times == 1 { self.worst_ns[0] } else { 0 };
+            self.worst_ns = [0, before];
+            self.since_ns = now;
+        }
+    }
+
+    /// How long to wait for a peer that answers nobody; 0: not at all.
+    #[inline]
+    pub(crate) fn patience_ns(&self, conn: &Conn) -> u64 {
+        let worst = self.worst_ns[0].max(self.worst_ns[1]);
+        let balance = match conn.verdicts.0 {
+            0 => self.verdicts.0,
+            own => own,
+        };
+        match balance > 0 {
+            true => (worst + worst / 4).min(REPAIR_START_MAX_NS),
+            false => 0,
+        }
+    }
+
+    /// What left at this time may have left when the gap ended: we may have been taken off the
+    /// processor between the look at the clock and the call of the kernel.
+    fn left_ns(&self, at_ns: u64) -> u64 {
+        match (self.gap_start_ns..self.gap_end_ns).contains(&at_ns) {
+            true => self.gap_end_ns,
+            false => at_ns,
+        }
+    }
+
+    /// A packet of the peer came, before it is taken: what silence it ends.
+    #[inline]
+    pub(crate) fn note_life(&self, now: u64, conn: &mut Conn, cfg: &Config) {
+        // What waited in our sockets says nothing of how things stand now.
+        let behind = self.is_behind(now);
+        let watched_until = if behind { self.gap_start_ns } else { now };
+        if !behind {
+            conn.lively_ns = now;
+        }
+        let Some(since) = conn.owed_since.filter(|_| conn.heard_ns != 0) else {
+            return;
+        };
+        if watched_until > since + cfg.repair_floor_ns {
+            (conn.woke_ns, conn.silent_ns) = (now, now - since);
+        }
+    }
+
+    /// An ack came on path `at` of the peer that named something new: what a silence that it ended
+    /// tells.
+    pub(crate) fn note_answer(&mut self, now: u64, conn: &Conn, at: usize, cfg: &Config) {
+        let path = &conn.paths[at];
+        let waited = now.saturating_sub(path.newest_acked_sent_ns);
+        // The answer to something that was just sent is no sign that the peer was away before.
+        if conn.woke_ns == now && waited > path.answer_ns(cfg) {
+            self.learn(now, conn.silent_ns);
+        }
+    }
+
+    /// Whether the packet of path `at` that was sent again had arrived, if that is known now.
+    pub(crate) fn judge_repair(&mut self, conn: &mut Conn, at: usize) {
+        let path = &mut conn.paths[at];
+        let Some(number) = path.repaired else {
+            return;
+        };
+        let needless = match path.ring.get(number).map(|sent| sent.state) {
+            Some(SentState::Waiting) => return,
+            Some(SentState::Done) => true,
+            Some(SentState::Lost) => false,
+            None => return path.repaired = None,
+        };
+        path.repaired = None;
+        path.stats.needless += needless as u64;
+        conn.verdicts.add(needless);
+        self.verdicts.add(needless);
+    }
+}
+
+/// What is done when a repair timer expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expiry {
+    /// Another path is asked whether the peer is there.
+    Ask,
+    /// The oldest packet is sent again.
+    Repair,
+}
+
+impl Conn {
+    /// When the repair timer of a path expires, if it runs, and what is due then.
+    #[inline]
+    pub(crate) fn repair_at(
+        &self,
+        at: usize,
+        cfg: &Config,
+        absences: &Absences,
+    ) -> Option<(u64, Expiry)> {
+        let path = &self.paths[at];
+        let due = path.repair_at(cfg)?;
+        match absences.patience_ns(self) {
+            0 => Some((due, Expiry::Repair)),
+            patience_ns => {
+                let from = absences.left_ns(path.repair_from);
+                let due = from + (due - path.repair_from);
+                Some(self.excused(path, (from, due), patience_ns, path.answer_ns(cfg)))
+            }
+        }
+    }
+
+    fn excused(
+        &self,
+        path: &Path,
+        (from, due): (u64, u64),
+        patience_ns: u64,
+        answer_ns: u64,
+    ) -> (u64, Expiry) {
+        if self.lively_ns > from + answer_ns {
+            // It is there, and acknowledges within a round trip what it found when it came back.
+            return (due.max(self.woke_ns + answer_ns), Expiry::Repair);
+        }
+        let patience_ns = (patience_ns << path.backoff.min(6)).min(REPAIR_START_MAX_NS);
+        let until = from + patience_ns;
+        match until <= due || path.asked_from == path.repair_from {
+            true => (until.max(due), Expiry::Repair),
+            false => (due, Expiry::Ask),
+        }
+    }
+}

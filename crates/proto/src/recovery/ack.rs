@@ -1,0 +1,258 @@
+//! Acknowledgements in: round trips, delivered frames, losses.
+
+use crate::base::mutation::Mutation;
+use crate::base::slab::Key;
+use crate::base::types::{Event, PeerId};
+use crate::node::Node;
+use crate::path::state::Path;
+use crate::peer::conn::{Conn, SendKind};
+use crate::recovery::sent_packets::{FrameRef, Sent};
+use alloc::vec::Vec;
+use core::ops::Range;
+use marline_wire::{granules, Ack, MasksView, FLAG_REFUSED, GRANULE};
+
+impl Node {
+    /// One ACK frame.
+    pub(crate) fn on_ack(&mut self, now: u64, peer: PeerId, ack: &Ack<MasksView<'_>>) {
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
+        conn.stats.acks_received += 1;
+        let mut frames = core::mem::take(&mut self.scratch);
+        frames.clear();
+        if let Some(at) = conn.path_by_send_code(ack.path) {
+            let gap_end = self.absences.gap_end_ns;
+            let wait_max = &mut self.stats.ack_wait_max_ns;
+            let path = &mut conn.paths[at];
+            if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
+                conn.unanswered_since = None;
+                let path = &mut conn.paths[at];
+                if path.doubtful() && !self.cfg.errs(Mutation::TrustSizes) {
+                    path.doubt_repaired(now);
+                }
+                path.on_progress(now);
+                self.absences.note_answer(now, &conn, at, &self.cfg);
+                let path = &conn.paths[at];
+                if !path.usable() && conn.acquitted(at) {
+                    let path = &mut conn.paths[at];
+                    path.rise(now);
+                    let event = path.changed(peer);
+                    self.events.push_back(event);
+                }
+                self.judge_rivals(now, &mut conn, at);
+            }
+            self.declare_losses(now, &mut conn, at, told(ack));
+            self.weigh_size(now, &mut conn, at);
+            self.absences.judge_repair(&mut conn, at);
+            conn.paths[at].ring.retire();
+        }
+        if conn.has_work() {
+            Node::mark_ready(&mut self.ready, &mut conn);
+        }
+        self.put(conn);
+        for frame in frames.drain(..) {
+            self.frame_delivered(peer, frame);
+        }
+        self.scratch = frames;
+    }
+
+    /// Whether some ack has waited its delay, or need not wait and its own path may not carry it.
+    pub(crate) fn due_ack(&self, now: u64, conn: &Conn) -> bool {
+        let delay = self.cfg.ack_delay_ns;
+        let due = |p: &Path| now >= p.ack_since + delay || (p.ack_now && p.left_by_acks());
+        conn.paths.iter().any(|p| p.window.fresh() > 0 && due(p))
+    }
+
+    /// What a delivered frame means.
+    fn frame_delivered(&mut self, peer: PeerId, frame: FrameRef) {
+        match frame {
+            FrameRef::Data { xfer, offset, len } => {
+                let Some(send) = self.sends.get_mut(xfer) else {
+                    return;
+                };
+                send.acked.insert(offset / GRANULE, granules(len as u64));
+                self.finish_send_if_done(xfer);
+            }
+            FrameRef::Written {
+                at,
+                xfer,
+                offset,
+                len,
+            } => {
+                self.write_arrived(peer, at);
+                self.frame_delivered(peer, FrameRef::Data { xfer, offset, len });
+            }
+            FrameRef::Hello => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.hello_acked = true;
+                }
+            }
+            FrameRef::EmptyGrant { number, flags } if flags & FLAG_REFUSED != 0 => {
+                self.refusal_heard(peer, number);
+            }
+            FrameRef::Bye => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.bye_heard = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends a send whose every wanted byte is acknowledged.
+    pub(crate) fn finish_send_if_done(&mut self, key: Key) {
+        let Some(send) = self.sends.get(key) else {
+            return;
+        };
+        let done = match send.kind {
+            SendKind::Queued => false,
+            SendKind::Eager if self.cfg.errs(Mutation::FreeLogEarly) => send.acked.count() > 0,
+            SendKind::Eager => send.acked.count() == granules(send.head.total),
+            SendKind::Rendezvous | SendKind::Reply => {
+                send.granted && (send.wanted == 0 || send.acked.count() >= granules(send.wanted))
+            }
+        };
+        if !done {
+            return;
+        }
+        let Some(send) = self.sends.remove(key) else {
+            return;
+        };
+        if let Some(conn) = self.conn_mut(send.peer) {
+            match send.kind {
+                SendKind::Rendezvous => drop(conn.rendezvous.remove(&send.head.number)),
+                SendKind::Reply => drop(conn.replies.remove(&send.head.number)),
+                _ => {}
+            }
+        }
+        self.events.push_back(Event::SendDone {
+            handle: send.handle,
+            ok: true,
+        });
+    }
+}
+
+/// The packets that an ack speaks of: up to the newest that had arrived when it was made. (Its
+/// masks reach up to 63 numbers beyond.)
+fn told(ack: &Ack<MasksView<'_>>) -> Range<u64> {
+    let mut masks = ack.masks.iter().enumerate().rev();
+    let newest = masks.find(|(_, mask)| *mask != 0);
+    let end = newest.map_or(0, |(m, mask)| {
+        64 * m as u64 + 64 - mask.leading_zeros() as u64
+    });
+    ack.base..ack.base + end
+}
+
+/// Appends a frame; one that continues the last becomes part of it (a run of fragments is then one
+/// range of granules).
+fn push_joined(frames: &mut Vec<FrameRef>, frame: FrameRef) {
+    if let (
+        Some(FrameRef::Data { xfer, offset, len }),
+        FrameRef::Data {
+            xfer: next_xfer,
+            offset: next_offset,
+            len: next_len,
+        },
+    ) = (frames.last_mut(), frame)
+    {
+        let whole = *len as u64 % GRANULE == 0;
+        if *xfer == next_xfer && *offset + *len as u64 == next_offset && whole {
+            *len += next_len;
+            return;
+        }
+    }
+    frames.push(frame);
+}
+
+/// Whether an ack names any packet below `next`.
+fn names_any(ack: &Ack<MasksView<'_>>, next: u64) -> bool {
+    let mut masks = ack.masks.iter().enumerate();
+    let first = masks.find(|(_, mask)| *mask != 0);
+    first.is_some_and(|(m, mask)| ack.base + 64 * m as u64 + (mask.trailing_zeros() as u64) < next)
+}
+
+/// Settles the packets that an ack names; whether any was new.
+fn acknowledge(
+    path: &mut Path,
+    ack: &Ack<MasksView<'_>>,
+    now: u64,
+    gap_end: u64,
+    frames: &mut Vec<FrameRef>,
+    wait_max_ns: &mut u64,
+) -> bool {
+    if !path.given_up.is_empty() {
+        path.take_back(ack);
+    }
+    let (first, next) = (path.ring.first(), path.ring.next_number());
+    let mut newest = None;
+    for (m, mask) in ack.masks.iter().enumerate() {
+        let base = ack.base + 64 * m as u64;
+        // Most of what an ack names was settled by those before it.
+        let settled = first.saturating_sub(base).min(64) as u32;
+        let mut bits = mask & u64::MAX.checked_shl(settled).unwrap_or(0);
+        while bits != 0 {
+            let number = base + bits.trailing_zeros() as u64;
+            if number >= next {
+                return newest.is_some(); // acknowledges what was never sent: ignore the rest
+            }
+            let acked = path
+                .ring
+                .acknowledge(number, mask >> (number - base), |frame| {
+                    push_joined(frames, frame);
+                });
+            // What else is named of that run is settled as well.
+            bits &= u64::MAX
+                .checked_shl((number - base) as u32 + acked.covered)
+                .unwrap_or(0);
+            let Some((number, sent)) = acked.newest else {
+                continue;
+            };
+            if sent.sent_ns >= gap_end {
+                *wait_max_ns = (*wait_max_ns).max(now.saturating_sub(sent.sent_ns));
+            }
+            path.delivered.bytes += acked.packets as u64 * sent.bytes as u64;
+            // (One that measures the path's MTU is a run of its own.)
+            if path.sizes.is_probe(number) {
+                path.size_passes(sent.bytes as usize, now);
+            }
+            newest = Some((number, sent));
+        }
+    }
+    let Some((number, sent)) = newest else {
+        // What waited on a new path was given up long ago, but that it arrived proves the path.
+        let proven = !path.acked_any && names_any(ack, next);
+        path.acked_any |= proven;
+        return proven;
+    };
+    if number >= path.largest_acked {
+        newest_acked(path, (number, &sent), ack, now, gap_end);
+    }
+    path.delivered.at_ns = now;
+    path.acked_any = true;
+    true
+}
+
+/// Packet `number` is the newest of its path that was ever acknowledged: what that tells of the
+/// path's round trip and rate.
+fn newest_acked(
+    path: &mut Path,
+    (number, sent): (u64, &Sent),
+    ack: &Ack<MasksView<'_>>,
+    now: u64,
+    gap_end: u64,
+) {
+    path.largest_acked = number;
+    path.newest_acked_sent_ns = sent.sent_ns;
+    path.asked = 0;
+    path.size_arrived(sent.bytes);
+    // Samples that span a stretch without polling measure our own absence.
+    let lying = sent.sent_ns < gap_end || ack.delay_us == u16::MAX;
+    let waited = ack.delay_us as u64 * 1_000;
+    let rtt = now.saturating_sub(sent.sent_ns).saturating_sub(waited);
+    // The peer may have been away, too: then the delay it reports does not cover it.
+    if !lying && (path.srtt_ns == 0 || waited < 1_000_000) {
+        path.on_rtt(rtt, now);
+        let bytes = path.delivered.bytes - sent.delivered.bytes;
+        path.on_rate(bytes, now.saturating_sub(sent.delivered.at_ns), now);
+    }
+}

@@ -1,0 +1,77 @@
+//! Acks that are taken late: what an answer says of our own packets is nothing that its receiver
+//! waits for. Who plays ping-pong gets the message first, and the books are kept while the next one
+//! is under way: 0.3 of 2.5 us that this library spent on a message and its answer.
+
+use crate::base::types::PeerId;
+use crate::node::Node;
+use crate::path::state::FEW_PACKETS;
+use marline_wire::{Ack, LoneMask, MasksView};
+
+/// With more than this under way to a peer, what was acknowledged makes room for what waits: two of
+/// the smallest packets that fill an Ethernet frame.
+const LATE_BYTES_MAX: u64 = 2 * 1_472;
+
+/// One ack that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateAck {
+    peer: PeerId,
+    /// When it arrived.
+    at_ns: u64,
+    ack: Ack<LoneMask>,
+}
+
+impl Node {
+    /// Puts off the ack that a packet on path `at` begins with, if it is of the kind that can wait;
+    /// whether it was.
+    #[inline]
+    pub(crate) fn put_off(&mut self, now: u64, peer: PeerId, ack: &Ack<MasksView<'_>>) -> bool {
+        let Some(ack) = ack.lone() else {
+            return false;
+        };
+        let Some(conn) = self.conn_mut(peer) else {
+            return false;
+        };
+        let Some(at) = conn.path_by_send_code(ack.path) else {
+            return false;
+        };
+        let path = &conn.paths[at];
+        let few = path.ring.waiting() <= FEW_PACKETS && path.ring.in_flight() <= LATE_BYTES_MAX;
+        if !few || !path.healthy() || conn.paths.iter().any(|p| p.duel.is_some()) {
+            return false;
+        }
+        debug_assert!(self.late.is_none(), "taken before any other packet is");
+        self.late = Some(LateAck {
+            peer,
+            at_ns: now,
+            ack,
+        });
+        true
+    }
+
+    /// Takes the ack that was put off. Before anything else that may look at what it settles.
+    #[inline]
+    pub(crate) fn take_late(&mut self) {
+        if let Some(late) = self.late.take() {
+            self.take_late_ack(&late);
+        }
+    }
+
+    fn take_late_ack(&mut self, late: &LateAck) {
+        let LateAck { peer, at_ns, ack } = late;
+        self.on_ack(*at_ns, *peer, &ack.view());
+        let Some(conn) = self.conn_mut(*peer) else {
+            return;
+        };
+        // What was sent since waits from then on.
+        if let Some(at) = conn.path_by_send_code(ack.path) {
+            let path = &mut conn.paths[at];
+            if let Some(sent_ns) = path.ring.oldest_waiting().map(|(_, sent)| sent.sent_ns) {
+                path.repair_from = path.repair_from.max(sent_ns);
+            }
+        }
+        if !conn.dead {
+            conn.owed_since = conn.owes().then_some(*at_ns);
+        }
+        self.touch_soon(*peer, *at_ns);
+    }
+}

@@ -1,0 +1,192 @@
+//! Packets that are lost: how that is told from late, and what becomes of their frames.
+
+use crate::base::mutation::Mutation;
+use crate::node::Node;
+use crate::path::state::{Path, STRICT_NS};
+use crate::peer::conn::Conn;
+use crate::recovery::retransmit::Why;
+use crate::recovery::sent_packets::{FrameRef, SentState};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::mem::replace;
+use core::ops::Range;
+use marline_wire::{Ack, MasksView, ACK_MASKS_MAX};
+
+/// What the reordering threshold grows to when packets declared lost are acknowledged after all.
+const REORDER_MAX: u64 = 512;
+/// Packets that were declared lost and are kept in mind: two super-packets.
+const GIVEN_UP_MAX: usize = 128;
+/// What no ack spoke of for so long, though later packets were acknowledged, is lost: the ack may
+/// have been on another rail, whose socket was not read since, but a tick is long enough for all.
+const STALE_NS: u64 = 10_000_000;
+
+impl Node {
+    /// Packets that were overtaken by enough others, or long enough ago, are lost. What an ack
+    /// does not speak of may have been acknowledged by one that is still under way (numbers below
+    /// `told`; that is for time to tell), or was by one that overtook this (numbers above it).
+    pub(crate) fn declare_losses(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        told: Range<u64>,
+    ) {
+        let path = &mut conn.paths[at];
+        if !path.acked_any || path.ring.waiting() == 0 {
+            return;
+        }
+        let mut lost: Vec<FrameRef> = Vec::new();
+        let (mut shortest, mut probe) = (u32::MAX, false);
+        // A quarter of a round trip, and 20 us for the peer's batch, is late enough.
+        let patience = path.srtt_ns + path.srtt_ns / 4 + 20_000;
+        let base = told.start;
+        let end = path.largest_acked.min(told.end);
+        let mut number = path.ring.first();
+        while number < end {
+            let Some(sent) = path.ring.get(number) else {
+                break;
+            };
+            let overtaken = path.largest_acked - number >= path.reorder;
+            let age = now.saturating_sub(sent.sent_ns);
+            let late = if number < base {
+                age > (4 * patience).max(STALE_NS)
+            } else {
+                overtaken || (age > patience && path.largest_acked - number >= 3)
+            };
+            if !late {
+                if number >= base {
+                    break;
+                }
+                number = base;
+                continue;
+            }
+            if path.sizes.is_probe(number) {
+                // That it is too long says nothing of how full the path is.
+                probe = true;
+            } else if path.ring.settle(number, SentState::Lost) {
+                path.stats.lost += 1;
+                path.strict_until = now + STRICT_NS;
+                path.give_up(number);
+                lost.extend(path.ring.frames_of(&sent));
+                shortest = shortest.min(sent.bytes);
+            }
+            number += 1;
+        }
+        if !lost.is_empty() && !self.cfg.errs(Mutation::TrustSizes) {
+            path.doubt_size(shortest, now);
+        }
+        for frame in lost {
+            if !self.cfg.errs(Mutation::ForgetLost) {
+                conn.requeue(frame, at, Why::Loss);
+            }
+        }
+        if probe {
+            self.probe_lost(now, conn, at);
+        }
+    }
+
+    /// Every packet of a path that waits is given up for it (path or rail failed): its frames
+    /// leave on another path.
+    pub(crate) fn evacuate(&mut self, conn: &mut Conn, at: usize) {
+        let path = &mut conn.paths[at];
+        let mut frames: Vec<FrameRef> = Vec::new();
+        for number in path.ring.first()..path.ring.next_number() {
+            let Some(sent) = path.ring.get(number) else {
+                break;
+            };
+            if path.ring.settle(number, SentState::Lost) {
+                frames.extend(path.ring.frames_of(&sent));
+            }
+        }
+        path.ring.retire();
+        path.forget_size_probe(self.last_poll_ns);
+        for frame in frames {
+            if !self.cfg.errs(Mutation::ForgetMoved) {
+                conn.requeue(frame, at, Why::Failover);
+            }
+        }
+        Node::mark_ready(&mut self.ready, conn);
+    }
+}
+
+impl Conn {
+    /// Queues a frame of a lost packet again, once: a frame that is lost as often as it is
+    /// repeated must not become more each time.
+    pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize, why: Why) {
+        let queued = match frame {
+            FrameRef::Ping { .. } => return,
+            FrameRef::Grant(key) => queue_once(&mut self.grants, key),
+            FrameRef::Credit => !replace(&mut self.credit_due, true),
+            // HELLO rides on every packet until it is acknowledged.
+            FrameRef::Hello => true,
+            FrameRef::Bye => {
+                self.bye = (!self.bye_heard).into();
+                true
+            }
+            FrameRef::Read(_)
+            | FrameRef::ReadFail(_)
+            | FrameRef::Corrupt(_)
+            | FrameRef::EmptyGrant { .. } => queue_once(&mut self.control, frame),
+            FrameRef::Written { .. } => {
+                self.paths[at].write_failed();
+                self.resend.push(frame, at, why);
+                false
+            }
+            FrameRef::Data { .. } | FrameRef::Rts(_) => {
+                self.resend.push(frame, at, why);
+                false // counted when it leaves: it may arrive before that
+            }
+        };
+        self.count_resent(at, why, queued);
+    }
+}
+
+impl Path {
+    /// A packet was declared lost. (The ring forgets it soon.)
+    fn give_up(&mut self, number: u64) {
+        if self.given_up.len() == GIVEN_UP_MAX {
+            self.given_up.pop_front();
+        }
+        self.given_up.push_back(number);
+    }
+
+    /// What an ack names had been declared lost by mistake: other packets overtook it by more than
+    /// was thought possible. So more is possible, and the window need not be strict for that.
+    #[cold]
+    pub(crate) fn take_back(&mut self, ack: &Ack<MasksView<'_>>) {
+        let mut masks = [0; ACK_MASKS_MAX];
+        masks
+            .iter_mut()
+            .zip(ack.masks.iter())
+            .for_each(|(to, mask)| *to = mask);
+        let named = |number: u64| {
+            let at = number.checked_sub(ack.base).unwrap_or(u64::MAX);
+            let mask = masks.get((at / 64) as usize).copied().unwrap_or(0);
+            mask >> (at % 64) & 1 == 1
+        };
+        let before = self.given_up.len();
+        // Acks do not speak again of what is that old.
+        let oldest = ack.base.saturating_sub(64 * ACK_MASKS_MAX as u64);
+        self.given_up.retain(|&number| number >= oldest);
+        let told = self.given_up.len();
+        self.given_up.retain(|&number| !named(number));
+        let spurious = told - self.given_up.len();
+        self.stats.spurious += spurious as u64;
+        for _ in 0..spurious.min(REORDER_MAX.ilog2() as usize) {
+            self.reorder = (2 * self.reorder).min(REORDER_MAX);
+        }
+        if spurious == before {
+            self.strict_until = 0; // nothing was lost
+        }
+    }
+}
+
+/// Queues an entry that is not queued yet; whether it was not.
+fn queue_once<T: PartialEq>(queue: &mut VecDeque<T>, entry: T) -> bool {
+    let new = !queue.contains(&entry);
+    if new {
+        queue.push_back(entry);
+    }
+    new
+}

@@ -1,0 +1,13 @@
+//! Nothing is lost: acks, losses, repairs, timers.
+
+pub(crate) mod absence;
+pub(crate) mod ack;
+pub(crate) mod checkpoint;
+pub(crate) mod deferred_ack;
+pub(crate) mod loss;
+pub(crate) mod recv_window;
+pub(crate) mod repair;
+pub(crate) mod retransmit;
+pub(crate) mod sent_frames;
+pub(crate) mod sent_packets;
+pub(crate) mod timers;

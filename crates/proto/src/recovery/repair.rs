@@ -1,0 +1,147 @@
+//! What a repair sends: the first time all of a packet, then no more than one packet takes.
+
+use crate::base::mutation::Mutation;
+use crate::node::Node;
+use crate::path::duel::{ask_rivals, has_rivals, WITNESSES};
+use crate::path::state::{Duel, PathState, DATAGRAM_BASE};
+use crate::peer::conn::Conn;
+use crate::recovery::retransmit::Why;
+use crate::recovery::sent_packets::FrameRef;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use marline_wire::{DATA_LEN, GRANULE};
+
+/// Bytes that fit one packet of any path, beside its header.
+const BYTES_MAX: u32 = (DATAGRAM_BASE as u64 / GRANULE * GRANULE) as u32;
+
+impl Node {
+    /// Leaves of the frames of a packet whose repair was not answered what fits one packet. (A
+    /// written fragment of 64 KB became 48 packets at every expiry, past a full window: a peer that
+    /// was stopped for 1.5 s had 9,000 of them waiting. Seed 5000085.) The rest stays with the
+    /// packet, which still waits, and is sent again when it is known to be lost.
+    pub(crate) fn one_packet(&self, frames: &mut Vec<FrameRef>) {
+        if self.cfg.errs(Mutation::RepairAll) {
+            return;
+        }
+        let mut room = BYTES_MAX;
+        frames.retain_mut(|frame| {
+            let data = matches!(frame, FrameRef::Data { .. } | FrameRef::Written { .. });
+            if !data {
+                return true;
+            }
+            let Some(len) = self.cut(frame, room) else {
+                return false;
+            };
+            room = room.saturating_sub(len + DATA_LEN as u32);
+            true
+        });
+    }
+
+    /// Cuts a fragment to the first of its bytes that are not acknowledged, and to `room`; how many
+    /// are left. `None`: it need not be sent.
+    fn cut(&self, frame: &mut FrameRef, room: u32) -> Option<u32> {
+        let (FrameRef::Data { xfer, offset, len }
+        | FrameRef::Written {
+            xfer, offset, len, ..
+        }) = frame
+        else {
+            return None;
+        };
+        let send = self.sends.get(*xfer)?;
+        if *len == 0 {
+            return Some(0); // a message without bytes
+        }
+        while *len > 0 && send.acked.contains(*offset / GRANULE) {
+            let step = GRANULE.min(*len as u64);
+            *offset += step;
+            *len -= step as u32;
+        }
+        if *len > room {
+            *len = room - room % GRANULE as u32;
+        }
+        (*len > 0).then_some(*len)
+    }
+}
+
+/// Expired repair timers after which another source port is tried where there is no other path.
+const REHASH_AFTER: u32 = 3;
+
+impl Node {
+    /// What waits on a path whose rail is down has no timer there: it leaves on another path, as
+    /// soon as there is one. (It may have been sent in the moment in which the rail was tried
+    /// again, or when this path was the last.)
+    pub(crate) fn rescue(&mut self, conn: &mut Box<Conn>, at: usize) {
+        let path = &conn.paths[at];
+        if !path.rail_down || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
+            return;
+        }
+        if conn.paths.iter().any(|p| !p.rail_down) {
+            self.evacuate(conn, at);
+        }
+    }
+
+    /// A repair timer expired, and repairs have proved needless lately: ask whether the peer is
+    /// there.
+    pub(crate) fn ask_first(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        self.absences.age(now);
+        let path = &mut conn.paths[at];
+        path.asked_from = path.repair_from;
+        let alone = !has_rivals(conn, at);
+        conn.paths[at].want_ping |= alone;
+        if !alone {
+            ask_rivals(conn, at, self.full, 1);
+        }
+        Node::mark_ready(&mut self.ready, conn);
+    }
+
+    /// A repair timer expired: send the oldest waiting packet's frames again elsewhere, and from
+    /// the second time on ask who is to blame.
+    pub(crate) fn repair(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        self.absences.age(now);
+        let others = has_rivals(conn, at);
+        let path = &mut conn.paths[at];
+        let Some((number, sent)) = path.ring.oldest_waiting() else {
+            return;
+        };
+        let mut frames: Vec<FrameRef> = path.ring.frames_of(&sent).collect();
+        path.repair_from = now;
+        if path.state == PathState::Unproven && others {
+            // It never worked; `probe` goes on asking now and then.
+            return self.evacuate(conn, at);
+        }
+        if path.sizes.is_probe(number) {
+            return self.probe_lost(now, conn, at);
+        }
+        path.backoff += 1;
+        path.stats.repairs += 1;
+        path.repaired = Some(number);
+        if path.backoff >= REHASH_AFTER && !others {
+            path.flow = (path.flow + 1) % 4;
+        }
+        let code = path.send_code();
+        let suspicious = path.backoff >= 2;
+        if suspicious {
+            self.one_packet(&mut frames);
+            path.want_ping = true;
+            // What carried our acks may be what gets lost: the repair says again what came.
+            path.window.renew();
+            if path.state == PathState::Up {
+                path.state = PathState::Suspect;
+            }
+            if others && path.duel.is_none() {
+                path.duel = Some(Duel::new(now, false));
+            }
+        }
+        for frame in frames {
+            conn.requeue(frame, at, Why::Repair);
+            conn.resend.hedge(frame, code);
+        }
+        if suspicious {
+            conn.doubt_contact(now);
+        }
+        if suspicious && others {
+            ask_rivals(conn, at, self.full, WITNESSES);
+        }
+        Node::mark_ready(&mut self.ready, conn);
+    }
+}

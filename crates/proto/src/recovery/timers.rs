@@ -1,0 +1,206 @@
+//! Time: delayed acks, repair, duels between paths, probes, and the death of peers.
+
+use crate::base::mutation::Mutation;
+use crate::base::types::PeerId;
+use crate::node::Node;
+use crate::peer::conn::Conn;
+use crate::recovery::absence::Expiry;
+use alloc::boxed::Box;
+use core::cmp::Reverse;
+use core::mem::replace;
+
+/// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
+const AWAY_NS: u64 = 500_000_000;
+/// Timers that wait until all is read look again after this.
+const BEHIND_LOOK_NS: u64 = 100_000;
+impl Node {
+    /// Tells that the owner polls now, by its progress thread or not.
+    #[inline]
+    pub fn on_poll(&mut self, now_ns: u64, by_thread: bool) {
+        self.by_thread = by_thread;
+        self.absences.note_poll(self.last_poll_ns, now_ns);
+        self.last_poll_ns = now_ns;
+        if now_ns >= self.tidy_at {
+            self.tidy(now_ns);
+        }
+    }
+
+    /// Tells that a look at all rails found nothing more to read. Until then, after a stretch
+    /// without polls, nobody counts as late.
+    #[inline]
+    pub fn caught_up(&mut self) {
+        self.absences.caught_up();
+    }
+
+    /// When `handle_timeouts` has something to do next.
+    #[inline]
+    pub fn next_deadline(&self) -> Option<u64> {
+        if self.late.is_some() {
+            return Some(0);
+        }
+        let peers = self.deadlines.peek().map(|Reverse((at, _))| *at);
+        match self.grants_at.min(self.anyone.at_ns) {
+            u64::MAX => peers,
+            at => Some(peers.map_or(at, |p| p.min(at))),
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeouts(&mut self, now_ns: u64) {
+        self.take_late();
+        if self.grants_at <= now_ns {
+            self.pump_grants(now_ns);
+        }
+        if self.anyone.at_ns <= now_ns {
+            self.ask_everyone(now_ns);
+        }
+        self.tidy_deadlines();
+        while let Some(&Reverse((at, index))) = self.deadlines.peek() {
+            let peer = PeerId(index);
+            let stale = self.conn(peer).is_none_or(|c| c.armed != at);
+            // Entries that an earlier deadline replaced go before anyone sleeps until them.
+            if at > now_ns && !stale {
+                break;
+            }
+            self.deadlines.pop();
+            if stale {
+                continue;
+            }
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
+            conn.armed = u64::MAX;
+            let dead = !conn.dead && self.service(now_ns, at, &mut conn) && !conn.closed;
+            self.put(conn);
+            if dead {
+                self.bury(now_ns, peer, false);
+            }
+            self.touch(peer, now_ns);
+        }
+    }
+
+    /// Sets the peer's next deadline after an ordinary packet came or left, or a receive was
+    /// posted. Nothing of that is due sooner than an ack or a repair: an earlier deadline serves.
+    #[inline]
+    pub(crate) fn touch_soon(&mut self, peer: PeerId, now: u64) {
+        let soonest = self.cfg.ack_delay_ns.min(self.cfg.repair_floor_ns / 2);
+        if self.conn(peer).is_none_or(|c| c.armed > now + soonest) {
+            self.touch(peer, now);
+        }
+    }
+
+    /// Sets the peer's next deadline.
+    pub(crate) fn touch(&mut self, peer: PeerId, now: u64) {
+        // What is late is not known before all is read.
+        let soonest = match self.absences.is_behind(now) {
+            true => now + BEHIND_LOOK_NS,
+            false => 0,
+        };
+        let Node {
+            cfg,
+            peers,
+            full,
+            stalled,
+            absences,
+            ..
+        } = self;
+        let conn = peers.get_mut(peer.0 as usize);
+        let Some(conn) = conn.and_then(|p| p.conn.as_deref_mut()) else {
+            return;
+        };
+        if conn.dead || conn.closed {
+            return;
+        }
+        let mut next = conn.owed_since.map_or(u64::MAX, |t| t + cfg.silence_ns());
+        let (mut held, lost) = (false, conn.lacks_contact());
+        for (at, path) in conn.paths.iter().enumerate() {
+            // What is due and finds no room is asked for again when there is room.
+            if path.window.fresh() > 0 && *full != 0 && conn.holds_acks(at, cfg.policy, *full) {
+                held = true;
+            } else if path.window.fresh() > 0 {
+                next = next.min(path.ack_since + cfg.ack_delay_ns);
+            }
+            if let Some((due, _)) = conn.repair_at(at, cfg, absences) {
+                next = next.min(due.max(soonest));
+            }
+            if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
+                next = next.min(now + cfg.repair_cap_ns);
+            }
+            if conn.asks_path(at, lost) {
+                next = next.min(path.probe_at);
+            }
+            if let Some(duel) = &path.duel {
+                let (verdict, draw) = path.duel_ends(duel);
+                let ends = if now < verdict { verdict } else { draw };
+                next = next.min(ends.max(soonest));
+            }
+        }
+        if held && !replace(&mut conn.stalled, true) {
+            stalled.push(peer);
+        }
+        if conn.watched() && cfg.reliable {
+            let last = conn.heard_ns.max(conn.pinged_ns);
+            next = next.min(if last == 0 { now } else { last } + cfg.peer_timeout_ns / 5);
+        }
+        // A deadline in the past is served at the next call, once: never in a loop within one.
+        let twice = next < conn.armed && cfg.errs(Mutation::KeepDeadlines);
+        let next = next.max(now + 1);
+        if next < conn.armed || twice {
+            conn.armed = next;
+            let entry = Reverse((conn.armed, peer.0));
+            self.deadlines.push(entry);
+        }
+        if let Some(conn) = self.conn_mut(peer).filter(|c| !c.roomy && c.is_roomy()) {
+            conn.roomy = true;
+            self.note_roomy(peer.0, now);
+        }
+    }
+
+    /// Puts the peer into the queue of `poll_transmit`.
+    pub(crate) fn wake(&mut self, peer: PeerId) {
+        let Some(entry) = self.peers.get_mut(peer.0 as usize) else {
+            return;
+        };
+        if let Some(conn) = entry.conn.as_deref_mut() {
+            Node::mark_ready(&mut self.ready, conn);
+        }
+    }
+
+    /// Everything of one peer that is due; whether the peer is dead.
+    fn service(&mut self, now: u64, due: u64, conn: &mut Box<Conn>) -> bool {
+        if let Some(since) = conn.owed_since {
+            if now - due > AWAY_NS {
+                (conn.owed_since, conn.unanswered_since) = (Some(now), None);
+            } else if !conn.depends() {
+                conn.owed_since = None;
+            } else if now.saturating_sub(since) >= self.cfg.silence_ns()
+                && !self.cfg.errs(Mutation::Immortal)
+            {
+                return true;
+            }
+        }
+        let delay = self.cfg.ack_delay_ns;
+        if conn
+            .paths
+            .iter()
+            .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
+        {
+            Node::mark_ready(&mut self.ready, conn);
+        }
+        for at in 0..conn.paths.len() {
+            self.rescue(conn, at);
+            if !self.absences.is_behind(now) {
+                match conn.repair_at(at, &self.cfg, &self.absences) {
+                    Some((due, Expiry::Repair)) if due <= now => self.repair(now, conn, at),
+                    Some((due, Expiry::Ask)) if due <= now => self.ask_first(now, conn, at),
+                    _ => {}
+                }
+                self.end_duel(now, conn, at);
+            }
+            self.probe(now, conn, at);
+        }
+        self.keep_alive(now, conn);
+        let heeded = self.cfg.reliable && !self.cfg.errs(Mutation::Immortal);
+        heeded && conn.chokes(now, self.cfg.silence_ns())
+    }
+}

@@ -1,0 +1,4 @@
+//! Long messages: grants and chunks.
+
+pub(crate) mod grant;
+pub(crate) mod pipeline;

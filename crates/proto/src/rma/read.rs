@@ -1,0 +1,196 @@
+//! Remote reads (`fi_readmsg`): asked, served, refused.
+
+use crate::base::slab::Key;
+use crate::base::types::{DropReason, Event, PeerId};
+use crate::message::post::{new_inbound, new_send};
+use crate::node::Node;
+use crate::peer::conn::{InboundState, SendKind};
+use crate::recovery::sent_packets::FrameRef;
+use crate::rendezvous::grant::whole_granules;
+use marline_wire::{Frame, MsgHead, Read, GRANULE};
+
+/// READs of one peer that may be out of order.
+const READS_AHEAD_MAX: u64 = 1 << 16;
+
+impl Node {
+    /// Posts a remote read of `len` bytes into `handle`. `false`: the peer is gone.
+    pub fn post_read(&mut self, handle: u32, peer: PeerId, key: u64, addr: u64, len: u64) -> bool {
+        self.ensure_conn(peer);
+        let Some(mut conn) = self.take(peer) else {
+            return false;
+        };
+        let alive = !conn.dead && !conn.closed;
+        if alive && len == 0 {
+            // Nothing to fetch, and no fragment that could say so.
+            self.events.push_back(Event::ReadDone { handle, ok: true });
+        } else if alive {
+            let number = conn.next_read;
+            conn.next_read += 1;
+            let bound = InboundState::Bound {
+                handle,
+                base: 0,
+                capacity: len,
+            };
+            let mut inbound = new_inbound(peer, number as u64, len, bound);
+            inbound.rendezvous = true;
+            inbound.reply = true;
+            inbound.wanted = len;
+            // The READ itself carries the key and address; they ride in the head until it left.
+            inbound.head = Some(MsgHead {
+                number,
+                flags: 0,
+                tag: key,
+                data: addr,
+                total: len,
+            });
+            let id = self.inbounds.insert(inbound);
+            conn.pending_reads.insert(number, id);
+            if conn.own {
+                self.put(conn);
+                self.ask_own(peer, number, (key, addr, len));
+                return true;
+            }
+            conn.control.push_back(FrameRef::Read(id));
+            Node::mark_ready(&mut self.ready, &mut conn);
+            self.put(conn);
+            if self.writes {
+                self.want_keys(id);
+            }
+            return true;
+        }
+        self.put(conn);
+        alive
+    }
+
+    /// Answers a peer's READ from `handle`'s memory.
+    pub fn serve_read(&mut self, handle: u32, peer: PeerId, number: u32, len: u64, upto: u64) {
+        if len == 0 {
+            return self.events.push_back(Event::SendDone { handle, ok: true });
+        }
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
+        if conn.own {
+            return self.serve_own(handle, conn, number);
+        }
+        if conn.dead || conn.closed {
+            // It asked, and was gone before the answer.
+            self.put(conn);
+            return self.events.push_back(Event::SendDone { handle, ok: false });
+        }
+        let head = MsgHead {
+            number,
+            flags: self.cfg.sum_flag(len),
+            tag: 0,
+            data: 0,
+            total: len,
+        };
+        let mut xfer = new_send(handle, peer, head, SendKind::Reply);
+        xfer.upto = whole_granules(upto, len);
+        xfer.granted = true;
+        xfer.urgent = true;
+        xfer.in_bulk = true;
+        let key = self.sends.insert(xfer);
+        conn.replies.insert(number, key);
+        conn.bulk.push_back(key);
+        Node::mark_ready(&mut self.ready, &mut conn);
+        self.put(conn);
+    }
+
+    /// Refuses a peer's READ.
+    pub fn refuse_read(&mut self, peer: PeerId, number: u32) {
+        if self.is_own(peer) {
+            return self.on_read_fail(peer, number);
+        }
+        let Some(mut conn) = self.take(peer) else {
+            return;
+        };
+        conn.control.push_back(FrameRef::ReadFail(number));
+        Node::mark_ready(&mut self.ready, &mut conn);
+        self.put(conn);
+    }
+
+    /// Stops answering a peer's READ: the memory is needed.
+    pub fn stop_read(&mut self, peer: PeerId, number: u32) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let Some(key) = conn.replies.remove(&number) else {
+            return;
+        };
+        conn.control.push_back(FrameRef::ReadFail(number));
+        if let Some(send) = self.sends.remove(key) {
+            let handle = send.handle;
+            self.events.push_back(Event::SendDone { handle, ok: false });
+        }
+        self.wake(peer);
+    }
+
+    /// The peer refused one of our reads.
+    pub(crate) fn on_read_fail(&mut self, peer: PeerId, number: u32) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let Some(key) = conn.pending_reads.remove(&number) else {
+            return;
+        };
+        let state = self.inbounds.get(key).map(|i| i.state);
+        self.drop_inbound(key);
+        if let Some(InboundState::Bound { handle, .. }) = state {
+            self.events.push_back(Event::ReadDone { handle, ok: false });
+        }
+        // What it was granted is free for others.
+        self.pump_grants(self.last_poll_ns);
+    }
+
+    /// The READ frame of a remote read; the first time, its first grant is decided here.
+    pub(crate) fn read_frame(&mut self, key: Key, now: u64) -> Option<Frame> {
+        let window = (self.grant_budget / 2).max(64 * 1024);
+        let inbound = self.inbounds.get_mut(key)?;
+        let head = inbound.head?;
+        if inbound.granted == 0 {
+            let first = inbound.wanted.min(window / GRANULE * GRANULE);
+            inbound.granted = first;
+            inbound.counted = first;
+            inbound.told = first;
+            inbound.last_data_ns = now;
+            self.granted_out += first;
+            // The last look for stale ones knew nothing of it.
+            self.stale_at = 0;
+        }
+        let (number, upto) = (head.number, inbound.granted);
+        Some(Frame::Read(Read {
+            number,
+            key: head.tag,
+            addr: head.data,
+            len: head.total,
+            upto,
+        }))
+    }
+
+    /// A peer wants to read; said once, however often it asks.
+    pub(crate) fn on_read(&mut self, peer: PeerId, read: &Read) -> Result<(), DropReason> {
+        let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
+        let &Read {
+            number,
+            key,
+            addr,
+            len,
+            upto,
+        } = read;
+        if number as u64 > conn.served_reads.count() + READS_AHEAD_MAX {
+            return Err(DropReason::Nonsense);
+        }
+        if conn.served_reads.insert(number as u64, 1) == 1 {
+            self.events.push_back(Event::ReadAsked {
+                peer,
+                number,
+                key,
+                addr,
+                len,
+                upto,
+            });
+        }
+        Ok(())
+    }
+}

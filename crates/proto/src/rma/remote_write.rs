@@ -1,0 +1,498 @@
+//! Fragments that are written into granted memory, on rails that can, past the packets.
+//!
+//! With its grants the receiver tells keys ([`KeyGrant`]), one for each rail that takes writes of
+//! that message. The sender writes a fragment and sends, on the same path, a packet with a
+//! [`Written`] frame: the fragment's place and sum, no payload. The receiver sums what lies in its
+//! memory; only if that is right the fragment has arrived, and the packet is acknowledged. All
+//! else (loss, acks, repair, failover) is as for any fragment.
+//!
+//! A write may land late: when its fragment was sent again, or the message is over. So
+//!
+//! - each byte is written at most once. What was written and not acknowledged is sent again in
+//!   packets, with [`FLAG_REVOKE`]: the receiver ends the message's keys before it puts them in
+//!   place. Otherwise a damaged write could land on what was summed already;
+//! - no message ends, well or not, before its keys have ([`Event::Revoke`] comes first).
+//!
+//! - memory that is granted is spoilt first, so that nothing that lay there can have the right sum
+//!   before its write has landed.
+//!
+//! Where the frame carries no sum, only a rail in order may be trusted. The datagrams of a direct
+//! write have no heads of their own and may be joined in another order: they are trusted under a
+//! sum that sees order ([`crate::Config::seeing_order`]), and both ends see to that.
+
+use crate::base::granules::Covered;
+use crate::base::mutation::Mutation;
+use crate::base::slab::Key;
+use crate::base::types::{
+    sum_seed, DropReason, Event, Lies, Memory, PeerId, Spans, Transmit, WrittenSum,
+};
+use crate::node::Node;
+use crate::path::quarantine::sums_of;
+use crate::path::state::Path;
+use crate::peer::conn::{Conn, InboundState};
+use crate::recovery::sent_packets::FrameRef;
+use crate::tx::packet_builder::Builder;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use marline_wire::{
+    granules, Frame, Header, KeyGrant, RailAddr, Written, DIRECT_HEAD_LEN, FLAG_READ_REPLY,
+    FLAG_REVOKE, FLAG_UNSUMMED, GRANT_LEN, GRANULE, PACKET_MAX,
+};
+
+/// Most bytes of one write: what is lost with it, and what others on the path wait for.
+const SPAN_MAX: u64 = 65_536 / GRANULE * GRANULE;
+/// Room for a direct write's head and the packet that goes before the bytes, beside them in a
+/// super-packet.
+/// That packet tells of a write and has acks and grants beside that; a longer one is sent apart.
+const DIRECT_ROOM: usize = (DIRECT_HEAD_LEN + DIRECT_PACKET_MAX).next_multiple_of(64) + 64;
+/// Longest packet that goes before the bytes of a direct write. (Written frame, header: 88 bytes;
+/// one ack of four masks and a grant with its keys: 120.)
+pub const DIRECT_PACKET_MAX: usize = 256;
+/// Fewer bytes than this go into a packet.
+const SPAN_MIN: u64 = 4 * GRANULE;
+/// A path whose writes fail is spared up to two to this power of them.
+const STRIKES_MAX: u8 = 7;
+
+/// Keys of an inbound message.
+#[derive(Debug, Default)]
+pub struct Keys {
+    /// The owner was asked for some.
+    pub asked: bool,
+    /// By local rail; empty when they were revoked.
+    pub by_rail: Vec<(u8, u64)>,
+}
+
+/// Keys that the receiver of a message told.
+#[derive(Debug, Default)]
+pub struct ToldKeys {
+    /// By its rail.
+    by_rail: Vec<(u8, u64)>,
+}
+
+/// How writes on a path went lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteLuck {
+    strikes: u8,
+    skips: u8,
+}
+
+/// What would be written next on a path.
+struct NextWrite {
+    key: Key,
+    offset: u64,
+    len: u64,
+    remote_key: u64,
+    summed: bool,
+}
+
+/// A write that goes with the packet just made.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteOut {
+    /// Send operation in the engine.
+    pub handle: u32,
+    /// Offset in the message and in the peer's granted memory.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+    /// The peer's key.
+    pub key: u64,
+    /// Where the sum goes in the packet.
+    pub sum_at: usize,
+    /// Seed of the sum.
+    pub seed: u64,
+    /// It carries a sum; else 0 in its place.
+    pub summed: bool,
+    /// Longest datagram that the path takes.
+    pub segment: usize,
+}
+
+impl Path {
+    /// A fragment that was written is lost: that may not be the last.
+    pub(crate) fn write_failed(&mut self) {
+        let luck = &mut self.write_luck;
+        luck.strikes = (luck.strikes + 1).min(STRIKES_MAX);
+        luck.skips = 1 << luck.strikes;
+    }
+
+    /// Whether the next fragment may be written.
+    fn write_turn(&mut self) -> bool {
+        let luck = &mut self.write_luck;
+        let may = luck.skips == 0;
+        luck.skips = luck.skips.saturating_sub(1);
+        may
+    }
+}
+
+/// The sender.
+impl Node {
+    /// The next bulk fragment on a path: written, if the rail and the message allow it.
+    pub(crate) fn fragment_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        if conn.paths[at].to.writes() {
+            let written = self.written_packet(now, conn, at, out, spans);
+            if written.is_some() {
+                return written;
+            }
+        }
+        self.bulk_packet(now, conn, at, None, out, spans)
+    }
+
+    /// What is written next on a path, if that is allowed at all: of which message, where and how
+    /// much, under which key, whether with a sum.
+    fn next_write(&self, conn: &Conn, at: usize) -> Option<NextWrite> {
+        let &key = conn.bulk.front()?;
+        let send = self.sends.get(key)?;
+        let path = &conn.paths[at];
+        let rail = &self.rails[path.local as usize];
+        if !rail.addr.writes() || !path.to.writes() {
+            return None;
+        }
+        let most = span_max(rail.direct_datagrams, path.datagram_max);
+        let (offset, len) = (send.next, send.upto.saturating_sub(send.next).min(most));
+        let keys = &send.keys.as_ref()?.by_rail;
+        let &(_, remote_key) = keys.iter().find(|k| k.0 == path.remote)?;
+        let algorithm = sums_of(self.algorithm_on(conn, at), send.head.flags);
+        let summed = algorithm != 0;
+        let fits = len >= SPAN_MIN && self.trusts_writes(path.local, algorithm);
+        fits.then_some(NextWrite {
+            key,
+            offset,
+            len,
+            remote_key,
+            summed,
+        })
+    }
+
+    /// Whether a sum in this algorithm (0: none) shows what may become of a write on a local rail.
+    fn trusts_writes(&self, rail: u8, algorithm: u8) -> bool {
+        let rail = &self.rails[rail as usize];
+        let placed = rail.addr.kind & RailAddr::WRITES != 0;
+        let seen = match placed || self.cfg.errs(Mutation::BlindSums) {
+            true => algorithm != 0,
+            false => self.cfg.seeing_order.contains(&algorithm),
+        };
+        seen || rail.ordered_writes
+    }
+
+    /// Whether what leaves next on a path is a write.
+    pub(crate) fn writes_next(&self, conn: &Conn, at: usize) -> bool {
+        conn.paths[at].write_luck.skips == 0 && self.next_write(conn, at).is_some()
+    }
+
+    fn written_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        let next = self.next_write(conn, at)?;
+        if !conn.paths[at].write_turn() {
+            return None;
+        }
+        let NextWrite {
+            key, offset, len, ..
+        } = next;
+        let send = self.sends.get(key)?;
+        let unsummed = send.head.flags & FLAG_UNSUMMED;
+        let reply = send.kind == crate::peer::conn::SendKind::Reply;
+        let frame = Frame::Written(Written {
+            number: send.head.number,
+            flags: unsummed | if reply { FLAG_READ_REPLY } else { 0 },
+            offset,
+            total: send.head.total,
+            len: len as u32,
+            sum: 0,
+        });
+        let seed = sum_seed(self.id, send.head.number, reply, offset, len as usize);
+        let (handle, ends) = (send.handle, send.urgent && offset + len >= send.wanted);
+        // One with HELLO is longer, and goes without acks.
+        let (most, greeted) = (conn.paths[at].datagram_max, conn.hello_acked);
+        let limit = if greeted {
+            most.min(DIRECT_PACKET_MAX)
+        } else {
+            most
+        };
+        let mut b = self.begin(conn, limit, out, spans);
+        if greeted {
+            self.add_acks(now, conn, at, &mut b);
+        }
+        let slot = b.writer.push(&frame)?;
+        b.frames.push(FrameRef::Written {
+            at: at as u8,
+            xfer: key,
+            offset,
+            len: len as u32,
+        });
+        b.written = len as usize;
+        if ends {
+            b.flags |= Header::FLAG_ACK_NOW;
+        }
+        self.write_out = Some(WriteOut {
+            handle,
+            offset,
+            len: len as u32,
+            key: next.remote_key,
+            sum_at: slot.sum_at as usize,
+            seed,
+            summed: next.summed,
+            segment: most,
+        });
+        self.advance(key, offset + len);
+        self.leave_bulk(conn, key);
+        self.stats.written += 1;
+        self.finish(now, conn, at, b, false, false)
+    }
+
+    /// Longest writes that a peer is likely to make into our memory: such as we could make into
+    /// its.
+    pub(crate) fn write_span(&self, peer: PeerId) -> Option<u64> {
+        let ours = |path: &Path| &self.rails[path.local as usize];
+        let able = |path: &&Path| path.usable() && path.to.writes() && ours(path).addr.writes();
+        let path = self.conn(peer)?.paths.iter().find(able)?;
+        let span = span_max(ours(path).direct_datagrams, path.datagram_max);
+        // Few short datagrams hold nothing.
+        Some(span).filter(|&span| span >= SPAN_MIN)
+    }
+
+    /// What a rail can do was found out anew: direct writes of so many datagrams; 0: none (any
+    /// more).
+    pub fn limit_direct(&mut self, rail: usize, datagrams: usize) {
+        let rail = &mut self.rails[rail];
+        rail.direct_datagrams = datagrams;
+        if datagrams == 0 {
+            rail.addr.kind &= !RailAddr::DIRECT;
+        }
+    }
+
+    /// Whether some rail can write.
+    pub fn writes(&self) -> bool {
+        self.writes
+    }
+
+    /// The write that belongs to the packet which `poll_transmit` has just made
+    /// ([`Transmit::written`]).
+    pub fn take_write(&mut self) -> Option<WriteOut> {
+        self.write_out.take()
+    }
+
+    /// What was written is sent again: in packets, as all that follows of the message.
+    pub(crate) fn unwrite(&mut self, key: Key, offset: u64, len: u32) {
+        let Some(send) = self.sends.get_mut(key) else {
+            return;
+        };
+        if send.acked.covered(offset / GRANULE, granules(len as u64)) != Covered::All {
+            send.head.flags |= FLAG_REVOKE;
+            send.keys = None;
+        }
+    }
+
+    /// The receiver of one of our messages told a key.
+    pub(crate) fn on_key(&mut self, peer: PeerId, told: &KeyGrant) {
+        let Some(conn) = self.conn(peer) else { return };
+        let table = match told.flags & FLAG_READ_REPLY {
+            0 => &conn.rendezvous,
+            _ => &conn.replies,
+        };
+        let send = table.get(&told.number).copied();
+        let Some(send) = send.and_then(|key| self.sends.get_mut(key)) else {
+            return;
+        };
+        if send.head.flags & FLAG_REVOKE != 0 || !self.cfg.reliable {
+            return;
+        }
+        let keys = &mut send.keys.get_or_insert_default().by_rail;
+        if !keys.iter().any(|k| k.0 == told.rail) {
+            keys.push((told.rail, told.key));
+        }
+    }
+
+    /// A fragment that was written has arrived.
+    pub(crate) fn write_arrived(&mut self, peer: PeerId, at: u8) {
+        if let Some(path) = (self.conn_mut(peer)).and_then(|c| c.paths.get_mut(at as usize)) {
+            path.write_luck = WriteLuck::default();
+        }
+    }
+}
+
+/// The receiver.
+impl Node {
+    /// Asks the owner to grant the memory of a message that is worth it, on rails that could write
+    /// it: all of it, or nothing.
+    pub(crate) fn want_keys(&mut self, key: Key) {
+        let Some(inbound) = self.inbounds.get(key) else {
+            return;
+        };
+        let InboundState::Bound {
+            handle,
+            base,
+            capacity,
+        } = inbound.state
+        else {
+            return;
+        };
+        let (peer, total) = (inbound.peer, inbound.total);
+        let fits = total >= self.cfg.write_min && total <= capacity && inbound.own.is_none();
+        let paths = self.conn(peer).map_or(&[][..], |c| &c.paths);
+        let ours = |local: u8| self.rails[local as usize].addr.writes();
+        let able = paths.iter().filter(|p| p.to.writes() && ours(p.local));
+        let rails = able.fold(0u8, |rails, p| rails | 1 << p.local);
+        if !fits || rails == 0 || !self.cfg.reliable {
+            return;
+        }
+        if let Some(inbound) = self.inbounds.get_mut(key) {
+            inbound.keys.asked = true;
+        }
+        self.events.push_back(Event::KeysWanted {
+            inbound: key.name(),
+            handle,
+            offset: base,
+            len: total,
+            rails,
+        });
+    }
+
+    /// The owner granted the memory of an inbound message on a local rail (after
+    /// [`Event::KeysWanted`]). The peer hears of it with the message's grants.
+    pub fn granted_on(&mut self, inbound: u64, rail: u8, rail_key: u64) {
+        let key = Key::of(inbound);
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return; // the event that revokes it is on its way
+        };
+        inbound.keys.by_rail.push((rail, rail_key));
+        let (peer, granted) = (inbound.peer, inbound.granted);
+        if let Some(conn) = self.conn_mut(peer).filter(|_| granted > 0) {
+            if !conn.grants.contains(&key) {
+                conn.grants.push_back(key);
+            }
+            self.wake(peer);
+        }
+    }
+
+    /// Adds the keys of an inbound message, which go before its grant; `false`: no room for both.
+    pub(crate) fn push_keys(&self, key: Key, b: &mut Builder<'_, '_>) -> bool {
+        let Some(inbound) = self.inbounds.get(key) else {
+            return true;
+        };
+        let keys = &inbound.keys.by_rail;
+        let frame = |&(rail, key): &(u8, u64)| {
+            Frame::Key(KeyGrant {
+                number: inbound.number as u32,
+                flags: inbound.kind_flag(),
+                rail,
+                key,
+            })
+        };
+        let len: usize = keys.iter().map(|k| frame(k).head_len()).sum();
+        if len > 0 && !b.writer.fits(len + GRANT_LEN, 0) {
+            return false;
+        }
+        keys.iter().all(|k| b.control(&frame(k), None))
+    }
+
+    /// Ends the keys of a message whose written bytes are sent again.
+    pub(crate) fn revoke_now(&mut self, key: Key, memory: &mut impl Memory) {
+        let Some(inbound) = self.inbounds.get_mut(key) else {
+            return;
+        };
+        if !inbound.keys.by_rail.is_empty() && !self.cfg.errs(Mutation::WriteLate) {
+            inbound.keys.by_rail.clear();
+            memory.revoke(key.name());
+        }
+    }
+
+    /// Before a message ends (or its memory does), its keys do.
+    pub(crate) fn end_keys(&mut self, key: Key, keys: &Keys) {
+        if keys.asked && !self.cfg.errs(Mutation::KeepKeys) {
+            self.events.push_back(Event::Revoke {
+                inbound: key.name(),
+            });
+        }
+    }
+
+    /// A fragment that was written: it has arrived if what lies in its place has the right sum.
+    pub(crate) fn take_written(
+        &mut self,
+        now: u64,
+        (peer, at): (PeerId, usize),
+        header: &Header,
+        w: &Written,
+        memory: &mut impl Memory,
+    ) -> Result<(), DropReason> {
+        let reply = w.flags & FLAG_READ_REPLY != 0;
+        let conn = self.conn(peer).ok_or(DropReason::Gone)?;
+        let local = conn.paths[at].local;
+        let number = conn.expand(w.number);
+        let key = match reply {
+            true => conn.pending_reads.get(&w.number),
+            false => conn.inbound.get(&number),
+        };
+        let Some(&key) = key else {
+            // Of a message that is over, or that never began.
+            return match reply || number < conn.next_match {
+                true => {
+                    self.on_duplicate(peer, at);
+                    Ok(())
+                }
+                false => Err(DropReason::Nonsense),
+            };
+        };
+        let Some(inbound) = self.inbounds.get(key) else {
+            return Ok(());
+        };
+        let (len, algorithm) = (w.len as u64, sums_of(header.algorithm, w.flags));
+        let asked = inbound.keys.asked && inbound.total == w.total;
+        let ungranted = w.offset + len > inbound.granted;
+        if !asked || ungranted || !self.trusts_writes(local, algorithm) {
+            return Err(inbound.no_place());
+        }
+        let (start, n) = (w.offset / GRANULE, granules(len));
+        if inbound.set.covered(start, n) == Covered::All {
+            self.on_duplicate(peer, at);
+            return Ok(());
+        }
+        let landing = inbound.landing(key, w.offset, len);
+        let sum = WrittenSum {
+            inbound: key.name(),
+            at: w.offset,
+            len: w.len as usize,
+            sum: w.sum,
+            seed: sum_seed(header.src_id, w.number, reply, w.offset, w.len as usize),
+            algorithm,
+        };
+        match memory.written(&landing, &sum) {
+            Lies::Wrong if !self.cfg.errs(Mutation::TrustWrites) => {
+                self.stats.written_wrong += 1;
+                Err(DropReason::CorruptPayload)
+            }
+            Lies::Nothing => {
+                self.stats.written_lost += 1;
+                Err(DropReason::Unwritten)
+            }
+            _ => {
+                self.commit(now, key, start, n, len);
+                if let Some(path) = self.conn_mut(peer).and_then(|c| c.paths.get_mut(at)) {
+                    path.stats.bytes_received += len;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Most bytes of one write, in whole granules, on a rail with `direct_datagrams` of `datagram`
+/// bytes.
+fn span_max(direct_datagrams: usize, datagram: usize) -> u64 {
+    let room = match direct_datagrams {
+        0 => return SPAN_MAX,
+        n => (n * datagram).min(PACKET_MAX).saturating_sub(DIRECT_ROOM) as u64,
+    };
+    room / GRANULE * GRANULE
+}

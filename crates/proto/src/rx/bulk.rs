@@ -1,0 +1,202 @@
+//! Bulk in: what follows a fragment of a long message in a batch of packets, as long as each
+//! packet is the next fragment, alone. Such packets differ from their predecessor in number and
+//! offset only ([`FragmentHead`]); so only heads are compared and payloads put in place one by
+//! one, and the books are kept once for all of them. Whatever is not exactly the next
+//! fragment ends the run and goes the way of any other packet.
+
+use crate::base::mutation::Mutation;
+use crate::base::slab::Key;
+use crate::base::types::{sum_seed, Landing, Memory, Payload, PeerId};
+use crate::node::Node;
+use crate::peer::conn::{Inbound, InboundState};
+use marline_wire::{
+    Data, FragmentHead, Frame, Header, Packet, FLAG_READ_REPLY, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT,
+    GRANULE,
+};
+
+/// What the next packets of a run have to be.
+struct Expected {
+    /// The inbound message, and the index of the path.
+    key: Key,
+    at: usize,
+    head: FragmentHead,
+    header: Header,
+    /// The frame of the packet before.
+    data: Data,
+    /// Fragments that are granted, not there, and in the message.
+    most: u64,
+}
+
+impl Node {
+    /// Takes the packets that continue `first`, which `peer` sent and `handle_packet` has just
+    /// taken; returns how many. `after`: the datagrams behind it, each as long as it (the last
+    /// may be shorter). Those not taken are for `handle_packet`: they are something else, or
+    /// damaged.
+    pub fn handle_run(
+        &mut self,
+        now_ns: u64,
+        peer: PeerId,
+        first: &Packet<'_>,
+        after: &[u8],
+        crc32c: impl Fn(&[u8]) -> u32,
+        memory: &mut impl Memory,
+    ) -> usize {
+        let Some(expected) = self.expect_run(peer, first, after) else {
+            return 0;
+        };
+        let taken = self.land_run(&expected, after, crc32c, memory);
+        if taken > 0 {
+            self.commit_run(now_ns, peer, &expected, taken);
+        }
+        taken as usize
+    }
+
+    /// What has to follow; `None`: nothing can be taken as a run.
+    fn expect_run(&self, peer: PeerId, first: &Packet<'_>, after: &[u8]) -> Option<Expected> {
+        let head = first.fragment_head()?;
+        let Some((Frame::Data(data), _)) = first.frames().next() else {
+            return None;
+        };
+        let (header, len) = (first.header, data.len as u64);
+        let number = header.number.checked_add(1)?;
+        let next = data.offset.checked_add(len)?;
+        let segment = FRAGMENT_HEAD_LEN + data.len as usize;
+        // Only a message's last fragment ends within a granule.
+        let whole = len > 0 && len % GRANULE == 0;
+        if !whole || !head.leads(after, number, next) {
+            return None;
+        }
+        let conn = self.conn(peer)?;
+        let code = (header.dst_rail() as u8) << 4 | header.src_rail() as u8;
+        let at = conn.path_by_send_code(code)?;
+        // Then the next numbers are new, and not too far ahead. (Native mode does not count.)
+        if self.cfg.reliable && conn.paths[at].window.end() != number {
+            return None;
+        }
+        let &key = match data.flags & FLAG_READ_REPLY {
+            0 => conn.inbound.get(&conn.expand(data.number)),
+            _ => conn.pending_reads.get(&data.number),
+        }?;
+        let inbound = self.inbounds.get(key)?;
+        let end = match inbound.rendezvous {
+            true => inbound.granted.min(inbound.total),
+            false => inbound.total,
+        };
+        let room = end.saturating_sub(next) / len;
+        let granules = len / GRANULE * room.min((after.len() / segment) as u64);
+        let free = inbound.set.free_from(next / GRANULE, granules);
+        (inbound.total == data.total).then_some(Expected {
+            key,
+            at,
+            head,
+            header,
+            data,
+            most: free / (len / GRANULE),
+        })
+    }
+
+    /// Puts the payloads of a run in place, up to the first packet that is none of it.
+    fn land_run(
+        &self,
+        expected: &Expected,
+        after: &[u8],
+        crc32c: impl Fn(&[u8]) -> u32,
+        memory: &mut impl Memory,
+    ) -> u64 {
+        let Expected { header, data, .. } = expected;
+        let Some(inbound) = self.inbounds.get(expected.key) else {
+            return 0;
+        };
+        let len = data.len as usize;
+        let algorithm = crate::path::quarantine::sums_of(header.algorithm, data.flags);
+        let reply = data.flags & FLAG_READ_REPLY != 0;
+        let trusts = self.cfg.errs(Mutation::IgnoreSum) || self.cfg.errs(Mutation::TrustRuns);
+        let datagrams = after.chunks_exact(FRAGMENT_HEAD_LEN + len);
+        let (mut taken, mut offset) = (0, data.offset);
+        for datagram in datagrams.take(expected.most as usize) {
+            offset += len as u64;
+            let (packet_head, bytes) = datagram.split_at(FRAGMENT_HEAD_LEN);
+            let number = header.number + 1 + taken;
+            let whole = expected.head.leads(packet_head, number, offset)
+                && crc32c(&packet_head[4..]).to_le_bytes() == packet_head[..4];
+            let mut sum = [0; 8];
+            sum.copy_from_slice(&packet_head[FRAGMENT_SUM_AT..]);
+            let payload = Payload {
+                bytes,
+                sum: u64::from_le_bytes(sum),
+                seed: sum_seed(header.src_id, data.number, reply, offset, len),
+                algorithm,
+                // Nothing of the range is there.
+                verify_first: false,
+            };
+            let landing = inbound.landing(expected.key, offset, len as u64);
+            if !(whole && (memory.land(&landing, &payload) || trusts)) {
+                break;
+            }
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Notes that the next `taken` packets came and are in place: what `handle_packet` does for
+    /// each, as far as the first of them has not done it for all.
+    fn commit_run(&mut self, now: u64, peer: PeerId, expected: &Expected, taken: u64) {
+        let (key, len) = (expected.key, expected.data.len as u64);
+        let next = expected.data.offset + len;
+        if let Some(inbound) = self.inbounds.get_mut(key) {
+            let landing = inbound.landing(key, next, len);
+            inbound.bounced |= matches!(landing, Landing::Bounce { .. });
+        }
+        let bytes = taken * len;
+        self.commit(now, key, next / GRANULE, bytes / GRANULE, bytes);
+        let (reliable, every) = (self.cfg.reliable, self.cfg.ack_every);
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let path = &mut conn.paths[expected.at];
+        path.stats.packets_received += taken;
+        path.stats.bytes_received += taken * (FRAGMENT_HEAD_LEN as u64 + len);
+        if !reliable {
+            return self.touch(peer, now);
+        }
+        if path.window.fresh() == 0 {
+            path.ack_since = now;
+        }
+        path.window.record_run(taken as u32, now);
+        if path.window.fresh() >= every {
+            path.ack_now = true;
+            self.wake(peer);
+        }
+        self.touch(peer, now);
+    }
+}
+
+impl Inbound {
+    /// Where bytes `offset .. offset + len` of it go.
+    pub(crate) fn landing(&self, key: Key, offset: u64, len: u64) -> Landing {
+        match self.state {
+            InboundState::Discard => Landing::Discard,
+            InboundState::Bound {
+                handle,
+                base,
+                capacity,
+            } if !self.bounced => {
+                let copy = len.min(capacity.saturating_sub(offset)) as usize;
+                // Beyond the buffer's end there is not even a place.
+                match copy {
+                    0 => Landing::Discard,
+                    _ => Landing::Posted {
+                        handle,
+                        offset: base + offset,
+                        copy,
+                    },
+                }
+            }
+            _ => Landing::Bounce {
+                inbound: key.name(),
+                total: self.total,
+                offset,
+            },
+        }
+    }
+}

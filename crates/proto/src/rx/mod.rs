@@ -1,0 +1,5 @@
+//! Packets in.
+
+pub(crate) mod bulk;
+pub(crate) mod fragment;
+pub(crate) mod packet;

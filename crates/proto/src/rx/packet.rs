@@ -1,0 +1,253 @@
+//! Packets in: identity and duplicate checks, frames, fragments (place, land), matching.
+
+use crate::base::mutation::Mutation;
+use crate::base::types::{DropReason, Memory, PeerId};
+use crate::node::Node;
+use crate::peer::conn::PATHS_MAX;
+use crate::rx::fragment::Fragment;
+use marline_wire::{Frame, FrameView, Header, Packet, RailAddr};
+
+/// A path that is asked so often, while nothing of ours on it is acknowledged, is asked back. (Each
+/// time, and duels of many paths that lose a tenth bring about each other.)
+const ASKED_BACK: u8 = 3;
+
+impl Node {
+    /// Takes one packet whose head was checked. `rail`: the local rail it arrived on. Payloads
+    /// are put in place through `memory`. An error is a counter; nothing else changed then
+    /// (except that good fragments of a packet with a bad one are kept).
+    pub fn handle_packet(
+        &mut self,
+        now_ns: u64,
+        packet: &Packet<'_>,
+        wire_bytes: usize,
+        memory: &mut impl Memory,
+    ) -> Result<PeerId, DropReason> {
+        self.take_late();
+        let result = self.admit(now_ns, packet, wire_bytes, memory);
+        match result {
+            Err(DropReason::Token) => self.stats.drop_token += 1,
+            Err(DropReason::Epoch) => self.stats.drop_epoch += 1,
+            Err(DropReason::Stranger) => self.stats.drop_stranger += 1,
+            Err(DropReason::Gone) => self.stats.drop_gone += 1,
+            Err(DropReason::Nonsense) => self.stats.drop_nonsense += 1,
+            Err(DropReason::NoMemory) => self.stats.drop_no_memory += 1,
+            _ => {}
+        }
+        result
+    }
+
+    fn admit(
+        &mut self,
+        now: u64,
+        packet: &Packet<'_>,
+        wire_bytes: usize,
+        memory: &mut impl Memory,
+    ) -> Result<PeerId, DropReason> {
+        let header = &packet.header;
+        let ours = header.dst_token == self.token && header.dst_id == self.id;
+        if !ours && !self.cfg.errs(Mutation::IgnoreToken) {
+            return Err(DropReason::Token);
+        }
+        self.check_algorithm(header.algorithm)?;
+        let peer = self.identify(now, packet)?;
+        let at = self.path_of(peer, header).ok_or(DropReason::Nonsense)?;
+        let (reliable, silence_ns) = (self.cfg.reliable, self.cfg.silence_ns());
+        let Node {
+            absences,
+            cfg,
+            peers,
+            ..
+        } = self;
+        let conn = peers.get_mut(peer.0 as usize);
+        let conn = conn.and_then(|p| p.conn.as_deref_mut());
+        let conn = conn.ok_or(DropReason::Gone)?;
+        if now.saturating_sub(conn.heard_ns) > silence_ns / 2 {
+            // It was silent itself; what it was sent meanwhile it reads now.
+            conn.unanswered_since = None;
+        }
+        absences.note_life(now, conn, cfg);
+        conn.heard_ns = now;
+        conn.refused = 0;
+        conn.owed_since = conn.owed_since.map(|_| now);
+        let path = &mut conn.paths[at];
+        if reliable && path.window.is_duplicate(header.number) {
+            path.stats.duplicates += 1;
+            return Err(DropReason::Duplicate);
+        }
+        let bad = self.take_frames(now, peer, at, packet, memory).err();
+        if bad.is_some() && self.cfg.errs(Mutation::AckBeforeCommit) {
+            self.owe_ack(now, peer, at, header);
+            return Ok(peer);
+        }
+        let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
+        // After its acks were taken: silence counts only while something is still owed.
+        conn.owed_since = conn.owes().then_some(now);
+        if let Some(reason) = bad {
+            return Err(self.note_refused(now, peer, at, reason));
+        }
+        let path = &mut conn.paths[at];
+        path.stats.packets_received += 1;
+        path.stats.bytes_received += wire_bytes as u64;
+        if reliable {
+            self.owe_ack(now, peer, at, header);
+        }
+        self.touch_soon(peer, now);
+        Ok(peer)
+    }
+
+    /// The path of a packet: known, or new between rails that both sides have.
+    fn path_of(&mut self, peer: PeerId, header: &Header) -> Option<usize> {
+        let (local, remote) = (header.dst_rail(), header.src_rail());
+        let spec = *self.rails.get(local)?;
+        let conn = self.conn_mut(peer)?;
+        let code = (local as u8) << 4 | remote as u8;
+        if let Some(at) = conn.path_by_send_code(code) {
+            return Some(at);
+        }
+        let sibling = conn.paths.iter().find(|p| p.remote == remote as u8)?;
+        let (to, ceiling): (RailAddr, usize) = (sibling.to, spec.datagram_max);
+        if !to.reaches(&spec.addr) || conn.paths.len() >= 2 * PATHS_MAX {
+            return None;
+        }
+        let ceiling = ceiling.min(to.mtu as usize);
+        conn.paths.push(crate::path::state::Path::new(
+            local as u8,
+            remote as u8,
+            to,
+            ceiling,
+        ));
+        Some(conn.paths.len() - 1)
+    }
+
+    fn take_frames(
+        &mut self,
+        now: u64,
+        peer: PeerId,
+        at: usize,
+        packet: &Packet<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<(), DropReason> {
+        // The common case, read once.
+        if let Some((ack, message, bytes)) = packet.answer() {
+            if !self.put_off(now, peer, &ack) {
+                self.on_ack(now, peer, &ack);
+            }
+            let fragment = Fragment::first(&packet.header, &message, bytes);
+            return self.take_fragment(now, peer, at, fragment, memory);
+        }
+        let mut outcome = Ok(());
+        for (frame, bytes) in packet.frames() {
+            let fragment = match frame {
+                Frame::Eager(e) => Fragment::first(&packet.header, &e, bytes),
+                Frame::Data(d) => Fragment::further(&packet.header, &d, bytes),
+                Frame::Written(w) => {
+                    let taken = self.take_written(now, (peer, at), &packet.header, &w, memory);
+                    outcome = outcome.and(taken);
+                    continue;
+                }
+                control => {
+                    if let Err(e) = self.take_control(now, (peer, at), &control) {
+                        outcome = Err(e);
+                    }
+                    continue;
+                }
+            };
+            if let Err(e) = self.take_fragment(now, peer, at, fragment, memory) {
+                outcome = Err(e);
+            }
+        }
+        outcome
+    }
+
+    fn take_control(
+        &mut self,
+        now: u64,
+        (peer, at): (PeerId, usize),
+        frame: &FrameView<'_>,
+    ) -> Result<(), DropReason> {
+        match frame {
+            Frame::Ack(ack) => {
+                self.on_ack(now, peer, ack);
+            }
+            Frame::Rts(rts) => return self.on_rts(now, peer, &rts.head),
+            Frame::Grant(g) => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.stats.flow_acks_received += 1;
+                }
+                self.on_grant(peer, g);
+            }
+            Frame::Credit { bytes } => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.stats.flow_acks_received += 1;
+                    conn.credit_limit = conn.credit_limit.max(*bytes);
+                }
+                self.wake(peer);
+            }
+            Frame::Read(read) => return self.on_read(peer, read),
+            Frame::ReadFail { number } => self.on_read_fail(peer, *number),
+            Frame::Bye { arrived } => self.on_bye(now, peer, *arrived),
+            Frame::Corrupt { path } => self.on_corrupt(now, peer, *path),
+            Frame::Hello(hello) => {
+                if let Some(conn) = self.conn_mut(peer) {
+                    conn.remote_slot = hello.slot();
+                }
+            }
+            Frame::Key(key) => self.on_key(peer, key),
+            Frame::Ping => self.ask_back(peer, at),
+            Frame::Pad { .. } => {}
+            Frame::Eager(_) | Frame::Data(_) | Frame::Written(_) => {}
+        }
+        Ok(())
+    }
+
+    /// A fragment came twice: perhaps our ack was lost on a path that only carries acks. Probe
+    /// the other paths, so that a one-way fault is noticed.
+    pub(crate) fn on_duplicate(&mut self, peer: PeerId, at: usize) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        conn.stats.duplicates += 1;
+        for (i, path) in conn.paths.iter_mut().enumerate() {
+            path.want_ping |= i != at && path.usable() && path.ring.waiting() == 0;
+        }
+        self.wake(peer);
+    }
+
+    /// A path is asked whether it works. Perhaps it does, and what it does not carry is our answer:
+    /// then only our own asking shows it, and the answers go elsewhere.
+    fn ask_back(&mut self, peer: PeerId, at: usize) {
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let path = &mut conn.paths[at];
+        path.asked = path.asked.saturating_add(1);
+        if path.asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
+            path.asked = 0;
+            path.want_ping = true;
+            self.wake(peer);
+        }
+    }
+
+    /// Records the packet and decides when its ack leaves.
+    fn owe_ack(&mut self, now: u64, peer: PeerId, at: usize, header: &Header) {
+        let every = self.cfg.ack_every;
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        let path = &mut conn.paths[at];
+        let eliciting = header.flags & Header::FLAG_NO_ACK == 0;
+        if path.window.fresh() == 0 {
+            path.ack_since = now;
+        }
+        if !path.window.record(header.number, eliciting, now) || !eliciting {
+            return;
+        }
+        if header.flags & Header::FLAG_ACK_NOW != 0 || path.window.fresh() >= every {
+            path.ack_now = true;
+            self.wake(peer);
+        }
+        if header.flags & Header::FLAG_EVERYWHERE != 0 {
+            self.restore_contact(peer);
+        }
+    }
+}

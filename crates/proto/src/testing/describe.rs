@@ -1,0 +1,85 @@
+//! The state of a node as text, for people who look for a stall.
+
+use crate::node::Node;
+use crate::path::state::Path;
+use crate::peer::conn::{Conn, Inbound, SendXfer};
+use alloc::string::String;
+use core::fmt::{Result, Write};
+
+/// Messages of each direction that are described.
+const MESSAGES: usize = 5;
+
+impl Node {
+    /// Describes the node, its peers with their paths, and the first messages under way.
+    pub fn describe(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_all(&mut out);
+        out
+    }
+
+    fn write_all(&self, out: &mut String) -> Result {
+        write!(out, "node {:x}: sends {}", self.id, self.sends.len())?;
+        write!(out, " inbound {}", self.inbounds.len())?;
+        write!(out, " ready {}", self.ready.len())?;
+        write!(out, " granted {}/{}", self.granted_out, self.grant_budget)?;
+        write!(out, " grant queue {}", self.grant_queue.len())?;
+        write!(out, " unexpected {}", self.stats.unexpected_bytes)?;
+        writeln!(out, " next {:?}", self.next_deadline())?;
+        for conn in self.peers.iter().filter_map(|p| p.conn.as_deref()) {
+            write_conn(out, conn)?;
+            for path in &conn.paths {
+                write_path(out, path, path.repair_at(&self.cfg))?;
+            }
+        }
+        for (_, inbound) in self.inbounds.iter().take(MESSAGES) {
+            write_inbound(out, inbound)?;
+        }
+        for (_, send) in self.sends.iter().take(MESSAGES) {
+            write_send(out, send)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_conn(out: &mut String, c: &Conn) -> Result {
+    write!(out, "  peer {} epoch {:?}", c.peer.0, c.epoch)?;
+    write!(out, " hello acked {}", c.hello_acked)?;
+    write!(out, " dead {} closed {}:", c.dead, c.closed)?;
+    write!(out, " queue {} bulk {}", c.queue.len(), c.bulk.len())?;
+    write!(out, " resend {} grants {}", c.resend.len(), c.grants.len())?;
+    write!(out, " control {}", c.control.len())?;
+    write!(out, " credit used {}/{}", c.credit_used, c.credit_limit)?;
+    write!(out, " given {} told {}", c.credit_given, c.credit_told)?;
+    write!(out, " seen {}", c.credit_seen)?;
+    write!(out, " next match {}", c.next_match)?;
+    write!(out, " inbound {}", c.inbound.len())?;
+    writeln!(out, " rendezvous {}", c.rendezvous.len())
+}
+
+fn write_path(out: &mut String, p: &Path, repair: Option<u64>) -> Result {
+    write!(out, "    path {}-{} {:?}", p.local, p.remote, p.state)?;
+    write!(out, " rail down {}", p.rail_down)?;
+    write!(out, " waiting {}", p.ring.waiting())?;
+    write!(out, " in flight {}", p.ring.in_flight())?;
+    write!(out, " cwnd {} mtu {}", p.cwnd, p.datagram_max)?;
+    write!(out, " srtt {} backoff {}", p.srtt_ns, p.backoff)?;
+    write!(out, " fresh {} repair {repair:?}", p.window.fresh())?;
+    writeln!(out, " lost {}", p.stats.lost)
+}
+
+fn write_inbound(out: &mut String, i: &Inbound) -> Result {
+    write!(out, "  inbound {} {:?}", i.number, i.state)?;
+    write!(out, " rv {} total {}", i.rendezvous, i.total)?;
+    write!(out, " wanted {} granted {}", i.wanted, i.granted)?;
+    write!(out, " counted {} got {}", i.counted, i.set.count())?;
+    writeln!(out, " queued {}", i.in_grant_queue)
+}
+
+fn write_send(out: &mut String, s: &SendXfer) -> Result {
+    write!(out, "  send {} {:?}", s.head.number, s.kind)?;
+    write!(out, " total {} next {}", s.head.total, s.next)?;
+    write!(out, " upto {} wanted {}", s.upto, s.wanted)?;
+    write!(out, " acked {} granted {}", s.acked.count(), s.granted)?;
+    writeln!(out, " in bulk {}", s.in_bulk)
+}

@@ -1,0 +1,341 @@
+//! Bulk out: the fragments of long messages, one a packet, packets of equal length, so that the
+//! engine can hand the kernel a whole batch. The first packet of a batch is made like any other;
+//! what follows in the same message differs in number and offset only, and is made in one go
+//! ([`Node::continue_bulk`]: 30 ns a packet instead of 110).
+
+use crate::base::config::RailPolicy;
+use crate::base::mutation::Mutation;
+use crate::base::slab::Key;
+use crate::base::types::{sum_seed, Batch, Spans, Transmit};
+use crate::node::Node;
+use crate::path::state::{Path, PathState};
+use crate::peer::conn::{Conn, SendKind, SendXfer};
+use crate::tx::packet_builder::{add_credit, Builder};
+use alloc::boxed::Box;
+use marline_wire::{
+    align8, granules, FragmentHead, Frame, EAGER_LEN, FLAG_UNSUMMED, FRAGMENT_HEAD_LEN, GRANULE,
+    HEADER_LEN, PACKET_MAX,
+};
+
+/// Bulk waits for the best path rather than use one that would finish this much later.
+const PATIENCE_NS: u64 = 200_000;
+
+/// Acks wait for the end of a message of which so many bytes are left at most: the longest eager
+/// message, two super-packets, which leave within tens of microseconds.
+const RIDE_MAX: u64 = 2 * PACKET_MAX as u64;
+
+/// Packets that continue a batch: fragments of one message, one after another.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// How many packets.
+    pub packets: usize,
+    /// Send operation in the engine.
+    pub handle: u32,
+    /// Offset of the first fragment in the message, in bytes.
+    pub offset: u64,
+    /// Bytes of each fragment.
+    pub fragment: usize,
+    /// They carry sums; else 0 in their place.
+    pub summed: bool,
+    src_id: u64,
+    number: u32,
+    reply: bool,
+}
+
+impl Run {
+    /// Seed of the sum of the fragment at `offset`.
+    #[inline]
+    pub fn seed(&self, offset: u64) -> u64 {
+        sum_seed(self.src_id, self.number, self.reply, offset, self.fragment)
+    }
+}
+
+impl Node {
+    /// The path on which a batch of bulk would be there first; `None`: wait for its window.
+    pub(crate) fn bulk_path(&self, conn: &Conn) -> Option<usize> {
+        let unproven = !conn.paths.iter().any(|p| p.usable());
+        if unproven || self.cfg.policy == RailPolicy::Standby {
+            let at = conn.small_path(None, true, self.full)?;
+            return (conn.paths[at].ring.in_flight() < conn.paths[at].cwnd).then_some(at);
+        }
+        let healthy = conn
+            .paths
+            .iter()
+            .any(|p| p.usable() && p.state == PathState::Up);
+        let good = |p: &Path| p.usable() && (p.state == PathState::Up || !healthy);
+        let finish = |i: usize| conn.paths[i].finish_ns(64_000);
+        let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
+        let best = all().map(finish).min()?;
+        all()
+            .filter(|&i| conn.paths[i].has_room(self.full))
+            .filter(|&i| conn.paths[i].ring.in_flight() < conn.paths[i].cwnd)
+            .filter(|&i| finish(i) <= 2 * best + PATIENCE_NS)
+            .min_by_key(|&i| finish(i))
+    }
+
+    /// One full fragment of the next bulk message, alone in its packet; `segment`: it continues a
+    /// batch of packets of that length.
+    pub(crate) fn bulk_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        segment: Option<usize>,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        let path = &conn.paths[at];
+        if path.ring.in_flight() >= path.cwnd {
+            return None;
+        }
+        let limit = segment.unwrap_or_else(|| whole_packet(path.datagram_max));
+        let limit = limit.min(path.datagram_max);
+        let key = self.next_bulk(conn, limit, segment.is_some())?;
+        let mut b = self.begin(conn, limit, out, spans);
+        let send = self.sends.get(key)?;
+        let offset = send.next;
+        let begins = send.kind == SendKind::Eager && offset == 0;
+        let most = (send.upto - offset).min(self.cfg.fragment_max as u64);
+        let pushed = self.push_data(key, offset, most as u32, &mut b);
+        if let Some(len) = pushed {
+            self.advance(key, offset + len as u64);
+            if len == self.cfg.fragment_max {
+                self.push_more(key, &mut b);
+            }
+            self.leave_bulk(conn, key);
+            let ended = conn.bulk.front() != Some(&key);
+            if ended {
+                self.add_acks(now, conn, at, &mut b);
+                add_credit(conn, &mut b);
+            }
+            // A whole fragment stays alone, so that others can follow it in one go.
+            if (begins || ended) && limit <= self.cfg.fragment_max as usize {
+                self.fill_up(conn, limit, &mut b);
+            }
+        }
+        let alone = pushed.is_none() && segment.is_none() && lone_hello(conn, at);
+        let packet = self.finish(now, conn, at, b, pushed.is_none() && !alone, !alone);
+        // Without reliability nothing will say that it arrived.
+        conn.hello_acked |= alone && !self.cfg.reliable;
+        packet
+    }
+
+    /// Whether the acks of path `at`, and credit, need no packet of their own: what leaves on it
+    /// right after this, a write or the last packets of a message, takes them along. (A packet for
+    /// them costs a system call at both ends.) `urgent`: some are due, and must not wait for the
+    /// end of one message after another.
+    pub(crate) fn acks_ride(&self, conn: &Conn, at: usize, urgent: bool) -> bool {
+        let only_acks = !conn.paths[at].want_ping && conn.hello_acked && !conn.has_control();
+        let only_acks = only_acks && conn.echoes == 0;
+        let behind = conn.bulk.len() + conn.queue.len();
+        let write = || {
+            let more = conn.credit_due || !conn.queue.is_empty();
+            !more && self.writes_next(conn, at)
+        };
+        let end = || (!urgent || behind == 1) && self.ends_soon(conn, at);
+        only_acks && behind > 0 && (write() || end()) && self.bulk_path(conn) == Some(at)
+    }
+
+    /// Whether a message ends within the next packets of bulk, and none is waiting to leave that
+    /// fits a packet with others.
+    fn ends_soon(&self, conn: &Conn, at: usize) -> bool {
+        let queued = conn.queue.front().and_then(|&key| self.sends.get(key));
+        let path = &conn.paths[at];
+        let limit = path.datagram_max - path.window.ack_len();
+        if queued.is_some_and(|send| !self.is_bulk(conn, send, limit)) {
+            return false;
+        }
+        let begun = conn.bulk.front().and_then(|&key| self.sends.get(key));
+        let left = match (begun, queued) {
+            (Some(send), _) => send.upto.saturating_sub(send.next),
+            (None, Some(send)) => send.head.total,
+            (None, None) => return false,
+        };
+        left <= RIDE_MAX
+    }
+
+    /// Whether an unsent message leaves unasked, in more packets than one.
+    fn is_bulk(&self, conn: &Conn, send: &SendXfer, limit: usize) -> bool {
+        let total = send.head.total;
+        let fits = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
+        !(fits && self.undivided(total)) && self.goes_eager(conn, send)
+    }
+
+    /// What a message's end leaves of its packet goes to the next message, and what holds no
+    /// fragment is padded: a shorter packet would end the batch (the kernel cuts batches into
+    /// packets of one length), or make all packets of the next one as short.
+    fn fill_up(&mut self, conn: &mut Conn, limit: usize, b: &mut Builder<'_, '_>) {
+        let Some(key) = self.next_bulk(conn, limit, true) else {
+            return;
+        };
+        let next = self.sends.get(key).map(|send| (send.next, send.upto));
+        if let Some((offset, upto)) = next.filter(|_| b.writer.fits(EAGER_LEN, GRANULE as usize)) {
+            let most = (upto - offset).min(self.cfg.fragment_max as u64);
+            if let Some(len) = self.push_data(key, offset, most as u32, b) {
+                self.advance(key, offset + len as u64);
+                self.leave_bulk(conn, key);
+            }
+        }
+        let pad = |len: usize| Frame::Pad {
+            len: len as u16,
+            head: 0,
+        };
+        if let Some(room) = b.writer.room().checked_sub(pad(0).head_len()) {
+            b.control(&pad(room), None);
+        }
+    }
+
+    /// The message that bulk continues with: one that was started, or the next eager message. In
+    /// a batch it must be too long for one packet; otherwise `add_heads` has just refused it (too
+    /// long for the path of small things, or beside HELLO, or no window there).
+    fn next_bulk(&mut self, conn: &mut Conn, limit: usize, follows: bool) -> Option<Key> {
+        while let Some(&key) = conn.bulk.front() {
+            match self.sends.get(key) {
+                Some(send) if send.next < send.upto => return Some(key),
+                _ => drop(conn.bulk.pop_front()),
+            }
+        }
+        let &key = conn.queue.front()?;
+        let send = self.sends.get(key)?;
+        let total = send.head.total;
+        let leaves = match follows {
+            true => self.is_bulk(conn, send, limit),
+            false => self.goes_eager(conn, send),
+        };
+        if !leaves {
+            return None;
+        }
+        conn.queue.pop_front();
+        conn.credit_used += Conn::cost(total);
+        self.start(key, SendKind::Eager);
+        self.sends.get_mut(key)?.in_bulk = true;
+        conn.bulk.push_front(key);
+        Some(key)
+    }
+
+    pub(crate) fn leave_bulk(&mut self, conn: &mut Conn, key: Key) {
+        let Some(send) = self.sends.get_mut(key) else {
+            return;
+        };
+        if send.next >= send.upto {
+            send.in_bulk = false;
+            conn.bulk.pop_front();
+        }
+    }
+
+    /// Up to `most` more packets of a batch, as long as `batch.segment` each, one after another in
+    /// `out`: their heads only. `model`: head of the batch's packet before them. `None`: what comes
+    /// next is no whole fragment of the same message; `poll_transmit` makes it.
+    pub fn continue_bulk(
+        &mut self,
+        now_ns: u64,
+        batch: &Batch,
+        model: &FragmentHead,
+        out: &mut [u8],
+        most: usize,
+    ) -> Option<Run> {
+        if self.cfg.errs(Mutation::ReuseNumber) {
+            return None;
+        }
+        let mut conn = self.take(batch.peer)?;
+        let run = self.run(now_ns, &mut conn, batch, model, out, most);
+        self.put(conn);
+        run
+    }
+
+    fn run(
+        &mut self,
+        now: u64,
+        conn: &mut Conn,
+        batch: &Batch,
+        model: &FragmentHead,
+        out: &mut [u8],
+        most: usize,
+    ) -> Option<Run> {
+        let segment = batch.segment;
+        let fragment = segment.checked_sub(FRAGMENT_HEAD_LEN)? as u64;
+        let &key = conn.bulk.front()?;
+        let send = self.sends.get_mut(key)?;
+        let reply = send.kind == SendKind::Reply;
+        let unsummed = send.head.flags & FLAG_UNSUMMED;
+        let flags = send.fragment_flags();
+        if !model.is_of(send.head.number, flags) || fragment == 0 || fragment % GRANULE != 0 {
+            return None;
+        }
+        // The fragment with the last byte that somebody waits for asks for its ack.
+        let end = send.upto.min(match send.urgent {
+            true => send.wanted.saturating_sub(1),
+            false => u64::MAX,
+        });
+        let path = &mut conn.paths[batch.path];
+        let first = send.next;
+        let number = path.ring.next_number();
+        let left = end.saturating_sub(first) / fragment;
+        let room = path.packets_that_fit(segment, self.cfg.reliable);
+        let most = most.min(room.min(left) as usize);
+        let mut packets = 0;
+        for packet in out.chunks_exact_mut(segment).take(most) {
+            model.write(packet, number + packets as u64, send.next);
+            send.next += fragment;
+            packets += 1;
+        }
+        if packets == 0 {
+            return None;
+        }
+        let sent = send.next - first;
+        let (what, when) = ((key, first, fragment as u32), (path.delivered, now));
+        match self.cfg.reliable {
+            true => path.ring.push_fragments(what, packets, segment, when),
+            false => (0..packets).for_each(|_| path.ring.push(&[], segment, path.delivered, now)),
+        }
+        path.quiet = 0;
+        path.stats.packets_sent += packets as u64;
+        path.stats.bytes_sent += (packets * segment) as u64;
+        if !self.cfg.reliable {
+            send.acked.insert(first / GRANULE, granules(sent));
+            self.native_done.push(key);
+        }
+        let run = Run {
+            packets,
+            handle: send.handle,
+            offset: first,
+            fragment: fragment as usize,
+            summed: unsummed == 0,
+            src_id: self.id,
+            number: send.head.number,
+            reply,
+        };
+        conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
+        self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
+        self.leave_bulk(conn, key);
+        Some(run)
+    }
+}
+
+impl Path {
+    /// Packets of `segment` bytes that may leave as long as the window is not full before each.
+    fn packets_that_fit(&self, segment: usize, reliable: bool) -> u64 {
+        let window = self.cwnd.saturating_sub(self.ring.in_flight());
+        match reliable {
+            true => window.div_ceil(segment as u64),
+            // Nothing waits for an ack.
+            false if window > 0 => u64::MAX,
+            false => 0,
+        }
+    }
+}
+
+/// Length of the packets of a batch where none may be longer than `limit`.
+fn whole_packet(limit: usize) -> usize {
+    let granule = GRANULE as usize;
+    match limit.saturating_sub(FRAGMENT_HEAD_LEN) / granule {
+        0 => limit,
+        n => FRAGMENT_HEAD_LEN + n * granule,
+    }
+}
+
+/// Whether HELLO leaves alone on the path, where a granule does not fit beside it (IPv4's least
+/// MTU): once, until it is acknowledged and the granule goes without it.
+pub(crate) fn lone_hello(conn: &Conn, at: usize) -> bool {
+    !conn.hello_acked && conn.paths[at].ring.waiting() == 0
+}

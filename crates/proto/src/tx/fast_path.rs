@@ -1,0 +1,89 @@
+//! The packet of a lone short message, before anything is noted of it: who sends it at once, and
+//! posts the message and builds the packet while it is under way, keeps nobody waiting for books.
+
+use crate::base::config::RailPolicy;
+use crate::base::mutation::Mutation;
+use crate::base::types::{sum_seed, SendSpec, Span, Transmit};
+use crate::message::post::head_of;
+use crate::node::Node;
+use crate::path::state::Path;
+use crate::peer::conn::Conn;
+use crate::recovery::sent_frames::UNKEPT_MAX;
+use crate::tx::scheduler::QUIET_MAX;
+use marline_wire::{Eager, Frame, HeadWriter, EAGER_LEN};
+
+impl Node {
+    /// The packet that [`Node::post_send`] and then [`Node::build`] will make of this message now,
+    /// with its payload; its head is written to `out`. `None`: something else is to leave with it
+    /// or before it, or may be. Nothing changes. If it is sent, both have to be called next.
+    #[inline]
+    pub fn foresee(
+        &self,
+        now_ns: u64,
+        spec: &SendSpec,
+        out: &mut [u8; UNKEPT_MAX],
+    ) -> Option<(Transmit, Span)> {
+        let conn = self.conn(spec.peer)?;
+        if !self.ready.is_empty() || !self.is_plain(conn, spec) {
+            return None;
+        }
+        let at = conn.small_path(None, self.cfg.policy == RailPolicy::Standby, self.full)?;
+        if !self.may_leave(now_ns, conn, at) {
+            return None;
+        }
+        let path = &conn.paths[at];
+        let mut writer = HeadWriter::new(out, path.datagram_max.min(UNKEPT_MAX));
+        if path.window.fresh() > 0 && !self.cfg.errs(Mutation::Overlook) {
+            let (ack, count) = path.window.foresee_head(path.recv_code(), now_ns)?;
+            writer.push_ack(&ack, count, |m| path.window.mask(&ack, m));
+        }
+        let len = spec.len as usize;
+        if !writer.fits(EAGER_LEN, len) {
+            return None;
+        }
+        let mut head = head_of(spec);
+        head.number = conn.next_number as u32;
+        head.flags |= self.cfg.sum_flag(spec.len);
+        let frame = Frame::Eager(Eager {
+            head,
+            len: len as u16,
+            sum: 0,
+        });
+        let slot = writer.push(&frame)?;
+        let header = self.header(conn, at, 0);
+        let (head_len, packet_len) = writer.finish(&header);
+        let span = Span {
+            handle: spec.handle,
+            offset: 0,
+            len: len as u32,
+            sum_at: slot.sum_at,
+            payload_at: slot.payload_at + head_len as u32,
+            seed: sum_seed(self.id, head.number, false, 0, len),
+            summed: self.cfg.sum_flag(spec.len) == 0,
+        };
+        let lens = (head_len, packet_len);
+        Some((conn.transmit(at, header.algorithm, lens), span))
+    }
+
+    /// Whether the message is all that there is to say to its peer, but for acks.
+    #[inline]
+    fn is_plain(&self, conn: &Conn, spec: &SendSpec) -> bool {
+        let spoken = conn.hello_acked && !conn.own && !conn.dead && !conn.closed && conn.byes == 0;
+        let short = spec.len <= self.cfg.eager_max && self.undivided(spec.len) && !spec.urgent_ack;
+        let credit = conn.has_credit_for(spec.len) && !self.cfg.errs(Mutation::IgnoreCredit);
+        spoken && short && credit && self.cfg.reliable && !conn.has_work()
+    }
+
+    /// Whether a short packet may leave on path `at`, and nothing else has to leave on this path or
+    /// another.
+    #[inline]
+    fn may_leave(&self, now: u64, conn: &Conn, at: usize) -> bool {
+        let path = &conn.paths[at];
+        let room = path.ring.in_flight() < path.cwnd;
+        let other = |(i, p): (usize, &Path)| i == at || p.healthy() || p.window.fresh() == 0;
+        room && path.healthy()
+            && path.quiet < QUIET_MAX
+            && !self.due_ack(now, conn)
+            && conn.paths.iter().enumerate().all(other)
+    }
+}

@@ -1,0 +1,387 @@
+//! Building a packet: what its head says, what its payloads are, and its header.
+
+use crate::base::mutation::Mutation;
+use crate::base::slab::Key;
+use crate::base::types::{sum_seed, Batch, Span, Spans, Transmit};
+use crate::node::Node;
+use crate::path::state::Path;
+use crate::peer::conn::{Conn, SendKind, SendXfer};
+use crate::recovery::sent_packets::FrameRef;
+use crate::tx::scheduler::QUIET_MAX;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use marline_wire::{
+    align8, Data, Eager, Frame, Grant, HeadWriter, Header, Rts, DATA_LEN, EAGER_LEN, FLAG_UNSUMMED,
+    GRANULE,
+};
+
+/// A packet under construction.
+pub(crate) struct Builder<'a, 'b> {
+    pub(crate) writer: HeadWriter<'a>,
+    spans: &'b mut Spans,
+    pub(crate) frames: Vec<FrameRef>,
+    pub(crate) flags: u8,
+    pub(crate) acks: u32,
+    /// Bytes that are written beside the packet.
+    pub(crate) written: usize,
+}
+
+impl Builder<'_, '_> {
+    pub(crate) fn control(&mut self, frame: &Frame, sent: Option<FrameRef>) -> bool {
+        let fits = self.writer.push(frame).is_some();
+        if fits {
+            self.frames.extend(sent);
+        }
+        fits
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.writer.is_empty()
+    }
+}
+
+/// Tells the peer how much it may send, if that is due.
+pub(crate) fn add_credit(conn: &mut Conn, b: &mut Builder<'_, '_>) {
+    let bytes = conn.credit_limit_told();
+    if conn.credit_due && b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
+        conn.credit_told = conn.credit_given;
+        conn.credit_due = false;
+        conn.stats.flow_acks += 1;
+    }
+}
+
+impl Conn {
+    /// A packet on path `at`, with the lengths of its head and of all: a small one of the usual
+    /// kind.
+    #[inline]
+    pub(crate) fn transmit(
+        &self,
+        at: usize,
+        algorithm: u8,
+        (head_len, len): (usize, usize),
+    ) -> Transmit {
+        let path = &self.paths[at];
+        Transmit {
+            rail: path.local as usize,
+            to: path.to,
+            flow: path.flow,
+            batch: Batch {
+                peer: self.peer,
+                path: at,
+                segment: len,
+                bulk: false,
+            },
+            head_len,
+            len,
+            algorithm,
+            written: false,
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn begin<'a, 'b>(
+        &mut self,
+        conn: &Conn,
+        limit: usize,
+        out: &'a mut [u8],
+        spans: &'b mut Spans,
+    ) -> Builder<'a, 'b> {
+        spans.clear();
+        debug_assert!(self.unkept.is_none(), "what was built last was sent");
+        let mut frames = core::mem::take(&mut self.scratch);
+        frames.clear();
+        let writer = HeadWriter::new(out, limit);
+        let mut builder = Builder {
+            writer,
+            spans,
+            frames,
+            flags: 0,
+            acks: 0,
+            written: 0,
+        };
+        self.greet(conn, &mut builder);
+        builder
+    }
+
+    /// Adds the acks of path `at`, and of paths that cannot carry their own. (Acks of one path
+    /// that travel on two would overtake each other, and what the later ones do not repeat would
+    /// look lost.) While no path is healthy they are said on each: perhaps one carries that way
+    /// what another carries this way. With a BYE go those of all paths: nothing is heard that
+    /// arrives after it.
+    pub(crate) fn add_acks(
+        &mut self,
+        now: u64,
+        conn: &mut Conn,
+        at: usize,
+        builder: &mut Builder<'_, '_>,
+    ) {
+        let last = conn.byes > 0;
+        let healthy = conn.paths[at].healthy();
+        let best = healthy || !conn.paths.iter().any(Path::healthy);
+        let alone = best && !last && !self.cfg.errs(Mutation::SayOnce);
+        let echo = (conn.echoes != 0 || !healthy) && conn.echo_acks(at, alone);
+        for (i, path) in conn.paths.iter_mut().enumerate() {
+            let own = i == at && (best || !path.left_by_acks());
+            let here = last || echo || own || (best && !path.healthy());
+            let waited = now.saturating_sub(path.ack_since);
+            // 16 bytes and the masks: all 1,024 packets in the worst case.
+            if echo && path.window.fresh() == 0 && builder.writer.fits(144, 0) {
+                path.window.renew();
+            }
+            while here && path.window.fresh() > 0 && builder.writer.fits(144, 0) {
+                let Some((ack, count)) = path.window.take_head(path.recv_code(), now) else {
+                    break;
+                };
+                self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
+                if self.by_thread {
+                    let worst = &mut self.stats.thread_ack_delay_max_ns;
+                    *worst = waited.max(*worst);
+                }
+                let window = &path.window;
+                builder
+                    .writer
+                    .push_ack(&ack, count, |m| window.mask(&ack, m));
+                builder.acks += 1;
+                path.ack_now = false;
+            }
+        }
+    }
+
+    pub(crate) fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
+        let lost = conn.lacks_contact();
+        let path = &mut conn.paths[at];
+        let quiet = path.quiet >= QUIET_MAX;
+        if (path.want_ping || quiet)
+            && b.control(&Frame::Ping, Some(FrameRef::Ping { padded: false }))
+        {
+            if path.want_ping {
+                b.flags |= Header::FLAG_ACK_NOW;
+            }
+            if lost {
+                b.flags |= Header::FLAG_EVERYWHERE;
+            }
+            if !lost {
+                path.trial.fill(&mut b.writer);
+            }
+            path.stats.probes += 1;
+            path.want_ping = false;
+        }
+        path.ack_now &= path.window.fresh() > 0;
+    }
+
+    pub(crate) fn add_control(&mut self, now: u64, conn: &mut Conn, b: &mut Builder<'_, '_>) {
+        add_credit(conn, b);
+        while let Some(&key) = conn.grants.front() {
+            if let Some(grant) = self.grant_frame(key, now) {
+                if self.writes && !self.push_keys(key, b) {
+                    break;
+                }
+                if !b.control(&Frame::Grant(grant), Some(FrameRef::Grant(key))) {
+                    break;
+                }
+                conn.stats.flow_acks += 1;
+            }
+            conn.grants.pop_front();
+        }
+        while let Some(&frame) = conn.control.front() {
+            let wire = match frame {
+                FrameRef::Read(key) => self.read_frame(key, now),
+                FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
+                FrameRef::Corrupt(path) => Some(Frame::Corrupt { path }),
+                FrameRef::EmptyGrant { number, flags } => Some(Frame::Grant(Grant {
+                    number,
+                    flags,
+                    upto: 0,
+                    wanted: 0,
+                })),
+                _ => None,
+            };
+            if wire.is_some_and(|w| !b.control(&w, Some(frame))) {
+                break;
+            }
+            conn.control.pop_front();
+        }
+    }
+
+    /// Appends a fragment of at most `len` bytes, cut to whole granules if need be.
+    pub(crate) fn push_data(
+        &self,
+        key: Key,
+        offset: u64,
+        len: u32,
+        b: &mut Builder<'_, '_>,
+    ) -> Option<u32> {
+        let send = self.sends.get(key)?;
+        let room = b.writer.room().checked_sub(DATA_LEN)?;
+        let len = if align8(len as usize) <= room {
+            len
+        } else {
+            (room as u64 / GRANULE * GRANULE) as u32
+        };
+        if len == 0 && send.head.total != 0 {
+            return None;
+        }
+        let reply = send.kind == SendKind::Reply;
+        let number = send.head.number;
+        let eager = send.kind == SendKind::Eager && offset == 0;
+        let frame = if eager {
+            Frame::Eager(Eager {
+                head: send.head,
+                len: len as u16,
+                sum: 0,
+            })
+        } else {
+            let flags = send.fragment_flags();
+            let total = send.head.total;
+            Frame::Data(Data {
+                number,
+                flags,
+                offset,
+                total,
+                len: len as u16,
+                sum: 0,
+            })
+        };
+        let slot = b.writer.push(&frame)?;
+        b.frames.push(FrameRef::Data {
+            xfer: key,
+            offset,
+            len,
+        });
+        b.spans.push(Span {
+            handle: send.handle,
+            offset,
+            len,
+            sum_at: slot.sum_at,
+            payload_at: slot.payload_at,
+            seed: sum_seed(self.id, number, reply, offset, len as usize),
+            summed: send.head.flags & FLAG_UNSUMMED == 0,
+        });
+        if send.urgent && offset + len as u64 >= send.wanted {
+            b.flags |= Header::FLAG_ACK_NOW;
+        }
+        Some(len)
+    }
+
+    /// New messages that fit one packet, and rendezvous requests, in order.
+    pub(crate) fn add_heads(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
+        while let Some(&key) = conn.queue.front() {
+            let Some(send) = self.sends.get(key) else {
+                conn.queue.pop_front();
+                continue;
+            };
+            let total = send.head.total;
+            let eager = self.goes_eager(conn, send);
+            let cost = Conn::cost(if eager { total } else { 0 });
+            if conn.credit_used + cost > conn.credit_limit && !self.cfg.errs(Mutation::IgnoreCredit)
+            {
+                break;
+            }
+            let head = send.head;
+            if eager {
+                if !b.writer.fits(EAGER_LEN, total as usize) || !self.undivided(total) {
+                    break;
+                }
+                self.start(key, SendKind::Eager);
+                self.push_data(key, 0, total as u32, b);
+                self.advance(key, total);
+            } else {
+                if !b.control(&Frame::Rts(Rts { head }), Some(FrameRef::Rts(key))) {
+                    break;
+                }
+                self.start(key, SendKind::Rendezvous);
+                conn.rendezvous.insert(head.number, key);
+            }
+            conn.credit_used += cost;
+            conn.queue.pop_front();
+        }
+    }
+
+    pub(crate) fn goes_eager(&self, conn: &Conn, send: &SendXfer) -> bool {
+        let total = send.head.total;
+        let credit = conn.has_credit_for(total) || self.cfg.errs(Mutation::IgnoreCredit);
+        total <= self.cfg.eager_max && credit && !send.waits
+    }
+
+    pub(crate) fn start(&mut self, key: Key, kind: SendKind) {
+        self.stats.eager_sent += (kind == SendKind::Eager) as u64;
+        self.stats.rendezvous_sent += (kind == SendKind::Rendezvous) as u64;
+        if let Some(send) = self.sends.get_mut(key) {
+            send.kind = kind;
+            if kind == SendKind::Eager {
+                send.upto = send.head.total;
+                send.granted = true;
+            }
+        }
+    }
+
+    pub(crate) fn advance(&mut self, key: Key, to: u64) {
+        if let Some(send) = self.sends.get_mut(key) {
+            send.next = to;
+        }
+    }
+
+    /// The header of the next packet on path `at`.
+    #[inline]
+    pub(crate) fn header(&self, conn: &Conn, at: usize, flags: u8) -> Header {
+        let address = &self.peers[conn.peer.0 as usize].address;
+        let path = &conn.paths[at];
+        Header {
+            algorithm: self.algorithm_on(conn, at),
+            dst_id: address.id,
+            dst_token: address.token,
+            dst_slot: conn.remote_slot,
+            src_id: self.id,
+            src_epoch: self.epoch,
+            path: path.send_code(),
+            flags,
+            number: match self.cfg.errs(Mutation::ReuseNumber) {
+                true => path.ring.next_number().saturating_sub(1),
+                false => path.ring.next_number(),
+            },
+        }
+    }
+
+    /// Numbers the packet, writes its header and keeps its frames until they are acknowledged.
+    pub(crate) fn finish(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        mut b: Builder<'_, '_>,
+        nothing: bool,
+        bulk: bool,
+    ) -> Option<Transmit> {
+        if nothing {
+            b.spans.clear();
+            self.scratch = b.frames;
+            return None;
+        }
+        let eliciting = b.wants_ack(conn);
+        let flags = if eliciting {
+            b.flags
+        } else {
+            Header::FLAG_NO_ACK
+        };
+        let header = self.header(conn, at, flags);
+        let (head_len, len) = b.writer.finish(&header);
+        let path = &mut conn.paths[at];
+        for span in b.spans.iter_mut() {
+            span.payload_at += head_len as u32;
+        }
+        path.quiet = path.quiet.saturating_add(1) * u8::from(!eliciting);
+        path.stats.packets_sent += 1;
+        path.stats.bytes_sent += (len + b.written) as u64;
+        let mut transmit = conn.transmit(at, header.algorithm, (head_len, len));
+        transmit.batch.bulk = bulk;
+        transmit.written = b.written > 0;
+        if b.acks > 0 {
+            let alone = !eliciting;
+            conn.stats.acks_explicit += alone as u64 * b.acks as u64;
+            conn.stats.acks_piggybacked += !alone as u64 * b.acks as u64;
+        }
+        self.keep_later(now, conn, &transmit, (b.frames, len + b.written));
+        Some(transmit)
+    }
+}

@@ -1,0 +1,223 @@
+//! Packets out: what leaves next, on which path. Small things (control, short messages,
+//! retransmissions) are gathered into one packet; bulk fragments fill packets of equal length,
+//! so that the engine can hand the kernel a whole batch.
+
+use crate::base::config::RailPolicy;
+use crate::base::types::{Batch, Spans, Transmit};
+use crate::node::Node;
+use crate::path::mtu_probe::DATAGRAM_FLOOR;
+use crate::path::state::{Path, PathState};
+use crate::peer::conn::Conn;
+use crate::recovery::retransmit::ANYWHERE;
+use crate::recovery::sent_packets::FrameRef;
+use alloc::boxed::Box;
+use marline_wire::{Frame, Header};
+
+/// So many packets in a row may want no ack: a path with acks alone must be known to work.
+pub(crate) const QUIET_MAX: u8 = 32;
+
+impl Node {
+    /// The next packet to send: its head is written into `out`, its payloads are named in
+    /// `spans`. With `follow`, only a packet that continues that batch. `None`: nothing now.
+    pub fn poll_transmit(
+        &mut self,
+        now_ns: u64,
+        out: &mut [u8],
+        spans: &mut Spans,
+        follow: Option<&Batch>,
+    ) -> Option<Transmit> {
+        let packet = self.build(now_ns, out, spans, follow);
+        self.sent(now_ns);
+        packet
+    }
+
+    /// As [`Node::poll_transmit`], for who sends the packet at once and calls [`Node::sent`] then,
+    /// before anything else: what can be noted afterwards does not keep it waiting.
+    pub fn build(
+        &mut self,
+        now_ns: u64,
+        out: &mut [u8],
+        spans: &mut Spans,
+        follow: Option<&Batch>,
+    ) -> Option<Transmit> {
+        spans.clear();
+        if let Some(batch) = follow {
+            let mut conn = self.take(batch.peer)?;
+            let limit = batch.segment;
+            let packet = self.bulk_packet(now_ns, &mut conn, batch.path, Some(limit), out, spans);
+            let packet = packet
+                .or_else(|| self.small_packet(now_ns, &mut conn, batch.path, limit, out, spans));
+            self.keep_built(now_ns, &mut conn);
+            self.put(conn);
+            return packet;
+        }
+        while let Some(&peer) = self.ready.front() {
+            let Some(mut conn) = self.take(peer) else {
+                self.ready.pop_front();
+                continue;
+            };
+            let packet = self.any_packet(now_ns, &mut conn, out, spans);
+            self.ready.pop_front();
+            conn.ready = false;
+            if packet.is_none() && self.full != 0 && !core::mem::replace(&mut conn.stalled, true) {
+                self.stalled.push(peer);
+            }
+            if self.unkept.is_none() {
+                self.left(now_ns, conn, packet.is_some());
+            } else {
+                self.put(conn);
+            }
+            if packet.is_some() {
+                return packet;
+            }
+        }
+        None
+    }
+
+    fn any_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        if conn.dead {
+            return None;
+        }
+        if conn.bye > 0 {
+            return self.bye_packet(now, conn, out, spans);
+        }
+        if let Some(at) = conn
+            .paths
+            .iter()
+            .position(|p| p.want_padded && !p.rail_down && p.has_room(self.full))
+        {
+            return self.padded_packet(now, conn, at, out, spans);
+        }
+        let standby = self.cfg.policy == RailPolicy::Standby;
+        let avoid = conn
+            .resend
+            .front()
+            .map(|r| r.avoid)
+            .filter(|&code| code != ANYWHERE);
+        let full = self.full;
+        let small = conn.small_path(avoid, standby, full);
+        let delay = self.cfg.ack_delay_ns;
+        let paths = &conn.paths;
+        let special = |(i, p): (usize, &Path)| {
+            let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
+            let ack = p.ack_now && !(p.left_by_acks() && paths.iter().any(Path::healthy));
+            let asks = ack || p.want_ping || due || conn.echoes >> i & 1 == 1;
+            asks && !p.rail_down && p.has_room(full)
+        };
+        if let Some(at) = paths.iter().enumerate().position(special) {
+            let path = &conn.paths[at];
+            if path.asks_alone() {
+                let limit = path.datagram_max.min(DATAGRAM_FLOOR);
+                let probe = self.probe_packet(now, conn, at, limit, out, spans);
+                // Short packets may be the ones that get lost: what is sent again says the same.
+                if !conn.resend.is_empty() {
+                    conn.paths[at].window.renew();
+                }
+                return probe;
+            }
+            let limit = path.datagram_max;
+            if Some(at) == small && self.acks_ride(conn, at, true) {
+                return self.fragment_packet(now, conn, at, out, spans);
+            }
+            if Some(at) == small {
+                return self.small_packet(now, conn, at, limit, out, spans);
+            }
+            return self.probe_packet(now, conn, at, limit, out, spans);
+        }
+        let small = small?;
+        let limit = conn.paths[small].datagram_max;
+        let gathers = conn.has_small() || self.due_ack(now, conn);
+        if gathers && !self.acks_ride(conn, small, false) {
+            let packet = self.small_packet(now, conn, small, limit, out, spans);
+            if packet.is_some() {
+                return packet;
+            }
+        }
+        let at = self.bulk_path(conn)?;
+        self.fragment_packet(now, conn, at, out, spans)
+    }
+
+    /// Everything small that fits into one packet on path `at`.
+    fn small_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        limit: usize,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        let mut b = self.begin(conn, limit, out, spans);
+        let hello_only = b.frames.len();
+        self.add_acks(now, conn, at, &mut b);
+        self.add_ping(conn, at, &mut b);
+        // A path that was given up gets the hedge of another's repair, nothing else that matters.
+        let down = conn.paths[at].state == PathState::Down;
+        let spare = down && conn.paths.iter().any(|p| p.usable());
+        if !spare {
+            self.add_control(now, conn, &mut b);
+        }
+        let room = conn.paths[at].ring.in_flight() < conn.paths[at].cwnd;
+        // What a repair timer asked for goes even if all that fills the window was lost.
+        if room || conn.resend.hedged() {
+            self.add_resends(conn, &mut b, spare);
+        }
+        if room && !spare {
+            self.add_heads(conn, &mut b);
+        }
+        let nothing = b.frames.len() == hello_only && b.acks == 0;
+        let nothing = nothing && (conn.resend.is_empty() || !crate::tx::bulk::lone_hello(conn, at));
+        self.finish(now, conn, at, b, nothing, false)
+    }
+
+    /// Acks and a probe on a path that is not the one for small things.
+    fn probe_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        limit: usize,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        let mut b = self.begin(conn, limit, out, spans);
+        self.add_acks(now, conn, at, &mut b);
+        self.add_ping(conn, at, &mut b);
+        let path = &conn.paths[at];
+        if path.state == PathState::Down && (!path.trial.active || conn.lacks_contact()) {
+            b.fill_probe();
+        }
+        let nothing = b.is_empty();
+        self.finish(now, conn, at, b, nothing, false)
+    }
+
+    /// A probe of the path's MTU: PING padded to the size in question.
+    fn padded_packet(
+        &mut self,
+        now: u64,
+        conn: &mut Box<Conn>,
+        at: usize,
+        out: &mut [u8],
+        spans: &mut Spans,
+    ) -> Option<Transmit> {
+        let size = conn.paths[at].sizes.asked();
+        conn.paths[at].want_padded = false;
+        if size == 0 {
+            return self.any_packet(now, conn, out, spans);
+        }
+        let mut b = self.begin(conn, size, out, spans);
+        b.control(&Frame::Ping, Some(FrameRef::Ping { padded: true }));
+        let len = (b.writer.room().saturating_sub(8) / 8 * 8) as u16;
+        b.control(&Frame::Pad { len, head: 0 }, None);
+        b.flags |= Header::FLAG_ACK_NOW;
+        let number = conn.paths[at].ring.next_number();
+        conn.paths[at].sizes.left(number);
+        self.finish(now, conn, at, b, false, false)
+    }
+}
