@@ -16,7 +16,37 @@ use crate::peer::conn::Conn;
 /// First pause between two questions on a path.
 const ASK_EVERY_NS: u64 = 1_000_000;
 
+/// A peer is silent when each path was asked so often since it was heard. Of eight questions and
+/// answers that each get lost one time of three, all are once in 9,000 times.
+const ASKED_MIN: u16 = 8;
+/// Where that is not so yet, it is waited for this part of the time longer, at most so often.
+const MORE_TIME: u64 = 8;
+/// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
+const AWAY_NS: u64 = 500_000_000;
+
+impl Path {
+    /// It is asked, for the peer that was last heard then.
+    #[inline]
+    pub(crate) fn note_asked(&mut self, heard_ns: u64) {
+        let asked = if self.unheard.0 == heard_ns {
+            self.unheard.1
+        } else {
+            0
+        };
+        self.unheard = (heard_ns, asked.saturating_add(1));
+    }
+}
+
 impl Conn {
+    /// Whether the peer did not answer though it was asked on each path that could carry a question,
+    /// often enough that they cannot all have been lost. (`full`: rails that have no room.)
+    fn was_asked(&self, full: u32) -> bool {
+        let mut open = self
+            .paths
+            .iter()
+            .filter(|p| !p.rail_down && p.has_room(full));
+        open.all(|p| p.unheard.0 == self.heard_ns && p.unheard.1 >= ASKED_MIN)
+    }
     /// Whether no path is known to carry.
     #[inline]
     pub fn lacks_contact(&self) -> bool {
@@ -86,5 +116,37 @@ impl Node {
             path.want_ping |= path.healthy() && path.ring.waiting() == 0;
         }
         self.wake(peer);
+    }
+
+    /// Whether the silence of a peer that owes an answer proves that it is dead. `due`: when its
+    /// timer was to be served.
+    pub(crate) fn is_silent(&self, now: u64, due: u64, conn: &mut Conn) -> bool {
+        let Some(since) = conn.owed_since else {
+            return false;
+        };
+        if now - due > AWAY_NS {
+            (conn.owed_since, conn.unanswered_since) = (Some(now), None);
+            return false;
+        }
+        if !conn.depends() {
+            conn.owed_since = None;
+            return false;
+        }
+        let timeout = self.cfg.silence_ns();
+        if now.saturating_sub(since) < timeout {
+            return false;
+        }
+        let proven = !self.absences.is_behind(now) && conn.was_asked(self.full);
+        let given = if conn.more_time.0 == conn.heard_ns {
+            conn.more_time.1
+        } else {
+            0
+        };
+        if proven || given == MORE_TIME {
+            return true;
+        }
+        conn.more_time = (conn.heard_ns, given + 1);
+        conn.owed_since = Some(since + timeout / MORE_TIME);
+        false
     }
 }

@@ -190,6 +190,8 @@ pub struct Conn {
     /// Since when nothing of ours was acknowledged, though something waits for that.
     pub unanswered_since: Option<u64>,
     pub heard_ns: u64,
+    /// So often it was waited for longer, because it had not been asked enough since then.
+    pub more_time: (u64, u64),
     /// When it was last heard by packets that were read as they came, when it was heard after a
     /// silence, and how long that was.
     pub lively_ns: u64,
@@ -253,6 +255,7 @@ impl Conn {
             owed_since: None,
             unanswered_since: None,
             heard_ns: 0,
+            more_time: (0, 0),
             lively_ns: 0,
             woke_ns: 0,
             silent_ns: 0,

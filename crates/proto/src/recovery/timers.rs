@@ -9,8 +9,6 @@ use alloc::boxed::Box;
 use core::cmp::Reverse;
 use core::mem::replace;
 
-/// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
-const AWAY_NS: u64 = 500_000_000;
 /// Timers that wait until all is read look again after this.
 const BEHIND_LOOK_NS: u64 = 100_000;
 impl Node {
@@ -168,16 +166,8 @@ impl Node {
 
     /// Everything of one peer that is due; whether the peer is dead.
     fn service(&mut self, now: u64, due: u64, conn: &mut Box<Conn>) -> bool {
-        if let Some(since) = conn.owed_since {
-            if now - due > AWAY_NS {
-                (conn.owed_since, conn.unanswered_since) = (Some(now), None);
-            } else if !conn.depends() {
-                conn.owed_since = None;
-            } else if now.saturating_sub(since) >= self.cfg.silence_ns()
-                && !self.cfg.errs(Mutation::Immortal)
-            {
-                return true;
-            }
+        if self.is_silent(now, due, conn) && !self.cfg.errs(Mutation::Immortal) {
+            return true;
         }
         let delay = self.cfg.ack_delay_ns;
         if conn

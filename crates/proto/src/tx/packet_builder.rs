@@ -149,7 +149,7 @@ impl Node {
     }
 
     pub(crate) fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
-        let lost = conn.lacks_contact();
+        let (lost, heard_ns) = (conn.lacks_contact(), conn.heard_ns);
         let path = &mut conn.paths[at];
         let quiet = path.quiet >= QUIET_MAX;
         if (path.want_ping || quiet)
@@ -165,6 +165,7 @@ impl Node {
                 path.trial.fill(&mut b.writer);
             }
             path.stats.probes += 1;
+            path.note_asked(heard_ns);
             path.want_ping = false;
         }
         path.ack_now &= path.window.fresh() > 0;
