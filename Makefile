@@ -151,7 +151,7 @@ miri-engine:
 # Addresses, then races (which needs a standard library built for it, and most of its time for
 # that). Not the models: loom and shuttle switch stacks by themselves.
 SANITIZED := -p marline-checksum -p marline-rails -p marline-engine -p marline-provider --lib \
-	--test oracle --test crc --test miri --test loopback --test connected --test lent --test faulty \
+	--test oracle --test crc --test miri --test loopback --test connected --test faulty \
 	--test two_engines --test own --test yields
 sanitize: sanitize-address sanitize-thread
 

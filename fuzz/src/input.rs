@@ -10,7 +10,7 @@ impl<'a> Input<'a> {
         Input(Unstructured::new(data))
     }
 
-    /// Whether nothing is left.
+    /// True if nothing is left.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -6,8 +6,8 @@ use crate::memory::{Granted, Memories};
 use crate::packet::{seal, write};
 use marline_checksum::crc32c;
 use marline_proto::{
-    Claim, Config, Event, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec, SendSpec,
-    Source, Spans,
+    Claim, Config, Delivery, Event, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec,
+    SendSpec, Source, Spans,
 };
 use marline_wire::{Frame, Header, Hello, Packet, RailAddr, HELLO_RAILS_MAX, PACKET_MAX, VERSION};
 
@@ -17,7 +17,7 @@ const NODE_TOKEN: u32 = 7;
 const PEERS: u64 = 3;
 /// Steps of one input at most, so that a run stays short.
 const STEPS_MAX: usize = 400;
-/// What all strangers together may make the node keep.
+/// Bytes of unexpected messages that all strangers together may make the node keep.
 const UNEXPECTED_BYTES: u64 = 1 << 20;
 
 /// A sequence of calls and of hostile packets. Nothing may panic, no operation may end twice, no
@@ -77,6 +77,7 @@ impl Bench {
             addr: rail(1, i),
             datagram_max: 1_472,
             receive_budget: 100_000,
+            delivery: Delivery::DATAGRAMS,
             ordered_writes: false,
             direct_datagrams: 0,
         };

@@ -12,8 +12,8 @@ use crate::packet::seal;
 use credit::Credits;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{
-    Claim, Config, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source, Spans,
-    Transmit,
+    Claim, Config, Delivery, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source,
+    Spans, Transmit,
 };
 use marline_wire::{Address, Packet, RailAddr, PACKET_MAX};
 use model::{contents, Message, Model, Whom, Wish, OWN};
@@ -44,7 +44,7 @@ pub fn operations(data: &[u8]) {
     world.finish();
 }
 
-/// What a send's memory is.
+/// The kind of memory that a send reads from.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
     content: u64,
@@ -70,7 +70,7 @@ struct World {
     ends: [End; 2],
     /// Packets under way: to which end, bytes.
     net: VecDeque<(usize, Vec<u8>)>,
-    /// What each end may send unasked.
+    /// The bytes that each end may send unasked.
     credits: Credits,
     /// Where packets are built.
     out: Vec<u8>,
@@ -96,6 +96,7 @@ impl End {
             },
             datagram_max,
             receive_budget: 100_000,
+            delivery: Delivery::DATAGRAMS,
             ordered_writes: false,
             direct_datagrams: 0,
         };
@@ -118,7 +119,7 @@ impl End {
         self.next_handle
     }
 
-    /// What a send of its own holds goes to a receive or a read.
+    /// Copies bytes of an endpoint's send to its own receive or read.
     fn copy_own(&mut self, send: u32, (handle, offset): (u32, u64), len: usize) {
         let from = self.sends.get(&send).expect("copies what was posted");
         assert!(len as u64 <= from.len, "copies more than there is");
@@ -214,7 +215,7 @@ impl World {
         }
     }
 
-    /// What becomes of packets under way.
+    /// Decides what becomes of packets under way.
     fn fate(&mut self, input: &mut Input<'_>) {
         for _ in 0..=input.below(4) {
             if self.net.is_empty() {

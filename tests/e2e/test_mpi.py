@@ -41,21 +41,6 @@ def test_stress_within_and_between_hosts(lab, stress, mpi, provider):
     assert_stress_ok(lab.run(mpi, program, n=4, provider=provider, options=["--no-shm"]))
 
 
-@pytest.mark.parametrize("lend", ["on", "auto", "off"])
-def test_long_messages_leave_by_their_pages(lab, stress, mpich, provider, tmp_path, lend):
-    """Same bytes whether or not the kernel takes the pages they were packed in (Linux 6.5)."""
-    if provider != "marline":
-        return
-    env = {"FI_MARLINE_LEND": lend, "FI_MARLINE_STATS_DIR": tmp_path, "FI_MARLINE_DIRECT": "off"}
-    assert_stress_ok(lab.run(mpich, stress(mpich, "--seed", 4), env=env, timeout=90))
-    kept = subprocess.run([labs.MARLINE, "stats", "--raw", tmp_path], capture_output=True, text=True)
-    lent = sum(map(int, re.findall(r"lent_calls\D+(\d+)", kept.stdout)))
-    release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
-    # Where copying is cheaper, `auto` lends only to find that out.
-    least = {"on": 100, "auto": 1, "off": 0}[lend] if release >= (6, 5) else 0
-    assert lent >= least and (lent > 0) == (least > 0), f"{lent}\n{kept.stdout}"
-
-
 @pytest.mark.parametrize("direct", ["on", "off"])
 def test_long_messages_are_written_directly(lab, stress, mpi, provider, tmp_path, direct):
     """Same bytes whether the kernel puts them in place or not; on these cables nothing is torn."""

@@ -15,7 +15,7 @@ const FILE_LINES: usize = 600;
 const LONGER_FILES: &[(&str, usize)] = &[];
 const LONGER_FUNCTIONS: &[(&str, usize)] = &[("crates/rails/examples/rail_cost.rs main", 73)];
 /// Files with lines that are too long, and how many of them.
-const LONGER_LINES: &[(&str, usize)] = &[("crates/engine/src/stats.rs", 1)];
+const LONGER_LINES: &[(&str, usize)] = &[("crates/engine/src/stats/mod.rs", 1)];
 
 /// Checks all Rust sources.
 pub(crate) fn check(sources: &[Source], report: &mut Report) {

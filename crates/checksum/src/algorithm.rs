@@ -111,7 +111,7 @@ impl Algorithm {
     /// pieces without heads of their own: there the pieces may be joined in another order.
     pub const SEEING_ORDER: &'static [u8] = &[1, 16, 2, 3, 15, 5, 6, 7, 8, 9, 10, 11, 12];
 
-    /// Whether it is one of [`Algorithm::SEEING_ORDER`].
+    /// True if it is one of [`Algorithm::SEEING_ORDER`].
     pub fn sees_order(self) -> bool {
         Algorithm::SEEING_ORDER.contains(&(self as u8))
     }
@@ -133,7 +133,7 @@ impl Algorithm {
         self.row().1
     }
 
-    /// Whether it has loops that stream and sum at once.
+    /// True if it has loops that stream and sum at once.
     pub(crate) fn is_streamed(self) -> bool {
         matches!(
             self,

@@ -1,9 +1,9 @@
 //! The hash functions of the papers: serial by nature, one multiplication or so per word.
 
-use crate::dispatch::Tier;
 use crate::pieces::{each, Core};
 use crate::store::Store;
 use crate::sums::padded;
+use crate::tier::Tier;
 
 /// Jenkins' one-at-a-time hash (Dr. Dobb's Journal, September 1997).
 #[derive(Clone, Copy, Debug)]
@@ -205,9 +205,9 @@ impl Core for SuperFast {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatch::tier;
     use crate::pieces::Pieces;
     use crate::store::Sum;
+    use crate::tier::tier;
 
     fn run<C: Core, const N: usize>(core: C, bytes: &[u8]) -> u64 {
         let mut p = Pieces::<C, N>::new(core);

@@ -1,10 +1,11 @@
-//! What is better on some processors and worse on others that have the same instructions.
+//! Choices that differ between processors with the same instructions.
 //!
-//! By maker, as it was measured (docs/checksums.md); `marline tune` measures the rest.
+//! They are made by maker, as was measured (docs/decisions/0141-copies-by-maker.md); `marline tune`
+//! measures the rest.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Who made the processor, as far as it makes a difference.
+/// The maker of the processor, as far as it makes a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Maker {
@@ -53,21 +54,22 @@ fn ask_cpu() -> Maker {
     Maker::Other
 }
 
-/// Whether copies that do not fit L1 claim lines of the destination ahead of their stores
-/// (`prefetchw`), many lines at a time. Intel's gain 2 to 8 % by it (model 207). AMD's lose a sixth
-/// of what they have without, two lines at a time (family 26).
+/// True if copies that do not fit L1 claim lines of the destination ahead of their stores
+/// (`prefetchw`), many lines at a time. Intel's processors gain by it, AMD's lose.
 #[inline]
 pub(crate) fn claims() -> bool {
     maker() != Maker::Amd
 }
 
-/// From here on [`crate::copy_and_sum`] streams what has loops for it unless a [`crate::Plan`] says
-/// otherwise.
+/// Copies of this length and more do not fit L1 with source and destination. From here on lines of
+/// the destination are claimed ahead of the stores where [`claims`] says so; below, it only costs.
+pub(crate) const CLAIM_MIN_BYTES: usize = 32 << 10;
+
+/// Copies of this length and more are streamed by [`crate::copy_and_sum`] where there are loops for
+/// it, unless a [`crate::Plan`] says otherwise.
 ///
-/// Intel's (model 207): source and destination no longer share an L2 of 2 MiB. At 2 MiB streaming
-/// is 1.3 times as fast, from memory 1.5 times and more; at 1 MiB it is slower. AMD's (families 25
-/// and 26): they no longer share an L3 of 32 MiB. A copy of 4 MiB that both are in is streamed at
-/// 0.67 and 0.75 of the rate of plain stores.
+/// On Intel's processors source and destination then no longer share the L2 cache of 2 MiB, on
+/// AMD's no longer the L3 cache of 32 MiB. As long as they do, streaming is slower.
 #[inline]
 pub fn stream_min_bytes() -> usize {
     match maker() {

@@ -17,7 +17,7 @@ pub(crate) trait Poly {
     /// Tables of the portable kernel (slicing by 8).
     const TABLES: &'static [[u64; 256]; 8];
 
-    /// Whether the polynomial has the term x^0.
+    /// True if the polynomial has the term x^0.
     const HAS_ONE: bool = Self::REFLECTED >> 63 == 1;
     /// The polynomial with its x^64 term in bit 0 and its x^0 term cut off.
     const POLY_SHIFTED: u64 = (Self::REFLECTED << 1) | 1;
@@ -110,7 +110,7 @@ pub(crate) const fn x_power(poly: u64, n: u32) -> u64 {
     v
 }
 
-/// What multiplies the low (x^64) and the high (x^0) half of a 128-bit register to move it on by
+/// The factors of the low (x^64) and the high (x^0) half of a 128-bit register that move it on by
 /// `bits`.
 const fn fold(poly: u64, bits: u32) -> [u64; 2] {
     [x_power(poly, bits + 63), x_power(poly, bits - 1)]

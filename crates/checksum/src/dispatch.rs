@@ -1,107 +1,14 @@
-//! Which kernels this CPU can run, found once, and the calls into them.
+//! The calls into the kernels of this CPU: those of CRCs and of plain copies.
 
 use crate::arch::narrow;
-use crate::cpu::claims;
+use crate::cpu::{claims, CLAIM_MIN_BYTES};
 use crate::crc::{update_portable, Castagnoli, Poly};
-use crate::store::{Cached, Claimed, Store, Streaming, Sum};
-use crate::CopyMode;
-use std::sync::atomic::{AtomicU8, Ordering};
-
-/// A set of instruction sets; each tier includes the ones below of the same architecture. What
-/// another architecture calls its kernels of 128 bits or more stands for those that there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Tier {
-    /// Plain Rust.
-    Portable = 1,
-    /// SSE 4.2, PCLMULQDQ and AES-NI: 128-bit kernels.
-    Sse42 = 2,
-    /// AVX2 besides: 256-bit kernels for what is neither a CRC nor AES.
-    Avx2 = 3,
-    /// VPCLMULQDQ and VAES besides: 256-bit kernels for everything.
-    Vpclmul = 4,
-    /// AVX-512 (F, BW, DQ, VL, VBMI) besides: 512-bit kernels.
-    Avx512 = 5,
-    /// AArch64 with the extensions for AES, PMULL and CRC-32C: 128-bit kernels.
-    Neon = 6,
-}
-
-/// From here on source and destination no longer share L1, and lines of the destination are claimed
-/// ahead of the stores where [`claims`] says so. There (model 207) that costs 10 % below it, gains
-/// 2 to 8 % from 32 KiB to 512 KiB and 30 % at 1 MiB.
-pub(crate) const CLAIM_MIN_BYTES: usize = 32 << 10;
+use crate::store::{Cached, Claimed, CopyMode, Store, Streaming, Sum};
+use crate::tier::{tier, Tier};
 
 /// Below this the CRC-32C instruction is quicker than folding with 512 bits, and its loads of a
 /// word each can take what was just stored from the store buffer.
 const SHORT_BYTES: usize = 256;
-
-/// 0 until the CPU has been asked. Racing threads store the same value.
-static TIER: AtomicU8 = AtomicU8::new(0);
-
-/// The highest tier of this CPU.
-#[inline]
-pub fn tier() -> Tier {
-    match TIER.load(Ordering::Relaxed) {
-        1 => Tier::Portable,
-        2 => Tier::Sse42,
-        3 => Tier::Avx2,
-        4 => Tier::Vpclmul,
-        5 => Tier::Avx512,
-        6 => Tier::Neon,
-        _ => detect(),
-    }
-}
-
-#[cold]
-fn detect() -> Tier {
-    let tier = ask_cpu();
-    TIER.store(tier as u8, Ordering::Relaxed);
-    tier
-}
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-fn ask_cpu() -> Tier {
-    use std::arch::is_x86_feature_detected as has;
-    if !(has!("sse4.2") && has!("ssse3") && has!("pclmulqdq") && has!("aes")) {
-        return Tier::Portable;
-    }
-    if !has!("avx2") {
-        return Tier::Sse42;
-    }
-    if !(has!("vpclmulqdq") && has!("vaes")) {
-        return Tier::Avx2;
-    }
-    let avx512 = has!("avx512f")
-        && has!("avx512bw")
-        && has!("avx512dq")
-        && has!("avx512vl")
-        && has!("avx512vbmi");
-    if avx512 {
-        Tier::Avx512
-    } else {
-        Tier::Vpclmul
-    }
-}
-
-#[cfg(all(target_arch = "aarch64", target_endian = "little", not(miri)))]
-fn ask_cpu() -> Tier {
-    use std::arch::is_aarch64_feature_detected as has;
-    match has!("neon") && has!("aes") && has!("pmull") && has!("crc") {
-        true => Tier::Neon,
-        false => Tier::Portable,
-    }
-}
-
-#[cfg(any(
-    miri,
-    not(any(
-        target_arch = "x86_64",
-        all(target_arch = "aarch64", target_endian = "little")
-    ))
-))]
-fn ask_cpu() -> Tier {
-    Tier::Portable
-}
 
 /// Adds `len` bytes at `src` to a CRC register, storing them at `dst` as `S` says.
 ///
@@ -225,8 +132,8 @@ pub unsafe fn plain_copy(dst: *mut u8, src: *const u8, len: usize, mode: CopyMod
     }
 }
 
-/// CRC-32C register after `bytes`, for short data first of all. 512-bit folding wins at every
-/// length (48 bytes: 7 against 10 ns, 300 bytes: 10 against 17); below it the `crc32` instruction.
+/// The CRC-32C register after `bytes`: by the `crc32` instruction, and from [`SHORT_BYTES`] on by
+/// folding where the CPU folds 512 bits.
 #[inline]
 pub(crate) fn crc32c_update(tier: Tier, state: u32, bytes: &[u8]) -> u32 {
     let instruction = match tier {

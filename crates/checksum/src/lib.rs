@@ -20,6 +20,7 @@ mod classic;
 mod cpu;
 mod crc;
 mod dispatch;
+mod lanes;
 mod nh;
 mod pieces;
 mod plan;
@@ -27,27 +28,30 @@ mod prefetch;
 mod store;
 mod summer;
 mod sums;
+mod tier;
 pub mod tuner;
 mod xxh3;
 
 pub use algorithm::{Algorithm, Strength, UnknownAlgorithm};
 pub use cpu::stream_min_bytes;
-pub use dispatch::{plain_copy, tier, Tier};
+pub use dispatch::plain_copy;
 pub use plan::{plan, set_plan, Plan};
 pub use prefetch::{prefetch_for_read, prefetch_for_write};
-pub use summer::{copy_and_sum, sum, CopyMode, Summer, Variant, BLOCK_BYTES};
+pub use store::CopyMode;
+pub use summer::{copy_and_sum, sum, Summer, Variant, BLOCK_BYTES};
+pub use tier::{tier, Tier};
 
 /// CRC-32C of `bytes` (initial value and final xor as in RFC 3720), for packet heads.
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    !dispatch::crc32c_update(dispatch::tier(), !0, bytes)
+    !dispatch::crc32c_update(tier(), !0, bytes)
 }
 
 /// CRC-32C of `bytes` and a word (little endian) behind them: for a packet head whose last field
 /// is a sum that was just computed, and would have to be stored before it could be read.
 #[inline]
 pub fn crc32c_with_word(bytes: &[u8], word: u64) -> u32 {
-    let tier = dispatch::tier();
+    let tier = tier::tier();
     let state = dispatch::crc32c_update(tier, !0, bytes);
     !dispatch::crc32c_update(tier, state, &word.to_le_bytes())
 }

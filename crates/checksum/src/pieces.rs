@@ -1,7 +1,7 @@
 //! Feeding an algorithm that works on groups of bytes from pieces of any size.
 
-use crate::dispatch::Tier;
 use crate::store::{Store, Sum};
+use crate::tier::Tier;
 
 /// An algorithm over groups of a fixed number of bytes.
 pub(crate) trait Core: Copy {
@@ -67,7 +67,7 @@ impl<C: Core, const N: usize> Pieces<C, N> {
         }
     }
 
-    /// Whether all pieces so far were whole groups.
+    /// True if all pieces so far were whole groups.
     pub(crate) fn is_even(&self) -> bool {
         self.have == 0
     }

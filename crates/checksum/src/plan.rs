@@ -1,10 +1,10 @@
-//! Which loop [`crate::copy_and_sum`] takes on this machine: fused, or block by block; and from
-//! where on past the caches.
+//! The loop that [`crate::copy_and_sum`] takes on this machine: fused, or block by block; and the
+//! length from which it goes past the caches.
 //!
-//! That is a property of the processor, as the tier of kernels is, and so it is kept for the
-//! process. Nothing is set unless somebody measured (`marline tune`): see [`Plan::usual`].
+//! The best loop is a property of the processor, as the tier of kernels is, and so it is kept for
+//! the process. Without a measurement by `marline tune` it is [`Plan::usual`].
 
-use crate::{stream_min_bytes, Algorithm, Summer};
+use crate::{stream_min_bytes, Algorithm};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// How one algorithm copies and sums.
@@ -37,8 +37,8 @@ impl Plan {
     /// Shorter copies are never streamed: they fit caches, and do not even look at the plan.
     pub const STREAM_LEAST: usize = 128 << 10;
 
-    /// What holds unless somebody measured: one loop; the CRCs and products, which have one for
-    /// that, stream from [`stream_min_bytes`] on.
+    /// The plan without a measurement: one loop. The CRCs and products, which have a loop for it,
+    /// stream from [`stream_min_bytes`] on.
     pub fn usual(algorithm: Algorithm) -> Plan {
         Plan {
             stream_from: algorithm.is_streamed().then(stream_min_bytes),
@@ -46,7 +46,7 @@ impl Plan {
         }
     }
 
-    /// Whether [`set_plan`] takes it.
+    /// True if [`set_plan`] takes it.
     pub fn is_valid(&self) -> bool {
         let block = self.block_bytes;
         let fits = (Plan::BLOCK_STEP..=Plan::BLOCK_MAX).contains(&block);
@@ -84,7 +84,7 @@ pub fn set_plan(algorithm: Algorithm, plan: Plan) -> bool {
     true
 }
 
-/// What [`set_plan`] set, or what is usual.
+/// The plan that [`set_plan`] set, or else [`Plan::usual`].
 pub fn plan(algorithm: Algorithm) -> Plan {
     let blocks = match PLANS[algorithm as usize % NUMBERS].load(Ordering::Relaxed) {
         0 => Plan::FUSED,
@@ -104,7 +104,7 @@ pub fn plan(algorithm: Algorithm) -> Plan {
     }
 }
 
-/// Whether `len` bytes are to be copied past the caches.
+/// True if `len` bytes are to be copied past the caches.
 #[inline]
 pub(crate) fn streams(algorithm: Algorithm, len: usize) -> bool {
     len >= Plan::STREAM_LEAST && plan(algorithm).stream_from.is_some_and(|from| len >= from)
@@ -119,35 +119,6 @@ pub(crate) fn block_for(algorithm: Algorithm, len: usize) -> Option<usize> {
     let packed = PLANS[algorithm as usize % NUMBERS].load(Ordering::Relaxed);
     let from = (packed >> 32) as usize;
     (from != 0 && len >= from).then_some(packed as u32 as usize)
-}
-
-/// Copies a block by memcpy, then sums it where it was written, and so on (section 4.1 of paper 0,
-/// section 5.3 of paper 2); the sum of all.
-///
-/// # Safety
-/// `src` readable and `dst` writable for `len` bytes, not overlapping. `block` above 0.
-#[inline(never)]
-pub(crate) unsafe fn copy_blocks_and_sum(
-    algorithm: Algorithm,
-    seed: u64,
-    dst: *mut u8,
-    src: *const u8,
-    len: usize,
-    block: usize,
-) -> u64 {
-    let mut summer = Summer::new(algorithm, seed);
-    let mut at = 0;
-    while at < len {
-        let n = block.min(len - at);
-        // SAFETY: the block ends at or before `len`. What is summed is what was written, so sum
-        // and copy see the same bytes.
-        unsafe {
-            std::ptr::copy_nonoverlapping(src.add(at), dst.add(at), n);
-            summer.update(std::slice::from_raw_parts(dst.add(at), n));
-        }
-        at += n;
-    }
-    summer.finish()
 }
 
 #[cfg(test)]

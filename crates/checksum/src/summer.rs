@@ -1,30 +1,22 @@
 //! Sums that are fed piece by piece, and in one call.
 
 use crate::aes::{self, AesLanes};
+use crate::algorithm::Algorithm;
 use crate::classic::{FnvBytes, FnvWords, Jenkins, Knuth, Murmur2a, SuperFast, FNV_BASIS};
 use crate::crc::{Castagnoli, Nvme, Poly};
-use crate::dispatch::{self, Tier};
+use crate::dispatch;
+use crate::lanes::aes::GROUP;
+use crate::lanes::nh::LANE;
 use crate::nh::{self, Crc64Nh};
 use crate::pieces::Pieces;
 use crate::plan;
-use crate::store::{Cached, Far, Store, Streaming, Sum};
+use crate::store::{Cached, CopyMode, Far, Store, Streaming, Sum};
 use crate::sums::{Adler32, Fletcher64, Sum32, Xor32};
+use crate::tier::{tier, Tier};
 use crate::xxh3::{self, Xxh3};
-use crate::Algorithm;
 
 /// Bytes copied, then summed, in turn by [`Variant::Blocked`]: small enough to stay in L1.
 pub const BLOCK_BYTES: usize = 4096;
-
-/// Where copied bytes go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum CopyMode {
-    /// Plain stores: what is copied is in the cache afterwards.
-    #[default]
-    Cached,
-    /// Streaming stores past the caches, and the source prefetched: for copies that are larger
-    /// than the cache, or whose reader is another core.
-    Streaming,
-}
 
 /// How copying and summing are put together (section 4.1 of paper 0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -53,8 +45,8 @@ enum State {
     Crc64(u64),
     Crc32c(u32),
     Xxh3(Xxh3),
-    AesLanes(Pieces<AesLanes, { aes::GROUP }>),
-    Crc64Nh(Pieces<Crc64Nh, { nh::LANE }>),
+    AesLanes(Pieces<AesLanes, { GROUP }>),
+    Crc64Nh(Pieces<Crc64Nh, { LANE }>),
     Fletcher64(Pieces<Fletcher64, 4>),
     Adler32(Pieces<Adler32, 1>),
     Fnv1a(Pieces<FnvWords, 8>),
@@ -152,7 +144,7 @@ pub unsafe fn copy_and_sum(
             return copy_and_sum_streaming(algorithm, seed, dst, src, len);
         }
         if let Some(block) = plan::block_for(algorithm, len) {
-            return plan::copy_blocks_and_sum(algorithm, seed, dst, src, len, block);
+            return copy_blocks_and_sum(algorithm, seed, dst, src, len, block);
         }
         copy_and_sum_fused(algorithm, seed, dst, src, len)
     }
@@ -172,6 +164,35 @@ pub(crate) unsafe fn copy_and_sum_fused(
 ) -> u64 {
     // SAFETY: the caller's contract.
     unsafe { whole::<Cached>(algorithm, seed, dst, src, len) }
+}
+
+/// Copies a block by memcpy, then sums it where it was written, and so on (section 4.1 of paper 0,
+/// section 5.3 of paper 2); the sum of all.
+///
+/// # Safety
+/// `src` readable and `dst` writable for `len` bytes, not overlapping. `block` above 0.
+#[inline(never)]
+pub(crate) unsafe fn copy_blocks_and_sum(
+    algorithm: Algorithm,
+    seed: u64,
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    block: usize,
+) -> u64 {
+    let mut summer = Summer::new(algorithm, seed);
+    let mut at = 0;
+    while at < len {
+        let n = block.min(len - at);
+        // SAFETY: the block ends at or before `len`. What is summed is what was written, so sum
+        // and copy see the same bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(src.add(at), dst.add(at), n);
+            summer.update(std::slice::from_raw_parts(dst.add(at), n));
+        }
+        at += n;
+    }
+    summer.finish()
 }
 
 /// [`copy_and_sum`] of what does not fit a cache, out of the way of what does.
@@ -206,7 +227,7 @@ unsafe fn whole<S: Store>(
     src: *const u8,
     len: usize,
 ) -> u64 {
-    let tier = dispatch::tier();
+    let tier = crate::tier::tier();
     // SAFETY: the caller's contract; the tier is this CPU's.
     unsafe {
         match algorithm {
@@ -265,7 +286,7 @@ impl Summer {
     #[inline(always)]
     fn of(state: State) -> Summer {
         Summer {
-            tier: dispatch::tier(),
+            tier: tier(),
             state,
         }
     }
@@ -356,12 +377,12 @@ impl Summer {
         }
     }
 
-    /// Whether what comes next may be streamed to `dst` in one loop.
+    /// True if the bytes that come next may be streamed to `dst` in one loop.
     fn streams(&self, dst: *mut u8) -> bool {
         match &self.state {
             State::Crc64(_) | State::Crc32c(_) => true,
             // Lanes are stored as they are.
-            State::Crc64Nh(s) => s.is_even() && (dst as usize).is_multiple_of(nh::LANE),
+            State::Crc64Nh(s) => s.is_even() && (dst as usize).is_multiple_of(LANE),
             _ => false,
         }
     }

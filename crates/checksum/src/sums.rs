@@ -6,9 +6,9 @@
 //! second sum is the sum over lanes of `L * b[l] - l * a[l]`, plus `L * m` times the first sum
 //! before.
 
-use crate::dispatch::Tier;
 use crate::pieces::{each, tiered, Core};
 use crate::store::Store;
+use crate::tier::Tier;
 
 /// Bytes per step of the vector loops.
 const BLOCK: usize = 64;

@@ -1,10 +1,9 @@
-//! Measures copies, sums, and both together on this machine: what `marline tune` writes down.
+//! Measures copies, sums, and both together on this machine, for `marline tune`.
 //!
-//! Rivals are interleaved, one short sample of each per round, and medians are taken, so that a
-//! machine that changes its speed changes it for all of them.
+//! Rivals take turns, one short sample of each per round, and their median counts, so
+//! that a machine that changes its speed changes it for all of them.
 
-use crate::plan::copy_blocks_and_sum;
-use crate::summer::{copy_and_sum_fused, copy_and_sum_streaming};
+use crate::summer::{copy_and_sum_fused, copy_and_sum_streaming, copy_blocks_and_sum};
 use crate::{plain_copy, sum, Algorithm, CopyMode};
 use std::hint::black_box;
 use std::time::Instant;
@@ -57,7 +56,7 @@ impl Way {
         (found != Way::Blocked(0)).then_some(found)
     }
 
-    /// Whether `bytes` are enough for it to differ from its rivals.
+    /// True if `bytes` are enough for it to differ from its rivals.
     fn suits(self, bytes: usize) -> bool {
         match self {
             Way::Blocked(block) => bytes > block,
@@ -104,7 +103,7 @@ impl Place {
 pub struct Point {
     /// [`Algorithm::None`] for copies.
     pub algorithm: Algorithm,
-    /// What was done.
+    /// The kind of loop that was measured.
     pub way: Way,
     /// Where the bytes were.
     pub place: Place,

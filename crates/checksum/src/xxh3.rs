@@ -3,12 +3,11 @@
 //! Up to 240 bytes there are other formulas than beyond, and the last 64 bytes are treated apart,
 //! so the last 256 bytes fed are kept until it is clear that more follow.
 
-use crate::dispatch::Tier;
+use crate::lanes::xxh3::{P32_1, SCRAMBLE_AT, STRIPE, STRIPES_PER_BLOCK};
 use crate::pieces::{each, keep};
 use crate::store::{Store, Sum};
+use crate::tier::Tier;
 
-/// Scrambling multiplies by it.
-pub(crate) const P32_1: u64 = 0x9e37_79b1;
 const P32_2: u64 = 0x85eb_ca77;
 const P32_3: u64 = 0xc2b2_ae3d;
 const P64_1: u64 = 0x9e37_79b1_85eb_ca87;
@@ -19,12 +18,6 @@ const P64_5: u64 = 0x27d4_eb2f_1656_67c5;
 const MIX_1: u64 = 0x1656_6791_9e37_79f9;
 const MIX_2: u64 = 0x9fb2_1c65_1e98_df25;
 
-/// Bytes per stripe: one accumulator of eight 64-bit lanes.
-pub(crate) const STRIPE: usize = 64;
-/// Stripes between scrambles: the secret moves on by 8 bytes for each.
-pub(crate) const STRIPES_PER_BLOCK: usize = 16;
-/// Where the secret for scrambling starts.
-pub(crate) const SCRAMBLE_AT: usize = 128;
 /// Where the secrets for the last stripe and for merging the lanes start.
 const LAST_AT: usize = 121;
 const MERGE_AT: usize = 11;

@@ -1,4 +1,4 @@
-//! What AES lanes detect in a fragment.
+//! Tests of what AES lanes detect in a fragment.
 
 #[path = "../examples/detect/random.rs"]
 mod random;

@@ -1,5 +1,5 @@
-//! What `crc64-nh` detects: in a fragment, as AES lanes are tested; and what is proved, in a field
-//! so small that all constants can be tried.
+//! Tests of what `crc64-nh` detects: in a fragment, as AES lanes are tested; and what is proved, in
+//! a field so small that all constants can be tried.
 
 #[path = "../examples/detect/random.rs"]
 mod random;
@@ -128,7 +128,7 @@ mod small {
             .fold(0, |sum, word| times(sum, MOVED_BY_WORD) ^ word)
     }
 
-    /// What the words of each column are, each moved on by the blocks behind it.
+    /// The words of each column, each moved on by the blocks behind it.
     fn columns(words: &[u8; WORDS]) -> [u8; BLOCK] {
         std::array::from_fn(|column| {
             let words = words.iter().skip(column).step_by(BLOCK);

@@ -34,7 +34,7 @@ fn data(len: usize, mut x: u64) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
-/// What every tier must give: the oracle's answer, or the portable kernel's.
+/// The sum that every tier must give: the oracle's answer, or the portable kernel's.
 fn expected(algorithm: Algorithm, seed: u64, bytes: &[u8]) -> u64 {
     naive::sum(algorithm, seed, bytes).unwrap_or_else(|| {
         let mut s = Summer::with_tier(algorithm, seed, Tier::Portable);

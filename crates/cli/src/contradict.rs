@@ -1,4 +1,5 @@
-//! What a user has set that would keep a job from Marline: refused, or named where it gives way.
+//! Settings of the user that would keep a job from Marline: they are refused, or named where they
+//! give way.
 
 use crate::mpi::Kind;
 
@@ -89,7 +90,7 @@ fn check_undoing(
     }
 }
 
-/// What the arguments of an mpiexec set: as they say it, name and value.
+/// The variables that the arguments of an mpiexec set: as they say it, name and value.
 fn assignments(args: &[String]) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     let word = |n: usize| args.get(n).map(String::as_str).unwrap_or_default();

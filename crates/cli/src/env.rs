@@ -26,10 +26,10 @@ pub struct EnvArgs {
     stats: Option<PathBuf>,
 }
 
-/// Whether rank 0 writes at its end what it counted.
+/// The variable that says if rank 0 writes at its end what it counted.
 pub const SUMMARY: &str = "FI_MARLINE_SUMMARY";
 
-/// What follows the options in `marline env --help`.
+/// The text that follows the options in `marline env --help`.
 pub const AFTER_HELP: &str = "\
 In a job script:
   eval \"$(marline env --shell --mpi mpiexec --stats .)\"
@@ -40,7 +40,7 @@ Rank 0 writes a summary of its own to standard error when it ends (FI_MARLINE_SU
 variables are for: `marline run --help`.";
 
 /// Prints the settings.
-pub fn main(args: &EnvArgs) -> crate::Outcome {
+pub fn main(args: &EnvArgs) -> crate::outcome::Outcome {
     let mpi = mpi::detect(&args.mpi)?;
     let dir = provider::find_dir(args.common.provider_dir.as_deref())?;
     let environment = settings::environment();

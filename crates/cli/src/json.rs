@@ -34,7 +34,7 @@ impl Object {
         self.set(name, string(value))
     }
 
-    /// What may be absent.
+    /// Adds a value that may be absent.
     pub fn option(self, name: &str, value: Option<impl Display>) -> Object {
         match value {
             Some(value) => self.set(name, value),
@@ -73,7 +73,7 @@ pub fn verdict(s: &Summary) -> &'static str {
     }
 }
 
-/// What many processes counted.
+/// The counters of many processes together.
 pub fn summary(s: &Summary) -> Object {
     let of = &s.unprotected;
     let unprotected = Object::default()

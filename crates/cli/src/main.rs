@@ -13,6 +13,7 @@ mod json;
 mod lab;
 mod model;
 mod mpi;
+mod outcome;
 mod plot;
 mod preload;
 mod provider;
@@ -25,10 +26,8 @@ mod tool;
 mod tune;
 
 use clap::{Parser, Subcommand};
+use outcome::EXIT_REFUSED;
 use std::process::ExitCode;
-
-/// What every command returns: the exit status to leave with, or a text for people.
-type Outcome = Result<u8, String>;
 
 /// Marline: unmodified MPI programs over several networks at once.
 #[derive(Parser)]
@@ -55,7 +54,7 @@ enum Command {
     Sim(marline_sim::command::SimArgs),
     /// Measure this machine and write its profile, which Marline reads from then on.
     Tune(tune::TuneArgs),
-    /// What checksums cost, by the papers' models and by this machine's profile.
+    /// Print what checksums cost, by the papers' models and by this machine's profile.
     Model(model::ModelArgs),
     /// Keeps the namespaces of one lab host alive (started by `marline lab up`).
     #[command(hide = true)]
@@ -100,7 +99,3 @@ fn main() -> ExitCode {
         }
     }
 }
-
-/// Our own refusals leave with this, as `env` and `timeout` do for theirs, so that a script can
-/// tell them from the exit status of the program that was run.
-const EXIT_REFUSED: u8 = 125;

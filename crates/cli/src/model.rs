@@ -6,7 +6,8 @@ mod measured;
 mod papers;
 
 use crate::plot::{self, size, Chart, Line};
-use crate::tune::{curves, derive, powers_of_two};
+use crate::tune::derive::powers_of_two;
+use crate::tune::{curves, derive};
 use cost::{eager, loss_percent, naive, overhead_percent, rendezvous, Network, Pipeline, Work};
 use curves::Curves;
 use marline_checksum::tuner::{Place, Point, Way};
@@ -42,7 +43,8 @@ struct Constants {
     network: Network,
     /// Summing alone, in bytes per second.
     sum: f64,
-    /// What both ends do with a short message: without sums, with sums of their own, in one pass.
+    /// The work of both ends for a short message: without sums, with sums of their own, in one
+    /// pass.
     copy: Work,
     separate: Work,
     fused: Work,
@@ -67,7 +69,7 @@ const PAPERS: Constants = Constants {
 const SIZES: [usize; 12] = powers_of_two([6, 10, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26]);
 
 /// Prints the tables.
-pub fn main(args: &ModelArgs) -> crate::Outcome {
+pub fn main(args: &ModelArgs) -> crate::outcome::Outcome {
     println!("The papers' constants (cluster jack, InfiniBand QDR):");
     print(&PAPERS);
     if args.papers {

@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether its launcher is Hydra.
+    /// True if its launcher is Hydra.
     pub fn is_hydra(self) -> bool {
         matches!(self, Kind::Mpich | Kind::Intel)
     }
@@ -32,7 +32,8 @@ pub struct Mpi {
     pub version: String,
     /// Its `mpiexec`.
     pub mpiexec: PathBuf,
-    /// What goes before PATH, for an mpirun that is a script and looks there for the real one.
+    /// A folder to put before PATH, for an mpirun that is a script and looks there for the real
+    /// one.
     pub path: Option<String>,
 }
 
@@ -80,8 +81,8 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// What launchers are called; nothing else is started to be asked for its version, least of all
-/// the user's program.
+/// The names of launchers. Nothing else is started to be asked for its version, least of all the
+/// user's program.
 const LAUNCHERS: [&str; 4] = ["mpiexec", "mpirun", "orterun", "prterun"];
 
 /// Launchers of batch systems, which start the ranks of any MPI.
@@ -166,8 +167,8 @@ fn ask_version(mpiexec: &Path, path: Option<&str>) -> Result<String, String> {
     Ok(said)
 }
 
-/// What the mpirun beside a `prterun` says, which is Open MPI 5's launcher and has a version of its
-/// own, if it tells any.
+/// The answer of the mpirun beside a `prterun`, which is Open MPI 5's launcher and has a version of
+/// its own, if it tells any.
 fn ask_beside(prterun: &Path) -> Option<(String, Option<(Kind, String)>)> {
     let name = prterun.file_name()?.to_string_lossy();
     let mpirun = prterun.with_file_name("mpirun");
@@ -222,7 +223,7 @@ fn check_library(mpi: &Mpi, said: &str) -> Result<(), String> {
     }
 }
 
-/// What `ompi_info` beside the mpiexec says; nothing when it is not there.
+/// True if `ompi_info` beside the mpiexec lists the component; `None` if it is not there.
 fn has_mtl_ofi(mpi: &Mpi) -> Option<bool> {
     let info = mpi.mpiexec.parent()?.join("ompi_info");
     let output = Command::new(info)
@@ -235,7 +236,7 @@ fn has_mtl_ofi(mpi: &Mpi) -> Option<bool> {
         .then(|| said.contains("mca:mtl:ofi:"))
 }
 
-/// What is to carry the messages.
+/// The transport that is to carry the messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fabric {
     /// Marline; the directory with its library.
@@ -273,8 +274,8 @@ fn prefer(name: &'static str, value: &str) -> Var {
     }
 }
 
-/// What `kind` needs in its environment to use `fabric`; with `no_shm` also between ranks of one
-/// host.
+/// The variables that `kind` needs in its environment to use `fabric`; with `no_shm` also between
+/// ranks of one host.
 pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<Var> {
     let mut vars = match fabric {
         Fabric::Marline(dir) => {
@@ -344,7 +345,8 @@ fn for_marline(kind: Kind) -> Vec<Var> {
 /// MPICH's choice of what follows its own handshake.
 const RENDEZVOUS: &str = "MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL";
 
-/// What of the user's environment is known to end badly, whatever carries the messages.
+/// A warning if something in the user's environment is known to end badly, whatever carries the
+/// messages.
 pub fn hazards(kind: Kind, environment: &[(String, String)]) -> Option<String> {
     let set = environment.iter().find(|(name, _)| name == RENDEZVOUS);
     let (name, value) = set.filter(|(_, value)| kind == Kind::Mpich && value != "direct")?;

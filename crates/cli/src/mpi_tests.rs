@@ -64,7 +64,7 @@ fn recognises_the_installed_ones() {
     assert!(prterun.version.starts_with('5'), "{}", prterun.describe());
 }
 
-/// Whether or not this machine has them.
+/// The texts do not depend on what this machine has.
 #[test]
 fn launchers_of_batch_systems_are_told_what_works() {
     for word in ["srun", "/usr/bin/srun", "aprun"] {

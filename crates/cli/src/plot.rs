@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// One curve.
 pub struct Line {
-    /// What it is, for the legend.
+    /// The name of the line in the legend.
     pub label: String,
     /// (bytes, value), by rising bytes.
     pub points: Vec<(f64, f64)>,
@@ -17,9 +17,9 @@ pub struct Line {
 pub struct Chart<'a> {
     /// Over the picture.
     pub title: &'a str,
-    /// What the values are, with unit.
+    /// The name of the values, with their unit.
     pub values: &'a str,
-    /// Whether values span so much that their logarithm is drawn.
+    /// True if values span so much that their logarithm is drawn.
     pub log: bool,
     /// The curves.
     pub lines: Vec<Line>,

@@ -3,7 +3,7 @@
 use crate::mpi::Kind;
 use std::path::{Path, PathBuf};
 
-/// What the dynamic linker preloads (ld.so(8)).
+/// The variable with the libraries that the dynamic linker preloads (ld.so(8)).
 pub const VARIABLE: &str = "LD_PRELOAD";
 
 /// The names that the library has when installed and when built, beside the provider.

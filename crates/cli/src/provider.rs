@@ -42,7 +42,7 @@ fn look_for(given: Option<&Path>) -> Result<PathBuf, String> {
             )
         });
     }
-    let exe = crate::lab::enter::own_path()?;
+    let exe = crate::tool::own_path()?;
     let beside = exe.parent().unwrap_or(Path::new("/"));
     let installed = beside.join("../lib/marline");
     check(beside).or_else(|| check(&installed)).ok_or_else(|| {

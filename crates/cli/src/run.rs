@@ -7,7 +7,7 @@ use crate::{child, contradict, preload, provider, settings, tool};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What follows the options in `marline run --help`: every variable, set or read.
+/// The text that follows the options in `marline run --help`: every variable, set or read.
 pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
   all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_STATS_DIR*
@@ -66,7 +66,7 @@ pub struct Job {
 }
 
 /// Runs the command.
-pub fn main(args: &RunArgs) -> crate::Outcome {
+pub fn main(args: &RunArgs) -> crate::outcome::Outcome {
     let (word, rest) = args.command.split_first().ok_or("which mpiexec?")?;
     let mpi = mpi::detect(word)?;
     let dir = provider::find_dir(args.common.provider_dir.as_deref())?;
@@ -119,7 +119,7 @@ pub fn start(
     mut job: Job,
     common: &Common,
     summary: Option<&SummaryArgs>,
-) -> crate::Outcome {
+) -> crate::outcome::Outcome {
     let environment = settings::environment();
     let mut stats = None;
     if summary.is_some() {

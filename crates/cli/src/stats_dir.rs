@@ -144,7 +144,7 @@ pub fn of_runs(base: &Path) -> Vec<PathBuf> {
     dirs
 }
 
-/// Whether a run made the directory for itself: all in it is one job.
+/// True if a run made the directory for itself: all in it is one job.
 pub fn is_of_run(dir: &Path) -> bool {
     let name = dir.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| name.starts_with(OF_RUN))
@@ -159,7 +159,7 @@ fn runner(dir: &Path) -> Option<(u64, u32, u64)> {
     Some((space, pid, words.next()?.parse().ok()?))
 }
 
-/// Whether a process is certainly gone: those of other containers cannot be seen from here.
+/// True if a process is certainly gone. Processes of other containers cannot be seen from here.
 fn has_ended((space, pid, start): (u64, u32, u64)) -> bool {
     space != 0 && space == page::pid_space() && page::pid_start(pid) != Some(start)
 }

@@ -2,8 +2,9 @@
 
 use crate::json::{self, Object};
 use crate::mpi::{Kind, Mpi};
+use crate::outcome::EXIT_REFUSED;
 use crate::stats_dir::{StatsDir, STATS_DIR};
-use crate::{tool, EXIT_REFUSED};
+use crate::tool;
 use marline_engine::stats::reader::{self, JobPage};
 use marline_engine::stats::report::{averages, is_well, report, wrap};
 use marline_engine::stats::summary::Summary;
@@ -26,15 +27,15 @@ pub struct SummaryArgs {
     json: Option<PathBuf>,
 }
 
-/// What ran.
+/// The run that is summed up.
 pub struct Ran<'a> {
     /// Its MPI.
     pub mpi: &'a Mpi,
-    /// Whether Marline was to carry the messages inside a host, too.
+    /// True if Marline was to carry the messages inside a host, too.
     pub no_shm: bool,
     /// Its exit status.
     pub status: u8,
-    /// Whether to tell averages per process, too.
+    /// True to tell averages per process, too.
     pub verbose: bool,
 }
 

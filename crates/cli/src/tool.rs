@@ -96,6 +96,11 @@ pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// The executable that is running now.
+pub fn own_path() -> Result<std::path::PathBuf, String> {
+    std::env::current_exe().map_err(|e| format!("the path of marline itself: {e}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ mod show;
 
 use marline_checksum::tuner::{Bench, Effort, Place, Point, Way, BLOCKS};
 use marline_checksum::Algorithm;
-use marline_engine::profile::{default_path, LoadError, Machine, Profile, RailFigures};
+use marline_engine::profile::{default_path, LoadError, Machine, Profile};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -48,17 +48,6 @@ pub struct TuneArgs {
     svg: Option<PathBuf>,
 }
 
-/// Two to each of these powers.
-pub const fn powers_of_two<const N: usize>(powers: [usize; N]) -> [usize; N] {
-    let mut sizes = powers;
-    let mut n = 0;
-    while n < N {
-        sizes[n] = 1 << powers[n];
-        n += 1;
-    }
-    sizes
-}
-
 /// Sizes that are measured, in bytes: all that [`derive`] asks for, and shorter ones to look at.
 fn sizes(quick: bool) -> Vec<usize> {
     let (short, long): (&[usize], _) = match quick {
@@ -68,7 +57,7 @@ fn sizes(quick: bool) -> Vec<usize> {
     [short, &derive::FRAGMENTS, long].concat()
 }
 
-/// What a measurement covers.
+/// The extent of a measurement.
 struct Plan {
     algorithms: Vec<Algorithm>,
     sizes: Vec<usize>,
@@ -79,7 +68,7 @@ struct Plan {
 }
 
 /// Measures and writes, or shows, or serves.
-pub fn main(args: &TuneArgs) -> crate::Outcome {
+pub fn main(args: &TuneArgs) -> crate::outcome::Outcome {
     if args.serve {
         rail::serve(&args.rail, args.port)?;
         return Ok(0);
@@ -255,14 +244,6 @@ fn utc(seconds: u64) -> String {
     format!(
         "{year}-{month:02}-{:02} {hour:02}:{minute:02} UTC",
         days + 1
-    )
-}
-
-/// What a profile says of its rail.
-pub fn describe_rail(rail: &RailFigures) -> String {
-    format!(
-        "{}: latency {:.2} us, rate {:.2} GB/s, gap {:.0} ns",
-        rail.what, rail.latency_us, rail.gb_per_s, rail.gap_ns
     )
 }
 

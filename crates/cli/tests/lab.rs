@@ -236,7 +236,7 @@ fn receive() {
     println!("role: {count} {wrong_datagrams} {wrong_bytes}");
 }
 
-/// What datagrams are full of.
+/// The byte of which datagrams are full.
 const FILL: u8 = 0x55;
 
 fn send(to: &str, size: usize) {

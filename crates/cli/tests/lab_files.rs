@@ -1,5 +1,5 @@
-//! What `marline lab` keeps on the disk: only what a lab made is removed, and nothing that another
-//! user could have put there is believed.
+//! Tests of the files that `marline lab` keeps: only files that a lab made are removed, and no file
+//! is believed that another user could have put there.
 
 mod support;
 

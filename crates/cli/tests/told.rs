@@ -1,5 +1,5 @@
-//! What people are told: by `marline run` of whether Marline was used, by `marline stats` of jobs,
-//! and by both of what a user got wrong. Ranks are pages that are there already.
+//! Tests of what people are told: by `marline run` if Marline was used, by `marline stats` of jobs,
+//! and by both of what a user got wrong. Statistics pages that exist already stand for ranks.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn workshop(tag: &str, version: &str) -> Dir {
 
 const HYDRA: &str = "HYDRA build details: Version:  5.0.2";
 
-/// What a rank leaves: of an endpoint, in touch with a peer unless that is 0.
+/// Writes the page that a rank leaves: of an endpoint, in touch with a peer unless that is 0.
 fn leave_page(dir: &Path, endpoint: u64, peer: u64) -> PathBuf {
     let info = PageInfo {
         dir: dir.to_str().unwrap(),
@@ -319,7 +319,7 @@ fn statistics_of_a_job_that_sent_nothing_fail_if_it_is_required() {
     assert_eq!(status, Some(125), "{said}");
 }
 
-/// What a job script gets: rank 0's summary, and a directory of the job's own.
+/// A job script gets rank 0's summary, and a directory of the job's own.
 #[test]
 fn a_job_script_gets_a_place_for_statistics() {
     let dir = workshop("script-stats", HYDRA);

@@ -72,7 +72,6 @@ fn engine(clock: &Looks, id: u64) -> Engine<Looks> {
         aggregate_after: 2,
         mtu: 0,
         sum_ahead_bytes: 0,
-        lend_always: false,
     };
     let mut random = id;
     let parts = Parts {

@@ -4,13 +4,13 @@ use crate::api::{
     AvId, Completion, Counter, CqId, EpId, FiAddr, LogSink, RecvReq, Region, RemoteReq, SendReq,
     SubmitError,
 };
-use crate::core::{Core, CoreConfig};
-use crate::settings::Settings;
+use crate::config::settings::Settings;
+use crate::core::state::{Core, CoreConfig};
+use crate::platform::sync::{Arc, Ordering};
+use crate::platform::system::{Process, System};
+use crate::progress::thread;
+use crate::progress::waker::Waker;
 use crate::shared::{Parts, Shared};
-use crate::sync::{Arc, Ordering};
-use crate::system::{Process, System};
-use crate::thread;
-use crate::wake::Waker;
 
 /// One Marline engine: the rails, the protocol and the lock of one libfabric domain. Clones are
 /// handles to the same engine.
@@ -280,7 +280,7 @@ impl<S: System> Engine<S> {
         core.recv(now, ep, req)?;
         if core.has_output() {
             let now = self.shared.clock.now_ns();
-            core.collector.polled(now);
+            core.coalescer.polled(now);
             core.flush(now);
         }
         Ok(())

@@ -3,58 +3,26 @@
 //!
 //! All calls may come from any thread. Nothing here panics on bad input.
 
-mod absence;
-mod agreed;
-mod ahead;
 mod api;
-mod assemble;
-mod av;
-pub mod choice;
-pub mod clock;
-mod collect;
+mod config;
 mod core;
-mod counted;
-mod crew;
-mod direct;
-mod early;
 mod engine;
-mod event;
-mod events;
-pub mod fork;
-mod full;
 mod memory;
-mod names;
-mod offers;
-pub mod owned;
-mod pack;
-mod poll;
-mod pool;
-pub mod profile;
+mod platform;
 mod progress;
-mod publish;
-mod random;
-mod remote;
-pub mod settings;
 mod shared;
-mod skips;
-mod slots;
-mod stages;
 pub mod stats;
-mod submit;
-mod sync;
-mod system;
-mod tell;
-mod thread;
-mod trial;
-pub mod wake;
+// Not in `progress`, which `tests/shared` compiles over another kernel.
 #[cfg(test)]
-mod wake_test;
-mod writes;
+#[path = "progress/waker_test.rs"]
+mod waker_test;
 
 pub use api::*;
-pub use clock::Clock;
-pub use core::{Core, CoreConfig, Random};
+pub use config::{choice, profile, settings};
+pub use core::state::{Core, CoreConfig, Random};
 pub use engine::Engine;
-pub use fork::mark_forked;
+pub use platform::clock::{self, Clock};
+pub use platform::fork::{self, mark_forked};
+pub use platform::owned;
+pub use platform::system::{Process, System, Watch};
 pub use shared::Parts;
-pub use system::{Process, System, Watch};

@@ -2,18 +2,18 @@
 //! thread: one per libfabric domain (design rule 12).
 
 use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
-use crate::assemble::{core_config, open_rails};
-use crate::clock::SystemClock;
-use crate::core::{Core, CoreConfig, Random};
-use crate::fork::Generation;
-use crate::poll::Receivers;
-use crate::profile::Tuned;
-use crate::publish::Publisher;
-use crate::random::random;
-use crate::settings::Settings;
-use crate::skips::Skips;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::system::{Process, System};
+use crate::config::assemble::{core_config, open_rails};
+use crate::config::profile::Tuned;
+use crate::config::settings::Settings;
+use crate::core::publish::Publisher;
+use crate::core::state::{Core, CoreConfig, Random};
+use crate::platform::clock::SystemClock;
+use crate::platform::fork::Generation;
+use crate::platform::random::random;
+use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::platform::system::{Process, System};
+use crate::progress::poll::Receivers;
+use crate::progress::skips::Skips;
 use marline_rails::{choose_interfaces, LinkWatch, RailFault, RailRx, RailTx};
 
 /// The thread's tick for an application that is away much.
@@ -164,7 +164,7 @@ impl<S: System> Shared<S> {
             let mut core = poisoned.into_inner();
             if !core.poisoned {
                 core.poisoned = true;
-                core.end_grants(); // what they are of may be gone soon
+                core.deregister_all(); // what they are of may be gone soon
             }
             core
         })
@@ -207,10 +207,10 @@ impl<S: System> Shared<S> {
                 self.skips.end();
             }
             if taken != Ok(0) {
-                core.collector.ended();
+                core.coalescer.ended();
                 if core.has_output() {
                     let now = self.clock.now_ns();
-                    core.collector.polled(now);
+                    core.coalescer.polled(now);
                     core.flush(now);
                 }
                 return taken;
@@ -241,7 +241,7 @@ impl<S: System> Shared<S> {
             core.flush(now);
             return;
         }
-        if core.collector.left(|| self.clock.now_ns()) {
+        if core.coalescer.left(|| self.clock.now_ns()) {
             drop(core);
             self.clock.alarm();
         }
@@ -265,7 +265,7 @@ impl<S: System> Shared<S> {
     pub(crate) fn work(&self, now: u64, rung: bool) -> u64 {
         let away = self.is_away(now);
         let mut core = self.lock();
-        if core.collector.stranded(now, self.tick(now), rung) && !core.poisoned {
+        if core.coalescer.stranded(now, self.tick(now), rung) && !core.poisoned {
             core.stats.thread_calls += 1;
             core.flush(now);
         }

@@ -1,28 +1,30 @@
 //! Every order of the steps of the engine's cross-thread parts, and every value that a weak memory
 //! may show them, by loom. The files of `src` are compiled here once more, over loom's atomics.
 
-#[allow(unused_imports)]
-mod sync {
-    pub(crate) use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
-    pub(crate) use loom::sync::{Condvar, Mutex};
+#[path = "stand_in"]
+mod platform {
+    #[allow(unused_imports)]
+    pub mod sync {
+        pub(crate) use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+        pub(crate) use loom::sync::{Condvar, Mutex};
+    }
+    pub mod event;
 }
-#[path = "stand_in/event.rs"]
-mod event;
 #[path = "../src/stats/sequence.rs"]
 mod sequence;
 #[allow(dead_code)]
-#[path = "../src/skips.rs"]
+#[path = "../src/progress/skips.rs"]
 mod skips;
-#[path = "../src/wake.rs"]
-mod wake;
+#[path = "../src/progress/waker.rs"]
+mod waker;
 
 use loom::sync::Arc;
 use loom::thread;
-use sync::{fence, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
+use platform::sync::{fence, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed};
 
 /// The sleeper goes to sleep until it has seen what `callers` threads wrote before they called.
 fn everyone_is_heard(callers: u64) {
-    let shared = Arc::new((wake::Waker::new().unwrap(), AtomicU64::new(0)));
+    let shared = Arc::new((waker::Waker::new().unwrap(), AtomicU64::new(0)));
     let threads: Vec<_> = (0..callers)
         .map(|n| {
             let shared = shared.clone();

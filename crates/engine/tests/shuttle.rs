@@ -1,25 +1,28 @@
 //! The coming and going of the progress thread, in many random orders, by shuttle. The files of
 //! `src` are compiled here once more, over shuttle's threads and locks.
 
-#[allow(unused_imports)]
-mod sync {
-    pub(crate) use shuttle::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
-    pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
-    pub(crate) use shuttle::thread::JoinHandle;
-    pub(crate) use std::sync::PoisonError;
+#[path = "stand_in"]
+mod platform {
+    #[allow(unused_imports)]
+    pub mod sync {
+        pub(crate) use shuttle::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
+        pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+        pub(crate) use shuttle::thread::JoinHandle;
+        pub(crate) use std::sync::PoisonError;
+    }
+    pub mod event;
 }
 #[allow(dead_code)]
-#[path = "../src/collect.rs"]
-mod collect;
-#[path = "../src/crew.rs"]
-mod crew;
-#[path = "stand_in/event.rs"]
-mod event;
-#[path = "../src/skips.rs"]
+#[path = "../src/core/coalesce.rs"]
+mod coalesce;
+#[path = "../src/progress/registry.rs"]
+mod registry;
+#[path = "../src/progress/skips.rs"]
 mod skips;
-#[path = "../src/wake.rs"]
-mod wake;
+#[path = "../src/progress/waker.rs"]
+mod waker;
 
+use platform::event;
 use shuttle::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use shuttle::sync::{Arc, Condvar, Mutex};
 use shuttle::thread;
@@ -35,16 +38,16 @@ struct Member {
 }
 
 struct Ship {
-    crew: crew::Crew<Member>,
-    waker: wake::Waker,
+    registry: registry::Registry<Member>,
+    waker: waker::Waker,
     running: AtomicUsize,
 }
 
 impl Ship {
     fn new() -> Arc<Ship> {
         Arc::new(Ship {
-            crew: crew::Crew::new(),
-            waker: wake::Waker::new().unwrap(),
+            registry: registry::Registry::new(),
+            waker: waker::Waker::new().unwrap(),
             running: AtomicUsize::new(0),
         })
     }
@@ -52,14 +55,14 @@ impl Ship {
     /// The progress thread, in outline as `thread::run`.
     fn run(&self) {
         assert_eq!(self.running.fetch_add(1, SeqCst), 0, "two threads at once");
-        while !self.crew.is_over() {
-            let joined = self.crew.joined();
-            let members = self.crew.members();
+        while !self.registry.is_over() {
+            let joined = self.registry.joined();
+            let members = self.registry.members();
             for member in &members {
                 *member.served.lock().unwrap() = true;
                 member.news.notify_all();
             }
-            let news = || self.crew.is_over() || self.crew.joined() != joined;
+            let news = || self.registry.is_over() || self.registry.joined() != joined;
             self.waker.sleep_until(&[], 0, news);
         }
         self.running.fetch_sub(1, SeqCst);
@@ -70,14 +73,14 @@ impl Ship {
         let member = Arc::new(Member::default());
         let ship = self.clone();
         let start = || Ok::<_, ()>(thread::spawn(move || ship.run()));
-        self.crew.join(&member, start).unwrap();
+        self.registry.join(&member, start).unwrap();
         self.waker.wake();
         let mut served = member.served.lock().unwrap();
         while !*served {
             served = member.news.wait(served).unwrap();
         }
         drop(served);
-        self.crew.leave(&member, || self.waker.wake());
+        self.registry.leave(&member, || self.waker.wake());
     }
 }
 
@@ -126,7 +129,7 @@ fn an_empty_queue_ends_the_skipping() {
 /// stranded by age, only the alarm helps; it goes off as soon as it is set.
 #[derive(Default)]
 struct Burst {
-    core: Mutex<(collect::Collector, Sends)>,
+    core: Mutex<(coalesce::Coalescer, Sends)>,
     left: Condvar,
 }
 
@@ -148,9 +151,9 @@ impl Burst {
     }
 
     /// The core's flush: everything leaves.
-    fn flush(&self, (collector, sends): &mut (collect::Collector, Sends)) {
+    fn flush(&self, (coalescer, sends): &mut (coalesce::Coalescer, Sends)) {
         sends.gone += std::mem::take(&mut sends.waiting);
-        collector.flushed();
+        coalescer.flushed();
         self.left.notify_all();
     }
 

@@ -99,7 +99,6 @@ fn engine_with(
         aggregate_after: 2,
         mtu: 0,
         sum_ahead_bytes: 0,
-        lend_always: true,
     };
     let parts = Parts {
         rails: polls

@@ -1,14 +1,13 @@
-//! `libmarline-mpi.so`, which `marline run` preloads into the ranks of MPICH: it spares them the
+//! `libmarline-mpi.so`, which `marline run` preloads into the ranks of MPICH. It leaves out the
 //! yield between a message's arrival and the program.
 //!
-//! MPICH offers the processor after every single look for messages (`MPID_Progress_wait` of its
+//! MPICH offers the processor after every look for messages (`MPID_Progress_wait` of its
 //! `ch4_progress.h`), also after the look that found the one waited for, and no setting stops it.
-//! 8 B half round trips took 9.1 us so, and 7.3 us without those yields of 0.8 us (EPYC of family
-//! 25, medians of 15; Intel MPI 7.0 us). A program that waits is right to offer the processor; one
-//! that has something to do is not to. So the provider tells this library when a poll found
-//! something, and the thread's next yield is left out, until it polls again. All others happen:
-//! the engine's own, those after looks that found nothing, of other threads, and of programs
-//! without Marline.
+//! A program that waits is right to offer the processor; one that has something to do is not. So
+//! the provider tells this library when a poll found something, and the thread's next yield is left
+//! out, until it polls again. All other yields happen: the engine's own, those after looks that
+//! found nothing, those of other threads, and of programs without Marline. The gain is measured in
+//! `docs/decisions/0142-yields-left-out-of-mpich.md`.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void, CStr};
@@ -19,8 +18,8 @@ thread_local! {
     static NEEDLESS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// For the provider: whether the calling thread's poll found something, so that its next
-/// `sched_yield` only keeps it from that.
+/// Called by the provider after each poll. `needless` is true if the poll found something, so that
+/// the thread's next `sched_yield` would only delay it.
 #[no_mangle]
 pub extern "C" fn marline_yield_needless(needless: bool) {
     NEEDLESS.set(needless);
@@ -29,15 +28,20 @@ pub extern "C" fn marline_yield_needless(needless: bool) {
 /// `sched_yield(2)`, or nothing where that is known to be needless.
 #[no_mangle]
 pub extern "C" fn sched_yield() -> c_int {
-    if NEEDLESS.replace(false) && one_thread_calls_mpi() {
+    if is_left_out() {
         return 0;
     }
     really_yield()
 }
 
+/// True if the calling thread's yield is to be left out, once for each poll that found something.
+fn is_left_out() -> bool {
+    NEEDLESS.replace(false) && one_thread_calls_mpi()
+}
+
 type YieldFn = unsafe extern "C" fn() -> c_int;
 
-/// The next library's, which may be another one that was preloaded.
+/// Calls `sched_yield` of the next library, which may be another one that was preloaded.
 fn really_yield() -> c_int {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
     let mut next = NEXT.load(Ordering::Relaxed);
@@ -57,10 +61,10 @@ fn really_yield() -> c_int {
 const UNKNOWN: u8 = 0;
 const ONE: u8 = 1;
 const SEVERAL: u8 = 2;
-/// How many threads call MPI, once MPI knows.
+/// The number of threads that call MPI, once MPI knows it.
 static CALLERS: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Whether at most one thread calls MPI at a time. Where several do, a yield is how the one that
+/// True if at most one thread calls MPI at a time. Where several do, a yield is how the one that
 /// waits inside MPI lets go of MPI's lock for long enough that another one gets it.
 fn one_thread_calls_mpi() -> bool {
     match CALLERS.load(Ordering::Relaxed) {
@@ -75,9 +79,10 @@ fn one_thread_calls_mpi() -> bool {
 
 type QueryFn = unsafe extern "C" fn(*mut c_int) -> c_int;
 
-/// What `MPI_Query_thread` says; by its other name, past tools that wrap it. Unknown until MPI is
-/// initialised, which it never is where only sessions are used; several where MPI cannot be asked
-/// because it is over, or was loaded privately, as by Python (whose mpi4py wants several).
+/// The answer of `MPI_Query_thread`, called by its other name so that tools that wrap it do not see
+/// the call. It is unknown until MPI is initialised, which it never is where only sessions are
+/// used. It is "several" where MPI cannot be asked because it is over, or was loaded privately, as
+/// by Python (whose mpi4py wants several).
 fn callers() -> u8 {
     let query = |name: &CStr| {
         let function = find(libc::RTLD_DEFAULT, name);
@@ -118,12 +123,20 @@ mod tests {
         assert!(![-1, 3, 4096].into_iter().any(below_multiple));
     }
 
+    /// One test, since the number of threads that call MPI is the process's.
     #[test]
-    fn without_mpi_every_yield_happens() {
-        assert_eq!(callers(), SEVERAL);
+    fn one_yield_is_left_out_for_a_poll_that_found_something_where_one_thread_calls_mpi() {
+        assert_eq!(callers(), SEVERAL, "there is no MPI in this process");
         marline_yield_needless(true);
-        assert_eq!(sched_yield(), 0);
-        assert!(!NEEDLESS.get(), "it was for one yield");
+        assert!(!is_left_out(), "several threads may call MPI");
         assert_eq!(CALLERS.load(Ordering::Relaxed), SEVERAL);
+        CALLERS.store(ONE, Ordering::Relaxed);
+        assert!(!is_left_out(), "the poll before was for one yield only");
+        marline_yield_needless(true);
+        assert!(is_left_out());
+        assert!(!is_left_out(), "it was for one yield");
+        marline_yield_needless(false);
+        assert!(!is_left_out(), "the poll found nothing");
+        assert_eq!(sched_yield(), 0);
     }
 }

@@ -24,27 +24,26 @@ mod recovery;
 mod rendezvous;
 mod rma;
 mod rx;
+mod state;
 mod testing;
 mod tx;
 
 pub use ahead::AheadSpan;
 pub use base::config::{
-    Config, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD,
+    Config, Delivery, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD,
 };
 pub use base::granules::{Covered, GranuleSet};
 pub use base::mutation::Mutation;
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
-    sum_seed, Batch, Claim, DropReason, Event, Landing, Lies, Memory, Payload, PeerId, RecvSpec,
-    SendSpec, Source, Span, Spans, Transmit, WrittenSum,
+    sum_seed, Batch, Claim, DropReason, Event, Landing, Lies, Memory, PathState, Payload, PeerId,
+    RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteOut, WrittenSum,
 };
 pub use message::post::Peeked;
 pub use node::{Held, Node};
-pub use path::state::PathState;
-pub use recovery::checkpoint::{Fate, Mark};
-pub use recovery::recv_window::RecvWindow;
-pub use recovery::sent_frames::UNKEPT_MAX;
 pub use rendezvous::pipeline::{Chunk, Chunks, Pipeline};
-pub use rma::remote_write::{WriteOut, DIRECT_PACKET_MAX};
+pub use rma::remote_write::DIRECT_PACKET_MAX;
+pub use state::pending::UNKEPT_MAX;
+pub use state::recv_window::RecvWindow;
 pub use testing::kept::Kept;
 pub use tx::bulk::Run;

@@ -4,17 +4,15 @@
 use crate::base::config::{Config, RailSpec};
 use crate::base::slab::{Key, Slab};
 use crate::base::stats::{NodeStats, PathStats, PeerStats};
-use crate::base::types::{Event, PeerId};
-use crate::message::matching::Matching;
-use crate::path::state::{Path, PathState};
-use crate::peer::conn::{Conn, Inbound, Peer, SendXfer, FIRST_PATHS};
-use crate::peer::departed::Departed;
-use crate::peer::keepalive::Anyone;
-use crate::recovery::absence::Absences;
-use crate::recovery::deferred_ack::LateAck;
-use crate::recovery::sent_frames::Unkept;
-use crate::recovery::sent_packets::FrameRef;
-use crate::rma::remote_write::WriteOut;
+use crate::base::types::{Event, PathState, PeerId, WriteOut};
+use crate::state::absences::Absences;
+use crate::state::conn::{Conn, FIRST_PATHS};
+use crate::state::directory::{Anyone, Departed, Peer};
+use crate::state::matching::Matching;
+use crate::state::path::{LocalRail, Path, Policy};
+use crate::state::pending::{DeferredAck, Unkept};
+use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::{Inbound, SendXfer};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -80,7 +78,7 @@ pub struct Node {
     /// The packet that was built last, until it was sent.
     pub(crate) unkept: Option<Unkept>,
     /// An ack that waits until nothing else is to be done.
-    pub(crate) late: Option<LateAck>,
+    pub(crate) deferred_ack: Option<DeferredAck>,
     /// Native mode: sends whose last packet was just built.
     pub(crate) native_done: Vec<Key>,
     pub(crate) last_poll_ns: u64,
@@ -90,9 +88,9 @@ pub struct Node {
     /// The progress thread is at work, not the application.
     pub(crate) by_thread: bool,
     /// Peers whose memory grew, and when to look at them.
-    pub(crate) roomy: Vec<u32>,
+    pub(crate) oversized: Vec<u32>,
     pub(crate) departed: Departed,
-    pub(crate) tidy_at: u64,
+    pub(crate) reclaim_at: u64,
     pub(crate) anyone: Anyone,
     pub(crate) stats: NodeStats,
 }
@@ -133,15 +131,15 @@ impl Node {
             credit_promised: 0,
             scratch: Vec::new(),
             unkept: None,
-            late: None,
+            deferred_ack: None,
             native_done: Vec::new(),
             last_poll_ns: 0,
             absences: Absences::default(),
             closing: false,
             by_thread: false,
-            roomy: Vec::new(),
+            oversized: Vec::new(),
             departed: Departed::default(),
-            tidy_at: u64::MAX,
+            reclaim_at: u64::MAX,
             anyone: Anyone::default(),
             stats: NodeStats::default(),
         }
@@ -250,7 +248,7 @@ impl Node {
         ),
     ) {
         for peer in &self.peers {
-            peer.tell(&mut f);
+            peer.report(&mut f);
         }
     }
 
@@ -266,7 +264,7 @@ impl Node {
         ),
     ) {
         if let Some(entry) = self.peers.get(peer.0 as usize) {
-            entry.tell(&mut f);
+            entry.report(&mut f);
         }
     }
 
@@ -410,11 +408,22 @@ impl Node {
         self.peers[peer.0 as usize].conn = Some(conn);
     }
 
-    pub(crate) fn local_rails(&self) -> Vec<(RailAddr, usize)> {
-        self.rails
-            .iter()
-            .map(|r| (r.addr, r.datagram_max))
+    /// The local rails as paths are made from them.
+    pub(crate) fn local_rails(&self) -> Vec<LocalRail> {
+        (0..self.rails.len())
+            .map(|at| self.local_rail(at))
             .collect()
+    }
+
+    /// One local rail as paths are made from it.
+    pub(crate) fn local_rail(&self, at: usize) -> LocalRail {
+        let spec = &self.rails[at];
+        let native = self.cfg.reliable && self.cfg.native_rails >> at & 1 == 1;
+        LocalRail {
+            addr: spec.addr,
+            datagram_max: spec.datagram_max,
+            policy: Policy::new(spec.delivery, native),
+        }
     }
 
     /// Queues the peer for `poll_transmit`.
@@ -429,7 +438,7 @@ impl Node {
 
 impl Peer {
     /// Hands the counters to `f`, if the peer was spoken to.
-    fn tell(
+    fn report(
         &self,
         f: &mut impl FnMut(
             PeerId,

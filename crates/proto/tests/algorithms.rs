@@ -2,8 +2,8 @@
 //! speaks in one which is unknown here.
 
 use marline_proto::{
-    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
-    SendSpec, Source, Spans,
+    Config, Delivery, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec,
+    RecvSpec, SendSpec, Source, Spans,
 };
 use marline_wire::{Packet, RailAddr, FIRST_ALGORITHM, PACKET_MAX};
 
@@ -42,6 +42,7 @@ fn rail(host: u8) -> RailSpec {
         },
         datagram_max: 1_472,
         receive_budget: 1 << 20,
+        delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,
     }

@@ -82,7 +82,7 @@ impl From<OpError> for Errno {
     }
 }
 
-/// What a C entry returns.
+/// A type that a C entry returns.
 pub(crate) trait Answer {
     /// The value for an error.
     fn failed(e: Errno) -> Self;
@@ -121,8 +121,8 @@ pub(crate) fn answer<T: Answer>(r: Result<T, Errno>) -> T {
     }
 }
 
-/// Whether a domain and all that was opened from it may still be used: not after a panic, and not
-/// in a forked child, where a lock may be held by a thread that is not there.
+/// Says if a domain and everything opened from it may still be used. It may not after a panic, nor
+/// in a forked child, where a lock may be held by a thread that does not exist there.
 #[derive(Debug)]
 pub(crate) struct Health(AtomicBool, Generation);
 
@@ -138,7 +138,7 @@ impl Health {
         self.0.load(Ordering::Relaxed) || self.is_forked()
     }
 
-    /// Whether this process is a child of the one that it was made in.
+    /// True if this process is a forked child of the one that opened the domain.
     pub(crate) fn is_forked(&self) -> bool {
         self.1.is_forked()
     }

@@ -20,7 +20,7 @@ const BATCH: usize = 8;
 /// A sleeping reader looks this often whether `fi_cq_signal` was called.
 const SIGNAL_CHECK_MS: i32 = 10;
 
-/// What an entry looks like. All are prefixes of the tagged one.
+/// The layout of an entry. All layouts are prefixes of the tagged one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Context,

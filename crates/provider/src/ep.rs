@@ -5,18 +5,16 @@
 //! of iovecs (libfabric's and the engine's have one layout, pinned in `sys_ep.rs`).
 
 use crate::boundary::{guard, Errno};
-use crate::domain::{self, DomainShared};
+use crate::domain::DomainShared;
 use crate::flags::{Binding, INJECT};
-use crate::info::{CAPS, IOV_LIMIT};
-use crate::log::{self, trace};
-use crate::object::{self, absent, Object};
-use crate::rma::Access;
+use crate::log::trace;
+use crate::object::{self, Object};
 use crate::sys::*;
 use crate::sys_ep::*;
-use crate::{av, cntr, cq, ep_ctl, info, info_build, msg, rma, tagged};
+use crate::wish::IOV_LIMIT;
+use crate::{av, cntr, cq};
 use marline_engine::{Engine, EpId, IoVec, OpFlags, RecvReq, RemoteReq, SendReq};
 use std::ffi::{c_int, c_void};
-use std::mem::size_of;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -65,83 +63,16 @@ impl Drop for Ep {
     }
 }
 
-static OPS: fi_ops_ep = fi_ops_ep {
-    size: size_of::<fi_ops_ep>(),
-    cancel: ep_ctl::cancel,
-    getopt: ep_ctl::getopt,
-    setopt: ep_ctl::setopt,
-    tx_ctx: absent,
-    rx_ctx: absent,
-    rx_size_left: absent,
-    tx_size_left: absent,
-    export_xpu: absent,
-};
-
-static ATOMIC: fi_ops_atomic = fi_ops_atomic {
-    size: size_of::<fi_ops_atomic>(),
-    slots: [absent; 13],
-};
-
-static COLLECTIVE: fi_ops_collective = fi_ops_collective {
-    size: size_of::<fi_ops_collective>(),
-    slots: [absent; 11],
-};
-
-/// `fi_endpoint`.
-pub(crate) unsafe extern "C" fn open(
-    domain: *mut fid_domain,
-    info: *mut fi_info,
-    out: *mut *mut fid_ep,
-    context: *mut c_void,
-) -> c_int {
-    let make = |shared: &Arc<DomainShared>| {
-        // SAFETY: checked for null.
-        let wish = unsafe { info_build::read_hints(shared.api_version, info) };
-        info::decide(&wish).map_err(|why| {
-            log::warn(&format!("fi_endpoint: its fi_info asks for {why}"));
-            Errno::INVAL
-        })?;
-        // SAFETY: checked for null; these structs have one size in every version.
-        let (caps, tx_flags, rx_flags) = unsafe {
-            let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
-            let caps = if (*info).caps == 0 {
-                CAPS
-            } else {
-                (*info).caps
-            };
-            (
-                caps,
-                tx.map_or(0, |a| a.op_flags),
-                rx.map_or(0, |a| a.op_flags),
-            )
-        };
-        let id = shared.engine.ep_open()?;
-        trace!("ep open caps {caps:#x} tx {tx_flags:#x} rx {rx_flags:#x} -> {id:?}");
-        Ok(new(shared, id, caps, [tx_flags, rx_flags], context))
-    };
-    // SAFETY: the domain is ours.
-    unsafe { domain::open_in(domain, info, out, make) }
-}
-
 /// An endpoint with nothing bound; `op_flags` are those of transmit and receive.
-fn new(
+pub(crate) fn new(
+    fid: fid_ep,
     shared: &Arc<DomainShared>,
     id: EpId,
     caps: u64,
     op_flags: [u64; 2],
-    context: *mut c_void,
 ) -> Ep {
     let mut ep = Ep {
-        fid: fid_ep {
-            fid: object::header::<Ep>(context),
-            ops: &OPS,
-            cm: &ep_ctl::CM,
-            msg: &msg::OPS,
-            rma: &rma::OPS,
-            tagged: &tagged::OPS,
-            atomic: &ATOMIC,
-            collective: &COLLECTIVE,
-        },
+        fid,
         engine: shared.engine.clone(),
         id,
         tx_plain: OpFlags::default(),
@@ -205,6 +136,13 @@ unsafe fn pieces<'a>(iov: *const libc::iovec, count: usize) -> Result<&'a [IoVec
     }
     // SAFETY: the caller's promise, and one layout (asserted in sys_ep.rs).
     Ok(unsafe { std::slice::from_raw_parts(iov.cast::<IoVec>(), count) })
+}
+
+/// The kind of access to the memory of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
 }
 
 /// Everything of a send but its payload.

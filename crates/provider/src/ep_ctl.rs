@@ -3,11 +3,11 @@
 use crate::av::{copy_address, ADDRESS_LEN};
 use crate::boundary::{guard, Errno};
 use crate::ep::{ep_of, ep_of_mut};
-use crate::info::MESSAGE_LEN_MAX;
 use crate::log::trace;
 use crate::object::absent;
 use crate::sys::*;
 use crate::sys_ep::*;
+use crate::wish::MESSAGE_LEN_MAX;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 

@@ -28,7 +28,7 @@ impl<T> Events<T> {
         self.arrived.notify_all();
     }
 
-    /// What `look` finds in the queue. As long as that is nothing, it looks again whenever
+    /// Returns what `look` finds in the queue. As long as that is nothing, it looks again whenever
     /// something is written, until `timeout` is over.
     pub fn wait<R>(
         &self,

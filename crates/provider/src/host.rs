@@ -3,6 +3,7 @@
 //! Linking against one libfabric version keeps us from being loaded by older ones, so they are
 //! looked up by name at run time, each with a way to live without it.
 
+use crate::about::provider;
 use crate::sys;
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::sync::OnceLock;
@@ -118,12 +119,12 @@ pub(crate) fn version() -> u32 {
     host().version.map_or(0, |f| unsafe { f() })
 }
 
-/// Whether a log line of this level would be shown.
+/// True if a log line of this level would be shown.
 pub(crate) fn log_enabled(level: c_int, subsystem: c_int) -> bool {
     // SAFETY: the provider lives for ever.
     host()
         .log_enabled
-        .is_some_and(|f| unsafe { f(crate::provider(), level, subsystem) } != 0)
+        .is_some_and(|f| unsafe { f(provider(), level, subsystem) } != 0)
 }
 
 /// Most bytes of a line: `fi_log` formats into 1,024 and cuts off the rest.
@@ -158,15 +159,7 @@ fn log_line(write: LogFn, level: c_int, subsystem: c_int, line: &str) {
     // SAFETY: the format takes one string; all pointers live through the call.
     unsafe {
         let (func, format) = (c"marline".as_ptr(), c"%s\n".as_ptr());
-        write(
-            crate::provider(),
-            level,
-            subsystem,
-            func,
-            0,
-            format,
-            line.as_ptr(),
-        );
+        write(provider(), level, subsystem, func, 0, format, line.as_ptr());
     }
 }
 
@@ -181,7 +174,7 @@ pub(crate) fn param_define(name: &str, help: &str) {
     // SAFETY: the format takes one string; libfabric copies both.
     unsafe {
         define(
-            crate::provider(),
+            provider(),
             name.as_ptr(),
             sys::FI_PARAM_STRING,
             c"%s".as_ptr(),
@@ -198,7 +191,7 @@ pub(crate) fn param_get(name: &str) -> Option<String> {
     let name = CString::new(name).ok()?;
     let mut value: *const c_char = std::ptr::null();
     // SAFETY: a string setting is returned as a pointer that libfabric keeps.
-    let rc = unsafe { get(crate::provider(), name.as_ptr(), (&raw mut value).cast()) };
+    let rc = unsafe { get(provider(), name.as_ptr(), (&raw mut value).cast()) };
     if rc != 0 || value.is_null() {
         return None;
     }

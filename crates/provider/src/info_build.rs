@@ -1,16 +1,14 @@
 //! Reading `fi_info` hints and building the one `fi_info` that we return.
 
+use crate::about;
 use crate::boundary::Errno;
-use crate::info::{
-    Grant, Side, Wish, CQ_DATA_SIZE, DOMAIN_CAPS, MESSAGE_LEN_MAX, MR_IOV_LIMIT, OBJECTS,
-};
 use crate::mpich;
 use crate::sys::*;
+use crate::wish::{
+    Grant, Side, Wish, CQ_DATA_SIZE, DOMAIN_CAPS, MESSAGE_LEN_MAX, MR_IOV_LIMIT, OBJECTS, PROTOCOL,
+    PROTOCOL_VERSION,
+};
 use std::ffi::{c_char, CStr};
-
-/// Our wire protocol's number: the high bit marks numbers that libfabric did not assign.
-pub(crate) const PROTOCOL: u32 = 0x8000_4d4c;
-pub(crate) const PROTOCOL_VERSION: u32 = 1;
 
 /// Reads hints. Only fields that every libfabric has are touched: the structs belong to the
 /// library that runs, and what follows them in memory is not ours.
@@ -120,14 +118,17 @@ unsafe fn foreign(name: *const c_char) -> bool {
     !name.is_null()
         && !unsafe { CStr::from_ptr(name) }
             .to_bytes()
-            .eq_ignore_ascii_case(crate::NAME.to_bytes())
+            .eq_ignore_ascii_case(about::NAME.to_bytes())
 }
 
 /// The open domain that hints may carry (Open MPI 5), if it is one of ours; returned unchanged.
 ///
 /// # Safety
 /// `hints` is null or valid.
-pub(crate) unsafe fn own_domain(hints: *const fi_info) -> *mut fid_domain {
+pub(crate) unsafe fn own_domain(
+    hints: *const fi_info,
+    ours: *const fi_ops_domain,
+) -> *mut fid_domain {
     let none = std::ptr::null_mut();
     // SAFETY: null or valid all the way down.
     unsafe {
@@ -138,7 +139,7 @@ pub(crate) unsafe fn own_domain(hints: *const fi_info) -> *mut fid_domain {
             return none;
         }
         let domain = (*hints.domain_attr).domain;
-        if domain.is_null() || (*domain).ops != crate::domain::ops() {
+        if domain.is_null() || (*domain).ops != ours {
             return none;
         }
         domain
@@ -157,7 +158,7 @@ fn zeroed<T>() -> Result<*mut T, Errno> {
 
 fn own_name() -> Result<*mut c_char, Errno> {
     // SAFETY: a C string.
-    let copy = unsafe { libc::strdup(crate::NAME.as_ptr()) };
+    let copy = unsafe { libc::strdup(about::NAME.as_ptr()) };
     if copy.is_null() {
         return Err(Errno::NOMEM);
     }
@@ -261,7 +262,7 @@ fn fabric_attr() -> Result<*mut fi_fabric_attr, Errno> {
     // SAFETY: fresh memory. prov_name stays null: libfabric's core fills it in.
     unsafe {
         (*attr).name = own_name()?;
-        (*attr).prov_version = (*crate::provider()).version;
+        (*attr).prov_version = about::VERSION;
     }
     Ok(attr)
 }

@@ -9,16 +9,20 @@
 //! errors into libfabric's numbers; nothing of libfabric is linked (`host.rs` looks it up);
 //! structs of the ABI are in `sys.rs` only.
 
+mod about;
 mod av;
 mod boundary;
 mod cntr;
 mod cq;
 mod domain;
+mod domain_open;
 mod ep;
 mod ep_ctl;
+mod ep_open;
 mod eq;
 mod events;
 mod fabric;
+mod fabric_open;
 mod flags;
 mod host;
 mod info;
@@ -34,6 +38,7 @@ mod sync;
 mod sys;
 mod sys_ep;
 mod tagged;
+mod wish;
 mod yields;
 
 use std::cell::UnsafeCell;
@@ -42,9 +47,6 @@ use std::ptr;
 use std::sync::atomic::AtomicPtr;
 use std::sync::Once;
 
-/// The provider's name as NUL-terminated text; also the name of its fabric and its domain.
-pub(crate) const NAME: &std::ffi::CStr = c"marline";
-
 /// libfabric keeps this for the life of the process and writes its own state into `context`.
 struct ProviderCell(UnsafeCell<sys::fi_provider>);
 
@@ -52,25 +54,23 @@ struct ProviderCell(UnsafeCell<sys::fi_provider>);
 unsafe impl Sync for ProviderCell {}
 
 static PROVIDER: ProviderCell = ProviderCell(UnsafeCell::new(sys::fi_provider {
-    version: sys::fi_version_of(0, 1),
+    version: about::VERSION,
     // libfabric skips providers declared older than what the application asks for and knows no
     // upper bound, so this is higher than any libfabric there is.
     fi_version: sys::fi_version_of(3, 0),
     context: [ptr::null_mut(); 4],
-    name: NAME.as_ptr(),
+    name: about::NAME.as_ptr(),
     getinfo: info::getinfo,
-    fabric: fabric::open,
-    cleanup: fabric::cleanup,
+    fabric: fabric_open::open,
+    cleanup: fabric_open::cleanup,
 }));
 
-pub(crate) fn provider() -> *mut sys::fi_provider {
-    PROVIDER.0.get()
-}
-
-/// What libfabric calls after `dlopen`: registers the settings and returns the provider.
+/// The entry that libfabric calls after `dlopen`. It registers the settings and returns the
+/// provider.
 #[no_mangle]
 pub extern "C" fn fi_prov_ini() -> *mut c_void {
     static ONCE: Once = Once::new();
+    about::set_provider(PROVIDER.0.get());
     // A panic in here must not unwind into C; without settings or a fork handler we still work.
     let _ = std::panic::catch_unwind(|| {
         ONCE.call_once(|| {
@@ -79,7 +79,7 @@ pub extern "C" fn fi_prov_ini() -> *mut c_void {
             boundary::install_fork_handler();
         });
     });
-    provider().cast()
+    PROVIDER.0.get().cast()
 }
 
 /// The private interface for Marline's other libraries in the same process (found with `dlsym`).

@@ -33,7 +33,7 @@ pub(crate) fn call(text: std::fmt::Arguments<'_>) {
     host::log(sys::FI_LOG_DEBUG, EP_DATA, &text.to_string());
 }
 
-/// Whether calls are logged; a plain load, since every call asks.
+/// True if calls are logged. It is a plain load, since every call asks.
 #[inline]
 pub(crate) fn calls_enabled() -> bool {
     CALLS.load(Ordering::Relaxed)

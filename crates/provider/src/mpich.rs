@@ -1,7 +1,7 @@
-//! What an attribute has to agree with in MPICH. It sends short messages by inject, up to the
-//! inject size, before it looks at its own threshold for rendezvous, while its receives have room
-//! for no more than that threshold. With a threshold below the inject size, right messages would
-//! be reported as truncated. So the inject size follows the threshold.
+//! The inject size follows MPICH's threshold for rendezvous. MPICH sends short messages by inject,
+//! up to the inject size, before it looks at its own threshold, while its receives have room for no
+//! more than that threshold. With a threshold below the inject size, right messages would be
+//! reported as truncated.
 
 use marline_engine::INJECT_MAX;
 

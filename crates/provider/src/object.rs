@@ -1,4 +1,4 @@
-//! What all objects behind libfabric's handles have in common: how they are given out, how a handle
+//! The common part of all objects behind libfabric's handles: how they are given out, how a handle
 //! leads back to its object, and how they are closed.
 
 use crate::boundary::{guard_free, Errno};
@@ -14,12 +14,12 @@ use std::mem::size_of;
 pub(crate) unsafe trait Object: Sized {
     /// libfabric's struct for it.
     type Fid;
-    /// What kind of object a handle says it is.
+    /// The class by which a handle says what kind of object it is.
     const CLASS: usize;
     /// The calls that every kind of object has.
     const FID_OPS: &'static fi_ops = &only_close::<Self>();
 
-    /// Whether other objects need it: then it is not closed.
+    /// True if other objects need it: then it is not closed.
     fn in_use(&self) -> bool {
         false
     }

@@ -3,11 +3,11 @@
 //! pieces, Intel MPI reads large payloads of active messages.
 
 use crate::boundary::Errno;
-use crate::ep::{ep_of, Ep, Outgoing};
-use crate::info::RMA_IOV_LIMIT;
+use crate::ep::{ep_of, Access, Ep, Outgoing};
 use crate::object::absent;
 use crate::sys::*;
 use crate::sys_ep::*;
+use crate::wish::RMA_IOV_LIMIT;
 use std::ffi::c_void;
 use std::mem::size_of;
 
@@ -23,13 +23,6 @@ pub(crate) static OPS: fi_ops_rma = fi_ops_rma {
     writedata: absent,
     injectdata: absent,
 };
-
-/// What an operation does with the memory of a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    Read,
-    Write,
-}
 
 /// An operation of one piece here and there.
 ///

@@ -1,3 +1,3 @@
-//! What `events.rs` is made of; `tests/shuttle.rs` puts shuttle's in its place.
+//! The locks that `events.rs` uses; `tests/shuttle.rs` puts shuttle's in their place.
 
 pub(crate) use std::sync::{Condvar, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! What hints may ask for, what the reply says, and what is refused where it is asked for instead
-//! of later: the loaded library, called as libfabric's core calls it.
+//! Tests of what hints may ask for, what the reply says, and what is refused where it is asked for
+//! instead of later. The library is loaded, and called as libfabric's core calls it.
 
 #[path = "../src/sys.rs"]
 mod sys;
@@ -52,7 +52,7 @@ impl Hints {
     }
 }
 
-/// What `fi_getinfo` answers to hints changed by `ask`.
+/// The answer of `fi_getinfo` to hints changed by `ask`.
 fn asked(library: &Library, ask: impl FnOnce(&mut Hints)) -> c_int {
     let mut hints = Hints::new();
     ask(&mut hints);

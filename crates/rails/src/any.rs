@@ -3,7 +3,7 @@
 use crate::choose::InterfaceChoice;
 use crate::faulty::{Clock, FaultScript, Faulty, FaultyRx, FaultyTx};
 use crate::udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
-use crate::{Caps, Lending, Pages, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome, Write};
+use crate::{Caps, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome, Write};
 use marline_wire::RailAddr;
 
 /// A rail of any kind.
@@ -99,27 +99,6 @@ impl RailTx for AnyTx {
         match self {
             AnyTx::Udp(tx) => tx.send(to, bytes, segment, flow),
             AnyTx::FaultyUdp(tx) => tx.send(to, bytes, segment, flow),
-        }
-    }
-
-    fn lends(&self) -> bool {
-        match self {
-            AnyTx::Udp(tx) => tx.lends(),
-            AnyTx::FaultyUdp(_) => false, // it keeps, changes and repeats what it is given
-        }
-    }
-
-    fn send_lent(
-        &mut self,
-        to: &RailAddr,
-        pages: &Pages,
-        len: usize,
-        segment: usize,
-        flow: u8,
-    ) -> Lending {
-        match self {
-            AnyTx::Udp(tx) => tx.send_lent(to, pages, len, segment, flow),
-            AnyTx::FaultyUdp(_) => Lending::No,
         }
     }
 

@@ -17,7 +17,7 @@ pub use any::{AnyRail, AnyRx, AnyTx};
 pub use choose::{choose_interfaces, InterfaceChoice};
 pub use faulty::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use link::LinkWatch;
-pub use sys::{Pages, Place};
+pub use sys::Place;
 pub use udp::{Grants, UdpConfig, UdpRail, UdpRx, UdpTx};
 pub use writes::{Piece, Write, Writes};
 
@@ -52,18 +52,6 @@ pub enum SendOutcome {
     TooBig(usize),
     /// The rail (not the peer) cannot send: link down, interface gone.
     Fault(RailFault),
-}
-
-/// What became of one `send_lent`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lending {
-    /// Not possible now: nothing was tried.
-    No,
-    /// The kernel has taken the pages, all of them.
-    Sent,
-    /// The kernel says that it failed, and may have sent some of the packets all the same: the
-    /// pages are given away, and `send` is to send all of them again.
-    Failed,
 }
 
 /// Something is wrong with the rail itself.
@@ -121,23 +109,6 @@ pub trait RailTx: Send {
     /// flow `flow` (others than 0 leave by a source port of their own, so that a fabric hashes
     /// them onto another route). Peers answer to `local_addr`, whatever port a packet came from.
     fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome;
-    /// Whether `send_lent` may succeed.
-    fn lends(&self) -> bool {
-        false
-    }
-
-    /// As `send` of the first `len` bytes, without a copy: the pages are read until the packets are
-    /// received, or none of them lies in a queue any more.
-    fn send_lent(
-        &mut self,
-        _to: &RailAddr,
-        _pages: &Pages,
-        _len: usize,
-        _segment: usize,
-        _flow: u8,
-    ) -> Lending {
-        Lending::No
-    }
     /// Next thing that the rail noticed (errors, ICMP, drops); cheap when there is none.
     fn poll_event(&mut self) -> Option<RailEvent>;
     /// Descriptor that becomes readable when packets or errors wait; `None` in simulation.

@@ -7,16 +7,13 @@
 
 mod direct;
 mod iface;
-pub(crate) mod lend;
 mod netlink;
-mod pages;
 mod socket;
 mod udp_io;
 
 pub use direct::Place;
 pub use iface::{interface_index, interfaces, link_bytes_per_s, Interface, InterfaceAddr};
 pub use netlink::ChangeSocket;
-pub use pages::Pages;
 pub use socket::{path_mtu, Socket, SocketOptions};
 pub use udp_io::{Datagram, RecvBuffers, RECV_BATCH};
 

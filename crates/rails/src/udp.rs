@@ -8,7 +8,6 @@ mod direct;
 mod grants;
 mod hot;
 mod joins;
-mod lend;
 mod peers;
 mod read;
 mod rx;
@@ -54,8 +53,6 @@ pub struct UdpConfig {
     /// drops. Off, most polls are done by a call that tells none of these and is 0.05 µs cheaper
     /// when nothing waits and 0.12 µs when something does: [`crate::Received::segment`] is 0.
     pub cmsg: bool,
-    /// Let the kernel take the pages of super-packets instead of copying them, where it can.
-    pub lend: bool,
     /// Take direct writes of peers into granted memory, and write into theirs, where the kernel
     /// passes super-packets on whole.
     pub direct: bool,
@@ -74,7 +71,6 @@ impl Default for UdpConfig {
             port: 0,
             connect: true,
             cmsg: true,
-            lend: true,
             direct: true,
         }
     }

@@ -55,7 +55,7 @@ const OPEN_MAX: u32 = 300;
 pub struct App {
     /// Its random numbers.
     pub rng: Rng,
-    /// What it does.
+    /// The work of the application.
     pub work: Work,
     /// Operations or rounds left.
     pub left: u32,

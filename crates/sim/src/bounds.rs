@@ -1,5 +1,5 @@
-//! What nodes and engines keep stays within what settings promise: the sender's log, packets that
-//! wait for acks, unexpected messages, grants, deadlines.
+//! Checks that nodes and engines keep no more than settings promise: of the sender's log, packets
+//! that wait for acks, unexpected messages, grants, deadlines.
 
 use crate::endpoint::Endpoint;
 use crate::world::World;
@@ -26,7 +26,7 @@ const GRANTED_BYTES: (u64, u64) = (64_000, 2 << 20);
 const READ_BYTES: u64 = 64 * 1024;
 
 impl World {
-    /// Whether endpoint `e` keeps no more than it may.
+    /// Checks that endpoint `e` keeps no more than it may.
     pub(crate) fn check_kept(&mut self, e: u32) {
         if self.events % EVERY != 0 || self.eps.len() > ENDPOINTS_MAX {
             return;

@@ -1,4 +1,4 @@
-//! What an engine reports, held against the truth; and the bounds that must hold after every turn.
+//! Checks the reports of an engine against the truth, and the bounds that hold after every turn.
 
 use crate::endpoint::{Due, Endpoint, Trace};
 use crate::machine::index_of;
@@ -112,7 +112,7 @@ impl World {
             .ok_or_else(|| format!("operation {handle} ends twice"))
     }
 
-    /// Whether `e` may fail what names `other`.
+    /// True if `e` may fail what names `other`.
     pub(crate) fn lost_peer(&self, e: u32, other: u32) -> bool {
         let there = &self.eps[other as usize];
         !there.alive || there.closed || self.eps[e as usize].believes_dead(other)
@@ -496,7 +496,7 @@ impl World {
     }
 }
 
-/// What an entry says of its message.
+/// Checks what an entry says of its message.
 fn check_head(entry: &Completion, msg: &Msg, matched: &Match) -> Result<(), String> {
     let len = msg.len.min(matched.room);
     let cut = msg.len - len;
@@ -533,7 +533,7 @@ fn check_head(entry: &Completion, msg: &Msg, matched: &Match) -> Result<(), Stri
 }
 
 impl Due {
-    /// What an entry says, of an operation that is over and has no data.
+    /// The contents of an entry of an operation that is over and has no data.
     pub(crate) fn of(entry: &Completion) -> Due {
         Due {
             context: entry.context,

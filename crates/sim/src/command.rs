@@ -8,13 +8,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What to simulate.
+/// The seeds to simulate, and how.
 #[derive(Args, Clone, Debug)]
 pub struct SimArgs {
     /// Seeds: `A..B` without B, or one seed.
     #[arg(long, value_name = "A..B", default_value = "0..1000", value_parser = seeds)]
     seeds: Range<u64>,
-    /// What may go wrong: swarm (anything), calm (nothing), loss, rails or peers.
+    /// Kinds of faults: swarm (any), calm (none), loss, rails or peers.
     #[arg(long, default_value = "swarm", value_parser = profile)]
     profile: Profile,
     /// Hosts of every cluster; 0: each seed draws its own number.

@@ -1,4 +1,4 @@
-//! What messages contain: a window of one long random string, so that any message can be made,
+//! The contents of messages: a window of one long random string, so that any message can be made,
 //! and compared, without storing it.
 
 use crate::rng::Rng;

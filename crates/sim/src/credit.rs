@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// nodes, that fills the memory.
 const ENDPOINTS_MAX: u32 = 64;
 
-/// What is known of one direction of a pair.
+/// The credit of one direction of a pair.
 #[derive(Clone)]
 struct Pair {
     /// Number of the first message that has not left, and those behind it that have (long ones
@@ -35,7 +35,7 @@ impl Default for Pair {
 }
 
 impl Pair {
-    /// Whether the message has not left before.
+    /// True if the message has not left before.
     fn is_first(&mut self, number: u32) -> bool {
         if number > self.next {
             return self.ahead.insert(number);
@@ -83,7 +83,7 @@ impl Credits {
         Ok(())
     }
 
-    /// What `src` may send to `dst`.
+    /// The credit of `src` for `dst`.
     fn pair(&mut self, src: u32, dst: u32) -> &mut Pair {
         let at = (src * ENDPOINTS_MAX + dst) as usize;
         if self.pairs.len() <= at {

@@ -6,7 +6,7 @@
 use crate::rng::Rng;
 use marline_checksum::Algorithm;
 
-/// What a stale or misdirected transfer mixes up.
+/// Bytes of the unit that a stale or misdirected transfer mixes up.
 pub const PAGE_BYTES: usize = 4_096;
 /// Longest run of zeros written.
 const ZEROS_MAX: u64 = 256;
@@ -31,7 +31,7 @@ pub enum Place {
 /// How they are damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// So many bits, anywhere, flip.
+    /// The number of bits that flip, anywhere.
     Flips(usize),
     /// One to five bits flip.
     FewFlips,
@@ -146,7 +146,7 @@ impl How {
     }
 }
 
-/// So many different bits.
+/// Flips `n` different bits.
 fn flips(d: &mut [u8], rng: &mut Rng, n: usize) {
     let mut done: Vec<usize> = Vec::with_capacity(n);
     while done.len() < n.min(8 * d.len()) {
@@ -190,7 +190,7 @@ fn swap(d: &mut [u8], rng: &mut Rng, bytes: usize) {
     }
 }
 
-/// What theory says of the share of damaged payloads that a sum misses. The payload is uniform
+/// The share of damaged payloads that a sum misses in theory. The payload is uniform
 /// noise of [`crate::inject::FULL_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Theory {
@@ -228,7 +228,7 @@ fn one_column(n: f64, width: f64) -> f64 {
     (n / width - 1.0) / (n - 1.0)
 }
 
-/// What theory says of an algorithm and a kind of damage to `bytes` of noise.
+/// The theory of an algorithm and a kind of damage to `bytes` of noise.
 ///
 /// Derivations, beside those in `docs/checksums.md`: a plain sum misses two flips of one column in
 /// opposite directions (half of them; all in the top column), and three that add up (two of a

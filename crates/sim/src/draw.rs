@@ -1,4 +1,4 @@
-//! What goes wrong in a seed, by its profile, and the rarer kinds of work. Kinds that came later
+//! Draws the faults of a seed, by its profile, and the rarer kinds of work. Kinds that came later
 //! draw from numbers of their own, so that all else of a seed stays what it was.
 
 use crate::rng::Rng;
@@ -14,7 +14,7 @@ const SPANS_NS: [u64; 5] = [50_000, 1_000_000, 5_000_000, 15_000_000, 30_000_000
 /// forgotten.
 pub(crate) const LATE_NS: u64 = 300_000_000;
 
-/// What goes wrong in this profile.
+/// Draws the faults of this profile.
 pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     if matches!(profile, Profile::Swarm | Profile::Loss) {
         setup.weather = draw_weather(rng);

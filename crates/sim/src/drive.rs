@@ -61,7 +61,7 @@ impl World {
         self.check_spinning(e, busy);
     }
 
-    /// Whether a queue of its rails is full.
+    /// True if a queue of its rails is full.
     fn is_blocked(&self, e: u32) -> bool {
         let machine = &self.eps[e as usize].machine;
         let local = machine.peek_now();
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// Whether there is more in the queues.
+    /// True if there is more in the queues.
     fn read_queues(&mut self, e: u32) -> bool {
         for which in 0..2 {
             let ep = &self.eps[e as usize];
@@ -450,20 +450,7 @@ impl World {
         }
     }
 
-    /// Pages that are lent again were written meanwhile: nothing of what they held before may be
-    /// under way. (Second copies that the network made may: they have memory of their own.)
-    fn check_pages(&mut self, e: u32, pages: u64) {
-        let until = self.lent.insert(pages, self.now).unwrap_or(0);
-        if until > self.now {
-            let text = format!("pages are written again {} ns early", until - self.now);
-            self.broken(e, text);
-        }
-    }
-
     fn post(&mut self, e: u32, mut out: Out, at: u64) {
-        if let Some(pages) = out.lent {
-            self.check_pages(e, pages);
-        }
         let lost = self.rng.ppm(self.net.weather.batch_drop);
         if let Some(write) = &out.write {
             self.launch_write(e, &out, write, at);

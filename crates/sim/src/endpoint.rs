@@ -100,7 +100,7 @@ pub struct Endpoint {
     pub host: usize,
     /// The engine.
     pub engine: Engine<SimSystem>,
-    /// What it runs on.
+    /// The machine that it runs on.
     pub machine: Arc<Machine>,
     /// Its endpoint.
     pub ep: EpId,
@@ -116,7 +116,7 @@ pub struct Endpoint {
     pub cqs: [CqId; 2],
     /// How its application polls.
     pub habits: Habits,
-    /// What is in them.
+    /// The entries that are in them.
     pub due: [VecDeque<Due>; 2],
     /// Not dead.
     pub alive: bool,
@@ -128,7 +128,7 @@ pub struct Endpoint {
     pub ops: Vec<Op>,
     /// Memory of those that are over.
     pub graveyard: Graveyard,
-    /// What matching must do.
+    /// The matches that MPI's rules demand.
     pub plain: Plain,
     /// World time of the next run.
     pub run_at: u64,
@@ -154,7 +154,7 @@ pub struct Endpoint {
     pub app: App,
     /// Claimed messages: the peek's operation, the message.
     pub claims: Vec<(u32, u32)>,
-    /// What others may write or read.
+    /// Memory that others may write or read.
     pub windows: Windows,
     /// Sends that found no room in the log.
     pub late: VecDeque<LateSend>,
@@ -204,7 +204,6 @@ fn assemble(
         aggregate_after: setup.aggregate_after,
         mtu: 0,
         sum_ahead_bytes: setup.sum_ahead_bytes,
-        lend_always: index % 2 == 0,
     };
     // The first number is the endpoint's id, after those of the one that is there before it.
     let (mut first, mut others) = (true, setup.second as usize * RANDOMS);
@@ -324,7 +323,7 @@ impl Endpoint {
         })
     }
 
-    /// Whether it is there and on its processor.
+    /// True if it is there and on its processor.
     pub fn runs(&self) -> bool {
         self.alive && !self.closed && self.stopped == 0
     }
@@ -362,7 +361,7 @@ impl Endpoint {
         Ok(addr)
     }
 
-    /// Whether entries from `other` must have this source.
+    /// True if entries from `other` must have this source.
     pub fn source_is(&self, other: u32, addr: FiAddr) -> bool {
         let known = self.addrs.get(&other).copied();
         known.unwrap_or(marline_engine::ADDR_UNSPEC) == addr
@@ -410,7 +409,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether it was told that the other is dead.
+    /// True if it was told that the other is dead.
     pub fn believes_dead(&self, other: u32) -> bool {
         self.buried.contains(&other)
     }

@@ -5,18 +5,17 @@ use crate::machine::{Machine, Out, TRUESIZE, WIRE_BYTES};
 use crate::spare;
 use crate::writes::OutWrite;
 use marline_rails::{
-    Caps, Grants, Lending, Pages, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome,
-    Write, Writes,
+    Caps, Grants, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome, Write, Writes,
 };
 use marline_wire::{DirectHead, RailAddr};
 use std::sync::Arc;
 
 /// Sending half of a rail.
-pub struct SimTx(Arc<Machine>, usize, (Caps, RailAddr, bool));
+pub struct SimTx(Arc<Machine>, usize, (Caps, RailAddr));
 
 impl SimTx {
     /// Of a machine's rail.
-    pub(crate) fn new(machine: Arc<Machine>, rail: usize, is: (Caps, RailAddr, bool)) -> SimTx {
+    pub(crate) fn new(machine: Arc<Machine>, rail: usize, is: (Caps, RailAddr)) -> SimTx {
         SimTx(machine, rail, is)
     }
 }
@@ -54,32 +53,10 @@ impl RailTx for SimTx {
             bytes: spare::copy(bytes),
             at,
             write: None,
-            lent: None,
             direct: false,
         });
         self.0.stir();
         SendOutcome::Sent
-    }
-
-    fn lends(&self) -> bool {
-        self.2 .2
-    }
-
-    fn send_lent(
-        &mut self,
-        to: &RailAddr,
-        pages: &Pages,
-        len: usize,
-        segment: usize,
-        flow: u8,
-    ) -> Lending {
-        if self.send(to, &pages[..len], segment, flow) != SendOutcome::Sent {
-            return Lending::Failed;
-        }
-        if let Some(out) = self.0.wires().outbox.last_mut() {
-            out.lent = Some(pages.id());
-        }
-        Lending::Sent
     }
 
     fn write(&mut self, to: &RailAddr, write: &Write<'_>, packet: &[u8]) -> SendOutcome {

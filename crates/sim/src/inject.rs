@@ -10,8 +10,8 @@ use crate::damage::{theory, How, Kind, Place, Theory, PAGE_BYTES};
 use crate::rng::Rng;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::{
-    sum_seed, Config, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec, SendSpec,
-    Source, Spans, Transmit,
+    sum_seed, Config, Delivery, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
+    SendSpec, Source, Spans, Transmit,
 };
 use marline_wire::{Frame, FrameView, Packet, RailAddr, HEADER_LEN, PACKET_MAX};
 
@@ -28,7 +28,7 @@ const LENGTHS: [u64; 8] = [0, 8, 200, 1_344, 5_000, 20_000, 65_536, 300_000];
 /// The same where only full packets are damaged: none that would be damaged too rarely.
 const LONG: [u64; 2] = [65_536, 300_000];
 
-/// What messages contain.
+/// The kind of contents of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stuff {
     /// Uniform noise: what theory speaks of.
@@ -55,7 +55,7 @@ impl Stuff {
     }
 }
 
-/// What became of the damaged copies of one kind.
+/// The outcomes of the damaged copies of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Damaged copies delivered.
@@ -86,7 +86,7 @@ impl Tally {
 pub struct Plan {
     /// Algorithm of payloads.
     pub algorithm: Algorithm,
-    /// What messages contain.
+    /// The kind of contents of messages.
     pub stuff: Stuff,
     /// Damage.
     pub kind: Kind,
@@ -97,7 +97,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What theory says of it; contents other than noise have none.
+    /// The theory of it; contents other than noise have none.
     pub fn theory(&self) -> Theory {
         let known = self.stuff == Stuff::Noise && self.kind.place == Place::Payload;
         match known {
@@ -152,7 +152,7 @@ impl Memory for Lander<'_> {
     }
 }
 
-/// What the fragments of a packet claim to be: seed of the sum, message, offset. Messages are
+/// The claims of a packet's fragments: seed of the sum, message, offset. Messages are
 /// numbered as they are posted, so that a number is a handle.
 fn claims(packet: &Packet<'_>) -> Vec<(u64, u32, u64)> {
     let claim = |(frame, payload): (FrameView<'_>, &[u8])| {
@@ -212,6 +212,7 @@ fn node(plan: &Plan, which: u64) -> Node {
         addr,
         datagram_max,
         receive_budget: 1 << 20,
+        delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,
     }];

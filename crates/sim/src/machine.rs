@@ -1,5 +1,6 @@
-//! What an engine runs on here: a clock that stands still unless it is moved, sockets that are
-//! queues, and a log of all that it did. The world looks at it between two calls of the engine.
+//! The machine that a simulated engine runs on: a clock that stands still unless it is moved,
+//! sockets that are queues, and a log of all that it did. The world looks at it between two calls
+//! of the engine.
 
 use crate::halves::{SimRx, SimTx};
 use crate::spare;
@@ -49,8 +50,6 @@ pub struct Out {
     pub at: u64,
     /// The write that the packet tells of.
     pub write: Option<OutWrite>,
-    /// The pages that hold them, by name, where they were lent.
-    pub lent: Option<u64>,
     /// They are a direct write, one datagram; `segment`: what the path takes.
     pub direct: bool,
 }
@@ -64,7 +63,7 @@ pub enum Entry {
         src: u32,
         /// Where its bytes are: address and length.
         at: (usize, usize),
-        /// What became of it.
+        /// Why it was dropped, if it was.
         result: Result<(), DropReason>,
         /// Messages of its sender that were matched so far.
         upto: u64,
@@ -77,12 +76,12 @@ pub enum Entry {
     Completed(Completion),
 }
 
-/// What the engine did since the world last looked.
+/// The actions of the engine since the world last looked.
 #[derive(Debug, Default)]
 pub struct Log {
     /// In order.
     pub entries: Vec<Entry>,
-    /// What rails handed over, with the packets of `Entry::Ingested`.
+    /// Buffers that rails handed over, with the packets of `Entry::Ingested`.
     pub received: Vec<Vec<u8>>,
 }
 
@@ -133,7 +132,6 @@ pub struct Port {
     addr: RailAddr,
     caps: Caps,
     rate: u64,
-    lends: bool,
     /// It has only this part of its rate.
     pub slow: Vec<u64>,
     pub(crate) grants_max: usize,
@@ -161,8 +159,6 @@ pub struct PortSpec {
     pub tells_segment: bool,
     /// Takes super-packets (GSO).
     pub segments: bool,
-    /// Takes super-packets by their pages.
-    pub lends: bool,
     /// Writes into granted memory.
     pub writes: Writes,
     /// Pieces of memory that may be granted at a time.
@@ -188,7 +184,7 @@ impl Wires {
     }
 }
 
-/// What one process runs on.
+/// The machine of one process.
 #[derive(Debug)]
 pub struct Machine {
     now_ns: AtomicU64,
@@ -246,7 +242,7 @@ impl Machine {
         self.yield_ns.store(ns, Relaxed);
     }
 
-    /// Whether the alarm was set since the last time.
+    /// True if the alarm was set since the last time.
     pub fn take_alarm(&self) -> bool {
         self.alarm.swap(false, Relaxed)
     }
@@ -261,12 +257,12 @@ impl Machine {
         self.taken.load(Relaxed)
     }
 
-    /// Whether packets wait to be received.
+    /// True if packets wait to be received.
     pub fn waiting(&self) -> bool {
         self.waiting.load(Relaxed)
     }
 
-    /// Whether the engine sent or said anything, or set its alarm, since the last time.
+    /// True if the engine sent or said anything, or set its alarm, since the last time.
     pub fn take_stir(&self) -> bool {
         let stirred = self.stirred.load(Relaxed);
         if stirred {
@@ -289,7 +285,7 @@ impl Machine {
         self.told.store(true, Relaxed);
     }
 
-    /// What waits to be received is lost.
+    /// Loses all packets that wait to be received.
     pub fn forget_waiting(&self) {
         for port in &mut self.wires().ports {
             port.inbox.clear();
@@ -317,13 +313,14 @@ impl Machine {
         event
     }
 
-    /// So many packets were handed over.
+    /// Notes that `count` packets were handed over.
     pub(crate) fn took(&self, count: usize, wires: MutexGuard<'_, Wires>) {
         self.taken.fetch_add(count as u64, Relaxed);
         self.waiting.store(wires.waiting(), Relaxed);
     }
 
-    /// What a rail handed over stays until the world has read the log, if that may speak of it.
+    /// Keeps a buffer that a rail handed over until the world has read the log, if that may speak
+    /// of it.
     pub(crate) fn keep(&self, bytes: Vec<u8>) {
         if self.stirred.load(Relaxed) {
             self.log().received.push(bytes);
@@ -339,8 +336,8 @@ impl Machine {
 
     /// The halves of all rails.
     pub fn rails(self: &Arc<Machine>) -> (Vec<(String, SimTx)>, Vec<SimRx>) {
-        let ports: Vec<(Caps, RailAddr, bool)> = (self.wires().ports.iter())
-            .map(|p| (p.caps, p.addr, p.lends))
+        let ports: Vec<(Caps, RailAddr)> = (self.wires().ports.iter())
+            .map(|p| (p.caps, p.addr))
             .collect();
         let tx = |rail: usize| SimTx::new(self.clone(), rail, ports[rail]);
         let rx = |rail| SimRx::new(self.clone(), rail);
@@ -379,7 +376,6 @@ impl Port {
                 writes: spec.writes,
             },
             rate: spec.rate,
-            lends: spec.lends && spec.segments,
             slow: Vec::new(),
             grants_max: spec.grants_max,
             queue_ns: spec.queue_ns,

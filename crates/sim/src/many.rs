@@ -11,16 +11,16 @@ use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 /// Outcomes that may wait for an earlier seed's.
 const WAITING_MAX: usize = 1_024;
 
-/// What to draw for each seed, and how to run them.
+/// The choices that hold for each seed, and how to run them.
 #[derive(Clone, Debug)]
 pub struct Hunt {
-    /// What may go wrong.
+    /// Kinds of faults.
     pub profile: Profile,
     /// Hosts of each cluster; 0: drawn.
     pub hosts: usize,
     /// Rails of each host; 0: drawn.
     pub rails: usize,
-    /// What goes wrong instead of what each seed draws; see [`Setup::follow`].
+    /// Faults instead of those that each seed draws; see [`Setup::follow`].
     pub script: Option<Vec<Fault>>,
     /// Packets that each seed sends at least (see [`Setup::packets_min`]).
     pub packets_min: u64,
@@ -44,7 +44,7 @@ impl Default for Hunt {
     }
 }
 
-/// What many seeds gave.
+/// The results of many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Seeds run.
@@ -80,7 +80,7 @@ impl Report {
 }
 
 impl Hunt {
-    /// What a seed is.
+    /// The setup of a seed.
     pub fn setup(&self, seed: u64) -> Setup {
         let mut setup = Setup {
             packets_min: self.packets_min,

@@ -10,11 +10,12 @@ use std::cell::RefCell;
 /// Bytes on both sides of a buffer that stay as they are.
 const GUARD: usize = 32;
 const GUARD_BYTE: u8 = 0xee;
-/// What is in a receive buffer before anything came, at least in its first bytes and its last.
+/// The bytes of a receive buffer before anything came, at least its first and its last.
 const FILLER: u8 = 0xc3;
 const FILLED: usize = 8_192;
 const FILLED_AT_END: usize = 1_024;
-/// What the application writes over a buffer once it has it back: all over its first and last
+/// The byte that the application writes over a buffer once it has it back: all over its first and
+/// last
 /// `POISONED` bytes, and in between a line of each `STRIDE`, so that whatever is as long as a
 /// packet hits one. (Shorter ones may miss them. Writing and reading all of it took a twentieth of
 /// the time.)
@@ -130,7 +131,7 @@ impl Buffer {
         content.copy(base, &mut self.block[GUARD + from..GUARD + to]);
     }
 
-    /// What is in `from..to`, if that is inside.
+    /// The bytes in `from..to`, if that is inside.
     pub fn get(&self, from: usize, to: usize) -> Option<&[u8]> {
         let fits = from <= to && to <= self.len;
         fits.then(|| &self.block[GUARD + from..GUARD + to])
@@ -162,7 +163,7 @@ impl Buffer {
         (from, from + self.len)
     }
 
-    /// What is at an address, if so many bytes from there are in it.
+    /// The bytes at an address, if `len` bytes from there are in it.
     pub fn at_address(&self, address: usize, len: usize) -> Option<&[u8]> {
         if self.block.is_empty() {
             return None;
@@ -197,7 +198,8 @@ impl Buffer {
         }
     }
 
-    /// What nobody may have changed; `used`: bytes at the start that were rightly written.
+    /// Checks the bytes that nobody may have changed; `used`: bytes at the start that were rightly
+    /// written.
     pub fn check(&self, used: usize) -> Result<(), &'static str> {
         if self.block.is_empty() {
             return Ok(());
@@ -298,7 +300,7 @@ fn marks(from: usize, to: usize) -> impl Iterator<Item = (usize, usize)> {
     [(from, start), (end, to)].into_iter().chain(lines)
 }
 
-/// Whether all bytes have a value: the first has, and each other is like the one before. (The C
+/// True if all bytes have a value: the first has, and each other is like the one before. (The C
 /// library compares with wider registers than a loop here would.)
 fn all_are(bytes: &[u8], value: u8) -> bool {
     match bytes {
@@ -335,7 +337,7 @@ impl Graveyard {
         Ok(())
     }
 
-    /// Whether the address is in one of them.
+    /// True if the address is in one of them.
     pub fn holds(&self, address: usize) -> bool {
         let mut buffers = self.buffers.iter();
         buffers.any(|(_, b)| b.at_address(address, 1).is_some())
@@ -358,7 +360,7 @@ impl Graveyard {
     }
 }
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Debug)]
 pub enum OpKind {
     /// A send.
@@ -399,7 +401,7 @@ pub enum OpKind {
 pub struct RecvOp {
     /// Endpoint it names.
     pub source: Option<u32>,
-    /// Whether it takes many messages.
+    /// True if it takes many messages.
     pub multi: bool,
     /// Messages that it must get, and whether each completion came.
     pub matches: Vec<(Match, bool)>,
@@ -439,7 +441,7 @@ pub struct ReadOp {
 /// An operation. Its context is its number plus one.
 #[derive(Debug)]
 pub struct Op {
-    /// What it is.
+    /// Its kind.
     pub kind: OpKind,
     /// Its memory.
     pub buffer: Buffer,

@@ -30,7 +30,7 @@ struct Port {
     ingress: Queue,
 }
 
-/// What the network did to one copy of a packet.
+/// Damage that the network did to one copy of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// Nothing.
@@ -139,7 +139,7 @@ const LOST: Fate = Fate {
     too_big: None,
 };
 
-/// What becomes of a write on its way.
+/// The fate of a write on its way.
 pub(crate) struct Carried {
     /// When it is there.
     pub arrives: Option<u64>,
@@ -147,7 +147,7 @@ pub(crate) struct Carried {
     pub drop_ppm: u32,
     /// It is damaged so often.
     pub hurt_ppm: u32,
-    /// What its rail says of it and is not so.
+    /// The lie that its rail tells of it.
     pub lie: Option<Lie>,
 }
 
@@ -263,12 +263,12 @@ impl Net {
         parted || a.down + b.down + a.mute + b.deaf > 0
     }
 
-    /// Whether a firewall refuses what comes to a rail.
+    /// True if a firewall refuses what comes to a rail.
     pub(crate) fn refuses(&self, to: (usize, usize)) -> bool {
         self.ports[to.0 * self.rails + to.1].refuses > 0
     }
 
-    /// Whether one ever did.
+    /// True if one ever did.
     pub(crate) fn has_refused(&self, to: (usize, usize)) -> bool {
         self.ports[to.0 * self.rails + to.1].refused
     }
@@ -301,7 +301,7 @@ impl Net {
         (sent, room)
     }
 
-    /// Whether packets between these rails (by index) travel in a stream.
+    /// True if packets between these rails (by index) travel in a stream.
     pub fn is_stream(&self, from: usize, to: usize) -> bool {
         self.streams[from] && self.streams[to]
     }
@@ -348,7 +348,7 @@ impl Net {
         self.latency_ns[rail]
     }
 
-    /// What a write meets between two rails: when it has left, and the rest.
+    /// Carries a write between two rails: decides when it has left, and the rest of its fate.
     pub(crate) fn carry(
         &mut self,
         now: u64,
@@ -415,7 +415,7 @@ impl Net {
         Some((through, self.damage(len, rot)))
     }
 
-    /// What happens to the bytes of a packet; `rot`: damage of its rails in parts per million.
+    /// Draws the damage to the bytes of a packet; `rot`: damage of its rails in parts per million.
     fn damage(&mut self, len: usize, rot: u32) -> Damage {
         let w = self.weather;
         let damage = if rot > 0 && self.rng.ppm(rot) {

@@ -117,7 +117,7 @@ impl World {
         self.post_recv(e, Some(src), Some((round as u64, 0)), capacity, None, true);
     }
 
-    /// What libraries of collectives do, in turn: a broadcast (as a tree, two rounds), its reverse
+    /// Plays the patterns of collectives in turn: a broadcast (as a tree, two rounds), its reverse
     /// (two), a barrier by dissemination, a step around the ring.
     fn collective(&mut self, e: u32, round: u32, n: u32) {
         let lowest = lowest_bit(e, n);

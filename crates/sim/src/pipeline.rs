@@ -3,7 +3,7 @@
 
 use marline_proto::{Chunk, Pipeline};
 
-/// What a transfer runs on. Rates in bytes per nanosecond (GB/s), times in nanoseconds.
+/// The machine of a transfer. Rates in bytes per nanosecond (GB/s), times in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     /// One-way latency of the network.

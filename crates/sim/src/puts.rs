@@ -107,7 +107,7 @@ impl World {
         self.accepted(e, "put", result);
     }
 
-    /// Whether a write was not taken, as it may be.
+    /// True if a write was not taken, as it may be.
     fn put_left_out(&mut self, e: u32, dst: u32, result: Result<(), SubmitError>) -> bool {
         if result == Err(SubmitError::Again) && dst == e {
             self.absorb(e); // messages to itself have no room: it leaves this one out
@@ -225,7 +225,7 @@ impl World {
         Ok(Due::of(entry))
     }
 
-    /// What was written is there, and nothing beside it.
+    /// Checks that all written bytes are there, and nothing beside them.
     fn check_window(&self, dst: u32, uid: u32) -> Result<(), String> {
         let msg = &self.truth.msgs[uid as usize];
         let alive = self.eps[dst as usize].alive;

@@ -1,11 +1,11 @@
-//! Whom an endpoint cannot reach, so that it may call a peer dead that lives.
+//! Peers that an endpoint cannot reach: it may call them dead though they live.
 
 use crate::machine::index_of;
 use crate::world::World;
 use marline_proto::PathState;
 
 impl World {
-    /// Whether a firewall refuses all that comes to an endpoint by the paths on which another has
+    /// True if a firewall refuses all that comes to an endpoint by the paths on which another has
     /// ever heard of it. (Who knows only these cannot know better.)
     pub(crate) fn every_path_refuses(&self, e: u32, other: u32) -> bool {
         let (ep, host) = (&self.eps[e as usize], self.eps[other as usize].host);
@@ -21,7 +21,7 @@ impl World {
         every
     }
 
-    /// Whether no packet of `e` reached `other`, or none of `other`'s came back, for long: of the
+    /// True if no packet of `e` reached `other`, or none of `other`'s came back, for long: of the
     /// paths that `e` knows each was cut. (One that was never heard is known by the two rails that
     /// its address names.)
     pub(crate) fn is_cut_off(&self, e: u32, other: u32) -> bool {
@@ -40,7 +40,7 @@ impl World {
         out || back
     }
 
-    /// Whether one fault has kept all packets from a rail to another for half of the time after
+    /// True if one fault has kept all packets from a rail to another for half of the time after
     /// which a silent peer is dead.
     fn is_cut_long(&self, from: (usize, usize), to: (usize, usize)) -> bool {
         let long = self.setup.node.peer_timeout_ns / 2;

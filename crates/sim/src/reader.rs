@@ -1,4 +1,4 @@
-//! What a command does when nobody reads what it prints (`marline sim | head -1`).
+//! The end of a command whose output nobody reads (`marline sim | head -1`).
 
 use std::io::{self, Write};
 use std::panic::{set_hook, take_hook};

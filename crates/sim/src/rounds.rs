@@ -119,8 +119,8 @@ impl World {
 }
 
 impl Setup {
-    /// What is to do, and goes wrong, in a later round of `times` the length of the first, from
-    /// `now` on. The cluster stays what it is.
+    /// Draws the work and the faults of a later round of `times` the length of the first, from
+    /// `now` on. The cluster stays the same.
     fn again(&self, round: u32, times: u64, now: u64) -> Setup {
         let seed = Rng::new(self.seed, 1_000 + round as u64).next();
         let mut next = self.redraw(seed, times);

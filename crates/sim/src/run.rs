@@ -12,7 +12,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 /// Events after which a run is called endless.
 const EVENTS_MAX: u64 = 30_000_000;
 
-/// What one seed gave.
+/// The result of one seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Seed.
@@ -21,7 +21,7 @@ pub struct Outcome {
     pub hash: u64,
     /// Broken promise, with the report.
     pub failure: Option<String>,
-    /// What the network did.
+    /// Counters of the network.
     pub net: NetStats,
     /// How often each trouble began.
     pub troubles: BTreeMap<&'static str, u64>,
@@ -81,8 +81,8 @@ fn rails_of(world: &World) -> Vec<PathStats> {
     rails
 }
 
-/// What the tests ask of rails: packets, damage, what was sent again and why, and how often each
-/// was left and taken back.
+/// Adds the counters of rails that tests ask for: packets, damage, what was sent again and why, and
+/// how often each rail was left and taken back.
 pub(crate) fn add_counters(sum: &mut PathStats, stats: &PathStats) {
     sum.packets_sent += stats.packets_sent;
     sum.bytes_sent += stats.bytes_sent;

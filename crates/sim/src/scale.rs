@@ -19,7 +19,7 @@ pub struct Scaled {
     pub peers: u64,
     /// Bytes of their state, when all is done.
     pub peer_bytes: u64,
-    /// What went wrong.
+    /// The failure, if there was one.
     pub failure: Option<String>,
 }
 

@@ -17,7 +17,7 @@ pub fn parse(text: &str, hosts: usize, rails: usize) -> Result<Vec<Fault>, Strin
 }
 
 impl Setup {
-    /// What goes wrong is this, and nothing else.
+    /// Replaces all faults of the setup by these.
     pub fn follow(&mut self, faults: &[Fault]) {
         self.weather = Default::default();
         self.faults = faults.to_vec();

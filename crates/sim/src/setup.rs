@@ -1,4 +1,4 @@
-//! What one seed decides: cluster, settings, faults, workload. All of it is plain data, so that a
+//! The choices of one seed: cluster, settings, faults, workload. All of it is plain data, so that a
 //! failing run can be shrunk by taking things away.
 
 use crate::draw::{draw_faults, draw_pattern};
@@ -7,7 +7,7 @@ use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
 use marline_wire::HELLO_RAILS_MAX;
 
-/// What kind of runs to draw.
+/// The kind of runs to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     /// Everything, each seed another subset.
@@ -83,7 +83,7 @@ pub struct Weather {
     pub jitter_ns: u64,
 }
 
-/// What a rail says of its writes and is not so.
+/// A lie that a rail tells of its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// They land: they never do.
@@ -122,7 +122,7 @@ pub enum Trouble {
         drop: u32,
         delay_ns: u64,
     },
-    /// So many of a million packets of this rail are lost in one direction.
+    /// `ppm` of a million packets of this rail are lost in one direction.
     Leak {
         host: usize,
         rail: usize,
@@ -139,7 +139,7 @@ pub enum Trouble {
     Hung { host: usize, rail: usize },
     /// A firewall says to whoever sends to this rail that nobody listens.
     Refuse { host: usize, rail: usize },
-    /// So many of a million packets of this rail are damaged.
+    /// `ppm` of a million packets of this rail are damaged.
     Corrupt { host: usize, rail: usize, ppm: u32 },
     /// Writes of this rail are not what it says of them.
     Lies { host: usize, rail: usize, how: Lie },
@@ -228,7 +228,7 @@ pub struct Fault {
     pub what: Trouble,
 }
 
-/// What the applications do.
+/// The work of the applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Anything at any time.
@@ -258,7 +258,7 @@ pub enum Work {
 pub struct Setup {
     /// The seed.
     pub seed: u64,
-    /// What may go wrong.
+    /// Kinds of faults.
     pub profile: Profile,
     /// Packets to be sent at least: there is another round of work and faults until they are.
     pub packets_min: u64,
@@ -308,7 +308,7 @@ pub struct Setup {
     pub refuses: bool,
     /// Live peers may be declared dead (long silence is among the faults).
     pub may_die: bool,
-    /// What the applications do.
+    /// The work of the applications.
     pub work: Work,
     /// Operations (or rounds) of each host.
     pub ops: u32,
@@ -486,7 +486,7 @@ impl Fault {
     }
 }
 
-/// What is given, or else what was drawn.
+/// The given number, or the drawn one if none is given.
 fn given_or(given: usize, drawn: usize) -> usize {
     match given {
         0 => drawn,

@@ -1,4 +1,4 @@
-//! What really happened: every message from post to delivery, and MPI's matching rules in their
+//! The truth of a run: every message from post to delivery, and MPI's matching rules in their
 //! plainest form. The protocol is checked against it.
 
 use crate::credit::Credits;
@@ -116,13 +116,13 @@ impl Msg {
         }
     }
 
-    /// Whether all that is wanted landed.
+    /// True if all that is wanted landed.
     pub fn complete(&self) -> bool {
         let wanted = self.wanted();
         wanted == 0 || (0..granules(wanted)).all(|g| self.has(g))
     }
 
-    /// Whether every byte landed (a message without bytes: its head did).
+    /// True if every byte landed (a message without bytes: its head did).
     pub fn whole(&self) -> bool {
         self.head_seen && (0..granules(self.len)).all(|g| self.has(g))
     }
@@ -140,7 +140,7 @@ pub struct Truth {
     /// All of them, by the number that the simulator gives.
     pub msgs: Vec<Msg>,
     pairs: Table<(u32, u32), Vec<u32>>,
-    /// What senders may send.
+    /// The credit of senders.
     pub credits: Credits,
     /// Messages to each endpoint that need a receive: untagged, tagged.
     open: Vec<[u32; 2]>,
@@ -241,7 +241,7 @@ pub struct PlainRecv {
 }
 
 impl PlainRecv {
-    /// Whether it takes the message.
+    /// True if it takes the message.
     pub fn accepts(&self, msg: &Msg) -> bool {
         let source = self.source.is_none_or(|s| s == msg.src);
         let tag = match (self.tag, msg.tag) {
@@ -345,7 +345,7 @@ impl Plain {
         }
     }
 
-    /// What a peek would find.
+    /// The message that a peek would find.
     pub fn peek(&self, recv: &PlainRecv, msgs: &[Msg]) -> Option<u32> {
         self.unexpected
             .iter()
@@ -382,7 +382,7 @@ impl Plain {
         told.iter().map(|p| p.handle).collect()
     }
 
-    /// Whether the receive that was just posted, and is there, ends with a death before it.
+    /// True if the receive that was just posted, and is there, ends with a death before it.
     pub fn is_news(&mut self, handle: u32) -> bool {
         let told = |p: &&PlainRecv| p.handle == handle && p.is_told();
         let news = self.news && self.posted.back().filter(told).is_some();

@@ -1,4 +1,4 @@
-//! What a long run says while it lasts: failures at once, and now and then how far it is.
+//! Output of a long run while it lasts: failures at once, and now and then how far it is.
 
 use crate::{run_setup, shrink, Hunt, Report};
 use std::fs::{File, OpenOptions};

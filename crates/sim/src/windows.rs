@@ -30,7 +30,7 @@ const STAY_NS: u64 = 3_000_000;
 /// Closed keys that are used again.
 const KEYS_MAX: usize = 8;
 
-/// What others may write or read of a process, and do.
+/// The memory of a process that others may write or read.
 #[derive(Debug, Default)]
 pub struct Windows {
     /// Those that are open.
@@ -52,12 +52,12 @@ pub struct Window {
     pub handle: u32,
     key: u64,
     len: u64,
-    /// What users call its first byte: 0 or its address.
+    /// The offset by which users name its first byte: 0 or its address.
     origin: u64,
     writable: bool,
     /// Operations that it is for.
     users: Vec<User>,
-    /// What is in it, and who was let in.
+    /// The parts of it, and who was let in.
     places: Vec<Place>,
     /// Bytes from its start that are for somebody.
     taken: u64,
@@ -66,7 +66,7 @@ pub struct Window {
     haste: u64,
 }
 
-/// Who uses a window.
+/// The user of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
     /// The remote write of this message.
@@ -83,7 +83,7 @@ struct Place {
     what: Within,
 }
 
-/// What a range of a window is.
+/// The state of a range of a window.
 #[derive(Clone, Copy, Debug)]
 enum Within {
     /// Its owner put content there, from this base.
@@ -103,7 +103,7 @@ pub(crate) struct Spot {
     pub addr: u64,
 }
 
-/// What is wrong with a request.
+/// The fault of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrong {
     /// There is no such memory, or not any more.
@@ -122,7 +122,7 @@ impl Wrong {
         rng.pick(&[Wrong::Key, Wrong::ReadOnly, Wrong::Beyond, Wrong::Before])
     }
 
-    /// What may be wrong with a read.
+    /// Draws what may be wrong with a read.
     pub(crate) fn draw_read(rng: &mut Rng) -> Wrong {
         rng.pick(&[Wrong::Key, Wrong::Beyond, Wrong::Before])
     }
@@ -389,8 +389,8 @@ impl World {
         }
     }
 
-    /// What is in a window that was just closed: what was written there and is said to be, what
-    /// its owner had put there, and nothing beside.
+    /// Checks a window that was just closed: it holds the bytes that were written there and
+    /// reported so, the bytes that its owner had put there, and nothing beside.
     fn check_left(&self, window: &Window, buffer: &Buffer) -> Result<(), String> {
         buffer.check(buffer.len())?;
         let mut edges: Vec<u64> = vec![0, window.len];

@@ -24,7 +24,7 @@ const BATCH_MAX: usize = 16;
 /// Port of the first process on a host.
 const PORT: u16 = 5_000;
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Next {
     /// A packet reaches a host.
@@ -41,7 +41,7 @@ pub(crate) enum Next {
     WriteOver,
 }
 
-/// What happens, and when.
+/// An event and its time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: u64,
@@ -76,7 +76,7 @@ pub struct Violation {
 
 /// Everything.
 pub struct World {
-    /// What is simulated.
+    /// The setup that is simulated.
     pub setup: Setup,
     /// World time.
     pub now: u64,
@@ -91,15 +91,13 @@ pub struct World {
     pub on_host: Vec<Option<u32>>,
     /// The network.
     pub net: Net,
-    /// What is in messages.
+    /// The contents of messages.
     pub content: &'static Content,
-    /// What really happened.
+    /// The truth of the run.
     pub truth: Truth,
     pub(crate) flying: Vec<Flying>,
     pub(crate) free: Vec<u32>,
     pub(crate) log: Log,
-    /// Until when packets are under way whose pages were lent, by the pages' names.
-    pub(crate) lent: BTreeMap<u64, u64>,
     pub(crate) entries: Box<[Completion; BATCH_MAX]>,
     pub(crate) held: VecDeque<(u32, Out)>,
     pub(crate) rng: Rng,
@@ -139,7 +137,6 @@ impl World {
             truth: Truth::new(setup.node.credit_bytes),
             flying: Vec::new(),
             free: Vec::new(),
-            lent: BTreeMap::new(),
             log: Log::default(),
             entries: Box::new([Completion::empty(); BATCH_MAX]),
             held: VecDeque::new(),
@@ -180,8 +177,6 @@ impl World {
                 merges: behaviour >> (4 * r) & 1 == 0,
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
-                // A quarter of the processes: their buffers crowd the cache.
-                lends: behaviour >> 62 == 0 && self.setup.hosts <= 16,
                 writes: kind_of(&self.setup, r),
                 grants_max: self.setup.grants_max,
                 lands_again: self.setup.node.errs(Mutation::LandAgain),
@@ -465,14 +460,6 @@ impl World {
             Some(direct) => direct.lead(),
             None => u16::from_le_bytes([bytes[6], bytes[7]]) as usize,
         };
-        // Whichever good copy comes first brings the ack.
-        let copies = || fate.copies.iter().flatten();
-        let good = copies().filter(|copy| copy.1 == Damage::None);
-        let first = good.map(|c| c.0).min().or(copies().next().map(|c| c.0));
-        if let (Some(pages), Some(at)) = (out.lent, first) {
-            let until = self.lent.entry(pages).or_default();
-            *until = at.max(*until);
-        }
         let mut copies = fate.copies;
         if direct.is_some() && self.setup.direct_again && self.rng.one_in(8) {
             let late = self.rng.pick(&LATE_NS);

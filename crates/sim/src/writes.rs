@@ -22,7 +22,7 @@ const PACKET: usize = 4_096;
 /// Bytes that go missing together between a card and the memory.
 const LINE: usize = 64;
 
-/// What a write is on its way to do.
+/// A write on its way.
 #[derive(Clone, Debug)]
 pub struct OutWrite {
     /// Key of the memory at its target.
@@ -37,7 +37,7 @@ pub struct OutWrite {
     pub drained: u32,
 }
 
-/// What happens to the bytes of a write.
+/// Damage to the bytes of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hurt {
     /// Nothing.
@@ -446,7 +446,7 @@ pub(crate) fn draw_shuffles(setup: &mut Setup) {
     }
 }
 
-/// What a rail of the setup says of its writes.
+/// The kind of writes that a rail of the setup announces.
 pub(crate) fn kind_of(setup: &Setup, rail: usize) -> Writes {
     match (setup.writes[rail], setup.streams[rail]) {
         (false, false) if setup.direct => Writes::Direct,

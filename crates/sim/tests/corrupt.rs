@@ -82,7 +82,8 @@ fn the_only_rail_is_kept() {
     assert_eq!(outcome.rails[0].corrupt_downs, 0);
 }
 
-/// What damages some is better than what carries nothing: else a job died for want of a rail.
+/// A rail that damages some packets is better than one that carries nothing. Otherwise a job would
+/// die for want of a rail.
 #[test]
 fn a_rail_that_was_left_carries_on_when_the_clean_one_falls_silent() {
     let hole = |outgoing| Fault {

@@ -63,7 +63,7 @@ fn total(outcome: &Outcome) -> (u64, u64, u64) {
     (sum(&|r| r.packets_sent), resent, sum(&|r| r.failovers))
 }
 
-/// What the applications do, the longest message, and operations: enough for a second and more.
+/// The work of the applications, the longest message, and operations: enough for a second and more.
 const WORKS: [(Work, u64, u32); 6] = [
     (Work::PingPong, 2_000, 12_000),
     (Work::PingPong, 300_000, 6_000),

@@ -17,7 +17,7 @@ const SHRUNK: usize = 1_200;
 /// A round of a duel (`DUEL_NS` of `timers.rs`).
 const DUEL_NS: u64 = MS;
 
-/// What happens to rail 0 of host 0.
+/// The fault of rail 0 of host 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cut {
     /// It goes down, and its host is told (the other is not).

@@ -274,16 +274,6 @@ fn the_only_path_left_is_asked_often_enough() {
     clean_for_long(10_263_394);
 }
 
-/// A batch that was lent ended with a packet of which no ack is wanted: its pages were written
-/// again when the others had arrived. (In the others the simulator forgot that a second copy has
-/// memory of its own, and that it may come first.)
-#[test]
-fn lent_pages_wait_for_packets_that_want_no_ack() {
-    clean_for_long(10_605_882);
-    clean_for_long(10_601_318);
-    clean_for_long(10_652_131);
-}
-
 /// Two peers wrote to the same bytes of a window, and one poll took both: the simulator looked for
 /// the first one's bytes when the second one's were there.
 #[test]

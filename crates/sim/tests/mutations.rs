@@ -63,7 +63,7 @@ fn a_failing_setup_shrinks_and_still_fails() {
     assert!(small.ops < setup.ops || small.faults.len() < setup.faults.len());
 }
 
-/// What fails in the first round, on any rail, is shown without the others.
+/// A failure in the first round, on any rail, is shown without the others.
 #[test]
 fn later_rounds_and_other_rails_are_taken_away() {
     let mut setup = Setup::draw(0, Profile::Swarm, 3, 3);

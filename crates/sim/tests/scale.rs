@@ -1,4 +1,4 @@
-//! What a peer costs when nothing is going on, and what first contact of all with all costs.
+//! The cost of a peer when nothing is going on, and of first contact of all with all.
 
 use marline_sim::{scale, Work};
 

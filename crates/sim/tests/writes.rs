@@ -189,7 +189,7 @@ fn late_writes_over_what_was_counted_are_noticed() {
     assert!(count > 0);
 }
 
-/// What lands late is not taken for what was sent instead, and refused once it was.
+/// Bytes that land late are not taken for those that were sent instead, and are refused afterwards.
 #[test]
 fn late_writes_are_refused() {
     for ordered in [false, true] {

@@ -40,7 +40,7 @@ pub(super) enum Whom {
     Own,
 }
 
-/// What a receive asks for.
+/// The messages that a receive asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     pub handle: u32,
@@ -143,7 +143,7 @@ impl Model {
         self.posted.push(wish);
     }
 
-    /// Whether the receive has ended: it is not posted, and nothing is under way to it.
+    /// True if the receive has ended: it is not posted, and nothing is under way to it.
     pub fn is_over(&self, handle: u32) -> bool {
         let mut under_way = self.matched.range((handle, 0)..=(handle, usize::MAX));
         under_way.next().is_none() && self.posted.iter().all(|p| p.handle != handle)

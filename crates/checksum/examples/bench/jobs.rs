@@ -1,4 +1,4 @@
-//! What is timed: our sums and copies, plain copies, and the libraries that do the same job.
+//! The jobs that are timed: our sums and copies, plain copies, and libraries that do the same.
 
 use crate::isal;
 use marline_checksum::{
@@ -11,9 +11,9 @@ pub(crate) type Work = Box<dyn Fn(*mut u8, *const u8, usize) -> u64>;
 
 /// One thing to time.
 pub(crate) struct Job {
-    /// Who does it: an algorithm of ours, or a library and its algorithm.
+    /// An algorithm of ours, or a library and its algorithm.
     pub(crate) name: String,
-    /// What it does: `sum`, `copy_and_sum`, …
+    /// The kind of job: `sum`, `copy_and_sum`, …
     pub(crate) way: &'static str,
     pub(crate) work: Work,
 }

@@ -1,14 +1,13 @@
 //! Speed of sums and of copy-and-sum against plain copies and against other libraries, as CSV on
-//! standard output; how the marks were met on standard error.
+//! standard output, and on standard error how the project's goals were met.
 //!
 //! `cargo run --release -p marline-checksum --example bench -- [--rivals] [--sizes A,B] [name
 //! ...]`; without names, our algorithms of strength medium and above. One core: pin it
 //! (`taskset -c 1`).
 //!
-//! All run interleaved, in rounds. A round counts when glibc's memcpy was as fast at its start as
-//! at its end, and of those only the calm ones: within a tenth of the fastest (a neighbour on the
-//! same core makes all slower, and not alike). Figures are medians; ratios are medians of each
-//! round's ratio.
+//! All take turns, in rounds. A round counts when glibc's memcpy was as fast at its start as at its
+//! end, and of those only the calm ones: within a tenth of the fastest (a neighbour on the same
+//! core makes all slower, and not alike). A figure is the median over rounds, and so is a ratio.
 
 mod isal;
 mod jobs;
@@ -129,7 +128,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     v[v.len() / 2]
 }
 
-/// What the project asks: (bytes from, to, who, at least, of which plain copy).
+/// The project's goals: (bytes from, to, algorithm, at least this part, of which plain copy).
 const MARKS: [(usize, usize, &[Algorithm], f64, &str); 4] = [
     (32 << 10, usize::MAX, STRONG, 0.97, "best plain copy"),
     (64 << 20, usize::MAX, STRONG, 1.5, "glibc's memcpy"),
@@ -182,7 +181,7 @@ fn rows(jobs: &[Job], plains: usize, dst: *mut u8, src: *const u8, len: usize, o
     }
 }
 
-/// What the command line asks for.
+/// The arguments of the command line.
 struct Args {
     algorithms: Vec<Algorithm>,
     sizes: Vec<usize>,

@@ -1,4 +1,4 @@
-//! What the algorithms detect: an exhaustive search for the CRCs, counted misses for all.
+//! Measures what the algorithms detect: an exhaustive search for the CRCs, counted misses for all.
 //!
 //! `cargo run --release -p marline-checksum --example detect [long] [packets]` prints two tables as
 //! CSV. The first says for each CRC and payload length up to how many bit errors none goes

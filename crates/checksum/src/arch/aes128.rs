@@ -1,7 +1,7 @@
 //! AES lanes with one lane per register.
 
 use super::vector::Vector;
-use crate::aes::{Lanes, FIELD, GROUP, KEYS, LENGTH_KEY};
+use crate::lanes::aes::{Lanes, FIELD, GROUP, KEYS, LENGTH_KEY};
 use crate::store::Store;
 
 /// Adds whole groups.

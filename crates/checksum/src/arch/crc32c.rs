@@ -84,7 +84,7 @@ unsafe fn lanes<V: Vector>(state: u32, bytes: &[u8], words: usize) -> u32 {
     }
 }
 
-/// What the instruction must take in to move `state` on by `words` words.
+/// The operand with which the instruction moves `state` on by `words` words.
 ///
 /// # Safety
 /// The CPU has the features of `V`.

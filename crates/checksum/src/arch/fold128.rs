@@ -63,7 +63,7 @@ pub(super) unsafe fn update<V: Vector, P: Poly, S: Store>(
     }
 }
 
-/// What is left from `done` on, behind an accumulator: block by block, and the reduction.
+/// Takes the bytes from `done` on into an accumulator, block by block, and reduces it.
 ///
 /// # Safety
 /// As [`update`]; `done` is at least 16.

@@ -6,6 +6,7 @@
 mod aes128;
 mod crc32c;
 mod fold128;
+mod kernels;
 mod nh128;
 mod vector;
 

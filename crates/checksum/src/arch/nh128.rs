@@ -3,7 +3,7 @@
 use super::fold128::{fold, reduce};
 use super::vector::Vector;
 use crate::crc::{Nvme, Poly};
-use crate::nh::{last, Products, BLOCK_LANES, KEYS, LANE};
+use crate::lanes::nh::{last, Products, BLOCK_LANES, KEYS, LANE};
 use crate::store::Store;
 
 /// How lanes are multiplied.

@@ -2,7 +2,8 @@
 //! (under Miri, too) that the kernels touch no other memory than they may, and products of pairs
 //! have no other portable form.
 
-use super::vector::{kernels, Vector};
+use super::kernels::kernels;
+use super::vector::Vector;
 use crate::crc::{update_portable, Castagnoli};
 
 /// A register in two words.
@@ -63,7 +64,7 @@ impl Vector for Soft {
     }
 
     unsafe fn round(self, key: Soft) -> Soft {
-        let next = crate::aes::round(self.0.to_le_bytes(), key.0.to_le_bytes());
+        let next = crate::lanes::aes::round(self.0.to_le_bytes(), key.0.to_le_bytes());
         Soft(u128::from_le_bytes(next))
     }
 
@@ -95,11 +96,12 @@ kernels!(Soft);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aes::{AesLanes, GROUP};
+    use crate::aes::AesLanes;
     use crate::crc::{Nvme, Poly};
-    use crate::dispatch::Tier;
+    use crate::lanes::aes::GROUP;
     use crate::pieces::Core;
     use crate::store::{Cached, Store, Streaming, Sum};
+    use crate::tier::Tier;
 
     /// Around the sizes of blocks, of loops and of lanes; fewer where each step is interpreted.
     fn lengths() -> Vec<usize> {

@@ -1,5 +1,5 @@
-//! What is done to a fragment of 1,472 bytes, the largest UDP payload of an Ethernet, to see
-//! whether a sum of lanes shows it.
+//! Kinds of damage to a fragment of 1,472 bytes, the largest UDP payload of an Ethernet, by which
+//! sums of lanes are tested.
 
 use super::random::Random;
 use marline_checksum::{sum, Algorithm};

@@ -8,7 +8,7 @@
 
 use super::enter::{run_in, Place};
 use super::fault::{Active, Dir, Effect, Ports};
-use super::net::{port_name, rail_address};
+use super::names::{port_name, rail_address};
 use super::state::{rail_name, Lab};
 use std::fmt::Write as _;
 
@@ -255,7 +255,8 @@ fn shaping(faults: &[Active], at: (usize, usize, Dir)) -> (Option<u64>, Option<u
     (rate, delay)
 }
 
-/// What a host sends is shaped at its own end, what it receives at the switch's.
+/// The place and device at which a direction of a rail is shaped: packets that a host sends at its
+/// own end, packets that it receives at the switch's.
 fn shaping_device(host: usize, rail: usize, dir: Dir) -> (Place, String) {
     match dir {
         Dir::Out => (Place::Host(host), rail_name(rail)),

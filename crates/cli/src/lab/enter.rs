@@ -66,16 +66,11 @@ pub fn run_in(lab: &Lab, place: Place, words: &[&str], input: &str) -> Result<St
     tool::run_through(enter(lab, place)?, words, input)
 }
 
-/// The executable that is running now.
-pub fn own_path() -> Result<PathBuf, String> {
-    std::env::current_exe().map_err(|e| format!("the path of marline itself: {e}"))
-}
-
 /// Writes the script that launchers call instead of `ssh`.
 pub fn write_agent(lab: &Lab) -> Result<(), String> {
     use std::os::unix::fs::PermissionsExt;
     let path = agent_path(lab);
-    let exe = own_path()?;
+    let exe = tool::own_path()?;
     let text = format!(
         "#!/bin/sh\nexec {} lab-agent {} \"$@\"\n",
         tool::quote(&exe.to_string_lossy()),
@@ -104,7 +99,7 @@ pub struct AgentArgs {
 }
 
 /// Becomes the command on the host that a launcher asked for.
-pub fn agent_main(args: &AgentArgs) -> crate::Outcome {
+pub fn agent_main(args: &AgentArgs) -> crate::outcome::Outcome {
     use std::os::unix::process::CommandExt;
     let lab = Lab::load(&args.dir)?;
     let (host, words) = split_ssh_words(&args.words)?;

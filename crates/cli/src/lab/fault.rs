@@ -1,9 +1,7 @@
 //! The grammar of `marline lab fault TARGET FAULT [in|out] [port=LO-HI] [for=SECONDS]`, and the
 //! faults in force.
 
-use super::state::Lab;
-
-/// What `marline lab fault --help` ends with: every fault, each with an example.
+/// The end of `marline lab fault --help`: every fault, each with an example.
 pub const HELP: &str = "\
 TARGET: RAIL (all hosts) or HOST:RAIL, as in 0, rail1, h0:1, h1:rail0
 FAULT:  down              cable out: the host sees the carrier go
@@ -59,18 +57,18 @@ impl Dir {
     }
 }
 
-/// What can be wrong with one direction of one host's rail.
+/// A fault of one direction of one host's rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// The cable is out: the host sees the carrier go.
     Down,
     /// The host's interface is set down.
     IfDown,
-    /// So many of a million packets vanish.
+    /// Packets of a million that vanish.
     Drop(u32),
     /// Every packet vanishes, and nobody is told.
     Blackhole,
-    /// So many of a million packets get one payload byte changed.
+    /// Packets of a million that get one payload byte changed.
     Corrupt(u32),
     /// IP packets above so many bytes vanish, and nobody is told.
     Mtu(u32),
@@ -118,12 +116,12 @@ impl Effect {
         })
     }
 
-    /// Whether it belongs to the link, not to one direction.
-    fn is_link(self) -> bool {
+    /// True if it belongs to the link, not to one direction.
+    pub fn is_link(self) -> bool {
         matches!(self, Effect::Down | Effect::IfDown)
     }
 
-    /// Whether a rule judges each packet by itself.
+    /// True if a rule judges each packet by itself.
     pub fn by_packet(self) -> bool {
         matches!(
             self,
@@ -163,7 +161,7 @@ pub struct Active {
     pub rail: usize,
     /// Direction; `Out` for what belongs to the link.
     pub dir: Dir,
-    /// What is wrong.
+    /// The fault.
     pub effect: Effect,
     /// Only packets of these ports.
     pub ports: Ports,
@@ -248,7 +246,7 @@ impl Active {
     }
 }
 
-/// What a `fault` command asks for.
+/// The action that a `fault` command asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Put this fault in force.
@@ -264,7 +262,7 @@ pub enum Action {
 /// A parsed `FAULT [in|out] [port=LO-HI] [for=SECONDS]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// What to do.
+    /// The action.
     pub action: Action,
     /// Only this direction.
     pub dir: Option<Dir>,
@@ -272,29 +270,6 @@ pub struct Order {
     pub ports: Ports,
     /// Only for so many seconds, from a full one that comes.
     pub for_s: Option<u64>,
-}
-
-/// Which hosts' rail is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// One host, or all.
-    pub host: Option<usize>,
-    /// The rail.
-    pub rail: usize,
-}
-
-/// Parses `RAIL` or `HOST:RAIL`.
-pub fn parse_target(lab: &Lab, word: &str) -> Result<Target, String> {
-    match word.split_once(':') {
-        Some((host, rail)) => Ok(Target {
-            host: Some(lab.find_host(host)?),
-            rail: lab.find_rail(rail)?,
-        }),
-        None => Ok(Target {
-            host: None,
-            rail: lab.find_rail(word)?,
-        }),
-    }
 }
 
 /// Parses the words after the target.
@@ -440,36 +415,6 @@ fn parse_ports(text: &str) -> Result<(u16, u16), String> {
             "`{text}`: a port range is LO-HI, each 0 to 65535, LO not above HI"
         )),
     }
-}
-
-/// The faults that `order` on `target` puts in force.
-///
-/// A fault on a whole rail without a direction hits each packet once: at its receiver for what
-/// happens in the fabric, at both ends for a rate, which is a property of the hosts' links.
-pub fn expand(lab: &Lab, target: Target, effect: Effect, order: &Order, span: Span) -> Vec<Active> {
-    let dirs: &[Dir] = match (effect, order.dir, target.host) {
-        (e, ..) if e.is_link() => &[Dir::Out],
-        (_, Some(Dir::In), _) => &[Dir::In],
-        (_, Some(Dir::Out), _) => &[Dir::Out],
-        (Effect::Rate(_), None, _) | (_, None, Some(_)) => &[Dir::In, Dir::Out],
-        (Effect::Delay(_), None, None) => &[Dir::Out],
-        (_, None, None) => &[Dir::In],
-    };
-    let hosts = match target.host {
-        Some(host) => host..host + 1,
-        None => 0..lab.shape.hosts,
-    };
-    hosts
-        .flat_map(|host| dirs.iter().map(move |&dir| (host, dir)))
-        .map(|(host, dir)| Active {
-            host,
-            rail: target.rail,
-            dir,
-            effect,
-            ports: order.ports,
-            span,
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The grammar, case by case.
 
 use super::super::state::{Lab, Shape};
+use super::super::target::{expand, parse_target, Target};
 use super::*;
 
 fn lab() -> Lab {

@@ -19,7 +19,7 @@ pub struct HolderArgs {
 }
 
 /// Prepares the new namespaces it was started in, says `ready`, and stays.
-pub fn main(args: &HolderArgs) -> crate::Outcome {
+pub fn main(args: &HolderArgs) -> crate::outcome::Outcome {
     // The terminal's Ctrl-C and hang-up must not take the lab down.
     let _ = rustix::process::setsid();
     rustix::system::sethostname(args.hostname.as_bytes()).map_err(|e| format!("hostname: {e}"))?;

@@ -10,14 +10,17 @@ mod apply;
 pub mod enter;
 mod fault;
 pub mod holder;
+mod names;
 mod net;
 mod place;
 mod run;
 mod state;
+mod target;
 
 use clap::{Args, Subcommand};
 use enter::Place;
 use fault::{Action, Active, Effect};
+use names::{control_address, rail_address, Name};
 use place::Lock;
 use state::{Lab, Shape};
 
@@ -40,14 +43,6 @@ pub enum LabCommand {
 
 /// Rails of a lab at most.
 const RAILS_MAX: i64 = marline_wire::HELLO_RAILS_MAX as i64;
-
-/// Which lab.
-#[derive(Args)]
-struct Name {
-    /// Name of the lab; labs of different names live side by side.
-    #[arg(long, default_value = "ml", env = "MARLINE_LAB")]
-    name: String,
-}
 
 /// Arguments of `lab up`.
 #[derive(Args)]
@@ -125,7 +120,7 @@ pub struct DownArgs {
 }
 
 /// Runs one of the commands.
-pub fn main(command: LabCommand) -> crate::Outcome {
+pub fn main(command: LabCommand) -> crate::outcome::Outcome {
     match command {
         LabCommand::Up(args) => up(&args),
         LabCommand::Status(args) => status(&args),
@@ -136,7 +131,7 @@ pub fn main(command: LabCommand) -> crate::Outcome {
     }
 }
 
-fn up(args: &UpArgs) -> crate::Outcome {
+fn up(args: &UpArgs) -> crate::outcome::Outcome {
     let name = &args.lab.name;
     state::check_name(name)?;
     let _lock = Lock::take(name)?;
@@ -173,7 +168,7 @@ fn up(args: &UpArgs) -> crate::Outcome {
     Ok(0)
 }
 
-fn down(args: &DownArgs) -> crate::Outcome {
+fn down(args: &DownArgs) -> crate::outcome::Outcome {
     let names = if args.all {
         place::names()?
     } else {
@@ -197,8 +192,8 @@ fn down(args: &DownArgs) -> crate::Outcome {
     Ok(0)
 }
 
-fn status(args: &StatusArgs) -> crate::Outcome {
-    let lab = Lab::load_running(&args.lab.name)?;
+fn status(args: &StatusArgs) -> crate::outcome::Outcome {
+    let lab = place::running(&args.lab.name)?;
     let Shape {
         hosts, rails, mtu, ..
     } = lab.shape;
@@ -213,9 +208,9 @@ fn status(args: &StatusArgs) -> crate::Outcome {
     );
     for host in 0..hosts {
         println!("  h{host}  host name {}", lab.host_name(host));
-        println!("      ctl    {}", net::control_address(host));
+        println!("      ctl    {}", control_address(host));
         for (rail, name) in lab.rail_names().iter().enumerate() {
-            println!("      {name:<6} {}", net::rail_address(&lab, host, rail));
+            println!("      {name:<6} {}", rail_address(&lab, host, rail));
         }
     }
     for rail in &lab.no_offload {
@@ -243,9 +238,9 @@ fn print_faults(lab: &Lab, with_counters: bool) -> Result<(), String> {
     Ok(())
 }
 
-fn exec(args: &ExecArgs) -> crate::Outcome {
+fn exec(args: &ExecArgs) -> crate::outcome::Outcome {
     use std::os::unix::process::CommandExt;
-    let lab = Lab::load_running(&args.lab.name)?;
+    let lab = place::running(&args.lab.name)?;
     let place = match args.host.as_str() {
         net::CONTROL => Place::Switch,
         host => Place::Host(lab.find_host(host)?),
@@ -256,11 +251,11 @@ fn exec(args: &ExecArgs) -> crate::Outcome {
     Err(crate::tool::spawn_error(&command, &error))
 }
 
-fn change_fault(args: &FaultArgs) -> crate::Outcome {
+fn change_fault(args: &FaultArgs) -> crate::outcome::Outcome {
     let name = &args.lab.name;
     state::check_name(name)?;
     let _lock = Lock::take(name)?;
-    let mut lab = Lab::load_running(name)?;
+    let mut lab = place::running(name)?;
     if let Some(target) = &args.target {
         if lab.shape.direct {
             return Err(format!(
@@ -268,7 +263,7 @@ fn change_fault(args: &FaultArgs) -> crate::Outcome {
                  --direct"
             ));
         }
-        let target = fault::parse_target(&lab, target)?;
+        let target = target::parse_target(&lab, target)?;
         order_fault(&mut lab, target, &fault::parse_order(&args.fault)?)?;
     }
     if args.show {
@@ -301,7 +296,7 @@ fn in_time(span: fault::Span) -> Result<(), String> {
     Ok(())
 }
 
-fn order_fault(lab: &mut Lab, target: fault::Target, order: &fault::Order) -> Result<(), String> {
+fn order_fault(lab: &mut Lab, target: target::Target, order: &fault::Order) -> Result<(), String> {
     let hit = |f: &Active| f.rail == target.rail && target.host.is_none_or(|h| h == f.host);
     let mut wanted = lab.faults.clone();
     let mut span = None;
@@ -319,7 +314,7 @@ fn order_fault(lab: &mut Lab, target: fault::Target, order: &fault::Order) -> Re
         }
         Action::Set(effect) => {
             span = order.for_s.map(coming);
-            for fault in fault::expand(lab, target, effect, order, span) {
+            for fault in target::expand(lab, target, effect, order, span) {
                 wanted.retain(|f| f.id() != fault.id());
                 wanted.push(fault);
             }

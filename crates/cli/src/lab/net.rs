@@ -1,6 +1,7 @@
 //! Building and removing a lab: namespaces, switches, cables, addresses.
 
 use super::enter::{self, Place};
+use super::names::{control_address, port_name, rail_address};
 use super::place;
 use super::state::{Lab, Proc, HOME_VARIABLE};
 use crate::tool;
@@ -15,30 +16,6 @@ use std::process::{Command, Stdio};
 pub const CONTROL: &str = "ctl";
 /// The launcher's address on the control network.
 const LAUNCHER_ADDRESS: &str = "10.99.255.254";
-/// Hosts per third octet of an address, so that none ends in 0 or 255.
-const HOSTS_PER_OCTET: usize = 250;
-
-fn low_octets(host: usize) -> String {
-    format!("{}.{}", host / HOSTS_PER_OCTET, host % HOSTS_PER_OCTET + 1)
-}
-
-/// A host's address on the control network.
-pub fn control_address(host: usize) -> String {
-    format!("10.99.{}", low_octets(host))
-}
-
-/// A host's address on a rail, with its prefix length.
-pub fn rail_address(lab: &Lab, host: usize, rail: usize) -> String {
-    match lab.shape.ipv6 {
-        true => format!("fd00:{:x}::{:x}/64", rail + 1, host + 1),
-        false => format!("10.{}.{}/16", 100 + rail, low_octets(host)),
-    }
-}
-
-/// The switch's end of the cable from a host's rail.
-pub fn port_name(host: usize, rail: usize) -> String {
-    format!("h{host}r{rail}")
-}
 
 /// Makes the lab; whatever was made is removed again when something fails.
 pub fn build(lab: &mut Lab, offload: bool) -> Result<(), String> {
@@ -109,7 +86,7 @@ fn write_hosts_file(lab: &Lab) -> Result<(), String> {
 
 fn holder_command(mut command: Command, lab: &Lab, hostname: &str) -> Result<Command, String> {
     command
-        .arg(enter::own_path()?)
+        .arg(tool::own_path()?)
         .args(["lab-holder", "--hostname", hostname]);
     enter::mark(&mut command, lab);
     Ok(command)

@@ -2,18 +2,16 @@
 //! their directory and remove it, so nothing there is believed that another user could have put
 //! there, and nothing is removed that a lab did not make.
 
-use super::state::{Lab, STATE_DIR_VARIABLE};
+use super::state::{check_name, Lab, STATE_DIR_VARIABLE, STATE_FILE};
 use marline_engine::owned;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The state of a lab.
-pub const STATE_FILE: &str = "state";
-/// What the lab's hosts see as `/etc/hosts`.
+/// The file that the lab's hosts see as `/etc/hosts`.
 pub const HOSTS_FILE: &str = "hosts";
-/// What launchers call instead of `ssh`.
+/// The script that launchers call instead of `ssh`.
 pub const AGENT_FILE: &str = "agent";
 /// All that a lab has in its directory. The state is removed last: as long as it is there, the rest
 /// is known to be ours.
@@ -103,6 +101,25 @@ pub fn look(dir: &Path) -> Result<Option<Lab>, String> {
     match named {
         true => Ok(Some(lab)),
         false => Err(refused("its state is that of a lab of another name")),
+    }
+}
+
+/// A lab that is up; an error that says how to make one otherwise.
+pub fn running(name: &str) -> Result<Lab, String> {
+    check_name(name)?;
+    let base = base_dir()?;
+    let lab = look(&base.join(name))?.ok_or_else(|| {
+        format!(
+            "no lab `{name}` in {}: `marline lab up --name {name}` makes one",
+            base.display()
+        )
+    })?;
+    match lab.is_running() {
+        true => Ok(lab),
+        false => Err(format!(
+            "lab `{name}` is broken (interrupted `up`, or its processes were killed): \
+             `marline lab down --name {name}` cleans it up"
+        )),
     }
 }
 

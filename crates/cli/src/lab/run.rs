@@ -2,6 +2,7 @@
 
 use super::enter::{self, Place};
 use super::net::CONTROL;
+use super::place;
 use super::state::Lab;
 use crate::mpi::{self, Fabric, Kind};
 use crate::run::{start, variables, Common, Job};
@@ -9,7 +10,7 @@ use crate::summary::SummaryArgs;
 use crate::{provider, settings};
 use clap::ValueEnum;
 
-/// What carries the messages.
+/// The transport that carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Provider {
     /// Marline over all rails.
@@ -24,7 +25,7 @@ enum Provider {
 #[derive(clap::Args)]
 pub struct LabRunArgs {
     #[command(flatten)]
-    lab: super::Name,
+    lab: super::names::Name,
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
@@ -32,7 +33,7 @@ pub struct LabRunArgs {
     /// mpiexec, by name or path, or the MPI's directory.
     #[arg(long, default_value = "mpiexec")]
     mpi: String,
-    /// What carries the messages.
+    /// The transport that carries the messages.
     #[arg(long, value_enum, default_value = "marline")]
     provider: Provider,
     /// Number of ranks.
@@ -47,8 +48,8 @@ pub struct LabRunArgs {
 }
 
 /// Runs the program.
-pub fn main(args: &LabRunArgs) -> crate::Outcome {
-    let lab = Lab::load_running(&args.lab.name)?;
+pub fn main(args: &LabRunArgs) -> crate::outcome::Outcome {
+    let lab = place::running(&args.lab.name)?;
     let mpi = mpi::detect(&args.mpi)?;
     let environment = settings::environment();
     let fabric = match args.provider {

@@ -1,7 +1,6 @@
-//! What a lab is, and the file that remembers it between commands.
+//! The state of a lab, and the file that keeps it between commands.
 
 use super::fault::Active;
-use super::place::{base_dir, look, STATE_FILE};
 use marline_engine::owned;
 use std::fs;
 use std::io::{Read, Write};
@@ -11,6 +10,8 @@ use std::path::{Path, PathBuf};
 pub const STATE_DIR_VARIABLE: &str = "MARLINE_LAB_DIR";
 /// Marks every process of a lab, so that `down` finds them even after a crash.
 pub const HOME_VARIABLE: &str = "MARLINE_LAB_HOME";
+/// The state of a lab, in its directory.
+pub const STATE_FILE: &str = "state";
 /// First line of the state file.
 const MAGIC: &str = "marline-lab 3";
 
@@ -38,7 +39,7 @@ impl Proc {
         Some(Proc { pid, start_ticks })
     }
 
-    /// Whether that very process still runs.
+    /// True if that very process still runs.
     pub fn is_alive(&self) -> bool {
         Proc::from_pid(self.pid) == Some(*self)
     }
@@ -72,7 +73,7 @@ pub struct Lab {
     pub switch: Option<Proc>,
     /// Holders of the hosts.
     pub hosts: Vec<Proc>,
-    /// Whether `up` reached its end.
+    /// True if `up` reached its end.
     pub complete: bool,
     /// Rails whose segmentation offload is off.
     pub no_offload: Vec<usize>,
@@ -107,26 +108,7 @@ impl Lab {
         }
     }
 
-    /// A lab that is up; an error that says how to make one otherwise.
-    pub fn load_running(name: &str) -> Result<Lab, String> {
-        check_name(name)?;
-        let base = base_dir()?;
-        let lab = look(&base.join(name))?.ok_or_else(|| {
-            format!(
-                "no lab `{name}` in {}: `marline lab up --name {name}` makes one",
-                base.display()
-            )
-        })?;
-        match lab.is_running() {
-            true => Ok(lab),
-            false => Err(format!(
-                "lab `{name}` is broken (interrupted `up`, or its processes were killed): \
-                 `marline lab down --name {name}` cleans it up"
-            )),
-        }
-    }
-
-    /// Whether it is whole: `up` ended, and every holder lives.
+    /// True if it is whole: `up` ended, and every holder lives.
     pub fn is_running(&self) -> bool {
         let mut holders = self.switch.iter().chain(&self.hosts);
         self.complete && self.switch.is_some() && holders.all(Proc::is_alive)

@@ -1,6 +1,6 @@
 //! Measured times of messages, to draw the model against: CSV as `bench/record` has it.
 
-/// What one contender took.
+/// The times of one contender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// Contender (and test, if the file has several).

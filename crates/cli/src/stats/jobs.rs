@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub struct Job {
     /// Where they lie, and what is in them; by rank, where that is known.
     pub pages: Vec<(PathBuf, JobPage)>,
-    /// What they say together.
+    /// The summary of all its pages.
     pub summary: Summary,
 }
 
@@ -20,7 +20,7 @@ impl Job {
         self.pages.first().map_or(0, |(_, page)| page.pid)
     }
 
-    /// What is in its pages.
+    /// The contents of its pages.
     pub fn pages(&self) -> impl Iterator<Item = JobPage> + '_ {
         self.pages.iter().map(|(_, page)| page.clone())
     }
@@ -34,7 +34,7 @@ impl Job {
     }
 }
 
-/// What two pages of one job have in common.
+/// The mark by which two pages are known to be of one job.
 #[derive(PartialEq, Eq, Hash)]
 enum Mark {
     /// An endpoint: a page's own, or a peer.

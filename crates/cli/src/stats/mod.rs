@@ -5,9 +5,10 @@ mod prometheus;
 mod raw;
 
 use crate::json::{self, Object};
+use crate::outcome::EXIT_REFUSED;
 use crate::stats_dir::{self, STATS_DIR};
 use crate::summary::remarks;
-use crate::{tool, EXIT_REFUSED};
+use crate::tool;
 use jobs::Job;
 use marline_engine::stats::page::DEFAULT_DIR;
 use marline_engine::stats::reader;
@@ -39,7 +40,7 @@ pub struct StatsArgs {
 }
 
 /// Prints the statistics.
-pub fn main(args: &StatsArgs) -> crate::Outcome {
+pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
     let places = places(args);
     let mut status = 0;
     let files = files(&places, &mut status);

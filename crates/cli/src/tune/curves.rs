@@ -1,4 +1,4 @@
-//! What was measured, point by point, as CSV beside the profile.
+//! The measured points as CSV beside the profile.
 
 use marline_checksum::tuner::{Place, Point, Way};
 use marline_checksum::Algorithm;

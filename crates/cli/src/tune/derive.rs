@@ -1,19 +1,29 @@
 //! From what was measured to what an engine goes by.
 
 use super::curves::Curves;
-use super::powers_of_two;
 use crate::model::cost::{eager_threshold, Network, Pipeline, Work};
 use marline_checksum::tuner::{Place, Point, Way, BLOCKS};
 use marline_checksum::{Algorithm, Plan};
 use marline_engine::choice::ChecksumChoice;
 use marline_engine::profile::{self, AlgorithmFigures, Machine, Profile, RailFigures};
 
+/// Two to each of these powers.
+pub const fn powers_of_two<const N: usize>(powers: [usize; N]) -> [usize; N] {
+    let mut sizes = powers;
+    let mut n = 0;
+    while n < N {
+        sizes[n] = 1 << powers[n];
+        n += 1;
+    }
+    sizes
+}
+
 /// Sizes of fragments that an engine copies, 1 to 64 KiB: between them algorithms and ways are
 /// compared.
 pub const FRAGMENTS: [usize; 7] = powers_of_two([10, 11, 12, 13, 14, 15, 16]);
 /// Sizes between which copies may begin to go past the caches.
 pub const STREAMS: [usize; 6] = powers_of_two([18, 20, 21, 22, 24, 26]);
-/// What was measured up to less says nothing of streams.
+/// Curves that end at shorter copies, in bytes, say nothing of streams.
 const STREAMS_KNOWN: usize = 4 << 20;
 /// Blocks, or streams, must be so much faster than one loop to be taken.
 const WORTH: f64 = 0.97;
@@ -66,7 +76,7 @@ pub fn profile(points: &[Point], rail: Option<RailFigures>, date: &str) -> Profi
 
 /// Largest first chunk, in bytes: it is staged whole.
 const FIRST_MAX: f64 = 16e6;
-/// What may be sent at once at most, in bytes.
+/// The longest eager message, in bytes.
 const EAGER_MOST: usize = 65_536;
 /// More growth than this only makes the last chunk too large to overlap with anything.
 const GROWTH_MAX: f64 = 16.0;
@@ -95,7 +105,7 @@ pub fn chunk_rate(points: &[Point], algorithm: Algorithm) -> Option<f64> {
     rates.reduce(f64::max)
 }
 
-/// What is to be known of one algorithm; `None` if it was not measured.
+/// The figures of one algorithm; `None` if it was not measured.
 fn figures(points: &[Point], algorithm: Algorithm) -> Option<AlgorithmFigures> {
     if algorithm == Algorithm::None {
         return None;
@@ -139,8 +149,8 @@ fn both(points: &[Point], algorithm: Algorithm, way: Way, bytes: usize) -> Optio
     Some(at(Place::Cache)? + at(Place::Memory)?)
 }
 
-/// What the profile says of streams: from where on they are better than what `plan` does
-/// otherwise, for every larger size; 0 for nowhere. `None` if that is what is usual, or unknown.
+/// The length from which streams are better than what `plan` does otherwise, for every larger size;
+/// 0 if there is none. `None` if that is the usual length, or if it is unknown.
 fn stream_from(points: &[Point], algorithm: Algorithm, plan: &Plan) -> Option<usize> {
     let otherwise = match plan.blocked_from {
         Some(_) => Way::Blocked(plan.block_bytes),

@@ -1,4 +1,4 @@
-//! What a rail can do: latency, rate, and the gap between packets, between two UDP rails.
+//! Measures latency, rate, and the gap between packets, between two UDP rails.
 //!
 //! Both ends poll, as an engine does while its application waits. The other end is a thread of
 //! this process, or a `marline tune --serve` on another host.
@@ -30,7 +30,7 @@ const SMALL: usize = 128;
 const WINDOW: u64 = 192 << 10;
 /// Small packets of one burst: few enough for any receive buffer.
 const BURST: usize = 16;
-/// What takes longer was lost.
+/// A packet that takes longer was lost.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Losses in a row after which the measurement is given up.
 const LOSSES_MAX: usize = 50;

@@ -1,11 +1,10 @@
 //! `marline tune --show`: what was measured, as tables and as the figures of paper 0.
 
 use super::curves::Curves;
-use super::describe_rail;
 use crate::plot::{self, size, Chart, Line};
 use marline_checksum::tuner::{Place, Point, Way, BLOCKS};
 use marline_checksum::{Algorithm, Strength};
-use marline_engine::profile::{AlgorithmFigures, Profile};
+use marline_engine::profile::{AlgorithmFigures, Profile, RailFigures};
 use std::path::Path;
 
 /// Bytes of paper 0's figure 1, in cache.
@@ -217,4 +216,12 @@ fn line(points: &[Point], algorithm: Algorithm, way: Way, place: Place, label: &
             .collect(),
         measured: true,
     }
+}
+
+/// A line of text with the figures of a profile's rail.
+pub fn describe_rail(rail: &RailFigures) -> String {
+    format!(
+        "{}: latency {:.2} us, rate {:.2} GB/s, gap {:.0} ns",
+        rail.what, rail.latency_us, rail.gb_per_s, rail.gap_ns
+    )
 }

@@ -35,7 +35,7 @@ pub fn succeed(command: &mut Command) -> String {
     said
 }
 
-/// What it said; a panic when it does not fail.
+/// Runs a command that has to fail, and returns its words; panics if it succeeds.
 #[allow(dead_code)]
 pub fn fail(command: &mut Command) -> String {
     let (status, said) = outcome(command);

@@ -1,7 +1,7 @@
 //! What an engine works without, because its settings say so.
 
-use crate::choice::ChecksumChoice;
-use crate::settings::Settings;
+use crate::config::choice::ChecksumChoice;
+use crate::config::settings::Settings;
 use marline_checksum::Algorithm;
 
 /// What the settings of an engine leave off that otherwise protects its messages, and faults that

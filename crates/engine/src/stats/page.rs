@@ -17,8 +17,8 @@
 use super::lacks::Lacks;
 use super::map::Map;
 use super::{sequence, Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
-use crate::fork::Generation;
-use crate::owned;
+use crate::platform::fork::Generation;
+use crate::platform::owned;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use super::lacks::Lacks;
 use super::page::{self, at, PathRow, PathState, PeerState};
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
-use crate::owned;
+use crate::platform::owned;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 //! written, and a reader that saw the same even number before and after has seen one writing.
 //! `tests/loom.rs` tries all orders of this file's steps.
 
-use crate::sync::{fence, AtomicU64, Ordering};
+use crate::platform::sync::{fence, AtomicU64, Ordering};
 
 /// Says that writing begins; what follows may be seen only after that.
 pub(super) fn begin(sequence: &AtomicU64) {

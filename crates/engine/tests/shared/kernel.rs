@@ -2,9 +2,9 @@
 //! rail and while somebody sleeps. Nothing is lost and nothing waits on the way, so that whatever
 //! takes long was let lie by the engine.
 
+use crate::progress::thread::ProgressThread;
 use crate::ranked;
 use crate::sync::Arc;
-use crate::thread::Registry;
 use crate::{Clock, System};
 use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome};
 use marline_wire::RailAddr;
@@ -169,7 +169,7 @@ pub mod event {
 
 /// The system of an engine.
 #[derive(Clone)]
-pub struct Desk(pub Arc<Registry<Desk>>);
+pub struct Desk(pub Arc<ProgressThread<Desk>>);
 
 impl Clock for Desk {
     fn now_ns(&self) -> u64 {
@@ -216,7 +216,7 @@ pub fn close_rails() {
 }
 
 /// The progress thread.
-pub fn run(registry: &Registry<Desk>) {
+pub fn run(registry: &ProgressThread<Desk>) {
     let threads = call(|k| {
         k.threads += 1;
         k.threads

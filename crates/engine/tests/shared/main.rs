@@ -20,60 +20,34 @@ mod sync {
 }
 #[path = "../../src"]
 mod src {
-    pub mod absence;
-    pub mod agreed;
-    pub mod ahead;
     pub mod api;
-    pub mod assemble;
-    pub mod av;
-    pub mod choice;
-    pub mod clock;
-    pub mod collect;
+    pub mod config;
     pub mod core;
-    pub mod counted;
-    pub mod crew;
-    pub mod direct;
-    pub mod early;
     pub mod engine;
-    pub mod events;
-    pub mod fork;
-    pub mod full;
     pub mod memory;
-    pub mod names;
-    pub mod offers;
-    pub mod owned;
-    pub mod pack;
-    pub mod poll;
-    pub mod pool;
-    pub mod profile;
+    pub mod platform {
+        pub mod clock;
+        pub mod counter_clock;
+        pub mod fork;
+        pub mod owned;
+        pub mod random;
+        pub mod system;
+        pub use crate::kernel::event;
+        pub(crate) use crate::sync;
+    }
     pub mod progress;
-    pub mod publish;
-    pub mod random;
-    pub mod remote;
-    pub mod settings;
     pub mod shared;
-    pub mod skips;
-    pub mod slots;
-    pub mod stages;
     pub mod stats;
-    pub mod submit;
-    pub mod system;
-    pub mod tell;
-    pub mod thread;
-    pub mod trial;
-    pub mod wake;
-    pub mod writes;
 }
 mod tests;
 
-use kernel::event;
 use src::core;
 use src::*;
 
 pub use api::*;
-pub use clock::Clock;
-pub use core::{Core, CoreConfig, Random};
+pub use core::state::{Core, CoreConfig, Random};
 pub use engine::Engine;
-pub use fork::mark_forked;
+pub use platform::clock::Clock;
+pub use platform::fork::mark_forked;
+pub use platform::system::{Process, System, Watch};
 pub use shared::Parts;
-pub use system::{Process, System, Watch};

@@ -1,9 +1,9 @@
 //! The models.
 
 use crate::kernel::{self, Desk, Rail, TICK_NS};
+use crate::progress::thread::ProgressThread;
 use crate::shared::Shared;
 use crate::sync::Arc;
-use crate::thread::Registry;
 use crate::{
     AvId, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink, OpFlags, Parts, RecvReq,
     SendReq, SubmitError, ADDR_UNSPEC,
@@ -74,7 +74,6 @@ impl Side {
             aggregate_after: 2,
             mtu: 0,
             sum_ahead_bytes: 0,
-            lend_always: true,
         };
         let mut random = ports[0] as u64 * 1_000;
         let parts = Parts {
@@ -219,7 +218,7 @@ type With<E> = (Arc<Side>, E);
 /// Two engines and their thread: the first with so many endpoints, which know the second's by this
 /// address.
 fn two_sides(endpoints: usize) -> (With<Vec<End>>, With<End>, u64) {
-    let desk = Desk(Arc::new(Registry::new().unwrap()));
+    let desk = Desk(Arc::new(ProgressThread::new().unwrap()));
     let (a, froms) = Side::open(&desk, endpoints);
     let (b, tos) = Side::open(&desk, 1);
     let dest = a.meet(&b, tos[0]);

@@ -102,7 +102,6 @@ pub fn side(aggregate_after: u32) -> Side {
         aggregate_after,
         mtu: 0,
         sum_ahead_bytes: 0,
-        lend_always: true,
     };
     let parts = Parts {
         rails: vec![("rail".into(), Counted(Arc::clone(&sent)))],

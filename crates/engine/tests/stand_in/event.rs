@@ -1,7 +1,7 @@
 //! Stands for the kernel's eventfd and `ppoll` where a model checker runs the threads: the model's
 //! `sync` gives lock and condition.
 
-use crate::sync::{Condvar, Mutex};
+use crate::platform::sync::{Condvar, Mutex};
 
 #[allow(dead_code)] // a model's sleep has no other end than a call
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,6 +19,34 @@ pub enum RailPolicy {
     Standby,
 }
 
+/// A rail's promise of what it does with packets. Rails of one kind promise the same, so that it
+/// holds for both ends of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Delivery {
+    /// Packets of a path arrive in the order in which they were sent.
+    pub ordered: bool,
+    /// Packets are lost only with their connection: while it is up the rail repeats what the
+    /// network loses, and shares the network with others by itself.
+    pub lossless: bool,
+    /// Every path takes packets of the rail's largest size.
+    pub fixed_mtu: bool,
+}
+
+impl Delivery {
+    /// Datagrams: lost, overtaken and too long as it happens.
+    pub const DATAGRAMS: Delivery = Delivery {
+        ordered: false,
+        lossless: false,
+        fixed_mtu: false,
+    };
+    /// A connection that keeps order and loses nothing until it breaks (TCP, shared memory, RC).
+    pub const STREAM: Delivery = Delivery {
+        ordered: true,
+        lossless: true,
+        fixed_mtu: true,
+    };
+}
+
 /// A local rail as the node sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct RailSpec {
@@ -28,6 +56,8 @@ pub struct RailSpec {
     pub datagram_max: usize,
     /// Payload bytes that all senders together may have in flight to its kernel buffer.
     pub receive_budget: u64,
+    /// How it treats packets.
+    pub delivery: Delivery,
     /// A packet that tells of a write never arrives on it without the write. (Whether it writes at
     /// all, its address says.)
     pub ordered_writes: bool,
@@ -72,6 +102,9 @@ pub struct Config {
     pub ack_every: u32,
     /// How rails share the work.
     pub policy: RailPolicy,
+    /// Local rails without software reliability (bit n: rail n). Data that left on one counts as
+    /// arrived; what asks for data and grants it is acknowledged as on any rail.
+    pub native_rails: u32,
     /// Payload algorithm numbers of single local rails; `None`: as agreed with the peer.
     pub rail_algorithm: [Option<u8>; HELLO_RAILS_MAX],
     /// Lengths of the shortest and the longest message whose payload carries a sum, in bytes.
@@ -160,6 +193,7 @@ impl Default for Config {
             ack_delay_ns: 20_000,
             ack_every: 64,
             policy: RailPolicy::Stripe,
+            native_rails: 0,
             rail_algorithm: [None; HELLO_RAILS_MAX],
             summed: (0, u64::MAX),
             fragment_max: FRAGMENT_MAX,

@@ -90,8 +90,6 @@ pub enum Mutation {
     SharedLog,
     /// A path falls when another answers, without a second round.
     Hasty,
-    /// Memory that was lent to the kernel is written again after any ack.
-    Overwrite,
     /// A packet that leaves before its books are kept forgets the acks.
     Overlook,
     /// No path is given up.
@@ -109,7 +107,7 @@ impl Mutation {
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`).
-    pub const ALL: [Mutation; 45] = [
+    pub const ALL: [Mutation; 44] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -151,7 +149,6 @@ impl Mutation {
         Mutation::Overgrant,
         Mutation::Uncharged,
         Mutation::BoundlessLog,
-        Mutation::Overwrite,
         Mutation::Overlook,
         Mutation::SharedLog,
         Mutation::BelieveRefusals,

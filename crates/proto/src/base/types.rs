@@ -2,7 +2,20 @@
 
 use crate::base::slab::Key;
 use alloc::vec::Vec;
-use marline_wire::{MsgHead, RailAddr};
+use marline_wire::{MsgHead, RailAddr, FLAG_UNSUMMED};
+
+/// Health of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathState {
+    /// Nothing came back on it yet: carries probes, and the first flight while no other can.
+    Unproven,
+    /// In use.
+    Up,
+    /// Repair timers expired: what can goes elsewhere.
+    Suspect,
+    /// Given up for now; probed with backoff.
+    Down,
+}
 
 /// One remote endpoint, as this node numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +60,14 @@ pub struct RecvSpec {
     pub capacity: u64,
     /// `Some(min free bytes)`: one buffer for many messages, released below that.
     pub multi_min: Option<u64>,
+}
+
+impl RecvSpec {
+    /// Whether a death ends it, though it names nobody, where that is set. What has no tag, or is
+    /// for many messages, belongs to an MPI's inner workings, or to a server.
+    pub(crate) fn names_nobody(&self) -> bool {
+        self.source == Source::Any && self.tag.is_some() && self.multi_min.is_none()
+    }
 }
 
 /// A message that is set aside: an unexpected one that was claimed, or a remote write.
@@ -149,6 +170,16 @@ pub fn sum_seed(src_id: u64, number: u32, reply: bool, offset: u64, len: usize) 
     z ^ z >> 31
 }
 
+/// Algorithm number of a fragment by its frame's flags, in a packet that names `packet`.
+#[inline]
+pub(crate) fn sums_of(packet: u8, flags: u8) -> u8 {
+    if flags & FLAG_UNSUMMED == 0 {
+        packet
+    } else {
+        0
+    }
+}
+
 /// One payload of a packet to be sent: bytes `offset .. offset + len` of `handle`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -200,6 +231,27 @@ pub struct Batch {
     pub segment: usize,
     /// Bulk fragments (which batch well) or small stuff.
     pub bulk: bool,
+}
+
+/// A write that goes with the packet just made.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteOut {
+    /// Send operation in the engine.
+    pub handle: u32,
+    /// Offset in the message and in the peer's granted memory.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+    /// The peer's key.
+    pub key: u64,
+    /// Where the sum goes in the packet.
+    pub sum_at: usize,
+    /// Seed of the sum.
+    pub seed: u64,
+    /// It carries a sum; else 0 in its place.
+    pub summed: bool,
+    /// Longest datagram that the path takes.
+    pub segment: usize,
 }
 
 /// Spans of one packet, reused between calls.
@@ -348,7 +400,7 @@ pub enum Event {
         /// Its rail.
         remote_rail: u8,
         /// New state.
-        state: crate::path::state::PathState,
+        state: PathState,
     },
     /// Too many packets of a path arrive damaged: here, or (`told`) at the peer.
     PathCorrupts {

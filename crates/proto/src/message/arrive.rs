@@ -4,10 +4,10 @@ use crate::base::granules::Covered;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Landing, Memory, PeerId};
-use crate::message::post::new_inbound;
 use crate::node::Node;
-use crate::peer::conn::{Conn, InboundState};
 use crate::rx::fragment::Fragment;
+use crate::state::conn::Conn;
+use crate::state::transfer::{new_inbound, InboundState};
 use marline_wire::{granules, MsgHead, GRANULE};
 
 /// Largest message that may come without a grant.

@@ -4,7 +4,7 @@ use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
-use crate::peer::conn::InboundState;
+use crate::state::transfer::InboundState;
 use marline_wire::MsgHead;
 
 impl Node {

@@ -4,7 +4,7 @@ use crate::base::config::{FIRST_CREDIT, MESSAGE_OVERHEAD};
 use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
-use crate::peer::conn::Conn;
+use crate::state::conn::Conn;
 
 impl Node {
     /// Returns the receiver's memory of an eager message to its sender.
@@ -12,7 +12,7 @@ impl Node {
         let times = 1 + self.cfg.errs(Mutation::Hoard) as u64;
         if let Some(conn) = self.conn_mut(peer) {
             conn.credit_given += bytes * times;
-            self.tell_credit(peer);
+            self.announce_credit(peer);
         }
     }
 
@@ -20,14 +20,14 @@ impl Node {
     pub(crate) fn use_credit(&mut self, peer: PeerId, bytes: u64) {
         if let Some(conn) = self.conn_mut(peer) {
             conn.credit_seen += bytes;
-            self.tell_credit(peer);
+            self.announce_credit(peer);
         }
     }
 
     /// Tells the sender of returned credit when it has used half of what it knows of. (By what it
     /// has left, not by what came back: with less left than its next message costs, and less
     /// returned than is worth a frame, it would wait for ever.)
-    fn tell_credit(&mut self, peer: PeerId) {
+    fn announce_credit(&mut self, peer: PeerId) {
         if self.cfg.errs(Mutation::KeepCredit) {
             return;
         }
@@ -35,9 +35,9 @@ impl Node {
             return;
         };
         let window = conn.credit_window;
-        let limit = conn.credit_told + window - FIRST_CREDIT;
+        let limit = conn.credit_announced + window - FIRST_CREDIT;
         let low = limit.saturating_sub(conn.credit_seen) < window / 2;
-        if low && conn.credit_given > conn.credit_told && !conn.credit_due {
+        if low && conn.credit_given > conn.credit_announced && !conn.credit_due {
             conn.credit_due = true;
             self.wake(peer);
         }

@@ -5,9 +5,9 @@
 use crate::base::config::MESSAGE_OVERHEAD;
 use crate::base::slab::Key;
 use crate::base::types::{Event, PeerId};
-use crate::message::post::new_inbound;
 use crate::node::Node;
-use crate::peer::conn::{Conn, InboundState};
+use crate::state::conn::Conn;
+use crate::state::transfer::{new_inbound, InboundState};
 use alloc::boxed::Box;
 use marline_wire::MsgHead;
 

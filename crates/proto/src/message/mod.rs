@@ -4,6 +4,4 @@ pub(crate) mod arrive;
 pub(crate) mod complete;
 pub(crate) mod credit;
 pub(crate) mod loopback;
-pub(crate) mod match_index;
-pub(crate) mod matching;
 pub(crate) mod post;

@@ -1,16 +1,12 @@
 //! Posting: sends, receives, peeks, claims, cancels; credit that goes back.
 
-use crate::base::granules::GranuleSet;
 use crate::base::slab::Key;
 use crate::base::stats::SIZE_CLASSES;
 use crate::base::types::{Claim, Event, PeerId, RecvSpec, SendSpec, Source};
-use crate::message::matching::Found;
 use crate::node::{Multi, Node};
-use crate::peer::conn::{Inbound, InboundState, SendKind, SendXfer};
-use crate::rma::remote_write::Keys;
-use marline_wire::{
-    granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_PUT, FLAG_READ_REPLY, FLAG_TAGGED, GRANULE,
-};
+use crate::state::matching::Found;
+use crate::state::transfer::{head_of, new_send, InboundState, SendKind};
+use marline_wire::{MsgHead, FLAG_PUT, GRANULE};
 
 /// What a peek found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,20 +15,6 @@ pub struct Peeked {
     pub peer: PeerId,
     /// Matching head, with the message's length.
     pub head: MsgHead,
-}
-
-/// The head of a message, but for its number and whether it has sums.
-#[inline]
-pub(crate) fn head_of(spec: &SendSpec) -> MsgHead {
-    MsgHead {
-        number: 0,
-        flags: spec.tag.map_or(0, |_| FLAG_TAGGED)
-            | spec.data.map_or(0, |_| FLAG_CQ_DATA)
-            | if spec.urgent_ack { FLAG_DELIVERY } else { 0 },
-        tag: spec.tag.unwrap_or(0),
-        data: spec.data.unwrap_or(0),
-        total: spec.len,
-    }
 }
 
 impl Node {
@@ -253,7 +235,7 @@ impl Node {
         } else {
             if inbound.rendezvous {
                 inbound.wanted = 0;
-                self.tell_grant(claim.0);
+                self.queue_grant(claim.0);
             }
             self.finish_if_complete(claim.0);
         }
@@ -291,70 +273,6 @@ impl Node {
             if let Some(conn) = self.conn_mut(peer) {
                 conn.watchers = conn.watchers.saturating_sub(1);
             }
-        }
-    }
-}
-
-pub(crate) fn new_send(handle: u32, peer: PeerId, head: MsgHead, kind: SendKind) -> SendXfer {
-    SendXfer {
-        handle,
-        peer,
-        kind,
-        head,
-        urgent: head.flags & FLAG_DELIVERY != 0,
-        next: 0,
-        upto: 0,
-        wanted: head.total,
-        granted: false,
-        acked: GranuleSet::default(),
-        in_bulk: false,
-        waits: false,
-        keys: None,
-    }
-}
-
-pub(crate) fn new_inbound(peer: PeerId, number: u64, total: u64, state: InboundState) -> Inbound {
-    Inbound {
-        peer,
-        number,
-        head: None,
-        total,
-        state,
-        rendezvous: false,
-        own: None,
-        reply: false,
-        bounced: false,
-        set: GranuleSet::default(),
-        wanted: total,
-        granted: 0,
-        told: 0,
-        in_grant_queue: false,
-        last_data_ns: 0,
-        counted: 0,
-        charged: 0,
-        credit: 0,
-        keys: Keys::default(),
-    }
-}
-
-impl Inbound {
-    /// Whose number its frames name: a message's (0), or a read's.
-    pub(crate) fn kind_flag(&self) -> u8 {
-        FLAG_READ_REPLY * self.reply as u8
-    }
-
-    /// Whether all that is wanted has arrived.
-    pub(crate) fn complete(&self) -> bool {
-        let wanted = matches!(
-            self.state,
-            InboundState::Bound { .. } | InboundState::Discard
-        );
-        if self.own.is_some() {
-            wanted
-        } else if self.rendezvous {
-            wanted && (self.wanted == 0 || self.set.count() == granules(self.wanted))
-        } else {
-            self.set.count() == granules(self.total)
         }
     }
 }

@@ -8,10 +8,10 @@
 //! answer is enough to know a path that carries.
 
 use crate::base::mutation::Mutation;
-use crate::base::types::PeerId;
+use crate::base::types::{PathState, PeerId};
 use crate::node::Node;
-use crate::path::state::{Path, PathState};
-use crate::peer::conn::Conn;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
 
 /// First pause between two questions on a path.
 const ASK_EVERY_NS: u64 = 1_000_000;
@@ -38,7 +38,7 @@ impl Path {
 }
 
 impl Conn {
-    /// Whether the peer did not answer though it was asked on each path that could carry a question,
+    /// True if the peer did not answer though it was asked on each path that could carry a question,
     /// often enough that they cannot all have been lost. (`full`: rails that have no room.)
     fn was_asked(&self, full: u32) -> bool {
         let mut open = self
@@ -47,7 +47,7 @@ impl Conn {
             .filter(|p| !p.rail_down && p.has_room(full));
         open.all(|p| p.unheard.0 == self.heard_ns && p.unheard.1 >= ASKED_MIN)
     }
-    /// Whether no path is known to carry.
+    /// True if no path is known to carry.
     #[inline]
     pub fn lacks_contact(&self) -> bool {
         self.contact_lost && !self.paths.iter().any(Path::healthy)
@@ -66,15 +66,15 @@ impl Conn {
         }
     }
 
-    /// Whether path `at` is asked by a timer of its own, where that is due.
+    /// True if path `at` is asked by a timer of its own, where that is due.
     #[inline]
-    pub(crate) fn asks_path(&self, at: usize, lost: bool) -> bool {
+    pub(crate) fn asks_path(&self, at: usize) -> bool {
         let path = &self.paths[at];
         match path.state {
             PathState::Down => true,
-            PathState::Unproven => self.epoch.is_some() || lost,
+            PathState::Unproven => self.epoch.is_some() || self.lacks_contact(),
             // What waits there is repaired, and asks.
-            PathState::Up | PathState::Suspect => lost && path.ring.waiting() == 0,
+            PathState::Up | PathState::Suspect => path.ring.waiting() == 0 && self.lacks_contact(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Node {
         self.wake(peer);
     }
 
-    /// Whether the silence of a peer that owes an answer proves that it is dead. `due`: when its
+    /// True if the silence of a peer that owes an answer proves that it is dead. `due`: when its
     /// timer was to be served.
     pub(crate) fn is_silent(&self, now: u64, due: u64, conn: &mut Conn) -> bool {
         let Some(since) = conn.owed_since else {

@@ -2,8 +2,8 @@
 
 use crate::base::mutation::Mutation;
 use crate::node::Node;
-use crate::path::state::{Duel, Path};
-use crate::peer::conn::Conn;
+use crate::state::conn::Conn;
+use crate::state::path::{Duel, Path};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -11,6 +11,9 @@ use core::cmp::Reverse;
 /// A second round of a duel lasts at least this: a peer that answers on one rail has read its
 /// others long before (measured: every socket is polled within tens of microseconds).
 const DUEL_NS: u64 = 1_000_000;
+/// The same of a path that loses nothing: its rail may be repeating what the network lost, which
+/// takes TCP and RC some milliseconds.
+const STALL_DUEL_NS: u64 = 20_000_000;
 /// Paths that are asked as witnesses of a duel: one may be lost.
 pub(crate) const WITNESSES: usize = 2;
 
@@ -67,7 +70,11 @@ impl Node {
 impl Path {
     /// When a round of the duel may be decided, and when nobody won it.
     pub(crate) fn duel_ends(&self, duel: &Duel) -> (u64, u64) {
-        let round = DUEL_NS.max(4 * self.srtt_ns);
+        let round = match self.policy.lossy {
+            true => DUEL_NS,
+            false => STALL_DUEL_NS,
+        };
+        let round = round.max(4 * self.srtt_ns);
         let answered = duel.answered_ns;
         let from = duel.started_ns.max(answered.unwrap_or(0));
         (from + round, duel.started_ns + 10 * round)

@@ -5,5 +5,4 @@ pub(crate) mod duel;
 pub(crate) mod mtu_probe;
 pub(crate) mod quarantine;
 pub(crate) mod rail_events;
-pub(crate) mod state;
 pub(crate) mod validation;

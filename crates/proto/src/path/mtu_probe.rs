@@ -10,18 +10,15 @@
 //! A path on which nothing passes that could hold data is left, like one that fell. If it is the
 //! last, its peer counts as dead when that has lasted for the time of a silent one.
 
-use crate::base::types::Event;
+use crate::base::types::{Event, PathState};
 use crate::node::Node;
-use crate::path::state::{Path, PathState, DATAGRAM_BASE};
-use crate::peer::conn::Conn;
-use crate::recovery::sent_packets::{FrameRef, SentState};
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use crate::state::sent_packets::{FrameRef, SentState};
+use crate::state::sizes::{DATAGRAM_BASE, DATAGRAM_FLOOR, RAISE_NS};
 use crate::tx::packet_builder::Builder;
 use alloc::boxed::Box;
 use marline_wire::{Frame, GRANULE};
-
-/// UDP payload that every IPv4 path takes: the minimum of 576 bytes less headers. Below that
-/// nothing of ours fits.
-pub const DATAGRAM_FLOOR: usize = 548;
 
 /// Datagram sizes to try when the largest did not get through: jumbo frames, Ethernet, Ethernet
 /// in the usual tunnels, IPv6's minimum, and two between that and IPv4's.
@@ -40,87 +37,7 @@ const DOUBT_EVERY_NS: u64 = 10_000_000;
 /// Repairs of a path that never worked after which its probes leave alone: as long as it is likely
 /// that the peer just begins, what it needs is in the same packet.
 const LONE_AFTER: u32 = 4;
-/// When a path that carries less than its rails is asked for more: after a second, then half as
-/// often each time. Each time costs three probes of each size at most.
-const RAISE_NS: u64 = 1_000_000_000;
 const RAISE_CAP_NS: u64 = 64_000_000_000;
-
-/// What is known of the sizes.
-#[derive(Debug)]
-pub struct Sizes {
-    /// The largest datagram that both rails take.
-    ceiling: usize,
-    /// The size that is asked for; 0: none is.
-    asked: usize,
-    tries: u8,
-    /// A short packet follows each probe, which counts as lost only if that one arrived.
-    witnessed: bool,
-    /// The number of the probe that is out.
-    probe: Option<u64>,
-    /// Losses, and the shortest of them, since a packet arrived that was as long.
-    doubts: u8,
-    doubted: usize,
-    doubted_ns: u64,
-    /// When it is asked for more, and the pause after that.
-    raise_at: u64,
-    raise_every: u64,
-    /// What it carried before it shrank; 0 when that was told.
-    shrank_from: usize,
-    /// Since when nothing passes that could hold data.
-    choked_since: Option<u64>,
-}
-
-impl Sizes {
-    pub fn new(ceiling: usize) -> Sizes {
-        Sizes {
-            ceiling,
-            asked: if ceiling > DATAGRAM_BASE { ceiling } else { 0 },
-            tries: 0,
-            witnessed: false,
-            probe: None,
-            doubts: 0,
-            doubted: 0,
-            doubted_ns: 0,
-            raise_at: u64::MAX,
-            raise_every: RAISE_NS,
-            shrank_from: 0,
-            choked_since: None,
-        }
-    }
-
-    /// The size of the next probe; 0: there is none.
-    pub fn asked(&self) -> usize {
-        self.asked
-    }
-
-    /// The packet of this number is the probe.
-    pub fn left(&mut self, number: u64) {
-        self.probe = Some(number);
-    }
-
-    /// Whether the packet of this number is the probe that is out.
-    pub fn is_probe(&self, number: u64) -> bool {
-        self.probe == Some(number)
-    }
-
-    /// Whether a witness is to follow the probe that is out: it leaves alone.
-    pub fn wants_witness(&self) -> bool {
-        self.witnessed && self.probe.is_some()
-    }
-
-    /// Whether an ack may change anything here: mostly not.
-    #[inline]
-    fn waits(&self, now: u64) -> bool {
-        self.probe.is_some() || self.shrank_from > 0 || now >= self.raise_at
-    }
-
-    fn ask(&mut self, size: usize, witnessed: bool) {
-        self.asked = size;
-        self.tries = 0;
-        self.witnessed = witnessed;
-        self.probe = None;
-    }
-}
 
 impl Path {
     /// Asks for the sizes above the one in use, if that was begun and not ended.
@@ -186,7 +103,7 @@ impl Path {
     pub(crate) fn doubt_size(&mut self, bytes: u32, now: u64) {
         let bytes = (bytes as usize).min(self.datagram_max);
         let sizes = &mut self.sizes;
-        if bytes <= self.newest_acked_bytes || sizes.asked > 0 {
+        if sizes.fixed || bytes <= self.newest_acked_bytes || sizes.asked > 0 {
             return;
         }
         sizes.doubted = match sizes.doubts {
@@ -213,7 +130,7 @@ impl Path {
     pub(crate) fn asks_alone(&self) -> bool {
         let doubted = match self.state {
             PathState::Unproven => self.backoff >= LONE_AFTER,
-            PathState::Down => !self.trial.active,
+            PathState::Down => !self.quarantine.active,
             // One time of four: a peer that is silent gets few packets more for that.
             _ => (self.doubtful() && self.backoff % 4 == 2) || self.sizes.wants_witness(),
         };
@@ -319,7 +236,7 @@ impl Node {
         } else if chokes.is_some() && choked.is_none() {
             self.path_chokes(now, conn, at);
         }
-        self.tell_size(conn, at);
+        self.report_size(conn, at);
         Node::mark_ready(&mut self.ready, conn);
     }
 
@@ -340,7 +257,7 @@ impl Node {
             self.probe_lost(now, conn, at);
         }
         conn.paths[at].raise_size(now);
-        self.tell_size(conn, at);
+        self.report_size(conn, at);
     }
 
     /// Nothing that could hold data passes on a path: it is left, if there is another.
@@ -357,7 +274,7 @@ impl Node {
     }
 
     /// Says once that a path shrank, when it is known to what.
-    fn tell_size(&mut self, conn: &mut Conn, at: usize) {
+    fn report_size(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         if path.sizes.shrank_from == 0 || path.sizes.asked > 0 {
             return;

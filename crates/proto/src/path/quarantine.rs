@@ -3,140 +3,53 @@
 //! A damaged packet costs a repair, and many of them say that a card, a cable or a port is failing.
 //! Only the receiver can tell damage from loss, and only the sender can send elsewhere. So the
 //! receiver counts ([`Damage`]); above the limit it says CORRUPT, reliably, over any path; the
-//! sender leaves the path like one that fell, and puts it on [`Trial`]: full packets whose every
-//! byte is under the head's CRC have to come through many times in a row. How many doubles with
-//! each relapse, so that a path which damages few packets is not taken back again and again.
+//! sender leaves the path like one that fell, and puts it in [`Quarantine`]: full packets whose
+//! every byte is under the head's CRC have to come through many times in a row. How many doubles
+//! with each relapse, so that a path which damages few packets is not taken back again and again.
 //!
 //! The last usable path is never left. If every path is as bad, all are used.
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
-use crate::base::types::{DropReason, Event, PeerId};
+use crate::base::types::{DropReason, Event, PathState, PeerId};
 use crate::node::Node;
-use crate::path::state::{Path, PathState};
-use crate::peer::conn::Conn;
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
-use marline_wire::{Frame, HeadWriter, Header, DATA_LEN, FLAG_UNSUMMED};
+use marline_wire::{Header, DATA_LEN};
 
-/// Damaged packets within the window before a path is judged: one that damages a tenth of the
-/// limit shows so many by chance about once in 10^8 packets.
-const DAMAGED_MIN: u32 = 8;
-/// Packets after which older ones count half.
-const WINDOW_PACKETS: u64 = 4_096;
-/// Probes in a row that a path has to bring through, at first and at most. A path that damages
-/// one packet in a hundred passes 256 once in 13 times.
-const CLEAN_MIN: u32 = 16;
-const CLEAN_MAX: u32 = 256;
 /// Shortest time between two probes, and the longest after one that was lost.
-const TRIAL_NS: u64 = 1_000_000;
-const TRIAL_CAP_NS: u64 = 100_000_000;
+const QUARANTINE_PROBE_NS: u64 = 1_000_000;
+const QUARANTINE_PROBE_CAP_NS: u64 = 100_000_000;
 /// A peer that does not poll answers within three ticks of its progress thread (promise 3).
 const ANSWER_NS: u64 = 30_000_000;
-/// Bytes of a trial's probe: a jumbo frame.
-const TRIAL_BYTES: usize = 8_960;
-/// Without complaint for so long, a path's past is forgotten.
-const FORGET_NS: u64 = 10_000_000_000;
 /// When all paths corrupt, complaints are not heard for so long.
 const ALL_CORRUPT_NS: u64 = 1_000_000_000;
-
-/// Damaged packets among those that arrive on a path.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Damage {
-    /// Good packets of the path when the window began.
-    from: u64,
-    bad: u32,
-}
-
-impl Damage {
-    /// A damaged packet, after `received` good ones in all; damaged ones and all of the window if
-    /// there are more than `limit_ppm`.
-    fn on_bad(&mut self, received: u64, limit_ppm: u32) -> Option<(u32, u64)> {
-        self.bad += 1;
-        let of = received.saturating_sub(self.from) + self.bad as u64;
-        if self.bad >= DAMAGED_MIN && self.bad as u64 * 1_000_000 > of * limit_ppm as u64 {
-            let found = (self.bad, of);
-            *self = Damage {
-                from: received,
-                bad: 0,
-            };
-            return Some(found);
-        }
-        if of > WINDOW_PACKETS {
-            self.bad /= 2;
-            self.from = received.saturating_sub(of / 2);
-        }
-        None
-    }
-}
-
-/// A path that was left for corruption, and how it comes back.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Trial {
-    /// It is on trial.
-    pub active: bool,
-    needed: u32,
-    clean: u32,
-    since_ns: u64,
-    /// When the last probe was asked for.
-    asked_ns: u64,
-}
-
-impl Trial {
-    fn begin(&mut self, now: u64) {
-        let old = now.saturating_sub(self.since_ns) > FORGET_NS;
-        self.needed = match self.needed {
-            0 => CLEAN_MIN,
-            _ if old => CLEAN_MIN,
-            n => (2 * n).min(CLEAN_MAX),
-        };
-        self.active = true;
-        self.clean = 0;
-        self.since_ns = now;
-    }
-
-    /// A probe came through; whether that was the last of those needed.
-    fn passed(&mut self) -> bool {
-        self.clean += 1;
-        self.clean >= self.needed
-    }
-
-    fn end(&mut self, now: u64) {
-        self.active = false;
-        self.since_ns = now;
-    }
-
-    /// Fills a probe of a path on trial with nothing: all of it is under the head's CRC.
-    pub(crate) fn fill(&self, writer: &mut HeadWriter<'_>) {
-        if self.active {
-            let room = writer.room().min(TRIAL_BYTES).saturating_sub(8);
-            let head = (room / 8 * 8) as u16;
-            writer.push(&Frame::Pad { len: 0, head });
-        }
-    }
-}
 
 impl Path {
     /// Asks the next probe of a path on trial, unless the last one may still be answered. `true`:
     /// it was not; so from the start, later, and by another source port.
-    pub(crate) fn next_trial(&mut self, now: u64) -> bool {
-        let shortest = TRIAL_NS.max(4 * self.srtt_ns);
+    pub(crate) fn next_quarantine_probe(&mut self, now: u64) -> bool {
+        let shortest = QUARANTINE_PROBE_NS.max(4 * self.srtt_ns);
         let waits = self.ring.waiting() > 0;
-        if waits && now < self.trial.asked_ns + ANSWER_NS {
+        if waits && now < self.quarantine.asked_ns + ANSWER_NS {
             self.probe_at = now + shortest;
             return false;
         }
         if waits {
-            self.trial.clean = 0;
+            self.quarantine.clean = 0;
             self.flow = (self.flow + 1) % 4;
             // (Not `clamp`: on a very slow path the shortest is longer than the cap.)
-            self.probe_every = (2 * self.probe_every).min(TRIAL_CAP_NS).max(shortest);
+            self.probe_every = (2 * self.probe_every)
+                .min(QUARANTINE_PROBE_CAP_NS)
+                .max(shortest);
         } else {
             self.probe_every = shortest;
         }
         self.probe_at = now + self.probe_every;
         self.want_ping = !self.rail_down;
-        self.trial.asked_ns = now;
+        self.quarantine.asked_ns = now;
         waits
     }
 }
@@ -146,9 +59,9 @@ impl Conn {
     pub(crate) fn acquitted(&mut self, at: usize) -> bool {
         let alone = !self.others_answer(at);
         let path = &mut self.paths[at];
-        let free = !path.trial.active || path.trial.passed() || alone;
-        if free && path.trial.active {
-            path.trial.end(path.newest_acked_sent_ns);
+        let free = !path.quarantine.active || path.quarantine.passed() || alone;
+        if free && path.quarantine.active {
+            path.quarantine.end(path.newest_acked_sent_ns);
         }
         free
     }
@@ -270,8 +183,8 @@ impl Node {
         if !conn.others_usable(at) {
             // Those that were left for the same reason are no worse than this one.
             conn.all_corrupt_until = now + ALL_CORRUPT_NS;
-            for path in conn.paths.iter_mut().filter(|p| p.trial.active) {
-                path.trial.end(now);
+            for path in conn.paths.iter_mut().filter(|p| p.quarantine.active) {
+                path.quarantine.end(now);
                 path.rise(now);
                 let event = path.changed(conn.peer);
                 self.events.push_back(event);
@@ -285,20 +198,10 @@ impl Node {
         let path = &mut conn.paths[at];
         let left = path.state == PathState::Down;
         if left {
-            path.trial.begin(now);
+            path.quarantine.begin(now);
             path.stats.corrupt_downs += 1;
         }
         left
-    }
-}
-
-/// Algorithm number of a fragment by its frame's flags, in a packet that names `packet`.
-#[inline]
-pub(crate) fn sums_of(packet: u8, flags: u8) -> u8 {
-    if flags & FLAG_UNSUMMED == 0 {
-        packet
-    } else {
-        0
     }
 }
 

@@ -2,10 +2,10 @@
 //! on the way, no listener at the other end.
 
 use crate::base::mutation::Mutation;
-use crate::base::types::PeerId;
+use crate::base::types::{PathState, PeerId};
 use crate::node::Node;
-use crate::path::state::{Path, PathState};
-use crate::peer::conn::Conn;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
 use marline_wire::RailAddr;
 
 /// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between and
@@ -16,7 +16,7 @@ const REFUSALS_NS: u64 = 100_000_000;
 impl Node {
     /// A local rail went down or came back (link state, socket error).
     pub fn on_rail(&mut self, now_ns: u64, rail: usize, down: bool) {
-        self.take_late();
+        self.take_deferred();
         if rail >= self.rails.len() || self.rail_down[rail] == down {
             return;
         }
@@ -32,6 +32,10 @@ impl Node {
                 }
                 if down && conn.paths[at].usable() {
                     self.path_down(now_ns, &mut conn, at);
+                }
+                // Where nothing else is lost, what was under way was lost with the connection.
+                if !down && !conn.paths[at].policy.lossy {
+                    self.evacuate(&mut conn, at);
                 }
                 let path = &mut conn.paths[at];
                 path.rail_down = down;
@@ -73,7 +77,7 @@ impl Node {
     /// its paths. `stuck`: for so long that they are given up, where others work, and what they
     /// hold leaves on these.
     pub fn on_full(&mut self, now_ns: u64, rail: usize, stuck: bool) {
-        self.take_late();
+        self.take_deferred();
         if !self.cfg.reliable {
             return;
         }
@@ -111,7 +115,7 @@ impl Node {
     /// Packets of more than `max` bytes to this address do not pass: what was lost by that is
     /// cut smaller and sent again.
     pub fn on_too_big(&mut self, now_ns: u64, rail: usize, to: &RailAddr, max: usize) {
-        self.take_late();
+        self.take_deferred();
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {
@@ -135,7 +139,7 @@ impl Node {
     /// peer's address as well (bridges of containers have one address everywhere). So only paths
     /// that have worked count, and none of them may be without a refusal.
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, from: &RailAddr) {
-        self.take_late();
+        self.take_deferred();
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);

@@ -1,9 +1,10 @@
 //! Paths that are given up, and probes of those that are down or were never proven.
 
 use crate::base::mutation::Mutation;
+use crate::base::types::PathState;
 use crate::node::Node;
-use crate::path::state::{Path, PathState};
-use crate::peer::conn::Conn;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
 use alloc::boxed::Box;
 
 /// Probes of a path that is down back off to this, and to a share of the time after which a silent
@@ -36,12 +37,12 @@ impl Node {
 
     pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let lost = conn.lacks_contact();
-        if now < conn.paths[at].probe_at || !conn.asks_path(at, lost) {
+        if now < conn.paths[at].probe_at || !conn.asks_path(at) {
             return;
         }
         let path = &mut conn.paths[at];
-        if path.trial.active && !lost {
-            if path.next_trial(now) {
+        if path.quarantine.active && !lost {
+            if path.next_quarantine_probe(now) {
                 self.evacuate(conn, at);
             }
             Node::mark_ready(&mut self.ready, conn);

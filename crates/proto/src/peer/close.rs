@@ -6,8 +6,9 @@
 use crate::base::slab::Key;
 use crate::base::types::{PeerId, Spans, Transmit};
 use crate::node::Node;
-use crate::peer::conn::{Conn, Inbound};
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::conn::Conn;
+use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::Inbound;
 use alloc::boxed::Box;
 use marline_wire::{Frame, Header};
 
@@ -15,7 +16,7 @@ impl Node {
     /// Starts closing: every peer gets BYE with the final ack state, until one is
     /// heard (design rule 11). Call `drained` first.
     pub fn say_bye(&mut self) {
-        self.take_late();
+        self.take_deferred();
         self.closing = true;
         for index in 0..self.peers.len() {
             let Some(mut conn) = self.take(PeerId(index as u32)) else {

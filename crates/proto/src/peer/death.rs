@@ -3,7 +3,7 @@
 use crate::base::mutation::Mutation;
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
-use crate::peer::conn::{InboundState, SendKind, SendXfer};
+use crate::state::transfer::{InboundState, SendKind, SendXfer};
 use alloc::vec::Vec;
 use marline_wire::FLAG_PUT;
 
@@ -31,7 +31,7 @@ impl Node {
         self.departs(peer, now);
         self.end_peer(now, peer, None);
         self.forget_packets(peer);
-        self.tell_anyone();
+        self.fail_receives_from_anyone();
     }
 
     /// Ends every operation that names a peer which will not speak again. `arrived`: it said that

@@ -7,9 +7,8 @@
 
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
-use crate::peer::conn::{Conn, Peer};
-use alloc::collections::BinaryHeap;
-use alloc::vec::Vec;
+use crate::state::conn::Conn;
+use crate::state::directory::Peer;
 use core::cmp::Reverse;
 use marline_wire::{Address, RailAddr};
 
@@ -18,32 +17,11 @@ use marline_wire::{Address, RailAddr};
 const PARTING_NS: u64 = 5_000_000_000;
 /// From then to the end of its name: a packet is at most 2 minutes under way (RFC 9293), and may be
 /// answered by one that is.
-const LATE_NS: u64 = 240_000_000_000;
+const NAME_KEPT_NS: u64 = 240_000_000_000;
 
 /// So often a peer for which the owner has no name is asked whether it lives, when it says nothing
 /// else: nobody waits for it, so nobody would notice that it was killed.
 const STRANGER_NS: u64 = 60_000_000_000;
-
-/// Peers that are gone, and slots without a peer.
-#[derive(Debug, Default)]
-pub(crate) struct Departed {
-    /// When to look at which peer again.
-    waiting: BinaryHeap<Reverse<(u64, u32)>>,
-    free: Vec<u32>,
-}
-
-impl Departed {
-    /// Slots without a peer.
-    pub(crate) fn free(&self) -> usize {
-        self.free.len()
-    }
-
-    /// When a peer is to be looked at.
-    pub(crate) fn at(&self) -> u64 {
-        let next = self.waiting.peek();
-        next.map_or(u64::MAX, |Reverse((at, _))| *at)
-    }
-}
 
 impl Node {
     /// The peer with this address, known or new, without a name that the owner has for it.
@@ -85,7 +63,7 @@ impl Node {
         };
         entry.named = false;
         if entry.gone {
-            self.look_again(peer.0, self.last_poll_ns + LATE_NS);
+            self.look_again(peer.0, self.last_poll_ns + NAME_KEPT_NS);
         } else if entry.conn.is_none() {
             self.free_slot(peer.0); // never spoken to
         } else {
@@ -112,11 +90,11 @@ impl Node {
         };
         entry.look_at_ns = at;
         self.departed.waiting.push(Reverse((at, index)));
-        self.tidy_at = self.tidy_at.min(at);
+        self.reclaim_at = self.reclaim_at.min(at);
     }
 
     /// Looks at the peers whose time has come.
-    pub(crate) fn tidy_departed(&mut self, now: u64) {
+    pub(crate) fn reclaim_departed(&mut self, now: u64) {
         while self.departed.at() <= now {
             let Some(Reverse((at, index))) = self.departed.waiting.pop() else {
                 return;
@@ -142,7 +120,7 @@ impl Node {
     /// Whether nothing is left to do with a peer, nor of what it sent.
     fn is_left(&self, peer: PeerId) -> bool {
         let ended = |c: &Conn| (c.dead || c.closed) && !c.ready;
-        let noted = self.unkept.is_none() && self.late.is_none();
+        let noted = self.unkept.is_none() && self.deferred_ack.is_none();
         noted
             && self.conn(peer).is_some_and(ended)
             && !self.inbounds.iter().any(|(_, i)| i.peer == peer)
@@ -159,7 +137,7 @@ impl Node {
             entry.conn = None;
             entry.gone = true;
         }
-        self.look_again(peer.0, self.last_poll_ns + LATE_NS);
+        self.look_again(peer.0, self.last_poll_ns + NAME_KEPT_NS);
     }
 
     /// The slot is for another peer.

@@ -1,11 +1,10 @@
 //! First contact: HELLO, and what is asked of a path that is new. In an all-to-all everyone meets
 //! everyone at once: each packet that is not needed here is then sent a million times.
 
-use crate::base::types::{DropReason, PeerId};
+use crate::base::types::{DropReason, PathState, PeerId};
 use crate::node::Node;
-use crate::path::state::PathState;
-use crate::peer::conn::{Conn, PATHS_MAX};
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::conn::{Conn, PATHS_MAX};
+use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
 use marline_wire::{Address, Frame, Header, Hello, Packet};
 
@@ -15,7 +14,7 @@ impl Node {
         if conn.hello_acked {
             return;
         }
-        let hello = self.hello(conn.peer, conn.credit_limit_told());
+        let hello = self.hello(conn.peer, conn.credit_limit_announced());
         builder.control(&Frame::Hello(hello), Some(FrameRef::Hello));
         if conn.waiting() == 0 {
             builder.flags |= Header::FLAG_ACK_NOW;

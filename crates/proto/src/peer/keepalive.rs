@@ -3,9 +3,9 @@
 //! would be asked for its sake, and the word of a dead peer be waited for without end.
 
 use crate::base::mutation::Mutation;
-use crate::base::types::{Event, PeerId, RecvSpec, Source};
+use crate::base::types::{Event, PeerId, RecvSpec};
 use crate::node::Node;
-use crate::peer::conn::Conn;
+use crate::state::conn::Conn;
 use alloc::boxed::Box;
 
 /// Peers looked at in one go: 26 us at 100 ns each, where memory is cold. The owner's lock is held
@@ -13,35 +13,6 @@ use alloc::boxed::Box;
 const LOOK_MAX: usize = 256;
 /// Pause before the next go: 256,000 peers in a second.
 const LOOK_EVERY_NS: u64 = 1_000_000;
-
-/// The watch for receives from anyone.
-#[derive(Debug)]
-pub(crate) struct Anyone {
-    /// When peers are looked at next.
-    pub at_ns: u64,
-    /// The first of them.
-    next: usize,
-    /// A peer died, and no receive was there to be told.
-    news: bool,
-}
-
-impl Default for Anyone {
-    fn default() -> Anyone {
-        Anyone {
-            at_ns: u64::MAX,
-            next: 0,
-            news: false,
-        }
-    }
-}
-
-impl RecvSpec {
-    /// Whether a death ends it, though it names nobody, where that is set. What has no tag, or is
-    /// for many messages, belongs to an MPI's inner workings, or to a server.
-    pub(crate) fn names_nobody(&self) -> bool {
-        self.source == Source::Any && self.tag.is_some() && self.multi_min.is_none()
-    }
-}
 
 impl Node {
     fn ask_every_ns(&self) -> u64 {
@@ -54,7 +25,7 @@ impl Node {
         if !self.cfg.any_source_fails || !spec.names_nobody() {
             return true;
         }
-        if core::mem::take(&mut self.anyone.news) {
+        if core::mem::take(&mut self.anyone.unreported_death) {
             return false;
         }
         if self.anyone.at_ns == u64::MAX && self.cfg.reliable {
@@ -64,13 +35,13 @@ impl Node {
     }
 
     /// A peer died: receives from anyone that wait end; without any, the next one will.
-    pub(crate) fn tell_anyone(&mut self) {
+    pub(crate) fn fail_receives_from_anyone(&mut self) {
         if !self.cfg.any_source_fails || self.cfg.errs(Mutation::HideDeath) {
             return;
         }
-        self.anyone.news = true;
+        self.anyone.unreported_death = true;
         while let Some(posted) = self.matching.take_from_anyone() {
-            self.anyone.news = false;
+            self.anyone.unreported_death = false;
             let handle = posted.spec.handle;
             self.events.push_back(Event::RecvFailed { handle });
         }

@@ -1,7 +1,6 @@
 //! One peer: first contact, agreement, life, closing, death.
 
 pub(crate) mod close;
-pub(crate) mod conn;
 pub(crate) mod death;
 pub(crate) mod departed;
 pub(crate) mod handshake;

@@ -4,7 +4,7 @@
 use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
-use crate::peer::conn::Conn;
+use crate::state::conn::Conn;
 use alloc::collections::VecDeque;
 use core::cmp::Reverse;
 
@@ -16,33 +16,33 @@ const DEADLINES_SPARE: usize = 64;
 
 impl Node {
     /// The peer `index` has more memory than one that says little.
-    pub(crate) fn note_roomy(&mut self, index: u32, now: u64) {
-        self.roomy.push(index);
-        self.tidy_at = self.tidy_at.min(now + IDLE_NS);
+    pub(crate) fn note_oversized(&mut self, index: u32, now: u64) {
+        self.oversized.push(index);
+        self.reclaim_at = self.reclaim_at.min(now + IDLE_NS);
     }
 
     /// Gives back what idle peers do not need; the others are asked again later.
     #[cold]
-    pub(crate) fn tidy(&mut self, now: u64) {
-        let mut roomy = core::mem::take(&mut self.roomy);
-        roomy.retain(|&index| {
+    pub(crate) fn reclaim(&mut self, now: u64) {
+        let mut oversized = core::mem::take(&mut self.oversized);
+        oversized.retain(|&index| {
             let peer = self.peers.get_mut(index as usize);
             let conn = peer.and_then(|p| p.conn.as_deref_mut());
-            conn.is_some_and(|conn| !conn.tidy(now))
+            conn.is_some_and(|conn| !conn.reclaim(now))
         });
-        self.tidy_at = match roomy.is_empty() {
+        self.reclaim_at = match oversized.is_empty() {
             true => u64::MAX,
             false => now + IDLE_NS,
         };
-        self.roomy = roomy;
-        self.tidy_departed(now);
-        self.tidy_at = self.tidy_at.min(self.departed.at());
+        self.oversized = oversized;
+        self.reclaim_departed(now);
+        self.reclaim_at = self.reclaim_at.min(self.departed.at());
     }
 
     /// Forgets deadlines that were replaced by earlier ones. A peer has one; but each time that it
     /// owes something the far one of its silence is followed by near ones, and would stay until it
     /// is due: with 10,000 messages a second as many, times the seconds that peers are waited for.
-    pub(crate) fn tidy_deadlines(&mut self) {
+    pub(crate) fn prune_deadlines(&mut self) {
         let most = 2 * self.peers.len() + DEADLINES_SPARE;
         if self.deadlines.len() <= most || self.cfg.errs(Mutation::KeepDeadlines) {
             return;
@@ -71,12 +71,12 @@ impl Node {
 
 impl Conn {
     /// Whether its rings grew beyond what a peer that says little needs.
-    pub(crate) fn is_roomy(&self) -> bool {
-        self.paths.iter().any(|p| p.ring.is_roomy())
+    pub(crate) fn is_oversized(&self) -> bool {
+        self.paths.iter().any(|p| p.ring.is_oversized())
     }
 
     /// Gives back what it does not need, if it is idle.
-    fn tidy(&mut self, now: u64) -> bool {
+    fn reclaim(&mut self, now: u64) -> bool {
         let idle = now.saturating_sub(self.heard_ns) >= IDLE_NS;
         let ended = self.dead || self.closed;
         if self.waiting() > 0 || self.has_small() || !(idle || ended) {
@@ -91,7 +91,7 @@ impl Conn {
         self.resend.shrink();
         self.grants.shrink_to_fit();
         self.control.shrink_to_fit();
-        self.roomy = false;
+        self.oversized = false;
         true
     }
 }

@@ -11,90 +11,12 @@
 //! say so, and every repair comes at once.
 
 use crate::base::config::Config;
-use crate::path::state::{Path, REPAIR_START_MAX_NS};
-use crate::peer::conn::Conn;
-use crate::recovery::sent_packets::SentState;
-
-/// A stretch without polling after which round-trip samples are not trusted (design rule 5), and
-/// what waits in the sockets is read before anybody counts as late.
-const POLL_GAP_NS: u64 = 1_000_000;
-/// That is read within this, whatever goes on coming meanwhile: a receive buffer of 8 MB takes
-/// 5 ms.
-const BEHIND_MAX_NS: u64 = 10_000_000;
-/// Silences are forgotten after one to two such times.
-const FORGET_NS: u64 = 1_000_000_000;
-/// A needed repair outweighs so many needless ones: on a link that loses acks as often as data half
-/// of all repairs prove needless, on one that loses nothing all do.
-const NEEDED_WEIGHT: i8 = 4;
-/// Bound of the balance of verdicts.
-const BALANCE_MAX: i8 = 8;
-
-/// Needless repairs over needed ones.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Verdicts(i8);
-
-impl Verdicts {
-    fn add(&mut self, needless: bool) {
-        let balance = match needless {
-            true => self.0 + 1,
-            false => self.0 - NEEDED_WEIGHT,
-        };
-        self.0 = balance.clamp(-BALANCE_MAX, BALANCE_MAX);
-    }
-}
-
-/// What a node knows of absences: its own last one, and those of its peers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Absences {
-    /// The last stretch in which nobody polled here.
-    gap_start_ns: u64,
-    pub(crate) gap_end_ns: u64,
-    /// What came meanwhile is not read to its end yet: who is late is not known.
-    behind: bool,
-    /// Longest silence of a peer in this time and in the one before.
-    worst_ns: [u64; 2],
-    since_ns: u64,
-    /// The verdicts on all peers, for those of which there is none yet.
-    verdicts: Verdicts,
-}
+use crate::state::absences::Absences;
+use crate::state::conn::Conn;
+use crate::state::path::{Path, REPAIR_START_MAX_NS};
+use crate::state::sent_packets::SentState;
 
 impl Absences {
-    /// The owner polls, and did so last at `last_ns`.
-    #[inline]
-    pub(crate) fn note_poll(&mut self, last_ns: u64, now: u64) {
-        if last_ns != 0 && now.saturating_sub(last_ns) > POLL_GAP_NS {
-            (self.gap_start_ns, self.gap_end_ns) = (last_ns, now);
-            self.behind = true;
-        }
-    }
-
-    /// All that had come was read.
-    #[inline]
-    pub(crate) fn caught_up(&mut self) {
-        self.behind = false;
-    }
-
-    /// What came while nobody polled is still being read: nobody is late before that.
-    #[inline]
-    pub(crate) fn is_behind(&self, now: u64) -> bool {
-        self.behind && now < self.gap_end_ns + BEHIND_MAX_NS
-    }
-
-    fn learn(&mut self, now: u64, silent_ns: u64) {
-        self.age(now);
-        self.worst_ns[0] = self.worst_ns[0].max(silent_ns);
-    }
-
-    /// Forgets what was long ago.
-    pub(crate) fn age(&mut self, now: u64) {
-        let times = now.saturating_sub(self.since_ns) / FORGET_NS;
-        if times > 0 {
-            let before = if times == 1 { self.worst_ns[0] } else { 0 };
-            self.worst_ns = [0, before];
-            self.since_ns = now;
-        }
-    }
-
     /// How long to wait for a peer that answers nobody; 0: not at all.
     #[inline]
     pub(crate) fn patience_ns(&self, conn: &Conn) -> u64 {
@@ -106,15 +28,6 @@ impl Absences {
         match balance > 0 {
             true => (worst + worst / 4).min(REPAIR_START_MAX_NS),
             false => 0,
-        }
-    }
-
-    /// What left at this time may have left when the gap ended: we may have been taken off the
-    /// processor between the look at the clock and the call of the kernel.
-    fn left_ns(&self, at_ns: u64) -> u64 {
-        match (self.gap_start_ns..self.gap_end_ns).contains(&at_ns) {
-            true => self.gap_end_ns,
-            false => at_ns,
         }
     }
 
@@ -172,6 +85,8 @@ pub(crate) enum Expiry {
     Ask,
     /// The oldest packet is sent again.
     Repair,
+    /// Nothing is sent again: the path, which loses nothing, is asked whether it works.
+    Stall,
 }
 
 impl Conn {
@@ -185,6 +100,9 @@ impl Conn {
     ) -> Option<(u64, Expiry)> {
         let path = &self.paths[at];
         let due = path.repair_at(cfg)?;
+        if path.waits() {
+            return Some((due, Expiry::Stall));
+        }
         match absences.patience_ns(self) {
             0 => Some((due, Expiry::Repair)),
             patience_ns => {

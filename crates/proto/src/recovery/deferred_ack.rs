@@ -4,27 +4,19 @@
 
 use crate::base::types::PeerId;
 use crate::node::Node;
-use crate::path::state::FEW_PACKETS;
-use marline_wire::{Ack, LoneMask, MasksView};
+use crate::state::path::FEW_PACKETS;
+use crate::state::pending::DeferredAck;
+use marline_wire::{Ack, MasksView};
 
 /// With more than this under way to a peer, what was acknowledged makes room for what waits: two of
 /// the smallest packets that fill an Ethernet frame.
-const LATE_BYTES_MAX: u64 = 2 * 1_472;
-
-/// One ack that waits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LateAck {
-    peer: PeerId,
-    /// When it arrived.
-    at_ns: u64,
-    ack: Ack<LoneMask>,
-}
+const DEFERRED_BYTES_MAX: u64 = 2 * 1_472;
 
 impl Node {
     /// Puts off the ack that a packet on path `at` begins with, if it is of the kind that can wait;
     /// whether it was.
     #[inline]
-    pub(crate) fn put_off(&mut self, now: u64, peer: PeerId, ack: &Ack<MasksView<'_>>) -> bool {
+    pub(crate) fn defer_ack(&mut self, now: u64, peer: PeerId, ack: &Ack<MasksView<'_>>) -> bool {
         let Some(ack) = ack.lone() else {
             return false;
         };
@@ -35,12 +27,15 @@ impl Node {
             return false;
         };
         let path = &conn.paths[at];
-        let few = path.ring.waiting() <= FEW_PACKETS && path.ring.in_flight() <= LATE_BYTES_MAX;
+        let few = path.ring.waiting() <= FEW_PACKETS && path.ring.in_flight() <= DEFERRED_BYTES_MAX;
         if !few || !path.healthy() || conn.paths.iter().any(|p| p.duel.is_some()) {
             return false;
         }
-        debug_assert!(self.late.is_none(), "taken before any other packet is");
-        self.late = Some(LateAck {
+        debug_assert!(
+            self.deferred_ack.is_none(),
+            "taken before any other packet is"
+        );
+        self.deferred_ack = Some(DeferredAck {
             peer,
             at_ns: now,
             ack,
@@ -50,14 +45,14 @@ impl Node {
 
     /// Takes the ack that was put off. Before anything else that may look at what it settles.
     #[inline]
-    pub(crate) fn take_late(&mut self) {
-        if let Some(late) = self.late.take() {
-            self.take_late_ack(&late);
+    pub(crate) fn take_deferred(&mut self) {
+        if let Some(ack) = self.deferred_ack.take() {
+            self.take_deferred_ack(&ack);
         }
     }
 
-    fn take_late_ack(&mut self, late: &LateAck) {
-        let LateAck { peer, at_ns, ack } = late;
+    fn take_deferred_ack(&mut self, late: &DeferredAck) {
+        let DeferredAck { peer, at_ns, ack } = late;
         self.on_ack(*at_ns, *peer, &ack.view());
         let Some(conn) = self.conn_mut(*peer) else {
             return;

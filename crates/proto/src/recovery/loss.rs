@@ -2,10 +2,10 @@
 
 use crate::base::mutation::Mutation;
 use crate::node::Node;
-use crate::path::state::{Path, STRICT_NS};
-use crate::peer::conn::Conn;
-use crate::recovery::retransmit::Why;
-use crate::recovery::sent_packets::{FrameRef, SentState};
+use crate::state::conn::Conn;
+use crate::state::path::{Path, STRICT_NS};
+use crate::state::resends::Why;
+use crate::state::sent_packets::{FrameRef, SentState};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

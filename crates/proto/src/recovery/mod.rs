@@ -2,12 +2,9 @@
 
 pub(crate) mod absence;
 pub(crate) mod ack;
-pub(crate) mod checkpoint;
 pub(crate) mod deferred_ack;
 pub(crate) mod loss;
-pub(crate) mod recv_window;
 pub(crate) mod repair;
 pub(crate) mod retransmit;
 pub(crate) mod sent_frames;
-pub(crate) mod sent_packets;
 pub(crate) mod timers;

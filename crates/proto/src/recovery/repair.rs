@@ -1,12 +1,14 @@
 //! What a repair sends: the first time all of a packet, then no more than one packet takes.
 
 use crate::base::mutation::Mutation;
+use crate::base::types::PathState;
 use crate::node::Node;
 use crate::path::duel::{ask_rivals, has_rivals, WITNESSES};
-use crate::path::state::{Duel, PathState, DATAGRAM_BASE};
-use crate::peer::conn::Conn;
-use crate::recovery::retransmit::Why;
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::conn::Conn;
+use crate::state::path::Duel;
+use crate::state::resends::Why;
+use crate::state::sent_packets::FrameRef;
+use crate::state::sizes::DATAGRAM_BASE;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{DATA_LEN, GRANULE};
@@ -94,6 +96,27 @@ impl Node {
         Node::mark_ready(&mut self.ready, conn);
     }
 
+    /// Nothing was acknowledged for long on a path that loses nothing. A probe behind all that
+    /// waits there shows what the peer did not take: in order, its answer passes over that. If the
+    /// path answers nothing, others show whether the path is to blame or the peer.
+    pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+        let others = has_rivals(conn, at);
+        let path = &mut conn.paths[at];
+        path.repair_from = now;
+        path.backoff += 1;
+        path.want_ping = true;
+        path.window.renew();
+        if path.backoff >= 2 && others {
+            if path.state == PathState::Up {
+                path.state = PathState::Suspect;
+            }
+            path.duel.get_or_insert(Duel::new(now, false));
+            conn.doubt_contact(now);
+            ask_rivals(conn, at, self.full, WITNESSES);
+        }
+        Node::mark_ready(&mut self.ready, conn);
+    }
+
     /// A repair timer expired: send the oldest waiting packet's frames again elsewhere, and from
     /// the second time on ask who is to blame.
     pub(crate) fn repair(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
@@ -111,6 +134,12 @@ impl Node {
         }
         if path.sizes.is_probe(number) {
             return self.probe_lost(now, conn, at);
+        }
+        if !path.policy.lossy {
+            // Its rail makes a connection, or has one that nobody answers on.
+            path.backoff += 1;
+            conn.doubt_contact(now);
+            return Node::mark_ready(&mut self.ready, conn);
         }
         path.backoff += 1;
         path.stats.repairs += 1;
@@ -138,9 +167,9 @@ impl Node {
         }
         if suspicious {
             conn.doubt_contact(now);
-        }
-        if suspicious && others {
-            ask_rivals(conn, at, self.full, WITNESSES);
+            if others {
+                ask_rivals(conn, at, self.full, WITNESSES);
+            }
         }
         Node::mark_ready(&mut self.ready, conn);
     }

@@ -1,25 +1,14 @@
 //! After a packet was built: what it carried is kept until it is acknowledged. For a short packet
 //! that is done when the kernel has it, so that nobody waits for it.
 
-use crate::base::types::{PeerId, Transmit};
+use crate::base::types::Transmit;
 use crate::node::Node;
-use crate::peer::conn::Conn;
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::conn::Conn;
+use crate::state::pending::{Unkept, UNKEPT_MAX};
+use crate::state::sent_packets::FrameRef;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{granules, GRANULE};
-
-/// Packets up to this length are noted after they were sent. It takes the kernel longer to send
-/// longer ones, and what is lent to it is known by what was noted.
-pub const UNKEPT_MAX: usize = 1_024;
-
-/// A packet that was built, and is noted when it was sent. Its frames are in `Node::scratch`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unkept {
-    peer: PeerId,
-    path: usize,
-    len: usize,
-}
 
 impl Node {
     /// The packet that was built last is on its way: notes what could wait.
@@ -64,7 +53,7 @@ impl Node {
     ) {
         let path = packet.batch.path;
         let whole = packet.batch.bulk || packet.written || len > UNKEPT_MAX;
-        if whole || !self.cfg.reliable {
+        if whole || !self.cfg.reliable || conn.paths[path].policy.native {
             return self.keep(now, conn, path, frames, len);
         }
         let peer = conn.peer;
@@ -73,7 +62,17 @@ impl Node {
     }
 
     /// Keeps what a packet carried until it is acknowledged.
-    fn keep(&mut self, now: u64, conn: &mut Conn, at: usize, frames: Vec<FrameRef>, len: usize) {
+    fn keep(
+        &mut self,
+        now: u64,
+        conn: &mut Conn,
+        at: usize,
+        mut frames: Vec<FrameRef>,
+        len: usize,
+    ) {
+        if conn.paths[at].policy.native {
+            frames.retain(|frame| !self.data_left(frame));
+        }
         let path = &mut conn.paths[at];
         if self.cfg.reliable {
             let first = path.ring.waiting() == 0;
@@ -91,25 +90,24 @@ impl Node {
             }
         } else {
             path.ring.push(&[], len, path.delivered, now);
-            self.native_delivered(conn, &frames);
+            let hello = frames.contains(&FrameRef::Hello);
+            conn.hello_acked |= hello && conn.epoch.is_some();
+            frames.iter().for_each(|frame| _ = self.data_left(frame));
         }
         self.scratch = frames;
         conn.widen(self.cfg.reliable);
     }
 
-    /// Native mode: what left counts as delivered.
-    fn native_delivered(&mut self, conn: &mut Conn, frames: &[FrameRef]) {
-        for frame in frames {
-            match *frame {
-                FrameRef::Data { xfer, offset, len } => {
-                    if let Some(send) = self.sends.get_mut(xfer) {
-                        send.acked.insert(offset / GRANULE, granules(len as u64));
-                        self.native_done.push(xfer);
-                    }
-                }
-                FrameRef::Hello => conn.hello_acked = conn.epoch.is_some(),
-                _ => {}
-            }
+    /// Without software reliability, data that left counts as arrived. Returns whether the frame is
+    /// data.
+    fn data_left(&mut self, frame: &FrameRef) -> bool {
+        let FrameRef::Data { xfer, offset, len } = *frame else {
+            return false;
+        };
+        if let Some(send) = self.sends.get_mut(xfer) {
+            send.acked.insert(offset / GRANULE, granules(len as u64));
+            self.native_done.push(xfer);
         }
+        true
     }
 }

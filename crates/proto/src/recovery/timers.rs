@@ -1,10 +1,12 @@
 //! Time: delayed acks, repair, duels between paths, probes, and the death of peers.
 
+use crate::base::config::Config;
 use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
-use crate::peer::conn::Conn;
 use crate::recovery::absence::Expiry;
+use crate::state::absences::Absences;
+use crate::state::conn::Conn;
 use alloc::boxed::Box;
 use core::cmp::Reverse;
 use core::mem::replace;
@@ -18,8 +20,8 @@ impl Node {
         self.by_thread = by_thread;
         self.absences.note_poll(self.last_poll_ns, now_ns);
         self.last_poll_ns = now_ns;
-        if now_ns >= self.tidy_at {
-            self.tidy(now_ns);
+        if now_ns >= self.reclaim_at {
+            self.reclaim(now_ns);
         }
     }
 
@@ -33,7 +35,7 @@ impl Node {
     /// When `handle_timeouts` has something to do next.
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.late.is_some() {
+        if self.deferred_ack.is_some() {
             return Some(0);
         }
         let peers = self.deadlines.peek().map(|Reverse((at, _))| *at);
@@ -45,14 +47,14 @@ impl Node {
 
     /// Does what is due.
     pub fn handle_timeouts(&mut self, now_ns: u64) {
-        self.take_late();
+        self.take_deferred();
         if self.grants_at <= now_ns {
             self.pump_grants(now_ns);
         }
         if self.anyone.at_ns <= now_ns {
             self.ask_everyone(now_ns);
         }
-        self.tidy_deadlines();
+        self.prune_deadlines();
         while let Some(&Reverse((at, index))) = self.deadlines.peek() {
             let peer = PeerId(index);
             let stale = self.conn(peer).is_none_or(|c| c.armed != at);
@@ -100,6 +102,7 @@ impl Node {
             full,
             stalled,
             absences,
+            deadlines,
             ..
         } = self;
         let conn = peers.get_mut(peer.0 as usize);
@@ -110,28 +113,16 @@ impl Node {
             return;
         }
         let mut next = conn.owed_since.map_or(u64::MAX, |t| t + cfg.silence_ns());
-        let (mut held, lost) = (false, conn.lacks_contact());
-        for (at, path) in conn.paths.iter().enumerate() {
+        let mut held = false;
+        for at in 0..conn.paths.len() {
             // What is due and finds no room is asked for again when there is room.
-            if path.window.fresh() > 0 && *full != 0 && conn.holds_acks(at, cfg.policy, *full) {
+            let acks = conn.paths[at].window.fresh() > 0;
+            if acks && *full != 0 && conn.holds_acks(at, cfg.policy, *full) {
                 held = true;
-            } else if path.window.fresh() > 0 {
-                next = next.min(path.ack_since + cfg.ack_delay_ns);
+            } else if acks {
+                next = next.min(conn.paths[at].ack_since + cfg.ack_delay_ns);
             }
-            if let Some((due, _)) = conn.repair_at(at, cfg, absences) {
-                next = next.min(due.max(soonest));
-            }
-            if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
-                next = next.min(now + cfg.repair_cap_ns);
-            }
-            if conn.asks_path(at, lost) {
-                next = next.min(path.probe_at);
-            }
-            if let Some(duel) = &path.duel {
-                let (verdict, draw) = path.duel_ends(duel);
-                let ends = if now < verdict { verdict } else { draw };
-                next = next.min(ends.max(soonest));
-            }
+            next = next.min(conn.path_deadline(at, now, soonest, cfg, absences));
         }
         if held && !replace(&mut conn.stalled, true) {
             stalled.push(peer);
@@ -145,12 +136,11 @@ impl Node {
         let next = next.max(now + 1);
         if next < conn.armed || twice {
             conn.armed = next;
-            let entry = Reverse((conn.armed, peer.0));
-            self.deadlines.push(entry);
+            deadlines.push(Reverse((conn.armed, peer.0)));
         }
-        if let Some(conn) = self.conn_mut(peer).filter(|c| !c.roomy && c.is_roomy()) {
-            conn.roomy = true;
-            self.note_roomy(peer.0, now);
+        if !conn.oversized && conn.is_oversized() {
+            conn.oversized = true;
+            self.note_oversized(peer.0, now);
         }
     }
 
@@ -183,6 +173,7 @@ impl Node {
                 match conn.repair_at(at, &self.cfg, &self.absences) {
                     Some((due, Expiry::Repair)) if due <= now => self.repair(now, conn, at),
                     Some((due, Expiry::Ask)) if due <= now => self.ask_first(now, conn, at),
+                    Some((due, Expiry::Stall)) if due <= now => self.stalled(now, conn, at),
                     _ => {}
                 }
                 self.end_duel(now, conn, at);
@@ -192,5 +183,37 @@ impl Node {
         self.keep_alive(now, conn);
         let heeded = self.cfg.reliable && !self.cfg.errs(Mutation::Immortal);
         heeded && conn.chokes(now, self.cfg.silence_ns())
+    }
+}
+
+impl Conn {
+    /// When something of path `at` is due beside its acks: a repair, a probe, the end of a duel.
+    /// What depends on everything having been read is not due before `soonest`.
+    #[inline]
+    fn path_deadline(
+        &self,
+        at: usize,
+        now: u64,
+        soonest: u64,
+        cfg: &Config,
+        absences: &Absences,
+    ) -> u64 {
+        let path = &self.paths[at];
+        let mut next = u64::MAX;
+        if let Some((due, _)) = self.repair_at(at, cfg, absences) {
+            next = due.max(soonest);
+        }
+        if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
+            next = next.min(now + cfg.repair_cap_ns);
+        }
+        if self.asks_path(at) {
+            next = next.min(path.probe_at);
+        }
+        if let Some(duel) = &path.duel {
+            let (verdict, draw) = path.duel_ends(duel);
+            let ends = if now < verdict { verdict } else { draw };
+            next = next.min(ends.max(soonest));
+        }
+        next
     }
 }

@@ -5,8 +5,8 @@ use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::PeerId;
 use crate::node::Node;
-use crate::peer::conn::{Inbound, InboundState, SendKind};
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::{Inbound, InboundState, SendKind};
 use marline_wire::{Grant, FLAG_READ_REPLY, FLAG_REFUSED, GRANULE};
 
 /// A grant is worth a frame only for this many bytes (or the rest of the message).
@@ -32,7 +32,7 @@ impl Node {
             return;
         };
         if inbound.wanted == 0 && inbound.granted == 0 {
-            return self.tell_grant(key);
+            return self.queue_grant(key);
         }
         let wants = inbound.granted < inbound.wanted;
         if wants && !inbound.in_grant_queue && inbound.counted + step <= window {
@@ -90,7 +90,7 @@ impl Node {
             self.granted_out += give;
             least = 0;
             self.grant_queue.pop_front();
-            self.tell_grant(key);
+            self.queue_grant(key);
         }
     }
 
@@ -143,7 +143,7 @@ impl Node {
     }
 
     /// Queues a GRANT frame with the message's latest numbers.
-    pub(crate) fn tell_grant(&mut self, key: Key) {
+    pub(crate) fn queue_grant(&mut self, key: Key) {
         let Some(inbound) = self.inbounds.get(key) else {
             return;
         };
@@ -170,8 +170,8 @@ impl Node {
     /// frame that speaks of it: when it was granted, the last poll was perhaps long ago.
     pub(crate) fn grant_frame(&mut self, key: Key, now: u64) -> Option<Grant> {
         let inbound = self.inbounds.get_mut(key)?;
-        if inbound.told < inbound.granted {
-            inbound.told = inbound.granted;
+        if inbound.announced < inbound.granted {
+            inbound.announced = inbound.granted;
             inbound.last_data_ns = inbound.last_data_ns.max(now);
         }
         let asked = matches!(

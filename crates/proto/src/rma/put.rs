@@ -7,10 +7,10 @@
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{Claim, DropReason, Event, PeerId};
-use crate::message::matching::Found;
 use crate::node::Node;
-use crate::peer::conn::{Inbound, InboundState};
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::matching::Found;
+use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::{Inbound, InboundState};
 use core::mem::take;
 use marline_wire::{MsgHead, FLAG_DELIVERY, FLAG_PUT, FLAG_REFUSED};
 

@@ -2,11 +2,10 @@
 
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Event, PeerId};
-use crate::message::post::{new_inbound, new_send};
 use crate::node::Node;
-use crate::peer::conn::{InboundState, SendKind};
-use crate::recovery::sent_packets::FrameRef;
 use crate::rendezvous::grant::whole_granules;
+use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::{new_inbound, new_send, InboundState, SendKind};
 use marline_wire::{Frame, MsgHead, Read, GRANULE};
 
 /// READs of one peer that may be out of order.
@@ -152,7 +151,7 @@ impl Node {
             let first = inbound.wanted.min(window / GRANULE * GRANULE);
             inbound.granted = first;
             inbound.counted = first;
-            inbound.told = first;
+            inbound.announced = first;
             inbound.last_data_ns = now;
             self.granted_out += first;
             // The last look for stale ones knew nothing of it.

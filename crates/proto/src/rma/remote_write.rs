@@ -24,16 +24,16 @@ use crate::base::granules::Covered;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{
-    sum_seed, DropReason, Event, Lies, Memory, PeerId, Spans, Transmit, WrittenSum,
+    sum_seed, sums_of, DropReason, Event, Lies, Memory, PeerId, Spans, Transmit, WriteOut,
+    WrittenSum,
 };
 use crate::node::Node;
-use crate::path::quarantine::sums_of;
-use crate::path::state::Path;
-use crate::peer::conn::{Conn, InboundState};
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::conn::Conn;
+use crate::state::path::{Path, WriteLuck};
+use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::{InboundState, Keys};
 use crate::tx::packet_builder::Builder;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use marline_wire::{
     granules, Frame, Header, KeyGrant, RailAddr, Written, DIRECT_HEAD_LEN, FLAG_READ_REPLY,
     FLAG_REVOKE, FLAG_UNSUMMED, GRANT_LEN, GRANULE, PACKET_MAX,
@@ -53,29 +53,6 @@ const SPAN_MIN: u64 = 4 * GRANULE;
 /// A path whose writes fail is spared up to two to this power of them.
 const STRIKES_MAX: u8 = 7;
 
-/// Keys of an inbound message.
-#[derive(Debug, Default)]
-pub struct Keys {
-    /// The owner was asked for some.
-    pub asked: bool,
-    /// By local rail; empty when they were revoked.
-    pub by_rail: Vec<(u8, u64)>,
-}
-
-/// Keys that the receiver of a message told.
-#[derive(Debug, Default)]
-pub struct ToldKeys {
-    /// By its rail.
-    by_rail: Vec<(u8, u64)>,
-}
-
-/// How writes on a path went lately.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct WriteLuck {
-    strikes: u8,
-    skips: u8,
-}
-
 /// What would be written next on a path.
 struct NextWrite {
     key: Key,
@@ -83,27 +60,6 @@ struct NextWrite {
     len: u64,
     remote_key: u64,
     summed: bool,
-}
-
-/// A write that goes with the packet just made.
-#[derive(Clone, Copy, Debug)]
-pub struct WriteOut {
-    /// Send operation in the engine.
-    pub handle: u32,
-    /// Offset in the message and in the peer's granted memory.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u32,
-    /// The peer's key.
-    pub key: u64,
-    /// Where the sum goes in the packet.
-    pub sum_at: usize,
-    /// Seed of the sum.
-    pub seed: u64,
-    /// It carries a sum; else 0 in its place.
-    pub summed: bool,
-    /// Longest datagram that the path takes.
-    pub segment: usize,
 }
 
 impl Path {
@@ -202,7 +158,7 @@ impl Node {
         } = next;
         let send = self.sends.get(key)?;
         let unsummed = send.head.flags & FLAG_UNSUMMED;
-        let reply = send.kind == crate::peer::conn::SendKind::Reply;
+        let reply = send.kind == crate::state::transfer::SendKind::Reply;
         let frame = Frame::Written(Written {
             number: send.head.number,
             flags: unsummed | if reply { FLAG_READ_REPLY } else { 0 },

@@ -8,7 +8,6 @@ use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{sum_seed, Landing, Memory, Payload, PeerId};
 use crate::node::Node;
-use crate::peer::conn::{Inbound, InboundState};
 use marline_wire::{
     Data, FragmentHead, Frame, Header, Packet, FLAG_READ_REPLY, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT,
     GRANULE,
@@ -108,7 +107,7 @@ impl Node {
             return 0;
         };
         let len = data.len as usize;
-        let algorithm = crate::path::quarantine::sums_of(header.algorithm, data.flags);
+        let algorithm = crate::base::types::sums_of(header.algorithm, data.flags);
         let reply = data.flags & FLAG_READ_REPLY != 0;
         let trusts = self.cfg.errs(Mutation::IgnoreSum) || self.cfg.errs(Mutation::TrustRuns);
         let datagrams = after.chunks_exact(FRAGMENT_HEAD_LEN + len);
@@ -168,35 +167,5 @@ impl Node {
             self.wake(peer);
         }
         self.touch(peer, now);
-    }
-}
-
-impl Inbound {
-    /// Where bytes `offset .. offset + len` of it go.
-    pub(crate) fn landing(&self, key: Key, offset: u64, len: u64) -> Landing {
-        match self.state {
-            InboundState::Discard => Landing::Discard,
-            InboundState::Bound {
-                handle,
-                base,
-                capacity,
-            } if !self.bounced => {
-                let copy = len.min(capacity.saturating_sub(offset)) as usize;
-                // Beyond the buffer's end there is not even a place.
-                match copy {
-                    0 => Landing::Discard,
-                    _ => Landing::Posted {
-                        handle,
-                        offset: base + offset,
-                        copy,
-                    },
-                }
-            }
-            _ => Landing::Bounce {
-                inbound: key.name(),
-                total: self.total,
-                offset,
-            },
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! A fragment as it arrived, of either frame kind.
 
-use crate::base::types::{sum_seed, Payload};
-use crate::path::quarantine::sums_of;
+use crate::base::types::{sum_seed, sums_of, Payload};
 use marline_wire::{Data, Eager, Header, MsgHead, FLAG_READ_REPLY, FLAG_REVOKE};
 
 /// One fragment.

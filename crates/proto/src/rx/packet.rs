@@ -3,9 +3,10 @@
 use crate::base::mutation::Mutation;
 use crate::base::types::{DropReason, Memory, PeerId};
 use crate::node::Node;
-use crate::peer::conn::PATHS_MAX;
 use crate::rx::fragment::Fragment;
-use marline_wire::{Frame, FrameView, Header, Packet, RailAddr};
+use crate::state::conn::PATHS_MAX;
+use crate::state::path::Path;
+use marline_wire::{Frame, FrameView, Header, Packet};
 
 /// A path that is asked so often, while nothing of ours on it is acknowledged, is asked back. (Each
 /// time, and duels of many paths that lose a tenth bring about each other.)
@@ -22,7 +23,7 @@ impl Node {
         wire_bytes: usize,
         memory: &mut impl Memory,
     ) -> Result<PeerId, DropReason> {
-        self.take_late();
+        self.take_deferred();
         let result = self.admit(now_ns, packet, wire_bytes, memory);
         match result {
             Err(DropReason::Token) => self.stats.drop_token += 1,
@@ -98,24 +99,18 @@ impl Node {
     /// The path of a packet: known, or new between rails that both sides have.
     fn path_of(&mut self, peer: PeerId, header: &Header) -> Option<usize> {
         let (local, remote) = (header.dst_rail(), header.src_rail());
-        let spec = *self.rails.get(local)?;
+        let rail = self.rails.get(local).map(|_| self.local_rail(local))?;
         let conn = self.conn_mut(peer)?;
         let code = (local as u8) << 4 | remote as u8;
         if let Some(at) = conn.path_by_send_code(code) {
             return Some(at);
         }
         let sibling = conn.paths.iter().find(|p| p.remote == remote as u8)?;
-        let (to, ceiling): (RailAddr, usize) = (sibling.to, spec.datagram_max);
-        if !to.reaches(&spec.addr) || conn.paths.len() >= 2 * PATHS_MAX {
+        let to = sibling.to;
+        if !to.reaches(&rail.addr) || conn.paths.len() >= 2 * PATHS_MAX {
             return None;
         }
-        let ceiling = ceiling.min(to.mtu as usize);
-        conn.paths.push(crate::path::state::Path::new(
-            local as u8,
-            remote as u8,
-            to,
-            ceiling,
-        ));
+        conn.paths.push(Path::new(local as u8, &rail, to));
         Some(conn.paths.len() - 1)
     }
 
@@ -129,7 +124,7 @@ impl Node {
     ) -> Result<(), DropReason> {
         // The common case, read once.
         if let Some((ack, message, bytes)) = packet.answer() {
-            if !self.put_off(now, peer, &ack) {
+            if !self.defer_ack(now, peer, &ack) {
                 self.on_ack(now, peer, &ack);
             }
             let fragment = Fragment::first(&packet.header, &message, bytes);

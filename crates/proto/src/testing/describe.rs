@@ -1,8 +1,9 @@
 //! The state of a node as text, for people who look for a stall.
 
 use crate::node::Node;
-use crate::path::state::Path;
-use crate::peer::conn::{Conn, Inbound, SendXfer};
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use crate::state::transfer::{Inbound, SendXfer};
 use alloc::string::String;
 use core::fmt::{Result, Write};
 
@@ -50,7 +51,7 @@ fn write_conn(out: &mut String, c: &Conn) -> Result {
     write!(out, " resend {} grants {}", c.resend.len(), c.grants.len())?;
     write!(out, " control {}", c.control.len())?;
     write!(out, " credit used {}/{}", c.credit_used, c.credit_limit)?;
-    write!(out, " given {} told {}", c.credit_given, c.credit_told)?;
+    write!(out, " given {} told {}", c.credit_given, c.credit_announced)?;
     write!(out, " seen {}", c.credit_seen)?;
     write!(out, " next match {}", c.next_match)?;
     write!(out, " inbound {}", c.inbound.len())?;

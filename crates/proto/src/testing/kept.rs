@@ -2,8 +2,8 @@
 //! deadlines. For the simulator, which holds it against bounds.
 
 use crate::node::Node;
-use crate::path::state::Path;
-use crate::peer::conn::Conn;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
 
 /// Numbers of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

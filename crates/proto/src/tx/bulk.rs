@@ -6,10 +6,11 @@
 use crate::base::config::RailPolicy;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
-use crate::base::types::{sum_seed, Batch, Spans, Transmit};
+use crate::base::types::{sum_seed, Batch, PathState, Spans, Transmit};
 use crate::node::Node;
-use crate::path::state::{Path, PathState};
-use crate::peer::conn::{Conn, SendKind, SendXfer};
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use crate::state::transfer::{SendKind, SendXfer};
 use crate::tx::packet_builder::{add_credit, Builder};
 use alloc::boxed::Box;
 use marline_wire::{
@@ -284,14 +285,15 @@ impl Node {
         }
         let sent = send.next - first;
         let (what, when) = ((key, first, fragment as u32), (path.delivered, now));
-        match self.cfg.reliable {
+        let reliable = self.cfg.reliable && !path.policy.native;
+        match reliable {
             true => path.ring.push_fragments(what, packets, segment, when),
             false => (0..packets).for_each(|_| path.ring.push(&[], segment, path.delivered, now)),
         }
-        path.quiet = 0;
+        path.quiet = if reliable { 0 } else { path.quiet };
         path.stats.packets_sent += packets as u64;
         path.stats.bytes_sent += (packets * segment) as u64;
-        if !self.cfg.reliable {
+        if !reliable {
             send.acked.insert(first / GRANULE, granules(sent));
             self.native_done.push(key);
         }

@@ -4,12 +4,12 @@
 use crate::base::config::RailPolicy;
 use crate::base::mutation::Mutation;
 use crate::base::types::{sum_seed, SendSpec, Span, Transmit};
-use crate::message::post::head_of;
 use crate::node::Node;
-use crate::path::state::Path;
-use crate::peer::conn::Conn;
-use crate::recovery::sent_frames::UNKEPT_MAX;
-use crate::tx::scheduler::QUIET_MAX;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use crate::state::pending::UNKEPT_MAX;
+use crate::state::transfer::head_of;
+use crate::tx::packet_builder::QUIET_MAX;
 use marline_wire::{Eager, Frame, HeadWriter, EAGER_LEN};
 
 impl Node {
@@ -34,7 +34,7 @@ impl Node {
         let path = &conn.paths[at];
         let mut writer = HeadWriter::new(out, path.datagram_max.min(UNKEPT_MAX));
         if path.window.fresh() > 0 && !self.cfg.errs(Mutation::Overlook) {
-            let (ack, count) = path.window.foresee_head(path.recv_code(), now_ns)?;
+            let (ack, count) = path.window.peek_head(path.recv_code(), now_ns)?;
             writer.push_ack(&ack, count, |m| path.window.mask(&ack, m));
         }
         let len = spec.len as usize;
@@ -82,6 +82,7 @@ impl Node {
         let room = path.ring.in_flight() < path.cwnd;
         let other = |(i, p): (usize, &Path)| i == at || p.healthy() || p.window.fresh() == 0;
         room && path.healthy()
+            && !path.policy.native
             && path.quiet < QUIET_MAX
             && !self.due_ack(now, conn)
             && conn.paths.iter().enumerate().all(other)

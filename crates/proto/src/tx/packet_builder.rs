@@ -4,16 +4,19 @@ use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{sum_seed, Batch, Span, Spans, Transmit};
 use crate::node::Node;
-use crate::path::state::Path;
-use crate::peer::conn::{Conn, SendKind, SendXfer};
-use crate::recovery::sent_packets::FrameRef;
-use crate::tx::scheduler::QUIET_MAX;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use crate::state::sent_packets::FrameRef;
+use crate::state::transfer::{SendKind, SendXfer};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
     align8, Data, Eager, Frame, Grant, HeadWriter, Header, Rts, DATA_LEN, EAGER_LEN, FLAG_UNSUMMED,
     GRANULE,
 };
+
+/// So many packets in a row may want no ack: a path with acks alone must be known to work.
+pub(crate) const QUIET_MAX: u8 = 32;
 
 /// A packet under construction.
 pub(crate) struct Builder<'a, 'b> {
@@ -42,9 +45,9 @@ impl Builder<'_, '_> {
 
 /// Tells the peer how much it may send, if that is due.
 pub(crate) fn add_credit(conn: &mut Conn, b: &mut Builder<'_, '_>) {
-    let bytes = conn.credit_limit_told();
+    let bytes = conn.credit_limit_announced();
     if conn.credit_due && b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
-        conn.credit_told = conn.credit_given;
+        conn.credit_announced = conn.credit_given;
         conn.credit_due = false;
         conn.stats.flow_acks += 1;
     }
@@ -162,7 +165,7 @@ impl Node {
                 b.flags |= Header::FLAG_EVERYWHERE;
             }
             if !lost {
-                path.trial.fill(&mut b.writer);
+                path.quarantine.fill(&mut b.writer);
             }
             path.stats.probes += 1;
             path.note_asked(heard_ns);
@@ -359,7 +362,8 @@ impl Node {
             self.scratch = b.frames;
             return None;
         }
-        let eliciting = b.wants_ack(conn);
+        let native = conn.paths[at].policy.native;
+        let eliciting = b.wants_ack(conn) && !(native && b.frames.iter().all(FrameRef::is_data));
         let flags = if eliciting {
             b.flags
         } else {

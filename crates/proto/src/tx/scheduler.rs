@@ -3,18 +3,15 @@
 //! so that the engine can hand the kernel a whole batch.
 
 use crate::base::config::RailPolicy;
-use crate::base::types::{Batch, Spans, Transmit};
+use crate::base::types::{Batch, PathState, Spans, Transmit};
 use crate::node::Node;
-use crate::path::mtu_probe::DATAGRAM_FLOOR;
-use crate::path::state::{Path, PathState};
-use crate::peer::conn::Conn;
-use crate::recovery::retransmit::ANYWHERE;
-use crate::recovery::sent_packets::FrameRef;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use crate::state::resends::ANYWHERE;
+use crate::state::sent_packets::FrameRef;
+use crate::state::sizes::DATAGRAM_FLOOR;
 use alloc::boxed::Box;
 use marline_wire::{Frame, Header};
-
-/// So many packets in a row may want no ack: a path with acks alone must be known to work.
-pub(crate) const QUIET_MAX: u8 = 32;
 
 impl Node {
     /// The next packet to send: its head is written into `out`, its payloads are named in
@@ -190,7 +187,7 @@ impl Node {
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         let path = &conn.paths[at];
-        if path.state == PathState::Down && (!path.trial.active || conn.lacks_contact()) {
+        if path.state == PathState::Down && (!path.quarantine.active || conn.lacks_contact()) {
             b.fill_probe();
         }
         let nothing = b.is_empty();

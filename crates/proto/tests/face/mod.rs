@@ -3,8 +3,8 @@
 #![allow(dead_code)]
 
 use marline_proto::{
-    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
-    SendSpec, Source,
+    Config, Delivery, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec,
+    RecvSpec, SendSpec, Source,
 };
 use marline_wire::{FragmentHead, Packet, RailAddr};
 
@@ -52,6 +52,7 @@ pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
         },
         datagram_max,
         receive_budget: 2 << 20,
+        delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,
     };
@@ -107,6 +108,20 @@ impl Pair {
     pub fn with(config: Config, rails: u8, runs: bool) -> Pair {
         let nodes = [1, 2].map(|host| node_with(config, host, rails));
         let mut pair = Pair::of(nodes, runs);
+        pair.message(1, 2_000);
+        pair.settle();
+        pair
+    }
+
+    /// Two nodes that know each other, whose rails promise this of packets.
+    pub fn of_rails(config: Config, deliveries: &[Delivery]) -> Pair {
+        let nodes = [1, 2].map(|host| {
+            let mut specs = specs(host, deliveries.len() as u8, 1_472);
+            let rails = specs.iter_mut().zip(deliveries);
+            rails.for_each(|(spec, delivery)| spec.delivery = *delivery);
+            Node::new(config, 100 + host as u64, 7, 1, specs)
+        });
+        let mut pair = Pair::of(nodes, false);
         pair.message(1, 2_000);
         pair.settle();
         pair

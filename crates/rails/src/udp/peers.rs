@@ -34,8 +34,6 @@ struct Slot {
     sends: i32,
     credit: u8,
     socket: Option<Socket>,
-    /// Length of the datagrams that the socket cuts by itself; 0: none.
-    cut: u16,
 }
 
 /// Destinations by how often they are sent to.
@@ -100,13 +98,6 @@ impl Peers {
         self.slots[at].as_ref()?.socket.as_ref()
     }
 
-    /// The socket in a slot with the length of the datagrams that it cuts by itself.
-    #[inline]
-    pub(super) fn cutter(&mut self, at: usize) -> Option<(&Socket, &mut u16)> {
-        let slot = self.slots[at].as_mut()?;
-        Some((slot.socket.as_ref()?, &mut slot.cut))
-    }
-
     #[cfg(test)]
     pub(super) fn open_count(&self) -> usize {
         self.open
@@ -145,7 +136,6 @@ impl Peers {
             sends: 1,
             credit: CREDIT,
             socket: None,
-            cut: 0,
         });
         enough == 1
     }
@@ -174,7 +164,6 @@ impl Peers {
         match socket {
             Ok(socket) => {
                 slot.socket = Some(socket);
-                slot.cut = 0;
                 slot.credit = CREDIT;
                 self.open += 1;
             }

@@ -1,13 +1,12 @@
 //! Sending half: batches out, errors in.
 
-use super::lend::Lender;
 use super::peers::Peers;
 use super::{
     datagram_max, options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX, SUPER_PACKET_MAX,
 };
 use crate::choose::InterfaceChoice;
 use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
-use crate::{Caps, Lending, Pages, RailEvent, RailFault, RailTx, SendOutcome, Write, Writes};
+use crate::{Caps, RailEvent, RailFault, RailTx, SendOutcome, Write, Writes};
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -43,7 +42,6 @@ pub struct UdpTx {
     flows: [Option<Socket>; FLOWS_MAX],
     /// Connected sockets; `None` where none are wanted.
     pub(super) peers: Option<Box<Peers>>,
-    lender: Lender,
     /// Bit n: flow n was opened, or opening it failed and is not tried again.
     flows_tried: u8,
     events: VecDeque<RailEvent>,
@@ -116,41 +114,6 @@ impl RailTx for UdpTx {
             self.count_peer(to, flow);
         }
         SendOutcome::Sent
-    }
-
-    fn lends(&self) -> bool {
-        self.lender.is_able() && self.gso && self.peers.is_some()
-    }
-
-    fn send_lent(
-        &mut self,
-        to: &RailAddr,
-        pages: &Pages,
-        len: usize,
-        segment: usize,
-        flow: u8,
-    ) -> Lending {
-        let fits = len <= SUPER_PACKET_MAX && len.div_ceil(segment) <= self.segments_max;
-        let Some(peers) = self.peers.as_mut().filter(|_| self.gso && fits) else {
-            return Lending::No;
-        };
-        let Some(at) = peers.find(to, port_of(flow)) else {
-            return Lending::No;
-        };
-        let Some((socket, cut)) = peers.cutter(at) else {
-            return Lending::No;
-        };
-        let sent = self.lender.send(socket, cut, &pages[..len], segment as u16);
-        match sent {
-            None => Lending::No,
-            Some(Ok(())) => Lending::Sent,
-            Some(Err(errno)) => {
-                if errno == libc::ECONNREFUSED {
-                    self.drain_peer(at); // the call took the error that would have told of it
-                }
-                Lending::Failed
-            }
-        }
     }
 
     fn write_direct(
@@ -250,7 +213,6 @@ impl UdpTx {
             sndbuf_bytes,
             gso: caps.batch_segments_max > 1,
             peers: config.connect.then(|| Box::new(Peers::new())),
-            lender: Lender::new(config.lend && caps.batch_segments_max > 1),
             segments_max: SEGMENTS_MAX,
             flows: [const { None }; FLOWS_MAX],
             flows_tried: 0,
@@ -432,10 +394,9 @@ impl UdpTx {
     ) -> Option<SendOutcome> {
         let peers = self.peers.as_mut()?;
         let at = peers.find(to, flow)?;
-        let (socket, cuts) = peers.cutter(at)?;
+        let socket = peers.socket(at)?;
         let cut = if bytes.len() <= segment {
-            // One datagram stays one, whatever the socket cuts by itself.
-            (0 < *cuts && bytes.len() > *cuts as usize).then_some(bytes.len() as u16)
+            None
         } else {
             let fits = bytes.len() <= SUPER_PACKET_MAX
                 && bytes.len().div_ceil(segment) <= self.segments_max;

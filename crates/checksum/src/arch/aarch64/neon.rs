@@ -1,6 +1,7 @@
 //! The 128-bit kernels with NEON and the extensions for AES, PMULL and CRC-32C.
 
-use crate::arch::vector::{kernels, Vector};
+use crate::arch::kernels::kernels;
+use crate::arch::vector::Vector;
 use std::arch::aarch64::*;
 
 impl Vector for uint8x16_t {

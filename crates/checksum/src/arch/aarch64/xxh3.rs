@@ -1,7 +1,7 @@
 //! The stripes of `crate::xxh3` with NEON.
 
+use crate::lanes::xxh3::{P32_1, SCRAMBLE_AT, STRIPE, STRIPES_PER_BLOCK};
 use crate::store::Store;
-use crate::xxh3::{P32_1, SCRAMBLE_AT, STRIPE, STRIPES_PER_BLOCK};
 use std::arch::aarch64::*;
 
 /// Takes `count` stripes in; `stripe` is the first one's number in its block.

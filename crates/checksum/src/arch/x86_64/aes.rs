@@ -1,8 +1,8 @@
 //! The kernels of `crate::aes` with 512-bit VAES.
 
 use super::copy::blocks;
-use crate::aes::{Lanes, GROUP, KEYS};
 use crate::arch::aes128::{length, reduce};
+use crate::lanes::aes::{Lanes, GROUP, KEYS};
 use crate::store::Store;
 use std::arch::x86_64::*;
 

@@ -1,26 +1,25 @@
-//! What moves the bytes of the 512-bit kernels, and the copies that do nothing else.
+//! Loads and stores of the 512-bit kernels, and copies without a sum.
 
 use crate::store::Store;
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// How far ahead of the loads the source is prefetched when streaming, and of the stores the
-/// destination's lines are claimed. 512 to 2,048 bytes are alike.
+/// The distance by which the source is prefetched ahead of the loads when streaming, and the
+/// destination's lines are claimed ahead of the stores.
 const AHEAD_BYTES: usize = 1024;
 
 /// Bytes of a page, of which streaming copies take [`PAGES`] side by side.
 pub(super) const PAGE: usize = 4096;
-/// Memory serves several of its rows at once, but not one row as fast: from 64 MiB on four pages
-/// are 1.1 times as fast as one after the other, two or eight gain less. (glibc's memcpy does that
-/// as well, from three quarters of the last cache on.)
+/// Pages that a streaming copy takes side by side. Memory serves several of its rows at once, but
+/// not one row as fast. (glibc's memcpy does that as well, from three quarters of the last cache
+/// on.)
 pub(super) const PAGES: usize = 4;
 
 /// Copies the same [`LINES`] of each of [`PAGES`] pages from `at` on, and prefetches those of the
-/// next pages; what was loaded, by page.
+/// next pages. Returns the lines that were loaded, by page.
 ///
-/// First all loads, as in [`blocks`]: the pages' lines have the same low 12 bits, and where the
-/// destination has them, too, each page's loads waited for the stores of the one before (Ice Lake:
-/// 64 MiB at 4.5 instead of 10.6 GB/s with a CRC).
+/// All loads come first, as in [`blocks`]: the pages' lines have the same low 12 bits, and where
+/// the destination has them, too, each page's loads would wait for the stores of the one before.
 ///
 /// # Safety
 /// As [`blocks`] for each page.
@@ -50,9 +49,8 @@ pub(super) const LINES: usize = 4;
 
 /// Loads `N` blocks of 64 bytes, then stores them as `S` says.
 ///
-/// First all loads: a load that follows a store to an address with the same low 12 bits waits for
-/// it (a destination shortly after the source, modulo a page, cost 12 % at 4 KiB). Beyond L1, 16
-/// blocks at a time are 1 % faster than 8.
+/// All loads come first: a load that follows a store to an address with the same low 12 bits waits
+/// for it, as where the destination is shortly after the source, modulo a page.
 ///
 /// # Safety
 /// The CPU has AVX-512F. The blocks are readable at `src + at` and, if `S` stores, writable at

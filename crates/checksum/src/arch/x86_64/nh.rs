@@ -7,18 +7,17 @@
 use super::copy::{blocks as lines, take};
 use crate::arch::fold128::reduce;
 use crate::arch::nh128::{self, Multiply, BLOCK};
-use crate::cpu::claims;
+use crate::cpu::{claims, CLAIM_MIN_BYTES};
 use crate::crc::{Nvme, Poly};
-use crate::dispatch::CLAIM_MIN_BYTES;
-use crate::nh::{Products, KEYS, LANE};
+use crate::lanes::nh::{Products, KEYS, LANE};
 use crate::store::{Cached, Claimed, Paired, Store};
 use std::arch::x86_64::*;
 
 /// Bytes of a register, and of a cache line.
 const LINE: usize = 64;
-/// From here on stores are aligned, many at a time, as those of CRCs from a similar length on:
-/// Intel's (model 207) gain by that. By pairs it only costs: 1,344 bytes are copied at 79 GB/s with
-/// the care for it and at 85 without, 4 KiB at 103 and 107, 62 KiB alike (AMD, family 26).
+/// Copies of this length and more are aligned where many lines are stored at a time, as those of
+/// CRCs are from a similar length on. Where two lines are stored at a time, aligning only costs
+/// (docs/decisions/0141-copies-by-maker.md).
 const ALIGN_MIN_BYTES: usize = 2 * BLOCK;
 
 /// Four lanes per register.

@@ -16,11 +16,11 @@ fn lengths() -> impl Iterator<Item = usize> {
 }
 
 fn noise(len: usize) -> Vec<u8> {
-    let words = (0..len.div_ceil(8) as u64).map(|i| crate::aes::splitmix_from(7, i));
+    let words = (0..len.div_ceil(8) as u64).map(|i| crate::lanes::aes::splitmix_from(7, i));
     words.flat_map(u64::to_le_bytes).take(len).collect()
 }
 
-/// What is right for the first `len` bytes.
+/// The right sum of the first `len` bytes.
 fn expected(bytes: &[u8]) -> u64 {
     // SAFETY: a slice is readable, and `Sum` stores nothing.
     unsafe { soft::nh_whole::<Sum>(std::ptr::null_mut(), bytes.as_ptr(), bytes.len()) }
@@ -42,7 +42,7 @@ impl Room {
         self.0.as_ptr().align_offset(LINE) + astray
     }
 
-    /// Whether the copy is there, and nothing else was touched; all is untouched afterwards.
+    /// True if the copy is there and nothing else was touched; resets all bytes afterwards.
     fn holds(&mut self, start: usize, bytes: &[u8]) -> bool {
         let (before, rest) = self.0.split_at_mut(start);
         let (copy, after) = rest.split_at_mut(bytes.len());
@@ -66,7 +66,7 @@ unsafe fn both_ways<S: Store>(dst: *mut u8, bytes: &[u8], first: usize) -> [u64;
         let (to, from) = (dst.wrapping_add(first), src.add(first));
         lanes_by::<S>(&mut products, to, from, whole_lanes - first);
         let to = dst.wrapping_add(whole_lanes);
-        let words = crate::nh::last::<S>(to, src.add(whole_lanes), len - whole_lanes);
+        let words = crate::lanes::nh::last::<S>(to, src.add(whole_lanes), len - whole_lanes);
         [whole, soft::nh_rest(&products, words)]
     }
 }

@@ -1,10 +1,11 @@
 //! The 128-bit kernels with SSE 4.2, PCLMULQDQ and AES-NI.
 
-use crate::arch::vector::{kernels, Vector};
+use crate::arch::kernels::kernels;
+use crate::arch::vector::Vector;
 use std::arch::x86_64::*;
 
 // No function asks for more than it uses: the 512-bit kernels, which lack the rest, call some of
-// these, and what asks for more than its caller has is never inlined (30 ns for 48 bytes).
+// these, and a function that asks for more features than its caller has is never inlined.
 impl Vector for __m128i {
     // A product takes four to seven cycles and one starts per cycle: four keep the port busy.
     const EIGHT: bool = false;

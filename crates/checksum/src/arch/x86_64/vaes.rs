@@ -1,7 +1,7 @@
 //! The kernels of `crate::aes` with 256-bit VAES.
 
-use crate::aes::{Lanes, GROUP, KEYS};
 use crate::arch::aes128::{length, reduce};
+use crate::lanes::aes::{Lanes, GROUP, KEYS};
 use crate::store::Store;
 use std::arch::x86_64::*;
 

@@ -3,7 +3,7 @@
 use super::vpclmul::{constants, fold};
 use crate::arch::nh128::{self, Multiply, BLOCK};
 use crate::crc::{Nvme, Poly};
-use crate::nh::{Products, KEYS, LANE};
+use crate::lanes::nh::{Products, KEYS, LANE};
 use crate::prefetch::{line_for_read, line_nearer};
 use crate::store::{Store, FAR_BYTES};
 use std::arch::x86_64::*;

@@ -1,0 +1,57 @@
+//! Rails of a lab that a fault is meant for, and the faults that an order puts in force there.
+
+use super::fault::{Active, Dir, Effect, Order, Span};
+use super::state::Lab;
+
+/// Which hosts' rail is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// One host, or all.
+    pub host: Option<usize>,
+    /// The rail.
+    pub rail: usize,
+}
+
+/// Parses `RAIL` or `HOST:RAIL`.
+pub fn parse_target(lab: &Lab, word: &str) -> Result<Target, String> {
+    match word.split_once(':') {
+        Some((host, rail)) => Ok(Target {
+            host: Some(lab.find_host(host)?),
+            rail: lab.find_rail(rail)?,
+        }),
+        None => Ok(Target {
+            host: None,
+            rail: lab.find_rail(word)?,
+        }),
+    }
+}
+
+/// The faults that `order` on `target` puts in force.
+///
+/// A fault on a whole rail without a direction hits each packet once: at its receiver for what
+/// happens in the fabric, at both ends for a rate, which is a property of the hosts' links.
+pub fn expand(lab: &Lab, target: Target, effect: Effect, order: &Order, span: Span) -> Vec<Active> {
+    let dirs: &[Dir] = match (effect, order.dir, target.host) {
+        (e, ..) if e.is_link() => &[Dir::Out],
+        (_, Some(Dir::In), _) => &[Dir::In],
+        (_, Some(Dir::Out), _) => &[Dir::Out],
+        (Effect::Rate(_), None, _) | (_, None, Some(_)) => &[Dir::In, Dir::Out],
+        (Effect::Delay(_), None, None) => &[Dir::Out],
+        (_, None, None) => &[Dir::In],
+    };
+    let hosts = match target.host {
+        Some(host) => host..host + 1,
+        None => 0..lab.shape.hosts,
+    };
+    hosts
+        .flat_map(|host| dirs.iter().map(move |&dir| (host, dir)))
+        .map(|(host, dir)| Active {
+            host,
+            rail: target.rail,
+            dir,
+            effect,
+            ports: order.ports,
+            span,
+        })
+        .collect()
+}

@@ -1,0 +1,91 @@
+//! From settings to what an engine is made of: configuration and rails.
+
+use crate::config::profile::Tuned;
+use crate::config::settings::{RailsPolicy, Settings};
+use crate::core::state::CoreConfig;
+use crate::platform::clock::{Clock, SystemClock};
+use marline_checksum::Algorithm;
+use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
+use marline_rails::{AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, Rail, UdpConfig};
+use marline_wire::GRANULE;
+use std::sync::Arc;
+
+/// Sending halves by name, and receiving halves.
+pub(crate) type Opened = (Vec<(String, AnyTx)>, Vec<AnyRx>);
+
+/// Opens a rail on each interface.
+pub(crate) fn open_rails(
+    settings: &Settings,
+    choices: &[InterfaceChoice],
+) -> Result<Opened, String> {
+    let faults =
+        FaultScript::parse_all(&settings.faults).map_err(|e| format!("FI_MARLINE_FAULTS: {e}"))?;
+    let clock = SystemClock::new();
+    let time: marline_rails::Clock = Arc::new(move || clock.now_ns());
+    let config = UdpConfig {
+        gso: settings.gso,
+        gro: settings.gro,
+        // All of a direct write is under one sum.
+        direct: settings.direct && settings.fragment_max_bytes == 0,
+        rcvbuf_bytes: settings.receive_buffer_bytes,
+        sndbuf_bytes: settings.send_buffer_bytes,
+        port: settings.port,
+        connect: true,
+        cmsg: false,
+    };
+    let (mut rails, mut halves) = (Vec::new(), Vec::new());
+    for (index, choice) in choices.iter().enumerate() {
+        let rail = AnyRail::open_udp(index as u8, choice, &config, &faults, &time)?;
+        let (tx, rx) = rail.split();
+        rails.push((choice.name.clone(), tx));
+        halves.push(rx);
+    }
+    Ok((rails, halves))
+}
+
+/// What the settings (by names of rails, where they name some) and the profile say.
+#[allow(clippy::needless_update)] // see below
+pub(crate) fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
+    let proto = Config {
+        reliable: s.reliability,
+        algorithm: tuned.algorithm as u8,
+        algorithms: Algorithm::BY_TRUST,
+        seeing_order: Algorithm::SEEING_ORDER,
+        eager_max: tuned.eager_max_bytes as u64,
+        credit_bytes: s.credit_bytes_per_peer as u64,
+        unexpected_bytes: s.unexpected_bytes as u64,
+        any_source_fails: s.any_source_fails,
+        peer_timeout_ns: s.peer_timeout_ms * 1_000_000,
+        repair_floor_ns: s.repair_floor_us * 1_000,
+        repair_cap_ns: s.repair_cap_ms * 1_000_000,
+        ack_delay_ns: s.ack_delay_us * 1_000,
+        ack_every: s.ack_every_packets,
+        policy: match s.rails_policy {
+            RailsPolicy::Stripe => RailPolicy::Stripe,
+            RailsPolicy::Standby => RailPolicy::Standby,
+        },
+        rail_algorithm: s.checksum_rails.by_rail(rails),
+        summed: (
+            s.checksum_min_bytes,
+            match s.checksum_max_bytes {
+                0 => u64::MAX,
+                most => most,
+            },
+        ),
+        fragment_max: match s.fragment_max_bytes / GRANULE as u32 * GRANULE as u32 {
+            0 => FRAGMENT_MAX,
+            most => most,
+        },
+        corrupt_limit_ppm: s.corrupt_limit_ppm,
+        // The simulator's builds have one field more.
+        ..Config::default()
+    };
+    let (log_bytes, mtu) = (s.log_bytes, s.mtu);
+    CoreConfig {
+        proto,
+        log_bytes,
+        aggregate_after: s.aggregate_after,
+        mtu,
+        sum_ahead_bytes: s.sum_ahead_bytes,
+    }
+}

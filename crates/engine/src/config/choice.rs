@@ -1,0 +1,189 @@
+//! What a user may ask of checksums: a class, a preset of the papers, or an algorithm by name.
+
+use crate::config::profile::Profile;
+use crate::config::settings::parse_checksum;
+use marline_checksum::{tier, Algorithm, Strength, Tier};
+
+/// A wish for a checksum, which a machine turns into an algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumChoice {
+    /// The fastest that is proved to find what the strong class promises.
+    Strong,
+    /// The fastest that is not weak.
+    Fast,
+    /// What NewMadeleine took before it was tuned: FNV-1a (paper 0, section 5.1).
+    NewMadeleineFnv,
+    /// CRC-32C where the processor has an instruction for it, else Fletcher-64 (paper 2,
+    /// section 5.1).
+    NewMadeleineCrc,
+    /// This one.
+    Named(Algorithm),
+}
+
+/// Names of what is not an algorithm's name.
+pub const CLASSES: [(&str, ChecksumChoice); 4] = [
+    ("strong", ChecksumChoice::Strong),
+    ("fast", ChecksumChoice::Fast),
+    ("newmadeleine-fnv", ChecksumChoice::NewMadeleineFnv),
+    ("newmadeleine-crc", ChecksumChoice::NewMadeleineCrc),
+];
+
+/// A rival must be so much faster to be taken before a more trusted algorithm.
+const WORTH: f64 = 1.03;
+
+impl ChecksumChoice {
+    /// The choice of a name, upper or lower case, with or without its hyphens.
+    pub fn parse(name: &str) -> Option<ChecksumChoice> {
+        let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
+        let class = CLASSES.iter().find(|(n, _)| plain(n) == plain(name));
+        let named = || parse_checksum(name).map(ChecksumChoice::Named);
+        class.map(|(_, choice)| *choice).or_else(named)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        if let ChecksumChoice::Named(algorithm) = self {
+            return algorithm.name();
+        }
+        let row = CLASSES.iter().find(|(_, choice)| choice == self);
+        row.map_or("", |(name, _)| *name)
+    }
+
+    /// Every name, for people.
+    pub fn names() -> String {
+        let classes = CLASSES.iter().map(|(name, _)| *name);
+        let all: Vec<&str> = classes
+            .chain(Algorithm::all().map(Algorithm::name))
+            .collect();
+        all.join(", ")
+    }
+
+    /// The algorithm on this machine, by its profile if there is one.
+    pub fn resolve(&self, profile: Option<&Profile>) -> Algorithm {
+        self.resolve_at(tier(), profile)
+    }
+
+    fn resolve_at(&self, tier: Tier, profile: Option<&Profile>) -> Algorithm {
+        match *self {
+            ChecksumChoice::Named(algorithm) => algorithm,
+            ChecksumChoice::NewMadeleineFnv => Algorithm::Fnv1a,
+            ChecksumChoice::NewMadeleineCrc if tier >= Tier::Sse42 => Algorithm::Crc32c,
+            ChecksumChoice::NewMadeleineCrc => Algorithm::Fletcher64,
+            ChecksumChoice::Strong => {
+                fastest(profile, Strength::Strong).unwrap_or(match tier {
+                    // One multiplication for 16 bytes instead of two, where multiplications are the
+                    // limit: 1.8 times as fast with 512 and with 256 bits, 1.6 times with the
+                    // kernels for 128 (on one processor each: docs/checksums.md). Not measured on
+                    // the others.
+                    Tier::Sse42 | Tier::Avx2 | Tier::Vpclmul | Tier::Avx512 => Algorithm::Crc64Nh,
+                    Tier::Portable | Tier::Neon => Algorithm::Crc64Nvme,
+                })
+            }
+            ChecksumChoice::Fast => fastest(profile, Strength::Medium).unwrap_or(
+                // Measured in docs/checksums.md: with AES instructions nothing is faster; in
+                // plain Rust tables make a CRC and AES slower than XXH3.
+                match tier {
+                    Tier::Portable => Algorithm::Xxh3,
+                    _ => Algorithm::AesLanes,
+                },
+            ),
+        }
+    }
+}
+
+/// The fastest measured algorithm of at least this strength; of nearly equal ones the more trusted.
+fn fastest(profile: Option<&Profile>, least: Strength) -> Option<Algorithm> {
+    let mut best: Option<(Algorithm, f64)> = None;
+    for number in Algorithm::BY_TRUST {
+        let Some(algorithm) = Algorithm::from_u8(*number).filter(|a| a.strength() >= least) else {
+            continue;
+        };
+        if let Some(figures) = profile?.figures(algorithm) {
+            if best.is_none_or(|(_, rate)| figures.gb_per_s > rate * WORTH) {
+                best = Some((algorithm, figures.gb_per_s));
+            }
+        }
+    }
+    best.map(|(algorithm, _)| algorithm)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::profile::tests::profile_with;
+
+    #[test]
+    fn names_lead_back() {
+        let named = Algorithm::all().map(ChecksumChoice::Named);
+        for choice in CLASSES.iter().map(|(_, c)| *c).chain(named) {
+            assert_eq!(ChecksumChoice::parse(choice.name()), Some(choice));
+            assert!(ChecksumChoice::names().contains(choice.name()));
+        }
+        assert_eq!(
+            ChecksumChoice::parse("STRONG"),
+            Some(ChecksumChoice::Strong)
+        );
+        assert_eq!(
+            ChecksumChoice::parse("crc64_nvme"),
+            Some(ChecksumChoice::Named(Algorithm::Crc64Nvme))
+        );
+        assert_eq!(ChecksumChoice::parse("md5"), None);
+    }
+
+    #[test]
+    fn without_a_profile_there_are_sensible_choices() {
+        let at = |choice: ChecksumChoice, tier| choice.resolve_at(tier, None);
+        let tiers = [
+            Tier::Portable,
+            Tier::Sse42,
+            Tier::Avx2,
+            Tier::Vpclmul,
+            Tier::Avx512,
+        ];
+        for tier in tiers {
+            assert_eq!(
+                at(ChecksumChoice::Strong, tier).strength(),
+                Strength::Strong
+            );
+            assert!(at(ChecksumChoice::Fast, tier).strength() > Strength::Weak);
+            assert_eq!(at(ChecksumChoice::NewMadeleineFnv, tier), Algorithm::Fnv1a);
+        }
+        for tier in [Tier::Sse42, Tier::Avx2, Tier::Vpclmul, Tier::Avx512] {
+            assert_eq!(at(ChecksumChoice::Strong, tier), Algorithm::Crc64Nh);
+        }
+        for tier in [Tier::Portable, Tier::Neon] {
+            assert_eq!(at(ChecksumChoice::Strong, tier), Algorithm::Crc64Nvme);
+        }
+        let crc = ChecksumChoice::NewMadeleineCrc;
+        assert_eq!(at(crc, Tier::Sse42), Algorithm::Crc32c);
+        assert_eq!(at(crc, Tier::Portable), Algorithm::Fletcher64);
+    }
+
+    #[test]
+    fn a_profile_decides_within_the_class() {
+        // The weak one is fastest by far, and never chosen.
+        let rates = [
+            ("crc64-nvme", 20.0),
+            ("crc64-nh", 20.5),
+            ("xxh3", 25.0),
+            ("aes-lanes", 30.0),
+            ("sum32", 99.0),
+        ];
+        let profile = profile_with(&rates);
+        let of = |choice: ChecksumChoice| choice.resolve(Some(&profile));
+        assert_eq!(of(ChecksumChoice::Strong), Algorithm::Crc64Nvme);
+        assert_eq!(of(ChecksumChoice::Fast), Algorithm::AesLanes);
+        let profile = profile_with(&[("crc64-nvme", 20.0), ("crc64-nh", 30.0)]);
+        let strong = ChecksumChoice::Strong.resolve(Some(&profile));
+        assert_eq!(strong, Algorithm::Crc64Nh);
+        let profile = profile_with(&[("crc64-nvme", 20.0), ("xxh3", 20.5), ("aes-lanes", 19.0)]);
+        let fast = ChecksumChoice::Fast.resolve(Some(&profile));
+        assert_eq!(
+            fast,
+            Algorithm::Crc64Nvme,
+            "nearly as fast, and more trusted"
+        );
+        let fast = ChecksumChoice::Fast.resolve(Some(&profile_with(&[])));
+        assert_eq!(fast, ChecksumChoice::Fast.resolve(None));
+    }
+}

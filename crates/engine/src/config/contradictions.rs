@@ -1,0 +1,125 @@
+//! Settings that are each allowed and cannot be meant together.
+
+use crate::config::settings::{Settings, TABLE};
+
+/// Two settings of which the first must not exceed the second.
+struct Order {
+    low: &'static str,
+    high: &'static str,
+    is_kept: fn(&Settings) -> bool,
+    why: &'static str,
+}
+
+const ORDERS: &[Order] = &[
+    Order {
+        low: "checksum_min_bytes",
+        high: "checksum_max_bytes",
+        is_kept: |s| s.checksum_max_bytes == 0 || s.checksum_min_bytes <= s.checksum_max_bytes,
+        why: "no message would travel with a checksum (FI_MARLINE_CHECKSUM=none says that)",
+    },
+    Order {
+        low: "repair_floor_us",
+        high: "repair_cap_ms",
+        is_kept: |s| s.repair_floor_us <= s.repair_cap_ms.saturating_mul(1_000),
+        why: "the shortest repair timer would be longer than the longest",
+    },
+    Order {
+        low: "repair_floor_us",
+        high: "peer_timeout_ms",
+        is_kept: |s| s.repair_floor_us < s.peer_timeout_ms.saturating_mul(1_000),
+        why: "a peer would count as dead before anything lost is sent again",
+    },
+    Order {
+        low: "tick_ms",
+        high: "peer_timeout_ms",
+        is_kept: |s| s.tick_ms < s.peer_timeout_ms,
+        why: "a peer that computes would count as dead before its thread answers",
+    },
+    Order {
+        low: "credit_bytes_per_peer",
+        high: "unexpected_bytes",
+        is_kept: |s| s.credit_bytes_per_peer <= s.unexpected_bytes,
+        why: "one peer could fill more than the bound for all of them",
+    },
+];
+
+impl Settings {
+    /// Refuses settings that contradict each other. The error is a text for people.
+    pub fn check(&self) -> Result<(), String> {
+        match ORDERS.iter().find(|order| !(order.is_kept)(self)) {
+            None => Ok(()),
+            Some(order) => Err(format!(
+                "{} is too large for {}: {}",
+                self.shown(order.low),
+                self.shown(order.high),
+                order.why
+            )),
+        }
+    }
+
+    /// A setting, its value, and that it is a default, which nobody remembers.
+    fn shown(&self, name: &str) -> String {
+        let Some(row) = TABLE.iter().find(|row| row.name == name) else {
+            return name.to_owned();
+        };
+        let default = match self.was_given(name) {
+            true => "",
+            false => " (the default)",
+        };
+        format!("{}={}{default}", row.variable(), (row.get)(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(given: &[(&str, &str)]) -> Result<Settings, String> {
+        Settings::from_lookup(|name| {
+            let found = given.iter().find(|(n, _)| *n == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused_and_both_are_named() {
+        for (low, high) in [
+            (("checksum_min_bytes", "8192"), ("checksum_max_bytes", "4K")),
+            (("repair_floor_us", "20000"), ("repair_cap_ms", "10")),
+            (("tick_ms", "100"), ("peer_timeout_ms", "100")),
+            (("credit_bytes_per_peer", "2M"), ("unexpected_bytes", "1M")),
+        ] {
+            let error = read(&[low, high]).unwrap_err();
+            for (name, _) in [low, high] {
+                let variable = format!("FI_MARLINE_{}=", name.to_ascii_uppercase());
+                assert!(error.contains(&variable), "{error}");
+            }
+            assert!(!error.contains("default"), "{error}");
+            assert!(read(&[high]).is_ok(), "{high:?}");
+        }
+        let late = [
+            ("repair_floor_us", "60000"),
+            ("repair_cap_ms", "100"),
+            ("peer_timeout_ms", "50"),
+        ];
+        assert!(read(&late).unwrap_err().contains("PEER_TIMEOUT_MS=50"));
+    }
+
+    #[test]
+    fn a_default_that_contradicts_is_called_one() {
+        let error = read(&[("repair_floor_us", "1000000")]).unwrap_err();
+        assert!(error.contains("REPAIR_CAP_MS=10 (the default)"), "{error}");
+    }
+
+    #[test]
+    fn equal_bounds_and_no_upper_bound_are_no_contradiction() {
+        for given in [
+            [("checksum_min_bytes", "4K"), ("checksum_max_bytes", "4096")],
+            [("checksum_min_bytes", "4K"), ("checksum_max_bytes", "0")],
+            [("repair_floor_us", "10000"), ("repair_cap_ms", "10")],
+            [("credit_bytes_per_peer", "1M"), ("unexpected_bytes", "1M")],
+        ] {
+            assert!(read(&given).is_ok(), "{given:?}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What an engine takes from settings and profile together when it opens.
+
+use super::{default_path, LoadError, Machine, Profile};
+use crate::api::LogLevel;
+use crate::config::settings::Settings;
+use marline_checksum::{set_plan, Algorithm};
+use std::path::PathBuf;
+
+/// The word for "no profile at all" in `FI_MARLINE_PROFILE`.
+const NONE: &str = "none";
+
+/// What there was to read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// The profile of this machine, from this file.
+    Profile(Box<Profile>, PathBuf),
+    /// Nothing that can be used; why, and how loudly to say so.
+    Nothing(LogLevel, String),
+}
+
+/// What an engine goes by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuned {
+    /// Payload algorithm to ask peers for.
+    pub algorithm: Algorithm,
+    /// Longest message sent at once, in bytes.
+    pub eager_max_bytes: usize,
+}
+
+impl Found {
+    /// Looks for the profile that `setting` (`FI_MARLINE_PROFILE`) names: a file, `none`, or empty
+    /// for the one that `marline tune` keeps for this model of machine.
+    pub fn by(setting: &str, here: &Machine) -> Found {
+        if setting == NONE {
+            return Found::Nothing(LogLevel::Debug, "no profile is wanted".to_owned());
+        }
+        let given = Some(PathBuf::from(setting)).filter(|_| !setting.is_empty());
+        let asked_for = given.is_some();
+        let Some(path) = given.or_else(|| default_path(here)) else {
+            let text = "no profile: there is no home directory to look for it in";
+            return Found::Nothing(LogLevel::Info, text.to_owned());
+        };
+        let at = path.display();
+        match Profile::load(&path) {
+            Ok(profile) if profile.machine == *here => Found::Profile(Box::new(profile), path),
+            Ok(profile) => {
+                let text = format!(
+                    "profile {at} is of another machine ({}, {}; this one is {}, {}): defaults \
+                     are used; `marline tune` makes one for this machine",
+                    profile.machine.cpu, profile.machine.kernels, here.cpu, here.kernels
+                );
+                Found::Nothing(LogLevel::Warn, text)
+            }
+            Err(LoadError::Bad(why)) => {
+                let text = format!(
+                    "profile {at} cannot be used: {why}; defaults are used; `marline tune` makes \
+                     a new one"
+                );
+                Found::Nothing(LogLevel::Warn, text)
+            }
+            Err(LoadError::Missing) if asked_for => {
+                let text = format!("FI_MARLINE_PROFILE: there is no {at}: defaults are used");
+                Found::Nothing(LogLevel::Warn, text)
+            }
+            Err(LoadError::Missing) => {
+                let text = format!("no profile of this machine ({at}): `marline tune` makes one");
+                Found::Nothing(LogLevel::Info, text)
+            }
+        }
+    }
+
+    /// The profile, if there is one.
+    pub fn profile(&self) -> Option<&Profile> {
+        match self {
+            Found::Profile(profile, _) => Some(profile),
+            Found::Nothing(..) => None,
+        }
+    }
+}
+
+impl Tuned {
+    /// Settings that a user gave win over a profile, a profile over defaults. Sets the process's
+    /// plans for copying and summing, and says through `log` what was found.
+    pub fn open(settings: &Settings, log: impl Fn(LogLevel, &str)) -> Tuned {
+        let found = Found::by(&settings.profile, &Machine::here());
+        let tuned = Tuned::of(settings, found.profile());
+        match &found {
+            Found::Nothing(level, text) => log(*level, text),
+            Found::Profile(profile, path) => {
+                for figures in &profile.algorithms {
+                    if let Ok(algorithm) = figures.name.parse() {
+                        set_plan(algorithm, figures.plan());
+                    }
+                }
+                let (at, date) = (path.display(), &profile.date);
+                log(LogLevel::Info, &format!("profile {at} of {date} is used"));
+            }
+        }
+        let (algorithm, asked) = (tuned.algorithm, settings.checksum.name());
+        log(
+            LogLevel::Info,
+            &format!(
+                "checksum {algorithm} (asked for: {asked}), eager up to {} bytes",
+                tuned.eager_max_bytes
+            ),
+        );
+        tuned
+    }
+
+    /// What these settings and this profile make.
+    pub fn of(settings: &Settings, profile: Option<&Profile>) -> Tuned {
+        let eager = profile.filter(|_| !settings.was_given("eager_max_bytes"));
+        Tuned {
+            algorithm: settings.checksum.resolve(profile),
+            eager_max_bytes: eager.map_or(settings.eager_max_bytes, |p| p.eager_max_bytes),
+        }
+    }
+}

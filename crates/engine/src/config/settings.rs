@@ -1,0 +1,531 @@
+//! Settings `FI_MARLINE_*`: one table, from which the struct, the parser, `docs/settings.md` and
+//! the provider's `fi_param_define` calls are made.
+//!
+//! A row is read once, when an engine opens. Errors are texts for people: they name the setting,
+//! the value that was given and what is allowed.
+
+use crate::config::choice::ChecksumChoice;
+use marline_checksum::Algorithm;
+use marline_wire::{GRANULE, HELLO_RAILS_MAX};
+
+/// What every environment variable of Marline's provider starts with.
+pub const PREFIX: &str = "FI_MARLINE_";
+
+/// The algorithm of a name, upper or lower case, with or without its hyphens.
+pub fn parse_checksum(name: &str) -> Option<Algorithm> {
+    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
+    Algorithm::all().find(|a| plain(a.name()) == plain(name))
+}
+
+/// Checksum algorithms of single rails: interface (or address, as in `rails`) and algorithm.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RailChecksums(pub Vec<(String, Algorithm)>);
+
+impl RailChecksums {
+    /// The algorithm numbers of rails by index; `None`: what is agreed with the peer.
+    pub fn by_rail(&self, rails: &[String]) -> [Option<u8>; HELLO_RAILS_MAX] {
+        let mut out = [None; HELLO_RAILS_MAX];
+        for (slot, rail) in out.iter_mut().zip(rails) {
+            let row = self.0.iter().find(|(name, _)| name == rail);
+            *slot = row.map(|&(_, algorithm)| algorithm as u8);
+        }
+        out
+    }
+
+    /// Names that no rail has.
+    pub fn unknown<'a>(&'a self, rails: &'a [String]) -> impl Iterator<Item = &'a str> {
+        let names = self.0.iter().map(|(name, _)| name);
+        names.filter(|n| !rails.contains(n)).map(String::as_str)
+    }
+}
+
+/// How rails share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RailsPolicy {
+    /// Large messages are spread over all rails, small ones take the best.
+    Stripe,
+    /// Everything on the best rail; the others take over when it fails.
+    Standby,
+}
+
+const POLICIES: &[(&str, RailsPolicy)] = &[
+    ("stripe", RailsPolicy::Stripe),
+    ("standby", RailsPolicy::Standby),
+];
+
+const SWITCH: &[(&str, bool)] = &[
+    ("on", true),
+    ("off", false),
+    ("1", true),
+    ("0", false),
+    ("yes", true),
+    ("no", false),
+    ("true", true),
+    ("false", false),
+];
+
+/// What texts a setting takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Comma-separated names.
+    List,
+    /// Any text.
+    Text,
+    /// `on` or `off`.
+    Switch,
+    /// A [`ChecksumChoice`].
+    Checksum,
+    /// [`RailChecksums`].
+    RailChecksums,
+    /// A [`RailsPolicy`].
+    Policy,
+    /// A whole number within bounds.
+    Number {
+        /// Smallest value allowed.
+        min: u64,
+        /// Largest value allowed.
+        max: u64,
+    },
+    /// Bytes within bounds; the suffixes `K`, `M`, `G` mean KiB, MiB, GiB.
+    Bytes {
+        /// Smallest value allowed.
+        min: u64,
+        /// Largest value allowed.
+        max: u64,
+    },
+    /// As [`Kind::Bytes`], or 0 for something else than so many bytes.
+    BytesOrZero {
+        /// Smallest value allowed but 0.
+        min: u64,
+        /// Largest value allowed.
+        max: u64,
+    },
+}
+
+fn names<T>(choices: &[(&'static str, T)]) -> String {
+    let all: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
+    all.join(", ")
+}
+
+impl Kind {
+    /// What is allowed, in words.
+    pub fn allowed(&self) -> String {
+        match *self {
+            Kind::List => "names separated by commas".to_owned(),
+            Kind::Text => "any text".to_owned(),
+            Kind::Switch => "on or off".to_owned(),
+            Kind::Checksum => ChecksumChoice::names(),
+            Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
+            Kind::Policy => names(POLICIES),
+            Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
+            Kind::Bytes { min, max } => {
+                format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
+            }
+            Kind::BytesOrZero { min, max } => {
+                format!("0, or {}", Kind::Bytes { min, max }.allowed())
+            }
+        }
+    }
+
+    fn number(&self, text: &str) -> Option<u64> {
+        let (least, min, max) = match *self {
+            Kind::Number { min, max } | Kind::Bytes { min, max } => (min, min, max),
+            Kind::BytesOrZero { min, max } => (0, min, max),
+            _ => return None,
+        };
+        let shift = match text.as_bytes().last()?.to_ascii_lowercase() {
+            b'k' => 10,
+            b'm' => 20,
+            b'g' => 30,
+            _ => 0,
+        };
+        let scaled = shift != 0;
+        if scaled && matches!(self, Kind::Number { .. }) {
+            return None;
+        }
+        let digits = if scaled {
+            &text[..text.len() - 1]
+        } else {
+            text
+        };
+        if !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return None; // `parse` would take a sign
+        }
+        let value = digits.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+        (value == least || (min..=max).contains(&value)).then_some(value)
+    }
+}
+
+/// A type of a field of [`Settings`].
+trait Value: Sized {
+    fn from_text(text: &str, kind: &Kind) -> Option<Self>;
+    fn to_text(&self) -> String;
+}
+
+impl Value for Vec<String> {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        let parts = text.split(',').map(str::trim);
+        Some(parts.filter(|p| !p.is_empty()).map(str::to_owned).collect())
+    }
+    fn to_text(&self) -> String {
+        self.join(",")
+    }
+}
+
+impl Value for String {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        Some(text.to_owned())
+    }
+    fn to_text(&self) -> String {
+        self.clone()
+    }
+}
+
+macro_rules! value_by_name {
+    ($($type:ty, $choices:ident;)*) => { $(
+        impl Value for $type {
+            fn from_text(text: &str, _: &Kind) -> Option<Self> {
+                let row = $choices.iter().find(|(n, _)| n.eq_ignore_ascii_case(text));
+                row.map(|&(_, value)| value)
+            }
+            fn to_text(&self) -> String {
+                let row = $choices.iter().find(|(_, value)| value == self);
+                row.map_or_else(String::new, |(name, _)| (*name).to_owned())
+            }
+        }
+    )* };
+}
+
+value_by_name! {
+    bool, SWITCH;
+    RailsPolicy, POLICIES;
+}
+
+impl Value for ChecksumChoice {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        ChecksumChoice::parse(text)
+    }
+    fn to_text(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+impl Value for RailChecksums {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        let pairs = text.split(',').map(str::trim).filter(|p| !p.is_empty());
+        let pair = |text: &str| {
+            let (rail, algorithm) = text.split_once('=')?;
+            let algorithm = parse_checksum(algorithm.trim())?;
+            let rail = rail.trim();
+            (!rail.is_empty()).then(|| (rail.to_owned(), algorithm))
+        };
+        pairs
+            .map(pair)
+            .collect::<Option<Vec<_>>>()
+            .map(RailChecksums)
+    }
+    fn to_text(&self) -> String {
+        let pairs = self
+            .0
+            .iter()
+            .map(|(rail, a)| format!("{rail}={}", a.name()));
+        pairs.collect::<Vec<_>>().join(",")
+    }
+}
+
+macro_rules! value_by_number {
+    ($($type:ty),*) => { $(
+        impl Value for $type {
+            fn from_text(text: &str, kind: &Kind) -> Option<Self> {
+                <$type>::try_from(kind.number(text)?).ok()
+            }
+            fn to_text(&self) -> String {
+                self.to_string()
+            }
+        }
+    )* };
+}
+
+value_by_number!(u16, u32, u64, usize);
+
+/// One row of the table of settings.
+pub struct Setting {
+    /// Name without the `FI_MARLINE_` prefix, lower case (libfabric upper-cases it).
+    pub name: &'static str,
+    /// Default as text.
+    pub default: &'static str,
+    /// One-line help with units.
+    pub help: &'static str,
+    /// What texts it takes.
+    pub kind: Kind,
+    set: fn(&mut Settings, &str, &Kind) -> bool,
+    pub(crate) get: fn(&Settings) -> String,
+}
+
+impl Setting {
+    /// The environment variable.
+    pub fn variable(&self) -> String {
+        format!("{PREFIX}{}", self.name.to_ascii_uppercase())
+    }
+
+    fn apply(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
+        if (self.set)(settings, text, &self.kind) {
+            return Ok(());
+        }
+        let (variable, allowed) = (self.variable(), self.kind.allowed());
+        Err(format!(
+            "{variable}={text:?} cannot be used: allowed is {allowed} (default: {:?})",
+            self.default
+        ))
+    }
+}
+
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $kind:expr;)*) => {
+        /// Parsed settings of one engine.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Settings {
+            $($(#[doc = $doc])+ pub $name: $type,)*
+            /// Bit `n` is set when row `n` of [`TABLE`] was given by the user.
+            pub given: u64,
+        }
+
+        /// All settings.
+        pub const TABLE: &[Setting] = &[$(
+            Setting {
+                name: stringify!($name),
+                default: $default,
+                help: concat!($($doc),+).trim_ascii(),
+                kind: $kind,
+                set: |settings, text, kind| match <$type>::from_text(text, kind) {
+                    Some(value) => {
+                        settings.$name = value;
+                        true
+                    }
+                    None => false,
+                },
+                get: |settings| settings.$name.to_text(),
+            },
+        )*];
+
+        impl Default for Settings {
+            fn default() -> Settings {
+                Settings {
+                    $($name: <$type>::from_text($default, &$kind)
+                        .expect("a test parses all defaults"),)*
+                    given: 0,
+                }
+            }
+        }
+    };
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const GIB: u64 = 1024 * MIB;
+/// UDP payload of the smallest packet that every IPv4 host takes (576 B): room for the heads and
+/// one granule, below which no message could be cut into packets.
+const MTU_MIN: u64 = 576 - 28;
+
+// The help of a row is its doc comment: one sentence per line, units said.
+settings! {
+    /// Interfaces, patterns (eth*), local addresses or subnets (10.1.0.0/16) to use as rails;
+    /// empty: every usable one.
+    rails: Vec<String> = "", Kind::List;
+    /// How rails share the work: stripe (large messages over all rails) or standby (one at a time).
+    rails_policy: RailsPolicy = "stripe", Kind::Policy;
+    /// UDP port of every rail, to which peers send from any port; 0: any free one. Serves one
+    /// process per host.
+    port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
+    /// Payload checksum, end to end: a class (strong, fast), a choice of the papers'
+    /// (newmadeleine-fnv, newmadeleine-crc) or a name; of two peers' wishes the more trusted holds.
+    checksum: ChecksumChoice = "strong", Kind::Checksum;
+    /// Rails with a checksum of their own instead, as in eth0=none,eth1=crc32c; empty: no rail.
+    checksum_rails: RailChecksums = "", Kind::RailChecksums;
+    /// Messages shorter than so many bytes travel without a payload checksum.
+    checksum_min_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
+    /// Messages longer than so many bytes travel without a payload checksum; 0: none does.
+    checksum_max_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
+    /// For measurements: in every second slice of so many ms of CLOCK_MONOTONIC messages travel
+    /// without a payload checksum, so that both ways are seen in one process; 0: never.
+    checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 };
+    /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
+    fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 };
+    /// Bytes of a large message summed while its grant is under way; 0: summed as they leave.
+    sum_ahead_bytes: u32 = "0", Kind::Bytes { min: 0, max: 16 * MIB };
+    /// Damaged packets per million above which a rail is left for a better one; 0: never.
+    corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
+    /// File with this machine's profile; empty: where `marline tune` keeps it; none: no profile.
+    profile: String = "", Kind::Text;
+    /// Software reliability: acks, retransmission, failover. off is for comparison only.
+    reliability: bool = "on", Kind::Switch;
+    /// Largest message in bytes that is sent at once; above, sender and receiver meet first. Unless
+    /// set, what the profile says.
+    eager_max_bytes: usize = "65536", Kind::Bytes { min: 0, max: 64 * KIB };
+    /// The thread that answers peers while the application computes.
+    progress_thread: bool = "on", Kind::Switch;
+    /// Milliseconds without a progress call after which the progress thread takes over (1 where an
+    /// application is often without its processor).
+    tick_ms: u64 = "10", Kind::Number { min: 1, max: 1000 };
+    /// Milliseconds of silence on all rails after which a peer counts as dead.
+    peer_timeout_ms: u64 = "5000", Kind::Number { min: 50, max: 3_600_000 };
+    /// The death of a peer ends tagged receives from anyone, too: those that wait, else the next
+    /// one. `marline run` and `marline env` switch it on.
+    any_source_fails: bool = "off", Kind::Switch;
+    /// Shortest repair timer, in microseconds: no retransmission by timer before.
+    repair_floor_us: u64 = "150", Kind::Number { min: 10, max: 1_000_000 };
+    /// Longest repair timer, in milliseconds: where doubling stops.
+    repair_cap_ms: u64 = "10", Kind::Number { min: 1, max: 10_000 };
+    /// Microseconds that an ack which nobody waits for may wait for data to ride on.
+    ack_delay_us: u64 = "20", Kind::Number { min: 0, max: 100_000 };
+    /// Packets received on a path after which an ack leaves without waiting.
+    ack_every_packets: u32 = "64", Kind::Number { min: 1, max: 4096 };
+    /// Bytes of eager messages that a peer may have under way to us unmatched; a quarter of it from
+    /// the peer on with which that would be half of `FI_MARLINE_UNEXPECTED_BYTES`.
+    credit_bytes_per_peer: usize = "1M", Kind::Bytes { min: 64 * KIB, max: GIB };
+    /// Bytes of unexpected messages kept for all peers together.
+    unexpected_bytes: usize = "64M", Kind::Bytes { min: MIB, max: 64 * GIB };
+    /// Bytes of sent messages kept for retransmission, for all peers together.
+    log_bytes: usize = "64M", Kind::Bytes { min: MIB, max: 64 * GIB };
+    /// Receive buffer in bytes asked of the kernel per rail; what it gives is what counts.
+    receive_buffer_bytes: usize = "8M", Kind::Bytes { min: 64 * KIB, max: GIB };
+    /// Send buffer in bytes asked of the kernel per rail.
+    send_buffer_bytes: usize = "4M", Kind::Bytes { min: 64 * KIB, max: GIB };
+    /// Let the kernel or the card cut large sends into packets (UDP GSO), where it can.
+    gso: bool = "on", Kind::Switch;
+    /// Let the kernel take long messages from the sender's memory and put them into the receiver's
+    /// without a copy on the way, where large sends arrive as they were sent.
+    direct: bool = "on", Kind::Switch;
+    /// Let the kernel hand over received packets in batches (UDP GRO), where it can.
+    gro: bool = "on", Kind::Switch;
+    /// Most bytes of one datagram, UDP payload; 0: found by the path's MTU.
+    mtu: usize = "0", Kind::BytesOrZero { min: MTU_MIN, max: 64_000 };
+    /// Sends of a burst that leave at once before later ones are collected into packets.
+    aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 };
+    /// Script of faults to inject below the protocol, for tests; empty: none.
+    faults: String = "", Kind::Text;
+    /// Directory where statistics pages are kept; empty, or not there: /dev/shm, removed at close.
+    stats_dir: String = "", Kind::Text;
+    /// At its end rank 0 (and a process whose rank is not known) writes to standard error what it
+    /// sent over which rails, and what went wrong. `marline env` switches it on.
+    summary: bool = "off", Kind::Switch;
+}
+
+impl Settings {
+    /// Reads every row through `lookup` (name as in the table); an error is a text for people.
+    /// Absent and empty mean the default.
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
+        let mut settings = Settings::default();
+        for (n, row) in TABLE.iter().enumerate() {
+            let text = lookup(row.name).unwrap_or_default();
+            let text = text.trim();
+            if !text.is_empty() {
+                row.apply(&mut settings, text)?;
+                settings.given |= 1 << n;
+            }
+        }
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Reads the `FI_MARLINE_*` variables of this process's environment.
+    pub fn from_env() -> Result<Settings, String> {
+        Settings::from_lookup(|name| {
+            let value = std::env::var_os(format!("{PREFIX}{}", name.to_ascii_uppercase()))?;
+            Some(value.to_string_lossy().into_owned())
+        })
+    }
+
+    /// Whether the user gave the row of this name.
+    pub fn was_given(&self, name: &str) -> bool {
+        let row = TABLE.iter().position(|row| row.name == name);
+        row.is_some_and(|n| self.given & (1 << n) != 0)
+    }
+
+    /// Every setting in force, one per line: variable, value, and where the value is from.
+    pub fn show(&self) -> String {
+        let mut out = String::new();
+        for (n, row) in TABLE.iter().enumerate() {
+            let given = self.given & (1 << n) != 0;
+            let origin = if given { "given" } else { "default" };
+            let value = (row.get)(self);
+            out += &format!("{}={value} ({origin})\n", row.variable());
+        }
+        out
+    }
+}
+
+/// Complaints about names that start like ours but are in no row, each with the nearest name.
+pub fn unknown_in<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Vec<String> {
+    let mut out = Vec::new();
+    for name in names {
+        let name = name.as_ref();
+        let Some(key) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
+        if TABLE.iter().any(|row| row.name.to_ascii_uppercase() == key) {
+            continue;
+        }
+        out.push(match nearest(key) {
+            Some(row) => format!(
+                "{name} is not a setting of Marline; did you mean {}?",
+                row.variable()
+            ),
+            None => format!("{name} is not a setting of Marline"),
+        });
+    }
+    out
+}
+
+/// The row whose name differs least from `key`, unless it differs by more than a third (or by
+/// more than two letters swapped).
+fn nearest(key: &str) -> Option<&'static Setting> {
+    let key = key.to_ascii_lowercase();
+    let (row, distance) = TABLE
+        .iter()
+        .map(|row| (row, edits(&key, row.name)))
+        .min_by_key(|&(_, distance)| distance)?;
+    (distance <= (row.name.len() / 3).max(2)).then_some(row)
+}
+
+/// Levenshtein distance over bytes.
+fn edits(a: &str, b: &str) -> usize {
+    let b = b.as_bytes();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// The text of `docs/settings.md`.
+pub fn document() -> String {
+    let mut out = String::from(
+        "# Settings\n\n\
+         Environment variables of the provider, read once when an engine opens (`fi_info -e`\n\
+         lists them too). An empty value means the default. A name that is not in this table is\n\
+         reported, with the nearest one that is. This file is made from the table in\n\
+         `crates/engine/src/config/settings.rs`: after a change there run\n\
+         `MARLINE_BLESS=1 cargo test -p marline-engine document_is_current`.\n\n\
+         | variable | default | allowed | meaning |\n|---|---|---|---|\n",
+    );
+    for row in TABLE {
+        let default = match row.default {
+            "" => "(empty)".to_owned(),
+            text => format!("`{text}`"),
+        };
+        let (variable, allowed, help) = (row.variable(), row.kind.allowed(), row.help);
+        out += &format!("| `{variable}` | {default} | {allowed} | {help} |\n");
+    }
+    out
+}
+
+#[cfg(test)]
+#[path = "settings_test.rs"]
+mod test;

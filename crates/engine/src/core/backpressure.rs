@@ -1,0 +1,119 @@
+//! Rails that have no room: the kernel takes nothing, because a queue is full or does not move.
+//! What was built for such a rail waits for it; nothing more is built for it until there is room,
+//! and what other rails can carry leaves meanwhile. A rail that stays without room is given up
+//! until it takes packets again: the local-completion watchdog of paper 3.
+
+use crate::api::LogLevel;
+use crate::core::remote_write::Pending;
+use crate::core::state::Core;
+use crate::platform::system::System;
+
+/// After so long what has nothing to do with the rail's own packets (acks above all) leaves by
+/// others: 64 KiB take half of this at 100 Mb/s.
+const REROUTE_NS: u64 = 10_000_000;
+/// After so long the rail is given up, as one whose writes do not end.
+pub(crate) const STUCK_NS: u64 = 100_000_000;
+/// A try is a system call that copies up to 64 KiB in vain: the longer there was no room the
+/// rarer, but at least this often.
+const TRY_NS: u64 = 1_000_000;
+/// The thread waits at least so long between two tries.
+const PAUSE_NS: u64 = 20_000;
+
+/// How long a rail has had no room.
+#[derive(Clone, Copy, Debug)]
+pub struct Backpressure {
+    since_ns: u64,
+    try_ns: u64,
+    rerouted: bool,
+}
+
+impl Backpressure {
+    /// When to try again, at the latest.
+    pub(crate) fn deadline(&self) -> u64 {
+        self.try_ns + PAUSE_NS
+    }
+}
+
+impl<S: System> Core<S> {
+    /// A rail had no room for something of which it keeps a note, or for a batch.
+    pub(crate) fn no_room(&mut self, now: u64, rail: usize, batch: Option<Pending>) {
+        let state = &mut self.rails[rail];
+        if batch.is_some() {
+            state.pending = batch;
+        }
+        let full = state.backpressure.get_or_insert(Backpressure {
+            since_ns: now,
+            try_ns: now,
+            rerouted: false,
+        });
+        full.try_ns = now + (now.saturating_sub(full.since_ns) / 8).min(TRY_NS);
+        self.full_rails |= 1 << rail;
+    }
+
+    /// Nothing waits for room on a rail (any more): what was not built for it may be.
+    pub(crate) fn has_room(&mut self, rail: usize) {
+        self.deferred |= self.rails[rail].backpressure.take().is_some();
+        self.full_rails &= !(1 << rail);
+    }
+
+    /// Retries what rails had no room for.
+    pub(crate) fn send_pending(&mut self, now: u64) {
+        for rail in 0..self.rails.len() {
+            if self.rails[rail]
+                .backpressure
+                .is_none_or(|full| now < full.try_ns)
+            {
+                continue;
+            }
+            let pending = self.rails[rail].pending.take();
+            let writes = pending.as_ref().is_some_and(|p| p.write.is_some());
+            // What tells of a direct write leaves with the next one, or before what came after it.
+            if !writes && !self.send_notice(now, rail) {
+                self.no_room(now, rail, pending);
+                continue;
+            }
+            if pending.is_none_or(|pending| self.send_again(now, rail, pending)) {
+                self.has_room(rail);
+            }
+        }
+    }
+
+    /// Looks after rails that have had no room for long.
+    pub(crate) fn watch_room(&mut self, now: u64, rail: usize) {
+        let several = self.rails.len() > 1;
+        let state = &mut self.rails[rail];
+        let Some(full) = &mut state.backpressure else {
+            // A rail that was given up is asked that often, at least.
+            if state.stuck_ns.is_some_and(|at| at + 2 * STUCK_NS <= now) {
+                state.stuck_ns = None;
+                let text = format!("rail {} takes packets again", state.name);
+                self.say(LogLevel::Info, &text);
+            }
+            return;
+        };
+        self.deferred |= full.try_ns <= now;
+        let waited_ns = now.saturating_sub(full.since_ns);
+        let stuck = waited_ns >= STUCK_NS;
+        if !several || !stuck && (full.rerouted || waited_ns < REROUTE_NS) {
+            return;
+        }
+        full.rerouted = true;
+        if stuck {
+            let news = state.stuck_ns.replace(now).is_none();
+            let text = format!(
+                "rail {} has taken no packet for {} ms: others carry what it held",
+                state.name,
+                waited_ns / 1_000_000
+            );
+            if news {
+                self.say(LogLevel::Warn, &text);
+            }
+            // Its packets leave elsewhere. The next that are built for it, probes as a rule, show
+            // whether there is room again.
+            self.drop_pending(rail);
+        }
+        for endpoint in self.eps.iter_mut().flatten() {
+            endpoint.node.on_full(now, rail, stuck);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! When the sends of a burst leave (design rule 3): the first few at once, later ones together.
+//!
+//! What is collected must not be stranded by an application that computes next. An alarm of the
+//! progress thread sees to that; but where the timer interrupt is virtual, setting it costs 20 us
+//! (0.4 us for one beyond the kernel's next tick), a third of a burst. So it is set only as long
+//! as the application has not proved that it polls soon after its bursts; an application that did,
+//! and then computes, has its collected sends leave at the thread's next tick, once: after that
+//! the alarm is set again.
+
+/// Messages collected before a burst is flushed: four packets' worth. (Flushing at 32 halved the
+/// rate: the receiver polls while we send, and each send then costs 5 us in the kernel.)
+const MESSAGES_MAX: usize = 128;
+/// Bytes of such messages: half a super-packet is worth a system call of its own.
+const BYTES_MAX: usize = 32 << 10;
+/// What a message counts of which only a request leaves: eight of them are worth a packet. (With
+/// one packet each, a window of 64 messages of 64 KiB had its sender spend a seventh of its time on
+/// them, and its receiver a quarter on the answers.)
+const REQUEST_BYTES: usize = 4 << 10;
+/// Of a burst so many requests leave at once: what has no more neighbours than that overlaps their
+/// exchange with computation, and an alarm costs as much as they do.
+const REQUESTS_AT_ONCE: u32 = 8;
+/// A poll so soon after the first collected send is soon enough: what is promised.
+const SOON_NS: u64 = 200_000;
+/// Bursts in a row that were polled soon, before the alarm is left out.
+const TRUST: u32 = 16;
+
+/// The state of the running burst, and what the application's habits are.
+#[derive(Debug, Default)]
+pub(crate) struct Coalescer {
+    /// Sends since the application last polled.
+    burst: u32,
+    /// Bytes posted since the last flush.
+    bytes: usize,
+    /// When the first send was left to be collected.
+    since_ns: Option<u64>,
+    /// Bursts in a row that were polled soon.
+    trust: u32,
+}
+
+impl Coalescer {
+    /// Counts a send of `len` bytes, with `waiting` messages to its peer that have not left.
+    /// `true`: flush now.
+    pub(crate) fn posted(&mut self, len: usize, waiting: usize, at_once: u32) -> bool {
+        self.burst += 1;
+        self.bytes += len;
+        self.burst <= at_once || waiting >= MESSAGES_MAX || self.bytes >= BYTES_MAX
+    }
+
+    /// Whether the next send is among the first of a burst, which leave at once.
+    pub(crate) fn leaves_next(&self, at_once: u32) -> bool {
+        self.burst < at_once
+    }
+
+    /// [`Coalescer::posted`] for a message of which only a request leaves.
+    pub(crate) fn requested(&mut self, len: usize, waiting: usize, at_once: u32) -> bool {
+        self.posted(
+            len.min(REQUEST_BYTES),
+            waiting,
+            at_once.max(REQUESTS_AT_ONCE),
+        )
+    }
+
+    /// A send was left to be collected. `true`: set the alarm.
+    pub(crate) fn left(&mut self, now: impl FnOnce() -> u64) -> bool {
+        if self.since_ns.is_some() {
+            return false;
+        }
+        self.since_ns = Some(now());
+        self.trust < TRUST
+    }
+
+    /// The application polls, or makes another call that flushes.
+    pub(crate) fn polled(&mut self, now: u64) {
+        self.burst = 0;
+        if let Some(since) = self.since_ns {
+            let soon = now.saturating_sub(since) <= SOON_NS;
+            self.trust = if soon {
+                self.trust.saturating_add(1)
+            } else {
+                0
+            };
+        }
+    }
+
+    /// Entries were read without a poll: the burst is over.
+    pub(crate) fn ended(&mut self) {
+        self.burst = 0;
+    }
+
+    /// All that may leave has left.
+    pub(crate) fn flushed(&mut self) {
+        self.since_ns = None;
+        self.bytes = 0;
+    }
+
+    /// Whether the thread has to flush: `rung`, its alarm went off, or sends wait for a tick. The
+    /// application is then not to be trusted.
+    pub(crate) fn stranded(&mut self, now: u64, tick_ns: u64, rung: bool) -> bool {
+        let stranded = self
+            .since_ns
+            .is_some_and(|since| rung || now.saturating_sub(since) >= tick_ns / 2);
+        if stranded {
+            self.trust = 0;
+        }
+        stranded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A burst of three sends, polled after `gap_ns`; whether the alarm was set.
+    fn burst(c: &mut Coalescer, at: u64, gap_ns: u64) -> bool {
+        assert!(c.posted(8, 1, 2) && c.posted(8, 1, 2));
+        c.flushed();
+        assert!(!c.posted(8, 1, 2));
+        let alarm = c.left(|| at);
+        assert!(!c.left(|| at), "one alarm a burst");
+        c.polled(at + gap_ns);
+        c.flushed();
+        alarm
+    }
+
+    #[test]
+    fn the_alarm_is_left_out_once_the_application_is_trusted_and_back_when_it_computes() {
+        let mut c = Coalescer::default();
+        for i in 0..TRUST as u64 {
+            assert!(burst(&mut c, i * 1_000_000, 50_000));
+        }
+        assert!(!burst(&mut c, 100_000_000, 50_000));
+        assert!(!burst(&mut c, 200_000_000, 3_000_000), "computes once");
+        assert!(burst(&mut c, 300_000_000, 50_000));
+    }
+
+    #[test]
+    fn what_is_left_is_stranded_by_the_alarm_or_after_half_a_tick() {
+        let mut c = Coalescer::default();
+        assert!(!c.stranded(0, 10_000_000, true));
+        c.left(|| 1_000);
+        assert!(!c.stranded(4_000_000, 10_000_000, false));
+        assert!(c.stranded(4_000_000, 10_000_000, true));
+        assert!(c.stranded(6_000_000, 10_000_000, false));
+        c.flushed();
+        assert!(!c.stranded(20_000_000, 10_000_000, true));
+    }
+
+    #[test]
+    fn many_messages_or_many_bytes_leave_at_once() {
+        let mut c = Coalescer::default();
+        assert!(!c.posted(8, 3, 0));
+        assert!(c.posted(8, MESSAGES_MAX, 0));
+        assert!(c.posted(BYTES_MAX, 3, 0));
+        c.flushed();
+        (0..5).for_each(|_| assert!(c.requested(BYTES_MAX, 3, 0)));
+        c.flushed();
+        let left: Vec<bool> = (0..8).map(|_| c.requested(BYTES_MAX, 3, 0)).collect();
+        assert_eq!(left, [[false; 7].as_slice(), &[true]].concat());
+    }
+}

@@ -1,0 +1,241 @@
+//! What the nodes say happened, to completions and to the log.
+
+use crate::api::{flag, Completion, Counter, EpId, OpError};
+use crate::core::state::Core;
+use crate::memory::op_table::Role;
+use crate::memory::unpack::copy;
+use crate::platform::system::{System, Watch};
+use marline_proto::{Event, Mutation, PeerId};
+use marline_wire::{MsgHead, FLAG_CQ_DATA};
+
+/// Counts a remote read or write that ended.
+pub(crate) fn count(counter: Option<&Counter>, ok: bool) {
+    let Some(counter) = counter else { return };
+    let count = if ok { &counter.done } else { &counter.errors };
+    count.fetch_add(1, std::sync::atomic::Ordering::Release);
+}
+
+impl<S: System> Core<S> {
+    /// Turns the nodes' events into completions. Call after anything that may have made some.
+    pub fn settle(&mut self) {
+        for index in 0..self.eps.len() {
+            while let Some(event) = self.eps[index].as_mut().and_then(|e| e.node.poll_event()) {
+                if let Some(endpoint) = &self.eps[index] {
+                    self.watch.event(&endpoint.node, &event);
+                }
+                self.on_event(EpId(index as u32), event);
+            }
+        }
+    }
+
+    fn on_event(&mut self, ep: EpId, event: Event) {
+        match event {
+            Event::SendDone { handle, ok } => {
+                let end = if ok { Ok(()) } else { Err(OpError::PeerDead) };
+                self.send_done(handle, end);
+            }
+            Event::Copy {
+                send,
+                recv,
+                offset,
+                len,
+            } => self.copy_own(send, recv, offset, len as usize),
+            Event::RecvDone {
+                handle,
+                peer,
+                head,
+                offset,
+                len,
+                bounce,
+                last,
+            } => {
+                self.recv_done(ep, handle, peer, &head, (offset, len), bounce, last);
+            }
+            Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
+            Event::BounceFree { inbound } => self.free_bounce(ep, inbound),
+            Event::KeysWanted {
+                inbound,
+                handle,
+                offset,
+                len,
+                rails,
+            } => self.register_rkeys(ep, (inbound, handle), (offset, len), rails),
+            Event::Revoke { inbound } => self.revoke(ep, inbound),
+            Event::PeerDead { .. } => self.say_dead(ep, &event),
+            Event::PathChanged {
+                peer,
+                rail,
+                remote_rail,
+                state,
+            } => self.say_path(ep, peer, (rail, remote_rail), state),
+            Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
+            Event::PathShrank { .. } => self.say_shrank(ep, &event),
+            Event::AlgorithmAgreed { peer, wish, agreed } => {
+                self.say_agreed(ep, peer, wish, agreed);
+            }
+            Event::PeerLeft { peer } => self.peer_left(ep, peer),
+            Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
+            Event::ReadDone { .. }
+            | Event::ReadAsked { .. }
+            | Event::PutAsked { .. }
+            | Event::PutRefused { .. } => self.on_remote_event(ep, event),
+        }
+    }
+
+    pub(crate) fn send_done(&mut self, handle: u32, end: Result<(), OpError>) {
+        let waits = !self.cfg.proto.errs(Mutation::ReadLate);
+        let written = (self.sends.get_mut(handle)).filter(|op| waits && op.writes > 0);
+        if let Some(op) = written {
+            op.ended = Some(end);
+            return;
+        }
+        let Some(op) = self.sends.remove(handle) else {
+            return;
+        };
+        self.watch.sent(op.context, end);
+        if let Some(served) = op.serves {
+            self.leave_region(served.region);
+        }
+        if let Some(buffer) = op.log {
+            self.pool.give(buffer);
+        }
+        let put = op.flags & flag::RMA != 0;
+        if put {
+            count(
+                self.ep(op.ep).and_then(|e| e.writes.as_deref()),
+                end.is_ok(),
+            );
+        }
+        // That a remote write failed is told, asked for or not.
+        let told = end.is_err() && put;
+        let cq = match told {
+            true => self.ep(op.ep).and_then(|e| e.tx_cq),
+            false => op.on_delivery,
+        };
+        if cq.is_some() {
+            let error = end.err();
+            let (context, flags) = (op.context, op.flags);
+            let entry = Completion {
+                context,
+                flags,
+                error,
+                ..Completion::empty()
+            };
+            self.complete(cq, entry);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // the fields of one event
+    fn recv_done(
+        &mut self,
+        ep: EpId,
+        handle: u32,
+        peer: PeerId,
+        head: &MsgHead,
+        (offset, len): (u64, u64),
+        bounce: Option<u64>,
+        last: bool,
+    ) {
+        if let Some(inbound) = bounce {
+            self.unbounce(ep, inbound, handle, offset, len as usize);
+        }
+        let source = self.addr_of(ep, peer);
+        let Some(op) = self.recvs.get(handle) else {
+            return;
+        };
+        if let Role::Put(region, _) = op.role {
+            self.recvs.remove(handle);
+            return self.leave_region(region);
+        }
+        let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
+        let mut entry = Completion {
+            context: op.context,
+            flags: flag::RECV | kind,
+            len: len as usize,
+            buf: op.pieces.base().wrapping_add(offset as usize),
+            data: head.data,
+            tag: head.tag,
+            source,
+            error: None,
+            olen: 0,
+        };
+        if head.flags & FLAG_CQ_DATA != 0 {
+            entry.flags |= flag::REMOTE_CQ_DATA;
+        }
+        let cancelled = op.cancelled;
+        if op.options.multi_recv && last && !cancelled {
+            entry.flags |= flag::MULTI_RECV;
+        }
+        if head.total > len {
+            entry.error = Some(OpError::Truncated);
+            entry.olen = (head.total - len) as usize;
+        }
+        let wanted = op.options.completion || entry.error.is_some();
+        if last && !cancelled {
+            self.recvs.remove(handle);
+        }
+        if wanted {
+            let cq = self.ep(ep).and_then(|e| e.rx_cq);
+            self.complete(cq, entry);
+        }
+        if last && cancelled {
+            self.recv_failed(handle, OpError::Cancelled);
+        }
+    }
+
+    /// Copies a message of an endpoint to itself, or what it reads of its own memory.
+    fn copy_own(&mut self, send: u32, recv: u32, offset: u64, len: usize) {
+        if let (Some(from), Some(to)) = (self.sends.get(send), self.recvs.get(recv)) {
+            copy(&from.pieces, &to.pieces, offset, len);
+        }
+    }
+
+    /// Moves an unexpected message from its bounce buffer to where it was wanted.
+    fn unbounce(&mut self, ep: EpId, inbound: u64, handle: u32, offset: u64, len: usize) {
+        let Some(mut buffer) = self.bounces.remove(&(ep.0, inbound)) else {
+            return;
+        };
+        if let Some(op) = self.recvs.get(handle) {
+            let mut at = 0;
+            op.pieces.for_range(offset, len, |base, n| {
+                // SAFETY: posted user memory; the bounce buffer holds at least `len` bytes.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(buffer.bytes()[at..at + n].as_ptr(), base, n);
+                }
+                at += n;
+            });
+        }
+        self.stats.unexpected += 1;
+        self.pool.give(buffer);
+    }
+
+    fn free_bounce(&mut self, ep: EpId, inbound: u64) {
+        if let Some(buffer) = self.bounces.remove(&(ep.0, inbound)) {
+            self.pool.give(buffer);
+        }
+    }
+
+    /// Ends a posted receive with an error entry.
+    pub(crate) fn recv_failed(&mut self, handle: u32, error: OpError) {
+        let Some(op) = self.recvs.remove(handle) else {
+            return;
+        };
+        if let Role::Put(region, _) = op.role {
+            return self.leave_region(region);
+        }
+        let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
+        let multi = if op.options.multi_recv {
+            flag::MULTI_RECV
+        } else {
+            0
+        };
+        let entry = Completion {
+            context: op.context,
+            flags: flag::RECV | kind | multi,
+            error: Some(error),
+            ..Completion::empty()
+        };
+        let cq = self.ep(op.ep).and_then(|e| e.rx_cq);
+        self.complete(cq, entry);
+    }
+}

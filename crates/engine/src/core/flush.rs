@@ -1,0 +1,167 @@
+//! Packets out: batches are built by the nodes, filled and handed to their rails.
+
+use crate::core::remote_write::Pending;
+use crate::core::state::Core;
+use crate::memory::pack::{fill, fill_run, head_of};
+use crate::platform::system::System;
+use marline_proto::Transmit;
+use marline_rails::{RailTx, SendOutcome};
+use marline_wire::RailAddr;
+
+/// After an error of the rail that no link event explains, it is tried again so often.
+const RETRY_NS: u64 = 100_000_000;
+
+impl<S: System> Core<S> {
+    /// Sends all that may leave.
+    pub fn flush(&mut self, now: u64) {
+        if self.poisoned {
+            return; // what it would read may be gone
+        }
+        if self.full_rails != 0 {
+            self.send_pending(now);
+        }
+        self.deferred = false;
+        self.coalescer.flushed();
+        for index in 0..self.eps.len() {
+            while self.flush_batch(now, index) {}
+        }
+        self.send_notices(now);
+        assert!(!self.fast_path.waits(), "what was sent was not built");
+        if self.cfg.proto.reliable {
+            return;
+        }
+        self.settle();
+    }
+
+    /// Builds and sends one batch of an endpoint; `false`: nothing left that a rail has room for.
+    fn flush_batch(&mut self, now: u64, index: usize) -> bool {
+        let Some(endpoint) = self.eps[index].as_mut() else {
+            return false;
+        };
+        let (node, stage) = (&mut endpoint.node, self.tx_buffers.buffer());
+        node.set_full(self.full_rails);
+        let Some(first) = node.build(now, stage, &mut self.spans, None) else {
+            return false;
+        };
+        if let Some(outcome) = self.fast_path.settle(&first, stage) {
+            self.batch_sent(now, index, &first, (1, first.len), outcome);
+            return true;
+        }
+        if first.written {
+            self.send_written(now, index, &first);
+            return true;
+        }
+        fill(
+            &mut stage[..first.len],
+            &first,
+            &self.spans,
+            &self.sends,
+            &mut self.ahead,
+        );
+        let (segment, mut model) = (first.len, head_of(stage, &first));
+        let caps = self.rails[first.rail].tx.caps();
+        let most = caps
+            .batch_segments_max
+            .min(caps.batch_bytes_max / segment.max(1));
+        let (mut count, mut short, mut whole) = (1, 0, first.batch.bulk);
+        while whole && count < most {
+            let node = &mut endpoint.node;
+            let out = &mut stage[count * segment..];
+            if let Some(model) = model.take() {
+                let run = node.continue_bulk(now, &first.batch, &model, out, most - count);
+                if let Some(run) = run {
+                    let ahead = &mut self.ahead;
+                    fill_run(out, &run, segment, first.algorithm, &self.sends, ahead);
+                    count += run.packets;
+                    continue;
+                }
+            }
+            let out = &mut out[..segment];
+            let Some(next) = node.poll_transmit(now, out, &mut self.spans, Some(&first.batch))
+            else {
+                break;
+            };
+            fill(
+                &mut out[..next.len],
+                &next,
+                &self.spans,
+                &self.sends,
+                &mut self.ahead,
+            );
+            model = head_of(out, &next);
+            (short, count) = (segment - next.len, count + 1);
+            whole = short == 0;
+        }
+        self.send_batch(now, index, &first, (count, count * segment - short));
+        true
+    }
+
+    /// Sends `count` packets, `len` bytes, of the staging buffer.
+    fn send_batch(
+        &mut self,
+        now: u64,
+        index: usize,
+        first: &Transmit,
+        (count, len): (usize, usize),
+    ) {
+        // In order: what tells of a direct write before what was built after it.
+        if !self.send_notice(now, first.rail) {
+            return self.batch_sent(now, index, first, (count, len), SendOutcome::Busy);
+        }
+        let (rail, stage) = (&mut self.rails[first.rail], self.tx_buffers.buffer());
+        let outcome = (rail.tx).send(&first.to, &stage[..len], first.len, first.flow);
+        self.batch_sent(now, index, first, (count, len), outcome)
+    }
+
+    /// Draws the conclusions from what the kernel said of a batch.
+    fn batch_sent(
+        &mut self,
+        now: u64,
+        index: usize,
+        first: &Transmit,
+        (count, len): (usize, usize),
+        outcome: SendOutcome,
+    ) {
+        if let Some(endpoint) = self.eps[index].as_mut() {
+            endpoint.node.sent(now);
+        }
+        let rail = &mut self.rails[first.rail];
+        rail.counters.send_calls += 1;
+        rail.counters.wire_packets_sent += count as u64;
+        rail.counters.wire_bytes_sent += len as u64;
+        if outcome == SendOutcome::Busy {
+            rail.counters.busy += 1;
+            let batch = Pending {
+                bytes: self.tx_buffers.buffer()[..len].to_vec(),
+                segment: first.len,
+                to: first.to,
+                flow: first.flow,
+                write: None,
+            };
+            return self.no_room(now, first.rail, Some(batch));
+        }
+        self.after_send(now, first.rail, &first.to, outcome);
+    }
+
+    pub(crate) fn after_send(
+        &mut self,
+        now: u64,
+        rail: usize,
+        to: &RailAddr,
+        outcome: SendOutcome,
+    ) {
+        match outcome {
+            SendOutcome::Sent | SendOutcome::Busy => {}
+            SendOutcome::TooBig(max) => {
+                for endpoint in self.eps.iter_mut().flatten() {
+                    endpoint.node.on_too_big(now, rail, to, max);
+                }
+            }
+            SendOutcome::Fault(_) => {
+                self.rails[rail].counters.errors += 1;
+                self.rails[rail].retry_at = Some(now + RETRY_NS);
+                self.set_rail(now, rail, false);
+            }
+        }
+    }
+}

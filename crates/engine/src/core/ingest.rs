@@ -1,0 +1,177 @@
+//! Packets in: from what a rail received to the node of its endpoint.
+
+use crate::core::state::Core;
+use crate::memory::unpack::EngineMemory;
+use crate::platform::system::{System, Watch};
+use marline_checksum::crc32c;
+use marline_proto::{DropReason, Mutation};
+use marline_rails::{RailTx, Received};
+use marline_wire::{Packet, ParseError, DIRECT_HEAD_LEN, HEADER_LEN};
+
+/// The shortest packet is one header: two of them are the shortest batch.
+const GRO_MIN: usize = 2 * HEADER_LEN - 1;
+/// Bytes before those of a direct write, at least.
+const HEAD_LINE: usize = 64;
+/// Parts of a direct write that came apart follow its beginning within this time.
+const STRAYS_NS: u64 = 10_000_000;
+
+impl<S: System> Core<S> {
+    /// Takes what a rail received: one datagram or a batch of equal ones.
+    pub fn ingest(&mut self, now: u64, rail: usize, received: &Received<'_>) {
+        let (mut rest, mut first) = (received.bytes, None);
+        if received.missing > 0 {
+            self.rails[rail].strays = (received.missing, now + STRAYS_NS);
+        }
+        if received.beside > 0 {
+            let rail = &mut self.rails[rail];
+            // The first of them has the packet, which is counted below, or at least a line of head.
+            let longest = rail.tx.caps().datagram_max.max(1);
+            let datagrams = (received.beside + HEAD_LINE).div_ceil(longest);
+            let below = usize::from(!received.bytes.is_empty());
+            rail.counters.wire_packets_received += (datagrams - below) as u64;
+            rail.counters.wire_bytes_received += received.beside as u64;
+        }
+        let mut segment = received.segment;
+        // One small datagram in most cases: no batch is that short.
+        if segment == 0 && rest.len() <= GRO_MIN {
+            segment = rest.len();
+        } else if segment == 0 {
+            first = Packet::parse(rest, crc32c).ok().map(Packet::alone);
+            segment = self.segment_of(rail, first.as_ref()).min(rest.len());
+        }
+        while !rest.is_empty() {
+            let (datagram, after) = rest.split_at(segment.clamp(1, rest.len()));
+            let more = self.ingest_one(now, rail, datagram, after, first.take());
+            rest = &after[more * datagram.len()..];
+        }
+    }
+
+    /// Length of the packets in a buffer whose rail does not tell: as long as the first. If that
+    /// one is damaged, as long as the last batch's (wrong only costs a repair).
+    fn segment_of(&mut self, rail: usize, first: Option<&Packet<'_>>) -> usize {
+        let segment = &mut self.rails[rail].segment;
+        if let Some(packet) = first {
+            *segment = packet.wire_len();
+        }
+        *segment
+    }
+
+    /// Takes a datagram, and those `after` it in its batch that continue it: how many. `parsed`:
+    /// the datagram's packet, where that is known already.
+    fn ingest_one<'a>(
+        &mut self,
+        now: u64,
+        rail: usize,
+        datagram: &'a [u8],
+        after: &[u8],
+        parsed: Option<Packet<'a>>,
+    ) -> usize {
+        let counters = &mut self.rails[rail].counters;
+        counters.wire_packets_received += 1;
+        counters.wire_bytes_received += datagram.len() as u64;
+        let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram, after)) else {
+            return 0;
+        };
+        let dst = packet.header.dst_id;
+        let Some(&(_, ep)) = self.by_id.iter().find(|(id, _)| *id == dst) else {
+            self.rails[rail].counters.wrong_token += 1;
+            return 0;
+        };
+        let Some(endpoint) = self.eps[ep as usize].as_mut() else {
+            return 0;
+        };
+        let mut memory = EngineMemory {
+            recvs: &self.recvs,
+            bounces: &mut self.bounces,
+            pool: &mut self.pool,
+            rkeys: &mut self.rkeys,
+            rails: &mut self.rails,
+            ep,
+        };
+        let node = &mut endpoint.node;
+        let result = node.handle_packet(now, &packet, datagram.len(), &mut memory);
+        self.watch.ingested(node, datagram, result);
+        let more = match result {
+            // A short packet is its batch's last one.
+            Ok(peer) if !after.is_empty() && packet.wire_len() == datagram.len() => {
+                node.handle_run(now, peer, &packet, after, crc32c, &mut memory)
+            }
+            _ => 0,
+        };
+        for datagram in after.chunks(datagram.len()).take(more) {
+            self.watch.ingested(node, datagram, result);
+        }
+        let counters = &mut self.rails[rail].counters;
+        counters.wire_packets_received += more as u64;
+        counters.wire_bytes_received += (more * datagram.len()) as u64;
+        match result {
+            Err(DropReason::Token) => counters.wrong_token += 1,
+            Err(DropReason::Epoch) => counters.wrong_epoch += 1,
+            Err(DropReason::Stranger | DropReason::Nonsense) => counters.unknown += 1,
+            Err(DropReason::Algorithm) => counters.wrong_algorithm += 1,
+            _ => {}
+        }
+        more
+    }
+
+    /// What a datagram says, if its head is good; each is counted. `after` it in its batch there
+    /// is more.
+    fn parse<'a>(
+        &mut self,
+        now: u64,
+        rail: usize,
+        datagram: &'a [u8],
+        after: &[u8],
+    ) -> Option<Packet<'a>> {
+        let row = &mut self.rails[rail];
+        let (left, until) = &mut row.strays;
+        let stray = *left > 0 && now <= *until;
+        let counters = &mut row.counters;
+        match Packet::parse(datagram, crc32c) {
+            Ok(packet) => return Some(packet),
+            Err(_) if stray => {
+                *left = left.saturating_sub(datagram.len());
+                counters.torn += 1;
+            }
+            Err(ParseError::Truncated) => counters.truncated += 1,
+            Err(ParseError::Version) => counters.wrong_version += 1,
+            Err(ParseError::HeadCrc) if self.cfg.proto.errs(Mutation::TrustHeads) => {
+                let claimed = datagram.first_chunk().map_or(0, |c| u32::from_le_bytes(*c));
+                return Packet::parse(datagram, |_| claimed).ok();
+            }
+            Err(ParseError::HeadCrc) => self.on_bad_head(now, rail, datagram, after),
+            Err(ParseError::Malformed) => counters.unknown += 1,
+        }
+        None
+    }
+
+    /// A datagram that fails its check is a damaged packet if anything in its head is ours; or a
+    /// direct write with a damaged head, if that is so behind this one, and then what is `after`
+    /// it are its bytes. Anything else is a stranger's, and says nothing of the rail.
+    fn on_bad_head(&mut self, now: u64, rail: usize, datagram: &[u8], after: &[u8]) {
+        let mut is_ours = |head: &[u8]| {
+            let mut ours = false;
+            for endpoint in self.eps.iter_mut().flatten() {
+                ours |= endpoint.node.on_bad_head(head);
+            }
+            ours
+        };
+        let packet = is_ours(datagram);
+        // Cut at a wrong length, the first datagram may end before.
+        let mut second = [0; HEADER_LEN];
+        let behind = datagram.iter().chain(after).skip(DIRECT_HEAD_LEN);
+        second
+            .iter_mut()
+            .zip(behind)
+            .for_each(|(to, from)| *to = *from);
+        let written = !packet && is_ours(&second);
+        let rail = &mut self.rails[rail];
+        match packet || written {
+            true => rail.counters.corrupt_heads += 1,
+            false => rail.counters.unknown += 1,
+        }
+        if written {
+            rail.strays = (after.len(), now + STRAYS_NS);
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! The engine's counters onto its page in shared memory.
+
+use crate::api::{EpId, LogLevel, LogSink, ADDR_UNSPEC};
+use crate::config::settings::Settings;
+use crate::core::report::show_addr;
+use crate::core::state::Core;
+use crate::memory::op_table::Role;
+use crate::platform::system::System;
+use crate::stats::lacks::Lacks;
+use crate::stats::page::{
+    rank_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo, PeerState, RailInfo,
+    DEFAULT_DIR,
+};
+use crate::stats::peer_rows::PeerRows;
+use crate::stats::reader::read_page;
+use crate::stats::report::report;
+use crate::stats::summary::Summary;
+use crate::stats::{PathCounters, PeerCounters, ProcessCounters};
+use marline_proto as proto;
+use marline_rails::RailTx;
+
+/// Writes the page, if there is one.
+pub(crate) struct Publisher {
+    page: Option<Page>,
+    /// Most reliability memory seen so far.
+    memory_max: u64,
+    /// Dead peers that the page tells of.
+    deaths: u64,
+    /// Whether this process is to say at its end what it counted.
+    speaks: bool,
+}
+
+impl Publisher {
+    /// Publishes nothing.
+    pub(crate) fn none() -> Publisher {
+        Publisher {
+            page: None,
+            memory_max: 0,
+            deaths: 0,
+            speaks: false,
+        }
+    }
+
+    /// Makes the page; without one (no room) the engine works all the same.
+    pub(crate) fn open(settings: &Settings, log: &LogSink) -> Publisher {
+        // On other hosts the fresh directory of `marline run` is not there: `marline stats` finds
+        // the page where it is without one.
+        let given = std::path::Path::new(&settings.stats_dir);
+        let there = given.is_dir();
+        if !there && !settings.stats_dir.is_empty() {
+            let text = format!(
+                "no directory {} here: statistics are in {DEFAULT_DIR} until this process ends",
+                given.display()
+            );
+            (log.0)(LogLevel::Info, &text);
+        }
+        let info = PageInfo {
+            dir: if there { &settings.stats_dir } else { "" },
+            endpoint: 0,
+            rank: rank_from_env(),
+            lacks: Lacks::from(settings),
+        };
+        let page = Page::open(&info).map_err(|e| (log.0)(LogLevel::Warn, &e));
+        Publisher {
+            page: page.ok(),
+            memory_max: 0,
+            deaths: 0,
+            speaks: settings.summary && info.rank.unwrap_or(0) == 0,
+        }
+    }
+
+    /// Publishes if peers have died since: the application that hears of it ends its job, and with
+    /// it this process, before the next time.
+    pub(crate) fn publish_deaths<S: System>(&mut self, core: &Core<S>) {
+        if core.stats.peers_dead > self.deaths {
+            self.publish(core);
+        }
+    }
+
+    /// What this process counted, if it is to say so; none if it was in touch with no other.
+    pub(crate) fn report(&self) -> Option<String> {
+        let page = self.page.as_ref().filter(|_| self.speaks)?;
+        let page = read_page(page.path()).ok()?;
+        let summary = Summary::of(&[page]);
+        (summary.processes > 0).then(|| report(&summary))
+    }
+
+    /// Copies everything that changed.
+    pub(crate) fn publish<S: System>(&mut self, core: &Core<S>) {
+        let Some(page) = &mut self.page else { return };
+        self.deaths = core.stats.peers_dead;
+        let (memory, memory_out_max) = memory_bytes(core);
+        self.memory_max = self.memory_max.max(memory).max(memory_out_max);
+        page.publish(|w| {
+            let mut process = core.stats;
+            for endpoint in core.eps.iter().flatten() {
+                add_node(&mut process, endpoint.node.stats());
+            }
+            process.log_bytes_max = core.pool.log_bytes_max() as u64;
+            process.reliability_bytes = memory;
+            process.reliability_bytes_max = self.memory_max;
+            for (n, rail) in core.rails.iter().enumerate() {
+                let address = show_addr(&rail.tx.local_addr());
+                let info = RailInfo {
+                    name: &rail.name,
+                    address: &address,
+                    up: rail.up,
+                };
+                w.rail(n, &info, &rail.counters);
+            }
+            let mut rows = PeerRows::default();
+            for endpoint in core.eps.iter().flatten() {
+                let queue = publish_peers(w, &mut rows, &endpoint.node);
+                process.unacked_packets_max = process.unacked_packets_max.max(queue);
+            }
+            for row in &core.closed_rows {
+                let info = PeerInfo {
+                    endpoint: row.id,
+                    address: "",
+                    state: PeerState::Closed,
+                    checksum: row.checksum,
+                };
+                rows.peer(w, &info, &row.counters, &row.paths);
+            }
+            rows.past(&core.past);
+            process.peers_contacted += rows.end(w);
+            if let Some(&(id, _)) = core.by_id.first() {
+                w.endpoint(id);
+            }
+            w.process(&process);
+        });
+    }
+}
+
+/// What is kept of a peer when our endpoint has closed.
+pub(crate) struct ClosedRow {
+    id: u64,
+    checksum: Option<u8>,
+    counters: PeerCounters,
+    paths: Vec<PathRow>,
+}
+
+/// Rows that are kept of peers of endpoints that have closed; what comes after them is counted
+/// together, so that a process that opens and closes endpoints does not grow.
+const CLOSED_ROWS_MAX: usize = 1024;
+
+/// The rows of a node's peers; the most packets that waited for one of them.
+fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node) -> u64 {
+    let mut queue_max = 0;
+    node.for_each_peer(|peer, id, stats, paths| {
+        let paths: Vec<PathRow> = paths.map(path_row).collect();
+        queue_max = queue_max.max(stats.queue_max);
+        let address = node.peer_address(peer);
+        let address = address.map_or(String::new(), |a| show_addr(&a.rails[0]));
+        let state = match node.peer_gone(peer) {
+            true => PeerState::Dead,
+            false => PeerState::Alive,
+        };
+        let info = PeerInfo {
+            endpoint: id,
+            address: &address,
+            state,
+            checksum: node.peer_algorithm(peer),
+        };
+        rows.peer(w, &info, &peer_row(stats), &paths);
+    });
+    queue_max
+}
+
+/// Memory for reliability: the log with its free buffers, windows, tables. Now, and as if the log
+/// were as large as it ever was.
+fn memory_bytes<S: System>(core: &Core<S>) -> (u64, u64) {
+    let nodes = core.eps.iter().flatten();
+    let nodes: usize = nodes.map(|e| e.node.reliability_bytes()).sum();
+    let tables = nodes + core.sends.heap_bytes() + core.recvs.heap_bytes();
+    let (held, out_max) = (core.pool.held_bytes(), core.pool.out_bytes_max());
+    ((tables + held) as u64, (tables + out_max) as u64)
+}
+
+fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {
+    let [a, b, c, d, e, f, g] = from.sent_by_size;
+    to.sizes_to_64 += a;
+    to.sizes_to_1k += b;
+    to.sizes_to_8k += c;
+    to.sizes_to_64k += d;
+    to.sizes_to_1m += e;
+    to.sizes_to_16m += f;
+    to.sizes_above += g;
+    to.eager_sent += from.eager_sent;
+    to.rendezvous_sent += from.rendezvous_sent;
+    to.written += from.written;
+    to.written_wrong += from.written_wrong;
+    to.written_lost += from.written_lost;
+    to.unacked_packets_max = to.unacked_packets_max.max(from.queue_max);
+    to.ack_wait_max_ns = to.ack_wait_max_ns.max(from.ack_wait_max_ns);
+    to.ack_delay_max_ns = to.ack_delay_max_ns.max(from.ack_delay_max_ns);
+    to.thread_ack_delay_max_ns = to.thread_ack_delay_max_ns.max(from.thread_ack_delay_max_ns);
+    to.unexpected_bytes_max = to.unexpected_bytes_max.max(from.unexpected_bytes_max);
+}
+
+fn peer_row(s: &proto::PeerStats) -> PeerCounters {
+    PeerCounters {
+        messages_sent: s.messages_sent,
+        messages_received: s.messages_received,
+        bytes_sent: s.bytes_sent,
+        bytes_received: s.bytes_received,
+        flow_acks_sent: s.flow_acks,
+        flow_acks_received: s.flow_acks_received,
+        acks_received: s.acks_received,
+        acks_sent: s.acks_explicit,
+        acks_piggybacked: s.acks_piggybacked,
+        duplicate_fragments: s.duplicates,
+        unacked_packets_max: s.queue_max,
+    }
+}
+
+fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathStats)) -> PathRow {
+    let state = match state {
+        proto::PathState::Unproven => PathState::Unknown,
+        proto::PathState::Up => PathState::Up,
+        proto::PathState::Suspect => PathState::Suspect,
+        proto::PathState::Down => PathState::Down,
+    };
+    let counters = PathCounters {
+        packets_sent: s.packets_sent,
+        packets_received: s.packets_received,
+        bytes_sent: s.bytes_sent,
+        bytes_received: s.bytes_received,
+        lost: s.lost,
+        resent_loss: s.resent_loss,
+        resent_repair: s.resent_repair,
+        resent_failover: s.resent_failover,
+        spurious: s.spurious,
+        needless: s.needless,
+        probes_sent: s.probes,
+        window_bytes: s.window_bytes,
+        bytes_per_s: s.bytes_per_s,
+        corrupt_payloads: s.corrupt,
+        corrupt_downs: s.corrupt_downs,
+        duplicates: s.duplicates,
+        downs: s.failovers,
+        ups: s.returns,
+        shrinks: s.shrinks,
+        rtt_ns: s.srtt_ns,
+    };
+    PathRow {
+        rail: local as u32,
+        peer_rail: remote as u32,
+        state,
+        counters,
+    }
+}
+
+impl<S: System> Core<S> {
+    /// Keeps the counters of an endpoint that closes, for the page.
+    pub(crate) fn keep_totals(&mut self, ep: EpId) {
+        let Some(endpoint) = self.eps.get(ep.0 as usize).and_then(Option::as_ref) else {
+            return;
+        };
+        let mut kept = Vec::new();
+        endpoint.node.for_each_peer(|peer, id, stats, paths| {
+            kept.push(ClosedRow {
+                id,
+                checksum: endpoint.node.peer_algorithm(peer),
+                counters: peer_row(stats),
+                paths: paths.map(path_row).collect(),
+            });
+        });
+        add_node(&mut self.stats, endpoint.node.stats());
+        for row in kept {
+            match self.closed_rows.len() < CLOSED_ROWS_MAX {
+                true => self.closed_rows.push(row),
+                false => self.past.peer(&row.counters, &row.paths),
+            }
+        }
+    }
+
+    /// Forgets a peer that left: its counters go to those of the others, its address is nobody's.
+    pub(crate) fn peer_left(&mut self, ep: EpId, peer: proto::PeerId) {
+        let Some(endpoint) = self.eps.get_mut(ep.0 as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let past = &mut self.past;
+        endpoint.node.for_peer(peer, |_, _, stats, paths| {
+            past.peer(&peer_row(stats), &paths.map(path_row).collect::<Vec<_>>());
+        });
+        endpoint.node.forget(peer);
+        if let Some(addr) = endpoint.addrs.get_mut(peer.0 as usize) {
+            *addr = ADDR_UNSPEC;
+        }
+    }
+
+    /// Drops an endpoint and everything posted on it, without completions.
+    pub(crate) fn ep_forget(&mut self, ep: EpId) {
+        let index = ep.0 as usize;
+        if let Some(slot) = self.eps.get_mut(index) {
+            *slot = None;
+        }
+        self.by_id.retain(|&(_, e)| e != ep.0);
+        self.stop_writes(ep);
+        let sends: Vec<u32> = self.sends.find(|op| op.ep == ep);
+        for handle in sends {
+            let Some(op) = self.sends.remove(handle) else {
+                continue;
+            };
+            if let Some(buffer) = op.log {
+                self.pool.give(buffer);
+            }
+            if let Some(served) = op.serves {
+                self.leave_region(served.region);
+            }
+        }
+        let recvs: Vec<u32> = self.recvs.find(|op| op.ep == ep);
+        for handle in recvs {
+            let role = self.recvs.remove(handle).map(|op| op.role);
+            if let Some(Role::Put(region, _)) = role {
+                self.leave_region(region);
+            }
+        }
+        let bounces: Vec<_> = self
+            .bounces
+            .keys()
+            .filter(|k| k.0 == ep.0)
+            .copied()
+            .collect();
+        for key in bounces {
+            if let Some(buffer) = self.bounces.remove(&key) {
+                self.pool.give(buffer);
+            }
+        }
+        self.claims.retain(|k, _| k.0 != ep.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+
+    /// Where the page is, and what was logged.
+    fn opened(stats_dir: &str) -> (Publisher, Vec<LogLevel>) {
+        let settings = Settings {
+            stats_dir: stats_dir.to_owned(),
+            ..Settings::default()
+        };
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let log = said.clone();
+        let sink = LogSink(Arc::new(move |level, _: &str| {
+            log.lock().unwrap().push(level);
+        }));
+        let publisher = Publisher::open(&settings, &sink);
+        let said = said.lock().unwrap().clone();
+        (publisher, said)
+    }
+
+    /// As on all hosts but that of `marline run`, whose directory they do not have.
+    #[test]
+    fn without_its_directory_a_page_is_where_stats_looks() {
+        let (publisher, said) = opened("/no/such/directory");
+        let page = publisher.page.as_ref().expect("a page");
+        assert!(!page.is_kept());
+        assert_eq!(page.path().parent(), Some(Path::new(DEFAULT_DIR)));
+        assert_eq!(said, [LogLevel::Info]);
+        let path = page.path().to_owned();
+        drop(publisher);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_is_there_keeps_the_page() {
+        let name = format!("marline-test-{}-publish", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let (publisher, said) = opened(dir.to_str().unwrap());
+        let page = publisher.page.as_ref().expect("a page");
+        assert!(page.is_kept() && page.path().starts_with(&dir) && said.is_empty());
+        drop(publisher);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,322 @@
+//! Writes into the memory of peers, and theirs into ours, on rails that can (see
+//! `marline_proto`'s `written`): who may read and write which memory until when.
+//!
+//! - Memory of a receive is granted when the node asks, and revoked before the operation ends.
+//! - Memory of a send stays with it until its rails have done with every write, even if all of it
+//!   was acknowledged (or the peer died) before: the operation ends then. A rail that never says so
+//!   is drained and given up for a while: the local-completion watchdog of paper 3.
+
+use crate::api::{EpId, LogLevel};
+use crate::core::backpressure::STUCK_NS;
+use crate::core::direct_write::ToWrite;
+use crate::core::state::{Core, RailState};
+use crate::memory::op_table::{Pieces, SendOp};
+use crate::memory::unpack::spoil;
+use crate::platform::system::System;
+use marline_proto::Transmit;
+use marline_rails::{Piece, RailTx, SendOutcome, Write, Writes};
+use marline_wire::RailAddr;
+use std::collections::BTreeMap;
+
+/// A write that is not over after so long is given up with its rail: ten times what 64 KiB take
+/// behind a full queue of a slow rail, and much less than peers wait.
+const WRITE_NS: u64 = STUCK_NS;
+
+/// Keys of granted memory: (rail, key) by (endpoint index, inbound name).
+pub type Rkeys = BTreeMap<(u32, u64), Vec<(u8, u64)>>;
+
+/// A write that a rail has.
+#[derive(Clone, Copy, Debug)]
+pub struct OutstandingWrite {
+    token: u64,
+    handle: u32,
+    since_ns: u64,
+}
+
+/// A batch (or a write with its packet) that a rail had no room for.
+pub struct Pending {
+    /// The packets.
+    pub bytes: Vec<u8>,
+    /// Length of each.
+    pub segment: usize,
+    /// Where to.
+    pub to: RailAddr,
+    /// Source-port flow.
+    pub flow: u8,
+    /// The write that the packet tells of.
+    pub write: Option<PendingWrite>,
+}
+
+/// What of which send is written under which key.
+#[derive(Clone, Copy, Debug)]
+pub struct PendingWrite {
+    pub(crate) handle: u32,
+    pub(crate) key: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+    /// For a rail with direct writes.
+    pub(crate) direct: Option<ToWrite>,
+}
+
+/// The memory that a write reads.
+pub(crate) fn pieces_of(pieces: &Pieces, write: &PendingWrite) -> Vec<Piece> {
+    let mut found = Vec::new();
+    pieces.for_range(write.offset, write.len, |base, len| {
+        found.push(Piece { base, len });
+    });
+    found
+}
+
+impl<T> RailState<T> {
+    /// When `tick` has something to do for the rail.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        let written = self.outstanding.first().map(|w| w.since_ns + WRITE_NS);
+        let tried = self.backpressure.map(|full| full.deadline());
+        [self.retry_at, written, tried].into_iter().flatten().min()
+    }
+}
+
+/// Ends what is granted of an inbound message's memory.
+pub(crate) fn revoke<T: RailTx>(rkeys: &mut Rkeys, rails: &mut [RailState<T>], of: (u32, u64)) {
+    for (rail, key) in rkeys.remove(&of).unwrap_or_default() {
+        rails[rail as usize].tx.revoke(key);
+    }
+}
+
+/// The receiver.
+impl<S: System> Core<S> {
+    /// Grants `len` bytes at `offset` of a receive's memory on the rails of a mask.
+    pub(crate) fn register_rkeys(
+        &mut self,
+        ep: EpId,
+        (inbound, handle): (u64, u32),
+        (offset, len): (u64, u64),
+        mask: u8,
+    ) {
+        let op = self.recvs.get(handle);
+        let Some(base) = op.and_then(|op| op.pieces.whole(offset, len as usize)) else {
+            return;
+        };
+        if len < size_of::<u64>() as u64 {
+            return;
+        }
+        let late = |rail: &RailState<S::Tx>| {
+            matches!(rail.tx.caps().writes, Writes::Unordered | Writes::Ordered)
+        };
+        let mut rails = self.rails.iter().enumerate();
+        if rails.any(|(index, rail)| mask >> index & 1 == 1 && late(rail)) {
+            let Ok(word) = (self.random)() else {
+                return; // what lies there cannot be told from what is to come: nothing is written
+            };
+            spoil(base, len as usize, word);
+        }
+        for (index, rail) in self.rails.iter_mut().enumerate() {
+            if mask >> index & 1 == 0 || rail.tx.caps().writes == Writes::No {
+                continue;
+            }
+            let Some(key) = rail.tx.grant(base, len as usize) else {
+                continue;
+            };
+            let keys = self.rkeys.entry((ep.0, inbound)).or_default();
+            keys.push((index as u8, key));
+            if let Some(endpoint) = self.eps[ep.0 as usize].as_mut() {
+                endpoint.node.granted_on(inbound, index as u8, key);
+            }
+        }
+    }
+
+    /// Ends what is granted of an inbound message's memory.
+    pub(crate) fn revoke(&mut self, ep: EpId, inbound: u64) {
+        revoke(&mut self.rkeys, &mut self.rails, (ep.0, inbound));
+    }
+
+    /// Ends all registrations.
+    pub(crate) fn deregister_all(&mut self) {
+        for of in self.rkeys.keys().copied().collect::<Vec<_>>() {
+            revoke(&mut self.rkeys, &mut self.rails, of);
+        }
+    }
+
+    /// Ends all that an endpoint which closes has registered, and all writes of its sends.
+    pub(crate) fn stop_writes(&mut self, ep: EpId) {
+        let keys: Vec<_> = self.rkeys.keys().filter(|k| k.0 == ep.0).copied().collect();
+        for key in keys {
+            revoke(&mut self.rkeys, &mut self.rails, key);
+        }
+        self.stop_writes_of(|op| op.ep == ep);
+    }
+
+    /// Ends all writes of some sends: no rail reads their memory after this.
+    pub(crate) fn stop_writes_of(&mut self, which: impl Fn(&SendOp) -> bool) {
+        for rail in 0..self.rails.len() {
+            let of = |handle| self.sends.get(handle).is_some_and(&which);
+            let state = &self.rails[rail];
+            let waits = state.pending.as_ref().and_then(|p| p.write);
+            let waits = waits.is_some_and(|w| of(w.handle));
+            let busy = state.outstanding.iter().any(|w| of(w.handle));
+            if waits {
+                self.drop_pending(rail);
+            }
+            if busy {
+                self.drain_writes(rail);
+            }
+        }
+    }
+}
+
+/// The sender.
+impl<S: System> Core<S> {
+    /// Sends a write with the packet that tells of it, in the order of its rail.
+    pub(crate) fn send_written(&mut self, now: u64, index: usize, first: &Transmit) {
+        let node = self.eps[index].as_mut().map(|e| &mut e.node);
+        let Some(write) = node.and_then(|node| node.take_write()) else {
+            return;
+        };
+        let Some(op) = self.sends.get_mut(write.handle) else {
+            return;
+        };
+        op.writes += 1;
+        let to_write = ToWrite::new(first, &write);
+        let mut bytes = self.tx_buffers.buffer()[..first.len].to_vec();
+        let all = first.len + write.len as usize;
+        let (direct, datagrams) = match self.rails[first.rail].tx.caps().writes {
+            // Summed when it leaves.
+            Writes::Direct => (Some(to_write), all.div_ceil(write.segment.max(1))),
+            Writes::Unordered | Writes::Ordered => {
+                let range = (write.offset, write.len as usize);
+                let sum = to_write.sum(&op.pieces, range, true);
+                to_write.seal(&mut bytes, sum);
+                (None, 1)
+            }
+            Writes::No => {
+                self.end_write(write.handle); // it had them until a moment ago: lost
+                return;
+            }
+        };
+        let counters = &mut self.rails[first.rail].counters;
+        counters.send_calls += 1;
+        counters.wire_packets_sent += datagrams as u64;
+        counters.wire_bytes_sent += all as u64;
+        let pending = Pending {
+            bytes,
+            segment: first.len,
+            to: first.to,
+            flow: first.flow,
+            write: Some(PendingWrite {
+                handle: write.handle,
+                key: write.key,
+                offset: write.offset,
+                len: write.len as usize,
+                direct,
+            }),
+        };
+        let sent = self.send_again(now, first.rail, pending);
+        self.rails[first.rail].counters.busy += !sent as u64;
+    }
+
+    /// Sends what is pending on a rail; `false`: it still is.
+    pub(crate) fn send_again(&mut self, now: u64, rail: usize, mut pending: Pending) -> bool {
+        let to = pending.to;
+        let outcome = match pending.write {
+            None => {
+                let (bytes, segment) = (&pending.bytes, pending.segment);
+                (self.rails[rail].tx).send(&to, bytes, segment, pending.flow)
+            }
+            Some(write) if write.direct.is_some() => {
+                self.write_direct(now, rail, &mut pending, &write)
+            }
+            Some(write) => self.write(now, rail, &to, &write, &pending.bytes),
+        };
+        if outcome == SendOutcome::Busy {
+            self.no_room(now, rail, Some(pending));
+            return false;
+        }
+        self.after_send(now, rail, &to, outcome);
+        true
+    }
+
+    fn write(
+        &mut self,
+        now: u64,
+        rail: usize,
+        to: &RailAddr,
+        write: &PendingWrite,
+        packet: &[u8],
+    ) -> SendOutcome {
+        let Some(op) = self.sends.get(write.handle).filter(|op| op.ended.is_none()) else {
+            // All of it arrived otherwise, or nobody is there any more.
+            self.end_write(write.handle);
+            return SendOutcome::Sent;
+        };
+        let pieces = pieces_of(&op.pieces, write);
+        self.write_token += 1;
+        let token = self.write_token;
+        let posted = Write {
+            key: write.key,
+            offset: write.offset,
+            pieces: &pieces,
+            token,
+        };
+        let outcome = self.rails[rail].tx.write(to, &posted, packet);
+        match outcome {
+            SendOutcome::Sent => self.rails[rail].outstanding.push(OutstandingWrite {
+                token,
+                handle: write.handle,
+                since_ns: now,
+            }),
+            SendOutcome::Busy => {}
+            _ => self.end_write(write.handle),
+        }
+        outcome
+    }
+
+    /// Forgets what a rail had no room for.
+    pub(crate) fn drop_pending(&mut self, rail: usize) {
+        self.has_room(rail);
+        let pending = self.rails[rail].pending.take();
+        if let Some(write) = pending.and_then(|p| p.write) {
+            self.end_write(write.handle);
+        }
+    }
+
+    /// A rail is done with a write.
+    pub(crate) fn on_written(&mut self, rail: usize, token: u64) {
+        let outstanding = &mut self.rails[rail].outstanding;
+        if let Some(at) = outstanding.iter().position(|w| w.token == token) {
+            let write = outstanding.remove(at);
+            self.end_write(write.handle);
+        }
+    }
+
+    /// The memory of a send has one reader less; if it waited for that, it ends.
+    pub(crate) fn end_write(&mut self, handle: u32) {
+        let Some(op) = self.sends.get_mut(handle) else {
+            return;
+        };
+        op.writes -= 1;
+        if let Some(end) = op.ended.filter(|_| op.writes == 0) {
+            self.send_done(handle, end);
+        }
+    }
+
+    /// No write of the rail reads memory after this.
+    fn drain_writes(&mut self, rail: usize) {
+        self.rails[rail].tx.drain();
+        for write in std::mem::take(&mut self.rails[rail].outstanding) {
+            self.end_write(write.handle);
+        }
+    }
+
+    /// Gives a rail up whose oldest write does not end; whether it did.
+    pub(crate) fn watch_writes(&mut self, now: u64, rail: usize) -> bool {
+        let oldest = self.rails[rail].outstanding.first();
+        let stuck = oldest.is_some_and(|w| w.since_ns + WRITE_NS <= now);
+        if stuck {
+            let name = &self.rails[rail].name;
+            let text = format!("rail {name}: a write does not end: the rail is given up for now");
+            self.say(LogLevel::Warn, &text);
+            self.drain_writes(rail);
+        }
+        stuck
+    }
+}

@@ -1,0 +1,207 @@
+//! What people are told of rails and peers.
+
+use crate::api::{EpId, LogLevel};
+use crate::core::state::Core;
+use crate::platform::system::System;
+use marline_checksum::{Algorithm, Strength};
+use marline_proto::{Event, PathState, PeerId};
+use marline_wire::RailAddr;
+
+/// So many peers are named in one line: for a whole job gone there would be thousands.
+const NAMED_MAX: usize = 4;
+
+impl<S: System> Core<S> {
+    /// A peer is dead, and why we think so.
+    pub(crate) fn say_dead(&mut self, ep: EpId, event: &Event) {
+        let &Event::PeerDead {
+            peer,
+            silent_ms,
+            refused,
+            heard,
+        } = event
+        else {
+            return;
+        };
+        self.stats.peers_dead += 1;
+        let who = self.describe(ep, peer);
+        let why = if refused {
+            format!(
+                "its process is gone (its host refuses packets, nothing heard for {silent_ms} ms)"
+            )
+        } else if heard {
+            "it is heard, but nothing that is sent arrives on any rail (FI_MARLINE_PEER_TIMEOUT_MS)"
+                .to_owned()
+        } else {
+            format!("silent on every rail for {silent_ms} ms (FI_MARLINE_PEER_TIMEOUT_MS)")
+        };
+        let text = format!("peer {who} is dead: {why}; its operations end with an error");
+        self.say(LogLevel::Warn, &text);
+    }
+
+    /// Who corrupts, and what was done about it.
+    pub(crate) fn say_corrupt(&self, ep: EpId, event: &Event) {
+        let &Event::PathCorrupts {
+            peer,
+            rail,
+            remote_rail,
+            damaged,
+            of,
+            told,
+            left,
+        } = event
+        else {
+            return;
+        };
+        let name = self
+            .rails
+            .get(rail as usize)
+            .map_or("?", |r| r.name.as_str());
+        let who = self.describe(ep, peer);
+        let text = match (told, left) {
+            (false, _) => format!(
+                "rail {name} from {who} (its rail {remote_rail}) corrupts: {damaged} of {of} \
+                 packets arrived damaged and are sent again; the sender is told"
+            ),
+            (true, true) => format!(
+                "rail {name} to {who} (its rail {remote_rail}) corrupts what we send: left until \
+                 its probes arrive undamaged; check card, cable and switch port"
+            ),
+            (true, false) => format!(
+                "rail {name} to {who} (its rail {remote_rail}) corrupts what we send: kept, as no \
+                 other rail is better"
+            ),
+        };
+        self.say(LogLevel::Warn, &text);
+    }
+
+    /// Large packets vanish on a path, small ones do not.
+    pub(crate) fn say_shrank(&self, ep: EpId, event: &Event) {
+        let &Event::PathShrank {
+            peer,
+            rail,
+            remote_rail,
+            from,
+            to,
+        } = event
+        else {
+            return;
+        };
+        let rail = self.rails.get(rail as usize);
+        let name = rail.map_or("?", |r| r.name.as_str());
+        let who = self.describe(ep, peer);
+        let path = format!("rail {name} to {who} (its rail {remote_rail})");
+        let text = match to {
+            0 => format!(
+                "{path}: small packets arrive, but none of {from} bytes, which data needs; check \
+                 the MTU of its switches"
+            ),
+            _ if to < from => format!(
+                "{path}: datagrams of {from} bytes vanish, without a word from the network; \
+                 continues with {to} bytes and asks for more now and then; check the MTU of its \
+                 switches"
+            ),
+            _ => return, // it was chance: the size in use passes after all
+        };
+        self.say(LogLevel::Warn, &text);
+    }
+
+    /// A path is left or taken into use.
+    pub(crate) fn say_path(
+        &self,
+        ep: EpId,
+        peer: PeerId,
+        (rail, remote_rail): (u8, u8),
+        state: PathState,
+    ) {
+        let rail = self.rails.get(rail as usize);
+        let name = rail.map_or("?", |r| r.name.as_str());
+        let word = if state == PathState::Down {
+            "left"
+        } else {
+            "in use"
+        };
+        let who = self.describe(ep, peer);
+        let text = format!("rail {name} to {who} (its rail {remote_rail}): {word}");
+        self.say(LogLevel::Info, &text);
+    }
+
+    /// An endpoint closes although peers have not acknowledged what was sent to them.
+    pub(crate) fn say_undelivered(&mut self, ep: EpId) {
+        let Some(endpoint) = self.ep(ep) else {
+            return;
+        };
+        let (peers, state) = (endpoint.node.undelivered(), endpoint.node.describe());
+        let mut named: Vec<String> = (peers.iter().take(NAMED_MAX))
+            .map(|&(peer, count)| format!("{count} to {}", self.describe(ep, peer)))
+            .collect();
+        if peers.len() > NAMED_MAX {
+            named.push(format!("others to {} more peers", peers.len() - NAMED_MAX));
+        }
+        let text = format!(
+            "endpoint closed with sends that were not acknowledged within 2 s ({}); their peers \
+             may not have got them",
+            named.join(", ")
+        );
+        self.say(LogLevel::Warn, &text);
+        self.say(LogLevel::Debug, &state);
+    }
+
+    pub(crate) fn describe(&self, ep: EpId, peer: PeerId) -> String {
+        let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
+        match endpoint.and_then(|e| e.node.peer_address(peer)) {
+            Some(a) => format!("{:016x} at {}", a.id, show_addr(&a.rails[0])),
+            None => "?".to_owned(),
+        }
+    }
+}
+
+/// The settings of two peers.
+impl<S: System> Core<S> {
+    /// One side has software reliability, the other has not: nothing can be exchanged.
+    pub(crate) fn say_mismatch(&self, ep: EpId, peer: PeerId) {
+        let who = self.describe(ep, peer);
+        self.say(
+            LogLevel::Warn,
+            &format!(
+                "peer {who} and this process differ in FI_MARLINE_RELIABILITY: set it the same \
+                 everywhere"
+            ),
+        );
+    }
+
+    /// The algorithm for payloads to `peer` is agreed, and is not what both sides asked for.
+    /// Nothing is said where both wishes are strong: processors differ in their default.
+    pub(crate) fn say_agreed(&self, ep: EpId, peer: PeerId, wish: u8, agreed: u8) {
+        let strength = |n| Algorithm::from_u8(n).map(Algorithm::strength);
+        if [wish, self.cfg.proto.algorithm].map(strength) == [Some(Strength::Strong); 2] {
+            return;
+        }
+        let who = self.describe(ep, peer);
+        let name = |n| Algorithm::from_u8(n).map(Algorithm::name);
+        let agreed = name(agreed).unwrap_or("?");
+        let (level, asks) = match name(wish) {
+            Some(wish) => (LogLevel::Info, wish.to_owned()),
+            None => (
+                LogLevel::Warn,
+                format!("number {wish}, which this version does not know"),
+            ),
+        };
+        let ours = name(self.cfg.proto.algorithm).unwrap_or("?");
+        self.say(
+            level,
+            &format!(
+                "peer {who} asks for checksum {asks}, this process for {ours}: {agreed} is used \
+                 both ways"
+            ),
+        );
+    }
+}
+
+/// An address for people.
+pub(crate) fn show_addr(addr: &RailAddr) -> String {
+    if addr.family() == 4 {
+        let [a, b, c, d, ..] = addr.ip;
+        return format!("{a}.{b}.{c}.{d}:{}", addr.port);
+    }
+    format!("[{}]:{}", std::net::Ipv6Addr::from(addr.ip), addr.port)
+}

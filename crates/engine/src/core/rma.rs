@@ -1,0 +1,317 @@
+//! Remote memory: what is registered, what this process reads and writes of its peers', and what
+//! they do with its own. Nobody touches registered memory after it is closed: what is under way
+//! then is refused.
+
+use crate::api::{
+    flag, Completion, EpId, IoVec, LogLevel, OpError, Region, RemoteReq, SubmitError,
+};
+use crate::core::complete::count;
+use crate::core::state::Core;
+use crate::core::submit::total;
+use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp, Served};
+use crate::platform::system::System;
+use marline_proto::{Claim, Event, Mutation, PeerId};
+use std::collections::btree_map::Entry;
+
+/// A range of a region: its key, offset (or address) and length.
+type Range = (u64, u64, u64);
+
+/// Registered memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Registered {
+    region: Region,
+    /// Operations of peers that use it now.
+    users: u32,
+}
+
+impl<S: System> Core<S> {
+    /// What a node says of remote memory.
+    pub(crate) fn on_remote_event(&mut self, ep: EpId, event: Event) {
+        match event {
+            Event::ReadDone { handle, ok } => self.read_done(handle, ok),
+            Event::PutRefused { handle } => {
+                self.send_done(handle, Err(OpError::BadRemoteMemory));
+            }
+            Event::ReadAsked {
+                peer,
+                number,
+                key,
+                addr,
+                len,
+                upto,
+            } => self.read_asked(ep, (peer, number), (key, addr, len), upto),
+            Event::PutAsked {
+                peer,
+                claim,
+                key,
+                addr,
+                len,
+            } => self.put_asked(ep, (peer, claim), (key, addr, len)),
+            _ => {}
+        }
+    }
+}
+
+/// Registered memory.
+impl<S: System> Core<S> {
+    /// Registers memory for peers.
+    pub fn mr_open(&mut self, region: &Region) -> Result<(), SubmitError> {
+        let (mut region, users) = (*region, 0);
+        if self.cfg.proto.errs(Mutation::KeepLength) {
+            let before = self.regions.get(&!region.key);
+            region.len = before.map_or(region.len, |r| r.region.len);
+        }
+        match self.regions.entry(region.key) {
+            Entry::Occupied(_) => Err(SubmitError::Invalid),
+            Entry::Vacant(slot) => {
+                slot.insert(Registered { region, users });
+                Ok(())
+            }
+        }
+    }
+
+    /// Unregisters memory: nobody reads or writes it after this.
+    pub fn mr_close(&mut self, now: u64, key: u64) {
+        // What has arrived is there.
+        self.settle();
+        let closed = self.regions.remove(&key);
+        let used = closed.is_some_and(|r| r.users > 0);
+        if let Some(before) = closed.filter(|_| self.cfg.proto.errs(Mutation::KeepLength)) {
+            self.regions.insert(!key, Registered { users: 0, ..before });
+        }
+        if !used {
+            return;
+        }
+        if !self.cfg.proto.errs(Mutation::WriteClosed) {
+            self.refuse_puts(now, key);
+        }
+        if !self.cfg.proto.errs(Mutation::ReadClosed) {
+            self.refuse_reads(key);
+        }
+        self.deferred = true;
+    }
+
+    /// Operations of peers that use registered memory.
+    pub fn region_users(&self) -> u32 {
+        self.regions.values().map(|r| r.users).sum()
+    }
+
+    fn refuse_puts(&mut self, now: u64, key: u64) {
+        let of = |role: Role| matches!(role, Role::Put(region, _) if region == key);
+        for handle in self.recvs.find(|op| of(op.role)) {
+            let Some(op) = self.recvs.remove(handle) else {
+                continue;
+            };
+            if let (Role::Put(_, claim), Some(endpoint)) = (op.role, self.ep(op.ep)) {
+                endpoint.node.refuse_put(claim, now);
+            }
+        }
+        self.settle(); // ends what was granted of the memory
+    }
+
+    fn refuse_reads(&mut self, key: u64) {
+        let of = |op: &SendOp| op.serves.is_some_and(|s| s.region == key);
+        for handle in self.sends.find(of) {
+            let Some(op) = self.sends.get(handle) else {
+                continue;
+            };
+            if let (Some(served), Some(endpoint)) = (op.serves, self.ep(op.ep)) {
+                endpoint.node.stop_read(served.peer, served.number);
+            }
+        }
+        self.settle();
+        self.stop_writes_of(of);
+    }
+
+    /// An operation of a peer no longer uses a region.
+    pub(crate) fn leave_region(&mut self, key: u64) {
+        if let Some(region) = self.regions.get_mut(&key) {
+            region.users = region.users.saturating_sub(1);
+        }
+    }
+
+    /// The memory that a peer names, if all of it is registered for what the peer does.
+    fn enter_region(&mut self, (key, addr, len): Range, write: bool) -> Option<IoVec> {
+        let found = self.regions.get_mut(&key)?;
+        let may = |r: &Region| if write { r.writable } else { r.readable };
+        let region = Some(found.region).filter(may)?;
+        let offset = if region.virt_addr {
+            addr.checked_sub(region.base as u64)?
+        } else {
+            addr
+        };
+        let end = offset.checked_add(len)?;
+        if end > region.len as u64 {
+            return None;
+        }
+        found.users += 1;
+        Some(IoVec {
+            base: region.base.wrapping_add(offset as usize),
+            len: len as usize,
+        })
+    }
+}
+
+/// What this process does with the memory of others.
+impl<S: System> Core<S> {
+    /// The peer, and the range there.
+    fn remote(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(PeerId, Range), SubmitError> {
+        let peer = self.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
+        if !self.ep(ep).is_some_and(|e| e.enabled) {
+            return Err(SubmitError::Invalid);
+        }
+        // One remote piece: what the MPIs use; more would be one operation each.
+        let &[(addr, len, key)] = req.remote else {
+            return Err(SubmitError::Invalid);
+        };
+        if len != total(req.iov) {
+            return Err(SubmitError::Invalid);
+        }
+        Ok((peer, (key, addr, len as u64)))
+    }
+
+    /// Posts a remote read.
+    pub fn read(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
+        let (peer, (key, addr, len)) = self.remote(ep, req)?;
+        let handle = self.recvs.insert(RecvOp {
+            ep,
+            pieces: Pieces::new(req.iov),
+            context: req.context,
+            options: req.flags,
+            tagged: false,
+            role: Role::Read,
+            cancelled: false,
+        });
+        self.stats.reads += 1;
+        self.stats.read_bytes += len;
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        if !endpoint.node.post_read(handle, peer, key, addr, len) {
+            self.recvs.remove(handle);
+            return Err(SubmitError::PeerDead);
+        }
+        if endpoint.node.writes() {
+            self.settle(); // its memory is granted before anything can arrive there
+        }
+        self.deferred = true;
+        Ok(())
+    }
+
+    /// Posts a remote write. It is complete when its bytes are in the peer's memory; until then
+    /// its own is the engine's. (So none can be injected.)
+    pub fn put(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
+        let (peer, (key, addr, len)) = self.remote(ep, req)?;
+        if req.flags.inject {
+            return Err(SubmitError::Invalid);
+        }
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        if endpoint.node.own_full(peer) {
+            return Err(SubmitError::Again);
+        }
+        let tx_cq = endpoint.tx_cq;
+        let handle = self.sends.insert(SendOp {
+            ep,
+            pieces: Pieces::new(req.iov),
+            log: None,
+            on_delivery: tx_cq.filter(|_| req.flags.completion),
+            context: req.context,
+            flags: flag::RMA | flag::WRITE,
+            serves: None,
+            writes: 0,
+            ended: None,
+        });
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        if !endpoint.node.post_put(handle, peer, (key, addr), len) {
+            self.sends.remove(handle);
+            return Err(SubmitError::PeerDead);
+        }
+        self.deferred = true;
+        Ok(())
+    }
+
+    fn read_done(&mut self, handle: u32, ok: bool) {
+        let Some(op) = self.recvs.remove(handle) else {
+            return;
+        };
+        let Some(endpoint) = self.ep(op.ep) else {
+            return;
+        };
+        let cq = endpoint.tx_cq;
+        count(endpoint.reads.as_deref(), ok);
+        if op.options.completion || !ok {
+            let entry = Completion {
+                context: op.context,
+                flags: flag::RMA | flag::READ,
+                error: (!ok).then_some(OpError::BadRemoteMemory),
+                ..Completion::empty()
+            };
+            self.complete(cq, entry);
+        }
+    }
+}
+
+/// What others do with the memory of this process.
+impl<S: System> Core<S> {
+    fn say_refused(&mut self, ep: EpId, peer: PeerId, does: &str, (key, addr, len): Range) {
+        let who = self.describe(ep, peer);
+        let text = format!("peer {who} {does} {len} bytes at {addr:#x} of key {key:#x}: refused");
+        self.say(LogLevel::Warn, &text);
+    }
+
+    /// A peer reads.
+    fn read_asked(&mut self, ep: EpId, (peer, number): (PeerId, u32), range: Range, upto: u64) {
+        let Some(piece) = self.enter_region(range, false) else {
+            self.say_refused(ep, peer, "reads", range);
+            if let Some(endpoint) = self.ep(ep) {
+                endpoint.node.refuse_read(peer, number);
+            }
+            return;
+        };
+        let handle = self.sends.insert(SendOp {
+            ep,
+            pieces: Pieces::new(&[piece]),
+            log: None,
+            on_delivery: None,
+            context: 0,
+            flags: 0,
+            serves: Some(Served {
+                region: range.0,
+                peer,
+                number,
+            }),
+            writes: 0,
+            ended: None,
+        });
+        if let Some(endpoint) = self.ep(ep) {
+            endpoint
+                .node
+                .serve_read(handle, peer, number, range.2, upto);
+        }
+    }
+
+    /// A peer writes.
+    fn put_asked(&mut self, ep: EpId, (peer, claim): (PeerId, Claim), range: Range) {
+        let Some(piece) = self.enter_region(range, true) else {
+            self.say_refused(ep, peer, "writes", range);
+            if let Some(endpoint) = self.ep(ep) {
+                endpoint.node.refuse_put(claim, 0); // nothing was granted: the time does not matter
+            }
+            return;
+        };
+        let handle = self.recvs.insert(RecvOp {
+            ep,
+            pieces: Pieces::new(&[piece]),
+            context: 0,
+            options: Default::default(),
+            tagged: false,
+            role: Role::Put(range.0, claim),
+            cancelled: false,
+        });
+        let taken = self
+            .ep(ep)
+            .is_some_and(|e| e.node.accept_put(claim, handle));
+        if !taken {
+            self.recvs.remove(handle);
+            self.leave_region(range.0);
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Operations in: sends, receives, peeks, claims, cancels.
+
+use crate::api::{
+    flag, Completion, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError, ADDR_UNSPEC,
+    INJECT_MAX,
+};
+use crate::core::state::Core;
+use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp};
+use crate::platform::system::System;
+use marline_proto::{Claim, Mutation, Peeked, RecvSpec, SendSpec, Source, UNKEPT_MAX};
+
+/// Sends up to this length draw on a reserve and are never refused for lack of log memory: those
+/// without completion must not be (design rule 9), and the others are as short.
+const RESERVE_MAX: usize = 64;
+
+/// After the copy of so many bytes into the log the rails are looked at, polls or not: what waits
+/// for room would stay until the application polls, however much it posts. (512 messages of 64 KiB:
+/// 1.5 times the rate.) A look costs 0.25 us a rail, the copies 10 to 20.
+const GLANCE_BYTES: usize = 128 << 10;
+
+pub(crate) fn total(iov: &[IoVec]) -> usize {
+    iov.iter().map(|p| p.len).sum()
+}
+
+/// Copies the pieces one after another to `to`.
+fn gather(iov: &[IoVec], to: &mut [u8]) {
+    let mut at = 0;
+    for piece in iov.iter().filter(|p| p.len > 0) {
+        // SAFETY: the caller of the send lends `piece` for the call; `to` has room for all.
+        unsafe {
+            let to = to[at..at + piece.len].as_mut_ptr();
+            std::ptr::copy_nonoverlapping(piece.base, to, piece.len);
+        }
+        at += piece.len;
+    }
+}
+
+impl<S: System> Core<S> {
+    /// Posts a send. `true`: worth flushing now, `false`: may be collected with later ones; and the
+    /// time, if it was asked for: a flush then has to be of that time.
+    pub fn send(
+        &mut self,
+        ep: EpId,
+        req: &SendReq<'_>,
+        clock: impl FnOnce() -> u64,
+    ) -> Result<(bool, Option<u64>), SubmitError> {
+        let peer = self.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
+        let len = total(req.iov);
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        if !endpoint.enabled {
+            return Err(SubmitError::Invalid);
+        }
+        if endpoint.node.peer_gone(peer) {
+            return Err(SubmitError::PeerDead);
+        }
+        if endpoint.node.own_full(peer) {
+            return Err(SubmitError::Again);
+        }
+        if req.flags.inject && len > INJECT_MAX {
+            return Err(SubmitError::TooLong);
+        }
+        let tx_cq = endpoint.tx_cq;
+        let certain = !req.flags.wants_word() && self.logs(len);
+        let now = match certain && len < UNKEPT_MAX {
+            true => self.send_fast((ep, peer), req, len, clock),
+            false => None,
+        };
+        let op = self.send_op(ep, req, len)?;
+        let local = op.on_delivery.is_none() && req.flags.completion;
+        let urgent = op.on_delivery.is_some();
+        let flags = op.flags;
+        let handle = self.sends.insert(op);
+        let (tag, data) = (req.tag, req.data);
+        let spec = SendSpec {
+            handle,
+            peer,
+            tag,
+            data,
+            len: len as u64,
+            urgent_ack: urgent,
+        };
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let matched = req.flags.match_complete;
+        let payload = !matched && endpoint.node.is_ready_for(peer, spec.len);
+        match matched {
+            true => endpoint.node.post_matched(&spec),
+            false => endpoint.node.post_send(&spec),
+        };
+        let waiting = endpoint.node.unsent_heads(peer);
+        if len > self.cfg.proto.eager_max as usize {
+            self.ahead.begin(ep, peer, handle);
+        }
+        if local {
+            let entry = Completion {
+                context: req.context,
+                flags,
+                ..Completion::empty()
+            };
+            self.complete(tx_cq, entry);
+        }
+        self.deferred = true;
+        let at_once = self.cfg.aggregate_after;
+        let now_please = match payload {
+            true => self.coalescer.posted(len, waiting, at_once),
+            false => self.coalescer.requested(len, waiting, at_once),
+        };
+        Ok((now_please, now))
+    }
+
+    /// Whether a message of `len` bytes, at most 64 KiB, has room in the log.
+    fn logs(&self, len: usize) -> bool {
+        let (used, unexpected) = self.pool.out_bytes();
+        let bytes = used + unexpected + len;
+        if self.cfg.proto.errs(Mutation::SharedLog) && bytes > self.cfg.log_bytes {
+            return false;
+        }
+        self.draws_on_reserve(len) || self.pool.has_room(len)
+    }
+
+    /// Whether enough was copied for the rails to be looked at.
+    pub(crate) fn glance_due(&mut self) -> bool {
+        let due = self.copied >= GLANCE_BYTES;
+        if due {
+            self.copied = 0;
+        }
+        due
+    }
+
+    fn draws_on_reserve(&self, len: usize) -> bool {
+        len <= RESERVE_MAX || self.cfg.proto.errs(Mutation::BoundlessLog)
+    }
+
+    /// Decides where the bytes stay until they are acknowledged: a copy in the log (then the
+    /// send is complete at once) or the user's memory.
+    fn send_op(&mut self, ep: EpId, req: &SendReq<'_>, len: usize) -> Result<SendOp, SubmitError> {
+        let tx_cq = self.ep(ep).and_then(|e| e.tx_cq);
+        let kind = if req.tag.is_some() {
+            flag::TAGGED
+        } else {
+            flag::MSG
+        };
+        let flags = flag::SEND | kind;
+        let eager = len <= self.cfg.proto.eager_max as usize;
+        let word = req.flags.wants_word();
+        let log = req.flags.inject || (eager && !word);
+        let mut op = SendOp {
+            ep,
+            pieces: Pieces::new(&[]),
+            log: None,
+            on_delivery: tx_cq.filter(|_| req.flags.completion && (word || !log)),
+            context: req.context,
+            flags,
+            serves: None,
+            writes: 0,
+            ended: None,
+        };
+        if log && len > 0 {
+            let reserve = self.draws_on_reserve(len);
+            let buffer = self.logs(len).then(|| self.pool.take(len, reserve));
+            let Some(mut buffer) = buffer.flatten() else {
+                self.stats.again += 1;
+                return Err(SubmitError::Again);
+            };
+            gather(req.iov, buffer.bytes());
+            self.copied += len;
+            let base = buffer.bytes().as_mut_ptr();
+            op.pieces = Pieces::new(&[IoVec { base, len }]);
+            op.log = Some(buffer);
+        } else if !log {
+            op.pieces = Pieces::new(req.iov);
+            if op.on_delivery.is_none() {
+                // Nobody asks, but the memory is the user's until it is delivered.
+                op.flags = 0;
+            }
+        }
+        Ok(op)
+    }
+
+    /// Posts a receive, or looks for, claims or discards a message.
+    pub fn recv(&mut self, now: u64, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
+        let enabled = self.ep(ep).is_some_and(|e| e.enabled);
+        if !enabled {
+            return Err(SubmitError::Invalid);
+        }
+        if req.flags.peek {
+            return self.peek(ep, req);
+        }
+        if req.flags.claim {
+            return self.claimed(now, ep, req);
+        }
+        if req.flags.discard {
+            return Err(SubmitError::Invalid);
+        }
+        let source = self.source(ep, req.source)?;
+        let capacity = total(req.iov) as u64;
+        let handle = self.recvs.insert(RecvOp {
+            ep,
+            pieces: Pieces::new(req.iov),
+            context: req.context,
+            options: req.flags,
+            tagged: req.tag.is_some(),
+            role: Role::Receive,
+            cancelled: false,
+        });
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let multi_min = req.flags.multi_recv.then_some(endpoint.min_multi);
+        let spec = RecvSpec {
+            handle,
+            source,
+            tag: req.tag,
+            capacity,
+            multi_min,
+        };
+        endpoint.node.post_recv(&spec, now);
+        self.settle();
+        Ok(())
+    }
+
+    fn source(&mut self, ep: EpId, addr: FiAddr) -> Result<Source, SubmitError> {
+        if addr == ADDR_UNSPEC {
+            return Ok(Source::Any);
+        }
+        let peer = self.peer_of(ep, addr).ok_or(SubmitError::BadAddress)?;
+        Ok(Source::Peer(peer))
+    }
+
+    /// What is said of a message that a peek found.
+    fn found(&mut self, ep: EpId, req: &RecvReq<'_>, peeked: &Peeked) -> Completion {
+        let data = match peeked.head.flags & marline_wire::FLAG_CQ_DATA {
+            0 => 0,
+            _ => flag::REMOTE_CQ_DATA,
+        };
+        Completion {
+            flags: received(req).flags | data,
+            len: peeked.head.total as usize,
+            tag: peeked.head.tag,
+            data: peeked.head.data,
+            source: self.addr_of(ep, peeked.peer),
+            ..received(req)
+        }
+    }
+
+    /// Drops what a peek with this context claimed, and says what it was.
+    fn discarded(&mut self, ep: EpId, req: &RecvReq<'_>, claim: Claim) -> Result<(), SubmitError> {
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let (cq, dropped) = (endpoint.rx_cq, endpoint.node.discard_claimed(claim));
+        let entry = match dropped {
+            Some(peeked) => self.found(ep, req, &peeked),
+            None => Completion {
+                error: Some(OpError::PeerDead),
+                ..received(req)
+            },
+        };
+        if req.flags.completion || entry.error.is_some() {
+            self.complete(cq, entry);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn peek(&mut self, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
+        let source = self.source(ep, req.source)?;
+        let spec = RecvSpec {
+            handle: 0,
+            source,
+            tag: req.tag,
+            capacity: 0,
+            multi_min: None,
+        };
+        let set_aside = req.flags.claim || req.flags.discard;
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let cq = endpoint.rx_cq;
+        let mut entry = received(req);
+        let found = endpoint.node.peek(&spec, set_aside);
+        match found {
+            None => entry.error = Some(OpError::NoMessage),
+            Some((peeked, claim)) => {
+                entry = self.found(ep, req, &peeked);
+                if let Some(claim) = claim {
+                    if req.flags.discard {
+                        if let Some(endpoint) = self.ep(ep) {
+                            endpoint.node.discard_claimed(claim);
+                        }
+                    } else {
+                        self.claims.insert((ep.0, req.context), claim);
+                    }
+                }
+            }
+        }
+        self.complete(cq, entry);
+        self.settle();
+        Ok(())
+    }
+
+    /// Receives (or discards) what a peek with this context claimed.
+    fn claimed(&mut self, now: u64, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
+        let claim = self
+            .claims
+            .remove(&(ep.0, req.context))
+            .ok_or(SubmitError::NotFound)?;
+        if req.flags.discard {
+            return self.discarded(ep, req, claim);
+        }
+        let capacity = total(req.iov) as u64;
+        let handle = self.recvs.insert(RecvOp {
+            ep,
+            pieces: Pieces::new(req.iov),
+            context: req.context,
+            options: req.flags,
+            tagged: req.tag.is_some(),
+            role: Role::Receive,
+            cancelled: false,
+        });
+        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        if !endpoint.node.recv_claimed(claim, handle, capacity, now) {
+            self.recv_failed(handle, OpError::PeerDead);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Cancels the first posted receive with this context.
+    pub fn cancel(&mut self, ep: EpId, context: usize) -> Result<(), SubmitError> {
+        // What the endpoint sent to itself since the last poll may have matched it already.
+        self.settle();
+        let hits: Vec<u32> = self
+            .recvs
+            .find(|op| op.ep == ep && op.context == context && op.role == Role::Receive);
+        for handle in hits {
+            let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+            if !endpoint.node.cancel_recv(handle) {
+                continue;
+            }
+            if !endpoint.node.still_receives(handle) {
+                self.recv_failed(handle, OpError::Cancelled);
+            } else if let Some(op) = self.recvs.get_mut(handle) {
+                // Its memory stays in use until the messages that matched it are there.
+                op.cancelled = true;
+            }
+            return Ok(());
+        }
+        Err(SubmitError::NotFound)
+    }
+}
+
+/// An entry of this receive, peek or claim, of which nothing else is known.
+fn received(req: &RecvReq<'_>) -> Completion {
+    let kind = match req.tag {
+        Some(_) => flag::TAGGED,
+        None => flag::MSG,
+    };
+    Completion {
+        context: req.context,
+        flags: flag::RECV | kind,
+        ..Completion::empty()
+    }
+}
+
+impl Completion {
+    /// All zero, unknown source.
+    pub const fn empty() -> Completion {
+        Completion {
+            context: 0,
+            flags: 0,
+            len: 0,
+            buf: std::ptr::null_mut(),
+            data: 0,
+            tag: 0,
+            source: ADDR_UNSPEC,
+            error: None,
+            olen: 0,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Time, polls and what the rails say, on to the nodes.
+
+use crate::api::LogLevel;
+use crate::core::state::Core;
+use crate::platform::system::System;
+use crate::stats::raise;
+use marline_rails::{RailEvent, RailFault, RailTx, SendOutcome};
+use marline_wire::RailAddr;
+
+impl<S: System> Core<S> {
+    /// Everything that time or the rails ask for; call when a poll brought nothing, and at least
+    /// every few polls.
+    pub fn tick(&mut self, now: u64) {
+        for index in 0..self.eps.len() {
+            if let Some(endpoint) = self.eps[index].as_mut() {
+                if endpoint.node.next_deadline().is_some_and(|at| at <= now) {
+                    endpoint.node.handle_timeouts(now);
+                }
+            }
+        }
+        for rail in 0..self.rails.len() {
+            while let Some(event) = self.rails[rail].tx.poll_event() {
+                self.on_rail_event(now, rail, event);
+            }
+            self.watch_direct(rail);
+            self.watch_room(now, rail);
+            if self.watch_writes(now, rail) {
+                let outcome = SendOutcome::Fault(RailFault::Down(0));
+                self.after_send(now, rail, &RailAddr::NONE, outcome);
+            }
+            if self.rails[rail].retry_at.is_some_and(|at| at <= now) {
+                self.rails[rail].retry_at = None;
+                self.set_rail(now, rail, true);
+            }
+        }
+        self.settle();
+        self.sum_ahead();
+    }
+
+    /// Tells the nodes that their owner polls (see `Node::on_poll`).
+    #[inline]
+    pub fn on_poll(&mut self, now: u64, by_thread: bool) {
+        for endpoint in self.eps.iter_mut().flatten() {
+            endpoint.node.on_poll(now, by_thread);
+        }
+        if by_thread {
+            return;
+        }
+        if self.polled_ns != 0 {
+            raise(
+                &mut self.stats.poll_gap_max_ns,
+                now.saturating_sub(self.polled_ns),
+            );
+        }
+        self.polled_ns = now;
+        self.coalescer.polled(now);
+    }
+
+    /// Tells the nodes that nothing is left to be read.
+    #[inline]
+    pub fn caught_up(&mut self) {
+        for endpoint in self.eps.iter_mut().flatten() {
+            endpoint.node.caught_up();
+        }
+    }
+
+    fn on_rail_event(&mut self, now: u64, rail: usize, event: RailEvent) {
+        match event {
+            RailEvent::Fault(RailFault::Down(_)) => self.set_rail(now, rail, false),
+            RailEvent::Fault(RailFault::Up) => self.set_rail(now, rail, true),
+            RailEvent::Refused(addr) => {
+                self.rails[rail].counters.icmp_errors += 1;
+                for endpoint in self.eps.iter_mut().flatten() {
+                    endpoint.node.on_refused(now, rail, &addr);
+                }
+            }
+            RailEvent::TooBig(addr, max) => {
+                for endpoint in self.eps.iter_mut().flatten() {
+                    endpoint.node.on_too_big(now, rail, &addr, max);
+                }
+            }
+            RailEvent::Written(token) => self.on_written(rail, token),
+            RailEvent::ReceiverDrops(n) => self.rails[rail].counters.receiver_drops += n,
+        }
+    }
+
+    /// The state of a rail's link changed.
+    pub fn set_rail(&mut self, now: u64, rail: usize, up: bool) {
+        let Some(state) = self.rails.get_mut(rail) else {
+            return;
+        };
+        if state.up != up {
+            state.up = up;
+            state.counters.downs += !up as u64;
+            let word = if up { "is back" } else { "is down" };
+            let text = format!("rail {} {word}", state.name);
+            self.say(LogLevel::Info, &text);
+        }
+        self.drop_pending(rail);
+        self.rails[rail].notice = None;
+        for endpoint in self.eps.iter_mut().flatten() {
+            endpoint.node.on_rail(now, rail, !up);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Payloads into packets: a send's memory copied and summed in one pass to where the packet's head
+//! says, and the head sealed.
+
+use crate::core::sum_ahead::Ahead;
+use crate::memory::op_table::{OpTable, Pieces, SendOp};
+use marline_checksum::{
+    copy_and_sum, crc32c, crc32c_with_word, prefetch_for_read, Algorithm, Summer,
+};
+use marline_proto::{Run, Span, Transmit};
+use marline_wire::{FragmentHead, FRAGMENT_HEAD_LEN, FRAGMENT_SUM_AT};
+
+/// Copies and sums the payloads of a packet into place, then seals its head.
+#[inline]
+pub(crate) fn fill(
+    packet: &mut [u8],
+    transmit: &Transmit,
+    spans: &[Span],
+    sends: &OpTable<SendOp>,
+    ahead: &mut Ahead,
+) {
+    let algorithm = Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None);
+    for span in spans {
+        let to = &mut packet[span.payload_at as usize..][..span.len as usize];
+        let algorithm = if span.summed {
+            algorithm
+        } else {
+            Algorithm::None
+        };
+        let made = ahead.take(span.handle, span.offset, span.seed, algorithm);
+        let sum = match sends.get(span.handle) {
+            Some(op) => place(&op.pieces, span.offset, to, algorithm, span.seed, made),
+            None => 0,
+        };
+        packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
+    }
+    seal(packet, transmit.head_len);
+}
+
+/// [`fill`] for the only payload of a packet, from memory of which no operation knows yet.
+#[inline]
+pub(crate) fn fill_one(packet: &mut [u8], transmit: &Transmit, span: &Span, pieces: &Pieces) {
+    let algorithm = match span.summed {
+        true => Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None),
+        false => Algorithm::None,
+    };
+    let to = &mut packet[span.payload_at as usize..][..span.len as usize];
+    let sum = gather(pieces, span.offset, to, algorithm, span.seed);
+    packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
+    seal(packet, transmit.head_len);
+}
+
+/// Writes the CRC of a head whose sums are in place.
+#[inline]
+fn seal(packet: &mut [u8], head_len: usize) {
+    let crc = crc32c(&packet[4..head_len]);
+    packet[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The head of a packet just built, if others can follow it.
+pub(crate) fn head_of(packet: &[u8], transmit: &Transmit) -> Option<FragmentHead> {
+    FragmentHead::of(packet, transmit.head_len)
+}
+
+/// Fills and seals the packets of a run.
+pub(crate) fn fill_run(
+    out: &mut [u8],
+    run: &Run,
+    segment: usize,
+    algorithm: u8,
+    sends: &OpTable<SendOp>,
+    ahead: &mut Ahead,
+) {
+    let algorithm = match run.summed {
+        true => Algorithm::from_u8(algorithm).unwrap_or(Algorithm::None),
+        false => Algorithm::None,
+    };
+    let op = sends.get(run.handle);
+    let mut offset = run.offset;
+    for packet in out.chunks_exact_mut(segment).take(run.packets) {
+        let (head, payload) = packet.split_at_mut(FRAGMENT_HEAD_LEN);
+        let seed = run.seed(offset);
+        let made = ahead.take(run.handle, offset, seed, algorithm);
+        if let Some(next) = op.and_then(|op| op.pieces.whole(offset, 2 * run.fragment)) {
+            prefetch_for_read(next.wrapping_add(run.fragment), run.fragment);
+        }
+        let sum = op.map_or(0, |op| {
+            place(&op.pieces, offset, payload, algorithm, seed, made)
+        });
+        let crc = crc32c_with_word(&head[4..FRAGMENT_SUM_AT], sum);
+        head[FRAGMENT_SUM_AT..].copy_from_slice(&sum.to_le_bytes());
+        head[..4].copy_from_slice(&crc.to_le_bytes());
+        offset += run.fragment as u64;
+    }
+}
+
+/// [`gather`], without summing where the sum was `made` ahead.
+#[inline]
+fn place(
+    pieces: &Pieces,
+    offset: u64,
+    to: &mut [u8],
+    algorithm: Algorithm,
+    seed: u64,
+    made: Option<u64>,
+) -> u64 {
+    let algorithm = made.map_or(algorithm, |_| Algorithm::None);
+    let sum = gather(pieces, offset, to, algorithm, seed);
+    made.unwrap_or(sum)
+}
+
+/// Copies bytes from `offset` of a send's memory to `to`; their sum.
+#[inline]
+fn gather(pieces: &Pieces, offset: u64, to: &mut [u8], algorithm: Algorithm, seed: u64) -> u64 {
+    if let Some(base) = pieces.whole(offset, to.len()) {
+        // SAFETY: memory of a send that is not complete (user's, or our log's; at least for this
+        // call), of which `whole` says that all of the range is in one piece.
+        return unsafe { copy_and_sum(algorithm, seed, to.as_mut_ptr(), base, to.len()) };
+    }
+    let mut summer = Summer::new(algorithm, seed);
+    let mut at = 0;
+    pieces.for_range(offset, to.len(), |base, len| {
+        // SAFETY: as above; the pieces of the range add up to at most `to.len()`.
+        unsafe { summer.copy(to[at..at + len].as_mut_ptr(), base, len) };
+        at += len;
+    });
+    summer.finish()
+}

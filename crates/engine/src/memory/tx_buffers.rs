@@ -1,0 +1,22 @@
+//! Where packets are built.
+
+use crate::core::state::STAGING;
+
+/// The buffer.
+pub(crate) struct TxBuffers {
+    plain: Box<[u8]>,
+}
+
+impl TxBuffers {
+    pub(crate) fn new() -> TxBuffers {
+        TxBuffers {
+            plain: vec![0; STAGING].into_boxed_slice(),
+        }
+    }
+
+    /// The buffer in which packets are built now.
+    #[inline]
+    pub(crate) fn buffer(&mut self) -> &mut [u8] {
+        &mut self.plain
+    }
+}

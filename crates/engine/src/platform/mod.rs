@@ -1,0 +1,10 @@
+//! What an engine takes from the machine, the kernel and the process it is in.
+
+pub mod clock;
+mod counter_clock;
+pub(crate) mod event;
+pub mod fork;
+pub mod owned;
+pub(crate) mod random;
+pub(crate) mod sync;
+pub mod system;

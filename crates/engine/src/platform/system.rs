@@ -1,0 +1,86 @@
+//! What an engine takes from the system it runs on: time, rails, and a thread that wakes. A
+//! process has [`Process`]; the simulator brings its own, and runs the same engine.
+
+use crate::api::{Completion, OpError};
+use crate::platform::clock::{Clock, MonotonicClock, SystemClock};
+use crate::platform::event;
+use crate::progress::thread;
+use marline_proto::{DropReason, Event, Node, PeerId};
+use marline_rails::{AnyRx, AnyTx, RailRx, RailTx};
+use std::os::fd::RawFd;
+
+/// Time, rails, and who looks on. All of it is known at compile time: in production nothing is
+/// called through a pointer, and the calls of [`Watch`] are not there.
+pub trait System: Clock + 'static {
+    /// Sending half of a rail.
+    type Tx: RailTx;
+    /// Receiving half of a rail.
+    type Rx: RailRx;
+    /// Who looks on.
+    type Watch: Watch;
+    /// Has the progress thread look for collected sends in a moment.
+    fn alarm(&self);
+    /// Lets another process run if one waits.
+    fn yield_now(&self);
+    /// Sleeps until one of `descriptors` can be read, for `timeout_ns` at most. (In the simulator
+    /// the processor is as long in coming back as after a yield.)
+    fn nap(&self, _descriptors: &[RawFd], _timeout_ns: u64) {
+        self.yield_now();
+    }
+    /// A stopwatch in ns, to compare what two ways of doing the same cost; it may stand still.
+    fn stopwatch_ns() -> u64 {
+        0
+    }
+}
+
+/// Sees what an engine does, under its lock.
+pub trait Watch: Send {
+    /// A datagram went through the node.
+    #[inline(always)]
+    fn ingested(&mut self, _node: &Node, _datagram: &[u8], _result: Result<PeerId, DropReason>) {}
+    /// The node said.
+    #[inline(always)]
+    fn event(&mut self, _node: &Node, _event: &Event) {}
+    /// All of a send is at its receiver, or never will be. `context`: the caller's, 0 for the
+    /// answer to a remote read.
+    #[inline(always)]
+    fn sent(&mut self, _context: usize, _end: Result<(), OpError>) {}
+    /// An entry goes into a queue.
+    #[inline(always)]
+    fn completed(&mut self, _entry: &Completion) {}
+}
+
+impl Watch for () {}
+
+/// The system of a process: its sockets, its clock, its thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Process(pub(crate) SystemClock);
+
+impl Clock for Process {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+}
+
+impl System for Process {
+    type Tx = AnyTx;
+    type Rx = AnyRx;
+    type Watch = ();
+
+    fn alarm(&self) {
+        thread::alarm();
+    }
+
+    fn yield_now(&self) {
+        std::thread::yield_now();
+    }
+
+    fn nap(&self, descriptors: &[RawFd], timeout_ns: u64) {
+        event::nap(descriptors, timeout_ns);
+    }
+
+    fn stopwatch_ns() -> u64 {
+        MonotonicClock.now_ns()
+    }
+}

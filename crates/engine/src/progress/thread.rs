@@ -1,0 +1,155 @@
+//! The progress thread: one per process, for all its engines (design rule 2). While the
+//! application polls it only ticks; when nobody polled for a tick it sleeps on the rails'
+//! descriptors and acts on what comes, so that acks, repairs and grants go on while the
+//! application computes.
+
+use crate::platform::event::Alarm;
+use crate::platform::fork::PerProcess;
+use crate::platform::sync::{Arc, Builder};
+use crate::platform::system::{Process, System};
+use crate::progress::registry::Registry;
+use crate::progress::waker::Waker;
+use crate::shared::Shared;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// A burst that is collected leaves after this at the latest: 200 us are promised (design rule 3),
+/// waking up takes up to 50.
+const ALARM_NS: u64 = 100_000;
+/// Longest sleep with no engine about.
+const IDLE_NS: u64 = 100_000_000;
+
+/// Engines of one kind, the thread that looks after them, and what wakes it. `tests/shared` runs it
+/// with threads, time and rails of a model checker.
+pub(crate) struct ProgressThread<S: System> {
+    registry: Registry<Shared<S>>,
+    waker: Waker,
+    alarm: Alarm,
+}
+
+static THREAD: PerProcess<ProgressThread<Process>> = PerProcess::new();
+
+/// Gives the thread an engine to look after, and starts it if need be.
+pub(crate) fn join(shared: &Arc<Shared<Process>>) -> Result<(), String> {
+    let registry = THREAD.get_or_make(ProgressThread::new)?;
+    // A new thread begins with the mask of the one that starts it.
+    let _blocked = BlockedSignals::new();
+    registry.join(shared, || registry.run())
+}
+
+/// Takes an engine from the thread; the last one ends it.
+pub(crate) fn leave(shared: &Arc<Shared<Process>>) {
+    if let Some(registry) = THREAD.get() {
+        registry.leave(shared);
+    }
+}
+
+/// See `ProgressThread::set_alarm`.
+pub(crate) fn alarm() {
+    if let Some(registry) = THREAD.get() {
+        registry.set_alarm();
+    }
+}
+
+impl<S: System> ProgressThread<S> {
+    /// No engines, and no thread.
+    pub(crate) fn new() -> Result<ProgressThread<S>, String> {
+        Ok(ProgressThread {
+            registry: Registry::new(),
+            waker: Waker::new()?,
+            alarm: Alarm::new()?,
+        })
+    }
+
+    /// Adds an engine; a thread that does `run` is started if there is none.
+    pub(crate) fn join(
+        &self,
+        shared: &Arc<Shared<S>>,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), String> {
+        let start = || {
+            let builder = Builder::new().name("marline".into()).stack_size(256 * 1024);
+            builder
+                .spawn(run)
+                .map_err(|e| format!("no progress thread: {e} (FI_MARLINE_PROGRESS_THREAD=off)"))
+        };
+        self.registry.join(shared, start)?;
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Takes an engine out; the last one ends the thread.
+    pub(crate) fn leave(&self, shared: &Arc<Shared<S>>) {
+        // A child of a fork has no thread to end, and maybe a lock that nobody releases.
+        if !shared.is_forked() {
+            self.registry.leave(shared, || self.waker.wake());
+        }
+    }
+
+    /// Has the thread look for collected sends in a moment. Set again for each burst, it goes off
+    /// only when the application stays away; a call to the thread instead (an eventfd) took a third
+    /// of the sender's time at 0.8 million messages/s.
+    pub(crate) fn set_alarm(&self) {
+        self.alarm.set(ALARM_NS);
+    }
+
+    /// What the thread does, until the last engine has left.
+    pub(crate) fn run(&self) {
+        while !self.registry.is_over() {
+            let joined = self.registry.joined();
+            let engines = self.registry.members();
+            let rung = self.alarm.take();
+            let (mut timeout, mut fds) = (IDLE_NS, vec![self.alarm.fd()]);
+            for engine in &engines {
+                let now = engine.clock.now_ns();
+                let worked = catch_unwind(AssertUnwindSafe(|| engine.work(now, rung)));
+                // A panic poisoned the engine's lock: its callers get errors from now on.
+                let next = worked.unwrap_or(now + IDLE_NS);
+                timeout = timeout.min(next.saturating_sub(engine.clock.now_ns()));
+                if engine.is_away(now) {
+                    fds.extend(&engine.fds);
+                }
+            }
+            let news = || self.registry.is_over() || self.registry.joined() != joined;
+            self.waker.sleep_until(&fds, timeout, news);
+        }
+    }
+}
+
+/// Signals that a thread's own doings raise. While one is blocked the kernel ends the process
+/// instead of calling the application's handler, as for a page fault in memory that it protects.
+const RAISED: [libc::c_int; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+/// While this lives, its thread takes no signals but these: those of the process are the
+/// application's.
+struct BlockedSignals {
+    before: libc::sigset_t,
+}
+
+impl BlockedSignals {
+    fn new() -> BlockedSignals {
+        // SAFETY: both sets are locals that the calls initialise; only this thread's mask changes.
+        unsafe {
+            let (mut set, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&mut set);
+            for signal in RAISED {
+                libc::sigdelset(&mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut before);
+            BlockedSignals { before }
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: a set that the kernel wrote; only this thread's mask changes.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}

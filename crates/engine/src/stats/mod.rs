@@ -1,0 +1,320 @@
+//! Counters: one table per group, plain single-writer numbers, and the page that shows them.
+//!
+//! The engine counts in ordinary memory, each event in one place only: what belongs to a path in
+//! [`PathCounters`], what belongs to a peer whatever the path in [`PeerCounters`], what cannot be
+//! laid to a path in [`RailCounters`], the rest in [`ProcessCounters`]. Now and then it copies
+//! them to a [`page::Page`] in shared memory. Totals (a rail with its paths, a process with its
+//! peers) are made by whoever reads the page: see [`reader`] and [`summary`].
+
+pub mod lacks;
+mod map;
+pub mod page;
+pub(crate) mod peer_rows;
+pub mod reader;
+pub mod report;
+mod sequence;
+pub mod summary;
+
+/// How two values of one counter become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combine {
+    /// Added.
+    Sum,
+    /// The greater one (high-water marks and present values).
+    Max,
+}
+
+/// One row of a table of counters.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Name of the field.
+    pub name: &'static str,
+    /// What is counted.
+    pub unit: &'static str,
+    /// How values are put together.
+    pub combine: Combine,
+    /// What it says.
+    pub doc: &'static str,
+}
+
+/// A group of counters.
+pub trait Counters: Copy + Default {
+    /// The table.
+    const ROWS: &'static [Row];
+    /// The values in the order of the table.
+    type Words: AsRef<[u64]>;
+    /// The values in the order of the table.
+    fn words(&self) -> Self::Words;
+    /// Back from [`Counters::words`]; absent words are 0.
+    fn from_words(words: &[u64]) -> Self;
+    /// Puts another group's values into this one.
+    fn merge(&mut self, other: &Self);
+}
+
+macro_rules! counters {
+    ($(#[doc = $about:literal])+ $group:ident {
+        $($name:ident: $combine:ident, $unit:literal, $doc:literal;)*
+    }) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $group {
+            $(#[doc = $doc] pub $name: u64,)*
+        }
+
+        impl Counters for $group {
+            const ROWS: &'static [Row] = &[$(Row {
+                name: stringify!($name),
+                unit: $unit,
+                combine: Combine::$combine,
+                doc: $doc,
+            },)*];
+            type Words = [u64; [$(stringify!($name)),*].len()];
+            fn words(&self) -> Self::Words {
+                [$(self.$name),*]
+            }
+            fn from_words(words: &[u64]) -> Self {
+                let mut words = words.iter().copied();
+                Self { $($name: words.next().unwrap_or(0)),* }
+            }
+            fn merge(&mut self, other: &Self) {
+                $(self.$name = match Combine::$combine {
+                    Combine::Sum => self.$name.wrapping_add(other.$name),
+                    Combine::Max => self.$name.max(other.$name),
+                };)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// What belongs to the process as a whole.
+    ProcessCounters {
+        sizes_to_64: Sum, "messages", "Messages sent of 0 to 64 bytes.";
+        sizes_to_1k: Sum, "messages", "Messages sent of 65 bytes to 1 KiB.";
+        sizes_to_8k: Sum, "messages", "Messages sent of more than 1 KiB, to 8 KiB.";
+        sizes_to_64k: Sum, "messages", "Messages sent of more than 8 KiB, to 64 KiB.";
+        sizes_to_1m: Sum, "messages", "Messages sent of more than 64 KiB, to 1 MiB.";
+        sizes_to_16m: Sum, "messages", "Messages sent of more than 1 MiB, to 16 MiB.";
+        sizes_above: Sum, "messages", "Messages sent of more than 16 MiB.";
+        eager_sent: Sum, "messages", "Messages sent at once, copied to the sender's log.";
+        rendezvous_sent: Sum, "messages", "Messages that waited for the receiver's grant.";
+        written: Sum, "fragments", "Fragments written into a peer's memory, past packets.";
+        written_wrong: Sum, "fragments", "Fragments that a peer wrote here with a wrong sum.";
+        written_lost: Sum, "fragments", "Fragments that a peer wrote and that did not land.";
+        reads: Sum, "reads", "Remote reads of this process.";
+        read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";
+        unexpected: Sum, "messages", "Messages that arrived before their receive was posted.";
+        peers_contacted: Max, "peers", "Peers that anything was sent to or received from.";
+        peers_dead: Sum, "peers", "Peers given up as dead.";
+        log_bytes_max: Max, "bytes", "Most memory held at once for retransmission.";
+        reliability_bytes: Max, "bytes", "Memory of log, windows and tables now, room included.";
+        reliability_bytes_max: Max, "bytes", "Most of that seen, ten times a second.";
+        unacked_packets_max: Max, "packets", "Most packets waiting for their ack at once.";
+        unexpected_bytes_max: Max, "bytes", "Most memory held at once by unexpected messages.";
+        again: Sum, "calls", "Calls refused for the moment (EAGAIN).";
+        polls: Sum, "calls", "Progress calls of the application.";
+        thread_wakeups: Sum, "wake-ups", "Times the progress thread woke up.";
+        thread_takeovers: Sum, "times", "Times the thread found nobody polling and worked.";
+        thread_calls: Sum, "calls", "Times the application woke the progress thread.";
+        poll_gap_max_ns: Max, "ns", "Longest time between two progress calls.";
+        ack_wait_max_ns: Max, "ns", "Longest time from a packet's departure to its ack, while polling.";
+        ack_delay_max_ns: Max, "ns", "Longest time from a packet's arrival to its ack, by anybody.";
+        thread_ack_delay_max_ns: Max, "ns", "The same, of acks that the progress thread sent.";
+    }
+}
+
+counters! {
+    /// What belongs to a rail and cannot be laid to one of its paths.
+    RailCounters {
+        send_calls: Sum, "calls", "System calls that sent.";
+        wire_packets_sent: Sum, "packets", "Datagrams sent, of all kinds.";
+        wire_packets_received: Sum, "packets", "Datagrams received, good or not.";
+        wire_bytes_sent: Sum, "bytes", "Bytes of those sent, without UDP and IP headers.";
+        wire_bytes_received: Sum, "bytes", "Bytes of those received.";
+        busy: Sum, "calls", "Sends refused because a queue of the kernel was full.";
+        receiver_drops: Sum, "packets", "Dropped by our kernel: the receive buffer was full.";
+        corrupt_heads: Sum, "packets", "Packets whose head failed its checksum.";
+        truncated: Sum, "packets", "Packets shorter than they say.";
+        torn: Sum, "packets", "Parts of direct writes that came apart on the way.";
+        wrong_version: Sum, "packets", "Packets of another protocol version, undamaged.";
+        wrong_algorithm: Sum, "packets", "Packets in a checksum algorithm that is unknown here.";
+        wrong_token: Sum, "packets", "Packets with a token that is not ours.";
+        wrong_epoch: Sum, "packets", "Packets of an earlier life of a peer or of ours.";
+        unknown: Sum, "packets", "Packets for no endpoint, or of no sense.";
+        errors: Sum, "errors", "Errors of the interface or the kernel.";
+        icmp_errors: Sum, "errors", "Refusals by a peer's host (its process ended, most likely).";
+        downs: Sum, "times", "Times the interface itself was down.";
+    }
+}
+
+counters! {
+    /// What belongs to a peer, whatever the path.
+    PeerCounters {
+        messages_sent: Sum, "messages", "Messages sent.";
+        messages_received: Sum, "messages", "Messages received.";
+        bytes_sent: Sum, "bytes", "Payload bytes of messages sent, each counted once.";
+        bytes_received: Sum, "bytes", "Payload bytes of messages received, each counted once.";
+        flow_acks_sent: Sum, "frames", "Grants and credits sent: flow control, not reliability.";
+        flow_acks_received: Sum, "frames", "Grants and credits received.";
+        acks_sent: Sum, "packets", "Packets sent only because of the acks in them.";
+        acks_piggybacked: Sum, "acks", "Acks that rode on packets that left anyway.";
+        acks_received: Sum, "acks", "Acks received, both ways.";
+        duplicate_fragments: Sum, "fragments", "Fragments that came though they were here already.";
+        unacked_packets_max: Max, "packets", "Most packets waiting for their ack at once.";
+    }
+}
+
+counters! {
+    /// What belongs to a path: one of our rails to one of a peer's.
+    PathCounters {
+        packets_sent: Sum, "packets", "Packets sent.";
+        packets_received: Sum, "packets", "Packets received and good.";
+        bytes_sent: Sum, "bytes", "Bytes of packets sent.";
+        bytes_received: Sum, "bytes", "Bytes of packets received.";
+        lost: Sum, "packets", "Packets found to be lost.";
+        spurious: Sum, "packets", "Packets held for lost whose ack came after all.";
+        resent_loss: Sum, "packets", "Retransmissions because acks showed a loss.";
+        resent_repair: Sum, "packets", "Retransmissions because no ack came in time.";
+        resent_failover: Sum, "packets", "Retransmissions because this path was given up.";
+        needless: Sum, "packets", "Packets sent again for want of an ack, which came after all.";
+        corrupt_payloads: Sum, "packets", "Packets whose payload failed its checksum.";
+        duplicates: Sum, "packets", "Packets received again.";
+        probes_sent: Sum, "packets", "Probes sent.";
+        downs: Sum, "times", "Times the path was given up (failovers).";
+        corrupt_downs: Sum, "times", "Those of them because what left on it arrived damaged.";
+        ups: Sum, "times", "Times it was taken back.";
+        shrinks: Sum, "times", "Times that its large packets vanished, and it shrank.";
+        rtt_ns: Max, "ns", "Smoothed round-trip time now.";
+        window_bytes: Max, "bytes", "Congestion window now.";
+        bytes_per_s: Max, "bytes/s", "Delivery rate measured lately.";
+    }
+}
+
+impl ProcessCounters {
+    /// Counts a message sent in its size class.
+    #[inline]
+    pub fn count_size(&mut self, bytes: usize) {
+        let class = match bytes {
+            0..=64 => &mut self.sizes_to_64,
+            65..=0x400 => &mut self.sizes_to_1k,
+            0x401..=0x2000 => &mut self.sizes_to_8k,
+            0x2001..=0x1_0000 => &mut self.sizes_to_64k,
+            0x1_0001..=0x10_0000 => &mut self.sizes_to_1m,
+            0x10_0001..=0x100_0000 => &mut self.sizes_to_16m,
+            _ => &mut self.sizes_above,
+        };
+        *class += 1;
+    }
+}
+
+impl PathCounters {
+    /// Retransmissions of all kinds.
+    pub fn resent(&self) -> u64 {
+        let known = self.resent_loss.saturating_add(self.resent_repair);
+        known.saturating_add(self.resent_failover)
+    }
+}
+
+/// Raises a high-water mark.
+#[inline]
+pub fn raise(mark: &mut u64, value: u64) {
+    *mark = (*mark).max(value);
+}
+
+fn document_group<C: Counters>(title: &str) -> String {
+    let mut out = format!("\n## {title}\n\n| counter | unit | together | meaning |\n");
+    out += "|---|---|---|---|\n";
+    for row in C::ROWS {
+        let together = match row.combine {
+            Combine::Sum => "sum",
+            Combine::Max => "greatest",
+        };
+        out += &format!(
+            "| `{}` | {} | {together} | {} |\n",
+            row.name, row.unit, row.doc
+        );
+    }
+    out
+}
+
+/// The text of `docs/statistics.md`.
+pub fn document() -> String {
+    let mut out = String::from(include_str!("about.md"));
+    out += &document_group::<ProcessCounters>("Per process");
+    out += &document_group::<RailCounters>("Per rail");
+    out += &document_group::<PeerCounters>("Per peer");
+    out += &document_group::<PathCounters>("Per path");
+    out
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    fn check_group<C: Counters + PartialEq + std::fmt::Debug>() {
+        let ramp: Vec<u64> = (1..=C::ROWS.len() as u64).collect();
+        let group = C::from_words(&ramp);
+        assert_eq!(group.words().as_ref(), ramp);
+        let mut twice = group;
+        twice.merge(&group);
+        for (n, row) in C::ROWS.iter().enumerate() {
+            let factor = if row.combine == Combine::Sum { 2 } else { 1 };
+            assert_eq!(twice.words().as_ref()[n], ramp[n] * factor, "{}", row.name);
+            assert!(
+                row.doc.ends_with('.') && !row.doc.contains('|'),
+                "{}",
+                row.name
+            );
+            let same = C::ROWS.iter().filter(|r| r.name == row.name);
+            assert_eq!(same.count(), 1, "{}", row.name);
+        }
+        assert_eq!(C::from_words(&[]), C::default());
+    }
+
+    #[test]
+    fn groups_are_whole() {
+        check_group::<ProcessCounters>();
+        check_group::<RailCounters>();
+        check_group::<PeerCounters>();
+        check_group::<PathCounters>();
+    }
+
+    #[test]
+    fn every_size_is_in_one_class() {
+        let mut counters = ProcessCounters::default();
+        let sizes = [
+            0,
+            64,
+            65,
+            1024,
+            1025,
+            8192,
+            8193,
+            65_536,
+            65_537,
+            1 << 20,
+            (1 << 20) + 1,
+        ];
+        for size in sizes
+            .into_iter()
+            .chain([16 << 20, (16 << 20) + 1, usize::MAX])
+        {
+            counters.count_size(size);
+        }
+        assert_eq!(counters.words()[..8], [2, 2, 2, 2, 2, 2, 2, 0]);
+    }
+
+    #[test]
+    fn document_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/statistics.md");
+        if std::env::var_os("MARLINE_BLESS").is_some() {
+            std::fs::write(path, document()).unwrap();
+        }
+        let stored = std::fs::read_to_string(path).unwrap_or_default();
+        let same = stored == document();
+        assert!(
+            same,
+            "run MARLINE_BLESS=1 cargo test -p marline-engine document_is_current"
+        );
+    }
+}

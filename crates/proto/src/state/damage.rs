@@ -1,0 +1,92 @@
+//! Damaged packets of a path, counted, and the quarantine of a path that was left for them.
+
+use marline_wire::{Frame, HeadWriter};
+
+/// Damaged packets within the window before a path is judged: one that damages a tenth of the
+/// limit shows so many by chance about once in 10^8 packets.
+const DAMAGED_MIN: u32 = 8;
+/// Packets after which older ones count half.
+const WINDOW_PACKETS: u64 = 4_096;
+/// Probes in a row that a path has to bring through, at first and at most. A path that damages
+/// one packet in a hundred passes 256 once in 13 times.
+const CLEAN_MIN: u32 = 16;
+const CLEAN_MAX: u32 = 256;
+/// Bytes of a trial's probe: a jumbo frame.
+const QUARANTINE_PROBE_BYTES: usize = 8_960;
+/// Without complaint for so long, a path's past is forgotten.
+const FORGET_NS: u64 = 10_000_000_000;
+/// Damaged packets among those that arrive on a path.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Damage {
+    /// Good packets of the path when the window began.
+    pub(crate) from: u64,
+    pub(crate) bad: u32,
+}
+
+impl Damage {
+    /// A damaged packet, after `received` good ones in all; damaged ones and all of the window if
+    /// there are more than `limit_ppm`.
+    pub(crate) fn on_bad(&mut self, received: u64, limit_ppm: u32) -> Option<(u32, u64)> {
+        self.bad += 1;
+        let of = received.saturating_sub(self.from) + self.bad as u64;
+        if self.bad >= DAMAGED_MIN && self.bad as u64 * 1_000_000 > of * limit_ppm as u64 {
+            let found = (self.bad, of);
+            *self = Damage {
+                from: received,
+                bad: 0,
+            };
+            return Some(found);
+        }
+        if of > WINDOW_PACKETS {
+            self.bad /= 2;
+            self.from = received.saturating_sub(of / 2);
+        }
+        None
+    }
+}
+
+/// A path that was left for corruption, and how it comes back.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quarantine {
+    /// It is on quarantine.
+    pub active: bool,
+    pub(crate) needed: u32,
+    pub(crate) clean: u32,
+    pub(crate) since_ns: u64,
+    /// When the last probe was asked for.
+    pub(crate) asked_ns: u64,
+}
+
+impl Quarantine {
+    pub(crate) fn begin(&mut self, now: u64) {
+        let old = now.saturating_sub(self.since_ns) > FORGET_NS;
+        self.needed = match self.needed {
+            0 => CLEAN_MIN,
+            _ if old => CLEAN_MIN,
+            n => (2 * n).min(CLEAN_MAX),
+        };
+        self.active = true;
+        self.clean = 0;
+        self.since_ns = now;
+    }
+
+    /// A probe came through; whether that was the last of those needed.
+    pub(crate) fn passed(&mut self) -> bool {
+        self.clean += 1;
+        self.clean >= self.needed
+    }
+
+    pub(crate) fn end(&mut self, now: u64) {
+        self.active = false;
+        self.since_ns = now;
+    }
+
+    /// Fills a probe of a path on trial with nothing: all of it is under the head's CRC.
+    pub(crate) fn fill(&self, writer: &mut HeadWriter<'_>) {
+        if self.active {
+            let room = writer.room().min(QUARANTINE_PROBE_BYTES).saturating_sub(8);
+            let head = (room / 8 * 8) as u16;
+            writer.push(&Frame::Pad { len: 0, head });
+        }
+    }
+}

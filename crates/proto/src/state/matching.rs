@@ -1,0 +1,367 @@
+//! Posted receives and unexpected messages, in MPI's order.
+
+use crate::base::slab::Key;
+use crate::base::types::{PeerId, RecvSpec, Source};
+use crate::state::match_index::{Class, Entry, MatchIndex, View};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use marline_wire::{MsgHead, FLAG_TAGGED};
+
+/// A queue is searched from its front until a search has looked at so many entries: what is first
+/// in its queue, as most is, costs less so than tables would. Then it has an index until it is
+/// short.
+const LOOKS_MAX: usize = 32;
+const FEW_AGAIN: usize = 8;
+
+/// A posted receive.
+#[derive(Clone, Copy, Debug)]
+pub struct Posted {
+    pub spec: RecvSpec,
+    /// Multi-receive: bytes used so far.
+    pub used: u64,
+}
+
+/// An unexpected message, as matching sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    pub peer: PeerId,
+    pub tag: u64,
+    pub inbound: Key,
+}
+
+impl RecvSpec {
+    /// Its tag, and the bits of it that do not count. Without a tag none does.
+    fn wanted(&self) -> (u64, u64) {
+        self.tag.unwrap_or((0, u64::MAX))
+    }
+
+    fn class(&self) -> Class {
+        Class {
+            directed: self.source != Source::Any,
+            ignore: self.wanted().1,
+        }
+    }
+
+    /// The messages that it accepts, as its class sees them.
+    fn view(&self) -> View {
+        let peer = match self.source {
+            Source::Any => 0,
+            Source::Peer(peer) => peer.0,
+        };
+        self.class().view(peer, self.wanted().0)
+    }
+
+    fn accepts(&self, peer: PeerId, tag: u64) -> bool {
+        let source = match self.source {
+            Source::Any => true,
+            Source::Peer(p) => p == peer,
+        };
+        let (want, ignore) = self.wanted();
+        source && (want ^ tag) & !ignore == 0
+    }
+}
+
+impl Entry for Posted {
+    fn class(&self) -> Option<Class> {
+        Some(self.spec.class())
+    }
+
+    fn view(&self, _: &Class) -> View {
+        self.spec.view()
+    }
+}
+
+impl Entry for Waiting {
+    fn class(&self) -> Option<Class> {
+        None
+    }
+
+    fn view(&self, class: &Class) -> View {
+        class.view(self.peer.0, self.tag)
+    }
+}
+
+/// A queue, with an index while it is long.
+#[derive(Debug)]
+enum Queue<T> {
+    Short(VecDeque<T>),
+    Long(Box<MatchIndex<T>>),
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Queue<T> {
+        Queue::Short(VecDeque::new())
+    }
+}
+
+impl<T: Entry> Queue<T> {
+    #[inline]
+    fn push(&mut self, entry: T) {
+        match self {
+            Queue::Short(queue) => queue.push_back(entry),
+            Queue::Long(index) => index.push(entry),
+        }
+    }
+
+    /// The place of the oldest entry that fits, if that is known without an index. A queue that
+    /// was searched far gets one.
+    #[inline]
+    fn look(&mut self, fits: impl Fn(&T) -> bool) -> Option<Option<usize>> {
+        let Queue::Short(queue) = self else {
+            return None;
+        };
+        let at = queue.iter().position(fits);
+        if at.unwrap_or(queue.len()) < LOOKS_MAX {
+            return Some(at);
+        }
+        *self = Queue::Long(Box::new(MatchIndex::new(queue.drain(..))));
+        None
+    }
+
+    /// The place of the oldest entry that fits, searched from the front.
+    fn find(&self, fits: impl Fn(&T) -> bool) -> Option<usize> {
+        match self {
+            Queue::Short(few) => few.iter().position(fits),
+            Queue::Long(index) => {
+                let mut all = index.iter();
+                all.find_map(|(at, entry)| fits(entry).then_some(at))
+            }
+        }
+    }
+
+    fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        match self {
+            Queue::Short(few) => few.get_mut(at),
+            Queue::Long(index) => index.get_mut(at),
+        }
+    }
+
+    fn remove(&mut self, at: usize) -> Option<T> {
+        match self {
+            Queue::Short(few) => few.remove(at),
+            Queue::Long(index) => {
+                let entry = index.remove(at);
+                if index.len() <= FEW_AGAIN {
+                    let few = index.iter().map(|(_, entry)| *entry).collect();
+                    *self = Queue::Short(few);
+                }
+                entry
+            }
+        }
+    }
+
+    /// Removes the oldest entry that fits, searched from the front.
+    fn take(&mut self, fits: impl Fn(&T) -> bool) -> Option<T> {
+        let at = self.find(fits)?;
+        self.remove(at)
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Queue::Short(few) => few.len(),
+            Queue::Long(index) => index.len(),
+        }
+    }
+}
+
+impl Queue<Posted> {
+    /// The place of the first receive that accepts a message.
+    #[inline]
+    fn first_for(&mut self, peer: PeerId, tag: u64) -> Option<usize> {
+        let accepts = |p: &Posted| p.spec.accepts(peer, tag);
+        if let Some(found) = self.look(accepts) {
+            return found;
+        }
+        match self {
+            Queue::Long(index) if index.is_complete() => index.first_for(peer.0, tag),
+            _ => self.find(accepts),
+        }
+    }
+}
+
+impl Queue<Waiting> {
+    /// The place of the first message that a receive accepts.
+    #[inline]
+    fn first_of(&mut self, spec: &RecvSpec) -> Option<usize> {
+        let accepts = |w: &Waiting| spec.accepts(w.peer, w.tag);
+        if let Some(found) = self.look(accepts) {
+            return found;
+        }
+        if let Queue::Long(index) = self {
+            if index.add_table(spec.class()) {
+                return index.first_of(&spec.class(), &spec.view());
+            }
+        }
+        self.find(accepts)
+    }
+}
+
+/// One kind's (tagged or untagged) two queues.
+#[derive(Debug, Default)]
+struct Queues {
+    posted: Queue<Posted>,
+    unexpected: Queue<Waiting>,
+}
+
+/// Both kinds.
+#[derive(Debug, Default)]
+pub struct Matching {
+    tagged: Queues,
+    untagged: Queues,
+}
+
+/// A posted receive that was found for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub handle: u32,
+    /// Offset in its buffer.
+    pub base: u64,
+    /// Bytes there.
+    pub capacity: u64,
+    /// The receive names its source.
+    pub directed: bool,
+    /// It was a multi-receive, still posted.
+    pub stays: bool,
+}
+
+impl Found {
+    /// Watches over its source that end with this match.
+    pub fn unwatches(&self) -> u32 {
+        (self.directed && !self.stays) as u32
+    }
+}
+
+impl Matching {
+    fn of(&mut self, tagged: bool) -> &mut Queues {
+        if tagged {
+            &mut self.tagged
+        } else {
+            &mut self.untagged
+        }
+    }
+
+    /// The first posted receive that accepts the message, and where it stands; for `take_at`.
+    pub fn locate(&mut self, peer: PeerId, head: &MsgHead) -> Option<(usize, Found)> {
+        let posted = &mut self.of(head.flags & FLAG_TAGGED != 0).posted;
+        let at = posted.first_for(peer, head.tag)?;
+        let Posted { spec, used } = *posted.get_mut(at)?;
+        let directed = spec.source != Source::Any;
+        let capacity = spec.capacity - used;
+        Some((
+            at,
+            Found {
+                handle: spec.handle,
+                base: used,
+                capacity,
+                directed,
+                stays: false,
+            },
+        ))
+    }
+
+    /// Takes the first posted receive that accepts the message.
+    pub fn arrive(&mut self, peer: PeerId, head: &MsgHead) -> Option<Found> {
+        let (at, _) = self.locate(peer, head)?;
+        self.take_at(at, head)
+    }
+
+    /// Takes the posted receive at `at` (just located) for the message. A multi-receive gives
+    /// room and stays while at least its minimum is left.
+    pub fn take_at(&mut self, at: usize, head: &MsgHead) -> Option<Found> {
+        let queue = &mut self.of(head.flags & FLAG_TAGGED != 0).posted;
+        let posted = queue.get_mut(at)?;
+        let (base, spec) = (posted.used, posted.spec);
+        let mut stays = false;
+        if let Some(min) = spec.multi_min {
+            let used = (base + head.total).min(spec.capacity);
+            posted.used = used.next_multiple_of(8).min(spec.capacity);
+            stays = spec.capacity - posted.used >= min.max(1);
+        }
+        if !stays {
+            queue.remove(at);
+        }
+        let capacity = spec.capacity - base;
+        let directed = spec.source != Source::Any;
+        Some(Found {
+            handle: spec.handle,
+            base,
+            capacity,
+            directed,
+            stays,
+        })
+    }
+
+    /// Posted receives.
+    pub fn posted(&self) -> usize {
+        self.tagged.posted.len() + self.untagged.posted.len()
+    }
+
+    pub fn post(&mut self, spec: RecvSpec) {
+        self.of(spec.tag.is_some())
+            .posted
+            .push(Posted { spec, used: 0 });
+    }
+
+    pub fn add_unexpected(&mut self, peer: PeerId, head: &MsgHead, inbound: Key) {
+        let waiting = Waiting {
+            peer,
+            tag: head.tag,
+            inbound,
+        };
+        self.of(head.flags & FLAG_TAGGED != 0)
+            .unexpected
+            .push(waiting);
+    }
+
+    /// First unexpected message that the receive accepts; `take` removes it.
+    pub fn find_unexpected(&mut self, spec: &RecvSpec, take: bool) -> Option<Waiting> {
+        let queue = &mut self.of(spec.tag.is_some()).unexpected;
+        let at = queue.first_of(spec)?;
+        if take {
+            queue.remove(at)
+        } else {
+            queue.get_mut(at).copied()
+        }
+    }
+
+    pub fn remove_unexpected(&mut self, inbound: Key) {
+        for queues in [&mut self.tagged, &mut self.untagged] {
+            queues.unexpected.take(|w| w.inbound == inbound);
+        }
+    }
+
+    /// Takes back a posted receive.
+    pub fn cancel(&mut self, handle: u32) -> Option<Posted> {
+        self.take_posted(|p| p.spec.handle == handle)
+    }
+
+    /// Takes the first posted receive that names this peer.
+    pub fn take_directed(&mut self, peer: PeerId) -> Option<Posted> {
+        self.take_posted(|p| p.spec.source == Source::Peer(peer))
+    }
+
+    /// Takes the first receive from anyone that a death ends.
+    pub fn take_from_anyone(&mut self) -> Option<Posted> {
+        self.tagged.posted.take(|p| p.spec.names_nobody())
+    }
+
+    /// Whether one is posted.
+    pub fn waits_for_anyone(&self) -> bool {
+        let waits = self.tagged.posted.find(|p| p.spec.names_nobody());
+        waits.is_some()
+    }
+
+    /// Takes any posted receive, for closing.
+    pub fn take_any(&mut self) -> Option<Posted> {
+        self.take_posted(|_| true)
+    }
+
+    fn take_posted(&mut self, fits: impl Fn(&Posted) -> bool) -> Option<Posted> {
+        let found = self.tagged.posted.take(&fits);
+        found.or_else(|| self.untagged.posted.take(&fits))
+    }
+}
+
+#[cfg(test)]
+#[path = "matching_test.rs"]
+mod tests;

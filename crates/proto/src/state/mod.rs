@@ -1,0 +1,15 @@
+//! State of a node: peers, paths, messages, packets.
+
+pub(crate) mod absences;
+pub(crate) mod conn;
+pub(crate) mod damage;
+pub(crate) mod directory;
+pub(crate) mod match_index;
+pub(crate) mod matching;
+pub(crate) mod path;
+pub(crate) mod pending;
+pub(crate) mod recv_window;
+pub(crate) mod resends;
+pub(crate) mod sent_packets;
+pub(crate) mod sizes;
+pub(crate) mod transfer;

@@ -1,0 +1,226 @@
+//! Rails that lose nothing until their connection breaks: nothing is repaired by time, nothing
+//! bounds what is under way, and no packet sizes are asked for. Each test has datagrams beside it.
+
+mod face;
+
+use face::{done, output, take, Flying, Pair};
+use marline_proto::{
+    Config, Delivery, DropReason, Event, Landing, Memory, PathState, PathStats, Payload,
+};
+use marline_wire::Packet;
+
+const MS: u64 = 1_000_000;
+const KINDS: [Delivery; 2] = [Delivery::STREAM, Delivery::DATAGRAMS];
+
+fn pair(deliveries: &[Delivery]) -> Pair {
+    Pair::of_rails(Config::default(), deliveries)
+}
+
+/// One counter of all paths of the sender.
+fn sum(pair: &Pair, of: impl Fn(&PathStats) -> u64) -> u64 {
+    let mut sum = 0;
+    pair.a
+        .for_each_peer(|_, _, _, paths| sum += paths.map(|p| of(&p.3)).sum::<u64>());
+    sum
+}
+
+fn resent(pair: &Pair) -> u64 {
+    sum(pair, |s| {
+        s.resent_loss + s.resent_repair + s.resent_failover
+    })
+}
+
+fn states(pair: &Pair) -> Vec<PathState> {
+    let mut states = Vec::new();
+    pair.a
+        .for_each_peer(|_, _, _, paths| states.extend(paths.map(|p| p.2)));
+    states
+}
+
+/// The sender polls for so long, and nothing that it sends arrives yet.
+fn held(pair: &mut Pair, ns: u64) -> Vec<Flying> {
+    let until = pair.now + ns;
+    let mut sent = Vec::new();
+    while pair.now < until {
+        sent.extend(pair.alone());
+    }
+    sent
+}
+
+/// These packets arrive, and both go on until nothing is left to do.
+fn arrive(pair: &mut Pair, packets: &[Flying]) {
+    take(&mut pair.b, pair.now, packets);
+    let back = output(&mut pair.b, pair.now, false);
+    take(&mut pair.a, pair.now, &back);
+    pair.settle();
+}
+
+#[test]
+fn what_the_rail_still_holds_is_not_sent_again() {
+    for delivery in KINDS {
+        let mut pair = pair(&[delivery]);
+        pair.message(2, 40_000);
+        let packets = held(&mut pair, 300 * MS);
+        let again = resent(&pair);
+        assert_eq!(again == 0, delivery.lossless, "{again} of {delivery:?}");
+        arrive(&mut pair, &packets);
+        assert!(done(&mut pair.a, 2));
+        assert_eq!(resent(&pair) == 0, delivery.lossless);
+    }
+}
+
+#[test]
+fn no_window_bounds_what_is_under_way() {
+    for delivery in KINDS {
+        let mut pair = pair(&[delivery]);
+        let messages = 12;
+        for handle in 2..2 + messages {
+            pair.message(handle, 50_000);
+        }
+        let packets = pair.alone();
+        let window = sum(&pair, |s| s.window_bytes);
+        assert_eq!(window == 0, delivery.lossless, "of {delivery:?}");
+        let bytes: usize = packets.iter().map(|p| p.1.len()).sum();
+        assert!(!delivery.lossless || bytes > messages as usize * 50_000);
+        arrive(&mut pair, &packets);
+    }
+}
+
+#[test]
+fn packets_have_the_size_of_the_rail_from_the_first_on() {
+    for delivery in KINDS {
+        let [mut specs, mut theirs] = [1, 2].map(|host| face::specs(host, 1, 9_000));
+        specs[0].delivery = delivery;
+        theirs[0].delivery = delivery;
+        let node = |id, specs| marline_proto::Node::new(Config::default(), id, 7, 1, specs);
+        let mut pair = Pair::of([node(101, specs), node(102, theirs)], false);
+        pair.message(2, 8_000);
+        let first = pair.alone();
+        let longest = first.iter().map(|p| p.1.len()).max().unwrap();
+        assert_eq!(longest > 8_000, delivery.fixed_mtu, "{longest} bytes");
+        arrive(&mut pair, &first);
+        assert!(done(&mut pair.a, 2));
+    }
+}
+
+/// Memory that finds every payload damaged.
+struct Damaged;
+
+impl Memory for Damaged {
+    fn land(&mut self, _: &Landing, _: &Payload<'_>) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_the_peer_did_not_take_is_sent_again_without_a_timer() {
+    let mut pair = pair(&[Delivery::STREAM]);
+    pair.message(2, 100);
+    let packets = pair.alone();
+    let packet = Packet::parse(&packets[0].1, |_| 0).unwrap();
+    let taken = pair.b.handle_packet(pair.now, &packet, 100, &mut Damaged);
+    assert_eq!(taken, Err(DropReason::CorruptPayload));
+    pair.settle();
+    let waited = held(&mut pair, 12 * MS);
+    assert!(resent(&pair) == 0 && !waited.is_empty(), "a probe, no data");
+    arrive(&mut pair, &waited);
+    assert!(done(&mut pair.a, 2));
+    assert_eq!(resent(&pair), 1);
+    assert_eq!(sum(&pair, |s| s.repairs), 0);
+}
+
+#[test]
+fn what_was_under_way_when_the_connection_broke_leaves_on_the_next() {
+    let mut pair = pair(&[Delivery::STREAM]);
+    pair.message(2, 40_000);
+    let lost = pair.alone();
+    assert!(lost.len() > 20);
+    pair.a.on_rail(pair.now, 0, true);
+    assert!(held(&mut pair, 20 * MS).is_empty(), "there is no way");
+    pair.a.on_rail(pair.now, 0, false);
+    pair.settle();
+    assert!(done(&mut pair.a, 2));
+    assert_eq!(resent(&pair), lost.len() as u64);
+}
+
+#[test]
+fn what_was_under_way_when_the_connection_broke_leaves_on_another_rail() {
+    let mut pair = pair(&KINDS);
+    let mut lost = Vec::new();
+    for handle in 2..22 {
+        pair.message(handle, 10_000);
+        let mut packets = pair.alone();
+        let of_stream = |p: &Flying| p.0 == 0;
+        lost.extend(packets.iter().filter(|p| of_stream(p)).cloned());
+        packets.retain(|p| !of_stream(p));
+        take(&mut pair.b, pair.now, &packets);
+    }
+    assert!(!lost.is_empty());
+    pair.a.on_rail(pair.now, 0, true);
+    let mut through = |_: usize, rail: usize, _: usize| rail == 1;
+    for _ in 0..200 {
+        pair.step_through(&mut through);
+    }
+    assert_eq!(undone(&mut pair), 0);
+    assert_eq!(states(&pair)[0], PathState::Down);
+}
+
+/// Sends of handles 2 to 21 that are not over.
+fn undone(pair: &mut Pair) -> usize {
+    let events = std::iter::from_fn(|| pair.a.poll_event());
+    let over = events.filter(|e| matches!(e, Event::SendDone { handle, ok: true } if *handle > 1));
+    20 - over.count()
+}
+
+#[test]
+fn a_stream_that_is_silent_beside_a_rail_that_answers_is_left() {
+    let mut pair = pair(&KINDS);
+    for handle in 2..22 {
+        pair.message(handle, 10_000);
+    }
+    let since = pair.now;
+    let mut through = |_: usize, rail: usize, _: usize| rail == 1;
+    while states(&pair)[0] != PathState::Down {
+        pair.step_through(&mut through);
+        assert!(pair.now < since + 200 * MS, "{:?}", states(&pair));
+    }
+    for _ in 0..200 {
+        pair.step_through(&mut through);
+    }
+    assert_eq!(undone(&mut pair), 0);
+}
+
+#[test]
+fn a_stream_whose_peer_is_silent_everywhere_is_not() {
+    let mut pair = pair(&KINDS);
+    for handle in 2..22 {
+        pair.message(handle, 10_000);
+    }
+    let packets = held(&mut pair, 300 * MS);
+    assert_ne!(states(&pair)[0], PathState::Down);
+    arrive(&mut pair, &packets);
+    assert_eq!(undone(&mut pair), 0);
+}
+
+#[test]
+fn data_on_a_native_rail_is_over_when_it_left_and_the_rest_is_acknowledged() {
+    let config = Config {
+        native_rails: 1,
+        ..Config::default()
+    };
+    let mut pair = Pair::of_rails(config, &[Delivery::STREAM]);
+    pair.message(2, 40_000);
+    let packets = pair.alone();
+    assert!(done(&mut pair.a, 2), "nobody has answered");
+    arrive(&mut pair, &packets);
+    // A long message asks first; that it asked, and the grant, are acknowledged.
+    pair.message(3, 300_000);
+    let request = pair.alone();
+    assert!(!done(&mut pair.a, 3));
+    arrive(&mut pair, &request);
+    assert!(done(&mut pair.a, 3));
+    let received = std::iter::from_fn(|| pair.b.poll_event());
+    let received = received.filter(|e| matches!(e, Event::RecvDone { .. }));
+    assert_eq!(received.count(), 3);
+    assert!(pair.a.drained() && resent(&pair) == 0);
+}

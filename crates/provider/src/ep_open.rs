@@ -1,0 +1,92 @@
+//! Opening an endpoint, with the tables of all functions on it.
+
+use crate::boundary::Errno;
+use crate::domain::{self, DomainShared};
+use crate::ep::{self, Ep};
+use crate::log::{self, trace};
+use crate::object::{self, absent};
+use crate::sys::*;
+use crate::sys_ep::*;
+use crate::wish::{decide, CAPS};
+use crate::{ep_ctl, info_build, msg, rma, tagged};
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::sync::Arc;
+
+static OPS: fi_ops_ep = fi_ops_ep {
+    size: size_of::<fi_ops_ep>(),
+    cancel: ep_ctl::cancel,
+    getopt: ep_ctl::getopt,
+    setopt: ep_ctl::setopt,
+    tx_ctx: absent,
+    rx_ctx: absent,
+    rx_size_left: absent,
+    tx_size_left: absent,
+    export_xpu: absent,
+};
+
+static ATOMIC: fi_ops_atomic = fi_ops_atomic {
+    size: size_of::<fi_ops_atomic>(),
+    slots: [absent; 13],
+};
+
+static COLLECTIVE: fi_ops_collective = fi_ops_collective {
+    size: size_of::<fi_ops_collective>(),
+    slots: [absent; 11],
+};
+
+/// `fi_endpoint`.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    out: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    let make = |shared: &Arc<DomainShared>| {
+        // SAFETY: checked for null.
+        let wish = unsafe { info_build::read_hints(shared.api_version, info) };
+        decide(&wish).map_err(|why| {
+            log::warn(&format!("fi_endpoint: its fi_info asks for {why}"));
+            Errno::INVAL
+        })?;
+        // SAFETY: checked for null; these structs have one size in every version.
+        let (caps, tx_flags, rx_flags) = unsafe {
+            let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
+            let caps = if (*info).caps == 0 {
+                CAPS
+            } else {
+                (*info).caps
+            };
+            (
+                caps,
+                tx.map_or(0, |a| a.op_flags),
+                rx.map_or(0, |a| a.op_flags),
+            )
+        };
+        let id = shared.engine.ep_open()?;
+        trace!("ep open caps {caps:#x} tx {tx_flags:#x} rx {rx_flags:#x} -> {id:?}");
+        Ok(ep::new(
+            handle(context),
+            shared,
+            id,
+            caps,
+            [tx_flags, rx_flags],
+        ))
+    };
+    // SAFETY: the domain is ours.
+    unsafe { domain::open_in(domain, info, out, make) }
+}
+
+/// The handle of an endpoint that an application gets.
+fn handle(context: *mut c_void) -> fid_ep {
+    fid_ep {
+        fid: object::header::<Ep>(context),
+        ops: &OPS,
+        cm: &ep_ctl::CM,
+        msg: &msg::OPS,
+        rma: &rma::OPS,
+        tagged: &tagged::OPS,
+        atomic: &ATOMIC,
+        collective: &COLLECTIVE,
+    }
+}

@@ -1,0 +1,290 @@
+//! The decision about what an application that asks for an `fi_info` is granted, on plain values.
+
+use crate::sys::*;
+use std::ffi::c_int;
+
+/// Our wire protocol's number: the high bit marks numbers that libfabric did not assign.
+pub(crate) const PROTOCOL: u32 = 0x8000_4d4c;
+pub(crate) const PROTOCOL_VERSION: u32 = 1;
+
+/// iovec entries per message: MPICH clamps to 32, the MPIs were seen to use 3.
+pub(crate) const IOV_LIMIT: usize = 8;
+/// Pieces of a peer's memory in one remote read or write.
+pub(crate) const RMA_IOV_LIMIT: usize = 1;
+/// Pieces of one registered region.
+pub(crate) const MR_IOV_LIMIT: usize = 1;
+/// Objects of one kind that an application may open; nothing is sized by it.
+pub(crate) const OBJECTS: usize = 1 << 15;
+/// Far above any message. A small value makes MPICH switch to fi_read rendezvous and hang.
+pub(crate) const MESSAGE_LEN_MAX: usize = 1 << 46;
+/// With 8, MPICH would put sizes into the upper half of the CQ data.
+pub(crate) const CQ_DATA_SIZE: usize = 4;
+/// Operations an application may count on having in flight; the engine itself answers EAGAIN.
+const QUEUE_SIZE: usize = 1024;
+const QUEUE_SIZE_MAX: usize = 1 << 16;
+
+const PRIMARY: u64 = FI_MSG | FI_TAGGED;
+const DIRECTIONS: u64 = FI_SEND | FI_RECV;
+const SECONDARY: u64 = FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | COMM;
+const COMM: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
+/// All that we can. FI_RMA and FI_ATOMIC are missing on purpose.
+pub(crate) const CAPS: u64 = PRIMARY | DIRECTIONS | SECONDARY;
+
+/// Whom one can reach is the domain's to say.
+pub(crate) const DOMAIN_CAPS: u64 = COMM;
+const TX_CAPS: u64 = PRIMARY | FI_SEND;
+const RX_CAPS: u64 = PRIMARY | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
+
+const TX_OP_FLAGS: u64 = FI_COMPLETION
+    | FI_INJECT
+    | FI_INJECT_COMPLETE
+    | FI_TRANSMIT_COMPLETE
+    | FI_DELIVERY_COMPLETE
+    | FI_MATCH_COMPLETE;
+const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
+
+/// Send after send, per peer. Orders between atomics hold trivially as long as there are none, and
+/// MPICH and Intel MPI ask for them.
+const ORDERS: u64 = FI_ORDER_SAS | FI_ORDER_ATOMIC_ALL;
+
+/// Hints for one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Side {
+    pub caps: u64,
+    pub op_flags: u64,
+    pub msg_order: u64,
+    pub comp_order: u64,
+    pub size: usize,
+    pub iov_limit: usize,
+    /// Transmit only, as the next one.
+    pub inject_size: usize,
+    pub rma_iov_limit: usize,
+    /// Receive only.
+    pub buffered: usize,
+}
+
+/// The contents of the hints; zero (false) everywhere means no wish.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wish {
+    /// API version of the application; 0 from Intel MPI's first call.
+    pub version: u32,
+    pub caps: u64,
+    pub addr_format: u32,
+    pub tx: Side,
+    pub rx: Side,
+    pub ep_type: c_int,
+    pub protocol: u32,
+    pub protocol_version: u32,
+    pub max_msg_size: usize,
+    pub ctx_cnt: usize,
+    /// The most contexts of an endpoint, of one that shares them.
+    pub max_ctx_cnt: usize,
+    pub max_shared_cnt: usize,
+    /// The most objects of any kind.
+    pub objects: usize,
+    pub mr_iov_limit: usize,
+    pub max_err_data: usize,
+    pub auth_key: bool,
+    pub domain_caps: u64,
+    pub threading: c_int,
+    pub control_progress: c_int,
+    pub data_progress: c_int,
+    pub av_type: c_int,
+    pub mr_mode: c_int,
+    pub mr_key_size: usize,
+    pub cq_data_size: usize,
+    /// A fabric or domain with another name than ours is wanted.
+    pub foreign_name: bool,
+    /// An address of the application's own or of a peer is given.
+    pub address: bool,
+    /// The longest message that a send may copy.
+    pub inject_max: usize,
+}
+
+/// The part of the reply that depends on the wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub caps: u64,
+    pub tx: Side,
+    pub rx: Side,
+    pub threading: c_int,
+    pub control_progress: c_int,
+    pub data_progress: c_int,
+    pub av_type: c_int,
+    pub mr_mode: c_int,
+}
+
+/// Grants a wish or says what was too much.
+pub(crate) fn decide(wish: &Wish) -> Result<Grant, &'static str> {
+    check_endpoint(wish)?;
+    check_domain(wish)?;
+    check_limits(wish)?;
+    let caps = grant_caps(wish.caps)?;
+    Ok(Grant {
+        caps,
+        tx: grant_side(&wish.tx, caps & TX_CAPS, TX_OP_FLAGS, wish.inject_max)?,
+        rx: grant_side(&wish.rx, caps & RX_CAPS, RX_OP_FLAGS, 0)?,
+        // MPICH gives up ("Provider name does not match") unless its own choice comes back.
+        threading: or_default(wish.threading, FI_THREAD_SAFE),
+        control_progress: grant_progress(wish.control_progress),
+        data_progress: grant_progress(wish.data_progress),
+        av_type: or_default(wish.av_type, FI_AV_TABLE),
+        mr_mode: grant_mr_mode(wish),
+    })
+}
+
+fn or_default(wished: c_int, default: c_int) -> c_int {
+    if wished == 0 {
+        default
+    } else {
+        wished
+    }
+}
+
+fn check_endpoint(wish: &Wish) -> Result<(), &'static str> {
+    if wish.ep_type != FI_EP_UNSPEC && wish.ep_type != FI_EP_RDM {
+        return Err("an endpoint type other than FI_EP_RDM");
+    }
+    if wish.addr_format != FI_FORMAT_UNSPEC {
+        return Err("a particular address format");
+    }
+    if wish.address {
+        return Err("a particular address");
+    }
+    if wish.protocol != 0 && wish.protocol != PROTOCOL {
+        return Err("another protocol");
+    }
+    if wish.protocol_version > PROTOCOL_VERSION {
+        return Err("a later version of the protocol");
+    }
+    if wish.max_msg_size > MESSAGE_LEN_MAX {
+        return Err("longer messages");
+    }
+    if wish.ctx_cnt > 1 {
+        return Err("scalable or shared contexts");
+    }
+    if wish.auth_key {
+        return Err("authorization keys");
+    }
+    Ok(())
+}
+
+fn check_domain(wish: &Wish) -> Result<(), &'static str> {
+    if wish.foreign_name {
+        return Err("another fabric or domain");
+    }
+    if wish.domain_caps & !DOMAIN_CAPS != 0 {
+        return Err("domain capabilities that we lack");
+    }
+    if wish.threading > FI_THREAD_ENDPOINT {
+        return Err("an unknown threading model");
+    }
+    if wish.av_type > FI_AV_TABLE {
+        return Err("an unknown address vector type");
+    }
+    if wish.mr_key_size > 8 || wish.cq_data_size > CQ_DATA_SIZE {
+        return Err("larger memory keys or CQ data");
+    }
+    Ok(())
+}
+
+fn check_limits(wish: &Wish) -> Result<(), &'static str> {
+    if wish.max_ctx_cnt > 1 || wish.max_shared_cnt > 0 {
+        return Err("endpoints with several or shared contexts");
+    }
+    if wish.objects > OBJECTS {
+        return Err("more endpoints, queues, counters or memory regions");
+    }
+    if wish.mr_iov_limit > MR_IOV_LIMIT || wish.tx.rma_iov_limit > RMA_IOV_LIMIT {
+        return Err("memory regions or remote operations of several pieces");
+    }
+    if wish.max_err_data > 0 {
+        return Err("data with errors");
+    }
+    if wish.rx.buffered > 0 {
+        return Err("a size of the buffer for unexpected messages");
+    }
+    Ok(())
+}
+
+/// No wish gets everything: MPICH and Intel MPI ask later for what that reply had.
+fn grant_caps(wished: u64) -> Result<u64, &'static str> {
+    if wished == 0 {
+        return Ok(CAPS);
+    }
+    if wished & !CAPS != 0 {
+        // FI_HMEM above all: granted, Open MPI would hand us GPU pointers.
+        return Err("capabilities that we lack");
+    }
+    let mut caps = wished | COMM;
+    if caps & PRIMARY == 0 {
+        caps |= PRIMARY;
+    }
+    if caps & DIRECTIONS == 0 {
+        caps |= DIRECTIONS;
+    }
+    Ok(caps)
+}
+
+fn grant_side(
+    wished: &Side,
+    caps: u64,
+    op_flags: u64,
+    inject_max: usize,
+) -> Result<Side, &'static str> {
+    if wished.caps & !CAPS != 0 {
+        return Err("transmit or receive capabilities that we lack");
+    }
+    if wished.op_flags & !op_flags != 0 {
+        return Err("operation flags that we lack");
+    }
+    if wished.msg_order & !ORDERS != 0 || wished.comp_order != 0 {
+        return Err("an order that we do not keep");
+    }
+    if wished.iov_limit > IOV_LIMIT || wished.size > QUEUE_SIZE_MAX {
+        return Err("more iovec entries or operations in flight");
+    }
+    if wished.inject_size > inject_max {
+        return Err("a larger inject size");
+    }
+    Ok(Side {
+        caps: if wished.caps == 0 {
+            caps
+        } else {
+            wished.caps & caps
+        },
+        op_flags: wished.op_flags,
+        msg_order: wished.msg_order | FI_ORDER_SAS,
+        comp_order: 0,
+        size: wished.size.max(QUEUE_SIZE),
+        iov_limit: IOV_LIMIT,
+        inject_size: inject_max,
+        rma_iov_limit: RMA_IOV_LIMIT,
+        buffered: 0,
+    })
+}
+
+/// AUTO is true as well: the progress thread acts when nobody polls. Never CONTROL_UNIFIED, which
+/// MPICH takes for AUTO by a bit test.
+fn grant_progress(wished: c_int) -> c_int {
+    if wished == FI_PROGRESS_AUTO {
+        FI_PROGRESS_AUTO
+    } else {
+        FI_PROGRESS_MANUAL
+    }
+}
+
+/// Offsets and the caller's keys (0), in the spelling of the application's API version.
+fn grant_mr_mode(wish: &Wish) -> c_int {
+    let before_1_5 = wish.version != 0 && wish.version < fi_version_of(1, 5);
+    match wish.mr_mode {
+        FI_MR_BASIC => FI_MR_BASIC,
+        FI_MR_SCALABLE => FI_MR_SCALABLE,
+        _ if before_1_5 => FI_MR_SCALABLE,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+#[path = "wish_tests.rs"]
+mod tests;

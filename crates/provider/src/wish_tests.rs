@@ -1,0 +1,193 @@
+//! The hints that the four MPIs give, as they were recorded, and wishes that must be refused.
+
+use super::*;
+
+/// MPICH's and Intel MPI's second question: the caps of the first reply.
+fn mpich() -> Wish {
+    let order = FI_ORDER_SAS | FI_ORDER_ATOMIC_ALL;
+    Wish {
+        version: fi_version_of(2, 5),
+        caps: CAPS,
+        ep_type: FI_EP_RDM,
+        threading: 3,
+        control_progress: FI_PROGRESS_MANUAL,
+        data_progress: FI_PROGRESS_MANUAL,
+        av_type: FI_AV_TABLE,
+        mr_mode: 1 << 9,
+        cq_data_size: 4,
+        tx: Side {
+            op_flags: FI_COMPLETION | FI_DELIVERY_COMPLETE,
+            msg_order: order,
+            ..Side::default()
+        },
+        rx: Side {
+            op_flags: FI_COMPLETION,
+            msg_order: FI_ORDER_SAS,
+            ..Side::default()
+        },
+        ..Wish::default()
+    }
+}
+
+#[test]
+fn no_wish_gets_every_capability() {
+    let grant = decide(&Wish::default()).unwrap();
+    assert_eq!(grant.caps, CAPS);
+    for bit in [
+        FI_DIRECTED_RECV,
+        FI_MULTI_RECV,
+        FI_LOCAL_COMM,
+        FI_REMOTE_COMM,
+        FI_SOURCE,
+    ] {
+        assert_ne!(grant.caps & bit, 0);
+    }
+    assert_eq!(grant.caps & (FI_RMA | FI_ATOMIC), 0);
+    assert_eq!(grant.mr_mode, 0);
+    assert_eq!((grant.tx.op_flags, grant.rx.op_flags), (0, 0));
+}
+
+#[test]
+fn mpich_gets_its_threading_and_delivery_complete_back() {
+    let grant = decide(&mpich()).unwrap();
+    assert_eq!(grant.threading, 3);
+    assert_eq!(grant.control_progress, FI_PROGRESS_MANUAL);
+    assert_eq!(grant.tx.op_flags, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+    assert_eq!(grant.mr_mode, 0);
+    assert_eq!(grant.caps, CAPS);
+}
+
+#[test]
+fn intel_s_key_modes_are_answered_with_none() {
+    let grant = decide(&Wish {
+        mr_mode: 0x70,
+        cq_data_size: 0,
+        ..mpich()
+    })
+    .unwrap();
+    assert_eq!(grant.mr_mode, 0);
+}
+
+#[test]
+fn open_mpi_gets_the_directions_it_did_not_name() {
+    let caps = FI_MSG | FI_TAGGED | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_DIRECTED_RECV;
+    let wish = Wish {
+        version: fi_version_of(1, 18),
+        caps,
+        av_type: FI_AV_MAP,
+        ..Wish::default()
+    };
+    let grant = decide(&wish).unwrap();
+    assert_eq!(grant.caps, caps | FI_SEND | FI_RECV);
+    assert_eq!(grant.av_type, FI_AV_MAP);
+    let tagged_only = decide(&Wish {
+        caps: FI_TAGGED,
+        ..wish
+    })
+    .unwrap();
+    assert_eq!(
+        tagged_only.caps & (FI_MSG | FI_DIRECTED_RECV),
+        0,
+        "only granted when asked"
+    );
+}
+
+#[test]
+fn what_we_lack_is_refused() {
+    let bad = [
+        Wish {
+            caps: FI_MSG | FI_HMEM,
+            ..Wish::default()
+        },
+        Wish {
+            caps: FI_MSG | FI_RMA,
+            ..Wish::default()
+        },
+        Wish {
+            caps: FI_MSG | FI_ATOMIC,
+            ..Wish::default()
+        },
+        Wish {
+            ep_type: 1,
+            ..Wish::default()
+        },
+        Wish {
+            ep_type: 2,
+            ..Wish::default()
+        },
+        Wish {
+            addr_format: 2,
+            ..Wish::default()
+        },
+        Wish {
+            ctx_cnt: FI_SHARED_CONTEXT,
+            ..Wish::default()
+        },
+        Wish {
+            cq_data_size: 8,
+            ..Wish::default()
+        },
+        Wish {
+            foreign_name: true,
+            ..Wish::default()
+        },
+        Wish {
+            domain_caps: FI_SHARED_AV,
+            ..Wish::default()
+        },
+        Wish {
+            tx: Side {
+                op_flags: FI_FENCE,
+                ..Side::default()
+            },
+            ..Wish::default()
+        },
+        Wish {
+            tx: Side {
+                inject_size: 1 << 20,
+                ..Side::default()
+            },
+            ..Wish::default()
+        },
+        Wish {
+            rx: Side {
+                msg_order: 1,
+                ..Side::default()
+            },
+            ..Wish::default()
+        },
+    ];
+    for wish in bad {
+        assert!(decide(&wish).is_err(), "{wish:?}");
+    }
+}
+
+#[test]
+fn control_unified_is_never_returned() {
+    let wish = Wish {
+        control_progress: 3,
+        data_progress: 1,
+        ..Wish::default()
+    };
+    let grant = decide(&wish).unwrap();
+    assert_eq!(grant.control_progress, FI_PROGRESS_MANUAL);
+    assert_eq!(grant.data_progress, FI_PROGRESS_AUTO);
+}
+
+#[test]
+fn old_programs_get_old_memory_modes() {
+    let old = Wish {
+        version: fi_version_of(1, 4),
+        ..Wish::default()
+    };
+    assert_eq!(decide(&old).unwrap().mr_mode, FI_MR_SCALABLE);
+    assert_eq!(
+        decide(&Wish {
+            mr_mode: FI_MR_BASIC,
+            ..old
+        })
+        .unwrap()
+        .mr_mode,
+        FI_MR_BASIC
+    );
+}
