@@ -34,7 +34,7 @@ impl Dice {
     }
 }
 
-/// What a network carries for a while.
+/// A network for a while: which packets it carries, and which are given to it.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
     /// Bit n: rail n of `b` hears, and is heard.
@@ -42,7 +42,7 @@ struct Phase {
     heard: u64,
     /// Of a thousand packets so many are lost.
     lost: u64,
-    /// So many messages are exchanged, with a pause after each.
+    /// Messages that are exchanged one after another, and the longest pause after each.
     messages: u64,
     pause_ns: u64,
     /// Their bytes, and whether each goes one way only.
@@ -99,7 +99,7 @@ impl Run {
         }
     }
 
-    /// Sends a message each way, or from one; which of the nodes wait.
+    /// Sends a message each way, or from one. Returns which of the nodes wait.
     fn post(&mut self, phase: &Phase) -> [bool; 2] {
         self.handle += 1;
         let (handle, pair) = (self.handle, &mut self.pair);
@@ -180,7 +180,8 @@ fn history(seed: u64, rails: u8, mesh: bool, lost: u64) -> u64 {
     for (at, phase) in phases.iter().enumerate() {
         let took = run.play(phase).unwrap_or_else(|what| {
             panic!(
-                "seed {seed}, {rails} rails, mesh {mesh}, lost {lost}, phase {at} of {phases:#?}: {what}\n{}{}",
+                "seed {seed}, {rails} rails, mesh {mesh}, lost {lost}: {what} in phase {at} of \
+                 {phases:#?}\n{}{}",
                 run.pair.a.describe(),
                 run.pair.b.describe()
             )

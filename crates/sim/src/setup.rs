@@ -185,7 +185,7 @@ impl Trouble {
 }
 
 impl Trouble {
-    /// Whether it keeps all packets from a rail (of a host) to another.
+    /// True if it keeps all packets from a rail (of a host) to another.
     pub(crate) fn cuts(&self, from: (usize, usize), to: (usize, usize)) -> bool {
         match *self {
             Trouble::RailDown { host, rail, .. } => [from, to].contains(&(host, rail)),

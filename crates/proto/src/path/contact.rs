@@ -1,9 +1,9 @@
 //! Contact with a peer is lost while no path is known to carry what is sent on it. Perhaps each of
 //! them carries one direction only, so that no path by itself brings an answer.
 //!
-//! Then what is known of paths counts for nothing. All of them are asked, at first each millisecond,
-//! then ever more rarely, but often enough that chance alone cannot lose all questions before the
-//! peer counts as dead. The questions say so ([`Header::FLAG_EVERYWHERE`]), and whoever is asked
+//! Then what is known of paths counts for nothing. All of them are asked, each millisecond at
+//! first, then ever more rarely, but often enough that chance alone cannot lose all questions before
+//! the peer counts as dead. The questions say so ([`Header::FLAG_EVERYWHERE`]), and whoever is asked
 //! like that answers on all of its paths, whatever it thinks of them: it may be wrong as well. One
 //! answer is enough to know a path that carries.
 
@@ -38,8 +38,8 @@ impl Path {
 }
 
 impl Conn {
-    /// True if the peer did not answer though it was asked on each path that could carry a question,
-    /// often enough that they cannot all have been lost. (`full`: rails that have no room.)
+    /// True if the peer did not answer though it was asked on each path that could carry a
+    /// question, often enough that they cannot all have been lost. (`full`: rails without room.)
     fn was_asked(&self, full: u32) -> bool {
         let mut open = self
             .paths
