@@ -3,7 +3,7 @@
 //! An import is a `use` declaration or a qualified path that leads to another file of the same
 //! crate. Names that a file only hands on (`pub use`) lead to the file that defines them. Method
 //! calls are not followed: a file that adds an `impl` to a type imports that type's file, and
-//! whoever calls the method does not import the file of the `impl`. Tests are left out.
+//! a caller of the method does not import the file of the `impl`. Tests are left out.
 
 use crate::paths::{read, Import, Outline};
 use crate::sources::Source;

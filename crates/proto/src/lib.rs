@@ -13,7 +13,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod ahead;
 mod base;
 pub mod group;
 mod message;
@@ -28,7 +27,6 @@ mod state;
 mod testing;
 mod tx;
 
-pub use ahead::AheadSpan;
 pub use base::config::{
     Config, Delivery, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD,
 };

@@ -83,6 +83,7 @@ impl Server {
     fn talk(&mut self, client: &mut Node) -> Vec<Flying> {
         let (mut sent, mut quiet) = (Vec::new(), 0);
         while quiet < 20 {
+            assert!(sent.len() < 100_000, "they never fall silent");
             self.pass(20_000);
             client.on_poll(self.now, false);
             client.handle_timeouts(self.now);
@@ -117,7 +118,7 @@ impl Server {
         sent
     }
 
-    /// What becomes of a packet that comes now.
+    /// Hands over a packet; why it is refused.
     fn refuses(&mut self, packet: &Flying) -> Option<DropReason> {
         let parsed = Packet::parse(&packet.1, |_| 0).unwrap();
         let len = packet.1.len();

@@ -1,4 +1,4 @@
-//! What first contact costs: counted, because in an all-to-all everyone meets everyone at once.
+//! The cost of first contact, counted, because in an all-to-all everyone meets everyone at once.
 
 mod face;
 
@@ -41,7 +41,9 @@ fn padded(packets: &[Flying]) -> usize {
 /// Everything that is said from now on, by the first and by the second, until both are silent.
 fn said(pair: &mut Pair) -> [Vec<Flying>; 2] {
     let (mut said, mut idle) = ([Vec::new(), Vec::new()], 0);
+    let end = pair.now + face::SETTLED_NS;
     while idle < 200 {
+        assert!(pair.now < end, "they never fall silent");
         pair.now += 20_000;
         for node in [&mut pair.a, &mut pair.b] {
             node.on_poll(pair.now, false);

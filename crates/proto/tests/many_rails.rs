@@ -6,7 +6,7 @@ use face::{done, output, specs, take, Flying, Pair};
 use marline_proto::{Config, Event, Node, PathState};
 use marline_wire::Packet;
 
-/// So many rails of a host, all in one subnet.
+/// A node with this many rails, all in one subnet.
 fn node(host: u8, rails: u8) -> Node {
     let mut specs = specs(host, rails, 1_472);
     for spec in &mut specs {
@@ -78,7 +78,7 @@ fn carried(node: &mut Node, now: u64, down: [&[usize]; 2]) -> Vec<Flying> {
     packets
 }
 
-/// Whether a message arrives, with nobody taken for dead.
+/// Returns whether a message arrives, with nobody taken for dead.
 fn gets_through(pair: &mut Pair, down: [&[usize]; 2]) -> bool {
     pair.message(2, 100_000);
     let end = pair.now + 4_000_000_000;

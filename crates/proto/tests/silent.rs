@@ -1,4 +1,4 @@
-//! What is left of a cluster's links is asked often enough before a silent peer is called dead.
+//! The links that are left of a cluster are asked often enough before a silent peer is called dead.
 
 mod face;
 

@@ -97,7 +97,7 @@ impl Pair {
         }
     }
 
-    /// What a side has to send now.
+    /// All that a side has to send now.
     fn output(&mut self, side: usize) -> Vec<Flight> {
         let node = &mut self.nodes[side];
         let (mut out, mut spans, mut all) = (vec![0; 64_000], Vec::new(), Vec::new());
@@ -140,7 +140,8 @@ impl Pair {
 
     /// Exchanges until something is written, which is lost with the word of it.
     fn write_into_the_void(&mut self) {
-        loop {
+        let end = self.now + 2_000 * 20_000;
+        while self.now < end {
             self.now += 20_000;
             for side in 0..2 {
                 self.nodes[side].on_poll(self.now, false);
@@ -154,6 +155,7 @@ impl Pair {
                 }
             }
         }
+        panic!("nothing is written: {}", self.nodes[0].describe());
     }
 
     /// Until the send is done; all writes.
@@ -197,8 +199,8 @@ fn a_granted_message_is_written_and_its_key_ends_first() {
     assert!(revoked < done);
 }
 
-/// What does not lie where it should is sent again in packets; before the first of them is put in
-/// place the key has ended.
+/// A write that does not lie where it should is sent again in packets; before the first of them is
+/// put in place the key has ended.
 #[test]
 fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
     let mut pair = Pair::new(Config::default(), LEN);
@@ -212,7 +214,7 @@ fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
     assert_eq!(from.len(), writes.len());
 }
 
-/// What did not land is as good as lost: no damage is held against the path.
+/// A write that did not land is as good as lost: no damage is held against the path.
 #[test]
 fn what_was_not_written_is_no_damage() {
     for (lies, why, corrupt) in [
@@ -343,7 +345,9 @@ fn acks_ride_with_writes() {
         ..Config::default()
     });
     let (mut riding, mut writes) = (0, 0);
+    let end = pair.now + 2_000 * 20_000;
     while !pair.nodes[0].drained() {
+        assert!(pair.now < end, "{}", pair.nodes[0].describe());
         pair.now += 20_000;
         for side in 0..2 {
             pair.nodes[side].on_poll(pair.now, false);

@@ -27,6 +27,7 @@ mod ack;
 mod direct;
 mod follow;
 mod frame;
+mod group;
 mod header;
 mod hello;
 mod packet;
@@ -38,6 +39,10 @@ pub use frame::{
     Data, Eager, Frame, FrameView, Grant, KeyGrant, MsgHead, Read, Rts, Written, DATA_LEN,
     EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_PUT, FLAG_READ_REPLY, FLAG_REFUSED, FLAG_REVOKE,
     FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN, RTS_LEN,
+};
+pub use group::{
+    AckFlags, Asked, Chunk, Gaps, GroupHead, GroupPacket, GroupWord, GroupWriter, ASKED_MAX,
+    CHUNK_HEAD_LEN, GROUP_HEAD_LEN, PARITY_MAX,
 };
 pub use header::{Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
 pub use hello::{

@@ -13,6 +13,7 @@ pub(crate) mod peer_rows;
 pub mod reader;
 pub mod report;
 mod sequence;
+pub(crate) mod stale;
 pub mod summary;
 
 /// How two values of one counter become one.

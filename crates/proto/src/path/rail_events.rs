@@ -1,5 +1,5 @@
-//! What the sockets and links of a rail tell: down or back, no room, packets too big for a network
-//! on the way, no listener at the other end.
+//! Events of rails: down or back, no room, packets too big for a network on the way, no listener at
+//! the other end.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathState, PeerId};
@@ -8,8 +8,8 @@ use crate::state::conn::Conn;
 use crate::state::path::Path;
 use marline_wire::RailAddr;
 
-/// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between and
-/// one from every path that has worked, mean that the process is gone.
+/// A process is gone after this many refusals (ICMP port unreachable) over this time, with nothing
+/// heard in between and one from every path that has worked.
 const REFUSALS: u32 = 3;
 const REFUSALS_NS: u64 = 100_000_000;
 

@@ -32,8 +32,8 @@ impl Node {
         }
     }
 
-    /// Whether every peer that lives heard our BYE, which named what arrived, or said its own.
-    /// Until then a peer may need to be told once more that its messages were delivered.
+    /// Returns whether every peer that lives heard our BYE, which named what arrived, or said its
+    /// own. Until then a peer may need to be told once more that its messages were delivered.
     pub fn parted(&self) -> bool {
         let waits =
             |conn: &Conn| conn.epoch.is_some() && !conn.dead && !conn.closed && !conn.bye_heard;

@@ -1,4 +1,4 @@
-//! What a node keeps of a peer once they have spoken: message numbers, queues, credit, paths.
+//! The conversation with a peer: message numbers, queues, credit, paths.
 
 use crate::base::config::{RailPolicy, FIRST_CREDIT, MESSAGE_OVERHEAD};
 use crate::base::granules::GranuleSet;
@@ -30,7 +30,7 @@ pub struct Conn {
     /// Known once its HELLO came.
     pub epoch: Option<u32>,
     pub algorithm: u8,
-    /// What the peer can check, bit n for number n; known since its HELLO.
+    /// The algorithms that the peer can check, bit n for number n; known since its HELLO.
     pub algorithms: u32,
     pub hello_acked: bool,
     pub dead: bool,
@@ -232,7 +232,7 @@ impl Conn {
         (!waits || !self.paths.iter().any(better)).then_some(at)
     }
 
-    /// Whether the acks of path `at` wait for a rail that has no room.
+    /// Returns whether the acks of path `at` wait for a rail that has no room.
     pub fn holds_acks(&self, at: usize, policy: RailPolicy, full: u32) -> bool {
         let path = &self.paths[at];
         let standby = policy == RailPolicy::Standby;
@@ -246,9 +246,9 @@ impl Conn {
         }
     }
 
-    /// Whether the payload of a message of `len` bytes may leave unasked. It leaves the reserve to
-    /// requests: they must go on when the receiver is full of messages it does not want yet, for
-    /// one that it does may come after them.
+    /// Returns whether the payload of a message of `len` bytes may leave unasked. It leaves the
+    /// reserve to requests: they must go on when the receiver is full of messages it does not want
+    /// yet, for one that it does may come after them.
     pub fn has_credit_for(&self, len: u64) -> bool {
         self.credit_used + Conn::cost(len) + REQUEST_RESERVE <= self.credit_limit
     }
@@ -258,8 +258,8 @@ impl Conn {
         self.paths.iter().map(|p| p.ring.waiting()).sum()
     }
 
-    /// Whether the peer owes an answer: something waits on a path that should bring one. Probes
-    /// of paths that are down, or never worked, prove nothing.
+    /// Returns whether the peer owes an answer: something waits on a path that should bring one.
+    /// Probes of paths that are down, or never worked, prove nothing.
     pub fn owes(&self) -> bool {
         // No rail of ours reaches it: whatever waits for it waits in vain.
         if self.paths.is_empty() {
@@ -272,8 +272,8 @@ impl Conn {
             .any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
     }
 
-    /// Whether something here waits for the peer to speak: a posted receive that names it, a
-    /// message that has begun, a read; a send that waits for credit or a grant. Then it is asked
+    /// Returns whether something here waits for the peer to speak: a posted receive that names it,
+    /// a message that has begun, a read; a send that waits for credit or a grant. Then it is asked
     /// now and then whether it lives.
     pub fn watched(&self) -> bool {
         if self.own {
@@ -284,25 +284,25 @@ impl Conn {
         incoming || asked || !self.queue.is_empty() || !self.rendezvous.is_empty()
     }
 
-    /// Whether anything here depends on a word of the peer. More than [`owes`](Conn::owes): what
-    /// was lost and is yet to be sent again is owed as before, though nothing is under way.
+    /// Returns whether anything here depends on a word of the peer. More than [`owes`](Conn::owes):
+    /// what was lost and is yet to be sent again is owed as before, though nothing is under way.
     pub fn depends(&self) -> bool {
         self.owes() || self.watched() || self.has_small() || !self.bulk.is_empty()
     }
 
-    /// Whether anything may be sent: data, control, probes or urgent acks.
+    /// Returns whether anything may be sent: data, control, probes or urgent acks.
     pub fn has_work(&self) -> bool {
         let asks = |p: &Path| p.ack_now || p.want_ping || p.want_padded;
         let paths = self.echoes != 0 || self.paths.iter().any(asks);
         self.has_small() || !self.bulk.is_empty() || paths
     }
 
-    /// Whether anything but acks and bulk waits.
+    /// Returns whether anything but acks and bulk waits.
     pub fn has_small(&self) -> bool {
         self.credit_due || self.has_control() || !self.queue.is_empty()
     }
 
-    /// Whether anything waits but acks, credit, and messages of which nothing has left.
+    /// Returns whether anything waits but acks, credit, and messages of which nothing has left.
     pub fn has_control(&self) -> bool {
         self.bye > 0
             || !self.grants.is_empty()

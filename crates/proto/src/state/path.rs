@@ -322,8 +322,8 @@ impl Path {
         !self.rail_down && self.carries()
     }
 
-    /// Whether it is in doubt that what is sent on it arrives: something waits that was repaired
-    /// twice.
+    /// Returns whether it is in doubt that what is sent on it arrives: something waits that was
+    /// repaired twice.
     #[inline]
     pub fn doubtful(&self) -> bool {
         self.state == PathState::Suspect || self.backoff >= 2

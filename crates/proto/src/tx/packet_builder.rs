@@ -15,7 +15,7 @@ use marline_wire::{
     GRANULE,
 };
 
-/// So many packets in a row may want no ack: a path with acks alone must be known to work.
+/// The most packets in a row that want no ack: a path with acks alone must be known to work.
 pub(crate) const QUIET_MAX: u8 = 32;
 
 /// A packet under construction.

@@ -91,6 +91,9 @@ pub fn take(node: &mut Node, now: u64, packets: &[Flying]) {
     }
 }
 
+/// Virtual time in nanoseconds after which two nodes that are still talking never stop.
+pub const SETTLED_NS: u64 = 20_000_000_000;
+
 /// Two nodes that know each other and whose paths are proven, with what the first's can carry.
 pub struct Pair {
     pub a: Node,
@@ -248,9 +251,10 @@ impl Pair {
 
     /// Until nothing was to be sent for a while.
     pub fn settle(&mut self) {
-        let mut idle = 0;
+        let (mut idle, end) = (0, self.now + SETTLED_NS);
         while idle < 20 {
             idle = if self.step() { 0 } else { idle + 1 };
+            assert!(self.now < end, "they never fall silent");
         }
     }
 
