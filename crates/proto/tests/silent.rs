@@ -52,8 +52,8 @@ fn a_path_that_came_back_alone_is_asked_often() {
     assert!((30..100).contains(&sent), "{sent} packets");
 }
 
-/// A node that hardly polls hardly asks, and its questions or their answers may be lost: each path is
-/// asked eight times before a peer is dead of whom nothing is heard.
+/// A node that hardly polls hardly asks, and its questions or their answers may be lost: each path
+/// is asked eight times before a peer is dead of whom nothing is heard.
 #[test]
 fn who_was_hardly_asked_is_not_dead() {
     let mut pair = pair();
