@@ -4,8 +4,8 @@
 //! Then what is known of paths counts for nothing. All of them are asked, each millisecond at
 //! first, then ever more rarely, but often enough that chance alone cannot lose all questions
 //! before the peer counts as dead. The questions say so (`Header::FLAG_EVERYWHERE`), and whoever is
-//! asked like that answers on all of its paths, whatever it thinks of them: it may be wrong as well.
-//! One answer is enough to know a path that carries.
+//! asked like that answers on all of its paths, whatever it thinks of them, since it may be wrong
+//! as well. One answer is enough to know a path that carries.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathState, PeerId};
