@@ -213,7 +213,9 @@ fn word(input: &mut Input<'_>) -> Word {
             let mut gaps = Gaps::default();
             let first = number(input).min(u64::MAX - 200);
             gaps.push(first);
-            (0..input.below(9)).for_each(|_| drop(gaps.push(first + input.below(130))));
+            for _ in 0..input.below(9) {
+                let _ = gaps.push(first + input.below(130));
+            }
             (gaps.missing, gaps.of) = (input.any(), input.any());
             Word::Nack { root, gaps }
         }

@@ -2,17 +2,15 @@
 
 mod face;
 
-use face::{done, output, specs, take, Flying, Pair};
+use face::{done, in_one_network, node_of, output, specs, take, Flying, Pair};
 use marline_proto::{Config, Event, Node, PathState};
 use marline_wire::Packet;
 
 /// A node with this many rails, all in one subnet.
 fn node(host: u8, rails: u8) -> Node {
     let mut specs = specs(host, rails, 1_472);
-    for spec in &mut specs {
-        spec.addr.ip[..4].copy_from_slice(&[10, 0, spec.addr.index, host]);
-    }
-    Node::new(Config::default(), 100 + host as u64, 7, 1, specs)
+    in_one_network(&mut specs, host);
+    node_of(Config::default(), host, specs)
 }
 
 fn pair(rails: (u8, u8)) -> Pair {
@@ -72,7 +70,7 @@ fn every_rail_has_its_share() {
 fn carried(node: &mut Node, now: u64, down: [&[usize]; 2]) -> Vec<Flying> {
     let mut packets = output(node, now, false);
     packets.retain(|(rail, bytes)| {
-        let remote = Packet::parse(bytes, |_| 0).unwrap().header.path as usize & 0xf;
+        let remote = Packet::parse(bytes, |_| 0).unwrap().header.dst_rail();
         !down[0].contains(rail) && !down[1].contains(&remote)
     });
     packets

@@ -83,7 +83,7 @@ fn messages_of_lengths_between_two_datagram_sizes_leave() {
     let node = |host: u8| {
         let mut specs = specs(host, 2, 1_472);
         specs[1] = self::specs(host, 2, 8_972)[1];
-        Node::new(config(), 100 + host as u64, 7, 1, specs)
+        face::node_of(config(), host, specs)
     };
     let mut pair = Pair::of([node(1), node(2)], false);
     for (handle, len) in (1_000..10_000).step_by(300).enumerate() {

@@ -87,8 +87,11 @@ impl Run {
             peer_timeout_ns: TIMEOUT_NS,
             ..Config::default()
         };
-        let nodes =
-            [1, 2].map(|host| face::node_in(config, host, rails, if mesh { 8 } else { 16 }));
+        let node = match mesh {
+            true => face::node_in_one,
+            false => face::node_with,
+        };
+        let nodes = [1, 2].map(|host| node(config, host, rails));
         let mut pair = Pair::of(nodes, true);
         let to_a = pair.b.peer(&pair.a.address());
         Run {

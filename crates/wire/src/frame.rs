@@ -4,7 +4,8 @@
 
 use crate::ack::{read_ack, Ack, AckMasks, MasksView, ACK_MASKS_MAX};
 use crate::header::{u16_at, u32_at, u64_at};
-use crate::hello::{Hello, HelloView, HELLO_FIXED, HELLO_RAILS_MAX};
+use crate::hello::{Hello, HelloView, HELLO_FIXED};
+use crate::rail_addr::RAILS_MAX;
 use crate::{granules, GRANULE};
 
 /// The message is a tagged one (matched by tag), else an untagged one.
@@ -172,7 +173,7 @@ pub struct Read {
 /// One frame; `H` and `M`: what is long in it, here or ([`FrameView`]) where it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // lives on the stack, one at a time
-pub enum Frame<H = Hello, M = AckMasks> {
+pub enum Frame<H = Hello<'static>, M = AckMasks> {
     /// First fragment of an eager message.
     Eager(Eager),
     /// Any other fragment.
@@ -218,15 +219,15 @@ pub enum Frame<H = Hello, M = AckMasks> {
     /// Too many of the packets that come on this path are damaged: send elsewhere.
     Corrupt {
         /// The path, as in [`crate::Header::path`] of those packets.
-        path: u8,
+        path: u16,
     },
 }
 
-/// A frame in the packet that brought it. (Each is handed on three times until it acts; a [`Frame`]
-/// has the longest HELLO in it, 232 bytes against 56.)
+/// A frame in the packet that brought it. Each is handed on three times until it acts, so it is
+/// kept short.
 pub type FrameView<'a> = Frame<HelloView<'a>, MasksView<'a>>;
 
-const _: () = assert!(size_of::<FrameView<'_>>() <= 64 && size_of::<Frame>() > 200);
+const _: () = assert!(size_of::<FrameView<'_>>() <= 64);
 
 /// Why a frame was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,7 +246,7 @@ pub(crate) fn put(out: &mut [u8], at: usize, v: u64) {
     out[at..at + 8].copy_from_slice(&v.to_le_bytes());
 }
 
-impl Frame {
+impl Frame<Hello<'_>> {
     /// Bytes of this frame's header, a multiple of 8.
     pub fn head_len(&self) -> usize {
         match self {
@@ -301,7 +302,13 @@ impl Frame {
                 put(out, 8, *bytes);
             }
             Frame::Hello(h) => {
-                prefix(out, KIND_HELLO, h.rail_count, h.frame_len() as u16, h.slot);
+                prefix(
+                    out,
+                    KIND_HELLO,
+                    h.rail_count(),
+                    h.frame_len() as u16,
+                    h.slot,
+                );
                 h.write(out);
             }
             Frame::Ping => prefix(out, KIND_PING, 0, 0, 0),
@@ -337,8 +344,8 @@ impl<H, M> Frame<H, M> {
 }
 
 impl<'a> FrameView<'a> {
-    /// A copy that outlives its packet.
-    pub fn owned(&self) -> Frame {
+    /// The same as it is written. The rails of a HELLO still lie in the packet.
+    pub fn fields(&self) -> Frame<Hello<'a>> {
         match *self {
             Frame::Eager(eager) => Frame::Eager(eager),
             Frame::Data(data) => Frame::Data(data),
@@ -348,7 +355,7 @@ impl<'a> FrameView<'a> {
             Frame::Written(written) => Frame::Written(written),
             Frame::Ack(ack) => Frame::Ack(ack.owned()),
             Frame::Credit { bytes } => Frame::Credit { bytes },
-            Frame::Hello(hello) => Frame::Hello(hello.owned()),
+            Frame::Hello(hello) => Frame::Hello(hello.fields()),
             Frame::Ping => Frame::Ping,
             Frame::Bye { arrived } => Frame::Bye { arrived },
             Frame::Read(read) => Frame::Read(read),
@@ -372,11 +379,11 @@ impl<'a> FrameView<'a> {
             KIND_GRANT => 24,
             KIND_ACK if flags as usize <= ACK_MASKS_MAX => 16 + 8 * flags as usize,
             KIND_CREDIT => 16,
-            KIND_KEY if (aux as usize) < HELLO_RAILS_MAX => 16,
+            KIND_KEY if (aux as usize) < RAILS_MAX => 16,
             KIND_HELLO if aux % 8 == 0 && aux as usize >= HELLO_FIXED => aux as usize,
             KIND_PING | KIND_BYE | KIND_READ_FAIL => 8,
             KIND_PAD if word <= PAD_HEAD_MAX as u32 && word % 8 == 0 => 8 + word as usize,
-            KIND_CORRUPT if word <= u8::MAX as u32 => 8,
+            KIND_CORRUPT if word <= u16::MAX as u32 => 8,
             _ => return Err(BadFrame),
         };
         if b.len() < need {
@@ -417,7 +424,7 @@ impl<'a> FrameView<'a> {
                 upto: u64_at(b, 32),
             }),
             KIND_READ_FAIL => Frame::ReadFail { number: word },
-            KIND_CORRUPT => Frame::Corrupt { path: word as u8 },
+            KIND_CORRUPT => Frame::Corrupt { path: word as u16 },
             _ => Frame::Pad {
                 len: aux,
                 head: word as u16,

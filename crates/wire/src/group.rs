@@ -138,7 +138,7 @@ impl Chunk {
     }
 
     fn write(&self, sum: u64, out: &mut [u8]) {
-        let flags = self.asks as u8 * ASKS | self.leaves as u8 * LEAVES;
+        let flags = (self.asks as u8 * ASKS) | (self.leaves as u8 * LEAVES);
         let (kind, flags) = match self.parity {
             0 => (CHUNK, flags),
             count => (PARITY, count),

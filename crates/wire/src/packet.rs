@@ -7,6 +7,7 @@ use crate::frame::{
     read_lone_ack, read_lone_eager, Eager, Frame, FrameView, ACK_LONE_LEN, EAGER_LEN,
 };
 use crate::header::{u16_at, u32_at, Header, HEADER_LEN, PACKET_NUMBER_MAX, VERSION};
+use crate::hello::Hello;
 
 /// Why a datagram is not a packet. Each is a counter of the receiving rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +209,7 @@ impl<'a> HeadWriter<'a> {
     /// Appends a frame; `None` when it does not fit. The slot's `payload_at` is relative to the
     /// head's end (see [`HeadWriter::finish`]).
     #[inline]
-    pub fn push(&mut self, frame: &Frame) -> Option<PayloadSlot> {
+    pub fn push(&mut self, frame: &Frame<Hello<'_>>) -> Option<PayloadSlot> {
         let (head, payload) = (frame.head_len(), frame.payload_len());
         if !self.fits(head, payload) {
             return None;

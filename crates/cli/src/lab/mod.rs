@@ -42,7 +42,7 @@ pub enum LabCommand {
 }
 
 /// Rails of a lab at most.
-const RAILS_MAX: i64 = marline_wire::HELLO_RAILS_MAX as i64;
+const RAILS_MAX: i64 = marline_wire::RAILS_MAX as i64;
 
 /// Arguments of `lab up`.
 #[derive(Args)]

@@ -15,6 +15,9 @@ use crate::state::path::Path;
 
 /// First pause between two questions on a path.
 const ASK_EVERY_NS: u64 = 1_000_000;
+/// Pause between two answers on all paths, for each of them: as many packets as would otherwise come
+/// of one question on each are their number squared.
+const ANSWER_EVERY_NS: u64 = 20_000;
 
 /// A peer is silent when each path was asked so often since it was heard. Of eight questions and
 /// answers that each get lost one time of three, all are once in 9,000 times.
@@ -80,23 +83,25 @@ impl Conn {
 
     /// All paths are to say what has arrived on any of them.
     fn answer_everywhere(&mut self) {
-        let open = self.paths.iter().enumerate().filter(|(_, p)| !p.rail_down);
-        self.echoes = open.fold(0, |echoes, (i, _)| echoes | 1 << i);
+        for path in &mut self.paths {
+            path.echo = !path.rail_down;
+            self.echoes |= path.echo;
+        }
     }
 
     /// A packet on path `at` takes acks along. `alone`: no path is healthy. Then it is not known on
-    /// which of them acks arrive, and all say them. Whether this packet says what others say.
+    /// which of them acks arrive, and all say them. True if this packet says what others say.
     pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
-        let bit = 1 << at;
-        if self.echoes & bit != 0 {
-            self.echoes &= !bit;
+        if core::mem::take(&mut self.paths[at].echo) {
+            self.echoes = self.paths.iter().any(|p| p.echo);
             return true;
         }
         let doubted = |p: &Path| p.doubtful() || p.state == PathState::Down;
         if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.window.fresh() > 0) {
-            let others = self.paths.iter().enumerate();
-            let others = others.filter(|&(i, p)| i != at && !p.rail_down && doubted(p));
-            self.echoes = others.fold(0, |echoes, (i, _)| echoes | 1 << i);
+            for (i, path) in self.paths.iter_mut().enumerate() {
+                path.echo |= i != at && !path.rail_down && doubted(path);
+                self.echoes |= path.echo;
+            }
         }
         false
     }
@@ -106,11 +111,17 @@ impl Node {
     /// The peer has lost contact: it is answered on all paths. What we think of those that seem to
     /// carry may be old; they are asked.
     #[cold]
-    pub(crate) fn restore_contact(&mut self, peer: PeerId) {
+    pub(crate) fn restore_contact(&mut self, now: u64, peer: PeerId, at: usize) {
         let deaf = self.cfg.errs(Mutation::SayOnce);
         let Some(conn) = self.conn_mut(peer).filter(|_| !deaf) else {
             return;
         };
+        // Questions come on many paths at once, and one that is answered is enough.
+        let pause_ns = ANSWER_EVERY_NS * conn.paths.len() as u64;
+        if now < conn.answered_ns + pause_ns && conn.answered_ns > 0 {
+            return;
+        }
+        (conn.asked_at, conn.answered_ns) = (at as u16, now);
         conn.answer_everywhere();
         for path in &mut conn.paths {
             path.want_ping |= path.healthy() && path.ring.waiting() == 0;

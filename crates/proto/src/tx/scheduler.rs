@@ -101,13 +101,13 @@ impl Node {
         let small = conn.small_path(avoid, standby, full);
         let delay = self.cfg.ack_delay_ns;
         let paths = &conn.paths;
-        let special = |(i, p): (usize, &Path)| {
+        let special = |p: &Path| {
             let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
             let ack = p.ack_now && !(p.left_by_acks() && paths.iter().any(Path::healthy));
-            let asks = ack || p.want_ping || due || conn.echoes >> i & 1 == 1;
+            let asks = ack || p.want_ping || due || p.echo;
             asks && !p.rail_down && p.has_room(full)
         };
-        if let Some(at) = paths.iter().enumerate().position(special) {
+        if let Some(at) = paths.iter().position(special) {
             let path = &conn.paths[at];
             if path.asks_alone() {
                 let limit = path.datagram_max.min(DATAGRAM_FLOOR);
