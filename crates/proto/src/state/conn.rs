@@ -46,7 +46,7 @@ pub struct Conn {
     pub echoes: bool,
     /// No path is known to carry, unless one is healthy again (see `contact.rs`).
     pub contact_lost: bool,
-    /// When the peer, which had lost contact, was last answered on all paths, and on which it asked.
+    /// When the peer, which had lost contact, was last answered on all paths; where it asked.
     pub answered_ns: u64,
     pub asked_at: u16,
     /// It is in the node's list of peers with memory to give back.
