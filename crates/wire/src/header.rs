@@ -96,7 +96,8 @@ impl Header {
         out[40..48].copy_from_slice(&self.number.to_le_bytes());
     }
 
-    /// What a packet whose head failed its check claims to be: hints, good for statistics only.
+    /// The header that a packet claims to have whose head failed its check. Its fields are hints,
+    /// good for statistics only.
     pub fn claimed(bytes: &[u8]) -> Option<Header> {
         (bytes.len() >= HEADER_LEN).then(|| Header::read(bytes))
     }
