@@ -64,6 +64,9 @@ impl Header {
     pub const FLAG_ACK_NOW: u8 = 1;
     /// Nothing in this packet needs an ack (pure acks, pongs); it is not acknowledged.
     pub const FLAG_NO_ACK: u8 = 2;
+    /// The sender has lost contact: it knows of no path that carries what it sends. Answer on every
+    /// path.
+    pub const FLAG_EVERYWHERE: u8 = 4;
 
     /// Source rail index.
     #[inline]
