@@ -31,6 +31,7 @@ mod group;
 mod header;
 mod hello;
 mod packet;
+mod prefix;
 mod rail_addr;
 
 pub use ack::{Ack, AckMasks, LoneMask, MasksView, ACK_MASKS_MAX};
