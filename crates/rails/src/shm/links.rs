@@ -13,8 +13,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Bytes that wait for room in the ring of one link, so that a peer which does not read holds up no
-/// other's packets; beyond them the rail is busy. As many as sockets of other rails hold.
-pub(super) const BACKLOG_MAX: usize = 4 << 20;
+/// other's packets; beyond them the rail is busy. More than grants and credits let be under way to
+/// one peer, over all rails.
+const BACKLOG_MAX: usize = 16 << 20;
 
 /// One link.
 struct Link {

@@ -45,6 +45,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const BATCH_MAX: usize = 64_000;
 /// Most packets of a batch.
 const SEGMENTS_MAX: usize = 64;
+/// Bytes that may be under way to a rail, of which what its rings have no room for waits at the
+/// senders: half of what other rails ask of the kernel.
+const RECEIVE_BYTES: usize = 4 << 20;
 /// Bytes of the largest frame in a ring.
 const BODY_MAX: u64 = ring::body_max::<Ring>();
 /// Name of the listener among the descriptors that are waited for.
@@ -240,7 +243,7 @@ fn caps() -> Caps {
     Caps {
         batch_bytes_max: BATCH_MAX,
         batch_segments_max: SEGMENTS_MAX,
-        receive_buffer_bytes: links::BACKLOG_MAX,
+        receive_buffer_bytes: RECEIVE_BYTES,
         latency_ns: 300,
         ordered: true,
         lossless: true,
