@@ -185,6 +185,20 @@ impl Trouble {
 }
 
 impl Trouble {
+    /// True if it keeps all packets from a rail (of a host) to another.
+    pub(crate) fn cuts(&self, from: (usize, usize), to: (usize, usize)) -> bool {
+        match *self {
+            Trouble::RailDown { host, rail, .. } => [from, to].contains(&(host, rail)),
+            Trouble::Blackhole {
+                host,
+                rail,
+                outgoing,
+            } => (host, rail) == if outgoing { from } else { to },
+            Trouble::Partition { split } => (from.0 < split) != (to.0 < split),
+            _ => false,
+        }
+    }
+
     /// The rail that it is of.
     pub(crate) fn rail(&self) -> Option<usize> {
         match *self {

@@ -42,6 +42,9 @@ impl Node {
                 path.probe_at = now_ns;
                 path.repair_from = now_ns;
                 path.want_ping |= !down && conn.epoch.is_some();
+                if down {
+                    conn.doubt_contact(now_ns);
+                }
             }
             Node::mark_ready(&mut self.ready, &mut conn);
             self.put(conn);
@@ -100,6 +103,7 @@ impl Node {
                 if others && (path.ring.waiting() > 0 || path.window.fresh() > 0) {
                     path.state = PathState::Suspect;
                     path.want_ping = true;
+                    conn.doubt_contact(now_ns);
                 }
             }
             Node::mark_ready(&mut self.ready, &mut conn);

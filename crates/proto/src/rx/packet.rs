@@ -240,5 +240,8 @@ impl Node {
             path.ack_now = true;
             self.wake(peer);
         }
+        if header.flags & Header::FLAG_EVERYWHERE != 0 {
+            self.restore_contact(now, peer, at);
+        }
     }
 }

@@ -44,6 +44,11 @@ pub struct Conn {
     codes: Vec<u16>,
     /// Some path is to say once more what another has said ([`Path::echo`]).
     pub echoes: bool,
+    /// No path is known to carry, unless one is healthy again (see `contact.rs`).
+    pub contact_lost: bool,
+    /// When the peer, which had lost contact, was last answered on all paths; where it asked.
+    pub answered_ns: u64,
+    pub asked_at: u16,
     /// It is in the node's list of peers with memory to give back.
     pub oversized: bool,
     pub ready: bool,
@@ -86,6 +91,8 @@ pub struct Conn {
     /// Since when nothing of ours was acknowledged, though something waits for that.
     pub unanswered_since: Option<u64>,
     pub heard_ns: u64,
+    /// So often it was waited for longer, because it had not been asked enough since then.
+    pub more_time: (u64, u64),
     /// When it was last heard by packets that were read as they came, when it was heard after a
     /// silence, and how long that was.
     pub lively_ns: u64,
@@ -119,6 +126,9 @@ impl Conn {
             wide: false,
             codes: Vec::new(),
             echoes: false,
+            contact_lost: false,
+            answered_ns: 0,
+            asked_at: 0,
             oversized: false,
             ready: false,
             stalled: false,
@@ -149,6 +159,7 @@ impl Conn {
             owed_since: None,
             unanswered_since: None,
             heard_ns: 0,
+            more_time: (0, 0),
             lively_ns: 0,
             woke_ns: 0,
             silent_ns: 0,
@@ -306,37 +317,6 @@ impl Conn {
             || !self.grants.is_empty()
             || !self.control.is_empty()
             || !self.resend.is_empty()
-    }
-
-    /// A packet on path `at`, which is not healthy, takes acks along. `alone`: no path is healthy.
-    /// Then it is not known on which of them acks arrive, and all say them. Whether this packet
-    /// says what another has said.
-    pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
-        if !alone {
-            self.end_echoes();
-        } else if core::mem::take(&mut self.paths[at].echo) {
-            self.echoes = self.paths.iter().any(|p| p.echo);
-            return true;
-        } else if self.paths[at].doubtful() && self.paths.iter().any(|p| p.window.fresh() > 0) {
-            for (i, path) in self.paths.iter_mut().enumerate() {
-                path.echo = i != at && !path.rail_down && path.doubtful();
-                self.echoes |= path.echo;
-            }
-        }
-        false
-    }
-
-    /// Forgets the acks that other paths were to say once more, if a path is healthy again.
-    pub fn settle_echoes(&mut self) {
-        if self.echoes && self.paths.iter().any(Path::healthy) {
-            self.end_echoes();
-        }
-    }
-
-    fn end_echoes(&mut self) {
-        if core::mem::take(&mut self.echoes) {
-            self.paths.iter_mut().for_each(|path| path.echo = false);
-        }
     }
 
     /// Index of the path whose packets of ours have this code.

@@ -182,6 +182,8 @@ pub struct Path {
     pub asked: u8,
     /// Packets sent in a row that wanted no ack.
     pub quiet: u8,
+    /// So often it was asked since the peer was heard, which was then.
+    pub unheard: (u64, u16),
     /// The peer's host refused a packet on it since the peer was heard (see `Conn::refused`).
     pub refused: bool,
     /// Damaged packets that arrived on it.
@@ -258,6 +260,7 @@ impl Path {
             want_padded: false,
             asked: 0,
             quiet: 0,
+            unheard: (0, 0),
             refused: false,
             damage: Damage::default(),
             quarantine: Quarantine::default(),
