@@ -1,7 +1,7 @@
 //! Which rails a process has: the kinds there are, what names them, and who opens them.
 //!
-//! A name is `KIND:WHAT`, `KIND` for all usable rails of a kind, or `WHAT` alone for the default kind;
-//! what WHAT may be is the kind's matter. Each kind is a row of [`KINDS`].
+//! A name is `KIND:WHAT`, `KIND` for all usable rails of a kind, or `WHAT` alone for the default
+//! kind; what WHAT may be is the kind's matter. Each kind is a row of [`KINDS`].
 
 mod interfaces;
 mod watch;

@@ -5,7 +5,7 @@ use super::addr::ShmAddr;
 use super::connection::{Break, Connection, Name};
 use super::frame::{write_piece, Head, Kind, To, PLACE_LEN};
 use super::ring::{Garbled, Memory, Producer};
-use super::{Notice, Order, Shared, BODY_MAX};
+use super::shared::{Notice, Order, Shared, BODY_MAX};
 use crate::link::LinkTable;
 use crate::sys::{self, Gate, LinkMemory, Ring, PULL_PIECES_MAX};
 use crate::{DownReason, LinkId, Piece, RailEvent, Write};

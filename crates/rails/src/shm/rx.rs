@@ -5,7 +5,7 @@ use super::frame::{read_pull, Head, Kind, To, PLACE_LEN};
 use super::greeting::{Greeting, GREETING_LEN};
 use super::inbox::{self, RINGS_MAX};
 use super::ring::{Consumer, Memory};
-use super::{Notice, Order, Shared, BODY_MAX, LISTENER};
+use super::shared::{Notice, Order, Shared, BODY_MAX, LISTENER};
 use crate::sys::{self, Gate, LinkMemory, Message};
 use crate::{Armed, RailRx, Received};
 use marline_wire::DirectHead;

@@ -3,7 +3,8 @@
 use super::frame::{write_piece, Head, Kind, To};
 use super::greeting::Greeting;
 use super::ring::{Memory, Producer};
-use super::{Shared, ShmConfig, ShmRail, ShmRx, ShmTx};
+use super::shared::Shared;
+use super::{ShmConfig, ShmRail, ShmRx, ShmTx};
 use crate::sys::{Gate, LinkMemory, Ring};
 use crate::{LinkId, Links, RailEvent, RailRx, RailTx, RemoteWrite, SendOutcome};
 use std::fs::File;
