@@ -24,7 +24,7 @@ pub fn group_packet(data: &[u8]) {
     let mut bytes = data.to_vec();
     if bytes.len() >= GROUP_HEAD_LEN {
         bytes[4] = VERSION;
-        bytes[38..40].copy_from_slice(&1u16.to_le_bytes());
+        bytes[39] = 1;
     }
     let Some(crc) = seal(&mut bytes) else { return };
     let Ok(packet) = GroupPacket::parse(&bytes, |_| crc) else {

@@ -6,7 +6,7 @@
 //!  8  u64 destination endpoint id
 //! 16  u32 destination token  20 u32 destination's slot for the source (or all ones)
 //! 24  u64 source endpoint id
-//! 32  u32 source epoch       36 u16 path  38 u8 flags     39 u8 reserved (0)
+//! 32  u32 source epoch       36 u16 path  38 u8 flags     39 u8 kind: 0 (see group.rs)
 //! 40  u64 packet number (48 bits used)
 //! ```
 //!
@@ -20,6 +20,8 @@ pub const VERSION: u8 = 2;
 pub const HEADER_LEN: usize = 48;
 /// Offset of the flags.
 pub(crate) const FLAGS_AT: usize = 38;
+/// Offset of the kind of packet: 0 between two endpoints, 1 in a group.
+pub(crate) const KIND_AT: usize = 39;
 /// Offset of the packet number.
 pub(crate) const NUMBER_AT: usize = 40;
 /// "I do not know which slot you keep for me": before the peer's HELLO arrived.
@@ -92,7 +94,7 @@ impl Header {
         out[32..36].copy_from_slice(&self.src_epoch.to_le_bytes());
         out[36..38].copy_from_slice(&self.path.to_le_bytes());
         out[38] = self.flags;
-        out[39] = 0;
+        out[KIND_AT] = 0;
         out[40..48].copy_from_slice(&self.number.to_le_bytes());
     }
 

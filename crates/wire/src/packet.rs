@@ -6,7 +6,7 @@ use crate::follow::FragmentHead;
 use crate::frame::{
     read_lone_ack, read_lone_eager, Eager, Frame, FrameView, ACK_LONE_LEN, EAGER_LEN,
 };
-use crate::header::{u16_at, u32_at, Header, HEADER_LEN, PACKET_NUMBER_MAX, VERSION};
+use crate::header::{u16_at, u32_at, Header, HEADER_LEN, KIND_AT, PACKET_NUMBER_MAX, VERSION};
 use crate::hello::Hello;
 
 /// Why a datagram is not a packet. Each is a counter of the receiving rail.
@@ -52,7 +52,7 @@ impl<'a> Packet<'a> {
             return Err(ParseError::Version);
         }
         let header = Header::read(bytes);
-        if header.number > PACKET_NUMBER_MAX || head_len % 8 != 0 {
+        if header.number > PACKET_NUMBER_MAX || head_len % 8 != 0 || bytes[KIND_AT] != 0 {
             return Err(ParseError::Malformed);
         }
         let mut packet = Packet {
