@@ -242,8 +242,8 @@ impl<T: RailTx> RailState<T> {
 }
 
 impl<T: RailTx> RailState<T> {
-    /// When the oldest write has not ended for too long. Where a peer's processor makes the copy, it
-    /// may be busy, and a peer that is gone takes its link with it.
+    /// When the oldest write has not ended for too long. Where a peer's processor makes the copy,
+    /// it may be busy, and a peer that is gone takes its link with it.
     pub(crate) fn stuck_at(&self) -> Option<u64> {
         let oldest = self.outstanding.first()?;
         (!self.tx.caps().one_copy).then_some(oldest.since_ns + WRITE_NS)
