@@ -11,6 +11,7 @@ mod app;
 mod bounds;
 mod check;
 pub mod command;
+mod connections;
 mod content;
 mod credit;
 pub mod damage;

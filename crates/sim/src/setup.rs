@@ -81,6 +81,8 @@ pub struct Weather {
     pub forge: u32,
     /// Random extra latency up to this (order is kept).
     pub jitter_ns: u64,
+    /// A connection breaks.
+    pub breaks: u32,
 }
 
 /// A lie that a rail tells of its writes.
@@ -264,6 +266,9 @@ pub struct Setup {
     /// that was under way is lost and their owner is told. Between a stream and a rail of the other
     /// kind packets travel as datagrams.
     pub streams: Vec<bool>,
+    /// Streams whose links are connections, and of which the protocol knows what they promise (see
+    /// [`Setup::connects`]).
+    pub connected: Vec<bool>,
     /// Rails that write into granted memory; streams among them in order with their packets. They
     /// reach only each other.
     pub writes: Vec<bool>,
@@ -359,6 +364,7 @@ impl Setup {
                 .map(|_| rng.pick(&[1_472, 1_472, 8_972, 1_232, 64_000]))
                 .collect(),
             streams: vec![false; rails],
+            connected: vec![false; rails],
             writes: vec![false; rails],
             direct: false,
             direct_again: false,
@@ -429,6 +435,7 @@ impl Setup {
         draw_faults(&mut next, self.profile, rng);
         // Of the settings that are drawn with faults those of the first round stay.
         (next.node, next.streams) = (self.node, self.streams.clone());
+        next.connected.clone_from(&self.connected);
         next.writes.clone_from(&self.writes);
         (next.direct, next.direct_again) = (self.direct, self.direct_again);
         next.direct_shuffled = self.direct_shuffled;
