@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod frames;
+mod group;
 mod input;
 mod memory;
 mod node;
@@ -14,6 +15,7 @@ mod packet;
 mod page;
 mod text;
 
+pub use group::{group, group_packet};
 pub use node::node;
 pub use ops::operations;
 pub use packet::{address, packet};
@@ -32,4 +34,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("settings", settings),
     ("faults", faults),
     ("stats_page", stats_page),
+    ("group_packet", group_packet),
+    ("group", group),
 ];

@@ -1,4 +1,4 @@
-//! What holds while the application's thread has offered its processor and does not get it back.
+//! Tests of an application whose thread has offered its processor and does not get it back.
 
 #[path = "stand_in/caps.rs"]
 mod caps;
@@ -124,7 +124,6 @@ fn engine_with(
         log_bytes: 1 << 20,
         aggregate_after: 2,
         mtu: 0,
-        sum_ahead_bytes: 0,
     };
     let parts = Parts {
         rails: polls

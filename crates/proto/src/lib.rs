@@ -13,7 +13,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod ahead;
 mod base;
 pub mod group;
 mod message;
@@ -28,7 +27,6 @@ mod state;
 mod testing;
 mod tx;
 
-pub use ahead::AheadSpan;
 pub use base::config::{
     Config, Delivery, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD,
 };
@@ -37,8 +35,8 @@ pub use base::mutation::Mutation;
 pub use base::pairing::Pairing;
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
-    sum_seed, Batch, Claim, DropReason, Event, Landing, Lies, Memory, PathState, Payload, PeerId,
-    RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteOut, WrittenSum,
+    sum_seed, Batch, Claim, DropReason, Event, Landing, Memory, PathState, Payload, PeerId,
+    RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck, WriteOut, WrittenSum,
 };
 pub use message::post::Peeked;
 pub use node::{Held, Node};

@@ -27,7 +27,8 @@ pub(crate) struct Multi {
     pub retired: bool,
 }
 
-/// What a node keeps for operations that have not ended: all zero when nothing is going on.
+/// Counts of all that a node keeps for operations that have not ended: zero when nothing is going
+/// on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Sends (and answers to reads) whose data is not acknowledged.
@@ -210,7 +211,7 @@ impl Node {
         self.by_id.get(&id).map(|&index| PeerId(index))
     }
 
-    /// Whether the peer is dead or has said BYE: sends to it fail.
+    /// Returns whether the peer is dead or has said BYE: sends to it fail.
     pub fn peer_gone(&self, peer: PeerId) -> bool {
         let entry = self.peers.get(peer.0 as usize);
         entry.is_some_and(|entry| match &entry.conn {
@@ -297,7 +298,7 @@ impl Node {
         sizes.fold((0, 0), |(bytes, count), b| (bytes + b, count + 1))
     }
 
-    /// Whether anything waits to be sent to any peer.
+    /// Returns whether anything waits to be sent to any peer.
     pub fn wants_transmit(&self) -> bool {
         !self.ready.is_empty() || self.asks_links()
     }
@@ -307,14 +308,14 @@ impl Node {
         self.conn(peer).map_or(0, |c| c.queue.len())
     }
 
-    /// Whether the payload of a message of `len` bytes may leave as soon as it is posted. Else a
-    /// request leaves for it.
+    /// Returns whether the payload of a message of `len` bytes may leave as soon as it is posted.
+    /// Else a request leaves for it.
     pub fn is_ready_for(&self, peer: PeerId, len: u64) -> bool {
         let conn = self.conn(peer);
         len <= self.cfg.eager_max && conn.is_none_or(|c| c.has_credit_for(len))
     }
 
-    /// Whether every send of ours was delivered.
+    /// Returns whether every send of ours was delivered.
     pub fn drained(&self) -> bool {
         self.sends.len() == 0
     }
@@ -332,7 +333,8 @@ impl Node {
         counts
     }
 
-    /// Whether the node owes or is owed something that needs time to pass or packets to come.
+    /// Returns whether the node owes or is owed something that needs time to pass or packets to
+    /// come.
     pub fn is_idle(&self) -> bool {
         let waits = !self.ready.is_empty() || !self.stalled.is_empty();
         self.sends.len() == 0 && !waits && self.next_deadline().is_none()
@@ -343,7 +345,7 @@ impl Node {
         self.conn(peer).map_or(0, |c| c.next_match)
     }
 
-    /// What the node keeps for operations that have not ended.
+    /// Counts what the node keeps for operations that have not ended.
     pub fn held(&self) -> Held {
         Held {
             sends: self.sends.len(),
@@ -426,7 +428,6 @@ impl Node {
         let spec = &self.rails[at];
         let native = self.cfg.reliable && self.cfg.native_rails >> at & 1 == 1;
         LocalRail {
-            addr: spec.addr,
             datagram_max: spec.datagram_max,
             policy: Policy::new(spec.delivery, native),
         }

@@ -87,7 +87,7 @@ impl Pair {
         assert!(self.nodes[from].post_send(&spec));
     }
 
-    /// What `from` has to send now.
+    /// All that `from` has to send now.
     fn packets(&mut self, from: usize) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         let (mut out, mut spans) = (vec![0; PACKET_MAX], Spans::new());
@@ -145,7 +145,7 @@ fn agreed(events: &[Event]) -> Vec<(u8, u8)> {
     told.collect()
 }
 
-/// What 0 and 1 receive when each sends before it knows the other, then once more.
+/// The messages that 0 and 1 receive when each sends before it knows the other, then once more.
 fn talk(mut pair: Pair) -> (Pair, [Vec<u8>; 2]) {
     for handle in 0..2 {
         pair.send(0, handle);

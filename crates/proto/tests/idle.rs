@@ -1,4 +1,4 @@
-//! What ends: what a peer keeps that says nothing any more, duels of paths, repairs.
+//! Things that end: the memory of a peer that says nothing any more, duels of paths, repairs.
 
 mod face;
 
@@ -41,7 +41,7 @@ fn given_back(runs: bool, least: usize) {
     assert!(pair.a.drained() && bytes(&pair) > idle);
 }
 
-/// What still waits for an ack stays, however long nothing was heard.
+/// A packet that still waits for an ack stays, however long nothing was heard.
 #[test]
 fn nothing_is_given_back_that_is_needed() {
     let mut pair = Pair::new(1, false);
@@ -81,7 +81,7 @@ fn thinned(packets: Vec<Flying>, state: &mut u32) -> Vec<Flying> {
     packets.into_iter().filter(|p| kept(p)).collect()
 }
 
-/// What `from` has to send goes to `to`, as far as it gets there; how much that was.
+/// Hands what `from` has to send to `to`, as far as it gets there; how much that was.
 fn turn(now: u64, from: &mut Node, to: &mut Node, state: &mut u32) -> usize {
     from.on_poll(now, false);
     from.handle_timeouts(now);

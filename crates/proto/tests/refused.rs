@@ -73,7 +73,7 @@ fn one_rail_that_refuses_is_no_death() {
     assert!(arrives(&mut pair, 2), "it goes on on the other rail");
 }
 
-/// What a firewall said before the peer was heard again is forgotten.
+/// Refusals before the peer was heard again are forgotten.
 #[test]
 fn a_word_of_the_peer_outweighs_refusals() {
     let mut pair = Pair::new(2, true);
@@ -106,8 +106,8 @@ fn who_was_never_heard_is_not_gone_by_refusals() {
     assert!(arrives(&mut pair, 2));
 }
 
-/// Who closes is not released by the refusals of one rail: the other end may still wait for the
-/// acks that its BYE brings.
+/// A node that closes is not released by the refusals of one rail: the other end may still wait for
+/// the acks that its BYE brings.
 #[test]
 fn one_rail_that_refuses_hears_no_bye() {
     let mut pair = Pair::new(2, true);

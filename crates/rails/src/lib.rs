@@ -9,6 +9,7 @@ mod any;
 mod caps;
 mod discover;
 mod fault;
+mod groups;
 mod link;
 pub mod pairing;
 mod rail;
@@ -26,6 +27,7 @@ pub use discover::{
     RailsConfig,
 };
 pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
+pub use groups::{GroupError, GroupLink, Groups};
 pub use link::{AddrLinks, Connected, DownReason, LinkId, LinkTable, Links};
 pub use rail::{Armed, Rail, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome};
 pub use registered::Registrations;

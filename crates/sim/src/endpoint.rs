@@ -204,7 +204,6 @@ fn assemble(
         log_bytes: setup.log_bytes,
         aggregate_after: setup.aggregate_after,
         mtu: 0,
-        sum_ahead_bytes: setup.sum_ahead_bytes,
     };
     // The first number is the endpoint's id, after those of the one that is there before it.
     let (mut first, mut others) = (true, setup.second as usize * RANDOMS);

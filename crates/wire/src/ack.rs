@@ -1,7 +1,7 @@
 //! The ACK frame: vectors of masks over the packets of one path.
 
-use crate::frame::{prefix, put, BadFrame, KIND_ACK};
 use crate::header::u64_at;
+use crate::prefix::{prefix, put, BadFrame, KIND_ACK};
 
 /// Most 64-bit masks in one ACK frame: 1,024 packets of a path in one ack.
 pub const ACK_MASKS_MAX: usize = 16;

@@ -6,7 +6,7 @@
 //!  8  u64 destination endpoint id
 //! 16  u32 destination token  20 u32 destination's slot for the source (or all ones)
 //! 24  u64 source endpoint id
-//! 32  u32 source epoch       36 u16 path  38 u8 flags     39 u8 reserved (0)
+//! 32  u32 source epoch       36 u16 path  38 u8 flags     39 u8 kind: 0 (see group.rs)
 //! 40  u64 packet number (48 bits used)
 //! ```
 //!
@@ -20,6 +20,8 @@ pub const VERSION: u8 = 2;
 pub const HEADER_LEN: usize = 48;
 /// Offset of the flags.
 pub(crate) const FLAGS_AT: usize = 38;
+/// Offset of the kind of packet: 0 between two endpoints, 1 in a group.
+pub(crate) const KIND_AT: usize = 39;
 /// Offset of the packet number.
 pub(crate) const NUMBER_AT: usize = 40;
 /// "I do not know which slot you keep for me": before the peer's HELLO arrived.
@@ -62,6 +64,9 @@ impl Header {
     pub const FLAG_ACK_NOW: u8 = 1;
     /// Nothing in this packet needs an ack (pure acks, pongs); it is not acknowledged.
     pub const FLAG_NO_ACK: u8 = 2;
+    /// The sender has lost contact: it knows of no path that carries what it sends. Answer on every
+    /// path.
+    pub const FLAG_EVERYWHERE: u8 = 4;
 
     /// Source rail index.
     #[inline]
@@ -89,11 +94,12 @@ impl Header {
         out[32..36].copy_from_slice(&self.src_epoch.to_le_bytes());
         out[36..38].copy_from_slice(&self.path.to_le_bytes());
         out[38] = self.flags;
-        out[39] = 0;
+        out[KIND_AT] = 0;
         out[40..48].copy_from_slice(&self.number.to_le_bytes());
     }
 
-    /// What a packet whose head failed its check claims to be: hints, good for statistics only.
+    /// The header that a packet claims to have whose head failed its check. Its fields are hints,
+    /// good for statistics only.
     pub fn claimed(bytes: &[u8]) -> Option<Header> {
         (bytes.len() >= HEADER_LEN).then(|| Header::read(bytes))
     }

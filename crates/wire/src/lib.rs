@@ -27,9 +27,11 @@ mod ack;
 mod direct;
 mod follow;
 mod frame;
+mod group;
 mod header;
 mod hello;
 mod packet;
+mod prefix;
 mod rail_addr;
 
 pub use ack::{Ack, AckMasks, LoneMask, MasksView, ACK_MASKS_MAX};
@@ -39,6 +41,10 @@ pub use frame::{
     Data, Eager, Frame, FrameView, Grant, KeyGrant, MsgHead, Read, Rts, Written, DATA_LEN,
     EAGER_LEN, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_PUT, FLAG_READ_REPLY, FLAG_REFUSED, FLAG_REVOKE,
     FLAG_TAGGED, FLAG_UNSUMMED, GRANT_LEN, RTS_LEN,
+};
+pub use group::{
+    AckFlags, Asked, Chunk, Gaps, GroupHead, GroupPacket, GroupWord, GroupWriter, ASKED_MAX,
+    CHUNK_HEAD_LEN, GROUP_HEAD_LEN, PARITY_MAX,
 };
 pub use header::{path_code, Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
 pub use hello::{

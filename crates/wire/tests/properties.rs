@@ -2,9 +2,9 @@
 
 use marline_wire::{
     granules, Ack, AckMasks, Address, AddressError, Data, Eager, Frame, FrameView, Grant,
-    HeadWriter, Header, Hello, KeyGrant, MsgHead, Packet, ParseError, RailAddr, RailKind, RailList,
-    RailWrites, Read, Rts, Written, ACK_MASKS_MAX, GRANULE, HELLO_RAIL_BYTES_MAX, RAILS_MAX,
-    RAIL_BYTES_MAX, VERSION,
+    GroupPacket, HeadWriter, Header, Hello, KeyGrant, MsgHead, Packet, ParseError, RailAddr,
+    RailKind, RailList, RailWrites, Read, Rts, Written, ACK_MASKS_MAX, GRANULE,
+    HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX, VERSION,
 };
 use proptest::prelude::*;
 
@@ -306,6 +306,7 @@ proptest! {
         let (bytes, written) = write(&h, &frames);
         let packet = Packet::parse(&bytes, |_| agree(&bytes)).expect("a packet of ours parses");
         prop_assert_eq!(packet.header, h);
+        prop_assert!(!GroupPacket::claimed(&bytes), "whatever its flags");
         let read: Vec<_> = packet.frames().collect();
         prop_assert_eq!(read.len(), written.len());
         for (i, ((frame, payload), wrote)) in read.iter().zip(&written).enumerate() {

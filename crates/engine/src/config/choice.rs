@@ -1,8 +1,14 @@
-//! What a user may ask of checksums: a class, a preset of the papers, or an algorithm by name.
+//! The choice of checksums that a user has: a class, a preset of the papers, or an algorithm by
+//! name.
 
 use crate::config::profile::Profile;
-use crate::config::settings::parse_checksum;
 use marline_checksum::{tier, Algorithm, Strength, Tier};
+
+/// The algorithm of a name, upper or lower case, with or without its hyphens.
+pub fn parse_checksum(name: &str) -> Option<Algorithm> {
+    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
+    Algorithm::all().find(|a| plain(a.name()) == plain(name))
+}
 
 /// A wish for a checksum, which a machine turns into an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +17,7 @@ pub enum ChecksumChoice {
     Strong,
     /// The fastest that is not weak.
     Fast,
-    /// What NewMadeleine took before it was tuned: FNV-1a (paper 0, section 5.1).
+    /// NewMadeleine's choice before it was tuned: FNV-1a (paper 0, section 5.1).
     NewMadeleineFnv,
     /// CRC-32C where the processor has an instruction for it, else Fletcher-64 (paper 2,
     /// section 5.1).

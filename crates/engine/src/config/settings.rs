@@ -4,18 +4,12 @@
 //! A row is read once, when an engine opens. Errors are texts for people: they name the setting,
 //! the value that was given and what is allowed.
 
-use crate::config::choice::ChecksumChoice;
+use crate::config::choice::{parse_checksum, ChecksumChoice};
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
 
-/// What every environment variable of Marline's provider starts with.
+/// The beginning of every environment variable of Marline's provider.
 pub const PREFIX: &str = "FI_MARLINE_";
-
-/// The algorithm of a name, upper or lower case, with or without its hyphens.
-pub fn parse_checksum(name: &str) -> Option<Algorithm> {
-    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
-    Algorithm::all().find(|a| plain(a.name()) == plain(name))
-}
 
 /// Checksum algorithms of single rails: interface (or address, as in `rails`) and algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +58,7 @@ const SWITCH: &[(&str, bool)] = &[
     ("false", false),
 ];
 
-/// What texts a setting takes.
+/// The kind of texts that a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Comma-separated names.
@@ -108,7 +102,7 @@ fn names<T>(choices: &[(&'static str, T)]) -> String {
 }
 
 impl Kind {
-    /// What is allowed, in words.
+    /// The allowed texts, in words.
     pub fn allowed(&self) -> String {
         match *self {
             Kind::List => "names separated by commas".to_owned(),
@@ -256,7 +250,7 @@ pub struct Setting {
     pub default: &'static str,
     /// One-line help with units.
     pub help: &'static str,
-    /// What texts it takes.
+    /// The kind of texts that it takes.
     pub kind: Kind,
     set: fn(&mut Settings, &str, &Kind) -> bool,
     pub(crate) get: fn(&Settings) -> String,
@@ -351,8 +345,6 @@ settings! {
     checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 };
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
     fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 };
-    /// Bytes of a large message summed while its grant is under way; 0: summed as they leave.
-    sum_ahead_bytes: u32 = "0", Kind::Bytes { min: 0, max: 16 * MIB };
     /// Damaged packets per million above which a rail is left for a better one; 0: never.
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// File with this machine's profile; empty: where `marline tune` keeps it; none: no profile.
@@ -436,7 +428,7 @@ impl Settings {
         })
     }
 
-    /// Whether the user gave the row of this name.
+    /// True if the user gave the row of this name.
     pub fn was_given(&self, name: &str) -> bool {
         let row = TABLE.iter().position(|row| row.name == name);
         row.is_some_and(|n| self.given & (1 << n) != 0)

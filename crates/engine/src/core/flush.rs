@@ -1,8 +1,8 @@
 //! Packets out: batches are built by the nodes, filled and handed to their rails.
 
-use crate::core::state::Core;
 use crate::memory::pack::{fill, fill_run, head_of};
 use crate::platform::system::System;
+use crate::state::core::Core;
 use marline_proto::Transmit;
 use marline_rails::{LinkId, RailTx, SendOutcome, TxBuffers};
 
@@ -15,12 +15,12 @@ impl<S: System> Core<S> {
         if self.poisoned {
             return; // what it would read may be gone
         }
-        if self.full_rails != 0 {
+        if self.rails.full_mask != 0 {
             self.send_pending(now);
         }
         self.deferred = false;
         self.coalescer.flushed();
-        for index in 0..self.eps.len() {
+        for index in 0..self.dir.eps.len() {
             while self.flush_batch(now, index) {}
         }
         self.send_notices(now);
@@ -34,31 +34,30 @@ impl<S: System> Core<S> {
     /// Builds and sends one batch of an endpoint; `false`: nothing left that a rail has room for.
     fn flush_batch(&mut self, now: u64, index: usize) -> bool {
         self.settle_links(now, index);
-        let Some((at, mut buffer)) = self.build_buffer() else {
+        let Some((at, mut buffer)) = self.rails.build_buffer() else {
             return false;
         };
-        let Some(endpoint) = self.eps[index].as_mut() else {
+        let Some(endpoint) = self.dir.eps[index].as_mut() else {
             return false;
         };
-        endpoint.node.set_full(self.full_rails);
-        let stage = self.rails[at].tx.buffer(buffer);
-        let Some(first) = endpoint.node.build(now, stage, &mut self.spans, None) else {
+        endpoint.node.set_full(self.rails.full_mask);
+        let (stage, spans) = (
+            self.rails.list[at].tx.buffer(buffer),
+            &mut self.buffers.spans,
+        );
+        let Some(first) = endpoint.node.build(now, stage, spans, None) else {
             return false;
         };
         if first.rail != at {
-            match self.move_head((at, buffer), &first) {
-                Some(other) => buffer = other,
-                None => {
-                    self.batch_sent(now, index, &first, (1, first.len), SendOutcome::Sent);
-                    return true;
-                }
-            }
+            let Some(other) = self.rails.move_head((at, buffer), &first) else {
+                self.batch_sent(now, index, &first, (1, first.len), SendOutcome::Sent); // lost
+                return true;
+            };
+            buffer = other;
         }
-        let caps = self.rails[first.rail].tx.caps();
-        let Some(endpoint) = self.eps[index].as_mut() else {
-            return false;
-        };
-        let stage = self.rails[first.rail].tx.buffer(buffer);
+        let rail = &mut self.rails.list[first.rail];
+        let caps = rail.tx.caps();
+        let stage = rail.tx.buffer(buffer);
         if let Some(outcome) = self.fast_path.settle(&first, stage) {
             self.batch_sent(now, index, &first, (1, first.len), outcome);
             return true;
@@ -70,9 +69,8 @@ impl<S: System> Core<S> {
         fill(
             &mut stage[..first.len],
             &first,
-            &self.spans,
-            &self.sends,
-            &mut self.ahead,
+            &self.buffers.spans,
+            &self.ops.sends,
         );
         let (segment, mut model) = (first.len, head_of(stage, &first));
         let most = caps
@@ -85,23 +83,22 @@ impl<S: System> Core<S> {
             if let Some(model) = model.take() {
                 let run = node.continue_bulk(now, &first.batch, &model, out, most - count);
                 if let Some(run) = run {
-                    let ahead = &mut self.ahead;
-                    fill_run(out, &run, segment, first.algorithm, &self.sends, ahead);
+                    fill_run(out, &run, segment, first.algorithm, &self.ops.sends);
                     count += run.packets;
                     continue;
                 }
             }
             let out = &mut out[..segment];
-            let Some(next) = node.poll_transmit(now, out, &mut self.spans, Some(&first.batch))
+            let Some(next) =
+                node.poll_transmit(now, out, &mut self.buffers.spans, Some(&first.batch))
             else {
                 break;
             };
             fill(
                 &mut out[..next.len],
                 &next,
-                &self.spans,
-                &self.sends,
-                &mut self.ahead,
+                &self.buffers.spans,
+                &self.ops.sends,
             );
             model = head_of(out, &next);
             (short, count) = (segment - next.len, count + 1);
@@ -136,7 +133,7 @@ impl<S: System> Core<S> {
         (count, len): (usize, usize),
         outcome: SendOutcome,
     ) {
-        if let Some(endpoint) = self.eps[index].as_mut() {
+        if let Some(endpoint) = self.dir.eps[index].as_mut() {
             endpoint.node.sent(now);
         }
         let rail = &mut self.rails[first.rail];
@@ -155,8 +152,8 @@ impl<S: System> Core<S> {
         match outcome {
             SendOutcome::Sent | SendOutcome::Busy => {}
             SendOutcome::TooBig(max) => {
-                for endpoint in self.eps.iter_mut().flatten() {
-                    endpoint.node.on_too_big(now, rail, link.0, max);
+                for node in self.dir.nodes() {
+                    node.on_too_big(now, rail, link.0, max);
                 }
             }
             SendOutcome::Fault(_) => {

@@ -1,9 +1,9 @@
 //! What people are told of rails and peers.
 
 use crate::api::{EpId, LogLevel};
-use crate::core::pairing::show_address;
-use crate::core::state::Core;
 use crate::platform::system::System;
+use crate::state::core::Core;
+use crate::state::pairing::show_address;
 use marline_checksum::{Algorithm, Strength};
 use marline_proto::{Event, PathState, PeerId};
 
@@ -22,7 +22,7 @@ impl<S: System> Core<S> {
         else {
             return;
         };
-        self.stats.peers_dead += 1;
+        self.counters.process.peers_dead += 1;
         let who = self.describe(ep, peer);
         let why = if refused {
             format!(
@@ -46,7 +46,7 @@ impl<S: System> Core<S> {
             remote_rail,
             damaged,
             of,
-            told,
+            by_peer,
             left,
         } = event
         else {
@@ -57,7 +57,7 @@ impl<S: System> Core<S> {
             .get(rail as usize)
             .map_or("?", |r| r.name.as_str());
         let who = self.describe(ep, peer);
-        let text = match (told, left) {
+        let text = match (by_peer, left) {
             (false, _) => format!(
                 "rail {name} from {who} (its rail {remote_rail}) corrupts: {damaged} of {of} \
                  packets arrived damaged and are sent again; the sender is told"
@@ -127,7 +127,7 @@ impl<S: System> Core<S> {
 
     /// An endpoint closes although peers have not acknowledged what was sent to them.
     pub(crate) fn say_undelivered(&mut self, ep: EpId) {
-        let Some(endpoint) = self.ep(ep) else {
+        let Some(endpoint) = self.dir.ep(ep) else {
             return;
         };
         let (peers, state) = (endpoint.node.undelivered(), endpoint.node.describe());
@@ -147,7 +147,7 @@ impl<S: System> Core<S> {
     }
 
     pub(crate) fn describe(&self, ep: EpId, peer: PeerId) -> String {
-        let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
+        let endpoint = self.dir.eps.get(ep.0 as usize).and_then(Option::as_ref);
         match endpoint.and_then(|e| e.node.peer_address(peer)) {
             Some(a) => format!("{:016x} at {}", a.id, show_address(a)),
             None => "?".to_owned(),

@@ -1,7 +1,7 @@
 //! Memory of operations, and the copies in and out of packets.
 
 pub(crate) mod autotune;
+pub(crate) mod copy;
 pub(crate) mod op_table;
 pub(crate) mod pack;
 pub(crate) mod pool;
-pub(crate) mod unpack;

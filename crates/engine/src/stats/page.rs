@@ -141,7 +141,7 @@ macro_rules! states {
 }
 
 states! {
-    /// What is known of a path.
+    /// The state of a path.
     PathState {
         /// No answer yet.
         Unknown,
@@ -157,7 +157,7 @@ states! {
 }
 
 states! {
-    /// What is known of a peer.
+    /// The state of a peer.
     PeerState {
         /// Contacted, no answer yet.
         Contacted,
@@ -170,7 +170,7 @@ states! {
     }
 }
 
-/// What a page says of its engine.
+/// The part of a page that describes its engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PageInfo<'a> {
     /// Setting `stats_dir`; empty: [`DEFAULT_DIR`], and the page goes when the engine closes.
@@ -179,7 +179,7 @@ pub struct PageInfo<'a> {
     pub endpoint: u64,
     /// Rank in `MPI_COMM_WORLD`, where a launcher tells (see [`rank_from_env`]).
     pub rank: Option<u32>,
-    /// What the settings leave off.
+    /// Protection that the settings leave off.
     pub lacks: Lacks,
 }
 
@@ -190,7 +190,7 @@ pub struct RailInfo<'a> {
     pub name: &'a str,
     /// Local address as text.
     pub address: &'a str,
-    /// Whether the interface is up.
+    /// True if the interface is up.
     pub up: bool,
 }
 
@@ -257,9 +257,6 @@ impl Page {
         } else {
             owned::user().to_string()
         };
-        if !keep {
-            remove_stale(dir, &format!("marline-{owner}-"), &host);
-        }
         let (file, path) = create(dir, &owner)
             .map_err(|e| format!("no statistics page in {}: {e}", dir.display()))?;
         let made = Generation::current();
@@ -286,7 +283,7 @@ impl Page {
         &self.path
     }
 
-    /// Whether it stays when the engine closes.
+    /// True if it stays when the engine closes.
     pub fn is_kept(&self) -> bool {
         self.keep
     }
@@ -457,26 +454,6 @@ fn create(dir: &Path, owner: &str) -> std::io::Result<(File, PathBuf)> {
         }
     }
     Err(last)
-}
-
-/// Removes pages of this user's processes that have ended.
-fn remove_stale(dir: &Path, prefix: &str, host: &str) {
-    let space = pid_space();
-    for path in super::reader::list_pages(dir) {
-        let name = path.file_name().and_then(|name| name.to_str());
-        if !name.is_some_and(|name| name.starts_with(prefix)) {
-            continue;
-        }
-        // A page of no sense may be one that is being made: left alone. So is one of another
-        // container, whose processes cannot be seen from here.
-        let Ok(who) = super::reader::read_owner(&path) else {
-            continue;
-        };
-        let ours = space != 0 && who.pid_space == space && who.host == host;
-        if ours && pid_start(who.pid) != Some(who.pid_start) {
-            let _ = std::fs::remove_file(&path);
-        }
-    }
 }
 
 /// When a process started, in ticks since boot; none when there is no such process.

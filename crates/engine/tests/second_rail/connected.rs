@@ -75,11 +75,9 @@ impl Stream {
         }
     }
 
-    /// The link that is not told yet of what became of its connection.
-    fn news(&mut self) -> Option<RailEvent> {
+    fn changed(&self) -> Option<(LinkId, RailEvent)> {
         let cable = lock(&self.cable);
-        let mut links = self.links.iter();
-        let (link, event) = links.find_map(|(id, _, link)| {
+        self.links.iter().find_map(|(id, _, link)| {
             let gone = cable
                 .connection
                 .is_none_or(|(number, _)| number != link.connection);
@@ -88,7 +86,12 @@ impl Stream {
                 _ if gone => Some((id, RailEvent::LinkDown(id, DownReason::Broken(0)))),
                 _ => None,
             }
-        })?;
+        })
+    }
+
+    /// The link that is not told yet of what became of its connection.
+    fn news(&mut self) -> Option<RailEvent> {
+        let (link, event) = self.changed()?;
         match event {
             RailEvent::LinkUp(_) => self.links.get_mut(link)?.told = true,
             // It is told once: its number is no connection's from now on.

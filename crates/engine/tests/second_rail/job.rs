@@ -74,7 +74,6 @@ fn side<T: RailTx + 'static, R: RailRx + 'static>(me: usize, (tx, rx): (T, R)) -
         log_bytes: 4 << 20,
         aggregate_after: 4,
         mtu: 0,
-        sum_ahead_bytes: 0,
     };
     let mut number = 1_000 * (me as u64 + 1);
     let parts = Parts {

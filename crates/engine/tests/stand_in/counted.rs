@@ -126,7 +126,6 @@ pub fn side(aggregate_after: u32) -> Side {
         log_bytes: 1 << 20,
         aggregate_after,
         mtu: 0,
-        sum_ahead_bytes: 0,
     };
     let parts = Parts {
         rails: vec![("rail".into(), Counted::new(&sent))],

@@ -136,7 +136,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// What marks a message of this length whose payload is to carry no sum.
+    /// The flag of a message of this length: [`FLAG_UNSUMMED`] if its payload carries no sum, else
+    /// 0.
     pub(crate) fn sum_flag(&self, len: u64) -> u8 {
         let summed = self.summed.0 <= len && len <= self.summed.1;
         if summed {
@@ -166,7 +167,7 @@ impl Config {
 }
 
 impl Config {
-    /// Whether this mistake is to be made.
+    /// Returns whether this mistake is to be made.
     #[cfg(feature = "mutation")]
     #[inline]
     pub fn errs(&self, mutation: Mutation) -> bool {
@@ -182,7 +183,7 @@ impl Config {
 }
 
 impl Config {
-    /// What is charged for an unexpected message that costs so much.
+    /// The bytes charged for an unexpected message that costs so much.
     pub(crate) fn charged(&self, cost: u64) -> u64 {
         match self.errs(Mutation::Uncharged) {
             true => MESSAGE_OVERHEAD,

@@ -4,8 +4,8 @@
 use alloc::vec::Vec;
 use marline_wire::RailAddr;
 
-/// The knowledge that the kinds of rails have of their addresses. It is asked at first contact, when
-/// rails change, and when a rail's own news names an address: never for a packet that brings
+/// The knowledge that the kinds of rails have of their addresses. It is asked at first contact,
+/// when rails change, and when a rail's own news names an address: never for a packet that brings
 /// nothing of that.
 pub trait Pairing: Sync {
     /// The pairs of a local rail and a remote one between which a path is worth trying, by their

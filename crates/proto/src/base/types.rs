@@ -1,4 +1,4 @@
-//! What goes in and out of a [`crate::Node`].
+//! Values that go in and out of a [`crate::Node`].
 
 use crate::base::slab::Key;
 use alloc::vec::Vec;
@@ -63,8 +63,8 @@ pub struct RecvSpec {
 }
 
 impl RecvSpec {
-    /// Whether a death ends it, though it names nobody, where that is set. What has no tag, or is
-    /// for many messages, belongs to an MPI's inner workings, or to a server.
+    /// Returns whether a death ends it, though it names nobody, where that is set. What has no tag,
+    /// or is for many messages, belongs to an MPI's inner workings, or to a server.
     pub(crate) fn names_nobody(&self) -> bool {
         self.source == Source::Any && self.tag.is_some() && self.multi_min.is_none()
     }
@@ -116,7 +116,7 @@ pub struct Payload<'a> {
     pub verify_first: bool,
 }
 
-/// What is known of a fragment that was written past the packets.
+/// The place and the sum of a fragment that was written past the packets.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenSum {
     /// Name of the inbound message, and the fragment's offset in it.
@@ -133,16 +133,16 @@ pub struct WrittenSum {
     pub algorithm: u8,
 }
 
-/// What lies in the place of a fragment that was written.
+/// The finding of a look at the memory of a written fragment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lies {
-    /// Bytes with its sum.
+pub enum WriteCheck {
+    /// Bytes with the fragment's sum.
     Right,
-    /// Others.
+    /// Other bytes.
     Wrong,
-    /// What lay there before: the write was lost, or found no grant.
+    /// The bytes that lay there before: the write was lost, or found no registered memory.
     #[default]
-    Nothing,
+    Missing,
 }
 
 /// The engine's memory, as the node sees it.
@@ -150,9 +150,9 @@ pub trait Memory {
     /// Copies and sums one payload to where it belongs; whether the sum was right. (A wrong one
     /// leaves rubbish in a range that is not yet committed.)
     fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool;
-    /// What lies in the place of a fragment.
-    fn written(&mut self, _landing: &Landing, _sum: &WrittenSum) -> Lies {
-        Lies::Nothing
+    /// Looks at the memory of a fragment that was written.
+    fn written(&mut self, _landing: &Landing, _sum: &WrittenSum) -> WriteCheck {
+        WriteCheck::Missing
     }
     /// Ends what was granted of the memory of inbound message `inbound`: no write lands after this.
     fn revoke(&mut self, _inbound: u64) {}
@@ -257,7 +257,7 @@ pub struct WriteOut {
 /// Spans of one packet, reused between calls.
 pub type Spans = Vec<Span>;
 
-/// What happened.
+/// An event for the owner of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Every byte of the send is at the receiver, or (error) never will be; the memory is free.
@@ -408,7 +408,7 @@ pub enum Event {
         /// New state.
         state: PathState,
     },
-    /// Too many packets of a path arrive damaged: here, or (`told`) at the peer.
+    /// Too many packets of a path arrive damaged: here, or (`by_peer`) at the peer.
     PathCorrupts {
         /// Whose path.
         peer: PeerId,
@@ -421,7 +421,7 @@ pub enum Event {
         /// Packets looked at.
         of: u64,
         /// The peer said so of what we send; else we found it in what it sends.
-        told: bool,
+        by_peer: bool,
         /// The path was left; else it was the last usable one, or all are as bad.
         left: bool,
     },
@@ -442,7 +442,7 @@ pub enum Event {
         peer: PeerId,
         /// The peer's wish; it may be unknown here.
         wish: u8,
-        /// What is used.
+        /// The algorithm used.
         agreed: u8,
     },
 }

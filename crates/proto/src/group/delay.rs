@@ -30,7 +30,7 @@ impl Draw {
     /// first, one the second, two the third, four the fourth and so on: the truncated exponential
     /// distribution of RFC 5740, section 5.3. By the time that most would speak, the first have
     /// been heard and answered.
-    pub fn delay_ns(&mut self, unit_ns: u64) -> u64 {
+    pub(super) fn delay_ns(&mut self, unit_ns: u64) -> u64 {
         let (doublings, within) = (self.next(), self.next());
         let slot = self.slots - doublings.leading_zeros().min(self.slots);
         slot as u64 * unit_ns + within % unit_ns.max(1)

@@ -19,6 +19,11 @@ impl Parts {
         }
     }
 
+    /// Members of a part, at most.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
     /// Place of a member in the ring of `root`.
     fn place(&self, root: u16, member: u16) -> u16 {
         let ring = self.members as u32;
@@ -38,14 +43,59 @@ impl Parts {
         }
     }
 
-    /// Members that acknowledge to `collector`.
-    pub fn of(&self, root: u16, collector: u16) -> impl Iterator<Item = u16> + '_ {
-        let others = (0..self.members).filter(move |&m| m != collector && m != root);
-        others.filter(move |&m| self.collector(root, m) == collector)
+    /// The co-roots of a root.
+    pub fn co_roots(&self, root: u16) -> impl Iterator<Item = u16> + '_ {
+        let firsts = (self.size..self.members).step_by(self.size as usize);
+        firsts.map(move |place| self.at(root, place))
     }
 
-    /// Whether this member collects for the root, or is it.
+    /// Members that acknowledge to `collector`.
+    pub fn of(&self, root: u16, collector: u16) -> impl Iterator<Item = u16> + '_ {
+        let first = self.place(root, collector);
+        let collects = first % self.size == 0;
+        let end = match collects {
+            true => first.saturating_add(self.size).min(self.members),
+            false => first,
+        };
+        let own = (first + collects as u16..end).map(move |place| self.at(root, place));
+        let co_roots = self.co_roots(root);
+        own.chain(co_roots.filter(move |_| collector == root))
+    }
+
+    /// Says if this member collects for the root, or is it.
     pub fn collects(&self, root: u16, member: u16) -> bool {
-        self.of(root, member).next().is_some()
+        let first = self.place(root, member);
+        let followed = self.size > 1 && first + 1 < self.members;
+        first % self.size == 0 && (followed || first == 0 && self.members > 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// Each member but the root acknowledges to one member, which knows it.
+    #[test]
+    fn parts_cover_all_members_once() {
+        for members in 1u16..20 {
+            for co_roots in 0..20 {
+                let parts = Parts::new(members, co_roots);
+                for root in 0..members {
+                    let all = (0..members).flat_map(|c| parts.of(root, c).map(move |m| (m, c)));
+                    let mut all: Vec<(u16, u16)> = all.collect();
+                    all.sort_unstable();
+                    let wanted = (0..members).filter(|&m| m != root);
+                    let wanted: Vec<_> = wanted.map(|m| (m, parts.collector(root, m))).collect();
+                    assert_eq!(all, wanted, "{members} members, {co_roots} co-roots");
+                    for member in 0..members {
+                        let some = parts.of(root, member).next().is_some();
+                        assert_eq!(parts.collects(root, member), some);
+                    }
+                    let co = parts.co_roots(root).count();
+                    assert!(co <= co_roots as usize);
+                }
+            }
+        }
     }
 }

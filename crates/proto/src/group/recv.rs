@@ -1,112 +1,11 @@
-//! The receiving side: chunks to their places, gaps that are asked for, acknowledgements.
+//! The receiving side: chunks to their places, and when they count.
 
-use super::{Chunk, End, Group, GroupEvent, Place, To, Word, GAPS_MAX};
-use crate::base::granules::GranuleSet;
-use alloc::collections::BTreeMap;
+use super::incoming::Incoming;
+use super::mutation::GroupMutation;
+use super::state::Group;
+use super::types::{Chunk, End, GroupEvent, Heard, Place, Rebuild};
+use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
-
-/// Requests for what is missing are repeated with pauses that double up to this.
-const NACK_PAUSE_MAX_NS: u64 = 10_000_000;
-/// One of so many requests goes to the root: the collector may lack the chunk itself, or be dead.
-const TRIES_PER_ROOT: u32 = 3;
-/// Where members acknowledge on their own, what they owe waits this many round trips for company.
-const ACK_DELAY_TRIPS: u64 = 16;
-
-/// All that comes in.
-#[derive(Debug, Default)]
-pub(super) struct Receiving {
-    roots: BTreeMap<u16, FromRoot>,
-    /// Broadcasts of others that are under way, by number.
-    broadcasts: BTreeMap<u64, Incoming>,
-    early_bytes: u64,
-}
-
-/// The chunks of one root.
-#[derive(Debug)]
-struct FromRoot {
-    got: GranuleSet,
-    /// All chunks below are here.
-    next: u64,
-    /// Chunks below are known to have been sent.
-    high: u64,
-    /// What was acknowledged last, and broadcasts that arrived since.
-    told: u64,
-    ended: u32,
-    ack_at: u64,
-    nack_at: u64,
-    tries: u32,
-    /// Chunks from here on found no room: nobody asks for them before there is some.
-    no_room_from: u64,
-}
-
-impl Default for FromRoot {
-    fn default() -> FromRoot {
-        FromRoot {
-            got: GranuleSet::default(),
-            next: 0,
-            high: 0,
-            told: 0,
-            ended: 0,
-            ack_at: u64::MAX,
-            nack_at: u64::MAX,
-            tries: 0,
-            no_room_from: u64::MAX,
-        }
-    }
-}
-
-/// A broadcast on its way in.
-#[derive(Debug)]
-struct Incoming {
-    root: u16,
-    total: u64,
-    here: u64,
-    /// The operation; none yet: the broadcast came early.
-    handle: Option<u32>,
-}
-
-impl FromRoot {
-    fn lacks_some(&self) -> bool {
-        self.next < self.high.min(self.no_room_from)
-    }
-
-    /// The first ranges of chunks that are missing, each as its first and the one after its last.
-    fn gaps(&self) -> Vec<(u64, u64)> {
-        let (mut gaps, mut at) = (Vec::new(), self.next);
-        let end = self.high.min(self.no_room_from);
-        while at < end && gaps.len() < GAPS_MAX {
-            let missing = self.got.free_from(at, end - at);
-            gaps.push((at, at + missing));
-            at += missing;
-            while at < end && self.got.contains(at) {
-                at += 1;
-            }
-        }
-        gaps
-    }
-}
-
-impl Receiving {
-    pub(super) fn deadline(&self) -> Option<u64> {
-        let due = |from: &FromRoot| from.ack_at.min(from.nack_at);
-        self.roots
-            .values()
-            .map(due)
-            .min()
-            .filter(|&at| at < u64::MAX)
-    }
-
-    /// Roots of receives that wait.
-    pub(super) fn awaited_roots(&self) -> impl Iterator<Item = u16> + '_ {
-        let posted = self.broadcasts.values().filter(|b| b.handle.is_some());
-        posted.map(|b| b.root)
-    }
-
-    /// All chunks of this root below the answer are here.
-    pub(super) fn next_of(&self, root: u16) -> u64 {
-        self.roots.get(&root).map_or(0, |from| from.next)
-    }
-}
 
 impl Group {
     pub(super) fn post_receive(
@@ -116,36 +15,44 @@ impl Group {
         handle: u32,
         len: u64,
     ) {
-        if len == 0 || self.dead.contains(&root) {
-            let end = if len == 0 { End::Well } else { End::Dead(root) };
-            self.events.push_back(GroupEvent::Done { handle, end });
-            return;
-        }
-        let early = self.receiving.broadcasts.get_mut(&broadcast);
-        if let Some(early) = early {
-            self.receiving.early_bytes -= early.total;
-            early.handle = Some(handle);
-            let fits = early.root == root && early.total == len;
-            let event = match fits {
-                true => GroupEvent::Adopt { broadcast, handle },
-                false => GroupEvent::Drop { broadcast },
-            };
-            self.events.push_back(event);
-            if !fits {
-                self.end_receive(broadcast, End::Mismatch);
-            } else if early_is_whole(&self.receiving, broadcast) {
-                self.end_receive(broadcast, End::Well);
-            }
-        } else {
-            let incoming = Incoming {
+        if len == 0 {
+            self.end(broadcast, handle, End::Well);
+        } else if self.dead.contains(&root) {
+            self.order.break_off(broadcast, root);
+            self.end(broadcast, handle, End::Dead(root));
+        } else if let Entry::Vacant(place) = self.receiving.broadcasts.entry(broadcast) {
+            place.insert(Incoming {
                 root,
                 total: len,
                 here: 0,
+                first: None,
                 handle: Some(handle),
-            };
-            self.receiving.broadcasts.insert(broadcast, incoming);
+            });
+        } else {
+            self.adopt(broadcast, (root, len), handle);
         }
         self.make_room(now);
+    }
+
+    /// A broadcast that came early has its operation now.
+    fn adopt(&mut self, broadcast: u64, posted: (u16, u64), handle: u32) {
+        let Some(early) = self.receiving.broadcasts.get_mut(&broadcast) else {
+            return;
+        };
+        self.receiving.early_bytes -= early.total;
+        early.handle = Some(handle);
+        let whole = early.here == early.total;
+        if (early.root, early.total) != posted {
+            self.events.push_back(GroupEvent::Drop { broadcast });
+            return self.end_receive(broadcast, End::Mismatch);
+        }
+        if !self.cfg.errs(GroupMutation::LoseEarly) {
+            let event = GroupEvent::Adopt { broadcast, handle };
+            self.events.push_back(event);
+        }
+        if whole {
+            self.end_receive(broadcast, End::Well);
+        }
     }
 
     /// There may be room for what found none.
@@ -161,14 +68,14 @@ impl Group {
     fn end_receive(&mut self, broadcast: u64, end: End) {
         let ended = self.receiving.broadcasts.remove(&broadcast);
         if let Some(handle) = ended.and_then(|b| b.handle) {
-            self.events.push_back(GroupEvent::Done { handle, end });
+            self.end(broadcast, handle, end);
         }
     }
 
     /// A chunk came: where its bytes belong. They count when [`Group::commit`] says that they are
     /// there.
-    pub fn place(&mut self, now_ns: u64, chunk: &Chunk) -> Place {
-        let place = self.place_of(chunk);
+    pub fn place(&mut self, now_ns: u64, heard: Heard, chunk: &Chunk) -> Place {
+        let place = self.place_of(now_ns, heard, chunk);
         match place {
             Place::Duplicate => self.stats.duplicates += 1,
             Place::NoRoom => self.stats.no_room += 1,
@@ -176,51 +83,92 @@ impl Group {
             Place::Posted { .. } | Place::Early { .. } => return place,
         }
         self.watch_gaps(now_ns, chunk.root, false);
+        self.begin(now_ns);
         place
     }
 
-    fn place_of(&mut self, chunk: &Chunk) -> Place {
-        let (me, window) = (self.cfg.me, self.cfg.scheme.window as u64);
-        let end = chunk.offset.saturating_add(chunk.len as u64);
-        let inside = chunk.len > 0 && end <= chunk.total;
-        let known = chunk.root < self.cfg.members && chunk.root != me;
-        if !inside || !known || self.dead.contains(&chunk.root) {
+    /// Checks that a chunk lies as the cutting of its broadcast puts it, and comes from its root
+    /// or a collector.
+    fn is_sane(&self, heard: Heard, chunk: &Chunk) -> bool {
+        let Chunk { root, offset, .. } = *chunk;
+        let size = self.cfg.chunk as u64;
+        let known = root < self.members() && root != self.cfg.me && !self.dead.contains(&root);
+        known
+            && (heard.from == root || self.parts.collects(root, heard.from))
+            && chunk.len > 0
+            && offset < chunk.total
+            && offset % size == 0
+            && chunk.len as u64 == size.min(chunk.total - offset)
+            && chunk.number >= offset / size
+    }
+
+    fn place_of(&mut self, now: u64, heard: Heard, chunk: &Chunk) -> Place {
+        let window = self.cfg.scheme.window as u64;
+        if chunk.parity != 0 || !self.is_sane(heard, chunk) {
             return Place::Nonsense;
         }
         let from = self.receiving.roots.entry(chunk.root).or_default();
         if chunk.number >= from.next + window {
             return Place::Nonsense;
         }
-        if from.got.contains(chunk.number) {
+        if from.got.contains(chunk.number) && !self.cfg.errs(GroupMutation::DeliverTwice) {
             return Place::Duplicate;
         }
         from.high = from.high.max(chunk.number + 1);
-        let keep = self.parts.collects(chunk.root, me);
-        let posted = chunk.broadcast < self.next_broadcast;
-        let Some(incoming) = self.receiving.broadcasts.get(&chunk.broadcast) else {
-            // One that was posted and is over takes no more; it ended badly.
-            return match posted {
-                true => Place::Nonsense,
-                false => self.place_early(chunk, keep),
-            };
+        if chunk.asks {
+            from.wanted = from.wanted.max(chunk.number + 1);
+        }
+        if chunk.leaves {
+            self.leave(chunk.broadcast);
+        }
+        let place = self.place_in(now, chunk);
+        if place.takes() && self.cfg.errs(GroupMutation::AckBeforeCommit) {
+            self.took(now, chunk);
+        }
+        place
+    }
+
+    fn place_in(&mut self, now: u64, chunk: &Chunk) -> Place {
+        let begun = chunk.broadcast < self.order.next();
+        let keep = self.keeps(chunk);
+        let first = chunk.number - chunk.offset / self.cfg.chunk as u64;
+        let mixes = self.cfg.errs(GroupMutation::MixBroadcasts);
+        let Some(incoming) = self.receiving.broadcasts.get_mut(&chunk.broadcast) else {
+            if begun || self.order.broken(chunk.broadcast).is_some() {
+                return self.swallow(now, chunk);
+            }
+            return self.place_early(chunk, first, keep);
         };
         let same = incoming.root == chunk.root && incoming.total == chunk.total;
+        let in_line = *incoming.first.get_or_insert(first) == first;
         match incoming.handle {
-            Some(handle) if same => Place::Posted { handle, keep },
-            Some(_) => {
+            Some(handle) if same && in_line => Place::Posted { handle, keep },
+            Some(_) if !same => {
                 self.end_receive(chunk.broadcast, End::Mismatch);
-                Place::Nonsense
+                self.swallow(now, chunk)
             }
-            None if same => Place::Early { keep },
-            None => Place::Nonsense,
+            None if same && in_line => Place::Early { keep },
+            _ if mixes => Place::Early { keep },
+            _ => Place::Nonsense,
         }
+    }
+
+    /// A chunk of a broadcast that nobody here wants (any more): it counts as come, for its root
+    /// would wait.
+    fn swallow(&mut self, now: u64, chunk: &Chunk) -> Place {
+        if let Some(from) = self.receiving.roots.get_mut(&chunk.root) {
+            from.take(chunk.number);
+            from.ended += 1;
+        }
+        self.owe_ack(now, chunk.root);
+        Place::Duplicate
     }
 
     /// The first chunk of a broadcast that was not posted yet: a buffer for all of it, within what
     /// may be buffered.
-    fn place_early(&mut self, chunk: &Chunk, keep: bool) -> Place {
+    fn place_early(&mut self, chunk: &Chunk, first: u64, keep: bool) -> Place {
         let bytes = self.receiving.early_bytes.saturating_add(chunk.total);
-        if bytes > self.cfg.early_max {
+        if bytes > self.cfg.early_max && !self.cfg.errs(GroupMutation::BoundlessEarly) {
             if let Some(from) = self.receiving.roots.get_mut(&chunk.root) {
                 from.no_room_from = from.no_room_from.min(chunk.number);
             }
@@ -232,6 +180,7 @@ impl Group {
             root: chunk.root,
             total: chunk.total,
             here: 0,
+            first: Some(first),
             handle: None,
         };
         self.receiving.broadcasts.insert(chunk.broadcast, incoming);
@@ -239,142 +188,96 @@ impl Group {
     }
 
     /// The bytes of a chunk are where [`Group::place`] said, and right (`ok`), or were damaged.
-    pub fn commit(&mut self, now_ns: u64, chunk: &Chunk, ok: bool) {
-        let Some(from) = self.receiving.roots.get_mut(&chunk.root) else {
-            return;
-        };
-        if !ok || from.got.insert(chunk.number, 1) == 0 {
-            return self.watch_gaps(now_ns, chunk.root, false);
+    pub fn commit(&mut self, now_ns: u64, heard: Heard, chunk: &Chunk, ok: bool) {
+        let ok = ok || self.cfg.errs(GroupMutation::IgnoreSum);
+        if ok && heard.lane.is_none() && !self.cfg.scheme.alone {
+            self.carried.alone(now_ns);
         }
+        if !ok || !self.took(now_ns, chunk) {
+            self.watch_gaps(now_ns, chunk.root, false);
+        }
+        self.begin(now_ns);
+    }
+
+    /// A chunk is here; whether that is news.
+    fn took(&mut self, now: u64, chunk: &Chunk) -> bool {
+        let Some(from) = self.receiving.roots.get_mut(&chunk.root) else {
+            return false;
+        };
         let before = from.next;
-        while from.got.contains(from.next) {
-            from.next += 1;
+        let twice = self.cfg.errs(GroupMutation::DeliverTwice);
+        if !from.take(chunk.number) && !twice {
+            return false;
         }
         let progress = from.next > before;
-        if progress {
-            from.tries = 0;
+        if from.asked.is_some_and(|(number, _)| number == chunk.number) {
+            let (_, at) = from.asked.take().unwrap_or_default();
+            self.trip.sample(now.saturating_sub(at));
         }
+        let early = self.cfg.errs(GroupMutation::EndEarly) as u64 * chunk.len as u64;
         if let Some(incoming) = self.receiving.broadcasts.get_mut(&chunk.broadcast) {
             incoming.here += chunk.len as u64;
-            if incoming.here == incoming.total {
+            if incoming.here + early >= incoming.total {
                 from.ended += 1;
                 if incoming.handle.is_some() {
                     self.end_receive(chunk.broadcast, End::Well);
                 }
             }
         }
-        self.keep(now_ns, chunk);
-        self.watch_gaps(now_ns, chunk.root, progress);
-        self.owe_ack(now_ns, chunk.root);
+        self.keep(now, chunk);
+        self.watch_gaps(now, chunk.root, progress);
+        self.owe_ack(now, chunk.root);
+        true
     }
 
-    /// Sets the time to ask for what is missing of a root. `progress`: the first that was missing
-    /// just came, and what is missing now has not been asked for long.
-    fn watch_gaps(&mut self, now: u64, root: u16, progress: bool) {
-        let Some(from) = self.receiving.roots.get_mut(&root) else {
-            return;
+    /// A parity came: the chunk that can be made of it, if just one of its chunks is missing here.
+    /// The made chunk is committed like one that came.
+    pub fn place_parity(&mut self, now_ns: u64, heard: Heard, parity: &Chunk) -> Option<Rebuild> {
+        let chunk = self.missing_of(now_ns, heard, parity)?;
+        let place = self.place_of(now_ns, heard, &chunk);
+        let end = parity.number + parity.parity as u64 - chunk.number;
+        let end = chunk.offset + end * self.cfg.chunk as u64;
+        place.takes().then(|| {
+            self.stats.rebuilt += 1;
+            Rebuild {
+                place,
+                chunk,
+                span: (parity.offset, end.min(parity.total)),
+            }
+        })
+    }
+
+    fn missing_of(&mut self, now: u64, heard: Heard, parity: &Chunk) -> Option<Chunk> {
+        let count = parity.parity as u64;
+        let (size, window) = (self.cfg.chunk as u64, self.cfg.scheme.window as u64);
+        let first = Chunk {
+            parity: 0,
+            ..*parity
         };
-        if !from.lacks_some() {
-            from.nack_at = u64::MAX;
-        } else if self.cfg.scheme.nacks && (from.nack_at == u64::MAX || progress) {
-            from.nack_at = now + self.draw.delay_ns(self.cfg.round_trip_ns / 2);
-        }
-    }
-
-    /// Sets the time to acknowledge what came of a root.
-    fn owe_ack(&mut self, now: u64, root: u16) {
-        let told_to_root = self.reached(root);
-        let scheme = &self.cfg.scheme;
-        let Some(from) = self.receiving.roots.get_mut(&root) else {
-            return;
-        };
-        // Not all members at the same chunk.
-        let quarter = (scheme.window as u64 / 4).max(1);
-        let enough = quarter + self.cfg.me as u64 % quarter;
-        if from.ended >= scheme.ack_every || told_to_root >= from.told + enough {
-            from.ack_at = now;
-        } else if !scheme.nacks && told_to_root > from.told {
-            let delay = ACK_DELAY_TRIPS * self.cfg.round_trip_ns;
-            from.ack_at = from.ack_at.min(now + delay);
-        }
-    }
-
-    /// A collector's part has come further: it may be time to tell the root.
-    pub(super) fn part_reached(&mut self, now: u64, root: u16) {
-        self.owe_ack(now, root);
-    }
-
-    /// What this member acknowledges of a root: how far it is, and all whose acknowledgements it
-    /// collects.
-    fn reached(&self, root: u16) -> u64 {
-        let part = self.sending.get(&root).map_or(u64::MAX, |kept| kept.base());
-        self.receiving.next_of(root).min(part)
-    }
-
-    /// A collector asks how far this member is, and says how far it should be.
-    pub(super) fn on_tail(&mut self, now: u64, root: u16, next: u64, asked: &[u16]) {
-        let (me, window) = (self.cfg.me, self.cfg.scheme.window as u64);
-        let from = self.receiving.roots.entry(root).or_default();
-        if next > from.next + window || root == me {
+        let last = parity.offset.checked_add(count.saturating_sub(1) * size)?;
+        if count < 2 || !self.is_sane(heard, &first) || last >= parity.total {
             self.stats.nonsense += 1;
-            return;
+            return None;
         }
-        from.high = from.high.max(next);
-        if from.lacks_some() && from.nack_at == u64::MAX {
-            from.nack_at = now + self.draw.delay_ns(self.cfg.round_trip_ns / 2);
+        let end = parity.number.saturating_add(count);
+        let from = self.receiving.roots.entry(parity.root).or_default();
+        if end > from.next + window {
+            self.stats.nonsense += 1;
+            return None;
         }
-        if asked.contains(&me) {
-            from.ack_at = now;
-        } else if asked.is_empty() {
-            let at = now + self.draw.delay_ns(self.cfg.round_trip_ns / 2);
-            from.ack_at = from.ack_at.min(at);
-        }
-    }
-
-    /// Acknowledges, and asks for what is missing, where it is time.
-    pub(super) fn ask_and_tell(&mut self, now: u64) {
-        let due = |from: &FromRoot| from.ack_at.min(from.nack_at) <= now;
-        let roots = self.receiving.roots.iter().filter(|(_, from)| due(from));
-        let roots: Vec<u16> = roots.map(|(&root, _)| root).collect();
-        for root in roots {
-            let reached = self.reached(root);
-            let collector = self.living_collector(root);
-            let pause = self.cfg.round_trip_ns + self.draw.delay_ns(self.cfg.round_trip_ns / 2);
-            let Some(from) = self.receiving.roots.get_mut(&root) else {
-                continue;
-            };
-            if from.ack_at <= now {
-                from.ack_at = u64::MAX;
-                (from.told, from.ended) = (reached, 0);
-                let ack = Word::Ack {
-                    root,
-                    next: reached,
-                };
-                self.words.push_back((To::Member(collector), ack));
-            }
-            if from.nack_at <= now {
-                let gaps = from.gaps();
-                let to = match from.tries % TRIES_PER_ROOT {
-                    0 if from.tries > 0 => root,
-                    _ => collector,
-                };
-                from.nack_at = now + (pause << from.tries.min(16)).min(NACK_PAUSE_MAX_NS);
-                from.tries += 1;
-                if !gaps.is_empty() {
-                    self.words
-                        .push_back((To::Member(to), Word::Nack { root, gaps }));
-                }
-            }
-        }
-    }
-
-    /// Whom this member acknowledges to: the root, where its collector is dead.
-    fn living_collector(&self, root: u16) -> u16 {
-        let collector = self.parts.collector(root, self.cfg.me);
-        match self.dead.contains(&collector) {
-            true => root,
-            false => collector,
-        }
+        from.high = from.high.max(end);
+        let mut missing = (parity.number..end).filter(|&number| !from.got.contains(number));
+        let number = missing.next();
+        let more = missing.next().is_some() && !self.cfg.errs(GroupMutation::TrustParity);
+        self.watch_gaps(now, parity.root, false);
+        let number = number.filter(|_| !more)?;
+        let offset = parity.offset + (number - parity.number) * size;
+        Some(Chunk {
+            number,
+            offset,
+            len: size.min(parity.total - offset) as u32,
+            ..first
+        })
     }
 
     /// The root of these receives is dead.
@@ -384,17 +287,15 @@ impl Group {
         let broadcasts = self.receiving.broadcasts.iter().filter(|(_, b)| theirs(b));
         let numbers: Vec<u64> = broadcasts.map(|(&number, _)| number).collect();
         for broadcast in numbers {
+            self.order.break_off(broadcast, root);
             let early = self.receiving.broadcasts.get(&broadcast);
             if let Some(early) = early.filter(|b| b.handle.is_none()) {
                 self.receiving.early_bytes -= early.total;
                 self.events.push_back(GroupEvent::Drop { broadcast });
             }
-            self.end_receive(broadcast, End::Dead(root));
+            if !self.cfg.errs(GroupMutation::WaitForDead) {
+                self.end_receive(broadcast, End::Dead(root));
+            }
         }
     }
-}
-
-fn early_is_whole(receiving: &Receiving, broadcast: u64) -> bool {
-    let incoming = receiving.broadcasts.get(&broadcast);
-    incoming.is_some_and(|b| b.here == b.total)
 }

@@ -66,8 +66,8 @@ impl Conn {
         free
     }
 
-    /// Whether any other path is beyond doubt. (One that damages some carries more than one that is
-    /// silent.)
+    /// Returns whether any other path is beyond doubt. (One that damages some carries more than one
+    /// that is silent.)
     fn others_answer(&self, at: usize) -> bool {
         let mut others = self.paths.iter().enumerate().filter(|(i, _)| *i != at);
         others.any(|(_, p)| p.healthy())
@@ -145,7 +145,7 @@ impl Node {
             remote_rail: path.remote,
             damaged,
             of,
-            told: false,
+            by_peer: false,
             left: false,
         };
         let frame = FrameRef::Corrupt(path.recv_code());
@@ -171,7 +171,7 @@ impl Node {
                 remote_rail: path.remote,
                 damaged: 0,
                 of: 0,
-                told: true,
+                by_peer: true,
                 left,
             });
         }
@@ -205,7 +205,7 @@ impl Node {
     }
 }
 
-/// What one sum covers (S_max of paper 3), and by which algorithm.
+/// The bytes that one sum covers, and its algorithm.
 impl Node {
     /// Payload algorithm of packets on a path.
     #[inline]
@@ -217,7 +217,7 @@ impl Node {
             .unwrap_or(conn.algorithm)
     }
 
-    /// Whether a message of this length goes under one sum, if it fits a packet.
+    /// Returns whether a message of this length goes under one sum, if it fits a packet.
     #[inline]
     pub(crate) fn undivided(&self, total: u64) -> bool {
         total <= self.cfg.fragment_max as u64

@@ -1,5 +1,5 @@
-//! What the sockets and links of a rail tell: down or back, no room, packets too big for a network
-//! on the way, no listener at the other end.
+//! Events of rails: down or back, no room, packets too big for a network on the way, no listener at
+//! the other end.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{PathState, PeerId};
@@ -7,8 +7,8 @@ use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
 
-/// So many refusals (ICMP port unreachable) over so long a time, with nothing heard in between and
-/// one from every path that has worked, mean that the process is gone.
+/// A process is gone after this many refusals (ICMP port unreachable) over this time, with nothing
+/// heard in between and one from every path that has worked.
 const REFUSALS: u32 = 3;
 const REFUSALS_NS: u64 = 100_000_000;
 
@@ -41,6 +41,9 @@ impl Node {
                 path.probe_at = now_ns;
                 path.repair_from = now_ns;
                 path.want_ping |= !path.rail_down && conn.epoch.is_some();
+                if down {
+                    conn.doubt_contact(now_ns);
+                }
             }
             Node::mark_ready(&mut self.ready, &mut conn);
             self.put(conn);
@@ -99,6 +102,7 @@ impl Node {
                 if others && (path.ring.waiting() > 0 || path.window.fresh() > 0) {
                     path.state = PathState::Suspect;
                     path.want_ping = true;
+                    conn.doubt_contact(now_ns);
                 }
             }
             Node::mark_ready(&mut self.ready, &mut conn);

@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// Whether nothing is left to do with a peer, nor of what it sent.
+    /// Returns whether nothing is left to do with a peer, nor of what it sent.
     fn is_left(&self, peer: PeerId) -> bool {
         let ended = |c: &Conn| (c.dead || c.closed) && !c.ready;
         let noted = self.unkept.is_none() && self.deferred_ack.is_none();

@@ -29,8 +29,9 @@ impl Node {
 }
 
 impl Builder<'_, '_> {
-    /// Whether the packet wants an ack. One of acks does not for its HELLO if that is in another,
-    /// too, that waits and will be repeated: else acks that cross would bring each other about.
+    /// Returns whether the packet wants an ack. One of acks does not for its HELLO if that is in
+    /// another, too, that waits and will be repeated: else acks that cross would bring each other
+    /// about.
     pub(crate) fn wants_ack(&mut self, conn: &Conn) -> bool {
         if self.acks > 0 && self.frames == [FrameRef::Hello] && conn.asks() {
             self.frames.clear();
@@ -63,7 +64,7 @@ impl Conn {
         paths.for_each(|path| path.ask_size(reliable));
     }
 
-    /// Whether a packet waits on a path that sends it again if need be.
+    /// Returns whether a packet waits on a path that sends it again if need be.
     fn asks(&self) -> bool {
         let mut paths = self.paths.iter();
         paths.any(|p| p.ring.waiting() > 0 && !p.rail_down && p.state != PathState::Down)
@@ -71,7 +72,7 @@ impl Conn {
 }
 
 impl Node {
-    /// Who sent it: by the slot hint, by id, or by the HELLO it brings.
+    /// Finds the sender of a packet: by the slot hint, by id, or by the HELLO it brings.
     pub(crate) fn identify(&mut self, now: u64, packet: &Packet<'_>) -> Result<PeerId, DropReason> {
         let header = &packet.header;
         let hinted = self.peers.get(header.dst_slot as usize);

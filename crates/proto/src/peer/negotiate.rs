@@ -10,7 +10,7 @@ use crate::node::Node;
 use marline_wire::{Hello, FIRST_ALGORITHM};
 
 impl Config {
-    /// Whether payloads in algorithm `number` can be checked here.
+    /// Returns whether payloads in algorithm `number` can be checked here.
     #[inline]
     pub(crate) fn knows_algorithm(&self, number: u8) -> bool {
         number < 32 && self.algorithms_mask() >> number & 1 == 1
@@ -49,7 +49,7 @@ impl Node {
         }
     }
 
-    /// Whether a packet in this algorithm can be checked; counts those that cannot.
+    /// Returns whether a packet in this algorithm can be checked; counts those that cannot.
     #[inline]
     pub(crate) fn check_algorithm(&mut self, number: u8) -> Result<(), DropReason> {
         if self.cfg.knows_algorithm(number) {
@@ -79,7 +79,8 @@ mod tests {
     use super::*;
     use marline_wire::RailList;
 
-    /// What is agreed when one side asks for `mine`, the other for `theirs`, knowing only `known`.
+    /// The algorithm agreed when one side asks for `mine`, the other for `theirs`, knowing only
+    /// `known`.
     fn agreed(mine: u8, theirs: u8, known: u32) -> u8 {
         let config = Config {
             algorithm: mine,

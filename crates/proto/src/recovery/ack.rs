@@ -42,7 +42,7 @@ impl Node {
                 }
                 self.judge_rivals(now, &mut conn, at);
             }
-            self.declare_losses(now, &mut conn, at, told(ack));
+            self.declare_losses(now, &mut conn, at, named_range(ack));
             self.weigh_size(now, &mut conn, at);
             self.absences.judge_repair(&mut conn, at);
             conn.paths[at].ring.retire();
@@ -57,14 +57,15 @@ impl Node {
         self.scratch = frames;
     }
 
-    /// Whether some ack has waited its delay, or need not wait and its own path may not carry it.
+    /// Returns whether some ack has waited its delay, or need not wait and its own path may not
+    /// carry it.
     pub(crate) fn due_ack(&self, now: u64, conn: &Conn) -> bool {
         let delay = self.cfg.ack_delay_ns;
         let due = |p: &Path| now >= p.ack_since + delay || (p.ack_now && p.left_by_acks());
         conn.paths.iter().any(|p| p.window.fresh() > 0 && due(p))
     }
 
-    /// What a delivered frame means.
+    /// Takes a frame that was delivered.
     fn frame_delivered(&mut self, peer: PeerId, frame: FrameRef) {
         match frame {
             FrameRef::Data { xfer, offset, len } => {
@@ -135,7 +136,7 @@ impl Node {
 
 /// The packets that an ack speaks of: up to the newest that had arrived when it was made. (Its
 /// masks reach up to 63 numbers beyond.)
-fn told(ack: &Ack<MasksView<'_>>) -> Range<u64> {
+fn named_range(ack: &Ack<MasksView<'_>>) -> Range<u64> {
     let mut masks = ack.masks.iter().enumerate().rev();
     let newest = masks.find(|(_, mask)| *mask != 0);
     let end = newest.map_or(0, |(m, mask)| {
@@ -165,7 +166,7 @@ fn push_joined(frames: &mut Vec<FrameRef>, frame: FrameRef) {
     frames.push(frame);
 }
 
-/// Whether an ack names any packet below `next`.
+/// Returns whether an ack names any packet below `next`.
 fn names_any(ack: &Ack<MasksView<'_>>, next: u64) -> bool {
     let mut masks = ack.masks.iter().enumerate();
     let first = masks.find(|(_, mask)| *mask != 0);

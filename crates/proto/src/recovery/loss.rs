@@ -13,24 +13,25 @@ use core::mem::replace;
 use core::ops::Range;
 use marline_wire::{Ack, MasksView, ACK_MASKS_MAX};
 
-/// What the reordering threshold grows to when packets declared lost are acknowledged after all.
+/// The reordering threshold grows to this when packets declared lost are acknowledged after all.
 const REORDER_MAX: u64 = 512;
 /// Packets that were declared lost and are kept in mind: two super-packets.
 const GIVEN_UP_MAX: usize = 128;
-/// What no ack spoke of for so long, though later packets were acknowledged, is lost: the ack may
-/// have been on another rail, whose socket was not read since, but a tick is long enough for all.
+/// A packet that no ack spoke of for this long, though later ones were acknowledged, is lost: its
+/// ack may have been on another rail, whose socket was not read since, but a tick is long enough
+/// for all.
 const STALE_NS: u64 = 10_000_000;
 
 impl Node {
     /// Packets that were overtaken by enough others, or long enough ago, are lost. What an ack
     /// does not speak of may have been acknowledged by one that is still under way (numbers below
-    /// `told`; that is for time to tell), or was by one that overtook this (numbers above it).
+    /// `named`; that is for time to tell), or was by one that overtook this (numbers above it).
     pub(crate) fn declare_losses(
         &mut self,
         now: u64,
         conn: &mut Box<Conn>,
         at: usize,
-        told: Range<u64>,
+        named: Range<u64>,
     ) {
         let path = &mut conn.paths[at];
         if !path.acked_any || path.ring.waiting() == 0 {
@@ -40,8 +41,8 @@ impl Node {
         let (mut shortest, mut probe) = (u32::MAX, false);
         // A quarter of a round trip, and 20 us for the peer's batch, is late enough.
         let patience = path.srtt_ns + path.srtt_ns / 4 + 20_000;
-        let base = told.start;
-        let end = path.largest_acked.min(told.end);
+        let base = named.start;
+        let end = path.largest_acked.min(named.end);
         let mut number = path.ring.first();
         while number < end {
             let Some(sent) = path.ring.get(number) else {
@@ -151,8 +152,8 @@ impl Path {
         self.given_up.push_back(number);
     }
 
-    /// What an ack names had been declared lost by mistake: other packets overtook it by more than
-    /// was thought possible. So more is possible, and the window need not be strict for that.
+    /// Takes back losses that an ack contradicts: other packets overtook these by more than was
+    /// thought possible. So more is possible, and the window need not be strict for that.
     #[cold]
     pub(crate) fn take_back(&mut self, ack: &Ack<MasksView<'_>>) {
         let mut masks = [0; ACK_MASKS_MAX];
@@ -169,9 +170,9 @@ impl Path {
         // Acks do not speak again of what is that old.
         let oldest = ack.base.saturating_sub(64 * ACK_MASKS_MAX as u64);
         self.given_up.retain(|&number| number >= oldest);
-        let told = self.given_up.len();
+        let before_ack = self.given_up.len();
         self.given_up.retain(|&number| !named(number));
-        let spurious = told - self.given_up.len();
+        let spurious = before_ack - self.given_up.len();
         self.stats.spurious += spurious as u64;
         for _ in 0..spurious.min(REORDER_MAX.ilog2() as usize) {
             self.reorder = (2 * self.reorder).min(REORDER_MAX);

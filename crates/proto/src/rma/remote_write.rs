@@ -24,7 +24,7 @@ use crate::base::granules::Covered;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{
-    sum_seed, sums_of, DropReason, Event, Lies, Memory, PeerId, Spans, Transmit, WriteOut,
+    sum_seed, sums_of, DropReason, Event, Memory, PeerId, Spans, Transmit, WriteCheck, WriteOut,
     WrittenSum,
 };
 use crate::node::Node;
@@ -53,7 +53,7 @@ const SPAN_MIN: u64 = 4 * GRANULE;
 /// A path whose writes fail is spared up to two to this power of them.
 const STRIKES_MAX: u8 = 7;
 
-/// What would be written next on a path.
+/// The next write on a path.
 struct NextWrite {
     key: Key,
     offset: u64,
@@ -70,7 +70,7 @@ impl Path {
         luck.skips = 1 << luck.strikes;
     }
 
-    /// Whether the next fragment may be written.
+    /// Returns whether the next fragment may be written.
     fn write_turn(&mut self) -> bool {
         let luck = &mut self.write_luck;
         let may = luck.skips == 0;
@@ -99,8 +99,8 @@ impl Node {
         self.bulk_packet(now, conn, at, None, out, spans)
     }
 
-    /// What is written next on a path, if that is allowed at all: of which message, where and how
-    /// much, under which key, whether with a sum.
+    /// The next write on a path, if that is allowed at all: of which message, where and how much,
+    /// under which key, with a sum or without.
     fn next_write(&self, conn: &Conn, at: usize) -> Option<NextWrite> {
         let &key = conn.bulk.front()?;
         let send = self.sends.get(key)?;
@@ -125,7 +125,8 @@ impl Node {
         })
     }
 
-    /// Whether a sum in this algorithm (0: none) shows what may become of a write on a local rail.
+    /// Returns whether a sum in this algorithm (0: none) shows what may become of a write on a
+    /// local rail.
     fn trusts_writes(&self, rail: u8, algorithm: u8) -> bool {
         let rail = &self.rails[rail as usize];
         let placed = rail.addr.writes == RailWrites::Keyed;
@@ -136,7 +137,7 @@ impl Node {
         seen || rail.ordered_writes
     }
 
-    /// Whether what leaves next on a path is a write.
+    /// Returns whether what leaves next on a path is a write.
     pub(crate) fn writes_next(&self, conn: &Conn, at: usize) -> bool {
         conn.paths[at].write_luck.skips == 0 && self.next_write(conn, at).is_some()
     }
@@ -218,8 +219,7 @@ impl Node {
         Some(span).filter(|&span| span >= SPAN_MIN)
     }
 
-    /// What a rail can do was found out anew: direct writes of so many datagrams; 0: none (any
-    /// more).
+    /// A rail was found to make direct writes of this many datagrams; 0: none (any more).
     pub fn limit_direct(&mut self, rail: usize, datagrams: usize) {
         let rail = &mut self.rails[rail];
         rail.direct_datagrams = datagrams;
@@ -228,7 +228,7 @@ impl Node {
         }
     }
 
-    /// Whether some rail can write.
+    /// Returns whether some rail can write.
     pub fn writes(&self) -> bool {
         self.writes
     }
@@ -239,7 +239,7 @@ impl Node {
         self.write_out.take()
     }
 
-    /// What was written is sent again: in packets, as all that follows of the message.
+    /// A written fragment is sent again: in packets, as all that follows of the message.
     pub(crate) fn unwrite(&mut self, key: Key, offset: u64, len: u32) {
         let Some(send) = self.sends.get_mut(key) else {
             return;
@@ -424,11 +424,11 @@ impl Node {
             algorithm,
         };
         match memory.written(&landing, &sum) {
-            Lies::Wrong if !self.cfg.errs(Mutation::TrustWrites) => {
+            WriteCheck::Wrong if !self.cfg.errs(Mutation::TrustWrites) => {
                 self.stats.written_wrong += 1;
                 Err(DropReason::CorruptPayload)
             }
-            Lies::Nothing => {
+            WriteCheck::Missing => {
                 self.stats.written_lost += 1;
                 Err(DropReason::Unwritten)
             }

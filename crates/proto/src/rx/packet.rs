@@ -99,17 +99,18 @@ impl Node {
     /// The path of a packet: known, or new between rails that both sides have.
     fn path_of(&mut self, peer: PeerId, header: &Header) -> Option<usize> {
         let (local, remote) = (header.dst_rail(), header.src_rail());
-        let rail = self.rails.get(local).map(|_| self.local_rail(local))?;
-        let conn = self.peers.get_mut(peer.0 as usize)?.conn.as_deref_mut()?;
+        let conn = self.conn(peer)?;
         if let Some(at) = conn.path_by_send_code(header.path.swap_bytes()) {
             return Some(at);
         }
         let sibling = conn.paths.iter().find(|p| p.remote == remote as u8)?;
         let to = sibling.to;
-        if !self.pairing.reaches(&rail.addr, &to) || conn.paths.len() >= PATHS_MAX {
+        let local_addr = &self.rails.get(local)?.addr;
+        if !self.pairing.reaches(local_addr, &to) || conn.paths.len() >= PATHS_MAX {
             return None;
         }
-        let at = conn.push_path(Path::new(local as u8, &rail, to));
+        let path = Path::new(local as u8, &self.local_rail(local), to);
+        let at = self.conn_mut(peer)?.push_path(path);
         self.ask_links(peer);
         Some(at)
     }
@@ -240,6 +241,9 @@ impl Node {
         if header.flags & Header::FLAG_ACK_NOW != 0 || path.window.fresh() >= every {
             path.ack_now = true;
             self.wake(peer);
+        }
+        if header.flags & Header::FLAG_EVERYWHERE != 0 {
+            self.restore_contact(now, peer, at);
         }
     }
 }

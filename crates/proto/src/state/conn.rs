@@ -1,4 +1,4 @@
-//! What a node keeps of a peer once they have spoken: message numbers, queues, credit, paths.
+//! The conversation with a peer: message numbers, queues, credit, paths.
 
 use crate::base::config::{RailPolicy, FIRST_CREDIT, MESSAGE_OVERHEAD};
 use crate::base::granules::GranuleSet;
@@ -30,7 +30,7 @@ pub struct Conn {
     /// Known once its HELLO came.
     pub epoch: Option<u32>,
     pub algorithm: u8,
-    /// What the peer can check, bit n for number n; known since its HELLO.
+    /// The algorithms that the peer can check, bit n for number n; known since its HELLO.
     pub algorithms: u32,
     pub hello_acked: bool,
     pub dead: bool,
@@ -44,6 +44,11 @@ pub struct Conn {
     codes: Vec<u16>,
     /// Some path is to say once more what another has said ([`Path::echo`]).
     pub echoes: bool,
+    /// No path is known to carry, unless one is healthy again (see `contact.rs`).
+    pub contact_lost: bool,
+    /// When the peer, which had lost contact, was last answered on all paths; where it asked.
+    pub answered_ns: u64,
+    pub asked_at: u16,
     /// It is in the node's list of peers with memory to give back.
     pub oversized: bool,
     pub ready: bool,
@@ -86,6 +91,8 @@ pub struct Conn {
     /// Since when nothing of ours was acknowledged, though something waits for that.
     pub unanswered_since: Option<u64>,
     pub heard_ns: u64,
+    /// So often it was waited for longer, because it had not been asked enough since then.
+    pub more_time: (u64, u64),
     /// When it was last heard by packets that were read as they came, when it was heard after a
     /// silence, and how long that was.
     pub lively_ns: u64,
@@ -119,6 +126,9 @@ impl Conn {
             wide: false,
             codes: Vec::new(),
             echoes: false,
+            contact_lost: false,
+            answered_ns: 0,
+            asked_at: 0,
             oversized: false,
             ready: false,
             stalled: false,
@@ -149,6 +159,7 @@ impl Conn {
             owed_since: None,
             unanswered_since: None,
             heard_ns: 0,
+            more_time: (0, 0),
             lively_ns: 0,
             woke_ns: 0,
             silent_ns: 0,
@@ -223,14 +234,14 @@ impl Conn {
                 *i,
             )
         };
-        let free = |i: &usize| self.paths[*i].has_room(full);
+        let free = |i: &usize| self.paths[*i].link.up && self.paths[*i].has_room(full);
         let at = (0..self.paths.len()).filter(free).min_by_key(rank)?;
         let better = |p: &Path| p.usable() && !p.has_room(full);
         let waits = full != 0 && avoid.is_none() && !self.paths[at].usable();
         (!waits || !self.paths.iter().any(better)).then_some(at)
     }
 
-    /// Whether the acks of path `at` wait for a rail that has no room.
+    /// Returns whether the acks of path `at` wait for a rail that has no room.
     pub fn holds_acks(&self, at: usize, policy: RailPolicy, full: u32) -> bool {
         let path = &self.paths[at];
         let standby = policy == RailPolicy::Standby;
@@ -244,9 +255,9 @@ impl Conn {
         }
     }
 
-    /// Whether the payload of a message of `len` bytes may leave unasked. It leaves the reserve to
-    /// requests: they must go on when the receiver is full of messages it does not want yet, for
-    /// one that it does may come after them.
+    /// Returns whether the payload of a message of `len` bytes may leave unasked. It leaves the
+    /// reserve to requests: they must go on when the receiver is full of messages it does not want
+    /// yet, for one that it does may come after them.
     pub fn has_credit_for(&self, len: u64) -> bool {
         self.credit_used + Conn::cost(len) + REQUEST_RESERVE <= self.credit_limit
     }
@@ -256,8 +267,8 @@ impl Conn {
         self.paths.iter().map(|p| p.ring.waiting()).sum()
     }
 
-    /// Whether the peer owes an answer: something waits on a path that should bring one. Probes
-    /// of paths that are down, or never worked, prove nothing.
+    /// Returns whether the peer owes an answer: something waits on a path that should bring one.
+    /// Probes of paths that are down, or never worked, prove nothing.
     pub fn owes(&self) -> bool {
         // No rail of ours reaches it: whatever waits for it waits in vain.
         // Or the links of all are down.
@@ -271,8 +282,8 @@ impl Conn {
             .any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
     }
 
-    /// Whether something here waits for the peer to speak: a posted receive that names it, a
-    /// message that has begun, a read; a send that waits for credit or a grant. Then it is asked
+    /// Returns whether something here waits for the peer to speak: a posted receive that names it,
+    /// a message that has begun, a read; a send that waits for credit or a grant. Then it is asked
     /// now and then whether it lives.
     pub fn watched(&self) -> bool {
         if self.own {
@@ -283,61 +294,30 @@ impl Conn {
         incoming || asked || !self.queue.is_empty() || !self.rendezvous.is_empty()
     }
 
-    /// Whether anything here depends on a word of the peer. More than [`owes`](Conn::owes): what
-    /// was lost and is yet to be sent again is owed as before, though nothing is under way.
+    /// Returns whether anything here depends on a word of the peer. More than [`owes`](Conn::owes):
+    /// what was lost and is yet to be sent again is owed as before, though nothing is under way.
     pub fn depends(&self) -> bool {
         self.owes() || self.watched() || self.has_small() || !self.bulk.is_empty()
     }
 
-    /// Whether anything may be sent: data, control, probes or urgent acks.
+    /// Returns whether anything may be sent: data, control, probes or urgent acks.
     pub fn has_work(&self) -> bool {
         let asks = |p: &Path| p.ack_now || p.want_ping || p.want_padded;
         let paths = self.echoes || self.paths.iter().any(asks);
         self.has_small() || !self.bulk.is_empty() || paths
     }
 
-    /// Whether anything but acks and bulk waits.
+    /// Returns whether anything but acks and bulk waits.
     pub fn has_small(&self) -> bool {
         self.credit_due || self.has_control() || !self.queue.is_empty()
     }
 
-    /// Whether anything waits but acks, credit, and messages of which nothing has left.
+    /// Returns whether anything waits but acks, credit, and messages of which nothing has left.
     pub fn has_control(&self) -> bool {
         self.bye > 0
             || !self.grants.is_empty()
             || !self.control.is_empty()
             || !self.resend.is_empty()
-    }
-
-    /// A packet on path `at`, which is not healthy, takes acks along. `alone`: no path is healthy.
-    /// Then it is not known on which of them acks arrive, and all say them. Whether this packet
-    /// says what another has said.
-    pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
-        if !alone {
-            self.end_echoes();
-        } else if core::mem::take(&mut self.paths[at].echo) {
-            self.echoes = self.paths.iter().any(|p| p.echo);
-            return true;
-        } else if self.paths[at].doubtful() && self.paths.iter().any(|p| p.window.fresh() > 0) {
-            for (i, path) in self.paths.iter_mut().enumerate() {
-                path.echo = i != at && !path.rail_down && path.doubtful();
-                self.echoes |= path.echo;
-            }
-        }
-        false
-    }
-
-    /// Forgets the acks that other paths were to say once more, if a path is healthy again.
-    pub fn settle_echoes(&mut self) {
-        if self.echoes && self.paths.iter().any(Path::healthy) {
-            self.end_echoes();
-        }
-    }
-
-    fn end_echoes(&mut self) {
-        if core::mem::take(&mut self.echoes) {
-            self.paths.iter_mut().for_each(|path| path.echo = false);
-        }
     }
 
     /// Index of the path whose packets of ours have this code.
@@ -359,9 +339,10 @@ impl Conn {
         self.paths.len() - 1
     }
 
-    /// Adds paths to the remote rails `remotes` from `locals`, of those that `pairs` names by their places, as long as there are fewer than `most`. Each comes
-    /// from the two rails that have the fewest yet, so that all have their share, and as many rails
-    /// have to fail as one side has before none is left.
+    /// Adds paths to the remote rails `remotes` from `locals`, of those that `pairs` names by their
+    /// places, as long as there are fewer than `most`. Each comes from the two rails that have the
+    /// fewest yet, so that all have their share, and as many rails have to fail as one side has
+    /// before none is left.
     pub fn add_paths(
         &mut self,
         locals: &[LocalRail],

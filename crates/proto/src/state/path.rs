@@ -116,7 +116,6 @@ impl Policy {
 /// A local rail as paths are made from it.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalRail {
-    pub addr: RailAddr,
     pub datagram_max: usize,
     pub policy: Policy,
 }
@@ -186,6 +185,8 @@ pub struct Path {
     pub asked: u8,
     /// Packets sent in a row that wanted no ack.
     pub quiet: u8,
+    /// So often it was asked since the peer was heard, which was then.
+    pub unheard: (u64, u16),
     /// The peer's host refused a packet on it since the peer was heard (see `Conn::refused`).
     pub refused: bool,
     /// Damaged packets that arrived on it.
@@ -263,6 +264,7 @@ impl Path {
             want_padded: false,
             asked: 0,
             quiet: 0,
+            unheard: (0, 0),
             refused: false,
             damage: Damage::default(),
             quarantine: Quarantine::default(),
@@ -332,8 +334,8 @@ impl Path {
         !self.rail_down && self.carries()
     }
 
-    /// Whether it is in doubt that what is sent on it arrives: something waits that was repaired
-    /// twice.
+    /// Returns whether it is in doubt that what is sent on it arrives: something waits that was
+    /// repaired twice.
     #[inline]
     pub fn doubtful(&self) -> bool {
         self.state == PathState::Suspect || self.backoff >= 2

@@ -54,7 +54,7 @@ impl RecvWindow {
         self.bits.resize(len, 0);
     }
 
-    /// Whether the packet was seen before, or is too old to know.
+    /// Returns whether the packet was seen before, or is too old to know.
     #[inline]
     pub fn is_duplicate(&self, number: u64) -> bool {
         if number >= self.end {
@@ -152,7 +152,7 @@ impl RecvWindow {
         Some(self.head(path, now_ns, next.base))
     }
 
-    /// What [`RecvWindow::take_head`] would make, if it named all that is fresh.
+    /// The ack that [`RecvWindow::take_head`] would make, if it named all that is fresh.
     #[inline]
     pub fn peek_head(&self, path: u16, now_ns: u64) -> Option<(Ack<()>, u8)> {
         let next = self.next().filter(|next| next.fresh == 0)?;

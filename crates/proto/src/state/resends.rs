@@ -28,9 +28,8 @@ pub struct Resend {
     pub why: Why,
 }
 
-/// The queue. A frame that is lost as often as it is repeated must not become more each time: a
-/// packet of 64 KB holds a thousand short messages, and repairs had queued 9,678 frames of 245
-/// sends (seed 9751755).
+/// The queue of frames that are to be sent again. A frame that is lost as often as it is repeated
+/// must not become more each time: a packet of 64 KB holds a thousand short messages.
 #[derive(Debug, Default)]
 pub struct Resends {
     queue: VecDeque<Resend>,
@@ -67,7 +66,7 @@ impl Resends {
         }
     }
 
-    /// Whether a frame in it is to avoid a path: a repair, which does not wait for room.
+    /// Returns whether a frame in it is to avoid a path: a repair, which does not wait for room.
     pub fn hedged(&self) -> bool {
         self.hedges > 0
     }

@@ -8,7 +8,7 @@ const FEW: usize = 4;
 /// Most packets that are kept as one: what a mask holds.
 const RUN_MAX: usize = u32::BITS as usize;
 
-/// What a sent packet carried, enough to send it again in another packet on any rail.
+/// A frame of a sent packet, enough to send it again in another packet on any rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrameRef {
     /// Bytes of a message (offset 0 of an eager one carries the matching head).
@@ -83,7 +83,7 @@ pub struct Sent {
     at: u8,
 }
 
-/// What an ack settled of the packets of one run.
+/// The packets of one run that an ack settled.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
     /// Numbers from the one asked about to the end of its run: those that the answer is about.
@@ -136,7 +136,7 @@ impl Entry {
 }
 
 impl FrameRef {
-    /// What the packet `at` of a run carries, by what its first one does; `packets` of them.
+    /// The frame of packet `at` of a run, by that of the first one; of `packets` of them.
     fn part(self, at: u32, packets: u32) -> FrameRef {
         match self {
             FrameRef::Data { xfer, offset, len } => FrameRef::Data {
@@ -189,7 +189,7 @@ impl SendRing {
         self.runs.capacity() * size_of::<Entry>() + self.frames.capacity() * size_of::<FrameRef>()
     }
 
-    /// Whether it has room for more than a few runs.
+    /// Returns whether it has room for more than a few runs.
     pub fn is_oversized(&self) -> bool {
         self.runs.capacity() > FEW || self.frames.capacity() > 2 * FEW
     }

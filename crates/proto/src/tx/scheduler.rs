@@ -100,7 +100,6 @@ impl Node {
         let full = self.full;
         let small = conn.small_path(avoid, standby, full);
         let delay = self.cfg.ack_delay_ns;
-        conn.settle_echoes();
         let paths = &conn.paths;
         let special = |p: &Path| {
             let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
@@ -188,7 +187,7 @@ impl Node {
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         let path = &conn.paths[at];
-        if path.state == PathState::Down && !path.quarantine.active {
+        if path.state == PathState::Down && (!path.quarantine.active || conn.lacks_contact()) {
             b.fill_probe();
         }
         let nothing = b.is_empty();

@@ -70,6 +70,15 @@ pub fn rail_addr(network: u8, host: u8, index: u8, datagram_max: usize) -> RailA
     addr
 }
 
+/// A node whose rails are all in one network.
+pub fn node_in_one(config: Config, host: u8, rails: u8) -> Node {
+    let mut specs = specs(host, rails, 1_472);
+    for (spec, index) in specs.iter_mut().zip(0..) {
+        spec.addr = rail_addr(0, host, index, 1_472);
+    }
+    node_of(config, host, specs)
+}
+
 /// Rails of which each is in a network of its own.
 pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
     let rail = |index: u8| RailSpec {
@@ -125,6 +134,9 @@ pub fn take(node: &mut Node, now: u64, packets: &[Flying]) {
         assert!(fine, "{taken:?}");
     }
 }
+
+/// Virtual time in nanoseconds after which two nodes that are still talking never stop.
+pub const SETTLED_NS: u64 = 20_000_000_000;
 
 /// Two nodes that know each other and whose paths are proven, with what the first's can carry.
 pub struct Pair {
@@ -223,6 +235,11 @@ impl Pair {
     /// with their sender (0 is `a`), their rail and their length. While nothing leaves, time goes
     /// on to the next deadline.
     pub fn step_through(&mut self, passes: &mut impl FnMut(usize, usize, usize) -> bool) {
+        self.step_where(&mut |from, (rail, bytes)| passes(from, *rail, bytes.len()));
+    }
+
+    /// The same, asked with the sender and the packet.
+    pub fn step_where(&mut self, passes: &mut impl FnMut(usize, &Flying) -> bool) {
         let deadlines = [&self.a, &self.b].map(|node| node.next_deadline().unwrap_or(u64::MAX));
         let next = deadlines.into_iter().min().unwrap_or(0);
         self.now = (self.now + 20_000).max(next.min(self.now + 1_000_000));
@@ -234,7 +251,7 @@ impl Pair {
             sender.on_poll(self.now, false);
             sender.handle_timeouts(self.now);
             let mut packets = output(sender, self.now, self.runs);
-            packets.retain(|(rail, bytes)| passes(from, *rail, bytes.len()));
+            packets.retain(|packet| passes(from, packet));
             take(taker, self.now, &packets);
         }
     }
@@ -278,9 +295,10 @@ impl Pair {
 
     /// Until nothing was to be sent for a while.
     pub fn settle(&mut self) {
-        let mut idle = 0;
+        let (mut idle, end) = (0, self.now + SETTLED_NS);
         while idle < 20 {
             idle = if self.step() { 0 } else { idle + 1 };
+            assert!(self.now < end, "they never fall silent");
         }
     }
 

@@ -1,0 +1,187 @@
+//! Whom an address names for an endpoint, and which address a peer has.
+
+use crate::api::{AvId, Completion, Counter, CqId, EpId, FiAddr, SubmitError, ADDR_UNSPEC};
+use crate::state::av::Av;
+use marline_proto::{Node, PeerId};
+use marline_wire::Address;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What stands where no address was looked up.
+const NOBODY: (FiAddr, PeerId) = (ADDR_UNSPEC, PeerId(u32::MAX));
+
+/// An endpoint: its node and what is bound to it.
+pub struct Endpoint {
+    pub(crate) node: Node,
+    pub(crate) av: Option<AvId>,
+    pub(crate) tx_cq: Option<CqId>,
+    pub(crate) rx_cq: Option<CqId>,
+    pub(crate) reads: Option<Arc<Counter>>,
+    pub(crate) writes: Option<Arc<Counter>>,
+    pub(crate) min_multi: u64,
+    pub(crate) enabled: bool,
+    /// Index and peer by the slot of the address vector, as far as looked up.
+    pub(crate) peers: Vec<(FiAddr, PeerId)>,
+    /// Address index by peer.
+    pub(crate) addrs: Vec<FiAddr>,
+}
+
+/// Endpoints, address vectors and completion queues, each by its handle.
+#[derive(Default)]
+pub struct Directory {
+    pub(crate) eps: Vec<Option<Endpoint>>,
+    /// Endpoint index by endpoint id.
+    pub(crate) by_id: Vec<(u64, u32)>,
+    pub(crate) avs: Vec<Option<Av>>,
+    pub(crate) cqs: Vec<Option<VecDeque<Completion>>>,
+}
+
+/// Handles.
+impl Directory {
+    /// The endpoint of a handle.
+    #[inline]
+    pub(crate) fn ep(&mut self, ep: EpId) -> Option<&mut Endpoint> {
+        self.eps.get_mut(ep.0 as usize)?.as_mut()
+    }
+
+    /// The node of an endpoint.
+    pub(crate) fn node(&self, ep: EpId) -> Option<&Node> {
+        Some(&self.eps.get(ep.0 as usize)?.as_ref()?.node)
+    }
+
+    /// The nodes of all endpoints.
+    #[inline]
+    pub(crate) fn nodes(&mut self) -> impl Iterator<Item = &mut Node> {
+        self.eps
+            .iter_mut()
+            .flatten()
+            .map(|endpoint| &mut endpoint.node)
+    }
+
+    /// Keeps an endpoint.
+    pub(crate) fn ep_insert(&mut self, id: u64, endpoint: Endpoint) -> EpId {
+        let index = free_slot(&mut self.eps);
+        self.eps[index] = Some(endpoint);
+        self.by_id.push((id, index as u32));
+        EpId(index as u32)
+    }
+
+    /// A new completion queue.
+    pub(crate) fn cq_open(&mut self) -> CqId {
+        let index = free_slot(&mut self.cqs);
+        self.cqs[index] = Some(VecDeque::new());
+        CqId(index as u32)
+    }
+
+    /// The completion queue of a handle.
+    #[inline]
+    pub(crate) fn cq(&mut self, cq: CqId) -> Option<&mut VecDeque<Completion>> {
+        self.cqs.get_mut(cq.0 as usize)?.as_mut()
+    }
+}
+
+/// Addresses.
+impl Directory {
+    /// A new address vector: a map, or a table.
+    pub fn av_open(&mut self, map: bool) -> AvId {
+        let index = free_slot(&mut self.avs);
+        self.avs[index] = Some(Av::new(map));
+        AvId(index as u32)
+    }
+
+    fn av(&mut self, av: AvId) -> Option<&mut Av> {
+        self.avs.get_mut(av.0 as usize)?.as_mut()
+    }
+
+    /// Adds an address.
+    pub fn av_insert(&mut self, av: AvId, address: Address) -> Result<FiAddr, SubmitError> {
+        let av = self.av(av).ok_or(SubmitError::Invalid)?;
+        Ok(av.insert(address))
+    }
+
+    /// Forgets an address; the peer behind it lives on. No entry names it from now on, not even one
+    /// that is not read yet: the next address in its slot may be another's.
+    pub fn av_remove(&mut self, av: AvId, addr: FiAddr) -> Result<(), SubmitError> {
+        let entries = self.av(av).ok_or(SubmitError::Invalid)?;
+        let address = entries.remove(addr).ok_or(SubmitError::BadAddress)?;
+        let other = entries.find(address.id);
+        for ep in self.eps.iter_mut().flatten().filter(|e| e.av == Some(av)) {
+            let known = ep.peers.get_mut(Av::slot_of(addr));
+            if let Some(known) = known.filter(|(name, _)| *name == addr) {
+                *known = NOBODY;
+            }
+            if let Some(peer) = ep.node.peer_named(address.id) {
+                if let Some(known) = ep.addrs.get_mut(peer.0 as usize) {
+                    *known = other;
+                }
+                if other == ADDR_UNSPEC {
+                    ep.node.unname(peer);
+                }
+            }
+            let queue = ep.rx_cq.and_then(|cq| self.cqs.get_mut(cq.0 as usize));
+            let queue = queue.and_then(Option::as_mut).into_iter().flatten();
+            for entry in queue.filter(|entry| entry.source == addr) {
+                entry.source = other;
+            }
+        }
+        Ok(())
+    }
+
+    /// The blob of an address.
+    pub fn av_lookup(&self, av: AvId, addr: FiAddr) -> Option<([u8; 64], usize)> {
+        let av = self.avs.get(av.0 as usize)?.as_ref()?;
+        Some(av.get(addr)?.encode())
+    }
+
+    /// The peer that an address names, for an endpoint.
+    #[inline]
+    pub(crate) fn peer_of(&mut self, ep: EpId, addr: FiAddr) -> Option<PeerId> {
+        let endpoint = self.eps.get_mut(ep.0 as usize)?.as_mut()?;
+        match endpoint.peers.get(Av::slot_of(addr)) {
+            Some(&(name, peer)) if name == addr && addr != ADDR_UNSPEC => return Some(peer),
+            _ => {}
+        }
+        let av = self.avs.get(endpoint.av?.0 as usize)?.as_ref()?;
+        let peer = endpoint.node.peer(av.get(addr)?);
+        let slot = Av::slot_of(addr);
+        if endpoint.peers.len() <= slot {
+            endpoint.peers.resize(slot + 1, NOBODY);
+        }
+        endpoint.peers[slot] = (addr, peer);
+        Some(peer)
+    }
+
+    /// The (first) address of a peer, for `FI_SOURCE`.
+    #[inline]
+    pub(crate) fn addr_of(&mut self, ep: EpId, peer: PeerId) -> FiAddr {
+        let Some(endpoint) = self.eps.get_mut(ep.0 as usize).and_then(Option::as_mut) else {
+            return ADDR_UNSPEC;
+        };
+        match endpoint.addrs.get(peer.0 as usize) {
+            Some(&addr) if addr != ADDR_UNSPEC => return addr,
+            _ => {}
+        }
+        let av = endpoint
+            .av
+            .and_then(|av| self.avs.get(av.0 as usize)?.as_ref());
+        let id = endpoint.node.peer_address(peer).map(|a| a.id);
+        let found = av.zip(id).map(|(av, id)| av.find(id));
+        let Some(addr) = found.filter(|addr| *addr != ADDR_UNSPEC) else {
+            return ADDR_UNSPEC;
+        };
+        endpoint.node.name(peer);
+        if endpoint.addrs.len() <= peer.0 as usize {
+            endpoint.addrs.resize(peer.0 as usize + 1, ADDR_UNSPEC);
+        }
+        endpoint.addrs[peer.0 as usize] = addr;
+        addr
+    }
+}
+
+/// Index of an empty slot, made if there is none.
+fn free_slot<V>(slots: &mut Vec<Option<V>>) -> usize {
+    slots.iter().position(Option::is_none).unwrap_or_else(|| {
+        slots.push(None);
+        slots.len() - 1
+    })
+}

@@ -1,0 +1,251 @@
+//! The rails, and what waits for each of them.
+
+use crate::memory::autotune::Autotune;
+use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotice};
+use crate::stats::RailCounters;
+use marline_proto::Transmit;
+use marline_rails::{BufId, LinkId, RailTx, SendOutcome};
+use marline_wire::PACKET_MAX;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+
+/// After so long the rail is given up, as one whose writes do not end.
+pub(crate) const STUCK_NS: u64 = 100_000_000;
+/// The thread waits at least so long between two tries.
+const PAUSE_NS: u64 = 20_000;
+
+/// A write that is not over after so long is given up with its rail: ten times what 64 KiB take
+/// behind a full queue of a slow rail, and much less than peers wait.
+pub(crate) const WRITE_NS: u64 = STUCK_NS;
+
+/// Keys of registered memory: (rail, key) by (endpoint index, inbound name).
+pub type Rkeys = BTreeMap<(u32, u64), Vec<(u8, u64)>>;
+
+/// A rail with what the engine keeps of it.
+pub struct RailState<T> {
+    /// Sending half.
+    pub tx: T,
+    /// Interface name, for people.
+    pub name: String,
+    /// Counters.
+    pub counters: RailCounters,
+    /// The buffer of the rail in which packets for it are built; `None`: all of its buffers wait or
+    /// are in flight.
+    pub buffer: Option<BufId>,
+    /// A batch that the rail had no room for.
+    pub pending: Option<Pending>,
+    /// It waits for room.
+    pub backpressure: Option<Backpressure>,
+    /// When it was last given up for having none.
+    pub stuck_ns: Option<u64>,
+    /// A packet that tells of a direct write, and is to leave with the next one or after it.
+    pub notice: Option<WriteNotice>,
+    /// Writes that the rail has not done with, oldest first.
+    pub outstanding: Vec<OutstandingWrite>,
+    /// Time to try again after an error of the rail.
+    pub retry_at: Option<u64>,
+    /// Length of the packets of the last batch received.
+    pub segment: usize,
+    /// Datagrams of a direct write, as its nodes know it.
+    pub direct_datagrams: usize,
+    /// Bytes of direct writes that may still come in parts, and until when.
+    pub strays: (usize, u64),
+    /// State of the rail as last told.
+    pub up: bool,
+}
+
+/// A batch (or a write with its packet) that a rail had no room for.
+pub struct Pending {
+    /// Where to.
+    pub link: LinkId,
+    /// Source-port flow.
+    pub flow: u8,
+    /// The packets.
+    pub body: Body,
+}
+
+/// The packets of a [`Pending`].
+pub enum Body {
+    /// A batch, in the buffer in which it was built.
+    Batch {
+        /// A buffer that the rail has lent.
+        buffer: BufId,
+        /// Bytes in it.
+        len: usize,
+        /// Length of each packet.
+        segment: usize,
+    },
+    /// A packet, and the write that it tells of.
+    Write(Vec<u8>, PendingWrite),
+}
+
+impl Pending {
+    /// The send whose memory is still to be written.
+    pub(crate) fn write(&self) -> Option<u32> {
+        match &self.body {
+            Body::Batch { .. } => None,
+            Body::Write(_, write) => Some(write.handle),
+        }
+    }
+}
+
+/// How long a rail has had no room.
+#[derive(Clone, Copy, Debug)]
+pub struct Backpressure {
+    pub(crate) since_ns: u64,
+    pub(crate) try_ns: u64,
+    pub(crate) rerouted: bool,
+}
+
+impl Backpressure {
+    /// When to try again, at the latest.
+    pub(crate) fn deadline(&self) -> u64 {
+        self.try_ns + PAUSE_NS
+    }
+}
+
+/// All rails of an engine.
+pub struct Rails<T> {
+    pub(crate) list: Vec<RailState<T>>,
+    /// The rail in whose buffer the next packet is built.
+    pub(crate) built_for: usize,
+    /// Rails that have no room now, bit n for rail n.
+    pub(crate) full_mask: u32,
+    /// What peers may write into.
+    pub(crate) rkeys: Rkeys,
+    /// Names of writes so far.
+    pub(crate) write_token: u64,
+    /// Direct writes are summed before they leave, or after it.
+    pub(crate) sum_first: Autotune,
+}
+
+impl<T> Deref for Rails<T> {
+    type Target = [RailState<T>];
+
+    #[inline]
+    fn deref(&self) -> &[RailState<T>] {
+        &self.list
+    }
+}
+
+impl<T> DerefMut for Rails<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [RailState<T>] {
+        &mut self.list
+    }
+}
+
+impl<T: RailTx> Rails<T> {
+    /// Rails of these names and sending halves.
+    pub(crate) fn new(rails: Vec<(String, T)>) -> Rails<T> {
+        Rails {
+            list: rails.into_iter().map(RailState::new).collect(),
+            built_for: 0,
+            full_mask: 0,
+            rkeys: Rkeys::new(),
+            write_token: 0,
+            sum_first: Autotune::new(),
+        }
+    }
+
+    /// The buffer in which the next packet is built, before it is known which rail carries it: that
+    /// of the rail that carried the last, if it has one.
+    #[inline]
+    pub(crate) fn build_buffer(&self) -> Option<(usize, BufId)> {
+        let last = self.list.get(self.built_for).and_then(|rail| rail.buffer);
+        let any = || {
+            let mut rails = self.list.iter().enumerate();
+            rails.find_map(|(at, rail)| Some((at, rail.buffer?)))
+        };
+        last.map(|id| (self.built_for, id)).or_else(any)
+    }
+
+    /// The packet just built in the buffer of rail `at` leaves by another: its head goes to a buffer
+    /// of that one. `None`: it has none.
+    #[cold]
+    pub(crate) fn move_head(
+        &mut self,
+        (at, from): (usize, BufId),
+        first: &Transmit,
+    ) -> Option<BufId> {
+        let to = self.list[first.rail].buffer?;
+        let head = self.list[at].tx.buffer(from)[..first.head_len].to_vec();
+        self.list[first.rail].tx.buffer(to)[..head.len()].copy_from_slice(&head);
+        self.built_for = first.rail;
+        Some(to)
+    }
+
+    /// Ends the registration of an inbound message's memory.
+    pub(crate) fn revoke(&mut self, of: (u32, u64)) {
+        for (rail, key) in self.rkeys.remove(&of).unwrap_or_default() {
+            self.list[rail as usize].tx.deregister(key);
+        }
+    }
+
+    /// Ends the registrations of those endpoints (by index) that satisfy `of`.
+    pub(crate) fn revoke_all(&mut self, of: impl Fn(u32) -> bool) {
+        let keys: Vec<_> = (self.rkeys.keys().copied()).filter(|k| of(k.0)).collect();
+        keys.into_iter().for_each(|key| self.revoke(key));
+    }
+}
+
+impl<T: RailTx> RailState<T> {
+    fn new((name, mut tx): (String, T)) -> RailState<T> {
+        RailState {
+            buffer: tx.lend(),
+            tx,
+            name,
+            counters: RailCounters::default(),
+            pending: None,
+            backpressure: None,
+            stuck_ns: None,
+            notice: None,
+            strays: (0, 0),
+            direct_datagrams: 0,
+            outstanding: Vec::new(),
+            retry_at: None,
+            segment: PACKET_MAX,
+            up: true,
+        }
+    }
+
+    /// Sends the first `len` bytes of the buffer in which packets were built. After `Busy` they are
+    /// still there.
+    #[inline]
+    pub(crate) fn send_built(&mut self, first: &Transmit, len: usize) -> SendOutcome {
+        let Some(buffer) = self.buffer else {
+            return SendOutcome::Sent; // built nowhere: lost
+        };
+        let link = LinkId(first.link);
+        let outcome = (self.tx).send_buffer(link, buffer, len, first.len, first.flow);
+        if outcome != SendOutcome::Busy {
+            self.buffer = self.tx.lend();
+        }
+        outcome
+    }
+
+    /// The packets in the buffer wait for room; what is built next is built in another.
+    pub(crate) fn keep_built(&mut self, first: &Transmit, len: usize) -> Option<Pending> {
+        let buffer = self.buffer.take()?;
+        self.buffer = self.tx.lend();
+        let body = Body::Batch {
+            buffer,
+            len,
+            segment: first.len,
+        };
+        Some(Pending {
+            link: LinkId(first.link),
+            flow: first.flow,
+            body,
+        })
+    }
+}
+
+impl<T> RailState<T> {
+    /// When `tick` has something to do for the rail.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        let written = self.outstanding.first().map(|w| w.since_ns + WRITE_NS);
+        let tried = self.backpressure.map(|full| full.deadline());
+        [self.retry_at, written, tried].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,239 @@
+//! The door: posts, packets in and out, events, deadlines.
+
+use super::carried::{Carried, Trip};
+use super::config::{GroupConfig, Identity};
+use super::delay::Draw;
+use super::incoming::Receiving;
+use super::lanes::Lanes;
+use super::mutation::GroupMutation;
+use super::order::Order;
+use super::outgoing::{Post, Sending};
+use super::pace::Pace;
+use super::parts::Parts;
+use super::state::{Group, Waiting};
+use super::types::{End, GroupEvent, GroupHeld, GroupStats, Heard, Packet, To, Word};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use marline_wire::{AckFlags, GroupHead};
+
+impl Group {
+    /// A member of a new group, in which nothing was broadcast.
+    pub fn new(cfg: GroupConfig, who: Identity) -> Group {
+        let members = who.members.len().min(u16::MAX as usize) as u16;
+        Group {
+            parts: Parts::new(members, cfg.scheme.co_roots),
+            draw: Draw::new(cfg.seed, members),
+            order: Order::new(),
+            waiting: VecDeque::new(),
+            receiving: Receiving::default(),
+            sending: BTreeMap::new(),
+            kept_bytes: 0,
+            lanes: Lanes::new(cfg.lanes),
+            pace: Pace::new(cfg.chunk_ns),
+            carried: Carried::default(),
+            trip: Trip::new(cfg.round_trip_ns),
+            dead: Vec::new(),
+            words: VecDeque::new(),
+            events: VecDeque::new(),
+            stats: GroupStats::default(),
+            cfg,
+            who,
+        }
+    }
+
+    /// Posts the next broadcast of the group: `len` bytes from the memory of operation `handle` if
+    /// this member is the `root`, else into it.
+    pub fn post(&mut self, now_ns: u64, root: u16, handle: u32, len: u64) {
+        self.waiting.push_back(Waiting { root, handle, len });
+        self.begin(now_ns);
+    }
+
+    /// Begins what was posted, as far as it may.
+    pub(super) fn begin(&mut self, now: u64) {
+        while let Some(&Waiting { root, handle, len }) = self.waiting.front() {
+            let Some(broadcast) = self.order.begin() else {
+                return;
+            };
+            self.waiting.pop_front();
+            let late = self.cfg.errs(GroupMutation::LeaveLate) && self.cfg.me == 1;
+            if self.order.has_left(broadcast.saturating_sub(late as u64)) {
+                self.end(broadcast, handle, End::NotCarried);
+            } else if let Some(dead) = self.order.broken(broadcast) {
+                self.end(broadcast, handle, End::Dead(dead));
+            } else if root == self.cfg.me {
+                self.post_own(now, broadcast, handle, len);
+            } else {
+                self.post_receive(now, (broadcast, root), handle, len);
+            }
+        }
+    }
+
+    fn post_own(&mut self, now: u64, broadcast: u64, handle: u32, len: u64) {
+        let me = self.cfg.me;
+        self.order.over(broadcast);
+        let dead = self.dead.last().copied();
+        let deaf = self.carried.is_deaf(now);
+        let own = self.sending_of(me);
+        let leaves = deaf || own.hears_of_deaf();
+        if len == 0 || own.is_alone() {
+            let end = dead.map_or(End::Well, End::Dead);
+            return self.events.push_back(GroupEvent::Done { handle, end });
+        }
+        let copies = len <= self.cfg.copy_max;
+        self.sending_of(me).post(Post {
+            broadcast,
+            handle,
+            len,
+            cut: 0,
+            copies,
+            leaves,
+            dead,
+        });
+        if leaves {
+            self.leave(broadcast);
+        }
+    }
+
+    /// Says if a packet names this group.
+    pub fn is_for(&self, head: &GroupHead) -> bool {
+        head.group == self.who.id || self.cfg.errs(GroupMutation::MixGroups)
+    }
+
+    /// A packet came: whether it is from a member of this group, in this life of both. `None`:
+    /// nothing of it counts.
+    pub fn admit(&mut self, head: &GroupHead) -> Option<Heard> {
+        let from = head.member;
+        let member = self.who.members.get(from as usize);
+        let known = member == Some(&(head.src_id, head.src_epoch)) && head.token == self.who.token;
+        let trusts =
+            self.cfg.errs(GroupMutation::AcceptStranger) || self.cfg.errs(GroupMutation::MixGroups);
+        let known = known || trusts && from < self.members();
+        if !known || !self.is_for(head) || from == self.cfg.me {
+            self.stats.strangers += 1;
+            return None;
+        }
+        if self.dead.contains(&from) {
+            return None;
+        }
+        let multicast = head.flags & GroupHead::FLAG_MULTICAST != 0;
+        if multicast {
+            self.carried.hear(head.lane);
+        }
+        let lane = multicast.then_some(head.lane);
+        Some(Heard { from, lane })
+    }
+
+    /// Takes a word of another member.
+    pub fn handle_word(&mut self, now_ns: u64, heard: Heard, word: &Word) {
+        match *word {
+            Word::Ack { root, next, flags } => self.on_ack(now_ns, heard, (root, next), flags),
+            Word::Nack { root, gaps } => self.on_nack(now_ns, heard.from, root, &gaps),
+            Word::Tail { root, next, asked } => {
+                self.on_tail(now_ns, heard.from, (root, next), asked.members());
+            }
+            Word::Probe => {}
+        }
+        self.begin(now_ns);
+    }
+
+    /// A member wrote an acknowledgement (see [`Content::Mark`]): what stands in its place for a
+    /// root. What was handled before does no harm.
+    pub fn handle_mark(&mut self, now_ns: u64, from: u16, root: u16, value: u64) {
+        let heard = Heard { from, lane: None };
+        let flags = AckFlags::of(value as u8 & 3);
+        self.on_ack(now_ns, heard, (root, value >> 2), flags);
+    }
+
+    /// The next packet to send.
+    pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Packet> {
+        let waits = |(_, word): &(To, Word)| !matches!(word, Word::Ack { .. });
+        if let Some(at) = self.words.iter().position(waits) {
+            return self.words_packet(at);
+        }
+        match self.next_content(now_ns) {
+            Some((to, content)) => {
+                let words = self.riders(now_ns, to, &content);
+                let content = Some(content);
+                Some(Packet { to, words, content })
+            }
+            None => self.words_packet(0),
+        }
+    }
+
+    /// The next event, oldest first.
+    pub fn poll_event(&mut self) -> Option<GroupEvent> {
+        self.events.pop_front()
+    }
+
+    /// When [`Group::handle_timeouts`] or [`Group::poll_transmit`] has something to do next.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let sending = self.sending.values().filter_map(Sending::deadline).min();
+        let window = self.cfg.scheme.window;
+        let ready = self.sending.values().any(|s| s.has_work(window));
+        let paced = ready.then(|| self.pace.next_at());
+        let all = [sending, self.receiving.deadline(), paced];
+        all.into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub fn handle_timeouts(&mut self, now_ns: u64) {
+        self.ask_and_tell(now_ns);
+        self.remind(now_ns);
+    }
+
+    /// Multicasts a PROBE on each of the group's rails; whom it reaches counts them in
+    /// [`Group::heard_lanes`].
+    pub fn probe(&mut self) {
+        let lanes: Vec<u8> = self.lanes.all().collect();
+        let probes = lanes.into_iter().map(|lane| To::All { lane });
+        self.words.extend(probes.map(|to| (to, Word::Probe)));
+    }
+
+    /// Rails on which a multicast of another member was heard, as bits.
+    pub fn heard_lanes(&self) -> u8 {
+        self.carried.lanes()
+    }
+
+    /// From now on multicast leaves on these of the group's rails only (bits); 0 changes nothing.
+    pub fn set_lanes(&mut self, mask: u8) {
+        self.lanes.only(mask);
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &GroupStats {
+        &self.stats
+    }
+
+    /// Members whose word something here waits for: roots of posted receives, and members that
+    /// have not acknowledged.
+    pub fn awaited(&self) -> Vec<u16> {
+        let mut members: Vec<u16> = self.receiving.awaited_roots().collect();
+        members.extend(self.sending.values().flat_map(Sending::lagging));
+        members.sort_unstable();
+        members.dedup();
+        members
+    }
+
+    /// Counts of all that is kept: zero once every operation has ended and every member has
+    /// acknowledged.
+    pub fn held(&self) -> GroupHeld {
+        let own = self.sending.get(&self.cfg.me);
+        let sending = own.map_or(0, Sending::operations) as u64;
+        let receiving = self.receiving.operations() as u64;
+        GroupHeld {
+            operations: sending + receiving + self.waiting.len() as u64,
+            early_bytes: self.receiving.early_bytes(),
+            kept_bytes: self.kept_bytes,
+            copied_bytes: own.map_or(0, Sending::copied_bytes),
+            chunks: self.sending.values().map(Sending::held).sum(),
+        }
+    }
+
+    /// Bytes of this state, about, without payload.
+    pub fn state_bytes(&self) -> usize {
+        let sending: usize = self.sending.values().map(Sending::heap_bytes).sum();
+        let words = self.words.capacity() * size_of::<(To, Word)>();
+        let waiting = self.waiting.capacity() * size_of::<Waiting>();
+        size_of::<Group>() + sending + self.receiving.heap_bytes() + words + waiting
+    }
+}

@@ -1,0 +1,297 @@
+//! The receiver's words: acknowledgements, and requests for chunks that it misses.
+
+use super::incoming::FromRoot;
+use super::mutation::GroupMutation;
+use super::state::Group;
+use super::types::{Content, Packet, To, Word};
+use alloc::vec::Vec;
+use marline_wire::AckFlags;
+
+/// Requests for what is missing are repeated with pauses that double up to this.
+const NACK_PAUSE_MAX_NS: u64 = 10_000_000;
+/// One of so many requests goes to the root: the collector may lack the chunk itself, or be dead.
+const TRIES_PER_ROOT: u32 = 3;
+/// Where members acknowledge on their own, what they owe waits this many round trips for company.
+const ACK_DELAY_TRIPS: u64 = 16;
+/// Acknowledgements that are asked of many at once come so far apart, about: a collector takes
+/// about as long for each.
+const ACK_SPACING_NS: u64 = 1_000;
+/// Words of one packet, at most.
+const RIDERS_MAX: usize = 4;
+
+impl Group {
+    /// Sets the time to ask for what is missing of a root. `progress`: the first that was missing
+    /// just came, and what is missing now has not been asked for long.
+    pub(super) fn watch_gaps(&mut self, now: u64, root: u16, progress: bool) {
+        let half = self.trip.ns() / 2;
+        // A parity may be on its way.
+        let patience = if self.cfg.scheme.parity > 0 { half } else { 0 };
+        let Some(from) = self.receiving.roots.get_mut(&root) else {
+            return;
+        };
+        if !from.lacks_some() {
+            from.nack_at = u64::MAX;
+        } else if self.cfg.scheme.nacks && (from.nack_at == u64::MAX || progress) {
+            from.nack_at = now + patience + self.draw.delay_ns(half);
+        }
+    }
+
+    /// A delay that keeps the members of a part from acknowledging at once.
+    fn spread_ns(&mut self) -> u64 {
+        self.draw.next() % (self.parts.size() as u64 * ACK_SPACING_NS)
+    }
+
+    /// How long acknowledgements that are asked of a part may take beyond a round trip.
+    pub(super) fn spread_max_ns(&self) -> u64 {
+        self.parts.size() as u64 * ACK_SPACING_NS
+    }
+
+    /// Sets the time to acknowledge what came of a root.
+    pub(super) fn owe_ack(&mut self, now: u64, root: u16) {
+        let reached = self.reached(root);
+        let (scheme, trip_ns) = (self.cfg.scheme, self.trip.ns());
+        let spread = self.spread_ns();
+        let Some(from) = self.receiving.roots.get_mut(&root) else {
+            return;
+        };
+        // Not all members at the same chunk.
+        let quarter = (scheme.window as u64 / 4).max(1);
+        let enough = quarter + self.cfg.me as u64 % quarter;
+        let due = from.ended >= scheme.ack_every && reached > from.told;
+        if due || reached >= from.told + enough {
+            from.ack_at = now;
+        } else if from.told < from.wanted && from.wanted <= reached {
+            from.ack_at = from.ack_at.min(now + spread);
+        } else if !scheme.nacks && reached > from.told {
+            from.ack_at = from.ack_at.min(now + ACK_DELAY_TRIPS * trip_ns);
+        }
+    }
+
+    /// The chunk up to which this member acknowledges: as far as it is, and all are whose
+    /// acknowledgements it collects.
+    fn reached(&self, root: u16) -> u64 {
+        let part = self.sending.get(&root).map_or(u64::MAX, |kept| kept.base());
+        self.receiving.next_of(root).min(part)
+    }
+
+    /// The flags that go with it.
+    fn ack_flags(&mut self, now: u64, root: u16) -> AckFlags {
+        let deaf = self.carried.is_deaf(now) && !self.cfg.errs(GroupMutation::HideDeaf);
+        let kept = self.sending.get_mut(&root);
+        let (deaf_part, lossy) = kept.map_or((false, false), |kept| kept.take_news());
+        AckFlags {
+            deaf: deaf || deaf_part,
+            lossy,
+        }
+    }
+
+    /// A collector asks how far this member is, and says how far it should be.
+    pub(super) fn on_tail(&mut self, now: u64, by: u16, (root, next): (u16, u64), asked: &[u16]) {
+        let (me, window) = (self.cfg.me, self.cfg.scheme.window as u64);
+        let collects = root < self.members() && (by == root || self.parts.collects(root, by));
+        if !collects || root == me {
+            self.stats.nonsense += 1;
+            return;
+        }
+        let alone = asked.contains(&me);
+        let mine = alone || asked.is_empty() && self.collector(root) == by;
+        if self.dead.contains(&root) {
+            // Nothing of it is wanted here any more.
+            if mine {
+                let flags = AckFlags::default();
+                let ack = Word::Ack { root, next, flags };
+                self.words.push_back((To::Member(by), ack));
+            }
+            return;
+        }
+        let (spread, delay) = (self.spread_ns(), self.draw.delay_ns(self.trip.ns() / 2));
+        let from = self.receiving.roots.entry(root).or_default();
+        if next > from.next + window {
+            self.stats.nonsense += 1;
+            return;
+        }
+        from.high = from.high.max(next);
+        if from.lacks_some() && from.nack_at == u64::MAX {
+            from.nack_at = now + delay;
+        }
+        if alone {
+            from.ack_at = now;
+            from.ack_to = Some(by);
+            from.orphaned |= by == root;
+        } else if mine {
+            from.ack_at = from.ack_at.min(now + spread);
+        }
+    }
+
+    /// Acknowledges, and asks for what is missing, where it is time.
+    pub(super) fn ask_and_tell(&mut self, now: u64) {
+        let due = |from: &FromRoot| from.ack_at.min(from.nack_at) <= now;
+        let roots = self.receiving.roots.iter().filter(|(_, from)| due(from));
+        let roots: Vec<u16> = roots.map(|(&root, _)| root).collect();
+        for root in roots {
+            self.tell(now, root);
+            self.ask_for_gaps(now, root);
+        }
+    }
+
+    /// Acknowledges what came of a root, if that is due.
+    fn tell(&mut self, now: u64, root: u16) {
+        let (reached, collector) = (self.reached(root), self.collector(root));
+        let Some(from) = self.receiving.roots.get_mut(&root) else {
+            return;
+        };
+        if from.ack_at > now {
+            return;
+        }
+        from.ack_at = u64::MAX;
+        (from.told, from.ended) = (reached, 0);
+        let to = from.ack_to.take().unwrap_or(collector);
+        let flags = self.ack_flags(now, root);
+        let next = reached;
+        let ack = Word::Ack { root, next, flags };
+        self.words.push_back((To::Member(to), ack));
+    }
+
+    /// Asks for what is missing of a root, if that is due.
+    fn ask_for_gaps(&mut self, now: u64, root: u16) {
+        let collector = self.collector(root);
+        let once = self.cfg.errs(GroupMutation::AskOnce);
+        let pause = self.trip.ns() + self.draw.delay_ns(self.trip.ns() / 2);
+        let Some(from) = self.receiving.roots.get_mut(&root) else {
+            return;
+        };
+        if from.nack_at > now {
+            return;
+        }
+        let gaps = from.gaps();
+        let to = match from.tries % TRIES_PER_ROOT {
+            0 if from.tries > 0 => root,
+            _ => collector,
+        };
+        from.nack_at = now + (pause << from.tries.min(16)).min(NACK_PAUSE_MAX_NS);
+        let first = gaps.first();
+        // Answers to repeated requests say nothing of the round trip.
+        from.asked = first.filter(|_| from.tries == 0).map(|first| (first, now));
+        from.tries += 1;
+        if first.is_some() && (!once || from.tries == 1) {
+            self.words
+                .push_back((To::Member(to), Word::Nack { root, gaps }));
+        }
+    }
+
+    /// Whom this member acknowledges to: the root, where its collector is dead.
+    fn collector(&self, root: u16) -> u16 {
+        let collector = self.parts.collector(root, self.cfg.me);
+        let orphaned = self.receiving.roots.get(&root).is_some_and(|r| r.orphaned);
+        match orphaned || self.dead.contains(&collector) {
+            true => root,
+            false => collector,
+        }
+    }
+
+    /// Words of the packet that word number `at` waits for: it and others for the same receiver.
+    pub(super) fn words_packet(&mut self, at: usize) -> Option<Packet> {
+        let (to, word) = self.words.remove(at)?;
+        let mut packet = Packet {
+            to,
+            words: Vec::new(),
+            content: None,
+        };
+        let mark = self.cfg.scheme.marks && matches!(to, To::Member(_));
+        match word {
+            Word::Ack { root, next, flags } if mark => {
+                let value = next << 2 | flags.bits() as u64;
+                packet.content = Some(Content::Mark { root, value });
+                self.stats.acks += 1;
+            }
+            word => {
+                self.count(&word);
+                packet.words.push(word);
+                self.more_words(&mut packet);
+            }
+        }
+        Some(packet)
+    }
+
+    /// Adds words that wait for the receiver of a packet of words.
+    fn more_words(&mut self, packet: &mut Packet) {
+        let marks = self.cfg.scheme.marks;
+        while packet.words.len() < RIDERS_MAX {
+            let fits = |(to, word): &(To, Word)| {
+                *to == packet.to && !(marks && matches!(word, Word::Ack { .. }))
+            };
+            let Some(at) = self.words.iter().position(fits) else {
+                return;
+            };
+            if let Some((_, word)) = self.words.remove(at) {
+                self.count(&word);
+                packet.words.push(word);
+            }
+        }
+    }
+
+    fn count(&mut self, word: &Word) {
+        match word {
+            Word::Ack { .. } => self.stats.acks += 1,
+            Word::Nack { .. } => self.stats.nacks += 1,
+            Word::Tail { .. } => self.stats.tails += 1,
+            Word::Probe => {}
+        }
+    }
+
+    /// Acknowledgements that ride with a chunk: those that wait for its receivers, and, with the
+    /// first chunk of a broadcast, those that will be owed. Whoever hears another's takes no
+    /// notice.
+    pub(super) fn riders(&mut self, now: u64, to: To, content: &Content) -> Vec<Word> {
+        let mut words = Vec::new();
+        let hears = |receiver: &To| matches!(to, To::All { .. }) || *receiver == to;
+        while words.len() < RIDERS_MAX {
+            // Whatever else there is has left already.
+            let Some(at) = self.words.iter().position(|(receiver, _)| hears(receiver)) else {
+                break;
+            };
+            words.extend(self.words.remove(at).map(|(_, word)| word));
+        }
+        let begins = matches!(content, Content::Own { chunk, .. } if chunk.offset == 0);
+        if begins && matches!(to, To::All { .. }) {
+            self.take_owed(now, None, &mut words);
+        }
+        self.stats.acks += words.len() as u64;
+        self.stats.acks_riding += words.len() as u64;
+        words
+    }
+
+    /// An acknowledgement for a member, which rides with something else that is sent to it.
+    pub fn ride(&mut self, now_ns: u64, member: u16) -> Option<Word> {
+        let mut words = Vec::new();
+        self.take_owed(now_ns, Some(member), &mut words);
+        let word = words.pop();
+        self.stats.acks += word.is_some() as u64;
+        self.stats.acks_riding += word.is_some() as u64;
+        word
+    }
+
+    /// Acknowledgements that are owed to a member, or to any: one for a member.
+    fn take_owed(&mut self, now: u64, member: Option<u16>, words: &mut Vec<Word>) {
+        let roots: Vec<u16> = self.receiving.roots.keys().copied().collect();
+        for root in roots {
+            let full = words.len() >= if member.is_some() { 1 } else { RIDERS_MAX };
+            let next = self.reached(root);
+            let told = self.receiving.roots.get(&root).map_or(next, |r| r.told);
+            let theirs = member.is_none_or(|member| member == self.collector(root));
+            if full || told >= next || !theirs {
+                continue;
+            }
+            if let Some(from) = self.receiving.roots.get_mut(&root) {
+                (from.told, from.ended) = (next, 0);
+                from.ack_at = if from.ack_to.is_some() {
+                    from.ack_at
+                } else {
+                    u64::MAX
+                };
+            }
+            let flags = self.ack_flags(now, root);
+            words.push(Word::Ack { root, next, flags });
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! How multicast reaches this member, and how long answers take.
+
+/// Chunks that came to this member alone since it last heard a multicast, and the time since the
+/// first of them, before it says that it hears none: long enough that a fault of a moment does not
+/// count, short enough to be told within 100 ms.
+const DEAF_CHUNKS: u32 = 8;
+/// See [`DEAF_CHUNKS`].
+const DEAF_NS: u64 = 50_000_000;
+
+/// The multicast that a member hears.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    /// Rails on which a multicast was heard, as bits.
+    lanes: u8,
+    alone: u32,
+    since: u64,
+}
+
+impl Carried {
+    /// A multicast came.
+    pub fn hear(&mut self, lane: u8) {
+        self.lanes |= 1 << (lane & 7);
+        self.alone = 0;
+    }
+
+    /// A chunk that was new came to this member alone.
+    pub fn alone(&mut self, now: u64) {
+        if self.alone == 0 {
+            self.since = now;
+        }
+        self.alone = self.alone.saturating_add(1);
+    }
+
+    /// No multicast reaches this member.
+    pub fn is_deaf(&self, now: u64) -> bool {
+        self.alone >= DEAF_CHUNKS && now >= self.since + DEAF_NS
+    }
+
+    /// Rails on which a multicast was heard, as bits.
+    pub fn lanes(&self) -> u8 {
+        self.lanes
+    }
+}
+
+/// Longest round trip that is believed: what takes longer waited for a processor.
+const TRIP_MAX_NS: u64 = 10_000_000;
+
+/// How long a small packet takes to another member and its answer back, measured.
+#[derive(Debug)]
+pub(super) struct Trip {
+    least_ns: u64,
+    ns: u64,
+}
+
+impl Trip {
+    /// Until something is measured it is this, and never less than half of it.
+    pub fn new(ns: u64) -> Trip {
+        let ns = ns.clamp(2, TRIP_MAX_NS);
+        Trip {
+            least_ns: ns / 2,
+            ns,
+        }
+    }
+
+    /// The mean, in ns.
+    pub fn ns(&self) -> u64 {
+        self.ns
+    }
+
+    /// Something took so long.
+    pub fn sample(&mut self, ns: u64) {
+        let ns = ns.clamp(self.least_ns, TRIP_MAX_NS);
+        self.ns = (7 * self.ns + ns) / 8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deaf_takes_chunks_and_time_and_ends_with_one_multicast() {
+        let mut carried = Carried::default();
+        (0..100).for_each(|n| carried.alone(n));
+        assert!(!carried.is_deaf(DEAF_NS - 1) && carried.is_deaf(DEAF_NS));
+        carried.hear(3);
+        assert!(!carried.is_deaf(u64::MAX / 2) && carried.lanes() == 8);
+        carried.alone(7);
+        assert!(!carried.is_deaf(u64::MAX / 2));
+    }
+
+    #[test]
+    fn round_trips_are_smoothed_within_bounds() {
+        let mut trip = Trip::new(50_000);
+        (0..100).for_each(|_| trip.sample(1_000_000));
+        assert!(trip.ns() > 900_000);
+        (0..100).for_each(|_| trip.sample(0));
+        assert!((25_000..26_000).contains(&trip.ns()), "{}", trip.ns());
+        (0..100).for_each(|_| trip.sample(u64::MAX));
+        assert!(trip.ns() <= TRIP_MAX_NS);
+        assert_eq!(Trip::new(0).ns(), 2);
+    }
+}

@@ -1,0 +1,139 @@
+//! Chunks and broadcasts of others, as far as they are known.
+
+use crate::base::granules::GranuleSet;
+use alloc::collections::BTreeMap;
+use marline_wire::Gaps;
+
+/// All that comes in.
+#[derive(Debug, Default)]
+pub(super) struct Receiving {
+    pub(super) roots: BTreeMap<u16, FromRoot>,
+    /// Broadcasts of others that are under way, by number.
+    pub(super) broadcasts: BTreeMap<u64, Incoming>,
+    pub(super) early_bytes: u64,
+}
+
+/// The chunks of one root.
+#[derive(Debug)]
+pub(super) struct FromRoot {
+    pub(super) got: GranuleSet,
+    /// All chunks below are here.
+    pub(super) next: u64,
+    /// Chunks below are known to have been sent.
+    pub(super) high: u64,
+    /// Chunks from here on found no room: nobody asks for them before there is some.
+    pub(super) no_room_from: u64,
+    /// The last number that was acknowledged, and broadcasts that arrived since.
+    pub(super) told: u64,
+    pub(super) ended: u32,
+    /// The root's memory waits for the acknowledgement of all below.
+    pub(super) wanted: u64,
+    pub(super) ack_at: u64,
+    /// Whom the next acknowledgement answers, if that is not the collector.
+    pub(super) ack_to: Option<u16>,
+    /// The root itself has asked: the collector is gone.
+    pub(super) orphaned: bool,
+    pub(super) nack_at: u64,
+    pub(super) tries: u32,
+    /// The first chunk that was asked for once, and when.
+    pub(super) asked: Option<(u64, u64)>,
+}
+
+impl Default for FromRoot {
+    fn default() -> FromRoot {
+        FromRoot {
+            got: GranuleSet::default(),
+            next: 0,
+            high: 0,
+            no_room_from: u64::MAX,
+            told: 0,
+            ended: 0,
+            wanted: 0,
+            ack_at: u64::MAX,
+            ack_to: None,
+            orphaned: false,
+            nack_at: u64::MAX,
+            tries: 0,
+            asked: None,
+        }
+    }
+}
+
+impl FromRoot {
+    /// A chunk is here; whether that is news.
+    pub(super) fn take(&mut self, number: u64) -> bool {
+        let fresh = self.got.insert(number, 1) > 0;
+        let before = self.next;
+        while self.got.contains(self.next) {
+            self.next += 1;
+        }
+        if self.next > before {
+            self.tries = 0;
+        }
+        fresh
+    }
+}
+
+/// A broadcast on its way in.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) root: u16,
+    pub(super) total: u64,
+    pub(super) here: u64,
+    /// Number of its first chunk, once one has come.
+    pub(super) first: Option<u64>,
+    /// The operation; none yet: the broadcast came early.
+    pub(super) handle: Option<u32>,
+}
+
+impl Receiving {
+    pub(super) fn deadline(&self) -> Option<u64> {
+        let due = |from: &FromRoot| from.ack_at.min(from.nack_at);
+        let first = self.roots.values().map(due).min();
+        first.filter(|&at| at < u64::MAX)
+    }
+
+    /// Roots of receives that wait.
+    pub(super) fn awaited_roots(&self) -> impl Iterator<Item = u16> + '_ {
+        let posted = self.broadcasts.values().filter(|b| b.handle.is_some());
+        posted.map(|b| b.root)
+    }
+
+    /// All chunks of this root below the answer are here.
+    pub(super) fn next_of(&self, root: u16) -> u64 {
+        self.roots.get(&root).map_or(0, |from| from.next)
+    }
+
+    pub(super) fn operations(&self) -> usize {
+        self.awaited_roots().count()
+    }
+
+    pub(super) fn early_bytes(&self) -> u64 {
+        self.early_bytes
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        let sets: usize = self.roots.values().map(|from| from.got.heap_bytes()).sum();
+        let roots = self.roots.len() * size_of::<(u16, FromRoot)>();
+        sets + roots + self.broadcasts.len() * size_of::<(u64, Incoming)>()
+    }
+}
+
+impl FromRoot {
+    pub(super) fn lacks_some(&self) -> bool {
+        self.next < self.high.min(self.no_room_from)
+    }
+
+    /// The missing chunks: the first of them, and how many of how many.
+    pub(super) fn gaps(&self) -> Gaps {
+        let mut gaps = Gaps::default();
+        let end = self.high.min(self.no_room_from);
+        let all = self.next..end;
+        for number in all.filter(|&number| !self.got.contains(number)) {
+            gaps.push(number);
+            gaps.missing = gaps.missing.saturating_add(1);
+        }
+        gaps.of = end.saturating_sub(self.next).min(u16::MAX as u64) as u16;
+        gaps
+    }
+}

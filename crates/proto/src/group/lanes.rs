@@ -1,0 +1,125 @@
+//! The rails that carry a group's multicast: chunks take turns on those that lose least.
+
+/// Rails that a group uses at most.
+pub(super) const LANES_MAX: usize = 8;
+/// Chunks of a rail after which what is known of it is halved.
+const MEMORY: u32 = 64;
+/// Chunks after which a rail is judged.
+const ENOUGH: u32 = 8;
+/// A rail that lost much gets one of so many chunks: it may be better again.
+const TRIAL: u64 = 32;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    sent: u32,
+    /// Chunks that somebody asked for.
+    asked: u32,
+}
+
+/// The knowledge that one root has of its rails.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    lanes: [Lane; LANES_MAX],
+    /// Rails in use, as bits.
+    mask: u8,
+    turn: u64,
+}
+
+impl Lanes {
+    /// A number of rails, all in use.
+    pub fn new(count: u8) -> Lanes {
+        let count = count.clamp(1, LANES_MAX as u8) as u32;
+        Lanes {
+            lanes: [Lane::default(); LANES_MAX],
+            mask: (u8::MAX) >> (LANES_MAX as u32 - count),
+            turn: 0,
+        }
+    }
+
+    /// Only these are used, if they are any.
+    pub fn only(&mut self, mask: u8) {
+        if self.mask & mask != 0 {
+            self.mask &= mask;
+        }
+    }
+
+    /// All in use.
+    pub fn all(&self) -> impl Iterator<Item = u8> + '_ {
+        (0..LANES_MAX as u8).filter(|lane| self.mask >> lane & 1 == 1)
+    }
+
+    /// It lost half of its chunks.
+    fn is_bad(&self, lane: u8) -> bool {
+        let Lane { sent, asked } = self.lanes[lane as usize];
+        sent >= ENOUGH && asked * 2 >= sent
+    }
+
+    /// The rail for the next multicast, not `last` if there is another.
+    pub fn pick(&mut self, last: Option<u8>) -> u8 {
+        self.turn += 1;
+        let others = || self.all().filter(|lane| Some(*lane) != last);
+        let nth = |turn: u64, count: usize| turn as usize % count.max(1);
+        let good = others().filter(|lane| !self.is_bad(*lane)).count();
+        if good > 0 && self.turn % TRIAL != 0 {
+            let mut good_ones = others().filter(|lane| !self.is_bad(*lane));
+            return good_ones.nth(nth(self.turn, good)).unwrap_or(0);
+        }
+        let any = others().nth(nth(self.turn / TRIAL + self.turn, others().count()));
+        any.or(last).unwrap_or(0)
+    }
+
+    /// A chunk left on a rail for the first time.
+    pub fn sent(&mut self, lane: u8) {
+        if let Some(lane) = self.lanes.get_mut(lane as usize) {
+            lane.sent += 1;
+            if lane.sent >= MEMORY {
+                lane.sent /= 2;
+                lane.asked /= 2;
+            }
+        }
+    }
+
+    /// Somebody asked for a chunk that had left there, the first one to ask.
+    pub fn lost(&mut self, lane: u8) {
+        if let Some(lane) = self.lanes.get_mut(lane as usize) {
+            lane.asked += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rail_that_loses_all_is_set_aside_and_tried() {
+        let mut lanes = Lanes::new(2);
+        let mut counts = [0; 2];
+        for n in 0..1_000 {
+            let lane = lanes.pick(None);
+            lanes.sent(lane);
+            if lane == 1 && n < 500 {
+                lanes.lost(lane);
+            }
+            counts[lane as usize] += u32::from((100..500).contains(&n));
+        }
+        assert!((5..30).contains(&counts[1]), "{counts:?}");
+        // It is good again, and takes turns once that is known.
+        for _ in 0..2_000 {
+            let lane = lanes.pick(None);
+            lanes.sent(lane);
+        }
+        assert!(!lanes.is_bad(1));
+    }
+
+    #[test]
+    fn a_repair_takes_another_rail_if_there_is_one() {
+        let mut lanes = Lanes::new(3);
+        assert!((0..100).all(|_| lanes.pick(Some(1)) != 1));
+        lanes.only(0b010);
+        assert!((0..100).all(|_| lanes.pick(Some(1)) == 1));
+        lanes.only(0b100);
+        assert_eq!(lanes.pick(None), 1);
+        assert_eq!(Lanes::new(0).pick(Some(0)), 0);
+    }
+}

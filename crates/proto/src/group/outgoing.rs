@@ -1,0 +1,326 @@
+//! Chunks of one root, as the root or a co-root has them.
+
+use super::acked::Acked;
+use super::types::{Chunk, End};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Members whose requests for one chunk are told apart.
+const ASKERS_MAX: usize = 4;
+
+/// The members that were sent a chunk again, of late.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Repair {
+    at: u64,
+    to_all: bool,
+    askers: [u16; ASKERS_MAX],
+    count: u8,
+}
+
+impl Repair {
+    /// It was sent to these; more than can be told apart count as all that can.
+    pub(super) fn to(at: u64, members: impl Iterator<Item = u16>) -> Repair {
+        let mut repair = Repair {
+            at,
+            to_all: false,
+            askers: [0; ASKERS_MAX],
+            count: 0,
+        };
+        for (slot, member) in repair.askers.iter_mut().zip(members) {
+            *slot = member;
+            repair.count += 1;
+        }
+        repair
+    }
+
+    fn has(&self, member: u16) -> bool {
+        self.askers[..self.count as usize].contains(&member)
+    }
+}
+
+impl Held {
+    /// A member asks for this chunk. `None`: it is under way to it. `Some(None)`: it goes to all;
+    /// else to that member.
+    pub(super) fn ask(
+        &mut self,
+        now: u64,
+        from: u16,
+        hold_ns: u64,
+        all_from: u8,
+    ) -> Option<Option<u16>> {
+        let all_from = all_from.clamp(1, ASKERS_MAX as u8);
+        let recent = self.repair.filter(|repair| now < repair.at + hold_ns);
+        // What was multicast in vain reaches this one, if anything does, alone.
+        let in_vain = self.repair.is_some_and(|repair| repair.to_all);
+        let fresh = Repair::to(now, [from].into_iter());
+        let repair = match recent {
+            Some(repair) if repair.to_all || repair.has(from) => return None,
+            Some(mut repair) => {
+                let slot = repair.askers.get_mut(repair.count as usize);
+                slot.into_iter().for_each(|slot| *slot = from);
+                repair.count = (repair.count + 1).min(ASKERS_MAX as u8);
+                repair
+            }
+            None => fresh,
+        };
+        let to_all = repair.count >= all_from && (!in_vain || recent.is_some());
+        self.repair = Some(Repair {
+            at: now,
+            to_all,
+            ..repair
+        });
+        Some((!to_all).then_some(from))
+    }
+}
+
+/// A broadcast of this member that has not left whole.
+#[derive(Debug)]
+pub(super) struct Post {
+    pub(super) broadcast: u64,
+    pub(super) handle: u32,
+    pub(super) len: u64,
+    /// Bytes that were cut into chunks.
+    pub(super) cut: u64,
+    /// Its chunks are copied as they leave.
+    pub(super) copies: bool,
+    /// It says that the group is to be left.
+    pub(super) leaves: bool,
+    /// This member died before it had all.
+    pub(super) dead: Option<u16>,
+}
+
+/// Where the bytes of a chunk are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bytes {
+    /// In the memory of an operation.
+    Lent(u32),
+    /// In a copy.
+    Copy,
+}
+
+/// A chunk that not all have acknowledged.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) chunk: Chunk,
+    pub(super) bytes: Bytes,
+    /// The rail it left on; none: it was not multicast by this member.
+    pub(super) lane: Option<u8>,
+    /// The members that were sent it since it left.
+    pub(super) repair: Option<Repair>,
+}
+
+/// An own broadcast that has left whole from lent memory.
+#[derive(Debug)]
+pub(super) struct Left {
+    pub(super) handle: u32,
+    /// Number after that of its last chunk.
+    pub(super) end: u64,
+    pub(super) dead: Option<u16>,
+}
+
+/// A parity that is to be sent, or is being made.
+#[derive(Debug)]
+pub(super) struct Parity {
+    pub(super) handle: u32,
+    /// Its first chunk; `parity` counts them.
+    pub(super) chunk: Chunk,
+    /// The operation ends with it.
+    pub(super) ends: Option<End>,
+    pub(super) due: bool,
+}
+
+/// The chunks of one root, as the root or a co-root has them.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub(super) posts: VecDeque<Post>,
+    pub(super) left: VecDeque<Left>,
+    pub(super) chunks: BTreeMap<u64, Held>,
+    /// All chunks below were acknowledged by all.
+    pub(super) base: u64,
+    /// Number of the next chunk.
+    pub(super) next: u64,
+    /// How far each member is whose acknowledgements are collected here.
+    pub(super) acked: Acked,
+    /// Of these, those that hear no multicast.
+    pub(super) deaf: BTreeSet<u16>,
+    /// One of them lost much of late.
+    pub(super) lossy: bool,
+    /// Chunks to send again, or to one member alone.
+    pub(super) repairs: VecDeque<(Option<u16>, u64)>,
+    pub(super) parity: Option<Parity>,
+    pub(super) remind_at: u64,
+    pub(super) pause_ns: u64,
+    /// How often members were asked since the last chunk or acknowledgement.
+    pub(super) reminded: u32,
+    pub(super) reminded_at: u64,
+}
+
+impl Sending {
+    pub(super) fn new(part: impl Iterator<Item = u16>) -> Sending {
+        Sending {
+            posts: VecDeque::new(),
+            left: VecDeque::new(),
+            chunks: BTreeMap::new(),
+            base: 0,
+            next: 0,
+            acked: Acked::new(part),
+            deaf: BTreeSet::new(),
+            lossy: false,
+            repairs: VecDeque::new(),
+            parity: None,
+            remind_at: u64::MAX,
+            pause_ns: 0,
+            reminded: 0,
+            reminded_at: 0,
+        }
+    }
+
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        (self.remind_at < u64::MAX).then_some(self.remind_at)
+    }
+
+    /// Says if there is nobody to send to.
+    pub(super) fn is_alone(&self) -> bool {
+        self.acked.is_empty()
+    }
+
+    /// Members of the part said that they hear no multicast.
+    pub(super) fn hears_of_deaf(&self) -> bool {
+        !self.deaf.is_empty()
+    }
+
+    /// Tells if members hear no multicast, and if some lost much since the last call.
+    pub(super) fn take_news(&mut self) -> (bool, bool) {
+        (self.hears_of_deaf(), core::mem::take(&mut self.lossy))
+    }
+
+    /// Members that lack something or have not said otherwise.
+    pub(super) fn lagging(&self) -> impl Iterator<Item = u16> + '_ {
+        self.acked.behind(self.next)
+    }
+
+    /// Operations that have not ended.
+    pub(super) fn operations(&self) -> usize {
+        let ends = self.parity.as_ref().is_some_and(|p| p.ends.is_some());
+        self.posts.len() + self.left.len() + ends as usize
+    }
+
+    /// Chunks that are held.
+    pub(super) fn held(&self) -> u64 {
+        self.chunks.len() as u64
+    }
+
+    /// Bytes of copies.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        let copies = self.chunks.values().filter(|h| h.bytes == Bytes::Copy);
+        copies.map(|h| h.chunk.len as u64).sum()
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        let chunks = self.chunks.len() * size_of::<(u64, Held)>();
+        let repairs = self.repairs.capacity() * size_of::<(Option<u16>, u64)>();
+        let posts = self.posts.capacity() * size_of::<Post>();
+        let left = self.left.capacity() * size_of::<Left>();
+        size_of::<Sending>() + self.acked.heap_bytes() + chunks + repairs + posts + left
+    }
+
+    pub(super) fn post(&mut self, post: Post) {
+        self.posts.push_back(post);
+    }
+
+    pub(super) fn has_room(&self, window: u32) -> bool {
+        self.next - self.base < window as u64
+    }
+
+    /// Says if a chunk waits to leave.
+    pub(super) fn has_work(&self, window: u32) -> bool {
+        let due = self.parity.as_ref().is_some_and(|parity| parity.due);
+        due || !self.repairs.is_empty() || !self.posts.is_empty() && self.has_room(window)
+    }
+
+    /// The next chunk that was never sent, of the first broadcast that has not left.
+    pub(super) fn cut(&mut self, root: u16, size: u32) -> Option<(u32, Held)> {
+        let post = self.posts.front_mut()?;
+        let len = (post.len - post.cut).min(size as u64);
+        let last = post.cut + len == post.len;
+        let chunk = Chunk {
+            root,
+            number: self.next,
+            broadcast: post.broadcast,
+            offset: post.cut,
+            len: len as u32,
+            total: post.len,
+            parity: 0,
+            asks: last && !post.copies,
+            leaves: post.leaves,
+        };
+        post.cut += len;
+        self.next += 1;
+        let bytes = match post.copies {
+            true => Bytes::Copy,
+            false => Bytes::Lent(post.handle),
+        };
+        let held = Held {
+            chunk,
+            bytes,
+            lane: None,
+            repair: None,
+        };
+        Some((post.handle, held))
+    }
+
+    /// Counts a chunk into the parity that is being made.
+    pub(super) fn add_to_parity(&mut self, handle: u32, chunk: &Chunk, count: u8) {
+        let last = chunk.offset + chunk.len as u64 == chunk.total;
+        let parity = self.parity.get_or_insert(Parity {
+            handle,
+            chunk: Chunk {
+                asks: false,
+                leaves: false,
+                ..*chunk
+            },
+            ends: None,
+            due: false,
+        });
+        parity.chunk.parity += 1;
+        parity.due = parity.chunk.parity == count || last && parity.chunk.parity > 1;
+        if last && !parity.due {
+            self.parity = None;
+        }
+    }
+
+    /// The first broadcast has left whole: its operation, if it ends now.
+    pub(super) fn finish(&mut self, early: bool) -> Option<(u32, End)> {
+        self.posts.front().filter(|post| post.cut == post.len)?;
+        let post = self.posts.pop_front()?;
+        let end = post.dead.map_or(End::Well, End::Dead);
+        if !post.copies && !early {
+            self.left.push_back(Left {
+                handle: post.handle,
+                end: self.next,
+                dead: post.dead,
+            });
+            return None;
+        }
+        match &mut self.parity {
+            Some(parity) if parity.due => {
+                parity.ends = Some(end);
+                None
+            }
+            _ => Some((post.handle, end)),
+        }
+    }
+
+    /// All have what a parity that waits is made of: it is not sent; the operation that waits for
+    /// it.
+    pub(super) fn drop_parity(&mut self) -> Option<(u32, End)> {
+        let base = self.base;
+        let over = |p: &&mut Parity| p.due && p.chunk.number + p.chunk.parity as u64 <= base;
+        self.parity.as_mut().filter(over)?;
+        let parity = self.parity.take()?;
+        parity.ends.map(|end| (parity.handle, end))
+    }
+}

@@ -1,0 +1,255 @@
+//! The collector's work for its part: it keeps chunks, repairs losses, asks who is how far.
+
+use super::mutation::GroupMutation;
+use super::outgoing::{Bytes, Held};
+use super::send::REMIND_AFTER_TRIPS;
+use super::state::Group;
+use super::types::{Chunk, Content, End, GroupEvent, Heard, To, Word};
+use alloc::vec::Vec;
+use marline_wire::{AckFlags, Asked, Gaps, ASKED_MAX};
+
+/// Members that have not acknowledged are asked with pauses that double up to this.
+const REMIND_PAUSE_MAX_NS: u64 = 10_000_000;
+/// Every so many times they are asked each alone: multicast may not reach them.
+const ALONE_EVERY: u32 = 3;
+/// The most that are asked so at one time.
+const ALONE_MAX: usize = 64;
+/// Chunks that a member reports on before its losses say something of the network.
+const LOSSY_OF: u16 = 16;
+impl Group {
+    /// The next chunk that is sent again, or to one alone.
+    pub(super) fn next_repair(&mut self) -> Option<(To, Content)> {
+        for sending in self.sending.values_mut() {
+            while let Some((to, number)) = sending.repairs.pop_front() {
+                let Some(held) = sending.chunks.get(&number) else {
+                    continue; // acknowledged meanwhile
+                };
+                let to = match to {
+                    Some(member) => To::Member(member),
+                    None => To::All {
+                        lane: self.lanes.pick(held.lane),
+                    },
+                };
+                match to {
+                    To::All { .. } => self.stats.repairs_to_all += 1,
+                    To::Member(_) => self.stats.repairs += 1,
+                }
+                let chunk = held.chunk;
+                let content = match held.bytes {
+                    Bytes::Lent(handle) => Content::Own {
+                        handle,
+                        chunk,
+                        keep: false,
+                    },
+                    Bytes::Copy => Content::Kept(chunk),
+                };
+                return Some((to, content));
+            }
+        }
+        None
+    }
+
+    /// Says if a copy of a chunk is kept for this member's part, within what may be kept.
+    pub(super) fn keeps(&self, chunk: &Chunk) -> bool {
+        let bytes = self.kept_bytes + chunk.len as u64;
+        let room = bytes <= self.cfg.keep_max || self.cfg.errs(GroupMutation::BoundlessKept);
+        room && self.parts.collects(chunk.root, self.cfg.me)
+    }
+
+    /// A chunk is here: a co-root keeps what its part may need, or counts what it cannot keep.
+    pub(super) fn keep(&mut self, now: u64, chunk: &Chunk) {
+        if !self.parts.collects(chunk.root, self.cfg.me) {
+            return;
+        }
+        let keeps = self.keeps(chunk);
+        let pause_ns = REMIND_AFTER_TRIPS * self.trip.ns() + self.spread_max_ns();
+        let kept = self.sending_of(chunk.root);
+        kept.next = kept.next.max(chunk.number + 1);
+        kept.pause_ns = pause_ns;
+        kept.remind_at = now + pause_ns;
+        kept.reminded = 0;
+        if keeps {
+            let held = Held {
+                chunk: *chunk,
+                bytes: Bytes::Copy,
+                lane: None,
+                repair: None,
+            };
+            kept.chunks.insert(chunk.number, held);
+            self.kept_bytes += chunk.len as u64;
+            self.send_alone(now, chunk);
+        }
+        self.settle(now, chunk.root);
+    }
+
+    pub(super) fn on_ack(
+        &mut self,
+        now: u64,
+        by: Heard,
+        (root, next): (u16, u64),
+        flags: AckFlags,
+    ) {
+        let own = root == self.cfg.me;
+        let Some(sending) = self.sending.get_mut(&root) else {
+            // Heard by chance, or of a root that is dead.
+            self.stats.nonsense +=
+                (by.lane.is_none() && root >= self.who.members.len() as u16) as u64;
+            return;
+        };
+        if own && next > sending.next {
+            self.stats.nonsense += 1;
+            return;
+        }
+        if !sending.acked.advance(by.from, next) {
+            self.stats.nonsense += (by.lane.is_none() && own) as u64;
+            return;
+        }
+        match flags.deaf {
+            true => sending.deaf.insert(by.from),
+            false => sending.deaf.remove(&by.from),
+        };
+        sending.lossy |= flags.lossy;
+        if sending.reminded == 1 {
+            let took = now.saturating_sub(sending.reminded_at);
+            self.trip.sample(took);
+        }
+        sending.reminded = 0;
+        self.stats.heard += 1;
+        if own && flags.lossy && self.pace.slow(now, self.trip.ns()) {
+            self.stats.slowed += 1;
+        }
+        self.settle(now, root);
+    }
+
+    pub(super) fn on_nack(&mut self, now: u64, from: u16, root: u16, gaps: &Gaps) {
+        let (hold_ns, all_from) = (self.trip.ns(), self.cfg.scheme.repair_all_from);
+        let all_only = self.cfg.errs(GroupMutation::RepairAllOnly);
+        let all_from = if self.cfg.scheme.alone {
+            u8::MAX
+        } else {
+            all_from
+        };
+        let Some(sending) = self.sending.get_mut(&root) else {
+            self.stats.nonsense += (root >= self.who.members.len() as u16) as u64;
+            return;
+        };
+        self.stats.heard += 1;
+        let (base, next) = (sending.base, sending.next);
+        for number in gaps.iter().filter(|number| (base..next).contains(number)) {
+            let Some(held) = sending.chunks.get_mut(&number) else {
+                continue;
+            };
+            if let Some(lane) = held.lane.filter(|_| held.repair.is_none()) {
+                self.lanes.lost(lane);
+            }
+            let to = held.ask(now, from, hold_ns, all_from);
+            let to = if all_only { to.map(|_| None) } else { to };
+            sending.repairs.extend(to.map(|to| (to, number)));
+        }
+        if gaps.of >= LOSSY_OF && gaps.missing as u32 * 2 >= gaps.of as u32 {
+            sending.lossy = true;
+            if root == self.cfg.me && self.pace.slow(now, self.trip.ns()) {
+                self.stats.slowed += 1;
+            }
+        }
+    }
+
+    /// Up to where all have a root's chunks.
+    fn settled(&self, root: u16) -> u64 {
+        let Some(sending) = self.sending.get(&root) else {
+            return 0;
+        };
+        let slowest = match self.cfg.errs(GroupMutation::FreeEarly) {
+            true => sending.acked.fastest(),
+            false => sending.acked.slowest(),
+        };
+        let here = match root == self.cfg.me {
+            true => u64::MAX,
+            false => self.receiving.next_of(root),
+        };
+        let base = slowest.unwrap_or(sending.next).min(here);
+        base.min(sending.next).max(sending.base)
+    }
+
+    /// Lets go of what all have.
+    pub(super) fn settle(&mut self, now: u64, root: u16) {
+        let (me, base) = (self.cfg.me, self.settled(root));
+        let keeps = self.cfg.errs(GroupMutation::KeepCopies);
+        let Some(sending) = self.sending.get_mut(&root) else {
+            return;
+        };
+        if base == sending.next {
+            sending.remind_at = u64::MAX;
+        }
+        if base == sending.base {
+            return;
+        }
+        sending.base = base;
+        let rest = sending.chunks.split_off(&base);
+        let freed = core::mem::replace(&mut sending.chunks, rest);
+        let copies = freed.values().filter(|held| held.bytes == Bytes::Copy);
+        let bytes: u64 = copies.map(|held| held.chunk.len as u64).sum();
+        let mut ended: Vec<(u32, End)> = sending.drop_parity().into_iter().collect();
+        let over = sending
+            .left
+            .iter()
+            .take_while(|left| left.end <= base)
+            .count();
+        for left in sending.left.drain(..over) {
+            ended.push((left.handle, left.dead.map_or(End::Well, End::Dead)));
+        }
+        let ended = ended.into_iter();
+        let ended = ended.map(|(handle, end)| GroupEvent::Done { handle, end });
+        self.events.extend(ended);
+        if bytes > 0 && !keeps {
+            let next = base;
+            self.events.push_back(GroupEvent::Forget { root, next });
+        }
+        if root != me {
+            self.kept_bytes -= bytes;
+            self.owe_ack(now, root);
+        }
+    }
+
+    /// Asks members that have not acknowledged how far they are.
+    pub(super) fn remind(&mut self, now: u64) {
+        if self.cfg.errs(GroupMutation::NeverRemind) {
+            self.sending
+                .values_mut()
+                .for_each(|s| s.remind_at = u64::MAX);
+        }
+        for (&root, sending) in &mut self.sending {
+            if sending.remind_at > now {
+                continue;
+            }
+            let mut lagging: Vec<u16> = sending.lagging().collect();
+            sending.pause_ns = (2 * sending.pause_ns).clamp(1, REMIND_PAUSE_MAX_NS);
+            sending.remind_at = now + sending.pause_ns;
+            let (next, tries) = (sending.next, sending.reminded);
+            if lagging.is_empty() {
+                continue; // a co-root that lacks some itself
+            }
+            sending.reminded += 1;
+            sending.reminded_at = now;
+            let alone = lagging.len() == 1 || self.cfg.scheme.alone;
+            if !alone && tries % ALONE_EVERY != ALONE_EVERY - 1 {
+                let lane = self.lanes.pick(None);
+                let asked = Asked::of(&lagging);
+                if lagging.len() > ASKED_MAX {
+                    // Answers of many are spread over time, which says nothing of the round trip.
+                    sending.reminded += 1;
+                }
+                let tail = Word::Tail { root, next, asked };
+                self.words.push_back((To::All { lane }, tail));
+                continue;
+            }
+            let turn = tries as usize * ALONE_MAX % lagging.len();
+            lagging.rotate_left(turn);
+            for member in lagging.into_iter().take(ALONE_MAX) {
+                let asked = Asked::of(&[member]);
+                let tail = Word::Tail { root, next, asked };
+                self.words.push_back((To::Member(member), tail));
+            }
+        }
+    }
+}

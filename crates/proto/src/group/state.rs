@@ -1,0 +1,74 @@
+//! The fields of one member's state.
+
+use super::carried::{Carried, Trip};
+use super::config::{GroupConfig, Identity};
+use super::delay::Draw;
+use super::incoming::Receiving;
+use super::lanes::Lanes;
+use super::order::Order;
+use super::outgoing::Sending;
+use super::pace::Pace;
+use super::parts::Parts;
+use super::types::{End, GroupEvent, GroupStats, To, Word};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+/// A broadcast that was posted and has not begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) root: u16,
+    pub(super) handle: u32,
+    pub(super) len: u64,
+}
+
+/// One member of a group.
+#[derive(Debug)]
+pub struct Group {
+    pub(super) cfg: GroupConfig,
+    pub(super) who: Identity,
+    pub(super) parts: Parts,
+    pub(super) draw: Draw,
+    pub(super) order: Order,
+    /// Posted while too many broadcasts were under way, oldest first.
+    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) receiving: Receiving,
+    /// Chunks that this member sends as root, or keeps as co-root, by root.
+    pub(super) sending: BTreeMap<u16, Sending>,
+    /// Bytes kept of other roots' chunks.
+    pub(super) kept_bytes: u64,
+    pub(super) lanes: Lanes,
+    pub(super) pace: Pace,
+    pub(super) carried: Carried,
+    pub(super) trip: Trip,
+    pub(super) dead: Vec<u16>,
+    pub(super) words: VecDeque<(To, Word)>,
+    pub(super) events: VecDeque<GroupEvent>,
+    pub(super) stats: GroupStats,
+}
+
+impl Group {
+    pub(super) fn members(&self) -> u16 {
+        self.who.members.len() as u16
+    }
+
+    /// An operation ends, and with it, here, a broadcast.
+    pub(super) fn end(&mut self, broadcast: u64, handle: u32, end: End) {
+        self.order.over(broadcast);
+        self.events.push_back(GroupEvent::Done { handle, end });
+    }
+
+    /// A broadcast says that the group is to be left.
+    pub(super) fn leave(&mut self, broadcast: u64) {
+        if let Some(from) = self.order.leaves(broadcast) {
+            self.events.push_back(GroupEvent::NotCarried { from });
+        }
+    }
+
+    pub(super) fn sending_of(&mut self, root: u16) -> &mut Sending {
+        let (parts, me, dead) = (&self.parts, self.cfg.me, &self.dead);
+        self.sending.entry(root).or_insert_with(|| {
+            let part = parts.of(root, me);
+            Sending::new(part.filter(|member| !dead.contains(member)))
+        })
+    }
+}

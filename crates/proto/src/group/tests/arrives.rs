@@ -1,0 +1,327 @@
+//! Everything arrives once and right, whatever the scheme, and few speak at once.
+
+use super::*;
+use proptest::prelude::*;
+
+fn scheme() -> impl Strategy<Value = Scheme> {
+    let co_roots = |n| Scheme {
+        co_roots: n,
+        ..Scheme::NACK
+    };
+    let narrow = Scheme {
+        window: 4,
+        ..Scheme::NACK
+    };
+    prop_oneof![
+        Just(Scheme::BASIC),
+        Just(Scheme::WINDOW),
+        Just(Scheme::CO_ROOT),
+        Just(Scheme::AGGREGATE),
+        Just(Scheme::NACK),
+        Just(co_roots(3)),
+        Just(narrow),
+        Just(Scheme::ORIGINAL),
+        Just(Scheme {
+            marks: true,
+            ..co_roots(2)
+        }),
+        Just(Scheme {
+            parity: 3,
+            ..Scheme::NACK
+        }),
+        Just(Scheme {
+            parity: 8,
+            repair_all_from: 1,
+            ..co_roots(1)
+        }),
+    ]
+}
+
+fn weather() -> impl Strategy<Value = Weather> {
+    let lost = prop_oneof![Just(0u64), Just(1), Just(10), Just(50), Just(300)];
+    let by_last = prop_oneof![Just(0u64), Just(200)];
+    let jitter = prop_oneof![Just(0u64), Just(10_000), Just(500_000)];
+    (lost, by_last, 0u64..100, jitter).prop_map(|(lost, lost_by_last, doubled, jitter_ns)| {
+        Weather {
+            lost,
+            lost_by_last,
+            doubled,
+            jitter_ns,
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 400 }))]
+
+    /// Any scheme, roots, lengths, network, and members that come late in any order.
+    #[test]
+    fn everything_arrives_once_and_right(
+        (members, scripted) in (2u16..12).prop_flat_map(|members| {
+            let lengths = prop_oneof![Just(0u64), 1u64..3_000, 3_000u64..100_000];
+            (Just(members), proptest::collection::vec((0..members, lengths), 1..12))
+        }),
+        scheme in scheme(),
+        weather in weather(),
+        skew in proptest::collection::vec((any::<u16>(), 0u64..2_000_000), 0..60),
+        (copy_max, keep_max) in (0u64..20_000, 0u64..50_000),
+        (chunk_ns, lanes) in (prop_oneof![Just(0u64), Just(3_000)], 1u8..3),
+        seed in any::<u64>(),
+    ) {
+        let cfg = GroupConfig {
+            chunk: CHUNK,
+            early_max: 200_000,
+            round_trip_ns: ROUND_TRIP_NS,
+            copy_max,
+            keep_max,
+            chunk_ns,
+            lanes,
+            scheme,
+            ..GroupConfig::default()
+        };
+        let mut world = World::with(members, cfg, weather, seed);
+        world.script = scripted;
+        let most = world.script.len() as u32;
+        for (who, pause) in skew {
+            let me = who % members;
+            if world.members[me as usize].next_handle < most {
+                world.post(me);
+            }
+            let until = world.now + pause;
+            while world.step(until) {}
+        }
+        for me in 0..members {
+            while world.members[me as usize].next_handle < most {
+                world.post(me);
+            }
+        }
+        world.settle();
+        world.check();
+        prop_assert!(world.total(|s| s.early_bytes_max) <= 200_000 * members as u64);
+    }
+}
+
+/// A calm network carries each chunk once, and the default scheme hardly any acknowledgement.
+#[test]
+fn a_calm_network_sees_each_chunk_once() {
+    for (scheme, most) in [
+        (Scheme::WINDOW, 1_100),
+        (Scheme::AGGREGATE, 150),
+        (Scheme::NACK, 80),
+    ] {
+        let mut world = World::new(12, scheme, CALM, 1);
+        world.script = vec![(0, 1_000); 100];
+        for _ in 0..100 {
+            (0..12).for_each(|me| world.post(me));
+            let until = world.now + ROUND_TRIP_NS;
+            while world.step(until) {}
+        }
+        world.settle();
+        world.check();
+        assert_eq!(world.total(|s| s.chunks), 100);
+        assert_eq!(world.total(|s| s.repairs + s.repairs_to_all + s.nacks), 0);
+        let acks = world.total(|s| s.acks);
+        assert!(acks <= most, "{acks} acknowledgements by {scheme:?}");
+    }
+}
+
+/// The first chunk is lost for all of 1,000: a few ask for it, and it is sent to all again.
+#[test]
+fn a_loss_that_all_share_is_asked_for_by_few() {
+    let mut world = World::new(1_000, Scheme::NACK, CALM, 2);
+    world.script = vec![(0, 5_000)];
+    world.swallow = 1;
+    (0..1_000).for_each(|me| world.post(me));
+    world.settle();
+    world.check();
+    let (nacks, repairs) = (world.total(|s| s.nacks), world.total(|s| s.repairs));
+    assert!((1..=30).contains(&nacks), "{nacks} asked");
+    assert!(repairs <= 5, "{repairs} repaired alone");
+    assert!(world.total(|s| s.repairs_to_all) >= 1);
+}
+
+/// A chunk that one member lost is sent to it alone.
+#[test]
+fn a_loss_of_one_is_repaired_for_one() {
+    let weather = Weather {
+        lost_by_last: 200,
+        ..CALM
+    };
+    let mut world = World::new(12, Scheme::NACK, weather, 3);
+    world.script = vec![(0, 400_000)];
+    (0..12).for_each(|me| world.post(me));
+    world.settle();
+    world.check();
+    assert!(world.total(|s| s.repairs) > 40);
+    assert_eq!(world.total(|s| s.repairs_to_all), 0);
+}
+
+/// A receiver that comes two seconds late keeps nobody: the root and the others are done long
+/// before, and its early memory stays within its bound.
+#[test]
+fn a_late_receiver_keeps_nobody() {
+    let mut world = World::new(4, Scheme::NACK, CALM, 4);
+    world.script = vec![(0, 50_000); 3];
+    for me in 0..3 {
+        (0..3).for_each(|_| world.post(me));
+    }
+    let until = world.now + 100_000_000;
+    while world.step(until) {}
+    for me in 0..3 {
+        assert_eq!(world.members[me].ended.len(), 3, "member {me}");
+    }
+    (0..3).for_each(|_| world.post(3));
+    world.settle();
+    world.check();
+}
+
+/// More than the late receiver may buffer: the root waits for it, and goes on when it comes.
+#[test]
+fn a_root_waits_when_early_memory_is_full() {
+    let mut world = World::new(3, Scheme::NACK, CALM, 5);
+    world.script = vec![(0, 90_000); 5];
+    for me in 0..2 {
+        (0..5).for_each(|_| world.post(me));
+    }
+    let until = world.now + 1_000_000_000;
+    while world.step(until) {}
+    assert!(world.members[0].ended.len() < 5);
+    assert!(world.members[2].group.stats().early_bytes_max <= 200_000);
+    (0..5).for_each(|_| world.post(2));
+    world.settle();
+    world.check();
+}
+
+/// Short broadcasts are copied as they leave: their root goes on until its window is full, though
+/// nobody has acknowledged.
+#[test]
+fn a_root_blocks_only_when_its_window_is_full() {
+    let mut world = World::new(3, Scheme::NACK, CALM, 8);
+    world.script = vec![(0, 1_000); 70];
+    (0..70).for_each(|_| world.post(0));
+    assert_eq!(world.members[0].ended.len(), 64);
+    assert_eq!(world.members[0].kept.len(), 64);
+    assert_eq!(world.members[0].group.held().copied_bytes, 64_000);
+    world.post_all();
+    world.settle();
+    world.check();
+    assert_eq!(world.members[0].ended.len(), 70);
+}
+
+/// Longer ones are read from the user's memory, which is lent until all have acknowledged, and
+/// the last chunk asks for that: nobody is reminded.
+#[test]
+fn long_broadcasts_end_when_all_have_acknowledged() {
+    let mut world = World::new(5, Scheme::NACK, CALM, 9);
+    world.script = vec![(0, 30_000)];
+    world.post_all();
+    assert_eq!(
+        (world.members[0].ended.len(), world.members[0].kept.len()),
+        (0, 0)
+    );
+    world.run_for(ROUND_TRIP_NS / 2);
+    assert!((1..5).all(|me| world.members[me].ended.len() == 1));
+    world.run_for(ROUND_TRIP_NS);
+    assert_eq!(world.members[0].ended.len(), 1);
+    world.check();
+    assert_eq!((world.total(|s| s.tails), world.total(|s| s.acks)), (0, 4));
+}
+
+/// Broadcasts of several roots overlap, each in its own numbers.
+#[test]
+fn roots_change_and_broadcasts_overlap() {
+    let weather = Weather {
+        lost: 50,
+        jitter_ns: 200_000,
+        ..CALM
+    };
+    let mut world = World::new(6, Scheme::NACK, weather, 10);
+    world.script = (0..120u16)
+        .map(|n| (n % 6, 1 + n as u64 * 37 % 9_000))
+        .collect();
+    world.post_all();
+    world.settle();
+    world.check();
+}
+
+/// The kept copies of a co-root have a bound; what it does not keep, the root repairs.
+#[test]
+fn what_a_co_root_keeps_is_bounded() {
+    let cfg = GroupConfig {
+        chunk: CHUNK,
+        round_trip_ns: ROUND_TRIP_NS,
+        keep_max: 5_000,
+        scheme: Scheme {
+            co_roots: 2,
+            ..Scheme::NACK
+        },
+        ..GroupConfig::default()
+    };
+    let weather = Weather { lost: 200, ..CALM };
+    let mut world = World::with(9, cfg, weather, 11);
+    world.script = vec![(0, 60_000), (4, 60_000)];
+    world.post_all();
+    loop {
+        let until = world.now + 10_000_000_000;
+        let more = world.step(until);
+        let kept = world
+            .members
+            .iter()
+            .map(|m| m.group.held().kept_bytes)
+            .max();
+        assert!(kept <= Some(5_000), "{kept:?}");
+        if !more {
+            break;
+        }
+    }
+    world.check();
+}
+
+/// Chunks leave no faster than the wire carries them; random losses do not slow them, the loss of
+/// most does.
+#[test]
+fn chunks_are_paced_and_heavy_losses_slow_them() {
+    for (lost, slows) in [(0, false), (50, false), (700, true)] {
+        let cfg = GroupConfig {
+            chunk: CHUNK,
+            round_trip_ns: ROUND_TRIP_NS,
+            chunk_ns: 2_000,
+            ..GroupConfig::default()
+        };
+        let mut world = World::with(3, cfg, Weather { lost, ..CALM }, 12);
+        world.script = vec![(0, 500_000)];
+        world.post_all();
+        let start = world.now;
+        world.settle();
+        world.check();
+        assert_eq!(
+            world.members[0].group.stats().slowed > 0,
+            slows,
+            "{lost} lost"
+        );
+        if lost == 0 {
+            assert!(world.total(|s| s.chunks) == 500 && world.now - start > 500 * 2_000);
+        }
+    }
+}
+
+/// One of two rails loses all multicast: chunks go on the other, and are repaired on the other.
+#[test]
+fn a_rail_that_carries_no_multicast_is_left() {
+    let cfg = GroupConfig {
+        chunk: CHUNK,
+        round_trip_ns: ROUND_TRIP_NS,
+        lanes: 2,
+        ..GroupConfig::default()
+    };
+    let mut world = World::with(6, cfg, CALM, 13);
+    world.script = vec![(0, 1_000_000)];
+    world.mute = 0b10;
+    world.post_all();
+    world.settle();
+    world.check();
+    // A few until the rail is judged, then one in 32.
+    let again = world.total(|s| s.repairs + s.repairs_to_all);
+    assert!(again < 250, "{again} of 1,000 sent again");
+    assert!(world.members.iter().all(|m| m.left_from == u64::MAX));
+}

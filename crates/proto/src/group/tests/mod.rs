@@ -1,0 +1,435 @@
+//! Groups on a network that loses, doubles and reorders: the world of the tests beside it.
+
+mod arrives;
+mod ends;
+mod schemes;
+
+use super::*;
+use marline_wire::GroupHead;
+use std::collections::BTreeMap as Map;
+use std::vec;
+use std::vec::Vec;
+
+const CHUNK: u32 = 1_000;
+const ROUND_TRIP_NS: u64 = 50_000;
+
+fn byte(broadcast: u64, offset: u64) -> u8 {
+    (broadcast.wrapping_mul(31) ^ offset.wrapping_mul(7)) as u8
+}
+
+/// One member with its memory.
+struct Member {
+    group: Group,
+    /// Received so far, by operation; and the broadcast of each.
+    posted: Map<u32, (u64, Vec<u8>)>,
+    early: Map<u64, Vec<u8>>,
+    /// Chunks kept as a co-root.
+    kept: Map<(u16, u64), (Chunk, Vec<u8>)>,
+    ended: Map<u32, End>,
+    next_handle: u32,
+    /// Broadcasts from here on are done another way.
+    left_from: u64,
+}
+
+/// The network's faults.
+#[derive(Clone, Copy, Debug)]
+struct Weather {
+    /// Packets lost of 1,000; of one member's, which hears badly.
+    lost: u64,
+    lost_by_last: u64,
+    doubled: u64,
+    /// Delay differs by up to this, so that packets overtake each other.
+    jitter_ns: u64,
+}
+
+const CALM: Weather = Weather {
+    lost: 0,
+    lost_by_last: 0,
+    doubled: 0,
+    jitter_ns: 0,
+};
+
+/// A packet under way: from, to, what, and the bytes of a chunk.
+type Flying = (Heard, u16, Packet, Vec<u8>);
+
+struct World {
+    members: Vec<Member>,
+    now: u64,
+    /// Packets under way by arrival.
+    flying: Map<(u64, u64), Flying>,
+    count: u64,
+    draw: delay::Draw,
+    weather: Weather,
+    /// The broadcasts in order: root and bytes.
+    script: Vec<(u16, u64)>,
+    /// Multicasts of chunks that nobody hears, counted down.
+    swallow: u64,
+    /// Rails whose multicast nobody hears, as bits; and members that hear none.
+    mute: u8,
+    deaf: Vec<u16>,
+    /// Packets that each member has sent.
+    sent: Vec<u64>,
+    dead: Vec<u16>,
+}
+
+impl World {
+    fn new(members: u16, scheme: Scheme, weather: Weather, seed: u64) -> World {
+        let cfg = GroupConfig {
+            chunk: CHUNK,
+            early_max: 200_000,
+            round_trip_ns: ROUND_TRIP_NS,
+            copy_max: 2_500,
+            scheme,
+            ..GroupConfig::default()
+        };
+        World::with(members, cfg, weather, seed)
+    }
+
+    fn with(members: u16, cfg: GroupConfig, weather: Weather, seed: u64) -> World {
+        let who = Identity {
+            id: seed,
+            token: 7,
+            members: (0..members).map(|m| (m as u64 + 100, 1)).collect(),
+        };
+        let config = |me| GroupConfig {
+            me,
+            seed: seed ^ (me as u64) << 32,
+            ..cfg
+        };
+        let member = |me| Member {
+            group: Group::new(config(me), who.clone()),
+            posted: Map::new(),
+            early: Map::new(),
+            kept: Map::new(),
+            ended: Map::new(),
+            next_handle: 0,
+            left_from: u64::MAX,
+        };
+        World {
+            members: (0..members).map(member).collect(),
+            now: 1,
+            flying: Map::new(),
+            count: 0,
+            draw: delay::Draw::new(seed, 2),
+            weather,
+            script: Vec::new(),
+            swallow: 0,
+            mute: 0,
+            deaf: Vec::new(),
+            sent: vec![0; members as usize],
+            dead: Vec::new(),
+        }
+    }
+
+    fn chance(&mut self, of_1000: u64) -> bool {
+        self.draw.next() % 1_000 < of_1000
+    }
+
+    /// Member `me` posts its next broadcast.
+    fn post(&mut self, me: u16) {
+        let member = &mut self.members[me as usize];
+        let handle = member.next_handle;
+        let (root, len) = self.script[handle as usize];
+        member.next_handle += 1;
+        let memory = match root == me {
+            true => (0..len).map(|o| byte(handle as u64, o)).collect(),
+            false => vec![0; len as usize],
+        };
+        member.posted.insert(handle, (handle as u64, memory));
+        member.group.post(self.now, root, handle, len);
+        self.pump(me);
+    }
+
+    /// Packets to the network, events to memory.
+    fn pump(&mut self, me: u16) {
+        loop {
+            while let Some(packet) = self.members[me as usize].group.poll_transmit(self.now) {
+                self.send(me, packet);
+            }
+            let member = &mut self.members[me as usize];
+            let Some(event) = member.group.poll_event() else {
+                return;
+            };
+            match event {
+                GroupEvent::Done { handle, end } => {
+                    assert_eq!(member.ended.insert(handle, end), None, "ends once");
+                    let (root, _) = self.script[handle as usize];
+                    if root == me {
+                        // A root's memory is its own again.
+                        let memory = &mut member.posted.get_mut(&handle).unwrap().1;
+                        memory.iter_mut().for_each(|byte| *byte = !*byte);
+                    }
+                }
+                GroupEvent::Adopt { broadcast, handle } => {
+                    let early = member.early.remove(&broadcast).unwrap();
+                    member.posted.get_mut(&handle).unwrap().1 = early;
+                }
+                GroupEvent::Drop { broadcast } => drop(member.early.remove(&broadcast)),
+                GroupEvent::Forget { root, next } => {
+                    member
+                        .kept
+                        .retain(|&(r, number), _| r != root || number >= next);
+                }
+                GroupEvent::NotCarried { from } => member.left_from = member.left_from.min(from),
+            }
+        }
+    }
+
+    /// The bytes that a packet carries.
+    fn payload(&mut self, from: u16, packet: &Packet) -> Vec<u8> {
+        let member = &mut self.members[from as usize];
+        let of = |memory: &[u8], chunk: &Chunk| {
+            let (offset, len) = (chunk.offset as usize, chunk.len as usize);
+            memory[offset..offset + len].to_vec()
+        };
+        match packet.content {
+            Some(Content::Own {
+                handle,
+                chunk,
+                keep,
+            }) => {
+                let bytes = of(&member.posted[&handle].1, &chunk);
+                if keep {
+                    let kept = (chunk, bytes.clone());
+                    member.kept.insert((chunk.root, chunk.number), kept);
+                }
+                bytes
+            }
+            Some(Content::Kept(chunk)) => member.kept[&(chunk.root, chunk.number)].1.clone(),
+            Some(Content::Parity { handle, chunk }) => {
+                let mut sum = vec![0; chunk.len as usize];
+                for n in 0..chunk.parity as u64 {
+                    let offset = chunk.offset + n * chunk.len as u64;
+                    let len = (chunk.total - offset).min(chunk.len as u64) as u32;
+                    let part = Chunk {
+                        offset,
+                        len,
+                        ..chunk
+                    };
+                    let part = of(&member.posted[&handle].1, &part);
+                    sum.iter_mut()
+                        .zip(part)
+                        .for_each(|(sum, byte)| *sum ^= byte);
+                }
+                sum
+            }
+            Some(Content::Mark { .. }) | None => Vec::new(),
+        }
+    }
+
+    fn send(&mut self, from: u16, packet: Packet) {
+        self.sent[from as usize] += 1;
+        let bytes = self.payload(from, &packet);
+        let lane = match packet.to {
+            To::All { lane } => Some(lane),
+            To::Member(_) => None,
+        };
+        if lane.is_some() && !bytes.is_empty() && self.swallow > 0 {
+            self.swallow -= 1;
+            return;
+        }
+        let heard = Heard { from, lane };
+        for to in 0..self.members.len() as u16 {
+            let reached = match packet.to {
+                To::All { lane } => self.mute >> lane & 1 == 0 && !self.deaf.contains(&to),
+                To::Member(member) => member == to,
+            };
+            if to == from || !reached {
+                continue;
+            }
+            let last = to as usize + 1 == self.members.len();
+            let lost = self.weather.lost + if last { self.weather.lost_by_last } else { 0 };
+            let times = 1 + self.chance(self.weather.doubled) as u64;
+            for _ in 0..times {
+                if self.chance(lost) || self.dead.contains(&to) {
+                    continue;
+                }
+                let jitter = self.draw.next() % (self.weather.jitter_ns + 1);
+                let at = self.now + ROUND_TRIP_NS / 2 + jitter;
+                self.count += 1;
+                let packet = (heard, to, packet.clone(), bytes.clone());
+                self.flying.insert((at, self.count), packet);
+            }
+        }
+    }
+
+    fn deliver(&mut self, heard: Heard, to: u16, packet: &Packet, bytes: &[u8]) {
+        let now = self.now;
+        let group = &mut self.members[to as usize].group;
+        let head = GroupHead {
+            algorithm: 0,
+            group: group.who.id,
+            token: group.who.token,
+            member: heard.from,
+            src_id: heard.from as u64 + 100,
+            src_epoch: 1,
+            lane: heard.lane.unwrap_or(0),
+            flags: heard.lane.is_some() as u8 * GroupHead::FLAG_MULTICAST,
+        };
+        let Some(heard) = group.admit(&head) else {
+            return;
+        };
+        for word in &packet.words {
+            group.handle_word(now, heard, word);
+        }
+        match packet.content {
+            Some(Content::Own { chunk, .. } | Content::Kept(chunk)) => {
+                let place = group.place(now, heard, &chunk);
+                self.take(heard, to, place, &chunk, bytes);
+            }
+            Some(Content::Parity { chunk, .. }) => {
+                if let Some(rebuild) = group.place_parity(now, heard, &chunk) {
+                    self.rebuild(heard, to, &rebuild, bytes.to_vec());
+                }
+            }
+            Some(Content::Mark { root, value }) => group.handle_mark(now, heard.from, root, value),
+            None => {}
+        }
+    }
+
+    fn memory(&mut self, me: u16, place: Place, chunk: &Chunk) -> Option<&mut Vec<u8>> {
+        let member = &mut self.members[me as usize];
+        match place {
+            Place::Posted { handle, .. } => {
+                assert!(!member.ended.contains_key(&handle), "written after its end");
+                Some(&mut member.posted.get_mut(&handle).unwrap().1)
+            }
+            Place::Early { .. } => {
+                let new = || vec![0; chunk.total as usize];
+                Some(member.early.entry(chunk.broadcast).or_insert_with(new))
+            }
+            _ => None,
+        }
+    }
+
+    /// Puts a chunk in its place.
+    fn take(&mut self, heard: Heard, me: u16, place: Place, chunk: &Chunk, bytes: &[u8]) {
+        let Some(memory) = self.memory(me, place, chunk) else {
+            return;
+        };
+        let offset = chunk.offset as usize;
+        memory[offset..offset + bytes.len()].copy_from_slice(bytes);
+        let keep = matches!(
+            place,
+            Place::Posted { keep: true, .. } | Place::Early { keep: true }
+        );
+        let (now, member) = (self.now, &mut self.members[me as usize]);
+        if keep {
+            let kept = (*chunk, bytes.to_vec());
+            member.kept.insert((chunk.root, chunk.number), kept);
+        }
+        member.group.commit(now, heard, chunk, true);
+    }
+
+    /// Makes a chunk of a parity and its neighbours.
+    fn rebuild(&mut self, heard: Heard, me: u16, rebuild: &Rebuild, mut bytes: Vec<u8>) {
+        let Rebuild { place, chunk, span } = *rebuild;
+        let Some(memory) = self.memory(me, place, &chunk) else {
+            return;
+        };
+        let around = memory[span.0 as usize..span.1 as usize].chunks(CHUNK as usize);
+        let mine = (chunk.offset - span.0) as usize / CHUNK as usize;
+        for (_, other) in around.enumerate().filter(|(n, _)| *n != mine) {
+            bytes
+                .iter_mut()
+                .zip(other)
+                .for_each(|(byte, other)| *byte ^= other);
+        }
+        bytes.truncate(chunk.len as usize);
+        self.take(heard, me, place, &chunk, &bytes);
+    }
+
+    /// The next thing happens; `false`: nothing will.
+    fn step(&mut self, until: u64) -> bool {
+        let arrival = self.flying.keys().next().map(|&(at, _)| at);
+        let alive = |&(me, _): &(usize, &Member)| !self.dead.contains(&(me as u16));
+        let members = self.members.iter().enumerate().filter(alive);
+        let timer = members.filter_map(|(_, m)| m.group.next_deadline()).min();
+        let Some(at) = arrival
+            .into_iter()
+            .chain(timer)
+            .min()
+            .filter(|&at| at <= until)
+        else {
+            self.now = self.now.max(until.min(u64::MAX / 2));
+            return false;
+        };
+        self.now = self.now.max(at);
+        if arrival == Some(at) {
+            if let Some((_, (heard, to, packet, bytes))) = self.flying.pop_first() {
+                if !self.dead.contains(&to) {
+                    self.deliver(heard, to, &packet, &bytes);
+                    self.pump(to);
+                }
+            }
+            return true;
+        }
+        for me in 0..self.members.len() as u16 {
+            let group = &mut self.members[me as usize].group;
+            if !self.dead.contains(&me) && group.next_deadline().is_some_and(|d| d <= at) {
+                group.handle_timeouts(at);
+                self.pump(me);
+            }
+        }
+        true
+    }
+
+    /// Until nothing happens any more, within ten seconds.
+    fn settle(&mut self) {
+        let end = self.now + 10_000_000_000;
+        while self.step(end) {}
+        assert!(self.flying.is_empty(), "it goes on and on");
+    }
+
+    /// Everybody has everything, byte for byte, and nothing is kept.
+    fn check(&self) {
+        for (me, member) in self.members.iter().enumerate() {
+            if self.dead.contains(&(me as u16)) {
+                continue;
+            }
+            for (handle, (broadcast, memory)) in &member.posted {
+                let end = member.ended.get(handle);
+                assert_eq!(end, Some(&End::Well), "member {me} operation {handle}");
+                let own = self.script[*handle as usize].0 as usize == me;
+                let right = memory
+                    .iter()
+                    .enumerate()
+                    .all(|(o, &b)| own || b == byte(*broadcast, o as u64));
+                assert!(right, "member {me} broadcast {broadcast}");
+            }
+            self.check_returned(me as u16);
+        }
+    }
+
+    /// Nothing is kept.
+    fn check_returned(&self, me: u16) {
+        let member = &self.members[me as usize];
+        let kept = (member.early.len(), member.kept.len());
+        assert_eq!(kept, (0, 0), "member {me}");
+        assert_eq!(member.group.awaited(), Vec::<u16>::new(), "member {me}");
+        let held = member.group.held();
+        assert_eq!(held, GroupHeld::default(), "member {me}");
+    }
+
+    /// Everybody posts all of the script.
+    fn post_all(&mut self) {
+        for me in (0..self.members.len() as u16)
+            .filter(|me| !self.dead.contains(me))
+            .collect::<Vec<_>>()
+        {
+            while (self.members[me as usize].next_handle as usize) < self.script.len() {
+                self.post(me);
+            }
+        }
+    }
+
+    /// Goes on for so long.
+    fn run_for(&mut self, ns: u64) {
+        let until = self.now + ns;
+        while self.step(until) {}
+    }
+
+    fn total(&self, count: impl Fn(&GroupStats) -> u64) -> u64 {
+        self.members.iter().map(|m| count(m.group.stats())).sum()
+    }
+}

@@ -1,0 +1,316 @@
+//! Peers that come and go: what is kept of those that went, and what they can still do.
+
+mod face;
+
+use face::{output, specs, take, Anywhere, Flying, InOneNetwork};
+use marline_proto::{Config, DropReason, Event, Node, PeerId, RecvSpec, SendSpec, Source};
+use marline_wire::Packet;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A server, and what it was told.
+struct Server {
+    node: Node,
+    now: u64,
+    received: usize,
+    dead: usize,
+}
+
+fn node(id: u64) -> Node {
+    // The host in the rail's address is a byte; nodes are told apart by their ids.
+    let host = 2 + (id % 200) as u8;
+    Node::new(
+        Config::default(),
+        (2 * id + 1, id as u32, 1),
+        specs(host, 1, 1_472),
+        &InOneNetwork,
+    )
+}
+
+fn message(peer: PeerId, handle: u32) -> SendSpec {
+    SendSpec {
+        handle,
+        peer,
+        tag: None,
+        data: None,
+        len: 100,
+        urgent_ack: true,
+    }
+}
+
+fn receive(source: Source, handle: u32) -> RecvSpec {
+    RecvSpec {
+        handle,
+        source,
+        tag: None,
+        capacity: 100,
+        multi_min: None,
+    }
+}
+
+impl Server {
+    fn new() -> Server {
+        Server {
+            node: node(1_000_000),
+            now: SECOND,
+            received: 0,
+            dead: 0,
+        }
+    }
+
+    /// Does what its owner does.
+    fn settle(&mut self) {
+        while let Some(event) = self.node.poll_event() {
+            match event {
+                Event::RecvDone { .. } => self.received += 1,
+                Event::PeerDead { .. } => self.dead += 1,
+                Event::PeerLeft { peer } => self.node.forget(peer),
+                _ => {}
+            }
+        }
+    }
+
+    /// Time passes, and the owner polls.
+    fn pass(&mut self, ns: u64) {
+        self.now += ns;
+        self.node.on_poll(self.now, false);
+        self.node.handle_timeouts(self.now);
+        self.settle();
+    }
+
+    /// Packets go to and fro until nobody has more to say; all that the client sent.
+    fn talk(&mut self, client: &mut Node) -> Vec<Flying> {
+        let (mut sent, mut quiet) = (Vec::new(), 0);
+        while quiet < 20 {
+            assert!(sent.len() < 100_000, "they never fall silent");
+            self.pass(20_000);
+            client.on_poll(self.now, false);
+            client.handle_timeouts(self.now);
+            let there = output(client, self.now, false);
+            take(&mut self.node, self.now, &there);
+            self.settle();
+            let back = output(&mut self.node, self.now, false);
+            take(client, self.now, &back);
+            quiet = if there.is_empty() && back.is_empty() {
+                quiet + 1
+            } else {
+                0
+            };
+            sent.extend(there);
+        }
+        sent
+    }
+
+    /// A client comes, sends a message, gets one back, and goes; what it sent.
+    fn visit(&mut self, client: &mut Node) -> Vec<Flying> {
+        self.node.post_recv(&receive(Source::Any, 1), self.now);
+        let server = client.peer(&self.node.address());
+        assert!(client.post_send(&message(server, 2)));
+        client.post_recv(&receive(Source::Peer(server), 3), self.now);
+        let mut sent = self.talk(client);
+        let known = self.node.peer_named(client.id()).expect("spoken to");
+        assert!(self.node.post_send(&message(known, 4)));
+        sent.extend(self.talk(client));
+        client.say_bye();
+        sent.extend(self.talk(client));
+        assert!(self.node.peer_gone(known), "it closed");
+        sent
+    }
+
+    /// Hands over a packet; why it is refused.
+    fn refuses(&mut self, packet: &Flying) -> Option<DropReason> {
+        let parsed = Packet::parse(&packet.1, |_| 0).unwrap();
+        let len = packet.1.len();
+        let taken = self
+            .node
+            .handle_packet(self.now, &parsed, len, &mut Anywhere);
+        self.settle();
+        taken.err()
+    }
+}
+
+/// One comes each second, for an hour and a half: what is kept is that of the last minutes.
+#[test]
+fn clients_that_come_and_go_leave_nothing() {
+    let mut server = Server::new();
+    let (mut kept_max, mut bytes_max) = (0, 0);
+    for n in 0..5_000 {
+        server.visit(&mut node(n));
+        server.pass(SECOND);
+        if n >= 1_000 {
+            kept_max = kept_max.max(server.node.kept().peers);
+            bytes_max = bytes_max.max(server.node.peer_bytes().0);
+        }
+    }
+    assert_eq!(server.received, 5_000);
+    // Names for four minutes, conversations for seconds.
+    assert!(kept_max < 300, "{kept_max} peers are known");
+    assert!(bytes_max < 60_000, "{bytes_max} bytes of conversations");
+    assert!(server.node.kept().deadlines < 1_000);
+    server.pass(300 * SECOND);
+    server.pass(300 * SECOND);
+    assert_eq!(
+        (server.node.kept().peers, server.node.peer_bytes()),
+        (0, (0, 0))
+    );
+    assert_eq!(server.node.held(), Default::default());
+}
+
+/// A packet that the network kept back does not begin a conversation anew: its message would arrive
+/// twice.
+#[test]
+fn what_a_departed_peer_sent_is_not_taken_twice() {
+    let mut server = Server::new();
+    let sent = server.visit(&mut node(1));
+    let first = &sent[0];
+    for _ in 0..200 {
+        server.node.post_recv(&receive(Source::Any, 5), server.now);
+        assert!(server.refuses(first).is_some());
+        server.pass(SECOND);
+    }
+    assert_eq!(
+        server.node.peer_bytes().1,
+        0,
+        "the conversation is forgotten"
+    );
+    assert_eq!(server.received, 1);
+}
+
+/// Its slot is another's by then; what names the slot is not taken for that one's.
+#[test]
+fn who_gets_a_slot_gets_nothing_of_its_predecessor() {
+    let mut server = Server::new();
+    let old = server.visit(&mut node(1));
+    let slot = server.node.peer_named(3).unwrap();
+    for _ in 0..30 {
+        server.pass(10 * SECOND);
+    }
+    assert_eq!(server.node.peer_named(3), None);
+    let mut second = node(2);
+    let to_server = second.peer(&server.node.address());
+    assert!(second.post_send(&message(to_server, 1)));
+    server.node.post_recv(&receive(Source::Any, 1), server.now);
+    server.talk(&mut second);
+    assert_eq!(
+        server.node.peer_named(5),
+        Some(slot),
+        "the slot is used again"
+    );
+    assert_eq!(server.received, 2);
+    // The last packet has no HELLO: nobody knows its sender.
+    let last = old.last().unwrap();
+    assert_eq!(server.refuses(last), Some(DropReason::Stranger));
+    assert!(!server.node.peer_gone(slot));
+}
+
+/// Where the owner has a name for a peer, operations that use it go on failing at once, however
+/// long it has been gone.
+#[test]
+fn a_name_goes_on_failing_until_it_is_taken_back() {
+    let mut server = Server::new();
+    let mut client = node(1);
+    let named = server.node.peer(&client.address());
+    server.visit(&mut client);
+    for _ in 0..100 {
+        server.pass(10 * SECOND);
+        assert!(server.node.peer_gone(named));
+        assert!(!server.node.post_send(&message(named, 7)));
+    }
+    assert_eq!(
+        server.node.peer_bytes().1,
+        0,
+        "the conversation is forgotten"
+    );
+    assert_eq!(server.node.kept().peers, 1);
+    server
+        .node
+        .post_recv(&receive(Source::Peer(named), 8), server.now);
+    let ended = std::iter::from_fn(|| server.node.poll_event());
+    let failed = |e: Event| matches!(e, Event::RecvFailed { handle: 8 });
+    assert_eq!(ended.filter(|e| failed(*e)).count(), 1);
+    server.node.unname(named);
+    for _ in 0..30 {
+        server.pass(10 * SECOND);
+    }
+    assert_eq!(server.node.kept().peers, 0);
+}
+
+/// An unexpected message of a peer that has closed stays to be received, and with it its sender.
+#[test]
+fn a_message_outlives_its_sender() {
+    let mut server = Server::new();
+    let mut client = node(1);
+    let to_server = client.peer(&server.node.address());
+    assert!(client.post_send(&message(to_server, 1)));
+    server.talk(&mut client);
+    client.say_bye();
+    server.talk(&mut client);
+    for _ in 0..100 {
+        server.pass(10 * SECOND);
+    }
+    let sender = server.node.peer_named(client.id()).expect("not forgotten");
+    server
+        .node
+        .post_recv(&receive(Source::Peer(sender), 1), server.now);
+    server.settle();
+    assert_eq!(server.received, 1);
+    for _ in 0..60 {
+        server.pass(10 * SECOND);
+    }
+    assert_eq!(server.node.kept().peers, 0);
+}
+
+/// As for those that close, for those that are lost.
+#[test]
+fn dead_peers_are_forgotten() {
+    let mut server = Server::new();
+    let mut client = node(1);
+    let to_server = client.peer(&server.node.address());
+    assert!(client.post_send(&message(to_server, 1)));
+    server.node.post_recv(&receive(Source::Any, 1), server.now);
+    server.talk(&mut client);
+    let known = server.node.peer_named(client.id()).unwrap();
+    assert!(server.node.post_send(&message(known, 4)));
+    for _ in 0..4_000 {
+        server.pass(SECOND / 100);
+        output(&mut server.node, server.now, false);
+    }
+    assert_eq!(server.dead, 1);
+    assert_eq!(
+        server.node.peer_bytes().1,
+        0,
+        "the conversation is forgotten"
+    );
+    for _ in 0..30 {
+        server.pass(10 * SECOND);
+    }
+    assert_eq!(server.node.kept().peers, 0);
+}
+
+/// Nobody waits for its word, so its silence has to be noticed otherwise.
+#[test]
+fn a_client_that_was_killed_is_noticed_and_forgotten() {
+    let mut server = Server::new();
+    let (mut lives, mut killed) = (node(1), node(2));
+    for client in [&mut lives, &mut killed] {
+        let to_server = client.peer(&server.node.address());
+        assert!(client.post_send(&message(to_server, 1)));
+        server.node.post_recv(&receive(Source::Any, 1), server.now);
+        server.talk(client);
+    }
+    // Five minutes in which one of them answers.
+    for _ in 0..30_000 {
+        server.pass(SECOND / 100);
+        let asked = output(&mut server.node, server.now, false);
+        let id = |p: &Flying| Packet::parse(&p.1, |_| 0).unwrap().header.dst_id;
+        let asked: Vec<Flying> = asked.into_iter().filter(|p| id(p) == lives.id()).collect();
+        take(&mut lives, server.now, &asked);
+        lives.on_poll(server.now, false);
+        let answers = output(&mut lives, server.now, false);
+        take(&mut server.node, server.now, &answers);
+    }
+    assert_eq!(server.dead, 1);
+    let gone = |n: &Node, id| n.peer_named(id).is_none_or(|p| n.peer_gone(p));
+    assert!(gone(&server.node, killed.id()) && !gone(&server.node, lives.id()));
+    assert_eq!(server.node.peer_bytes().1, 1);
+}

@@ -1,0 +1,489 @@
+//! Messages that are written into granted memory, packet by packet: the writes themselves are the
+//! test's.
+
+mod face;
+
+use face::{node_of, node_with, specs};
+use marline_proto::{
+    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RecvSpec, SendSpec, Source,
+    WriteCheck, WriteOut, WrittenSum, DIRECT_PACKET_MAX,
+};
+use marline_wire::{Frame, Packet, RailWrites, FIRST_ALGORITHM, FLAG_REVOKE};
+
+const LEN: u64 = 100_000;
+/// The receiver's name for the memory.
+const KEY: u64 = 0xfeed;
+
+/// Memory that says of writes what the test wants, and notes what it was asked.
+#[derive(Default)]
+struct Noted {
+    lies: WriteCheck,
+    written: Vec<(u64, usize)>,
+    revoked: Vec<u64>,
+    /// Payloads put in place while the grant stood.
+    landed_under_keys: usize,
+}
+
+impl Memory for Noted {
+    fn land(&mut self, _: &Landing, _: &Payload<'_>) -> bool {
+        self.landed_under_keys += self.revoked.is_empty() as usize;
+        true
+    }
+    fn written(&mut self, landing: &Landing, sum: &WrittenSum) -> WriteCheck {
+        let Landing::Posted { offset, copy, .. } = *landing else {
+            panic!("{landing:?}");
+        };
+        assert_eq!(copy, sum.len);
+        self.written.push((offset, sum.len));
+        self.lies
+    }
+    fn revoke(&mut self, inbound: u64) {
+        self.revoked.push(inbound);
+    }
+}
+
+/// A packet, and the write that it tells of.
+type Flight = (Vec<u8>, Option<WriteOut>);
+
+struct Pair {
+    nodes: [Node; 2],
+    to_b: PeerId,
+    memory: [Noted; 2],
+    events: [Vec<Event>; 2],
+    now: u64,
+}
+
+fn writing(config: Config, host: u8) -> Node {
+    let mut specs = specs(host, 1, 1_472);
+    specs[0].addr.writes = RailWrites::Keyed;
+    node_of(config, host, specs)
+}
+
+impl Pair {
+    /// A receive that has room for `capacity` bytes, and a message for it, whose bytes were not
+    /// asked for yet.
+    fn new(config: Config, capacity: u64) -> Pair {
+        Pair::of([writing(config, 1), writing(config, 2)], capacity)
+    }
+
+    fn of(nodes: [Node; 2], capacity: u64) -> Pair {
+        Pair::with_message(nodes, capacity, LEN)
+    }
+
+    fn with_message([mut a, mut b]: [Node; 2], capacity: u64, len: u64) -> Pair {
+        let to_b = a.peer(&b.address());
+        let receive = RecvSpec {
+            handle: 5,
+            source: Source::Any,
+            tag: None,
+            capacity,
+            multi_min: None,
+        };
+        b.post_recv(&receive, 1);
+        a.post_send(&SendSpec {
+            handle: 3,
+            peer: to_b,
+            tag: None,
+            data: None,
+            len,
+            urgent_ack: true,
+        });
+        Pair {
+            nodes: [a, b],
+            to_b,
+            memory: Default::default(),
+            events: Default::default(),
+            now: 1_000_000,
+        }
+    }
+
+    /// All that a side has to send now.
+    fn output(&mut self, side: usize) -> Vec<Flight> {
+        let node = &mut self.nodes[side];
+        let (mut out, mut spans, mut all) = (vec![0; 64_000], Vec::new(), Vec::new());
+        while let Some(t) = node.poll_transmit(self.now, &mut out, &mut spans, None) {
+            let write = node.take_write();
+            assert_eq!(t.written, write.is_some());
+            all.push((out[..t.len].to_vec(), write));
+        }
+        all
+    }
+
+    fn deliver(&mut self, side: usize, packet: &[u8]) -> Result<PeerId, DropReason> {
+        let packet = Packet::parse(packet, |_| 0).unwrap();
+        let (node, memory) = (&mut self.nodes[side], &mut self.memory[side]);
+        let taken = node.handle_packet(self.now, &packet, packet.wire_len(), memory);
+        while let Some(event) = node.poll_event() {
+            if let Event::KeysWanted { inbound, rails, .. } = event {
+                assert_eq!(rails, 1);
+                node.granted_on(inbound, 0, KEY);
+            }
+            self.events[side].push(event);
+        }
+        taken
+    }
+
+    /// One exchange; the writes of the first.
+    fn step(&mut self) -> Vec<WriteOut> {
+        self.now += 20_000;
+        let mut writes = Vec::new();
+        for side in 0..2 {
+            self.nodes[side].on_poll(self.now, false);
+            self.nodes[side].handle_timeouts(self.now);
+            for (packet, write) in self.output(side) {
+                writes.extend(write);
+                let _ = self.deliver(1 - side, &packet);
+            }
+        }
+        writes
+    }
+
+    /// Exchanges until something is written, which is lost with the word of it.
+    fn write_into_the_void(&mut self) {
+        let end = self.now + 2_000 * 20_000;
+        while self.now < end {
+            self.now += 20_000;
+            for side in 0..2 {
+                self.nodes[side].on_poll(self.now, false);
+                self.nodes[side].handle_timeouts(self.now);
+                let output = self.output(side);
+                if output.iter().any(|(_, write)| write.is_some()) {
+                    return;
+                }
+                for (packet, _) in output {
+                    let _ = self.deliver(1 - side, &packet);
+                }
+            }
+        }
+        panic!("nothing is written: {}", self.nodes[0].describe());
+    }
+
+    /// Until the send is done; all writes.
+    fn finish(&mut self) -> Vec<WriteOut> {
+        let mut writes = Vec::new();
+        for _ in 0..2_000 {
+            writes.extend(self.step());
+            if self.nodes[0].drained() {
+                return writes;
+            }
+        }
+        panic!("{}", self.nodes[0].describe());
+    }
+
+    fn position(&self, side: usize, which: impl Fn(&Event) -> bool) -> usize {
+        let found = self.events[side].iter().position(which);
+        found.expect("an event that must come")
+    }
+}
+
+fn is_data(packet: &[u8]) -> Option<u8> {
+    let packet = Packet::parse(packet, |_| 0).unwrap();
+    let mut frames = packet.frames();
+    frames.find_map(|(frame, _)| match frame {
+        Frame::Data(data) => Some(data.flags),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_granted_message_is_written_and_its_key_ends_first() {
+    let mut pair = Pair::new(Config::default(), LEN);
+    pair.memory[1].lies = WriteCheck::Right;
+    let writes = pair.finish();
+    let bytes: u64 = writes.iter().map(|w| w.len as u64).sum();
+    assert_eq!(bytes, LEN);
+    assert!(writes.iter().all(|w| w.key == KEY && w.handle == 3));
+    assert_eq!(pair.memory[1].landed_under_keys, 0);
+    let revoked = pair.position(1, |e| matches!(e, Event::Revoke { .. }));
+    let done = pair.position(1, |e| matches!(e, Event::RecvDone { .. }));
+    assert!(revoked < done);
+}
+
+/// A write that does not lie where it should is sent again in packets; before the first of them is
+/// put in place the key has ended.
+#[test]
+fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
+    let mut pair = Pair::new(Config::default(), LEN);
+    let writes = pair.finish();
+    assert!(!writes.is_empty() && !pair.memory[1].written.is_empty());
+    assert_eq!(pair.memory[1].revoked.len(), 1);
+    assert_eq!(pair.memory[1].landed_under_keys, 0);
+    // No byte was written twice.
+    let mut from: Vec<u64> = writes.iter().map(|w| w.offset).collect();
+    from.dedup();
+    assert_eq!(from.len(), writes.len());
+}
+
+/// A write that did not land is as good as lost: no damage is held against the path.
+#[test]
+fn what_was_not_written_is_no_damage() {
+    for (lies, why, corrupt) in [
+        (WriteCheck::Missing, DropReason::Unwritten, 0),
+        (WriteCheck::Wrong, DropReason::CorruptPayload, 1),
+    ] {
+        let mut pair = Pair::new(Config::default(), LEN);
+        pair.memory[1].lies = lies;
+        pair.step();
+        let flights = pair.output(0);
+        let (packet, _) = flights.iter().find(|f| f.1.is_some()).expect("a write");
+        assert_eq!(pair.deliver(1, &packet.clone()), Err(why));
+        let stats = pair.nodes[1].stats();
+        assert_eq!(
+            (stats.written_lost, stats.written_wrong),
+            (1 - corrupt, corrupt)
+        );
+        pair.finish();
+    }
+}
+
+/// On a rail with direct writes each fits a super-packet with its head, whatever the path takes.
+#[test]
+fn direct_writes_fit_a_super_packet() {
+    for (datagrams, datagram, most) in [(64, 1_472, 63_616), (64, 512, 32_256), (43, 1_472, 62_720)]
+    {
+        let node = |host: u8| {
+            let mut specs = specs(host, 1, datagram);
+            specs[0].addr.writes = RailWrites::Direct;
+            specs[0].direct_datagrams = datagrams;
+            node_of(Config::default(), host, specs)
+        };
+        let mut pair = Pair::of([1, 2].map(node), LEN);
+        pair.memory[1].lies = WriteCheck::Right;
+        let writes = pair.finish();
+        assert!(!writes.is_empty());
+        assert!(writes.iter().all(|w| w.segment <= datagram), "{writes:?}");
+        let longest = writes.iter().map(|w| u64::from(w.len)).max();
+        // A path begins with less than its rail takes.
+        assert!(
+            longest.is_some_and(|l| l <= most && l > most / 2),
+            "{writes:?}"
+        );
+    }
+}
+
+/// A message that takes many grants, on a rail with direct writes.
+fn long(config: Config) -> Pair {
+    let node = |host: u8| {
+        let mut specs = specs(host, 1, 1_472);
+        specs[0].addr.writes = RailWrites::Direct;
+        specs[0].direct_datagrams = 64;
+        node_of(config, host, specs)
+    };
+    let mut pair = Pair::with_message([1, 2].map(node), 32 << 20, 32 << 20);
+    pair.memory[1].lies = WriteCheck::Right;
+    pair
+}
+
+/// A grant ends where a write does: a short one costs nearly as much as a long one. (One of nine
+/// was short.)
+#[test]
+fn grants_are_whole_writes() {
+    let lens: Vec<_> = long(Config::default())
+        .finish()
+        .iter()
+        .map(|w| w.len)
+        .collect();
+    let longest = lens.iter().max().copied();
+    assert_eq!(longest, Some(63_616));
+    let short = lens.iter().filter(|&&len| Some(len) < longest).count();
+    // The first, on a path that is not known to take more; the last of the message.
+    assert!(lens.len() > 500 && short <= 3, "{short} of {}", lens.len());
+}
+
+/// The datagrams of a direct write may be joined in another order. So none is made under a sum that
+/// does not show that, and one that a peer makes all the same is sent again in packets.
+#[test]
+fn direct_writes_go_under_sums_that_see_order() {
+    const BLIND: u8 = 13;
+    let both: &[u8] = &[FIRST_ALGORITHM, BLIND];
+    for (trusting, written) in [
+        ([false; 2], false),
+        ([true, false], true),
+        ([true; 2], true),
+    ] {
+        let node = |host: u8| {
+            let mut specs = specs(host, 1, 1_472);
+            specs[0].addr.writes = RailWrites::Direct;
+            specs[0].direct_datagrams = 64;
+            let mut config = Config {
+                algorithm: BLIND,
+                algorithms: both,
+                ..Config::default()
+            };
+            if trusting[host as usize - 1] {
+                config.seeing_order = both;
+            }
+            node_of(config, host, specs)
+        };
+        let mut pair = Pair::of([1, 2].map(node), LEN);
+        pair.memory[1].lies = WriteCheck::Right;
+        assert_eq!(!pair.finish().is_empty(), written, "{trusting:?}");
+        let taken = !pair.memory[1].written.is_empty();
+        assert_eq!(taken, trusting[1], "{trusting:?}");
+    }
+}
+
+/// Datagrams so few and short that a write has no room in them: none are made. (Seed 21001298: a
+/// division by their length.)
+#[test]
+fn writes_without_room_are_not_made() {
+    let node = |host: u8| {
+        let mut specs = specs(host, 1, 576);
+        specs[0].addr.writes = RailWrites::Direct;
+        specs[0].direct_datagrams = 1;
+        node_of(Config::default(), host, specs)
+    };
+    let mut pair = Pair::with_message([1, 2].map(node), 8 << 20, 8 << 20);
+    assert!(pair.finish().is_empty());
+}
+
+/// Acks of grants go with the writes that these allow, not in packets before them.
+#[test]
+fn acks_ride_with_writes() {
+    let mut pair = long(Config {
+        ack_every: 1,
+        ..Config::default()
+    });
+    let (mut riding, mut writes) = (0, 0);
+    let end = pair.now + 2_000 * 20_000;
+    while !pair.nodes[0].drained() {
+        assert!(pair.now < end, "{}", pair.nodes[0].describe());
+        pair.now += 20_000;
+        for side in 0..2 {
+            pair.nodes[side].on_poll(pair.now, false);
+            pair.nodes[side].handle_timeouts(pair.now);
+            let output = pair.output(side);
+            let writing = output.iter().any(|(_, write)| write.is_some());
+            for (bytes, write) in output {
+                let packet = Packet::parse(&bytes, |_| 0).unwrap();
+                let frames = packet.frames();
+                let acks = frames.filter(|(f, _)| matches!(f, Frame::Ack(_))).count();
+                let alone = acks == packet.frames().count();
+                assert!(!(writing && alone), "{} writes later", writes);
+                writes += write.is_some() as usize;
+                riding += acks * write.is_some() as usize;
+                assert!(write.is_none() || bytes.len() <= DIRECT_PACKET_MAX);
+                let _ = pair.deliver(1 - side, &bytes);
+            }
+        }
+    }
+    assert!(riding > 20, "{riding} acks with {writes} writes");
+}
+
+/// A rail that turns out to have no direct writes (any more) makes none, though its peer's has, on
+/// paths of any MTU; nor does one that never had them.
+#[test]
+fn a_rail_without_direct_writes_makes_none() {
+    for (datagram, had) in [(1_472, true), (8_972, true), (1_472, false)] {
+        let node = |host: u8| {
+            let mut specs = specs(host, 1, datagram);
+            if had || host == 2 {
+                specs[0].addr.writes = RailWrites::Direct;
+                specs[0].direct_datagrams = 64;
+            }
+            node_of(Config::default(), host, specs)
+        };
+        let mut pair = Pair::of([1, 2].map(node), LEN);
+        pair.step(); // the key is told
+        pair.nodes[0].limit_direct(0, 0);
+        assert!(pair.finish().is_empty(), "{datagram} {had}");
+    }
+}
+
+/// The same where the packet that tells of the write is lost: the write may still be under way.
+#[test]
+fn a_lost_word_of_a_write_has_the_key_revoked() {
+    let mut pair = Pair::new(Config::default(), LEN);
+    pair.memory[1].lies = WriteCheck::Right;
+    let mut flags = Vec::new();
+    for _ in 0..2_000 {
+        pair.now += 20_000;
+        for side in 0..2 {
+            pair.nodes[side].on_poll(pair.now, false);
+            pair.nodes[side].handle_timeouts(pair.now);
+            for (packet, write) in pair.output(side) {
+                flags.extend(is_data(&packet));
+                if write.is_none() {
+                    let _ = pair.deliver(1 - side, &packet);
+                }
+            }
+        }
+    }
+    assert!(pair.nodes[0].drained());
+    assert!(!flags.is_empty() && flags.iter().all(|f| f & FLAG_REVOKE != 0));
+    assert_eq!(pair.memory[1].revoked.len(), 1);
+    assert_eq!(pair.memory[1].landed_under_keys, 0);
+}
+
+#[test]
+fn what_may_not_be_written_comes_in_packets() {
+    let unsummed = Config {
+        summed: (u64::MAX, u64::MAX),
+        ..Config::default()
+    };
+    let native = Config {
+        reliable: false,
+        ..Config::default()
+    };
+    let long = Config {
+        write_min: LEN + 1,
+        ..Config::default()
+    };
+    let plain = Config::default();
+    for (config, capacity) in [
+        (unsummed, LEN),
+        (native, LEN),
+        (long, LEN),
+        (plain, LEN - 1),
+    ] {
+        let mut pair = Pair::new(config, capacity);
+        assert!(pair.finish().is_empty());
+        assert!(pair.memory[1].landed_under_keys > 0);
+    }
+    // Rails that cannot are asked for nothing.
+    let mut pair = Pair::of([1, 2].map(|h| node_with(plain, h, 1)), LEN);
+    assert!(pair.finish().is_empty());
+    let asked = |e: &Event| matches!(e, Event::KeysWanted { .. } | Event::Revoke { .. });
+    assert!(!pair.events[1].iter().any(asked));
+    let _ = pair.to_b;
+}
+
+/// Whoever says that he has written what he was given no key for is not believed.
+#[test]
+fn words_of_writes_without_keys_are_nonsense() {
+    let mut granted = Pair::new(Config::default(), LEN);
+    granted.step();
+    let flights = granted.output(0);
+    let told = flights.iter().find(|f| f.1.is_some());
+    let (packet, _) = told.expect("a write").clone();
+    // The same message, whose receive is too short to be granted.
+    let mut short = Pair::new(Config::default(), LEN - 1);
+    short.step();
+    short.memory[1].lies = WriteCheck::Right;
+    assert_eq!(short.deliver(1, &packet), Err(DropReason::Nonsense));
+    assert!(short.memory[1].written.is_empty());
+}
+
+/// Nobody answers: each expiry of the repair timer sends one packet, but for the first, which sends
+/// all of what may be lost. (It were 48 packets every 10 ms, whatever the window.)
+#[test]
+fn to_a_silent_peer_a_written_fragment_is_repaired_packet_by_packet() {
+    let mut pair = Pair::new(Config::default(), LEN);
+    pair.memory[1].lies = WriteCheck::Right;
+    pair.write_into_the_void();
+    let (mut packets, mut bytes) = (0, 0);
+    let until = pair.now + 1_000_000_000;
+    while pair.now < until {
+        pair.now += 100_000;
+        pair.nodes[0].on_poll(pair.now, false);
+        pair.nodes[0].handle_timeouts(pair.now);
+        let output = pair.output(0);
+        packets += output.len();
+        bytes += output.iter().map(|(packet, _)| packet.len()).sum::<usize>();
+    }
+    // The first, of a fragment; then at least one each 10 ms less a quarter of jitter.
+    assert!((100..48 + 200).contains(&packets), "{packets} packets");
+    assert!(bytes < 400_000, "{bytes} bytes");
+    // When it is back, all arrives.
+    pair.finish();
+}

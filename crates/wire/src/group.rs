@@ -1,0 +1,515 @@
+//! Packets of a group: a head of their own, then words, then at most one chunk and its payload.
+//!
+//! ```text
+//!  0  u32 head CRC-32C over [4, head_len)
+//!  4  u8  version            5  u8  payload algorithm     6  u16 head_len
+//!  8  u64 group id
+//! 16  u32 group token        20 u16 source's member number 22 u16 reserved (0)
+//! 24  u64 source endpoint id
+//! 32  u32 source epoch       36 u8 lane  37 u8 flags  38 u8 0  39 u8 kind: 1
+//! 40  words, then the chunk
+//! ```
+//!
+//! The first eight bytes are those of every packet, and a packet between two endpoints has 0 where
+//! the kind stands. Words and chunks begin with `kind u8, flags or count u8, root u16, u32`:
+//!
+//! ```text
+//! ACK    1  flags  root  0              next u64
+//! NACK   2  0      root  missing, of    first u64, masks u64 * 2: bit i is chunk first + i
+//! TAIL   3  count  root  0              next u64, asked u16 * count, padded to 8
+//! PROBE  4  0      0     0
+//! CHUNK  8  flags  root  len            number, broadcast, offset, total, sum: u64 each
+//! PARITY 9  count  root  len            the same
+//! ```
+
+use crate::header::{u16_at, u32_at, u64_at, KIND_AT, VERSION};
+use crate::packet::ParseError;
+
+/// Bytes of the head without words and chunk.
+pub const GROUP_HEAD_LEN: usize = 40;
+/// Bytes of a chunk's head.
+pub const CHUNK_HEAD_LEN: usize = 48;
+/// Members that a TAIL names at most; more are asked all together.
+pub const ASKED_MAX: usize = 8;
+/// Masks of chunks that a NACK has: it names missing ones among 128.
+const GAP_MASKS: usize = 2;
+/// Chunks of which one parity is made, at most.
+pub const PARITY_MAX: u8 = 32;
+
+const KIND: u8 = 1;
+const ACK: u8 = 1;
+const NACK: u8 = 2;
+const TAIL: u8 = 3;
+const PROBE: u8 = 4;
+const CHUNK: u8 = 8;
+const PARITY: u8 = 9;
+const ASKS: u8 = 1;
+const LEAVES: u8 = 2;
+
+/// The sender of a packet, and its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupHead {
+    /// Algorithm number of the payload's sum.
+    pub algorithm: u8,
+    /// Random id of the group.
+    pub group: u64,
+    /// Random token of the group; a wrong one is counted and dropped.
+    pub token: u32,
+    /// The sender's number among the members.
+    pub member: u16,
+    /// The sender's endpoint id.
+    pub src_id: u64,
+    /// The sender's epoch.
+    pub src_epoch: u32,
+    /// The rail that it left on, of those that the group uses.
+    pub lane: u8,
+    /// [`GroupHead::FLAG_MULTICAST`].
+    pub flags: u8,
+}
+
+impl GroupHead {
+    /// The packet went to the group's address, not to one member.
+    pub const FLAG_MULTICAST: u8 = 1;
+
+    fn write(&self, head_len: u16, out: &mut [u8]) {
+        out[0..4].fill(0);
+        out[4] = VERSION;
+        out[5] = self.algorithm;
+        out[6..8].copy_from_slice(&head_len.to_le_bytes());
+        out[8..16].copy_from_slice(&self.group.to_le_bytes());
+        out[16..20].copy_from_slice(&self.token.to_le_bytes());
+        out[20..22].copy_from_slice(&self.member.to_le_bytes());
+        out[22..24].fill(0);
+        out[24..32].copy_from_slice(&self.src_id.to_le_bytes());
+        out[32..36].copy_from_slice(&self.src_epoch.to_le_bytes());
+        out[36] = self.lane;
+        out[37] = self.flags;
+        out[38] = 0;
+        out[KIND_AT] = KIND;
+    }
+
+    fn read(b: &[u8]) -> GroupHead {
+        GroupHead {
+            algorithm: b[5],
+            group: u64_at(b, 8),
+            token: u32_at(b, 16),
+            member: u16_at(b, 20),
+            src_id: u64_at(b, 24),
+            src_epoch: u32_at(b, 32),
+            lane: b[36],
+            flags: b[37],
+        }
+    }
+}
+
+/// A chunk of a broadcast, or the parity of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// The member that sends the broadcast.
+    pub root: u16,
+    /// Number of the chunk among all that this root sends to the group; of a parity: of its first.
+    pub number: u64,
+    /// Number of the broadcast among all of the group.
+    pub broadcast: u64,
+    /// Where the chunk begins, in bytes.
+    pub offset: u64,
+    /// Bytes of the chunk; never 0.
+    pub len: u32,
+    /// Bytes of the broadcast.
+    pub total: u64,
+    /// 0: a chunk. Else the payload is the exclusive or of so many chunks from this one on.
+    pub parity: u8,
+    /// The root's memory waits for the acknowledgement of this chunk and all before.
+    pub asks: bool,
+    /// The network does not carry this group's packets to all: it is to be left, in so many
+    /// broadcasts as all members know.
+    pub leaves: bool,
+}
+
+impl Chunk {
+    /// Seed of the sum of its payload: a payload counts in its own place only.
+    pub fn seed(&self, group: u64) -> u64 {
+        let mut z = group ^ (self.root as u64) << 8 ^ self.parity as u64;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z ^= self.broadcast.rotate_left(32) ^ self.offset.rotate_left(17);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= self.number ^ (self.len as u64).rotate_left(48);
+        z ^ z >> 31
+    }
+
+    fn write(&self, sum: u64, out: &mut [u8]) {
+        let flags = (self.asks as u8 * ASKS) | (self.leaves as u8 * LEAVES);
+        let (kind, flags) = match self.parity {
+            0 => (CHUNK, flags),
+            count => (PARITY, count),
+        };
+        begin(out, (kind, flags), self.root, self.len);
+        let fields = [self.number, self.broadcast, self.offset, self.total, sum];
+        put_all(&mut out[8..], fields);
+    }
+
+    /// A chunk's head and the sum of its payload; `None` where it is impossible.
+    fn read(b: &[u8]) -> Option<(Chunk, u64)> {
+        let parity = if b[0] == PARITY { b[1] } else { 0 };
+        let flags = if b[0] == CHUNK { b[1] } else { 0 };
+        let chunk = Chunk {
+            root: u16_at(b, 2),
+            number: u64_at(b, 8),
+            broadcast: u64_at(b, 16),
+            offset: u64_at(b, 24),
+            len: u32_at(b, 4),
+            total: u64_at(b, 32),
+            parity,
+            asks: flags & ASKS != 0,
+            leaves: flags & LEAVES != 0,
+        };
+        let end = chunk.offset.checked_add(chunk.len as u64)?;
+        let counts = match b[0] {
+            CHUNK => flags <= ASKS | LEAVES,
+            _ => (2..=PARITY_MAX).contains(&parity),
+        };
+        let sane = chunk.len > 0 && end <= chunk.total && counts;
+        sane.then(|| (chunk, u64_at(b, 40)))
+    }
+}
+
+/// Notes that go with an acknowledgement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AckFlags {
+    /// Multicast does not reach the member, or one whose acknowledgements it collects.
+    pub deaf: bool,
+    /// One of those lost much of late: the root is to send more slowly.
+    pub lossy: bool,
+}
+
+impl AckFlags {
+    /// As the two lowest bits.
+    pub fn bits(self) -> u8 {
+        self.deaf as u8 | (self.lossy as u8) << 1
+    }
+
+    /// From the two lowest bits.
+    pub fn of(bits: u8) -> AckFlags {
+        AckFlags {
+            deaf: bits & 1 != 0,
+            lossy: bits & 2 != 0,
+        }
+    }
+}
+
+/// Chunks that a member lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    first: u64,
+    masks: [u64; GAP_MASKS],
+    /// Chunks that are missing in all, and of how many that were sent.
+    pub missing: u16,
+    /// See `missing`.
+    pub of: u16,
+}
+
+impl Gaps {
+    /// Adds a chunk, not before the first that was added. One too far behind that is left out:
+    /// `false`.
+    pub fn push(&mut self, number: u64) -> bool {
+        if self.is_empty() {
+            self.first = number;
+        }
+        let at = number.wrapping_sub(self.first);
+        let mask = self.masks.get_mut((at / 64) as usize);
+        let fits = mask.is_some();
+        mask.into_iter().for_each(|mask| *mask |= 1 << (at % 64));
+        fits
+    }
+
+    /// Says if nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.masks[0] == 0
+    }
+
+    /// The first chunk.
+    pub fn first(&self) -> Option<u64> {
+        (!self.is_empty()).then_some(self.first)
+    }
+
+    /// The chunks in order.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        let bits = 0..64 * GAP_MASKS as u64;
+        let set = bits.filter(|at| self.masks[(at / 64) as usize] >> (at % 64) & 1 == 1);
+        set.map(|at| self.first + at)
+    }
+}
+
+/// Members that a TAIL asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    count: u8,
+    members: [u16; ASKED_MAX],
+}
+
+impl Asked {
+    /// These, if they are few enough to be named; else none, which stands for all.
+    pub fn of(members: &[u16]) -> Asked {
+        let mut asked = Asked::default();
+        if let Some(slots) = asked.members.get_mut(..members.len()) {
+            slots.copy_from_slice(members);
+            asked.count = members.len() as u8;
+        }
+        asked
+    }
+
+    /// Their numbers.
+    pub fn members(&self) -> &[u16] {
+        &self.members[..self.count as usize]
+    }
+}
+
+/// The words that members exchange beside chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupWord {
+    /// All chunks below a number are here; a co-root says it of all its part.
+    Ack {
+        /// Whose chunks.
+        root: u16,
+        /// The number.
+        next: u64,
+        /// Notes that go with it.
+        flags: AckFlags,
+    },
+    /// Some chunks are not here.
+    Nack {
+        /// Whose chunks.
+        root: u16,
+        /// Which.
+        gaps: Gaps,
+    },
+    /// All chunks below a number have been sent: a member that lacks some asks for them.
+    Tail {
+        /// Whose chunks.
+        root: u16,
+        /// The number.
+        next: u64,
+        /// Members that are to say how far they are; none: all that acknowledge to the sender.
+        asked: Asked,
+    },
+    /// Nothing; whoever hears it is reached.
+    Probe,
+}
+
+impl GroupWord {
+    /// Bytes that it takes.
+    pub fn wire_len(&self) -> usize {
+        match self {
+            GroupWord::Ack { .. } => 16,
+            GroupWord::Nack { .. } => 16 + 8 * GAP_MASKS,
+            GroupWord::Tail { asked, .. } => 16 + crate::align8(2 * asked.count as usize),
+            GroupWord::Probe => 8,
+        }
+    }
+
+    fn write(&self, out: &mut [u8]) {
+        match self {
+            GroupWord::Ack { root, next, flags } => {
+                begin(out, (ACK, flags.bits()), *root, 0);
+                put_all(&mut out[8..], [*next]);
+            }
+            GroupWord::Nack { root, gaps } => {
+                let lost = gaps.missing as u32 | (gaps.of as u32) << 16;
+                begin(out, (NACK, 0), *root, lost);
+                put_all(&mut out[8..], [gaps.first, gaps.masks[0], gaps.masks[1]]);
+            }
+            GroupWord::Tail { root, next, asked } => {
+                begin(out, (TAIL, asked.count), *root, 0);
+                put_all(&mut out[8..], [*next]);
+                out[16..].fill(0);
+                for (out, member) in out[16..].chunks_exact_mut(2).zip(asked.members()) {
+                    out.copy_from_slice(&member.to_le_bytes());
+                }
+            }
+            GroupWord::Probe => begin(out, (PROBE, 0), 0, 0),
+        }
+    }
+
+    /// The word at the beginning of `b`, and its length.
+    fn read(b: &[u8]) -> Option<(GroupWord, usize)> {
+        let (&[kind, count], root) = (b.first_chunk()?, u16_at(b.get(..8)?, 2));
+        let body = |len: usize| b.get(8..8 + len);
+        let word = match kind {
+            ACK if count < 4 => GroupWord::Ack {
+                root,
+                next: u64_at(body(8)?, 0),
+                flags: AckFlags::of(count),
+            },
+            NACK if count == 0 => {
+                let body = body(8 + 8 * GAP_MASKS)?;
+                let gaps = Gaps {
+                    first: u64_at(body, 0),
+                    masks: [u64_at(body, 8), u64_at(body, 16)],
+                    missing: u16_at(b, 4),
+                    of: u16_at(b, 6),
+                };
+                let far = gaps.first > u64::MAX - 64 * GAP_MASKS as u64;
+                (gaps.masks[0] & 1 == 1 && !far).then_some(())?;
+                GroupWord::Nack { root, gaps }
+            }
+            TAIL if count as usize <= ASKED_MAX => {
+                let body = body(8 + crate::align8(2 * count as usize))?;
+                let mut asked = Asked {
+                    count,
+                    members: [0; ASKED_MAX],
+                };
+                let members = body[8..].chunks_exact(2).take(count as usize);
+                for (slot, member) in asked.members.iter_mut().zip(members) {
+                    *slot = u16_at(member, 0);
+                }
+                let next = u64_at(body, 0);
+                GroupWord::Tail { root, next, asked }
+            }
+            PROBE if count == 0 => GroupWord::Probe,
+            _ => return None,
+        };
+        Some((word, word.wire_len()))
+    }
+}
+
+fn begin(out: &mut [u8], (kind, second): (u8, u8), root: u16, word: u32) {
+    out[0] = kind;
+    out[1] = second;
+    out[2..4].copy_from_slice(&root.to_le_bytes());
+    out[4..8].copy_from_slice(&word.to_le_bytes());
+}
+
+fn put_all<const N: usize>(out: &mut [u8], values: [u64; N]) {
+    for (out, value) in out.chunks_exact_mut(8).zip(values) {
+        out.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// A received packet of a group, whose head CRC passed and whose words all parsed.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupPacket<'a> {
+    /// Its sender and its group.
+    pub head: GroupHead,
+    bytes: &'a [u8],
+    /// Where the words end.
+    words_end: usize,
+    head_len: usize,
+    chunk: Option<(Chunk, u64)>,
+}
+
+impl<'a> GroupPacket<'a> {
+    /// Says if these bytes claim to be a packet of a group; nothing was checked.
+    pub fn claimed(bytes: &[u8]) -> bool {
+        bytes.len() >= GROUP_HEAD_LEN && bytes[KIND_AT] == KIND
+    }
+
+    /// Checks `bytes` (one datagram): length, head CRC by `crc32c`, version, kind, then every word
+    /// and the chunk. Nothing is concluded from a field before the CRC has passed.
+    pub fn parse(
+        bytes: &'a [u8],
+        crc32c: impl Fn(&[u8]) -> u32,
+    ) -> Result<GroupPacket<'a>, ParseError> {
+        if bytes.len() < GROUP_HEAD_LEN {
+            return Err(ParseError::Truncated);
+        }
+        let head_len = u16_at(bytes, 6) as usize;
+        if head_len < GROUP_HEAD_LEN || head_len > bytes.len() {
+            return Err(ParseError::HeadCrc);
+        }
+        if crc32c(&bytes[4..head_len]) != u32_at(bytes, 0) {
+            return Err(ParseError::HeadCrc);
+        }
+        if bytes[4] != VERSION {
+            return Err(ParseError::Version);
+        }
+        if !GroupPacket::claimed(bytes) {
+            return Err(ParseError::Malformed);
+        }
+        let mut packet = GroupPacket {
+            head: GroupHead::read(bytes),
+            bytes,
+            words_end: GROUP_HEAD_LEN,
+            head_len,
+            chunk: None,
+        };
+        packet.validate()?;
+        Ok(packet)
+    }
+
+    fn validate(&mut self) -> Result<(), ParseError> {
+        let head = &self.bytes[..self.head_len];
+        while self.words_end < self.head_len && self.chunk.is_none() {
+            let rest = &head[self.words_end..];
+            if rest[0] < CHUNK {
+                let (_, len) = GroupWord::read(rest).ok_or(ParseError::Malformed)?;
+                self.words_end += len;
+                continue;
+            }
+            let whole = rest.len() == CHUNK_HEAD_LEN && rest[0] <= PARITY;
+            let read = whole.then(|| Chunk::read(rest)).flatten();
+            let (chunk, sum) = read.ok_or(ParseError::Malformed)?;
+            if self.bytes.len() - self.head_len < chunk.len as usize {
+                return Err(ParseError::Truncated);
+            }
+            self.chunk = Some((chunk, sum));
+        }
+        Ok(())
+    }
+
+    /// The words in order.
+    pub fn words(&self) -> impl Iterator<Item = GroupWord> + 'a {
+        let mut rest = &self.bytes[GROUP_HEAD_LEN..self.words_end];
+        core::iter::from_fn(move || {
+            let (word, len) = GroupWord::read(rest)?;
+            rest = &rest[len..];
+            Some(word)
+        })
+    }
+
+    /// The chunk, the sum of its payload, and the payload.
+    pub fn chunk(&self) -> Option<(Chunk, u64, &'a [u8])> {
+        let (chunk, sum) = self.chunk?;
+        let payload = &self.bytes[self.head_len..self.head_len + chunk.len as usize];
+        Some((chunk, sum, payload))
+    }
+}
+
+/// Writes the head of one packet of a group. The payload goes behind the head.
+pub struct GroupWriter<'a> {
+    out: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> GroupWriter<'a> {
+    /// Starts a packet in `out`.
+    pub fn new(out: &'a mut [u8]) -> GroupWriter<'a> {
+        GroupWriter {
+            out,
+            at: GROUP_HEAD_LEN,
+        }
+    }
+
+    /// Appends a word; `false`: it does not fit.
+    pub fn push(&mut self, word: &GroupWord) -> bool {
+        let end = self.at + word.wire_len();
+        let Some(out) = self.out.get_mut(self.at..end) else {
+            return false;
+        };
+        word.write(out);
+        self.at = end;
+        true
+    }
+
+    /// Appends the chunk with the sum of its payload, behind all words, and writes the head: its
+    /// length, behind which the payload goes. `None`: it does not fit. The CRC field stays 0; then
+    /// `crc32c(&packet[4..head_len])` goes to bytes 0..4.
+    pub fn finish(self, head: &GroupHead, chunk: Option<(&Chunk, u64)>) -> Option<usize> {
+        let mut end = self.at;
+        if let Some((chunk, sum)) = chunk {
+            end += CHUNK_HEAD_LEN;
+            chunk.write(sum, self.out.get_mut(self.at..end)?);
+        }
+        head.write(end as u16, self.out.get_mut(..end)?);
+        Some(end)
+    }
+}
