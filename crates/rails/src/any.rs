@@ -53,8 +53,8 @@ impl Rail for AnyRail {
     }
 }
 
-/// Implements a trait by calling the same method of whichever variant there is. All methods of these
-/// traits are required, so that one which is not listed does not compile.
+/// Implements a trait by calling the same method of whichever variant there is. All methods of
+/// these traits are required, so that one which is not listed does not compile.
 macro_rules! forward {
     (impl $trait:ident for $any:ident $variants:tt
         $($kind:ident fn $name:ident($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?;)*) => {

@@ -1,6 +1,6 @@
 //! What a rail is: data that the engine and the protocol choose by.
 
-use crate::RemoteWrites;
+use crate::remote_write::RemoteWrites;
 
 /// What a rail is and what it can do. All but the fields that say so stay as they are for the
 /// life of the rail.

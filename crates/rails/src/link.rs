@@ -1,7 +1,8 @@
 //! Links: a rail's connections to single rails of its peers.
 //!
 //! A link is made by [`Links::connect`] and named by a number of the rail's own. Whoever asks for
-//! the link to an address that has one gets the same, and it lives until each of them has closed it.
+//! the link to an address that has one gets the same, and it lives until each of them has closed
+//! it.
 //! A link that is down carries nothing any more: its users close it and connect anew.
 
 use marline_wire::RailAddr;
@@ -174,8 +175,8 @@ impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
 /// The links of a rail that keeps nothing of a link but its address.
 pub type AddrLinks = LinkTable<RailAddr, ()>;
 
-/// `addr_links!(Tx, field)`: the links of a rail are those of `self.field`, an [`AddrLinks`], and up
-/// at once.
+/// `addr_links!(Tx, field)`: the links of a rail are those of `self.field`, an [`AddrLinks`], and
+/// up at once.
 #[macro_export]
 macro_rules! addr_links {
     ($tx:ty, $field:ident) => {

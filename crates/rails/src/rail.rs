@@ -4,30 +4,12 @@
 //! [`RailTx`] is everything that is done under the engine's lock, [`RailRx`] everything beside it.
 //! `docs/rails.md` is a guide for a new kind.
 
-use crate::{Caps, DirectWrite, DownReason, LinkId, Links, TxBuffers};
+use crate::caps::Caps;
+use crate::link::{DownReason, LinkId, Links};
+use crate::outcome::{RailFault, SendOutcome};
+use crate::remote_write::DirectWrite;
+use crate::tx_buf::TxBuffers;
 use marline_wire::RailAddr;
-
-/// The outcome of one `send`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendOutcome {
-    /// All packets were taken (and may still be lost on the way).
-    Sent,
-    /// No room now: nothing was sent; try again later.
-    Busy,
-    /// A packet exceeds the path's MTU; the new largest datagram in bytes, nothing was sent.
-    TooBig(usize),
-    /// The rail (not the peer) cannot send: link down, interface gone.
-    Fault(RailFault),
-}
-
-/// State of the rail itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RailFault {
-    /// Interface down or gone, with the errno.
-    Down(i32),
-    /// It answers again.
-    Up,
-}
 
 /// An event that a rail noticed outside of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +61,10 @@ pub trait RailTx: Links + TxBuffers + DirectWrite + Send {
     /// Address by which peers reach this rail.
     fn local_addr(&self) -> RailAddr;
 
-    /// Sends `bytes` on a link as packets of `segment` bytes each (the last may be shorter), by flow
-    /// `flow`: others than 0 ask for another route through the fabric (of UDP: a source port of
-    /// their own), which a rail with only one ignores. `bytes` is free when the call returns. On a
-    /// link that is not up they are lost.
+    /// Sends `bytes` on a link as packets of `segment` bytes each (the last may be shorter), by
+    /// flow `flow`: others than 0 ask for another route through the fabric (of UDP: a source port
+    /// of their own), which a rail with only one ignores. `bytes` is free when the call returns. On
+    /// a link that is not up they are lost.
     fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome;
 
     /// Next event (errors, links, ICMP, completions); cheap when there is none.

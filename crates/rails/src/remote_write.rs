@@ -5,7 +5,8 @@
 //! ([`DirectWrite::write_direct`]: UDP). The owner of memory opens it to its peers by *registering*
 //! it under a key, the *rkey*, which it tells them.
 
-use crate::{LinkId, SendOutcome};
+use crate::link::LinkId;
+use crate::outcome::SendOutcome;
 use marline_wire::DirectHead;
 
 /// How a rail writes, and what its packets say of its writes.
@@ -72,9 +73,9 @@ pub trait RemoteWrite {
     /// is under way: late writes are refused (which breaks a connection that is in order).
     fn deregister(&mut self, key: u64);
 
-    /// Writes into memory that the peer registered on its rail, and then sends `packet`, which tells
-    /// of it. `Sent`: both were taken, and a [`crate::RailEvent::Done`] with the write's token will
-    /// follow, until which the pieces are in flight. Otherwise neither was.
+    /// Writes into memory that the peer registered on its rail, and then sends `packet`, which
+    /// tells of it. `Sent`: both were taken, and a [`crate::RailEvent::Done`] with the write's
+    /// token will follow, until which the pieces are in flight. Otherwise neither was.
     ///
     /// They are one call because a rail in order ([`RemoteWrites::Ordered`]) must never deliver the
     /// packet without the write: not even if its link breaks, and is made anew, between them.
@@ -83,10 +84,10 @@ pub trait RemoteWrite {
 
 /// The same by datagrams.
 pub trait DirectWrite: RemoteWrite {
-    /// As [`RemoteWrite::write`], on a rail that does so by datagrams: the bytes of `write` leave in
-    /// datagrams of up to `segment` bytes, behind `packet` (that tells of an earlier write, say; or
-    /// empty). The packet that tells of this write is sent later, so that the bytes can be summed
-    /// where the kernel has brought them, into the cache.
+    /// As [`RemoteWrite::write`], on a rail that does so by datagrams: the bytes of `write` leave
+    /// in datagrams of up to `segment` bytes, behind `packet` (that tells of an earlier write, say;
+    /// or empty). The packet that tells of this write is sent later, so that the bytes can be
+    /// summed where the kernel has brought them, into the cache.
     fn write_direct(
         &mut self,
         link: LinkId,

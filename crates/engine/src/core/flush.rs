@@ -66,12 +66,8 @@ impl<S: System> Core<S> {
             self.send_written(now, index, &first);
             return true;
         }
-        fill(
-            &mut stage[..first.len],
-            &first,
-            &self.buffers.spans,
-            &self.ops.sends,
-        );
+        let spans = &self.buffers.spans;
+        fill(&mut stage[..first.len], &first, spans, &self.ops.sends);
         let (segment, mut model) = (first.len, head_of(stage, &first));
         let most = caps
             .batch_segments_max
@@ -88,18 +84,11 @@ impl<S: System> Core<S> {
                     continue;
                 }
             }
-            let out = &mut out[..segment];
-            let Some(next) =
-                node.poll_transmit(now, out, &mut self.buffers.spans, Some(&first.batch))
-            else {
+            let (out, spans) = (&mut out[..segment], &mut self.buffers.spans);
+            let Some(next) = node.poll_transmit(now, out, spans, Some(&first.batch)) else {
                 break;
             };
-            fill(
-                &mut out[..next.len],
-                &next,
-                &self.buffers.spans,
-                &self.ops.sends,
-            );
+            fill(&mut out[..next.len], &next, spans, &self.ops.sends);
             model = head_of(out, &next);
             (short, count) = (segment - next.len, count + 1);
             whole = short == 0;

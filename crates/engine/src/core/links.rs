@@ -1,4 +1,5 @@
-//! Links of the rails, on behalf of the endpoints: which are made and ended, and what becomes of them.
+//! Links of the rails, on behalf of the endpoints: which are made and ended, and what becomes of
+//! them.
 
 use crate::platform::system::System;
 use crate::state::core::Core;

@@ -1,5 +1,5 @@
-//! Memory of the engine's own: the log, and unexpected messages. (Packets are built in buffers of the
-//! rails.)
+//! Memory of the engine's own: the log, and unexpected messages. (Packets are built in buffers of
+//! the rails.)
 
 use crate::memory::pool::{Buffer, Pool};
 use marline_proto::Spans;

@@ -160,8 +160,8 @@ impl<T: RailTx> Rails<T> {
         last.map(|id| (self.built_for, id)).or_else(any)
     }
 
-    /// The packet just built in the buffer of rail `at` leaves by another: its head goes to a buffer
-    /// of that one. `None`: it has none.
+    /// The packet just built in the buffer of rail `at` leaves by another: its head goes to a
+    /// buffer of that one. `None`: it has none.
     #[cold]
     pub(crate) fn move_head(
         &mut self,

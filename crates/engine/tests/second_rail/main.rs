@@ -1,6 +1,6 @@
-//! A kind of rail that is not UDP carries a job through two engines: nothing in the protocol and the
-//! engine knows what a rail is made of. Then one with connections, which come late, are refused,
-//! break in the middle of the job and are made anew.
+//! A kind of rail that is not UDP carries a job through two engines: nothing in the protocol and
+//! the engine knows what a rail is made of. Then one with connections, which come late, are
+//! refused, break in the middle of the job and are made anew.
 
 mod connected;
 mod job;

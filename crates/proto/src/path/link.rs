@@ -1,10 +1,10 @@
 //! Links of paths: a path's connection to the peer's rail, which the engine makes and ends.
 //!
 //! The node asks ([`Node::poll_link`]) when a path is made, and the engine answers with the number
-//! by which its rail knows the link ([`Node::on_linked`]); packets of the path name it. Paths of rails
-//! without connections carry packets whatever their link says. A path of a rail with connections
-//! carries nothing before its link is up. When the link goes down, what was under way on the path
-//! leaves on others, and another link is asked for, ever later.
+//! by which its rail knows the link ([`Node::on_linked`]); packets of the path name it. Paths of
+//! rails without connections carry packets whatever their link says. A path of a rail with
+//! connections carries nothing before its link is up. When the link goes down, what was under way
+//! on the path leaves on others, and another link is asked for, ever later.
 
 use crate::base::types::PeerId;
 use crate::node::Node;
@@ -148,8 +148,7 @@ impl Node {
         }
     }
 
-    /// A conversation is over, or was given new paths: the links of the first are not used any more,
-    /// those of the second are asked for.
+    /// A conversation has new paths, perhaps: their links are asked for.
     pub(crate) fn ask_links(&mut self, peer: PeerId) {
         let (connected, rail_down) = (&self.rails, self.rail_down);
         let entry = self.peers.get_mut(peer.0 as usize);

@@ -134,9 +134,9 @@ impl Node {
     }
 
     /// The host at the other end of this link of local rail `rail` says that it has no listener
-    /// there: perhaps the process is gone. A firewall says the same, and so does a host that has the
-    /// peer's address as well (bridges of containers have one address everywhere). So only paths
-    /// that have worked count, and none of them may be without a refusal.
+    /// there: perhaps the process is gone. A firewall says the same, and so does a host that has
+    /// the peer's address as well (bridges of containers have one address everywhere). So only
+    /// paths that have worked count, and none of them may be without a refusal.
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);

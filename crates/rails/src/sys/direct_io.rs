@@ -27,8 +27,9 @@ impl Place<'_> {
     /// them, as many as there are and fit.
     pub fn fill(&self, bytes: &[u8]) {
         let to = std::ptr::with_exposed_provenance_mut::<u8>(self.base);
-        // SAFETY: only `Registrations::land` hands out places: memory that is registered, by the promise of
-        // `crate::RemoteWrite::register`'s caller, and not deregistered while its lock is held.
+        // SAFETY: only `Registrations::land` hands out places: memory that is registered, by the
+        // promise of `crate::RemoteWrite::register`'s caller, and not deregistered while its lock
+        // is held.
         unsafe { to.copy_from(bytes.as_ptr(), bytes.len().min(self.len)) }
     }
 }

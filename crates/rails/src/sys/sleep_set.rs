@@ -1,7 +1,8 @@
 //! Several sockets behind one descriptor, for the time of a sleep.
 //!
-//! A socket in an epoll set makes the kernel call back for every packet that arrives, whether anybody
-//! sleeps or not. So sockets are in the set only from [`SleepSet::arm`] to [`SleepSet::disarm`].
+//! A socket in an epoll set makes the kernel call back for every packet that arrives, whether
+//! anybody sleeps or not. So sockets are in the set only from [`SleepSet::arm`] to
+//! [`SleepSet::disarm`].
 
 use super::{check, Errno};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

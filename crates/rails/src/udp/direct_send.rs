@@ -1,7 +1,7 @@
 //! Direct writes, sending half: memory as one super-packet, behind a head that names its place.
 
-use super::tx::{is_busy, is_drop, port_of};
-use super::{UdpTx, SUPER_PACKET_MAX};
+use super::shared::{is_busy, is_drop, SUPER_PACKET_MAX};
+use super::tx::{port_of, UdpTx};
 use crate::sys::Errno;
 use crate::{DirectWrite, LinkId, RemoteWrite, SendOutcome, Write};
 use marline_wire::DIRECT_HEAD_LEN;

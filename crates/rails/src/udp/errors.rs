@@ -1,7 +1,8 @@
 //! Errors of a UDP rail's sockets: what they mean for a send, and what waits in the error queues.
 
 use super::links::FLOWS_MAX;
-use super::{datagram_max, options, UdpConfig, UdpTx};
+use super::shared::{datagram_max, is_rail_fault, options, UdpConfig};
+use super::tx::UdpTx;
 use crate::sys::{self, Errno, Socket};
 use crate::{LinkId, RailEvent, RailFault, SendOutcome};
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,20 +14,6 @@ const ERRORS_PER_DRAIN_MAX: usize = 64;
 const PATH_MTU_MIN: usize = 552;
 /// Most events kept while nobody polls; further ones are dropped, being hints.
 const EVENTS_MAX: usize = 256;
-
-/// Errors that may mean that this rail cannot send at all.
-pub(super) fn is_rail_fault(errno: Errno) -> bool {
-    matches!(
-        errno,
-        libc::ENETDOWN
-            | libc::ENETUNREACH
-            | libc::ENODEV
-            | libc::ENXIO
-            | libc::EADDRNOTAVAIL
-            | libc::EHOSTUNREACH
-            | libc::EINVAL
-    )
-}
 
 impl UdpTx {
     /// Turns the errno of a send into its outcome.

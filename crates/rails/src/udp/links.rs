@@ -3,10 +3,10 @@
 //!
 //! A send on a connected socket finds its route already looked up and no address to copy
 //! (docs/decisions/0091). The sockets are only sent on: their ports are ephemeral, and peers answer
-//! to the rail's own port. Each is a cache of what the unconnected socket does, so that dropping one
-//! is always right.
+//! to the rail's own port. Each is a cache of what the unconnected socket does, so that dropping
+//! one is always right.
 
-use super::FLOW_RCVBUF;
+use super::shared::FLOW_RCVBUF;
 use crate::addr::UdpAddr;
 use crate::link::{LinkId, LinkTable};
 use crate::sys::{SockName, Socket, SocketOptions};

@@ -1,7 +1,7 @@
 //! Reading a socket: one datagram per call or many, super-packets, direct writes.
 
 use super::joins::Joins;
-use super::Shared;
+use super::shared::Shared;
 use crate::addr::UdpAddr;
 use crate::sys::{self, Errno, RecvBuffers, Socket, RECV_BATCH};
 use crate::Received;

@@ -2,7 +2,7 @@
 
 use super::hot::Hot;
 use super::read::{Feed, Input, Reader};
-use super::Shared;
+use super::shared::Shared;
 use crate::sys::SleepSet;
 use crate::{Armed, RailRx, Received};
 use std::sync::Arc;

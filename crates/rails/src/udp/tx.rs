@@ -1,12 +1,15 @@
 //! Sending half: batches out, errors in.
 
-use super::errors::is_rail_fault;
 use super::links::{UdpLinks, FLOWS_MAX};
-use super::{options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX, SUPER_PACKET_MAX};
+use super::shared::{
+    is_busy, is_drop, is_rail_fault, options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX,
+    SUPER_PACKET_MAX,
+};
 use crate::addr::UdpAddr;
 use crate::discover::InterfaceChoice;
+use crate::plain_buffers::PlainBuffers;
 use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
-use crate::tx_buf::{PlainBuffers, BUFFER_LEN};
+use crate::tx_buf::BUFFER_LEN;
 use crate::{
     Caps, Connected, LinkId, Links, RailEvent, RailFault, RailTx, RemoteWrites, SendOutcome,
 };
@@ -121,16 +124,6 @@ pub(super) fn port_of(flow: u8) -> u8 {
         0 => 0,
         flow => (flow - 1) % FLOWS_MAX as u8 + 1,
     }
-}
-
-/// No room now.
-pub(super) fn is_busy(errno: Errno) -> bool {
-    matches!(errno, libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)
-}
-
-/// A filter of this host dropped the packet: loss, as on the way.
-pub(super) fn is_drop(errno: Errno) -> bool {
-    matches!(errno, libc::EPERM | libc::EACCES)
 }
 
 impl UdpTx {
