@@ -15,6 +15,7 @@ mod connections;
 mod content;
 mod credit;
 pub mod damage;
+mod dials;
 mod draw;
 mod drive;
 mod endpoint;

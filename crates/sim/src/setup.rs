@@ -342,6 +342,16 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Returns whether links of a rail are connections. (Rails that write are streams of another
+    /// kind, and in a mesh streams meet datagrams.)
+    pub fn connects(&self, rail: usize) -> bool {
+        let stream = |of: &[bool]| of.get(rail) == Some(&true);
+        let alone = self.topology == Topology::Planes && !stream(&self.writes);
+        alone && stream(&self.streams) && stream(&self.connected)
+    }
+}
+
+impl Setup {
     /// Draws the simulation of a seed. `hosts` and `rails` override.
     pub fn draw(seed: u64, profile: Profile, hosts: usize, rails: usize) -> Setup {
         let rng = &mut Rng::new(seed, 1);

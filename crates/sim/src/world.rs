@@ -346,10 +346,7 @@ impl World {
     fn fault(&mut self, i: usize, starts: bool) {
         let fault = self.setup.faults[i];
         self.mix(&[self.now, i as u64, starts as u64]);
-        self.net.trouble(&fault.what, starts);
-        if let Trouble::RailDown { host, rail, .. } = fault.what {
-            self.break_rail(host, rail);
-        }
+        self.trouble(&fault.what, starts);
         if starts {
             *self.troubles.entry(fault.what.name()).or_default() += 1;
         }
