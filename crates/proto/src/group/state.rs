@@ -5,6 +5,7 @@ use super::config::{GroupConfig, Identity};
 use super::delay::Draw;
 use super::incoming::Receiving;
 use super::lanes::Lanes;
+use super::mutation::GroupMutation;
 use super::order::Order;
 use super::outgoing::Sending;
 use super::pace::Pace;
@@ -65,9 +66,10 @@ impl Group {
     }
 
     pub(super) fn sending_of(&mut self, root: u16) -> &mut Sending {
+        let forgets = self.cfg.errs(GroupMutation::ForgetAck);
         let (parts, me, dead) = (&self.parts, self.cfg.me, &self.dead);
         self.sending.entry(root).or_insert_with(|| {
-            let part = parts.of(root, me);
+            let part = parts.of(root, me).skip(forgets as usize);
             Sending::new(part.filter(|member| !dead.contains(member)))
         })
     }

@@ -46,6 +46,41 @@ fn a_death_ends_what_it_touches() {
     }
 }
 
+/// A root died when some had its broadcast: those that had not take part in no broadcast that is
+/// far behind it, but send their own, and nobody waits.
+#[test]
+fn nobody_waits_behind_a_dead_root() {
+    let mut world = World::new(4, Scheme::NACK, CALM, 27);
+    world.script = (0..200)
+        .map(|n| (if n == 3 { 3 } else { n % 3 }, 900))
+        .collect();
+    // Its broadcast reaches member 1 only.
+    (0..4).for_each(|_| world.post(3));
+    world.run_for(ROUND_TRIP_NS);
+    world.deaf = vec![0, 2];
+    (0..3).for_each(|me| (0..3).for_each(|_| world.post(me)));
+    world.run_for(ROUND_TRIP_NS);
+    world.dead.push(3);
+    world.deaf.clear();
+    world.post_all();
+    for _ in 0..20 {
+        world.run_for(10_000_000);
+        for me in 0..3u16 {
+            if world.members[me as usize].group.awaited().contains(&3) {
+                world.members[me as usize].group.on_dead(world.now, 3);
+                world.pump(me);
+            }
+        }
+    }
+    world.settle();
+    for me in 0..3 {
+        assert_eq!(world.members[me as usize].ended.len(), 200, "member {me}");
+        world.check_returned(me);
+    }
+    assert_eq!(world.members[0].ended[&3], End::Dead(3));
+    assert_eq!(world.members[1].ended[&3], End::Well);
+}
+
 /// Members of a dead co-root's part hear of it from the root.
 #[test]
 fn orphans_acknowledge_to_the_root() {
