@@ -1,4 +1,4 @@
-"""Who is measured, and how each is started: Marline in its three forms and its peers."""
+"""The contenders and how each is started: Marline in its three forms and its peers."""
 
 import csv
 import datetime
@@ -108,7 +108,7 @@ def interval(ratios):
 
 
 def verdict(ratio, low, high, mark, most):
-    """Whether a ratio known to lie between `low` and `high` is at most, or else at least, a mark."""
+    """Says if a ratio known to lie between `low` and `high` is at most, or else at least, a mark."""
     if most:
         good, sure, hopeless = ratio <= mark, high <= mark, low > mark
     else:

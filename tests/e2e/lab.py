@@ -16,7 +16,7 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 MARLINE = Path(os.environ.get("MARLINE_BIN", TARGET / "release" / "marline")).absolute()
 PROVIDER_DIR = Path(os.environ.get("MARLINE_PROVIDER_DIR", ROOT / "build" / "provider")).absolute()
 PROGRAMS = ROOT / "build" / "programs"
-# What a user's shell may hold and a test must not inherit.
+# Variables that a user's shell may hold and a test must not inherit.
 FOREIGN = ("FI_", "MPIR_", "I_MPI_", "OMPI_", "PMIX_", "PRTE_", "UCX_", "HYDRA_", "MARLINE_STATS")
 
 
@@ -113,7 +113,7 @@ def total(rails, column):
 
 
 def counters(folder):
-    """What the processes of a job counted (`FI_MARLINE_STATS_DIR`), by name, all together."""
+    """The counters of a job's processes (`FI_MARLINE_STATS_DIR`), by name, all together."""
     kept = subprocess.run([MARLINE, "stats", "--raw", folder], capture_output=True, text=True, check=True)
     sums = Counter()
     for name, count in re.findall(r"\b(\w+)=(\d+)", kept.stdout):

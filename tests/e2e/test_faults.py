@@ -173,7 +173,7 @@ def test_contrast_without_checksums_corrupt_bytes_arrive(wire_lab, stress, mpich
 
 
 def test_contrast_tcp_delivers_corrupt_bytes(wire_lab, stress, mpich):
-    """What the above is worth: over TCP the same program reads wrong bytes, or dies of them."""
+    """The tests above can fail: over TCP the same program reads wrong bytes, or dies of them."""
     wire_lab.fault(0, "corrupt=0.005")
     result = wire_lab.run(mpich, long(stress, mpich, 10), provider="tcp", timeout=60)
     assert wire_lab.hits("corrupt") > 0

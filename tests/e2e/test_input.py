@@ -31,7 +31,7 @@ def test_random_and_truncated_datagrams(lab, stress, mpi, provider):
 
 
 def test_replayed_and_altered_real_datagrams(lab, stress, mpi, provider):
-    """What a neighbour on the network could do: datagrams of this job again, with bytes changed."""
+    """A neighbour on the network sends datagrams of this job again, with bytes changed."""
     program = stress(mpi, "--continue", 8, "--max-size", 1 << 20, "--report", 0.3)
     job = lab.start(mpi, program, provider=provider)
     assert job.wait_for("^stress t=", 30), job.output()

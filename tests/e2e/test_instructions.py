@@ -1,4 +1,4 @@
-"""What a short message costs in our own instructions (design section 7: counted, not timed).
+"""The cost of a short message in our own instructions (design section 7: counted, not timed).
 
 Both ends of it, from the two calls that post it to the two completions, with all polls between.
 Valgrind has no AVX-512, so its count differs a little from that of a processor which has.
@@ -19,8 +19,8 @@ EAGER = labs.TARGET / "release" / "examples" / "eager"
 # empty socket by the sender's poll, and 3,893. 11,522 and 3,866 since a rail has two sockets to
 # receive, which spares the kernel more; 11,518 with CRC-64 of products. 12,112 and 4,055 since each
 # packet heard and each ack also say whether the peer was off its processor, whether large packets
-# vanish, and which rails have room. A twentieth is left for other compilers and processors. Whoever
-# needs more says why; whoever needs less lowers it.
+# vanish, and which rails have room. A twentieth is left for other compilers and processors. A change
+# that needs more says why; one that needs less lowers it.
 BUDGETS = {"one by one": (1, 12_700), "in windows of 64": (64, 4_250)}
 
 
@@ -37,7 +37,7 @@ def test_short_messages_stay_within_their_budget(how, tmp_path):
     assert shutil.which("valgrind"), "valgrind is missing: run `make deps`"
     assert EAGER.exists(), f"{EAGER} is missing: run `make eager`"
     window, budget = BUDGETS[how]
-    # What happens once (the first contact, page faults) is in both.
+    # Both have the work that is done once (first contact, page faults).
     few, many = (instructions(n, window, tmp_path / str(n)) for n in (1_280, 11_520))
     each = (many - few) / (11_520 - 1_280)
     assert each <= budget, f"{each:.0f} instructions a message"

@@ -51,7 +51,7 @@ def test_kernel_notices_wrong_bytes(corrupting_lab, mpich, provider, setting):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_iterations_by_slices(lab, mpich, name):
-    """What `bench/apps --within` reads: iterations that lie in a slice of the clock."""
+    """The output that `bench/apps --within` reads: iterations that lie in a slice of the clock."""
     iterations = {"sort": 300, "cg": 60, "ft": 60, "mg": 300, "wave": 60}[name]
     program = [*kernel(mpich, name), "--iterations", iterations, "--slices", 100]
     result = lab.run(mpich, program)

@@ -52,7 +52,8 @@ def test_stress(lab, stress, mpich, provider, chosen):
 
 @pytest.mark.parametrize("chosen", ["pipeline-small-chunks", "read", "write"])
 def test_on_a_rail_that_loses(wire_lab, mpich, provider, chosen):
-    """What is told as matched, read or written is so although packets were lost on the way."""
+    """Messages and data that MPICH reports as matched, read or written are so although packets were
+    lost on the way."""
     wire_lab.fault(0, "drop=2%")
     program = [mpich.program("layouts"), "--named"]
     result = wire_lab.run(mpich, program, env=NAMED_ONLY[chosen], provider=provider, timeout=120)

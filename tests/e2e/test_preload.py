@@ -1,4 +1,4 @@
-"""What `marline run` preloads into MPICH's ranks (crates/mpi-shim)."""
+"""The library that `marline run` preloads into MPICH's ranks (crates/mpi-shim)."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ __attribute__((destructor)) static void tell(void)
 
 @pytest.fixture(scope="module")
 def counters(tmp_path_factory):
-    """What MPICH wants to yield, and what is behind that."""
+    """The yields that MPICH asks for, and those that reach the kernel."""
     folder = tmp_path_factory.mktemp("count")
     (folder / "count.c").write_text(COUNTER)
     libraries = [folder / f"{name}.so" for name in ("wanted", "done")]

@@ -1,4 +1,4 @@
-"""Whether Marline carried a job at all, and how a user hears of it: the verdict of `marline run`,
+"""How a user hears if Marline carried a job at all: the verdict of `marline run`,
 jobs that a batch system starts, mistakes with the launchers."""
 
 import json
@@ -106,7 +106,7 @@ def test_a_dead_peer_is_the_verdict(lab, stress, name):
 
 
 def script_env(mpi, *options):
-    """What a job script evaluates."""
+    """The settings that a job script evaluates."""
     words = [labs.MARLINE, "env", "--json", "--provider-dir", labs.PROVIDER_DIR, *options]
     done = subprocess.run([*map(str, words), "--mpi", mpi.mpiexec], env=labs.clean_env({}),
                           capture_output=True, text=True, check=True)

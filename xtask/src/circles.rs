@@ -8,12 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// How many files of a crate may stand in circles. Numbers here only ever go down.
-const IN_CIRCLES: &[(&str, usize)] = &[
-    ("crates/engine/src", 24),
-    ("crates/rails/src", 6),
-    ("crates/sim/src", 16),
-    ("crates/wire/src", 2),
-];
+const IN_CIRCLES: &[(&str, usize)] = &[("crates/rails/src", 6), ("crates/sim/src", 16)];
 
 /// The rooms of a crate from the ground up: files and folders directly below `src`. A room may
 /// import those before it. `lib.rs` is the door and stands outside.
@@ -21,7 +16,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "crates/engine/src",
         &[
-            "api", "platform", "config", "stats", "memory", "core", "progress", "shared", "engine",
+            "api", "platform", "config", "stats", "memory", "state", "core", "progress", "open",
+            "engine",
         ],
     ),
     (
@@ -44,7 +40,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
 ];
 /// How many imports of a crate may go from a lower room to an upper one. Numbers only go down.
-const UPWARD: &[(&str, usize)] = &[("crates/engine/src", 9), ("crates/proto/src", 0)];
+const UPWARD: &[(&str, usize)] = &[("crates/engine/src", 0), ("crates/proto/src", 0)];
 
 type Arrows = Vec<BTreeMap<usize, BTreeSet<String>>>;
 

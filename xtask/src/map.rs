@@ -39,18 +39,31 @@ fn is_no_word(c: char) -> bool {
     !(c.is_alphanumeric() || c == '_')
 }
 
-/// Files of the map: rows `| \`file.rs\` | …` under a heading `### \`directory/\``.
+/// Files of the map, under headings `### \`directory/\``: rows `| \`file.rs\` | …` of a table, or
+/// lists `- \`folder/\` …` that name files of the folder in backticks, on one line or several.
 fn listed(text: &str) -> BTreeSet<String> {
-    let mut directory = "";
+    let (mut directory, mut folder) = ("", "");
     let mut files = BTreeSet::new();
     for line in text.lines() {
         if let Some(heading) = line.strip_prefix("### `") {
-            directory = heading.split('`').next().unwrap_or_default();
+            (directory, folder) = (heading.split('`').next().unwrap_or_default(), "");
         } else if line.starts_with('#') {
             directory = "";
-        } else if let Some(row) = line.strip_prefix("| `").filter(|_| !directory.is_empty()) {
+        } else if directory.is_empty() {
+        } else if let Some(row) = line.strip_prefix("| `") {
             let file = row.split('`').next().unwrap_or_default();
             files.insert(format!("{directory}{file}"));
+        } else {
+            if line.starts_with("- ") {
+                folder = "";
+            }
+            for name in line.split('`').skip(1).step_by(2) {
+                if name.ends_with('/') {
+                    folder = name;
+                } else if name.ends_with(".rs") {
+                    files.insert(format!("{directory}{folder}{name}"));
+                }
+            }
         }
     }
     files
@@ -85,6 +98,12 @@ mod tests {
     fn the_map_and_the_names_are_held_against_the_code() {
         let map = "### `crates/a/src/`\n| `b.rs` | it |\n";
         assert!(complaints(&format!("{map}`Any::there`, `x y`, `there()`")).is_empty());
+        let list = "### `crates/a/src/`\n- `b.rs` it\n";
+        assert!(complaints(list).is_empty());
+        assert_eq!(
+            complaints(&format!("{list}- `c/` of `d.rs`,\n  `e.rs`\n")).len(),
+            2
+        );
         assert_eq!(complaints(&format!("{map}`gone`")).len(), 1);
         assert_eq!(complaints(&format!("{map}| `c.rs` | not there |")).len(), 1);
         assert_eq!(complaints("no map").len(), 1);

@@ -3,7 +3,7 @@
 //! An import is a `use` declaration or a qualified path that leads to another file of the same
 //! crate. Names that a file only hands on (`pub use`) lead to the file that defines them. Method
 //! calls are not followed: a file that adds an `impl` to a type imports that type's file, and
-//! whoever calls the method does not import the file of the `impl`. Tests are left out.
+//! a caller of the method does not import the file of the `impl`. Tests are left out.
 
 use crate::paths::{read, Import, Outline};
 use crate::sources::Source;
@@ -182,6 +182,7 @@ pub(crate) mod tests {
         let leaf = ("b.rs", "pub fn f() {}");
         let from_a = |text| arrows(&[lib, ("a.rs", text), leaf, ("c/mod.rs", ""), ("c/d.rs", "")]);
         assert_eq!(from_a("use crate::b::f;"), ["a.rs>b.rs"]);
+        assert_eq!(from_a("use crate::b::*;"), ["a.rs>b.rs"]);
         assert_eq!(
             from_a("use super::{b::{f as g}, c};"),
             ["a.rs>b.rs", "a.rs>c/mod.rs"]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Signals passed on.
 const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
-/// Makes sure that children can be waited for: whoever started us may have ignored SIGCHLD, which a
+/// Makes sure that children can be waited for: our parent may have ignored SIGCHLD, which a
 /// process hands down, and the kernel then forgets the status of children. With a handler it keeps
 /// them, and what we start has the default again.
 pub fn keep_statuses() {

@@ -8,8 +8,20 @@ use std::io::{BufRead, BufReader, Lines};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{as_a_user, fail, marline, outcome, processes_of, succeed, Dir};
+
+/// Far more than any wait takes, also on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits for something that has to come.
+fn wait_until(what: &str, mut is_there: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_there() {
+        assert!(begun.elapsed() < LIMIT, "{what} within {LIMIT:?}");
+        std::thread::yield_now();
+    }
+}
 
 /// A lab named after its test.
 struct Lab {
@@ -124,9 +136,7 @@ fn a_killed_up_is_cleaned_by_the_next() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    while !lab.state_dir().join("state").exists() {
-        std::thread::yield_now();
-    }
+    wait_until("the lab's state", || lab.state_dir().join("state").exists());
     up.kill().unwrap();
     up.wait().unwrap();
     // Forty hosts take longer than this kill: what is there is not a lab.
@@ -144,9 +154,9 @@ fn a_lab_whose_holder_died_is_named_broken_and_replaced() {
     succeed(Command::new("kill").args(["-9", &holder.to_string()]));
     // Gone, or ended and waiting for a parent that may never look.
     let stat = || std::fs::read_to_string(format!("/proc/{holder}/stat"));
-    while stat().is_ok_and(|line| !line.contains(") Z")) {
-        std::thread::yield_now();
-    }
+    wait_until("the holder's end", || {
+        stat().is_err() || stat().is_ok_and(|line| line.contains(") Z"))
+    });
     assert!(fail(&mut lab.marline("status")).contains("marline lab down --name broken"));
     succeed(lab.marline("up").args(["--rails", "1"]));
     succeed(&mut lab.exec("h0", &["ping", "-c1", "10.100.0.2"]));
@@ -215,6 +225,7 @@ fn role() {
 fn receive() {
     let socket = UdpSocket::bind(("::", PORT)).or_else(|_| UdpSocket::bind(("0.0.0.0", PORT)));
     let socket = socket.unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
     println!("role: ready");
     let mut buffer = [0; 65536];
     let (mut count, mut wrong_datagrams, mut wrong_bytes) = (0, 0, 0);

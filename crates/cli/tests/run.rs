@@ -314,7 +314,7 @@ fn ignored(said: &str) -> u64 {
     u64::from_str_radix(mask.expect("the mask"), 16).unwrap()
 }
 
-/// Some schedulers and daemons ignore SIGCHLD, which whoever they start inherits.
+/// Some schedulers and daemons ignore SIGCHLD, which the processes they start inherit.
 #[test]
 fn the_status_comes_back_where_the_end_of_children_is_ignored() {
     const SIGCHLD: u32 = 17;

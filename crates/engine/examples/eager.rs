@@ -71,7 +71,6 @@ fn engine(clock: &Looks, id: u64) -> Engine<Looks> {
         log_bytes: 4 << 20,
         aggregate_after: 2,
         mtu: 0,
-        sum_ahead_bytes: 0,
     };
     let mut random = id;
     let parts = Parts {

@@ -1,16 +1,17 @@
 //! The engine's handle: what doors call. Every method may be called from any thread.
 
 use crate::api::{
-    AvId, Completion, Counter, CqId, EpId, FiAddr, LogSink, RecvReq, Region, RemoteReq, SendReq,
-    SubmitError,
+    AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, RecvReq, Region, RemoteReq,
+    SendReq, SubmitError,
 };
 use crate::config::settings::Settings;
-use crate::core::state::{Core, CoreConfig};
 use crate::platform::sync::{Arc, Ordering};
-use crate::platform::system::{Process, System};
-use crate::progress::thread;
+use crate::platform::system::System;
+use crate::progress::process::{self, Process};
+use crate::progress::shared::{Parts, Shared};
 use crate::progress::waker::Waker;
-use crate::shared::{Parts, Shared};
+use crate::state::core::{Core, CoreConfig};
+use marline_wire::Address;
 
 /// One Marline engine: the rails, the protocol and the lock of one libfabric domain. Clones are
 /// handles to the same engine.
@@ -34,7 +35,7 @@ impl Engine<Process> {
     pub fn open(settings: Settings, log: LogSink) -> Result<Engine, String> {
         let shared = Arc::new(Shared::open(&settings, log)?);
         if settings.progress_thread {
-            thread::join(&shared)?;
+            process::join(&shared)?;
         }
         Ok(Engine { shared })
     }
@@ -42,7 +43,7 @@ impl Engine<Process> {
     /// Stops using the engine; the last one joins the thread. Endpoints must be closed before.
     pub fn close(&self) {
         if !self.shared.is_forked() {
-            thread::leave(&self.shared);
+            process::leave(&self.shared);
             self.shared.publish_last();
         }
     }
@@ -75,7 +76,7 @@ impl<S: System> Engine<S> {
 
     /// A new completion queue.
     pub fn cq_open(&self) -> CqId {
-        self.shared.lock().cq_open()
+        self.shared.lock().dir.cq_open()
     }
 
     /// Forgets a queue and what is in it.
@@ -83,7 +84,7 @@ impl<S: System> Engine<S> {
         if self.shared.is_forked() {
             return;
         }
-        if let Some(slot) = self.shared.lock().cqs.get_mut(cq.0 as usize) {
+        if let Some(slot) = self.shared.lock().dir.cqs.get_mut(cq.0 as usize) {
             *slot = None;
         }
     }
@@ -113,7 +114,7 @@ impl<S: System> Engine<S> {
     /// The error entry at the queue's front.
     pub fn cq_take_error(&self, cq: CqId) -> Option<Completion> {
         let mut core = self.shared.lock();
-        let queue = core.cq(cq)?;
+        let queue = core.dir.cq(cq)?;
         queue.front().filter(|e| e.error.is_some())?;
         let entry = queue.pop_front();
         drop(core);
@@ -134,7 +135,7 @@ impl<S: System> Engine<S> {
             let now = self.shared.clock.now_ns();
             let ready = {
                 let mut core = self.shared.lock();
-                core.poisoned || core.cq(cq).is_none_or(|q| !q.is_empty())
+                core.poisoned || core.dir.cq(cq).is_none_or(|q| !q.is_empty())
             };
             if ready || now >= end || self.shared.is_forked() {
                 return;
@@ -150,13 +151,13 @@ impl<S: System> Engine<S> {
 
     /// A new address vector: a table, whose indices are plain numbers.
     pub fn av_open(&self) -> AvId {
-        self.shared.lock().av_open(false)
+        self.shared.lock().dir.av_open(false)
     }
 
     /// A new address vector: a map, in which no index stands for a second address after its own
     /// was removed.
     pub fn av_open_map(&self) -> AvId {
-        self.shared.lock().av_open(true)
+        self.shared.lock().dir.av_open(true)
     }
 
     /// Forgets an address vector.
@@ -164,24 +165,29 @@ impl<S: System> Engine<S> {
         if self.shared.is_forked() {
             return;
         }
-        if let Some(slot) = self.shared.lock().avs.get_mut(av.0 as usize) {
+        if let Some(slot) = self.shared.lock().dir.avs.get_mut(av.0 as usize) {
             *slot = None;
         }
     }
 
     /// Adds an address; the first gets 0. Duplicates get a new index for the same peer.
     pub fn av_insert(&self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> {
-        self.shared.usable()?.av_insert(av, blob)
+        let mut core = self.shared.usable()?;
+        let address = Address::decode(blob).map_err(|why| {
+            core.say(LogLevel::Warn, &why.to_string());
+            SubmitError::BadAddress
+        })?;
+        core.dir.av_insert(av, address)
     }
 
     /// Forgets an address.
     pub fn av_remove(&self, av: AvId, addr: FiAddr) -> Result<(), SubmitError> {
-        self.shared.usable()?.av_remove(av, addr)
+        self.shared.usable()?.dir.av_remove(av, addr)
     }
 
     /// The blob and its length.
     pub fn av_lookup(&self, av: AvId, addr: FiAddr) -> Option<([u8; 64], usize)> {
-        self.shared.lock().av_lookup(av, addr)
+        self.shared.lock().dir.av_lookup(av, addr)
     }
 
     /// A new endpoint with its own identity, not yet enabled.
@@ -197,35 +203,35 @@ impl<S: System> Engine<S> {
 
     /// Binds an address vector.
     pub fn ep_bind_av(&self, ep: EpId, av: AvId) {
-        if let Some(endpoint) = self.shared.lock().ep(ep) {
+        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
             endpoint.av = Some(av);
         }
     }
 
     /// Binds the queue of sends and reads.
     pub fn ep_bind_tx_cq(&self, ep: EpId, cq: CqId) {
-        if let Some(endpoint) = self.shared.lock().ep(ep) {
+        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
             endpoint.tx_cq = Some(cq);
         }
     }
 
     /// Binds the queue of receives.
     pub fn ep_bind_rx_cq(&self, ep: EpId, cq: CqId) {
-        if let Some(endpoint) = self.shared.lock().ep(ep) {
+        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
             endpoint.rx_cq = Some(cq);
         }
     }
 
     /// Binds the counter of remote reads.
     pub fn ep_bind_read_counter(&self, ep: EpId, counter: Arc<Counter>) {
-        if let Some(endpoint) = self.shared.lock().ep(ep) {
+        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
             endpoint.reads = Some(counter);
         }
     }
 
     /// Binds the counter of remote writes.
     pub fn ep_bind_write_counter(&self, ep: EpId, counter: Arc<Counter>) {
-        if let Some(endpoint) = self.shared.lock().ep(ep) {
+        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
             endpoint.writes = Some(counter);
         }
     }
@@ -233,7 +239,7 @@ impl<S: System> Engine<S> {
     /// Makes the endpoint usable. It needs an address vector.
     pub fn ep_enable(&self, ep: EpId) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
-        let endpoint = core.ep(ep).ok_or(SubmitError::Invalid)?;
+        let endpoint = core.dir.ep(ep).ok_or(SubmitError::Invalid)?;
         endpoint.enabled = endpoint.av.is_some();
         if endpoint.enabled {
             Ok(())
@@ -244,7 +250,7 @@ impl<S: System> Engine<S> {
 
     /// Free space below which a multi-receive buffer is released (`FI_OPT_MIN_MULTI_RECV`).
     pub fn ep_set_min_multi_recv(&self, ep: EpId, bytes: usize) {
-        if let Some(endpoint) = self.shared.lock().ep(ep) {
+        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
             endpoint.min_multi = bytes as u64;
         }
     }

@@ -8,9 +8,10 @@ mod config;
 mod core;
 mod engine;
 mod memory;
+mod open;
 mod platform;
 mod progress;
-mod shared;
+mod state;
 pub mod stats;
 // Not in `progress`, which `tests/shared` compiles over another kernel.
 #[cfg(test)]
@@ -19,10 +20,13 @@ mod waker_test;
 
 pub use api::*;
 pub use config::{choice, profile, settings};
-pub use core::state::{Core, CoreConfig, Random};
 pub use engine::Engine;
 pub use platform::clock::{self, Clock};
 pub use platform::fork::{self, mark_forked};
 pub use platform::owned;
-pub use platform::system::{Process, System, Watch};
-pub use shared::Parts;
+pub use platform::random::Random;
+pub use platform::system::{System, Watch};
+pub use progress::process::Process;
+pub use progress::shared::Parts;
+pub use state::core::{Core, CoreConfig};
+pub use state::pairing::ByKind;

@@ -1,6 +1,10 @@
 //! Forked children that open engines of their own, whatever the threads of their parent were about
 //! when they were made. (What they may do with their parent's: `forked.rs`.)
 
+#[path = "stand_in/limit.rs"]
+mod limit;
+
+use limit::Limit;
 use marline_engine::settings::Settings;
 use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{
@@ -100,7 +104,9 @@ impl Side {
     /// Polls until so many operations are done.
     fn finish(&self, operations: usize) {
         let mut done = 0;
+        let limit = Limit::begin();
         while done < operations {
+            limit.check("every operation");
             done += self.poll();
         }
     }
@@ -168,8 +174,10 @@ fn computes(parent: &Side, settings: &[(&str, &str)], its_name: &[u8]) {
     child.send(&child.name());
     let right = content(LONG);
     let last = &raw const bytes[LONG - 1];
+    let limit = Limit::begin();
     // SAFETY: a byte of this function's, which the child's thread writes.
     while unsafe { last.read_volatile() } != right[LONG - 1] {
+        limit.check("the last byte");
         std::thread::yield_now();
     }
     child.finish(2);
@@ -190,7 +198,9 @@ fn a_child_has_a_thread_of_its_own_and_talks_to_its_parent() {
     parent.receive(&mut its_name);
     let mut end = None;
     let mut done = 0;
+    let limit = Limit::begin();
     while done < 1 && end.is_none() {
+        limit.check("the child's message");
         done += parent.poll();
         end = ended(child, libc::WNOHANG);
     }
@@ -199,6 +209,7 @@ fn a_child_has_a_thread_of_its_own_and_talks_to_its_parent() {
     let bytes = content(LONG);
     parent.send(&bytes);
     while end.is_none() {
+        limit.check("the child's end");
         done += parent.poll();
         end = ended(child, libc::WNOHANG);
     }
@@ -222,7 +233,9 @@ fn exchanges() {
         b.receive(&mut got);
         a.send(&sent);
         let mut done = 0;
+        let limit = Limit::begin();
         while done < 2 {
+            limit.check("the message");
             done += a.poll() + b.poll();
         }
         assert!(got == sent);

@@ -1,6 +1,10 @@
 //! Programs that handle page faults in memory that they protect: the progress thread meets such
 //! memory, too, when it puts a message in place.
 
+#[path = "stand_in/limit.rs"]
+mod limit;
+
+use limit::Limit;
 use marline_engine::settings::Settings;
 use marline_engine::{Completion, Engine, IoVec, LogSink, OpFlags, RecvReq, SendReq};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -90,11 +94,14 @@ fn the_programs_handler_is_called_for_faults_of_the_thread() {
     };
     engine.send(eps[0], &req).unwrap();
     // Nobody polls: the thread takes the message.
+    let limit = Limit::begin();
     while FAULTS.load(SeqCst) == 0 {
+        limit.check("a page fault");
         std::thread::yield_now();
     }
     let (mut out, mut done) = ([Completion::empty(); 4], 0);
     while done < 2 {
+        limit.check("both operations");
         done += engine.cq_read(cq, &mut out).expect("no error");
     }
     // SAFETY: the page was opened, and holds the message.

@@ -13,7 +13,7 @@ mod platform {
     pub mod event;
 }
 #[allow(dead_code)]
-#[path = "../src/core/coalesce.rs"]
+#[path = "../src/state/coalesce.rs"]
 mod coalesce;
 #[path = "../src/progress/registry.rs"]
 mod registry;

@@ -1,6 +1,10 @@
 //! Two whole engines in one process, over real loopback sockets, with faults below the protocol:
 //! what arrives is what was sent, and the counters show that the faults were real.
 
+#[path = "stand_in/limit.rs"]
+mod limit;
+
+use limit::Limit;
 use marline_engine::settings::Settings;
 use marline_engine::stats::page::PeerState;
 use marline_engine::stats::reader::{list_pages, read_page};
@@ -108,7 +112,7 @@ fn exchange_between(a: Side, b: Side, messages: usize) {
         };
         b.engine.recv(b.ep, &req).unwrap();
     }
-    let (mut done_a, mut done_b) = (0, 0);
+    let (mut done_a, mut done_b, limit) = (0, 0, Limit::begin());
     for (n, buffer) in sent.iter_mut().enumerate() {
         let iov = [IoVec {
             base: buffer.as_mut_ptr(),
@@ -124,11 +128,13 @@ fn exchange_between(a: Side, b: Side, messages: usize) {
             flags: COMPLETE,
         };
         while a.engine.send(a.ep, &req) == Err(SubmitError::Again) {
+            limit.check("room for every send");
             done_a += poll(&a);
             done_b += poll(&b);
         }
     }
     while done_a < messages || done_b < messages {
+        limit.check("every message");
         done_a += poll(&a);
         done_b += poll(&b);
     }
@@ -281,7 +287,9 @@ fn the_second_endpoint_of_an_engine_sends_lone_messages() {
         };
         a.engine.send(a.ep, &send).unwrap();
         let (mut done_a, mut done_b) = (0, 0);
+        let limit = Limit::begin();
         while done_a + done_b < 2 {
+            limit.check("the message");
             done_a += poll(&a);
             done_b += poll(&b);
         }
@@ -329,7 +337,9 @@ fn a_long_burst_goes_on_leaving_while_it_is_posted() {
     }
     assert!(done_b > MESSAGES / 2, "{done_b} arrived");
     let mut done_a = 0;
+    let limit = Limit::begin();
     while done_a < MESSAGES || done_b < MESSAGES {
+        limit.check("every message");
         done_a += poll(&a);
         done_b += poll(&b);
     }

@@ -98,7 +98,6 @@ fn engine_with(
         log_bytes: 1 << 20,
         aggregate_after: 2,
         mtu: 0,
-        sum_ahead_bytes: 0,
     };
     let parts = Parts {
         rails: polls

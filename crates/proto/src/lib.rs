@@ -13,7 +13,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod ahead;
 mod base;
 pub mod group;
 mod message;
@@ -28,12 +27,12 @@ mod state;
 mod testing;
 mod tx;
 
-pub use ahead::AheadSpan;
 pub use base::config::{
     Config, Delivery, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD,
 };
 pub use base::granules::{Covered, GranuleSet};
 pub use base::mutation::Mutation;
+pub use base::pairing::Pairing;
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
     sum_seed, Batch, Claim, DropReason, Event, Landing, Lies, Memory, PathState, Payload, PeerId,

@@ -49,7 +49,8 @@ fn failed(events: &[Event]) -> Vec<u32> {
     events.iter().filter_map(of).collect()
 }
 
-/// Who waits in a receive from anyone alone asks all whom he knows; one is dead, and it ends.
+/// A node that waits in a receive from anyone alone asks all whom it knows; one is dead, and the
+/// receive ends.
 #[test]
 fn a_receive_from_anyone_ends_with_a_death() {
     let mut pair = pair(true);

@@ -55,7 +55,7 @@ impl Wire {
         self.0.extend(packets.into_iter().map(|p| (due(p.0), p)));
     }
 
-    /// What has arrived by now.
+    /// The packets that have arrived by now.
     fn arrive(&mut self, now: u64) -> Vec<face::Flying> {
         let (here, left) = self.0.drain(..).partition(|p| p.0 <= now);
         self.0 = left;
@@ -63,7 +63,7 @@ impl Wire {
     }
 }
 
-/// What was sent on a path that nobody had heard of yet was given up after a millisecond, and its
+/// A packet on a path that nobody had heard of yet was given up after a millisecond, and its
 /// answer, when it came, was to nothing: slower paths were never used (found by seed 2056382).
 #[test]
 fn a_path_whose_answers_take_milliseconds_is_proven() {

@@ -2,7 +2,7 @@
 
 mod face;
 
-use face::{output, specs, take, Anywhere, Flying};
+use face::{output, specs, take, Anywhere, Flying, InOneNetwork};
 use marline_proto::{Config, DropReason, Event, Node, PeerId, RecvSpec, SendSpec, Source};
 use marline_wire::Packet;
 
@@ -21,10 +21,9 @@ fn node(id: u64) -> Node {
     let host = 2 + (id % 200) as u8;
     Node::new(
         Config::default(),
-        2 * id + 1,
-        id as u32,
-        1,
+        (2 * id + 1, id as u32, 1),
         specs(host, 1, 1_472),
+        &InOneNetwork,
     )
 }
 
@@ -83,6 +82,7 @@ impl Server {
     fn talk(&mut self, client: &mut Node) -> Vec<Flying> {
         let (mut sent, mut quiet) = (Vec::new(), 0);
         while quiet < 20 {
+            assert!(sent.len() < 100_000, "they never fall silent");
             self.pass(20_000);
             client.on_poll(self.now, false);
             client.handle_timeouts(self.now);
@@ -117,7 +117,7 @@ impl Server {
         sent
     }
 
-    /// What becomes of a packet that comes now.
+    /// Hands over a packet; why it is refused.
     fn refuses(&mut self, packet: &Flying) -> Option<DropReason> {
         let parsed = Packet::parse(&packet.1, |_| 0).unwrap();
         let len = packet.1.len();

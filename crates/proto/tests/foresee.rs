@@ -17,7 +17,7 @@ fn message(peer: PeerId, len: u64) -> SendSpec {
     }
 }
 
-/// What is foreseen of a message, with the packet.
+/// The packet predicted for a message.
 fn foreseen(node: &Node, now: u64, spec: &SendSpec) -> Option<(Transmit, Span, Vec<u8>)> {
     let mut out = [0xaa; UNKEPT_MAX];
     let (transmit, span) = node.foresee(now, spec, &mut out)?;

@@ -7,7 +7,8 @@ use marline_proto::{Event, Node, PeerId, RecvSpec, SendSpec, Source};
 use marline_wire::{Frame, Packet, FLAG_READ_REPLY};
 use std::collections::BTreeMap;
 
-/// What a node's rails take (`specs` of `face`): so much may be granted and not have come.
+/// The budget of a node's rails (`specs` of `face`): the most that may be granted and not have
+/// come.
 const BUDGET: u64 = 2 << 20;
 /// Longer than a grant holds back others whose data does not come.
 const LONG_NS: u64 = 20_000_000;
@@ -61,9 +62,9 @@ fn receive_all(node: &mut Node) {
     }
 }
 
-/// What was granted by a receive from anyone counts until its data had the time to come: else the
-/// third of three messages gets what the first two still have. `busy`: the rail has no room at
-/// first, so the node looks at its grants once before the first is told.
+/// A grant by a receive from anyone counts until its data had the time to come: else the third of
+/// three messages gets what the first two still have. `busy`: the rail has no room at first, so the
+/// node looks at its grants once before the first is told.
 fn grants_no_more_than_the_budget(busy: bool) {
     let mut pair = waiting();
     receive_all(&mut pair.b);
@@ -91,8 +92,8 @@ fn receives_from_anyone_grant_no_more_while_a_rail_is_busy() {
     grants_no_more_than_the_budget(true);
 }
 
-/// What was granted waits in the receiver's socket, because the receiver was away: it is not late,
-/// and nobody else gets its place there before the socket was read to its end. (Receive buffers
+/// Granted data waits in the receiver's socket, because the receiver was away: it is not late, and
+/// nobody else gets its place there before the socket was read to its end. (Receive buffers
 /// overflowed, on clean links.)
 #[test]
 fn data_that_waits_in_the_socket_of_a_receiver_that_was_away_is_not_late() {
@@ -160,8 +161,8 @@ fn what_a_refused_read_was_granted_goes_to_the_next_at_once() {
     let began = pair.now;
     while pair.a.held().granted_bytes > all - upto {
         pair.step();
+        assert!(pair.now < began + 5_000_000, "else grants are forgiven");
     }
-    assert!(pair.now < began + 5_000_000, "else grants are forgiven");
     output(&mut pair.a, pair.now, true);
     pair.b.refuse_read(to_a, first);
     let refusal = output(&mut pair.b, pair.now, true);
@@ -216,7 +217,9 @@ fn what_becomes_free_is_granted_to_several_messages_at_once() {
     let mut pair = Pair::new(1, false);
     (2..66).for_each(|handle| pair.message(handle, EACH));
     let (mut grants, mut told) = (0, Vec::new());
+    let end = pair.now + face::SETTLED_NS;
     while grants < 64 {
+        assert!(pair.now < end, "{grants} grants");
         for packet in pair.alone() {
             pair.b.on_poll(pair.now, false);
             pair.b.caught_up();

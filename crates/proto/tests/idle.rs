@@ -1,8 +1,8 @@
-//! What ends: what a peer keeps that says nothing any more, duels of paths, repairs.
+//! Things that end: the memory of a peer that says nothing any more, duels of paths, repairs.
 
 mod face;
 
-use face::{output, specs, take, Flying, Pair};
+use face::{node_of, output, specs, take, Flying, Pair};
 use marline_proto::{Config, Node, RecvSpec, SendSpec, Source};
 use marline_wire::{Frame, Packet};
 
@@ -41,7 +41,7 @@ fn given_back(runs: bool, least: usize) {
     assert!(pair.a.drained() && bytes(&pair) > idle);
 }
 
-/// What still waits for an ack stays, however long nothing was heard.
+/// A packet that still waits for an ack stays, however long nothing was heard.
 #[test]
 fn nothing_is_given_back_that_is_needed() {
     let mut pair = Pair::new(1, false);
@@ -61,8 +61,8 @@ fn nothing_is_given_back_that_is_needed() {
 fn in_one_network(rails: u8) -> Pair {
     let node = |host: u8| {
         let mut specs = specs(host, rails, 1_472);
-        specs.iter_mut().for_each(|s| s.addr.prefix_len = 8);
-        Node::new(Config::default(), 100 + host as u64, 7, 1, specs)
+        face::in_one_network(&mut specs, host);
+        node_of(Config::default(), host, specs)
     };
     let mut pair = Pair::of([node(1), node(2)], false);
     pair.message(1, 2_000);
@@ -81,7 +81,7 @@ fn thinned(packets: Vec<Flying>, state: &mut u32) -> Vec<Flying> {
     packets.into_iter().filter(|p| kept(p)).collect()
 }
 
-/// What `from` has to send goes to `to`, as far as it gets there; how much that was.
+/// Hands what `from` has to send to `to`, as far as it gets there; how much that was.
 fn turn(now: u64, from: &mut Node, to: &mut Node, state: &mut u32) -> usize {
     from.on_poll(now, false);
     from.handle_timeouts(now);

@@ -54,7 +54,7 @@ fn exchange(pair: &mut Pair, to_a: PeerId, handle: u32) {
     take(&mut pair.a, pair.now, &back);
 }
 
-/// Whether sends and receives ended, in their order: 's' and 'r'.
+/// Returns whether sends and receives ended, in their order: 's' and 'r'.
 fn ended(node: &mut Node) -> String {
     let name = |event| match event {
         Event::SendDone { ok: true, .. } => 's',

@@ -3,7 +3,7 @@
 
 mod face;
 
-use face::{done, narrow_node, node, node_with, output, specs, take, Anywhere, Pair};
+use face::{done, narrow_node, node, node_of, node_with, output, specs, take, Anywhere, Pair};
 use marline_proto::{
     Config, DropReason, Event, Landing, Memory, Node, PathState, Payload, RecvSpec, SendSpec,
     Source,
@@ -200,8 +200,8 @@ fn a_lost_first_flight_leaves_on_the_other_rail() {
         let second = |host| {
             let mut specs = specs(host, 2, 1_472);
             specs[1].datagram_max = datagram_max;
-            specs[1].addr.mtu = datagram_max as u16;
-            Node::new(Config::default(), 100 + host as u64, 7, 1, specs)
+            specs[1].addr.datagram_max = datagram_max as u16;
+            node_of(Config::default(), host, specs)
         };
         let mut pair = Pair::of([1, 2].map(second), true);
         pair.message(1, 448);
@@ -216,8 +216,8 @@ fn a_lost_first_flight_leaves_on_the_other_rail() {
     }
 }
 
-/// Whether a message ends that had moved to the last rail when that went down, too, after the
-/// other came back. (A job hung: no timer runs on a path whose rail is down.)
+/// Returns whether a message ends that had moved to the last rail when that went down, too, after
+/// the other came back. (A job hung: no timer runs on a path whose rail is down.)
 fn leaves_a_dead_rail(config: Config) -> bool {
     let mut pair = Pair::with(config, 2, false);
     pair.message(2, 100);
@@ -235,8 +235,8 @@ fn leaves_a_dead_rail(config: Config) -> bool {
     done(&mut pair.a, 2)
 }
 
-/// What a peer that sleeps and then reads the socket of rail 1 first gets done to rail 0: whether
-/// that falls. `for_steps`: how long it reads nothing else.
+/// Returns whether rail 0 falls, because a peer that sleeps then reads the socket of rail 1 first.
+/// `for_steps`: how long it reads nothing else.
 fn falls(config: Config, for_steps: u32, deaf: bool) -> bool {
     let mut pair = Pair::with(config, 2, false);
     pair.message(2, 100);
@@ -315,7 +315,7 @@ fn a_dead_peer_is_found_out_while_a_rail_stays_down() {
     }
 }
 
-/// What waits on a rail that is down leaves on another.
+/// Packets that wait on a rail that is down leave on another.
 #[test]
 fn nothing_stays_on_a_rail_that_is_down() {
     assert!(leaves_a_dead_rail(Config::default()));

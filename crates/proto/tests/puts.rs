@@ -5,7 +5,7 @@ mod face;
 use face::{done, output, take, Pair};
 use marline_proto::{Claim, Config, Event, Held, Node};
 
-/// What a node says that is left to say.
+/// All events of a node that are left.
 fn events(node: &mut Node) -> Vec<Event> {
     std::iter::from_fn(|| node.poll_event()).collect()
 }

@@ -68,7 +68,7 @@ fn take_batch(
     in_runs
 }
 
-/// What a network and a hostile memory do to packets: a few lost, doubled, swapped, damaged.
+/// Treats packets as a network and a hostile memory do: a few lost, doubled, swapped, damaged.
 fn mistreat(packets: &mut Vec<Vec<u8>>, seed: u64) {
     let mut state = seed * 2 + 1;
     let mut draw = |below: usize| {
@@ -88,8 +88,8 @@ fn mistreat(packets: &mut Vec<Vec<u8>>, seed: u64) {
     }
 }
 
-/// What the receiver of a long message says and holds after these packets, and how many of them
-/// were taken in runs.
+/// The events and the state of the receiver of a long message after these packets, and how many of
+/// them were taken in runs.
 fn received(seed: u64, reliable: bool, runs: bool) -> (String, usize) {
     let config = Config {
         reliable,

@@ -3,12 +3,12 @@
 
 mod face;
 
-use face::{node_with, specs};
+use face::{node_of, node_with, specs};
 use marline_proto::{
     Config, DropReason, Event, Landing, Lies, Memory, Node, Payload, PeerId, RecvSpec, SendSpec,
     Source, WriteOut, WrittenSum, DIRECT_PACKET_MAX,
 };
-use marline_wire::{Frame, Packet, RailAddr, FIRST_ALGORITHM, FLAG_REVOKE};
+use marline_wire::{Frame, Packet, RailWrites, FIRST_ALGORITHM, FLAG_REVOKE};
 
 const LEN: u64 = 100_000;
 /// The receiver's name for the memory.
@@ -55,8 +55,8 @@ struct Pair {
 
 fn writing(config: Config, host: u8) -> Node {
     let mut specs = specs(host, 1, 1_472);
-    specs[0].addr.kind |= RailAddr::WRITES;
-    Node::new(config, 100 + host as u64, 7, 1, specs)
+    specs[0].addr.writes = RailWrites::Keyed;
+    node_of(config, host, specs)
 }
 
 impl Pair {
@@ -97,7 +97,7 @@ impl Pair {
         }
     }
 
-    /// What a side has to send now.
+    /// All that a side has to send now.
     fn output(&mut self, side: usize) -> Vec<Flight> {
         let node = &mut self.nodes[side];
         let (mut out, mut spans, mut all) = (vec![0; 64_000], Vec::new(), Vec::new());
@@ -140,7 +140,8 @@ impl Pair {
 
     /// Exchanges until something is written, which is lost with the word of it.
     fn write_into_the_void(&mut self) {
-        loop {
+        let end = self.now + 2_000 * 20_000;
+        while self.now < end {
             self.now += 20_000;
             for side in 0..2 {
                 self.nodes[side].on_poll(self.now, false);
@@ -154,6 +155,7 @@ impl Pair {
                 }
             }
         }
+        panic!("nothing is written: {}", self.nodes[0].describe());
     }
 
     /// Until the send is done; all writes.
@@ -197,8 +199,8 @@ fn a_granted_message_is_written_and_its_key_ends_first() {
     assert!(revoked < done);
 }
 
-/// What does not lie where it should is sent again in packets; before the first of them is put in
-/// place the key has ended.
+/// A write that does not lie where it should is sent again in packets; before the first of them is
+/// put in place the key has ended.
 #[test]
 fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
     let mut pair = Pair::new(Config::default(), LEN);
@@ -212,7 +214,7 @@ fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
     assert_eq!(from.len(), writes.len());
 }
 
-/// What did not land is as good as lost: no damage is held against the path.
+/// A write that did not land is as good as lost: no damage is held against the path.
 #[test]
 fn what_was_not_written_is_no_damage() {
     for (lies, why, corrupt) in [
@@ -241,9 +243,9 @@ fn direct_writes_fit_a_super_packet() {
     {
         let node = |host: u8| {
             let mut specs = specs(host, 1, datagram);
-            specs[0].addr.kind |= RailAddr::DIRECT;
+            specs[0].addr.writes = RailWrites::Direct;
             specs[0].direct_datagrams = datagrams;
-            Node::new(Config::default(), 100 + u64::from(host), 7, 1, specs)
+            node_of(Config::default(), host, specs)
         };
         let mut pair = Pair::of([1, 2].map(node), LEN);
         pair.memory[1].lies = Lies::Right;
@@ -263,9 +265,9 @@ fn direct_writes_fit_a_super_packet() {
 fn long(config: Config) -> Pair {
     let node = |host: u8| {
         let mut specs = specs(host, 1, 1_472);
-        specs[0].addr.kind |= RailAddr::DIRECT;
+        specs[0].addr.writes = RailWrites::Direct;
         specs[0].direct_datagrams = 64;
-        Node::new(config, 100 + u64::from(host), 7, 1, specs)
+        node_of(config, host, specs)
     };
     let mut pair = Pair::with_message([1, 2].map(node), 32 << 20, 32 << 20);
     pair.memory[1].lies = Lies::Right;
@@ -301,7 +303,7 @@ fn direct_writes_go_under_sums_that_see_order() {
     ] {
         let node = |host: u8| {
             let mut specs = specs(host, 1, 1_472);
-            specs[0].addr.kind |= RailAddr::DIRECT;
+            specs[0].addr.writes = RailWrites::Direct;
             specs[0].direct_datagrams = 64;
             let mut config = Config {
                 algorithm: BLIND,
@@ -311,7 +313,7 @@ fn direct_writes_go_under_sums_that_see_order() {
             if trusting[host as usize - 1] {
                 config.seeing_order = both;
             }
-            Node::new(config, 100 + u64::from(host), 7, 1, specs)
+            node_of(config, host, specs)
         };
         let mut pair = Pair::of([1, 2].map(node), LEN);
         pair.memory[1].lies = Lies::Right;
@@ -327,9 +329,9 @@ fn direct_writes_go_under_sums_that_see_order() {
 fn writes_without_room_are_not_made() {
     let node = |host: u8| {
         let mut specs = specs(host, 1, 576);
-        specs[0].addr.kind |= RailAddr::DIRECT;
+        specs[0].addr.writes = RailWrites::Direct;
         specs[0].direct_datagrams = 1;
-        Node::new(Config::default(), 100 + u64::from(host), 7, 1, specs)
+        node_of(Config::default(), host, specs)
     };
     let mut pair = Pair::with_message([1, 2].map(node), 8 << 20, 8 << 20);
     assert!(pair.finish().is_empty());
@@ -343,7 +345,9 @@ fn acks_ride_with_writes() {
         ..Config::default()
     });
     let (mut riding, mut writes) = (0, 0);
+    let end = pair.now + 2_000 * 20_000;
     while !pair.nodes[0].drained() {
+        assert!(pair.now < end, "{}", pair.nodes[0].describe());
         pair.now += 20_000;
         for side in 0..2 {
             pair.nodes[side].on_poll(pair.now, false);
@@ -374,10 +378,10 @@ fn a_rail_without_direct_writes_makes_none() {
         let node = |host: u8| {
             let mut specs = specs(host, 1, datagram);
             if had || host == 2 {
-                specs[0].addr.kind |= RailAddr::DIRECT;
+                specs[0].addr.writes = RailWrites::Direct;
                 specs[0].direct_datagrams = 64;
             }
-            Node::new(Config::default(), 100 + u64::from(host), 7, 1, specs)
+            node_of(Config::default(), host, specs)
         };
         let mut pair = Pair::of([1, 2].map(node), LEN);
         pair.step(); // the key is told

@@ -14,7 +14,7 @@ pub(crate) const VERSION: u32 = sys::fi_version_of(0, 1);
 /// Null until libfabric has asked for the provider.
 static PROVIDER: AtomicPtr<sys::fi_provider> = AtomicPtr::new(null_mut());
 
-/// The provider's object, which libfabric's helpers want of whoever calls them; null before
+/// The provider's object, which every caller of libfabric's helpers has to pass; null before
 /// [`set_provider`].
 pub(crate) fn provider() -> *mut sys::fi_provider {
     PROVIDER.load(Ordering::Relaxed)

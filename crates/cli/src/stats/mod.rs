@@ -79,7 +79,7 @@ pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
         _ if args.prometheus => prometheus::metrics(&jobs),
         _ => tables(&jobs),
     };
-    // Whoever reads may have had enough.
+    // The reader of a pipe may have ended.
     let _ = std::io::stdout().write_all(text.as_bytes());
     if args.require && jobs.iter().all(|job| job.summary.processes == 0) {
         tool::say("nothing was sent over Marline, which --require (MARLINE_REQUIRE) asks for");

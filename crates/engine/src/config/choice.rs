@@ -1,8 +1,13 @@
 //! What a user may ask of checksums: a class, a preset of the papers, or an algorithm by name.
 
 use crate::config::profile::Profile;
-use crate::config::settings::parse_checksum;
 use marline_checksum::{tier, Algorithm, Strength, Tier};
+
+/// The algorithm of a name, upper or lower case, with or without its hyphens.
+pub fn parse_checksum(name: &str) -> Option<Algorithm> {
+    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
+    Algorithm::all().find(|a| plain(a.name()) == plain(name))
+}
 
 /// A wish for a checksum, which a machine turns into an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

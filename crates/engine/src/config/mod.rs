@@ -1,6 +1,5 @@
-//! Settings, the profile of the machine, and what an engine is made of by them.
+//! Settings, and the profile of the machine.
 
-pub(crate) mod assemble;
 pub mod choice;
 mod contradictions;
 pub mod profile;

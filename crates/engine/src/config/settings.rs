@@ -4,18 +4,12 @@
 //! A row is read once, when an engine opens. Errors are texts for people: they name the setting,
 //! the value that was given and what is allowed.
 
-use crate::config::choice::ChecksumChoice;
+use crate::config::choice::{parse_checksum, ChecksumChoice};
 use marline_checksum::Algorithm;
-use marline_wire::{GRANULE, HELLO_RAILS_MAX};
+use marline_wire::{GRANULE, RAILS_MAX};
 
 /// What every environment variable of Marline's provider starts with.
 pub const PREFIX: &str = "FI_MARLINE_";
-
-/// The algorithm of a name, upper or lower case, with or without its hyphens.
-pub fn parse_checksum(name: &str) -> Option<Algorithm> {
-    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
-    Algorithm::all().find(|a| plain(a.name()) == plain(name))
-}
 
 /// Checksum algorithms of single rails: interface (or address, as in `rails`) and algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,8 +17,8 @@ pub struct RailChecksums(pub Vec<(String, Algorithm)>);
 
 impl RailChecksums {
     /// The algorithm numbers of rails by index; `None`: what is agreed with the peer.
-    pub fn by_rail(&self, rails: &[String]) -> [Option<u8>; HELLO_RAILS_MAX] {
-        let mut out = [None; HELLO_RAILS_MAX];
+    pub fn by_rail(&self, rails: &[String]) -> [Option<u8>; RAILS_MAX] {
+        let mut out = [None; RAILS_MAX];
         for (slot, rail) in out.iter_mut().zip(rails) {
             let row = self.0.iter().find(|(name, _)| name == rail);
             *slot = row.map(|&(_, algorithm)| algorithm as u8);
@@ -351,8 +345,6 @@ settings! {
     checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 };
     /// Most payload bytes under one checksum, in steps of 448; 0: as many as a packet holds.
     fragment_max_bytes: u32 = "0", Kind::BytesOrZero { min: GRANULE, max: 65_408 };
-    /// Bytes of a large message summed while its grant is under way; 0: summed as they leave.
-    sum_ahead_bytes: u32 = "0", Kind::Bytes { min: 0, max: 16 * MIB };
     /// Damaged packets per million above which a rail is left for a better one; 0: never.
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// File with this machine's profile; empty: where `marline tune` keeps it; none: no profile.

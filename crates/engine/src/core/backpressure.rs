@@ -4,36 +4,16 @@
 //! until it takes packets again: the local-completion watchdog of paper 3.
 
 use crate::api::LogLevel;
-use crate::core::remote_write::Pending;
-use crate::core::state::Core;
 use crate::platform::system::System;
+use crate::state::core::Core;
+use crate::state::rails::{Backpressure, Pending, STUCK_NS};
 
 /// After so long what has nothing to do with the rail's own packets (acks above all) leaves by
 /// others: 64 KiB take half of this at 100 Mb/s.
 const REROUTE_NS: u64 = 10_000_000;
-/// After so long the rail is given up, as one whose writes do not end.
-pub(crate) const STUCK_NS: u64 = 100_000_000;
 /// A try is a system call that copies up to 64 KiB in vain: the longer there was no room the
 /// rarer, but at least this often.
 const TRY_NS: u64 = 1_000_000;
-/// The thread waits at least so long between two tries.
-const PAUSE_NS: u64 = 20_000;
-
-/// How long a rail has had no room.
-#[derive(Clone, Copy, Debug)]
-pub struct Backpressure {
-    since_ns: u64,
-    try_ns: u64,
-    rerouted: bool,
-}
-
-impl Backpressure {
-    /// When to try again, at the latest.
-    pub(crate) fn deadline(&self) -> u64 {
-        self.try_ns + PAUSE_NS
-    }
-}
-
 impl<S: System> Core<S> {
     /// A rail had no room for something of which it keeps a note, or for a batch.
     pub(crate) fn no_room(&mut self, now: u64, rail: usize, batch: Option<Pending>) {
@@ -47,13 +27,13 @@ impl<S: System> Core<S> {
             rerouted: false,
         });
         full.try_ns = now + (now.saturating_sub(full.since_ns) / 8).min(TRY_NS);
-        self.full_rails |= 1 << rail;
+        self.rails.full_mask |= 1 << rail;
     }
 
     /// Nothing waits for room on a rail (any more): what was not built for it may be.
     pub(crate) fn has_room(&mut self, rail: usize) {
         self.deferred |= self.rails[rail].backpressure.take().is_some();
-        self.full_rails &= !(1 << rail);
+        self.rails.full_mask &= !(1 << rail);
     }
 
     /// Retries what rails had no room for.
@@ -112,8 +92,8 @@ impl<S: System> Core<S> {
             // whether there is room again.
             self.drop_pending(rail);
         }
-        for endpoint in self.eps.iter_mut().flatten() {
-            endpoint.node.on_full(now, rail, stuck);
+        for node in self.dir.nodes() {
+            node.on_full(now, rail, stuck);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! What the nodes say happened, to completions and to the log.
 
 use crate::api::{flag, Completion, Counter, EpId, OpError};
-use crate::core::state::Core;
+use crate::memory::copy::copy;
 use crate::memory::op_table::Role;
-use crate::memory::unpack::copy;
 use crate::platform::system::{System, Watch};
+use crate::state::core::Core;
 use marline_proto::{Event, Mutation, PeerId};
 use marline_wire::{MsgHead, FLAG_CQ_DATA};
 
@@ -18,9 +18,12 @@ pub(crate) fn count(counter: Option<&Counter>, ok: bool) {
 impl<S: System> Core<S> {
     /// Turns the nodes' events into completions. Call after anything that may have made some.
     pub fn settle(&mut self) {
-        for index in 0..self.eps.len() {
-            while let Some(event) = self.eps[index].as_mut().and_then(|e| e.node.poll_event()) {
-                if let Some(endpoint) = &self.eps[index] {
+        for index in 0..self.dir.eps.len() {
+            while let Some(event) = self.dir.eps[index]
+                .as_mut()
+                .and_then(|e| e.node.poll_event())
+            {
+                if let Some(endpoint) = &self.dir.eps[index] {
                     self.watch.event(&endpoint.node, &event);
                 }
                 self.on_event(EpId(index as u32), event);
@@ -52,7 +55,7 @@ impl<S: System> Core<S> {
                 self.recv_done(ep, handle, peer, &head, (offset, len), bounce, last);
             }
             Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
-            Event::BounceFree { inbound } => self.free_bounce(ep, inbound),
+            Event::BounceFree { inbound } => self.buffers.free_bounce((ep.0, inbound)),
             Event::KeysWanted {
                 inbound,
                 handle,
@@ -74,6 +77,7 @@ impl<S: System> Core<S> {
                 self.say_agreed(ep, peer, wish, agreed);
             }
             Event::PeerLeft { peer } => self.peer_left(ep, peer),
+            Event::UnknownRailKind { kind } => self.say_unknown_kind(kind),
             Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
             Event::ReadDone { .. }
             | Event::ReadAsked { .. }
@@ -84,32 +88,32 @@ impl<S: System> Core<S> {
 
     pub(crate) fn send_done(&mut self, handle: u32, end: Result<(), OpError>) {
         let waits = !self.cfg.proto.errs(Mutation::ReadLate);
-        let written = (self.sends.get_mut(handle)).filter(|op| waits && op.writes > 0);
+        let written = (self.ops.sends.get_mut(handle)).filter(|op| waits && op.writes > 0);
         if let Some(op) = written {
             op.ended = Some(end);
             return;
         }
-        let Some(op) = self.sends.remove(handle) else {
+        let Some(op) = self.ops.sends.remove(handle) else {
             return;
         };
         self.watch.sent(op.context, end);
         if let Some(served) = op.serves {
-            self.leave_region(served.region);
+            self.ops.leave_region(served.region);
         }
         if let Some(buffer) = op.log {
-            self.pool.give(buffer);
+            self.buffers.pool.give(buffer);
         }
         let put = op.flags & flag::RMA != 0;
         if put {
             count(
-                self.ep(op.ep).and_then(|e| e.writes.as_deref()),
+                self.dir.ep(op.ep).and_then(|e| e.writes.as_deref()),
                 end.is_ok(),
             );
         }
         // That a remote write failed is told, asked for or not.
         let told = end.is_err() && put;
         let cq = match told {
-            true => self.ep(op.ep).and_then(|e| e.tx_cq),
+            true => self.dir.ep(op.ep).and_then(|e| e.tx_cq),
             false => op.on_delivery,
         };
         if cq.is_some() {
@@ -139,13 +143,13 @@ impl<S: System> Core<S> {
         if let Some(inbound) = bounce {
             self.unbounce(ep, inbound, handle, offset, len as usize);
         }
-        let source = self.addr_of(ep, peer);
-        let Some(op) = self.recvs.get(handle) else {
+        let source = self.dir.addr_of(ep, peer);
+        let Some(op) = self.ops.recvs.get(handle) else {
             return;
         };
         if let Role::Put(region, _) = op.role {
-            self.recvs.remove(handle);
-            return self.leave_region(region);
+            self.ops.recvs.remove(handle);
+            return self.ops.leave_region(region);
         }
         let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
         let mut entry = Completion {
@@ -172,10 +176,10 @@ impl<S: System> Core<S> {
         }
         let wanted = op.options.completion || entry.error.is_some();
         if last && !cancelled {
-            self.recvs.remove(handle);
+            self.ops.recvs.remove(handle);
         }
         if wanted {
-            let cq = self.ep(ep).and_then(|e| e.rx_cq);
+            let cq = self.dir.ep(ep).and_then(|e| e.rx_cq);
             self.complete(cq, entry);
         }
         if last && cancelled {
@@ -185,17 +189,17 @@ impl<S: System> Core<S> {
 
     /// Copies a message of an endpoint to itself, or what it reads of its own memory.
     fn copy_own(&mut self, send: u32, recv: u32, offset: u64, len: usize) {
-        if let (Some(from), Some(to)) = (self.sends.get(send), self.recvs.get(recv)) {
+        if let (Some(from), Some(to)) = (self.ops.sends.get(send), self.ops.recvs.get(recv)) {
             copy(&from.pieces, &to.pieces, offset, len);
         }
     }
 
     /// Moves an unexpected message from its bounce buffer to where it was wanted.
     fn unbounce(&mut self, ep: EpId, inbound: u64, handle: u32, offset: u64, len: usize) {
-        let Some(mut buffer) = self.bounces.remove(&(ep.0, inbound)) else {
+        let Some(mut buffer) = self.buffers.bounces.remove(&(ep.0, inbound)) else {
             return;
         };
-        if let Some(op) = self.recvs.get(handle) {
+        if let Some(op) = self.ops.recvs.get(handle) {
             let mut at = 0;
             op.pieces.for_range(offset, len, |base, n| {
                 // SAFETY: posted user memory; the bounce buffer holds at least `len` bytes.
@@ -205,23 +209,17 @@ impl<S: System> Core<S> {
                 at += n;
             });
         }
-        self.stats.unexpected += 1;
-        self.pool.give(buffer);
-    }
-
-    fn free_bounce(&mut self, ep: EpId, inbound: u64) {
-        if let Some(buffer) = self.bounces.remove(&(ep.0, inbound)) {
-            self.pool.give(buffer);
-        }
+        self.counters.process.unexpected += 1;
+        self.buffers.pool.give(buffer);
     }
 
     /// Ends a posted receive with an error entry.
     pub(crate) fn recv_failed(&mut self, handle: u32, error: OpError) {
-        let Some(op) = self.recvs.remove(handle) else {
+        let Some(op) = self.ops.recvs.remove(handle) else {
             return;
         };
         if let Role::Put(region, _) = op.role {
-            return self.leave_region(region);
+            return self.ops.leave_region(region);
         }
         let kind = if op.tagged { flag::TAGGED } else { flag::MSG };
         let multi = if op.options.multi_recv {
@@ -235,7 +233,7 @@ impl<S: System> Core<S> {
             error: Some(error),
             ..Completion::empty()
         };
-        let cq = self.ep(op.ep).and_then(|e| e.rx_cq);
+        let cq = self.dir.ep(op.ep).and_then(|e| e.rx_cq);
         self.complete(cq, entry);
     }
 }

@@ -8,63 +8,12 @@
 //! and 4 MiB messages had 1.02 to 1.04 times the rate. So both are timed, and the faster is kept
 //! (`autotune.rs`).
 
-use crate::core::remote_write::{pieces_of, Pending, PendingWrite};
-use crate::core::state::{direct_datagrams, Core};
-use crate::memory::op_table::Pieces;
-use crate::memory::unpack::sum_of;
 use crate::platform::system::System;
-use marline_checksum::{crc32c, Algorithm};
-use marline_proto::{Transmit, WriteOut, DIRECT_PACKET_MAX};
+use crate::state::core::Core;
+use crate::state::rails::Pending;
+use crate::state::write::{direct_datagrams, pieces_of, PendingWrite, WriteNotice};
+use marline_proto::DIRECT_PACKET_MAX;
 use marline_rails::{RailTx, SendOutcome, Write};
-use marline_wire::RailAddr;
-
-/// What is needed to finish the packet that tells of a write.
-#[derive(Clone, Copy, Debug)]
-pub struct ToWrite {
-    algorithm: Option<Algorithm>,
-    seed: u64,
-    sum_at: usize,
-    head_len: usize,
-    /// Longest datagram of the path.
-    segment: usize,
-    /// The sum, if it was made before the bytes leave (or when they could not).
-    summed: Option<u64>,
-}
-
-impl ToWrite {
-    /// For a packet that was just built, and its write.
-    pub(crate) fn new(first: &Transmit, write: &WriteOut) -> ToWrite {
-        ToWrite {
-            algorithm: Algorithm::from_u8(first.algorithm).filter(|_| write.summed),
-            seed: write.seed,
-            sum_at: write.sum_at,
-            head_len: first.head_len,
-            segment: write.segment,
-            summed: None,
-        }
-    }
-
-    /// The sum of what is written. `far`: nobody has read it yet.
-    pub(crate) fn sum(&self, pieces: &Pieces, range: (u64, usize), far: bool) -> u64 {
-        let sum = |algorithm| sum_of(pieces, range, algorithm, self.seed, far);
-        self.algorithm.map_or(0, sum)
-    }
-
-    /// Puts the sum and the head's CRC into the packet.
-    pub(crate) fn seal(&self, packet: &mut [u8], sum: u64) {
-        packet[self.sum_at..self.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
-        let crc = crc32c(&packet[4..self.head_len]);
-        packet[..4].copy_from_slice(&crc.to_le_bytes());
-    }
-}
-
-/// A packet that tells of a direct write.
-#[derive(Debug)]
-pub struct WriteNotice {
-    packet: Vec<u8>,
-    to: RailAddr,
-    flow: u8,
-}
 
 impl<S: System> Core<S> {
     /// Writes what is pending, sums it, and keeps the packet that tells of it.
@@ -86,7 +35,7 @@ impl<S: System> Core<S> {
         if apart && !self.send_notice(now, rail) {
             return SendOutcome::Busy;
         }
-        let op = self.sends.get(write.handle);
+        let op = self.ops.sends.get(write.handle);
         let Some(op) = op.filter(|op| op.ended.is_none()) else {
             // All of it arrived otherwise, or nobody is there any more.
             self.end_write(write.handle);
@@ -101,12 +50,12 @@ impl<S: System> Core<S> {
         };
         let range = (write.offset, write.len);
         let fresh = to_write.summed.is_none();
-        let (first, wanted) = self.sum_first.next();
+        let (first, wanted) = self.rails.sum_first.next();
         let begun_ns = (wanted && fresh).then(S::stopwatch_ns);
         if first && fresh {
             to_write.summed = Some(to_write.sum(&op.pieces, range, true));
         }
-        let state = &mut self.rails[rail];
+        let state = &mut self.rails.list[rail];
         let before = state.notice.as_ref().map_or(&[][..], |told| &told.packet);
         let (segment, flow) = (to_write.segment, pending.flow);
         let outcome = state
@@ -125,7 +74,7 @@ impl<S: System> Core<S> {
                 if let Some(begun_ns) = begun_ns {
                     let took_ns = S::stopwatch_ns() - begun_ns;
                     let ns_per_kib = took_ns * 1024 / write.len.max(1) as u64;
-                    self.sum_first.cost(first, ns_per_kib);
+                    self.rails.sum_first.cost(first, ns_per_kib);
                 }
                 state.notice = Some(WriteNotice {
                     packet,
@@ -163,8 +112,8 @@ impl<S: System> Core<S> {
         let datagrams = direct_datagrams(&state.tx.caps());
         if datagrams != state.direct_datagrams {
             state.direct_datagrams = datagrams;
-            for endpoint in self.eps.iter_mut().flatten() {
-                endpoint.node.limit_direct(rail, datagrams);
+            for node in self.dir.nodes() {
+                node.limit_direct(rail, datagrams);
             }
         }
     }

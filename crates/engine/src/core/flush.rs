@@ -1,9 +1,9 @@
 //! Packets out: batches are built by the nodes, filled and handed to their rails.
 
-use crate::core::remote_write::Pending;
-use crate::core::state::Core;
 use crate::memory::pack::{fill, fill_run, head_of};
 use crate::platform::system::System;
+use crate::state::core::Core;
+use crate::state::rails::Pending;
 use marline_proto::Transmit;
 use marline_rails::{RailTx, SendOutcome};
 use marline_wire::RailAddr;
@@ -17,12 +17,12 @@ impl<S: System> Core<S> {
         if self.poisoned {
             return; // what it would read may be gone
         }
-        if self.full_rails != 0 {
+        if self.rails.full_mask != 0 {
             self.send_pending(now);
         }
         self.deferred = false;
         self.coalescer.flushed();
-        for index in 0..self.eps.len() {
+        for index in 0..self.dir.eps.len() {
             while self.flush_batch(now, index) {}
         }
         self.send_notices(now);
@@ -35,12 +35,12 @@ impl<S: System> Core<S> {
 
     /// Builds and sends one batch of an endpoint; `false`: nothing left that a rail has room for.
     fn flush_batch(&mut self, now: u64, index: usize) -> bool {
-        let Some(endpoint) = self.eps[index].as_mut() else {
+        let Some(endpoint) = self.dir.eps[index].as_mut() else {
             return false;
         };
-        let (node, stage) = (&mut endpoint.node, self.tx_buffers.buffer());
-        node.set_full(self.full_rails);
-        let Some(first) = node.build(now, stage, &mut self.spans, None) else {
+        let (node, stage) = (&mut endpoint.node, self.buffers.tx.buffer());
+        node.set_full(self.rails.full_mask);
+        let Some(first) = node.build(now, stage, &mut self.buffers.spans, None) else {
             return false;
         };
         if let Some(outcome) = self.fast_path.settle(&first, stage) {
@@ -54,9 +54,8 @@ impl<S: System> Core<S> {
         fill(
             &mut stage[..first.len],
             &first,
-            &self.spans,
-            &self.sends,
-            &mut self.ahead,
+            &self.buffers.spans,
+            &self.ops.sends,
         );
         let (segment, mut model) = (first.len, head_of(stage, &first));
         let caps = self.rails[first.rail].tx.caps();
@@ -70,23 +69,22 @@ impl<S: System> Core<S> {
             if let Some(model) = model.take() {
                 let run = node.continue_bulk(now, &first.batch, &model, out, most - count);
                 if let Some(run) = run {
-                    let ahead = &mut self.ahead;
-                    fill_run(out, &run, segment, first.algorithm, &self.sends, ahead);
+                    fill_run(out, &run, segment, first.algorithm, &self.ops.sends);
                     count += run.packets;
                     continue;
                 }
             }
             let out = &mut out[..segment];
-            let Some(next) = node.poll_transmit(now, out, &mut self.spans, Some(&first.batch))
+            let Some(next) =
+                node.poll_transmit(now, out, &mut self.buffers.spans, Some(&first.batch))
             else {
                 break;
             };
             fill(
                 &mut out[..next.len],
                 &next,
-                &self.spans,
-                &self.sends,
-                &mut self.ahead,
+                &self.buffers.spans,
+                &self.ops.sends,
             );
             model = head_of(out, &next);
             (short, count) = (segment - next.len, count + 1);
@@ -108,7 +106,7 @@ impl<S: System> Core<S> {
         if !self.send_notice(now, first.rail) {
             return self.batch_sent(now, index, first, (count, len), SendOutcome::Busy);
         }
-        let (rail, stage) = (&mut self.rails[first.rail], self.tx_buffers.buffer());
+        let (rail, stage) = (&mut self.rails[first.rail], self.buffers.tx.buffer());
         let outcome = (rail.tx).send(&first.to, &stage[..len], first.len, first.flow);
         self.batch_sent(now, index, first, (count, len), outcome)
     }
@@ -122,7 +120,7 @@ impl<S: System> Core<S> {
         (count, len): (usize, usize),
         outcome: SendOutcome,
     ) {
-        if let Some(endpoint) = self.eps[index].as_mut() {
+        if let Some(endpoint) = self.dir.eps[index].as_mut() {
             endpoint.node.sent(now);
         }
         let rail = &mut self.rails[first.rail];
@@ -132,7 +130,7 @@ impl<S: System> Core<S> {
         if outcome == SendOutcome::Busy {
             rail.counters.busy += 1;
             let batch = Pending {
-                bytes: self.tx_buffers.buffer()[..len].to_vec(),
+                bytes: self.buffers.tx.buffer()[..len].to_vec(),
                 segment: first.len,
                 to: first.to,
                 flow: first.flow,
@@ -153,8 +151,8 @@ impl<S: System> Core<S> {
         match outcome {
             SendOutcome::Sent | SendOutcome::Busy => {}
             SendOutcome::TooBig(max) => {
-                for endpoint in self.eps.iter_mut().flatten() {
-                    endpoint.node.on_too_big(now, rail, to, max);
+                for node in self.dir.nodes() {
+                    node.on_too_big(now, rail, to, max);
                 }
             }
             SendOutcome::Fault(_) => {

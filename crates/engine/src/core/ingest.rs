@@ -1,8 +1,8 @@
 //! Packets in: from what a rail received to the node of its endpoint.
 
-use crate::core::state::Core;
-use crate::memory::unpack::EngineMemory;
+use crate::core::unpack::EngineMemory;
 use crate::platform::system::{System, Watch};
+use crate::state::core::Core;
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Mutation};
 use marline_rails::{RailTx, Received};
@@ -73,18 +73,16 @@ impl<S: System> Core<S> {
             return 0;
         };
         let dst = packet.header.dst_id;
-        let Some(&(_, ep)) = self.by_id.iter().find(|(id, _)| *id == dst) else {
+        let Some(&(_, ep)) = self.dir.by_id.iter().find(|(id, _)| *id == dst) else {
             self.rails[rail].counters.wrong_token += 1;
             return 0;
         };
-        let Some(endpoint) = self.eps[ep as usize].as_mut() else {
+        let Some(endpoint) = self.dir.eps[ep as usize].as_mut() else {
             return 0;
         };
         let mut memory = EngineMemory {
-            recvs: &self.recvs,
-            bounces: &mut self.bounces,
-            pool: &mut self.pool,
-            rkeys: &mut self.rkeys,
+            recvs: &self.ops.recvs,
+            buffers: &mut self.buffers,
             rails: &mut self.rails,
             ep,
         };
@@ -151,8 +149,8 @@ impl<S: System> Core<S> {
     fn on_bad_head(&mut self, now: u64, rail: usize, datagram: &[u8], after: &[u8]) {
         let mut is_ours = |head: &[u8]| {
             let mut ours = false;
-            for endpoint in self.eps.iter_mut().flatten() {
-                ours |= endpoint.node.on_bad_head(head);
+            for node in self.dir.nodes() {
+                ours |= node.on_bad_head(head);
             }
             ours
         };

@@ -1,20 +1,16 @@
-//! The engine under its lock. Single-threaded: every call takes the time. `state` is what there is,
-//! the other files what is done with it.
+//! What an engine does under its lock. Single-threaded: every call takes the time. `state` has what
+//! there is.
 
-pub(crate) mod av;
-pub(crate) mod backpressure;
-pub(crate) mod coalesce;
+mod backpressure;
 mod complete;
-pub(crate) mod direct_write;
-pub(crate) mod fast_path;
+mod direct_write;
+mod fast_path;
 mod flush;
 mod ingest;
 pub(crate) mod publish;
-pub(crate) mod remote_write;
+mod remote_write;
 mod report;
-mod resolve;
-pub(crate) mod rma;
-pub mod state;
+mod rma;
 mod submit;
-pub(crate) mod sum_ahead;
 mod tick;
+mod unpack;

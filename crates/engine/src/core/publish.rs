@@ -2,10 +2,11 @@
 
 use crate::api::{EpId, LogLevel, LogSink, ADDR_UNSPEC};
 use crate::config::settings::Settings;
-use crate::core::report::show_addr;
-use crate::core::state::Core;
 use crate::memory::op_table::Role;
 use crate::platform::system::System;
+use crate::state::core::Core;
+use crate::state::counters::ClosedRow;
+use crate::state::pairing::show_address;
 use crate::stats::lacks::Lacks;
 use crate::stats::page::{
     rank_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo, PeerState, RailInfo,
@@ -14,9 +15,11 @@ use crate::stats::page::{
 use crate::stats::peer_rows::PeerRows;
 use crate::stats::reader::read_page;
 use crate::stats::report::report;
+use crate::stats::stale;
 use crate::stats::summary::Summary;
 use crate::stats::{PathCounters, PeerCounters, ProcessCounters};
 use marline_proto as proto;
+use marline_rails::show_addr;
 use marline_rails::RailTx;
 
 /// Writes the page, if there is one.
@@ -60,6 +63,9 @@ impl Publisher {
             rank: rank_from_env(),
             lacks: Lacks::from(settings),
         };
+        if !there {
+            stale::clean_up();
+        }
         let page = Page::open(&info).map_err(|e| (log.0)(LogLevel::Warn, &e));
         Publisher {
             page: page.ok(),
@@ -72,7 +78,7 @@ impl Publisher {
     /// Publishes if peers have died since: the application that hears of it ends its job, and with
     /// it this process, before the next time.
     pub(crate) fn publish_deaths<S: System>(&mut self, core: &Core<S>) {
-        if core.stats.peers_dead > self.deaths {
+        if core.counters.process.peers_dead > self.deaths {
             self.publish(core);
         }
     }
@@ -88,15 +94,15 @@ impl Publisher {
     /// Copies everything that changed.
     pub(crate) fn publish<S: System>(&mut self, core: &Core<S>) {
         let Some(page) = &mut self.page else { return };
-        self.deaths = core.stats.peers_dead;
+        self.deaths = core.counters.process.peers_dead;
         let (memory, memory_out_max) = memory_bytes(core);
         self.memory_max = self.memory_max.max(memory).max(memory_out_max);
         page.publish(|w| {
-            let mut process = core.stats;
-            for endpoint in core.eps.iter().flatten() {
+            let mut process = core.counters.process;
+            for endpoint in core.dir.eps.iter().flatten() {
                 add_node(&mut process, endpoint.node.stats());
             }
-            process.log_bytes_max = core.pool.log_bytes_max() as u64;
+            process.log_bytes_max = core.buffers.pool.log_bytes_max() as u64;
             process.reliability_bytes = memory;
             process.reliability_bytes_max = self.memory_max;
             for (n, rail) in core.rails.iter().enumerate() {
@@ -109,11 +115,11 @@ impl Publisher {
                 w.rail(n, &info, &rail.counters);
             }
             let mut rows = PeerRows::default();
-            for endpoint in core.eps.iter().flatten() {
+            for endpoint in core.dir.eps.iter().flatten() {
                 let queue = publish_peers(w, &mut rows, &endpoint.node);
                 process.unacked_packets_max = process.unacked_packets_max.max(queue);
             }
-            for row in &core.closed_rows {
+            for row in &core.counters.closed_rows {
                 let info = PeerInfo {
                     endpoint: row.id,
                     address: "",
@@ -122,22 +128,14 @@ impl Publisher {
                 };
                 rows.peer(w, &info, &row.counters, &row.paths);
             }
-            rows.past(&core.past);
+            rows.past(&core.counters.past);
             process.peers_contacted += rows.end(w);
-            if let Some(&(id, _)) = core.by_id.first() {
+            if let Some(&(id, _)) = core.dir.by_id.first() {
                 w.endpoint(id);
             }
             w.process(&process);
         });
     }
-}
-
-/// What is kept of a peer when our endpoint has closed.
-pub(crate) struct ClosedRow {
-    id: u64,
-    checksum: Option<u8>,
-    counters: PeerCounters,
-    paths: Vec<PathRow>,
 }
 
 /// Rows that are kept of peers of endpoints that have closed; what comes after them is counted
@@ -151,7 +149,7 @@ fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node
         let paths: Vec<PathRow> = paths.map(path_row).collect();
         queue_max = queue_max.max(stats.queue_max);
         let address = node.peer_address(peer);
-        let address = address.map_or(String::new(), |a| show_addr(&a.rails[0]));
+        let address = address.map_or(String::new(), show_address);
         let state = match node.peer_gone(peer) {
             true => PeerState::Dead,
             false => PeerState::Alive,
@@ -170,10 +168,13 @@ fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node
 /// Memory for reliability: the log with its free buffers, windows, tables. Now, and as if the log
 /// were as large as it ever was.
 fn memory_bytes<S: System>(core: &Core<S>) -> (u64, u64) {
-    let nodes = core.eps.iter().flatten();
+    let nodes = core.dir.eps.iter().flatten();
     let nodes: usize = nodes.map(|e| e.node.reliability_bytes()).sum();
-    let tables = nodes + core.sends.heap_bytes() + core.recvs.heap_bytes();
-    let (held, out_max) = (core.pool.held_bytes(), core.pool.out_bytes_max());
+    let tables = nodes + core.ops.sends.heap_bytes() + core.ops.recvs.heap_bytes();
+    let (held, out_max) = (
+        core.buffers.pool.held_bytes(),
+        core.buffers.pool.out_bytes_max(),
+    );
     ((tables + held) as u64, (tables + out_max) as u64)
 }
 
@@ -191,6 +192,7 @@ fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {
     to.written += from.written;
     to.written_wrong += from.written_wrong;
     to.written_lost += from.written_lost;
+    to.unknown_rails += from.unknown_rails;
     to.unacked_packets_max = to.unacked_packets_max.max(from.queue_max);
     to.ack_wait_max_ns = to.ack_wait_max_ns.max(from.ack_wait_max_ns);
     to.ack_delay_max_ns = to.ack_delay_max_ns.max(from.ack_delay_max_ns);
@@ -254,7 +256,7 @@ fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathSta
 impl<S: System> Core<S> {
     /// Keeps the counters of an endpoint that closes, for the page.
     pub(crate) fn keep_totals(&mut self, ep: EpId) {
-        let Some(endpoint) = self.eps.get(ep.0 as usize).and_then(Option::as_ref) else {
+        let Some(endpoint) = self.dir.eps.get(ep.0 as usize).and_then(Option::as_ref) else {
             return;
         };
         let mut kept = Vec::new();
@@ -266,21 +268,21 @@ impl<S: System> Core<S> {
                 paths: paths.map(path_row).collect(),
             });
         });
-        add_node(&mut self.stats, endpoint.node.stats());
+        add_node(&mut self.counters.process, endpoint.node.stats());
         for row in kept {
-            match self.closed_rows.len() < CLOSED_ROWS_MAX {
-                true => self.closed_rows.push(row),
-                false => self.past.peer(&row.counters, &row.paths),
+            match self.counters.closed_rows.len() < CLOSED_ROWS_MAX {
+                true => self.counters.closed_rows.push(row),
+                false => self.counters.past.peer(&row.counters, &row.paths),
             }
         }
     }
 
     /// Forgets a peer that left: its counters go to those of the others, its address is nobody's.
     pub(crate) fn peer_left(&mut self, ep: EpId, peer: proto::PeerId) {
-        let Some(endpoint) = self.eps.get_mut(ep.0 as usize).and_then(Option::as_mut) else {
+        let Some(endpoint) = self.dir.eps.get_mut(ep.0 as usize).and_then(Option::as_mut) else {
             return;
         };
-        let past = &mut self.past;
+        let past = &mut self.counters.past;
         endpoint.node.for_peer(peer, |_, _, stats, paths| {
             past.peer(&peer_row(stats), &paths.map(path_row).collect::<Vec<_>>());
         });
@@ -293,42 +295,43 @@ impl<S: System> Core<S> {
     /// Drops an endpoint and everything posted on it, without completions.
     pub(crate) fn ep_forget(&mut self, ep: EpId) {
         let index = ep.0 as usize;
-        if let Some(slot) = self.eps.get_mut(index) {
+        if let Some(slot) = self.dir.eps.get_mut(index) {
             *slot = None;
         }
-        self.by_id.retain(|&(_, e)| e != ep.0);
+        self.dir.by_id.retain(|&(_, e)| e != ep.0);
         self.stop_writes(ep);
-        let sends: Vec<u32> = self.sends.find(|op| op.ep == ep);
+        let sends: Vec<u32> = self.ops.sends.find(|op| op.ep == ep);
         for handle in sends {
-            let Some(op) = self.sends.remove(handle) else {
+            let Some(op) = self.ops.sends.remove(handle) else {
                 continue;
             };
             if let Some(buffer) = op.log {
-                self.pool.give(buffer);
+                self.buffers.pool.give(buffer);
             }
             if let Some(served) = op.serves {
-                self.leave_region(served.region);
+                self.ops.leave_region(served.region);
             }
         }
-        let recvs: Vec<u32> = self.recvs.find(|op| op.ep == ep);
+        let recvs: Vec<u32> = self.ops.recvs.find(|op| op.ep == ep);
         for handle in recvs {
-            let role = self.recvs.remove(handle).map(|op| op.role);
+            let role = self.ops.recvs.remove(handle).map(|op| op.role);
             if let Some(Role::Put(region, _)) = role {
-                self.leave_region(region);
+                self.ops.leave_region(region);
             }
         }
         let bounces: Vec<_> = self
+            .buffers
             .bounces
             .keys()
             .filter(|k| k.0 == ep.0)
             .copied()
             .collect();
         for key in bounces {
-            if let Some(buffer) = self.bounces.remove(&key) {
-                self.pool.give(buffer);
+            if let Some(buffer) = self.buffers.bounces.remove(&key) {
+                self.buffers.pool.give(buffer);
             }
         }
-        self.claims.retain(|k, _| k.0 != ep.0);
+        self.ops.claims.retain(|k, _| k.0 != ep.0);
     }
 }
 

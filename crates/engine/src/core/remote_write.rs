@@ -7,81 +7,15 @@
 //!   is drained and given up for a while: the local-completion watchdog of paper 3.
 
 use crate::api::{EpId, LogLevel};
-use crate::core::backpressure::STUCK_NS;
-use crate::core::direct_write::ToWrite;
-use crate::core::state::{Core, RailState};
-use crate::memory::op_table::{Pieces, SendOp};
-use crate::memory::unpack::spoil;
+use crate::memory::copy::spoil;
+use crate::memory::op_table::SendOp;
 use crate::platform::system::System;
+use crate::state::core::Core;
+use crate::state::rails::{Pending, RailState, WRITE_NS};
+use crate::state::write::{pieces_of, OutstandingWrite, PendingWrite, ToWrite};
 use marline_proto::Transmit;
-use marline_rails::{Piece, RailTx, SendOutcome, Write, Writes};
+use marline_rails::{RailTx, SendOutcome, Write, Writes};
 use marline_wire::RailAddr;
-use std::collections::BTreeMap;
-
-/// A write that is not over after so long is given up with its rail: ten times what 64 KiB take
-/// behind a full queue of a slow rail, and much less than peers wait.
-const WRITE_NS: u64 = STUCK_NS;
-
-/// Keys of granted memory: (rail, key) by (endpoint index, inbound name).
-pub type Rkeys = BTreeMap<(u32, u64), Vec<(u8, u64)>>;
-
-/// A write that a rail has.
-#[derive(Clone, Copy, Debug)]
-pub struct OutstandingWrite {
-    token: u64,
-    handle: u32,
-    since_ns: u64,
-}
-
-/// A batch (or a write with its packet) that a rail had no room for.
-pub struct Pending {
-    /// The packets.
-    pub bytes: Vec<u8>,
-    /// Length of each.
-    pub segment: usize,
-    /// Where to.
-    pub to: RailAddr,
-    /// Source-port flow.
-    pub flow: u8,
-    /// The write that the packet tells of.
-    pub write: Option<PendingWrite>,
-}
-
-/// What of which send is written under which key.
-#[derive(Clone, Copy, Debug)]
-pub struct PendingWrite {
-    pub(crate) handle: u32,
-    pub(crate) key: u64,
-    pub(crate) offset: u64,
-    pub(crate) len: usize,
-    /// For a rail with direct writes.
-    pub(crate) direct: Option<ToWrite>,
-}
-
-/// The memory that a write reads.
-pub(crate) fn pieces_of(pieces: &Pieces, write: &PendingWrite) -> Vec<Piece> {
-    let mut found = Vec::new();
-    pieces.for_range(write.offset, write.len, |base, len| {
-        found.push(Piece { base, len });
-    });
-    found
-}
-
-impl<T> RailState<T> {
-    /// When `tick` has something to do for the rail.
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        let written = self.outstanding.first().map(|w| w.since_ns + WRITE_NS);
-        let tried = self.backpressure.map(|full| full.deadline());
-        [self.retry_at, written, tried].into_iter().flatten().min()
-    }
-}
-
-/// Ends what is granted of an inbound message's memory.
-pub(crate) fn revoke<T: RailTx>(rkeys: &mut Rkeys, rails: &mut [RailState<T>], of: (u32, u64)) {
-    for (rail, key) in rkeys.remove(&of).unwrap_or_default() {
-        rails[rail as usize].tx.revoke(key);
-    }
-}
 
 /// The receiver.
 impl<S: System> Core<S> {
@@ -93,7 +27,7 @@ impl<S: System> Core<S> {
         (offset, len): (u64, u64),
         mask: u8,
     ) {
-        let op = self.recvs.get(handle);
+        let op = self.ops.recvs.get(handle);
         let Some(base) = op.and_then(|op| op.pieces.whole(offset, len as usize)) else {
             return;
         };
@@ -110,16 +44,16 @@ impl<S: System> Core<S> {
             };
             spoil(base, len as usize, word);
         }
-        for (index, rail) in self.rails.iter_mut().enumerate() {
+        for (index, rail) in self.rails.list.iter_mut().enumerate() {
             if mask >> index & 1 == 0 || rail.tx.caps().writes == Writes::No {
                 continue;
             }
             let Some(key) = rail.tx.grant(base, len as usize) else {
                 continue;
             };
-            let keys = self.rkeys.entry((ep.0, inbound)).or_default();
+            let keys = self.rails.rkeys.entry((ep.0, inbound)).or_default();
             keys.push((index as u8, key));
-            if let Some(endpoint) = self.eps[ep.0 as usize].as_mut() {
+            if let Some(endpoint) = self.dir.eps[ep.0 as usize].as_mut() {
                 endpoint.node.granted_on(inbound, index as u8, key);
             }
         }
@@ -127,29 +61,24 @@ impl<S: System> Core<S> {
 
     /// Ends what is granted of an inbound message's memory.
     pub(crate) fn revoke(&mut self, ep: EpId, inbound: u64) {
-        revoke(&mut self.rkeys, &mut self.rails, (ep.0, inbound));
+        self.rails.revoke((ep.0, inbound));
     }
 
     /// Ends all registrations.
     pub(crate) fn deregister_all(&mut self) {
-        for of in self.rkeys.keys().copied().collect::<Vec<_>>() {
-            revoke(&mut self.rkeys, &mut self.rails, of);
-        }
+        self.rails.revoke_all(|_| true);
     }
 
     /// Ends all that an endpoint which closes has registered, and all writes of its sends.
     pub(crate) fn stop_writes(&mut self, ep: EpId) {
-        let keys: Vec<_> = self.rkeys.keys().filter(|k| k.0 == ep.0).copied().collect();
-        for key in keys {
-            revoke(&mut self.rkeys, &mut self.rails, key);
-        }
+        self.rails.revoke_all(|index| index == ep.0);
         self.stop_writes_of(|op| op.ep == ep);
     }
 
     /// Ends all writes of some sends: no rail reads their memory after this.
     pub(crate) fn stop_writes_of(&mut self, which: impl Fn(&SendOp) -> bool) {
         for rail in 0..self.rails.len() {
-            let of = |handle| self.sends.get(handle).is_some_and(&which);
+            let of = |handle| self.ops.sends.get(handle).is_some_and(&which);
             let state = &self.rails[rail];
             let waits = state.pending.as_ref().and_then(|p| p.write);
             let waits = waits.is_some_and(|w| of(w.handle));
@@ -168,16 +97,16 @@ impl<S: System> Core<S> {
 impl<S: System> Core<S> {
     /// Sends a write with the packet that tells of it, in the order of its rail.
     pub(crate) fn send_written(&mut self, now: u64, index: usize, first: &Transmit) {
-        let node = self.eps[index].as_mut().map(|e| &mut e.node);
+        let node = self.dir.eps[index].as_mut().map(|e| &mut e.node);
         let Some(write) = node.and_then(|node| node.take_write()) else {
             return;
         };
-        let Some(op) = self.sends.get_mut(write.handle) else {
+        let Some(op) = self.ops.sends.get_mut(write.handle) else {
             return;
         };
         op.writes += 1;
         let to_write = ToWrite::new(first, &write);
-        let mut bytes = self.tx_buffers.buffer()[..first.len].to_vec();
+        let mut bytes = self.buffers.tx.buffer()[..first.len].to_vec();
         let all = first.len + write.len as usize;
         let (direct, datagrams) = match self.rails[first.rail].tx.caps().writes {
             // Summed when it leaves.
@@ -243,14 +172,19 @@ impl<S: System> Core<S> {
         write: &PendingWrite,
         packet: &[u8],
     ) -> SendOutcome {
-        let Some(op) = self.sends.get(write.handle).filter(|op| op.ended.is_none()) else {
+        let Some(op) = self
+            .ops
+            .sends
+            .get(write.handle)
+            .filter(|op| op.ended.is_none())
+        else {
             // All of it arrived otherwise, or nobody is there any more.
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };
         let pieces = pieces_of(&op.pieces, write);
-        self.write_token += 1;
-        let token = self.write_token;
+        self.rails.write_token += 1;
+        let token = self.rails.write_token;
         let posted = Write {
             key: write.key,
             offset: write.offset,
@@ -290,7 +224,7 @@ impl<S: System> Core<S> {
 
     /// The memory of a send has one reader less; if it waited for that, it ends.
     pub(crate) fn end_write(&mut self, handle: u32) {
-        let Some(op) = self.sends.get_mut(handle) else {
+        let Some(op) = self.ops.sends.get_mut(handle) else {
             return;
         };
         op.writes -= 1;

@@ -2,27 +2,15 @@
 //! they do with its own. Nobody touches registered memory after it is closed: what is under way
 //! then is refused.
 
-use crate::api::{
-    flag, Completion, EpId, IoVec, LogLevel, OpError, Region, RemoteReq, SubmitError,
-};
+use crate::api::{flag, Completion, EpId, LogLevel, OpError, Region, RemoteReq, SubmitError};
 use crate::core::complete::count;
-use crate::core::state::Core;
 use crate::core::submit::total;
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp, Served};
 use crate::platform::system::System;
+use crate::state::core::Core;
+use crate::state::operations::{Range, Registered};
 use marline_proto::{Claim, Event, Mutation, PeerId};
 use std::collections::btree_map::Entry;
-
-/// A range of a region: its key, offset (or address) and length.
-type Range = (u64, u64, u64);
-
-/// Registered memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Registered {
-    region: Region,
-    /// Operations of peers that use it now.
-    users: u32,
-}
 
 impl<S: System> Core<S> {
     /// What a node says of remote memory.
@@ -58,10 +46,10 @@ impl<S: System> Core<S> {
     pub fn mr_open(&mut self, region: &Region) -> Result<(), SubmitError> {
         let (mut region, users) = (*region, 0);
         if self.cfg.proto.errs(Mutation::KeepLength) {
-            let before = self.regions.get(&!region.key);
+            let before = self.ops.regions.get(&!region.key);
             region.len = before.map_or(region.len, |r| r.region.len);
         }
-        match self.regions.entry(region.key) {
+        match self.ops.regions.entry(region.key) {
             Entry::Occupied(_) => Err(SubmitError::Invalid),
             Entry::Vacant(slot) => {
                 slot.insert(Registered { region, users });
@@ -74,10 +62,12 @@ impl<S: System> Core<S> {
     pub fn mr_close(&mut self, now: u64, key: u64) {
         // What has arrived is there.
         self.settle();
-        let closed = self.regions.remove(&key);
+        let closed = self.ops.regions.remove(&key);
         let used = closed.is_some_and(|r| r.users > 0);
         if let Some(before) = closed.filter(|_| self.cfg.proto.errs(Mutation::KeepLength)) {
-            self.regions.insert(!key, Registered { users: 0, ..before });
+            self.ops
+                .regions
+                .insert(!key, Registered { users: 0, ..before });
         }
         if !used {
             return;
@@ -93,16 +83,16 @@ impl<S: System> Core<S> {
 
     /// Operations of peers that use registered memory.
     pub fn region_users(&self) -> u32 {
-        self.regions.values().map(|r| r.users).sum()
+        self.ops.regions.values().map(|r| r.users).sum()
     }
 
     fn refuse_puts(&mut self, now: u64, key: u64) {
         let of = |role: Role| matches!(role, Role::Put(region, _) if region == key);
-        for handle in self.recvs.find(|op| of(op.role)) {
-            let Some(op) = self.recvs.remove(handle) else {
+        for handle in self.ops.recvs.find(|op| of(op.role)) {
+            let Some(op) = self.ops.recvs.remove(handle) else {
                 continue;
             };
-            if let (Role::Put(_, claim), Some(endpoint)) = (op.role, self.ep(op.ep)) {
+            if let (Role::Put(_, claim), Some(endpoint)) = (op.role, self.dir.ep(op.ep)) {
                 endpoint.node.refuse_put(claim, now);
             }
         }
@@ -111,44 +101,16 @@ impl<S: System> Core<S> {
 
     fn refuse_reads(&mut self, key: u64) {
         let of = |op: &SendOp| op.serves.is_some_and(|s| s.region == key);
-        for handle in self.sends.find(of) {
-            let Some(op) = self.sends.get(handle) else {
+        for handle in self.ops.sends.find(of) {
+            let Some(op) = self.ops.sends.get(handle) else {
                 continue;
             };
-            if let (Some(served), Some(endpoint)) = (op.serves, self.ep(op.ep)) {
+            if let (Some(served), Some(endpoint)) = (op.serves, self.dir.ep(op.ep)) {
                 endpoint.node.stop_read(served.peer, served.number);
             }
         }
         self.settle();
         self.stop_writes_of(of);
-    }
-
-    /// An operation of a peer no longer uses a region.
-    pub(crate) fn leave_region(&mut self, key: u64) {
-        if let Some(region) = self.regions.get_mut(&key) {
-            region.users = region.users.saturating_sub(1);
-        }
-    }
-
-    /// The memory that a peer names, if all of it is registered for what the peer does.
-    fn enter_region(&mut self, (key, addr, len): Range, write: bool) -> Option<IoVec> {
-        let found = self.regions.get_mut(&key)?;
-        let may = |r: &Region| if write { r.writable } else { r.readable };
-        let region = Some(found.region).filter(may)?;
-        let offset = if region.virt_addr {
-            addr.checked_sub(region.base as u64)?
-        } else {
-            addr
-        };
-        let end = offset.checked_add(len)?;
-        if end > region.len as u64 {
-            return None;
-        }
-        found.users += 1;
-        Some(IoVec {
-            base: region.base.wrapping_add(offset as usize),
-            len: len as usize,
-        })
     }
 }
 
@@ -156,8 +118,11 @@ impl<S: System> Core<S> {
 impl<S: System> Core<S> {
     /// The peer, and the range there.
     fn remote(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(PeerId, Range), SubmitError> {
-        let peer = self.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
-        if !self.ep(ep).is_some_and(|e| e.enabled) {
+        let peer = self
+            .dir
+            .peer_of(ep, req.dest)
+            .ok_or(SubmitError::BadAddress)?;
+        if !self.dir.ep(ep).is_some_and(|e| e.enabled) {
             return Err(SubmitError::Invalid);
         }
         // One remote piece: what the MPIs use; more would be one operation each.
@@ -173,7 +138,7 @@ impl<S: System> Core<S> {
     /// Posts a remote read.
     pub fn read(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let (peer, (key, addr, len)) = self.remote(ep, req)?;
-        let handle = self.recvs.insert(RecvOp {
+        let handle = self.ops.recvs.insert(RecvOp {
             ep,
             pieces: Pieces::new(req.iov),
             context: req.context,
@@ -182,11 +147,11 @@ impl<S: System> Core<S> {
             role: Role::Read,
             cancelled: false,
         });
-        self.stats.reads += 1;
-        self.stats.read_bytes += len;
-        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        self.counters.process.reads += 1;
+        self.counters.process.read_bytes += len;
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         if !endpoint.node.post_read(handle, peer, key, addr, len) {
-            self.recvs.remove(handle);
+            self.ops.recvs.remove(handle);
             return Err(SubmitError::PeerDead);
         }
         if endpoint.node.writes() {
@@ -203,12 +168,12 @@ impl<S: System> Core<S> {
         if req.flags.inject {
             return Err(SubmitError::Invalid);
         }
-        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         if endpoint.node.own_full(peer) {
             return Err(SubmitError::Again);
         }
         let tx_cq = endpoint.tx_cq;
-        let handle = self.sends.insert(SendOp {
+        let handle = self.ops.sends.insert(SendOp {
             ep,
             pieces: Pieces::new(req.iov),
             log: None,
@@ -219,9 +184,9 @@ impl<S: System> Core<S> {
             writes: 0,
             ended: None,
         });
-        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         if !endpoint.node.post_put(handle, peer, (key, addr), len) {
-            self.sends.remove(handle);
+            self.ops.sends.remove(handle);
             return Err(SubmitError::PeerDead);
         }
         self.deferred = true;
@@ -229,10 +194,10 @@ impl<S: System> Core<S> {
     }
 
     fn read_done(&mut self, handle: u32, ok: bool) {
-        let Some(op) = self.recvs.remove(handle) else {
+        let Some(op) = self.ops.recvs.remove(handle) else {
             return;
         };
-        let Some(endpoint) = self.ep(op.ep) else {
+        let Some(endpoint) = self.dir.ep(op.ep) else {
             return;
         };
         let cq = endpoint.tx_cq;
@@ -259,14 +224,14 @@ impl<S: System> Core<S> {
 
     /// A peer reads.
     fn read_asked(&mut self, ep: EpId, (peer, number): (PeerId, u32), range: Range, upto: u64) {
-        let Some(piece) = self.enter_region(range, false) else {
+        let Some(piece) = self.ops.enter_region(range, false) else {
             self.say_refused(ep, peer, "reads", range);
-            if let Some(endpoint) = self.ep(ep) {
+            if let Some(endpoint) = self.dir.ep(ep) {
                 endpoint.node.refuse_read(peer, number);
             }
             return;
         };
-        let handle = self.sends.insert(SendOp {
+        let handle = self.ops.sends.insert(SendOp {
             ep,
             pieces: Pieces::new(&[piece]),
             log: None,
@@ -281,7 +246,7 @@ impl<S: System> Core<S> {
             writes: 0,
             ended: None,
         });
-        if let Some(endpoint) = self.ep(ep) {
+        if let Some(endpoint) = self.dir.ep(ep) {
             endpoint
                 .node
                 .serve_read(handle, peer, number, range.2, upto);
@@ -290,14 +255,14 @@ impl<S: System> Core<S> {
 
     /// A peer writes.
     fn put_asked(&mut self, ep: EpId, (peer, claim): (PeerId, Claim), range: Range) {
-        let Some(piece) = self.enter_region(range, true) else {
+        let Some(piece) = self.ops.enter_region(range, true) else {
             self.say_refused(ep, peer, "writes", range);
-            if let Some(endpoint) = self.ep(ep) {
+            if let Some(endpoint) = self.dir.ep(ep) {
                 endpoint.node.refuse_put(claim, 0); // nothing was granted: the time does not matter
             }
             return;
         };
-        let handle = self.recvs.insert(RecvOp {
+        let handle = self.ops.recvs.insert(RecvOp {
             ep,
             pieces: Pieces::new(&[piece]),
             context: 0,
@@ -307,11 +272,12 @@ impl<S: System> Core<S> {
             cancelled: false,
         });
         let taken = self
+            .dir
             .ep(ep)
             .is_some_and(|e| e.node.accept_put(claim, handle));
         if !taken {
-            self.recvs.remove(handle);
-            self.leave_region(range.0);
+            self.ops.recvs.remove(handle);
+            self.ops.leave_region(range.0);
         }
     }
 }

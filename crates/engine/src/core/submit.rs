@@ -4,9 +4,9 @@ use crate::api::{
     flag, Completion, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError, ADDR_UNSPEC,
     INJECT_MAX,
 };
-use crate::core::state::Core;
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp};
 use crate::platform::system::System;
+use crate::state::core::Core;
 use marline_proto::{Claim, Mutation, Peeked, RecvSpec, SendSpec, Source, UNKEPT_MAX};
 
 /// Sends up to this length draw on a reserve and are never refused for lack of log memory: those
@@ -44,9 +44,12 @@ impl<S: System> Core<S> {
         req: &SendReq<'_>,
         clock: impl FnOnce() -> u64,
     ) -> Result<(bool, Option<u64>), SubmitError> {
-        let peer = self.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
+        let peer = self
+            .dir
+            .peer_of(ep, req.dest)
+            .ok_or(SubmitError::BadAddress)?;
         let len = total(req.iov);
-        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         if !endpoint.enabled {
             return Err(SubmitError::Invalid);
         }
@@ -69,7 +72,7 @@ impl<S: System> Core<S> {
         let local = op.on_delivery.is_none() && req.flags.completion;
         let urgent = op.on_delivery.is_some();
         let flags = op.flags;
-        let handle = self.sends.insert(op);
+        let handle = self.ops.sends.insert(op);
         let (tag, data) = (req.tag, req.data);
         let spec = SendSpec {
             handle,
@@ -79,7 +82,7 @@ impl<S: System> Core<S> {
             len: len as u64,
             urgent_ack: urgent,
         };
-        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         let matched = req.flags.match_complete;
         let payload = !matched && endpoint.node.is_ready_for(peer, spec.len);
         match matched {
@@ -87,9 +90,6 @@ impl<S: System> Core<S> {
             false => endpoint.node.post_send(&spec),
         };
         let waiting = endpoint.node.unsent_heads(peer);
-        if len > self.cfg.proto.eager_max as usize {
-            self.ahead.begin(ep, peer, handle);
-        }
         if local {
             let entry = Completion {
                 context: req.context,
@@ -109,19 +109,19 @@ impl<S: System> Core<S> {
 
     /// Whether a message of `len` bytes, at most 64 KiB, has room in the log.
     fn logs(&self, len: usize) -> bool {
-        let (used, unexpected) = self.pool.out_bytes();
+        let (used, unexpected) = self.buffers.pool.out_bytes();
         let bytes = used + unexpected + len;
         if self.cfg.proto.errs(Mutation::SharedLog) && bytes > self.cfg.log_bytes {
             return false;
         }
-        self.draws_on_reserve(len) || self.pool.has_room(len)
+        self.draws_on_reserve(len) || self.buffers.pool.has_room(len)
     }
 
     /// Whether enough was copied for the rails to be looked at.
     pub(crate) fn glance_due(&mut self) -> bool {
-        let due = self.copied >= GLANCE_BYTES;
+        let due = self.buffers.copied >= GLANCE_BYTES;
         if due {
-            self.copied = 0;
+            self.buffers.copied = 0;
         }
         due
     }
@@ -133,7 +133,7 @@ impl<S: System> Core<S> {
     /// Decides where the bytes stay until they are acknowledged: a copy in the log (then the
     /// send is complete at once) or the user's memory.
     fn send_op(&mut self, ep: EpId, req: &SendReq<'_>, len: usize) -> Result<SendOp, SubmitError> {
-        let tx_cq = self.ep(ep).and_then(|e| e.tx_cq);
+        let tx_cq = self.dir.ep(ep).and_then(|e| e.tx_cq);
         let kind = if req.tag.is_some() {
             flag::TAGGED
         } else {
@@ -156,13 +156,13 @@ impl<S: System> Core<S> {
         };
         if log && len > 0 {
             let reserve = self.draws_on_reserve(len);
-            let buffer = self.logs(len).then(|| self.pool.take(len, reserve));
+            let buffer = self.logs(len).then(|| self.buffers.pool.take(len, reserve));
             let Some(mut buffer) = buffer.flatten() else {
-                self.stats.again += 1;
+                self.counters.process.again += 1;
                 return Err(SubmitError::Again);
             };
             gather(req.iov, buffer.bytes());
-            self.copied += len;
+            self.buffers.copied += len;
             let base = buffer.bytes().as_mut_ptr();
             op.pieces = Pieces::new(&[IoVec { base, len }]);
             op.log = Some(buffer);
@@ -178,7 +178,7 @@ impl<S: System> Core<S> {
 
     /// Posts a receive, or looks for, claims or discards a message.
     pub fn recv(&mut self, now: u64, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
-        let enabled = self.ep(ep).is_some_and(|e| e.enabled);
+        let enabled = self.dir.ep(ep).is_some_and(|e| e.enabled);
         if !enabled {
             return Err(SubmitError::Invalid);
         }
@@ -193,7 +193,7 @@ impl<S: System> Core<S> {
         }
         let source = self.source(ep, req.source)?;
         let capacity = total(req.iov) as u64;
-        let handle = self.recvs.insert(RecvOp {
+        let handle = self.ops.recvs.insert(RecvOp {
             ep,
             pieces: Pieces::new(req.iov),
             context: req.context,
@@ -202,7 +202,7 @@ impl<S: System> Core<S> {
             role: Role::Receive,
             cancelled: false,
         });
-        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         let multi_min = req.flags.multi_recv.then_some(endpoint.min_multi);
         let spec = RecvSpec {
             handle,
@@ -220,7 +220,7 @@ impl<S: System> Core<S> {
         if addr == ADDR_UNSPEC {
             return Ok(Source::Any);
         }
-        let peer = self.peer_of(ep, addr).ok_or(SubmitError::BadAddress)?;
+        let peer = self.dir.peer_of(ep, addr).ok_or(SubmitError::BadAddress)?;
         Ok(Source::Peer(peer))
     }
 
@@ -235,14 +235,14 @@ impl<S: System> Core<S> {
             len: peeked.head.total as usize,
             tag: peeked.head.tag,
             data: peeked.head.data,
-            source: self.addr_of(ep, peeked.peer),
+            source: self.dir.addr_of(ep, peeked.peer),
             ..received(req)
         }
     }
 
     /// Drops what a peek with this context claimed, and says what it was.
     fn discarded(&mut self, ep: EpId, req: &RecvReq<'_>, claim: Claim) -> Result<(), SubmitError> {
-        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         let (cq, dropped) = (endpoint.rx_cq, endpoint.node.discard_claimed(claim));
         let entry = match dropped {
             Some(peeked) => self.found(ep, req, &peeked),
@@ -268,7 +268,7 @@ impl<S: System> Core<S> {
             multi_min: None,
         };
         let set_aside = req.flags.claim || req.flags.discard;
-        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         let cq = endpoint.rx_cq;
         let mut entry = received(req);
         let found = endpoint.node.peek(&spec, set_aside);
@@ -278,11 +278,11 @@ impl<S: System> Core<S> {
                 entry = self.found(ep, req, &peeked);
                 if let Some(claim) = claim {
                     if req.flags.discard {
-                        if let Some(endpoint) = self.ep(ep) {
+                        if let Some(endpoint) = self.dir.ep(ep) {
                             endpoint.node.discard_claimed(claim);
                         }
                     } else {
-                        self.claims.insert((ep.0, req.context), claim);
+                        self.ops.claims.insert((ep.0, req.context), claim);
                     }
                 }
             }
@@ -295,6 +295,7 @@ impl<S: System> Core<S> {
     /// Receives (or discards) what a peek with this context claimed.
     fn claimed(&mut self, now: u64, ep: EpId, req: &RecvReq<'_>) -> Result<(), SubmitError> {
         let claim = self
+            .ops
             .claims
             .remove(&(ep.0, req.context))
             .ok_or(SubmitError::NotFound)?;
@@ -302,7 +303,7 @@ impl<S: System> Core<S> {
             return self.discarded(ep, req, claim);
         }
         let capacity = total(req.iov) as u64;
-        let handle = self.recvs.insert(RecvOp {
+        let handle = self.ops.recvs.insert(RecvOp {
             ep,
             pieces: Pieces::new(req.iov),
             context: req.context,
@@ -311,7 +312,7 @@ impl<S: System> Core<S> {
             role: Role::Receive,
             cancelled: false,
         });
-        let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+        let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         if !endpoint.node.recv_claimed(claim, handle, capacity, now) {
             self.recv_failed(handle, OpError::PeerDead);
         }
@@ -324,16 +325,17 @@ impl<S: System> Core<S> {
         // What the endpoint sent to itself since the last poll may have matched it already.
         self.settle();
         let hits: Vec<u32> = self
+            .ops
             .recvs
             .find(|op| op.ep == ep && op.context == context && op.role == Role::Receive);
         for handle in hits {
-            let endpoint = self.ep(ep).ok_or(SubmitError::Unusable)?;
+            let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
             if !endpoint.node.cancel_recv(handle) {
                 continue;
             }
             if !endpoint.node.still_receives(handle) {
                 self.recv_failed(handle, OpError::Cancelled);
-            } else if let Some(op) = self.recvs.get_mut(handle) {
+            } else if let Some(op) = self.ops.recvs.get_mut(handle) {
                 // Its memory stays in use until the messages that matched it are there.
                 op.cancelled = true;
             }

@@ -1,8 +1,8 @@
 //! Time, polls and what the rails say, on to the nodes.
 
 use crate::api::LogLevel;
-use crate::core::state::Core;
 use crate::platform::system::System;
+use crate::state::core::Core;
 use crate::stats::raise;
 use marline_rails::{RailEvent, RailFault, RailTx, SendOutcome};
 use marline_wire::RailAddr;
@@ -11,8 +11,8 @@ impl<S: System> Core<S> {
     /// Everything that time or the rails ask for; call when a poll brought nothing, and at least
     /// every few polls.
     pub fn tick(&mut self, now: u64) {
-        for index in 0..self.eps.len() {
-            if let Some(endpoint) = self.eps[index].as_mut() {
+        for index in 0..self.dir.eps.len() {
+            if let Some(endpoint) = self.dir.eps[index].as_mut() {
                 if endpoint.node.next_deadline().is_some_and(|at| at <= now) {
                     endpoint.node.handle_timeouts(now);
                 }
@@ -34,21 +34,20 @@ impl<S: System> Core<S> {
             }
         }
         self.settle();
-        self.sum_ahead();
     }
 
     /// Tells the nodes that their owner polls (see `Node::on_poll`).
     #[inline]
     pub fn on_poll(&mut self, now: u64, by_thread: bool) {
-        for endpoint in self.eps.iter_mut().flatten() {
-            endpoint.node.on_poll(now, by_thread);
+        for node in self.dir.nodes() {
+            node.on_poll(now, by_thread);
         }
         if by_thread {
             return;
         }
         if self.polled_ns != 0 {
             raise(
-                &mut self.stats.poll_gap_max_ns,
+                &mut self.counters.process.poll_gap_max_ns,
                 now.saturating_sub(self.polled_ns),
             );
         }
@@ -59,8 +58,8 @@ impl<S: System> Core<S> {
     /// Tells the nodes that nothing is left to be read.
     #[inline]
     pub fn caught_up(&mut self) {
-        for endpoint in self.eps.iter_mut().flatten() {
-            endpoint.node.caught_up();
+        for node in self.dir.nodes() {
+            node.caught_up();
         }
     }
 
@@ -70,13 +69,13 @@ impl<S: System> Core<S> {
             RailEvent::Fault(RailFault::Up) => self.set_rail(now, rail, true),
             RailEvent::Refused(addr) => {
                 self.rails[rail].counters.icmp_errors += 1;
-                for endpoint in self.eps.iter_mut().flatten() {
-                    endpoint.node.on_refused(now, rail, &addr);
+                for node in self.dir.nodes() {
+                    node.on_refused(now, rail, &addr);
                 }
             }
             RailEvent::TooBig(addr, max) => {
-                for endpoint in self.eps.iter_mut().flatten() {
-                    endpoint.node.on_too_big(now, rail, &addr, max);
+                for node in self.dir.nodes() {
+                    node.on_too_big(now, rail, &addr, max);
                 }
             }
             RailEvent::Written(token) => self.on_written(rail, token),
@@ -98,8 +97,8 @@ impl<S: System> Core<S> {
         }
         self.drop_pending(rail);
         self.rails[rail].notice = None;
-        for endpoint in self.eps.iter_mut().flatten() {
-            endpoint.node.on_rail(now, rail, !up);
+        for node in self.dir.nodes() {
+            node.on_rail(now, rail, !up);
         }
     }
 }

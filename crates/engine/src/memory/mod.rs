@@ -1,8 +1,8 @@
 //! Memory of operations, and the copies in and out of packets.
 
 pub(crate) mod autotune;
+pub(crate) mod copy;
 pub(crate) mod op_table;
 pub(crate) mod pack;
 pub(crate) mod pool;
 pub(crate) mod tx_buffers;
-pub(crate) mod unpack;

@@ -1,7 +1,6 @@
 //! Payloads into packets: a send's memory copied and summed in one pass to where the packet's head
 //! says, and the head sealed.
 
-use crate::core::sum_ahead::Ahead;
 use crate::memory::op_table::{OpTable, Pieces, SendOp};
 use marline_checksum::{
     copy_and_sum, crc32c, crc32c_with_word, prefetch_for_read, Algorithm, Summer,
@@ -16,7 +15,6 @@ pub(crate) fn fill(
     transmit: &Transmit,
     spans: &[Span],
     sends: &OpTable<SendOp>,
-    ahead: &mut Ahead,
 ) {
     let algorithm = Algorithm::from_u8(transmit.algorithm).unwrap_or(Algorithm::None);
     for span in spans {
@@ -26,9 +24,8 @@ pub(crate) fn fill(
         } else {
             Algorithm::None
         };
-        let made = ahead.take(span.handle, span.offset, span.seed, algorithm);
         let sum = match sends.get(span.handle) {
-            Some(op) => place(&op.pieces, span.offset, to, algorithm, span.seed, made),
+            Some(op) => gather(&op.pieces, span.offset, to, algorithm, span.seed),
             None => 0,
         };
         packet[span.sum_at as usize..][..8].copy_from_slice(&sum.to_le_bytes());
@@ -68,7 +65,6 @@ pub(crate) fn fill_run(
     segment: usize,
     algorithm: u8,
     sends: &OpTable<SendOp>,
-    ahead: &mut Ahead,
 ) {
     let algorithm = match run.summed {
         true => Algorithm::from_u8(algorithm).unwrap_or(Algorithm::None),
@@ -79,33 +75,15 @@ pub(crate) fn fill_run(
     for packet in out.chunks_exact_mut(segment).take(run.packets) {
         let (head, payload) = packet.split_at_mut(FRAGMENT_HEAD_LEN);
         let seed = run.seed(offset);
-        let made = ahead.take(run.handle, offset, seed, algorithm);
         if let Some(next) = op.and_then(|op| op.pieces.whole(offset, 2 * run.fragment)) {
             prefetch_for_read(next.wrapping_add(run.fragment), run.fragment);
         }
-        let sum = op.map_or(0, |op| {
-            place(&op.pieces, offset, payload, algorithm, seed, made)
-        });
+        let sum = op.map_or(0, |op| gather(&op.pieces, offset, payload, algorithm, seed));
         let crc = crc32c_with_word(&head[4..FRAGMENT_SUM_AT], sum);
         head[FRAGMENT_SUM_AT..].copy_from_slice(&sum.to_le_bytes());
         head[..4].copy_from_slice(&crc.to_le_bytes());
         offset += run.fragment as u64;
     }
-}
-
-/// [`gather`], without summing where the sum was `made` ahead.
-#[inline]
-fn place(
-    pieces: &Pieces,
-    offset: u64,
-    to: &mut [u8],
-    algorithm: Algorithm,
-    seed: u64,
-    made: Option<u64>,
-) -> u64 {
-    let algorithm = made.map_or(algorithm, |_| Algorithm::None);
-    let sum = gather(pieces, offset, to, algorithm, seed);
-    made.unwrap_or(sum)
 }
 
 /// Copies bytes from `offset` of a send's memory to `to`; their sum.

@@ -1,6 +1,9 @@
 //! Where packets are built.
 
-use crate::core::state::STAGING;
+use marline_wire::PACKET_MAX;
+
+/// Bytes of a staging buffer: one super-packet (design rule 8).
+const STAGING: usize = PACKET_MAX + 512;
 
 /// The buffer.
 pub(crate) struct TxBuffers {

@@ -1,9 +1,11 @@
 //! Random numbers of the kernel, of which identities are made. A number that is not random would
 //! be every endpoint's: so there is one, or an error.
 
-use crate::core::state::Random;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
+
+/// A source of random numbers, or of an error that says why there are none.
+pub type Random = Box<dyn FnMut() -> std::result::Result<u64, String> + Send>;
 
 /// The kernel's random numbers.
 pub(crate) fn random() -> Random {

@@ -1,12 +1,11 @@
 //! What an engine takes from the system it runs on: time, rails, and a thread that wakes. A
-//! process has [`Process`]; the simulator brings its own, and runs the same engine.
+//! process has `progress::process::Process`; the simulator brings its own, and runs the same
+//! engine.
 
 use crate::api::{Completion, OpError};
-use crate::platform::clock::{Clock, MonotonicClock, SystemClock};
-use crate::platform::event;
-use crate::progress::thread;
+use crate::platform::clock::Clock;
 use marline_proto::{DropReason, Event, Node, PeerId};
-use marline_rails::{AnyRx, AnyTx, RailRx, RailTx};
+use marline_rails::{RailRx, RailTx};
 use std::os::fd::RawFd;
 
 /// Time, rails, and who looks on. All of it is known at compile time: in production nothing is
@@ -51,36 +50,3 @@ pub trait Watch: Send {
 }
 
 impl Watch for () {}
-
-/// The system of a process: its sockets, its clock, its thread.
-#[derive(Clone, Copy, Debug)]
-pub struct Process(pub(crate) SystemClock);
-
-impl Clock for Process {
-    #[inline]
-    fn now_ns(&self) -> u64 {
-        self.0.now_ns()
-    }
-}
-
-impl System for Process {
-    type Tx = AnyTx;
-    type Rx = AnyRx;
-    type Watch = ();
-
-    fn alarm(&self) {
-        thread::alarm();
-    }
-
-    fn yield_now(&self) {
-        std::thread::yield_now();
-    }
-
-    fn nap(&self, descriptors: &[RawFd], timeout_ns: u64) {
-        event::nap(descriptors, timeout_ns);
-    }
-
-    fn stopwatch_ns() -> u64 {
-        MonotonicClock.now_ns()
-    }
-}

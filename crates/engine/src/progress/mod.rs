@@ -1,9 +1,16 @@
-//! Who polls the rails, and when: the application's calls and the progress thread.
+//! Who polls the rails, and when: the calls of the application and the progress thread.
 
-pub(crate) mod absence;
-pub(crate) mod cpu_yield;
-pub(crate) mod poll;
-pub(crate) mod registry;
-pub(crate) mod skips;
+mod absence;
+mod close;
+mod cpu_yield;
+mod poll;
+pub mod process;
+mod read;
+mod receivers;
+mod registry;
+pub mod shared;
+mod sharing;
+mod skips;
 pub(crate) mod thread;
 pub(crate) mod waker;
+mod work;

@@ -2,16 +2,14 @@
 //! of others who want the processor. The receiving halves have a lock of their own, so that the
 //! empty poll's system call runs outside the engine's.
 
-use crate::core::state::Core;
 use crate::platform::sync::{MutexGuard, Ordering, PoisonError};
 use crate::platform::system::System;
-use crate::progress::absence::{Absences, ABSENCE_MIN_NS};
-use crate::progress::cpu_yield::{CpuOffer, YieldPolicy};
-use crate::shared::Shared;
+use crate::progress::cpu_yield::CpuOffer;
+use crate::progress::receivers::Receivers;
+use crate::progress::shared::Shared;
+use crate::state::core::Core;
 use marline_rails::{RailRx, Received};
 
-/// Longest nap that waits for a packet while others run.
-const NAP_MAX_NS: u64 = 1_000_000;
 /// After so long all rails are polled again, not only the one last heard: what waits on the
 /// others may be the question whether that rail works. (MPICH offers the processor after each
 /// poll, so that beside other busy processes one poll may be all there is in 4 ms.) A further
@@ -20,72 +18,9 @@ const LONG_NS: u64 = 100_000;
 /// A rail other than the one last heard, or where on a rail nothing is expected, is polled this
 /// often at least: each further socket costs 0.2 us.
 const OTHERS_EVERY: u32 = 16;
-/// While packets come often, a poll that finds nothing looks again before it returns: MPICH offers
-/// the processor after each (0.5 us), and what comes meanwhile waits for that.
-const TRIES: u32 = 7;
-/// Packets come often: at least one in sixteen polls, over the last hundred or so. Where they come
-/// from shared memory instead, polls of the rails are not to take longer than they must.
-const BUSY_STEP: u32 = 16;
-const BUSY_MIN: u32 = 32;
-const BUSY_MAX: u32 = 128;
 
 /// The core, if it was locked, with the time then.
 pub(crate) type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
-
-/// The receiving halves, beside the engine's lock.
-pub(crate) struct Receivers<R> {
-    halves: Vec<R>,
-    /// Rails that had something at their last poll.
-    hot: Vec<bool>,
-    last: usize,
-    turn: u32,
-    /// Bytes of a direct write came.
-    landed: bool,
-    /// When everything was polled last.
-    all_ns: u64,
-    offers: YieldPolicy,
-    /// How busy the rails were lately: up with each poll that found something, down with others.
-    busy: u32,
-    absences: Absences,
-}
-
-impl<R> Receivers<R> {
-    pub(crate) fn new(halves: Vec<R>) -> Receivers<R> {
-        Receivers {
-            hot: vec![false; halves.len()],
-            halves,
-            last: 0,
-            turn: 0,
-            landed: false,
-            all_ns: 0,
-            offers: YieldPolicy::new(),
-            busy: 0,
-            absences: Absences::default(),
-        }
-    }
-
-    /// The next poll is of all rails.
-    pub(crate) fn want_all(&mut self) {
-        self.turn = u32::MAX;
-    }
-
-    /// How often a poll that found nothing looks again. Not where others wanted the processor.
-    fn tries(&self) -> u32 {
-        if self.busy >= BUSY_MIN && self.offers.is_alone() {
-            TRIES
-        } else {
-            0
-        }
-    }
-
-    /// A poll found so many datagrams.
-    fn learn(&mut self, taken: usize) {
-        self.busy = match taken {
-            0 => self.busy.saturating_sub(1),
-            _ => (self.busy + BUSY_STEP).min(BUSY_MAX),
-        };
-    }
-}
 
 /// A glance takes from a rail what is there, up to this: what came since the last one was sent for
 /// `GLANCE_BYTES`, to which peers that ack every 64 packets answer with two packets or three.
@@ -165,21 +100,7 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Lets another process run if one waits, and learns whether one does. No lock is held
-    /// meanwhile: kernels let a process that offers its processor wait for seconds (5 s seen on
-    /// Linux 6.18 with twice as many busy processes as cores), and the progress thread has to
-    /// answer its peers for it.
-    fn offer_processor(&self, offer: CpuOffer) {
-        let before = self.clock.now_ns();
-        match offer {
-            CpuOffer::Nap => self.clock.nap(&self.fds, NAP_MAX_NS),
-            CpuOffer::Yield | CpuOffer::Question => self.clock.yield_now(),
-        }
-        let took_ns = self.clock.now_ns() - before;
-        self.receivers().offers.made(offer, took_ns);
-    }
-
-    fn receivers(&self) -> MutexGuard<'_, Receivers<S::Rx>> {
+    pub(crate) fn receivers(&self) -> MutexGuard<'_, Receivers<S::Rx>> {
         self.receivers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -227,17 +148,6 @@ impl<S: System> Shared<S> {
         (taken, all, now)
     }
 
-    /// The application looks at the rails now; if it had not for long, that is noted.
-    fn note_gap(&self, receivers: &mut Receivers<S::Rx>, now: u64) {
-        let last = self.polled_ns.swap(now, Ordering::Relaxed);
-        let gap = now.saturating_sub(last);
-        if gap > ABSENCE_MIN_NS && last != 0 {
-            let hurried = receivers.absences.note(now, gap);
-            self.hurried_ns
-                .fetch_max(hurried.unwrap_or(0), Ordering::Relaxed);
-        }
-    }
-
     /// A look at all rails between two sends, so that what was posted goes on leaving while more
     /// is copied. Where somebody polls, nothing is to be done. No poll of the application's, which
     /// goes on with its burst; but where something is heard, what the thread would see to is seen
@@ -282,8 +192,8 @@ impl<S: System> Shared<S> {
             core.on_poll(now, false);
             (core, now)
         });
-        core.stats.polls += 1;
-        core.copied = 0;
+        core.counters.process.polls += 1;
+        core.buffers.copied = 0;
         if core.poisoned {
             return core; // it was left half done: nothing goes on from there
         }

@@ -4,12 +4,11 @@
 //! application computes.
 
 use crate::platform::event::Alarm;
-use crate::platform::fork::PerProcess;
 use crate::platform::sync::{Arc, Builder};
-use crate::platform::system::{Process, System};
+use crate::platform::system::System;
 use crate::progress::registry::Registry;
+use crate::progress::shared::Shared;
 use crate::progress::waker::Waker;
-use crate::shared::Shared;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// A burst that is collected leaves after this at the latest: 200 us are promised (design rule 3),
@@ -24,30 +23,6 @@ pub(crate) struct ProgressThread<S: System> {
     registry: Registry<Shared<S>>,
     waker: Waker,
     alarm: Alarm,
-}
-
-static THREAD: PerProcess<ProgressThread<Process>> = PerProcess::new();
-
-/// Gives the thread an engine to look after, and starts it if need be.
-pub(crate) fn join(shared: &Arc<Shared<Process>>) -> Result<(), String> {
-    let registry = THREAD.get_or_make(ProgressThread::new)?;
-    // A new thread begins with the mask of the one that starts it.
-    let _blocked = BlockedSignals::new();
-    registry.join(shared, || registry.run())
-}
-
-/// Takes an engine from the thread; the last one ends it.
-pub(crate) fn leave(shared: &Arc<Shared<Process>>) {
-    if let Some(registry) = THREAD.get() {
-        registry.leave(shared);
-    }
-}
-
-/// See `ProgressThread::set_alarm`.
-pub(crate) fn alarm() {
-    if let Some(registry) = THREAD.get() {
-        registry.set_alarm();
-    }
 }
 
 impl<S: System> ProgressThread<S> {
@@ -112,44 +87,5 @@ impl<S: System> ProgressThread<S> {
             let news = || self.registry.is_over() || self.registry.joined() != joined;
             self.waker.sleep_until(&fds, timeout, news);
         }
-    }
-}
-
-/// Signals that a thread's own doings raise. While one is blocked the kernel ends the process
-/// instead of calling the application's handler, as for a page fault in memory that it protects.
-const RAISED: [libc::c_int; 6] = [
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-    libc::SIGTRAP,
-    libc::SIGSYS,
-];
-
-/// While this lives, its thread takes no signals but these: those of the process are the
-/// application's.
-struct BlockedSignals {
-    before: libc::sigset_t,
-}
-
-impl BlockedSignals {
-    fn new() -> BlockedSignals {
-        // SAFETY: both sets are locals that the calls initialise; only this thread's mask changes.
-        unsafe {
-            let (mut set, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-            libc::sigfillset(&mut set);
-            for signal in RAISED {
-                libc::sigdelset(&mut set, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_SETMASK, &set, &mut before);
-            BlockedSignals { before }
-        }
-    }
-}
-
-impl Drop for BlockedSignals {
-    fn drop(&mut self) {
-        // SAFETY: a set that the kernel wrote; only this thread's mask changes.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }

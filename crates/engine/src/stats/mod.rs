@@ -13,6 +13,7 @@ pub(crate) mod peer_rows;
 pub mod reader;
 pub mod report;
 mod sequence;
+pub(crate) mod stale;
 pub mod summary;
 
 /// How two values of one counter become one.
@@ -104,6 +105,7 @@ counters! {
         reads: Sum, "reads", "Remote reads of this process.";
         read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";
         unexpected: Sum, "messages", "Messages that arrived before their receive was posted.";
+        unknown_rails: Sum, "rails", "Rails of peers, of a kind that this version does not know.";
         peers_contacted: Max, "peers", "Peers that anything was sent to or received from.";
         peers_dead: Sum, "peers", "Peers given up as dead.";
         log_bytes_max: Max, "bytes", "Most memory held at once for retransmission.";

@@ -257,9 +257,6 @@ impl Page {
         } else {
             owned::user().to_string()
         };
-        if !keep {
-            remove_stale(dir, &format!("marline-{owner}-"), &host);
-        }
         let (file, path) = create(dir, &owner)
             .map_err(|e| format!("no statistics page in {}: {e}", dir.display()))?;
         let made = Generation::current();
@@ -457,26 +454,6 @@ fn create(dir: &Path, owner: &str) -> std::io::Result<(File, PathBuf)> {
         }
     }
     Err(last)
-}
-
-/// Removes pages of this user's processes that have ended.
-fn remove_stale(dir: &Path, prefix: &str, host: &str) {
-    let space = pid_space();
-    for path in super::reader::list_pages(dir) {
-        let name = path.file_name().and_then(|name| name.to_str());
-        if !name.is_some_and(|name| name.starts_with(prefix)) {
-            continue;
-        }
-        // A page of no sense may be one that is being made: left alone. So is one of another
-        // container, whose processes cannot be seen from here.
-        let Ok(who) = super::reader::read_owner(&path) else {
-            continue;
-        };
-        let ours = space != 0 && who.pid_space == space && who.host == host;
-        if ours && pid_start(who.pid) != Some(who.pid_start) {
-            let _ = std::fs::remove_file(&path);
-        }
-    }
 }
 
 /// When a process started, in ticks since boot; none when there is no such process.

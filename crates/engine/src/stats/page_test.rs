@@ -1,6 +1,7 @@
 use super::*;
 use crate::stats::peer_rows::PeerRows;
 use crate::stats::reader::{list_pages, read_owner, read_page};
+use crate::stats::stale::remove_stale;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 

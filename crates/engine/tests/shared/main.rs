@@ -25,6 +25,7 @@ mod src {
     pub mod core;
     pub mod engine;
     pub mod memory;
+    pub mod open;
     pub mod platform {
         pub mod clock;
         pub mod counter_clock;
@@ -36,18 +37,19 @@ mod src {
         pub(crate) use crate::sync;
     }
     pub mod progress;
-    pub mod shared;
+    pub mod state;
     pub mod stats;
 }
 mod tests;
 
-use src::core;
 use src::*;
 
 pub use api::*;
-pub use core::state::{Core, CoreConfig, Random};
 pub use engine::Engine;
 pub use platform::clock::Clock;
 pub use platform::fork::mark_forked;
-pub use platform::system::{Process, System, Watch};
-pub use shared::Parts;
+pub use platform::random::Random;
+pub use platform::system::{System, Watch};
+pub use progress::process::Process;
+pub use progress::shared::Parts;
+pub use state::core::{Core, CoreConfig};

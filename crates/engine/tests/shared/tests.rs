@@ -1,8 +1,8 @@
 //! The models.
 
 use crate::kernel::{self, Desk, Rail, TICK_NS};
+use crate::progress::shared::Shared;
 use crate::progress::thread::ProgressThread;
-use crate::shared::Shared;
 use crate::sync::Arc;
 use crate::{
     AvId, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink, OpFlags, Parts, RecvReq,
@@ -73,7 +73,6 @@ impl Side {
             log_bytes: 4 << 20,
             aggregate_after: 2,
             mtu: 0,
-            sum_ahead_bytes: 0,
         };
         let mut random = ports[0] as u64 * 1_000;
         let parts = Parts {
@@ -395,7 +394,7 @@ fn a_long_burst_goes_on_leaving_and_the_thread_stays_away() {
             }
             assert!(buffers.iter().all(|words| words[..] == LONG));
         });
-        let takeovers = || a.engine.shared.lock().stats.thread_takeovers;
+        let takeovers = || a.engine.shared.lock().counters.process.thread_takeovers;
         let before = takeovers();
         for number in 0..MESSAGES {
             let long = (number, &LONG[..]);

@@ -79,7 +79,7 @@ impl GranuleSet {
         free
     }
 
-    /// Whether one granule is in the set.
+    /// Returns whether one granule is in the set.
     pub fn contains(&self, granule: u64) -> bool {
         self.word(granule / 64) >> (granule % 64) & 1 == 1
     }

@@ -16,7 +16,7 @@ pub enum Mutation {
     FreeLogEarly,
     /// A payload counts whatever its sum.
     IgnoreSum,
-    /// What continues a fragment in its batch counts whatever its sum.
+    /// Packets that continue a fragment in its batch count whatever their sums.
     TrustRuns,
     /// Messages are matched as they arrive.
     SkipOrder,
@@ -24,7 +24,7 @@ pub enum Mutation {
     IgnoreToken,
     /// Lost data is not sent again.
     ForgetLost,
-    /// What was in flight on a path that went down stays lost.
+    /// Packets that were under way on a path that went down stay lost.
     ForgetMoved,
     /// Senders take no notice of credit.
     IgnoreCredit,
@@ -50,13 +50,13 @@ pub enum Mutation {
     LeakGrants,
     /// Credit that came back is not told.
     KeepCredit,
-    /// What waits on a path whose rail is down stays there.
+    /// Packets that wait on a path whose rail is down stay there.
     Strand,
-    /// What was written counts whatever its sum.
+    /// A written fragment counts whatever its sum.
     TrustWrites,
     /// Messages end before their keys do.
     KeepKeys,
-    /// What was written is put in place from packets while a write of it may still land.
+    /// A written fragment is put in place from packets while a write of it may still land.
     WriteLate,
     /// Direct writes go under sums that do not see order, and count.
     BlindSums,
@@ -78,7 +78,7 @@ pub enum Mutation {
     RepairAll,
     /// Deadlines that were replaced stay until they are due.
     KeepDeadlines,
-    /// What was to be sent again to a dead peer stays.
+    /// Frames that were to be sent again to a dead peer stay.
     KeepDead,
     /// Grants know no budget.
     Overgrant,

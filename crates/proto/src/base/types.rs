@@ -1,4 +1,4 @@
-//! What goes in and out of a [`crate::Node`].
+//! Values that go in and out of a [`crate::Node`].
 
 use crate::base::slab::Key;
 use alloc::vec::Vec;
@@ -63,8 +63,8 @@ pub struct RecvSpec {
 }
 
 impl RecvSpec {
-    /// Whether a death ends it, though it names nobody, where that is set. What has no tag, or is
-    /// for many messages, belongs to an MPI's inner workings, or to a server.
+    /// Returns whether a death ends it, though it names nobody, where that is set. What has no tag,
+    /// or is for many messages, belongs to an MPI's inner workings, or to a server.
     pub(crate) fn names_nobody(&self) -> bool {
         self.source == Source::Any && self.tag.is_some() && self.multi_min.is_none()
     }
@@ -116,7 +116,7 @@ pub struct Payload<'a> {
     pub verify_first: bool,
 }
 
-/// What is known of a fragment that was written past the packets.
+/// The place and the sum of a fragment that was written past the packets.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenSum {
     /// Name of the inbound message, and the fragment's offset in it.
@@ -133,14 +133,14 @@ pub struct WrittenSum {
     pub algorithm: u8,
 }
 
-/// What lies in the place of a fragment that was written.
+/// The memory of a fragment that was written, looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lies {
     /// Bytes with its sum.
     Right,
     /// Others.
     Wrong,
-    /// What lay there before: the write was lost, or found no grant.
+    /// The bytes that lay there before: the write was lost, or found no registered memory.
     #[default]
     Nothing,
 }
@@ -150,7 +150,7 @@ pub trait Memory {
     /// Copies and sums one payload to where it belongs; whether the sum was right. (A wrong one
     /// leaves rubbish in a range that is not yet committed.)
     fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool;
-    /// What lies in the place of a fragment.
+    /// Looks at the memory of a fragment that was written.
     fn written(&mut self, _landing: &Landing, _sum: &WrittenSum) -> Lies {
         Lies::Nothing
     }
@@ -257,7 +257,7 @@ pub struct WriteOut {
 /// Spans of one packet, reused between calls.
 pub type Spans = Vec<Span>;
 
-/// What happened.
+/// An event for the owner of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Every byte of the send is at the receiver, or (error) never will be; the memory is free.
@@ -278,6 +278,12 @@ pub enum Event {
         offset: u64,
         /// Bytes.
         len: u64,
+    },
+    /// A peer has a rail of a kind that this version does not know, and does not use. Told once for
+    /// each kind.
+    UnknownRailKind {
+        /// Its number.
+        kind: u8,
     },
     /// A receive got its whole message.
     RecvDone {
@@ -436,7 +442,7 @@ pub enum Event {
         peer: PeerId,
         /// The peer's wish; it may be unknown here.
         wish: u8,
-        /// What is used.
+        /// The algorithm used.
         agreed: u8,
     },
 }

@@ -220,7 +220,7 @@ impl Node {
 }
 
 impl Node {
-    /// What a node without order would match next.
+    /// The message that a node without order would match next.
     pub(crate) fn any_unmatched(&self, peer: PeerId) -> Option<Key> {
         let held = |key: &&Key| {
             let inbound = self.inbounds.get(**key);

@@ -1,4 +1,4 @@
-//! What landed: bytes of a message are in their place, and the message ends when all are.
+//! Bytes of a message that are in their place, and messages that end when all of theirs are.
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;

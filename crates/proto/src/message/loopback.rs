@@ -12,13 +12,13 @@ use alloc::boxed::Box;
 use marline_wire::MsgHead;
 
 impl Node {
-    /// Whether this peer is the endpoint itself.
+    /// Returns whether this peer is the endpoint itself.
     pub(crate) fn is_own(&self, peer: PeerId) -> bool {
         self.peer_address(peer).is_some_and(|a| a.id == self.id)
     }
 
-    /// Whether the peer is this endpoint, and as many messages to itself wait for receives as the
-    /// bound on unexpected memory allows.
+    /// Returns whether the peer is this endpoint, and as many messages to itself wait for receives
+    /// as the bound on unexpected memory allows.
     pub fn own_full(&self, peer: PeerId) -> bool {
         let own = self.conn(peer).is_some_and(|c| c.own);
         own && self.stats.unexpected_bytes + MESSAGE_OVERHEAD > self.cfg.unexpected_bytes

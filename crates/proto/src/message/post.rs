@@ -8,7 +8,7 @@ use crate::state::matching::Found;
 use crate::state::transfer::{head_of, new_send, InboundState, SendKind};
 use marline_wire::{MsgHead, FLAG_PUT, GRANULE};
 
-/// What a peek found.
+/// A message found by a peek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peeked {
     /// Sender.
@@ -255,8 +255,8 @@ impl Node {
         true
     }
 
-    /// Whether messages are still on their way into a multi-receive that was taken back: the last
-    /// one's event ends it.
+    /// Returns whether messages are still on their way into a multi-receive that was taken back:
+    /// the last one's event ends it.
     pub fn still_receives(&self, handle: u32) -> bool {
         self.multi.contains_key(&handle)
     }

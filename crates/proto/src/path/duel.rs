@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 /// A second round of a duel lasts at least this: a peer that answers on one rail has read its
-/// others long before (measured: every socket is polled within tens of microseconds).
+/// others long before (every socket is polled within tens of microseconds).
 const DUEL_NS: u64 = 1_000_000;
 /// The same of a path that loses nothing: its rail may be repeating what the network lost, which
 /// takes TCP and RC some milliseconds.
@@ -85,7 +85,7 @@ impl Path {
 /// rail has room, and that share no rail with it, then on those that were heard last. A witness
 /// that is lost twice begins a duel
 /// of its own. Were all paths asked, each duel would bring about more than one where there are
-/// sixteen and a tenth is lost, and they would never end (seed 700815: 7 million packets).
+/// sixteen and a tenth is lost, and they would never end.
 pub(crate) fn ask_rivals(conn: &mut Conn, at: usize, full: u32, most: usize) {
     let (local, remote) = (conn.paths[at].local, conn.paths[at].remote);
     let order = |(i, path): (usize, &Path)| {
@@ -102,17 +102,8 @@ pub(crate) fn ask_rivals(conn: &mut Conn, at: usize, full: u32, most: usize) {
     }
 }
 
-/// Whether another path may work.
+/// Returns whether another path may work.
 pub(crate) fn has_rivals(conn: &Conn, at: usize) -> bool {
     let mut paths = conn.paths.iter().enumerate();
     paths.any(|(i, p)| i != at && p.usable())
-}
-
-/// No other path is known to work, and this may not: the one after it is asked, too, and by its own
-/// timer the next. (A probe is not sent again elsewhere as data is; a peer that is only waited for
-/// gets nothing else.)
-pub(crate) fn ask_next(conn: &mut Conn, at: usize) {
-    let next = (at + 1) % conn.paths.len();
-    let path = &mut conn.paths[next];
-    path.want_ping |= !path.rail_down;
 }

@@ -73,7 +73,7 @@ impl Path {
         }
     }
 
-    /// What an ack says of sizes: a packet of so many bytes arrived.
+    /// An ack shows that a packet of so many bytes arrived.
     #[inline]
     pub(crate) fn size_arrived(&mut self, bytes: u32) {
         let bytes = (bytes as usize).min(self.datagram_max);
@@ -126,7 +126,7 @@ impl Path {
         }
     }
 
-    /// Whether its probe says something only if nothing long is in the same packet.
+    /// Returns whether its probe says something only if nothing long is in the same packet.
     pub(crate) fn asks_alone(&self) -> bool {
         let doubted = match self.state {
             PathState::Unproven => self.backoff >= LONE_AFTER,
@@ -302,8 +302,8 @@ impl Builder<'_, '_> {
 }
 
 impl Conn {
-    /// Whether the peer is heard, and yet nothing gets through to it for so long: no packet at all,
-    /// or none that could hold data.
+    /// Returns whether the peer is heard, and yet nothing gets through to it for so long: no packet
+    /// at all, or none that could hold data.
     pub(crate) fn chokes(&mut self, now: u64, timeout_ns: u64) -> bool {
         if !self.owes() {
             self.unanswered_since = None;

@@ -66,8 +66,8 @@ impl Conn {
         free
     }
 
-    /// Whether any other path is beyond doubt. (One that damages some carries more than one that is
-    /// silent.)
+    /// Returns whether any other path is beyond doubt. (One that damages some carries more than one
+    /// that is silent.)
     fn others_answer(&self, at: usize) -> bool {
         let mut others = self.paths.iter().enumerate().filter(|(i, _)| *i != at);
         others.any(|(_, p)| p.healthy())
@@ -118,7 +118,7 @@ impl Node {
     }
 
     fn note_bad_head(&mut self, peer: PeerId, header: &Header) {
-        let code = header.path.rotate_left(4);
+        let code = header.path.swap_bytes();
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
@@ -157,7 +157,7 @@ impl Node {
     }
 
     /// The peer finds what we send on this path damaged.
-    pub(crate) fn on_corrupt(&mut self, now: u64, peer: PeerId, code: u8) {
+    pub(crate) fn on_corrupt(&mut self, now: u64, peer: PeerId, code: u16) {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
@@ -205,7 +205,7 @@ impl Node {
     }
 }
 
-/// What one sum covers (S_max of paper 3), and by which algorithm.
+/// The bytes that one sum covers, and its algorithm.
 impl Node {
     /// Payload algorithm of packets on a path.
     #[inline]
@@ -217,7 +217,7 @@ impl Node {
             .unwrap_or(conn.algorithm)
     }
 
-    /// Whether a message of this length goes under one sum, if it fits a packet.
+    /// Returns whether a message of this length goes under one sum, if it fits a packet.
     #[inline]
     pub(crate) fn undivided(&self, total: u64) -> bool {
         total <= self.cfg.fragment_max as u64

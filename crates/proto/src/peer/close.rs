@@ -25,15 +25,15 @@ impl Node {
             if conn.epoch.is_some() && !conn.dead && !conn.closed {
                 // Without acks it is said more often.
                 let times = if self.cfg.reliable { 1 } else { 3 };
-                conn.bye = times * conn.paths.len() as u8;
+                conn.bye = times * conn.paths.len() as u16;
                 Node::mark_ready(&mut self.ready, &mut conn);
             }
             self.put(conn);
         }
     }
 
-    /// Whether every peer that lives heard our BYE, which named what arrived, or said its own.
-    /// Until then a peer may need to be told once more that its messages were delivered.
+    /// Returns whether every peer that lives heard our BYE, which named what arrived, or said its
+    /// own. Until then a peer may need to be told once more that its messages were delivered.
     pub fn parted(&self) -> bool {
         let waits =
             |conn: &Conn| conn.epoch.is_some() && !conn.dead && !conn.closed && !conn.bye_heard;

@@ -1,6 +1,7 @@
-//! Who is asked whether it lives: each peer that something here waits for; and, where a death is
-//! to end receives from anyone, all peers while one waits. Such a receive names nobody, so nobody
-//! would be asked for its sake, and the word of a dead peer be waited for without end.
+//! Keepalive probes. Each peer that something here waits for is asked whether it lives; where a
+//! death is to end receives from anyone, all peers are while one waits. Such a receive names
+//! nobody, so nobody would be asked for its sake, and the word of a dead peer be waited for without
+//! end.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::{Event, PeerId, RecvSpec};
@@ -47,7 +48,7 @@ impl Node {
         }
     }
 
-    /// Whether a receive from anyone waits while nobody is going to be asked for its sake.
+    /// Returns whether a receive from anyone waits while nobody is going to be asked for its sake.
     pub(crate) fn forgets_anyone(&self) -> bool {
         let watched = self.cfg.any_source_fails && self.cfg.reliable;
         watched && self.anyone.at_ns == u64::MAX && self.matching.waits_for_anyone()

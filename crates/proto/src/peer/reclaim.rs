@@ -70,7 +70,7 @@ impl Node {
 }
 
 impl Conn {
-    /// Whether its rings grew beyond what a peer that says little needs.
+    /// Returns whether its rings grew beyond what a peer that says little needs.
     pub(crate) fn is_oversized(&self) -> bool {
         self.paths.iter().any(|p| p.ring.is_oversized())
     }

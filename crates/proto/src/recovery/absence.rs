@@ -59,7 +59,8 @@ impl Absences {
         }
     }
 
-    /// Whether the packet of path `at` that was sent again had arrived, if that is known now.
+    /// Returns whether the packet of path `at` that was sent again had arrived, if that is known
+    /// now.
     pub(crate) fn judge_repair(&mut self, conn: &mut Conn, at: usize) {
         let path = &mut conn.paths[at];
         let Some(number) = path.repaired else {
@@ -78,7 +79,7 @@ impl Absences {
     }
 }
 
-/// What is done when a repair timer expires.
+/// The action when a repair timer expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiry {
     /// Another path is asked whether the peer is there.

@@ -57,14 +57,15 @@ impl Node {
         self.scratch = frames;
     }
 
-    /// Whether some ack has waited its delay, or need not wait and its own path may not carry it.
+    /// Returns whether some ack has waited its delay, or need not wait and its own path may not
+    /// carry it.
     pub(crate) fn due_ack(&self, now: u64, conn: &Conn) -> bool {
         let delay = self.cfg.ack_delay_ns;
         let due = |p: &Path| now >= p.ack_since + delay || (p.ack_now && p.left_by_acks());
         conn.paths.iter().any(|p| p.window.fresh() > 0 && due(p))
     }
 
-    /// What a delivered frame means.
+    /// Takes a frame that was delivered.
     fn frame_delivered(&mut self, peer: PeerId, frame: FrameRef) {
         match frame {
             FrameRef::Data { xfer, offset, len } => {
@@ -165,7 +166,7 @@ fn push_joined(frames: &mut Vec<FrameRef>, frame: FrameRef) {
     frames.push(frame);
 }
 
-/// Whether an ack names any packet below `next`.
+/// Returns whether an ack names any packet below `next`.
 fn names_any(ack: &Ack<MasksView<'_>>, next: u64) -> bool {
     let mut masks = ack.masks.iter().enumerate();
     let first = masks.find(|(_, mask)| *mask != 0);

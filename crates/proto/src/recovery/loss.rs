@@ -13,12 +13,13 @@ use core::mem::replace;
 use core::ops::Range;
 use marline_wire::{Ack, MasksView, ACK_MASKS_MAX};
 
-/// What the reordering threshold grows to when packets declared lost are acknowledged after all.
+/// The reordering threshold grows to this when packets declared lost are acknowledged after all.
 const REORDER_MAX: u64 = 512;
 /// Packets that were declared lost and are kept in mind: two super-packets.
 const GIVEN_UP_MAX: usize = 128;
-/// What no ack spoke of for so long, though later packets were acknowledged, is lost: the ack may
-/// have been on another rail, whose socket was not read since, but a tick is long enough for all.
+/// A packet that no ack spoke of for this long, though later ones were acknowledged, is lost: its
+/// ack may have been on another rail, whose socket was not read since, but a tick is long enough
+/// for all.
 const STALE_NS: u64 = 10_000_000;
 
 impl Node {
@@ -151,8 +152,8 @@ impl Path {
         self.given_up.push_back(number);
     }
 
-    /// What an ack names had been declared lost by mistake: other packets overtook it by more than
-    /// was thought possible. So more is possible, and the window need not be strict for that.
+    /// Takes back losses that an ack contradicts: other packets overtook these by more than was
+    /// thought possible. So more is possible, and the window need not be strict for that.
     #[cold]
     pub(crate) fn take_back(&mut self, ack: &Ack<MasksView<'_>>) {
         let mut masks = [0; ACK_MASKS_MAX];

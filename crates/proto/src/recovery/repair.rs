@@ -1,9 +1,10 @@
-//! What a repair sends: the first time all of a packet, then no more than one packet takes.
+//! Repair timers that expire. A repair sends all of a packet the first time, and then no more than
+//! one packet takes.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::PathState;
 use crate::node::Node;
-use crate::path::duel::{ask_next, ask_rivals, has_rivals, WITNESSES};
+use crate::path::duel::{ask_rivals, has_rivals, WITNESSES};
 use crate::state::conn::Conn;
 use crate::state::path::Duel;
 use crate::state::resends::Why;
@@ -17,10 +18,9 @@ use marline_wire::{DATA_LEN, GRANULE};
 const BYTES_MAX: u32 = (DATAGRAM_BASE as u64 / GRANULE * GRANULE) as u32;
 
 impl Node {
-    /// Leaves of the frames of a packet whose repair was not answered what fits one packet. (A
-    /// written fragment of 64 KB became 48 packets at every expiry, past a full window: a peer that
-    /// was stopped for 1.5 s had 9,000 of them waiting. Seed 5000085.) The rest stays with the
-    /// packet, which still waits, and is sent again when it is known to be lost.
+    /// Cuts the frames of a packet whose repair was not answered to what fits one packet: a written
+    /// fragment of 64 KB would become 48 packets at every expiry, past a full window. The rest
+    /// stays with the packet, which still waits, and is sent again when it is known to be lost.
     pub(crate) fn one_packet(&self, frames: &mut Vec<FrameRef>) {
         if self.cfg.errs(Mutation::RepairAll) {
             return;
@@ -69,9 +69,9 @@ impl Node {
 const REHASH_AFTER: u32 = 3;
 
 impl Node {
-    /// What waits on a path whose rail is down has no timer there: it leaves on another path, as
-    /// soon as there is one. (It may have been sent in the moment in which the rail was tried
-    /// again, or when this path was the last.)
+    /// Packets that wait on a path whose rail is down have no timer there: their frames leave on
+    /// another path, as soon as there is one. (They may have been sent in the moment in which the
+    /// rail was tried again, or when this path was the last.)
     pub(crate) fn rescue(&mut self, conn: &mut Box<Conn>, at: usize) {
         let path = &conn.paths[at];
         if !path.rail_down || path.ring.waiting() == 0 || self.cfg.errs(Mutation::Strand) {
@@ -111,6 +111,7 @@ impl Node {
                 path.state = PathState::Suspect;
             }
             path.duel.get_or_insert(Duel::new(now, false));
+            conn.doubt_contact(now);
             ask_rivals(conn, at, self.full, WITNESSES);
         }
         Node::mark_ready(&mut self.ready, conn);
@@ -137,7 +138,7 @@ impl Node {
         if !path.policy.lossy {
             // Its rail makes a connection, or has one that nobody answers on.
             path.backoff += 1;
-            ask_next(conn, at);
+            conn.doubt_contact(now);
             return Node::mark_ready(&mut self.ready, conn);
         }
         path.backoff += 1;
@@ -164,10 +165,11 @@ impl Node {
             conn.requeue(frame, at, Why::Repair);
             conn.resend.hedge(frame, code);
         }
-        if suspicious && others {
-            ask_rivals(conn, at, self.full, WITNESSES);
-        } else if suspicious {
-            ask_next(conn, at);
+        if suspicious {
+            conn.doubt_contact(now);
+            if others {
+                ask_rivals(conn, at, self.full, WITNESSES);
+            }
         }
         Node::mark_ready(&mut self.ready, conn);
     }

@@ -10,8 +10,8 @@ use crate::tx::packet_builder::Builder;
 use marline_wire::{granules, Frame, Header, Rts, GRANULE};
 
 impl Node {
-    /// What is to be sent again and fits; with `hedges_only`, no more than what a repair sends on
-    /// two paths.
+    /// Adds frames that are to be sent again, as far as they fit; with `hedges_only`, no more than
+    /// what a repair sends on two paths.
     pub(crate) fn add_resends(
         &mut self,
         conn: &mut Conn,

@@ -47,7 +47,6 @@ impl Node {
         let window = self.window_max();
         self.grants_at = u64::MAX;
         // A quarter of the budget at once, in one packet: what is still out keeps senders busy.
-        // (Windows of messages of 64 KiB and 4 MiB had 1.04 to 1.07 times the rate; EPYC 9005.)
         let mut least = match self.granted_out {
             0 => 0,
             _ => self.grant_budget / 4,
@@ -223,8 +222,8 @@ impl Node {
     }
 }
 
-/// What a peer says of a message of `total` bytes, cut to whole granules: a fragment that ends
-/// within one, other than the message's last, would be no fragment.
+/// Cuts a number of bytes that a peer named, of a message of `total` bytes, to whole granules: a
+/// fragment that ends within one, other than the message's last, would be no fragment.
 pub(crate) fn whole_granules(bytes: u64, total: u64) -> u64 {
     if bytes >= total {
         total

@@ -71,7 +71,7 @@ impl Pipeline {
         }
     }
 
-    /// Whether chunks grow at all.
+    /// Returns whether chunks grow at all.
     pub fn grows(&self) -> bool {
         self.growth_permille > 1_000
     }

@@ -35,7 +35,7 @@ use crate::state::transfer::{InboundState, Keys};
 use crate::tx::packet_builder::Builder;
 use alloc::boxed::Box;
 use marline_wire::{
-    granules, Frame, Header, KeyGrant, RailAddr, Written, DIRECT_HEAD_LEN, FLAG_READ_REPLY,
+    granules, Frame, Header, KeyGrant, RailWrites, Written, DIRECT_HEAD_LEN, FLAG_READ_REPLY,
     FLAG_REVOKE, FLAG_UNSUMMED, GRANT_LEN, GRANULE, PACKET_MAX,
 };
 
@@ -53,7 +53,7 @@ const SPAN_MIN: u64 = 4 * GRANULE;
 /// A path whose writes fail is spared up to two to this power of them.
 const STRIKES_MAX: u8 = 7;
 
-/// What would be written next on a path.
+/// The next write on a path.
 struct NextWrite {
     key: Key,
     offset: u64,
@@ -70,7 +70,7 @@ impl Path {
         luck.skips = 1 << luck.strikes;
     }
 
-    /// Whether the next fragment may be written.
+    /// Returns whether the next fragment may be written.
     fn write_turn(&mut self) -> bool {
         let luck = &mut self.write_luck;
         let may = luck.skips == 0;
@@ -99,8 +99,8 @@ impl Node {
         self.bulk_packet(now, conn, at, None, out, spans)
     }
 
-    /// What is written next on a path, if that is allowed at all: of which message, where and how
-    /// much, under which key, whether with a sum.
+    /// The next write on a path, if that is allowed at all: of which message, where and how much,
+    /// under which key, with a sum or without.
     fn next_write(&self, conn: &Conn, at: usize) -> Option<NextWrite> {
         let &key = conn.bulk.front()?;
         let send = self.sends.get(key)?;
@@ -125,10 +125,11 @@ impl Node {
         })
     }
 
-    /// Whether a sum in this algorithm (0: none) shows what may become of a write on a local rail.
+    /// Returns whether a sum in this algorithm (0: none) shows what may become of a write on a
+    /// local rail.
     fn trusts_writes(&self, rail: u8, algorithm: u8) -> bool {
         let rail = &self.rails[rail as usize];
-        let placed = rail.addr.kind & RailAddr::WRITES != 0;
+        let placed = rail.addr.writes == RailWrites::Keyed;
         let seen = match placed || self.cfg.errs(Mutation::BlindSums) {
             true => algorithm != 0,
             false => self.cfg.seeing_order.contains(&algorithm),
@@ -136,7 +137,7 @@ impl Node {
         seen || rail.ordered_writes
     }
 
-    /// Whether what leaves next on a path is a write.
+    /// Returns whether what leaves next on a path is a write.
     pub(crate) fn writes_next(&self, conn: &Conn, at: usize) -> bool {
         conn.paths[at].write_luck.skips == 0 && self.next_write(conn, at).is_some()
     }
@@ -182,7 +183,7 @@ impl Node {
         }
         let slot = b.writer.push(&frame)?;
         b.frames.push(FrameRef::Written {
-            at: at as u8,
+            at: at as u16,
             xfer: key,
             offset,
             len: len as u32,
@@ -218,17 +219,16 @@ impl Node {
         Some(span).filter(|&span| span >= SPAN_MIN)
     }
 
-    /// What a rail can do was found out anew: direct writes of so many datagrams; 0: none (any
-    /// more).
+    /// A rail was found to make direct writes of this many datagrams; 0: none (any more).
     pub fn limit_direct(&mut self, rail: usize, datagrams: usize) {
         let rail = &mut self.rails[rail];
         rail.direct_datagrams = datagrams;
-        if datagrams == 0 {
-            rail.addr.kind &= !RailAddr::DIRECT;
+        if datagrams == 0 && rail.addr.writes == RailWrites::Direct {
+            rail.addr.writes = RailWrites::None;
         }
     }
 
-    /// Whether some rail can write.
+    /// Returns whether some rail can write.
     pub fn writes(&self) -> bool {
         self.writes
     }
@@ -239,7 +239,7 @@ impl Node {
         self.write_out.take()
     }
 
-    /// What was written is sent again: in packets, as all that follows of the message.
+    /// A written fragment is sent again: in packets, as all that follows of the message.
     pub(crate) fn unwrite(&mut self, key: Key, offset: u64, len: u32) {
         let Some(send) = self.sends.get_mut(key) else {
             return;
@@ -271,7 +271,7 @@ impl Node {
     }
 
     /// A fragment that was written has arrived.
-    pub(crate) fn write_arrived(&mut self, peer: PeerId, at: u8) {
+    pub(crate) fn write_arrived(&mut self, peer: PeerId, at: u16) {
         if let Some(path) = (self.conn_mut(peer)).and_then(|c| c.paths.get_mut(at as usize)) {
             path.write_luck = WriteLuck::default();
         }

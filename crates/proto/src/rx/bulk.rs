@@ -13,7 +13,7 @@ use marline_wire::{
     GRANULE,
 };
 
-/// What the next packets of a run have to be.
+/// The next packets of a run, as they have to be.
 struct Expected {
     /// The inbound message, and the index of the path.
     key: Key,
@@ -50,7 +50,7 @@ impl Node {
         taken as usize
     }
 
-    /// What has to follow; `None`: nothing can be taken as a run.
+    /// Works out the packets that have to follow; `None`: nothing can be taken as a run.
     fn expect_run(&self, peer: PeerId, first: &Packet<'_>, after: &[u8]) -> Option<Expected> {
         let head = first.fragment_head()?;
         let Some((Frame::Data(data), _)) = first.frames().next() else {
@@ -66,8 +66,7 @@ impl Node {
             return None;
         }
         let conn = self.conn(peer)?;
-        let code = (header.dst_rail() as u8) << 4 | header.src_rail() as u8;
-        let at = conn.path_by_send_code(code)?;
+        let at = conn.path_by_send_code(header.path.swap_bytes())?;
         // Then the next numbers are new, and not too far ahead. (Native mode does not count.)
         if self.cfg.reliable && conn.paths[at].window.end() != number {
             return None;

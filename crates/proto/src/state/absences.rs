@@ -3,7 +3,7 @@
 /// A stretch without polling after which round-trip samples are not trusted (design rule 5), and
 /// what waits in the sockets is read before anybody counts as late.
 pub(crate) const POLL_GAP_NS: u64 = 1_000_000;
-/// That is read within this, whatever goes on coming meanwhile: a receive buffer of 8 MB takes
+/// A full receive buffer is read within this, whatever goes on coming meanwhile: one of 8 MB takes
 /// 5 ms.
 pub(crate) const BEHIND_MAX_NS: u64 = 10_000_000;
 /// Silences are forgotten after one to two such times.
@@ -27,13 +27,13 @@ impl Verdicts {
     }
 }
 
-/// What a node knows of absences: its own last one, and those of its peers.
+/// The absences that a node knows of: its own last one, and those of its peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Absences {
     /// The last stretch in which nobody polled here.
     pub(crate) gap_start_ns: u64,
     pub(crate) gap_end_ns: u64,
-    /// What came meanwhile is not read to its end yet: who is late is not known.
+    /// Packets that came meanwhile are not all read yet: nobody can be called late.
     pub(crate) behind: bool,
     /// Longest silence of a peer in this time and in the one before.
     pub(crate) worst_ns: [u64; 2],
@@ -58,7 +58,8 @@ impl Absences {
         self.behind = false;
     }
 
-    /// What came while nobody polled is still being read: nobody is late before that.
+    /// Returns whether packets that came while nobody polled are still being read: nobody is late
+    /// before that.
     #[inline]
     pub(crate) fn is_behind(&self, now: u64) -> bool {
         self.behind && now < self.gap_end_ns + BEHIND_MAX_NS
@@ -79,8 +80,8 @@ impl Absences {
         }
     }
 
-    /// What left at this time may have left when the gap ended: we may have been taken off the
-    /// processor between the look at the clock and the call of the kernel.
+    /// Corrects the time at which a packet left. It may have left when the gap ended: we may have
+    /// been taken off the processor between the look at the clock and the call of the kernel.
     pub(crate) fn left_ns(&self, at_ns: u64) -> u64 {
         match (self.gap_start_ns..self.gap_end_ns).contains(&at_ns) {
             true => self.gap_end_ns,

@@ -173,7 +173,7 @@ impl<T: Entry> MatchIndex<T> {
         index
     }
 
-    /// Whether `first_for` finds every entry: each class has a table.
+    /// Returns whether `first_for` finds every entry: each class has a table.
     pub fn is_complete(&self) -> bool {
         self.homeless == 0
     }

@@ -345,7 +345,7 @@ impl Matching {
         self.tagged.posted.take(|p| p.spec.names_nobody())
     }
 
-    /// Whether one is posted.
+    /// Returns whether one is posted.
     pub fn waits_for_anyone(&self) -> bool {
         let waits = self.tagged.posted.find(|p| p.spec.names_nobody());
         waits.is_some()

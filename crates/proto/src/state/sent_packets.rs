@@ -8,14 +8,14 @@ const FEW: usize = 4;
 /// Most packets that are kept as one: what a mask holds.
 const RUN_MAX: usize = u32::BITS as usize;
 
-/// What a sent packet carried, enough to send it again in another packet on any rail.
+/// A frame of a sent packet, enough to send it again in another packet on any rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrameRef {
     /// Bytes of a message (offset 0 of an eager one carries the matching head).
     Data { xfer: Key, offset: u64, len: u32 },
     /// Bytes of a message that were written, on the path of index `at`.
     Written {
-        at: u8,
+        at: u16,
         xfer: Key,
         offset: u64,
         len: u32,
@@ -35,7 +35,7 @@ pub enum FrameRef {
     /// Refusal of a peer's read.
     ReadFail(u32),
     /// The peer's packets on this path arrive damaged.
-    Corrupt(u8),
+    Corrupt(u16),
     /// Our BYE.
     Bye,
     /// A probe of the path itself; never sent again. `padded`: it measured the path's MTU.
@@ -83,7 +83,7 @@ pub struct Sent {
     at: u8,
 }
 
-/// What an ack settled of the packets of one run.
+/// The packets of one run that an ack settled.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
     /// Numbers from the one asked about to the end of its run: those that the answer is about.
@@ -136,7 +136,7 @@ impl Entry {
 }
 
 impl FrameRef {
-    /// What the packet `at` of a run carries, by what its first one does; `packets` of them.
+    /// The frame of packet `at` of a run, by that of the first one; of `packets` of them.
     fn part(self, at: u32, packets: u32) -> FrameRef {
         match self {
             FrameRef::Data { xfer, offset, len } => FrameRef::Data {
@@ -189,7 +189,7 @@ impl SendRing {
         self.runs.capacity() * size_of::<Entry>() + self.frames.capacity() * size_of::<FrameRef>()
     }
 
-    /// Whether it has room for more than a few runs.
+    /// Returns whether it has room for more than a few runs.
     pub fn is_oversized(&self) -> bool {
         self.runs.capacity() > FEW || self.frames.capacity() > 2 * FEW
     }

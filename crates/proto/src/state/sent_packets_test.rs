@@ -27,7 +27,7 @@ fn late_ring() -> SendRing {
     }
 }
 
-/// What a step does.
+/// One step.
 #[derive(Clone, Debug)]
 enum Step {
     Push(u16, usize),

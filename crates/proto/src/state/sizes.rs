@@ -6,7 +6,7 @@ pub const DATAGRAM_BASE: usize = 1_232;
 /// UDP payload that every IPv4 path takes: the minimum of 576 bytes less headers. Below that
 /// nothing of ours fits.
 pub const DATAGRAM_FLOOR: usize = 548;
-/// What is known of the sizes.
+/// The packet sizes of a path, as far as known.
 #[derive(Debug)]
 pub struct Sizes {
     /// There is nothing to find out.
@@ -27,7 +27,7 @@ pub struct Sizes {
     /// When it is asked for more, and the pause after that.
     pub(crate) raise_at: u64,
     pub(crate) raise_every: u64,
-    /// What it carried before it shrank; 0 when that was told.
+    /// The size before it shrank; 0 once that was reported.
     pub(crate) shrank_from: usize,
     /// Since when nothing passes that could hold data.
     pub(crate) choked_since: Option<u64>,
@@ -71,17 +71,17 @@ impl Sizes {
         self.probe = Some(number);
     }
 
-    /// Whether the packet of this number is the probe that is out.
+    /// Returns whether the packet of this number is the probe that is out.
     pub fn is_probe(&self, number: u64) -> bool {
         self.probe == Some(number)
     }
 
-    /// Whether a witness is to follow the probe that is out: it leaves alone.
+    /// Returns whether a witness is to follow the probe that is out: it leaves alone.
     pub fn wants_witness(&self) -> bool {
         self.witnessed && self.probe.is_some()
     }
 
-    /// Whether an ack may change anything here: mostly not.
+    /// Returns whether an ack may change anything here: mostly not.
     #[inline]
     pub(crate) fn waits(&self, now: u64) -> bool {
         self.probe.is_some() || self.shrank_from > 0 || now >= self.raise_at

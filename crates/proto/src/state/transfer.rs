@@ -105,7 +105,7 @@ pub struct Inbound {
     pub charged: u64,
     /// Credit that its sender gets back when it is done.
     pub credit: u64,
-    /// What of its memory is granted.
+    /// Remote keys of its memory.
     pub keys: Keys,
 }
 
@@ -157,7 +157,7 @@ impl Inbound {
         FLAG_READ_REPLY * self.reply as u8
     }
 
-    /// Whether all that is wanted has arrived.
+    /// Returns whether all that is wanted has arrived.
     pub(crate) fn complete(&self) -> bool {
         let wanted = matches!(
             self.state,

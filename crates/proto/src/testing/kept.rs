@@ -1,5 +1,5 @@
-//! What a node keeps beside messages: packets that may be sent again, frames that will be, and
-//! deadlines. For the simulator, which holds it against bounds.
+//! Counts of what a node keeps beside messages: packets that may be sent again, frames that will
+//! be, and deadlines. For the simulator, which holds it against bounds.
 
 use crate::node::Node;
 use crate::state::conn::Conn;

@@ -1,7 +1,7 @@
 //! Bulk out: the fragments of long messages, one a packet, packets of equal length, so that the
 //! engine can hand the kernel a whole batch. The first packet of a batch is made like any other;
 //! what follows in the same message differs in number and offset only, and is made in one go
-//! ([`Node::continue_bulk`]: 30 ns a packet instead of 110).
+//! ([`Node::continue_bulk`]).
 
 use crate::base::config::RailPolicy;
 use crate::base::mutation::Mutation;
@@ -121,12 +121,13 @@ impl Node {
         packet
     }
 
-    /// Whether the acks of path `at`, and credit, need no packet of their own: what leaves on it
-    /// right after this, a write or the last packets of a message, takes them along. (A packet for
-    /// them costs a system call at both ends.) `urgent`: some are due, and must not wait for the
-    /// end of one message after another.
+    /// Returns whether the acks of path `at`, and credit, need no packet of their own: what leaves
+    /// on it right after this, a write or the last packets of a message, takes them along. (A
+    /// packet for them costs a system call at both ends.) `urgent`: some are due, and must not wait
+    /// for the end of one message after another.
     pub(crate) fn acks_ride(&self, conn: &Conn, at: usize, urgent: bool) -> bool {
         let only_acks = !conn.paths[at].want_ping && conn.hello_acked && !conn.has_control();
+        let only_acks = only_acks && !conn.echoes;
         let behind = conn.bulk.len() + conn.queue.len();
         let write = || {
             let more = conn.credit_due || !conn.queue.is_empty();
@@ -136,8 +137,8 @@ impl Node {
         only_acks && behind > 0 && (write() || end()) && self.bulk_path(conn) == Some(at)
     }
 
-    /// Whether a message ends within the next packets of bulk, and none is waiting to leave that
-    /// fits a packet with others.
+    /// Returns whether a message ends within the next packets of bulk, and none is waiting to leave
+    /// that fits a packet with others.
     fn ends_soon(&self, conn: &Conn, at: usize) -> bool {
         let queued = conn.queue.front().and_then(|&key| self.sends.get(key));
         let path = &conn.paths[at];
@@ -154,16 +155,16 @@ impl Node {
         left <= RIDE_MAX
     }
 
-    /// Whether an unsent message leaves unasked, in more packets than one.
+    /// Returns whether an unsent message leaves unasked, in more packets than one.
     fn is_bulk(&self, conn: &Conn, send: &SendXfer, limit: usize) -> bool {
         let total = send.head.total;
         let fits = HEADER_LEN + EAGER_LEN + align8(total as usize) <= limit;
         !(fits && self.undivided(total)) && self.goes_eager(conn, send)
     }
 
-    /// What a message's end leaves of its packet goes to the next message, and what holds no
-    /// fragment is padded: a shorter packet would end the batch (the kernel cuts batches into
-    /// packets of one length), or make all packets of the next one as short.
+    /// Fills the rest of a packet in which a message ends with the next message, or with padding: a
+    /// shorter packet would end the batch (the kernel cuts batches into packets of one length), or
+    /// make all packets of the next one as short.
     fn fill_up(&mut self, conn: &mut Conn, limit: usize, b: &mut Builder<'_, '_>) {
         let Some(key) = self.next_bulk(conn, limit, true) else {
             return;
@@ -335,8 +336,8 @@ fn whole_packet(limit: usize) -> usize {
     }
 }
 
-/// Whether HELLO leaves alone on the path, where a granule does not fit beside it (IPv4's least
-/// MTU): once, until it is acknowledged and the granule goes without it.
+/// Returns whether HELLO leaves alone on the path, where a granule does not fit beside it (IPv4's
+/// least MTU): once, until it is acknowledged and the granule goes without it.
 pub(crate) fn lone_hello(conn: &Conn, at: usize) -> bool {
     !conn.hello_acked && conn.paths[at].ring.waiting() == 0
 }

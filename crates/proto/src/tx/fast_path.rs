@@ -65,7 +65,7 @@ impl Node {
         Some((conn.transmit(at, header.algorithm, lens), span))
     }
 
-    /// Whether the message is all that there is to say to its peer, but for acks.
+    /// Returns whether the message is all that there is to say to its peer, but for acks.
     #[inline]
     fn is_plain(&self, conn: &Conn, spec: &SendSpec) -> bool {
         let spoken = conn.hello_acked && !conn.own && !conn.dead && !conn.closed && conn.byes == 0;
@@ -74,8 +74,8 @@ impl Node {
         spoken && short && credit && self.cfg.reliable && !conn.has_work()
     }
 
-    /// Whether a short packet may leave on path `at`, and nothing else has to leave on this path or
-    /// another.
+    /// Returns whether a short packet may leave on path `at`, and nothing else has to leave on this
+    /// path or another.
     #[inline]
     fn may_leave(&self, now: u64, conn: &Conn, at: usize) -> bool {
         let path = &conn.paths[at];

@@ -1,23 +1,79 @@
-//! From settings to what an engine is made of: configuration and rails.
+//! Opens an engine of a process: from settings to rails, configuration and what else it is made of.
 
+use crate::api::{LogLevel, LogSink};
 use crate::config::profile::Tuned;
 use crate::config::settings::{RailsPolicy, Settings};
-use crate::core::state::CoreConfig;
+use crate::core::publish::Publisher;
 use crate::platform::clock::{Clock, SystemClock};
+use crate::platform::random::random;
+use crate::platform::sync::Mutex;
+use crate::progress::process::Process;
+use crate::progress::shared::{Parts, Shared, Slow};
+use crate::state::core::CoreConfig;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
-use marline_rails::{AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, Rail, UdpConfig};
+use marline_rails::{
+    choose_interfaces, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, LinkWatch, Rail,
+    RailRx, RailTx, UdpConfig,
+};
 use marline_wire::GRANULE;
 use std::sync::Arc;
 
+impl Shared<Process> {
+    pub(crate) fn open(settings: &Settings, log: LogSink) -> Result<Shared<Process>, String> {
+        settings.check()?;
+        let choices = choose_interfaces(&settings.rails)?;
+        let clock = SystemClock::new();
+        let (rails, halves) = open_rails(settings, &choices)?;
+        let names: Vec<String> = choices.iter().map(|c| c.name.clone()).collect();
+        let mut fds: Vec<i32> = rails.iter().filter_map(|(_, tx)| tx.fd()).collect();
+        let link = match LinkWatch::open(&choices) {
+            Ok(link) => Some(link),
+            Err(e) => {
+                (log.0)(
+                    LogLevel::Warn,
+                    &format!("{e}; rails are judged by their traffic alone"),
+                );
+                None
+            }
+        };
+        fds.extend(halves.iter().filter_map(RailRx::rest_fd));
+        fds.extend(link.as_ref().map(LinkWatch::fd));
+        for rail in settings.checksum_rails.unknown(&names) {
+            let text = format!("FI_MARLINE_CHECKSUM_RAILS: {rail} is no rail of this process");
+            (log.0)(LogLevel::Warn, &text);
+        }
+        let tuned = Tuned::open(settings, |level, text| (log.0)(level, text));
+        let publisher = Publisher::open(settings, &log);
+        let parts = Parts {
+            rails,
+            halves,
+            clock: Process(clock),
+            watch: (),
+            tick_ns: settings.tick_ms * 1_000_000,
+            threaded: settings.progress_thread,
+            random: random(),
+            log,
+        };
+        let mut shared = Shared::new(core_config(settings, &names, &tuned), parts);
+        shared.slow = Mutex::new(Slow {
+            link,
+            publisher,
+            next_ns: 0,
+            publish_ns: 0,
+            slice_ns: settings.checksum_slices_ms * 1_000_000,
+            sums: true,
+        });
+        shared.fds = fds;
+        Ok(shared)
+    }
+}
+
 /// Sending halves by name, and receiving halves.
-pub(crate) type Opened = (Vec<(String, AnyTx)>, Vec<AnyRx>);
+type Opened = (Vec<(String, AnyTx)>, Vec<AnyRx>);
 
 /// Opens a rail on each interface.
-pub(crate) fn open_rails(
-    settings: &Settings,
-    choices: &[InterfaceChoice],
-) -> Result<Opened, String> {
+fn open_rails(settings: &Settings, choices: &[InterfaceChoice]) -> Result<Opened, String> {
     let faults =
         FaultScript::parse_all(&settings.faults).map_err(|e| format!("FI_MARLINE_FAULTS: {e}"))?;
     let clock = SystemClock::new();
@@ -45,7 +101,7 @@ pub(crate) fn open_rails(
 
 /// What the settings (by names of rails, where they name some) and the profile say.
 #[allow(clippy::needless_update)] // see below
-pub(crate) fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
+fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
     let proto = Config {
         reliable: s.reliability,
         algorithm: tuned.algorithm as u8,
@@ -86,6 +142,5 @@ pub(crate) fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> Core
         log_bytes,
         aggregate_after: s.aggregate_after,
         mtu,
-        sum_ahead_bytes: s.sum_ahead_bytes,
     }
 }

@@ -1,16 +1,87 @@
 //! Whom an address names for an endpoint, and which address a peer has.
 
-use crate::api::{AvId, EpId, FiAddr, SubmitError, ADDR_UNSPEC};
-use crate::core::av::Av;
-use crate::core::state::{free_slot, Core};
-use crate::platform::system::System;
-use marline_proto::PeerId;
+use crate::api::{AvId, Completion, Counter, CqId, EpId, FiAddr, SubmitError, ADDR_UNSPEC};
+use crate::state::av::Av;
+use marline_proto::{Node, PeerId};
 use marline_wire::Address;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// What stands where no address was looked up.
 const NOBODY: (FiAddr, PeerId) = (ADDR_UNSPEC, PeerId(u32::MAX));
 
-impl<S: System> Core<S> {
+/// An endpoint: its node and what is bound to it.
+pub struct Endpoint {
+    pub(crate) node: Node,
+    pub(crate) av: Option<AvId>,
+    pub(crate) tx_cq: Option<CqId>,
+    pub(crate) rx_cq: Option<CqId>,
+    pub(crate) reads: Option<Arc<Counter>>,
+    pub(crate) writes: Option<Arc<Counter>>,
+    pub(crate) min_multi: u64,
+    pub(crate) enabled: bool,
+    /// Index and peer by the slot of the address vector, as far as looked up.
+    pub(crate) peers: Vec<(FiAddr, PeerId)>,
+    /// Address index by peer.
+    pub(crate) addrs: Vec<FiAddr>,
+}
+
+/// Endpoints, address vectors and completion queues, each by its handle.
+#[derive(Default)]
+pub struct Directory {
+    pub(crate) eps: Vec<Option<Endpoint>>,
+    /// Endpoint index by endpoint id.
+    pub(crate) by_id: Vec<(u64, u32)>,
+    pub(crate) avs: Vec<Option<Av>>,
+    pub(crate) cqs: Vec<Option<VecDeque<Completion>>>,
+}
+
+/// Handles.
+impl Directory {
+    /// The endpoint of a handle.
+    #[inline]
+    pub(crate) fn ep(&mut self, ep: EpId) -> Option<&mut Endpoint> {
+        self.eps.get_mut(ep.0 as usize)?.as_mut()
+    }
+
+    /// The node of an endpoint.
+    pub(crate) fn node(&self, ep: EpId) -> Option<&Node> {
+        Some(&self.eps.get(ep.0 as usize)?.as_ref()?.node)
+    }
+
+    /// The nodes of all endpoints.
+    #[inline]
+    pub(crate) fn nodes(&mut self) -> impl Iterator<Item = &mut Node> {
+        self.eps
+            .iter_mut()
+            .flatten()
+            .map(|endpoint| &mut endpoint.node)
+    }
+
+    /// Keeps an endpoint.
+    pub(crate) fn ep_insert(&mut self, id: u64, endpoint: Endpoint) -> EpId {
+        let index = free_slot(&mut self.eps);
+        self.eps[index] = Some(endpoint);
+        self.by_id.push((id, index as u32));
+        EpId(index as u32)
+    }
+
+    /// A new completion queue.
+    pub(crate) fn cq_open(&mut self) -> CqId {
+        let index = free_slot(&mut self.cqs);
+        self.cqs[index] = Some(VecDeque::new());
+        CqId(index as u32)
+    }
+
+    /// The completion queue of a handle.
+    #[inline]
+    pub(crate) fn cq(&mut self, cq: CqId) -> Option<&mut VecDeque<Completion>> {
+        self.cqs.get_mut(cq.0 as usize)?.as_mut()
+    }
+}
+
+/// Addresses.
+impl Directory {
     /// A new address vector: a map, or a table.
     pub fn av_open(&mut self, map: bool) -> AvId {
         let index = free_slot(&mut self.avs);
@@ -23,8 +94,7 @@ impl<S: System> Core<S> {
     }
 
     /// Adds an address.
-    pub fn av_insert(&mut self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> {
-        let address = Address::decode(blob).map_err(|_| SubmitError::BadAddress)?;
+    pub fn av_insert(&mut self, av: AvId, address: Address) -> Result<FiAddr, SubmitError> {
         let av = self.av(av).ok_or(SubmitError::Invalid)?;
         Ok(av.insert(address))
     }
@@ -106,4 +176,12 @@ impl<S: System> Core<S> {
         endpoint.addrs[peer.0 as usize] = addr;
         addr
     }
+}
+
+/// Index of an empty slot, made if there is none.
+fn free_slot<V>(slots: &mut Vec<Option<V>>) -> usize {
+    slots.iter().position(Option::is_none).unwrap_or_else(|| {
+        slots.push(None);
+        slots.len() - 1
+    })
 }

@@ -1,108 +1,8 @@
-//! Payload into memory: copy and sum in one pass, wherever a received fragment belongs.
+//! Payload into memory: copied and summed in one pass, or summed where it lies.
 
-use crate::core::remote_write::{revoke, Rkeys};
-use crate::core::state::RailState;
-use crate::memory::op_table::{OpTable, Pieces, RecvOp};
-use crate::memory::pool::{Buffer, Pool};
-use marline_checksum::{copy_and_sum, prefetch_for_write, sum, Algorithm, Summer};
-use marline_proto::{Landing, Lies, Memory, Payload, WrittenSum};
-use marline_rails::RailTx;
-use std::collections::BTreeMap;
-
-/// Bounce buffers of unexpected messages, by (endpoint index, inbound name).
-pub type Bounces = BTreeMap<(u32, u64), Buffer>;
-
-/// The engine's memory, lent to a node for one packet.
-pub struct EngineMemory<'a, T> {
-    /// Posted receives and reads.
-    pub recvs: &'a OpTable<RecvOp>,
-    /// Bounce buffers.
-    pub bounces: &'a mut Bounces,
-    /// Where they come from.
-    pub pool: &'a mut Pool,
-    /// What peers may write into.
-    pub rkeys: &'a mut Rkeys,
-    /// On which rails.
-    pub rails: &'a mut [RailState<T>],
-    /// Endpoint index.
-    pub ep: u32,
-}
-
-impl<T: RailTx> Memory for EngineMemory<'_, T> {
-    fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool {
-        let Some(algorithm) = Algorithm::from_u8(payload.algorithm) else {
-            return false;
-        };
-        let checked_only = matches!(landing, Landing::Discard);
-        if payload.verify_first || checked_only {
-            let right = sum(algorithm, payload.seed, payload.bytes) == payload.sum;
-            if !right || checked_only {
-                return right;
-            }
-        }
-        let found = match *landing {
-            Landing::Posted {
-                handle,
-                offset,
-                copy,
-            } => {
-                let Some(op) = self.recvs.get(handle) else {
-                    return false;
-                };
-                scatter(&op.pieces, offset, copy, payload, algorithm)
-            }
-            Landing::Bounce {
-                inbound,
-                total,
-                offset,
-            } => {
-                let Some(to) = self.bounce_at(inbound, total, offset, payload.bytes.len()) else {
-                    return false;
-                };
-                let (from, len) = (payload.bytes.as_ptr(), payload.bytes.len());
-                // SAFETY: `bounce_at` checked the range; the buffer is ours alone.
-                unsafe { copy_and_sum(algorithm, payload.seed, to, from, len) }
-            }
-            Landing::Discard => return false,
-        };
-        found == payload.sum
-    }
-
-    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> Lies {
-        let keys = self.rkeys.get(&(self.ep, written.inbound));
-        let (at, len) = (written.at, written.len as u64);
-        let landed = |&(rail, key): &(u8, u64)| self.rails[rail as usize].tx.landed(key, at, len);
-        if keys.is_some_and(|keys| !keys.iter().any(landed)) {
-            return Lies::Nothing;
-        }
-        // What is not granted any more may have landed before.
-        let wrong = keys.map_or(Lies::Nothing, |_| Lies::Wrong);
-        let Some(algorithm) = Algorithm::from_u8(written.algorithm) else {
-            return wrong;
-        };
-        let &Landing::Posted { handle, offset, .. } = landing else {
-            return wrong; // only posted memory is granted
-        };
-        let Some(op) = self.recvs.get(handle) else {
-            return wrong;
-        };
-        let range = (offset, written.len);
-        if sum_of(&op.pieces, range, algorithm, written.seed, false) != written.sum {
-            for &(rail, _) in keys.into_iter().flatten() {
-                self.rails[rail as usize].tx.damaged();
-            }
-            return wrong;
-        }
-        for &(rail, key) in keys.into_iter().flatten() {
-            self.rails[rail as usize].tx.seal(key, at, len);
-        }
-        Lies::Right
-    }
-
-    fn revoke(&mut self, inbound: u64) {
-        revoke(self.rkeys, self.rails, (self.ep, inbound));
-    }
-}
+use crate::memory::op_table::Pieces;
+use marline_checksum::{copy_and_sum, prefetch_for_write, Algorithm, Summer};
+use marline_proto::Payload;
 
 /// Spoils memory that is to be written: a word in each cache line of `len` bytes (at least one
 /// word) at `base`. What lay there may be what is to come: its sum would be right before the write
@@ -141,7 +41,7 @@ pub(crate) fn sum_of(
 
 /// Copies the first `copy` bytes of a payload into posted memory; the sum of all of it.
 #[inline]
-fn scatter(
+pub(crate) fn scatter(
     pieces: &Pieces,
     offset: u64,
     copy: usize,
@@ -171,20 +71,6 @@ fn scatter(
     });
     summer.update(&bytes[at..]);
     summer.finish()
-}
-
-impl<T> EngineMemory<'_, T> {
-    /// Address of bytes `offset .. offset + len` of a bounce buffer, made on first use.
-    fn bounce_at(&mut self, inbound: u64, total: u64, offset: u64, len: usize) -> Option<*mut u8> {
-        let key = (self.ep, inbound);
-        if !self.bounces.contains_key(&key) {
-            let buffer = self.pool.take_unexpected(total as usize)?;
-            self.bounces.insert(key, buffer);
-        }
-        let buffer = self.bounces.get_mut(&key)?;
-        let range = offset as usize..offset as usize + len;
-        Some(buffer.bytes().get_mut(range)?.as_mut_ptr())
-    }
 }
 
 /// Copies the first `len` bytes of one operation's memory to `offset` in another's.

@@ -1,0 +1,112 @@
+//! Payload into memory: copy and sum in one pass, wherever a received fragment belongs.
+
+use crate::memory::copy::{scatter, sum_of};
+use crate::memory::op_table::{OpTable, RecvOp};
+use crate::state::buffers::Buffers;
+use crate::state::rails::Rails;
+use marline_checksum::{copy_and_sum, sum, Algorithm};
+use marline_proto::{Landing, Lies, Memory, Payload, WrittenSum};
+use marline_rails::RailTx;
+
+/// The engine's memory, lent to a node for one packet.
+pub struct EngineMemory<'a, T> {
+    /// Posted receives and reads.
+    pub recvs: &'a OpTable<RecvOp>,
+    /// Bounce buffers of unexpected messages.
+    pub buffers: &'a mut Buffers,
+    /// The rails, with what peers may write into.
+    pub rails: &'a mut Rails<T>,
+    /// Endpoint index.
+    pub ep: u32,
+}
+
+impl<T: RailTx> Memory for EngineMemory<'_, T> {
+    fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool {
+        let Some(algorithm) = Algorithm::from_u8(payload.algorithm) else {
+            return false;
+        };
+        let checked_only = matches!(landing, Landing::Discard);
+        if payload.verify_first || checked_only {
+            let right = sum(algorithm, payload.seed, payload.bytes) == payload.sum;
+            if !right || checked_only {
+                return right;
+            }
+        }
+        let found = match *landing {
+            Landing::Posted {
+                handle,
+                offset,
+                copy,
+            } => {
+                let Some(op) = self.recvs.get(handle) else {
+                    return false;
+                };
+                scatter(&op.pieces, offset, copy, payload, algorithm)
+            }
+            Landing::Bounce {
+                inbound,
+                total,
+                offset,
+            } => {
+                let Some(to) = self.bounce_at(inbound, total, offset, payload.bytes.len()) else {
+                    return false;
+                };
+                let (from, len) = (payload.bytes.as_ptr(), payload.bytes.len());
+                // SAFETY: `bounce_at` checked the range; the buffer is ours alone.
+                unsafe { copy_and_sum(algorithm, payload.seed, to, from, len) }
+            }
+            Landing::Discard => return false,
+        };
+        found == payload.sum
+    }
+
+    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> Lies {
+        let rails = &mut *self.rails;
+        let keys = rails.rkeys.get(&(self.ep, written.inbound));
+        let (at, len) = (written.at, written.len as u64);
+        let landed = |&(rail, key): &(u8, u64)| rails.list[rail as usize].tx.landed(key, at, len);
+        if keys.is_some_and(|keys| !keys.iter().any(landed)) {
+            return Lies::Nothing;
+        }
+        // What is not granted any more may have landed before.
+        let wrong = keys.map_or(Lies::Nothing, |_| Lies::Wrong);
+        let Some(algorithm) = Algorithm::from_u8(written.algorithm) else {
+            return wrong;
+        };
+        let &Landing::Posted { handle, offset, .. } = landing else {
+            return wrong; // only posted memory is granted
+        };
+        let Some(op) = self.recvs.get(handle) else {
+            return wrong;
+        };
+        let range = (offset, written.len);
+        if sum_of(&op.pieces, range, algorithm, written.seed, false) != written.sum {
+            for &(rail, _) in keys.into_iter().flatten() {
+                rails.list[rail as usize].tx.damaged();
+            }
+            return wrong;
+        }
+        for &(rail, key) in keys.into_iter().flatten() {
+            rails.list[rail as usize].tx.seal(key, at, len);
+        }
+        Lies::Right
+    }
+
+    fn revoke(&mut self, inbound: u64) {
+        self.rails.revoke((self.ep, inbound));
+    }
+}
+
+impl<T> EngineMemory<'_, T> {
+    /// Address of bytes `offset .. offset + len` of a bounce buffer, made on first use.
+    fn bounce_at(&mut self, inbound: u64, total: u64, offset: u64, len: usize) -> Option<*mut u8> {
+        let key = (self.ep, inbound);
+        if !self.buffers.bounces.contains_key(&key) {
+            let buffer = self.buffers.pool.take_unexpected(total as usize)?;
+            self.buffers.bounces.insert(key, buffer);
+        }
+        let buffer = self.buffers.bounces.get_mut(&key)?;
+        let range = offset as usize..offset as usize + len;
+        Some(buffer.bytes().get_mut(range)?.as_mut_ptr())
+    }
+}

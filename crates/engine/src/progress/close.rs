@@ -1,0 +1,49 @@
+//! Closing an endpoint (design rule 11).
+
+use crate::api::EpId;
+use crate::platform::system::System;
+use crate::progress::shared::Shared;
+use crate::state::core::Core;
+
+/// Time within which a close waits for its sends to be acknowledged (design rule 11).
+const CLOSE_NS: u64 = 2_000_000_000;
+/// Time within which a close waits for peers to hear of it: whoever has not got the acks of what
+/// arrived would otherwise find nobody to ask, and give up. A peer's thread answers within a tick;
+/// half a second is for one that does not get the processor.
+const PART_NS: u64 = 500_000_000;
+
+impl<S: System> Shared<S> {
+    /// Drains the endpoint's sends, says goodbye, and forgets it.
+    pub(crate) fn ep_close(&self, ep: EpId) {
+        if self.is_forked() {
+            return;
+        }
+        // What another thread posts after the drain would be taken, and never leave.
+        if let Some(endpoint) = self.lock().dir.ep(ep) {
+            endpoint.enabled = false;
+        }
+        let start = self.clock.now_ns();
+        let mut drained = false;
+        while !drained && self.clock.now_ns() < start + CLOSE_NS {
+            let mut core = self.poll();
+            drained = core.poisoned || core.dir.ep(ep).is_none_or(|e| e.node.drained());
+        }
+        let now = self.clock.now_ns();
+        let mut core = self.lock();
+        if !drained {
+            core.say_undelivered(ep);
+        }
+        if let Some(endpoint) = core.dir.ep(ep).filter(|_| !self.is_forked()) {
+            endpoint.node.say_bye();
+            core.flush(now);
+        }
+        let parted =
+            |core: &mut Core<S>| core.poisoned || core.dir.ep(ep).is_none_or(|e| e.node.parted());
+        while !parted(&mut core) && self.clock.now_ns() < now + PART_NS {
+            drop(core);
+            core = self.poll();
+        }
+        core.keep_totals(ep);
+        core.ep_forget(ep);
+    }
+}

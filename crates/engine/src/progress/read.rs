@@ -1,0 +1,95 @@
+//! Reading completion queues, and what follows a send.
+
+use crate::api::{Completion, CqId};
+use crate::platform::sync::MutexGuard;
+use crate::platform::system::System;
+use crate::progress::shared::Shared;
+use crate::state::core::Core;
+
+/// Reads of a queue that already has entries before the sockets are polled all the same.
+const SKIPS_MAX: u32 = 8;
+
+impl<S: System> Shared<S> {
+    /// Progress without reading a queue.
+    pub(crate) fn progress(&self) {
+        if !self.is_forked() {
+            drop(self.poll());
+        }
+    }
+
+    /// See `Engine::cq_read`.
+    pub(crate) fn cq_read(&self, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
+        if self.is_forked() {
+            return Ok(0);
+        }
+        // Entries left over from the last read go first, without a system call; but the sockets
+        // are not forgotten over them.
+        if self.skips.take() {
+            let mut core = self.lock();
+            let taken = drain(&mut core, cq, out);
+            if taken != Ok(out.len()) {
+                self.skips.end();
+            }
+            if taken != Ok(0) {
+                core.coalescer.ended();
+                if core.has_output() {
+                    let now = self.clock.now_ns();
+                    core.coalescer.polled(now);
+                    core.flush(now);
+                }
+                return taken;
+            }
+        }
+        let mut core = self.poll();
+        let taken = drain(&mut core, cq, out);
+        if taken == Ok(out.len()) && taken != Ok(0) {
+            self.skips.refill(SKIPS_MAX);
+        }
+        if taken == Ok(0) && core.poisoned {
+            return Err(()); // nothing will come: who waits has to be told
+        }
+        taken
+    }
+
+    /// Flushes a send, or leaves it to be collected with later ones. The first that is left sets
+    /// the thread's alarm, for the application may compute before it calls again.
+    /// `now`: the time, if it is known.
+    pub(crate) fn after_send(
+        &self,
+        mut core: MutexGuard<'_, Core<S>>,
+        now_please: bool,
+        now: Option<u64>,
+    ) {
+        if now_please || !self.threaded {
+            let now = now.unwrap_or_else(|| self.clock.now_ns());
+            core.flush(now);
+            return;
+        }
+        if core.coalescer.left(|| self.clock.now_ns()) {
+            drop(core);
+            self.clock.alarm();
+        }
+    }
+}
+
+/// Moves finished operations out, up to the first error.
+fn drain<S: System>(core: &mut Core<S>, cq: CqId, out: &mut [Completion]) -> Result<usize, ()> {
+    let Some(queue) = core.dir.cq(cq) else {
+        return Ok(0);
+    };
+    let mut n = 0;
+    while n < out.len() {
+        match queue.front() {
+            None => break,
+            Some(entry) if entry.error.is_some() => {
+                return if n == 0 { Err(()) } else { Ok(n) };
+            }
+            Some(_) => {}
+        }
+        if let Some(entry) = queue.pop_front() {
+            out[n] = entry;
+            n += 1;
+        }
+    }
+    Ok(n)
+}

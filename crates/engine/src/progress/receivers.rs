@@ -1,0 +1,69 @@
+//! The receiving halves of the rails, and what is known of how busy they are. They have a lock of
+//! their own, so that the system call of an empty poll runs outside that of the engine.
+
+use crate::progress::absence::Absences;
+use crate::progress::cpu_yield::YieldPolicy;
+
+/// While packets come often, a poll that finds nothing looks again before it returns: MPICH offers
+/// the processor after each (0.5 us), and what comes meanwhile waits for that.
+const TRIES: u32 = 7;
+/// Packets come often: at least one in sixteen polls, over the last hundred or so. Where they come
+/// from shared memory instead, polls of the rails are not to take longer than they must.
+const BUSY_STEP: u32 = 16;
+const BUSY_MIN: u32 = 32;
+const BUSY_MAX: u32 = 128;
+
+/// The receiving halves, beside the engine's lock.
+pub(crate) struct Receivers<R> {
+    pub(crate) halves: Vec<R>,
+    /// Rails that had something at their last poll.
+    pub(crate) hot: Vec<bool>,
+    pub(crate) last: usize,
+    pub(crate) turn: u32,
+    /// Bytes of a direct write came.
+    pub(crate) landed: bool,
+    /// When everything was polled last.
+    pub(crate) all_ns: u64,
+    pub(crate) offers: YieldPolicy,
+    /// How busy the rails were lately: up with each poll that found something, down with others.
+    pub(crate) busy: u32,
+    pub(crate) absences: Absences,
+}
+
+impl<R> Receivers<R> {
+    pub(crate) fn new(halves: Vec<R>) -> Receivers<R> {
+        Receivers {
+            hot: vec![false; halves.len()],
+            halves,
+            last: 0,
+            turn: 0,
+            landed: false,
+            all_ns: 0,
+            offers: YieldPolicy::new(),
+            busy: 0,
+            absences: Absences::default(),
+        }
+    }
+
+    /// The next poll is of all rails.
+    pub(crate) fn want_all(&mut self) {
+        self.turn = u32::MAX;
+    }
+
+    /// How often a poll that found nothing looks again. Not where others wanted the processor.
+    pub(crate) fn tries(&self) -> u32 {
+        if self.busy >= BUSY_MIN && self.offers.is_alone() {
+            TRIES
+        } else {
+            0
+        }
+    }
+
+    /// A poll found so many datagrams.
+    pub(crate) fn learn(&mut self, taken: usize) {
+        self.busy = match taken {
+            0 => self.busy.saturating_sub(1),
+            _ => (self.busy + BUSY_STEP).min(BUSY_MAX),
+        };
+    }
+}

@@ -1,0 +1,137 @@
+//! The engine with its lock, its sockets' receiving halves and its place with the progress
+//! thread: one per libfabric domain (design rule 12).
+
+use crate::api::{LogSink, SubmitError};
+use crate::core::publish::Publisher;
+use crate::platform::fork::Generation;
+use crate::platform::random::Random;
+use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::platform::system::System;
+use crate::progress::receivers::Receivers;
+use crate::progress::skips::Skips;
+use crate::state::core::{Core, CoreConfig};
+use marline_rails::LinkWatch;
+
+/// The thread's tick for an application that is away much.
+const HURRIED_TICK_NS: u64 = 1_000_000;
+
+/// What is polled rarely: links and statistics.
+pub(crate) struct Slow {
+    pub(crate) link: Option<LinkWatch>,
+    pub(crate) publisher: Publisher,
+    pub(crate) next_ns: u64,
+    pub(crate) publish_ns: u64,
+    /// Length of the slices of which every second one is without sums; 0: none is.
+    pub(crate) slice_ns: u64,
+    pub(crate) sums: bool,
+}
+
+/// One engine, shared by its callers and the progress thread.
+pub(crate) struct Shared<S: System> {
+    pub(crate) core: Mutex<Core<S>>,
+    pub(crate) receivers: Mutex<Receivers<S::Rx>>,
+    pub(crate) slow: Mutex<Slow>,
+    /// Time, and what else the system gives.
+    pub(crate) clock: S,
+    /// When the application last polled.
+    pub(crate) polled_ns: AtomicU64,
+    /// Reads of a queue that may still be served from what is in it.
+    pub(crate) skips: Skips,
+    /// See `Engine::take_landed`.
+    pub(crate) landed: AtomicBool,
+    pub(crate) tick_ns: u64,
+    /// The thread ticks faster until then.
+    pub(crate) hurried_ns: AtomicU64,
+    pub(crate) threaded: bool,
+    pub(crate) generation: Generation,
+    pub(crate) fds: Vec<i32>,
+}
+
+/// What an engine is made of, besides its settings.
+pub struct Parts<S: System> {
+    /// Rails: name and sending half.
+    pub rails: Vec<(String, S::Tx)>,
+    /// Their receiving halves.
+    pub halves: Vec<S::Rx>,
+    /// The system.
+    pub clock: S,
+    /// Who looks on.
+    pub watch: S::Watch,
+    /// The progress thread's tick.
+    pub tick_ns: u64,
+    /// There is a progress thread.
+    pub threaded: bool,
+    /// Source of identities.
+    pub random: Random,
+    /// Where log lines go.
+    pub log: LogSink,
+}
+
+impl<S: System> Shared<S> {
+    /// An engine without links to watch and without a page of statistics.
+    pub(crate) fn new(cfg: CoreConfig, parts: Parts<S>) -> Shared<S> {
+        let core = Core::new(cfg, parts.rails, (parts.log, parts.random), parts.watch);
+        Shared {
+            core: Mutex::new(core),
+            receivers: Mutex::new(Receivers::new(parts.halves)),
+            slow: Mutex::new(Slow {
+                link: None,
+                publisher: Publisher::none(),
+                next_ns: 0,
+                publish_ns: 0,
+                slice_ns: 0,
+                sums: true,
+            }),
+            clock: parts.clock,
+            polled_ns: AtomicU64::new(0),
+            skips: Skips::new(),
+            landed: AtomicBool::new(false),
+            tick_ns: parts.tick_ns,
+            hurried_ns: AtomicU64::new(0),
+            threaded: parts.threaded,
+            generation: Generation::current(),
+            fds: Vec::new(),
+        }
+    }
+
+    /// The core; after a panic of another thread it is marked unusable.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core<S>> {
+        self.core.lock().unwrap_or_else(|poisoned| {
+            let mut core = poisoned.into_inner();
+            if !core.poisoned {
+                core.poisoned = true;
+                core.deregister_all(); // what they are of may be gone soon
+            }
+            core
+        })
+    }
+
+    /// The core, if calls may still use it.
+    pub(crate) fn usable(&self) -> Result<MutexGuard<'_, Core<S>>, SubmitError> {
+        if self.generation.is_forked() {
+            return Err(SubmitError::Unusable);
+        }
+        let core = self.lock();
+        if core.poisoned {
+            return Err(SubmitError::Unusable);
+        }
+        Ok(core)
+    }
+
+    pub(crate) fn is_forked(&self) -> bool {
+        self.generation.is_forked()
+    }
+
+    /// Whether the application has not polled for a tick.
+    pub(crate) fn is_away(&self, now: u64) -> bool {
+        now.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) > self.tick(now)
+    }
+
+    /// The thread's tick now (see `absence`).
+    pub(crate) fn tick(&self, now: u64) -> u64 {
+        match now < self.hurried_ns.load(Ordering::Relaxed) {
+            true => self.tick_ns.min(HURRIED_TICK_NS),
+            false => self.tick_ns,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The turn of the progress thread, and what is done rarely: links, statistics.
+
+use crate::api::LogLevel;
+use crate::platform::system::System;
+use crate::progress::shared::Shared;
+use marline_rails::{LinkWatch, RailFault};
+
+/// Time that the thread may work before others get the lock (design rule 2).
+const HOLD_NS: u64 = 50_000;
+
+impl<S: System> Shared<S> {
+    /// The progress thread's turn; `rung`: its alarm went off. Works while there is something, in
+    /// short holds of the lock; returns when to come back.
+    pub(crate) fn work(&self, now: u64, rung: bool) -> u64 {
+        let away = self.is_away(now);
+        let mut core = self.lock();
+        if core.coalescer.stranded(now, self.tick(now), rung) && !core.poisoned {
+            core.counters.process.thread_calls += 1;
+            core.flush(now);
+        }
+        drop(core);
+        self.slow_work(now);
+        if !away {
+            return now + self.tick(now);
+        }
+        let end = now + HOLD_NS;
+        loop {
+            let mut held = None;
+            let taken = match self.receivers.try_lock() {
+                Ok(mut receivers) => {
+                    receivers.want_all();
+                    self.receive(&mut receivers, &mut held, true)
+                }
+                Err(_) => return now + self.tick(now), // somebody polls after all
+            };
+            let now = self.clock.now_ns();
+            let mut core = held.map_or_else(|| self.lock(), |(core, _)| core);
+            if core.poisoned {
+                return now + self.tick(now);
+            }
+            core.counters.process.thread_takeovers += (taken > 0) as u64;
+            core.counters.process.thread_wakeups += 1;
+            core.on_poll(now, true);
+            if taken == 0 {
+                core.caught_up();
+            }
+            core.tick(now);
+            core.flush(now);
+            let next = core
+                .next_deadline()
+                .unwrap_or(u64::MAX)
+                .min(now + self.tick_ns);
+            drop(core);
+            if taken == 0 || now > end {
+                return if taken == 0 { next } else { now };
+            }
+        }
+    }
+
+    /// Links every tick, statistics every tenth.
+    pub(crate) fn slow_work(&self, now: u64) {
+        let Ok(mut slow) = self.slow.try_lock() else {
+            return;
+        };
+        if now < slow.next_ns {
+            return;
+        }
+        slow.next_ns = now + self.tick_ns / 2;
+        while let Some((rail, fault)) = slow.link.as_mut().and_then(LinkWatch::poll) {
+            let mut core = self.lock();
+            if core.poisoned {
+                continue;
+            }
+            core.set_rail(now, rail, fault == RailFault::Up);
+            core.settle();
+            core.flush(now);
+        }
+        let sums = slow.slice_ns == 0 || now / slow.slice_ns % 2 == 0;
+        if sums != slow.sums {
+            slow.sums = sums;
+            self.lock().set_sums(sums);
+        }
+        if now >= slow.publish_ns {
+            slow.publish_ns = now + 100_000_000;
+            let core = self.lock();
+            slow.publisher.publish(&core);
+        }
+    }
+
+    /// Publishes once more, at the end, and reports if that was asked for.
+    pub(crate) fn publish_last(&self) {
+        if let Ok(mut slow) = self.slow.lock() {
+            slow.publisher.publish(&self.lock());
+            if let Some(text) = slow.publisher.report() {
+                self.lock().say(LogLevel::Report, &text);
+            }
+        }
+    }
+
+    /// Publishes at once when peers have died.
+    pub(crate) fn publish_deaths(&self) {
+        if let Ok(mut slow) = self.slow.lock() {
+            slow.publisher.publish_deaths(&self.lock());
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Memory of the engine's own: where packets are built, the log, and unexpected messages.
+
+use crate::memory::pool::{Buffer, Pool};
+use crate::memory::tx_buffers::TxBuffers;
+use marline_proto::Spans;
+use std::collections::BTreeMap;
+
+/// Bounce buffers of unexpected messages, by (endpoint index, inbound name).
+pub type Bounces = BTreeMap<(u32, u64), Buffer>;
+
+/// The buffers.
+pub struct Buffers {
+    pub(crate) pool: Pool,
+    pub(crate) bounces: Bounces,
+    pub(crate) tx: TxBuffers,
+    /// Payloads of the packet that is being built.
+    pub(crate) spans: Spans,
+    /// Bytes copied into the log since the rails were last looked at for the application.
+    pub(crate) copied: usize,
+}
+
+impl Buffers {
+    /// Empty ones, with a log of at most `log_bytes`.
+    pub(crate) fn new(log_bytes: usize) -> Buffers {
+        Buffers {
+            pool: Pool::new(log_bytes),
+            bounces: Bounces::new(),
+            tx: TxBuffers::new(),
+            spans: Spans::new(),
+            copied: 0,
+        }
+    }
+
+    /// Frees the bounce buffer of an inbound message, if it has one.
+    pub(crate) fn free_bounce(&mut self, of: (u32, u64)) {
+        if let Some(buffer) = self.bounces.remove(&of) {
+            self.pool.give(buffer);
+        }
+    }
+}

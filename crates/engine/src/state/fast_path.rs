@@ -1,0 +1,128 @@
+//! The packet of a lone short message leaves before the message is posted: its books are kept while
+//! it is under way, so that nobody waits for them. What is built then has to be what was sent.
+
+use marline_proto::{Span, Transmit, UNKEPT_MAX};
+use marline_rails::SendOutcome;
+
+/// A packet that was sent and not yet built.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) transmit: Transmit,
+    pub(crate) span: Span,
+    pub(crate) outcome: SendOutcome,
+}
+
+/// The last packet that left early.
+pub(crate) struct FastPath {
+    pub(crate) packet: Box<[u8; UNKEPT_MAX]>,
+    pub(crate) sent: Option<Sent>,
+}
+
+impl FastPath {
+    pub(crate) fn new() -> FastPath {
+        FastPath {
+            packet: Box::new([0; UNKEPT_MAX]),
+            sent: None,
+        }
+    }
+
+    /// Whether a packet left of which the books say nothing.
+    pub(crate) fn waits(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    /// The packet just built was sent before: what came of it, with its bytes put into `stage`.
+    /// `None`: it was not.
+    ///
+    /// # Panics
+    /// If another packet was sent. Numbers would then mean one thing here and another to the peer:
+    /// nothing may go on from there.
+    #[inline]
+    pub(crate) fn settle(&mut self, built: &Transmit, stage: &mut [u8]) -> Option<SendOutcome> {
+        let sent = self.sent.take()?;
+        let sum = sent.span.sum_at as usize;
+        let packet = &self.packet[..sent.transmit.len];
+        let same = |from, to| packet.get(from..to) == stage.get(from..to);
+        assert!(
+            sent.transmit == *built && same(4, sum) && same(sum + 8, built.head_len),
+            "what was built is not what was sent: {built:?}, {sent:?}"
+        );
+        stage[..packet.len()].copy_from_slice(packet);
+        Some(sent.outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_proto::{Batch, PeerId};
+    use marline_wire::RailAddr;
+
+    const LEN: usize = 96;
+
+    fn early() -> (FastPath, Transmit, [u8; LEN]) {
+        let transmit = Transmit {
+            rail: 0,
+            to: RailAddr::NONE,
+            flow: 0,
+            batch: Batch {
+                peer: PeerId(0),
+                path: 0,
+                segment: LEN,
+                bulk: false,
+            },
+            head_len: 88,
+            len: LEN,
+            algorithm: 1,
+            written: false,
+        };
+        let span = Span {
+            handle: 0,
+            offset: 0,
+            len: 8,
+            sum_at: 80,
+            payload_at: 88,
+            seed: 0,
+            summed: true,
+        };
+        let mut early = FastPath::new();
+        early.packet[..LEN].fill(7);
+        early.sent = Some(Sent {
+            transmit,
+            span,
+            outcome: SendOutcome::Busy,
+        });
+        // As it is built: no CRC, no sum, no payload yet.
+        let mut stage = [7; LEN];
+        stage[..4].fill(0);
+        stage[80..].fill(0);
+        (early, transmit, stage)
+    }
+
+    #[test]
+    fn what_was_sent_is_built_once() {
+        let (mut early, transmit, mut stage) = early();
+        assert!(early.waits());
+        let outcome = early.settle(&transmit, &mut stage);
+        assert_eq!(outcome, Some(SendOutcome::Busy));
+        assert_eq!(stage, [7; LEN], "whole, in case it has to be sent again");
+        assert_eq!(early.settle(&transmit, &mut stage), None);
+        assert!(!early.waits());
+    }
+
+    #[test]
+    #[should_panic(expected = "not what was sent")]
+    fn another_head_ends_it() {
+        let (mut early, transmit, mut stage) = early();
+        stage[40] = 8;
+        early.settle(&transmit, &mut stage);
+    }
+
+    #[test]
+    #[should_panic(expected = "not what was sent")]
+    fn another_way_ends_it() {
+        let (mut early, mut transmit, mut stage) = early();
+        transmit.rail = 1;
+        early.settle(&transmit, &mut stage);
+    }
+}

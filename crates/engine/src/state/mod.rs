@@ -1,0 +1,13 @@
+//! The state of an engine, in parts that what is done with them (`core`) borrows one by one.
+
+mod av;
+pub(crate) mod buffers;
+pub(crate) mod coalesce;
+pub mod core;
+pub(crate) mod counters;
+pub(crate) mod directory;
+pub(crate) mod fast_path;
+pub(crate) mod operations;
+pub mod pairing;
+pub(crate) mod rails;
+pub(crate) mod write;

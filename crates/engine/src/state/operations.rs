@@ -1,0 +1,58 @@
+//! Operations that are open, and the memory that peers may name.
+
+use crate::api::{IoVec, Region};
+use crate::memory::op_table::{OpTable, RecvOp, SendOp};
+use marline_proto::Claim;
+use std::collections::BTreeMap;
+
+/// A range of a region: its key, offset (or address) and length.
+pub(crate) type Range = (u64, u64, u64);
+
+/// Registered memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Registered {
+    pub(crate) region: Region,
+    /// Operations of peers that use it now.
+    pub(crate) users: u32,
+}
+
+/// Operations and regions.
+#[derive(Default)]
+pub struct Operations {
+    pub(crate) sends: OpTable<SendOp>,
+    pub(crate) recvs: OpTable<RecvOp>,
+    /// Registered memory by its key.
+    pub(crate) regions: BTreeMap<u64, Registered>,
+    /// Messages that a peek set aside, by endpoint index and context.
+    pub(crate) claims: BTreeMap<(u32, usize), Claim>,
+}
+
+impl Operations {
+    /// An operation of a peer no longer uses a region.
+    pub(crate) fn leave_region(&mut self, key: u64) {
+        if let Some(region) = self.regions.get_mut(&key) {
+            region.users = region.users.saturating_sub(1);
+        }
+    }
+
+    /// The memory that a peer names, if all of it is registered for what the peer does.
+    pub(crate) fn enter_region(&mut self, (key, addr, len): Range, write: bool) -> Option<IoVec> {
+        let found = self.regions.get_mut(&key)?;
+        let may = |r: &Region| if write { r.writable } else { r.readable };
+        let region = Some(found.region).filter(may)?;
+        let offset = if region.virt_addr {
+            addr.checked_sub(region.base as u64)?
+        } else {
+            addr
+        };
+        let end = offset.checked_add(len)?;
+        if end > region.len as u64 {
+            return None;
+        }
+        found.users += 1;
+        Some(IoVec {
+            base: region.base.wrapping_add(offset as usize),
+            len: len as usize,
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! Writes into the memory of peers: state of those that wait, that are under way, and that were
+//! not announced yet.
+
+use crate::memory::copy::sum_of;
+use crate::memory::op_table::Pieces;
+use marline_checksum::{crc32c, Algorithm};
+use marline_proto::{Transmit, WriteOut};
+use marline_rails::{Caps, Piece, Writes};
+use marline_wire::RailAddr;
+
+/// What is needed to finish the packet that tells of a write.
+#[derive(Clone, Copy, Debug)]
+pub struct ToWrite {
+    pub(crate) algorithm: Option<Algorithm>,
+    pub(crate) seed: u64,
+    pub(crate) sum_at: usize,
+    pub(crate) head_len: usize,
+    /// Longest datagram of the path.
+    pub(crate) segment: usize,
+    /// The sum, if it was made before the bytes leave (or when they could not).
+    pub(crate) summed: Option<u64>,
+}
+
+impl ToWrite {
+    /// For a packet that was just built, and its write.
+    pub(crate) fn new(first: &Transmit, write: &WriteOut) -> ToWrite {
+        ToWrite {
+            algorithm: Algorithm::from_u8(first.algorithm).filter(|_| write.summed),
+            seed: write.seed,
+            sum_at: write.sum_at,
+            head_len: first.head_len,
+            segment: write.segment,
+            summed: None,
+        }
+    }
+
+    /// The sum of what is written. `far`: nobody has read it yet.
+    pub(crate) fn sum(&self, pieces: &Pieces, range: (u64, usize), far: bool) -> u64 {
+        let sum = |algorithm| sum_of(pieces, range, algorithm, self.seed, far);
+        self.algorithm.map_or(0, sum)
+    }
+
+    /// Puts the sum and the head's CRC into the packet.
+    pub(crate) fn seal(&self, packet: &mut [u8], sum: u64) {
+        packet[self.sum_at..self.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
+        let crc = crc32c(&packet[4..self.head_len]);
+        packet[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// A packet that tells of a direct write.
+#[derive(Debug)]
+pub struct WriteNotice {
+    pub(crate) packet: Vec<u8>,
+    pub(crate) to: RailAddr,
+    pub(crate) flow: u8,
+}
+
+/// A write that a rail has.
+#[derive(Clone, Copy, Debug)]
+pub struct OutstandingWrite {
+    pub(crate) token: u64,
+    pub(crate) handle: u32,
+    pub(crate) since_ns: u64,
+}
+
+/// What of which send is written under which key.
+#[derive(Clone, Copy, Debug)]
+pub struct PendingWrite {
+    pub(crate) handle: u32,
+    pub(crate) key: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+    /// For a rail with direct writes.
+    pub(crate) direct: Option<ToWrite>,
+}
+
+/// The memory that a write reads.
+pub(crate) fn pieces_of(pieces: &Pieces, write: &PendingWrite) -> Vec<Piece> {
+    let mut found = Vec::new();
+    pieces.for_range(write.offset, write.len, |base, len| {
+        found.push(Piece { base, len });
+    });
+    found
+}
+
+/// Most datagrams of a direct write; 0: the rail has none.
+pub(crate) fn direct_datagrams(caps: &Caps) -> usize {
+    match caps.writes {
+        Writes::Direct => caps.batch_segments_max,
+        _ => 0,
+    }
+}

@@ -1,0 +1,32 @@
+//! Pages that processes left behind which ended without removing them.
+
+use super::page::{host_name, pid_space, pid_start, DEFAULT_DIR};
+use super::reader::{list_pages, read_owner};
+use crate::platform::owned;
+use std::path::Path;
+
+/// Removes such pages of this user from the directory that all processes share.
+pub(crate) fn clean_up() {
+    let prefix = format!("marline-{}-", owned::user());
+    remove_stale(Path::new(DEFAULT_DIR), &prefix, &host_name());
+}
+
+/// Removes pages of this user's processes that have ended.
+pub(crate) fn remove_stale(dir: &Path, prefix: &str, host: &str) {
+    let space = pid_space();
+    for path in list_pages(dir) {
+        let name = path.file_name().and_then(|name| name.to_str());
+        if !name.is_some_and(|name| name.starts_with(prefix)) {
+            continue;
+        }
+        // A page of no sense may be one that is being made: left alone. So is one of another
+        // container, whose processes cannot be seen from here.
+        let Ok(who) = read_owner(&path) else {
+            continue;
+        };
+        let ours = space != 0 && who.pid_space == space && who.host == host;
+        if ours && pid_start(who.pid) != Some(who.pid_start) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
