@@ -77,12 +77,6 @@ impl Cluster {
         let heard = part + acks.collectors.saturating_sub(1);
         f64::from(heard) * self.ack / f64::from(acks.every.max(1))
     }
-
-    /// Time between two broadcasts that follow one another as fast as they can.
-    pub fn each(&self, members: u32, len: f64, acks: Acks) -> f64 {
-        let (_, per_byte) = self.multicast;
-        (len * per_byte).max(self.collect(members, acks))
-    }
 }
 
 /// The testbed of the paper on broadcast by InfiniBand multicast. The slides print results, not
@@ -149,15 +143,6 @@ mod tests {
         assert!((acks(1, 10) * 10.0 / acks(1, 1) - 1.0).abs() < 1e-9);
         // A basic root waits for all of them; a window's root does not.
         assert!(PAPER.basic(1_024, 4.0) > 10.0 * PAPER.window(1_024, 4.0));
-        let each = PAPER.each(
-            8,
-            65_536.0,
-            Acks {
-                collectors: 1,
-                every: 1,
-            },
-        );
-        assert!((each / (65_536.0 * PAPER.multicast.1) - 1.0).abs() < 1e-9);
     }
 
     #[test]

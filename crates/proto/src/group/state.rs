@@ -67,9 +67,13 @@ impl Group {
 
     pub(super) fn sending_of(&mut self, root: u16) -> &mut Sending {
         let forgets = self.cfg.errs(GroupMutation::ForgetAck);
+        let orphans = root == self.cfg.me && !self.cfg.errs(GroupMutation::ForgetOrphans);
         let (parts, me, dead) = (&self.parts, self.cfg.me, &self.dead);
         self.sending.entry(root).or_insert_with(|| {
-            let part = parts.of(root, me).skip(forgets as usize);
+            // With the members of co-roots that died before anything was sent.
+            let gone = dead.iter().filter(|_| orphans);
+            let orphans = gone.flat_map(|&co_root| parts.of(me, co_root));
+            let part = parts.of(root, me).skip(forgets as usize).chain(orphans);
             Sending::new(part.filter(|member| !dead.contains(member)))
         })
     }

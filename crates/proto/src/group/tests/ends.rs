@@ -104,6 +104,28 @@ fn orphans_acknowledge_to_the_root() {
     }
 }
 
+/// The same where the co-root died before this root sent anything.
+#[test]
+fn orphans_of_an_earlier_death_are_not_forgotten() {
+    let scheme = Scheme {
+        co_roots: 1,
+        ..Scheme::NACK
+    };
+    let mut world = World::new(8, scheme, CALM, 28);
+    world.script = vec![(1, 900), (0, 900), (0, 50_000)];
+    world.dead.push(4);
+    for me in (0..8u16).filter(|&me| me != 4) {
+        world.members[me as usize].group.on_dead(world.now, 4);
+    }
+    world.swallow = 1;
+    world.post_all();
+    world.settle();
+    for me in (0..8).filter(|&me| me != 4) {
+        assert_eq!(world.members[me as usize].ended.len(), 3, "member {me}");
+        world.check_returned(me);
+    }
+}
+
 /// A root with nobody left to send to ends what it has.
 #[test]
 fn the_last_one_ends_alone() {
