@@ -212,9 +212,11 @@ fn group_scaling(least: usize, most: usize) -> bool {
 
 /// The rows of that table: scheme, bytes, losses.
 fn rows() -> impl Iterator<Item = (&'static str, u64, u32)> {
-    let all = SCHEMES.iter().flat_map(|(name, _)| {
-        let sizes = [4, 65_536].into_iter();
-        sizes.flat_map(move |bytes| LOSSES.into_iter().map(move |lost| (*name, bytes, lost)))
+    let all = [4, 65_536].into_iter().flat_map(|bytes| {
+        let rows = SCHEMES
+            .iter()
+            .flat_map(|(name, _)| LOSSES.map(|lost| (*name, lost)));
+        rows.map(move |(name, lost)| (name, bytes, lost))
     });
     // What the original takes for long ones is the number of members times that of short ones.
     all.filter(|(name, bytes, _)| *name != "original" || *bytes == 4)
