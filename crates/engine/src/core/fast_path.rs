@@ -36,7 +36,7 @@ impl<S: System> Core<S> {
         };
         let node = &self.dir.eps[ep.0 as usize].as_ref()?.node;
         let packet = &mut *self.fast_path.packet;
-        if let Some((transmit, span)) = node.foresee(now, &spec, packet) {
+        if let Some((transmit, span)) = node.fast_packet(now, &spec, packet) {
             let bytes = &mut packet[..transmit.len];
             fill_one(bytes, &transmit, &span, &Pieces::new(req.iov));
             let (rail, to) = (&mut self.rails[transmit.rail], &transmit.to);
