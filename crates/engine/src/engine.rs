@@ -9,7 +9,6 @@ use crate::platform::sync::{Arc, Ordering};
 use crate::platform::system::System;
 use crate::progress::process::{self, Process};
 use crate::progress::shared::{Parts, Shared};
-use crate::progress::waker::Waker;
 use crate::state::core::{Core, CoreConfig};
 
 /// One Marline engine: the rails, the protocol and the lock of one libfabric domain. Clones are
@@ -27,6 +26,8 @@ impl<S: System> Clone for Engine<S> {
 
 /// A blocking wait polls this long before it sleeps, in nanoseconds: a sleep costs 20 us.
 const SPIN_NS: u64 = 50_000;
+/// It then sleeps at most this long at a time, as another thread may take its packets.
+const NAP_MAX_NS: u64 = 1_000_000;
 
 impl Engine<Process> {
     /// Opens the rails and starts (or joins) the process's progress thread. Errors are texts for
@@ -128,7 +129,6 @@ impl<S: System> Engine<S> {
             Ok(ms) => start + ms * 1_000_000,
             Err(_) => u64::MAX,
         };
-        let waker = Waker::new();
         loop {
             self.shared.progress();
             let now = self.shared.clock.now_ns();
@@ -140,10 +140,8 @@ impl<S: System> Engine<S> {
                 return;
             }
             if now > start + SPIN_NS {
-                if let Ok(waker) = &waker {
-                    let nap = (end - now).min(1_000_000);
-                    waker.sleep_until(&self.shared.fds, nap, || false);
-                }
+                let nap_ns = (end - now).min(NAP_MAX_NS);
+                self.shared.clock.nap(&self.shared.fds, nap_ns);
             }
         }
     }

@@ -5,6 +5,7 @@ use crate::config::profile::Tuned;
 use crate::config::settings::{RailsPolicy, Settings};
 use crate::core::publish::Publisher;
 use crate::platform::clock::{Clock, SystemClock};
+use crate::platform::event::Event;
 use crate::platform::random::random;
 use crate::platform::sync::Mutex;
 use crate::progress::process::Process;
@@ -65,6 +66,7 @@ impl Shared<Process> {
             sums: true,
         });
         shared.fds = fds;
+        shared.nap_event = Some(Event::new()?);
         Ok(shared)
     }
 }

@@ -3,9 +3,10 @@
 
 use crate::api::{LogSink, SubmitError};
 use crate::core::publish::Publisher;
+use crate::platform::event::Event;
 use crate::platform::fork::Generation;
 use crate::platform::random::Random;
-use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::platform::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::platform::system::System;
 use crate::progress::receivers::Receivers;
 use crate::progress::skips::Skips;
@@ -43,6 +44,10 @@ pub(crate) struct Shared<S: System> {
     /// The thread ticks faster until then.
     pub(crate) hurried_ns: AtomicU64,
     pub(crate) threaded: bool,
+    /// Ends the sleep of threads for which another one took packets.
+    pub(crate) nap_event: Option<Event>,
+    /// Polls in a row that found another thread polling.
+    pub(crate) shut_out: AtomicU32,
     pub(crate) generation: Generation,
     pub(crate) fds: Vec<i32>,
 }
@@ -89,6 +94,8 @@ impl<S: System> Shared<S> {
             tick_ns: parts.tick_ns,
             hurried_ns: AtomicU64::new(0),
             threaded: parts.threaded,
+            nap_event: None,
+            shut_out: AtomicU32::new(0),
             generation: Generation::current(),
             fds: Vec::new(),
         }
