@@ -41,7 +41,8 @@ impl<S: System> Core<S> {
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };
-        let pieces = pieces_of(&op.pieces, write);
+        let mut pieces = std::mem::take(&mut self.rails.pieces);
+        pieces_of(&op.pieces, write, &mut pieces);
         let posted = Write {
             key: write.key,
             offset: write.offset,
@@ -61,6 +62,8 @@ impl<S: System> Core<S> {
         let outcome = state
             .tx
             .write_direct(&pending.to, &posted, before, segment, flow);
+        pieces.clear();
+        self.rails.pieces = pieces;
         match outcome {
             SendOutcome::Busy => {
                 let direct = Some(to_write);
@@ -68,7 +71,7 @@ impl<S: System> Core<S> {
                 return outcome;
             }
             SendOutcome::Sent => {
-                let mut packet = pending.bytes.clone();
+                let mut packet = std::mem::take(&mut pending.bytes);
                 let sum = || to_write.sum(&op.pieces, range, false);
                 to_write.seal(&mut packet, to_write.summed.unwrap_or_else(sum));
                 if let Some(begun_ns) = begun_ns {
@@ -76,11 +79,11 @@ impl<S: System> Core<S> {
                     let ns_per_kib = took_ns * 1024 / write.len.max(1) as u64;
                     self.rails.sum_first.cost(first, ns_per_kib);
                 }
-                state.notice = Some(WriteNotice {
-                    packet,
-                    to: pending.to,
-                    flow,
-                });
+                let to = pending.to;
+                let before = state.notice.replace(WriteNotice { packet, to, flow });
+                if let Some(before) = before {
+                    self.rails.reuse(before.packet);
+                }
             }
             _ => {} // the write is lost, and with it the packet
         }
@@ -103,6 +106,7 @@ impl<S: System> Core<S> {
         state.counters.send_calls += 1;
         state.counters.wire_packets_sent += 1;
         self.after_send(now, rail, &told.to, outcome);
+        self.rails.reuse(told.packet);
         true
     }
 

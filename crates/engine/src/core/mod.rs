@@ -4,7 +4,6 @@
 mod backpressure;
 mod complete;
 mod direct_write;
-mod fast_path;
 mod flush;
 mod ingest;
 pub(crate) mod publish;

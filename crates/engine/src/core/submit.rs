@@ -7,7 +7,8 @@ use crate::api::{
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp};
 use crate::platform::system::System;
 use crate::state::core::Core;
-use marline_proto::{Claim, Mutation, Peeked, RecvSpec, SendSpec, Source, UNKEPT_MAX};
+use crate::state::fast_path;
+use marline_proto::{Claim, Mutation, Peeked, PeerId, RecvSpec, SendSpec, Source, UNKEPT_MAX};
 
 /// Sends up to this length draw on a reserve and are never refused for lack of log memory: those
 /// without completion must not be (design rule 9), and the others are as short.
@@ -64,7 +65,8 @@ impl<S: System> Core<S> {
         }
         let tx_cq = endpoint.tx_cq;
         let certain = !req.flags.wants_word() && self.logs(len);
-        let now = match certain && len < UNKEPT_MAX {
+        let fast = fast_path::ENABLED && certain && len < UNKEPT_MAX;
+        let now = match fast {
             true => self.send_fast((ep, peer), req, len, clock),
             false => None,
         };
@@ -105,6 +107,35 @@ impl<S: System> Core<S> {
             false => self.coalescer.requested(len, waiting, at_once),
         };
         Ok((now_please, now))
+    }
+
+    /// Sends the message of a request that nothing can refuse any more on the fast path, if it is
+    /// the first of a burst and nothing else waits to leave. The time, if it was asked for.
+    #[inline]
+    fn send_fast(
+        &mut self,
+        (ep, peer): (EpId, PeerId),
+        req: &SendReq<'_>,
+        len: usize,
+        clock: impl FnOnce() -> u64,
+    ) -> Option<u64> {
+        let others = self.has_output() || self.rails.full_mask != 0;
+        if !self.coalescer.leaves_next(self.cfg.aggregate_after) || others {
+            return None;
+        }
+        let now = clock();
+        let spec = SendSpec {
+            handle: 0, // none yet, and no part of the packet
+            peer,
+            tag: req.tag,
+            data: req.data,
+            len: len as u64,
+            urgent_ack: false,
+        };
+        let node = &self.dir.eps[ep.0 as usize].as_ref()?.node;
+        let pieces = Pieces::new(req.iov);
+        (self.fast_path).send(now, node, &mut self.rails, &spec, &pieces);
+        Some(now)
     }
 
     /// Whether a message of `len` bytes, at most 64 KiB, has room in the log.

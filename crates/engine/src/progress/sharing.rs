@@ -27,10 +27,9 @@ impl<S: System> Shared<S> {
         receivers.nappers += naps as u32;
         drop(receivers);
         let before = self.clock.now_ns();
-        match (offer, &self.nap_event) {
-            (CpuOffer::Nap, Some(event)) => drop(event.wait(&self.fds, NAP_MAX_NS)),
-            (CpuOffer::Nap, None) => self.clock.nap(&self.fds, NAP_MAX_NS),
-            (CpuOffer::Yield | CpuOffer::Question, _) => self.clock.yield_now(),
+        match naps {
+            true => self.nap(before),
+            false => self.clock.yield_now(),
         }
         let took_ns = self.clock.now_ns() - before;
         let mut receivers = self.receivers();
@@ -43,6 +42,18 @@ impl<S: System> Shared<S> {
             }
         }
         receivers
+    }
+
+    /// Sleeps until a packet comes, another thread calls, or something is due: an ack that a peer
+    /// waits for must not wait for the end of the sleep.
+    fn nap(&self, now: u64) {
+        let due = self.lock().next_deadline().unwrap_or(u64::MAX);
+        let nap_ns = due.saturating_sub(now).min(NAP_MAX_NS);
+        match &self.nap_event {
+            _ if nap_ns == 0 => self.clock.yield_now(),
+            Some(event) => drop(event.wait(&self.fds, nap_ns)),
+            None => self.clock.nap(&self.fds, nap_ns),
+        }
     }
 
     /// Ends the sleep of threads for which this one may have taken packets.

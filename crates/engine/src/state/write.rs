@@ -75,13 +75,12 @@ pub struct PendingWrite {
     pub(crate) direct: Option<ToWrite>,
 }
 
-/// The memory that a write reads.
-pub(crate) fn pieces_of(pieces: &Pieces, write: &PendingWrite) -> Vec<Piece> {
-    let mut found = Vec::new();
+/// Puts the memory that a write reads into `found`.
+pub(crate) fn pieces_of(pieces: &Pieces, write: &PendingWrite, found: &mut Vec<Piece>) {
+    found.clear();
     pieces.for_range(write.offset, write.len, |base, len| {
         found.push(Piece { base, len });
     });
-    found
 }
 
 /// Most datagrams of a direct write; 0: the rail has none.
