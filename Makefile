@@ -146,7 +146,7 @@ miri-checksum:
 
 # What makes no system call that Miri lacks (mapped files, sockets, ppoll).
 miri-engine:
-	$(MIRI) -p marline-engine --lib -- collect:: pool:: skips:: agreed:: choice:: settings::
+	$(MIRI) -p marline-engine --lib -- coalesce:: pool:: skips:: choice:: settings::
 
 # Addresses, then races (which needs a standard library built for it, and most of its time for
 # that). Not the models: loom and shuttle switch stacks by themselves.

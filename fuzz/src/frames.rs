@@ -3,7 +3,7 @@
 use crate::input::Input;
 use marline_wire::{
     granules, Ack, AckMasks, Data, Eager, Frame, Grant, KeyGrant, MsgHead, Read, Rts, Written,
-    ACK_MASKS_MAX, GRANULE, HELLO_RAILS_MAX,
+    ACK_MASKS_MAX, GRANULE, RAILS_MAX,
 };
 
 /// A small number, or now and then any.
@@ -74,7 +74,7 @@ pub fn frame(input: &mut Input<'_>) -> Frame {
             1 => Frame::Key(KeyGrant {
                 number: small(input) as u32,
                 flags: input.pick(&[0, 8, 128, 255]),
-                rail: input.below(HELLO_RAILS_MAX as u64) as u8,
+                rail: input.below(RAILS_MAX as u64) as u8,
                 key: small(input),
             }),
             2 | 3 => written(input),
@@ -128,7 +128,7 @@ fn ack(input: &mut Input<'_>) -> Frame {
         _ => input.below(100),
     };
     Frame::Ack(Ack {
-        path: input.pick(&[0, 0x11, 0x10, 0xff]),
+        path: input.pick(&[0, 0x101, 0x100, 0xffff]),
         delay_us: input.any(),
         base,
         masks: AckMasks { count, bits },

@@ -24,7 +24,7 @@ pub fn group_packet(data: &[u8]) {
     let mut bytes = data.to_vec();
     if bytes.len() >= GROUP_HEAD_LEN {
         bytes[4] = VERSION;
-        bytes[38..40].copy_from_slice(&1u16.to_le_bytes());
+        bytes[39] = 1;
     }
     let Some(crc) = seal(&mut bytes) else { return };
     let Ok(packet) = GroupPacket::parse(&bytes, |_| crc) else {
@@ -213,7 +213,9 @@ fn word(input: &mut Input<'_>) -> Word {
             let mut gaps = Gaps::default();
             let first = number(input).min(u64::MAX - 200);
             gaps.push(first);
-            (0..input.below(9)).for_each(|_| drop(gaps.push(first + input.below(130))));
+            for _ in 0..input.below(9) {
+                let _ = gaps.push(first + input.below(130));
+            }
             (gaps.missing, gaps.of) = (input.any(), input.any());
             Word::Nack { root, gaps }
         }

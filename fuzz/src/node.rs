@@ -5,11 +5,16 @@ use crate::input::Input;
 use crate::memory::{Granted, Memories};
 use crate::packet::{seal, write};
 use marline_checksum::crc32c;
+use marline_engine::ByKind;
 use marline_proto::{
     Claim, Config, Delivery, Event, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec,
     SendSpec, Source, Spans,
 };
-use marline_wire::{Frame, Header, Hello, Packet, RailAddr, HELLO_RAILS_MAX, PACKET_MAX, VERSION};
+use marline_rails::UdpAddr;
+use marline_wire::{
+    Address, Frame, Header, Hello, Packet, RailAddr, RailList, RailWrites, HELLO_RAIL_BYTES_MAX,
+    PACKET_MAX, RAILS_MAX, VERSION,
+};
 
 const NODE_ID: u64 = 0xa1;
 const NODE_TOKEN: u32 = 7;
@@ -51,17 +56,18 @@ struct Bench {
 
 /// Rail `index` of host `host`; all in one subnet per index.
 pub(crate) fn rail(host: u8, index: u8) -> RailAddr {
-    let mut ip = [0; 16];
-    ip[..4].copy_from_slice(&[10, 0, index, host]);
-    RailAddr {
-        // One of two writes.
-        kind: if index == 1 { 4 | RailAddr::WRITES } else { 4 },
-        index,
+    let addr = UdpAddr {
+        ip: [10, 0, index, host].into(),
         port: 4_000,
-        mtu: 1_472,
         prefix_len: 24,
-        ip,
+    };
+    let mut rail = addr.rail();
+    (rail.index, rail.datagram_max) = (index, 1_472);
+    // One of two writes.
+    if index == 1 {
+        rail.writes = RailWrites::Keyed;
     }
+    rail
 }
 
 impl Bench {
@@ -87,7 +93,7 @@ impl Bench {
             ..Memories::default()
         };
         Bench {
-            node: Node::new(cfg, NODE_ID, NODE_TOKEN, 1, rails),
+            node: Node::new(cfg, (NODE_ID, NODE_TOKEN, 1), rails, &ByKind),
             memory,
             now: 1,
             next_handle: 0,
@@ -107,11 +113,9 @@ impl Bench {
     /// A peer that may never have spoken.
     fn peer(&mut self, input: &mut Input<'_>) -> PeerId {
         let n = input.below(PEERS);
-        let peer = self.node.peer(&marline_wire::Address {
-            id: peer_id(n),
-            token: n as u32,
-            rails: [rail(2 + n as u8, 0), rail(2 + n as u8, 1)],
-        });
+        let rails = [0, 1].map(|index| rail(2 + n as u8, index));
+        let address = Address::new(peer_id(n), n as u32, &rails);
+        let peer = self.node.peer(&address);
         if !self.peers.contains(&peer) {
             self.peers.push(peer);
         }
@@ -375,6 +379,7 @@ impl Bench {
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. }
+                | Event::UnknownRailKind { .. }
                 | Event::PeerMismatch { .. } => {}
                 Event::PeerLeft { peer } => self.node.forget(peer),
             }
@@ -397,16 +402,16 @@ impl Bench {
     fn inject(&mut self, input: &mut Input<'_>) {
         let peer = input.below(PEERS);
         let header = header(input, peer);
-        let mut frames = Vec::new();
+        let (mut frames, mut rails) = (Vec::new(), [0; HELLO_RAIL_BYTES_MAX]);
         if input.below(4) == 0 {
-            frames.push(hello(input, peer));
+            frames.push(hello(input, peer, &mut rails));
         }
         for _ in 0..input.below(4) {
             frames.push(frame(input));
         }
         let zeros = [0; PACKET_MAX];
         let mut room = PACKET_MAX - 1_000;
-        let frames: Vec<(Frame, &[u8])> = frames
+        let frames: Vec<(Frame<Hello<'_>>, &[u8])> = frames
             .iter()
             .filter(|f| {
                 let fits = room > f.payload_len() + 64;
@@ -454,7 +459,7 @@ fn header(input: &mut Input<'_>, peer: u64) -> Header {
         dst_slot: input.pick(&[u32::MAX, 0, 1, 2]),
         src_id: peer_id(peer),
         src_epoch: if odd(input) { 2 } else { 1 },
-        path: input.pick(&[0, 0x11, 0, 0x10, 0x01, 0xff, 0x20]),
+        path: input.pick(&[0, 0x101, 0, 0x100, 0x001, 0xffff, 0x200]),
         flags: input.below(4) as u8,
         number: match input.below(8) {
             0 => input.any::<u64>() >> 16,
@@ -463,11 +468,13 @@ fn header(input: &mut Input<'_>, peer: u64) -> Header {
     }
 }
 
-fn hello(input: &mut Input<'_>, peer: u64) -> Frame {
-    let mut rails = [RailAddr::NONE; HELLO_RAILS_MAX];
-    let rail_count = input.pick(&[2, 1, 0, HELLO_RAILS_MAX as u8]);
-    for (i, slot) in rails[..rail_count as usize].iter_mut().enumerate() {
-        *slot = rail(2 + peer as u8, i as u8);
+/// Rails go to `bytes`; now and then one is of a kind that nobody knows.
+fn hello<'a>(input: &mut Input<'_>, peer: u64, bytes: &'a mut [u8]) -> Frame<Hello<'a>> {
+    let count = input.pick(&[2, 1, 0, RAILS_MAX as u8]);
+    let rails: Vec<RailAddr> = (0..count).map(|i| rail(2 + peer as u8, i)).collect();
+    let len = RailList::write(bytes, &rails).bytes().len();
+    if input.below(8) == 1 && len > 0 {
+        bytes[0] = 200;
     }
     Frame::Hello(Hello {
         slot: input.below(4) as u32,
@@ -478,7 +485,6 @@ fn hello(input: &mut Input<'_>, peer: u64) -> Frame {
         algorithms: 0b110,
         reliable: input.below(8) > 0,
         credit: input.pick(&[1 << 18, 0, u64::MAX, 20_000]),
-        rail_count,
-        rails,
+        rails: RailList::of(&bytes[..len]),
     })
 }

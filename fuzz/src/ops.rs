@@ -11,11 +11,12 @@ use crate::node::rail;
 use crate::packet::seal;
 use credit::Credits;
 use marline_checksum::{crc32c, sum, Algorithm};
+use marline_engine::ByKind;
 use marline_proto::{
     Claim, Config, Delivery, Event, Landing, Node, PeerId, RailSpec, RecvSpec, SendSpec, Source,
     Spans, Transmit,
 };
-use marline_wire::{Address, Packet, RailAddr, PACKET_MAX};
+use marline_wire::{Address, Packet, RailWrites, PACKET_MAX};
 use model::{contents, Message, Model, Whom, Wish, OWN};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -89,20 +90,21 @@ fn region_content(key: u64) -> u64 {
 
 impl End {
     fn new(host: u8, cfg: Config, rails: u8, datagram_max: usize) -> End {
-        let spec = |i| RailSpec {
-            addr: RailAddr {
-                kind: 4,
-                ..rail(host, i)
-            },
-            datagram_max,
-            receive_budget: 100_000,
-            delivery: Delivery::DATAGRAMS,
-            ordered_writes: false,
-            direct_datagrams: 0,
+        let spec = |i| {
+            let mut addr = rail(host, i);
+            addr.writes = RailWrites::None;
+            RailSpec {
+                addr,
+                datagram_max,
+                receive_budget: 100_000,
+                delivery: Delivery::DATAGRAMS,
+                ordered_writes: false,
+                direct_datagrams: 0,
+            }
         };
         let rails = (0..rails).map(spec).collect();
         End {
-            node: Node::new(cfg, u64::from(host), 77, 1, rails),
+            node: Node::new(cfg, (u64::from(host), 77, 1), rails, &ByKind),
             peer: PeerId(0),
             own: PeerId(0),
             memory: Memories::default(),
@@ -471,14 +473,15 @@ impl World {
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } => {}
-                Event::KeysWanted { .. } | Event::Revoke { .. } => {
-                    panic!("{event:?} though no rail writes");
-                }
-                Event::PutAsked { .. } | Event::PutRefused { .. } => {
-                    panic!("{event:?} though nobody writes");
-                }
+                Event::KeysWanted { .. }
+                | Event::Revoke { .. }
+                | Event::PutAsked { .. }
+                | Event::PutRefused { .. } => panic!("{event:?} though nothing writes"),
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
-                Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerMismatch { .. } => {
+                Event::RecvFailed { .. }
+                | Event::PeerDead { .. }
+                | Event::UnknownRailKind { .. }
+                | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");
                 }
             }

@@ -1,7 +1,10 @@
 //! The packet parser and the address blob.
 
 use marline_checksum::crc32c;
-use marline_wire::{Address, Frame, HeadWriter, Header, Packet, HEADER_LEN, PACKET_MAX, VERSION};
+use marline_rails::{pairing, show_addr, UdpAddr};
+use marline_wire::{
+    Address, Frame, HeadWriter, Header, Hello, Packet, RailAddr, HEADER_LEN, PACKET_MAX, VERSION,
+};
 
 /// Any bytes as a packet: as they come, and with version and CRC put right so that the frames are
 /// reached. What parses is written anew and must read back the same.
@@ -26,14 +29,14 @@ pub(crate) fn seal(bytes: &mut [u8]) -> Option<u32> {
     Some(crc)
 }
 
-fn owned<'a>(packet: &Packet<'a>) -> impl Iterator<Item = (Frame, &'a [u8])> {
+fn owned<'a>(packet: &Packet<'a>) -> impl Iterator<Item = (Frame<Hello<'a>>, &'a [u8])> {
     packet
         .frames()
-        .map(|(frame, payload)| (frame.owned(), payload))
+        .map(|(frame, payload)| (frame.fields(), payload))
 }
 
 fn rewrite(packet: &Packet<'_>) {
-    let frames: Vec<(Frame, &[u8])> = owned(packet).collect();
+    let frames: Vec<(Frame<Hello<'_>>, &[u8])> = owned(packet).collect();
     for (frame, payload) in &frames {
         assert_eq!(frame.payload_len(), payload.len());
     }
@@ -44,7 +47,7 @@ fn rewrite(packet: &Packet<'_>) {
 }
 
 /// A sealed packet of these frames. The largest datagram holds every packet that was read.
-pub(crate) fn write(header: &Header, frames: &[(Frame, &[u8])]) -> Vec<u8> {
+pub(crate) fn write(header: &Header, frames: &[(Frame<Hello<'_>>, &[u8])]) -> Vec<u8> {
     // A parsed packet lacks the padding behind its last payload.
     let mut bytes = vec![0; 2 * PACKET_MAX];
     let mut writer = HeadWriter::new(&mut bytes, 2 * PACKET_MAX);
@@ -73,12 +76,22 @@ pub fn address(data: &[u8]) {
     assert_eq!(Address::decode(&bytes[..len]), Ok(address));
     assert_eq!(Address::decode(&bytes), Ok(address));
     assert!(Address::decode(&bytes[..len - 1]).is_err());
-    for other in &address.rails {
-        // A subnet contains itself, and to lie in the same one is mutual for equal lengths.
-        assert!(other.same_subnet(other));
-        let here = &address.rails[0];
-        if here.prefix_len == other.prefix_len {
-            assert_eq!(here.same_subnet(other), other.same_subnet(here));
+    let rails: Vec<RailAddr> = address.rails().iter().collect();
+    assert!(!rails.is_empty());
+    assert_eq!(
+        rails.len() + address.rails().unknown().count(),
+        address.rails().count()
+    );
+    for rail in &rails {
+        let _ = show_addr(rail);
+        // Everything lies in its own network and is its own host, and IP addresses read as written.
+        assert!(pairing::same_network(rail, rail));
+        assert!(pairing::same_host(rail, rail) && pairing::same_end(rail, rail));
+        if let Some(udp) = UdpAddr::of(rail) {
+            assert_eq!(udp.rail().bytes(), rail.bytes());
         }
+    }
+    for (from, to) in pairing::pairs(&rails, &rails) {
+        assert!(pairing::reaches(&rails[from], &rails[to]));
     }
 }

@@ -16,7 +16,6 @@ const RIDDLES: &[(&str, usize)] = &[
     ("crates/engine", 124),
     ("crates/proto", 16),
     ("crates/rails", 52),
-    ("crates/wire", 16),
 ];
 const FIGURES: &[(&str, usize)] = &[("crates/engine", 3)];
 

@@ -182,6 +182,7 @@ pub(crate) mod tests {
         let leaf = ("b.rs", "pub fn f() {}");
         let from_a = |text| arrows(&[lib, ("a.rs", text), leaf, ("c/mod.rs", ""), ("c/d.rs", "")]);
         assert_eq!(from_a("use crate::b::f;"), ["a.rs>b.rs"]);
+        assert_eq!(from_a("use crate::b::*;"), ["a.rs>b.rs"]);
         assert_eq!(
             from_a("use super::{b::{f as g}, c};"),
             ["a.rs>b.rs", "a.rs>c/mod.rs"]

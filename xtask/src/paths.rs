@@ -18,7 +18,8 @@ pub(crate) struct Outline {
     named: Vec<Import>,
     /// Names brought in by `use`, each with its path, and whether they are handed on.
     used: Vec<(String, Import, bool)>,
-    globs: Vec<Import>,
+    /// Modules of which `use` takes all names, and whether they are handed on.
+    globs: Vec<(Import, bool)>,
     defined: BTreeSet<String>,
     /// Every word outside `use`.
     words: BTreeSet<String>,
@@ -31,7 +32,9 @@ impl Outline {
             !handed_on || self.words.contains(name)
         };
         let used = self.used.iter().filter(own).map(|(_, path, _)| path);
-        self.named.iter().chain(used)
+        let globs = self.globs.iter().filter(|(_, handed_on)| !handed_on);
+        let globs = globs.map(|(path, _)| path);
+        self.named.iter().chain(used).chain(globs)
     }
 
     /// The path that `use` gave this name.
@@ -41,8 +44,8 @@ impl Outline {
     }
 
     /// Modules of which all names are taken.
-    pub fn globs(&self) -> &[Import] {
-        &self.globs
+    pub fn globs(&self) -> impl Iterator<Item = &Import> {
+        self.globs.iter().map(|(path, _)| path)
     }
 
     /// The file defines an item of this name.
@@ -225,7 +228,9 @@ impl Reader<'_> {
                 }
                 "*" => {
                     let inside = self.inside();
-                    self.outline.globs.push(Import { segments, inside });
+                    self.outline
+                        .globs
+                        .push((Import { segments, inside }, handed_on));
                     self.skip_comma();
                     return;
                 }

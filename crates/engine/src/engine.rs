@@ -1,8 +1,8 @@
 //! The engine's handle: what doors call. Every method may be called from any thread.
 
 use crate::api::{
-    AvId, Completion, Counter, CqId, EpId, FiAddr, LogSink, RecvReq, Region, RemoteReq, SendReq,
-    SubmitError,
+    AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, RecvReq, Region, RemoteReq,
+    SendReq, SubmitError,
 };
 use crate::config::settings::Settings;
 use crate::platform::sync::{Arc, Ordering};
@@ -10,6 +10,7 @@ use crate::platform::system::System;
 use crate::progress::process::{self, Process};
 use crate::progress::shared::{Parts, Shared};
 use crate::state::core::{Core, CoreConfig};
+use marline_wire::Address;
 
 /// One Marline engine: the rails, the protocol and the lock of one libfabric domain. Clones are
 /// handles to the same engine.
@@ -169,7 +170,12 @@ impl<S: System> Engine<S> {
 
     /// Adds an address; the first gets 0. Duplicates get a new index for the same peer.
     pub fn av_insert(&self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> {
-        self.shared.usable()?.dir.av_insert(av, blob)
+        let mut core = self.shared.usable()?;
+        let address = Address::decode(blob).map_err(|why| {
+            core.say(LogLevel::Warn, &why.to_string());
+            SubmitError::BadAddress
+        })?;
+        core.dir.av_insert(av, address)
     }
 
     /// Forgets an address.

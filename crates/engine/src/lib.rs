@@ -29,3 +29,4 @@ pub use platform::system::{System, Watch};
 pub use progress::process::Process;
 pub use progress::shared::Parts;
 pub use state::core::{Core, CoreConfig};
+pub use state::pairing::ByKind;

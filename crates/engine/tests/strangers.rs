@@ -6,6 +6,7 @@ use marline_engine::settings::Settings;
 use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::stats::RailCounters;
 use marline_engine::{Completion, Engine, LogSink};
+use marline_rails::UdpAddr;
 use marline_wire::{Address, DirectHead, Header, DIRECT_HEAD_LEN, HEADER_LEN, VERSION};
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -55,7 +56,8 @@ fn counted(make: impl Fn(&Address) -> Vec<Vec<u8>>) -> RailCounters {
     let datagrams = make(&address);
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     for datagram in &datagrams {
-        let to = ("127.0.0.1", address.rails[0].port);
+        let rail = address.rails().iter().next().unwrap();
+        let to = ("127.0.0.1", UdpAddr::of(&rail).unwrap().port);
         stranger.send_to(datagram, to).unwrap();
     }
     // Renewed ten times a second.

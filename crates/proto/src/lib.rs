@@ -32,6 +32,7 @@ pub use base::config::{
 };
 pub use base::granules::{Covered, GranuleSet};
 pub use base::mutation::Mutation;
+pub use base::pairing::Pairing;
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
     sum_seed, Batch, Claim, DropReason, Event, Landing, Lies, Memory, PathState, Payload, PeerId,

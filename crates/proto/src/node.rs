@@ -2,6 +2,7 @@
 //! `ops` (posting), `receive` (packets in), `transmit` (packets out) and `timers`.
 
 use crate::base::config::{Config, RailSpec};
+use crate::base::pairing::Pairing;
 use crate::base::slab::{Key, Slab};
 use crate::base::stats::{NodeStats, PathStats, PeerStats};
 use crate::base::types::{Event, PathState, PeerId, WriteOut};
@@ -17,7 +18,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use marline_wire::{Address, Hello, RailAddr, HELLO_RAILS_MAX};
+use marline_wire::{Address, Hello, RailAddr, RailList, RAILS_MAX};
 
 /// Outstanding completions into one multi-receive buffer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,7 +50,10 @@ pub struct Node {
     pub(crate) token: u32,
     pub(crate) epoch: u32,
     pub(crate) rails: Vec<RailSpec>,
-    pub(crate) rail_down: [bool; HELLO_RAILS_MAX],
+    pub(crate) pairing: &'static dyn Pairing,
+    /// Kinds of rails that are not known here and of which it was told.
+    pub(crate) unknown_kinds: Vec<u8>,
+    pub(crate) rail_down: [bool; RAILS_MAX],
     /// Some rail can write.
     pub(crate) writes: bool,
     /// Local rails that have no room now, bit n for rail n, and peers that wait for one of them.
@@ -97,8 +101,16 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with its identity and rails. `rails[i]` is the local rail of index `i`.
-    pub fn new(cfg: Config, id: u64, token: u32, epoch: u32, rails: Vec<RailSpec>) -> Node {
+    /// A node with its identity and rails. `rails[i]` is the local rail of index `i`; there are at
+    /// most [`RAILS_MAX`], and further ones are left out. `pairing` tells which of them reach which
+    /// of a peer's.
+    pub fn new(
+        cfg: Config,
+        (id, token, epoch): (u64, u32, u32),
+        mut rails: Vec<RailSpec>,
+        pairing: &'static dyn Pairing,
+    ) -> Node {
+        rails.truncate(RAILS_MAX);
         let budget = rails
             .iter()
             .map(|r| r.receive_budget)
@@ -111,7 +123,9 @@ impl Node {
             epoch,
             writes: rails.iter().any(|r| r.addr.writes()),
             rails,
-            rail_down: [false; HELLO_RAILS_MAX],
+            pairing,
+            unknown_kinds: Vec::new(),
+            rail_down: [false; RAILS_MAX],
             full: 0,
             stalled: Vec::new(),
             write_out: None,
@@ -156,42 +170,27 @@ impl Node {
         self.id
     }
 
-    /// The address blob for others: identity and up to two rails.
-    pub fn address(&self) -> Address {
-        let mut rails = [RailAddr::NONE; 2];
-        for (slot, rail) in rails.iter_mut().zip(&self.rails) {
-            *slot = rail.addr;
-        }
-        Address {
-            id: self.id,
-            token: self.token,
-            rails,
-        }
-    }
-
-    pub(crate) fn hello(&self, slot: PeerId, credit: u64) -> Hello {
-        let mut rails = [RailAddr::NONE; HELLO_RAILS_MAX];
-        let count = self.rails.len().min(HELLO_RAILS_MAX);
-        for (to, from) in rails.iter_mut().zip(&self.rails) {
-            *to = from.addr;
-        }
+    /// HELLO for a peer, with as many rails as `rails` has room for.
+    pub(crate) fn hello<'a>(&self, conn: &Conn, rails: &'a mut [u8]) -> Hello<'a> {
         Hello {
-            slot: slot.0,
+            slot: conn.peer.0,
             id: self.id,
             token: self.token,
             epoch: self.epoch,
             algorithm: self.cfg.algorithm,
             algorithms: self.cfg.algorithms_mask(),
             reliable: self.cfg.reliable,
-            credit,
-            rail_count: count as u8,
-            rails,
+            credit: conn.credit_limit_announced(),
+            rails: RailList::write(rails, &self.local_addrs()),
         }
     }
 
     /// The peer with this address; known or new (nothing is sent yet). From now on the owner has a
     /// name for it, until [`Node::unname`].
     pub fn peer(&mut self, address: &Address) -> PeerId {
+        if self.peer_named(address.id).is_none() {
+            self.note_unknown_rails(&address.rails());
+        }
         let peer = self.know(address);
         self.name(peer);
         peer
@@ -402,12 +401,14 @@ impl Node {
         }
         conn.credit_window = self.cfg.credit_window(self.credit_promised);
         self.credit_promised += conn.credit_window;
-        let locals = self.local_rails();
-        conn.add_paths(&locals, &entry.address.rails, FIRST_PATHS);
-        for path in &mut conn.paths {
-            path.rail_down = self.rail_down[path.local as usize];
-        }
+        let rails: Vec<RailAddr> = entry.address.rails().iter().collect();
         self.peers[peer.0 as usize].conn = Some(conn);
+        self.add_paths(peer, &rails, FIRST_PATHS);
+    }
+
+    /// Addresses of the own rails, by index.
+    pub(crate) fn local_addrs(&self) -> Vec<RailAddr> {
+        self.rails.iter().map(|r| r.addr).collect()
     }
 
     /// The local rails as paths are made from them.
@@ -422,7 +423,6 @@ impl Node {
         let spec = &self.rails[at];
         let native = self.cfg.reliable && self.cfg.native_rails >> at & 1 == 1;
         LocalRail {
-            addr: spec.addr,
             datagram_max: spec.datagram_max,
             policy: Policy::new(spec.delivery, native),
         }

@@ -1,11 +1,13 @@
 //! Two nodes that ask for different payload algorithms: what each sends, and what a peer gets that
 //! speaks in one which is unknown here.
 
+mod face;
+
 use marline_proto::{
     Config, Delivery, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec,
     RecvSpec, SendSpec, Source, Spans,
 };
-use marline_wire::{Packet, RailAddr, FIRST_ALGORITHM, PACKET_MAX};
+use marline_wire::{Packet, FIRST_ALGORITHM, PACKET_MAX};
 
 const KNOWN: &[u8] = &[1, 2, 3, 4, 0];
 const SECOND: u64 = 1_000_000_000;
@@ -29,17 +31,8 @@ impl Memory for Seen {
 }
 
 fn rail(host: u8) -> RailSpec {
-    let mut ip = [0; 16];
-    ip[..4].copy_from_slice(&[10, 0, 0, host]);
     RailSpec {
-        addr: RailAddr {
-            kind: 4,
-            index: 0,
-            port: 5_000,
-            mtu: 1_472,
-            prefix_len: 24,
-            ip,
-        },
+        addr: face::rail_addr(0, host, 0, 1_472),
         datagram_max: 1_472,
         receive_budget: 1 << 20,
         delivery: Delivery::DATAGRAMS,
@@ -54,7 +47,12 @@ fn node(host: u8, algorithm: u8, algorithms: &'static [u8]) -> Node {
         algorithms,
         ..Config::default()
     };
-    Node::new(config, host as u64, 9, 1, vec![rail(host)])
+    Node::new(
+        config,
+        (host as u64, 9, 1),
+        vec![rail(host)],
+        &face::InOneNetwork,
+    )
 }
 
 /// Two nodes of which each asks for an algorithm, and a clock.

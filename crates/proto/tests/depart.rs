@@ -2,7 +2,7 @@
 
 mod face;
 
-use face::{output, specs, take, Anywhere, Flying};
+use face::{output, specs, take, Anywhere, Flying, InOneNetwork};
 use marline_proto::{Config, DropReason, Event, Node, PeerId, RecvSpec, SendSpec, Source};
 use marline_wire::Packet;
 
@@ -21,10 +21,9 @@ fn node(id: u64) -> Node {
     let host = 2 + (id % 200) as u8;
     Node::new(
         Config::default(),
-        2 * id + 1,
-        id as u32,
-        1,
+        (2 * id + 1, id as u32, 1),
         specs(host, 1, 1_472),
+        &InOneNetwork,
     )
 }
 

@@ -3,8 +3,8 @@
 mod face;
 
 use face::{node, output, take, Flying, Pair};
-use marline_proto::SendSpec;
-use marline_wire::{Frame, Packet};
+use marline_proto::{Event, SendSpec};
+use marline_wire::{Address, Frame, Packet};
 
 /// Two nodes that know each other's addresses and have not spoken.
 fn strangers() -> Pair {
@@ -118,4 +118,22 @@ fn sizes_are_asked_when_something_is_long() {
     let bound = (1 << 20) / (3 * 448) + 20;
     assert!(there.len() < bound, "{} packets", there.len());
     assert!(pair.a.drained());
+}
+
+/// Rails of kinds that this version does not know are passed over, and told once.
+#[test]
+fn a_rail_of_an_unknown_kind_is_skipped_and_told_once() {
+    let with_unknown = |host: u8| {
+        let (mut blob, len) = node(host, 1).address().encode();
+        blob[14] += 1;
+        blob[len..len + 5].copy_from_slice(&[77, 3, 1, 2, 3]);
+        Address::decode(&blob).expect("the other rail is known")
+    };
+    let mut a = node(1, 1);
+    a.peer(&with_unknown(2));
+    a.peer(&with_unknown(3));
+    a.peer(&with_unknown(3));
+    let events = std::iter::from_fn(|| a.poll_event());
+    let told = events.filter(|e| matches!(e, Event::UnknownRailKind { kind: 77 }));
+    assert_eq!((told.count(), a.stats().unknown_rails), (1, 2));
 }

@@ -2,7 +2,7 @@
 
 mod face;
 
-use face::{output, specs, take, Flying, Pair};
+use face::{node_of, output, specs, take, Flying, Pair};
 use marline_proto::{Config, Node, RecvSpec, SendSpec, Source};
 use marline_wire::{Frame, Packet};
 
@@ -61,8 +61,8 @@ fn nothing_is_given_back_that_is_needed() {
 fn in_one_network(rails: u8) -> Pair {
     let node = |host: u8| {
         let mut specs = specs(host, rails, 1_472);
-        specs.iter_mut().for_each(|s| s.addr.prefix_len = 8);
-        Node::new(Config::default(), 100 + host as u64, 7, 1, specs)
+        face::in_one_network(&mut specs, host);
+        node_of(Config::default(), host, specs)
     };
     let mut pair = Pair::of([node(1), node(2)], false);
     pair.message(1, 2_000);

@@ -2,21 +2,24 @@
 
 mod face;
 
-use face::{done, output, specs, take, Flying, Pair};
+use face::{done, in_one_network, node_of, output, specs, take, Flying, Pair};
 use marline_proto::{Config, Event, Node, PathState};
 use marline_wire::Packet;
 
 /// A node with this many rails, all in one subnet.
-fn node(host: u8, rails: u8) -> Node {
+fn node(config: Config, host: u8, rails: u8) -> Node {
     let mut specs = specs(host, rails, 1_472);
-    for spec in &mut specs {
-        spec.addr.ip[..4].copy_from_slice(&[10, 0, spec.addr.index, host]);
-    }
-    Node::new(Config::default(), 100 + host as u64, 7, 1, specs)
+    in_one_network(&mut specs, host);
+    node_of(config, host, specs)
 }
 
 fn pair(rails: (u8, u8)) -> Pair {
-    let mut pair = Pair::of([node(1, rails.0), node(2, rails.1)], false);
+    pair_with(Config::default(), rails)
+}
+
+fn pair_with(config: Config, rails: (u8, u8)) -> Pair {
+    let nodes = [node(config, 1, rails.0), node(config, 2, rails.1)];
+    let mut pair = Pair::of(nodes, false);
     pair.message(1, 2_000);
     pair.settle();
     assert!(done(&mut pair.a, 1));
@@ -68,11 +71,54 @@ fn every_rail_has_its_share() {
     }
 }
 
+/// Sixteen rails on each side have 256 paths, if so many are wanted: each is found by its code,
+/// proven, and carries data.
+#[test]
+fn sixteen_rails_reach_sixteen_by_all_paths() {
+    let config = Config {
+        paths: 256,
+        ..Config::default()
+    };
+    let mut pair = pair_with(config, (16, 16));
+    pair.message(2, 8 << 20);
+    pair.settle();
+    assert!(done(&mut pair.a, 2));
+    for node in [&pair.a, &pair.b] {
+        let mut paths = paths(node);
+        paths.sort_unstable();
+        let all = (0..16).flat_map(|local| (0..16).map(move |remote| (local, remote)));
+        assert!(all.eq(paths), "all of them, each once");
+    }
+    let mut carried = 0;
+    pair.a.for_each_peer(|_, _, _, paths| {
+        carried = paths.filter(|p| p.3.bytes_sent > 10_000).count();
+    });
+    assert!(carried > 128, "{carried} paths carried data");
+}
+
+/// Beyond that a rail has two paths on each side's choice, however many rails there are.
+#[test]
+fn more_rails_have_two_paths_each() {
+    for rails in [11, 16, 32] {
+        let pair = pair((rails, rails));
+        let paths = paths(&pair.a);
+        let (least, most) = (2 * rails as usize, 4 * rails as usize);
+        assert!(
+            (least..=most).contains(&paths.len()),
+            "{} paths",
+            paths.len()
+        );
+        for rail in 0..rails {
+            assert!(paths.iter().any(|p| p.0 == rail) && paths.iter().any(|p| p.1 == rail));
+        }
+    }
+}
+
 /// Packets of a node that none of the rails that are down would have carried; rails by side.
 fn carried(node: &mut Node, now: u64, down: [&[usize]; 2]) -> Vec<Flying> {
     let mut packets = output(node, now, false);
     packets.retain(|(rail, bytes)| {
-        let remote = Packet::parse(bytes, |_| 0).unwrap().header.path as usize & 0xf;
+        let remote = Packet::parse(bytes, |_| 0).unwrap().header.dst_rail();
         !down[0].contains(rail) && !down[1].contains(&remote)
     });
     packets

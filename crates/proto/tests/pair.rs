@@ -3,7 +3,7 @@
 
 mod face;
 
-use face::{done, narrow_node, node, node_with, output, specs, take, Anywhere, Pair};
+use face::{done, narrow_node, node, node_of, node_with, output, specs, take, Anywhere, Pair};
 use marline_proto::{
     Config, DropReason, Event, Landing, Memory, Node, PathState, Payload, RecvSpec, SendSpec,
     Source,
@@ -200,8 +200,8 @@ fn a_lost_first_flight_leaves_on_the_other_rail() {
         let second = |host| {
             let mut specs = specs(host, 2, 1_472);
             specs[1].datagram_max = datagram_max;
-            specs[1].addr.mtu = datagram_max as u16;
-            Node::new(Config::default(), 100 + host as u64, 7, 1, specs)
+            specs[1].addr.datagram_max = datagram_max as u16;
+            node_of(Config::default(), host, specs)
         };
         let mut pair = Pair::of([1, 2].map(second), true);
         pair.message(1, 448);

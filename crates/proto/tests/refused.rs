@@ -3,7 +3,7 @@
 mod face;
 
 use face::{done, node_with, specs, Flying, Pair};
-use marline_proto::{Config, Event, Node, PathState, RailSpec};
+use marline_proto::{Config, Event, Node};
 use marline_wire::{Packet, RailAddr};
 
 const MS: u64 = 1_000_000;
@@ -12,7 +12,7 @@ const MS: u64 = 1_000_000;
 fn refuse(node: &mut Node, now: u64, packets: &[Flying], to: &Node, rails: &[usize]) {
     for (rail, bytes) in packets.iter().filter(|p| rails.contains(&p.0)) {
         let packet = Packet::parse(bytes, |_| 0).unwrap();
-        let remote = packet.header.path as usize & 0xf;
+        let remote = packet.header.dst_rail();
         node.on_refused(now, *rail, &addresses(to)[remote]);
     }
 }
@@ -124,73 +124,4 @@ fn one_rail_that_refuses_hears_no_bye() {
     assert!(!pair.a.parted(), "a rail is left");
     refuse(&mut pair.a, pair.now, &sent, &pair.b, &[1]);
     assert!(pair.a.parted(), "nobody is there");
-}
-
-/// Rails of a host, the last of which is a bridge for containers: one address everywhere.
-fn with_bridge(host: u8, rails: u8) -> Vec<RailSpec> {
-    let mut specs = specs(host, rails + 1, 1_472);
-    let bridge = &mut specs[rails as usize].addr;
-    bridge.ip[..4].copy_from_slice(&[172, 17, 0, 1]);
-    bridge.port = 4_000 + host as u16;
-    specs
-}
-
-fn path_states(node: &Node) -> Vec<(u8, u8, PathState)> {
-    let mut states = Vec::new();
-    node.for_each_peer(|_, _, _, paths| states.extend(paths.map(|(l, r, s, _)| (l, r, s))));
-    states
-}
-
-fn of_specs(id: u64, specs: Vec<RailSpec>) -> Node {
-    Node::new(Config::default(), id, 7, 1, specs)
-}
-
-/// The peer's bridge has our own address: a packet for it does not leave this host.
-#[test]
-fn an_address_that_is_also_ours_is_no_path() {
-    let nodes = [1, 2].map(|host| of_specs(100 + host as u64, with_bridge(host, 1)));
-    let mut pair = Pair::of(nodes, true);
-    pair.message(2, 100);
-    pair.settle();
-    assert!(done(&mut pair.a, 2));
-    for node in [&pair.a, &pair.b] {
-        assert_eq!(path_states(node), [(0, 0, PathState::Up)]);
-    }
-}
-
-/// Also where the address blob names the bridge first.
-#[test]
-fn a_bridge_that_comes_first_is_no_path() {
-    let turned = |host: u8| {
-        let mut specs = with_bridge(host, 1);
-        specs.reverse();
-        specs
-            .iter_mut()
-            .zip(0..)
-            .for_each(|(s, i)| s.addr.index = i);
-        of_specs(100 + host as u64, specs)
-    };
-    let mut pair = Pair::of([1, 2].map(turned), true);
-    pair.message(2, 100);
-    pair.settle();
-    assert!(done(&mut pair.a, 2));
-    assert_eq!(path_states(&pair.a), [(1, 1, PathState::Up)]);
-}
-
-/// Two processes of one host have the same addresses, and speak by them; also where one of them
-/// uses a rail more.
-#[test]
-fn processes_of_one_host_keep_their_paths() {
-    for (more, paths) in [(0, 2), (1, 2)] {
-        let mut second = with_bridge(1, 1 + more);
-        second.iter_mut().for_each(|s| s.addr.port = 4_002);
-        let nodes = [of_specs(101, with_bridge(1, 1)), of_specs(102, second)];
-        let mut pair = Pair::of(nodes, true);
-        pair.message(2, 100);
-        pair.settle();
-        assert!(done(&mut pair.a, 2));
-        let up = path_states(&pair.a);
-        let up = up.iter().filter(|s| s.2 == PathState::Up).count();
-        assert!(up >= paths, "{:?}", path_states(&pair.a));
-    }
 }

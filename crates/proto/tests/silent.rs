@@ -25,13 +25,13 @@ fn pair() -> Pair {
     pair
 }
 
-/// Nothing arrives: how many packets are sent before the peer is dead.
-fn sent_until_death(pair: &mut Pair) -> usize {
+/// Nothing arrives: how many packets are sent before the peer is dead, by one who polls so often.
+fn sent_until_death(pair: &mut Pair, every_ns: u64) -> usize {
     let (mut sent, end) = (0, pair.now + 4 * TIMEOUT_NS);
     loop {
         assert!(pair.now < end, "nobody died; {sent} packets");
         sent += pair.alone().len();
-        pair.now += 180_000;
+        pair.now += every_ns - 20_000;
         let died = |e: Event| matches!(e, Event::PeerDead { .. });
         if std::iter::from_fn(|| pair.a.poll_event()).any(died) {
             return sent;
@@ -48,6 +48,15 @@ fn a_path_that_came_back_alone_is_asked_often() {
     for (rail, down) in [(0, true), (1, true), (0, false)] {
         pair.a.on_rail(pair.now, rail, down);
     }
-    let sent = sent_until_death(&mut pair);
+    let sent = sent_until_death(&mut pair, 200_000);
     assert!((30..100).contains(&sent), "{sent} packets");
+}
+
+/// A node that hardly polls hardly asks, and its questions or their answers may be lost: each path
+/// is asked eight times before a peer is dead of whom nothing is heard.
+#[test]
+fn who_was_hardly_asked_is_not_dead() {
+    let mut pair = pair();
+    let sent = sent_until_death(&mut pair, 120_000_000);
+    assert!((16..40).contains(&sent), "{sent} packets");
 }

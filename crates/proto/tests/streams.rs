@@ -92,8 +92,8 @@ fn packets_have_the_size_of_the_rail_from_the_first_on() {
         let [mut specs, mut theirs] = [1, 2].map(|host| face::specs(host, 1, 9_000));
         specs[0].delivery = delivery;
         theirs[0].delivery = delivery;
-        let node = |id, specs| marline_proto::Node::new(Config::default(), id, 7, 1, specs);
-        let mut pair = Pair::of([node(101, specs), node(102, theirs)], false);
+        let node = |host, specs| face::node_of(Config::default(), host, specs);
+        let mut pair = Pair::of([node(1, specs), node(2, theirs)], false);
         pair.message(2, 8_000);
         let first = pair.alone();
         let longest = first.iter().map(|p| p.1.len()).max().unwrap();

@@ -3,12 +3,12 @@
 
 mod face;
 
-use face::{node_with, specs};
+use face::{node_of, node_with, specs};
 use marline_proto::{
     Config, DropReason, Event, Landing, Lies, Memory, Node, Payload, PeerId, RecvSpec, SendSpec,
     Source, WriteOut, WrittenSum, DIRECT_PACKET_MAX,
 };
-use marline_wire::{Frame, Packet, RailAddr, FIRST_ALGORITHM, FLAG_REVOKE};
+use marline_wire::{Frame, Packet, RailWrites, FIRST_ALGORITHM, FLAG_REVOKE};
 
 const LEN: u64 = 100_000;
 /// The receiver's name for the memory.
@@ -55,8 +55,8 @@ struct Pair {
 
 fn writing(config: Config, host: u8) -> Node {
     let mut specs = specs(host, 1, 1_472);
-    specs[0].addr.kind |= RailAddr::WRITES;
-    Node::new(config, 100 + host as u64, 7, 1, specs)
+    specs[0].addr.writes = RailWrites::Keyed;
+    node_of(config, host, specs)
 }
 
 impl Pair {
@@ -243,9 +243,9 @@ fn direct_writes_fit_a_super_packet() {
     {
         let node = |host: u8| {
             let mut specs = specs(host, 1, datagram);
-            specs[0].addr.kind |= RailAddr::DIRECT;
+            specs[0].addr.writes = RailWrites::Direct;
             specs[0].direct_datagrams = datagrams;
-            Node::new(Config::default(), 100 + u64::from(host), 7, 1, specs)
+            node_of(Config::default(), host, specs)
         };
         let mut pair = Pair::of([1, 2].map(node), LEN);
         pair.memory[1].lies = Lies::Right;
@@ -265,9 +265,9 @@ fn direct_writes_fit_a_super_packet() {
 fn long(config: Config) -> Pair {
     let node = |host: u8| {
         let mut specs = specs(host, 1, 1_472);
-        specs[0].addr.kind |= RailAddr::DIRECT;
+        specs[0].addr.writes = RailWrites::Direct;
         specs[0].direct_datagrams = 64;
-        Node::new(config, 100 + u64::from(host), 7, 1, specs)
+        node_of(config, host, specs)
     };
     let mut pair = Pair::with_message([1, 2].map(node), 32 << 20, 32 << 20);
     pair.memory[1].lies = Lies::Right;
@@ -303,7 +303,7 @@ fn direct_writes_go_under_sums_that_see_order() {
     ] {
         let node = |host: u8| {
             let mut specs = specs(host, 1, 1_472);
-            specs[0].addr.kind |= RailAddr::DIRECT;
+            specs[0].addr.writes = RailWrites::Direct;
             specs[0].direct_datagrams = 64;
             let mut config = Config {
                 algorithm: BLIND,
@@ -313,7 +313,7 @@ fn direct_writes_go_under_sums_that_see_order() {
             if trusting[host as usize - 1] {
                 config.seeing_order = both;
             }
-            Node::new(config, 100 + u64::from(host), 7, 1, specs)
+            node_of(config, host, specs)
         };
         let mut pair = Pair::of([1, 2].map(node), LEN);
         pair.memory[1].lies = Lies::Right;
@@ -329,9 +329,9 @@ fn direct_writes_go_under_sums_that_see_order() {
 fn writes_without_room_are_not_made() {
     let node = |host: u8| {
         let mut specs = specs(host, 1, 576);
-        specs[0].addr.kind |= RailAddr::DIRECT;
+        specs[0].addr.writes = RailWrites::Direct;
         specs[0].direct_datagrams = 1;
-        Node::new(Config::default(), 100 + u64::from(host), 7, 1, specs)
+        node_of(Config::default(), host, specs)
     };
     let mut pair = Pair::with_message([1, 2].map(node), 8 << 20, 8 << 20);
     assert!(pair.finish().is_empty());
@@ -378,10 +378,10 @@ fn a_rail_without_direct_writes_makes_none() {
         let node = |host: u8| {
             let mut specs = specs(host, 1, datagram);
             if had || host == 2 {
-                specs[0].addr.kind |= RailAddr::DIRECT;
+                specs[0].addr.writes = RailWrites::Direct;
                 specs[0].direct_datagrams = 64;
             }
-            Node::new(Config::default(), 100 + u64::from(host), 7, 1, specs)
+            node_of(Config::default(), host, specs)
         };
         let mut pair = Pair::of([1, 2].map(node), LEN);
         pair.step(); // the key is told

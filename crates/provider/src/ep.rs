@@ -2,7 +2,7 @@
 //!
 //! A data call finds its endpoint by a cast, its options ready made ([`Ep::tx_plain`],
 //! [`Ep::rx_plain`]), builds a request on the stack and enters the engine: no allocation, no copy
-//! of iovecs (libfabric's and the engine's have one layout, pinned in `sys_ep.rs`).
+//! of iovecs (libfabric's and the engine's have one layout, pinned in `sys_sizes.rs`).
 
 use crate::boundary::{guard, Errno};
 use crate::domain::DomainShared;
@@ -134,7 +134,7 @@ unsafe fn pieces<'a>(iov: *const libc::iovec, count: usize) -> Result<&'a [IoVec
     if count > IOV_LIMIT || iov.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller's promise, and one layout (asserted in sys_ep.rs).
+    // SAFETY: the caller's promise, and one layout (asserted in sys_sizes.rs).
     Ok(unsafe { std::slice::from_raw_parts(iov.cast::<IoVec>(), count) })
 }
 

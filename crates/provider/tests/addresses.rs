@@ -2,6 +2,8 @@
 
 #[path = "../src/sys.rs"]
 mod sys;
+#[path = "../src/sys_base.rs"]
+mod sys_base;
 #[path = "../src/sys_ep.rs"]
 mod sys_ep;
 

@@ -1,7 +1,8 @@
 //! Which interfaces to use.
 
+use crate::addr::in_subnet;
 use crate::sys::{self, Interface, InterfaceAddr};
-use marline_wire::HELLO_RAILS_MAX;
+use marline_wire::RAILS_MAX;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -61,14 +62,18 @@ fn choose_among(all: &[Interface], names: &[String]) -> Result<Vec<InterfaceChoi
             }
         }
     }
-    if chosen.len() > HELLO_RAILS_MAX {
+    if chosen.len() > RAILS_MAX {
         let count = chosen.len();
         return Err(format!(
-            "{count} rails were named, {HELLO_RAILS_MAX} are the most; name fewer"
+            "{count} rails were named, {RAILS_MAX} are the most; name fewer"
         ));
     }
     Ok(chosen)
 }
+
+/// Interfaces that are used at most unless they are named: each costs every poll a look at its
+/// socket, and a host of containers has dozens that lead nowhere.
+const UNNAMED_MAX: usize = 8;
 
 /// Everything that is up, has carrier and an address; loopback only when there is nothing else.
 fn choose_usable(all: &[Interface]) -> Result<Vec<InterfaceChoice>, String> {
@@ -78,7 +83,7 @@ fn choose_usable(all: &[Interface]) -> Result<Vec<InterfaceChoice>, String> {
             .iter()
             .filter(fit)
             .filter_map(|i| choose_best(i, |_| true));
-        choices.take(HELLO_RAILS_MAX).collect::<Vec<_>>()
+        choices.take(UNNAMED_MAX).collect::<Vec<_>>()
     };
     let mut chosen = usable(false);
     if chosen.is_empty() {
@@ -167,18 +172,6 @@ fn parse_subnet(name: &str) -> Result<Option<(IpAddr, u8)>, String> {
         },
         (Err(_), Some(_)) => Err(format!("{name}: {ip} is not an IP address")),
         (Err(_), None) => Ok(None),
-    }
-}
-
-fn in_subnet(ip: &IpAddr, subnet: &IpAddr, bits: u8) -> bool {
-    let equal = |a: u128, b: u128, width: u32| {
-        let shift = width - bits as u32;
-        shift == width || a >> shift == b >> shift
-    };
-    match (ip, subnet) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => equal(a.to_bits() as u128, b.to_bits() as u128, 32),
-        (IpAddr::V6(a), IpAddr::V6(b)) => equal(a.to_bits(), b.to_bits(), 128),
-        _ => false,
     }
 }
 
@@ -302,13 +295,13 @@ mod tests {
 
     #[test]
     fn no_more_rails_than_a_hello_can_name() {
-        let all: Vec<_> = (0..9)
+        let all: Vec<_> = (0..RAILS_MAX + 1)
             .map(|i| interface(&format!("e{i}"), &["10.0.0.1/8"]))
             .collect();
         assert_eq!(chosen(&all, &[]).unwrap().matches('e').count(), 8);
         assert!(chosen(&all, &["e*"])
             .unwrap_err()
-            .contains("9 rails were named, 8 are the most"));
+            .contains("33 rails were named, 32 are the most"));
         assert_eq!(chosen(&all, &["e8"]).unwrap(), "e8 (10.0.0.1)");
         assert!(chosen(&[], &[]).unwrap_err().contains("none at all"));
     }

@@ -4,18 +4,23 @@
 //! (design rule 2): [`RailTx`] lives inside the lock, [`RailRx`] beside it. Called by
 //! `marline-engine` only; the simulator brings rails of its own by the same traits.
 
+mod addr;
 mod any;
 mod choose;
 mod faulty;
+mod groups;
 mod link;
+pub mod pairing;
 mod script;
 mod sys;
 mod udp;
 mod writes;
 
+pub use addr::{show_addr, UdpAddr};
 pub use any::{AnyRail, AnyRx, AnyTx};
 pub use choose::{choose_interfaces, InterfaceChoice};
 pub use faulty::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
+pub use groups::{GroupError, GroupLink, Groups};
 pub use link::LinkWatch;
 pub use sys::Place;
 pub use udp::{Grants, UdpConfig, UdpRail, UdpRx, UdpTx};

@@ -114,7 +114,7 @@ impl FaultScript {
             "seed" => self.seed = whole(key, value)?,
             "rail" => {
                 let index = whole(key, value)?;
-                let known = index < marline_wire::HELLO_RAILS_MAX as u64;
+                let known = index < marline_wire::RAILS_MAX as u64;
                 self.rail = Some(if known {
                     index as u8
                 } else {
@@ -151,7 +151,7 @@ impl FaultScript {
 fn too_far(index: u64) -> String {
     format!(
         "rail {index} cannot be: rails count from 0 to {}",
-        marline_wire::HELLO_RAILS_MAX - 1
+        marline_wire::RAILS_MAX - 1
     )
 }
 
@@ -222,7 +222,7 @@ mod tests {
             ("explode=1", "explode is not a fault; there are seed"),
             ("up:drop=1", "up: is neither tx: nor rx:"),
             ("delay_us=9-1", "least-most"),
-            ("rail=8", "rails count from 0 to 7"),
+            ("rail=32", "rails count from 0 to 31"),
             ("seed=-1", "seed takes a whole number"),
         ] {
             let error = FaultScript::parse(text).unwrap_err();

@@ -17,8 +17,9 @@ pub use netlink::ChangeSocket;
 pub use socket::{path_mtu, Socket, SocketOptions};
 pub use udp_io::{Datagram, RecvBuffers, RECV_BATCH};
 
+use crate::addr::UdpAddr;
 use marline_wire::RailAddr;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An error number as the kernel gave it.
 pub type Errno = i32;
@@ -71,14 +72,8 @@ impl SockName {
     /// The kernel's form of a rail's address, `None` for a kind that is not UDP over IP.
     #[inline]
     pub(crate) fn of_rail(addr: &RailAddr, scope_id: u32) -> Option<SockName> {
-        match addr.family() {
-            4 => {
-                let [a, b, c, d, ..] = addr.ip;
-                Some(SockName::v4([a, b, c, d], addr.port))
-            }
-            6 => Some(SockName::v6(addr.ip, addr.port, scope_id)),
-            _ => None,
-        }
+        let UdpAddr { ip, port, .. } = UdpAddr::of(addr)?;
+        Some(SockName::new(&ip, port, scope_id))
     }
 
     #[inline]
@@ -137,24 +132,15 @@ pub(crate) fn name_buffer() -> NameBuffer {
     }
 }
 
-/// The rail address in a buffer that the kernel filled ([`RailAddr::NONE`] when it did not).
+/// The address in a buffer that the kernel filled; `None` when it did not.
 #[inline]
-pub(crate) fn rail_addr(name: &NameBuffer) -> RailAddr {
-    let mut addr = RailAddr::NONE;
-    match name.sin6_family as libc::c_int {
-        libc::AF_INET => {
-            // `sockaddr_in` keeps the address where `sockaddr_in6` keeps the flow label, and
-            // the port at the same place; both are in network order.
-            addr.kind = 4;
-            addr.port = u16::from_be(name.sin6_port);
-            addr.ip[..4].copy_from_slice(&name.sin6_flowinfo.to_ne_bytes());
-        }
-        libc::AF_INET6 => {
-            addr.kind = 6;
-            addr.port = u16::from_be(name.sin6_port);
-            addr.ip = name.sin6_addr.s6_addr;
-        }
-        _ => {}
-    }
-    addr
+pub(crate) fn udp_addr(name: &NameBuffer) -> Option<UdpAddr> {
+    let ip = match name.sin6_family as libc::c_int {
+        // `sockaddr_in` keeps the address where `sockaddr_in6` keeps the flow label, and the port
+        // at the same place; both are in network order.
+        libc::AF_INET => IpAddr::V4(Ipv4Addr::from(name.sin6_flowinfo.to_ne_bytes())),
+        libc::AF_INET6 => IpAddr::V6(Ipv6Addr::from(name.sin6_addr.s6_addr)),
+        _ => return None,
+    };
+    Some(UdpAddr::new(ip, u16::from_be(name.sin6_port)))
 }

@@ -121,8 +121,7 @@ impl UdpRail {
             .map_err(|e| format!("rail {interface}: getsockname: {}", sys::errno_text(e)))?;
         let sizes = socket.buffer_sizes();
         let datagram_max = datagram_max(interface.mtu, socket.is_v6());
-        local.mtu = datagram_max as u16;
-        local.prefix_len = interface.prefix_len as u16;
+        local.prefix_len = interface.prefix_len;
         let gso = config.gso && socket.knows_gso();
         // Without it everything comes by the main socket.
         let hot = config
@@ -138,6 +137,8 @@ impl UdpRail {
             whole: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
         });
+        let mut addr = local.rail();
+        addr.datagram_max = datagram_max as u16;
         let caps = Caps {
             datagram_max,
             batch_bytes_max: if gso { SUPER_PACKET_MAX } else { datagram_max },
@@ -151,7 +152,7 @@ impl UdpRail {
             },
         };
         let rx = UdpRx::new(shared.clone(), hot.map(Box::new), config.cmsg, gro);
-        let tx = UdpTx::new(shared, interface, local, caps, config, sizes.send);
+        let tx = UdpTx::new(shared, interface, addr, caps, config, sizes.send);
         Ok(UdpRail { tx, rx })
     }
 }

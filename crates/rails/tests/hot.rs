@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{open, Namespace};
+use common::{end_of, open, port_of, Namespace};
 use marline_rails::{RailEvent, RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx};
 use marline_wire::RailAddr;
 use std::time::Instant;
@@ -203,7 +203,7 @@ fn a_refusal_by_that_source_is_told_and_taken_away() {
         let Some(RailEvent::Refused(addr)) = event else {
             panic!("{event:?}")
         };
-        assert_eq!((addr.ip, addr.port), (gone.ip, gone.port));
+        assert_eq!(end_of(&addr), end_of(&gone));
         for _ in 0..1_000 {
             take(&mut rx, false);
             tx.poll_event();
@@ -224,7 +224,7 @@ fn nobody_else_can_share_the_port() {
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, on, len);
         let mut name: libc::sockaddr_in = std::mem::zeroed();
         name.sin_family = libc::AF_INET as u16;
-        name.sin_port = to.port.to_be();
+        name.sin_port = port_of(&to).to_be();
         name.sin_addr.s_addr = u32::from(std::net::Ipv4Addr::LOCALHOST).to_be();
         let len = size_of_val(&name) as libc::socklen_t;
         libc::bind(fd, (&raw const name).cast(), len)

@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{open, receive, Random};
+use common::{end_of, open, port_of, receive, Random};
 use marline_rails::{
     choose_interfaces, AnyRail, Clock, FaultScript, Rail, RailEvent, RailRx, RailTx, SendOutcome,
-    UdpConfig, UdpRail,
+    UdpAddr, UdpConfig, UdpRail,
 };
 
 /// Sends random batches and compares what arrives.
@@ -179,17 +179,16 @@ fn other_flows_leave_by_other_ports_and_refuse_data() {
     for flow in 0..6 {
         assert_eq!(a.send(&b.local_addr(), &[flow], 1, flow), SendOutcome::Sent);
         while ports.len() == flow as usize {
-            b_rx.recv(&mut |r| ports.push(r.from.port));
+            b_rx.recv(&mut |r| ports.push(port_of(&r.from)));
         }
     }
-    assert_eq!(ports[0], a.local_addr().port);
+    assert_eq!(ports[0], port_of(&a.local_addr()));
     assert_eq!(ports[5], ports[1], "four extra ports at most");
     let mut distinct = ports.clone();
     distinct.sort_unstable();
     distinct.dedup();
     assert_eq!(distinct.len(), 5);
-    let mut flow_addr = a.local_addr();
-    flow_addr.port = ports[1];
+    let flow_addr = UdpAddr::new([127, 0, 0, 1].into(), ports[1]).rail();
     assert_eq!(
         b.send(&flow_addr, b"nobody reads this", 17, 0),
         SendOutcome::Sent
@@ -201,8 +200,8 @@ fn a_refusal_names_its_peer_and_spares_the_others() {
     for flow in [0, 1] {
         let (mut a, mut a_rx) = open("127.0.0.1", &UdpConfig::default());
         let (b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
-        let mut gone = b.local_addr();
-        gone.ip[3] = 77; // nobody binds to this loopback address
+        // Nobody binds to this loopback address.
+        let gone = UdpAddr::new([127, 0, 0, 77].into(), port_of(&b.local_addr())).rail();
         assert_eq!(a.send(&gone, b"anyone?", 7, flow), SendOutcome::Sent);
         // The refusal waits on the socket when this is sent to somebody else.
         assert_eq!(
@@ -230,10 +229,7 @@ fn assert_refused(event: Option<RailEvent>, gone: &marline_wire::RailAddr) {
     let Some(RailEvent::Refused(addr)) = event else {
         panic!("{event:?}")
     };
-    assert_eq!(
-        (addr.kind, addr.ip, addr.port),
-        (gone.kind, gone.ip, gone.port)
-    );
+    assert_eq!((addr.kind, end_of(&addr)), (gone.kind, end_of(gone)));
 }
 
 #[test]
@@ -278,7 +274,7 @@ fn a_batch_above_the_limits_is_cut_into_several() {
 fn a_taken_port_is_a_clear_error() {
     let (a, _a_rx) = open("127.0.0.1", &UdpConfig::default());
     let config = UdpConfig {
-        port: a.local_addr().port,
+        port: port_of(&a.local_addr()),
         ..UdpConfig::default()
     };
     let choice = choose_interfaces(&["lo".to_owned()]).unwrap();

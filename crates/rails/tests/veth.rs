@@ -3,10 +3,12 @@
 
 mod common;
 
-use common::{ip, join, open, open_default, receive, tool, wait_readable, Namespace, Random};
+use common::{
+    end_of, ip, join, open, open_default, port_of, receive, tool, wait_readable, Namespace, Random,
+};
 use marline_rails::{
-    choose_interfaces, LinkWatch, RailEvent, RailFault, RailRx, RailTx, SendOutcome, UdpConfig,
-    UdpRx, UdpTx,
+    choose_interfaces, LinkWatch, RailEvent, RailFault, RailRx, RailTx, SendOutcome, UdpAddr,
+    UdpConfig, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
 use std::time::Instant;
@@ -151,7 +153,7 @@ fn a_narrow_router_is_reported_with_its_mtu() {
         let Some(RailEvent::TooBig(addr, bytes)) = event else {
             panic!("{event:?}")
         };
-        assert_eq!((addr.ip, addr.port, bytes), (to.ip, to.port, fits));
+        assert_eq!((end_of(&addr), bytes), (end_of(&to), fits));
         assert_eq!(tx.send(&to, &[1; 5000], 1400, 0), SendOutcome::TooBig(fits));
         assert_eq!(tx.send(&to, &[1; 5000], fits, 0), SendOutcome::Sent);
         assert_eq!(
@@ -317,8 +319,8 @@ fn a_rail_that_is_down_does_not_leak_onto_another() {
 fn a_peer_without_a_route_is_no_fault_of_the_rail() {
     let (_a, _b) = two_hosts();
     let (mut tx, _) = open_default("fd00:1::/64");
-    let mut elsewhere = tx.local_addr();
-    elsewhere.ip[1] = 0x77;
+    let elsewhere = "fd77:1::1".parse().unwrap();
+    let elsewhere = UdpAddr::new(elsewhere, port_of(&tx.local_addr())).rail();
     assert_eq!(tx.send(&elsewhere, b"lost", 4, 0), SendOutcome::Sent);
     assert_eq!(tx.poll_event(), None);
 }

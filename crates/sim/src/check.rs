@@ -7,7 +7,6 @@ use crate::setup::{Fault, Trouble};
 use crate::truth::{Match, Msg};
 use crate::world::World;
 use marline_engine::{flag, Completion, OpError};
-use marline_proto::PathState;
 
 /// Bytes that are written over when an operation is over, or failed (its buffer may be longer).
 pub(crate) const SCRAP: usize = 65_536;
@@ -438,25 +437,9 @@ impl World {
         let known = !there.alive || there.closed || may_die;
         let silent = there.believes_dead(e) || self.eps[e as usize].closed;
         let misled = refused && self.every_path_refuses(e, other);
-        (known || silent || misled)
+        (known || silent || misled || self.is_cut_off(e, other))
             .then_some(())
             .ok_or(format!("endpoint {other} is called dead, and lives"))
-    }
-
-    /// True if a firewall refuses all that comes to an endpoint by the paths on which another has
-    /// ever heard of it. (Who knows only these cannot know better.)
-    fn every_path_refuses(&self, e: u32, other: u32) -> bool {
-        let (ep, host) = (&self.eps[e as usize], self.eps[other as usize].host);
-        let mut every = true;
-        ep.engine.inspect(|core| {
-            let Some(node) = core.node(ep.ep) else { return };
-            node.for_each_peer(|_, id, _, paths| {
-                let proven = paths.filter(|p| p.2 != PathState::Unproven);
-                let open = proven.filter(|p| !self.net.has_refused((host, p.1 as usize)));
-                every &= index_of(id) != other || open.count() == 0;
-            });
-        });
-        every
     }
 
     /// A receive matched a message.

@@ -4,6 +4,7 @@
 use crate::watch::Watch;
 use crate::{scale, watch_seeds, Fault, Hunt, Profile, Report, Work};
 use clap::Args;
+use marline_wire::RAILS_MAX;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -83,12 +84,9 @@ fn hosts(text: &str) -> Result<usize, String> {
 }
 
 fn rails(text: &str) -> Result<usize, String> {
-    let known = |&n: &usize| n <= marline_wire::HELLO_RAILS_MAX;
+    let known = |&n: &usize| n <= RAILS_MAX;
     let number = text.parse().ok().filter(known);
-    number.ok_or(format!(
-        "a whole number up to {}",
-        marline_wire::HELLO_RAILS_MAX
-    ))
+    number.ok_or(format!("a whole number up to {RAILS_MAX}"))
 }
 
 fn jobs(text: &str) -> Result<usize, String> {

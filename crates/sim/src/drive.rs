@@ -521,7 +521,7 @@ fn frames_text(packet: &Packet<'_>) -> String {
             Frame::Grant(f) => text += &format!("grant#{}:{}/{} ", f.number, f.upto, f.wanted),
             Frame::Ack(f) => {
                 let newest: u32 = f.masks.iter().map(|b| b.count_ones()).sum();
-                text += &format!("ack {:02x}@{}x{} ", f.path, f.base, newest);
+                text += &format!("ack {:04x}@{}x{} ", f.path, f.base, newest);
             }
             Frame::Written(f) => {
                 text += &format!("written#{}@{}+{}/{} ", f.number, f.offset, f.len, f.total);

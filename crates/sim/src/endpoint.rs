@@ -11,6 +11,7 @@ use crate::setup::Setup;
 use crate::table::Table;
 use crate::truth::Plain;
 use crate::windows::Windows;
+use crate::writes::port_of;
 use marline_engine::{
     AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, Region, SubmitError,
 };
@@ -30,9 +31,9 @@ pub const KEY: u64 = 7;
 #[derive(Clone, Debug)]
 pub enum Trace {
     /// A packet left: to, path code, number, bytes, frames.
-    Sent(u32, u8, u64, usize, String),
+    Sent(u32, u16, u64, usize, String),
     /// A packet came: from, path code, number, result.
-    Came(u32, u8, u64, String),
+    Came(u32, u16, u64, String),
     /// The node said.
     Said(Event),
     /// The application did, or was told.
@@ -43,10 +44,10 @@ impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Trace::Sent(to, path, number, len, what) => {
-                write!(f, "-> {to} path {path:02x} #{number} {len} B: {what}")
+                write!(f, "-> {to} path {path:04x} #{number} {len} B: {what}")
             }
             Trace::Came(from, path, number, what) => {
-                write!(f, "<- {from} path {path:02x} #{number}: {what}")
+                write!(f, "<- {from} path {path:04x} #{number}: {what}")
             }
             Trace::Said(event) => write!(f, "   {event:?}"),
             Trace::Did(what) => write!(f, "   {what}"),
@@ -171,7 +172,7 @@ pub struct Endpoint {
     /// Counters of its rails when it was closed.
     pub last_rails: Vec<PathStats>,
     /// Last packet number of each path.
-    pub numbers: Table<(u32, u8), u64>,
+    pub numbers: Table<(u32, u16), u64>,
     /// Endpoints it declared dead.
     pub buried: Vec<u32>,
     /// When the last packet of one that had died came.
@@ -282,7 +283,7 @@ impl Endpoint {
             ep,
             blob: blob[..len].to_vec(),
             token,
-            port: specs[0].addr.port,
+            port: port_of(&specs[0].addr),
             av,
             addrs: Table::default(),
             cqs: [tx, rx],

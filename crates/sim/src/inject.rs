@@ -9,11 +9,13 @@
 use crate::damage::{theory, How, Kind, Place, Theory, PAGE_BYTES};
 use crate::rng::Rng;
 use marline_checksum::{crc32c, sum, Algorithm};
+use marline_engine::ByKind;
 use marline_proto::{
     sum_seed, Config, Delivery, Event, Landing, Memory, Node, Payload, PeerId, RailSpec, RecvSpec,
     SendSpec, Source, Spans, Transmit,
 };
-use marline_wire::{Frame, FrameView, Packet, RailAddr, HEADER_LEN, PACKET_MAX};
+use marline_rails::UdpAddr;
+use marline_wire::{Frame, FrameView, Packet, HEADER_LEN, PACKET_MAX};
 
 /// Payload of a full packet in an Ethernet frame of 1500 bytes.
 pub const FULL_BYTES: usize = 1_344;
@@ -198,16 +200,13 @@ fn node(plan: &Plan, which: u64) -> Node {
     } else {
         1_472
     };
-    let mut ip = [0; 16];
-    ip[..4].copy_from_slice(&[10, 0, 0, which as u8]);
-    let addr = RailAddr {
-        kind: 4,
-        index: 0,
+    let addr = UdpAddr {
+        ip: [10, 0, 0, which as u8].into(),
         port: 5_000,
-        mtu: datagram_max as u16,
         prefix_len: 24,
-        ip,
     };
+    let mut addr = addr.rail();
+    addr.datagram_max = datagram_max as u16;
     let rails = vec![RailSpec {
         addr,
         datagram_max,
@@ -216,7 +215,12 @@ fn node(plan: &Plan, which: u64) -> Node {
         ordered_writes: false,
         direct_datagrams: 0,
     }];
-    Node::new(cfg, 0x1234_0000 + which, 7 * which as u32, 1, rails)
+    Node::new(
+        cfg,
+        (0x1234_0000 + which, 7 * which as u32, 1),
+        rails,
+        &ByKind,
+    )
 }
 
 impl Injection {
@@ -451,7 +455,7 @@ fn place(what: Place, head_len: usize, good: &[u8]) -> Option<std::ops::Range<us
     }
     let mut at = HEADER_LEN;
     for (frame, payload) in packet.frames() {
-        let (from, to) = (at, at + frame.owned().head_len());
+        let (from, to) = (at, at + frame.fields().head_len());
         at = to;
         let summed = matches!(frame, Frame::Eager(_) | Frame::Data(_));
         match (what, frame) {

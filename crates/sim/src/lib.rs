@@ -28,6 +28,7 @@ mod patterns;
 pub mod pipeline;
 mod puts;
 mod queue;
+mod reach;
 mod reader;
 mod rng;
 mod rounds;

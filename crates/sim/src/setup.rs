@@ -5,7 +5,7 @@ use crate::draw::{draw_faults, draw_pattern};
 use crate::rng::Rng;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
-use marline_wire::HELLO_RAILS_MAX;
+use marline_wire::RAILS_MAX;
 
 /// The kind of runs to draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +185,20 @@ impl Trouble {
 }
 
 impl Trouble {
+    /// True if it keeps all packets from a rail (of a host) to another.
+    pub(crate) fn cuts(&self, from: (usize, usize), to: (usize, usize)) -> bool {
+        match *self {
+            Trouble::RailDown { host, rail, .. } => [from, to].contains(&(host, rail)),
+            Trouble::Blackhole {
+                host,
+                rail,
+                outgoing,
+            } => (host, rail) == if outgoing { from } else { to },
+            Trouble::Partition { split } => (from.0 < split) != (to.0 < split),
+            _ => false,
+        }
+    }
+
     /// The rail that it is of.
     pub(crate) fn rail(&self) -> Option<usize> {
         match *self {
@@ -495,11 +509,18 @@ fn draw_config(rng: &mut Rng) -> Config {
     }
 }
 
+/// Rails that get an algorithm by lot: as many as any drawn cluster has. (More draws would change
+/// what all seeds stand for.)
+const RAILS_DRAWN: usize = 8;
+
 /// In a quarter of the runs some rails have an algorithm of their own: what is sent again on
 /// another path is summed again.
-fn draw_rail_algorithms(rng: &mut Rng) -> [Option<u8>; HELLO_RAILS_MAX] {
+fn draw_rail_algorithms(rng: &mut Rng) -> [Option<u8>; RAILS_MAX] {
     if !rng.one_in(4) {
-        return [None; HELLO_RAILS_MAX];
+        return [None; RAILS_MAX];
     }
-    [(); HELLO_RAILS_MAX].map(|()| rng.pick(&[None, Some(1), Some(2), Some(3), Some(4)]))
+    let mut drawn = [None; RAILS_MAX];
+    let drawn_rails = drawn.iter_mut().take(RAILS_DRAWN);
+    drawn_rails.for_each(|to| *to = rng.pick(&[None, Some(1), Some(2), Some(3), Some(4)]));
+    drawn
 }

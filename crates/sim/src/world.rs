@@ -10,12 +10,12 @@ use crate::rounds::Rounds;
 use crate::setup::{Setup, Topology, Trouble};
 use crate::spare;
 use crate::truth::Truth;
-use crate::writes::{kind_of, target_of, Hurt, LATE_NS};
+use crate::writes::{kind_of, port_of, target_of, Hurt, LATE_NS};
 use marline_checksum::crc32c;
 use marline_engine::Completion;
 use marline_proto::Mutation;
-use marline_rails::{RailEvent, RailFault, Writes};
-use marline_wire::{DirectHead, RailAddr};
+use marline_rails::{RailEvent, RailFault, UdpAddr, Writes};
+use marline_wire::{DirectHead, RailAddr, RailWrites};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -474,7 +474,7 @@ impl World {
                 None => std::mem::take(&mut bytes),
             };
             flying.to = target;
-            flying.port = to.port;
+            flying.port = port_of(&to);
             flying.from = e;
             flying.rail = out.rail;
             flying.reply_to = Some(to);
@@ -539,25 +539,23 @@ fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
 
 /// Where rail `rail` of a host is reached.
 fn rail_addr(setup: &Setup, host: usize, rail: usize, port: u16) -> RailAddr {
-    let mut ip = [0; 16];
-    ip[..4].copy_from_slice(&[10, rail as u8, (host >> 8) as u8, host as u8]);
     let prefix_len = match setup.topology {
         Topology::Planes => 16,
         Topology::Mesh => 8,
         Topology::Routed => 32,
     };
-    RailAddr {
-        kind: 4 | if kind_of(setup, rail) == Writes::Direct {
-            RailAddr::DIRECT
-        } else if setup.writes[rail] {
-            RailAddr::WRITES
-        } else {
-            0
-        },
-        index: rail as u8,
+    let addr = UdpAddr {
+        ip: [10, rail as u8, (host >> 8) as u8, host as u8].into(),
         port,
-        mtu: setup.datagram_max[rail] as u16,
         prefix_len,
-        ip,
-    }
+    };
+    let mut addr = addr.rail();
+    addr.index = rail as u8;
+    addr.datagram_max = setup.datagram_max[rail] as u16;
+    addr.writes = match kind_of(setup, rail) {
+        Writes::Direct => RailWrites::Direct,
+        _ if setup.writes[rail] => RailWrites::Keyed,
+        _ => RailWrites::None,
+    };
+    addr
 }

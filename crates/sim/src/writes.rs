@@ -14,8 +14,9 @@ use crate::spare;
 use crate::world::{Next, World};
 use marline_checksum::{sum, Algorithm};
 use marline_proto::{sum_seed, Config};
-use marline_rails::{RailEvent, Writes};
+use marline_rails::{RailEvent, UdpAddr, Writes};
 use marline_wire::{Header, RailAddr, Written, FLAG_READ_REPLY, FLAG_UNSUMMED};
+use std::net::IpAddr;
 
 /// Bytes that are lost together.
 const PACKET: usize = 4_096;
@@ -131,7 +132,7 @@ impl World {
         let flying = &mut self.flying[slot as usize];
         flying.bytes = bytes;
         flying.to = target;
-        flying.port = out.to.port;
+        flying.port = port_of(&out.to);
         flying.from = e;
         flying.rail = out.rail;
         flying.reply_to = None;
@@ -336,10 +337,16 @@ impl World {
 
 /// Host and rail of an address.
 pub(crate) fn target_of(to: &RailAddr) -> (usize, usize) {
-    (
-        (to.ip[2] as usize) << 8 | to.ip[3] as usize,
-        to.ip[1] as usize,
-    )
+    let [_, rail, high, low] = match UdpAddr::of(to).map(|addr| addr.ip) {
+        Some(IpAddr::V4(ip)) => ip.octets(),
+        _ => [u8::MAX; 4], // no host of ours
+    };
+    ((high as usize) << 8 | low as usize, rail as usize)
+}
+
+/// The port of a rail's address; 0 of one that is none of ours.
+pub(crate) fn port_of(to: &RailAddr) -> u16 {
+    UdpAddr::of(to).map_or(0, |addr| addr.port)
 }
 
 fn put(

@@ -1,7 +1,7 @@
 //! The ACK frame: vectors of masks over the packets of one path.
 
-use crate::frame::{prefix, put, BadFrame, KIND_ACK};
 use crate::header::u64_at;
+use crate::prefix::{prefix, put, BadFrame, KIND_ACK};
 
 /// Most 64-bit masks in one ACK frame: 1,024 packets of a path in one ack.
 pub const ACK_MASKS_MAX: usize = 16;
@@ -11,7 +11,7 @@ pub const ACK_MASKS_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack<M = AckMasks> {
     /// Path whose packets are acknowledged, as in [`crate::Header::path`] of those packets.
-    pub path: u8,
+    pub path: u16,
     /// Time the newest packet waited for this ack, in microseconds (saturating).
     pub delay_us: u16,
     /// Packet number of the first bit.
@@ -108,11 +108,11 @@ impl<M> Ack<M> {
 /// An ack from its whole frame: the masks are all that follows the fixed part.
 pub(crate) fn read_ack(b: &[u8], aux: u16, word: u32) -> Result<Ack<MasksView<'_>>, BadFrame> {
     let base = u64_at(b, 8);
-    if word > u8::MAX as u32 || base > crate::PACKET_NUMBER_MAX {
+    if word > u16::MAX as u32 || base > crate::PACKET_NUMBER_MAX {
         return Err(BadFrame);
     }
     Ok(Ack {
-        path: word as u8,
+        path: word as u16,
         delay_us: aux,
         base,
         masks: MasksView(&b[16..]),

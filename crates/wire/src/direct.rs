@@ -1,5 +1,5 @@
-//! What goes before the bytes of a direct write: one that leaves as datagrams, which the kernel at
-//! the other end puts in place ([`DirectHead`]).
+//! The head that goes before the bytes of a direct write ([`DirectHead`]). Such a write leaves as
+//! datagrams, which the kernel at the other end puts in place.
 //!
 //! ```text
 //!  0  u32 check   4  u8 version (not that of a packet)   5  u8 lines more than needed

@@ -32,16 +32,17 @@ impl FragmentHead {
         Some(FragmentHead(head))
     }
 
-    /// Whether the frame is one of this message (or read, by `flags`).
+    /// True if the frame is one of this message (or read, by `flags`).
     #[inline]
     pub fn is_of(&self, number: u32, flags: u8) -> bool {
         self.0[HEADER_LEN + 1] == flags && u32_at(&self.0, HEADER_LEN + 4) == number
     }
 
-    /// Whether `packet` begins with this head, with another packet number and fragment offset
+    /// True if `packet` begins with this head, with another packet number and fragment offset
     /// (bytes in the message). Its CRC and its sum are not looked at.
     ///
-    /// Word by word from registers: a head written and then compared waits in the store buffer.
+    /// The head is compared word by word from registers, since one that was just written would
+    /// still wait in the store buffer.
     #[inline]
     pub fn leads(&self, packet: &[u8], number: u64, offset: u64) -> bool {
         let Some(packet) = packet.first_chunk::<FRAGMENT_HEAD_LEN>() else {

@@ -4,7 +4,13 @@
 
 use crate::ack::{read_ack, Ack, AckMasks, MasksView, ACK_MASKS_MAX};
 use crate::header::{u16_at, u32_at, u64_at};
-use crate::hello::{Hello, HelloView, HELLO_FIXED, HELLO_RAILS_MAX};
+use crate::hello::{Hello, HelloView, HELLO_FIXED};
+use crate::prefix::{
+    prefix, put, BadFrame, KIND_ACK, KIND_BYE, KIND_CORRUPT, KIND_CREDIT, KIND_DATA, KIND_EAGER,
+    KIND_GRANT, KIND_HELLO, KIND_KEY, KIND_PAD, KIND_PING, KIND_READ, KIND_READ_FAIL, KIND_RTS,
+    KIND_WRITTEN,
+};
+use crate::rail_addr::RAILS_MAX;
 use crate::{granules, GRANULE};
 
 /// The message is a tagged one (matched by tag), else an untagged one.
@@ -44,23 +50,7 @@ const PAD_HEAD_MAX: u16 = u16::MAX / 8 * 8;
 /// Bytes of an ACK frame with one mask.
 pub(crate) const ACK_LONE_LEN: usize = 24;
 
-const KIND_EAGER: u8 = 1;
-const KIND_DATA: u8 = 2;
-const KIND_RTS: u8 = 3;
-const KIND_GRANT: u8 = 4;
-pub(crate) const KIND_ACK: u8 = 5;
-const KIND_CREDIT: u8 = 6;
-const KIND_HELLO: u8 = 7;
-const KIND_PING: u8 = 8;
-const KIND_BYE: u8 = 10;
-const KIND_READ: u8 = 11;
-const KIND_READ_FAIL: u8 = 12;
-const KIND_PAD: u8 = 13;
-const KIND_CORRUPT: u8 = 14;
-const KIND_KEY: u8 = 15;
-const KIND_WRITTEN: u8 = 16;
-
-/// What MPI matches on; travels once per message, in EAGER or RTS.
+/// The fields that MPI matches on. They travel once per message, in EAGER or RTS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsgHead {
     /// Number of the message from this peer; matching follows it.
@@ -123,7 +113,8 @@ pub struct Grant {
     pub wanted: u64,
 }
 
-/// What a write of a granted message's bytes on one rail has to name. Goes with its grants.
+/// The key that a write of a granted message's bytes on one rail has to name. It goes with the
+/// message's grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyGrant {
     /// Message (or READ) number.
@@ -132,7 +123,7 @@ pub struct KeyGrant {
     pub flags: u8,
     /// The receiver's index of the rail.
     pub rail: u8,
-    /// That rail's key of the memory, in which the message's bytes have their own offsets.
+    /// The rail's key of the memory, in which the message's bytes have their own offsets.
     pub key: u64,
 }
 
@@ -172,7 +163,7 @@ pub struct Read {
 /// One frame; `H` and `M`: what is long in it, here or ([`FrameView`]) where it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // lives on the stack, one at a time
-pub enum Frame<H = Hello, M = AckMasks> {
+pub enum Frame<H = Hello<'static>, M = AckMasks> {
     /// First fragment of an eager message.
     Eager(Eager),
     /// Any other fragment.
@@ -192,7 +183,7 @@ pub enum Frame<H = Hello, M = AckMasks> {
         /// Total bytes (with per-message overhead) allowed so far.
         bytes: u64,
     },
-    /// Who I am, where my rails are; first contact.
+    /// The sender's identity and its rails; first contact.
     Hello(H),
     /// Path probe; its packet asks for an ack at once, which is the answer.
     Ping,
@@ -218,34 +209,17 @@ pub enum Frame<H = Hello, M = AckMasks> {
     /// Too many of the packets that come on this path are damaged: send elsewhere.
     Corrupt {
         /// The path, as in [`crate::Header::path`] of those packets.
-        path: u8,
+        path: u16,
     },
 }
 
-/// A frame in the packet that brought it. (Each is handed on three times until it acts; a [`Frame`]
-/// has the longest HELLO in it, 232 bytes against 56.)
+/// A frame in the packet that brought it. Each is handed on three times until it acts, so it is
+/// kept short.
 pub type FrameView<'a> = Frame<HelloView<'a>, MasksView<'a>>;
 
-const _: () = assert!(size_of::<FrameView<'_>>() <= 64 && size_of::<Frame>() > 200);
+const _: () = assert!(size_of::<FrameView<'_>>() <= 64);
 
-/// Why a frame was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadFrame;
-
-#[inline]
-pub(crate) fn prefix(out: &mut [u8], kind: u8, flags: u8, aux: u16, word: u32) {
-    out[0] = kind;
-    out[1] = flags;
-    out[2..4].copy_from_slice(&aux.to_le_bytes());
-    out[4..8].copy_from_slice(&word.to_le_bytes());
-}
-
-#[inline]
-pub(crate) fn put(out: &mut [u8], at: usize, v: u64) {
-    out[at..at + 8].copy_from_slice(&v.to_le_bytes());
-}
-
-impl Frame {
+impl Frame<Hello<'_>> {
     /// Bytes of this frame's header, a multiple of 8.
     pub fn head_len(&self) -> usize {
         match self {
@@ -301,7 +275,13 @@ impl Frame {
                 put(out, 8, *bytes);
             }
             Frame::Hello(h) => {
-                prefix(out, KIND_HELLO, h.rail_count, h.frame_len() as u16, h.slot);
+                prefix(
+                    out,
+                    KIND_HELLO,
+                    h.rail_count(),
+                    h.frame_len() as u16,
+                    h.slot,
+                );
                 h.write(out);
             }
             Frame::Ping => prefix(out, KIND_PING, 0, 0, 0),
@@ -337,8 +317,8 @@ impl<H, M> Frame<H, M> {
 }
 
 impl<'a> FrameView<'a> {
-    /// A copy that outlives its packet.
-    pub fn owned(&self) -> Frame {
+    /// The same as it is written. The rails of a HELLO still lie in the packet.
+    pub fn fields(&self) -> Frame<Hello<'a>> {
         match *self {
             Frame::Eager(eager) => Frame::Eager(eager),
             Frame::Data(data) => Frame::Data(data),
@@ -348,7 +328,7 @@ impl<'a> FrameView<'a> {
             Frame::Written(written) => Frame::Written(written),
             Frame::Ack(ack) => Frame::Ack(ack.owned()),
             Frame::Credit { bytes } => Frame::Credit { bytes },
-            Frame::Hello(hello) => Frame::Hello(hello.owned()),
+            Frame::Hello(hello) => Frame::Hello(hello.fields()),
             Frame::Ping => Frame::Ping,
             Frame::Bye { arrived } => Frame::Bye { arrived },
             Frame::Read(read) => Frame::Read(read),
@@ -372,11 +352,11 @@ impl<'a> FrameView<'a> {
             KIND_GRANT => 24,
             KIND_ACK if flags as usize <= ACK_MASKS_MAX => 16 + 8 * flags as usize,
             KIND_CREDIT => 16,
-            KIND_KEY if (aux as usize) < HELLO_RAILS_MAX => 16,
+            KIND_KEY if (aux as usize) < RAILS_MAX => 16,
             KIND_HELLO if aux % 8 == 0 && aux as usize >= HELLO_FIXED => aux as usize,
             KIND_PING | KIND_BYE | KIND_READ_FAIL => 8,
             KIND_PAD if word <= PAD_HEAD_MAX as u32 && word % 8 == 0 => 8 + word as usize,
-            KIND_CORRUPT if word <= u8::MAX as u32 => 8,
+            KIND_CORRUPT if word <= u16::MAX as u32 => 8,
             _ => return Err(BadFrame),
         };
         if b.len() < need {
@@ -417,7 +397,7 @@ impl<'a> FrameView<'a> {
                 upto: u64_at(b, 32),
             }),
             KIND_READ_FAIL => Frame::ReadFail { number: word },
-            KIND_CORRUPT => Frame::Corrupt { path: word as u8 },
+            KIND_CORRUPT => Frame::Corrupt { path: word as u16 },
             _ => Frame::Pad {
                 len: aux,
                 head: word as u16,
@@ -436,7 +416,7 @@ fn write_eager(e: &Eager, out: &mut [u8]) {
     put(out, 32, e.sum);
 }
 
-/// Whether a frame begins here that carries a fragment of a message under way.
+/// True if a frame begins here that carries a fragment of a message under way.
 #[inline]
 pub(crate) fn is_data(b: &[u8]) -> bool {
     b.first() == Some(&KIND_DATA)

@@ -6,7 +6,7 @@
 //!  8  u64 group id
 //! 16  u32 group token        20 u16 source's member number 22 u16 reserved (0)
 //! 24  u64 source endpoint id
-//! 32  u32 source epoch       36 u8 lane  37 u8 flags      38 u16 kind: 1
+//! 32  u32 source epoch       36 u8 lane  37 u8 flags  38 u8 0  39 u8 kind: 1
 //! 40  words, then the chunk
 //! ```
 //!
@@ -22,7 +22,7 @@
 //! PARITY 9  count  root  len            the same
 //! ```
 
-use crate::header::{u16_at, u32_at, u64_at, VERSION};
+use crate::header::{u16_at, u32_at, u64_at, KIND_AT, VERSION};
 use crate::packet::ParseError;
 
 /// Bytes of the head without words and chunk.
@@ -36,8 +36,7 @@ const GAP_MASKS: usize = 2;
 /// Chunks of which one parity is made, at most.
 pub const PARITY_MAX: u8 = 32;
 
-const KIND_AT: usize = 38;
-const KIND: u16 = 1;
+const KIND: u8 = 1;
 const ACK: u8 = 1;
 const NACK: u8 = 2;
 const TAIL: u8 = 3;
@@ -85,7 +84,8 @@ impl GroupHead {
         out[32..36].copy_from_slice(&self.src_epoch.to_le_bytes());
         out[36] = self.lane;
         out[37] = self.flags;
-        out[KIND_AT..GROUP_HEAD_LEN].copy_from_slice(&KIND.to_le_bytes());
+        out[38] = 0;
+        out[KIND_AT] = KIND;
     }
 
     fn read(b: &[u8]) -> GroupHead {
@@ -138,7 +138,7 @@ impl Chunk {
     }
 
     fn write(&self, sum: u64, out: &mut [u8]) {
-        let flags = self.asks as u8 * ASKS | self.leaves as u8 * LEAVES;
+        let flags = (self.asks as u8 * ASKS) | (self.leaves as u8 * LEAVES);
         let (kind, flags) = match self.parity {
             0 => (CHUNK, flags),
             count => (PARITY, count),
@@ -400,7 +400,7 @@ pub struct GroupPacket<'a> {
 impl<'a> GroupPacket<'a> {
     /// Says if these bytes claim to be a packet of a group; nothing was checked.
     pub fn claimed(bytes: &[u8]) -> bool {
-        bytes.len() >= GROUP_HEAD_LEN && u16_at(bytes, KIND_AT) == KIND
+        bytes.len() >= GROUP_HEAD_LEN && bytes[KIND_AT] == KIND
     }
 
     /// Checks `bytes` (one datagram): length, head CRC by `crc32c`, version, kind, then every word

@@ -6,7 +6,7 @@
 //!  8  u64 destination endpoint id
 //! 16  u32 destination token  20 u32 destination's slot for the source (or all ones)
 //! 24  u64 source endpoint id
-//! 32  u32 source epoch       36 u8 path   37 u8 flags     38 u16 reserved (0)
+//! 32  u32 source epoch       36 u16 path  38 u8 flags     39 u8 kind: 0 (see group.rs)
 //! 40  u64 packet number (48 bits used)
 //! ```
 //!
@@ -15,17 +15,26 @@
 //! damaged one.
 
 /// Protocol version; a packet with another is counted and dropped.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of the fixed header.
 pub const HEADER_LEN: usize = 48;
 /// Offset of the flags.
-pub(crate) const FLAGS_AT: usize = 37;
+pub(crate) const FLAGS_AT: usize = 38;
+/// Offset of the kind of packet: 0 between two endpoints, 1 in a group.
+pub(crate) const KIND_AT: usize = 39;
 /// Offset of the packet number.
 pub(crate) const NUMBER_AT: usize = 40;
 /// "I do not know which slot you keep for me": before the peer's HELLO arrived.
 pub const SLOT_UNKNOWN: u32 = u32::MAX;
 /// Packet numbers stay below this (48 bits: two years at 4 M packets/s).
 pub const PACKET_NUMBER_MAX: u64 = (1 << 48) - 1;
+
+/// A path as packets name it: the index of the rail that they leave by in the high byte, that of
+/// the rail that they arrive on in the low one.
+#[inline]
+pub const fn path_code(source: u8, destination: u8) -> u16 {
+    (source as u16) << 8 | destination as u16
+}
 
 /// The fixed header of every packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +51,8 @@ pub struct Header {
     pub src_id: u64,
     /// Source's epoch: which life of it is speaking.
     pub src_epoch: u32,
-    /// Path: source rail index in the high nibble, destination rail index in the low one.
-    pub path: u8,
+    /// Path, see [`path_code`].
+    pub path: u16,
     /// [`Header::FLAG_ACK_NOW`] and friends.
     pub flags: u8,
     /// Number of this packet on its path; never reused.
@@ -55,16 +64,19 @@ impl Header {
     pub const FLAG_ACK_NOW: u8 = 1;
     /// Nothing in this packet needs an ack (pure acks, pongs); it is not acknowledged.
     pub const FLAG_NO_ACK: u8 = 2;
+    /// The sender has lost contact: it knows of no path that carries what it sends. Answer on every
+    /// path.
+    pub const FLAG_EVERYWHERE: u8 = 4;
 
     /// Source rail index.
     #[inline]
     pub fn src_rail(&self) -> usize {
-        (self.path >> 4) as usize
+        (self.path >> 8) as usize
     }
     /// Destination rail index.
     #[inline]
     pub fn dst_rail(&self) -> usize {
-        (self.path & 15) as usize
+        (self.path & 0xff) as usize
     }
 
     /// Writes the header (CRC field left 0) into `out[..HEADER_LEN]`.
@@ -80,13 +92,14 @@ impl Header {
         out[20..24].copy_from_slice(&self.dst_slot.to_le_bytes());
         out[24..32].copy_from_slice(&self.src_id.to_le_bytes());
         out[32..36].copy_from_slice(&self.src_epoch.to_le_bytes());
-        out[36] = self.path;
-        out[37] = self.flags;
-        out[38..40].fill(0);
+        out[36..38].copy_from_slice(&self.path.to_le_bytes());
+        out[38] = self.flags;
+        out[KIND_AT] = 0;
         out[40..48].copy_from_slice(&self.number.to_le_bytes());
     }
 
-    /// What a packet whose head failed its check claims to be: hints, good for statistics only.
+    /// The header that a packet claims to have whose head failed its check. Its fields are hints,
+    /// good for statistics only.
     pub fn claimed(bytes: &[u8]) -> Option<Header> {
         (bytes.len() >= HEADER_LEN).then(|| Header::read(bytes))
     }
@@ -102,8 +115,8 @@ impl Header {
             dst_slot: u32_at(b, 20),
             src_id: u64_at(b, 24),
             src_epoch: u32_at(b, 32),
-            path: b[36],
-            flags: b[37],
+            path: u16_at(b, 36),
+            flags: b[38],
             number: u64_at(b, 40),
         }
     }

@@ -1,169 +1,153 @@
 //! HELLO and the address blob: who an endpoint is and where its rails are.
 
-use crate::header::{u16_at, u32_at, u64_at};
+use crate::header::{u32_at, u64_at};
+use crate::rail_addr::{RailAddr, RailList, RAILS_MAX, RAIL_MAX};
+use core::fmt;
 
 /// Number of the payload algorithm of all packets before the peer's HELLO has come, and what stands
 /// for a wish that one of two peers does not know: CRC-64/NVME, which every version knows.
 pub const FIRST_ALGORITHM: u8 = 1;
-/// Rails that one HELLO may name (a path is two nibbles).
-pub const HELLO_RAILS_MAX: usize = 8;
 /// Bytes of the largest address blob: MPICH's and FI_NAME_MAX's limit.
 pub const ADDRESS_LEN_MAX: usize = 64;
-const RAIL_LEN: usize = 24;
 /// Bytes of a HELLO without its rails.
 pub(crate) const HELLO_FIXED: usize = 56;
+/// Bytes that the rails of a HELLO take at most.
+pub const HELLO_RAIL_BYTES_MAX: usize = RAILS_MAX * RAIL_MAX;
 
-/// Address of one rail of an endpoint.
-///
-/// 24 bytes: `kind u8 (4 = IPv4/UDP, 6 = IPv6/UDP, 16 more for a rail that
-/// can write, 32 more for one with direct writes), index u8,
-/// port u16, mtu u16, scope u16, ip 16`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RailAddr {
-    /// 4: UDP over IPv4, 6: UDP over IPv6; with [`RailAddr::WRITES`]: a rail of that address family
-    /// that can also write into the memory of its peers. 0: none. Rails reach their own kind only.
-    pub kind: u8,
-    /// The owner's index of this rail.
-    pub index: u8,
-    /// UDP port, host order.
-    pub port: u16,
-    /// Largest datagram (UDP payload, bytes) that the owner's interface takes.
-    pub mtu: u16,
-    /// Not used on the wire between hosts: scope of a link-local address is the receiver's.
-    pub prefix_len: u16,
-    /// Address; IPv4 in the first four bytes.
-    pub ip: [u8; 16],
-}
+/// Bytes of an address blob before its rails.
+const ADDRESS_FIXED: usize = 16;
+/// Bytes that the rails of an address blob take at most: two of 24, or four over IPv4, of 12.
+const ADDRESS_RAIL_BYTES: usize = ADDRESS_LEN_MAX - ADDRESS_FIXED;
+/// The second of the two bytes that tell a blob of ours: `M`. The first is its version.
+const ADDRESS_MAGIC: u8 = b'M';
+/// Version of the blob, as a digit; 1 had addresses of 24 bytes each, for IP alone.
+const ADDRESS_VERSION: u8 = b'2';
+/// Kinds that an error names at most.
+const KINDS_NAMED: usize = 4;
 
-impl RailAddr {
-    /// An absent rail.
-    pub const NONE: RailAddr = RailAddr {
-        kind: 0,
-        index: 0,
-        port: 0,
-        mtu: 0,
-        prefix_len: 0,
-        ip: [0; 16],
-    };
-
-    /// In `kind`: the rail takes writes.
-    pub const WRITES: u8 = 16;
-
-    /// In `kind`: the rail takes direct writes ([`crate::DirectHead`]), and is else as others.
-    pub const DIRECT: u8 = 32;
-
-    /// Whether the rail can write, and takes writes.
-    #[inline]
-    pub fn writes(&self) -> bool {
-        self.kind & (RailAddr::WRITES | RailAddr::DIRECT) != 0
-    }
-
-    /// Whether rails of the two kinds reach each other.
-    #[inline]
-    pub fn reaches(&self, other: &RailAddr) -> bool {
-        (self.kind ^ other.kind) & !RailAddr::DIRECT == 0
-    }
-
-    /// 4 or 6, as in IPv4 and IPv6; 0: none.
-    pub fn family(&self) -> u8 {
-        self.kind & !(RailAddr::WRITES | RailAddr::DIRECT)
-    }
-
-    fn write(&self, out: &mut [u8]) {
-        out[0] = self.kind;
-        out[1] = self.index;
-        out[2..4].copy_from_slice(&self.port.to_le_bytes());
-        out[4..6].copy_from_slice(&self.mtu.to_le_bytes());
-        out[6..8].copy_from_slice(&self.prefix_len.to_le_bytes());
-        out[8..24].copy_from_slice(&self.ip);
-    }
-
-    fn read(b: &[u8]) -> Option<RailAddr> {
-        let mut ip = [0; 16];
-        ip.copy_from_slice(&b[8..24]);
-        let addr = RailAddr {
-            kind: b[0],
-            index: b[1],
-            port: u16_at(b, 2),
-            mtu: u16_at(b, 4),
-            prefix_len: u16_at(b, 6),
-            ip,
-        };
-        let known = addr.family() == 4 || addr.family() == 6;
-        let limit = if addr.family() == 4 { 32 } else { 128 };
-        (known
-            && (addr.index as usize) < HELLO_RAILS_MAX
-            && addr.port != 0
-            && addr.prefix_len <= limit
-            && addr.mtu >= 512)
-            .then_some(addr)
-    }
-
-    /// Whether `other` lies in the subnet of `self` (same family, equal first `prefix_len` bits).
-    pub fn same_subnet(&self, other: &RailAddr) -> bool {
-        if !self.reaches(other) {
-            return false;
-        }
-        let bits = self.prefix_len as usize;
-        (0..16).all(|i| {
-            let keep = bits.saturating_sub(8 * i).min(8);
-            let mask = (0xff00u16 >> keep) as u8;
-            self.ip[i] & mask == other.ip[i] & mask
-        })
-    }
-}
-
-/// The address blob that libfabric exchanges: `id u64, token u32, magic u16, count u8, pad u8`,
-/// then one or two rail addresses. 64 bytes at most.
+/// The address blob that libfabric exchanges: `id u64, token u32, version u8, 'M', count u8,
+/// pad u8`, then the addresses of the rails on which first contact is made. 64 bytes at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Random endpoint id.
     pub id: u64,
     /// Random token of this life.
     pub token: u32,
-    /// One or two rails on which first contact is made; absent ones are [`RailAddr::NONE`].
-    pub rails: [RailAddr; 2],
+    len: u8,
+    /// Encoded rails, so that thousands of known peers take little.
+    rails: [u8; ADDRESS_RAIL_BYTES],
 }
 
-const ADDRESS_MAGIC: u16 = 0x4d31;
-
-/// An address blob that is not one of ours.
+/// Why a blob names nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AddressError;
+pub enum AddressError {
+    /// It is not one of ours.
+    Foreign,
+    /// It is that of another version of Marline, by this digit.
+    Version(u8),
+    /// It is ours, and says what cannot be.
+    Malformed,
+    /// This version knows the kind of none of its rails. Their numbers; 0 for none.
+    UnknownKinds([u8; KINDS_NAMED]),
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddressError::Foreign => write!(f, "this is no address of Marline"),
+            AddressError::Version(theirs) => write!(
+                f,
+                "this is an address of another version of Marline (its addresses have version {}, \
+                 ours {}): both sides need the same library",
+                *theirs as char, ADDRESS_VERSION as char
+            ),
+            AddressError::Malformed => write!(f, "this address of Marline is damaged"),
+            AddressError::UnknownKinds(kinds) => {
+                write!(f, "this version of Marline knows none of the rails' kinds:")?;
+                let mut kinds = kinds.iter().filter(|kind| **kind != 0);
+                kinds.try_for_each(|kind| write!(f, " {kind}"))
+            }
+        }
+    }
+}
 
 impl Address {
-    /// Bytes of the encoded blob: 16 + 24 per rail.
-    pub fn encode(&self) -> ([u8; ADDRESS_LEN_MAX], usize) {
-        let mut out = [0; ADDRESS_LEN_MAX];
-        let count = self.rails.iter().filter(|r| r.kind != 0).count();
-        out[0..8].copy_from_slice(&self.id.to_le_bytes());
-        out[8..12].copy_from_slice(&self.token.to_le_bytes());
-        out[12..14].copy_from_slice(&ADDRESS_MAGIC.to_le_bytes());
-        out[14] = count as u8;
-        for (i, rail) in self.rails.iter().filter(|r| r.kind != 0).enumerate() {
-            rail.write(&mut out[16 + RAIL_LEN * i..]);
+    /// An address with as many of `rails`, from the first on, as a blob has room for.
+    pub fn new(id: u64, token: u32, rails: &[RailAddr]) -> Address {
+        let mut bytes = [0; ADDRESS_RAIL_BYTES];
+        let len = RailList::write(&mut bytes, rails).bytes().len() as u8;
+        Address {
+            id,
+            token,
+            len,
+            rails: bytes,
         }
-        (out, 16 + RAIL_LEN * count)
     }
 
-    /// Reads a blob; trailing bytes are allowed (MPIs pad names).
+    /// An address that names nobody.
+    pub const NOBODY: Address = Address {
+        id: 0,
+        token: 0,
+        len: 0,
+        rails: [0; ADDRESS_RAIL_BYTES],
+    };
+
+    /// Its rails.
+    pub fn rails(&self) -> RailList<'_> {
+        RailList::of_checked(&self.rails[..(self.len as usize).min(ADDRESS_RAIL_BYTES)])
+    }
+
+    /// A blob that holds these rails has room for one more.
+    pub fn has_room(rails: &[RailAddr], more: &RailAddr) -> bool {
+        let taken: usize = rails.iter().map(RailAddr::wire_len).sum();
+        taken + more.wire_len() <= ADDRESS_RAIL_BYTES
+    }
+
+    /// The encoded blob and its length.
+    pub fn encode(&self) -> ([u8; ADDRESS_LEN_MAX], usize) {
+        let mut out = [0; ADDRESS_LEN_MAX];
+        let rails = self.rails();
+        out[0..8].copy_from_slice(&self.id.to_le_bytes());
+        out[8..12].copy_from_slice(&self.token.to_le_bytes());
+        out[12] = ADDRESS_VERSION;
+        out[13] = ADDRESS_MAGIC;
+        out[14] = rails.count() as u8;
+        let end = ADDRESS_FIXED + rails.bytes().len();
+        out[ADDRESS_FIXED..end].copy_from_slice(rails.bytes());
+        (out, end)
+    }
+
+    /// Reads a blob; trailing bytes are allowed (MPIs pad names). Rails of kinds that this version
+    /// does not know stay in it, and [`RailList::unknown`] tells them.
     pub fn decode(b: &[u8]) -> Result<Address, AddressError> {
-        if b.len() < 16 || u16_at(b, 12) != ADDRESS_MAGIC {
-            return Err(AddressError);
+        if b.len() < ADDRESS_FIXED || b[13] != ADDRESS_MAGIC {
+            return Err(AddressError::Foreign);
         }
-        let count = b[14] as usize;
-        if count == 0 || count > 2 || b.len() < 16 + RAIL_LEN * count {
-            return Err(AddressError);
+        if b[12] != ADDRESS_VERSION {
+            return Err(match b[12].is_ascii_digit() {
+                true => AddressError::Version(b[12]),
+                false => AddressError::Foreign,
+            });
         }
-        let mut rails = [RailAddr::NONE; 2];
-        for (i, rail) in rails[..count].iter_mut().enumerate() {
-            *rail = RailAddr::read(&b[16 + RAIL_LEN * i..]).ok_or(AddressError)?;
+        let room = &b[ADDRESS_FIXED..b.len().min(ADDRESS_LEN_MAX)];
+        let rails = RailList::read(room, b[14] as usize).ok_or(AddressError::Malformed)?;
+        if rails.iter().next().is_none() {
+            let mut kinds = [0; KINDS_NAMED];
+            let unknown = rails.unknown();
+            kinds.iter_mut().zip(unknown).for_each(|(to, k)| *to = k);
+            return Err(match kinds[0] {
+                0 => AddressError::Malformed,
+                _ => AddressError::UnknownKinds(kinds),
+            });
         }
-        Ok(Address {
+        let mut address = Address {
             id: u64_at(b, 0),
             token: u32_at(b, 8),
-            rails,
-        })
+            len: rails.bytes().len() as u8,
+            rails: [0; ADDRESS_RAIL_BYTES],
+        };
+        address.rails[..rails.bytes().len()].copy_from_slice(rails.bytes());
+        Ok(address)
     }
 }
 
@@ -174,10 +158,10 @@ impl Address {
 ///  8 u64 my id   16 u32 my token  20 u32 my epoch
 /// 24 u8 algorithm I would use, u8 reliable, u16 -, u32 algorithms I can check, bit n: number n
 /// 32 u64 credit bytes   40 u64 the destination's id   48 u64 reserved
-/// 56 rails, 24 bytes each
+/// 56 rails (see RailAddr), zeros up to a multiple of 8
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct Hello<'a> {
     /// Index the sender keeps for the destination (goes into [`crate::Header::dst_slot`]).
     pub slot: u32,
     /// Sender's endpoint id.
@@ -190,20 +174,28 @@ pub struct Hello {
     pub algorithm: u8,
     /// Algorithms the sender can check: bit n stands for number n.
     pub algorithms: u32,
-    /// Whether the sender's software reliability is on; both sides must agree.
+    /// The sender's software reliability is on; both sides must agree.
     pub reliable: bool,
     /// Initial cumulative eager credit in bytes.
     pub credit: u64,
-    /// Rails in use in `rails`.
-    pub rail_count: u8,
-    /// Rail addresses.
-    pub rails: [RailAddr; HELLO_RAILS_MAX],
+    /// Rail addresses, at most [`RAILS_MAX`].
+    pub rails: RailList<'a>,
 }
 
-impl Hello {
+impl Hello<'_> {
     /// Bytes of the frame.
     pub fn frame_len(&self) -> usize {
-        HELLO_FIXED + RAIL_LEN * (self.rail_count as usize).min(HELLO_RAILS_MAX)
+        crate::align8(HELLO_FIXED + self.rails.bytes().len())
+    }
+
+    /// Bytes that its rails may take in a frame of `room` bytes.
+    pub fn rail_bytes_in(room: usize) -> usize {
+        room.saturating_sub(HELLO_FIXED) / 8 * 8
+    }
+
+    /// Rails in it.
+    pub(crate) fn rail_count(&self) -> u8 {
+        self.rails.count() as u8
     }
 
     pub(crate) fn write(&self, out: &mut [u8]) {
@@ -216,10 +208,9 @@ impl Hello {
         out[28..32].copy_from_slice(&self.algorithms.to_le_bytes());
         out[32..40].copy_from_slice(&self.credit.to_le_bytes());
         out[40..HELLO_FIXED].fill(0);
-        let count = (self.rail_count as usize).min(HELLO_RAILS_MAX);
-        for (i, rail) in self.rails[..count].iter().enumerate() {
-            rail.write(&mut out[HELLO_FIXED + RAIL_LEN * i..]);
-        }
+        let (rails, pad) = out[HELLO_FIXED..].split_at_mut(self.rails.bytes().len());
+        rails.copy_from_slice(self.rails.bytes());
+        pad.fill(0);
     }
 }
 
@@ -230,19 +221,16 @@ pub struct HelloView<'a>(&'a [u8]);
 impl<'a> HelloView<'a> {
     /// The frame that is all of `b`, if its fields are possible.
     pub(crate) fn read(b: &'a [u8]) -> Option<HelloView<'a>> {
-        let count = b[1] as usize;
         let view = HelloView(b);
-        let right = count <= HELLO_RAILS_MAX
-            && b.len() == HELLO_FIXED + RAIL_LEN * count
-            && b[25] <= 1
-            && view.rails().all(|rail| rail.is_some());
+        let rails = view.list()?;
+        let right = b[1] as usize <= RAILS_MAX
+            && b.len() == crate::align8(HELLO_FIXED + rails.bytes().len())
+            && b[25] <= 1;
         right.then_some(view)
     }
 
-    fn rails(&self) -> impl Iterator<Item = Option<RailAddr>> + 'a {
-        self.0[HELLO_FIXED..]
-            .chunks_exact(RAIL_LEN)
-            .map(RailAddr::read)
+    fn list(&self) -> Option<RailList<'a>> {
+        RailList::read(&self.0[HELLO_FIXED..], self.0[1] as usize)
     }
 
     /// Initial cumulative eager credit in bytes.
@@ -255,13 +243,9 @@ impl<'a> HelloView<'a> {
         u32_at(self.0, 4)
     }
 
-    /// A copy that outlives its packet.
-    pub fn owned(&self) -> Hello {
+    /// Its fields; the rails still lie in the packet.
+    pub fn fields(&self) -> Hello<'a> {
         let b = self.0;
-        let mut rails = [RailAddr::NONE; HELLO_RAILS_MAX];
-        for (rail, read) in rails.iter_mut().zip(self.rails().flatten()) {
-            *rail = read;
-        }
         Hello {
             slot: self.slot(),
             id: u64_at(b, 8),
@@ -271,8 +255,7 @@ impl<'a> HelloView<'a> {
             algorithms: u32_at(b, 28),
             reliable: b[25] == 1,
             credit: self.credit(),
-            rail_count: b[1],
-            rails,
+            rails: self.list().unwrap_or(RailList::EMPTY),
         }
     }
 }

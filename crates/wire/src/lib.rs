@@ -31,6 +31,8 @@ mod group;
 mod header;
 mod hello;
 mod packet;
+mod prefix;
+mod rail_addr;
 
 pub use ack::{Ack, AckMasks, LoneMask, MasksView, ACK_MASKS_MAX};
 pub use direct::{DirectHead, DIRECT_HEAD_LEN};
@@ -44,12 +46,12 @@ pub use group::{
     AckFlags, Asked, Chunk, Gaps, GroupHead, GroupPacket, GroupWord, GroupWriter, ASKED_MAX,
     CHUNK_HEAD_LEN, GROUP_HEAD_LEN, PARITY_MAX,
 };
-pub use header::{Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
+pub use header::{path_code, Header, HEADER_LEN, PACKET_NUMBER_MAX, SLOT_UNKNOWN, VERSION};
 pub use hello::{
-    Address, AddressError, Hello, HelloView, RailAddr, ADDRESS_LEN_MAX, FIRST_ALGORITHM,
-    HELLO_RAILS_MAX,
+    Address, AddressError, Hello, HelloView, ADDRESS_LEN_MAX, FIRST_ALGORITHM, HELLO_RAIL_BYTES_MAX,
 };
 pub use packet::{HeadWriter, Packet, ParseError, PayloadSlot};
+pub use rail_addr::{RailAddr, RailKind, RailList, RailWrites, RAILS_MAX, RAIL_BYTES_MAX};
 
 /// Bytes that one granule covers. Messages are covered in granules; a fragment carries `k` of
 /// them (the last granule of a message may be shorter). 448 = 7 cache lines of 64: three fill a

@@ -6,7 +6,8 @@ use crate::follow::FragmentHead;
 use crate::frame::{
     read_lone_ack, read_lone_eager, Eager, Frame, FrameView, ACK_LONE_LEN, EAGER_LEN,
 };
-use crate::header::{u16_at, u32_at, Header, HEADER_LEN, PACKET_NUMBER_MAX, VERSION};
+use crate::header::{u16_at, u32_at, Header, HEADER_LEN, KIND_AT, PACKET_NUMBER_MAX, VERSION};
+use crate::hello::Hello;
 
 /// Why a datagram is not a packet. Each is a counter of the receiving rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl<'a> Packet<'a> {
             return Err(ParseError::Version);
         }
         let header = Header::read(bytes);
-        if header.number > PACKET_NUMBER_MAX || head_len % 8 != 0 {
+        if header.number > PACKET_NUMBER_MAX || head_len % 8 != 0 || bytes[KIND_AT] != 0 {
             return Err(ParseError::Malformed);
         }
         let mut packet = Packet {
@@ -102,7 +103,8 @@ impl<'a> Packet<'a> {
         FragmentHead::of(self.bytes, self.head_len)
     }
 
-    /// What it carries, if that is an ack of one mask and a message: an answer, most likely.
+    /// The ack and the message of a packet that carries one mask and one message, as most answers
+    /// do.
     #[inline]
     pub fn answer(&self) -> Option<(Ack<MasksView<'a>>, Eager, &'a [u8])> {
         let head = &self.bytes[HEADER_LEN..self.head_len];
@@ -193,13 +195,13 @@ impl<'a> HeadWriter<'a> {
         self.limit.saturating_sub(self.at + self.payload)
     }
 
-    /// Whether a frame of this size (header and payload bytes) still fits.
+    /// True if a frame of this size (header and payload bytes) still fits.
     #[inline]
     pub fn fits(&self, head: usize, payload: usize) -> bool {
         self.at + head + self.payload + align8(payload) <= self.limit
     }
 
-    /// Whether no frame was written yet.
+    /// True if no frame was written yet.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.at == HEADER_LEN
@@ -208,7 +210,7 @@ impl<'a> HeadWriter<'a> {
     /// Appends a frame; `None` when it does not fit. The slot's `payload_at` is relative to the
     /// head's end (see [`HeadWriter::finish`]).
     #[inline]
-    pub fn push(&mut self, frame: &Frame) -> Option<PayloadSlot> {
+    pub fn push(&mut self, frame: &Frame<Hello<'_>>) -> Option<PayloadSlot> {
         let (head, payload) = (frame.head_len(), frame.payload_len());
         if !self.fits(head, payload) {
             return None;

@@ -1,9 +1,10 @@
 //! Parsing never panics, whatever comes; what is written is read back.
 
 use marline_wire::{
-    granules, Ack, AckMasks, Address, Data, Eager, Frame, Grant, HeadWriter, Header, Hello,
-    KeyGrant, MsgHead, Packet, ParseError, RailAddr, Read, Rts, Written, ACK_MASKS_MAX, GRANULE,
-    HELLO_RAILS_MAX, VERSION,
+    granules, Ack, AckMasks, Address, AddressError, Data, Eager, Frame, FrameView, Grant,
+    GroupPacket, HeadWriter, Header, Hello, KeyGrant, MsgHead, Packet, ParseError, RailAddr,
+    RailKind, RailList, RailWrites, Read, Rts, Written, ACK_MASKS_MAX, GRANULE,
+    HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX, VERSION,
 };
 use proptest::prelude::*;
 
@@ -14,13 +15,13 @@ fn agree(packet: &[u8]) -> u32 {
     u32::from_le_bytes([packet[0], packet[1], packet[2], packet[3]])
 }
 
-fn parse(bytes: &[u8]) -> Option<Vec<(Frame, Vec<u8>)>> {
+fn parse(bytes: &[u8]) -> Option<Vec<(Frame<Hello<'_>>, Vec<u8>)>> {
     let crc = if bytes.len() < 4 { 0 } else { agree(bytes) };
     let packet = Packet::parse(bytes, |_| crc).ok()?;
     Some(
         packet
             .frames()
-            .map(|(f, p)| (f.owned(), p.to_vec()))
+            .map(|(f, p)| (f.fields(), p.to_vec()))
             .collect(),
     )
 }
@@ -90,37 +91,36 @@ fn head() -> impl Strategy<Value = MsgHead> {
 }
 
 fn rail() -> impl Strategy<Value = RailAddr> {
+    const WRITES: [RailWrites; 3] = [RailWrites::None, RailWrites::Keyed, RailWrites::Direct];
     (
-        prop::bool::ANY,
-        0u8..8,
-        1u16..,
+        prop::sample::select(RailKind::BY_REACH.to_vec()),
+        prop::sample::select(&WRITES[..]),
+        0..RAILS_MAX as u8,
         512u16..,
-        0u16..=32,
-        any::<[u8; 16]>(),
+        proptest::collection::vec(any::<u8>(), 0..=RAIL_BYTES_MAX),
     )
-        .prop_map(|(six, index, port, mtu, prefix_len, ip)| RailAddr {
-            kind: if six { 6 } else { 4 } | if index % 2 == 1 { RailAddr::WRITES } else { 0 },
-            index,
-            port,
-            mtu,
-            prefix_len,
-            ip,
+        .prop_map(|(kind, writes, index, datagram_max, bytes)| {
+            let mut addr = RailAddr::new(kind, &bytes);
+            (addr.writes, addr.index, addr.datagram_max) = (writes, index, datagram_max);
+            addr
         })
 }
 
+/// The rails of a HELLO, which lie outside of it.
+fn list(rails: &[RailAddr]) -> RailList<'static> {
+    RailList::write(vec![0; HELLO_RAIL_BYTES_MAX].leak(), rails)
+}
+
 fn hello() -> impl Strategy<Value = Frame> {
-    let rails = proptest::collection::vec(rail(), 0..=HELLO_RAILS_MAX);
+    let rails = proptest::collection::vec(rail(), 0..=RAILS_MAX);
     (
         any::<(u32, u64, u32, u32)>(),
         any::<(u8, u32, bool, u64)>(),
         rails,
     )
-        .prop_map(|(a, b, list)| {
-            let mut rails = [RailAddr::NONE; HELLO_RAILS_MAX];
-            rails[..list.len()].copy_from_slice(&list);
+        .prop_map(|(a, b, rails)| {
             let (slot, id, token, epoch) = a;
             let (algorithm, algorithms, reliable, credit) = b;
-            let rail_count = list.len() as u8;
             Frame::Hello(Hello {
                 slot,
                 id,
@@ -130,15 +130,14 @@ fn hello() -> impl Strategy<Value = Frame> {
                 algorithms,
                 reliable,
                 credit,
-                rail_count,
-                rails,
+                rails: list(&rails),
             })
         })
 }
 
 fn ack() -> impl Strategy<Value = Frame> {
     let masks = proptest::collection::vec(any::<u64>(), 0..=ACK_MASKS_MAX);
-    (any::<(u8, u16)>(), 0u64..1 << 48, masks).prop_map(|((path, delay_us), base, list)| {
+    (any::<(u16, u16)>(), 0u64..1 << 48, masks).prop_map(|((path, delay_us), base, list)| {
         let mut bits = [0; ACK_MASKS_MAX];
         bits[..list.len()].copy_from_slice(&list);
         let masks = AckMasks {
@@ -223,14 +222,14 @@ fn frame() -> impl Strategy<Value = Frame> {
                 upto
             }
         )),
-        (any::<(u32, u8, u64)>(), 0u8..HELLO_RAILS_MAX as u8).prop_map(
-            |((number, flags, key), rail)| Frame::Key(KeyGrant {
+        (any::<(u32, u8, u64)>(), 0u8..RAILS_MAX as u8).prop_map(|((number, flags, key), rail)| {
+            Frame::Key(KeyGrant {
                 number,
                 flags,
                 rail,
-                key
+                key,
             })
-        ),
+        }),
         written(),
         any::<u64>().prop_map(|bytes| Frame::Credit { bytes }),
         any::<u32>().prop_map(|number| Frame::ReadFail { number }),
@@ -246,7 +245,7 @@ fn frame() -> impl Strategy<Value = Frame> {
 fn header() -> impl Strategy<Value = Header> {
     (
         any::<(u8, u64, u32, u32, u64, u32)>(),
-        any::<(u8, u8)>(),
+        any::<(u16, u8)>(),
         0u64..1 << 48,
     )
         .prop_map(
@@ -307,10 +306,11 @@ proptest! {
         let (bytes, written) = write(&h, &frames);
         let packet = Packet::parse(&bytes, |_| agree(&bytes)).expect("a packet of ours parses");
         prop_assert_eq!(packet.header, h);
+        prop_assert!(!GroupPacket::claimed(&bytes), "whatever its flags");
         let read: Vec<_> = packet.frames().collect();
         prop_assert_eq!(read.len(), written.len());
         for (i, ((frame, payload), wrote)) in read.iter().zip(&written).enumerate() {
-            prop_assert_eq!(frame.owned(), *wrote);
+            prop_assert_eq!(frame.fields(), *wrote);
             prop_assert_eq!(payload.len(), wrote.payload_len());
             prop_assert!(payload.iter().all(|&b| b == i as u8));
         }
@@ -351,9 +351,113 @@ proptest! {
     fn addresses_survive(id in any::<u64>(), token in any::<u32>(), a in rail(), b in rail(),
         junk in proptest::collection::vec(any::<u8>(), 0..80))
     {
-        let address = Address { id, token, rails: [a, b] };
+        let address = Address::new(id, token, &[a, b]);
         let (bytes, len) = address.encode();
         prop_assert_eq!(Address::decode(&bytes[..len]), Ok(address));
+        prop_assert_eq!(Address::decode(&bytes), Ok(address), "with padding");
+        let named: Vec<_> = address.rails().iter().collect();
+        let both = a.wire_len() + b.wire_len() <= 48;
+        prop_assert_eq!(named, if both { vec![a, b] } else { vec![a] });
         let _ = Address::decode(&junk);
     }
+
+    /// A kind that this version does not know is passed over by its length, in blob and HELLO.
+    #[test]
+    fn unknown_kinds_are_skipped_and_told(
+        h in header(), rails in proptest::collection::vec(rail(), 1..4),
+        at in any::<prop::sample::Index>(),
+        kind in 40u8.., bytes in proptest::collection::vec(any::<u8>(), 0..20))
+    {
+        let at = at.index(rails.len() + 1);
+        let mut encoded = vec![0; HELLO_RAIL_BYTES_MAX];
+        let mut len = RailList::write(&mut encoded, &rails[..at]).bytes().len();
+        encoded[len..len + 2].copy_from_slice(&[kind, bytes.len() as u8]);
+        encoded[len + 2..][..bytes.len()].copy_from_slice(&bytes);
+        len += 2 + bytes.len();
+        len += RailList::write(&mut encoded[len..], &rails[at..]).bytes().len();
+        let list = RailList::of(encoded[..len].to_vec().leak());
+        prop_assert_eq!(list.count(), rails.len() + 1);
+        let Frame::Hello(hello) = hello_with(list) else { unreachable!() };
+        let (packet, _) = write(&h, &[Frame::Hello(hello)]);
+        let packet = Packet::parse(&packet, |_| agree(&packet)).expect("it is skipped");
+        let Some((FrameView::Hello(view), _)) = packet.frames().next() else { unreachable!() };
+        prop_assert_eq!(view.fields().rails.iter().collect::<Vec<_>>(), rails.clone());
+        prop_assert_eq!(view.fields().rails.unknown().collect::<Vec<_>>(), [kind]);
+        if len > 48 {
+            return Ok(());
+        }
+        let (mut blob, fixed) = Address::new(1, 2, &[]).encode();
+        blob[14] = list.count() as u8;
+        blob[fixed..fixed + len].copy_from_slice(&encoded[..len]);
+        let address = Address::decode(&blob).expect("it is skipped");
+        prop_assert_eq!(address.rails().iter().collect::<Vec<_>>(), rails);
+        prop_assert_eq!(address.rails().unknown().collect::<Vec<_>>(), [kind]);
+        prop_assert_eq!(address.encode().0, blob, "and goes on to others");
+    }
+}
+
+fn hello_with(rails: RailList<'static>) -> Frame {
+    Frame::Hello(Hello {
+        slot: 0,
+        id: 1,
+        token: 2,
+        epoch: 3,
+        algorithm: 1,
+        algorithms: 2,
+        reliable: true,
+        credit: 0,
+        rails,
+    })
+}
+
+/// An address over IPv4 takes 12 bytes, over IPv6 24; the shortest full verbs address 28.
+#[test]
+fn the_blob_holds_two_rails_of_any_usual_kind_and_four_of_ipv4() {
+    let of = |kind, len| {
+        let mut addr = RailAddr::new(kind, &[7; 24][..len]);
+        addr.datagram_max = 1_472;
+        addr
+    };
+    let named = |rail: RailAddr| Address::new(1, 2, &[rail; 5]).rails().count();
+    let counts = [
+        (RailKind::Udp4, 7, 4),
+        (RailKind::Udp6, 19, 2),
+        // RoCE: GID and queue pair; InfiniBand: subnet prefix, LID, queue pair, P_Key.
+        (RailKind::Ud, 19, 2),
+        (RailKind::Ud, 15, 2),
+        (RailKind::Ud, 23, 1),
+    ];
+    for (kind, len, count) in counts {
+        let rail = of(kind, len);
+        assert_eq!((rail.wire_len(), named(rail)), (5 + len, count));
+    }
+    let mixed = Address::new(1, 2, &[of(RailKind::Ud, 23), of(RailKind::Udp4, 7)]);
+    assert_eq!((mixed.rails().count(), mixed.encode().1), (2, 56));
+}
+
+#[test]
+fn what_is_no_address_says_why() {
+    let rail = |kind| {
+        let mut addr = RailAddr::new(kind, &[1; 7]);
+        addr.datagram_max = 1_472;
+        addr
+    };
+    let (good, len) = Address::new(1, 2, &[rail(RailKind::Udp4)]).encode();
+    let changed = |at: usize, value: u8| {
+        let mut blob = good;
+        blob[at] = value;
+        Address::decode(&blob[..len]).unwrap_err()
+    };
+    assert_eq!(Address::decode(&good[..10]), Err(AddressError::Foreign));
+    assert_eq!(changed(13, 0), AddressError::Foreign);
+    assert_eq!(changed(12, 0), AddressError::Foreign);
+    let older = changed(12, b'1');
+    assert_eq!(older, AddressError::Version(b'1'));
+    assert!(older.to_string().contains("version 1, ours 2"), "{older}");
+    // Count, length, writes, largest datagram.
+    for (at, value) in [(14, 0), (14, 2), (17, 1), (17, 200), (18, 0xc0), (20, 0)] {
+        assert_eq!(changed(at, value), AddressError::Malformed, "{at}: {value}");
+    }
+    let unknown = changed(16, 77);
+    assert!(unknown.to_string().ends_with("kinds: 77"), "{unknown}");
 }

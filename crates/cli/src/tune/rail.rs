@@ -5,11 +5,11 @@
 
 use marline_engine::profile::RailFigures;
 use marline_rails::{
-    choose_interfaces, InterfaceChoice, Rail, RailRx, RailTx, SendOutcome, UdpConfig, UdpRail,
-    UdpRx, UdpTx,
+    choose_interfaces, show_addr, InterfaceChoice, Rail, RailRx, RailTx, SendOutcome, UdpAddr,
+    UdpConfig, UdpRail, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ impl End {
         len: usize,
         segment: usize,
     ) -> Result<(), String> {
-        let port = self.tx.local_addr().port;
+        let port = end_of(&self.tx.local_addr()).map_or(0, |end| end.port());
         for datagram in self.buffer[..len].chunks_mut(segment) {
             write_head(datagram, kind, port, number);
         }
@@ -121,10 +121,10 @@ fn answer(end: &mut End, stop: &AtomicBool, idle: impl Fn(u32)) {
         let mut answers = Vec::new();
         let taken = end.rx.recv(&mut |received| {
             for datagram in received.bytes.chunks(received.segment.max(1)) {
-                let from = |port| RailAddr {
-                    port,
-                    ..received.from
+                let Some(source) = UdpAddr::of(&received.from) else {
+                    continue;
                 };
+                let from = |port| UdpAddr::new(source.ip, port).rail();
                 match read_head(datagram) {
                     Some((ECHO, port, number)) => {
                         counted = 0; // a measurement begins with echoes
@@ -187,7 +187,7 @@ impl Probe {
         if self.losses < LOSSES_MAX {
             return Ok(());
         }
-        let to = SocketAddr::new(ip_of(&self.to), self.to.port);
+        let to = show_addr(&self.to);
         Err(format!(
             "{to} does not answer, or too many packets are lost: is `marline tune --serve` running \
              there?"
@@ -270,29 +270,9 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-fn ip_of(addr: &RailAddr) -> IpAddr {
-    let mut v4 = [0; 4];
-    v4.copy_from_slice(&addr.ip[..4]);
-    match addr.kind {
-        4 => IpAddr::from(v4),
-        _ => IpAddr::from(addr.ip),
-    }
-}
-
-fn rail_addr(to: SocketAddr) -> RailAddr {
-    let mut ip = [0; 16];
-    match to.ip() {
-        IpAddr::V4(v4) => ip[..4].copy_from_slice(&v4.octets()),
-        IpAddr::V6(v6) => ip = v6.octets(),
-    }
-    RailAddr {
-        kind: if to.is_ipv4() { 4 } else { 6 },
-        index: 0,
-        port: to.port(),
-        mtu: 0,
-        prefix_len: 0,
-        ip,
-    }
+/// Where a UDP rail is reached.
+fn end_of(addr: &RailAddr) -> Option<SocketAddr> {
+    UdpAddr::of(addr).map(|udp| SocketAddr::new(udp.ip, udp.port))
 }
 
 fn choose(name: &str) -> Result<InterfaceChoice, String> {
@@ -328,7 +308,7 @@ pub fn measure(
         })
     };
     if let Some(to) = to {
-        return run(rail_addr(to));
+        return run(UdpAddr::new(to.ip(), to.port()).rail());
     }
     let mut other = End::open(&choice, 0)?;
     let to = other.tx.local_addr();
@@ -346,7 +326,7 @@ pub fn serve(interface: &str, port: u16) -> Result<(), String> {
     let choice = choose(interface)?;
     let mut end = End::open(&choice, port)?;
     let local = end.tx.local_addr();
-    let at = SocketAddr::new(ip_of(&local), local.port);
+    let at = end_of(&local).ok_or("the rail has no address")?;
     if choice.loopback {
         crate::tool::say("no other host reaches loopback: give --rail NAME for another interface");
     }

@@ -6,7 +6,7 @@
 
 use crate::config::choice::{parse_checksum, ChecksumChoice};
 use marline_checksum::Algorithm;
-use marline_wire::{GRANULE, HELLO_RAILS_MAX};
+use marline_wire::{GRANULE, RAILS_MAX};
 
 /// What every environment variable of Marline's provider starts with.
 pub const PREFIX: &str = "FI_MARLINE_";
@@ -17,8 +17,8 @@ pub struct RailChecksums(pub Vec<(String, Algorithm)>);
 
 impl RailChecksums {
     /// The algorithm numbers of rails by index; `None`: what is agreed with the peer.
-    pub fn by_rail(&self, rails: &[String]) -> [Option<u8>; HELLO_RAILS_MAX] {
-        let mut out = [None; HELLO_RAILS_MAX];
+    pub fn by_rail(&self, rails: &[String]) -> [Option<u8>; RAILS_MAX] {
+        let mut out = [None; RAILS_MAX];
         for (slot, rail) in out.iter_mut().zip(rails) {
             let row = self.0.iter().find(|(name, _)| name == rail);
             *slot = row.map(|&(_, algorithm)| algorithm as u8);

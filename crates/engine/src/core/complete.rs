@@ -77,6 +77,7 @@ impl<S: System> Core<S> {
                 self.say_agreed(ep, peer, wish, agreed);
             }
             Event::PeerLeft { peer } => self.peer_left(ep, peer),
+            Event::UnknownRailKind { kind } => self.say_unknown_kind(kind),
             Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
             Event::ReadDone { .. }
             | Event::ReadAsked { .. }

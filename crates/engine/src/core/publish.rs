@@ -2,11 +2,11 @@
 
 use crate::api::{EpId, LogLevel, LogSink, ADDR_UNSPEC};
 use crate::config::settings::Settings;
-use crate::core::report::show_addr;
 use crate::memory::op_table::Role;
 use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::counters::ClosedRow;
+use crate::state::pairing::show_address;
 use crate::stats::lacks::Lacks;
 use crate::stats::page::{
     rank_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo, PeerState, RailInfo,
@@ -19,6 +19,7 @@ use crate::stats::stale;
 use crate::stats::summary::Summary;
 use crate::stats::{PathCounters, PeerCounters, ProcessCounters};
 use marline_proto as proto;
+use marline_rails::show_addr;
 use marline_rails::RailTx;
 
 /// Writes the page, if there is one.
@@ -148,7 +149,7 @@ fn publish_peers(w: &mut PageWriter<'_>, rows: &mut PeerRows, node: &proto::Node
         let paths: Vec<PathRow> = paths.map(path_row).collect();
         queue_max = queue_max.max(stats.queue_max);
         let address = node.peer_address(peer);
-        let address = address.map_or(String::new(), |a| show_addr(&a.rails[0]));
+        let address = address.map_or(String::new(), show_address);
         let state = match node.peer_gone(peer) {
             true => PeerState::Dead,
             false => PeerState::Alive,
@@ -191,6 +192,7 @@ fn add_node(to: &mut ProcessCounters, from: &proto::NodeStats) {
     to.written += from.written;
     to.written_wrong += from.written_wrong;
     to.written_lost += from.written_lost;
+    to.unknown_rails += from.unknown_rails;
     to.unacked_packets_max = to.unacked_packets_max.max(from.queue_max);
     to.ack_wait_max_ns = to.ack_wait_max_ns.max(from.ack_wait_max_ns);
     to.ack_delay_max_ns = to.ack_delay_max_ns.max(from.ack_delay_max_ns);

@@ -3,9 +3,9 @@
 use crate::api::{EpId, LogLevel};
 use crate::platform::system::System;
 use crate::state::core::Core;
+use crate::state::pairing::show_address;
 use marline_checksum::{Algorithm, Strength};
 use marline_proto::{Event, PathState, PeerId};
-use marline_wire::RailAddr;
 
 /// So many peers are named in one line: for a whole job gone there would be thousands.
 const NAMED_MAX: usize = 4;
@@ -149,7 +149,7 @@ impl<S: System> Core<S> {
     pub(crate) fn describe(&self, ep: EpId, peer: PeerId) -> String {
         let endpoint = self.dir.eps.get(ep.0 as usize).and_then(Option::as_ref);
         match endpoint.and_then(|e| e.node.peer_address(peer)) {
-            Some(a) => format!("{:016x} at {}", a.id, show_addr(&a.rails[0])),
+            Some(a) => format!("{:016x} at {}", a.id, show_address(a)),
             None => "?".to_owned(),
         }
     }
@@ -167,6 +167,15 @@ impl<S: System> Core<S> {
                  everywhere"
             ),
         );
+    }
+
+    /// A peer has a rail that this version cannot use. Each endpoint tells it once for each kind.
+    pub(crate) fn say_unknown_kind(&self, kind: u8) {
+        let text = format!(
+            "a peer has rails of kind {kind}, which this version of Marline does not know: they \
+             are not used"
+        );
+        self.say(LogLevel::Warn, &text);
     }
 
     /// The algorithm for payloads to `peer` is agreed, and is not what both sides asked for.
@@ -195,13 +204,4 @@ impl<S: System> Core<S> {
             ),
         );
     }
-}
-
-/// An address for people.
-pub(crate) fn show_addr(addr: &RailAddr) -> String {
-    if addr.family() == 4 {
-        let [a, b, c, d, ..] = addr.ip;
-        return format!("{a}.{b}.{c}.{d}:{}", addr.port);
-    }
-    format!("[{}]:{}", std::net::Ipv6Addr::from(addr.ip), addr.port)
 }

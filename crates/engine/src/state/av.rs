@@ -95,14 +95,9 @@ impl Av {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use marline_wire::RailAddr;
 
     fn address(id: u64) -> Address {
-        Address {
-            id,
-            token: 1,
-            rails: [RailAddr::NONE; 2],
-        }
+        Address::new(id, 1, &[])
     }
 
     #[test]

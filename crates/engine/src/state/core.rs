@@ -11,11 +11,12 @@ use crate::state::counters::Counters;
 use crate::state::directory::{Directory, Endpoint};
 use crate::state::fast_path::FastPath;
 use crate::state::operations::Operations;
+use crate::state::pairing::ByKind;
 use crate::state::rails::{RailState, Rails};
 use crate::state::write::direct_datagrams;
 use marline_proto::{Config, Delivery, Node, RailSpec};
 use marline_rails::{RailTx, Writes};
-use marline_wire::{RailAddr, PACKET_MAX};
+use marline_wire::{RailWrites, PACKET_MAX};
 
 /// Rendezvous bytes in flight to this process at most, however large the socket's buffer: more
 /// than 12 GB/s times 100 us, and little enough for the kernel's copies to stay in the
@@ -105,11 +106,11 @@ impl<S: System> Core<S> {
             let datagram_max = caps.datagram_max.min(cap).min(PACKET_MAX);
             let mut addr = rail.tx.local_addr();
             addr.index = index as u8;
-            addr.mtu = datagram_max as u16;
-            addr.kind |= match caps.writes {
-                Writes::No => 0,
-                Writes::Direct => RailAddr::DIRECT,
-                Writes::Unordered | Writes::Ordered => RailAddr::WRITES,
+            addr.datagram_max = datagram_max as u16;
+            addr.writes = match caps.writes {
+                Writes::No => RailWrites::None,
+                Writes::Direct => RailWrites::Direct,
+                Writes::Unordered | Writes::Ordered => RailWrites::Keyed,
             };
             // Half of the buffer, and of that two thirds: what a packet occupies in the kernel
             // is up to half more than its bytes (measured: 71 KB for a 64 KB super-packet).
@@ -132,7 +133,12 @@ impl<S: System> Core<S> {
         let (id, token) = (self.number()? | 1, self.number()? as u32);
         // The epoch tells lives apart; any number that differs from the last life's will do.
         let epoch = (now / 1_000_000) as u32 ^ self.number()? as u32;
-        let mut node = Node::new(self.cfg.proto, id, token, epoch, self.rail_specs());
+        let mut node = Node::new(
+            self.cfg.proto,
+            (id, token, epoch),
+            self.rail_specs(),
+            &ByKind,
+        );
         for (i, rail) in self.rails.iter().enumerate() {
             if !rail.up {
                 node.on_rail(now, i, true);

@@ -94,8 +94,7 @@ impl Directory {
     }
 
     /// Adds an address.
-    pub fn av_insert(&mut self, av: AvId, blob: &[u8]) -> Result<FiAddr, SubmitError> {
-        let address = Address::decode(blob).map_err(|_| SubmitError::BadAddress)?;
+    pub fn av_insert(&mut self, av: AvId, address: Address) -> Result<FiAddr, SubmitError> {
         let av = self.av(av).ok_or(SubmitError::Invalid)?;
         Ok(av.insert(address))
     }

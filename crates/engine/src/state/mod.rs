@@ -8,5 +8,6 @@ pub(crate) mod counters;
 pub(crate) mod directory;
 pub(crate) mod fast_path;
 pub(crate) mod operations;
+pub mod pairing;
 pub(crate) mod rails;
 pub(crate) mod write;

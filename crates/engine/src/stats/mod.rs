@@ -105,6 +105,7 @@ counters! {
         reads: Sum, "reads", "Remote reads of this process.";
         read_bytes: Sum, "bytes", "Bytes fetched by remote reads.";
         unexpected: Sum, "messages", "Messages that arrived before their receive was posted.";
+        unknown_rails: Sum, "rails", "Rails of peers, of a kind that this version does not know.";
         peers_contacted: Max, "peers", "Peers that anything was sent to or received from.";
         peers_dead: Sum, "peers", "Peers given up as dead.";
         log_bytes_max: Max, "bytes", "Most memory held at once for retransmission.";

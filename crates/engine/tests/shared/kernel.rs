@@ -6,7 +6,7 @@ use crate::progress::thread::ProgressThread;
 use crate::ranked;
 use crate::sync::Arc;
 use crate::{Clock, System};
-use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome};
+use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr};
 use marline_wire::RailAddr;
 use shuttle::rand::Rng;
 use shuttle::sync::Mutex;
@@ -241,16 +241,18 @@ impl RailTx for Rail {
         crate::caps::CAPS
     }
     fn local_addr(&self) -> RailAddr {
-        let mut addr = RailAddr::NONE;
-        // (0 is no port.)
-        (addr.kind, addr.port, addr.prefix_len) = (4, self.0 as u16 + 1, 24);
-        addr.ip[..4].copy_from_slice(&[10, 0, (self.0 % RAILS) as u8, self.0 as u8]);
-        addr
+        let addr = UdpAddr {
+            ip: [10, 0, (self.0 % RAILS) as u8, self.0 as u8].into(),
+            port: self.0 as u16 + 1, // 0 is no port
+            prefix_len: 24,
+        };
+        addr.rail()
     }
     fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, _: u8) -> SendOutcome {
         self.assert_open();
         call(|k| {
-            let port = &mut k.ports[to.port as usize - 1];
+            let port = UdpAddr::of(to).expect("an address of ours").port;
+            let port = &mut k.ports[port as usize - 1];
             if !port.closed {
                 // The kernel may join all datagrams of a batch, or not all.
                 let datagrams = bytes.len().div_ceil(segment.max(1));

@@ -10,23 +10,21 @@ use marline_engine::{
     System,
 };
 use marline_proto::Config;
-use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome};
+use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr};
 use marline_wire::{Address, RailAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 /// The one rail of a host in a network of its own.
 fn rail_of(host: u8) -> RailAddr {
-    let mut ip = [0; 16];
-    ip[..4].copy_from_slice(&[10, 0, 0, host]);
-    RailAddr {
-        kind: 4,
-        index: 0,
+    let addr = UdpAddr {
+        ip: [10, 0, 0, host].into(),
         port: 4_000,
-        mtu: 1_472,
         prefix_len: 16,
-        ip,
-    }
+    };
+    let mut rail = addr.rail();
+    rail.datagram_max = 1_472;
+    rail
 }
 
 /// A rail that counts what is sent, and on which nothing ever comes.
@@ -118,11 +116,7 @@ pub fn side(aggregate_after: u32) -> Side {
     engine.ep_bind_av(ep, av);
     engine.ep_bind_tx_cq(ep, cq);
     engine.ep_enable(ep).unwrap();
-    let peer = Address {
-        id: 99,
-        token: 5,
-        rails: [rail_of(2), RailAddr::NONE],
-    };
+    let peer = Address::new(99, 5, &[rail_of(2)]);
     let (blob, len) = peer.encode();
     assert_eq!(engine.av_insert(av, &blob[..len]), Ok(0));
     Side {

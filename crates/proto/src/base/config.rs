@@ -1,13 +1,17 @@
 //! Configuration of a node; times in nanoseconds.
 
 use crate::base::mutation::Mutation;
-use marline_wire::{RailAddr, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, HELLO_RAILS_MAX};
+use marline_wire::{RailAddr, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, RAILS_MAX};
 
 /// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
 pub const MESSAGE_OVERHEAD: u64 = 128;
 
 /// Credit that every endpoint gives every other before HELLO says more.
 pub const FIRST_CREDIT: u64 = 16 * 1024;
+
+/// Paths to a peer at most, whoever has chosen them: all between sixteen rails on each side. A peer
+/// cannot make us keep more.
+pub const PATHS_MAX: usize = 256;
 
 /// How rails share the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -65,6 +69,11 @@ pub struct RailSpec {
     pub direct_datagrams: usize,
 }
 
+/// All paths that there are between four rails on each side in one network. With two paths a rail
+/// no failure of single rails cuts off a peer that others could reach, and each path more costs
+/// half a kilobyte a peer and probes of its own.
+const PATHS: usize = 16;
+
 /// The largest number of whole granules that a frame's length field holds, in bytes.
 pub const FRAGMENT_MAX: u32 = u16::MAX as u32 / GRANULE as u32 * GRANULE as u32;
 
@@ -102,11 +111,15 @@ pub struct Config {
     pub ack_every: u32,
     /// How rails share the work.
     pub policy: RailPolicy,
+    /// Paths to a peer that are chosen where more pairs of rails reach each other. Each rail gets
+    /// two even if they are more than this, and the peer may choose others, which are taken as
+    /// well.
+    pub paths: usize,
     /// Local rails without software reliability (bit n: rail n). Data that left on one counts as
     /// arrived; what asks for data and grants it is acknowledged as on any rail.
     pub native_rails: u32,
     /// Payload algorithm numbers of single local rails; `None`: as agreed with the peer.
-    pub rail_algorithm: [Option<u8>; HELLO_RAILS_MAX],
+    pub rail_algorithm: [Option<u8>; RAILS_MAX],
     /// Lengths of the shortest and the longest message whose payload carries a sum, in bytes.
     pub summed: (u64, u64),
     /// Most payload bytes under one sum (S_max of paper 3): whole granules.
@@ -134,6 +147,11 @@ impl Config {
 }
 
 impl Config {
+    /// Paths to a peer that are chosen at most, between so many local and remote rails.
+    pub(crate) fn paths_wanted(&self, locals: usize, remotes: usize) -> usize {
+        self.paths.max(2 * locals.max(remotes)).min(PATHS_MAX)
+    }
+
     /// Bytes that one more peer may have unread here, after `promised` to others: all that is
     /// configured while everyone's fit half of the bound on unexpected memory, a quarter of it
     /// while they fit all of it, then the least. (64 MiB and 1 MiB: 32 peers and 128 more.)
@@ -194,8 +212,9 @@ impl Default for Config {
             ack_delay_ns: 20_000,
             ack_every: 64,
             policy: RailPolicy::Stripe,
+            paths: PATHS,
             native_rails: 0,
-            rail_algorithm: [None; HELLO_RAILS_MAX],
+            rail_algorithm: [None; RAILS_MAX],
             summed: (0, u64::MAX),
             fragment_max: FRAGMENT_MAX,
             write_min: 16_384,

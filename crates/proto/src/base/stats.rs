@@ -22,6 +22,8 @@ pub struct NodeStats {
     pub drop_no_memory: u64,
     /// Packets whose payload algorithm is unknown here.
     pub drop_algorithm: u64,
+    /// Rails of peers that are of a kind unknown here.
+    pub unknown_rails: u64,
     /// Unexpected bytes now and at most.
     pub unexpected_bytes: u64,
     /// High-water mark of `unexpected_bytes`.

@@ -279,6 +279,12 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
+    /// A peer has a rail of a kind that this version does not know, and does not use. Told once for
+    /// each kind.
+    UnknownRailKind {
+        /// Its number.
+        kind: u8,
+    },
     /// A receive got its whole message.
     RecvDone {
         /// Operation.

@@ -101,7 +101,7 @@ mod tests {
             if lane == 1 && n < 500 {
                 lanes.lost(lane);
             }
-            counts[lane as usize] += u32::from(n < 500 && n >= 100) * 1;
+            counts[lane as usize] += u32::from((100..500).contains(&n));
         }
         assert!((5..30).contains(&counts[1]), "{counts:?}");
         // It is good again, and takes turns once that is known.

@@ -294,7 +294,8 @@ impl Sending {
 
     /// The first broadcast has left whole: its operation, if it ends now.
     pub(super) fn finish(&mut self, early: bool) -> Option<(u32, End)> {
-        let post = self.posts.pop_front_if(|post| post.cut == post.len)?;
+        self.posts.front().filter(|post| post.cut == post.len)?;
+        let post = self.posts.pop_front()?;
         let end = post.dead.map_or(End::Well, End::Dead);
         if !post.copies && !early {
             self.left.push_back(Left {

@@ -4,6 +4,7 @@ use super::incoming::Incoming;
 use super::mutation::GroupMutation;
 use super::state::Group;
 use super::types::{Chunk, End, GroupEvent, Heard, Place, Rebuild};
+use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 
 impl Group {
@@ -19,17 +20,16 @@ impl Group {
         } else if self.dead.contains(&root) {
             self.order.break_off(broadcast, root);
             self.end(broadcast, handle, End::Dead(root));
-        } else if self.receiving.broadcasts.contains_key(&broadcast) {
-            self.adopt(broadcast, (root, len), handle);
-        } else {
-            let incoming = Incoming {
+        } else if let Entry::Vacant(place) = self.receiving.broadcasts.entry(broadcast) {
+            place.insert(Incoming {
                 root,
                 total: len,
                 here: 0,
                 first: None,
                 handle: Some(handle),
-            };
-            self.receiving.broadcasts.insert(broadcast, incoming);
+            });
+        } else {
+            self.adopt(broadcast, (root, len), handle);
         }
         self.make_room(now);
     }

@@ -190,7 +190,12 @@ impl Group {
         let copies = freed.values().filter(|held| held.bytes == Bytes::Copy);
         let bytes: u64 = copies.map(|held| held.chunk.len as u64).sum();
         let mut ended: Vec<(u32, End)> = sending.drop_parity().into_iter().collect();
-        while let Some(left) = sending.left.pop_front_if(|left| left.end <= base) {
+        let over = sending
+            .left
+            .iter()
+            .take_while(|left| left.end <= base)
+            .count();
+        for left in sending.left.drain(..over) {
             ended.push((left.handle, left.dead.map_or(End::Well, End::Dead)));
         }
         let ended = ended.into_iter();

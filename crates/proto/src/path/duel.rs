@@ -107,12 +107,3 @@ pub(crate) fn has_rivals(conn: &Conn, at: usize) -> bool {
     let mut paths = conn.paths.iter().enumerate();
     paths.any(|(i, p)| i != at && p.usable())
 }
-
-/// No other path is known to work, and this may not: the one after it is asked, too, and by its own
-/// timer the next. (A probe is not sent again elsewhere as data is; a peer that is only waited for
-/// gets nothing else.)
-pub(crate) fn ask_next(conn: &mut Conn, at: usize) {
-    let next = (at + 1) % conn.paths.len();
-    let path = &mut conn.paths[next];
-    path.want_ping |= !path.rail_down;
-}

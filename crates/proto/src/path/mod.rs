@@ -1,5 +1,6 @@
 //! One path: health, probes, sizes, damage.
 
+pub(crate) mod contact;
 pub(crate) mod duel;
 pub(crate) mod mtu_probe;
 pub(crate) mod quarantine;

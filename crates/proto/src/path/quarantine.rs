@@ -118,7 +118,7 @@ impl Node {
     }
 
     fn note_bad_head(&mut self, peer: PeerId, header: &Header) {
-        let code = header.path.rotate_left(4);
+        let code = header.path.swap_bytes();
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
@@ -157,7 +157,7 @@ impl Node {
     }
 
     /// The peer finds what we send on this path damaged.
-    pub(crate) fn on_corrupt(&mut self, now: u64, peer: PeerId, code: u8) {
+    pub(crate) fn on_corrupt(&mut self, now: u64, peer: PeerId, code: u16) {
         let Some(mut conn) = self.take(peer) else {
             return;
         };

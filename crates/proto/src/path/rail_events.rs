@@ -42,6 +42,9 @@ impl Node {
                 path.probe_at = now_ns;
                 path.repair_from = now_ns;
                 path.want_ping |= !down && conn.epoch.is_some();
+                if down {
+                    conn.doubt_contact(now_ns);
+                }
             }
             Node::mark_ready(&mut self.ready, &mut conn);
             self.put(conn);
@@ -100,6 +103,7 @@ impl Node {
                 if others && (path.ring.waiting() > 0 || path.window.fresh() > 0) {
                     path.state = PathState::Suspect;
                     path.want_ping = true;
+                    conn.doubt_contact(now_ns);
                 }
             }
             Node::mark_ready(&mut self.ready, &mut conn);
@@ -112,6 +116,7 @@ impl Node {
     /// cut smaller and sent again.
     pub fn on_too_big(&mut self, now_ns: u64, rail: usize, to: &RailAddr, max: usize) {
         self.take_deferred();
+        let pairing = self.pairing;
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {
@@ -119,7 +124,7 @@ impl Node {
             };
             for at in 0..conn.paths.len() {
                 let path = &mut conn.paths[at];
-                let ours = path.local as usize == rail && same_host(&path.to, to);
+                let ours = path.local as usize == rail && pairing.same_host(&path.to, to);
                 // A probe that is too big changes nothing for what is under way.
                 if ours && path.too_big(max, now_ns) {
                     self.evacuate(&mut conn, at);
@@ -136,14 +141,14 @@ impl Node {
     /// that have worked count, and none of them may be without a refusal.
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, from: &RailAddr) {
         self.take_deferred();
-        let hasty = self.cfg.errs(Mutation::BelieveRefusals);
+        let (hasty, pairing) = (self.cfg.errs(Mutation::BelieveRefusals), self.pairing);
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
             let Some(conn) = self.conn_mut(peer).filter(|c| !c.dead && !c.closed) else {
                 continue;
             };
             let refused = |p: &Path| {
-                let there = same_host(&p.to, from) && p.to.port == from.port;
+                let there = pairing.same_end(&p.to, from);
                 there && p.local as usize == rail && (p.is_proven() || hasty)
             };
             let Some(at) = conn.paths.iter().position(refused) else {
@@ -183,8 +188,4 @@ impl Conn {
         }
         everywhere
     }
-}
-
-fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
-    a.reaches(b) && a.ip == b.ip
 }

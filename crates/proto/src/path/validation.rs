@@ -29,23 +29,19 @@ impl Node {
         }
         let hold_max_ns = self.cfg.peer_timeout_ns / HOLDS_PER_TIMEOUT;
         conn.paths[at].fall(now, hold_max_ns);
+        conn.doubt_contact(now);
         self.evacuate(conn, at);
         let event = conn.paths[at].changed(conn.peer);
         self.events.push_back(event);
     }
 
     pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let established = conn.epoch.is_some();
-        let path = &mut conn.paths[at];
-        let probing = match path.state {
-            PathState::Down => true,
-            PathState::Unproven => established,
-            _ => false,
-        };
-        if !probing || now < path.probe_at {
+        let lost = conn.lacks_contact();
+        if now < conn.paths[at].probe_at || !conn.asks_path(at) {
             return;
         }
-        if path.quarantine.active {
+        let path = &mut conn.paths[at];
+        if path.quarantine.active && !lost {
             if path.next_quarantine_probe(now) {
                 self.evacuate(conn, at);
             }
@@ -55,12 +51,12 @@ impl Node {
         let unproven = path.state == PathState::Unproven;
         // What is under way on a new path asks as well as a probe would.
         let asks = path.repair_at(&self.cfg).filter(|_| path.backoff == 0);
-        if let Some(at) = asks.filter(|&at| unproven && at > now) {
+        if let Some(at) = asks.filter(|&at| unproven && !lost && at > now) {
             path.probe_at = at;
             return;
         }
         path.probe_at = now + path.probe_every;
-        let cap = if unproven {
+        let cap = if unproven && !lost {
             UNPROVEN_CAP_NS
         } else {
             PROBE_CAP_NS.min(self.cfg.peer_timeout_ns / PROBES_PER_TIMEOUT)

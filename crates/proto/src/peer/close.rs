@@ -25,7 +25,7 @@ impl Node {
             if conn.epoch.is_some() && !conn.dead && !conn.closed {
                 // Without acks it is said more often.
                 let times = if self.cfg.reliable { 1 } else { 3 };
-                conn.bye = times * conn.paths.len() as u8;
+                conn.bye = times * conn.paths.len() as u16;
                 Node::mark_ready(&mut self.ready, &mut conn);
             }
             self.put(conn);

@@ -10,7 +10,7 @@ use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::directory::Peer;
 use core::cmp::Reverse;
-use marline_wire::{Address, RailAddr};
+use marline_wire::Address;
 
 /// From a peer's end to that of its conversation: whoever closes says BYE for 2 s, and wants an
 /// answer each time.
@@ -145,18 +145,11 @@ impl Node {
         let Some(entry) = self.peers.get_mut(index as usize) else {
             return;
         };
-        let id = core::mem::replace(&mut entry.address, NOBODY).id;
+        let id = core::mem::replace(&mut entry.address, Address::NOBODY).id;
         (entry.named, entry.gone, entry.look_at_ns) = (false, false, 0);
-        if id != NOBODY.id {
+        if id != Address::NOBODY.id {
             self.by_id.remove(&id);
             self.departed.free.push(index);
         }
     }
 }
-
-/// The address in a slot without a peer. (Ids are odd.)
-const NOBODY: Address = Address {
-    id: 0,
-    token: 0,
-    rails: [RailAddr::NONE; 2],
-};

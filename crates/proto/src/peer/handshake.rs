@@ -1,12 +1,15 @@
 //! First contact: HELLO, and what is asked of a path that is new. In an all-to-all everyone meets
 //! everyone at once: each packet that is not needed here is then sent a million times.
 
-use crate::base::types::{DropReason, PathState, PeerId};
+use crate::base::types::{DropReason, Event, PathState, PeerId};
 use crate::node::Node;
-use crate::state::conn::{Conn, PATHS_MAX};
+use crate::state::conn::Conn;
 use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
-use marline_wire::{Address, Frame, Header, Hello, Packet};
+use alloc::vec::Vec;
+use marline_wire::{
+    Address, Frame, Header, Hello, Packet, RailAddr, RailList, HELLO_RAIL_BYTES_MAX,
+};
 
 impl Node {
     /// HELLO rides on every packet until it is acknowledged.
@@ -14,7 +17,10 @@ impl Node {
         if conn.hello_acked {
             return;
         }
-        let hello = self.hello(conn.peer, conn.credit_limit_announced());
+        let mut rails = [0; HELLO_RAIL_BYTES_MAX];
+        // Where a packet has no room for all, the peer gets to know fewer of them.
+        let room = Hello::rail_bytes_in(builder.writer.room()).min(rails.len());
+        let hello = self.hello(conn, &mut rails[..room]);
         builder.control(&Frame::Hello(hello), Some(FrameRef::Hello));
         if conn.waiting() == 0 {
             builder.flags |= Header::FLAG_ACK_NOW;
@@ -93,27 +99,27 @@ impl Node {
             }
         }
         let hello = packet.frames().find_map(|(frame, _)| match frame {
-            Frame::Hello(hello) => Some(hello.owned()),
+            Frame::Hello(hello) => Some(hello.fields()),
             _ => None,
         });
         let hello = hello.ok_or(DropReason::Stranger)?;
-        if hello.id != header.src_id || hello.epoch != header.src_epoch || hello.rail_count == 0 {
+        if hello.id != header.src_id || hello.epoch != header.src_epoch {
             return Err(DropReason::Nonsense);
         }
         self.welcome(now, &hello)
     }
 
     /// First HELLO of a peer, known by address or not.
-    fn welcome(&mut self, now: u64, hello: &Hello) -> Result<PeerId, DropReason> {
+    fn welcome(&mut self, now: u64, hello: &Hello<'_>) -> Result<PeerId, DropReason> {
         if hello.id == self.id {
             return Err(DropReason::Nonsense); // what we tell ourselves comes in no packet
         }
-        let rails = [hello.rails[0], hello.rails[1]];
-        let peer = self.know(&Address {
-            id: hello.id,
-            token: hello.token,
-            rails,
-        });
+        let rails: Vec<RailAddr> = hello.rails.iter().collect();
+        self.note_unknown_rails(&hello.rails);
+        if rails.is_empty() {
+            return Err(DropReason::Nonsense);
+        }
+        let peer = self.know(&Address::new(hello.id, hello.token, &rails));
         let address = self.peer_address(peer).ok_or(DropReason::Nonsense)?;
         if address.token != hello.token {
             return Err(DropReason::Token);
@@ -124,23 +130,39 @@ impl Node {
         }
         self.ensure_conn(peer);
         self.met(peer, now);
-        let locals = self.local_rails();
-        let rail_down = self.rail_down;
+        let most = self.cfg.paths_wanted(self.rails.len(), rails.len());
+        self.add_paths(peer, &rails, most);
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
         conn.epoch = Some(hello.epoch);
         conn.remote_slot = hello.slot;
         conn.credit_limit = conn.credit_limit.max(hello.credit);
-        conn.add_paths(
-            &locals,
-            &hello.rails[..hello.rail_count as usize],
-            PATHS_MAX,
-        );
-        for path in &mut conn.paths {
-            path.rail_down = rail_down[path.local as usize];
-            path.probe_at = now;
-        }
+        conn.paths.iter_mut().for_each(|path| path.probe_at = now);
         conn.ask_sizes(hello.reliable);
         self.agree(peer, hello);
         Ok(peer)
+    }
+
+    /// Paths to more rails of a peer; see [`Conn::add_paths`].
+    pub(crate) fn add_paths(&mut self, peer: PeerId, remotes: &[RailAddr], most: usize) {
+        let locals = self.local_rails();
+        let pairs = self.pairing.pairs(&self.local_addrs(), remotes);
+        let rail_down = self.rail_down;
+        if let Some(conn) = self.conn_mut(peer) {
+            conn.add_paths(&locals, remotes, pairs, most);
+            for path in &mut conn.paths {
+                path.rail_down = rail_down[path.local as usize];
+            }
+        }
+    }
+
+    /// Counts rails of kinds that this version does not know; each kind is told once.
+    pub(crate) fn note_unknown_rails(&mut self, rails: &RailList<'_>) {
+        for kind in rails.unknown() {
+            self.stats.unknown_rails += 1;
+            if !self.unknown_kinds.contains(&kind) {
+                self.unknown_kinds.push(kind);
+                self.events.push_back(Event::UnknownRailKind { kind });
+            }
+        }
     }
 }

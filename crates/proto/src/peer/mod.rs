@@ -3,6 +3,7 @@
 pub(crate) mod close;
 pub(crate) mod death;
 pub(crate) mod departed;
+pub(crate) mod first_rails;
 pub(crate) mod handshake;
 pub(crate) mod keepalive;
 pub(crate) mod negotiate;

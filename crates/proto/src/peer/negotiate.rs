@@ -26,7 +26,7 @@ impl Config {
     /// The more trusted of both wishes, where [`FIRST_ALGORITHM`] stands for what one side does not
     /// know: that side cannot tell how far it is trusted. So a peer can neither switch our
     /// checksums off nor weaken them, and both sides come to the same.
-    fn agreed(&self, hello: &Hello) -> u8 {
+    fn agreed(&self, hello: &Hello<'_>) -> u8 {
         let both = |n: u8| self.knows_algorithm(n) && hello.algorithms >> n & 1 == 1;
         let wishes = [self.algorithm, hello.algorithm].map(|n| match both(n) {
             true => n,
@@ -60,7 +60,7 @@ impl Node {
     }
 
     /// Takes a new peer's wish and lets what waits for it go; tells when the wish is not ours.
-    pub(crate) fn agree(&mut self, peer: PeerId, hello: &Hello) {
+    pub(crate) fn agree(&mut self, peer: PeerId, hello: &Hello<'_>) {
         let (wish, agreed) = (hello.algorithm, self.cfg.agreed(hello));
         if let Some(conn) = self.conn_mut(peer) {
             conn.algorithm = agreed;
@@ -77,7 +77,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use marline_wire::{RailAddr, HELLO_RAILS_MAX};
+    use marline_wire::RailList;
 
     /// The algorithm agreed when one side asks for `mine`, the other for `theirs`, knowing only
     /// `known`.
@@ -96,8 +96,7 @@ mod tests {
             algorithms: known,
             reliable: true,
             credit: 0,
-            rail_count: 0,
-            rails: [RailAddr::NONE; HELLO_RAILS_MAX],
+            rails: RailList::EMPTY,
         })
     }
 

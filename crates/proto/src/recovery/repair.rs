@@ -4,7 +4,7 @@
 use crate::base::mutation::Mutation;
 use crate::base::types::PathState;
 use crate::node::Node;
-use crate::path::duel::{ask_next, ask_rivals, has_rivals, WITNESSES};
+use crate::path::duel::{ask_rivals, has_rivals, WITNESSES};
 use crate::state::conn::Conn;
 use crate::state::path::Duel;
 use crate::state::resends::Why;
@@ -111,6 +111,7 @@ impl Node {
                 path.state = PathState::Suspect;
             }
             path.duel.get_or_insert(Duel::new(now, false));
+            conn.doubt_contact(now);
             ask_rivals(conn, at, self.full, WITNESSES);
         }
         Node::mark_ready(&mut self.ready, conn);
@@ -137,7 +138,7 @@ impl Node {
         if !path.policy.lossy {
             // Its rail makes a connection, or has one that nobody answers on.
             path.backoff += 1;
-            ask_next(conn, at);
+            conn.doubt_contact(now);
             return Node::mark_ready(&mut self.ready, conn);
         }
         path.backoff += 1;
@@ -164,10 +165,11 @@ impl Node {
             conn.requeue(frame, at, Why::Repair);
             conn.resend.hedge(frame, code);
         }
-        if suspicious && others {
-            ask_rivals(conn, at, self.full, WITNESSES);
-        } else if suspicious {
-            ask_next(conn, at);
+        if suspicious {
+            conn.doubt_contact(now);
+            if others {
+                ask_rivals(conn, at, self.full, WITNESSES);
+            }
         }
         Node::mark_ready(&mut self.ready, conn);
     }

@@ -2,7 +2,7 @@
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
-use crate::base::types::{PathState, PeerId};
+use crate::base::types::PeerId;
 use crate::node::Node;
 use crate::recovery::absence::Expiry;
 use crate::state::absences::Absences;
@@ -11,8 +11,6 @@ use alloc::boxed::Box;
 use core::cmp::Reverse;
 use core::mem::replace;
 
-/// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
-const AWAY_NS: u64 = 500_000_000;
 /// Timers that wait until all is read look again after this.
 const BEHIND_LOOK_NS: u64 = 100_000;
 impl Node {
@@ -158,16 +156,8 @@ impl Node {
 
     /// Everything of one peer that is due; whether the peer is dead.
     fn service(&mut self, now: u64, due: u64, conn: &mut Box<Conn>) -> bool {
-        if let Some(since) = conn.owed_since {
-            if now - due > AWAY_NS {
-                (conn.owed_since, conn.unanswered_since) = (Some(now), None);
-            } else if !conn.depends() {
-                conn.owed_since = None;
-            } else if now.saturating_sub(since) >= self.cfg.silence_ns()
-                && !self.cfg.errs(Mutation::Immortal)
-            {
-                return true;
-            }
+        if self.is_silent(now, due, conn) && !self.cfg.errs(Mutation::Immortal) {
+            return true;
         }
         let delay = self.cfg.ack_delay_ns;
         if conn
@@ -216,12 +206,7 @@ impl Conn {
         if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
             next = next.min(now + cfg.repair_cap_ns);
         }
-        let probing = match path.state {
-            PathState::Down => true,
-            PathState::Unproven => self.epoch.is_some(),
-            _ => false,
-        };
-        if probing {
+        if self.asks_path(at) {
             next = next.min(path.probe_at);
         }
         if let Some(duel) = &path.duel {

@@ -35,7 +35,7 @@ use crate::state::transfer::{InboundState, Keys};
 use crate::tx::packet_builder::Builder;
 use alloc::boxed::Box;
 use marline_wire::{
-    granules, Frame, Header, KeyGrant, RailAddr, Written, DIRECT_HEAD_LEN, FLAG_READ_REPLY,
+    granules, Frame, Header, KeyGrant, RailWrites, Written, DIRECT_HEAD_LEN, FLAG_READ_REPLY,
     FLAG_REVOKE, FLAG_UNSUMMED, GRANT_LEN, GRANULE, PACKET_MAX,
 };
 
@@ -129,7 +129,7 @@ impl Node {
     /// local rail.
     fn trusts_writes(&self, rail: u8, algorithm: u8) -> bool {
         let rail = &self.rails[rail as usize];
-        let placed = rail.addr.kind & RailAddr::WRITES != 0;
+        let placed = rail.addr.writes == RailWrites::Keyed;
         let seen = match placed || self.cfg.errs(Mutation::BlindSums) {
             true => algorithm != 0,
             false => self.cfg.seeing_order.contains(&algorithm),
@@ -183,7 +183,7 @@ impl Node {
         }
         let slot = b.writer.push(&frame)?;
         b.frames.push(FrameRef::Written {
-            at: at as u8,
+            at: at as u16,
             xfer: key,
             offset,
             len: len as u32,
@@ -223,8 +223,8 @@ impl Node {
     pub fn limit_direct(&mut self, rail: usize, datagrams: usize) {
         let rail = &mut self.rails[rail];
         rail.direct_datagrams = datagrams;
-        if datagrams == 0 {
-            rail.addr.kind &= !RailAddr::DIRECT;
+        if datagrams == 0 && rail.addr.writes == RailWrites::Direct {
+            rail.addr.writes = RailWrites::None;
         }
     }
 
@@ -271,7 +271,7 @@ impl Node {
     }
 
     /// A fragment that was written has arrived.
-    pub(crate) fn write_arrived(&mut self, peer: PeerId, at: u8) {
+    pub(crate) fn write_arrived(&mut self, peer: PeerId, at: u16) {
         if let Some(path) = (self.conn_mut(peer)).and_then(|c| c.paths.get_mut(at as usize)) {
             path.write_luck = WriteLuck::default();
         }

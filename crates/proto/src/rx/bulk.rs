@@ -66,8 +66,7 @@ impl Node {
             return None;
         }
         let conn = self.conn(peer)?;
-        let code = (header.dst_rail() as u8) << 4 | header.src_rail() as u8;
-        let at = conn.path_by_send_code(code)?;
+        let at = conn.path_by_send_code(header.path.swap_bytes())?;
         // Then the next numbers are new, and not too far ahead. (Native mode does not count.)
         if self.cfg.reliable && conn.paths[at].window.end() != number {
             return None;

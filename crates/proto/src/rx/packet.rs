@@ -1,10 +1,10 @@
 //! Packets in: identity and duplicate checks, frames, fragments (place, land), matching.
 
+use crate::base::config::PATHS_MAX;
 use crate::base::mutation::Mutation;
 use crate::base::types::{DropReason, Memory, PeerId};
 use crate::node::Node;
 use crate::rx::fragment::Fragment;
-use crate::state::conn::PATHS_MAX;
 use crate::state::path::Path;
 use marline_wire::{Frame, FrameView, Header, Packet};
 
@@ -99,19 +99,18 @@ impl Node {
     /// The path of a packet: known, or new between rails that both sides have.
     fn path_of(&mut self, peer: PeerId, header: &Header) -> Option<usize> {
         let (local, remote) = (header.dst_rail(), header.src_rail());
-        let rail = self.rails.get(local).map(|_| self.local_rail(local))?;
-        let conn = self.conn_mut(peer)?;
-        let code = (local as u8) << 4 | remote as u8;
-        if let Some(at) = conn.path_by_send_code(code) {
+        let conn = self.conn(peer)?;
+        if let Some(at) = conn.path_by_send_code(header.path.swap_bytes()) {
             return Some(at);
         }
         let sibling = conn.paths.iter().find(|p| p.remote == remote as u8)?;
         let to = sibling.to;
-        if !to.reaches(&rail.addr) || conn.paths.len() >= 2 * PATHS_MAX {
+        let local_addr = &self.rails.get(local)?.addr;
+        if !self.pairing.reaches(local_addr, &to) || conn.paths.len() >= PATHS_MAX {
             return None;
         }
-        conn.paths.push(Path::new(local as u8, &rail, to));
-        Some(conn.paths.len() - 1)
+        let path = Path::new(local as u8, &self.local_rail(local), to);
+        Some(self.conn_mut(peer)?.push_path(path))
     }
 
     fn take_frames(
@@ -240,6 +239,9 @@ impl Node {
         if header.flags & Header::FLAG_ACK_NOW != 0 || path.window.fresh() >= every {
             path.ack_now = true;
             self.wake(peer);
+        }
+        if header.flags & Header::FLAG_EVERYWHERE != 0 {
+            self.restore_contact(now, peer, at);
         }
     }
 }

@@ -11,16 +11,16 @@ use crate::state::resends::Resends;
 use crate::state::sent_packets::FrameRef;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use marline_wire::{RailAddr, FIRST_ALGORITHM, HELLO_RAILS_MAX};
+use marline_wire::{path_code, RailAddr, FIRST_ALGORITHM, RAILS_MAX};
 
 /// Credit that only rendezvous requests may use: 64 of them under way.
 const REQUEST_RESERVE: u64 = 64 * MESSAGE_OVERHEAD;
-/// Paths to a peer that are chosen at most: all there are between four rails on each side in one
-/// subnet. The peer may choose others of more, which are taken as well.
-pub const PATHS_MAX: usize = 16;
-/// Of these the first contact takes so many, to the two rails that an address names: the rest is
-/// for the rails that HELLO names.
+/// Paths that first contact takes at most, to the rails that an address names: the rest of what is
+/// chosen is for the rails that HELLO names.
 pub const FIRST_PATHS: usize = 8;
+/// With so many paths their codes are kept beside them, where a packet's is found without touching
+/// each path; peers with fewer, which are nearly all, do not pay for the list.
+const CODES_FROM: usize = 24;
 
 /// The conversation with one peer.
 #[derive(Debug)]
@@ -40,8 +40,15 @@ pub struct Conn {
     pub paths: Vec<Path>,
     /// More waited than one packet took: how large packets may be is worth a probe.
     pub wide: bool,
-    /// Bit n: path n is to say once more what another has said of packets that arrived.
-    pub echoes: u32,
+    /// Codes of the paths, in their order, where these are many ([`CODES_FROM`]); else empty.
+    codes: Vec<u16>,
+    /// Some path is to say once more what another has said ([`Path::echo`]).
+    pub echoes: bool,
+    /// No path is known to carry, unless one is healthy again (see `contact.rs`).
+    pub contact_lost: bool,
+    /// When the peer, which had lost contact, was last answered on all paths; where it asked.
+    pub answered_ns: u64,
+    pub asked_at: u16,
     /// It is in the node's list of peers with memory to give back.
     pub oversized: bool,
     pub ready: bool,
@@ -61,8 +68,8 @@ pub struct Conn {
     pub credit_limit: u64,
     pub credit_used: u64,
     /// BYEs still to be said, all that were said, and whether the peer has heard one.
-    pub bye: u8,
-    pub byes: u8,
+    pub bye: u16,
+    pub byes: u16,
     pub bye_heard: bool,
     // -- incoming
     /// All messages below were matched or queued as unexpected.
@@ -84,6 +91,8 @@ pub struct Conn {
     /// Since when nothing of ours was acknowledged, though something waits for that.
     pub unanswered_since: Option<u64>,
     pub heard_ns: u64,
+    /// So often it was waited for longer, because it had not been asked enough since then.
+    pub more_time: (u64, u64),
     /// When it was last heard by packets that were read as they came, when it was heard after a
     /// silence, and how long that was.
     pub lively_ns: u64,
@@ -115,7 +124,11 @@ impl Conn {
             own: false,
             paths: Vec::new(),
             wide: false,
-            echoes: 0,
+            codes: Vec::new(),
+            echoes: false,
+            contact_lost: false,
+            answered_ns: 0,
+            asked_at: 0,
             oversized: false,
             ready: false,
             stalled: false,
@@ -146,6 +159,7 @@ impl Conn {
             owed_since: None,
             unanswered_since: None,
             heard_ns: 0,
+            more_time: (0, 0),
             lively_ns: 0,
             woke_ns: 0,
             silent_ns: 0,
@@ -178,6 +192,7 @@ impl Conn {
             + frames
             + trees
             + self.served_reads.heap_bytes()
+            + self.codes.capacity() * size_of::<u16>()
             + paths
             + spare
     }
@@ -197,7 +212,7 @@ impl Conn {
     /// Path for small things: the quickest healthy one; else what there is. None from the rails of
     /// `full`, which have no room now (bit n: rail n): what they carry as a rule waits for them
     /// only where no other works.
-    pub fn small_path(&self, avoid: Option<u8>, standby: bool, full: u32) -> Option<usize> {
+    pub fn small_path(&self, avoid: Option<u16>, standby: bool, full: u32) -> Option<usize> {
         let rank = |i: &usize| {
             let p = &self.paths[*i];
             let class = match p.state {
@@ -287,7 +302,7 @@ impl Conn {
     /// Returns whether anything may be sent: data, control, probes or urgent acks.
     pub fn has_work(&self) -> bool {
         let asks = |p: &Path| p.ack_now || p.want_ping || p.want_padded;
-        let paths = self.echoes != 0 || self.paths.iter().any(asks);
+        let paths = self.echoes || self.paths.iter().any(asks);
         self.has_small() || !self.bulk.is_empty() || paths
     }
 
@@ -304,84 +319,62 @@ impl Conn {
             || !self.resend.is_empty()
     }
 
-    /// A packet on path `at`, which is not healthy, takes acks along. `alone`: no path is healthy.
-    /// Then it is not known on which of them acks arrive, and all say them. Whether this packet
-    /// says what another has said.
-    pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
-        let bit = 1 << at;
-        if !alone {
-            self.echoes = 0;
-        } else if self.echoes & bit != 0 {
-            self.echoes &= !bit;
-            return true;
-        } else if self.paths[at].doubtful() && self.paths.iter().any(|p| p.window.fresh() > 0) {
-            let others = self.paths.iter().enumerate();
-            let others = others.filter(|&(i, p)| i != at && !p.rail_down && p.doubtful());
-            self.echoes = others.fold(0, |echoes, (i, _)| echoes | 1 << i);
-        }
-        false
-    }
-
-    /// Forgets the acks that other paths were to say once more, if a path is healthy again.
-    pub fn settle_echoes(&mut self) {
-        if self.echoes != 0 && self.paths.iter().any(Path::healthy) {
-            self.echoes = 0;
+    /// Index of the path whose packets of ours have this code.
+    pub fn path_by_send_code(&self, code: u16) -> Option<usize> {
+        match self.codes.is_empty() {
+            true => self.paths.iter().position(|p| p.send_code() == code),
+            false => self.codes.iter().position(|c| *c == code),
         }
     }
 
-    pub fn path_by_send_code(&self, code: u8) -> Option<usize> {
-        self.paths.iter().position(|p| p.send_code() == code)
+    /// One path more; its index.
+    pub fn push_path(&mut self, path: Path) -> usize {
+        self.paths.push(path);
+        if self.paths.len() >= CODES_FROM {
+            let known = self.codes.len();
+            let new = self.paths[known..].iter().map(Path::send_code);
+            self.codes.extend(new);
+        }
+        self.paths.len() - 1
     }
 
-    /// Adds paths to the remote rails `remotes` from `locals`, as long as there are fewer than
-    /// `most`: rails of one subnet are paired; a remote rail without such a partner is reached from
-    /// the local rail of its own index (routed networks). Each comes from the two rails that have
-    /// the fewest yet, so that all have their share, and as many rails have to fail as one side has
+    /// Adds paths to the remote rails `remotes` from `locals`, of those that `pairs` names by their
+    /// places, as long as there are fewer than `most`. Each comes from the two rails that have the
+    /// fewest yet, so that all have their share, and as many rails have to fail as one side has
     /// before none is left.
-    pub fn add_paths(&mut self, locals: &[LocalRail], remotes: &[RailAddr], most: usize) {
-        let mut pairs = pairs(locals, remotes);
+    pub fn add_paths(
+        &mut self,
+        locals: &[LocalRail],
+        remotes: &[RailAddr],
+        mut pairs: Vec<(usize, usize)>,
+        most: usize,
+    ) {
         // Exactly: there are no more after HELLO, and a path is not small.
         let room = most.saturating_sub(self.paths.len());
         self.paths.reserve_exact(pairs.len().min(room));
+        let (mut from, mut to) = ([0_u16; RAILS_MAX], [0_u16; RAILS_MAX]);
+        for path in &self.paths {
+            from[path.local as usize] += 1;
+            to[path.remote as usize] += 1;
+        }
         while self.paths.len() < most && !pairs.is_empty() {
-            let load = |&(i, remote): &(usize, &RailAddr)| {
-                let from = self.paths.iter().filter(|p| p.local as usize == i).count();
-                let to = self.paths.iter().filter(|p| p.remote == remote.index);
-                let to = to.count();
-                let turn = (HELLO_RAILS_MAX + remote.index as usize - i) % HELLO_RAILS_MAX;
-                (from.max(to), from + to, turn, i)
+            let load = |&(i, remote): &(usize, usize)| {
+                let j = remotes[remote].index as usize;
+                let turn = (RAILS_MAX + j - i) % RAILS_MAX;
+                (from[i].max(to[j]), from[i] + to[j], turn, i)
             };
             let least = (0..pairs.len()).min_by_key(|&n| load(&pairs[n]));
             let (i, remote) = pairs.swap_remove(least.unwrap_or(0));
-            let code = (i as u8) << 4 | remote.index;
-            if self.paths.iter().any(|p| p.send_code() == code) {
+            let remote = &remotes[remote];
+            if self
+                .path_by_send_code(path_code(i as u8, remote.index))
+                .is_some()
+            {
                 continue;
             }
-            self.paths.push(Path::new(i as u8, &locals[i], *remote));
+            self.push_path(Path::new(i as u8, &locals[i], *remote));
+            from[i] += 1;
+            to[remote.index as usize] += 1;
         }
     }
-}
-
-/// Local rails (by index) with the remote ones that they may reach.
-fn pairs<'a>(locals: &[LocalRail], remotes: &'a [RailAddr]) -> Vec<(usize, &'a RailAddr)> {
-    let mut pairs = Vec::new();
-    let remotes = remotes.iter().filter(|r| r.kind != 0);
-    let same = |a: &RailAddr, b: &RailAddr| a.reaches(b) && a.ip == b.ip;
-    let ours = |remote: &RailAddr| locals.iter().any(|l| same(&l.addr, remote));
-    let theirs = |l: &LocalRail| remotes.clone().any(|r| same(&l.addr, r));
-    // Processes of one host have the same addresses (one may use fewer of them). Where both have
-    // some that the other has not, they are on two hosts, and an address that both have leads back
-    // to this one: that of a bridge for containers, which is the same on every host.
-    let apart = remotes.clone().any(|r| !ours(r)) && !locals.iter().all(theirs);
-    for remote in remotes.clone().filter(|r| !(apart && ours(r))) {
-        let near = |l: &LocalRail| l.addr.same_subnet(remote);
-        let paired = locals.iter().any(near);
-        for (i, local) in locals.iter().enumerate() {
-            let routed = local.addr.reaches(remote) && i == remote.index as usize % locals.len();
-            if paired && near(local) || !paired && routed {
-                pairs.push((i, remote));
-            }
-        }
-    }
-    pairs
 }

@@ -14,7 +14,7 @@ use crate::state::recv_window::RecvWindow;
 use crate::state::sent_packets::{Delivered, SendRing};
 use crate::state::sizes::{Sizes, DATAGRAM_BASE};
 use alloc::collections::VecDeque;
-use marline_wire::RailAddr;
+use marline_wire::{path_code, RailAddr};
 
 /// Packets that may overtake another before it counts as lost without regard to time: more than a
 /// super-packet, because a sender that moves to another core can have one overtaken as a whole.
@@ -115,7 +115,6 @@ impl Policy {
 /// A local rail as paths are made from it.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalRail {
-    pub addr: RailAddr,
     pub datagram_max: usize,
     pub policy: Policy,
 }
@@ -173,6 +172,8 @@ pub struct Path {
     /// An ack is owed: since when, and whether at once.
     pub ack_since: u64,
     pub ack_now: bool,
+    /// It is to say once more what another path has said of packets that arrived.
+    pub echo: bool,
     pub rail_down: bool,
     /// Probes to send at the next transmit: plain, padded.
     pub want_ping: bool,
@@ -181,6 +182,8 @@ pub struct Path {
     pub asked: u8,
     /// Packets sent in a row that wanted no ack.
     pub quiet: u8,
+    /// So often it was asked since the peer was heard, which was then.
+    pub unheard: (u64, u16),
     /// The peer's host refused a packet on it since the peer was heard (see `Conn::refused`).
     pub refused: bool,
     /// Damaged packets that arrived on it.
@@ -197,7 +200,7 @@ impl Path {
     }
 
     pub fn new(local: u8, rail: &LocalRail, to: RailAddr) -> Path {
-        let ceiling = rail.datagram_max.min(to.mtu as usize);
+        let ceiling = rail.datagram_max.min(to.datagram_max as usize);
         let policy = rail.policy;
         Path {
             local,
@@ -251,11 +254,13 @@ impl Path {
             up_since: 0,
             ack_since: 0,
             ack_now: false,
+            echo: false,
             rail_down: false,
             want_ping: false,
             want_padded: false,
             asked: 0,
             quiet: 0,
+            unheard: (0, 0),
             refused: false,
             damage: Damage::default(),
             quarantine: Quarantine::default(),
@@ -270,13 +275,13 @@ impl Path {
     }
 
     /// `Header::path` of packets that I send on it.
-    pub fn send_code(&self) -> u8 {
-        self.local << 4 | self.remote
+    pub fn send_code(&self) -> u16 {
+        path_code(self.local, self.remote)
     }
 
     /// `Header::path` of packets that I receive on it.
-    pub fn recv_code(&self) -> u8 {
-        self.remote << 4 | self.local
+    pub fn recv_code(&self) -> u16 {
+        path_code(self.remote, self.local)
     }
 
     /// The peer answered on it once.

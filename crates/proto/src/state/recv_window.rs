@@ -146,7 +146,7 @@ impl RecvWindow {
     /// did. Covers at least the last 64 packets again, so that a lost ack is repeated by the next.
     /// More than one ack can name leave in several: call until nothing is fresh.
     #[inline]
-    pub fn take_head(&mut self, path: u8, now_ns: u64) -> Option<(Ack<()>, u8)> {
+    pub fn take_head(&mut self, path: u16, now_ns: u64) -> Option<(Ack<()>, u8)> {
         let next = self.next()?;
         (self.fresh_from, self.fresh) = (next.fresh_from, next.fresh);
         Some(self.head(path, now_ns, next.base))
@@ -154,7 +154,7 @@ impl RecvWindow {
 
     /// The ack that [`RecvWindow::take_head`] would make, if it named all that is fresh.
     #[inline]
-    pub fn peek_head(&self, path: u8, now_ns: u64) -> Option<(Ack<()>, u8)> {
+    pub fn peek_head(&self, path: u16, now_ns: u64) -> Option<(Ack<()>, u8)> {
         let next = self.next().filter(|next| next.fresh == 0)?;
         Some(self.head(path, now_ns, next.base))
     }
@@ -167,7 +167,7 @@ impl RecvWindow {
     }
 
     #[inline]
-    fn head(&self, path: u8, now_ns: u64, base: u64) -> (Ack<()>, u8) {
+    fn head(&self, path: u16, now_ns: u64, base: u64) -> (Ack<()>, u8) {
         let count = (self.end - base).div_ceil(64).min(ACK_MASKS_MAX as u64) as u8;
         let delay_us = now_ns.saturating_sub(self.newest_ns) / 1_000;
         let ack = Ack {
@@ -181,7 +181,7 @@ impl RecvWindow {
 
     /// The next ack with its masks.
     #[cfg(test)]
-    fn take_ack(&mut self, path: u8, now_ns: u64) -> Option<Ack> {
+    fn take_ack(&mut self, path: u16, now_ns: u64) -> Option<Ack> {
         let (ack, count) = self.take_head(path, now_ns)?;
         let mut masks = marline_wire::AckMasks {
             count,

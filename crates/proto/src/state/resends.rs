@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::mem::{replace, size_of};
 
 /// No path to avoid for a frame that is sent again.
-pub const ANYWHERE: u8 = u8::MAX;
+pub const ANYWHERE: u16 = u16::MAX;
 /// Why a frame is sent again; the counters of its path tell these apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -22,9 +22,9 @@ pub enum Why {
 pub struct Resend {
     pub frame: FrameRef,
     /// Code of the path that it is to avoid, or [`ANYWHERE`].
-    pub avoid: u8,
+    pub avoid: u16,
     /// Index of the path that it left on before, and why it leaves again.
-    pub path: u8,
+    pub path: u16,
     pub why: Why,
 }
 
@@ -50,7 +50,7 @@ impl Resends {
             self.queue.push_back(Resend {
                 frame,
                 avoid: ANYWHERE,
-                path: path as u8,
+                path: path as u16,
                 why,
             });
         }
@@ -58,7 +58,7 @@ impl Resends {
     }
 
     /// A frame that is queued is to avoid the path with this code.
-    pub fn hedge(&mut self, frame: FrameRef, code: u8) {
+    pub fn hedge(&mut self, frame: FrameRef, code: u16) {
         let at = self.places.get(&frame).map(|place| place - self.left);
         if let Some(entry) = at.and_then(|at| self.queue.get_mut(at as usize)) {
             self.hedges += (code != ANYWHERE) as usize;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     /// Frames with the paths that they avoid.
-    fn drain(resends: &mut Resends) -> Vec<(FrameRef, u8)> {
+    fn drain(resends: &mut Resends) -> Vec<(FrameRef, u16)> {
         let next = || {
             let entry = resends.front().copied();
             resends.pop_front();

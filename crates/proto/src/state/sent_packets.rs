@@ -15,7 +15,7 @@ pub enum FrameRef {
     Data { xfer: Key, offset: u64, len: u32 },
     /// Bytes of a message that were written, on the path of index `at`.
     Written {
-        at: u8,
+        at: u16,
         xfer: Key,
         offset: u64,
         len: u32,
@@ -35,7 +35,7 @@ pub enum FrameRef {
     /// Refusal of a peer's read.
     ReadFail(u32),
     /// The peer's packets on this path arrive damaged.
-    Corrupt(u8),
+    Corrupt(u16),
     /// Our BYE.
     Bye,
     /// A probe of the path itself; never sent again. `padded`: it measured the path's MTU.

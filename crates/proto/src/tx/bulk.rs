@@ -127,6 +127,7 @@ impl Node {
     /// for the end of one message after another.
     pub(crate) fn acks_ride(&self, conn: &Conn, at: usize, urgent: bool) -> bool {
         let only_acks = !conn.paths[at].want_ping && conn.hello_acked && !conn.has_control();
+        let only_acks = only_acks && !conn.echoes;
         let behind = conn.bulk.len() + conn.queue.len();
         let write = || {
             let more = conn.credit_due || !conn.queue.is_empty();

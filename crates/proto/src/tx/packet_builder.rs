@@ -11,8 +11,8 @@ use crate::state::transfer::{SendKind, SendXfer};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    align8, Data, Eager, Frame, Grant, HeadWriter, Header, Rts, DATA_LEN, EAGER_LEN, FLAG_UNSUMMED,
-    GRANULE,
+    align8, Data, Eager, Frame, Grant, HeadWriter, Header, Hello, Rts, DATA_LEN, EAGER_LEN,
+    FLAG_UNSUMMED, GRANULE,
 };
 
 /// The most packets in a row that want no ack: a path with acks alone must be known to work.
@@ -30,7 +30,7 @@ pub(crate) struct Builder<'a, 'b> {
 }
 
 impl Builder<'_, '_> {
-    pub(crate) fn control(&mut self, frame: &Frame, sent: Option<FrameRef>) -> bool {
+    pub(crate) fn control(&mut self, frame: &Frame<Hello<'_>>, sent: Option<FrameRef>) -> bool {
         let fits = self.writer.push(frame).is_some();
         if fits {
             self.frames.extend(sent);
@@ -40,6 +40,12 @@ impl Builder<'_, '_> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.writer.is_empty()
+    }
+
+    /// There is room for any ack: 16 bytes and the masks, of 1,024 packets in the worst case.
+    #[inline]
+    fn fits_ack(&self) -> bool {
+        self.writer.fits(144, 0)
     }
 }
 
@@ -123,35 +129,54 @@ impl Node {
         let healthy = conn.paths[at].healthy();
         let best = healthy || !conn.paths.iter().any(Path::healthy);
         let alone = best && !last && !self.cfg.errs(Mutation::SayOnce);
-        let echo = !healthy && conn.echo_acks(at, alone);
+        if (conn.echoes || !healthy) && conn.echo_acks(at, alone) {
+            self.echo_all(now, conn, builder);
+        }
         for (i, path) in conn.paths.iter_mut().enumerate() {
             let own = i == at && (best || !path.left_by_acks());
-            let here = last || own || (best && !path.healthy());
-            let waited = now.saturating_sub(path.ack_since);
-            // 16 bytes and the masks: all 1,024 packets in the worst case.
-            if echo && path.window.fresh() == 0 && builder.writer.fits(144, 0) {
-                path.window.renew();
-            }
-            while here && path.window.fresh() > 0 && builder.writer.fits(144, 0) {
-                let Some((ack, count)) = path.window.take_head(path.recv_code(), now) else {
-                    break;
-                };
-                self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
-                if self.by_thread {
-                    let worst = &mut self.stats.thread_ack_delay_max_ns;
-                    *worst = waited.max(*worst);
-                }
-                let window = &path.window;
-                builder
-                    .writer
-                    .push_ack(&ack, count, |m| window.mask(&ack, m));
-                builder.acks += 1;
-                path.ack_now = false;
+            if last || own || (best && !path.healthy()) {
+                self.push_acks(now, path, builder);
             }
         }
     }
 
+    /// Adds the acks of all paths, as many as fit, also those that were said before: first those of
+    /// the path on which the peer asked.
+    #[cold]
+    fn echo_all(&mut self, now: u64, conn: &mut Conn, builder: &mut Builder<'_, '_>) {
+        let first = (conn.asked_at as usize).min(conn.paths.len());
+        let (before, from) = conn.paths.split_at_mut(first);
+        for path in from.iter_mut().chain(before) {
+            if path.window.fresh() == 0 && builder.fits_ack() {
+                path.window.renew();
+            }
+            self.push_acks(now, path, builder);
+        }
+    }
+
+    #[inline]
+    fn push_acks(&mut self, now: u64, path: &mut Path, builder: &mut Builder<'_, '_>) {
+        let waited = now.saturating_sub(path.ack_since);
+        while path.window.fresh() > 0 && builder.fits_ack() {
+            let Some((ack, count)) = path.window.take_head(path.recv_code(), now) else {
+                break;
+            };
+            self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
+            if self.by_thread {
+                let worst = &mut self.stats.thread_ack_delay_max_ns;
+                *worst = waited.max(*worst);
+            }
+            let window = &path.window;
+            builder
+                .writer
+                .push_ack(&ack, count, |m| window.mask(&ack, m));
+            builder.acks += 1;
+            path.ack_now = false;
+        }
+    }
+
     pub(crate) fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
+        let (lost, heard_ns) = (conn.lacks_contact(), conn.heard_ns);
         let path = &mut conn.paths[at];
         let quiet = path.quiet >= QUIET_MAX;
         if (path.want_ping || quiet)
@@ -160,8 +185,14 @@ impl Node {
             if path.want_ping {
                 b.flags |= Header::FLAG_ACK_NOW;
             }
-            path.quarantine.fill(&mut b.writer);
+            if lost {
+                b.flags |= Header::FLAG_EVERYWHERE;
+            }
+            if !lost {
+                path.quarantine.fill(&mut b.writer);
+            }
             path.stats.probes += 1;
+            path.note_asked(heard_ns);
             path.want_ping = false;
         }
         path.ack_now &= path.window.fresh() > 0;

@@ -100,15 +100,14 @@ impl Node {
         let full = self.full;
         let small = conn.small_path(avoid, standby, full);
         let delay = self.cfg.ack_delay_ns;
-        conn.settle_echoes();
         let paths = &conn.paths;
-        let special = |(i, p): (usize, &Path)| {
+        let special = |p: &Path| {
             let due = p.healthy() && p.window.fresh() > 0 && now >= p.ack_since + delay;
             let ack = p.ack_now && !(p.left_by_acks() && paths.iter().any(Path::healthy));
-            let asks = ack || p.want_ping || due || conn.echoes >> i & 1 == 1;
+            let asks = ack || p.want_ping || due || p.echo;
             asks && !p.rail_down && p.has_room(full)
         };
-        if let Some(at) = paths.iter().enumerate().position(special) {
+        if let Some(at) = paths.iter().position(special) {
             let path = &conn.paths[at];
             if path.asks_alone() {
                 let limit = path.datagram_max.min(DATAGRAM_FLOOR);
@@ -188,7 +187,7 @@ impl Node {
         self.add_acks(now, conn, at, &mut b);
         self.add_ping(conn, at, &mut b);
         let path = &conn.paths[at];
-        if path.state == PathState::Down && !path.quarantine.active {
+        if path.state == PathState::Down && (!path.quarantine.active || conn.lacks_contact()) {
             b.fill_probe();
         }
         let nothing = b.is_empty();

@@ -3,10 +3,10 @@
 #![allow(dead_code)]
 
 use marline_proto::{
-    Config, Delivery, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RailSpec,
+    Config, Delivery, DropReason, Event, Landing, Memory, Node, Pairing, Payload, PeerId, RailSpec,
     RecvSpec, SendSpec, Source,
 };
-use marline_wire::{FragmentHead, Packet, RailAddr};
+use marline_wire::{FragmentHead, Packet, RailAddr, RailKind, RailWrites};
 
 /// Memory that takes everything.
 pub struct Anywhere;
@@ -27,20 +27,62 @@ pub fn node_with(config: Config, host: u8, rails: u8) -> Node {
 
 /// Datagrams of at most `datagram_max` bytes.
 pub fn narrow_node(config: Config, host: u8, rails: u8, datagram_max: usize) -> Node {
-    let specs = specs(host, rails, datagram_max);
-    Node::new(config, 100 + host as u64, 7, 1, specs)
+    node_of(config, host, specs(host, rails, datagram_max))
 }
 
+/// The node of a host with these rails.
+pub fn node_of(config: Config, host: u8, specs: Vec<RailSpec>) -> Node {
+    Node::new(config, (100 + host as u64, 7, 1), specs, &InOneNetwork)
+}
+
+/// Rails of one network reach each other. It is the first byte of their addresses; the second is
+/// their host, the third tells its rails apart.
+pub struct InOneNetwork;
+
+impl Pairing for InOneNetwork {
+    fn pairs(&self, locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
+        let all = (0..remotes.len()).flat_map(|to| (0..locals.len()).map(move |from| (from, to)));
+        let near = |&(from, to): &(usize, usize)| {
+            let (local, remote) = (&locals[from], &remotes[to]);
+            self.reaches(local, remote) && self.same_network(local, remote)
+        };
+        all.filter(near).collect()
+    }
+    fn reaches(&self, local: &RailAddr, remote: &RailAddr) -> bool {
+        let keyed = |addr: &RailAddr| addr.writes == RailWrites::Keyed;
+        local.kind == remote.kind && keyed(local) == keyed(remote)
+    }
+    fn same_network(&self, a: &RailAddr, b: &RailAddr) -> bool {
+        a.bytes()[0] == b.bytes()[0]
+    }
+    fn same_host(&self, a: &RailAddr, b: &RailAddr) -> bool {
+        a.bytes() == b.bytes()
+    }
+    fn same_end(&self, a: &RailAddr, b: &RailAddr) -> bool {
+        a.bytes() == b.bytes()
+    }
+}
+
+/// The address of rail `index` of a host.
+pub fn rail_addr(network: u8, host: u8, index: u8, datagram_max: usize) -> RailAddr {
+    let mut addr = RailAddr::new(RailKind::Loopback, &[network, host, index]);
+    (addr.index, addr.datagram_max) = (index, datagram_max as u16);
+    addr
+}
+
+/// A node whose rails are all in one network.
+pub fn node_in_one(config: Config, host: u8, rails: u8) -> Node {
+    let mut specs = specs(host, rails, 1_472);
+    for (spec, index) in specs.iter_mut().zip(0..) {
+        spec.addr = rail_addr(0, host, index, 1_472);
+    }
+    node_of(config, host, specs)
+}
+
+/// Rails of which each is in a network of its own.
 pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
     let rail = |index: u8| RailSpec {
-        addr: RailAddr {
-            kind: 4,
-            index,
-            port: 4_000,
-            mtu: datagram_max as u16,
-            prefix_len: 16,
-            ip: [10, index, 0, host, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        },
+        addr: rail_addr(index, host, index, datagram_max),
         datagram_max,
         receive_budget: 2 << 20,
         delivery: Delivery::DATAGRAMS,
@@ -113,7 +155,7 @@ impl Pair {
             let mut specs = specs(host, deliveries.len() as u8, 1_472);
             let rails = specs.iter_mut().zip(deliveries);
             rails.for_each(|(spec, delivery)| spec.delivery = *delivery);
-            Node::new(config, 100 + host as u64, 7, 1, specs)
+            node_of(config, host, specs)
         });
         let mut pair = Pair::of(nodes, false);
         pair.message(1, 2_000);
@@ -182,6 +224,11 @@ impl Pair {
     /// with their sender (0 is `a`), their rail and their length. While nothing leaves, time goes
     /// on to the next deadline.
     pub fn step_through(&mut self, passes: &mut impl FnMut(usize, usize, usize) -> bool) {
+        self.step_where(&mut |from, (rail, bytes)| passes(from, *rail, bytes.len()));
+    }
+
+    /// The same, asked with the sender and the packet.
+    pub fn step_where(&mut self, passes: &mut impl FnMut(usize, &Flying) -> bool) {
         let deadlines = [&self.a, &self.b].map(|node| node.next_deadline().unwrap_or(u64::MAX));
         let next = deadlines.into_iter().min().unwrap_or(0);
         self.now = (self.now + 20_000).max(next.min(self.now + 1_000_000));
@@ -193,7 +240,7 @@ impl Pair {
             sender.on_poll(self.now, false);
             sender.handle_timeouts(self.now);
             let mut packets = output(sender, self.now, self.runs);
-            packets.retain(|(rail, bytes)| passes(from, *rail, bytes.len()));
+            packets.retain(|packet| passes(from, packet));
             take(taker, self.now, &packets);
         }
     }
@@ -256,4 +303,11 @@ impl Pair {
 pub fn done(node: &mut Node, handle: u32) -> bool {
     std::iter::from_fn(|| node.poll_event())
         .any(|e| matches!(e, Event::SendDone { handle: h, ok: true } if h == handle))
+}
+
+/// All rails of the host in one network.
+pub fn in_one_network(specs: &mut [RailSpec], host: u8) {
+    for spec in specs {
+        spec.addr = rail_addr(0, host, spec.addr.index, spec.datagram_max);
+    }
 }

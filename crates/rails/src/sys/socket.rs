@@ -1,7 +1,7 @@
 //! UDP sockets: opening, options, and asking for a path's MTU.
 
-use super::{check, errno, iface, name_buffer, rail_addr, Errno, SockName};
-use marline_wire::RailAddr;
+use super::{check, errno, iface, name_buffer, udp_addr, Errno, SockName};
+use crate::addr::UdpAddr;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -176,8 +176,8 @@ impl Socket {
     }
 
     /// Connects to a peer, so that what is sent needs no address.
-    pub fn connect(&self, to: &RailAddr, scope_id: u32) -> Result<(), Errno> {
-        let name = SockName::of_rail(to, scope_id).ok_or(libc::EAFNOSUPPORT)?;
+    pub fn connect(&self, to: &UdpAddr, scope_id: u32) -> Result<(), Errno> {
+        let name = SockName::new(&to.ip, to.port, scope_id);
         // SAFETY: the name is valid for its length.
         check(unsafe { libc::connect(self.fd(), name.as_ptr(), name.len()) }).map(|_| ())
     }
@@ -226,12 +226,12 @@ impl Socket {
     }
 
     /// Address and port that the socket is bound to.
-    pub fn local_addr(&self) -> Result<RailAddr, Errno> {
+    pub fn local_addr(&self) -> Result<UdpAddr, Errno> {
         let mut name = name_buffer();
         let mut len = size_of_val(&name) as libc::socklen_t;
         // SAFETY: `name` is valid for `len` bytes.
         check(unsafe { libc::getsockname(self.fd(), (&raw mut name).cast(), &mut len) })?;
-        Ok(rail_addr(&name))
+        udp_addr(&name).ok_or(libc::EAFNOSUPPORT)
     }
 
     /// The descriptor.
@@ -269,7 +269,7 @@ impl Socket {
 
 /// What the kernel believes to be the MTU of the path to `to` now, in bytes of IP packet. Only a
 /// connected socket can be asked, so one is made for the question.
-pub fn path_mtu(options: &SocketOptions<'_>, to: &RailAddr) -> Result<usize, Errno> {
+pub fn path_mtu(options: &SocketOptions<'_>, to: &UdpAddr) -> Result<usize, Errno> {
     let ask = SocketOptions {
         port: 0,
         receive_bytes: 0,

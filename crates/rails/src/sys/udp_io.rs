@@ -5,8 +5,8 @@
 //! cancellation points: in a process of several threads each one turns asynchronous cancellation
 //! on and off again, which costs 35 ns, and no thread that calls this crate is ever cancelled.
 
-use super::{check, check_long, name_buffer, rail_addr, Errno, NameBuffer, SockName, Socket};
-use marline_wire::RailAddr;
+use super::{check, check_long, name_buffer, udp_addr, Errno, NameBuffer, SockName, Socket};
+use crate::addr::UdpAddr;
 use std::mem::MaybeUninit;
 
 /// Most datagrams (or GRO batches) of one receive call.
@@ -61,7 +61,7 @@ impl Default for RecvBuffers {
 /// One datagram or GRO batch as it arrived.
 pub struct Datagram<'a> {
     /// Source.
-    pub from: RailAddr,
+    pub from: Option<UdpAddr>,
     /// Payload.
     pub bytes: &'a [u8],
     /// Segment size of a GRO batch.
@@ -78,7 +78,7 @@ pub struct ErrorReport {
     /// Whether this host's own sending caused it (else an ICMP message did).
     pub local: bool,
     /// Destination of the packet that caused it.
-    pub to: RailAddr,
+    pub to: Option<UdpAddr>,
     /// With EMSGSIZE: the MTU in bytes of IP packet.
     pub mtu: usize,
 }
@@ -332,7 +332,7 @@ impl Socket {
         let mut report = ErrorReport {
             errno: 0,
             local: false,
-            to: rail_addr(&name),
+            to: udp_addr(&name),
             mtu: 0,
         };
         // SAFETY: the kernel filled the header and the control buffer; each control message's
@@ -390,7 +390,7 @@ unsafe fn read_datagram<'b>(
         return None;
     }
     let mut datagram = Datagram {
-        from: rail_addr(name),
+        from: udp_addr(name),
         bytes,
         segment: None,
         drops: None,

@@ -86,7 +86,7 @@ impl UdpTx {
                 }
                 None => {
                     let name = SockName::of_rail(to, self.scope_id());
-                    let name = name.filter(|_| to.port != 0).ok_or(libc::EDESTADDRREQ)?;
+                    let name = name.ok_or(libc::EDESTADDRREQ)?;
                     let socket = self.socket(flow);
                     let sent = socket.send_pieces(Some(&name), lead, write.pieces, segment);
                     (sent, sent.is_err_and(|errno| socket.lost(errno)))

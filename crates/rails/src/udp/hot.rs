@@ -13,8 +13,8 @@
 //! half reads them.
 
 use super::read::Feed;
+use crate::addr::UdpAddr;
 use crate::sys::{Errno, Socket, SocketOptions};
-use marline_wire::RailAddr;
 use std::sync::Arc;
 
 /// One source is asked for each time so many datagrams came: being told costs 0.12 µs.
@@ -49,11 +49,11 @@ enum State {
 pub(super) struct Hot {
     pub(super) socket: Arc<Socket>,
     pub(super) feed: Feed,
-    nowhere: RailAddr,
+    nowhere: UdpAddr,
     scope_id: u32,
     state: State,
     /// Source of the last samples, how many they were, and how many it takes.
-    source: RailAddr,
+    source: Option<UdpAddr>,
     samples: u32,
     samples_min: u32,
     late: u32,
@@ -64,7 +64,7 @@ impl Hot {
     /// Opens the socket beside the main one, whose options these are, at its address `local`;
     /// parked. `gro`: the main one joins datagrams.
     pub(super) fn open(
-        (main, local): (&Socket, &RailAddr),
+        (main, local): (&Socket, &UdpAddr),
         options: &SocketOptions<'_>,
         gro: bool,
     ) -> Result<Hot, Errno> {
@@ -78,7 +78,7 @@ impl Hot {
             socket.enable_gro()?;
         }
         let _ = socket.enable_drop_count(); // as with the main one
-        let nowhere = RailAddr {
+        let nowhere = UdpAddr {
             port: NOWHERE,
             ..*local
         };
@@ -90,7 +90,7 @@ impl Hot {
             scope_id: options.scope_id,
             // What came before it was connected is in it.
             state: State::Parking,
-            source: RailAddr::NONE,
+            source: None,
             samples: 0,
             samples_min: SAMPLES_MIN,
             late: 0,
@@ -121,12 +121,12 @@ impl Hot {
     }
 
     /// A datagram of the main socket was of `source`.
-    pub(super) fn sample(&mut self, source: &RailAddr) {
+    pub(super) fn sample(&mut self, source: &UdpAddr) {
         if self.state != State::Parked {
             return;
         }
-        if (source.port, source.ip) != (self.source.port, self.source.ip) {
-            (self.source, self.samples) = (*source, 0);
+        if self.source != Some(*source) {
+            (self.source, self.samples) = (Some(*source), 0);
         }
         self.samples += 1;
         if self.samples >= self.samples_min {
@@ -137,7 +137,8 @@ impl Hot {
     #[cold]
     fn heat(&mut self) {
         // A source without a route from here: never mind.
-        if self.socket.connect(&self.source, self.scope_id).is_ok() {
+        let Some(source) = self.source else { return };
+        if self.socket.connect(&source, self.scope_id).is_ok() {
             (self.state, self.late, self.served) = (State::Heating, 0, 0);
         } else {
             self.wait_longer();
@@ -169,7 +170,7 @@ impl Hot {
         } else {
             self.samples_min = SAMPLES_MIN;
         }
-        (self.source, self.samples) = (RailAddr::NONE, 0);
+        (self.source, self.samples) = (None, 0);
         self.late = 0;
         if self.socket.connect(&self.nowhere, self.scope_id).is_ok() {
             self.state = State::Parking;

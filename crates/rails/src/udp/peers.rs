@@ -5,6 +5,7 @@
 //! and peers answer to the rail's own port. Each is a cache of what the unconnected socket does,
 //! so that dropping one is always right.
 
+use crate::addr::UdpAddr;
 use crate::sys::{Socket, SocketOptions};
 use crate::udp::FLOW_RCVBUF;
 use marline_wire::RailAddr;
@@ -50,21 +51,20 @@ impl Slot {
     /// Whether it is that of a flow to the same port of the same host.
     #[inline]
     fn is(&self, to: &RailAddr, flow: u8) -> bool {
-        (self.to.port, self.to.kind, self.to.ip, self.flow) == (to.port, to.kind, to.ip, flow)
+        let mine = (self.to.kind, self.to.padded(), self.flow);
+        mine == (to.kind, to.padded(), flow)
     }
 }
 
 /// First slot of a destination's set.
 #[inline]
 fn set_of(to: &RailAddr) -> usize {
-    let [a, b] = [0, 8].map(|at| {
-        let mut half = [0; 8];
-        half.copy_from_slice(&to.ip[at..at + 8]);
-        u64::from_le_bytes(half)
-    });
+    let (words, _) = to.padded().as_chunks();
+    let [a, b, c] = [0, 1, 2].map(|at| u64::from_le_bytes(words[at]));
+    // The IP address lies behind port and subnet.
+    let all = a.rotate_right(24) ^ b.rotate_left(16) ^ c.rotate_left(32);
     // Multiplying by an odd constant without pattern (2^64 / golden ratio) mixes all bits upward.
-    let mixed =
-        (a ^ b.rotate_left(16) ^ u64::from(to.port) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = all.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (u64::BITS - SETS.ilog2())) as usize * WAYS
 }
 
@@ -157,7 +157,8 @@ impl Peers {
         let socket = Socket::open(&options).map_err(|(_, errno)| errno);
         let socket = socket.and_then(|socket| {
             socket.refuse_data()?;
-            socket.connect(to, options.scope_id)?;
+            let to = UdpAddr::of(to).ok_or(libc::EAFNOSUPPORT)?;
+            socket.connect(&to, options.scope_id)?;
             socket.forget_route()?;
             Ok(socket)
         });
@@ -228,10 +229,7 @@ mod tests {
     }
 
     fn peer(n: u16) -> RailAddr {
-        let mut to = RailAddr::NONE;
-        (to.kind, to.port) = (4, 40_000 + n);
-        to.ip[..4].copy_from_slice(&[127, 0, 0, 1]);
-        to
+        UdpAddr::new([127, 0, 0, 1].into(), 40_000 + n).rail()
     }
 
     /// One send, as a rail counts it; whether a connected socket served it.
@@ -293,8 +291,7 @@ mod tests {
     fn neighbouring_addresses_spread_over_the_sets() {
         let mut used = [0; SETS];
         for host in 0..SETS as u8 * 4 {
-            let mut to = peer(0);
-            to.ip[3] = host;
+            let to = UdpAddr::new([127, 0, 0, host].into(), 40_000).rail();
             used[set_of(&to) / WAYS] += 1;
         }
         assert!(used.iter().all(|n| (1..=8).contains(n)), "{used:?}");

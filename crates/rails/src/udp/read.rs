@@ -2,6 +2,7 @@
 
 use super::joins::Joins;
 use super::Shared;
+use crate::addr::UdpAddr;
 use crate::sys::{self, Errno, RecvBuffers, Socket, RECV_BATCH};
 use crate::Received;
 use marline_wire::{DirectHead, RailAddr, DIRECT_HEAD_LEN};
@@ -29,7 +30,7 @@ pub(super) struct Feed {
     /// Datagrams since the count of drops was read.
     unwatched: u32,
     /// Where one came from; none since it was asked last.
-    pub(super) source: Option<RailAddr>,
+    pub(super) source: Option<UdpAddr>,
 }
 
 /// A socket to read, and what is known of it.
@@ -100,8 +101,9 @@ impl Reader {
             count += datagram.bytes.len().div_ceil(segment);
             bytes += datagram.bytes.len();
             joins.came(datagram.bytes.len(), &shared.whole);
-            source = Some(datagram.from);
-            deliver(sink, datagram.from, datagram.bytes, segment);
+            source = datagram.from;
+            let from = source.map_or(RailAddr::NONE, |from| from.rail());
+            deliver(sink, from, datagram.bytes, segment);
         };
         let most = if many { RECV_BATCH } else { 1 };
         let result = if many {

@@ -4,6 +4,7 @@ use super::peers::Peers;
 use super::{
     datagram_max, options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX, SUPER_PACKET_MAX,
 };
+use crate::addr::UdpAddr;
 use crate::choose::InterfaceChoice;
 use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
 use crate::{Caps, RailEvent, RailFault, RailTx, SendOutcome, Write, Writes};
@@ -88,7 +89,7 @@ impl RailTx for UdpTx {
             return outcome;
         }
         let name = SockName::of_rail(to, self.interface.scope_id);
-        let (Some(name), true) = (name, to.family() == self.local.kind && to.port != 0) else {
+        let (Some(name), true) = (name, to.kind == self.local.kind) else {
             return SendOutcome::Sent; // no way there: lost, like on any path that leads nowhere
         };
         if flow != 0 {
@@ -324,8 +325,10 @@ impl UdpTx {
             libc::EMSGSIZE => {
                 let options = options(&self.interface, &UdpConfig::default());
                 // Never the size that just failed, whatever the kernel now says.
-                let mtu = sys::path_mtu(&options, to).unwrap_or(0);
-                let fits = datagram_max(mtu.max(PATH_MTU_MIN), to.family() == 6);
+                let to = UdpAddr::of(to);
+                let mtu = to.map_or(0, |to| sys::path_mtu(&options, &to).unwrap_or(0));
+                let v6 = to.is_some_and(|to| to.ip.is_ipv6());
+                let fits = datagram_max(mtu.max(PATH_MTU_MIN), v6);
                 SendOutcome::TooBig(fits.min(segment.saturating_sub(8)).max(1))
             }
             errno if is_rail_fault(errno) => match self.interface.state() {
@@ -534,14 +537,15 @@ impl UdpTx {
             let Some(report) = socket.take_error() else {
                 return true;
             };
+            let Some(to) = report.to else { continue };
             match report.errno {
                 // Local ones are the outcome of a send, which the sender learns anyway.
                 libc::EMSGSIZE if !report.local => {
                     let mtu = report.mtu.max(PATH_MTU_MIN);
-                    let fits = datagram_max(mtu, report.to.kind == 6);
-                    self.push(RailEvent::TooBig(report.to, fits));
+                    let fits = datagram_max(mtu, to.ip.is_ipv6());
+                    self.push(RailEvent::TooBig(to.rail(), fits));
                 }
-                libc::ECONNREFUSED => self.push(RailEvent::Refused(report.to)),
+                libc::ECONNREFUSED => self.push(RailEvent::Refused(to.rail())),
                 // Unreachable hosts and networks: hints that acks and probes give better.
                 _ => {}
             }

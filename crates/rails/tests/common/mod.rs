@@ -4,9 +4,11 @@
 #![allow(dead_code)]
 
 use marline_rails::{
-    choose_interfaces, LinkWatch, Rail, RailRx, Received, UdpConfig, UdpRail, UdpRx, UdpTx,
+    choose_interfaces, LinkWatch, Rail, RailRx, Received, UdpAddr, UdpConfig, UdpRail, UdpRx, UdpTx,
 };
+use marline_wire::RailAddr;
 use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::Instant;
@@ -150,4 +152,15 @@ pub fn wait_readable(fd: i32) {
     // SAFETY: one valid pollfd.
     let rc = unsafe { libc::poll(&mut wait, 1, 30_000) };
     assert!(rc == 1, "nothing happened in half a minute");
+}
+
+/// IP address and port of a rail.
+pub fn end_of(addr: &RailAddr) -> (IpAddr, u16) {
+    let addr = UdpAddr::of(addr).unwrap();
+    (addr.ip, addr.port)
+}
+
+/// Port of a rail.
+pub fn port_of(addr: &RailAddr) -> u16 {
+    end_of(addr).1
 }

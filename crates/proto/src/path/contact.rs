@@ -1,0 +1,163 @@
+//! Contact with a peer is lost while no path is known to carry what is sent on it. Perhaps each of
+//! them carries one direction only, so that no path by itself brings an answer.
+//!
+//! Then what is known of paths counts for nothing. All of them are asked, each millisecond at
+//! first, then ever more rarely, but often enough that chance alone cannot lose all questions
+//! before the peer counts as dead. The questions say so (`Header::FLAG_EVERYWHERE`), and whoever is
+//! asked like that answers on all of its paths, whatever it thinks of them, since it may be wrong
+//! as well. One answer is enough to know a path that carries.
+
+use crate::base::mutation::Mutation;
+use crate::base::types::{PathState, PeerId};
+use crate::node::Node;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+
+/// First pause between two questions on a path.
+const ASK_EVERY_NS: u64 = 1_000_000;
+/// Pause between two answers on all paths, for each of them: of one question on each would else
+/// come as many packets as their number squared.
+const ANSWER_EVERY_NS: u64 = 20_000;
+
+/// A peer is silent when each path was asked so often since it was heard. Of eight questions and
+/// answers that each get lost one time of three, all are once in 9,000 times.
+const ASKED_MIN: u16 = 8;
+/// Where that is not so yet, it is waited for this part of the time longer, at most so often.
+const MORE_TIME: u64 = 8;
+/// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
+const AWAY_NS: u64 = 500_000_000;
+
+impl Path {
+    /// It is asked, for the peer that was last heard then.
+    #[inline]
+    pub(crate) fn note_asked(&mut self, heard_ns: u64) {
+        let asked = if self.unheard.0 == heard_ns {
+            self.unheard.1
+        } else {
+            0
+        };
+        self.unheard = (heard_ns, asked.saturating_add(1));
+    }
+}
+
+impl Conn {
+    /// True if the peer did not answer though it was asked on each path that could carry a
+    /// question, often enough that they cannot all have been lost. (`full`: rails without room.)
+    fn was_asked(&self, full: u32) -> bool {
+        let mut open = self
+            .paths
+            .iter()
+            .filter(|p| !p.rail_down && p.has_room(full));
+        open.all(|p| p.unheard.0 == self.heard_ns && p.unheard.1 >= ASKED_MIN)
+    }
+    /// True if no path is known to carry.
+    #[inline]
+    pub fn lacks_contact(&self) -> bool {
+        self.contact_lost && !self.paths.iter().any(Path::healthy)
+    }
+
+    /// A path fell under suspicion, or failed. If it was the last that was known to carry, all are
+    /// asked.
+    pub(crate) fn doubt_contact(&mut self, now: u64) {
+        if self.lacks_contact() {
+            return;
+        }
+        self.contact_lost = !self.paths.iter().any(Path::healthy);
+        for path in self.paths.iter_mut().filter(|_| self.contact_lost) {
+            path.probe_every = ASK_EVERY_NS;
+            path.probe_at = now + ASK_EVERY_NS;
+        }
+    }
+
+    /// True if path `at` is asked by a timer of its own, where that is due.
+    #[inline]
+    pub(crate) fn asks_path(&self, at: usize) -> bool {
+        let path = &self.paths[at];
+        match path.state {
+            PathState::Down => true,
+            PathState::Unproven => self.epoch.is_some() || self.lacks_contact(),
+            // What waits there is repaired, and asks.
+            PathState::Up | PathState::Suspect => path.ring.waiting() == 0 && self.lacks_contact(),
+        }
+    }
+
+    /// All paths are to say what has arrived on any of them.
+    fn answer_everywhere(&mut self) {
+        for path in &mut self.paths {
+            path.echo = !path.rail_down;
+            self.echoes |= path.echo;
+        }
+    }
+
+    /// A packet on path `at` takes acks along. `alone`: no path is healthy. Then it is not known on
+    /// which of them acks arrive, and all say them. True if this packet says what others say.
+    pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
+        if core::mem::take(&mut self.paths[at].echo) {
+            self.echoes = self.paths.iter().any(|p| p.echo);
+            return true;
+        }
+        let doubted = |p: &Path| p.doubtful() || p.state == PathState::Down;
+        if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.window.fresh() > 0) {
+            for (i, path) in self.paths.iter_mut().enumerate() {
+                path.echo |= i != at && !path.rail_down && doubted(path);
+                self.echoes |= path.echo;
+            }
+        }
+        false
+    }
+}
+
+impl Node {
+    /// The peer has lost contact: it is answered on all paths. What we think of those that seem to
+    /// carry may be old; they are asked.
+    #[cold]
+    pub(crate) fn restore_contact(&mut self, now: u64, peer: PeerId, at: usize) {
+        let deaf = self.cfg.errs(Mutation::SayOnce);
+        let Some(conn) = self.conn_mut(peer).filter(|_| !deaf) else {
+            return;
+        };
+        // Questions come on many paths at once, and one that is answered is enough.
+        let pause_ns = ANSWER_EVERY_NS * conn.paths.len() as u64;
+        if now < conn.answered_ns + pause_ns && conn.answered_ns > 0 {
+            return;
+        }
+        (conn.asked_at, conn.answered_ns) = (at as u16, now);
+        conn.answer_everywhere();
+        for path in &mut conn.paths {
+            path.want_ping |= path.healthy() && path.ring.waiting() == 0;
+        }
+        self.wake(peer);
+    }
+
+    /// True if the silence of a peer that owes an answer proves that it is dead. `due`: when its
+    /// timer was to be served.
+    pub(crate) fn is_silent(&self, now: u64, due: u64, conn: &mut Conn) -> bool {
+        let Some(since) = conn.owed_since else {
+            return false;
+        };
+        if now - due > AWAY_NS {
+            (conn.owed_since, conn.unanswered_since) = (Some(now), None);
+            return false;
+        }
+        if !conn.depends() {
+            conn.owed_since = None;
+            return false;
+        }
+        let timeout = self.cfg.silence_ns();
+        if now.saturating_sub(since) < timeout {
+            return false;
+        }
+        let proven = !self.absences.is_behind(now) && conn.was_asked(self.full);
+        let given = if conn.more_time.0 == conn.heard_ns {
+            conn.more_time.1
+        } else {
+            0
+        };
+        if proven || given == MORE_TIME {
+            return true;
+        }
+        conn.more_time = (conn.heard_ns, given + 1);
+        conn.owed_since = Some(since + timeout / MORE_TIME);
+        false
+    }
+}

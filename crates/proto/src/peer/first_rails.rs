@@ -1,0 +1,111 @@
+//! The choice of the rails that an address names, of all that an endpoint has.
+
+use crate::base::pairing::Pairing;
+use crate::node::Node;
+use alloc::vec::Vec;
+use marline_wire::{Address, RailAddr, RailKind};
+
+/// The rails on which strangers make first contact, in the order in which an address names them.
+///
+/// Kinds that anyone can reach come first ([`RailKind::BY_REACH`]), and of one kind the rails of
+/// lower index, as users name the rails that they prefer first. One rail of each network goes
+/// before a second one of any: the first flight has to get through while one network is cut off.
+/// An address has room for two networks at least; what is left of it is for more rails in the same
+/// order.
+fn first_rails(rails: &[RailAddr], pairing: &dyn Pairing) -> Vec<RailAddr> {
+    let mut wanted: Vec<&RailAddr> = rails.iter().filter(|rail| rail.is_some()).collect();
+    let reach = |kind| RailKind::BY_REACH.iter().position(|k| *k == kind);
+    wanted.sort_by_key(|rail| reach(rail.kind));
+    let mut chosen: Vec<RailAddr> = Vec::new();
+    for any_network in [false, true] {
+        for &rail in &wanted {
+            let known = chosen.contains(rail);
+            let near = chosen.iter().any(|c| pairing.same_network(c, rail));
+            if !known && (any_network || !near) && Address::has_room(&chosen, rail) {
+                chosen.push(*rail);
+            }
+        }
+    }
+    chosen
+}
+
+impl Node {
+    /// The address blob for others: identity and the rails for first contact.
+    pub fn address(&self) -> Address {
+        let rails = first_rails(&self.local_addrs(), self.pairing);
+        Address::new(self.id, self.token, &rails)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Networks are told by the first byte of an address.
+    struct ByFirstByte;
+
+    impl Pairing for ByFirstByte {
+        fn pairs(&self, _: &[RailAddr], _: &[RailAddr]) -> Vec<(usize, usize)> {
+            Vec::new()
+        }
+        fn reaches(&self, a: &RailAddr, b: &RailAddr) -> bool {
+            a.kind == b.kind
+        }
+        fn same_network(&self, a: &RailAddr, b: &RailAddr) -> bool {
+            a.bytes().first() == b.bytes().first()
+        }
+        fn same_host(&self, _: &RailAddr, _: &RailAddr) -> bool {
+            false
+        }
+        fn same_end(&self, _: &RailAddr, _: &RailAddr) -> bool {
+            false
+        }
+    }
+
+    /// Rails of these kinds, networks and lengths, by index; the indices that are named.
+    fn named(rails: &[(RailKind, u8, usize)]) -> Vec<u8> {
+        let rail = |(index, &(kind, network, len)): (usize, &(RailKind, u8, usize))| {
+            let mut addr = RailAddr::new(kind, &[network; 24][..len]);
+            (addr.index, addr.datagram_max) = (index as u8, 1_472);
+            addr
+        };
+        let rails: Vec<RailAddr> = rails.iter().enumerate().map(rail).collect();
+        let chosen = first_rails(&rails, &ByFirstByte);
+        let address = Address::new(1, 2, &chosen);
+        assert!(address.rails().iter().eq(chosen.iter().copied()));
+        chosen.iter().map(|rail| rail.index).collect()
+    }
+
+    const UDP: (RailKind, usize) = (RailKind::Udp4, 7);
+    const UDP6: (RailKind, usize) = (RailKind::Udp6, 19);
+
+    fn of(kind: (RailKind, usize), network: u8) -> (RailKind, u8, usize) {
+        (kind.0, network, kind.1)
+    }
+
+    #[test]
+    fn up_to_four_of_ipv4_and_two_of_ipv6_are_named() {
+        let four = [0, 1, 2, 3, 4].map(|n| of(UDP, n));
+        assert_eq!(named(&four), [0, 1, 2, 3]);
+        let two = [0, 1, 2].map(|n| of(UDP6, n));
+        assert_eq!(named(&two), [0, 1]);
+        assert_eq!(named(&[of(UDP6, 0), of(UDP, 1), of(UDP, 2)]), [1, 2, 0]);
+    }
+
+    #[test]
+    fn unlike_networks_come_before_second_rails_of_one() {
+        let rails = [of(UDP, 0), of(UDP, 0), of(UDP, 1), of(UDP, 1), of(UDP, 2)];
+        assert_eq!(named(&rails), [0, 2, 4, 1]);
+        let rails = [of(UDP6, 0), of(UDP6, 0), of(UDP6, 1)];
+        assert_eq!(named(&rails), [0, 2]);
+    }
+
+    #[test]
+    fn kinds_that_anyone_can_reach_come_first() {
+        let shm = (RailKind::Shm, 9, 16);
+        let rc = (RailKind::Rc, 8, 19);
+        assert_eq!(named(&[shm, rc, of(UDP, 0), of(UDP, 1)]), [2, 3, 1]);
+        assert_eq!(named(&[shm, of(UDP, 0), of(UDP, 0)]), [1, 0, 2]);
+        assert_eq!(named(&[shm]), [0], "better than none");
+    }
+}

@@ -1,0 +1,40 @@
+//! Groups of endpoints that one send reaches: IP multicast on UDP rails, UD multicast on verbs.
+//!
+//! A trait of its own, as few kinds of rails have groups. Nothing that is sent to one needs to
+//! arrive, and its packets have numbers of their own (`marline_proto::group`), apart from those of
+//! links between two endpoints. What comes by a group is received as everything else, by the
+//! rail's receiving half.
+
+use crate::SendOutcome;
+use marline_wire::RailAddr;
+
+/// A rail's number of a group that it has joined. Numbers of groups that were left are given again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupLink(pub u32);
+
+/// The reason why a group was not joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupError {
+    /// The address is of another kind of rail, or names no group.
+    NoGroup,
+    /// The rail, or the network's switch, takes no more groups.
+    Full,
+    /// The system refuses, with its errno.
+    System(i32),
+}
+
+/// Sending half of a rail that reaches groups.
+pub trait Groups {
+    /// Joins the group at `group`: from now on packets that other members send to it arrive at this
+    /// rail. Own ones do not. The address has the rail's kind and the bytes that this kind gives to
+    /// groups (of UDP: a multicast IP address and a port).
+    fn join(&mut self, group: &RailAddr) -> Result<GroupLink, GroupError>;
+
+    /// Leaves a group. What is under way may still arrive.
+    fn leave(&mut self, group: GroupLink);
+
+    /// Sends `bytes` to all other members, as packets of `segment` bytes each (the last may be
+    /// shorter). To a group that was left nothing is sent, and `Sent` is the outcome: that is lost
+    /// as on any path that leads nowhere.
+    fn send_group(&mut self, group: GroupLink, bytes: &[u8], segment: usize) -> SendOutcome;
+}

@@ -1,0 +1,91 @@
+//! Which rails reach which, by what each kind knows of its addresses.
+
+use crate::addr::UdpAddr;
+use marline_wire::{RailAddr, RailKind, RailWrites};
+
+/// Two rails are of one kind, so that packets can pass between them if there is a way.
+/// Rails whose hardware writes speak another language than the same kind without.
+pub fn reaches(local: &RailAddr, remote: &RailAddr) -> bool {
+    let keyed = |addr: &RailAddr| addr.writes == RailWrites::Keyed;
+    local.is_some() && local.kind == remote.kind && keyed(local) == keyed(remote)
+}
+
+/// Two rails lie in one network, of which each interface reaches each: a subnet of `a`'s
+/// for IP, whatever goes over it; the process for loopback.
+pub fn same_network(a: &RailAddr, b: &RailAddr) -> bool {
+    match (UdpAddr::read(a), UdpAddr::read(b)) {
+        (Some(a), Some(b)) => a.same_subnet(&b.ip),
+        (None, None) => a.kind == b.kind && network(a) == network(b),
+        _ => false,
+    }
+}
+
+/// Two addresses of one kind are the same host's. An IP address that two hosts have counts
+/// as the same.
+pub fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
+    match (UdpAddr::read(a), UdpAddr::read(b)) {
+        (Some(x), Some(y)) => a.kind == b.kind && x.ip == y.ip,
+        (None, None) => a.is_some() && a.kind == b.kind && network(a) == network(b),
+        _ => false,
+    }
+}
+
+/// Two addresses lead to the same socket, queue or ring.
+pub fn same_end(a: &RailAddr, b: &RailAddr) -> bool {
+    let port = |addr| UdpAddr::read(addr).map(|ip| ip.port);
+    match (port(a), port(b)) {
+        (None, None) => a.is_some() && a.kind == b.kind && a.bytes() == b.bytes(),
+        (a_port, b_port) => a_port == b_port && same_host(a, b),
+    }
+}
+
+/// The first bytes of the kinds that are not over IP: which host, fabric or process it is.
+fn network(addr: &RailAddr) -> &[u8] {
+    let len = match addr.kind {
+        // The host's identity.
+        RailKind::Shm => 16,
+        // The prefix of the GID, which all ports of a fabric share.
+        RailKind::Rc | RailKind::Uc | RailKind::Ud => 8,
+        _ => 0,
+    };
+    addr.bytes().get(..len).unwrap_or_default()
+}
+
+/// The pairs of a local rail and a remote one between which a path is worth trying, by their places
+/// in the two lists.
+///
+/// Rails of one network are paired, each with each. A remote rail over IP without such a partner is
+/// reached from the local rail of its own index, as networks may be routed.
+///
+/// An address that both sides have is no way to the other, if each side has some that the other has
+/// not: the bridges of container software have one address on every host. Otherwise both are
+/// processes of one host, which speak by these addresses.
+pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
+    let same = |a: &RailAddr, b: &RailAddr| reaches(a, b) && is_ip(a) && same_host(a, b);
+    let ours = |remote: &RailAddr| locals.iter().any(|l| same(l, remote));
+    let theirs = |local: &RailAddr| remotes.iter().any(|r| same(local, r));
+    let stranger = |r: &RailAddr| is_ip(r) && !ours(r);
+    let apart = remotes.iter().any(stranger) && locals.iter().any(|l| is_ip(l) && !theirs(l));
+    let mut pairs = Vec::new();
+    for (to, remote) in remotes.iter().enumerate() {
+        if apart && ours(remote) {
+            continue;
+        }
+        let near = |local: &RailAddr| reaches(local, remote) && same_network(local, remote);
+        let paired = locals.iter().any(near);
+        for (from, local) in locals.iter().enumerate() {
+            let routed = (is_ip(local) && is_ip(remote))
+                && reaches(local, remote)
+                && from == remote.index as usize % locals.len();
+            if near(local) || !paired && routed {
+                pairs.push((from, to));
+            }
+        }
+    }
+    pairs
+}
+
+/// The address is one of IP, and one that can be.
+fn is_ip(addr: &RailAddr) -> bool {
+    UdpAddr::read(addr).is_some()
+}

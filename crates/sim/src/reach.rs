@@ -1,0 +1,52 @@
+//! Peers that an endpoint cannot reach: it may call them dead though they live.
+
+use crate::machine::index_of;
+use crate::world::World;
+use marline_proto::PathState;
+
+impl World {
+    /// True if a firewall refuses all that comes to an endpoint by the paths on which another has
+    /// ever heard of it. (Who knows only these cannot know better.)
+    pub(crate) fn every_path_refuses(&self, e: u32, other: u32) -> bool {
+        let (ep, host) = (&self.eps[e as usize], self.eps[other as usize].host);
+        let mut every = true;
+        ep.engine.inspect(|core| {
+            let Some(node) = core.node(ep.ep) else { return };
+            node.for_each_peer(|_, id, _, paths| {
+                let proven = paths.filter(|p| p.2 != PathState::Unproven);
+                let open = proven.filter(|p| !self.net.has_refused((host, p.1 as usize)));
+                every &= index_of(id) != other || open.count() == 0;
+            });
+        });
+        every
+    }
+
+    /// True if no packet of `e` reached `other`, or none of `other`'s came back, for long: of the
+    /// paths that `e` knows each was cut. (One that was never heard is known by the two rails that
+    /// its address names.)
+    pub(crate) fn is_cut_off(&self, e: u32, other: u32) -> bool {
+        let (ep, there) = (&self.eps[e as usize], &self.eps[other as usize]);
+        let (mut out, mut back) = (true, true);
+        ep.engine.inspect(|core| {
+            let Some(node) = core.node(ep.ep) else { return };
+            node.for_each_peer(|_, id, _, paths| {
+                for (local, remote, ..) in paths.filter(|_| index_of(id) == other) {
+                    let ends = [(ep.host, local as usize), (there.host, remote as usize)];
+                    out &= self.is_cut_long(ends[0], ends[1]);
+                    back &= self.is_cut_long(ends[1], ends[0]);
+                }
+            });
+        });
+        out || back
+    }
+
+    /// True if one fault has kept all packets from a rail to another for half of the time after
+    /// which a silent peer is dead.
+    fn is_cut_long(&self, from: (usize, usize), to: (usize, usize)) -> bool {
+        let long = self.setup.node.peer_timeout_ns / 2;
+        self.setup.faults.iter().any(|fault| {
+            let lasts = fault.from_ns + long <= self.now && self.now <= fault.to_ns;
+            lasts && fault.what.cuts(from, to)
+        })
+    }
+}

@@ -1,0 +1,283 @@
+//! Addresses of rails: a kind, what every peer has to know of a rail whatever its kind, and bytes
+//! that only the kind itself reads.
+//!
+//! ```text
+//!  0 u8  kind (RailKind)     1 u8 length: bytes that follow
+//!  2 u8  bits 0-5: the owner's index of the rail; bits 6-7: writes (RailWrites)
+//!  3 u16 largest datagram in bytes
+//!  5 ... the kind's own bytes, at most RAIL_BYTES_MAX
+//! ```
+//!
+//! A version that does not know a kind skips the address by its length, and looks at nothing else
+//! of it. So the first two bytes have to keep their meaning; the rest may change with the kind.
+
+use crate::header::u16_at;
+
+/// Rails that an endpoint may have. Sets of local rails are masks of 32 bits, and HELLO with all of
+/// their addresses fits into the smallest packet that every IPv6 path takes.
+pub const RAILS_MAX: usize = 32;
+/// Most bytes of a rail's address that belong to its kind: a verbs address in full has 23 (GID 16,
+/// queue pair 3, LID 2, P_Key 2). Of addresses with at most 19 the blob holds two whatever they
+/// are; an IPv6 address with its port and subnet has 19.
+pub const RAIL_BYTES_MAX: usize = 24;
+/// Bytes before those of the kind.
+pub(crate) const RAIL_HEAD: usize = 5;
+/// Bytes of the longest address.
+pub(crate) const RAIL_MAX: usize = RAIL_HEAD + RAIL_BYTES_MAX;
+/// Smallest largest datagram of a rail: below this nothing of ours fits (IPv4 promises 548).
+const DATAGRAM_MIN: u16 = 512;
+const INDEX_MASK: u8 = 0x3f;
+const WRITES_SHIFT: u32 = 6;
+
+/// Kinds of rails by their number on the wire. A number is never given to another kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum RailKind {
+    /// No rail.
+    #[default]
+    Absent = 0,
+    /// UDP over IPv4.
+    Udp4 = 1,
+    /// UDP over IPv6.
+    Udp6 = 2,
+    /// TCP over IPv4.
+    Tcp4 = 3,
+    /// TCP over IPv6.
+    Tcp6 = 4,
+    /// Memory shared by the processes of one host.
+    Shm = 5,
+    /// Verbs, reliable connection; InfiniBand and RoCE alike.
+    Rc = 6,
+    /// Verbs, unreliable connection.
+    Uc = 7,
+    /// Verbs, unreliable datagrams.
+    Ud = 8,
+    /// A rail within one process, for tests.
+    Loopback = 9,
+}
+
+impl RailKind {
+    /// Every kind there is, the ones first that a stranger can reach without having spoken to the
+    /// rail's owner before, on any host: that is the order in which an address names rails. The
+    /// connected kinds of verbs come late, as their queue pairs have to be exchanged first, and
+    /// memory of the own host last.
+    pub const BY_REACH: [RailKind; 9] = [
+        RailKind::Udp4,
+        RailKind::Udp6,
+        RailKind::Tcp4,
+        RailKind::Tcp6,
+        RailKind::Ud,
+        RailKind::Rc,
+        RailKind::Uc,
+        RailKind::Shm,
+        RailKind::Loopback,
+    ];
+
+    /// The kind of this number; `None` for one that this version does not know.
+    pub fn of(number: u8) -> Option<RailKind> {
+        let mut all = RailKind::BY_REACH.into_iter();
+        all.find(|kind| *kind as u8 == number)
+    }
+}
+
+/// How a rail takes writes into the memory of its owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RailWrites {
+    /// It takes none.
+    #[default]
+    None = 0,
+    /// The hardware places them, under a key (an rkey).
+    Keyed = 1,
+    /// By datagrams ([`crate::DirectHead`]), which the receiving half puts in place.
+    Direct = 2,
+}
+
+/// Address of one rail of an endpoint. What its bytes say only the rail's kind knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RailAddr {
+    /// Which kind of rail.
+    pub kind: RailKind,
+    /// The owner's index of this rail.
+    pub index: u8,
+    /// Which writes it takes.
+    pub writes: RailWrites,
+    len: u8,
+    /// Largest datagram in bytes that the owner's rail takes.
+    pub datagram_max: u16,
+    bytes: [u8; RAIL_BYTES_MAX],
+}
+
+impl RailAddr {
+    /// An absent rail.
+    pub const NONE: RailAddr = RailAddr {
+        kind: RailKind::Absent,
+        index: 0,
+        writes: RailWrites::None,
+        len: 0,
+        datagram_max: 0,
+        bytes: [0; RAIL_BYTES_MAX],
+    };
+
+    /// An address of `kind` with these bytes of its own, of which those beyond
+    /// [`RAIL_BYTES_MAX`] are left out; index, writes and largest datagram are 0.
+    #[inline]
+    pub fn new(kind: RailKind, bytes: &[u8]) -> RailAddr {
+        let len = bytes.len().min(RAIL_BYTES_MAX);
+        let mut addr = RailAddr {
+            kind,
+            len: len as u8,
+            ..RailAddr::NONE
+        };
+        addr.bytes[..len].copy_from_slice(&bytes[..len]);
+        addr
+    }
+
+    /// The bytes that belong to its kind.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..(self.len as usize).min(RAIL_BYTES_MAX)]
+    }
+
+    /// The same bytes with zeros behind them, for comparing and hashing at a fixed length.
+    #[inline]
+    pub fn padded(&self) -> &[u8; RAIL_BYTES_MAX] {
+        &self.bytes
+    }
+
+    /// There is a rail.
+    pub fn is_some(&self) -> bool {
+        self.kind != RailKind::Absent
+    }
+
+    /// The rail can write, and takes writes.
+    #[inline]
+    pub fn writes(&self) -> bool {
+        self.writes != RailWrites::None
+    }
+
+    /// Bytes of the address in a blob or a HELLO.
+    pub fn wire_len(&self) -> usize {
+        RAIL_HEAD + self.bytes().len()
+    }
+
+    fn write(&self, out: &mut [u8]) {
+        let bytes = self.bytes();
+        out[0] = self.kind as u8;
+        out[1] = (RAIL_HEAD - 2 + bytes.len()) as u8;
+        out[2] = self.index & INDEX_MASK | (self.writes as u8) << WRITES_SHIFT;
+        out[3..5].copy_from_slice(&self.datagram_max.to_le_bytes());
+        out[RAIL_HEAD..RAIL_HEAD + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// The address of a known kind that is all of `b`, if what is common to all kinds is possible.
+    fn read(kind: RailKind, b: &[u8]) -> Option<RailAddr> {
+        if b.len() < RAIL_HEAD || b.len() > RAIL_MAX {
+            return None;
+        }
+        let writes = match b[2] >> WRITES_SHIFT {
+            0 => RailWrites::None,
+            1 => RailWrites::Keyed,
+            2 => RailWrites::Direct,
+            _ => return None,
+        };
+        let addr = RailAddr {
+            index: b[2] & INDEX_MASK,
+            writes,
+            datagram_max: u16_at(b, 3),
+            ..RailAddr::new(kind, &b[RAIL_HEAD..])
+        };
+        let possible = (addr.index as usize) < RAILS_MAX && addr.datagram_max >= DATAGRAM_MIN;
+        possible.then_some(addr)
+    }
+}
+
+/// Addresses one after another as a blob or a HELLO has them, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RailList<'a>(&'a [u8]);
+
+impl<'a> RailList<'a> {
+    /// No addresses.
+    pub const EMPTY: RailList<'static> = RailList(&[]);
+
+    /// Writes `rails` to `out`, one after another, as long as the next one fits; absent ones are
+    /// left out.
+    pub fn write<'b>(out: &'b mut [u8], rails: &[RailAddr]) -> RailList<'b> {
+        let mut at = 0;
+        for rail in rails.iter().filter(|rail| rail.is_some()) {
+            let Some(room) = out.get_mut(at..at + rail.wire_len()) else {
+                break;
+            };
+            rail.write(room);
+            at += rail.wire_len();
+        }
+        RailList(&out[..at])
+    }
+
+    /// The first `count` addresses in `b`; `None` if they are not all there, or one of a known kind
+    /// is not possible.
+    pub(crate) fn read(b: &'a [u8], count: usize) -> Option<RailList<'a>> {
+        let mut at = 0;
+        for _ in 0..count {
+            let (one, kind) = next(&b[at..])?;
+            if let Some(kind) = RailKind::of(kind) {
+                RailAddr::read(kind, one)?;
+            }
+            at += one.len();
+        }
+        Some(RailList(&b[..at]))
+    }
+
+    /// The list that lies in `b`, up to the first address that is cut off.
+    pub fn of(b: &'a [u8]) -> RailList<'a> {
+        let mut rest = b;
+        while let Some((one, _)) = next(rest) {
+            rest = &rest[one.len()..];
+        }
+        RailList(&b[..b.len() - rest.len()])
+    }
+
+    /// The list that is all of `b`, which one of these functions has written or checked.
+    pub(crate) fn of_checked(b: &'a [u8]) -> RailList<'a> {
+        RailList(b)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&'a [u8], u8)> + 'a {
+        let mut rest = self.0;
+        core::iter::from_fn(move || {
+            let (one, kind) = next(rest)?;
+            rest = &rest[one.len()..];
+            Some((one, kind))
+        })
+    }
+
+    /// The rails of kinds that this version knows.
+    pub fn iter(&self) -> impl Iterator<Item = RailAddr> + 'a {
+        self.all()
+            .filter_map(|(one, kind)| RailAddr::read(RailKind::of(kind)?, one))
+    }
+
+    /// The numbers of the kinds that it does not know, one for each such rail.
+    pub fn unknown(&self) -> impl Iterator<Item = u8> + 'a {
+        self.all()
+            .map(|(_, kind)| kind)
+            .filter(|kind| RailKind::of(*kind).is_none())
+    }
+
+    /// How many addresses there are, of known kinds or not.
+    pub fn count(&self) -> usize {
+        self.all().count()
+    }
+
+    /// The encoded addresses.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// The first address in `b`, and the number of its kind. (Kind 0 is no rail and stands nowhere.)
+fn next(b: &[u8]) -> Option<(&[u8], u8)> {
+    let (&kind, &len) = b.first().zip(b.get(1))?;
+    let one = b.get(..2 + len as usize)?;
+    (kind != RailKind::Absent as u8).then_some((one, kind))
+}
