@@ -27,12 +27,7 @@ impl<S: System> Core<S> {
         let Some(mut to_write) = write.direct else {
             return SendOutcome::Sent;
         };
-        let told = self.rails[rail].notice.as_ref();
-        let apart = told.is_some_and(|told| {
-            let same_way = (told.to, told.flow) == (pending.to, pending.flow);
-            !same_way || told.packet.len() > DIRECT_PACKET_MAX
-        });
-        if apart && !self.send_notice(now, rail) {
+        if self.leaves_apart(rail, pending) && !self.send_notice(now, rail) {
             return SendOutcome::Busy;
         }
         let op = self.ops.sends.get(write.handle);
@@ -89,6 +84,15 @@ impl<S: System> Core<S> {
         }
         self.end_write(write.handle);
         outcome
+    }
+
+    /// The packet that announces the last write cannot go in front of this one's bytes.
+    fn leaves_apart(&self, rail: usize, pending: &Pending) -> bool {
+        let notice = self.rails[rail].notice.as_ref();
+        notice.is_some_and(|notice| {
+            let same_way = (notice.to, notice.flow) == (pending.to, pending.flow);
+            !same_way || notice.packet.len() > DIRECT_PACKET_MAX
+        })
     }
 
     /// Sends the packet that tells of a rail's last direct write; `false`: no room now.
