@@ -13,7 +13,7 @@ const MEASURED: [&str; 4] = ["medians of", "median of", "interleaved", "times th
 /// Doc comments of a crate that still open so, and comments that still tell a measurement.
 /// Numbers here only ever go down.
 const RIDDLES: &[(&str, usize)] = &[
-    ("crates/engine", 124),
+    ("crates/engine", 70),
     ("crates/proto", 16),
     ("crates/rails", 52),
 ];

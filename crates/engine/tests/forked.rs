@@ -1,5 +1,5 @@
-//! What a forked child may do with the engine of its parent: close everything, as a program's exit
-//! does, whatever another thread of the parent was about.
+//! A forked child may close everything of the engine of its parent, as a program's exit does,
+//! whatever another thread of the parent was about.
 
 use marline_engine::settings::Settings;
 use marline_engine::{mark_forked, AvId, CqId, Engine, EpId, LogSink, Region};
@@ -20,7 +20,7 @@ struct Opened {
 /// A close, and its name.
 type Close = (&'static str, fn(&Opened));
 
-/// What can be closed, one at a time.
+/// The objects that can be closed, one at a time.
 const CLOSES: [Close; 5] = [
     ("memory", |o| o.engine.mr_close(KEY)),
     ("endpoint", |o| o.engine.ep_close(o.ep)),

@@ -90,7 +90,7 @@ impl Own {
         self.engine.recv(self.ep, &req).unwrap();
     }
 
-    /// What one poll ends.
+    /// The operations that one poll ends.
     fn poll(&self) -> Vec<Completion> {
         let mut out = [Completion::empty(); 16];
         let n = match self.engine.cq_read(self.cq, &mut out) {
@@ -103,7 +103,8 @@ impl Own {
         out[..n].to_vec()
     }
 
-    /// What has ended, in its order. No packet is waited for: two polls are enough.
+    /// The operations that have ended, in their order. No packet is waited for: two polls are
+    /// enough.
     fn ends(&self) -> Vec<usize> {
         let ended = [self.poll(), self.poll()].concat();
         ended.iter().map(|c| c.context).collect()
@@ -138,7 +139,7 @@ fn messages_of_all_sizes_arrive_in_order_expected_or_not() {
     own.close();
 }
 
-/// What it sends itself is copied, not summed: its row names no checksum.
+/// Messages to itself are copied, not summed: its row names no checksum.
 #[test]
 fn the_statistics_name_no_checksum_of_what_stays_here() {
     let dir = std::env::temp_dir().join(format!("marline-own-{}", std::process::id()));
@@ -281,8 +282,9 @@ fn one_buffer_takes_many_and_is_released_once() {
     own.close();
 }
 
-/// What the buffer took is there before it is given back. (The copy waited for the next poll, and
-/// found the receive gone: the message was lost. Seeds 186, and 20076 in rounds, showed it.)
+/// A message that the buffer took is there before the buffer is given back. (The copy waited for
+/// the next poll, and found the receive gone: the message was lost. Seeds 186, and 20076 in rounds,
+/// showed it.)
 #[test]
 fn one_buffer_taken_back_keeps_what_came_before() {
     let own = Own::open(&[("aggregate_after", "0")]);

@@ -1,5 +1,5 @@
-//! What a rail counts of datagrams that are no good packets: damaged ones, those of another
-//! version and those of strangers are different news for whoever looks for a bad card.
+//! The counters of a rail for datagrams that are no good packets: damaged ones, those of another
+//! version and those of strangers are different news for somebody who looks for a bad card.
 
 use marline_checksum::crc32c;
 use marline_engine::settings::Settings;
@@ -32,7 +32,7 @@ fn packet_for(to: &Address, version: u8) -> Vec<u8> {
     bytes
 }
 
-/// What the rail of a fresh engine counted of the datagrams that `make` gives.
+/// The counters of a fresh engine's rail for the datagrams that `make` gives.
 fn counted(make: impl Fn(&Address) -> Vec<Vec<u8>>) -> RailCounters {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("x").replace(':', "_");

@@ -1,4 +1,4 @@
-//! What holds while the application's thread has offered its processor and does not get it back.
+//! Tests of an application whose thread has offered its processor and does not get it back.
 
 #[path = "stand_in/caps.rs"]
 mod caps;

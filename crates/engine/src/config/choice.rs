@@ -1,4 +1,5 @@
-//! What a user may ask of checksums: a class, a preset of the papers, or an algorithm by name.
+//! The choice of checksums that a user has: a class, a preset of the papers, or an algorithm by
+//! name.
 
 use crate::config::profile::Profile;
 use marline_checksum::{tier, Algorithm, Strength, Tier};
@@ -16,7 +17,7 @@ pub enum ChecksumChoice {
     Strong,
     /// The fastest that is not weak.
     Fast,
-    /// What NewMadeleine took before it was tuned: FNV-1a (paper 0, section 5.1).
+    /// NewMadeleine's choice before it was tuned: FNV-1a (paper 0, section 5.1).
     NewMadeleineFnv,
     /// CRC-32C where the processor has an instruction for it, else Fletcher-64 (paper 2,
     /// section 5.1).

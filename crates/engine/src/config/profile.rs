@@ -1,4 +1,4 @@
-//! What `marline tune` found out about a machine, as a file, and what an engine takes from it.
+//! The profile: a file with the results of `marline tune` on a machine, which engines read.
 //!
 //! One small TOML file per model of processor. Everything in it is checked when it is read: a
 //! profile is never trusted further than a setting would be.
@@ -32,10 +32,10 @@ pub struct Profile {
     pub machine: Machine,
     /// The super-pipeline's numbers.
     pub pipeline: Pipeline,
-    /// What was measured of a rail, if one was.
+    /// The figures of a rail, if one was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rail: Option<RailFigures>,
-    /// What was measured of checksums.
+    /// The figures of checksums.
     #[serde(default, rename = "algorithm")]
     pub algorithms: Vec<AlgorithmFigures>,
 }
@@ -53,11 +53,11 @@ pub struct Pipeline {
     pub last_block_bytes: u64,
 }
 
-/// What was measured of a rail.
+/// The measured figures of a rail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RailFigures {
-    /// What was measured, for people: the interface and where the other end was.
+    /// The rail that was measured, for people: the interface and where the other end was.
     pub what: String,
     /// One way of a small packet, in microseconds.
     pub latency_us: f64,
@@ -67,7 +67,7 @@ pub struct RailFigures {
     pub gap_ns: f64,
 }
 
-/// What was measured of one checksum algorithm.
+/// The measured figures of one checksum algorithm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlgorithmFigures {
@@ -140,7 +140,7 @@ impl Profile {
         ))
     }
 
-    /// What is measured of `algorithm`.
+    /// The figures of `algorithm`.
     pub fn figures(&self, algorithm: Algorithm) -> Option<&AlgorithmFigures> {
         self.algorithms.iter().find(|a| a.name == algorithm.name())
     }

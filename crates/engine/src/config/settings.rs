@@ -8,7 +8,7 @@ use crate::config::choice::{parse_checksum, ChecksumChoice};
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
 
-/// What every environment variable of Marline's provider starts with.
+/// The beginning of every environment variable of Marline's provider.
 pub const PREFIX: &str = "FI_MARLINE_";
 
 /// Checksum algorithms of single rails: interface (or address, as in `rails`) and algorithm.
@@ -58,7 +58,7 @@ const SWITCH: &[(&str, bool)] = &[
     ("false", false),
 ];
 
-/// What texts a setting takes.
+/// The kind of texts that a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Comma-separated names.
@@ -102,7 +102,7 @@ fn names<T>(choices: &[(&'static str, T)]) -> String {
 }
 
 impl Kind {
-    /// What is allowed, in words.
+    /// The allowed texts, in words.
     pub fn allowed(&self) -> String {
         match *self {
             Kind::List => "names separated by commas".to_owned(),
@@ -250,7 +250,7 @@ pub struct Setting {
     pub default: &'static str,
     /// One-line help with units.
     pub help: &'static str,
-    /// What texts it takes.
+    /// The kind of texts that it takes.
     pub kind: Kind,
     set: fn(&mut Settings, &str, &Kind) -> bool,
     pub(crate) get: fn(&Settings) -> String,
@@ -428,7 +428,7 @@ impl Settings {
         })
     }
 
-    /// Whether the user gave the row of this name.
+    /// True if the user gave the row of this name.
     pub fn was_given(&self, name: &str) -> bool {
         let row = TABLE.iter().position(|row| row.name == name);
         row.is_some_and(|n| self.given & (1 << n) != 0)

@@ -106,7 +106,7 @@ fn slope_between(a: Moment, b: Moment) -> Option<u64> {
         .then_some(slope)
 }
 
-/// What the next line is drawn by.
+/// The state by which the next line is drawn.
 #[derive(Debug)]
 struct Ruler {
     /// The first slope.

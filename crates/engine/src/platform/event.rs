@@ -1,4 +1,4 @@
-//! What the kernel gives for sleeping and waking: an event, a timer, and waiting for both.
+//! The kernel's means for sleeping and waking: an event, a timer, and waiting for both.
 //!
 //! The thread sleeps in `ppoll` on an eventfd and, when nobody else polls them, on the rails'
 //! descriptors. Nothing stays registered with the kernel while it does not sleep, so arriving
@@ -92,7 +92,7 @@ impl Alarm {
         unsafe { libc::timerfd_settime(fd, 0, &once, std::ptr::null_mut()) };
     }
 
-    /// Whether it went off since the last call.
+    /// True if it went off since the last call.
     pub fn take(&self) -> bool {
         (&self.timer).read(&mut [0; 8]).is_ok()
     }

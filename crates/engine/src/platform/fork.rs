@@ -26,7 +26,7 @@ impl Generation {
         Generation(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// Whether a fork lies between then and now: what was made then belongs to a parent.
+    /// True if a fork lies between then and now: what was made then belongs to a parent.
     #[inline]
     pub fn is_forked(self) -> bool {
         self != Generation::current()
@@ -59,7 +59,7 @@ impl<T> PerProcess<T> {
 }
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// What this process has.
+    /// The value of this process, if it has made one.
     pub fn get(&self) -> Option<&T> {
         PerProcess::ours(self.0.load(Ordering::Acquire))
     }
@@ -70,8 +70,8 @@ impl<T: Send + Sync> PerProcess<T> {
         (!made.when.is_forked()).then_some(&made.it)
     }
 
-    /// What this process has; `make` makes it. Threads that want it at once may all make one, of
-    /// which the first is kept.
+    /// The value of this process, which `make` makes if there is none. Threads that want it at once
+    /// may all make one, of which the first is kept.
     pub fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let mut last = self.0.load(Ordering::Acquire);
         if let Some(it) = PerProcess::ours(last) {

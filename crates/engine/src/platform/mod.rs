@@ -1,4 +1,4 @@
-//! What an engine takes from the machine, the kernel and the process it is in.
+//! The machine, the kernel and the process, as an engine uses them.
 
 pub mod clock;
 mod counter_clock;

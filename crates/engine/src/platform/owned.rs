@@ -44,12 +44,12 @@ fn open_checked(
     }
 }
 
-/// Whether it belongs to this user.
+/// True if it belongs to this user.
 pub fn is_ours(found: &Metadata) -> bool {
     found.uid() == user()
 }
 
-/// Whether it is a regular file that [`open_to_read`] would give.
+/// True if it is a regular file that [`open_to_read`] would give.
 pub fn readable(found: &Metadata) -> bool {
     found.is_file() && (is_ours(found) || user() == 0)
 }

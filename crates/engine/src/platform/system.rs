@@ -1,4 +1,4 @@
-//! What an engine takes from the system it runs on: time, rails, and a thread that wakes. A
+//! The system that an engine runs on: time, rails, and a thread that wakes. A
 //! process has `progress::process::Process`; the simulator brings its own, and runs the same
 //! engine.
 
@@ -15,7 +15,7 @@ pub trait System: Clock + 'static {
     type Tx: RailTx;
     /// Receiving half of a rail.
     type Rx: RailRx;
-    /// Who looks on.
+    /// The observer, which tests and the simulator have.
     type Watch: Watch;
     /// Has the progress thread look for collected sends in a moment.
     fn alarm(&self);

@@ -1,11 +1,11 @@
-//! What an engine works without, because its settings say so.
+//! The protection that an engine works without, because its settings say so.
 
 use crate::config::choice::ChecksumChoice;
 use crate::config::settings::Settings;
 use marline_checksum::Algorithm;
 
-/// What the settings of an engine leave off that otherwise protects its messages, and faults that
-/// they inject.
+/// The protection of messages that the settings of an engine leave off, and faults that they
+/// inject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacks {
     /// Software reliability is off: nothing is sent again.

@@ -30,11 +30,11 @@ pub enum Combine {
 pub struct Row {
     /// Name of the field.
     pub name: &'static str,
-    /// What is counted.
+    /// The unit of the count.
     pub unit: &'static str,
     /// How values are put together.
     pub combine: Combine,
-    /// What it says.
+    /// The meaning of the counter.
     pub doc: &'static str,
 }
 
@@ -88,7 +88,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// What belongs to the process as a whole.
+    /// Counters of the process as a whole.
     ProcessCounters {
         sizes_to_64: Sum, "messages", "Messages sent of 0 to 64 bytes.";
         sizes_to_1k: Sum, "messages", "Messages sent of 65 bytes to 1 KiB.";
@@ -126,7 +126,7 @@ counters! {
 }
 
 counters! {
-    /// What belongs to a rail and cannot be laid to one of its paths.
+    /// Counters of a rail that belong to none of its paths.
     RailCounters {
         send_calls: Sum, "calls", "System calls that sent.";
         wire_packets_sent: Sum, "packets", "Datagrams sent, of all kinds.";
@@ -150,7 +150,7 @@ counters! {
 }
 
 counters! {
-    /// What belongs to a peer, whatever the path.
+    /// Counters of a peer, whatever the path.
     PeerCounters {
         messages_sent: Sum, "messages", "Messages sent.";
         messages_received: Sum, "messages", "Messages received.";
@@ -167,7 +167,7 @@ counters! {
 }
 
 counters! {
-    /// What belongs to a path: one of our rails to one of a peer's.
+    /// Counters of a path: one of our rails to one of a peer's.
     PathCounters {
         packets_sent: Sum, "packets", "Packets sent.";
         packets_received: Sum, "packets", "Packets received and good.";

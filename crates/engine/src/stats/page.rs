@@ -141,7 +141,7 @@ macro_rules! states {
 }
 
 states! {
-    /// What is known of a path.
+    /// The state of a path.
     PathState {
         /// No answer yet.
         Unknown,
@@ -157,7 +157,7 @@ states! {
 }
 
 states! {
-    /// What is known of a peer.
+    /// The state of a peer.
     PeerState {
         /// Contacted, no answer yet.
         Contacted,
@@ -170,7 +170,7 @@ states! {
     }
 }
 
-/// What a page says of its engine.
+/// The part of a page that describes its engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PageInfo<'a> {
     /// Setting `stats_dir`; empty: [`DEFAULT_DIR`], and the page goes when the engine closes.
@@ -179,7 +179,7 @@ pub struct PageInfo<'a> {
     pub endpoint: u64,
     /// Rank in `MPI_COMM_WORLD`, where a launcher tells (see [`rank_from_env`]).
     pub rank: Option<u32>,
-    /// What the settings leave off.
+    /// Protection that the settings leave off.
     pub lacks: Lacks,
 }
 
@@ -190,7 +190,7 @@ pub struct RailInfo<'a> {
     pub name: &'a str,
     /// Local address as text.
     pub address: &'a str,
-    /// Whether the interface is up.
+    /// True if the interface is up.
     pub up: bool,
 }
 
@@ -283,7 +283,7 @@ impl Page {
         &self.path
     }
 
-    /// Whether it stays when the engine closes.
+    /// True if it stays when the engine closes.
     pub fn is_kept(&self) -> bool {
         self.keep
     }

@@ -244,8 +244,8 @@ fn only_pages_of_ended_processes_are_removed() {
     assert_eq!(read_owner(alive.path()).unwrap().pid, std::process::id());
 }
 
-/// What anybody may put into /dev/shm under the name of a page: opening it would wait for ever, or
-/// open what a link leads to.
+/// Anybody may put things into /dev/shm under the name of a page: opening one of them would wait
+/// for ever, another leads to a file elsewhere.
 #[test]
 fn what_strangers_put_beside_pages_holds_nobody_up() {
     let dir = Dir::new("planted");

@@ -14,7 +14,7 @@ pub struct RailRow {
     pub name: String,
     /// Local address.
     pub address: String,
-    /// Whether the interface is up.
+    /// True if the interface is up.
     pub up: bool,
     /// Its own counters, without those of its paths.
     pub counters: RailCounters,
@@ -52,9 +52,9 @@ pub struct JobPage {
     pub opened_unix_ns: u64,
     /// Nanoseconds since 1970 of the last writing.
     pub published_unix_ns: u64,
-    /// Whether the engine has closed.
+    /// True if the engine has closed.
     pub closed: bool,
-    /// What its settings leave off.
+    /// Protection that its settings leave off.
     pub lacks: Lacks,
     /// The writer was at it all the time, or ended while at it: numbers may not fit together.
     pub torn: bool,
@@ -102,7 +102,7 @@ impl JobPage {
         sum
     }
 
-    /// Whether it was in touch with any other endpoint: programs open some to look around, and what
+    /// True if it was in touch with any other endpoint: programs open some to look around, and what
     /// an endpoint sends to itself uses no rail.
     pub fn is_used(&self) -> bool {
         self.all_peers().any(|peer| !peer.paths.is_empty())

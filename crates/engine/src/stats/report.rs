@@ -1,5 +1,5 @@
-//! What a job counted, as text of at most 80 columns: a verdict first, then a line per rail, then
-//! what people should know of single rails.
+//! The counters of a job as text of at most 80 columns: a verdict first, then a line per rail, then
+//! notes on single rails.
 
 use super::summary::{DeadPeer, RailSummary, Summary};
 use super::ProcessCounters;
@@ -136,7 +136,7 @@ pub fn verdict(s: &Summary) -> String {
     dead(&s.dead) + &unprotected(s) + &carried(s)
 }
 
-/// Whether the verdict is one that nobody needs to read.
+/// True if the verdict is one that nobody needs to read.
 pub fn is_well(s: &Summary) -> bool {
     s.processes > 0 && s.dead.is_empty() && !s.is_unprotected()
 }
@@ -203,7 +203,7 @@ fn corrupts(rail: &RailSummary) -> Option<String> {
     })
 }
 
-/// What is to be known of a rail besides its numbers, a text for each thing.
+/// Notes on a rail besides its numbers, one text each.
 fn notes_of(rail: &RailSummary) -> Vec<String> {
     let (name, c, p) = (&rail.name, &rail.counters, &rail.paths);
     let mut notes = Vec::new();
@@ -235,7 +235,7 @@ fn notes_of(rail: &RailSummary) -> Vec<String> {
     notes
 }
 
-/// What is to be known besides the numbers.
+/// Notes besides the numbers.
 pub fn notes(s: &Summary) -> String {
     let mut notes: Vec<String> = s.rails.iter().flat_map(notes_of).collect();
     let (of, all) = (&s.unprotected, s.processes);

@@ -1,4 +1,4 @@
-//! What many processes' pages say together. (Its text: [`super::report`].)
+//! The sum of many processes' pages. (Its text: [`super::report`].)
 
 use super::page::PeerState;
 use super::reader::JobPage;
@@ -90,7 +90,7 @@ pub struct Summary {
     pub rank: Option<u32>,
     /// Peers that were given up.
     pub dead: Vec<DeadPeer>,
-    /// What is switched off.
+    /// Protection that is switched off.
     pub unprotected: Unprotected,
     /// Rails by name, in order of first mention.
     pub rails: Vec<RailSummary>,
@@ -198,7 +198,7 @@ impl Summary {
         of.faults += usize::from(page.lacks.faults);
     }
 
-    /// Whether messages were carried without software reliability or without checksums.
+    /// True if messages were carried without software reliability or without checksums.
     pub fn is_unprotected(&self) -> bool {
         self.unprotected.reliability + self.unprotected.sums > 0
     }

@@ -1,6 +1,6 @@
-//! What stands for the kernel: rails, sleep, the alarm, and time, which passes with every poll of a
-//! rail and while somebody sleeps. Nothing is lost and nothing waits on the way, so that whatever
-//! takes long was let lie by the engine.
+//! The stand-in for the kernel: rails, sleep, the alarm, and time, which passes with every poll of
+//! a rail and while somebody sleeps. Nothing is lost and nothing waits on the way, so that a delay
+//! is always the engine's.
 
 use crate::progress::thread::ProgressThread;
 use crate::ranked;
@@ -14,10 +14,10 @@ use std::collections::VecDeque;
 
 /// The progress thread's tick.
 pub const TICK_NS: u64 = 10_000_000;
-/// What a poll of a rail takes, and a step of an application that computes.
+/// The time of a poll of a rail, and of a step of an application that computes.
 const POLL_NS: u64 = 1_000;
-/// What passes each time that the progress thread might wake: little time passes while it is awake
-/// and does not get a processor, so that what takes long was let lie.
+/// The time that passes each time that the progress thread might wake. Little time passes while it
+/// is awake and does not get a processor, so that a delay is the engine's.
 const NAP_NS: u64 = 50_000;
 /// The alarm's descriptor; rails have theirs from 0.
 const ALARM_FD: i32 = 1_000;

@@ -11,7 +11,7 @@ shuttle::thread_local! {
     static HELD: RefCell<Vec<&'static str>> = RefCell::new(Vec::new());
 }
 
-/// Whether a thread that holds `held` may take, or even try, the lock of a `wanted`.
+/// True if a thread that holds `held` may take, or even try, the lock of a `wanted`.
 fn in_order(held: &[&str], wanted: &str) -> bool {
     match wanted {
         "Core" => held.is_empty() || held == ["Receivers"] || held == ["Slow"],

@@ -51,7 +51,7 @@ struct End {
     cq: CqId,
 }
 
-/// What is sent: it stays until the sends have ended, and nobody writes it.
+/// The memory that is sent: it stays until the sends have ended, and nobody writes it.
 static NUMBERS: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 /// Flags of an operation of whose end an entry tells; `delivered`: when it has arrived.

@@ -1,4 +1,4 @@
-//! What a model's rails can do: as much as those of an Ethernet.
+//! The capabilities of a model's rails: those of an Ethernet.
 
 use marline_rails::{Caps, Writes};
 

@@ -1,4 +1,4 @@
-//! What an engine takes from settings and profile together when it opens.
+//! The choices that an engine makes by settings and profile together when it opens.
 
 use super::{default_path, LoadError, Machine, Profile};
 use crate::api::LogLevel;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// The word for "no profile at all" in `FI_MARLINE_PROFILE`.
 const NONE: &str = "none";
 
-/// What there was to read.
+/// The profile that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// The profile of this machine, from this file.
@@ -18,7 +18,7 @@ pub enum Found {
     Nothing(LogLevel, String),
 }
 
-/// What an engine goes by.
+/// The choices of an engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuned {
     /// Payload algorithm to ask peers for.
@@ -107,7 +107,7 @@ impl Tuned {
         tuned
     }
 
-    /// What these settings and this profile make.
+    /// The choices by these settings and this profile.
     pub fn of(settings: &Settings, profile: Option<&Profile>) -> Tuned {
         let eager = profile.filter(|_| !settings.was_given("eager_max_bytes"));
         Tuned {
