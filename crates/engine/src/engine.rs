@@ -57,7 +57,7 @@ impl<S: System> Engine<S> {
         Engine { shared }
     }
 
-    /// What the progress thread does when it wakes; `rung`: its alarm went off. When it wakes
+    /// The turn of the progress thread when it wakes; `rung`: its alarm went off. When it wakes
     /// next, and whether the rails' descriptors wake it, too.
     pub fn thread_turn(&self, rung: bool) -> (u64, bool) {
         let now = self.shared.clock.now_ns();
@@ -65,7 +65,7 @@ impl<S: System> Engine<S> {
         (next, self.shared.is_away(now))
     }
 
-    /// Whether no call may use it any more: after a panic, and in a forked child.
+    /// No call may use it any more: after a panic, and in a forked child.
     pub fn is_unusable(&self) -> bool {
         self.shared.usable().is_err()
     }
@@ -100,7 +100,7 @@ impl<S: System> Engine<S> {
         self.shared.cq_read(cq, out)
     }
 
-    /// Whether bytes of long messages came by the polls since this was asked last, and nobody else
+    /// Tells if bytes of long messages came by the polls since this was asked last, and nobody else
     /// seems to want the processor: more of them will be there soon.
     #[inline]
     pub fn take_landed(&self) -> bool {

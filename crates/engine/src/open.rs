@@ -101,7 +101,7 @@ fn open_rails(settings: &Settings, choices: &[InterfaceChoice]) -> Result<Opened
     Ok((rails, halves))
 }
 
-/// What the settings (by names of rails, where they name some) and the profile say.
+/// The configuration that settings and profile ask for; `rails` are the names that settings use.
 #[allow(clippy::needless_update)] // see below
 fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
     let proto = Config {

@@ -1,12 +1,9 @@
 //! Direct writes, on rails that can (see `marline_rails::Writes::Direct`).
 //!
-//! The packet that tells of them goes in front of the bytes of the next one, or, when there is
-//! none, after them: so they may be summed before they leave or after it. After it the kernel has
-//! read them, so they are in the cache, where 63 KB took 1.5 us, and 2.4 before, with the kernel's
-//! copy no faster for it (Ice Lake). Where sums ask memory for more at a time than the kernel's
-//! copy does, before it is better: sum and copy took 14.8 instead of 17.1 us (EPYC of family 25),
-//! and 4 MiB messages had 1.02 to 1.04 times the rate. So both are timed, and the faster is kept
-//! (`autotune.rs`).
+//! The packet that announces a write goes in front of the bytes of the next one, or, when there is
+//! none, after them. So the bytes may be summed before they leave or after the kernel has read
+//! them. Machines differ in which is faster, so both are timed and the faster is kept
+//! (`memory/autotune.rs`, docs/decisions/0122).
 
 use crate::platform::system::System;
 use crate::state::core::Core;

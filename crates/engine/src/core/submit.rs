@@ -14,9 +14,9 @@ use marline_proto::{Claim, Mutation, Peeked, PeerId, RecvSpec, SendSpec, Source,
 /// without completion must not be (design rule 9), and the others are as short.
 const RESERVE_MAX: usize = 64;
 
-/// After the copy of so many bytes into the log the rails are looked at, polls or not: what waits
-/// for room would stay until the application polls, however much it posts. (512 messages of 64 KiB:
-/// 1.5 times the rate.) A look costs 0.25 us a rail, the copies 10 to 20.
+/// After the copy of this many bytes into the log the rails are looked at, polls or not: what waits
+/// for room would stay until the application polls, however much it posts
+/// (docs/decisions/0124).
 const GLANCE_BYTES: usize = 128 << 10;
 
 pub(crate) fn total(iov: &[IoVec]) -> usize {
@@ -138,7 +138,7 @@ impl<S: System> Core<S> {
         Some(now)
     }
 
-    /// Whether a message of `len` bytes, at most 64 KiB, has room in the log.
+    /// A message of `len` bytes, at most 64 KiB, has room in the log.
     fn logs(&self, len: usize) -> bool {
         let (used, unexpected) = self.buffers.pool.out_bytes();
         let bytes = used + unexpected + len;
@@ -148,7 +148,7 @@ impl<S: System> Core<S> {
         self.draws_on_reserve(len) || self.buffers.pool.has_room(len)
     }
 
-    /// Whether enough was copied for the rails to be looked at.
+    /// Enough was copied for the rails to be looked at.
     pub(crate) fn glance_due(&mut self) -> bool {
         let due = self.buffers.copied >= GLANCE_BYTES;
         if due {
@@ -255,7 +255,7 @@ impl<S: System> Core<S> {
         Ok(Source::Peer(peer))
     }
 
-    /// What is said of a message that a peek found.
+    /// The entry of a message that a peek found.
     fn found(&mut self, ep: EpId, req: &RecvReq<'_>, peeked: &Peeked) -> Completion {
         let data = match peeked.head.flags & marline_wire::FLAG_CQ_DATA {
             0 => 0,

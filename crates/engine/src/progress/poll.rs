@@ -8,7 +8,6 @@ use crate::progress::receivers::Receivers;
 use crate::progress::shared::Shared;
 use crate::state::core::Core;
 use marline_rails::{RailRx, Received};
-use std::sync::TryLockError;
 
 /// After so long all rails are polled again, not only the one last heard: what waits on the
 /// others may be the question whether that rail works. (MPICH offers the processor after each
@@ -145,31 +144,15 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// The receiving halves, unless another thread has them now.
-    fn try_receivers(&self) -> Option<MutexGuard<'_, Receivers<S::Rx>>> {
-        match self.receivers.try_lock() {
-            Ok(receivers) => Some(receivers),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
     pub(crate) fn receivers(&self) -> MutexGuard<'_, Receivers<S::Rx>> {
         self.receivers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The application's poll of the rails. Where another thread polls, that one does it for both.
+    /// The application's poll of the rails.
     fn poll_rails<'a>(&'a self, held: &mut Held<'a, S>) -> Look {
-        let Some(mut receivers) = self.try_receivers() else {
-            self.let_poll();
-            return Look {
-                taken: 0,
-                all: false,
-                now: self.clock.now_ns(),
-            };
-        };
+        let mut receivers = self.receivers();
         let mut taken = self.receive_often(&mut receivers, held);
         if let Some(offer) = receivers.offers.due().filter(|_| taken == 0) {
             debug_assert!(held.is_none(), "nothing came: the core is not locked");

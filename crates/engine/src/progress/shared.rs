@@ -6,7 +6,7 @@ use crate::core::publish::Publisher;
 use crate::platform::event::Event;
 use crate::platform::fork::Generation;
 use crate::platform::random::Random;
-use crate::platform::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::platform::system::System;
 use crate::progress::receivers::Receivers;
 use crate::progress::skips::Skips;
@@ -16,7 +16,7 @@ use marline_rails::LinkWatch;
 /// The thread's tick for an application that is away much.
 const HURRIED_TICK_NS: u64 = 1_000_000;
 
-/// What is polled rarely: links and statistics.
+/// Parts that are polled rarely: links and statistics.
 pub(crate) struct Slow {
     pub(crate) link: Option<LinkWatch>,
     pub(crate) publisher: Publisher,
@@ -46,13 +46,11 @@ pub(crate) struct Shared<S: System> {
     pub(crate) threaded: bool,
     /// Ends the sleep of threads for which another one took packets.
     pub(crate) nap_event: Option<Event>,
-    /// Polls in a row that found another thread polling.
-    pub(crate) shut_out: AtomicU32,
     pub(crate) generation: Generation,
     pub(crate) fds: Vec<i32>,
 }
 
-/// What an engine is made of, besides its settings.
+/// Everything that an engine is made of, besides its settings.
 pub struct Parts<S: System> {
     /// Rails: name and sending half.
     pub rails: Vec<(String, S::Tx)>,
@@ -60,7 +58,7 @@ pub struct Parts<S: System> {
     pub halves: Vec<S::Rx>,
     /// The system.
     pub clock: S,
-    /// Who looks on.
+    /// The observer.
     pub watch: S::Watch,
     /// The progress thread's tick.
     pub tick_ns: u64,
@@ -95,7 +93,6 @@ impl<S: System> Shared<S> {
             hurried_ns: AtomicU64::new(0),
             threaded: parts.threaded,
             nap_event: None,
-            shut_out: AtomicU32::new(0),
             generation: Generation::current(),
             fds: Vec::new(),
         }
@@ -129,7 +126,7 @@ impl<S: System> Shared<S> {
         self.generation.is_forked()
     }
 
-    /// Whether the application has not polled for a tick.
+    /// The application has not polled for a tick.
     pub(crate) fn is_away(&self, now: u64) -> bool {
         now.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) > self.tick(now)
     }

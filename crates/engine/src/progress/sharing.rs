@@ -11,8 +11,6 @@ use crate::progress::shared::Shared;
 
 /// Longest nap that waits for a packet while others run.
 const NAP_MAX_NS: u64 = 1_000_000;
-/// Polls that find another thread polling before the processor is offered.
-const SHUT_OUT_MAX: u32 = 16;
 
 impl<S: System> Shared<S> {
     /// Lets another process run if one waits, and learns whether one does. No lock is held
@@ -60,14 +58,6 @@ impl<S: System> Shared<S> {
     pub(crate) fn call_nappers(&self, receivers: &mut Receivers<S::Rx>) {
         if receivers.nappers > 0 && !std::mem::replace(&mut receivers.called, true) {
             self.nap_event.iter().for_each(Event::raise);
-        }
-    }
-
-    /// Another thread polls the rails now, for this one as well. It may have lost its processor
-    /// while it does.
-    pub(crate) fn let_poll(&self) {
-        if self.shut_out.fetch_add(1, Ordering::Relaxed) % SHUT_OUT_MAX == SHUT_OUT_MAX - 1 {
-            self.clock.yield_now();
         }
     }
 

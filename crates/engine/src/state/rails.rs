@@ -84,7 +84,7 @@ pub struct Rails<T> {
     pub(crate) list: Vec<RailState<T>>,
     /// Rails that have no room now, bit n for rail n.
     pub(crate) full_mask: u32,
-    /// What peers may write into.
+    /// Memory that peers may write into.
     pub(crate) rkeys: Rkeys,
     /// Names of writes so far.
     pub(crate) write_token: u64,
