@@ -1,7 +1,7 @@
 //! Memory of an endpoint under test: who owns which bytes is checked at every write.
 
 use marline_checksum::{sum, Algorithm};
-use marline_proto::{Landing, Lies, Memory, Payload, WrittenSum};
+use marline_proto::{Landing, Memory, Payload, WriteCheck, WrittenSum};
 use std::collections::BTreeMap;
 
 /// A receive or a read.
@@ -123,7 +123,7 @@ impl Memory for Memories {
         right
     }
 
-    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> Lies {
+    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> WriteCheck {
         let &Landing::Posted { handle, offset, .. } = landing else {
             panic!("{landing:?} of a fragment that was written");
         };
@@ -141,10 +141,10 @@ impl Memory for Memories {
             buffer.bytes.resize(end as usize, 0);
         }
         match right {
-            true => Lies::Right,
+            true => WriteCheck::Right,
             // As lost as damaged.
-            false if written.sum % 2 == 0 => Lies::Nothing,
-            false => Lies::Wrong,
+            false if written.sum % 2 == 0 => WriteCheck::Missing,
+            false => WriteCheck::Wrong,
         }
     }
 

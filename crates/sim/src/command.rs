@@ -4,7 +4,6 @@
 use crate::watch::Watch;
 use crate::{scale, watch_seeds, Fault, Hunt, Profile, Report, Work};
 use clap::Args;
-use marline_wire::RAILS_MAX;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -52,6 +51,8 @@ pub struct SimArgs {
     scale: Option<usize>,
 }
 
+/// Rails of a host at most, as drawn clusters have them.
+const RAILS_MAX: usize = 8;
 /// Most hosts of a cluster: each seed's cluster is made in memory.
 const HOSTS_MAX: usize = 4_096;
 

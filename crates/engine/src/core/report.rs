@@ -46,7 +46,7 @@ impl<S: System> Core<S> {
             remote_rail,
             damaged,
             of,
-            told,
+            by_peer,
             left,
         } = event
         else {
@@ -57,7 +57,7 @@ impl<S: System> Core<S> {
             .get(rail as usize)
             .map_or("?", |r| r.name.as_str());
         let who = self.describe(ep, peer);
-        let text = match (told, left) {
+        let text = match (by_peer, left) {
             (false, _) => format!(
                 "rail {name} from {who} (its rail {remote_rail}) corrupts: {damaged} of {of} \
                  packets arrived damaged and are sent again; the sender is told"

@@ -5,7 +5,7 @@ use crate::memory::op_table::{OpTable, RecvOp};
 use crate::state::buffers::Buffers;
 use crate::state::rails::Rails;
 use marline_checksum::{copy_and_sum, sum, Algorithm};
-use marline_proto::{Landing, Lies, Memory, Payload, WrittenSum};
+use marline_proto::{Landing, Memory, Payload, WriteCheck, WrittenSum};
 use marline_rails::RailTx;
 
 /// The engine's memory, lent to a node for one packet.
@@ -60,16 +60,16 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
         found == payload.sum
     }
 
-    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> Lies {
+    fn written(&mut self, landing: &Landing, written: &WrittenSum) -> WriteCheck {
         let rails = &mut *self.rails;
         let keys = rails.rkeys.get(&(self.ep, written.inbound));
         let (at, len) = (written.at, written.len as u64);
         let landed = |&(rail, key): &(u8, u64)| rails.list[rail as usize].tx.landed(key, at, len);
         if keys.is_some_and(|keys| !keys.iter().any(landed)) {
-            return Lies::Nothing;
+            return WriteCheck::Missing;
         }
         // What is not granted any more may have landed before.
-        let wrong = keys.map_or(Lies::Nothing, |_| Lies::Wrong);
+        let wrong = keys.map_or(WriteCheck::Missing, |_| WriteCheck::Wrong);
         let Some(algorithm) = Algorithm::from_u8(written.algorithm) else {
             return wrong;
         };
@@ -89,7 +89,7 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
         for &(rail, key) in keys.into_iter().flatten() {
             rails.list[rail as usize].tx.seal(key, at, len);
         }
-        Lies::Right
+        WriteCheck::Right
     }
 
     fn revoke(&mut self, inbound: u64) {

@@ -44,7 +44,7 @@ impl FastPath {
         pieces: &Pieces,
     ) {
         let packet = &mut *self.packet;
-        let Some((transmit, span)) = node.foresee(now, spec, packet) else {
+        let Some((transmit, span)) = node.fast_packet(now, spec, packet) else {
             return;
         };
         let bytes = &mut packet[..transmit.len];

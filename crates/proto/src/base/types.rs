@@ -133,16 +133,16 @@ pub struct WrittenSum {
     pub algorithm: u8,
 }
 
-/// The memory of a fragment that was written, looked at.
+/// The finding of a look at the memory of a written fragment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lies {
-    /// Bytes with its sum.
+pub enum WriteCheck {
+    /// Bytes with the fragment's sum.
     Right,
-    /// Others.
+    /// Other bytes.
     Wrong,
     /// The bytes that lay there before: the write was lost, or found no registered memory.
     #[default]
-    Nothing,
+    Missing,
 }
 
 /// The engine's memory, as the node sees it.
@@ -151,8 +151,8 @@ pub trait Memory {
     /// leaves rubbish in a range that is not yet committed.)
     fn land(&mut self, landing: &Landing, payload: &Payload<'_>) -> bool;
     /// Looks at the memory of a fragment that was written.
-    fn written(&mut self, _landing: &Landing, _sum: &WrittenSum) -> Lies {
-        Lies::Nothing
+    fn written(&mut self, _landing: &Landing, _sum: &WrittenSum) -> WriteCheck {
+        WriteCheck::Missing
     }
     /// Ends what was granted of the memory of inbound message `inbound`: no write lands after this.
     fn revoke(&mut self, _inbound: u64) {}
@@ -408,7 +408,7 @@ pub enum Event {
         /// New state.
         state: PathState,
     },
-    /// Too many packets of a path arrive damaged: here, or (`told`) at the peer.
+    /// Too many packets of a path arrive damaged: here, or (`by_peer`) at the peer.
     PathCorrupts {
         /// Whose path.
         peer: PeerId,
@@ -421,7 +421,7 @@ pub enum Event {
         /// Packets looked at.
         of: u64,
         /// The peer said so of what we send; else we found it in what it sends.
-        told: bool,
+        by_peer: bool,
         /// The path was left; else it was the last usable one, or all are as bad.
         left: bool,
     },

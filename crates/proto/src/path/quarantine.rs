@@ -145,7 +145,7 @@ impl Node {
             remote_rail: path.remote,
             damaged,
             of,
-            told: false,
+            by_peer: false,
             left: false,
         };
         let frame = FrameRef::Corrupt(path.recv_code());
@@ -171,7 +171,7 @@ impl Node {
                 remote_rail: path.remote,
                 damaged: 0,
                 of: 0,
-                told: true,
+                by_peer: true,
                 left,
             });
         }

@@ -42,7 +42,7 @@ impl Node {
                 }
                 self.judge_rivals(now, &mut conn, at);
             }
-            self.declare_losses(now, &mut conn, at, told(ack));
+            self.declare_losses(now, &mut conn, at, named_range(ack));
             self.weigh_size(now, &mut conn, at);
             self.absences.judge_repair(&mut conn, at);
             conn.paths[at].ring.retire();
@@ -136,7 +136,7 @@ impl Node {
 
 /// The packets that an ack speaks of: up to the newest that had arrived when it was made. (Its
 /// masks reach up to 63 numbers beyond.)
-fn told(ack: &Ack<MasksView<'_>>) -> Range<u64> {
+fn named_range(ack: &Ack<MasksView<'_>>) -> Range<u64> {
     let mut masks = ack.masks.iter().enumerate().rev();
     let newest = masks.find(|(_, mask)| *mask != 0);
     let end = newest.map_or(0, |(m, mask)| {

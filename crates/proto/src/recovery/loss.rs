@@ -25,13 +25,13 @@ const STALE_NS: u64 = 10_000_000;
 impl Node {
     /// Packets that were overtaken by enough others, or long enough ago, are lost. What an ack
     /// does not speak of may have been acknowledged by one that is still under way (numbers below
-    /// `told`; that is for time to tell), or was by one that overtook this (numbers above it).
+    /// `named`; that is for time to tell), or was by one that overtook this (numbers above it).
     pub(crate) fn declare_losses(
         &mut self,
         now: u64,
         conn: &mut Box<Conn>,
         at: usize,
-        told: Range<u64>,
+        named: Range<u64>,
     ) {
         let path = &mut conn.paths[at];
         if !path.acked_any || path.ring.waiting() == 0 {
@@ -41,8 +41,8 @@ impl Node {
         let (mut shortest, mut probe) = (u32::MAX, false);
         // A quarter of a round trip, and 20 us for the peer's batch, is late enough.
         let patience = path.srtt_ns + path.srtt_ns / 4 + 20_000;
-        let base = told.start;
-        let end = path.largest_acked.min(told.end);
+        let base = named.start;
+        let end = path.largest_acked.min(named.end);
         let mut number = path.ring.first();
         while number < end {
             let Some(sent) = path.ring.get(number) else {
@@ -170,9 +170,9 @@ impl Path {
         // Acks do not speak again of what is that old.
         let oldest = ack.base.saturating_sub(64 * ACK_MASKS_MAX as u64);
         self.given_up.retain(|&number| number >= oldest);
-        let told = self.given_up.len();
+        let before_ack = self.given_up.len();
         self.given_up.retain(|&number| !named(number));
-        let spurious = told - self.given_up.len();
+        let spurious = before_ack - self.given_up.len();
         self.stats.spurious += spurious as u64;
         for _ in 0..spurious.min(REORDER_MAX.ilog2() as usize) {
             self.reorder = (2 * self.reorder).min(REORDER_MAX);

@@ -24,7 +24,7 @@ use crate::base::granules::Covered;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{
-    sum_seed, sums_of, DropReason, Event, Lies, Memory, PeerId, Spans, Transmit, WriteOut,
+    sum_seed, sums_of, DropReason, Event, Memory, PeerId, Spans, Transmit, WriteCheck, WriteOut,
     WrittenSum,
 };
 use crate::node::Node;
@@ -424,11 +424,11 @@ impl Node {
             algorithm,
         };
         match memory.written(&landing, &sum) {
-            Lies::Wrong if !self.cfg.errs(Mutation::TrustWrites) => {
+            WriteCheck::Wrong if !self.cfg.errs(Mutation::TrustWrites) => {
                 self.stats.written_wrong += 1;
                 Err(DropReason::CorruptPayload)
             }
-            Lies::Nothing => {
+            WriteCheck::Missing => {
                 self.stats.written_lost += 1;
                 Err(DropReason::Unwritten)
             }

@@ -17,7 +17,7 @@ impl Node {
     /// with its payload; its head is written to `out`. `None`: something else is to leave with it
     /// or before it, or may be. Nothing changes. If it is sent, both have to be called next.
     #[inline]
-    pub fn foresee(
+    pub fn fast_packet(
         &self,
         now_ns: u64,
         spec: &SendSpec,

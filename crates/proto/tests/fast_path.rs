@@ -1,4 +1,4 @@
-//! A lone short message's packet, foreseen before it is posted and built.
+//! A lone short message's packet, predicted before it is posted and built.
 
 mod face;
 
@@ -18,15 +18,15 @@ fn message(peer: PeerId, len: u64) -> SendSpec {
 }
 
 /// The packet predicted for a message.
-fn foreseen(node: &Node, now: u64, spec: &SendSpec) -> Option<(Transmit, Span, Vec<u8>)> {
+fn predicted(node: &Node, now: u64, spec: &SendSpec) -> Option<(Transmit, Span, Vec<u8>)> {
     let mut out = [0xaa; UNKEPT_MAX];
-    let (transmit, span) = node.foresee(now, spec, &mut out)?;
+    let (transmit, span) = node.fast_packet(now, spec, &mut out)?;
     Some((transmit, span, out[..transmit.len].to_vec()))
 }
 
-/// Posts the message and builds its packet, which has to be the foreseen one.
+/// Posts the message and builds its packet, which has to be the predicted one.
 fn holds(node: &mut Node, now: u64, spec: &SendSpec) -> Vec<u8> {
-    let (transmit, span, packet) = foreseen(node, now, spec).expect("a lone message");
+    let (transmit, span, packet) = predicted(node, now, spec).expect("a lone message");
     assert!(node.post_send(spec));
     let (mut out, mut spans) = ([0xaa; 2_000], Vec::new());
     let built = node.build(now, &mut out, &mut spans, None);
@@ -47,7 +47,7 @@ fn quiet(rails: u8) -> (Pair, PeerId) {
 }
 
 #[test]
-fn a_lone_message_is_foreseen_byte_for_byte_with_acks_and_without() {
+fn a_lone_message_is_predicted_byte_for_byte_with_acks_and_without() {
     for rails in [1, 2] {
         let (mut pair, to_a) = quiet(rails);
         let mut answers = 0;
@@ -66,11 +66,11 @@ fn a_lone_message_is_foreseen_byte_for_byte_with_acks_and_without() {
 }
 
 #[test]
-fn what_is_not_alone_or_not_plain_is_not_foreseen() {
+fn what_is_not_alone_or_not_plain_is_not_predicted() {
     let (mut pair, _) = quiet(2);
     let (now, to_b) = (pair.now, pair.to_b);
     let plain = message(to_b, 8);
-    let sure = |node: &Node, spec: &SendSpec| foreseen(node, now, spec).is_some();
+    let sure = |node: &Node, spec: &SendSpec| predicted(node, now, spec).is_some();
     assert!(sure(&pair.a, &plain));
     assert!(!sure(&pair.a, &message(to_b, UNKEPT_MAX as u64)), "long");
     assert!(!sure(&pair.a, &message(PeerId(55), 8)), "unknown");
@@ -86,22 +86,22 @@ fn what_is_not_alone_or_not_plain_is_not_foreseen() {
     pair.a.on_rail(pair.now, 0, true);
     assert!(!sure(&pair.a, &plain), "a rail fell: there is work");
     pair.settle();
-    let (transmit, ..) = foreseen(&pair.a, pair.now, &plain).expect("the other rail serves");
+    let (transmit, ..) = predicted(&pair.a, pair.now, &plain).expect("the other rail serves");
     assert_eq!(transmit.rail, 1);
     pair.a.say_bye();
     assert!(!sure(&pair.a, &plain), "closing");
 }
 
 #[test]
-fn who_was_not_met_is_not_foreseen_and_who_has_no_credit_waits() {
+fn who_was_not_met_is_not_predicted_and_who_has_no_credit_waits() {
     let pair = Pair::of([1, 2].map(|host| face::node(host, 1)), false);
     let spec = message(pair.to_b, 8);
-    assert!(foreseen(&pair.a, pair.now, &spec).is_none());
+    assert!(predicted(&pair.a, pair.now, &spec).is_none());
     let (mut pair, _) = quiet(1);
     let spec = message(pair.to_b, 800);
     // Nobody receives them: in the end credit is used up.
     let sent = (0..100_000).take_while(|_| {
-        let sure = foreseen(&pair.a, pair.now, &spec).is_some();
+        let sure = predicted(&pair.a, pair.now, &spec).is_some();
         if sure {
             let there = holds(&mut pair.a, pair.now, &spec);
             take(&mut pair.b, pair.now, &[(0, there)]);

@@ -5,8 +5,8 @@ mod face;
 
 use face::{node_of, node_with, specs};
 use marline_proto::{
-    Config, DropReason, Event, Landing, Lies, Memory, Node, Payload, PeerId, RecvSpec, SendSpec,
-    Source, WriteOut, WrittenSum, DIRECT_PACKET_MAX,
+    Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RecvSpec, SendSpec, Source,
+    WriteCheck, WriteOut, WrittenSum, DIRECT_PACKET_MAX,
 };
 use marline_wire::{Frame, Packet, RailWrites, FIRST_ALGORITHM, FLAG_REVOKE};
 
@@ -17,7 +17,7 @@ const KEY: u64 = 0xfeed;
 /// Memory that says of writes what the test wants, and notes what it was asked.
 #[derive(Default)]
 struct Noted {
-    lies: Lies,
+    lies: WriteCheck,
     written: Vec<(u64, usize)>,
     revoked: Vec<u64>,
     /// Payloads put in place while the grant stood.
@@ -29,7 +29,7 @@ impl Memory for Noted {
         self.landed_under_keys += self.revoked.is_empty() as usize;
         true
     }
-    fn written(&mut self, landing: &Landing, sum: &WrittenSum) -> Lies {
+    fn written(&mut self, landing: &Landing, sum: &WrittenSum) -> WriteCheck {
         let Landing::Posted { offset, copy, .. } = *landing else {
             panic!("{landing:?}");
         };
@@ -188,7 +188,7 @@ fn is_data(packet: &[u8]) -> Option<u8> {
 #[test]
 fn a_granted_message_is_written_and_its_key_ends_first() {
     let mut pair = Pair::new(Config::default(), LEN);
-    pair.memory[1].lies = Lies::Right;
+    pair.memory[1].lies = WriteCheck::Right;
     let writes = pair.finish();
     let bytes: u64 = writes.iter().map(|w| w.len as u64).sum();
     assert_eq!(bytes, LEN);
@@ -218,8 +218,8 @@ fn what_was_written_wrong_comes_in_packets_once_no_write_can_land() {
 #[test]
 fn what_was_not_written_is_no_damage() {
     for (lies, why, corrupt) in [
-        (Lies::Nothing, DropReason::Unwritten, 0),
-        (Lies::Wrong, DropReason::CorruptPayload, 1),
+        (WriteCheck::Missing, DropReason::Unwritten, 0),
+        (WriteCheck::Wrong, DropReason::CorruptPayload, 1),
     ] {
         let mut pair = Pair::new(Config::default(), LEN);
         pair.memory[1].lies = lies;
@@ -248,7 +248,7 @@ fn direct_writes_fit_a_super_packet() {
             node_of(Config::default(), host, specs)
         };
         let mut pair = Pair::of([1, 2].map(node), LEN);
-        pair.memory[1].lies = Lies::Right;
+        pair.memory[1].lies = WriteCheck::Right;
         let writes = pair.finish();
         assert!(!writes.is_empty());
         assert!(writes.iter().all(|w| w.segment <= datagram), "{writes:?}");
@@ -270,7 +270,7 @@ fn long(config: Config) -> Pair {
         node_of(config, host, specs)
     };
     let mut pair = Pair::with_message([1, 2].map(node), 32 << 20, 32 << 20);
-    pair.memory[1].lies = Lies::Right;
+    pair.memory[1].lies = WriteCheck::Right;
     pair
 }
 
@@ -316,7 +316,7 @@ fn direct_writes_go_under_sums_that_see_order() {
             node_of(config, host, specs)
         };
         let mut pair = Pair::of([1, 2].map(node), LEN);
-        pair.memory[1].lies = Lies::Right;
+        pair.memory[1].lies = WriteCheck::Right;
         assert_eq!(!pair.finish().is_empty(), written, "{trusting:?}");
         let taken = !pair.memory[1].written.is_empty();
         assert_eq!(taken, trusting[1], "{trusting:?}");
@@ -394,7 +394,7 @@ fn a_rail_without_direct_writes_makes_none() {
 #[test]
 fn a_lost_word_of_a_write_has_the_key_revoked() {
     let mut pair = Pair::new(Config::default(), LEN);
-    pair.memory[1].lies = Lies::Right;
+    pair.memory[1].lies = WriteCheck::Right;
     let mut flags = Vec::new();
     for _ in 0..2_000 {
         pair.now += 20_000;
@@ -459,7 +459,7 @@ fn words_of_writes_without_keys_are_nonsense() {
     // The same message, whose receive is too short to be granted.
     let mut short = Pair::new(Config::default(), LEN - 1);
     short.step();
-    short.memory[1].lies = Lies::Right;
+    short.memory[1].lies = WriteCheck::Right;
     assert_eq!(short.deliver(1, &packet), Err(DropReason::Nonsense));
     assert!(short.memory[1].written.is_empty());
 }
@@ -469,7 +469,7 @@ fn words_of_writes_without_keys_are_nonsense() {
 #[test]
 fn to_a_silent_peer_a_written_fragment_is_repaired_packet_by_packet() {
     let mut pair = Pair::new(Config::default(), LEN);
-    pair.memory[1].lies = Lies::Right;
+    pair.memory[1].lies = WriteCheck::Right;
     pair.write_into_the_void();
     let (mut packets, mut bytes) = (0, 0);
     let until = pair.now + 1_000_000_000;
