@@ -40,7 +40,7 @@ pub fn run_group(setup: &GroupSetup, tracing: bool) -> Outcome {
         peers: 0,
         peer_bytes: 0,
         rails: Vec::new(),
-        written: 0,
+        written: (0, 0),
     }
 }
 
