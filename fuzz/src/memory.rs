@@ -1,7 +1,7 @@
 //! Memory of an endpoint under test: who owns which bytes is checked at every write.
 
 use marline_checksum::{sum, Algorithm};
-use marline_proto::{Landing, WriteCheck, Memory, Payload, WrittenSum};
+use marline_proto::{Landing, Memory, Payload, WriteCheck, WrittenSum};
 use std::collections::BTreeMap;
 
 /// A receive or a read.

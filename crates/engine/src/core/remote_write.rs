@@ -106,7 +106,8 @@ impl<S: System> Core<S> {
         };
         op.writes += 1;
         let to_write = ToWrite::new(first, &write);
-        let mut bytes = self.buffers.tx.buffer()[..first.len].to_vec();
+        let mut bytes = std::mem::take(&mut self.rails.spare);
+        bytes.extend_from_slice(&self.buffers.tx.buffer()[..first.len]);
         let all = first.len + write.len as usize;
         let (direct, datagrams) = match self.rails[first.rail].tx.caps().writes {
             // Summed when it leaves.
@@ -182,7 +183,8 @@ impl<S: System> Core<S> {
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };
-        let pieces = pieces_of(&op.pieces, write);
+        let mut pieces = std::mem::take(&mut self.rails.pieces);
+        pieces_of(&op.pieces, write, &mut pieces);
         self.rails.write_token += 1;
         let token = self.rails.write_token;
         let posted = Write {
@@ -192,6 +194,8 @@ impl<S: System> Core<S> {
             token,
         };
         let outcome = self.rails[rail].tx.write(to, &posted, packet);
+        pieces.clear();
+        self.rails.pieces = pieces;
         match outcome {
             SendOutcome::Sent => self.rails[rail].outstanding.push(OutstandingWrite {
                 token,
