@@ -17,6 +17,7 @@ pub mod damage;
 mod draw;
 mod drive;
 mod endpoint;
+pub mod group;
 mod halves;
 pub mod inject;
 mod machine;
