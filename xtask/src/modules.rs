@@ -196,6 +196,7 @@ pub(crate) mod tests {
             from_a("use std::b::f; // crate::b::f\n#[cfg(test)] mod t { use crate::b; }")
                 .is_empty()
         );
+        assert!(from_a("macro_rules! m { () => { $crate::b::f() } }").is_empty());
         assert!(from_a("mod inner { use super::x; } #[cfg(test)] use crate::b::f;").is_empty());
     }
 

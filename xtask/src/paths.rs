@@ -186,7 +186,9 @@ impl Reader<'_> {
     /// Takes a path, or the one sign that is none.
     fn take_path(&mut self) {
         let mut segments = Vec::new();
-        let begins = self.at == 0 || !matches!(self.words[self.at - 1], "." | "::" | "'");
+        // `$crate::…` stands in a macro, whose users are the ones that import.
+        let inside = [".", "::", "'", "$"];
+        let begins = self.at == 0 || !inside.contains(&self.words[self.at - 1]);
         while let Some(word) = self.words.get(self.at).filter(|w| is_word(w)) {
             segments.push((*word).to_owned());
             self.outline.words.insert((*word).to_owned());

@@ -19,6 +19,7 @@ mod dials;
 mod draw;
 mod drive;
 mod endpoint;
+pub mod group;
 mod halves;
 pub mod inject;
 mod machine;

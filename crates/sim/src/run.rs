@@ -38,6 +38,8 @@ pub struct Outcome {
     pub peers: u64,
     /// See `peers`.
     pub peer_bytes: u64,
+    /// Fragments that were written, and of these such as had not landed where they were told of.
+    pub written: (u64, u64),
     /// Counters of all paths by the index of their local rail.
     pub rails: Vec<PathStats>,
 }
@@ -66,8 +68,18 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         recovery_ns: recovery_ns(&world),
         peers: world.eps.iter().map(|ep| peers_of(ep).1).sum(),
         peer_bytes: world.eps.iter().map(|ep| peers_of(ep).0).sum(),
+        written: written_of(&world),
         rails: rails_of(&world),
     }
+}
+
+/// See `Outcome::written`.
+fn written_of(world: &World) -> (u64, u64) {
+    let stats = world
+        .eps
+        .iter()
+        .filter_map(|ep| ep.node(|node| (node.stats().written, node.stats().written_lost)));
+    stats.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
 /// Counters of all rails, by their index.

@@ -20,6 +20,8 @@ pub enum Profile {
     Rails,
     /// Deaths, restarts, partitions, stops.
     Peers,
+    /// Groups and their broadcasts, with any fault of theirs ([`crate::group`]).
+    Group,
 }
 
 impl Profile {
@@ -31,6 +33,7 @@ impl Profile {
             Profile::Loss => "loss",
             Profile::Rails => "rails",
             Profile::Peers => "peers",
+            Profile::Group => "group",
         }
     }
 
@@ -42,6 +45,7 @@ impl Profile {
             "loss" => Profile::Loss,
             "rails" => Profile::Rails,
             "peers" => Profile::Peers,
+            "group" => Profile::Group,
             _ => return None,
         })
     }

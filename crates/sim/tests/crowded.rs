@@ -101,6 +101,34 @@ fn with_four_processes_a_processor_hardly_a_packet_is_sent_twice_and_no_path_is_
     }
 }
 
+/// The same with direct writes, of which one that is repaired needlessly is sent again as 40
+/// packets.
+#[test]
+fn with_four_processes_a_processor_direct_writes_land() {
+    for work in [Work::PingPong, Work::Halo, Work::AllToAll] {
+        let (mut packets, mut resent, mut written, mut missed) = (0, 0, 0, 0);
+        for seed in 0..3 {
+            let mut setup = setup(seed, HOSTS, work, 300_000);
+            setup.direct = true;
+            setup.ops = 6_000;
+            setup.faults = slices(seed);
+            setup.faults_end_ns = CROWDED_NS + 50 * MS;
+            let outcome = run_setup(&setup, false);
+            assert_eq!(outcome.failure, None, "{work:?}, seed {seed}");
+            let total = total(&outcome);
+            packets += total.0;
+            resent += total.1;
+            written += outcome.written.0;
+            missed += outcome.written.1;
+        }
+        println!("{work:?}: {written} written, {missed} missed, {resent} of {packets} sent again");
+        assert!(written > 50, "{work:?}: {written} written");
+        assert!(100 * missed <= written, "{work:?}: {missed} of {written}");
+        // Repaired by the clock, one of 300 to 430 packets was sent again.
+        assert!(500 * resent < packets, "{work:?}: {resent} of {packets}");
+    }
+}
+
 /// Virtual time of all runs below together before anybody had patience.
 const IMPATIENT_US: u64 = 1_911_315;
 

@@ -15,8 +15,8 @@ use crate::state::path::Path;
 
 /// First pause between two questions on a path.
 const ASK_EVERY_NS: u64 = 1_000_000;
-/// Pause between two answers on all paths, for each of them: of one question on each would else
-/// come as many packets as their number squared.
+/// Pause between two answers on all paths, for each of them: one question on each would else bring
+/// about as many packets as their number squared.
 const ANSWER_EVERY_NS: u64 = 20_000;
 
 /// A peer is silent when each path was asked so often since it was heard. Of eight questions and

@@ -5,7 +5,7 @@ use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::{Path, STRICT_NS};
 use crate::state::resends::Why;
-use crate::state::sent_packets::{FrameRef, SentState};
+use crate::state::sent_packets::{FrameRef, Sent, SentState};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -48,12 +48,13 @@ impl Node {
             let Some(sent) = path.ring.get(number) else {
                 break;
             };
-            let overtaken = path.largest_acked - number >= path.reorder;
             let age = now.saturating_sub(sent.sent_ns);
+            let behind = path.largest_acked - number;
+            let overtaken = behind >= path.reorder;
             let late = if number < base {
                 age > (4 * patience).max(STALE_NS)
             } else {
-                overtaken || (age > patience && path.largest_acked - number >= 3)
+                overtaken || (age > patience && (behind >= 3 || path.outlived(&sent, patience)))
             };
             if !late {
                 if number >= base {
@@ -144,6 +145,13 @@ impl Conn {
 }
 
 impl Path {
+    /// True if a packet tells of a write and one that left so much later was acknowledged: the
+    /// write's repair asks one question at a time, not three. (The idea of RACK, RFC 8985.)
+    fn outlived(&self, sent: &Sent, ns: u64) -> bool {
+        let later = self.newest_acked_sent_ns > sent.sent_ns + ns;
+        later && self.ring.frames_of(sent).any(|frame| frame.is_written())
+    }
+
     /// A packet was declared lost. (The ring forgets it soon.)
     fn give_up(&mut self, number: u64) {
         if self.given_up.len() == GIVEN_UP_MAX {

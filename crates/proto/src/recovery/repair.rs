@@ -1,5 +1,5 @@
 //! Repair timers that expire. A repair sends all of a packet the first time, and then no more than
-//! one packet takes.
+//! one packet takes; of bytes that were written past the packet it asks whether they landed.
 
 use crate::base::mutation::Mutation;
 use crate::base::types::PathState;
@@ -18,17 +18,16 @@ use marline_wire::{DATA_LEN, GRANULE};
 const BYTES_MAX: u32 = (DATAGRAM_BASE as u64 / GRANULE * GRANULE) as u32;
 
 impl Node {
-    /// Cuts the frames of a packet whose repair was not answered to what fits one packet: a written
-    /// fragment of 64 KB would become 48 packets at every expiry, past a full window. The rest
-    /// stays with the packet, which still waits, and is sent again when it is known to be lost.
+    /// Cuts the frames of a packet whose repair was not answered to what fits one packet of any
+    /// path. The rest stays with the packet, which still waits, and is sent again when it is known
+    /// to be lost.
     pub(crate) fn one_packet(&self, frames: &mut Vec<FrameRef>) {
         if self.cfg.errs(Mutation::RepairAll) {
             return;
         }
         let mut room = BYTES_MAX;
         frames.retain_mut(|frame| {
-            let data = matches!(frame, FrameRef::Data { .. } | FrameRef::Written { .. });
-            if !data {
+            if !matches!(frame, FrameRef::Data { .. }) {
                 return true;
             }
             let Some(len) = self.cut(frame, room) else {
@@ -42,11 +41,7 @@ impl Node {
     /// Cuts a fragment to the first of its bytes that are not acknowledged, and to `room`; how many
     /// are left. `None`: it need not be sent.
     fn cut(&self, frame: &mut FrameRef, room: u32) -> Option<u32> {
-        let (FrameRef::Data { xfer, offset, len }
-        | FrameRef::Written {
-            xfer, offset, len, ..
-        }) = frame
-        else {
+        let FrameRef::Data { xfer, offset, len } = frame else {
             return None;
         };
         let send = self.sends.get(*xfer)?;
@@ -144,6 +139,12 @@ impl Node {
         path.backoff += 1;
         path.stats.repairs += 1;
         path.repaired = Some(number);
+        if frames.iter().any(FrameRef::is_written) && !self.cfg.errs(Mutation::RepairAll) {
+            // Sent again it would be many packets, and what is still to land would find no place
+            // any more. An answer tells whether it landed.
+            frames.retain(|frame| !frame.is_written());
+            (path.want_ping, path.repaired) = (true, None);
+        }
         if path.backoff >= REHASH_AFTER && !others {
             path.flow = (path.flow + 1) % 4;
         }

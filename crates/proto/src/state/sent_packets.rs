@@ -48,6 +48,11 @@ impl FrameRef {
     pub fn is_data(&self) -> bool {
         matches!(self, FrameRef::Data { .. })
     }
+
+    /// Bytes that were written past the packet.
+    pub fn is_written(&self) -> bool {
+        matches!(self, FrameRef::Written { .. })
+    }
 }
 
 /// State of a sent packet.
