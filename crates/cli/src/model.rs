@@ -1,6 +1,7 @@
 //! `marline model`: what checksums cost by the papers' models, with their constants and with this
 //! machine's, and against what was measured.
 
+mod broadcast;
 pub mod cost;
 mod measured;
 mod papers;
@@ -72,6 +73,8 @@ const SIZES: [usize; 12] = powers_of_two([6, 10, 12, 13, 14, 15, 16, 18, 20, 22,
 pub fn main(args: &ModelArgs) -> crate::outcome::Outcome {
     println!("The papers' constants (cluster jack, InfiniBand QDR):");
     print(&PAPERS);
+    println!("\nBroadcast by multicast, constants of its paper's testbed (InfiniBand, PCI-X):");
+    broadcast::print(&broadcast::PAPER);
     if args.papers {
         draw(args, "The papers' constants", &PAPERS, &[])?;
         return Ok(0);
@@ -87,6 +90,8 @@ pub fn main(args: &ModelArgs) -> crate::outcome::Outcome {
     let of = format!("{}, {algorithm}", profile.machine.cpu);
     println!("\nThis machine's constants ({of}; {}):", path.display());
     print(&constants);
+    let cluster = broadcast::Cluster::of(&constants.network, constants.copy.rate());
+    broadcast::print(&cluster);
     let series = match &args.measured {
         None => Vec::new(),
         Some(path) => {

@@ -29,7 +29,7 @@ const FLAGS: OpFlags = OpFlags {
     discard: false,
 };
 
-/// What a look at the clock takes: it is read twice or thrice a message, which takes 2-3 us.
+/// Duration of a look at the clock: it is read twice or thrice a message, which takes 2-3 us.
 const LOOK_NS: u64 = 500;
 
 /// Time that goes by with each look.

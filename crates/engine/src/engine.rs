@@ -9,7 +9,6 @@ use crate::platform::sync::{Arc, Ordering};
 use crate::platform::system::System;
 use crate::progress::process::{self, Process};
 use crate::progress::shared::{Parts, Shared};
-use crate::progress::waker::Waker;
 use crate::state::core::{Core, CoreConfig};
 use marline_wire::Address;
 
@@ -28,6 +27,8 @@ impl<S: System> Clone for Engine<S> {
 
 /// A blocking wait polls this long before it sleeps, in nanoseconds: a sleep costs 20 us.
 const SPIN_NS: u64 = 50_000;
+/// It then sleeps at most this long at a time, as another thread may take its packets.
+const NAP_MAX_NS: u64 = 1_000_000;
 
 impl Engine<Process> {
     /// Opens the rails and starts (or joins) the process's progress thread. Errors are texts for
@@ -56,7 +57,7 @@ impl<S: System> Engine<S> {
         Engine { shared }
     }
 
-    /// What the progress thread does when it wakes; `rung`: its alarm went off. When it wakes
+    /// The turn of the progress thread when it wakes; `rung`: its alarm went off. When it wakes
     /// next, and whether the rails' descriptors wake it, too.
     pub fn thread_turn(&self, rung: bool) -> (u64, bool) {
         let now = self.shared.clock.now_ns();
@@ -64,7 +65,7 @@ impl<S: System> Engine<S> {
         (next, self.shared.is_away(now))
     }
 
-    /// Whether no call may use it any more: after a panic, and in a forked child.
+    /// No call may use it any more: after a panic, and in a forked child.
     pub fn is_unusable(&self) -> bool {
         self.shared.usable().is_err()
     }
@@ -99,7 +100,7 @@ impl<S: System> Engine<S> {
         self.shared.cq_read(cq, out)
     }
 
-    /// Whether bytes of long messages came by the polls since this was asked last, and nobody else
+    /// Tells if bytes of long messages came by the polls since this was asked last, and nobody else
     /// seems to want the processor: more of them will be there soon.
     #[inline]
     pub fn take_landed(&self) -> bool {
@@ -129,7 +130,6 @@ impl<S: System> Engine<S> {
             Ok(ms) => start + ms * 1_000_000,
             Err(_) => u64::MAX,
         };
-        let waker = Waker::new();
         let ready = || {
             let mut core = self.shared.lock();
             let filled = core.dir.cq(cq).is_none_or(|q| !q.is_empty());
@@ -150,10 +150,8 @@ impl<S: System> Engine<S> {
                     return;
                 }
             }
-            if let Ok(waker) = &waker {
-                let nap = (end - now).min(1_000_000);
-                waker.sleep_until(&self.shared.fds, nap, || false);
-            }
+            let nap_ns = (end - now).min(NAP_MAX_NS);
+            self.shared.clock.nap(&self.shared.fds, nap_ns);
         }
     }
 

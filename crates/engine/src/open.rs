@@ -5,6 +5,7 @@ use crate::config::profile::Tuned;
 use crate::config::settings::{RailsPolicy, Settings};
 use crate::core::publish::Publisher;
 use crate::platform::clock::{Clock, SystemClock};
+use crate::platform::event::Event;
 use crate::platform::random::random;
 use crate::platform::sync::Mutex;
 use crate::progress::process::Process;
@@ -65,6 +66,7 @@ impl Shared<Process> {
             sums: true,
         });
         shared.fds = fds;
+        shared.nap_event = Some(Event::new()?);
         Ok(shared)
     }
 }
@@ -117,7 +119,7 @@ fn open_rails(settings: &Settings, choices: &[RailChoice]) -> Result<Opened, Str
     Ok((rails, halves))
 }
 
-/// What the settings (by names of rails, where they name some) and the profile say.
+/// The configuration that settings and profile ask for; `rails` are the names that settings use.
 #[allow(clippy::needless_update)] // see below
 fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
     let proto = Config {

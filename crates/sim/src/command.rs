@@ -1,6 +1,7 @@
 //! `marline sim` and `marline-sim`: runs seeds; prints what the faults were and, for a failure,
 //! how to replay it.
 
+use crate::group::{group_scale, SCHEMES};
 use crate::watch::Watch;
 use crate::{scale, watch_seeds, Fault, Hunt, Profile, Report, Work};
 use clap::Args;
@@ -14,7 +15,8 @@ pub struct SimArgs {
     /// Seeds: `A..B` without B, or one seed.
     #[arg(long, value_name = "A..B", default_value = "0..1000", value_parser = seeds)]
     seeds: Range<u64>,
-    /// Kinds of faults: swarm (any), calm (none), loss, rails or peers.
+    /// Kinds of faults: swarm (any), calm (none), loss, rails or peers; or group: broadcasts to
+    /// groups by multicast, with any fault of theirs.
     #[arg(long, default_value = "swarm", value_parser = profile)]
     profile: Profile,
     /// Hosts of every cluster; 0: each seed draws its own number.
@@ -46,7 +48,7 @@ pub struct SimArgs {
     #[arg(long, default_value_t = 1, value_parser = jobs)]
     jobs: usize,
     /// Instead of seeds: how a tree broadcast and an all-to-all grow from `--hosts` up to so many
-    /// endpoints.
+    /// endpoints; with the profile group, how broadcasts by multicast do.
     #[arg(long, value_name = "ENDPOINTS", conflicts_with = "seeds")]
     scale: Option<usize>,
 }
@@ -75,7 +77,7 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
 }
 
 fn profile(text: &str) -> Result<Profile, String> {
-    Profile::parse(text).ok_or("there are swarm, calm, loss, rails and peers".into())
+    Profile::parse(text).ok_or("there are swarm, calm, loss, rails, peers and group".into())
 }
 
 fn hosts(text: &str) -> Result<usize, String> {
@@ -99,6 +101,7 @@ fn jobs(text: &str) -> Result<usize, String> {
 /// Runs it; whether no promise was broken.
 pub fn run(args: &SimArgs) -> bool {
     match args.scale {
+        Some(most) if args.profile == Profile::Group => group_scaling(args.hosts, most),
         Some(most) => scaling(args.hosts, most),
         None => run_range(args).unwrap_or_else(|text| {
             eprintln!("{text}");
@@ -170,6 +173,54 @@ fn summary(first: u64, report: &Report, seconds: f64) {
     );
     println!("{net:?}");
     println!("{:?}", report.troubles);
+}
+
+/// Losses of the table for groups, in parts per million.
+const LOSSES: [u32; 2] = [0, 1_000];
+
+/// The table of groups from `least` to `most` members: broadcasts of 4 bytes and of 64 KiB by each
+/// scheme, without losses and with one of a thousand.
+fn group_scaling(least: usize, most: usize) -> bool {
+    println!(
+        "scheme,members,bytes,lost_ppm,latency_us,each_us,root_packets,busiest_hears,nacks,\
+         root_bytes_per_member,member_bytes"
+    );
+    let sizes = [16, 64, 256, 1_024, 4_096].into_iter();
+    let sizes: Vec<usize> = sizes.filter(|n| (least..=most).contains(n)).collect();
+    for (name, bytes, lost) in rows() {
+        // The largest once: the default, short broadcasts, no losses.
+        let once = name == "usual" && bytes == 4 && lost == 0;
+        for &members in sizes.iter().filter(|&&n| n <= 1_024 || once) {
+            let row = group_scale(name, members, bytes, lost);
+            if let Some(text) = &row.failure {
+                println!("{name}, {members} members: {text}");
+                return false;
+            }
+            println!(
+                "{name},{members},{bytes},{lost},{:.1},{:.1},{:.2},{:.2},{:.3},{},{}",
+                row.latency_ns as f64 / 1_000.0,
+                row.each_ns as f64 / 1_000.0,
+                row.root_packets,
+                row.busiest,
+                row.nacks,
+                row.root_bytes,
+                row.member_bytes
+            );
+        }
+    }
+    true
+}
+
+/// The rows of that table: scheme, bytes, losses.
+fn rows() -> impl Iterator<Item = (&'static str, u64, u32)> {
+    let all = [4, 65_536].into_iter().flat_map(|bytes| {
+        let rows = SCHEMES
+            .iter()
+            .flat_map(|(name, _)| LOSSES.map(|lost| (*name, lost)));
+        rows.map(move |(name, lost)| (name, bytes, lost))
+    });
+    // What the original takes for long ones is the number of members times that of short ones.
+    all.filter(|(name, bytes, _)| *name != "original" || *bytes == 4)
 }
 
 /// Resident bytes of this process (0 where the system does not say).

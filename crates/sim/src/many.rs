@@ -1,8 +1,10 @@
 //! Many seeds: on one processor or several, with the same report.
 
+use crate::group::{run_group, shrink_group, GroupSetup};
 use crate::net::NetStats;
 use crate::run::{run_setup, Outcome};
 use crate::setup::{Fault, Profile, Setup};
+use crate::shrink::shrink;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -91,6 +93,25 @@ impl Hunt {
         }
         setup
     }
+
+    /// Runs a seed.
+    pub(crate) fn play(&self, seed: u64) -> Outcome {
+        match self.profile {
+            Profile::Group => run_group(&GroupSetup::draw(seed, self.hosts), false),
+            _ => run_setup(&self.setup(seed), false),
+        }
+    }
+
+    /// The report of a seed that fails, shrunk, with its last events; none: it fails no more.
+    pub fn explain(&self, seed: u64) -> Option<String> {
+        match self.profile {
+            Profile::Group => {
+                let small = shrink_group(&GroupSetup::draw(seed, self.hosts));
+                run_group(&small, true).failure
+            }
+            _ => run_setup(&shrink(&self.setup(seed)), true).failure,
+        }
+    }
 }
 
 /// Runs a range of seeds. The report is the same for any number of jobs.
@@ -121,7 +142,7 @@ pub fn watch_seeds(seeds: Range<u64>, hunt: &Hunt, look: impl FnMut(&Report, u64
 fn work(hunt: &Hunt, next: &AtomicU64, end: u64, over: &AtomicBool, give: &SyncSender<Outcome>) {
     while !over.load(Relaxed) {
         let seed = next.fetch_add(1, Relaxed);
-        if seed >= end || give.send(run_setup(&hunt.setup(seed), false)).is_err() {
+        if seed >= end || give.send(hunt.play(seed)).is_err() {
             return;
         }
     }

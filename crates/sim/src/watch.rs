@@ -1,6 +1,6 @@
 //! Output of a long run while it lasts: failures at once, and now and then how far it is.
 
-use crate::{run_setup, shrink, Hunt, Report};
+use crate::{Hunt, Report};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -71,8 +71,7 @@ impl Watch {
     fn failed(&mut self, seed: u64, text: &str) {
         let mut text = text.to_string();
         if self.trace {
-            let again = run_setup(&shrink(&self.hunt.setup(seed)), true);
-            text = again.failure.unwrap_or(text);
+            text = self.hunt.explain(seed).unwrap_or(text);
         }
         let replay = self.replay(seed);
         let shown = if self.trace {

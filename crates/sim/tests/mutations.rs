@@ -3,17 +3,19 @@
 //! `MARLINE_BLESS=1` it goes into `docs/simulator.md`.
 #![cfg(feature = "mutation")]
 
+use marline_proto::group::GroupMutation;
 use marline_proto::Mutation;
+use marline_sim::group::{run_group, GroupSetup};
 use marline_sim::{run_setup, shrink, Profile, Setup};
+use std::fmt::Debug;
 
 /// A mistake that hides longer than this calls for a better simulator.
 const SEEDS_MAX: u64 = 3_000;
 
-fn hunt(mutation: Mutation) -> Option<(u64, String)> {
+/// The seeds that it takes until one fails, and the complaint.
+fn hunt(fails: impl Fn(u64) -> Option<String>) -> Option<(u64, String)> {
     for seed in 0..SEEDS_MAX {
-        let mut setup = Setup::draw(seed, Profile::Swarm, 0, 0);
-        setup.node.mutation = Some(mutation);
-        if let Some(text) = run_setup(&setup, false).failure {
+        if let Some(text) = fails(seed) {
             let line = text.lines().next().unwrap_or_default();
             return Some((seed + 1, line.chars().take(90).collect()));
         }
@@ -21,13 +23,25 @@ fn hunt(mutation: Mutation) -> Option<(u64, String)> {
     None
 }
 
-#[test]
-fn every_mutation_is_noticed() {
+fn with(mutation: Mutation, seed: u64) -> Option<String> {
+    let mut setup = Setup::draw(seed, Profile::Swarm, 0, 0);
+    setup.node.mutation = Some(mutation);
+    run_setup(&setup, false).failure
+}
+
+fn with_group(mutation: GroupMutation, seed: u64) -> Option<String> {
+    let mut setup = GroupSetup::draw(seed, 0);
+    setup.mutation = Some(mutation);
+    run_group(&setup, false).failure
+}
+
+/// Hunts all of them; their rows in the table.
+fn hunt_all<M: Copy + Debug>(all: &[M], fails: impl Fn(M, u64) -> Option<String>) -> String {
     // Broken protocols panic now and then; that counts, and need not be shown.
     std::panic::set_hook(Box::new(|_| {}));
     let (mut missed, mut rows) = (Vec::new(), String::new());
-    for mutation in Mutation::ALL {
-        match hunt(mutation) {
+    for &mutation in all {
+        match hunt(|seed| fails(mutation, seed)) {
             Some((seeds, how)) => {
                 println!("{:<16} {seeds:>5}  {how}", format!("{mutation:?}"));
                 let how = how.split_once(": ").map_or(&*how, |(_, how)| how);
@@ -37,19 +51,37 @@ fn every_mutation_is_noticed() {
         }
     }
     assert!(missed.is_empty(), "not noticed: {missed:?}");
-    if std::env::var_os("MARLINE_BLESS").is_some() {
-        bless(&rows);
-    }
+    rows
 }
 
-/// Puts the table's rows into the document.
-fn bless(rows: &str) {
-    const HEAD: &str = "| mistake | seeds | first complaint |\n|---|---|---|\n";
+#[test]
+fn every_mutation_is_noticed() {
+    let rows = hunt_all(&Mutation::ALL, with);
+    bless(
+        "| mistake | seeds | first complaint |\n|---|---|---|\n",
+        &rows,
+    );
+}
+
+#[test]
+fn every_mutation_of_groups_is_noticed() {
+    let rows = hunt_all(&GroupMutation::ALL, with_group);
+    bless(
+        "| mistake of a group | seeds | first complaint |\n|---|---|---|\n",
+        &rows,
+    );
+}
+
+/// Puts a table's rows into the document, if that is asked for.
+fn bless(head: &str, rows: &str) {
+    if std::env::var_os("MARLINE_BLESS").is_none() {
+        return;
+    }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulator.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let (before, after) = text.split_once(HEAD).unwrap();
+    let (before, after) = text.split_once(head).unwrap();
     let after = after.split_once("\n\n").map_or("", |(_, after)| after);
-    std::fs::write(path, format!("{before}{HEAD}{rows}\n{after}")).unwrap();
+    std::fs::write(path, format!("{before}{head}{rows}\n{after}")).unwrap();
 }
 
 #[test]

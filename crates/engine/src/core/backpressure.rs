@@ -1,6 +1,6 @@
 //! Rails that have no room: the kernel takes nothing, because a queue is full or does not move.
-//! What was built for such a rail waits for it; nothing more is built for it until there is room,
-//! and what other rails can carry leaves meanwhile. A rail that stays without room is given up
+//! Batches that were built for such a rail wait for it; nothing more is built for it until there is
+//! room, and other rails carry what they can meanwhile. A rail that stays without room is given up
 //! until it takes packets again: the local-completion watchdog of paper 3.
 
 use crate::api::LogLevel;

@@ -1,4 +1,4 @@
-//! What the nodes say happened, to completions and to the log.
+//! Events of the nodes, to completions and to the log.
 
 use crate::api::{flag, Completion, Counter, EpId, OpError};
 use crate::memory::copy::copy;

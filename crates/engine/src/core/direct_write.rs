@@ -1,12 +1,9 @@
 //! Direct writes, on rails that can (see `marline_rails::RemoteWrites::Direct`).
 //!
-//! The packet that tells of them goes in front of the bytes of the next one, or, when there is
-//! none, after them: so they may be summed before they leave or after it. After it the kernel has
-//! read them, so they are in the cache, where 63 KB took 1.5 us, and 2.4 before, with the kernel's
-//! copy no faster for it (Ice Lake). Where sums ask memory for more at a time than the kernel's
-//! copy does, before it is better: sum and copy took 14.8 instead of 17.1 us (EPYC of family 25),
-//! and 4 MiB messages had 1.02 to 1.04 times the rate. So both are timed, and the faster is kept
-//! (`autotune.rs`).
+//! The packet that announces a write goes in front of the bytes of the next one, or, when there is
+//! none, after them. So the bytes may be summed before they leave or after the kernel has read
+//! them. Machines differ in which is faster, so both are timed and the faster is kept
+//! (`memory/autotune.rs`, docs/decisions/0122).
 
 use crate::platform::system::System;
 use crate::state::core::Core;
@@ -27,12 +24,7 @@ impl<S: System> Core<S> {
         let Some(mut to_write) = write.direct else {
             return SendOutcome::Sent;
         };
-        let told = self.rails[rail].notice.as_ref();
-        let apart = told.is_some_and(|told| {
-            let same_way = (told.link, told.flow) == (link, flow);
-            !same_way || told.packet.len() > DIRECT_PACKET_MAX
-        });
-        if apart && !self.send_notice(now, rail) {
+        if self.leaves_apart(rail, (link, flow)) && !self.send_notice(now, rail) {
             return SendOutcome::Busy;
         }
         let op = self.ops.sends.get(write.handle);
@@ -41,7 +33,8 @@ impl<S: System> Core<S> {
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };
-        let pieces = pieces_of(&op.pieces, write);
+        let mut pieces = std::mem::take(&mut self.rails.pieces);
+        pieces_of(&op.pieces, write, &mut pieces);
         let posted = Write {
             key: write.key,
             offset: write.offset,
@@ -59,6 +52,8 @@ impl<S: System> Core<S> {
         let before = state.notice.as_ref().map_or(&[][..], |told| &told.packet);
         let segment = to_write.segment;
         let outcome = (state.tx).write_direct(link, &posted, before, segment, flow);
+        pieces.clear();
+        self.rails.pieces = pieces;
         match outcome {
             SendOutcome::Busy => {
                 write.direct = Some(to_write);
@@ -73,12 +68,24 @@ impl<S: System> Core<S> {
                     let ns_per_kib = took_ns * 1024 / write.len.max(1) as u64;
                     self.rails.sum_first.cost(first, ns_per_kib);
                 }
-                state.notice = Some(WriteNotice { packet, link, flow });
+                let notice = WriteNotice { packet, link, flow };
+                if let Some(before) = state.notice.replace(notice) {
+                    self.rails.reuse(before.packet);
+                }
             }
             _ => {} // the write is lost, and with it the packet
         }
         self.end_write(write.handle);
         outcome
+    }
+
+    /// The packet that announces the last write cannot go in front of this one's bytes.
+    fn leaves_apart(&self, rail: usize, way: (LinkId, u8)) -> bool {
+        let notice = self.rails[rail].notice.as_ref();
+        notice.is_some_and(|notice| {
+            let same_way = (notice.link, notice.flow) == way;
+            !same_way || notice.packet.len() > DIRECT_PACKET_MAX
+        })
     }
 
     /// Sends the packet that tells of a rail's last direct write; `false`: no room now.
@@ -96,6 +103,7 @@ impl<S: System> Core<S> {
         state.counters.send_calls += 1;
         state.counters.wire_packets_sent += 1;
         self.after_send(now, rail, told.link, outcome);
+        self.rails.reuse(told.packet);
         true
     }
 

@@ -112,7 +112,8 @@ impl<S: System> Core<S> {
         more
     }
 
-    /// What a datagram says, if its head is good; each is counted. `after` it in its batch there
+    /// The packet of a datagram, if its head is good; each datagram is counted. `after` it in its
+    /// batch there
     /// is more.
     fn parse<'a>(
         &mut self,

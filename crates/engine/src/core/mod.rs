@@ -1,10 +1,9 @@
-//! What an engine does under its lock. Single-threaded: every call takes the time. `state` has what
-//! there is.
+//! Everything that an engine does under its lock. Single-threaded: every call takes the time. The
+//! state stands in `state`.
 
 mod backpressure;
 mod complete;
 mod direct_write;
-mod fast_path;
 mod flush;
 mod ingest;
 mod links;

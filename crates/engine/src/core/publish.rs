@@ -29,7 +29,7 @@ pub(crate) struct Publisher {
     memory_max: u64,
     /// Dead peers that the page tells of.
     deaths: u64,
-    /// Whether this process is to say at its end what it counted.
+    /// This process is to say at its end what it counted.
     speaks: bool,
 }
 
@@ -83,7 +83,7 @@ impl Publisher {
         }
     }
 
-    /// What this process counted, if it is to say so; none if it was in touch with no other.
+    /// The counters of this process, if it is to say so; none if it was in touch with no other.
     pub(crate) fn report(&self) -> Option<String> {
         let page = self.page.as_ref().filter(|_| self.speaks)?;
         let page = read_page(page.path()).ok()?;

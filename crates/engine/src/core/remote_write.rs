@@ -109,11 +109,12 @@ impl<S: System> Core<S> {
         };
         op.writes += 1;
         let to_write = ToWrite::new(first, &write);
+        let mut bytes = std::mem::take(&mut self.rails.spare);
         let state = &mut self.rails.list[first.rail];
         let Some(buffer) = state.buffer else {
             return self.end_write(write.handle); // built nowhere: lost
         };
-        let mut bytes = state.tx.buffer(buffer)[..first.len].to_vec();
+        bytes.extend_from_slice(&state.tx.buffer(buffer)[..first.len]);
         let all = first.len + write.len as usize;
         let (direct, datagrams) = match self.rails[first.rail].tx.caps().remote_write {
             // Summed when it leaves.
@@ -189,7 +190,8 @@ impl<S: System> Core<S> {
             self.end_write(write.handle);
             return SendOutcome::Sent;
         };
-        let pieces = pieces_of(&op.pieces, write);
+        let mut pieces = std::mem::take(&mut self.rails.pieces);
+        pieces_of(&op.pieces, write, &mut pieces);
         self.rails.write_token += 1;
         let token = self.rails.write_token;
         let posted = Write {
@@ -199,6 +201,8 @@ impl<S: System> Core<S> {
             token,
         };
         let outcome = self.rails[rail].tx.write(link, &posted, packet);
+        pieces.clear();
+        self.rails.pieces = pieces;
         match outcome {
             SendOutcome::Sent => self.rails[rail].outstanding.push(OutstandingWrite {
                 token,

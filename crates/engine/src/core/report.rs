@@ -1,4 +1,4 @@
-//! What people are told of rails and peers.
+//! Messages for people about rails and peers.
 
 use crate::api::{EpId, LogLevel};
 use crate::platform::system::System;
@@ -7,7 +7,7 @@ use crate::state::pairing::show_address;
 use marline_checksum::{Algorithm, Strength};
 use marline_proto::{Event, PathState, PeerId};
 
-/// So many peers are named in one line: for a whole job gone there would be thousands.
+/// Most peers that are named in one line: for a whole job gone there would be thousands.
 const NAMED_MAX: usize = 4;
 
 impl<S: System> Core<S> {
@@ -38,7 +38,7 @@ impl<S: System> Core<S> {
         self.say(LogLevel::Warn, &text);
     }
 
-    /// Who corrupts, and what was done about it.
+    /// Reports a path that corrupts, and what was done about it.
     pub(crate) fn say_corrupt(&self, ep: EpId, event: &Event) {
         let &Event::PathCorrupts {
             peer,

@@ -13,7 +13,7 @@ use marline_proto::{Claim, Event, Mutation, PeerId};
 use std::collections::btree_map::Entry;
 
 impl<S: System> Core<S> {
-    /// What a node says of remote memory.
+    /// Takes an event of remote memory.
     pub(crate) fn on_remote_event(&mut self, ep: EpId, event: Event) {
         match event {
             Event::ReadDone { handle, ok } => self.read_done(handle, ok),
@@ -114,7 +114,7 @@ impl<S: System> Core<S> {
     }
 }
 
-/// What this process does with the memory of others.
+/// Operations of this process on the memory of others.
 impl<S: System> Core<S> {
     /// The peer, and the range there.
     fn remote(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(PeerId, Range), SubmitError> {
@@ -214,7 +214,7 @@ impl<S: System> Core<S> {
     }
 }
 
-/// What others do with the memory of this process.
+/// Operations of others on the memory of this process.
 impl<S: System> Core<S> {
     fn say_refused(&mut self, ep: EpId, peer: PeerId, does: &str, (key, addr, len): Range) {
         let who = self.describe(ep, peer);

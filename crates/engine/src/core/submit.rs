@@ -7,15 +7,16 @@ use crate::api::{
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp};
 use crate::platform::system::System;
 use crate::state::core::Core;
-use marline_proto::{Claim, Mutation, Peeked, RecvSpec, SendSpec, Source, UNKEPT_MAX};
+use crate::state::fast_path;
+use marline_proto::{Claim, Mutation, Peeked, PeerId, RecvSpec, SendSpec, Source, UNKEPT_MAX};
 
 /// Sends up to this length draw on a reserve and are never refused for lack of log memory: those
 /// without completion must not be (design rule 9), and the others are as short.
 const RESERVE_MAX: usize = 64;
 
-/// After the copy of so many bytes into the log the rails are looked at, polls or not: what waits
-/// for room would stay until the application polls, however much it posts. (512 messages of 64 KiB:
-/// 1.5 times the rate.) A look costs 0.25 us a rail, the copies 10 to 20.
+/// After the copy of this many bytes into the log the rails are looked at, polls or not: what waits
+/// for room would stay until the application polls, however much it posts
+/// (docs/decisions/0124).
 const GLANCE_BYTES: usize = 128 << 10;
 
 pub(crate) fn total(iov: &[IoVec]) -> usize {
@@ -64,7 +65,8 @@ impl<S: System> Core<S> {
         }
         let tx_cq = endpoint.tx_cq;
         let certain = !req.flags.wants_word() && self.logs(len);
-        let now = match certain && len < UNKEPT_MAX {
+        let fast = fast_path::ENABLED && certain && len < UNKEPT_MAX;
+        let now = match fast {
             true => self.send_fast((ep, peer), req, len, clock),
             false => None,
         };
@@ -107,7 +109,36 @@ impl<S: System> Core<S> {
         Ok((now_please, now))
     }
 
-    /// Whether a message of `len` bytes, at most 64 KiB, has room in the log.
+    /// Sends the message of a request that nothing can refuse any more on the fast path, if it is
+    /// the first of a burst and nothing else waits to leave. The time, if it was asked for.
+    #[inline]
+    fn send_fast(
+        &mut self,
+        (ep, peer): (EpId, PeerId),
+        req: &SendReq<'_>,
+        len: usize,
+        clock: impl FnOnce() -> u64,
+    ) -> Option<u64> {
+        let others = self.has_output() || self.rails.full_mask != 0;
+        if !self.coalescer.leaves_next(self.cfg.aggregate_after) || others {
+            return None;
+        }
+        let now = clock();
+        let spec = SendSpec {
+            handle: 0, // none yet, and no part of the packet
+            peer,
+            tag: req.tag,
+            data: req.data,
+            len: len as u64,
+            urgent_ack: false,
+        };
+        let node = &self.dir.eps[ep.0 as usize].as_ref()?.node;
+        let pieces = Pieces::new(req.iov);
+        (self.fast_path).send(now, node, &mut self.rails, &spec, &pieces);
+        Some(now)
+    }
+
+    /// A message of `len` bytes, at most 64 KiB, has room in the log.
     fn logs(&self, len: usize) -> bool {
         let (used, unexpected) = self.buffers.pool.out_bytes();
         let bytes = used + unexpected + len;
@@ -117,7 +148,7 @@ impl<S: System> Core<S> {
         self.draws_on_reserve(len) || self.buffers.pool.has_room(len)
     }
 
-    /// Whether enough was copied for the rails to be looked at.
+    /// Enough was copied for the rails to be looked at.
     pub(crate) fn glance_due(&mut self) -> bool {
         let due = self.buffers.copied >= GLANCE_BYTES;
         if due {
@@ -224,7 +255,7 @@ impl<S: System> Core<S> {
         Ok(Source::Peer(peer))
     }
 
-    /// What is said of a message that a peek found.
+    /// The entry of a message that a peek found.
     fn found(&mut self, ep: EpId, req: &RecvReq<'_>, peeked: &Peeked) -> Completion {
         let data = match peeked.head.flags & marline_wire::FLAG_CQ_DATA {
             0 => 0,

@@ -29,7 +29,7 @@ impl Autotune {
         }
     }
 
-    /// Whether the first way is to be taken this time, and whether its cost is wanted.
+    /// The first way is to be taken this time; its cost is wanted.
     pub(crate) fn next(&mut self) -> (bool, bool) {
         if self.left > 0 {
             self.left -= 1;
@@ -39,7 +39,7 @@ impl Autotune {
         (self.measured[1] < TRIES, true)
     }
 
-    /// What one way did cost this time, in any unit.
+    /// Notes the cost of one way this time, in any unit.
     pub(crate) fn cost(&mut self, first: bool, cost: u64) {
         let way = first as usize;
         if self.measured[way] == TRIES {

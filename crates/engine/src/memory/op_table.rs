@@ -81,7 +81,7 @@ pub struct SendOp {
     pub pieces: Pieces,
     /// The sender-based log (paper 2): our own copy.
     pub log: Option<Buffer>,
-    /// What to complete when everything was delivered.
+    /// The queue of the completion when everything was delivered.
     pub on_delivery: Option<CqId>,
     /// Caller's context.
     pub context: usize,
@@ -100,20 +100,20 @@ pub struct SendOp {
 pub struct Served {
     /// Key of the region.
     pub region: u64,
-    /// Who reads.
+    /// The peer that reads.
     pub peer: PeerId,
     /// Its number for the read.
     pub number: u32,
 }
 
-/// What comes in to an operation.
+/// The kind of bytes that come in to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The messages that match it.
     Receive,
-    /// What it reads of a peer's memory.
+    /// Bytes that it reads of a peer's memory.
     Read,
-    /// What a peer writes into the region of this key.
+    /// Bytes that a peer writes into the region of this key.
     Put(u64, Claim),
 }
 
@@ -130,7 +130,7 @@ pub struct RecvOp {
     pub options: OpFlags,
     /// Tagged.
     pub tagged: bool,
-    /// What comes in.
+    /// The kind of bytes that come in.
     pub role: Role,
     /// Taken back while messages came in; it ends with the last of them.
     pub cancelled: bool,

@@ -2,7 +2,7 @@
 
 /// Sizes that buffers come in. The last is the longest eager message. None is twice as long as what
 /// the shortest message in it is charged as unexpected, so that the bound on that holds for what is
-/// taken, but for that factor. (With a step of eight it was 6.4 times the bound.)
+/// taken, but for that factor.
 const CLASSES: [usize; 10] = [
     64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536,
 ];
@@ -52,7 +52,7 @@ impl Pool {
         }
     }
 
-    /// Whether the log has room for `len` bytes without exceeding its limit.
+    /// The log has room for `len` bytes without exceeding its limit.
     pub fn has_room(&self, len: usize) -> bool {
         let class = CLASSES.iter().find(|&&c| len <= c);
         class.is_some_and(|size| self.log_bytes + size <= self.limit)

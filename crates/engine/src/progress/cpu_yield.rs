@@ -7,7 +7,7 @@ const AFTER_MIN: u32 = 16;
 const AFTER_MAX: u32 = 1_024;
 /// A yield that took so long let somebody else run.
 const SHARED_NS: u64 = 10_000;
-/// So many offers after such a yield are naps: sleeps until a packet comes.
+/// After such a yield this many offers are naps: sleeps until a packet comes.
 /// Processes that yield in a loop starve each other on Linux 6.18: of 8 ranks of Open MPI (which
 /// yields by itself, too) on 2 cores some did not run for 5-58 s, neither of their threads, and
 /// were taken for dead. Who sleeps is spared that: the same job took 0.3-1.1 s instead of 2-17 s,
@@ -31,7 +31,7 @@ pub(crate) enum CpuOffer {
     Nap,
 }
 
-/// What is known of others who want the processor.
+/// Experience with others who want the processor.
 pub(crate) struct YieldPolicy {
     /// Empty polls in a row, and after how many the processor is offered.
     empty: u32,
@@ -39,7 +39,7 @@ pub(crate) struct YieldPolicy {
     /// Empty polls since the last offer, and after how many it is asked.
     unasked: u32,
     ask_after: u32,
-    /// So many offers are naps.
+    /// Offers that will still be naps.
     naps: u32,
 }
 

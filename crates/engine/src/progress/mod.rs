@@ -1,4 +1,4 @@
-//! Who polls the rails, and when: the calls of the application and the progress thread.
+//! Polls of the rails by the calls of the application and by the progress thread.
 
 mod absence;
 mod close;

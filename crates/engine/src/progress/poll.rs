@@ -26,7 +26,49 @@ pub(crate) type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
 /// `GLANCE_BYTES`, to which peers that ack every 64 packets answer with two packets or three.
 const GLANCE_TAKES: usize = 4;
 
+/// The outcome of a poll of the rails.
+struct Look {
+    /// Datagrams.
+    taken: usize,
+    /// All rails were polled, also where nothing is expected.
+    all: bool,
+    now: u64,
+}
+
 impl<S: System> Shared<S> {
+    /// The progress call of the application; the core is still locked when it returns.
+    pub(crate) fn poll(&self) -> MutexGuard<'_, Core<S>> {
+        let mut held = None;
+        let Look { taken, all, now } = self.poll_rails(&mut held);
+        let (mut core, now) = held.unwrap_or_else(|| {
+            let mut core = self.lock();
+            core.on_poll(now, false);
+            (core, now)
+        });
+        core.counters.process.polls += 1;
+        core.buffers.copied = 0;
+        if core.poisoned {
+            return core; // it was left half done: nothing goes on from there
+        }
+        if taken == 0 && all {
+            core.caught_up();
+        }
+        if taken == 0 || all {
+            core.tick(now);
+        } else {
+            core.settle();
+        }
+        if core.has_output() {
+            core.flush(now);
+        }
+        if all && !self.threaded {
+            drop(core);
+            self.slow_work(now);
+            core = self.lock();
+        }
+        core
+    }
+
     /// Polls the sockets once, outside the engine's lock; the number of datagrams taken. `core`
     /// is locked when the first one came.
     pub(crate) fn receive<'a>(
@@ -54,6 +96,9 @@ impl<S: System> Shared<S> {
             }
         }
         receivers.offers.count(taken);
+        if taken > 0 {
+            self.call_nappers(receivers);
+        }
         taken
     }
 
@@ -106,19 +151,10 @@ impl<S: System> Shared<S> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The application's poll of the rails: how many datagrams came, whether this is one of the
-    /// polls that look at everything, and the time.
-    fn poll_rails<'a>(&'a self, held: &mut Held<'a, S>) -> (usize, bool, u64) {
+    /// The application's poll of the rails.
+    fn poll_rails<'a>(&'a self, held: &mut Held<'a, S>) -> Look {
         let mut receivers = self.receivers();
-        let mut taken = self.receive(&mut receivers, held, false);
-        for _ in 0..receivers.tries() {
-            if taken > 0 {
-                break;
-            }
-            receivers.offers.look_again(); // one poll of the application's
-            taken = self.receive(&mut receivers, held, false);
-        }
-        receivers.learn(taken);
+        let mut taken = self.receive_often(&mut receivers, held);
         let mut offer = receivers.offers.due().filter(|_| taken == 0);
         if offer == Some(CpuOffer::Nap) && receivers.arm() {
             taken = self.receive(&mut receivers, held, false);
@@ -126,12 +162,7 @@ impl<S: System> Shared<S> {
         }
         if let Some(offer) = offer {
             debug_assert!(held.is_none(), "nothing came: the core is not locked");
-            drop(receivers);
-            self.offer_processor(offer);
-            receivers = self.receivers();
-            if offer == CpuOffer::Nap {
-                receivers.want_all(); // whatever ended it
-            }
+            receivers = self.offer_processor(receivers, offer);
         }
         let now = match held {
             Some((_, now)) => *now,
@@ -150,7 +181,25 @@ impl<S: System> Shared<S> {
         if std::mem::take(&mut receivers.landed) && receivers.offers.is_alone() {
             self.landed.store(true, Ordering::Relaxed);
         }
-        (taken, all, now)
+        Look { taken, all, now }
+    }
+
+    /// Polls once, or several times where packets come often.
+    fn receive_often<'a>(
+        &'a self,
+        receivers: &mut Receivers<S::Rx>,
+        held: &mut Held<'a, S>,
+    ) -> usize {
+        let mut taken = self.receive(receivers, held, false);
+        for _ in 0..receivers.tries() {
+            if taken > 0 {
+                break;
+            }
+            receivers.offers.look_again(); // one poll of the application's
+            taken = self.receive(receivers, held, false);
+        }
+        receivers.learn(taken);
+        taken
     }
 
     /// A look at all rails between two sends, so that what was posted goes on leaving while more
@@ -186,38 +235,5 @@ impl<S: System> Shared<S> {
         if core.has_output() {
             core.flush(now);
         }
-    }
-
-    /// The progress call of the application; the core is still locked when it returns.
-    pub(crate) fn poll(&self) -> MutexGuard<'_, Core<S>> {
-        let mut held = None;
-        let (taken, often, now) = self.poll_rails(&mut held);
-        let (mut core, now) = held.unwrap_or_else(|| {
-            let mut core = self.lock();
-            core.on_poll(now, false);
-            (core, now)
-        });
-        core.counters.process.polls += 1;
-        core.buffers.copied = 0;
-        if core.poisoned {
-            return core; // it was left half done: nothing goes on from there
-        }
-        if taken == 0 && often {
-            core.caught_up();
-        }
-        if taken == 0 || often {
-            core.tick(now);
-        } else {
-            core.settle();
-        }
-        if core.has_output() {
-            core.flush(now);
-        }
-        if often && !self.threaded {
-            drop(core);
-            self.slow_work(now);
-            core = self.lock();
-        }
-        core
     }
 }

@@ -29,6 +29,10 @@ pub(crate) struct Receivers<R> {
     /// How busy the rails were lately: up with each poll that found something, down with others.
     pub(crate) busy: u32,
     pub(crate) absences: Absences,
+    /// Threads that sleep until a packet comes. What another thread takes does not end their sleep.
+    pub(crate) nappers: u32,
+    /// The event that ends their sleep was raised.
+    pub(crate) called: bool,
 }
 
 impl<R: RailRx> Receivers<R> {
@@ -43,6 +47,8 @@ impl<R: RailRx> Receivers<R> {
             offers: YieldPolicy::new(),
             busy: 0,
             absences: Absences::default(),
+            nappers: 0,
+            called: false,
         }
     }
 

@@ -74,7 +74,7 @@ impl<M> Registry<M> {
         self.joined.load(Ordering::SeqCst)
     }
 
-    /// Whether the thread is to end.
+    /// The thread is to end.
     pub fn is_over(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }

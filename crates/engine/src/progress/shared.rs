@@ -3,6 +3,7 @@
 
 use crate::api::{LogSink, SubmitError};
 use crate::core::publish::Publisher;
+use crate::platform::event::Event;
 use crate::platform::fork::Generation;
 use crate::platform::random::Random;
 use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
@@ -15,7 +16,7 @@ use marline_rails::InterfaceWatch;
 /// The thread's tick for an application that is away much.
 const HURRIED_TICK_NS: u64 = 1_000_000;
 
-/// What is polled rarely: links and statistics.
+/// Parts that are polled rarely: links and statistics.
 pub(crate) struct Slow {
     pub(crate) interfaces: Option<InterfaceWatch>,
     pub(crate) publisher: Publisher,
@@ -43,11 +44,13 @@ pub(crate) struct Shared<S: System> {
     /// The thread ticks faster until then.
     pub(crate) hurried_ns: AtomicU64,
     pub(crate) threaded: bool,
+    /// Ends the sleep of threads for which another one took packets.
+    pub(crate) nap_event: Option<Event>,
     pub(crate) generation: Generation,
     pub(crate) fds: Vec<i32>,
 }
 
-/// What an engine is made of, besides its settings.
+/// Everything that an engine is made of, besides its settings.
 pub struct Parts<S: System> {
     /// Rails: name and sending half.
     pub rails: Vec<(String, S::Tx)>,
@@ -55,7 +58,7 @@ pub struct Parts<S: System> {
     pub halves: Vec<S::Rx>,
     /// The system.
     pub clock: S,
-    /// Who looks on.
+    /// The observer.
     pub watch: S::Watch,
     /// The progress thread's tick.
     pub tick_ns: u64,
@@ -89,6 +92,7 @@ impl<S: System> Shared<S> {
             tick_ns: parts.tick_ns,
             hurried_ns: AtomicU64::new(0),
             threaded: parts.threaded,
+            nap_event: None,
             generation: Generation::current(),
             fds: Vec::new(),
         }
@@ -131,7 +135,7 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Whether the application has not polled for a tick.
+    /// The application has not polled for a tick.
     pub(crate) fn is_away(&self, now: u64) -> bool {
         now.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) > self.tick(now)
     }

@@ -1,7 +1,8 @@
 //! Beside the loop of polls: the processor is offered to others, and absences of the
 //! application are noted.
 
-use crate::platform::sync::Ordering;
+use crate::platform::event::Event;
+use crate::platform::sync::{MutexGuard, Ordering};
 use crate::platform::system::System;
 use crate::progress::absence::ABSENCE_MIN_NS;
 use crate::progress::cpu_yield::CpuOffer;
@@ -13,17 +14,51 @@ const NAP_MAX_NS: u64 = 1_000_000;
 
 impl<S: System> Shared<S> {
     /// Lets another process run if one waits, and learns whether one does. No lock is held
-    /// meanwhile: kernels let a process that offers its processor wait for seconds (5 s seen on
-    /// Linux 6.18 with twice as many busy processes as cores), and the progress thread has to
-    /// answer its peers for it.
-    pub(crate) fn offer_processor(&self, offer: CpuOffer) {
+    /// meanwhile: kernels let a process that offers its processor wait for seconds, and the
+    /// progress thread has to answer its peers for it.
+    pub(crate) fn offer_processor<'a>(
+        &'a self,
+        mut receivers: MutexGuard<'a, Receivers<S::Rx>>,
+        offer: CpuOffer,
+    ) -> MutexGuard<'a, Receivers<S::Rx>> {
+        let naps = offer == CpuOffer::Nap;
+        receivers.nappers += naps as u32;
+        drop(receivers);
         let before = self.clock.now_ns();
-        match offer {
-            CpuOffer::Nap => self.clock.nap(&self.fds, NAP_MAX_NS),
-            CpuOffer::Yield | CpuOffer::Question => self.clock.yield_now(),
+        match naps {
+            true => self.nap(before),
+            false => self.clock.yield_now(),
         }
         let took_ns = self.clock.now_ns() - before;
-        self.receivers().offers.made(offer, took_ns);
+        let mut receivers = self.receivers();
+        receivers.offers.made(offer, took_ns);
+        if naps {
+            receivers.want_all(); // whatever ended the sleep
+            receivers.nappers -= 1;
+            if receivers.nappers == 0 && std::mem::take(&mut receivers.called) {
+                self.nap_event.iter().for_each(Event::clear);
+            }
+        }
+        receivers
+    }
+
+    /// Sleeps until a packet comes, another thread calls, or something is due: an ack that a peer
+    /// waits for must not wait for the end of the sleep.
+    fn nap(&self, now: u64) {
+        let due = self.lock().next_deadline().unwrap_or(u64::MAX);
+        let nap_ns = due.saturating_sub(now).min(NAP_MAX_NS);
+        match &self.nap_event {
+            _ if nap_ns == 0 => self.clock.yield_now(),
+            Some(event) => drop(event.wait(&self.fds, nap_ns)),
+            None => self.clock.nap(&self.fds, nap_ns),
+        }
+    }
+
+    /// Ends the sleep of threads for which this one may have taken packets.
+    pub(crate) fn call_nappers(&self, receivers: &mut Receivers<S::Rx>) {
+        if receivers.nappers > 0 && !std::mem::replace(&mut receivers.called, true) {
+            self.nap_event.iter().for_each(Event::raise);
+        }
     }
 
     /// The application looks at the rails now; if it had not for long, that is noted.

@@ -67,7 +67,7 @@ impl<S: System> ProgressThread<S> {
         self.alarm.set(ALARM_NS);
     }
 
-    /// What the thread does, until the last engine has left.
+    /// The work of the thread, until the last engine has left.
     pub(crate) fn run(&self) {
         while !self.registry.is_over() {
             let joined = self.registry.joined();

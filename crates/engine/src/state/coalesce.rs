@@ -1,25 +1,22 @@
 //! When the sends of a burst leave (design rule 3): the first few at once, later ones together.
 //!
-//! What is collected must not be stranded by an application that computes next. An alarm of the
-//! progress thread sees to that; but where the timer interrupt is virtual, setting it costs 20 us
-//! (0.4 us for one beyond the kernel's next tick), a third of a burst. So it is set only as long
-//! as the application has not proved that it polls soon after its bursts; an application that did,
-//! and then computes, has its collected sends leave at the thread's next tick, once: after that
-//! the alarm is set again.
+//! Collected sends must not be stranded by an application that computes next. An alarm of the
+//! progress thread sees to that; but setting it is expensive where the timer interrupt is virtual
+//! (docs/decisions/0124). So it is set only as long as the application has not proved that it polls
+//! soon after its bursts. An application that did, and then computes, has its collected sends leave
+//! at the thread's next tick, once: after that the alarm is set again.
 
-/// Messages collected before a burst is flushed: four packets' worth. (Flushing at 32 halved the
-/// rate: the receiver polls while we send, and each send then costs 5 us in the kernel.)
+/// Messages collected before a burst is flushed: four packets' worth (docs/decisions/0124).
 const MESSAGES_MAX: usize = 128;
 /// Bytes of such messages: half a super-packet is worth a system call of its own.
 const BYTES_MAX: usize = 32 << 10;
-/// What a message counts of which only a request leaves: eight of them are worth a packet. (With
-/// one packet each, a window of 64 messages of 64 KiB had its sender spend a seventh of its time on
-/// them, and its receiver a quarter on the answers.)
+/// Bytes that a message counts for of which only a request leaves: eight of them are worth a packet
+/// (docs/decisions/0124).
 const REQUEST_BYTES: usize = 4 << 10;
-/// Of a burst so many requests leave at once: what has no more neighbours than that overlaps their
+/// Requests of a burst that leave at once: one that has no more neighbours than that overlaps their
 /// exchange with computation, and an alarm costs as much as they do.
 const REQUESTS_AT_ONCE: u32 = 8;
-/// A poll so soon after the first collected send is soon enough: what is promised.
+/// A poll this soon after the first collected send is soon enough: what is promised.
 const SOON_NS: u64 = 200_000;
 /// Bursts in a row that were polled soon, before the alarm is left out.
 const TRUST: u32 = 16;
@@ -46,7 +43,7 @@ impl Coalescer {
         self.burst <= at_once || waiting >= MESSAGES_MAX || self.bytes >= BYTES_MAX
     }
 
-    /// Whether the next send is among the first of a burst, which leave at once.
+    /// The next send is among the first of a burst, which leave at once.
     pub(crate) fn leaves_next(&self, at_once: u32) -> bool {
         self.burst < at_once
     }
@@ -93,7 +90,7 @@ impl Coalescer {
         self.bytes = 0;
     }
 
-    /// Whether the thread has to flush: `rung`, its alarm went off, or sends wait for a tick. The
+    /// The thread has to flush: `rung`, its alarm went off, or sends wait for a tick. The
     /// application is then not to be trusted.
     pub(crate) fn stranded(&mut self, now: u64, tick_ns: u64, rung: bool) -> bool {
         let stranded = self

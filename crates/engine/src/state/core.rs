@@ -200,7 +200,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Whether messages get sums from now on, of the lengths that are to have any.
+    /// Switches the sums of messages on or off, for the lengths that are to have any.
     pub(crate) fn set_sums(&mut self, on: bool) {
         let none = (u64::MAX, u64::MAX);
         let lengths = if on { self.cfg.proto.summed } else { none };
@@ -220,7 +220,7 @@ impl<S: System> Core<S> {
             .min()
     }
 
-    /// Whether packets wait to be built or to be taken by the kernel, but for those of rails that
+    /// Packets wait to be built or to be taken by the kernel, but for those of rails that
     /// had no room when they were tried (`tick` knows when to try again).
     pub fn has_output(&self) -> bool {
         self.deferred

@@ -4,7 +4,7 @@ use crate::stats::page::PathRow;
 use crate::stats::peer_rows::Together;
 use crate::stats::{PeerCounters, ProcessCounters};
 
-/// What is kept of a peer when our endpoint has closed.
+/// Counters that are kept of a peer when our endpoint has closed.
 pub(crate) struct ClosedRow {
     pub(crate) id: u64,
     pub(crate) checksum: Option<u8>,

@@ -7,7 +7,7 @@ use marline_wire::Address;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What stands where no address was looked up.
+/// Stands where no address was looked up.
 const NOBODY: (FiAddr, PeerId) = (ADDR_UNSPEC, PeerId(u32::MAX));
 
 /// An endpoint: its node and what is bound to it.

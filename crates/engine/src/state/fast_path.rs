@@ -1,21 +1,27 @@
 //! The packet of a lone short message leaves before the message is posted: its books are kept while
 //! it is under way, so that nobody waits for them. What is built then has to be what was sent.
 
-use marline_proto::{Span, Transmit, UNKEPT_MAX};
-use marline_rails::SendOutcome;
+use crate::memory::op_table::Pieces;
+use crate::memory::pack::fill_one;
+use crate::state::rails::RailState;
+use marline_proto::{Node, SendSpec, Span, Transmit, UNKEPT_MAX};
+use marline_rails::{LinkId, RailTx, SendOutcome};
+
+/// The switch: without it every message is posted before its packet leaves.
+pub(crate) const ENABLED: bool = true;
 
 /// A packet that was sent and not yet built.
 #[derive(Debug)]
-pub(crate) struct Sent {
-    pub(crate) transmit: Transmit,
-    pub(crate) span: Span,
-    pub(crate) outcome: SendOutcome,
+struct Sent {
+    transmit: Transmit,
+    span: Span,
+    outcome: SendOutcome,
 }
 
 /// The last packet that left early.
 pub(crate) struct FastPath {
-    pub(crate) packet: Box<[u8; UNKEPT_MAX]>,
-    pub(crate) sent: Option<Sent>,
+    packet: Box<[u8; UNKEPT_MAX]>,
+    sent: Option<Sent>,
 }
 
 impl FastPath {
@@ -26,7 +32,33 @@ impl FastPath {
         }
     }
 
-    /// Whether a packet left of which the books say nothing.
+    /// Sends the only packet of a short message that is to be posted and flushed next. The node
+    /// sends nothing where something else has to leave before it.
+    #[inline]
+    pub(crate) fn send<T: RailTx>(
+        &mut self,
+        now: u64,
+        node: &Node,
+        rails: &mut [RailState<T>],
+        spec: &SendSpec,
+        pieces: &Pieces,
+    ) {
+        let packet = &mut *self.packet;
+        let Some((transmit, span)) = node.fast_packet(now, spec, packet) else {
+            return;
+        };
+        let bytes = &mut packet[..transmit.len];
+        fill_one(bytes, &transmit, &span, pieces);
+        let tx = &mut rails[transmit.rail].tx;
+        let outcome = tx.send(LinkId(transmit.link), bytes, transmit.len, transmit.flow);
+        self.sent = Some(Sent {
+            transmit,
+            span,
+            outcome,
+        });
+    }
+
+    /// A packet left of which the books say nothing.
     pub(crate) fn waits(&self) -> bool {
         self.sent.is_some()
     }

@@ -1,4 +1,4 @@
-//! What the rails know of their addresses, as the protocol asks for it.
+//! Answers of the rails about their addresses, as the protocol asks for it.
 
 use marline_proto::Pairing;
 use marline_rails::{pairing, show_addr};

@@ -4,7 +4,7 @@ use crate::memory::autotune::Autotune;
 use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotice};
 use crate::stats::RailCounters;
 use marline_proto::Transmit;
-use marline_rails::{BufId, LinkId, RailTx, SendOutcome};
+use marline_rails::{BufId, LinkId, Piece, RailTx, SendOutcome};
 use marline_wire::PACKET_MAX;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -111,12 +111,16 @@ pub struct Rails<T> {
     pub(crate) built_for: usize,
     /// Rails that have no room now, bit n for rail n.
     pub(crate) full_mask: u32,
-    /// What peers may write into.
+    /// Memory that peers may write into.
     pub(crate) rkeys: Rkeys,
     /// Names of writes so far.
     pub(crate) write_token: u64,
     /// Direct writes are summed before they leave, or after it.
     pub(crate) sum_first: Autotune,
+    /// The memory that the write under hand reads; empty between writes, kept for its room.
+    pub(crate) pieces: Vec<Piece>,
+    /// An empty buffer for the packet of the next write.
+    pub(crate) spare: Vec<u8>,
 }
 
 impl<T> Deref for Rails<T> {
@@ -145,6 +149,8 @@ impl<T: RailTx> Rails<T> {
             rkeys: Rkeys::new(),
             write_token: 0,
             sum_first: Autotune::new(),
+            pieces: Vec::new(),
+            spare: Vec::new(),
         }
     }
 
@@ -173,6 +179,12 @@ impl<T: RailTx> Rails<T> {
         self.list[first.rail].tx.buffer(to)[..head.len()].copy_from_slice(&head);
         self.built_for = first.rail;
         Some(to)
+    }
+
+    /// Takes the buffer of a packet that has left, for that of the next write.
+    pub(crate) fn reuse(&mut self, mut packet: Vec<u8>) {
+        packet.clear();
+        self.spare = packet;
     }
 
     /// Ends the registration of an inbound message's memory.

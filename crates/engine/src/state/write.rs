@@ -7,7 +7,7 @@ use marline_checksum::{crc32c, Algorithm};
 use marline_proto::{Transmit, WriteOut};
 use marline_rails::{Caps, LinkId, Piece, RemoteWrites};
 
-/// What is needed to finish the packet that tells of a write.
+/// Everything that is needed to finish the packet which announces a write.
 #[derive(Clone, Copy, Debug)]
 pub struct ToWrite {
     pub(crate) algorithm: Option<Algorithm>,
@@ -63,7 +63,7 @@ pub struct OutstandingWrite {
     pub(crate) since_ns: u64,
 }
 
-/// What of which send is written under which key.
+/// A range of a send that is written under a key.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingWrite {
     pub(crate) handle: u32,
@@ -74,13 +74,12 @@ pub struct PendingWrite {
     pub(crate) direct: Option<ToWrite>,
 }
 
-/// The memory that a write reads.
-pub(crate) fn pieces_of(pieces: &Pieces, write: &PendingWrite) -> Vec<Piece> {
-    let mut found = Vec::new();
+/// Puts the memory that a write reads into `found`.
+pub(crate) fn pieces_of(pieces: &Pieces, write: &PendingWrite, found: &mut Vec<Piece>) {
+    found.clear();
     pieces.for_range(write.offset, write.len, |base, len| {
         found.push(Piece { base, len });
     });
-    found
 }
 
 /// Most datagrams of a direct write; 0: the rail has none.

@@ -90,6 +90,7 @@ impl Side {
         };
         let mut shared = Shared::new(cfg, parts);
         shared.fds = ports.iter().map(|&port| port as i32).collect();
+        shared.nap_event = Some(kernel::event::Event::new().unwrap());
         let shared = Arc::new(shared);
         let registry = desk.0.clone();
         let run = move || kernel::run(&registry);

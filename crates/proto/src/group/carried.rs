@@ -14,6 +14,8 @@ pub(super) struct Carried {
     lanes: u8,
     alone: u32,
     since: u64,
+    /// It was told that none is heard.
+    told: bool,
 }
 
 impl Carried {
@@ -21,6 +23,7 @@ impl Carried {
     pub fn hear(&mut self, lane: u8) {
         self.lanes |= 1 << (lane & 7);
         self.alone = 0;
+        self.told = false;
     }
 
     /// A chunk that was new came to this member alone.
@@ -34,6 +37,13 @@ impl Carried {
     /// No multicast reaches this member.
     pub fn is_deaf(&self, now: u64) -> bool {
         self.alone >= DEAF_CHUNKS && now >= self.since + DEAF_NS
+    }
+
+    /// No multicast reaches this member, and that is news.
+    pub fn turns_deaf(&mut self, now: u64) -> bool {
+        let news = self.is_deaf(now) && !self.told;
+        self.told |= news;
+        news
     }
 
     /// Rails on which a multicast was heard, as bits.
@@ -83,6 +93,7 @@ mod tests {
         let mut carried = Carried::default();
         (0..100).for_each(|n| carried.alone(n));
         assert!(!carried.is_deaf(DEAF_NS - 1) && carried.is_deaf(DEAF_NS));
+        assert!(carried.turns_deaf(DEAF_NS) && !carried.turns_deaf(DEAF_NS));
         carried.hear(3);
         assert!(!carried.is_deaf(u64::MAX / 2) && carried.lanes() == 8);
         carried.alone(7);

@@ -84,6 +84,11 @@ impl Order {
         }
     }
 
+    /// Says if nothing is received of a broadcast.
+    pub fn refuses(&self, broadcast: u64) -> bool {
+        self.has_left(broadcast) || self.broken(broadcast).is_some()
+    }
+
     /// The dead root because of which a broadcast cannot begin.
     pub fn broken(&self, broadcast: u64) -> Option<u16> {
         let (limit, root) = self.broken?;

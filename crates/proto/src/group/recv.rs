@@ -34,6 +34,15 @@ impl Group {
         self.make_room(now);
     }
 
+    /// A broadcast is not taken part in; what came of it is dropped.
+    pub(super) fn refuse(&mut self, broadcast: u64, handle: u32, end: End) {
+        if let Some(early) = self.receiving.broadcasts.remove(&broadcast) {
+            self.receiving.early_bytes -= early.total;
+            self.events.push_back(GroupEvent::Drop { broadcast });
+        }
+        self.end(broadcast, handle, end);
+    }
+
     /// A broadcast that came early has its operation now.
     fn adopt(&mut self, broadcast: u64, posted: (u16, u64), handle: u32) {
         let Some(early) = self.receiving.broadcasts.get_mut(&broadcast) else {
@@ -132,9 +141,9 @@ impl Group {
         let begun = chunk.broadcast < self.order.next();
         let keep = self.keeps(chunk);
         let first = chunk.number - chunk.offset / self.cfg.chunk as u64;
-        let mixes = self.cfg.errs(GroupMutation::MixBroadcasts);
-        let Some(incoming) = self.receiving.broadcasts.get_mut(&chunk.broadcast) else {
-            if begun || self.order.broken(chunk.broadcast).is_some() {
+        let broadcast = self.broadcast_of(chunk);
+        let Some(incoming) = self.receiving.broadcasts.get_mut(&broadcast) else {
+            if begun || self.order.refuses(chunk.broadcast) {
                 return self.swallow(now, chunk);
             }
             return self.place_early(chunk, first, keep);
@@ -148,9 +157,17 @@ impl Group {
                 self.swallow(now, chunk)
             }
             None if same && in_line => Place::Early { keep },
-            _ if mixes => Place::Early { keep },
             _ => Place::Nonsense,
         }
+    }
+
+    /// The broadcast that a chunk belongs to.
+    fn broadcast_of(&self, chunk: &Chunk) -> u64 {
+        let theirs = |(_, b): &(&u64, &Incoming)| b.root == chunk.root && b.handle.is_some();
+        let mixes = self.cfg.errs(GroupMutation::MixBroadcasts);
+        let first = self.receiving.broadcasts.iter().find(theirs);
+        let first = first.filter(|_| mixes).map(|(&broadcast, _)| broadcast);
+        first.unwrap_or(chunk.broadcast)
     }
 
     /// A chunk of a broadcast that nobody here wants (any more): it counts as come, for its root
@@ -160,6 +177,8 @@ impl Group {
             from.take(chunk.number);
             from.ended += 1;
         }
+        // A co-root's part may want it.
+        self.keep(now, chunk, false);
         self.owe_ack(now, chunk.root);
         Place::Duplicate
     }
@@ -193,6 +212,10 @@ impl Group {
         if ok && heard.lane.is_none() && !self.cfg.scheme.alone {
             self.carried.alone(now_ns);
         }
+        if self.carried.turns_deaf(now_ns) {
+            let from = self.receiving.roots.get_mut(&chunk.root);
+            from.into_iter().for_each(|from| from.ack_at = now_ns);
+        }
         if !ok || !self.took(now_ns, chunk) {
             self.watch_gaps(now_ns, chunk.root, false);
         }
@@ -224,7 +247,7 @@ impl Group {
                 }
             }
         }
-        self.keep(now, chunk);
+        self.keep(now, chunk, true);
         self.watch_gaps(now, chunk.root, progress);
         self.owe_ack(now, chunk.root);
         true

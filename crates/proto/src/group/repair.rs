@@ -57,11 +57,12 @@ impl Group {
     }
 
     /// A chunk is here: a co-root keeps what its part may need, or counts what it cannot keep.
-    pub(super) fn keep(&mut self, now: u64, chunk: &Chunk) {
+    /// `here`: its bytes are; else nobody here wants them.
+    pub(super) fn keep(&mut self, now: u64, chunk: &Chunk, here: bool) {
         if !self.parts.collects(chunk.root, self.cfg.me) {
             return;
         }
-        let keeps = self.keeps(chunk);
+        let keeps = here && self.keeps(chunk);
         let pause_ns = REMIND_AFTER_TRIPS * self.trip.ns() + self.spread_max_ns();
         let kept = self.sending_of(chunk.root);
         kept.next = kept.next.max(chunk.number + 1);

@@ -5,6 +5,7 @@ use super::config::{GroupConfig, Identity};
 use super::delay::Draw;
 use super::incoming::Receiving;
 use super::lanes::Lanes;
+use super::mutation::GroupMutation;
 use super::order::Order;
 use super::outgoing::Sending;
 use super::pace::Pace;
@@ -65,9 +66,14 @@ impl Group {
     }
 
     pub(super) fn sending_of(&mut self, root: u16) -> &mut Sending {
+        let forgets = self.cfg.errs(GroupMutation::ForgetAck);
+        let orphans = root == self.cfg.me && !self.cfg.errs(GroupMutation::ForgetOrphans);
         let (parts, me, dead) = (&self.parts, self.cfg.me, &self.dead);
         self.sending.entry(root).or_insert_with(|| {
-            let part = parts.of(root, me);
+            // With the members of co-roots that died before anything was sent.
+            let gone = dead.iter().filter(|_| orphans);
+            let orphans = gone.flat_map(|&co_root| parts.of(me, co_root));
+            let part = parts.of(root, me).skip(forgets as usize).chain(orphans);
             Sending::new(part.filter(|member| !dead.contains(member)))
         })
     }

@@ -46,6 +46,39 @@ fn a_death_ends_what_it_touches() {
     }
 }
 
+/// A root died when some had its broadcast: those that had not take part in no broadcast that is
+/// far behind it, but send their own, and nobody waits.
+#[test]
+fn nobody_waits_behind_a_dead_root() {
+    let mut world = World::new(4, Scheme::NACK, CALM, 27);
+    world.script = (0..200)
+        .map(|n| (if n == 3 { 3 } else { n % 3 }, 900))
+        .collect();
+    // Its broadcast reaches member 1 only.
+    world.deaf = vec![0, 2];
+    (0..4).for_each(|_| world.post(3));
+    world.run_for(ROUND_TRIP_NS);
+    world.dead.push(3);
+    world.deaf.clear();
+    world.post_all();
+    for _ in 0..20 {
+        world.run_for(10_000_000);
+        for me in 0..3u16 {
+            if world.members[me as usize].group.awaited().contains(&3) {
+                world.members[me as usize].group.on_dead(world.now, 3);
+                world.pump(me);
+            }
+        }
+    }
+    world.settle();
+    for me in 0..3 {
+        assert_eq!(world.members[me as usize].ended.len(), 200, "member {me}");
+        world.check_returned(me);
+    }
+    assert_eq!(world.members[0].ended[&3], End::Dead(3));
+    assert_eq!(world.members[1].ended[&3], End::Well);
+}
+
 /// Members of a dead co-root's part hear of it from the root.
 #[test]
 fn orphans_acknowledge_to_the_root() {
@@ -65,6 +98,28 @@ fn orphans_acknowledge_to_the_root() {
     world.settle();
     for me in (0..40).filter(|&me| me != 20) {
         assert_eq!(world.members[me as usize].ended.len(), 300, "member {me}");
+        world.check_returned(me);
+    }
+}
+
+/// The same where the co-root died before this root sent anything.
+#[test]
+fn orphans_of_an_earlier_death_are_not_forgotten() {
+    let scheme = Scheme {
+        co_roots: 1,
+        ..Scheme::NACK
+    };
+    let mut world = World::new(8, scheme, CALM, 28);
+    world.script = vec![(1, 900), (0, 900), (0, 50_000)];
+    world.dead.push(4);
+    for me in (0..8u16).filter(|&me| me != 4) {
+        world.members[me as usize].group.on_dead(world.now, 4);
+    }
+    world.swallow = 1;
+    world.post_all();
+    world.settle();
+    for me in (0..8).filter(|&me| me != 4) {
+        assert_eq!(world.members[me as usize].ended.len(), 3, "member {me}");
         world.check_returned(me);
     }
 }

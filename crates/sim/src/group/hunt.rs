@@ -1,0 +1,63 @@
+//! Takes things away from a failing run of groups while it still fails.
+
+use super::run::run_group;
+use super::setup::GroupSetup;
+
+/// Runs that shrinking may take.
+const TRIES_MAX: u32 = 200;
+
+/// The smallest setup found that fails, too (perhaps in another way).
+pub fn shrink_group(setup: &GroupSetup) -> GroupSetup {
+    let mut best = setup.clone();
+    let mut tries = 0;
+    loop {
+        let smaller = candidates(&best).into_iter().find(|setup| {
+            tries += 1;
+            tries <= TRIES_MAX && run_group(setup, false).failure.is_some()
+        });
+        match smaller {
+            Some(setup) => best = setup,
+            None => return best,
+        }
+    }
+}
+
+/// Every setup that is one step simpler.
+fn candidates(setup: &GroupSetup) -> Vec<GroupSetup> {
+    let mut list = Vec::new();
+    let mut add = |differs: bool, change: &dyn Fn(&mut GroupSetup)| {
+        let mut simpler = setup.clone();
+        change(&mut simpler);
+        list.extend(differs.then_some(simpler));
+    };
+    for at in 0..setup.groups.len() {
+        add(setup.groups.len() > 1, &|s| drop(s.groups.remove(at)));
+        let len = setup.groups[at].script.len();
+        add(len > 1, &|s| s.groups[at].script.truncate(len / 2));
+        add(len > 1, &|s| drop(s.groups[at].script.drain(..len / 2)));
+        add(len > 1, &|s| s.groups[at].script.truncate(len - 1));
+        add(setup.groups[at].depth > 1, &|s| s.groups[at].depth = 1);
+        add(setup.groups[at].scheme.parity > 0, &|s| {
+            s.groups[at].scheme.parity = 0
+        });
+        add(setup.groups[at].scheme.marks, &|s| {
+            s.groups[at].scheme.marks = false
+        });
+    }
+    for at in 0..setup.faults.len() {
+        add(true, &|s| {
+            s.faults.remove(at);
+        });
+    }
+    let w = setup.weather;
+    add(w.drop > 0, &|s| s.weather.drop = 0);
+    add(w.duplicate > 0, &|s| s.weather.duplicate = 0);
+    add(w.reorder > 0, &|s| s.weather.reorder = 0);
+    add(w.corrupt > 0, &|s| s.weather.corrupt = 0);
+    add(w.forge > 0, &|s| s.weather.forge = 0);
+    add(setup.late.is_some(), &|s| s.late = None);
+    add(setup.hard_of_hearing.is_some(), &|s| {
+        s.hard_of_hearing = None
+    });
+    list
+}

@@ -1,0 +1,20 @@
+//! Groups: clusters of real [`marline_proto::group::Group`]s on a virtual clock and network, with
+//! multicast that loses per receiver, rails that carry none, members that come late or die.
+//!
+//! [`GroupSetup::draw`] turns a seed into processes, groups, broadcasts and faults;
+//! [`run_group`] plays it and holds every byte and every ending against the truth. [`group_scale`]
+//! measures how a broadcast grows with the members.
+
+mod hunt;
+mod member;
+mod net;
+mod run;
+mod scale;
+mod setup;
+mod truth;
+mod world;
+
+pub use hunt::shrink_group;
+pub use run::run_group;
+pub use scale::{group_scale, GroupScaled, BROADCASTS, SCHEMES};
+pub use setup::{GroupFault, GroupSetup, GroupTrouble, GroupWeather, Spec};

@@ -1,0 +1,143 @@
+//! The network of groups: one packet to many, each of whom may lose, double or delay it.
+
+use super::setup::{GroupSetup, GroupTrouble};
+use crate::net::NetStats;
+use crate::rng::Rng;
+
+/// Bytes of a frame on the wire beside the datagram.
+const WIRE_BYTES: u64 = 46;
+/// A process knows that one of its rails is down after so long, and uses another for unicast.
+const KNOWN_NS: u64 = 2_000_000;
+
+/// The damage of one copy of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Harm {
+    /// None.
+    None,
+    /// Some bit of it, by this number.
+    Flip(u64),
+    /// It claims to come from elsewhere, by this number.
+    Forge(u64),
+}
+
+/// Rails, and what is wrong with them.
+#[derive(Debug)]
+pub(super) struct GroupNet {
+    lanes: usize,
+    /// When all that was sent has left, by process and rail.
+    free_at: Vec<u64>,
+    /// Troubles that last now, each with its beginning.
+    troubles: Vec<(GroupTrouble, u64)>,
+    pub(super) rng: Rng,
+    pub(super) stats: NetStats,
+}
+
+impl GroupNet {
+    pub(super) fn new(setup: &GroupSetup) -> GroupNet {
+        GroupNet {
+            lanes: setup.lanes,
+            free_at: vec![0; setup.procs * setup.lanes],
+            troubles: Vec::new(),
+            rng: Rng::new(setup.seed, 41),
+            stats: NetStats::default(),
+        }
+    }
+
+    pub(super) fn begins(&mut self, what: GroupTrouble, now: u64) {
+        self.troubles.push((what, now));
+    }
+
+    pub(super) fn ends(&mut self, what: GroupTrouble) {
+        let at = self.troubles.iter().position(|(other, _)| *other == what);
+        at.map(|at| self.troubles.swap_remove(at));
+    }
+
+    /// Since when a rail of a process carries nothing.
+    fn down_since(&self, proc: usize, lane: usize) -> Option<u64> {
+        let down = self.troubles.iter().filter(|(what, _)| match *what {
+            GroupTrouble::RailDown { lane: of, who } => {
+                of == lane && who.is_none_or(|who| who == proc)
+            }
+            _ => false,
+        });
+        down.map(|&(_, since)| since).min()
+    }
+
+    /// Multicast on a rail does not reach a process.
+    fn is_mute(&self, to: usize, on: usize) -> bool {
+        self.troubles.iter().any(|(what, _)| match *what {
+            GroupTrouble::Mute { lane, who } => {
+                lane.is_none_or(|lane| lane == on) && who.is_none_or(|who| who == to)
+            }
+            _ => false,
+        })
+    }
+
+    /// The rail that a process takes to another: one that it does not know to be down.
+    pub(super) fn route(&self, now: u64, from: usize, to: usize) -> usize {
+        let down = |lane: usize| {
+            let since = [from, to].map(|proc| self.down_since(proc, lane));
+            since.into_iter().flatten().any(|at| now >= at + KNOWN_NS)
+        };
+        (0..self.lanes).find(|&lane| !down(lane)).unwrap_or(0)
+    }
+
+    /// A packet leaves: when it is on the wire.
+    pub(super) fn leave(
+        &mut self,
+        now: u64,
+        setup: &GroupSetup,
+        at: (usize, usize),
+        len: usize,
+    ) -> u64 {
+        self.stats.packets += 1;
+        let takes_ns = (len as u64 + WIRE_BYTES) * 1_000_000_000 / setup.rate;
+        let free = &mut self.free_at[at.0 * self.lanes + at.1];
+        *free = (*free).max(now) + takes_ns;
+        *free
+    }
+
+    /// Copies of a packet that reach a process, and when.
+    pub(super) fn arrive(
+        &mut self,
+        setup: &GroupSetup,
+        (from, to, lane): (usize, usize, usize),
+        (sent, multicast): (u64, bool),
+    ) -> Vec<(u64, Harm)> {
+        let weather = setup.weather;
+        let down = [from, to]
+            .iter()
+            .any(|&p| self.down_since(p, lane).is_some());
+        if down || multicast && self.is_mute(to, lane) {
+            self.stats.cut += 1;
+            return Vec::new();
+        }
+        let more = setup.hard_of_hearing.filter(|&(who, _)| who == to);
+        if self.rng.ppm(weather.drop + more.map_or(0, |(_, ppm)| ppm)) {
+            self.stats.dropped += 1;
+            return Vec::new();
+        }
+        let twice = self.rng.ppm(weather.duplicate);
+        self.stats.duplicated += twice as u64;
+        let mut copies = Vec::new();
+        for _ in 0..1 + twice as u32 {
+            let mut at = sent + setup.latency_ns;
+            if self.rng.ppm(weather.reorder) {
+                self.stats.reordered += 1;
+                at += self.rng.below(weather.reorder_ns);
+            }
+            let harm = match self.rng.ppm(weather.corrupt) {
+                true => Harm::Flip(self.rng.next()),
+                false => Harm::None,
+            };
+            self.stats.damaged += (harm != Harm::None) as u64;
+            copies.push((at, harm));
+        }
+        if self.rng.ppm(weather.forge) {
+            self.stats.forged += 1;
+            let forged = Harm::Forge(self.rng.next());
+            copies.push((sent + setup.latency_ns, forged));
+        }
+        copies
+    }
+}

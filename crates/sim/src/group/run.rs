@@ -1,0 +1,58 @@
+//! One seed of groups: played, and the report.
+
+use super::setup::GroupSetup;
+use super::world::GroupWorld;
+use crate::run::Outcome;
+use std::fmt::Write;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// Last events that a traced failure shows.
+const SHOWN: usize = 120;
+
+/// Runs one simulation of groups. With `tracing` a failure shows the setup and the last events.
+pub fn run_group(setup: &GroupSetup, tracing: bool) -> Outcome {
+    let mut world = GroupWorld::new(setup, tracing);
+    let played = catch_unwind(AssertUnwindSafe(|| world.play()));
+    let played = played.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(format!(
+            "panic: {}",
+            text.unwrap_or_else(|| "see above".into())
+        ))
+    });
+    let failure = played.err().map(|text| describe(setup, &world, &text));
+    let mut troubles = std::mem::take(&mut world.troubles);
+    let left = world.left().len() as u64;
+    if left > 0 {
+        troubles.insert("groups left", left);
+    }
+    let messages = setup.groups.iter().map(|g| g.script.len() as u64).sum();
+    Outcome {
+        seed: setup.seed,
+        hash: world.hash,
+        failure,
+        net: world.net.stats,
+        troubles,
+        messages,
+        open_max: 0,
+        worked_ns: world.worked_ns,
+        recovery_ns: 0,
+        peers: 0,
+        peer_bytes: 0,
+        rails: Vec::new(),
+        written: (0, 0),
+    }
+}
+
+fn describe(setup: &GroupSetup, world: &GroupWorld<'_>, text: &str) -> String {
+    let mut report = format!("seed {}: {text}\n", setup.seed);
+    let Some(trace) = &world.trace else {
+        return report;
+    };
+    let _ = writeln!(report, "{setup:#?}");
+    let from = trace.len().saturating_sub(SHOWN);
+    trace[from..]
+        .iter()
+        .for_each(|line| report += &format!("{line}\n"));
+    report
+}

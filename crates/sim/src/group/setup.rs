@@ -1,0 +1,352 @@
+//! Setups of a group simulation, drawn from a seed.
+
+use crate::rng::Rng;
+#[cfg(feature = "mutation")]
+use marline_proto::group::GroupMutation;
+use marline_proto::group::Scheme;
+
+const MS: u64 = 1_000_000;
+
+/// Faults of packets, each in parts per million.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GroupWeather {
+    /// Lost on the way to one receiver.
+    pub drop: u32,
+    /// Delivered twice.
+    pub duplicate: u32,
+    /// Held back by up to `reorder_ns`.
+    pub reorder: u32,
+    /// See `reorder`.
+    pub reorder_ns: u64,
+    /// Damaged in the head, or in the payload.
+    pub corrupt: u32,
+    /// Followed by a forgery: the same with another group, token, epoch or sender.
+    pub forge: u32,
+}
+
+/// Something that goes wrong for a while, or for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupTrouble {
+    /// A rail carries nothing, of one process or of all.
+    RailDown {
+        /// Which of the rails.
+        lane: usize,
+        /// Whose; none: everybody's.
+        who: Option<usize>,
+    },
+    /// Multicast is lost, unicast is not: on a rail or on all, to one process or to all.
+    Mute {
+        /// Which of the rails; none: all.
+        lane: Option<usize>,
+        /// The one that hears none; none: nobody hears any.
+        who: Option<usize>,
+    },
+    /// A process dies.
+    Kill {
+        /// Which.
+        who: usize,
+    },
+}
+
+/// A trouble and its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupFault {
+    /// Virtual time of its beginning, in ns.
+    pub from_ns: u64,
+    /// Virtual time of its end, in ns; `u64::MAX`: it lasts.
+    pub to_ns: u64,
+    /// The trouble.
+    pub what: GroupTrouble,
+}
+
+/// One group and its broadcasts.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Its members, as processes.
+    pub members: Vec<usize>,
+    /// How it works.
+    pub scheme: Scheme,
+    /// Root (as a member) and length of each broadcast.
+    pub script: Vec<(u16, u64)>,
+    /// Broadcasts that a member has posted and not seen end, at most.
+    pub depth: usize,
+    /// Members pause for up to so long before each post.
+    pub pause_ns: u64,
+}
+
+/// A cluster, its work and its faults.
+#[derive(Clone, Debug)]
+pub struct GroupSetup {
+    /// The seed.
+    pub seed: u64,
+    /// Processes.
+    pub procs: usize,
+    /// Groups, each with members among the processes.
+    pub groups: Vec<Spec>,
+    /// Bytes of a chunk.
+    pub chunk: u32,
+    /// Rails of each process.
+    pub lanes: usize,
+    /// Settings of each group; see [`marline_proto::group::GroupConfig`].
+    pub copy_max: u64,
+    /// See `copy_max`.
+    pub early_max: u64,
+    /// See `copy_max`.
+    pub keep_max: u64,
+    /// See `copy_max`; it may be wrong.
+    pub round_trip_ns: u64,
+    /// Chunks leave at the rate of the rail.
+    pub paced: bool,
+    /// Time on the way, in ns.
+    pub latency_ns: u64,
+    /// Bytes per second of a rail.
+    pub rate: u64,
+    /// Time that a process takes for a packet, in ns.
+    pub packet_ns: u64,
+    /// A packet that takes longer to be received than this is lost.
+    pub queue_ns: u64,
+    /// Faults of packets.
+    pub weather: GroupWeather,
+    /// A process that loses more, and how much.
+    pub hard_of_hearing: Option<(usize, u32)>,
+    /// Troubles.
+    pub faults: Vec<GroupFault>,
+    /// A process that enters late: its posts begin then. With `born` it is not there before.
+    pub late: Option<(usize, u64)>,
+    /// See `late`.
+    pub born: bool,
+    /// Time in which a death is found out.
+    pub detect_ns: u64,
+    /// A deliberate mistake of all members.
+    #[cfg(feature = "mutation")]
+    pub mutation: Option<GroupMutation>,
+}
+
+impl GroupSetup {
+    /// No faults: `members` in one group that broadcasts `script`.
+    pub fn calm(members: usize, scheme: Scheme, script: Vec<(u16, u64)>) -> GroupSetup {
+        GroupSetup {
+            seed: 1,
+            procs: members,
+            groups: vec![Spec {
+                members: (0..members).collect(),
+                scheme,
+                script,
+                depth: 1,
+                pause_ns: 0,
+            }],
+            chunk: 1_344,
+            lanes: 1,
+            copy_max: 65_536,
+            early_max: 4 << 20,
+            keep_max: 4 << 20,
+            round_trip_ns: 20_000,
+            paced: false,
+            latency_ns: 5_000,
+            rate: 1_250_000_000,
+            packet_ns: 500,
+            queue_ns: 10 * MS,
+            weather: GroupWeather::default(),
+            hard_of_hearing: None,
+            faults: Vec::new(),
+            late: None,
+            born: false,
+            detect_ns: 200 * MS,
+            #[cfg(feature = "mutation")]
+            mutation: None,
+        }
+    }
+
+    /// The setup of a seed; `members`: of its first group, 0: drawn.
+    pub fn draw(seed: u64, members: usize) -> GroupSetup {
+        let mut rng = Rng::new(seed, 40);
+        let procs = match rng.below(100) {
+            _ if members > 0 => members as u64,
+            0 => rng.range(200, 1_024),
+            1..=4 => rng.range(41, 199),
+            5..=29 => rng.range(9, 40),
+            _ => rng.range(2, 8),
+        } as usize;
+        let lanes = rng.pick(&[1, 1, 2, 2, 3]);
+        let mut setup = GroupSetup::calm(procs, Scheme::NACK, Vec::new());
+        setup.seed = seed;
+        setup.lanes = lanes;
+        setup.chunk = rng.pick(&[200, 1_344, 1_344, 8_000, 32_000]);
+        setup.copy_max = rng.pick(&[0, 3_000, 65_536]);
+        let chunk = setup.chunk as u64;
+        setup.early_max = rng.pick(&[chunk, 8 * chunk, 100_000, 4 << 20]);
+        setup.keep_max = rng.pick(&[0, 3 * chunk, 4 << 20]);
+        setup.round_trip_ns = rng.pick(&[5_000, 20_000, 50_000, 1_000_000]);
+        setup.paced = rng.one_in(2);
+        setup.latency_ns = rng.pick(&[2_000, 10_000, 100_000]);
+        setup.rate = rng.pick(&[125_000_000, 1_250_000_000, 12_500_000_000]);
+        setup.packet_ns = rng.pick(&[200, 1_000, 3_000]);
+        setup.queue_ns = rng.pick(&[100_000, MS, 20 * MS]);
+        setup.detect_ns = rng.range(100, 400) * MS;
+        setup.weather(&mut rng);
+        let count = if rng.one_in(4) { 2 } else { 1 };
+        let lasting = setup.faults(&mut rng);
+        setup.groups = (0..count)
+            .map(|n| spec(&mut rng, &setup, n > 0, lasting))
+            .collect();
+        setup
+    }
+
+    fn weather(&mut self, rng: &mut Rng) {
+        let mut some = |choices: &[u32]| if rng.one_in(2) { rng.pick(choices) } else { 0 };
+        self.weather = GroupWeather {
+            drop: some(&[1_000, 10_000, 50_000, 200_000]),
+            duplicate: some(&[10_000, 100_000]),
+            reorder: some(&[10_000, 200_000]),
+            reorder_ns: [100_000, 5 * MS][some(&[1]) as usize],
+            corrupt: some(&[1_000, 30_000]),
+            forge: some(&[1_000, 50_000]),
+        };
+        if rng.one_in(4) {
+            self.hard_of_hearing = Some((rng.below(self.procs as u64) as usize, 200_000));
+        }
+        if rng.one_in(6) {
+            let at = rng.pick(&[50 * MS, 2_000 * MS]);
+            self.late = Some((rng.below(self.procs as u64) as usize, at));
+            self.born = rng.one_in(2);
+        }
+    }
+
+    /// Draws troubles. One that lasts, and wants many broadcasts to be found out: `true`.
+    fn faults(&mut self, rng: &mut Rng) -> bool {
+        let (procs, lanes) = (self.procs as u64, self.lanes as u64);
+        let mut lasting = false;
+        for _ in 0..rng.pick(&[0, 0, 1, 1, 2, 3]) {
+            let from_ns = rng.below(50 * MS);
+            let mut to_ns = from_ns + rng.range(1, 60) * MS;
+            let one = |rng: &mut Rng| Some(rng.below(procs) as usize).filter(|_| rng.one_in(2));
+            let what = match rng.below(5) {
+                0 | 1 => GroupTrouble::RailDown {
+                    lane: rng.below(lanes) as usize,
+                    who: one(rng),
+                },
+                2 | 3 => {
+                    let lane = Some(rng.below(lanes) as usize).filter(|_| rng.one_in(2));
+                    if rng.one_in(2) && self.procs <= 24 {
+                        to_ns = u64::MAX;
+                        lasting |= lane.is_none();
+                    }
+                    GroupTrouble::Mute {
+                        lane,
+                        who: one(rng),
+                    }
+                }
+                _ => {
+                    to_ns = u64::MAX;
+                    GroupTrouble::Kill {
+                        who: rng.below(procs) as usize,
+                    }
+                }
+            };
+            self.faults.push(GroupFault {
+                from_ns,
+                to_ns,
+                what,
+            });
+        }
+        lasting
+    }
+
+    /// Time from which on multicast reaches nobody any more, for good.
+    pub fn muted_from(&self) -> Option<u64> {
+        let all = GroupTrouble::Mute {
+            lane: None,
+            who: None,
+        };
+        let muted = self.faults.iter();
+        let muted = muted.filter(|f| f.what == all && f.to_ns == u64::MAX);
+        muted.map(|f| f.from_ns).min()
+    }
+
+    /// When a process dies.
+    pub fn death_of(&self, proc: usize) -> Option<u64> {
+        let kill = GroupTrouble::Kill { who: proc };
+        let deaths = self.faults.iter().filter(|f| f.what == kill);
+        deaths.map(|f| f.from_ns).min()
+    }
+}
+
+fn scheme(rng: &mut Rng, members: usize) -> Scheme {
+    let co_roots = rng.below(members.min(6) as u64) as u16;
+    let mut scheme = match rng.below(10) {
+        0 => Scheme::ORIGINAL,
+        1 => Scheme::BASIC,
+        2 => Scheme::WINDOW,
+        3 => Scheme {
+            co_roots,
+            ..Scheme::CO_ROOT
+        },
+        4 => Scheme::AGGREGATE,
+        5 | 6 => Scheme {
+            co_roots,
+            ..Scheme::NACK
+        },
+        _ => Scheme::usual(members),
+    };
+    if !scheme.alone {
+        scheme.parity = rng.pick(&[0, 0, 2, 8]);
+    }
+    scheme.marks = rng.one_in(4);
+    scheme.repair_all_from = rng.pick(&[1, 2, 3, 4]);
+    if scheme.window > 1 {
+        scheme.window = rng.pick(&[4, 16, 64, 64, 200]);
+    }
+    scheme
+}
+
+fn spec(rng: &mut Rng, setup: &GroupSetup, part: bool, lasting: bool) -> Spec {
+    let mut members: Vec<usize> = (0..setup.procs).collect();
+    // Members have other numbers in another group, and not all processes are in it.
+    for at in (1..members.len()).rev() {
+        members.swap(at, rng.below(at as u64 + 1) as usize);
+    }
+    if part {
+        members.truncate(rng.range(2, setup.procs as u64) as usize);
+    }
+    let chunk = setup.chunk as u64;
+    let count = match (lasting, setup.procs) {
+        (true, _) => rng.range(150, 300),
+        (_, 0..=40) => rng.range(1, 40),
+        (_, 41..=200) => rng.range(1, 6),
+        _ => rng.range(1, 2),
+    };
+    let longest = match (lasting, setup.procs) {
+        (true, _) => 2 * chunk,
+        (_, 0..=40) => 80 * chunk,
+        _ => 10 * chunk,
+    };
+    let fixed = rng.one_in(3);
+    let script = (0..count).map(|_| {
+        let root = match fixed {
+            true => 0,
+            false => rng.below(members.len() as u64) as u16,
+        };
+        let len = match rng.below(8) {
+            0 => 0,
+            1..=3 => rng.range(1, 200),
+            4..=6 => rng.range(1, 3 * chunk),
+            _ => rng.range(1, longest),
+        };
+        (root, len.min(longest))
+    });
+    let script = script.collect();
+    let depth = match rng.below(4) {
+        0 => rng.range(2, 100) as usize,
+        _ => 1,
+    };
+    Spec {
+        scheme: scheme(rng, members.len()),
+        members,
+        script,
+        depth,
+        pause_ns: match lasting {
+            true => rng.range(MS, 4 * MS),
+            false => rng.pick(&[0, 10_000, MS]),
+        },
+    }
+}

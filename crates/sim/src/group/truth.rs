@@ -1,0 +1,123 @@
+//! The promises of a group, checked while it runs and when all is over.
+
+use super::member::Member;
+use super::setup::{GroupSetup, Spec};
+use marline_proto::group::{End, GroupHeld, AHEAD};
+
+/// A death is noticed at the next look, and what follows from it takes a few round trips.
+const SLACK_NS: u64 = 100_000_000;
+/// Time in which it is found out that multicast is not carried any more, with reminders lost.
+const FOUND_OUT_NS: u64 = 500_000_000;
+
+/// Memory within its bounds.
+pub(super) fn bounds(setup: &GroupSetup, spec: &Spec, member: &Member) -> Result<(), String> {
+    let (early, kept, copied) = member.buffered();
+    let window = spec.scheme.window as u64 * setup.chunk as u64;
+    let held = member.group.held();
+    let all = [
+        ("early buffers", early, setup.early_max),
+        ("others' chunks", kept, setup.keep_max),
+        ("own copies", copied, window),
+        ("early buffers, counted", held.early_bytes, setup.early_max),
+        ("others' chunks, counted", held.kept_bytes, setup.keep_max),
+        ("own copies, counted", held.copied_bytes, window),
+    ];
+    for (what, bytes, most) in all {
+        if bytes > most {
+            return Err(format!("{bytes} bytes of {what}, at most {most}"));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is kept, nobody is waited for.
+pub(super) fn is_over(member: &Member) -> bool {
+    member.open == 0
+        && member.group.held() == GroupHeld::default()
+        && member.buffered() == (0, 0, 0)
+}
+
+/// How one member's operation may have ended.
+fn ending(setup: &GroupSetup, spec: &Spec, member: &Member, n: usize) -> Result<(), String> {
+    let operation = &member.operations[n];
+    let Some((end, at)) = operation.end else {
+        return Err(format!("operation {n} has not ended"));
+    };
+    let dead = match end {
+        End::Well | End::NotCarried => return Ok(()),
+        End::Mismatch => return Err(format!("operation {n} ends in a mismatch")),
+        End::Dead(dead) => dead,
+    };
+    let died = spec
+        .members
+        .get(dead as usize)
+        .and_then(|&p| setup.death_of(p));
+    let Some(died) = died.filter(|&died| died <= at) else {
+        return Err(format!(
+            "operation {n} ends with the death of {dead}, which lives"
+        ));
+    };
+    let waits_from = died.max(operation.posted_at);
+    let receives = spec.script[n].0 == dead;
+    if receives && at > waits_from + setup.detect_ns + SLACK_NS {
+        let late = (at - waits_from) / 1_000_000;
+        return Err(format!("operation {n} outlived its root by {late} ms"));
+    }
+    Ok(())
+}
+
+/// Everything that all living members say together, when all is over.
+pub(super) fn verdict(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Result<(), String> {
+    let deaths = spec.members.iter().any(|&p| setup.death_of(p).is_some());
+    for n in 0..spec.script.len() {
+        for member in members {
+            let failed = |text: String| format!("member {}: {text}", member.me);
+            ending(setup, spec, member, n).map_err(failed)?;
+        }
+        let left = |m: &&&Member| matches!(m.operations[n].end, Some((End::NotCarried, _)));
+        let count = members.iter().filter(left).count();
+        let mixed = count != 0 && count != members.len();
+        if mixed && !deaths {
+            let all = members.len();
+            return Err(format!(
+                "operation {n}: {count} of {all} left the group, not all"
+            ));
+        }
+    }
+    found_out(setup, spec, members)
+}
+
+/// A network that carries no multicast is left.
+fn found_out(setup: &GroupSetup, spec: &Spec, members: &[&Member]) -> Result<(), String> {
+    let Some(from) = setup.muted_from().filter(|_| !spec.scheme.alone) else {
+        return Ok(());
+    };
+    // Where answers are lost, too, it takes longer.
+    let rough = setup.weather.drop.max(setup.weather.corrupt) > 10_000;
+    if rough || setup.hard_of_hearing.is_some() {
+        return Ok(());
+    }
+    // Before all are there, nothing that is multicast is missed for long.
+    let from = from.max(setup.late.map_or(0, |(_, at)| at));
+    for member in members {
+        let went_on = member
+            .operations
+            .iter()
+            .enumerate()
+            .filter(|(n, operation)| {
+                let later = operation.posted_at > from + FOUND_OUT_NS;
+                let well = matches!(operation.end, Some((End::Well, _)));
+                later && well && spec.script[*n].1 > 0
+            });
+        let went_on = went_on.count() as u64;
+        // A root says so with the next that it begins, which may be far ahead of the oldest.
+        let ahead = AHEAD.min(spec.depth as u64);
+        if went_on > AHEAD + ahead + 8 {
+            let me = member.me;
+            return Err(format!(
+                "member {me}: {went_on} broadcasts without multicast"
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,546 @@
+//! The world of a group simulation: processes, packets under way, time.
+
+use super::member::Member;
+use super::net::{GroupNet, Harm};
+use super::setup::{GroupSetup, GroupTrouble, Spec};
+use super::truth;
+use crate::rng::Rng;
+use marline_checksum::crc32c;
+use marline_proto::group::{Content, Group, GroupConfig, Identity, Packet, To};
+use marline_wire::{GroupHead, GroupPacket};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Deaths are looked for so often.
+const LOOK_NS: u64 = 20_000_000;
+/// Virtual time that the work may take once no fault lasts but those that last for good.
+const WORK_NS: u64 = 60_000_000_000;
+/// Events after which a run is called endless.
+const EVENTS_MAX: u64 = 20_000_000;
+
+enum Happening {
+    Packet {
+        to: usize,
+        bytes: Rc<Vec<u8>>,
+        harm: Harm,
+    },
+    /// The same, once the process has time for it.
+    Turn {
+        to: usize,
+        bytes: Rc<Vec<u8>>,
+        harm: Harm,
+    },
+    Mark {
+        to: usize,
+        group: usize,
+        from: u16,
+        root: u16,
+        value: u64,
+    },
+    Wake(usize),
+    Fault(usize, bool),
+    Look,
+}
+
+struct Process {
+    alive: bool,
+    /// By group; none: it is no member, or not there yet.
+    members: Vec<Option<Member>>,
+    wake_at: u64,
+    busy_until: u64,
+    rng: Rng,
+}
+
+pub(super) struct GroupWorld<'a> {
+    setup: &'a GroupSetup,
+    processes: Vec<Process>,
+    pub net: GroupNet,
+    events: BTreeMap<(u64, u64), Happening>,
+    count: u64,
+    pub now: u64,
+    /// Of everything that ended, and when.
+    pub hash: u64,
+    /// When the last operation ended.
+    pub worked_ns: u64,
+    pub troubles: BTreeMap<&'static str, u64>,
+    /// Packets that each process sent.
+    pub sent: Vec<u64>,
+    pub trace: Option<Vec<String>>,
+}
+
+/// The endpoint of a process.
+fn endpoint(proc: usize) -> (u64, u32) {
+    (proc as u64 * 2 + 1, 3)
+}
+
+impl<'a> GroupWorld<'a> {
+    pub fn new(setup: &'a GroupSetup, tracing: bool) -> GroupWorld<'a> {
+        let process = |proc: usize| Process {
+            alive: true,
+            members: setup.groups.iter().map(|_| None).collect(),
+            wake_at: u64::MAX,
+            busy_until: 0,
+            rng: Rng::new(setup.seed, 1_000 + proc as u64),
+        };
+        let mut world = GroupWorld {
+            setup,
+            processes: (0..setup.procs).map(process).collect(),
+            net: GroupNet::new(setup),
+            events: BTreeMap::new(),
+            count: 0,
+            now: 0,
+            hash: setup.seed,
+            worked_ns: 0,
+            troubles: BTreeMap::new(),
+            sent: vec![0; setup.procs],
+            trace: tracing.then(Vec::new),
+        };
+        for (group, spec) in setup.groups.iter().enumerate() {
+            let list: Vec<(u64, u32)> = spec.members.iter().map(|&p| endpoint(p)).collect();
+            let list: Arc<[(u64, u32)]> = list.into();
+            for (me, &proc) in spec.members.iter().enumerate() {
+                let late = setup.late.filter(|&(who, _)| who == proc);
+                let member = world.member(group, me as u16, &list, late.map_or(0, |l| l.1));
+                world.processes[proc].members[group] = Some(member);
+            }
+        }
+        (0..setup.procs).for_each(|proc| world.wake(proc, 1));
+        for (n, fault) in setup.faults.iter().enumerate() {
+            world.plan(fault.from_ns, Happening::Fault(n, true));
+            if fault.to_ns < u64::MAX {
+                world.plan(fault.to_ns, Happening::Fault(n, false));
+            }
+        }
+        if (0..setup.procs).any(|proc| setup.death_of(proc).is_some()) {
+            world.plan(LOOK_NS, Happening::Look);
+        }
+        world
+    }
+
+    fn member(&self, group: usize, me: u16, list: &Arc<[(u64, u32)]>, ready_at: u64) -> Member {
+        let (setup, spec) = (self.setup, &self.setup.groups[group]);
+        let who = Identity {
+            id: (group as u64 + 1) * 1_000_003,
+            token: group as u32 + 9,
+            members: list.clone(),
+        };
+        let wire_ns = (setup.chunk as u64 + 200) * 1_000_000_000 / setup.rate;
+        let cfg = GroupConfig {
+            me,
+            chunk: setup.chunk,
+            copy_max: setup.copy_max,
+            early_max: setup.early_max,
+            keep_max: setup.keep_max,
+            lanes: setup.lanes as u8,
+            round_trip_ns: setup.round_trip_ns,
+            chunk_ns: if setup.paced { wire_ns } else { 0 },
+            scheme: spec.scheme,
+            seed: setup.seed ^ (me as u64) << 32 ^ group as u64,
+            #[cfg(feature = "mutation")]
+            mutation: setup.mutation,
+        };
+        let (src_id, src_epoch) = list[me as usize];
+        let head = GroupHead {
+            algorithm: 1,
+            group: who.id,
+            token: who.token,
+            member: me,
+            src_id,
+            src_epoch,
+            lane: 0,
+            flags: 0,
+        };
+        Member::new(Group::new(cfg, who), head, setup.chunk, ready_at)
+    }
+
+    fn plan(&mut self, at: u64, what: Happening) {
+        self.count += 1;
+        self.events.insert((at.max(self.now), self.count), what);
+    }
+
+    fn wake(&mut self, proc: usize, at: u64) {
+        if at < self.processes[proc].wake_at {
+            self.processes[proc].wake_at = at;
+            self.plan(at, Happening::Wake(proc));
+        }
+    }
+
+    /// Plays until all is over.
+    pub fn play(&mut self) -> Result<(), String> {
+        let lasting = self
+            .setup
+            .faults
+            .iter()
+            .map(|f| f.to_ns)
+            .filter(|&t| t < u64::MAX);
+        let faults_end = lasting.max().unwrap_or(0);
+        let end = faults_end + self.setup.late.map_or(0, |l| l.1) + WORK_NS;
+        let mut events = 0;
+        while let Some(((at, _), what)) = self.events.pop_first() {
+            self.now = at;
+            if at > end {
+                return self.judge().and(Err("stuck: it does not end".into()));
+            }
+            events += 1;
+            if events > EVENTS_MAX {
+                return Err("endless".into());
+            }
+            self.happen(what)?;
+            if events % 64 == 0 && self.is_over() {
+                break;
+            }
+        }
+        self.judge()
+    }
+
+    fn is_over(&self) -> bool {
+        let mut living = self.processes.iter().filter(|p| p.alive);
+        living.all(|p| {
+            let members = p.members.iter().enumerate();
+            let mut members = members.filter_map(|(g, m)| m.as_ref().map(|m| (g, m)));
+            members.all(|(group, member)| {
+                let all = self.setup.groups[group].script.len();
+                member.operations.len() == all && truth::is_over(member)
+            })
+        })
+    }
+
+    fn judge(&self) -> Result<(), String> {
+        for (group, spec) in self.setup.groups.iter().enumerate() {
+            let living = spec.members.iter().filter(|&&p| self.processes[p].alive);
+            let members = living.filter_map(|&p| self.processes[p].members[group].as_ref());
+            let members: Vec<&Member> = members.collect();
+            for member in &members {
+                let (me, posted) = (member.me, member.operations.len());
+                if posted < spec.script.len() || !truth::is_over(member) {
+                    return Err(format!(
+                        "stuck: group {group}, member {me}, {posted} of {} posted, {} open, {:?}, \
+                         {:?} awaited, {:?} buffered",
+                        spec.script.len(),
+                        member.open,
+                        member.group.held(),
+                        member.group.awaited(),
+                        member.buffered(),
+                    ));
+                }
+            }
+            truth::verdict(self.setup, spec, &members)
+                .map_err(|e| format!("group {group}: {e}"))?;
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, what: Happening) -> Result<(), String> {
+        match what {
+            Happening::Packet { to, bytes, harm } => self.queue(to, bytes, harm),
+            Happening::Turn { to, bytes, harm } => self.receive(to, &bytes, harm),
+            Happening::Mark {
+                to,
+                group,
+                from,
+                root,
+                value,
+            } => {
+                let now = self.now;
+                let alive = self.processes[to].alive;
+                if let Some(member) = self.processes[to].members[group].as_mut().filter(|_| alive) {
+                    member.group.handle_mark(now, from, root, value);
+                }
+                self.pump(to)
+            }
+            Happening::Wake(proc) => {
+                if self.processes[proc].wake_at != self.now {
+                    return Ok(());
+                }
+                self.processes[proc].wake_at = u64::MAX;
+                self.pump(proc)
+            }
+            Happening::Fault(n, begins) => {
+                self.fault(n, begins);
+                Ok(())
+            }
+            Happening::Look => self.look(),
+        }
+    }
+
+    fn fault(&mut self, n: usize, begins: bool) {
+        let what = self.setup.faults[n].what;
+        if !begins {
+            return self.net.ends(what);
+        }
+        let name = match what {
+            GroupTrouble::RailDown { .. } => "rail down",
+            GroupTrouble::Mute { .. } => "multicast lost",
+            GroupTrouble::Kill { who } => {
+                self.processes[who].alive = false;
+                "killed"
+            }
+        };
+        self.net.begins(what, self.now);
+        *self.troubles.entry(name).or_default() += 1;
+    }
+
+    /// Members learn of the deaths of those whom they wait for.
+    fn look(&mut self) -> Result<(), String> {
+        let setup = self.setup;
+        for proc in 0..setup.procs {
+            if !self.processes[proc].alive {
+                continue;
+            }
+            let now = self.now;
+            for (group, spec) in setup.groups.iter().enumerate() {
+                let Some(member) = &mut self.processes[proc].members[group] else {
+                    continue;
+                };
+                for awaited in member.group.awaited() {
+                    let death = setup.death_of(spec.members[awaited as usize]);
+                    if death.is_some_and(|at| now >= at + setup.detect_ns) {
+                        member.group.on_dead(now, awaited);
+                    }
+                }
+            }
+            self.pump(proc)?;
+        }
+        if !self.is_over() {
+            self.plan(self.now + LOOK_NS, Happening::Look);
+        }
+        Ok(())
+    }
+
+    /// A packet waits until its process has time for it, or finds no room.
+    fn queue(&mut self, to: usize, bytes: Rc<Vec<u8>>, harm: Harm) -> Result<(), String> {
+        let (now, setup) = (self.now, self.setup);
+        let process = &mut self.processes[to];
+        let born = setup
+            .late
+            .filter(|&(who, at)| setup.born && who == to && now < at);
+        if !process.alive || born.is_some() {
+            self.net.stats.nobody += 1;
+            return Ok(());
+        }
+        let start = process.busy_until.max(now);
+        if start - now > setup.queue_ns {
+            self.net.stats.overflowed += 1;
+            return Ok(());
+        }
+        process.busy_until = start + setup.packet_ns;
+        if start == now {
+            return self.receive(to, &bytes, harm);
+        }
+        self.plan(start, Happening::Turn { to, bytes, harm });
+        Ok(())
+    }
+
+    fn receive(&mut self, to: usize, bytes: &[u8], harm: Harm) -> Result<(), String> {
+        if !self.processes[to].alive {
+            return Ok(());
+        }
+        let hurt = hurt(bytes, harm);
+        let bytes = hurt.as_deref().unwrap_or(bytes);
+        let Ok(packet) = GroupPacket::parse(bytes, crc32c) else {
+            return Ok(());
+        };
+        let now = self.now;
+        for member in self.processes[to].members.iter_mut().flatten() {
+            if member.group.is_for(&packet.head) {
+                let took = member.take_packet(now, &packet);
+                took.map_err(|e| format!("process {to}, member {}: {e}", member.me))?;
+                break;
+            }
+        }
+        self.pump(to)
+    }
+
+    /// A process does all that there is to do for it.
+    fn pump(&mut self, proc: usize) -> Result<(), String> {
+        if !self.processes[proc].alive {
+            return Ok(());
+        }
+        let mut next = u64::MAX;
+        for group in 0..self.setup.groups.len() {
+            let Some(mut member) = self.processes[proc].members[group].take() else {
+                continue;
+            };
+            let pumped = self.pump_member(proc, group, &mut member);
+            let deadline = member.group.next_deadline().unwrap_or(u64::MAX);
+            let spec = &self.setup.groups[group];
+            let posts = member.operations.len() < spec.script.len() && member.open < spec.depth;
+            next = next
+                .min(deadline)
+                .min(if posts { member.ready_at } else { u64::MAX });
+            let me = member.me;
+            let bounded = truth::bounds(self.setup, spec, &member);
+            self.processes[proc].members[group] = Some(member);
+            let failed = |e: String| format!("process {proc}, member {me}: {e}");
+            pumped.and(bounded).map_err(failed)?;
+        }
+        if next < u64::MAX {
+            // What is due now and was not done just now would be tried for ever.
+            self.wake(proc, next.max(self.now + 1));
+        }
+        Ok(())
+    }
+
+    fn pump_member(
+        &mut self,
+        proc: usize,
+        group: usize,
+        member: &mut Member,
+    ) -> Result<(), String> {
+        let (now, spec) = (self.now, &self.setup.groups[group]);
+        let born = self
+            .setup
+            .late
+            .filter(|&(who, at)| self.setup.born && who == proc && now < at);
+        if born.is_some() {
+            return Ok(());
+        }
+        if member.group.next_deadline().is_some_and(|at| at <= now) {
+            member.group.handle_timeouts(now);
+        }
+        loop {
+            while let Some(packet) = member.group.poll_transmit(now) {
+                self.send(proc, group, member, &packet)?;
+            }
+            if let Some(event) = member.group.poll_event() {
+                self.note(proc, group, &format!("{event:?}"));
+                member.take_event(now, event, &spec.script)?;
+                continue;
+            }
+            if !self.post(proc, member, spec) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The program posts its next broadcast, if it is its time.
+    fn post(&mut self, proc: usize, member: &mut Member, spec: &Spec) -> bool {
+        let next = member.operations.len();
+        let ready = member.open < spec.depth && member.ready_at <= self.now;
+        let Some(&step) = spec.script.get(next).filter(|_| ready) else {
+            return false;
+        };
+        let pause = self.processes[proc].rng.below(spec.pause_ns + 1);
+        member.ready_at = self.now + pause;
+        member.post(self.now, step);
+        true
+    }
+
+    fn note(&mut self, proc: usize, group: usize, text: &str) {
+        self.worked_ns = if text.starts_with("Done") {
+            self.now
+        } else {
+            self.worked_ns
+        };
+        let hashed = text
+            .bytes()
+            .fold(self.now, |h, b| h.rotate_left(7) ^ b as u64);
+        let mixed = (proc as u64 + 1) * 31 + group as u64;
+        self.hash = (self.hash.rotate_left(5) ^ hashed ^ mixed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>12} p{proc} g{group} {text}", self.now));
+        }
+    }
+
+    fn send(
+        &mut self,
+        from: usize,
+        group: usize,
+        member: &mut Member,
+        packet: &Packet,
+    ) -> Result<(), String> {
+        let (now, setup) = (self.now, self.setup);
+        self.sent[from] += 1;
+        if self.trace.is_some() {
+            self.note(from, group, &format!("sends {packet:?}"));
+        }
+        let spec = &setup.groups[group];
+        if let (Some(Content::Mark { root, value }), To::Member(to)) = (&packet.content, packet.to)
+        {
+            let mark = Happening::Mark {
+                to: spec.members[to as usize],
+                group,
+                from: member.me,
+                root: *root,
+                value: *value,
+            };
+            self.plan(now + setup.latency_ns, mark);
+            return Ok(());
+        }
+        let bytes = Rc::new(member.encode(packet)?);
+        match packet.to {
+            To::Member(to) => {
+                let to = spec.members[to as usize];
+                let lane = self.net.route(now, from, to);
+                let sent = self.net.leave(now, setup, (from, lane), bytes.len());
+                self.deliver((from, to, lane), (sent, false), &bytes);
+            }
+            To::All { lane } => {
+                let lane = lane as usize;
+                let sent = self.net.leave(now, setup, (from, lane), bytes.len());
+                for &to in spec.members.iter().filter(|&&to| to != from) {
+                    self.deliver((from, to, lane), (sent, true), &bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, way: (usize, usize, usize), how: (u64, bool), bytes: &Rc<Vec<u8>>) {
+        for (at, harm) in self.net.arrive(self.setup, way, how) {
+            let (to, bytes) = (way.1, bytes.clone());
+            self.plan(at, Happening::Packet { to, bytes, harm });
+        }
+    }
+
+    /// The members that live, by group.
+    pub fn members(&self, group: usize) -> impl Iterator<Item = &Member> {
+        let living = self.processes.iter().filter(|p| p.alive);
+        living.filter_map(move |p| p.members[group].as_ref())
+    }
+
+    /// Groups that some member has left.
+    pub fn left(&self) -> BTreeSet<usize> {
+        let groups = 0..self.setup.groups.len();
+        let left = groups.filter(|&g| self.members(g).any(|m| m.left_from.is_some()));
+        left.collect()
+    }
+}
+
+/// The bytes as they arrive, if they are others.
+fn hurt(bytes: &[u8], harm: Harm) -> Option<Vec<u8>> {
+    let mut copy = bytes.to_vec();
+    match harm {
+        Harm::None => return None,
+        Harm::Flip(which) => {
+            let bit = which as usize % (8 * bytes.len());
+            copy[bit / 8] ^= 1 << (bit % 8);
+        }
+        Harm::Forge(how) => {
+            // Group id, token, member, sender, epoch; and the payload is another.
+            let at = [8, 16, 20, 24, 32][how as usize % 5];
+            copy[at] ^= 1 + (how >> 8) as u8 % 255;
+            let head_len = u16::from_le_bytes([copy[6], copy[7]]) as usize;
+            copy[head_len..].iter_mut().for_each(|byte| *byte = !*byte);
+            reseal_chunk(&mut copy, head_len);
+            let crc = crc32c(&copy[4..head_len]);
+            copy[..4].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+    Some(copy)
+}
+
+/// Gives a chunk the sum of the payload that it has: a stranger can sum, too.
+fn reseal_chunk(copy: &mut [u8], head_len: usize) {
+    use marline_checksum::{sum, Algorithm};
+    let crc = u32::from_le_bytes([copy[0], copy[1], copy[2], copy[3]]);
+    let Ok(packet) = GroupPacket::parse(copy, |_| crc) else {
+        return;
+    };
+    let Some((chunk, _, payload)) = packet.chunk() else {
+        return;
+    };
+    let forged = sum(Algorithm::Crc64Nvme, chunk.seed(packet.head.group), payload);
+    copy[head_len - 8..head_len].copy_from_slice(&forged.to_le_bytes());
+}
