@@ -15,7 +15,7 @@ use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 use marline_rails::{
     choose_rails, open_rail, AnyRx, AnyTx, FaultScript, InterfaceWatch, Rail, RailChoice, RailRx,
-    RailsConfig, ShmConfig, UdpConfig,
+    RailsConfig, ShmConfig, TcpConfig, UdpConfig,
 };
 use marline_wire::GRANULE;
 use std::sync::Arc;
@@ -108,7 +108,16 @@ fn open_rails(settings: &Settings, choices: &[RailChoice]) -> Result<Opened, Str
     let shm = ShmConfig {
         one_copy: settings.one_copy,
     };
-    let config = RailsConfig { udp, shm, faults };
+    let tcp = TcpConfig {
+        user_timeout_ms: u32::try_from(settings.peer_timeout_ms).unwrap_or(u32::MAX),
+        ..TcpConfig::default()
+    };
+    let config = RailsConfig {
+        udp,
+        tcp,
+        shm,
+        faults,
+    };
     let (mut rails, mut halves) = (Vec::new(), Vec::new());
     for (index, choice) in choices.iter().enumerate() {
         let rail = open_rail(index as u8, choice, &config, &time)?;

@@ -4,6 +4,7 @@
 
 use crate::fault::{Faulty, FaultyRx, FaultyTx};
 use crate::shm::{ShmRail, ShmRx, ShmTx};
+use crate::tcp::{TcpRail, TcpRx, TcpTx};
 use crate::udp::{UdpRail, UdpRx, UdpTx};
 use crate::{
     Armed, BufId, Caps, Connected, DirectWrite, LinkId, Links, Rail, RailEvent, RailRx, RailTx,
@@ -15,6 +16,8 @@ use marline_wire::RailAddr;
 pub enum AnyRail {
     /// UDP.
     Udp(Box<UdpRail>),
+    /// TCP.
+    Tcp(Box<TcpRail>),
     /// Shared memory.
     Shm(Box<ShmRail>),
     /// Any other one with faults injected.
@@ -26,6 +29,8 @@ pub enum AnyRail {
 pub enum AnyTx {
     /// UDP.
     Udp(UdpTx),
+    /// TCP.
+    Tcp(Box<TcpTx>),
     /// Shared memory.
     Shm(Box<ShmTx>),
     /// Any other one with faults injected.
@@ -36,6 +41,8 @@ pub enum AnyTx {
 pub enum AnyRx {
     /// UDP.
     Udp(UdpRx),
+    /// TCP.
+    Tcp(TcpRx),
     /// Shared memory.
     Shm(ShmRx),
     /// Any other one with faults injected.
@@ -51,6 +58,10 @@ impl Rail for AnyRail {
             AnyRail::Udp(rail) => {
                 let (tx, rx) = rail.split();
                 (AnyTx::Udp(tx), AnyRx::Udp(rx))
+            }
+            AnyRail::Tcp(rail) => {
+                let (tx, rx) = rail.split();
+                (AnyTx::Tcp(Box::new(tx)), AnyRx::Tcp(rx))
             }
             AnyRail::Shm(rail) => {
                 let (tx, rx) = rail.split();
@@ -91,20 +102,20 @@ macro_rules! forward {
 }
 
 forward! {
-    impl Links for AnyTx { Udp, Shm, Faulty }
+    impl Links for AnyTx { Udp, Tcp, Shm, Faulty }
     mut fn connect(self, to: &RailAddr) -> Connected;
     mut fn close(self, link: LinkId);
 }
 
 forward! {
-    impl RemoteWrite for AnyTx { Udp, Shm, Faulty }
+    impl RemoteWrite for AnyTx { Udp, Tcp, Shm, Faulty }
     mut fn register(self, base: *mut u8, len: usize) -> Option<u64>;
     mut fn deregister(self, key: u64);
     mut fn write(self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome;
 }
 
 forward! {
-    impl DirectWrite for AnyTx { Udp, Shm, Faulty }
+    impl DirectWrite for AnyTx { Udp, Tcp, Shm, Faulty }
     mut fn write_direct(
         self, link: LinkId, write: &Write<'_>, packet: &[u8], segment: usize, flow: u8
     ) -> SendOutcome;
@@ -114,7 +125,7 @@ forward! {
 }
 
 forward! {
-    impl RailTx for AnyTx { Udp, Shm, Faulty }
+    impl RailTx for AnyTx { Udp, Tcp, Shm, Faulty }
     ref fn caps(self) -> Caps;
     ref fn local_addr(self) -> RailAddr;
     mut fn send(
@@ -124,7 +135,7 @@ forward! {
 }
 
 forward! {
-    impl TxBuffers for AnyTx { Udp, Shm, Faulty }
+    impl TxBuffers for AnyTx { Udp, Tcp, Shm, Faulty }
     mut fn lend(self) -> Option<BufId>;
     mut fn buffer(self, id: BufId) -> &mut [u8];
     mut fn give_back(self, id: BufId);
@@ -135,7 +146,7 @@ forward! {
 }
 
 forward! {
-    impl RailRx for AnyRx { Udp, Shm, Faulty }
+    impl RailRx for AnyRx { Udp, Tcp, Shm, Faulty }
     mut fn recv(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
     mut fn recv_rest(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
     ref fn fd(self) -> Option<i32>;

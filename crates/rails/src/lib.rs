@@ -20,6 +20,7 @@ mod remote_write;
 mod shm;
 mod sync;
 mod sys;
+mod tcp;
 mod tx_buf;
 mod udp;
 
@@ -40,5 +41,6 @@ pub use registered::Registrations;
 pub use remote_write::{DirectWrite, Piece, RemoteWrite, RemoteWrites, Write};
 pub use shm::{ShmConfig, ShmRail, ShmRx, ShmTx};
 pub use sys::Place;
+pub use tcp::{TcpConfig, TcpRail, TcpRx, TcpTx};
 pub use tx_buf::{BufId, TxBuffers, BUFFER_LEN};
 pub use udp::{UdpConfig, UdpRail, UdpRx, UdpTx};

@@ -12,6 +12,7 @@ pub use watch::InterfaceWatch;
 use crate::any::AnyRail;
 use crate::fault::{Clock, FaultScript, Faulty};
 use crate::shm::{ShmConfig, ShmRail};
+use crate::tcp::{TcpConfig, TcpRail};
 use crate::udp::{UdpConfig, UdpRail};
 use marline_wire::RAILS_MAX;
 
@@ -31,6 +32,11 @@ const KINDS: &[Kind] = &[
         name: "udp",
         choose: choose_interfaces,
         open: open_udp,
+    },
+    Kind {
+        name: "tcp",
+        choose: choose_interfaces,
+        open: open_tcp,
     },
     Kind {
         name: "shm",
@@ -65,6 +71,8 @@ impl RailChoice {
 pub struct RailsConfig {
     /// UDP.
     pub udp: UdpConfig,
+    /// TCP.
+    pub tcp: TcpConfig,
     /// Shared memory.
     pub shm: ShmConfig,
     /// Faults to be injected, by rail.
@@ -142,6 +150,11 @@ fn open_udp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String
     Ok(AnyRail::Udp(Box::new(rail)))
 }
 
+fn open_tcp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
+    let rail = TcpRail::open(&choice.interface, &config.tcp)?;
+    Ok(AnyRail::Tcp(Box::new(rail)))
+}
+
 /// There is one shm rail, of no interface.
 fn choose_shm(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
     match names {
@@ -167,7 +180,8 @@ mod tests {
         assert_eq!(kind_of("fd00::1"), (0, Some("fd00::1")));
         assert_eq!(kind_of("udp:fd00::1"), (0, Some("fd00::1")));
         assert_eq!(kind_of("udp"), (0, None));
-        assert_eq!(kind_of("shm"), (1, None));
+        assert_eq!(kind_of("tcp:eth*"), (1, Some("eth*")));
+        assert_eq!(kind_of("shm"), (2, None));
         let lo = choose_rails(&["udp:127.0.0.1".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         assert_eq!(lo.len(), 1, "named twice, opened once");
         assert_eq!(lo[0].name(), "lo");

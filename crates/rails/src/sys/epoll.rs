@@ -26,14 +26,35 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_ADD, fd, name)
     }
 
+    /// Adds the descriptor of a connection that is being made: it is reported once that has ended,
+    /// well or not.
+    pub fn add_connecting(&self, fd: RawFd, name: u64) -> Result<(), Errno> {
+        self.control_for(libc::EPOLL_CTL_ADD, fd, name, libc::EPOLLOUT)
+    }
+
+    /// Reports the descriptor from now on as one that [`Epoll::add`] added.
+    pub fn change_to_read(&self, fd: RawFd, name: u64) -> Result<(), Errno> {
+        self.control(libc::EPOLL_CTL_MOD, fd, name)
+    }
+
     /// Takes a descriptor out; one that is not in it is no error.
     pub fn remove(&self, fd: RawFd) {
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0);
     }
 
     fn control(&self, operation: libc::c_int, fd: RawFd, name: u64) -> Result<(), Errno> {
+        self.control_for(operation, fd, name, libc::EPOLLIN | libc::EPOLLRDHUP)
+    }
+
+    fn control_for(
+        &self,
+        operation: libc::c_int,
+        fd: RawFd,
+        name: u64,
+        events: libc::c_int,
+    ) -> Result<(), Errno> {
         let mut event = libc::epoll_event {
-            events: (libc::EPOLLIN | libc::EPOLLRDHUP) as u32,
+            events: events as u32,
             u64: name,
         };
         // SAFETY: the event outlives the call.

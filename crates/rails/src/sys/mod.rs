@@ -13,6 +13,7 @@ mod netlink;
 mod shm;
 mod sleep_set;
 mod socket;
+mod stream;
 mod udp_io;
 
 pub use direct_io::Place;
@@ -25,6 +26,7 @@ pub(crate) use shm::{
 };
 pub use sleep_set::SleepSet;
 pub use socket::{path_mtu, Socket, SocketOptions};
+pub(crate) use stream::{Stream, StreamOptions, IOV_MAX};
 pub use udp_io::{Datagram, RecvBuffers, RECV_BATCH};
 
 use crate::addr::UdpAddr;

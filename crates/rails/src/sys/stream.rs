@@ -1,0 +1,279 @@
+//! TCP sockets: listening, connecting, and moving bytes without waiting.
+
+use super::{check, check_long, errno, name_buffer, Errno, NameBuffer, Place, SockName};
+use crate::Piece;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// Connections that may wait to be accepted: the most that a default kernel keeps.
+const BACKLOG: libc::c_int = 4096;
+/// A probe goes out on a connection that has been silent for so long, in seconds: what filters with
+/// short memories forget after a minute.
+const KEEP_ALIVE_S: libc::c_int = 30;
+/// `TCP_RTO_MIN_US` (Linux 6.15), which the libc crate does not name.
+const TCP_RTO_MIN_US: libc::c_int = 45;
+/// Pieces of one call.
+pub const IOV_MAX: usize = 18;
+
+/// How a TCP socket is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamOptions {
+    /// Local address.
+    pub ip: IpAddr,
+    /// Scope of a link-local address.
+    pub scope_id: u32,
+    /// Receive buffer wanted in bytes; 0: as the kernel chooses and grows it.
+    pub receive_bytes: usize,
+    /// Send buffer wanted in bytes; 0: as the kernel chooses and grows it.
+    pub send_bytes: usize,
+    /// The kernel gives a connection up whose bytes are not acknowledged for so long, in ms.
+    pub user_timeout_ms: u32,
+    /// Lowest retransmission timeout of the kernel in us, where it can be set.
+    pub rto_min_us: u32,
+}
+
+/// A TCP socket that never waits.
+#[derive(Debug)]
+pub struct Stream {
+    fd: OwnedFd,
+}
+
+impl Stream {
+    fn open(options: &StreamOptions) -> Result<Stream, Errno> {
+        let family = match options.ip {
+            IpAddr::V4(_) => libc::AF_INET,
+            IpAddr::V6(_) => libc::AF_INET6,
+        };
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: socket takes no pointers.
+        let fd = check(unsafe { libc::socket(family, kind, 0) })?;
+        // SAFETY: the descriptor is new and owned by nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let stream = Stream { fd };
+        stream.tune(options);
+        Ok(stream)
+    }
+
+    /// Sets what makes it quick, and quick to fail. None of it is needed to work.
+    pub fn tune(&self, options: &StreamOptions) {
+        let buffers = [
+            (libc::SO_RCVBUF, options.receive_bytes),
+            (libc::SO_SNDBUF, options.send_bytes),
+        ];
+        for (option, bytes) in buffers.into_iter().filter(|(_, bytes)| *bytes > 0) {
+            let value = bytes.min(i32::MAX as usize / 2) as libc::c_int;
+            let _ = self.set(libc::SOL_SOCKET, option, value);
+        }
+        let timeout = options.user_timeout_ms.min(i32::MAX as u32) as libc::c_int;
+        let settings = [
+            (libc::SOL_TCP, libc::TCP_NODELAY, 1),
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+            (libc::SOL_TCP, libc::TCP_KEEPIDLE, KEEP_ALIVE_S),
+            (libc::SOL_TCP, libc::TCP_KEEPINTVL, KEEP_ALIVE_S),
+            (libc::SOL_TCP, libc::TCP_USER_TIMEOUT, timeout),
+            (libc::SOL_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS, 1),
+            (
+                libc::SOL_TCP,
+                TCP_RTO_MIN_US,
+                options.rto_min_us as libc::c_int,
+            ),
+        ];
+        for (level, option, value) in settings.into_iter().filter(|(_, _, value)| *value > 0) {
+            let _ = self.set(level, option, value);
+        }
+    }
+
+    /// Listens on a port of the address, 0 for any; and which it is.
+    pub fn listen(
+        options: &StreamOptions,
+        port: u16,
+    ) -> Result<(Stream, u16), (&'static str, Errno)> {
+        let stream = Stream::open(options).map_err(|e| ("socket", e))?;
+        // A port whose connections of an earlier life are still remembered may be used again.
+        let _ = stream.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+        stream.bind(options, port).map_err(|e| ("bind", e))?;
+        // SAFETY: listen takes no pointers.
+        check(unsafe { libc::listen(stream.fd(), BACKLOG) }).map_err(|e| ("listen", e))?;
+        let local = stream.local_port().map_err(|e| ("getsockname", e))?;
+        Ok((stream, local))
+    }
+
+    /// Begins to connect from the address to another; [`Stream::error`] tells how it went once the
+    /// socket is writable.
+    pub fn connect(options: &StreamOptions, ip: &IpAddr, port: u16) -> Result<Stream, Errno> {
+        let stream = Stream::open(options)?;
+        // The port is chosen when the other end is known, so that all of them serve each peer.
+        let _ = stream.set(libc::SOL_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+        stream.bind(options, 0)?;
+        let name = SockName::new(ip, port, options.scope_id);
+        // SAFETY: the name is valid for its length.
+        match check(unsafe { libc::connect(stream.fd(), name.as_ptr(), name.len()) }) {
+            Ok(_) | Err(libc::EINPROGRESS | libc::EINTR) => Ok(stream),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The next connection that was made to this listener.
+    pub fn accept(&self) -> Result<Stream, Errno> {
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let (name, len) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: no address is asked for.
+        let fd = check(unsafe { libc::accept4(self.fd(), name, len, flags) })?;
+        // SAFETY: the descriptor is new and owned by nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Stream { fd })
+    }
+
+    fn bind(&self, options: &StreamOptions, port: u16) -> Result<(), Errno> {
+        let name = SockName::new(&options.ip, port, options.scope_id);
+        // SAFETY: the name is valid for its length.
+        check(unsafe { libc::bind(self.fd(), name.as_ptr(), name.len()) }).map(|_| ())
+    }
+
+    fn local_port(&self) -> Result<u16, Errno> {
+        let mut name = name_buffer();
+        let mut len = size_of_val(&name) as libc::socklen_t;
+        // SAFETY: `name` is valid for `len` bytes.
+        check(unsafe { libc::getsockname(self.fd(), (&raw mut name).cast(), &mut len) })?;
+        Ok(u16::from_be(name.sin6_port))
+    }
+
+    /// The error that the connection, or the attempt to make it, ended with; 0: none.
+    pub fn error(&self) -> Errno {
+        let mut value: libc::c_int = 0;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: SO_ERROR writes one int.
+        let result = unsafe {
+            libc::getsockopt(
+                self.fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ERROR,
+                (&raw mut value).cast(),
+                &mut len,
+            )
+        };
+        if result < 0 {
+            errno()
+        } else {
+            value
+        }
+    }
+
+    /// Bytes of the kernel's receive buffer.
+    pub fn receive_buffer_bytes(&self) -> usize {
+        let mut value: libc::c_int = 0;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: SO_RCVBUF writes one int.
+        unsafe {
+            libc::getsockopt(
+                self.fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUF,
+                (&raw mut value).cast(),
+                &mut len,
+            );
+        }
+        value.max(0) as usize
+    }
+
+    /// Address of the other end.
+    pub fn remote_ip(&self) -> Option<IpAddr> {
+        let mut name = name_buffer();
+        let mut len = size_of_val(&name) as libc::socklen_t;
+        // SAFETY: `name` is valid for `len` bytes.
+        check(unsafe { libc::getpeername(self.fd(), (&raw mut name).cast(), &mut len) }).ok()?;
+        ip_of(&name)
+    }
+
+    /// Says that nothing more is sent; what comes may still be read.
+    pub fn finish(&self) {
+        // SAFETY: shutdown takes no pointers.
+        unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) };
+    }
+
+    /// Ends the connection in both directions; whoever reads it learns that.
+    pub fn shut(&self) {
+        // SAFETY: shutdown takes no pointers.
+        unsafe { libc::shutdown(self.fd(), libc::SHUT_RDWR) };
+    }
+
+    /// Sends the first [`IOV_MAX`] pieces, as much of them as there is room for: how many bytes.
+    /// The caller vouches for their memory.
+    #[inline]
+    pub(crate) fn send(&self, pieces: &[Piece]) -> Result<usize, Errno> {
+        let mut iov = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        }; IOV_MAX];
+        let mut count = 0;
+        for (slot, piece) in iov.iter_mut().zip(pieces) {
+            slot.iov_base = piece.base.cast_mut().cast();
+            slot.iov_len = piece.len;
+            count += 1;
+        }
+        let mut header = super::udp_io::message();
+        header.msg_iov = iov.as_mut_ptr();
+        header.msg_iovlen = count as _;
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: the pieces are valid by the promise of the caller, and the kernel only reads.
+        check_long(unsafe { libc::syscall(libc::SYS_sendmsg, self.fd(), &raw const header, flags) })
+    }
+
+    /// Receives what is there and fits: how many bytes; 0: the other end has closed.
+    #[inline]
+    pub(crate) fn recv(&self, to: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: the buffer is valid for its length.
+        unsafe { self.recv_raw(to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Receives into registered memory, as [`Stream::recv`].
+    #[inline]
+    pub(crate) fn recv_place(&self, place: &Place<'_>, from: usize) -> Result<usize, Errno> {
+        let from = from.min(place.len);
+        let base = std::ptr::with_exposed_provenance_mut::<u8>(place.base + from);
+        // SAFETY: valid by the promise of whoever registered it, until its key ends, which waits
+        // for the lock that a place holds.
+        unsafe { self.recv_raw(base, place.len - from) }
+    }
+
+    /// # Safety
+    /// `len` bytes at `base` may be written.
+    unsafe fn recv_raw(&self, base: *mut u8, len: usize) -> Result<usize, Errno> {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: as the caller promises; no address is asked for.
+        check_long(unsafe {
+            libc::syscall(
+                libc::SYS_recvfrom,
+                self.fd(),
+                base,
+                len,
+                libc::MSG_DONTWAIT,
+                none,
+                none,
+            )
+        })
+    }
+
+    /// The descriptor.
+    #[inline]
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    fn set(&self, level: i32, option: i32, value: libc::c_int) -> Result<(), Errno> {
+        let len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: `value` is one int, as all options set here take.
+        check(unsafe { libc::setsockopt(self.fd(), level, option, (&raw const value).cast(), len) })
+            .map(|_| ())
+    }
+}
+
+/// The IP address in a name that the kernel filled.
+fn ip_of(name: &NameBuffer) -> Option<IpAddr> {
+    match name.sin6_family as libc::c_int {
+        // `sockaddr_in` keeps the address where `sockaddr_in6` keeps the flow label.
+        libc::AF_INET => Some(IpAddr::from(name.sin6_flowinfo.to_ne_bytes())),
+        libc::AF_INET6 => Some(IpAddr::from(name.sin6_addr.s6_addr)),
+        _ => None,
+    }
+}

@@ -1,0 +1,245 @@
+//! The receiving side of one connection: frames out of a stream.
+
+use super::frame::{Head, Kind, To, FRAME_MAX, HEAD_LEN, PLACE_LEN};
+use crate::sys::{Errno, Place, Stream};
+use crate::Registrations;
+use marline_wire::DirectHead;
+
+/// Bytes of a buffer: the largest frame, and as much again, so that what is left of a frame at its
+/// end is moved to its front only now and then.
+const BUFFER_LEN: usize = 2 * (FRAME_MAX + HEAD_LEN);
+/// Buffers that are kept while no connection has part of a frame in them.
+const SPARE_MAX: usize = 4;
+/// Bytes that one call reads of one connection, before others have their turn.
+const TURN_MAX: usize = 256 * 1024;
+
+/// Why a connection cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Break {
+    /// The other end has closed it.
+    Closed,
+    /// The kernel says so.
+    Failed(Errno),
+    /// What came is no frame, or not one for now.
+    Garbled,
+}
+
+/// Buffers of connections that have nothing in theirs.
+#[derive(Debug, Default)]
+pub(super) struct Spare(Vec<Box<[u8]>>);
+
+/// Bytes on their way to registered memory.
+#[derive(Clone, Copy, Debug)]
+struct Landing {
+    to: To,
+    /// Bytes to come.
+    left: usize,
+}
+
+/// See above.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    buffer: Option<Box<[u8]>>,
+    /// What was received and not handed on: a range of the buffer.
+    start: usize,
+    end: usize,
+    landing: Option<Landing>,
+    greeted: bool,
+}
+
+/// What a stream delivers to.
+pub(super) trait Sink {
+    /// The first frame of a connection that was accepted; `false`: it is not welcome.
+    fn greeting(&mut self, address: &[u8]) -> bool;
+    /// Packets of `segment` bytes each, but the last.
+    fn packets(&mut self, bytes: &[u8], segment: usize);
+}
+
+impl Input {
+    /// Of a connection; `accepted`: a greeting has to come first.
+    pub(super) fn new(accepted: bool) -> Input {
+        Input {
+            greeted: !accepted,
+            ..Input::default()
+        }
+    }
+
+    /// Whether it is known whose connection this is.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.greeted
+    }
+
+    /// Receives what waits, at most [`TURN_MAX`] bytes: how many there were.
+    pub(super) fn receive(
+        &mut self,
+        stream: &Stream,
+        memory: &Registrations,
+        spare: &mut Spare,
+        sink: &mut impl Sink,
+    ) -> Result<usize, Break> {
+        let mut total = 0;
+        while total < TURN_MAX {
+            let (room, got) = match self.landing {
+                Some(landing) => (landing.left, self.land(stream, memory, landing)),
+                None => self.fill(stream, spare),
+            };
+            let got = match got {
+                Ok(0) => return Err(Break::Closed),
+                Ok(got) => got,
+                Err(libc::EAGAIN | libc::EINTR) => break,
+                Err(errno) => return Err(Break::Failed(errno)),
+            };
+            total += got;
+            self.hand_on(memory, sink)?;
+            if got < room {
+                break; // nothing is left, most likely
+            }
+        }
+        if self.start == self.end {
+            self.give_back(spare);
+        }
+        Ok(total)
+    }
+
+    /// Reads into the buffer: its room, and what came of it.
+    fn fill(&mut self, stream: &Stream, spare: &mut Spare) -> (usize, Result<usize, Errno>) {
+        let buffer = self.buffer.get_or_insert_with(|| {
+            let new = || vec![0; BUFFER_LEN].into_boxed_slice();
+            spare.0.pop().unwrap_or_else(new)
+        });
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if buffer.len() - self.start < HEAD_LEN + FRAME_MAX {
+            buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let room = &mut buffer[self.end..];
+        let len = room.len();
+        let got = stream.recv(room);
+        self.end += got.unwrap_or(0);
+        (len, got)
+    }
+
+    /// Receives bytes of a write straight into their place; into nothing if that is gone.
+    fn land(
+        &mut self,
+        stream: &Stream,
+        memory: &Registrations,
+        landing: Landing,
+    ) -> Result<usize, Errno> {
+        let head = head_of(&landing, landing.left);
+        let landed = memory.land(&head, |place: Place<'_>| {
+            let got = stream.recv_place(&place, 0);
+            (got, got == Ok(landing.left))
+        });
+        let got = landed.unwrap_or_else(|| {
+            let mut nothing = [0; 16 * 1024];
+            let len = landing.left.min(nothing.len());
+            stream.recv(&mut nothing[..len])
+        })?;
+        self.landed(landing, got);
+        Ok(got)
+    }
+
+    fn landed(&mut self, landing: Landing, got: usize) {
+        let to = To {
+            offset: landing.to.offset.wrapping_add(got as u64),
+            ..landing.to
+        };
+        let left = landing.left - got;
+        self.landing = (left > 0).then_some(Landing { to, left });
+    }
+
+    /// Hands on all whole frames of the buffer, and what is there of a write.
+    fn hand_on(&mut self, memory: &Registrations, sink: &mut impl Sink) -> Result<(), Break> {
+        let Some(buffer) = self.buffer.take() else {
+            return Ok(());
+        };
+        let mut result = Ok(());
+        while result.is_ok() && self.landing.is_none() {
+            let rest = &buffer[self.start..self.end];
+            match self.hand_on_one(rest, memory, sink) {
+                Ok(0) => break,
+                Ok(used) => self.start += used,
+                Err(broken) => result = Err(broken),
+            }
+        }
+        self.buffer = Some(buffer);
+        result
+    }
+
+    /// The first frame of `rest`: how many bytes are done with; 0: more has to come.
+    fn hand_on_one(
+        &mut self,
+        rest: &[u8],
+        memory: &Registrations,
+        sink: &mut impl Sink,
+    ) -> Result<usize, Break> {
+        if rest.len() < HEAD_LEN {
+            return Ok(0);
+        }
+        let head = Head::read(rest).ok_or(Break::Garbled)?;
+        let rest = &rest[HEAD_LEN..];
+        if self.greeted == (head.kind == Kind::Greeting) {
+            return Err(Break::Garbled);
+        }
+        if head.kind == Kind::Write {
+            return self.begin_write(&head, rest, memory);
+        }
+        let Some(bytes) = rest.get(..head.len) else {
+            return Ok(0);
+        };
+        match head.kind {
+            Kind::Greeting if !sink.greeting(bytes) => return Err(Break::Garbled),
+            Kind::Greeting => self.greeted = true,
+            _ => sink.packets(bytes, head.segment),
+        }
+        Ok(HEAD_LEN + head.len)
+    }
+
+    fn begin_write(
+        &mut self,
+        head: &Head,
+        rest: &[u8],
+        memory: &Registrations,
+    ) -> Result<usize, Break> {
+        let Some(to) = rest.get(..PLACE_LEN) else {
+            return Ok(0);
+        };
+        let to = To::read(to).ok_or(Break::Garbled)?;
+        let landing = Landing {
+            to,
+            left: head.len - PLACE_LEN,
+        };
+        let here = &rest[PLACE_LEN..];
+        let here = &here[..here.len().min(landing.left)];
+        if !here.is_empty() {
+            memory.land(&head_of(&landing, here.len()), |place| {
+                place.fill(here);
+                ((), true)
+            });
+        }
+        self.landed(landing, here.len());
+        Ok(HEAD_LEN + PLACE_LEN + here.len())
+    }
+
+    /// Gives the buffer to those that have none.
+    pub(super) fn give_back(&mut self, spare: &mut Spare) {
+        (self.start, self.end) = (0, 0);
+        if let Some(buffer) = self.buffer.take() {
+            if spare.0.len() < SPARE_MAX {
+                spare.0.push(buffer);
+            }
+        }
+    }
+}
+
+fn head_of(landing: &Landing, len: usize) -> DirectHead {
+    DirectHead {
+        key: landing.to.rkey,
+        offset: landing.to.offset,
+        len: len as u32,
+        packet_len: 0,
+        spare: 0,
+    }
+}

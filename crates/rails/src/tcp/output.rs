@@ -1,0 +1,224 @@
+//! The sending side of one connection: what the kernel had no room for waits here, at most one batch
+//! or one write with its packet.
+
+use super::frame::{Head, Kind, To, HEAD_LEN, PLACE_LEN};
+use crate::sys::{Errno, Stream, IOV_MAX};
+use crate::{Piece, Write};
+use std::collections::VecDeque;
+
+/// A part of what waits, in order.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// So many bytes of `owned`, from an offset.
+    Owned { start: usize, len: usize },
+    /// Memory of a user, by its address, which stays valid until the write is over.
+    Lent { base: usize, len: usize },
+    /// The write of this token is over.
+    End(u64),
+}
+
+/// See above.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    parts: VecDeque<Part>,
+    owned: Vec<u8>,
+}
+
+impl Output {
+    /// Whether something waits. Then nothing more is taken.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Sends a batch of packets of `segment` bytes each; `false`: there was no room, not for the
+    /// first byte.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        stream: &Stream,
+        bytes: &[u8],
+        segment: usize,
+    ) -> Result<bool, Errno> {
+        let head = Head {
+            kind: Kind::Packets,
+            len: bytes.len(),
+            segment,
+        };
+        let head = head.write();
+        self.send_framed(stream, &head, bytes)
+    }
+
+    /// Sends the greeting that names our rail.
+    pub(super) fn greet(&mut self, stream: &Stream, address: &[u8]) -> Result<bool, Errno> {
+        let head = Head {
+            kind: Kind::Greeting,
+            len: address.len(),
+            segment: 0,
+        };
+        self.send_framed(stream, &head.write(), address)
+    }
+
+    fn send_framed(
+        &mut self,
+        stream: &Stream,
+        head: &[u8; HEAD_LEN],
+        bytes: &[u8],
+    ) -> Result<bool, Errno> {
+        let pieces = [piece(head), piece(bytes)];
+        let sent = match stream.send(&pieces) {
+            Ok(sent) => sent,
+            Err(libc::EAGAIN | libc::ENOBUFS) => return Ok(false),
+            Err(errno) => return Err(errno),
+        };
+        if sent < HEAD_LEN + bytes.len() {
+            self.owned.clear();
+            self.keep(&head[sent.min(HEAD_LEN)..]);
+            self.keep(&bytes[sent.saturating_sub(HEAD_LEN)..]);
+        }
+        Ok(true)
+    }
+
+    /// Takes a write with the packet that tells of it. [`Output::flush`] sends what it can.
+    pub(super) fn write(&mut self, write: &Write<'_>, packet: &[u8]) {
+        self.owned.clear();
+        let len: usize = write.pieces.iter().map(|piece| piece.len).sum();
+        let head = Head {
+            kind: Kind::Write,
+            len: PLACE_LEN + len,
+            segment: 0,
+        };
+        let to = To {
+            rkey: write.key,
+            offset: write.offset,
+        };
+        self.keep(&head.write());
+        self.keep(&to.write());
+        for piece in write.pieces {
+            self.parts.push_back(Part::Lent {
+                base: piece.base.expose_provenance(),
+                len: piece.len,
+            });
+        }
+        self.parts.push_back(Part::End(write.token));
+        let head = Head {
+            kind: Kind::Packets,
+            len: packet.len(),
+            segment: packet.len(),
+        };
+        self.keep(&head.write());
+        self.keep(packet);
+    }
+
+    /// Sends what waits, as much of it as there is room for; `over` gets the tokens of writes whose
+    /// memory is not read any more. Whether nothing is left.
+    pub(super) fn flush(
+        &mut self,
+        stream: &Stream,
+        over: &mut VecDeque<u64>,
+    ) -> Result<bool, Errno> {
+        while !self.parts.is_empty() {
+            let mut pieces = [piece(&[]); IOV_MAX];
+            let mut count = 0;
+            for part in &self.parts {
+                let found = match *part {
+                    Part::Owned { start, len } => piece(&self.owned[start..start + len]),
+                    Part::Lent { base, len } => Piece {
+                        base: std::ptr::with_exposed_provenance(base),
+                        len,
+                    },
+                    Part::End(_) => continue,
+                };
+                let Some(slot) = pieces.get_mut(count) else {
+                    break;
+                };
+                (*slot, count) = (found, count + 1);
+            }
+            let sent = match stream.send(&pieces[..count]) {
+                _ if count == 0 => 0,
+                Ok(sent) => sent,
+                Err(libc::EAGAIN | libc::ENOBUFS) => return Ok(false),
+                Err(libc::EINTR) => continue,
+                Err(errno) => return Err(errno),
+            };
+            self.advance(sent, over);
+        }
+        Ok(true)
+    }
+
+    /// Forgets the first `sent` bytes, and the ends behind them.
+    fn advance(&mut self, mut sent: usize, over: &mut VecDeque<u64>) {
+        while let Some(part) = self.parts.front_mut() {
+            match part {
+                Part::End(token) => over.push_back(*token),
+                Part::Owned { start, len } if sent < *len => {
+                    (*start, *len) = (*start + sent, *len - sent);
+                    return;
+                }
+                Part::Lent { base, len } if sent < *len => {
+                    (*base, *len) = (*base + sent, *len - sent);
+                    return;
+                }
+                Part::Owned { len, .. } | Part::Lent { len, .. } => sent -= *len,
+            }
+            self.parts.pop_front();
+        }
+    }
+
+    /// Reads the memory of all writes now, so that none of it is needed any more.
+    pub(super) fn copy_lent(&mut self, over: &mut VecDeque<u64>) {
+        for at in 0..self.parts.len() {
+            match self.parts[at] {
+                Part::Owned { .. } => {}
+                Part::Lent { base, len } => {
+                    let start = self.owned.len();
+                    let pieces = [Piece {
+                        base: std::ptr::with_exposed_provenance(base),
+                        len,
+                    }];
+                    let write = Write {
+                        key: 0,
+                        offset: 0,
+                        pieces: &pieces,
+                        token: 0,
+                    };
+                    write.read(&mut self.owned);
+                    self.parts[at] = Part::Owned { start, len };
+                }
+                Part::End(token) => over.push_back(token),
+            }
+        }
+        self.parts.retain(|part| !matches!(part, Part::End(_)));
+    }
+
+    /// Forgets everything: the connection is broken.
+    pub(super) fn clear(&mut self, over: &mut VecDeque<u64>) {
+        for part in self.parts.drain(..) {
+            if let Part::End(token) = part {
+                over.push_back(token);
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let start = self.owned.len();
+        self.owned.extend_from_slice(bytes);
+        match self.parts.back_mut() {
+            Some(Part::Owned { start: from, len }) if *from + *len == start => *len += bytes.len(),
+            _ => self.parts.push_back(Part::Owned {
+                start,
+                len: bytes.len(),
+            }),
+        }
+    }
+}
+
+fn piece(bytes: &[u8]) -> Piece {
+    Piece {
+        base: bytes.as_ptr(),
+        len: bytes.len(),
+    }
+}

@@ -1,0 +1,115 @@
+//! Sending half.
+
+use super::links::{Sent, TcpLinks};
+use super::{Shared, TcpAddr};
+use crate::addr::UdpAddr;
+use crate::{
+    Caps, Connected, LinkId, Links, PlainBuffers, RailEvent, RailTx, RemoteWrite, RemoteWrites,
+    SendOutcome, Write, BUFFER_LEN,
+};
+use marline_wire::RailAddr;
+use std::sync::Arc;
+
+/// Largest packet: a head of 64 KiB frames fits, and so does the largest that others take.
+pub(super) const PACKET_LEN_MAX: usize = 64_000;
+/// One is built in; others are kept while there is no room.
+const BUFFERS_MAX: usize = 4;
+/// Bytes on their way to one rail that its peers leave to the kernel's windows: those grow to
+/// 6 MiB by default.
+const RECEIVE_BUFFER_BYTES: usize = 6 << 20;
+
+/// Sending half of a [`super::TcpRail`].
+pub struct TcpTx {
+    shared: Arc<Shared>,
+    links: TcpLinks,
+    buffers: PlainBuffers,
+    local: RailAddr,
+    bytes_per_s: u64,
+    /// The next key: none is given twice, and the first is not to be guessed.
+    key: u64,
+}
+
+impl TcpTx {
+    pub(super) fn new(shared: Arc<Shared>, local: RailAddr, bytes_per_s: u64, key: u64) -> TcpTx {
+        TcpTx {
+            links: TcpLinks::new(shared.clone()),
+            shared,
+            buffers: PlainBuffers::new(BUFFER_LEN, BUFFERS_MAX),
+            local,
+            bytes_per_s,
+            key,
+        }
+    }
+}
+
+impl RailTx for TcpTx {
+    fn caps(&self) -> Caps {
+        Caps {
+            receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
+            bytes_per_s: self.bytes_per_s,
+            ordered: true,
+            lossless: true,
+            fixed_mtu: true,
+            connected: true,
+            remote_write: RemoteWrites::Ordered,
+            ..Caps::datagrams(PACKET_LEN_MAX)
+        }
+    }
+
+    fn local_addr(&self) -> RailAddr {
+        self.local
+    }
+
+    #[inline]
+    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
+        outcome(self.links.send(link, bytes, segment))
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<RailEvent> {
+        self.links.service();
+        self.links.event()
+    }
+}
+
+fn outcome(sent: Sent) -> SendOutcome {
+    match sent {
+        Sent::Taken => SendOutcome::Sent,
+        Sent::NoRoom => SendOutcome::Busy,
+    }
+}
+
+impl Links for TcpTx {
+    fn connect(&mut self, to: &RailAddr) -> Connected {
+        let Some(UdpAddr { ip, port, .. }) = UdpAddr::read(to) else {
+            let link = LinkId::NONE; // of a kind that is not ours: it loses everything
+            return Connected { link, up: true };
+        };
+        self.links.connect(TcpAddr { ip, port })
+    }
+
+    fn close(&mut self, link: LinkId) {
+        self.links.close(link);
+    }
+}
+
+// What a stream has begun has to be ended: memory of users that is still to be read is copied.
+crate::plain_buffers!(TcpTx, buffers, |tx| tx.links.drain());
+
+impl RemoteWrite for TcpTx {
+    fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
+        self.key = self.key.wrapping_add(1);
+        self.shared.memory.add(self.key, base, len);
+        Some(self.key)
+    }
+
+    fn deregister(&mut self, key: u64) {
+        self.shared.memory.remove(key);
+    }
+
+    fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
+        outcome(self.links.write(link, write, packet))
+    }
+}
+
+crate::no_direct_write!(TcpTx);
