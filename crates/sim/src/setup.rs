@@ -293,7 +293,7 @@ pub struct Setup {
     /// Of an eighth of them two datagrams change places, and they arrive joined like that.
     pub direct_shuffled: bool,
     /// So much memory of a process each of them lets others write into at a time, in pieces.
-    pub grants_max: usize,
+    pub registered_max: usize,
     /// Latency of each rail.
     pub latency_ns: Vec<u64>,
     /// Rate of each rail in bytes/s.
@@ -379,7 +379,7 @@ impl Setup {
             direct: false,
             direct_again: false,
             direct_shuffled: false,
-            grants_max: usize::MAX,
+            registered_max: usize::MAX,
             latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
             rate: (0..rails)
                 .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
@@ -448,7 +448,7 @@ impl Setup {
         next.writes.clone_from(&self.writes);
         (next.direct, next.direct_again) = (self.direct, self.direct_again);
         next.direct_shuffled = self.direct_shuffled;
-        (next.queue_ns, next.grants_max) = (self.queue_ns, self.grants_max);
+        (next.queue_ns, next.registered_max) = (self.queue_ns, self.registered_max);
         if self.node.summed != Config::default().summed || self.sums_blindly() {
             next.spoil_nothing();
         }

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
-use crate::machine::{Log, Out, PortSpec, TRUESIZE};
+use crate::machine::{Log, News, Out, PortSpec, TRUESIZE};
 use crate::net::{toggle, Damage, Net};
 use crate::rng::Rng;
 use crate::rounds::Rounds;
@@ -14,7 +14,7 @@ use crate::writes::{kind_of, port_of, target_of, Hurt, LATE_NS};
 use marline_checksum::crc32c;
 use marline_engine::Completion;
 use marline_proto::Mutation;
-use marline_rails::{RailEvent, RailFault, UdpAddr, Writes};
+use marline_rails::{RailEvent, RailFault, RemoteWrites, UdpAddr};
 use marline_wire::{DirectHead, RailAddr, RailWrites};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -178,7 +178,7 @@ impl World {
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
                 writes: kind_of(&self.setup, r),
-                grants_max: self.setup.grants_max,
+                registered_max: self.setup.registered_max,
                 lands_again: self.setup.node.errs(Mutation::LandAgain),
                 life: index,
             })
@@ -303,7 +303,7 @@ impl World {
                 let sender = &self.eps[from as usize];
                 if sender.alive {
                     let machine = &sender.machine;
-                    machine.tell(&mut machine.wires(), rail, RailEvent::Refused(addr));
+                    machine.tell(&mut machine.wires(), rail, News::Refused(addr));
                 }
                 self.wake(from, self.now + 20_000);
             }
@@ -317,7 +317,7 @@ impl World {
         // What a stream has no room for waits at its sender.
         if waiting + len + TRUESIZE > self.setup.socket_bytes && !stream {
             self.net.stats.socket_full += 1;
-            machine.tell(&mut wires, rail, RailEvent::ReceiverDrops(1));
+            machine.tell(&mut wires, rail, News::Rail(RailEvent::ReceiverDrops(1)));
         } else {
             let bytes = std::mem::take(&mut self.flying[slot as usize].bytes);
             machine.deliver(&mut wires, rail, from, bytes);
@@ -366,7 +366,8 @@ impl World {
                 };
                 let mut wires = ep.machine.wires();
                 wires.ports[rail].broken = starts && send_errors;
-                ep.machine.tell(&mut wires, rail, RailEvent::Fault(news));
+                ep.machine
+                    .tell(&mut wires, rail, News::Rail(RailEvent::Fault(news)));
             }
             Trouble::SmallMtu {
                 rail,
@@ -451,7 +452,7 @@ impl World {
         let stream = self.net.is_stream(out.rail, target.1);
         let breaks = stream.then(|| self.breaks(e, start, target));
         if let Some(mtu) = fate.too_big {
-            let news = RailEvent::TooBig(to, mtu);
+            let news = News::TooBig(to, mtu);
             let machine = &self.eps[e as usize].machine;
             machine.tell(&mut machine.wires(), out.rail, news);
         }
@@ -553,7 +554,7 @@ fn rail_addr(setup: &Setup, host: usize, rail: usize, port: u16) -> RailAddr {
     addr.index = rail as u8;
     addr.datagram_max = setup.datagram_max[rail] as u16;
     addr.writes = match kind_of(setup, rail) {
-        Writes::Direct => RailWrites::Direct,
+        RemoteWrites::Direct => RailWrites::Direct,
         _ if setup.writes[rail] => RailWrites::Keyed,
         _ => RailWrites::None,
     };

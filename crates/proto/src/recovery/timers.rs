@@ -178,6 +178,7 @@ impl Node {
                 }
                 self.end_duel(now, conn, at);
             }
+            self.relink(now, conn, at);
             self.probe(now, conn, at);
         }
         self.keep_alive(now, conn);
@@ -199,9 +200,9 @@ impl Conn {
         absences: &Absences,
     ) -> u64 {
         let path = &self.paths[at];
-        let mut next = u64::MAX;
+        let mut next = path.link.retry_at().unwrap_or(u64::MAX);
         if let Some((due, _)) = self.repair_at(at, cfg, absences) {
-            next = due.max(soonest);
+            next = next.min(due.max(soonest));
         }
         if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
             next = next.min(now + cfg.repair_cap_ns);
