@@ -5,9 +5,9 @@ use crate::machine::{Machine, News, Out, TRUESIZE, WIRE_BYTES};
 use crate::spare;
 use crate::writes::OutWrite;
 use marline_rails::{
-    addr_links, plain_buffers, AddrLinks, Armed, Caps, DirectWrite, LinkId, PlainBuffers,
-    RailEvent, RailFault, RailRx, RailTx, Received, Registrations, RemoteWrite, RemoteWrites,
-    SendOutcome, Write, BUFFER_LEN,
+    plain_buffers, Armed, Caps, Connected, DirectWrite, DownReason, LinkId, LinkTable, Links,
+    PlainBuffers, RailEvent, RailFault, RailRx, RailTx, Received, Registrations, RemoteWrite,
+    RemoteWrites, SendOutcome, Write, BUFFER_LEN,
 };
 use marline_wire::{DirectHead, RailAddr};
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub struct SimTx {
     rail: usize,
     caps: Caps,
     addr: RailAddr,
-    links: AddrLinks,
+    /// By address, and whether each is up.
+    links: LinkTable<RailAddr, bool>,
     buffers: PlainBuffers,
 }
 
@@ -33,7 +34,7 @@ impl SimTx {
             rail,
             caps,
             addr,
-            links: AddrLinks::default(),
+            links: LinkTable::default(),
             buffers: PlainBuffers::new(BUFFER_LEN, BUFFERS_MAX),
         }
     }
@@ -43,7 +44,40 @@ impl SimTx {
     }
 }
 
-addr_links!(SimTx, links);
+impl Links for SimTx {
+    fn connect(&mut self, to: &RailAddr) -> Connected {
+        let connects = self.caps.connected;
+        let new = self.links.find(to).is_none();
+        let link = self.links.connect(*to, || !connects);
+        if new && connects {
+            self.machine.wires().dials.push((self.rail, *to));
+            self.machine.stir();
+        }
+        let up = self.links.get(link) == Some(&true);
+        Connected { link, up }
+    }
+
+    fn close(&mut self, link: LinkId) {
+        self.links.close(link);
+    }
+}
+
+impl SimTx {
+    /// The connection to an address is up or down, if anybody wants to know.
+    fn of_link(&mut self, to: &RailAddr, up: bool) -> Option<RailEvent> {
+        let link = self.links.find(to)?;
+        let is_up = self.links.get_mut(link)?;
+        if core::mem::replace(is_up, up) && up {
+            return None;
+        }
+        if up {
+            return Some(RailEvent::LinkUp(link));
+        }
+        self.links.retire(link);
+        Some(RailEvent::LinkDown(link, DownReason::Broken(0)))
+    }
+}
+
 plain_buffers!(SimTx, buffers, |tx| {
     let port = &mut tx.machine.wires().ports[tx.rail];
     port.drained += 1;
@@ -67,7 +101,8 @@ impl RailTx for SimTx {
             const ENETDOWN: i32 = 100;
             return SendOutcome::Fault(RailFault::Down(ENETDOWN));
         }
-        let Some(to) = self.links.key(link) else {
+        let up = self.links.get(link) == Some(&true);
+        let Some(to) = self.links.key(link).filter(|_| up) else {
             return SendOutcome::Sent; // lost
         };
         if let Some(&max) = port.limits.iter().filter(|&&max| segment > max).min() {
@@ -96,6 +131,7 @@ impl RailTx for SimTx {
         loop {
             let event = match self.machine.next_event(self.rail)? {
                 News::Rail(event) => Some(event),
+                News::Link(to, up) => self.of_link(&to, up),
                 News::Refused(by) => self.links.find(&by).map(RailEvent::Refused),
                 News::TooBig(to, max) => {
                     let link = self.links.find(&to);

@@ -108,6 +108,8 @@ pub enum News {
     Rail(RailEvent),
     /// Nobody listens there.
     Refused(RailAddr),
+    /// The connection to there is up, or is down.
+    Link(RailAddr, bool),
     /// At most so many bytes pass on the way there.
     TooBig(RailAddr, usize),
 }
@@ -170,6 +172,8 @@ pub struct PortSpec {
     pub tells_segment: bool,
     /// Takes super-packets (GSO).
     pub segments: bool,
+    /// Its links are connections, which lose nothing until they break.
+    pub connects: bool,
     /// Writes into granted memory.
     pub writes: RemoteWrites,
     /// Pieces of memory that may be granted at a time.
@@ -187,6 +191,8 @@ pub struct Wires {
     pub ports: Vec<Port>,
     /// Batches sent.
     pub outbox: Vec<Out>,
+    /// Connections that were asked for: rail and address.
+    pub dials: Vec<(usize, RailAddr)>,
 }
 
 impl Wires {
@@ -223,6 +229,7 @@ impl Machine {
             wires: Mutex::new(Wires {
                 ports,
                 outbox: Vec::new(),
+                dials: Vec::new(),
             }),
             log: Mutex::default(),
             taken: AtomicU64::new(0),
@@ -383,6 +390,10 @@ impl Port {
                 batch_bytes_max: PACKET_MAX,
                 batch_segments_max: if spec.segments { SEGMENTS_MAX } else { 1 },
                 receive_buffer_bytes: spec.socket_bytes as usize,
+                ordered: spec.connects,
+                lossless: spec.connects,
+                fixed_mtu: spec.connects,
+                connected: spec.connects,
                 ..Caps::datagrams(spec.datagram_max)
             },
             rate: spec.rate,

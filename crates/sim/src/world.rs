@@ -1,6 +1,7 @@
 //! The world: clock, endpoints, network, and the loop that drives them.
 
 use crate::app::App;
+use crate::connections::Connections;
 use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
 use crate::machine::{Log, News, Out, PortSpec, TRUESIZE};
@@ -39,6 +40,8 @@ pub(crate) enum Next {
     FaultsEnd,
     /// A rail is done with a write.
     WriteOver,
+    /// It is decided whether a connection is made.
+    Dialled,
 }
 
 /// An event and its time.
@@ -120,6 +123,7 @@ pub struct World {
     /// How often each trouble began.
     pub troubles: BTreeMap<&'static str, u64>,
     pub(crate) rounds: Rounds,
+    pub(crate) connections: Connections,
 }
 
 impl World {
@@ -151,6 +155,7 @@ impl World {
             events: 0,
             troubles: BTreeMap::new(),
             rounds: Rounds::default(),
+            connections: Connections::default(),
             setup,
         };
         for host in 0..world.setup.hosts {
@@ -177,6 +182,7 @@ impl World {
                 merges: behaviour >> (4 * r) & 1 == 0,
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
+                connects: self.setup.connects(r),
                 writes: kind_of(&self.setup, r),
                 registered_max: self.setup.registered_max,
                 lands_again: self.setup.node.errs(Mutation::LandAgain),
@@ -239,6 +245,7 @@ impl World {
                 }
             }
             Next::Release => self.release(),
+            Next::Dialled => self.dialled(order),
             Next::WriteOver => {
                 if let Some((e, rail, token)) = self.overs.remove(&order) {
                     self.write_over(e, rail, token);
@@ -296,6 +303,8 @@ impl World {
         });
         let wall = self.net.refuses((host, rail)) && !stream;
         let Some(e) = here.filter(|_| !wall) else {
+            self.hang_up(start, (host, rail));
+            let flying = &self.flying[slot as usize];
             self.net.stats.nobody += u64::from(!wall);
             self.net.stats.refused += u64::from(wall);
             if let Some(addr) = flying.reply_to.filter(|_| self.setup.refuses || wall) {
@@ -337,7 +346,7 @@ impl World {
     fn fault(&mut self, i: usize, starts: bool) {
         let fault = self.setup.faults[i];
         self.mix(&[self.now, i as u64, starts as u64]);
-        self.net.trouble(&fault.what, starts);
+        self.trouble(&fault.what, starts);
         if starts {
             *self.troubles.entry(fault.what.name()).or_default() += 1;
         }
@@ -438,10 +447,16 @@ impl World {
         ep.died_ns = now;
         ep.note(now, Trace::Did("died".into()));
         ep.machine.forget_waiting();
+        let host = ep.host;
+        self.break_host(host);
     }
 
     /// Puts a packet on the network.
     pub(crate) fn launch(&mut self, e: u32, out: &Out, mut bytes: Vec<u8>, at: u64, lost: bool) {
+        if self.setup.connects(out.rail) && !self.boards(e, out.rail, &out.to) {
+            self.net.stats.broken += 1;
+            return spare::give(bytes);
+        }
         let (from, to) = (self.eps[e as usize].host, out.to);
         let target = target_of(&to);
         let start = (from, out.rail);
