@@ -128,9 +128,9 @@ fn engine_with(
     let parts = Parts {
         rails: polls
             .iter()
-            .map(|p| ("rail".into(), Silent::new(p, &rests)))
+            .map(|p| ("rail".into(), Silent::new(p, rests)))
             .collect(),
-        halves: polls.iter().map(|p| Silent::new(p, &rests)).collect(),
+        halves: polls.iter().map(|p| Silent::new(p, rests)).collect(),
         clock: system.clone(),
         watch: (),
         tick_ns: 10_000_000,

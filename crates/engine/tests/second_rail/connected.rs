@@ -17,14 +17,14 @@ const HANDSHAKE: u32 = 20;
 /// The cable between two rails.
 #[derive(Default)]
 pub struct Cable {
-    /// What waits for each.
+    /// The packets that wait for each.
     inbox: [VecDeque<Vec<u8>>; 2],
     /// Which of the two accept connections.
     pub listens: [bool; 2],
     /// Number of the connection that there is; polls until it is up.
     connection: Option<(u32, u32)>,
     connections: u32,
-    /// What happened so far, for the test.
+    /// Counts of events so far, for the test.
     pub refused: u32,
     pub broken: u32,
     pub packets: u32,
@@ -49,7 +49,7 @@ pub fn lock(cable: &Shared) -> MutexGuard<'_, Cable> {
     cable.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a rail knows of a link.
+/// The state of a link, as its rail keeps it.
 struct Link {
     connection: u32,
     told: bool,

@@ -16,7 +16,7 @@ const LENS: [usize; 7] = [0, 8, 900, 9_000, 60_000, 200_000, 700_000];
 const ROUNDS: usize = 6;
 /// Turns within which a job is over.
 const TURNS: usize = 400_000;
-/// What a look at the clock takes.
+/// The time of a look at the clock.
 const LOOK_NS: u64 = 1_000;
 
 /// A machine of its own clock, which moves by looking at it.

@@ -8,7 +8,7 @@ use marline_wire::{RailAddr, RailKind};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What waits for each of two rails.
+/// The packets that wait for each of two rails.
 pub type Wire = Arc<Mutex<[VecDeque<Vec<u8>>; 2]>>;
 
 /// The address of one of the two.

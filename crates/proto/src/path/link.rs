@@ -36,7 +36,7 @@ pub enum LinkAsk {
 }
 
 impl Node {
-    /// Whether the engine has something to do with links.
+    /// True if the engine has something to do with links.
     #[inline]
     pub fn asks_links(&self) -> bool {
         !self.unlinked.is_empty() || !self.unused_links.is_empty()

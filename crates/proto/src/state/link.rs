@@ -1,4 +1,4 @@
-//! What a path knows of its link.
+//! The state of a path's link.
 
 /// After a link went down, another is asked for this much later: at first, and at most, doubling
 /// in between. A peer that restarts its rail listens again within milliseconds; one that does not
@@ -21,7 +21,7 @@ pub struct PathLink {
 }
 
 impl PathLink {
-    /// That of a new path, which no rail has made yet. `connected`: of a rail with connections.
+    /// The link of a new path, which no rail has made yet. `connected`: of a rail with connections.
     pub fn new(connected: bool) -> PathLink {
         PathLink {
             id: None,

@@ -294,7 +294,7 @@ impl Path {
         path_code(self.remote, self.local)
     }
 
-    /// Whether it uses this link of a local rail.
+    /// True if it uses this link of a local rail.
     #[inline]
     pub fn is_on(&self, rail: usize, link: u32) -> bool {
         self.local as usize == rail && self.link.id == Some(link)
