@@ -159,23 +159,6 @@ impl Stream {
         }
     }
 
-    /// Bytes of the kernel's receive buffer.
-    pub fn receive_buffer_bytes(&self) -> usize {
-        let mut value: libc::c_int = 0;
-        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: SO_RCVBUF writes one int.
-        unsafe {
-            libc::getsockopt(
-                self.fd(),
-                libc::SOL_SOCKET,
-                libc::SO_RCVBUF,
-                (&raw mut value).cast(),
-                &mut len,
-            );
-        }
-        value.max(0) as usize
-    }
-
     /// Address of the other end.
     pub fn remote_ip(&self) -> Option<IpAddr> {
         let mut name = name_buffer();
@@ -228,12 +211,11 @@ impl Stream {
 
     /// Receives into registered memory, as [`Stream::recv`].
     #[inline]
-    pub(crate) fn recv_place(&self, place: &Place<'_>, from: usize) -> Result<usize, Errno> {
-        let from = from.min(place.len);
-        let base = std::ptr::with_exposed_provenance_mut::<u8>(place.base + from);
+    pub(crate) fn recv_place(&self, place: &Place<'_>) -> Result<usize, Errno> {
+        let base = std::ptr::with_exposed_provenance_mut::<u8>(place.base);
         // SAFETY: valid by the promise of whoever registered it, until its key ends, which waits
         // for the lock that a place holds.
-        unsafe { self.recv_raw(base, place.len - from) }
+        unsafe { self.recv_raw(base, place.len) }
     }
 
     /// # Safety

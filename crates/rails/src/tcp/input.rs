@@ -20,8 +20,11 @@ pub(super) enum Break {
     Closed,
     /// The kernel says so.
     Failed(Errno),
-    /// What came is no frame, or not one for now.
+    /// The bytes that came are no frame, or not one for now.
     Garbled,
+    /// A write has no place (any more). The packet that tells of it must not arrive without it, so
+    /// the connection ends here.
+    NoPlace,
 }
 
 /// Buffers of connections that have nothing in theirs.
@@ -80,7 +83,10 @@ impl Input {
         let mut total = 0;
         while total < TURN_MAX {
             let (room, got) = match self.landing {
-                Some(landing) => (landing.left, self.land(stream, memory, landing)),
+                Some(landing) => {
+                    let got = self.land(stream, memory, landing);
+                    (landing.left, got.ok_or(Break::NoPlace)?)
+                }
                 None => self.fill(stream, spare),
             };
             let got = match got {
@@ -120,25 +126,20 @@ impl Input {
         (len, got)
     }
 
-    /// Receives bytes of a write straight into their place; into nothing if that is gone.
+    /// Receives bytes of a write straight into their place; `None`: it is gone.
     fn land(
         &mut self,
         stream: &Stream,
         memory: &Registrations,
         landing: Landing,
-    ) -> Result<usize, Errno> {
+    ) -> Option<Result<usize, Errno>> {
         let head = head_of(&landing, landing.left);
-        let landed = memory.land(&head, |place: Place<'_>| {
-            let got = stream.recv_place(&place, 0);
+        let got = memory.land(&head, |place: Place<'_>| {
+            let got = stream.recv_place(&place);
             (got, got == Ok(landing.left))
-        });
-        let got = landed.unwrap_or_else(|| {
-            let mut nothing = [0; 16 * 1024];
-            let len = landing.left.min(nothing.len());
-            stream.recv(&mut nothing[..len])
         })?;
-        self.landed(landing, got);
-        Ok(got)
+        self.landed(landing, got.unwrap_or(0));
+        Some(got)
     }
 
     fn landed(&mut self, landing: Landing, got: usize) {
@@ -214,10 +215,11 @@ impl Input {
         let here = &rest[PLACE_LEN..];
         let here = &here[..here.len().min(landing.left)];
         if !here.is_empty() {
-            memory.land(&head_of(&landing, here.len()), |place| {
+            let landed = memory.land(&head_of(&landing, here.len()), |place| {
                 place.fill(here);
                 ((), true)
             });
+            landed.ok_or(Break::NoPlace)?;
         }
         self.landed(landing, here.len());
         Ok(HEAD_LEN + PLACE_LEN + here.len())

@@ -332,5 +332,6 @@ fn reason(broken: Break) -> DownReason {
         Break::Failed(libc::ETIMEDOUT) => DownReason::Unanswered,
         Break::Failed(errno) => DownReason::Broken(errno),
         Break::Garbled => DownReason::Broken(libc::EBADMSG),
+        Break::NoPlace => DownReason::Broken(libc::EFAULT),
     }
 }
