@@ -7,8 +7,8 @@ use crate::packet::{seal, write};
 use marline_checksum::crc32c;
 use marline_engine::ByKind;
 use marline_proto::{
-    Claim, Config, Delivery, Event, Memory as _, Node, PeerId, RailPolicy, RailSpec, RecvSpec,
-    SendSpec, Source, Spans,
+    Claim, Config, Delivery, Event, LinkAsk, Memory as _, Node, PeerId, RailPolicy, RailSpec,
+    RecvSpec, SendSpec, Source, Spans,
 };
 use marline_rails::UdpAddr;
 use marline_wire::{
@@ -83,6 +83,7 @@ impl Bench {
             addr: rail(1, i),
             datagram_max: 1_472,
             receive_budget: 100_000,
+            connected: false,
             delivery: Delivery::DATAGRAMS,
             ordered_writes: false,
             direct_datagrams: 0,
@@ -153,21 +154,40 @@ impl Bench {
 
     fn news(&mut self, input: &mut Input<'_>) {
         let (now, peer) = (self.now, input.below(PEERS) as u8);
-        let to = rail(2 + peer, input.below(2) as u8);
-        match input.below(5) {
+        // Links are numbered by peer and rail (see `settle_links`).
+        let rail = input.below(2) as usize;
+        let link = 2 * u32::from(peer) + rail as u32;
+        match input.below(8) {
             0 => self.node.on_rail(now, input.below(3) as usize, input.any()),
             1 => {
                 let max = input.pick(&[1_400, 548, 0, 9_000, usize::MAX]);
-                self.node.on_too_big(now, input.below(2) as usize, &to, max);
+                self.node
+                    .on_too_big(now, input.below(2) as usize, link, max);
             }
             2 => self.node.set_full(input.below(4) as u32),
             3 => self.node.on_full(now, input.below(2) as usize, input.any()),
-            _ => self.node.on_refused(now, to.index as usize, &to),
+            5 => self.node.on_link_up(now, rail, link),
+            6 => self.node.on_link_down(now, rail, link),
+            _ => self.node.on_refused(now, rail, link),
+        }
+    }
+
+    /// Makes links as a rail would: each has the number of its peer and rail, and is up at once.
+    fn settle_links(&mut self) {
+        while let Some(ask) = self.node.poll_link() {
+            if let LinkAsk::Open {
+                peer, path, rail, ..
+            } = ask
+            {
+                let link = 2 * peer.0 + rail as u32;
+                self.node.on_linked(self.now, peer, path, link, true);
+            }
         }
     }
 
     /// Everything that the node has to send; it must parse, and carry only what is owed.
     fn transmit(&mut self) {
+        self.settle_links();
         let (mut out, mut spans) = (vec![0; 2_048], Spans::new());
         for _ in 0..64 {
             let sent = self

@@ -97,6 +97,7 @@ impl End {
                 addr,
                 datagram_max,
                 receive_budget: 100_000,
+                connected: false,
                 delivery: Delivery::DATAGRAMS,
                 ordered_writes: false,
                 direct_datagrams: 0,
@@ -587,10 +588,8 @@ fn fill(sends: &BTreeMap<u32, Origin>, t: &Transmit, spans: &Spans, out: &mut [u
     for span in spans {
         let from = sends.get(&span.handle).expect("sends what was posted");
         let (at, n) = (span.payload_at as usize, span.len as usize);
-        assert!(
-            span.offset + n as u64 <= from.len,
-            "sends more than there is"
-        );
+        let end = span.offset + n as u64;
+        assert!(end <= from.len, "sends more than there is");
         let bytes = contents(from.content, span.offset, n);
         out[at..at + n].copy_from_slice(&bytes);
         let value = sum(algorithm, span.seed, &bytes);

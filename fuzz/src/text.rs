@@ -3,7 +3,6 @@
 use crate::input::Input;
 use marline_engine::settings::{self, Settings, PREFIX};
 use marline_rails::{FaultScript, RailRx, RailTx};
-use marline_wire::RailAddr;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -64,7 +63,7 @@ fn drive(script: &FaultScript, input: &mut Input<'_>) {
         now_ns.store(now, Relaxed);
         let len = 1 + input.below(3_000) as usize;
         let segment = 1 + input.below(len as u64) as usize;
-        tx.send(&RailAddr::NONE, &vec![7; len], segment, 0);
+        tx.send(marline_rails::LinkId(0), &vec![7; len], segment, 0);
         let _ = tx.poll_event();
         rx.recv(&mut |r| {
             assert!(!r.bytes.is_empty() && r.segment > 0 && r.segment <= r.bytes.len());

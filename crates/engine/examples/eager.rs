@@ -14,7 +14,7 @@ use marline_engine::{
     RecvReq, SendReq, SubmitError, System,
 };
 use marline_proto::Config;
-use marline_rails::{choose_interfaces, AnyRail, AnyRx, AnyTx, Rail, UdpConfig};
+use marline_rails::{choose_rails, open_rail, AnyRx, AnyTx, Rail, RailsConfig, UdpConfig};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
@@ -54,14 +54,18 @@ impl System for Looks {
 
 /// An engine on the loopback interface.
 fn engine(clock: &Looks, id: u64) -> Engine<Looks> {
-    let choices = choose_interfaces(&["lo".to_owned()]).expect("loopback");
+    let choices = choose_rails(&["lo".to_owned()]).expect("loopback");
     let looks = clock.clone();
     let time: marline_rails::Clock = Arc::new(move || looks.now_ns());
     let config = UdpConfig {
         cmsg: false,
         ..UdpConfig::default()
     };
-    let rail = AnyRail::open_udp(0, &choices[0], &config, &[], &time).expect("rail");
+    let config = RailsConfig {
+        udp: config,
+        ..RailsConfig::default()
+    };
+    let rail = open_rail(0, &choices[0], &config, &time).expect("rail");
     let (tx, rx) = rail.split();
     let cfg = CoreConfig {
         proto: Config {

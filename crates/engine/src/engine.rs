@@ -130,20 +130,28 @@ impl<S: System> Engine<S> {
             Ok(ms) => start + ms * 1_000_000,
             Err(_) => u64::MAX,
         };
+        let ready = || {
+            let mut core = self.shared.lock();
+            let filled = core.dir.cq(cq).is_none_or(|q| !q.is_empty());
+            core.poisoned || filled || self.shared.is_forked()
+        };
         loop {
             self.shared.progress();
             let now = self.shared.clock.now_ns();
-            let ready = {
-                let mut core = self.shared.lock();
-                core.poisoned || core.dir.cq(cq).is_none_or(|q| !q.is_empty())
-            };
-            if ready || now >= end || self.shared.is_forked() {
+            if ready() || now >= end {
                 return;
             }
-            if now > start + SPIN_NS {
-                let nap_ns = (end - now).min(NAP_MAX_NS);
-                self.shared.clock.nap(&self.shared.fds, nap_ns);
+            if now <= start + SPIN_NS {
+                continue;
             }
+            if self.shared.arm() {
+                self.shared.progress(); // the last look before the sleep
+                if ready() {
+                    return;
+                }
+            }
+            let nap_ns = (end - now).min(NAP_MAX_NS);
+            self.shared.clock.nap(&self.shared.fds, nap_ns);
         }
     }
 

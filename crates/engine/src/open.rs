@@ -14,8 +14,8 @@ use crate::state::core::CoreConfig;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 use marline_rails::{
-    choose_interfaces, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceChoice, LinkWatch, Rail,
-    RailRx, RailTx, UdpConfig,
+    choose_rails, open_rail, AnyRx, AnyTx, FaultScript, InterfaceWatch, Rail, RailChoice, RailRx,
+    RailsConfig, UdpConfig,
 };
 use marline_wire::GRANULE;
 use std::sync::Arc;
@@ -23,13 +23,14 @@ use std::sync::Arc;
 impl Shared<Process> {
     pub(crate) fn open(settings: &Settings, log: LogSink) -> Result<Shared<Process>, String> {
         settings.check()?;
-        let choices = choose_interfaces(&settings.rails)?;
+        let choices = choose_rails(&settings.rails)?;
         let clock = SystemClock::new();
         let (rails, halves) = open_rails(settings, &choices)?;
-        let names: Vec<String> = choices.iter().map(|c| c.name.clone()).collect();
-        let mut fds: Vec<i32> = rails.iter().filter_map(|(_, tx)| tx.fd()).collect();
-        let link = match LinkWatch::open(&choices) {
-            Ok(link) => Some(link),
+        let names: Vec<String> = choices.iter().map(RailChoice::name).collect();
+        let mut fds: Vec<i32> = halves.iter().filter_map(RailRx::fd).collect();
+        let watched: Vec<_> = choices.iter().map(|c| c.interface.clone()).collect();
+        let interfaces = match InterfaceWatch::open(&watched) {
+            Ok(watch) => Some(watch),
             Err(e) => {
                 (log.0)(
                     LogLevel::Warn,
@@ -38,8 +39,7 @@ impl Shared<Process> {
                 None
             }
         };
-        fds.extend(halves.iter().filter_map(RailRx::rest_fd));
-        fds.extend(link.as_ref().map(LinkWatch::fd));
+        fds.extend(interfaces.as_ref().map(InterfaceWatch::fd));
         for rail in settings.checksum_rails.unknown(&names) {
             let text = format!("FI_MARLINE_CHECKSUM_RAILS: {rail} is no rail of this process");
             (log.0)(LogLevel::Warn, &text);
@@ -58,7 +58,7 @@ impl Shared<Process> {
         };
         let mut shared = Shared::new(core_config(settings, &names, &tuned), parts);
         shared.slow = Mutex::new(Slow {
-            link,
+            interfaces,
             publisher,
             next_ns: 0,
             publish_ns: 0,
@@ -74,13 +74,13 @@ impl Shared<Process> {
 /// Sending halves by name, and receiving halves.
 type Opened = (Vec<(String, AnyTx)>, Vec<AnyRx>);
 
-/// Opens a rail on each interface.
-fn open_rails(settings: &Settings, choices: &[InterfaceChoice]) -> Result<Opened, String> {
+/// Opens the rails.
+fn open_rails(settings: &Settings, choices: &[RailChoice]) -> Result<Opened, String> {
     let faults =
         FaultScript::parse_all(&settings.faults).map_err(|e| format!("FI_MARLINE_FAULTS: {e}"))?;
     let clock = SystemClock::new();
     let time: marline_rails::Clock = Arc::new(move || clock.now_ns());
-    let config = UdpConfig {
+    let udp = UdpConfig {
         gso: settings.gso,
         gro: settings.gro,
         // All of a direct write is under one sum.
@@ -91,11 +91,12 @@ fn open_rails(settings: &Settings, choices: &[InterfaceChoice]) -> Result<Opened
         connect: true,
         cmsg: false,
     };
+    let config = RailsConfig { udp, faults };
     let (mut rails, mut halves) = (Vec::new(), Vec::new());
     for (index, choice) in choices.iter().enumerate() {
-        let rail = AnyRail::open_udp(index as u8, choice, &config, &faults, &time)?;
+        let rail = open_rail(index as u8, choice, &config, &time)?;
         let (tx, rx) = rail.split();
-        rails.push((choice.name.clone(), tx));
+        rails.push((choice.name(), tx));
         halves.push(rx);
     }
     Ok((rails, halves))

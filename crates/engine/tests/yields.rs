@@ -5,40 +5,66 @@ mod caps;
 
 use marline_engine::{Clock, CoreConfig, Engine, LogSink, Parts, System};
 use marline_proto::Config;
-use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome};
+use marline_rails::{
+    addr_links, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId, PlainBuffers,
+    RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
+};
 use marline_wire::RailAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// A rail on which nothing ever comes; how often it was polled, and where nothing is expected.
-struct Silent(Arc<AtomicU64>, Arc<AtomicU64>);
+struct Silent {
+    polls: Arc<AtomicU64>,
+    rests: Arc<AtomicU64>,
+    links: AddrLinks,
+    buffers: PlainBuffers,
+}
+
+impl Silent {
+    fn new(polls: &Arc<AtomicU64>, rests: &Arc<AtomicU64>) -> Silent {
+        Silent {
+            polls: polls.clone(),
+            rests: rests.clone(),
+            links: AddrLinks::default(),
+            buffers: PlainBuffers::new(BUFFER_LEN, 1),
+        }
+    }
+}
+
+addr_links!(Silent, links);
+plain_buffers!(Silent, buffers);
+no_remote_write!(Silent);
 
 impl RailTx for Silent {
     fn caps(&self) -> Caps {
-        caps::CAPS
+        caps::caps()
     }
     fn local_addr(&self) -> RailAddr {
         RailAddr::NONE
     }
-    fn send(&mut self, _: &RailAddr, _: &[u8], _: usize, _: u8) -> SendOutcome {
+    fn send(&mut self, _: LinkId, _: &[u8], _: usize, _: u8) -> SendOutcome {
         SendOutcome::Sent
     }
     fn poll_event(&mut self) -> Option<RailEvent> {
-        None
-    }
-    fn fd(&self) -> Option<i32> {
         None
     }
 }
 
 impl RailRx for Silent {
     fn recv(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
-        self.0.fetch_add(1, Relaxed);
+        self.polls.fetch_add(1, Relaxed);
         0
     }
     fn recv_rest(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
-        self.1.fetch_add(1, Relaxed);
+        self.rests.fetch_add(1, Relaxed);
         0
+    }
+    fn fd(&self) -> Option<i32> {
+        None
+    }
+    fn arm(&mut self) -> Armed {
+        Armed::Sleep
     }
 }
 
@@ -102,12 +128,9 @@ fn engine_with(
     let parts = Parts {
         rails: polls
             .iter()
-            .map(|p| ("rail".into(), Silent(p.clone(), rests.clone())))
+            .map(|p| ("rail".into(), Silent::new(p, rests)))
             .collect(),
-        halves: polls
-            .iter()
-            .map(|p| Silent(p.clone(), rests.clone()))
-            .collect(),
+        halves: polls.iter().map(|p| Silent::new(p, rests)).collect(),
         clock: system.clone(),
         watch: (),
         tick_ns: 10_000_000,

@@ -97,6 +97,9 @@ pub struct Node {
     pub(crate) departed: Departed,
     pub(crate) reclaim_at: u64,
     pub(crate) anyone: Anyone,
+    /// Peers with paths that want links, and links of local rails that are not used any more.
+    pub(crate) unlinked: Vec<PeerId>,
+    pub(crate) unused_links: Vec<(usize, u32)>,
     pub(crate) stats: NodeStats,
 }
 
@@ -156,6 +159,8 @@ impl Node {
             departed: Departed::default(),
             reclaim_at: u64::MAX,
             anyone: Anyone::default(),
+            unlinked: Vec::new(),
+            unused_links: Vec::new(),
             stats: NodeStats::default(),
         }
     }
@@ -295,7 +300,7 @@ impl Node {
 
     /// Returns whether anything waits to be sent to any peer.
     pub fn wants_transmit(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || self.asks_links()
     }
 
     /// The heads of messages that were posted but have not left, over all peers that are ready.

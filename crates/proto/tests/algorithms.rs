@@ -35,6 +35,7 @@ fn rail(host: u8) -> RailSpec {
         addr: face::rail_addr(0, host, 0, 1_472),
         datagram_max: 1_472,
         receive_budget: 1 << 20,
+        connected: false,
         delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,

@@ -2,25 +2,19 @@
 
 mod face;
 
-use face::{done, node_with, specs, Flying, Pair};
+use face::{done, node_with, Flying, Pair};
 use marline_proto::{Config, Event, Node};
-use marline_wire::{Packet, RailAddr};
+use marline_wire::Packet;
 
 const MS: u64 = 1_000_000;
 
 /// Packets of a node that meet nobody on some rails: each is refused there.
-fn refuse(node: &mut Node, now: u64, packets: &[Flying], to: &Node, rails: &[usize]) {
+fn refuse(node: &mut Node, now: u64, packets: &[Flying], rails: &[usize]) {
     for (rail, bytes) in packets.iter().filter(|p| rails.contains(&p.0)) {
         let packet = Packet::parse(bytes, |_| 0).unwrap();
         let remote = packet.header.dst_rail();
-        node.on_refused(now, *rail, &addresses(to)[remote]);
+        node.on_refused(now, *rail, remote as u32);
     }
-}
-
-/// The addresses of the rails of a node, which all have the same port.
-fn addresses(node: &Node) -> Vec<RailAddr> {
-    let host = (node.id() - 100) as u8;
-    specs(host, 4, 1_472).iter().map(|r| r.addr).collect()
 }
 
 /// Whom a node took for dead: whether for refusals.
@@ -39,7 +33,7 @@ fn silence(pair: &mut Pair, ns: u64, refusing: &[usize]) -> Vec<bool> {
     let mut dead = Vec::new();
     while pair.now < end && dead.is_empty() {
         let sent = pair.alone();
-        refuse(&mut pair.a, pair.now, &sent, &pair.b, refusing);
+        refuse(&mut pair.a, pair.now, &sent, refusing);
         dead = deaths(&mut pair.a);
     }
     dead
@@ -120,8 +114,8 @@ fn one_rail_that_refuses_hears_no_bye() {
     pair.a.say_bye();
     let sent = pair.alone();
     assert!(sent.iter().any(|p| p.0 == 0) && sent.iter().any(|p| p.0 == 1));
-    refuse(&mut pair.a, pair.now, &sent, &pair.b, &[0]);
+    refuse(&mut pair.a, pair.now, &sent, &[0]);
     assert!(!pair.a.parted(), "a rail is left");
-    refuse(&mut pair.a, pair.now, &sent, &pair.b, &[1]);
+    refuse(&mut pair.a, pair.now, &sent, &[1]);
     assert!(pair.a.parted(), "nobody is there");
 }

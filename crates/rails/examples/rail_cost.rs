@@ -3,7 +3,9 @@
 //! One thread sends to itself and receives, so that no scheduling is measured; each number is the
 //! least of several rounds.
 
-use marline_rails::{choose_interfaces, Rail, RailRx, RailTx, SendOutcome, UdpConfig, UdpRail};
+use marline_rails::{
+    choose_interfaces, Links, Rail, RailRx, RailTx, SendOutcome, UdpConfig, UdpRail,
+};
 use std::time::Instant;
 
 const ROUNDS: usize = 100;
@@ -26,7 +28,7 @@ fn main() -> Result<(), String> {
     };
     let open = || UdpRail::open(&choice[0], &config).map(Rail::split);
     let ((mut tx, _), (peer, mut rx)) = (open()?, open()?);
-    let to = peer.local_addr();
+    let to = tx.connect(&peer.local_addr()).link;
     println!("{}: {:?}", choice[0], peer.caps());
     // libc's calls are cheaper while a process has only one thread, which no engine's has.
     std::thread::spawn(std::thread::park);
@@ -44,7 +46,7 @@ fn main() -> Result<(), String> {
             const CALLS: usize = 32; // fit the receive buffer
             let start = Instant::now();
             for _ in 0..CALLS {
-                assert_eq!(tx.send(&to, &bytes, segment, 0), SendOutcome::Sent);
+                assert_eq!(tx.send(to, &bytes, segment, 0), SendOutcome::Sent);
             }
             let sent = Instant::now();
             let mut got = 0;
@@ -62,7 +64,7 @@ fn main() -> Result<(), String> {
     let single = least(|| {
         let start = Instant::now();
         for _ in 0..1000 {
-            tx.send(&to, &[7; 100], 100, 0);
+            tx.send(to, &[7; 100], 100, 0);
             while rx.recv(&mut |_| {}) == 0 {}
         }
         start.elapsed().as_nanos() as f64 / 1000.0
@@ -71,7 +73,7 @@ fn main() -> Result<(), String> {
     let ping_pong = least(|| {
         let start = Instant::now();
         for _ in 0..1000 {
-            tx.send(&to, &[7; 100], 100, 0);
+            tx.send(to, &[7; 100], 100, 0);
             while rx.recv(&mut |_| {}) == 0 {}
             assert_eq!(rx.recv(&mut |_| {}), 0);
         }

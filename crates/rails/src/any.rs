@@ -1,17 +1,21 @@
 //! The rails there are, as enums: a branch that predicts well instead of a vtable.
+//!
+//! A new kind is a variant here, a name in each `forward!`, and a row of [`crate::discover`].
 
-use crate::choose::InterfaceChoice;
-use crate::faulty::{Clock, FaultScript, Faulty, FaultyRx, FaultyTx};
-use crate::udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
-use crate::{Caps, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome, Write};
+use crate::fault::{Faulty, FaultyRx, FaultyTx};
+use crate::udp::{UdpRail, UdpRx, UdpTx};
+use crate::{
+    Armed, BufId, Caps, Connected, DirectWrite, LinkId, Links, Rail, RailEvent, RailRx, RailTx,
+    Received, RemoteWrite, SendOutcome, TxBuffers, Write,
+};
 use marline_wire::RailAddr;
 
 /// A rail of any kind.
 pub enum AnyRail {
     /// UDP.
     Udp(Box<UdpRail>),
-    /// UDP with faults injected.
-    FaultyUdp(Box<Faulty<UdpRail>>),
+    /// Any other one with faults injected.
+    Faulty(Box<Faulty<AnyRail>>),
 }
 
 /// Sending half of a rail of any kind.
@@ -19,43 +23,16 @@ pub enum AnyRail {
 pub enum AnyTx {
     /// UDP.
     Udp(UdpTx),
-    /// UDP with faults injected.
-    FaultyUdp(Box<FaultyTx<UdpTx>>),
+    /// Any other one with faults injected.
+    Faulty(Box<FaultyTx<AnyTx>>),
 }
 
 /// Receiving half of a rail of any kind.
 pub enum AnyRx {
     /// UDP.
     Udp(UdpRx),
-    /// UDP with faults injected.
-    FaultyUdp(Box<FaultyRx<UdpRx>>),
-}
-
-impl AnyRail {
-    /// Opens the UDP rail number `index` on `interface`, with the faults that the scripts hold
-    /// for it. `clock` gives nanoseconds from any start, and is called only where faults need it.
-    pub fn open_udp(
-        index: u8,
-        interface: &InterfaceChoice,
-        config: &UdpConfig,
-        faults: &[FaultScript],
-        clock: &Clock,
-    ) -> Result<AnyRail, String> {
-        let script = faults.iter().find(|script| script.applies_to(index));
-        let config = UdpConfig {
-            // Faults happen to datagrams, so that their lengths must be known.
-            cmsg: config.cmsg || script.is_some(),
-            ..config.clone()
-        };
-        let rail = UdpRail::open(interface, &config)?;
-        Ok(match script {
-            None => AnyRail::Udp(Box::new(rail)),
-            Some(script) => {
-                let script = script.for_rail(index);
-                AnyRail::FaultyUdp(Box::new(Faulty::new(rail, &script, clock.clone())))
-            }
-        })
-    }
+    /// Any other one with faults injected.
+    Faulty(Box<FaultyRx<AnyRx>>),
 }
 
 impl Rail for AnyRail {
@@ -68,123 +45,88 @@ impl Rail for AnyRail {
                 let (tx, rx) = rail.split();
                 (AnyTx::Udp(tx), AnyRx::Udp(rx))
             }
-            AnyRail::FaultyUdp(rail) => {
+            AnyRail::Faulty(rail) => {
                 let (tx, rx) = rail.split();
-                (
-                    AnyTx::FaultyUdp(Box::new(tx)),
-                    AnyRx::FaultyUdp(Box::new(rx)),
-                )
+                (AnyTx::Faulty(Box::new(tx)), AnyRx::Faulty(Box::new(rx)))
             }
         }
     }
 }
 
-impl RailTx for AnyTx {
-    fn caps(&self) -> Caps {
-        match self {
-            AnyTx::Udp(tx) => tx.caps(),
-            AnyTx::FaultyUdp(tx) => tx.caps(),
+/// Implements a trait by calling the same method of whichever variant there is. All methods of
+/// these traits are required, so that one which is not listed does not compile.
+macro_rules! forward {
+    (impl $trait:ident for $any:ident $variants:tt
+        $($kind:ident fn $name:ident($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?;)*) => {
+        impl $trait for $any {
+            $(forward!(@$kind $any $variants ($($arg),*)
+                $name($self $(, $arg: $ty)*) $(-> $ret)?);)*
         }
-    }
-
-    fn local_addr(&self) -> RailAddr {
-        match self {
-            AnyTx::Udp(tx) => tx.local_addr(),
-            AnyTx::FaultyUdp(tx) => tx.local_addr(),
+    };
+    (@ref $any:ident { $($variant:ident),* } $call:tt
+        $name:ident($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?) => {
+        #[inline]
+        fn $name(&$self $(, $arg: $ty)*) $(-> $ret)? {
+            match $self { $($any::$variant(half) => half.$name $call,)* }
         }
-    }
-
-    #[inline]
-    fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
-        match self {
-            AnyTx::Udp(tx) => tx.send(to, bytes, segment, flow),
-            AnyTx::FaultyUdp(tx) => tx.send(to, bytes, segment, flow),
+    };
+    (@mut $any:ident { $($variant:ident),* } $call:tt
+        $name:ident($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?) => {
+        #[inline]
+        fn $name(&mut $self $(, $arg: $ty)*) $(-> $ret)? {
+            match $self { $($any::$variant(half) => half.$name $call,)* }
         }
-    }
-
-    // Faulty rails have none: faults happen to packets.
-    fn write_direct(
-        &mut self,
-        to: &RailAddr,
-        write: &Write<'_>,
-        packet: &[u8],
-        segment: usize,
-        flow: u8,
-    ) -> SendOutcome {
-        match self {
-            AnyTx::Udp(tx) => tx.write_direct(to, write, packet, segment, flow),
-            AnyTx::FaultyUdp(_) => SendOutcome::Sent,
-        }
-    }
-
-    fn grant(&mut self, base: *mut u8, len: usize) -> Option<u64> {
-        match self {
-            AnyTx::Udp(tx) => tx.grant(base, len),
-            AnyTx::FaultyUdp(_) => None,
-        }
-    }
-
-    fn revoke(&mut self, key: u64) {
-        if let AnyTx::Udp(tx) = self {
-            tx.revoke(key);
-        }
-    }
-
-    fn seal(&mut self, key: u64, offset: u64, len: u64) {
-        if let AnyTx::Udp(tx) = self {
-            tx.seal(key, offset, len);
-        }
-    }
-
-    fn damaged(&mut self) {
-        if let AnyTx::Udp(tx) = self {
-            tx.damaged();
-        }
-    }
-
-    fn landed(&self, key: u64, offset: u64, len: u64) -> bool {
-        match self {
-            AnyTx::Udp(tx) => tx.landed(key, offset, len),
-            AnyTx::FaultyUdp(_) => false,
-        }
-    }
-
-    #[inline]
-    fn poll_event(&mut self) -> Option<RailEvent> {
-        match self {
-            AnyTx::Udp(tx) => tx.poll_event(),
-            AnyTx::FaultyUdp(tx) => tx.poll_event(),
-        }
-    }
-
-    fn fd(&self) -> Option<i32> {
-        match self {
-            AnyTx::Udp(tx) => tx.fd(),
-            AnyTx::FaultyUdp(tx) => tx.fd(),
-        }
-    }
+    };
 }
 
-impl RailRx for AnyRx {
-    #[inline]
-    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        match self {
-            AnyRx::Udp(rx) => rx.recv(sink),
-            AnyRx::FaultyUdp(rx) => rx.recv(sink),
-        }
-    }
+forward! {
+    impl Links for AnyTx { Udp, Faulty }
+    mut fn connect(self, to: &RailAddr) -> Connected;
+    mut fn close(self, link: LinkId);
+}
 
-    fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        match self {
-            AnyRx::Udp(rx) => rx.recv_rest(sink),
-            AnyRx::FaultyUdp(rx) => rx.recv_rest(sink),
-        }
-    }
+forward! {
+    impl RemoteWrite for AnyTx { Udp, Faulty }
+    mut fn register(self, base: *mut u8, len: usize) -> Option<u64>;
+    mut fn deregister(self, key: u64);
+    mut fn write(self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome;
+}
 
-    fn rest_fd(&self) -> Option<i32> {
-        match self {
-            AnyRx::Udp(rx) => rx.rest_fd(),
-            AnyRx::FaultyUdp(rx) => rx.rest_fd(),
-        }
-    }
+forward! {
+    impl DirectWrite for AnyTx { Udp, Faulty }
+    mut fn write_direct(
+        self, link: LinkId, write: &Write<'_>, packet: &[u8], segment: usize, flow: u8
+    ) -> SendOutcome;
+    mut fn seal(self, key: u64, offset: u64, len: u64);
+    mut fn damaged(self);
+    ref fn landed(self, key: u64, offset: u64, len: u64) -> bool;
+}
+
+forward! {
+    impl RailTx for AnyTx { Udp, Faulty }
+    ref fn caps(self) -> Caps;
+    ref fn local_addr(self) -> RailAddr;
+    mut fn send(
+        self, link: LinkId, bytes: &[u8], segment: usize, flow: u8
+    ) -> SendOutcome;
+    mut fn poll_event(self) -> Option<RailEvent>;
+}
+
+forward! {
+    impl TxBuffers for AnyTx { Udp, Faulty }
+    mut fn lend(self) -> Option<BufId>;
+    mut fn buffer(self, id: BufId) -> &mut [u8];
+    mut fn give_back(self, id: BufId);
+    mut fn send_buffer(
+        self, link: LinkId, buffer: BufId, len: usize, segment: usize, flow: u8
+    ) -> SendOutcome;
+    mut fn drain(self);
+}
+
+forward! {
+    impl RailRx for AnyRx { Udp, Faulty }
+    mut fn recv(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
+    mut fn recv_rest(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
+    ref fn fd(self) -> Option<i32>;
+    mut fn arm(self) -> Armed;
 }

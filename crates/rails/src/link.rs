@@ -1,108 +1,224 @@
-//! Watching the interfaces under the rails.
+//! Links: a rail's connections to single rails of its peers.
 //!
-//! A socket notices little of a link that is gone: with a peer's carrier lost, the kernel drops
-//! what is sent and says nothing. The kernel's notices are therefore taken as a hint to look, and
-//! the state that is read then is the truth; a link that went and came back between two looks
-//! was never down as far as the engine is concerned, and what it lost is repaired like any loss.
+//! A link is made by [`Links::connect`] and named by a number of the rail's own. Whoever asks for
+//! the link to an address that has one gets the same, and it lives until each of them has closed
+//! it.
+//! A link that is down carries nothing any more: its users close it and connect anew.
 
-use crate::choose::InterfaceChoice;
-use crate::sys::{self, ChangeSocket, Interface};
-use crate::RailFault;
-use std::collections::VecDeque;
-use std::net::IpAddr;
+use marline_wire::RailAddr;
+use std::collections::HashMap;
+use std::hash::Hash;
 
-/// Tells when a rail's interface or address goes or comes back. One per engine; poll it when its
-/// descriptor is readable, or rarely.
-pub struct LinkWatch {
-    changes: ChangeSocket,
-    rails: Vec<Watched>,
-    found: VecDeque<(usize, RailFault)>,
+/// Names a link of one rail. The number of a link that nobody has any more may be given to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LinkId(pub u32);
+
+impl LinkId {
+    /// No link: what is sent on it is lost.
+    pub const NONE: LinkId = LinkId(u32::MAX);
 }
 
-struct Watched {
-    interface: String,
-    ip: IpAddr,
-    state: RailFault,
+/// The answer to [`Links::connect`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// The link.
+    pub link: LinkId,
+    /// It carries packets already; else an event tells when it does, or that it never will.
+    pub up: bool,
 }
 
-impl LinkWatch {
-    /// Watches these interfaces; events name them by their position here. Rails that are down
-    /// already are the first events.
-    pub fn open(rails: &[InterfaceChoice]) -> Result<LinkWatch, String> {
-        let changes = ChangeSocket::open().map_err(|e| {
-            format!(
-                "cannot watch the network interfaces: {}",
-                sys::errno_text(e)
-            )
-        })?;
-        let watched = |choice: &InterfaceChoice| Watched {
-            interface: choice.name.clone(),
-            ip: choice.ip,
-            state: RailFault::Up,
-        };
-        let rails = rails.iter().map(watched).collect();
-        let mut watch = LinkWatch {
-            changes,
-            rails,
-            found: VecDeque::new(),
-        };
-        watch.look(); // after subscribing, so that no change falls between
-        Ok(watch)
-    }
+/// Why a link is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DownReason {
+    /// Nobody listens at the address, or the peer does not want us.
+    Refused,
+    /// Nobody answered in time.
+    Unanswered,
+    /// The peer closed it.
+    Closed,
+    /// It broke, with the errno or the completion status.
+    Broken(i32),
+}
 
-    /// Descriptor that becomes readable when something changed.
-    pub fn fd(&self) -> i32 {
-        self.changes.fd()
-    }
+/// Making and ending links.
+pub trait Links {
+    /// The link to a peer's rail, made if there is none: one more user of it. Where the rail knows
+    /// that an address leads nowhere, the link is one that loses everything. A connection that came
+    /// in is the link of the address that it named.
+    fn connect(&mut self, to: &RailAddr) -> Connected;
 
-    /// Next change: position of the rail, and its state now. One system call when there is none.
-    pub fn poll(&mut self) -> Option<(usize, RailFault)> {
-        if self.found.is_empty() && self.changes.drain() {
-            self.look();
+    /// One user less; the last one ends the link. No event speaks of the link after that.
+    fn close(&mut self, link: LinkId);
+}
+
+/// A rail's links by number and by address, with how many use each. `K` is the part of an address
+/// that tells links apart, `T` what the rail keeps of a link.
+#[derive(Debug)]
+pub struct LinkTable<K, T> {
+    rows: Vec<Option<Row<K, T>>>,
+    free: Vec<u32>,
+    by_key: HashMap<K, u32>,
+}
+
+#[derive(Debug)]
+struct Row<K, T> {
+    key: K,
+    users: u32,
+    link: T,
+}
+
+impl<K, T> Default for LinkTable<K, T> {
+    fn default() -> LinkTable<K, T> {
+        LinkTable {
+            rows: Vec::new(),
+            free: Vec::new(),
+            by_key: HashMap::new(),
         }
-        self.found.pop_front()
+    }
+}
+
+impl<K: Copy + Eq + Hash, T> LinkTable<K, T> {
+    /// The link of a key, made by `make` if there is none; it has one user more.
+    pub fn connect(&mut self, key: K, make: impl FnOnce() -> T) -> LinkId {
+        let link = self.find(&key).unwrap_or_else(|| self.add(key, make()));
+        if let Some(row) = self.row(link) {
+            row.users += 1;
+        }
+        link
     }
 
-    /// Whether the rail at this position was usable at the last look.
-    pub fn is_up(&self, rail: usize) -> bool {
-        self.rails
-            .get(rail)
-            .is_some_and(|r| r.state == RailFault::Up)
+    /// A link without users, which takes the place of any other with this key.
+    pub fn add(&mut self, key: K, link: T) -> LinkId {
+        let row = Row {
+            key,
+            users: 0,
+            link,
+        };
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.rows[at as usize] = Some(row);
+                at
+            }
+            None => {
+                self.rows.push(Some(row));
+                self.rows.len() as u32 - 1
+            }
+        };
+        self.by_key.insert(key, at);
+        LinkId(at)
     }
 
-    fn look(&mut self) {
-        // Out of memory or descriptors: the next change looks again.
-        let Ok(all) = sys::interfaces() else { return };
-        for (at, rail) in self.rails.iter_mut().enumerate() {
-            let state = state_of(&all, &rail.interface, &rail.ip);
-            if state != rail.state {
-                rail.state = state;
-                self.found.push_back((at, state));
+    /// One user less. The last one gets what the rail keeps of the link, which is gone then.
+    pub fn close(&mut self, link: LinkId) -> Option<T> {
+        let row = self.row(link)?;
+        row.users = row.users.saturating_sub(1);
+        if row.users > 0 {
+            return None;
+        }
+        self.retire(link);
+        let row = self.rows[link.0 as usize].take()?;
+        self.free.push(link.0);
+        Some(row.link)
+    }
+
+    /// The next `connect` to the link's key makes another link, as this one is down.
+    pub fn retire(&mut self, link: LinkId) {
+        if let Some(key) = self.key(link) {
+            if self.by_key.get(&key) == Some(&link.0) {
+                self.by_key.remove(&key);
             }
         }
     }
+
+    /// The link that `connect` would give for a key.
+    pub fn find(&self, key: &K) -> Option<LinkId> {
+        self.by_key.get(key).copied().map(LinkId)
+    }
+
+    /// A link.
+    #[inline]
+    pub fn get(&self, link: LinkId) -> Option<&T> {
+        Some(&self.rows.get(link.0 as usize)?.as_ref()?.link)
+    }
+
+    /// A link, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, link: LinkId) -> Option<&mut T> {
+        Some(&mut self.row(link)?.link)
+    }
+
+    /// Its key.
+    pub fn key(&self, link: LinkId) -> Option<K> {
+        Some(self.rows.get(link.0 as usize)?.as_ref()?.key)
+    }
+
+    /// All links, in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (LinkId, &K, &T)> {
+        let rows = self.rows.iter().enumerate();
+        rows.filter_map(|(at, row)| {
+            let row = row.as_ref()?;
+            Some((LinkId(at as u32), &row.key, &row.link))
+        })
+    }
+
+    /// All links, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.rows.iter_mut().flatten().map(|row| &mut row.link)
+    }
+
+    #[inline]
+    fn row(&mut self, link: LinkId) -> Option<&mut Row<K, T>> {
+        self.rows.get_mut(link.0 as usize)?.as_mut()
+    }
 }
 
-/// What is wrong with the address `ip` of the interface `name`, if anything.
-fn state_of(all: &[Interface], name: &str, ip: &IpAddr) -> RailFault {
-    let Some(interface) = all.iter().find(|i| i.name == name) else {
-        return RailFault::Down(libc::ENODEV);
-    };
-    if !interface.up || !interface.running {
-        return RailFault::Down(libc::ENETDOWN);
-    }
-    match interface.addrs.iter().any(|a| a.ip == *ip) {
-        true => RailFault::Up,
-        false => RailFault::Down(libc::EADDRNOTAVAIL),
-    }
-}
+/// The links of a rail that keeps nothing of a link but its address.
+pub type AddrLinks = LinkTable<RailAddr, ()>;
 
-impl InterfaceChoice {
-    /// The interface as it is now, asked of the kernel; takes some ten microseconds.
-    pub fn state(&self) -> RailFault {
-        match sys::interfaces() {
-            Ok(all) => state_of(&all, &self.name, &self.ip),
-            Err(errno) => RailFault::Down(errno),
+/// `addr_links!(Tx, field)`: the links of a rail are those of `self.field`, an [`AddrLinks`], and
+/// up at once.
+#[macro_export]
+macro_rules! addr_links {
+    ($tx:ty, $field:ident) => {
+        impl $crate::Links for $tx {
+            fn connect(&mut self, to: &marline_wire::RailAddr) -> $crate::Connected {
+                let link = self.$field.connect(*to, || ());
+                $crate::Connected { link, up: true }
+            }
+            fn close(&mut self, link: $crate::LinkId) {
+                self.$field.close(link);
+            }
         }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_lives_as_long_as_it_has_users() {
+        let mut links = LinkTable::default();
+        let a = links.connect("a", || 1);
+        assert_eq!((links.connect("a", || 2), links.get(a)), (a, Some(&1)));
+        let b = links.connect("b", || 3);
+        assert_ne!(a, b);
+        assert_eq!((links.close(a), links.get(a)), (None, Some(&1)));
+        assert_eq!((links.close(a), links.get(a)), (Some(1), None));
+        assert_eq!(links.find(&"a"), None);
+        let c = links.connect("c", || 4);
+        assert_eq!(c, a, "its number is free");
+        assert_eq!(links.close(LinkId::NONE), None);
+    }
+
+    #[test]
+    fn a_link_that_is_down_has_a_successor_while_others_still_hold_it() {
+        let mut links = LinkTable::default();
+        let old = links.connect("a", || 1);
+        links.retire(old);
+        let new = links.connect("a", || 2);
+        assert_eq!((links.get(old), links.get(new)), (Some(&1), Some(&2)));
+        assert_eq!(links.close(old), Some(1));
+        assert_eq!(links.find(&"a"), Some(new), "the successor's entry stays");
     }
 }

@@ -2,8 +2,10 @@
 
 mod common;
 
-use common::{end_of, ip, join, open, open_default, port_of, receive, Namespace, Random};
-use marline_rails::{RailEvent, RailFault, RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx};
+use common::{ip, join, open, open_default, port_of, receive, Namespace, Random, SendTo};
+use marline_rails::{
+    Links, RailEvent, RailFault, RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx,
+};
 use marline_wire::RailAddr;
 use std::time::Instant;
 
@@ -12,7 +14,7 @@ const ENOUGH: usize = 12;
 
 /// Sends one packet and waits for it; the port that it came from.
 fn source_port(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) -> u16 {
-    assert_eq!(tx.send(to, b"hello", 5, 0), SendOutcome::Sent);
+    assert_eq!(tx.send_to(to, b"hello", 5, 0), SendOutcome::Sent);
     let (start, mut from) = (Instant::now(), None);
     while from.is_none() {
         assert!(start.elapsed().as_secs() < 30, "nothing arrives");
@@ -46,20 +48,13 @@ fn until_received(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) {
     let (start, mut got) = (Instant::now(), 0);
     while got == 0 {
         assert!(start.elapsed().as_secs() < 30, "nothing arrives");
-        tx.send(to, b"after", 5, 0);
+        tx.send_to(to, b"after", 5, 0);
         got = rx.recv(&mut |r| assert!(r.bytes.starts_with(b"after")));
     }
 }
 
 fn is_down(outcome: SendOutcome) -> bool {
     matches!(outcome, SendOutcome::Fault(RailFault::Down(_)))
-}
-
-fn assert_refused(event: Option<RailEvent>, gone: &RailAddr) {
-    let Some(RailEvent::Refused(addr)) = event else {
-        panic!("{event:?}")
-    };
-    assert_eq!(end_of(&addr), end_of(gone));
 }
 
 #[test]
@@ -75,16 +70,16 @@ fn a_peer_that_ends_is_refused_and_found_again_on_its_port() {
         let (start, mut event) = (Instant::now(), None);
         while event.is_none() {
             assert!(start.elapsed().as_secs() < 30, "nobody refuses");
-            assert_eq!(tx.send(&to, b"anyone?", 7, 0), SendOutcome::Sent);
+            assert_eq!(tx.send_to(&to, b"anyone?", 7, 0), SendOutcome::Sent);
             event = tx.poll_event();
         }
-        assert_refused(event, &to);
+        assert_eq!(event, Some(RailEvent::Refused(tx.connect(&to).link)));
         let config = UdpConfig {
             port: port_of(&to),
             ..UdpConfig::default()
         };
         let (_peer, mut rx) = open(address, &config);
-        assert_eq!(tx.send(&to, b"back", 4, 0), SendOutcome::Sent);
+        assert_eq!(tx.send_to(&to, b"back", 4, 0), SendOutcome::Sent);
         assert_eq!(receive(&mut rx, 1), [b"back"], "at the first attempt");
         let own = port_of(&tx.local_addr());
         assert_ne!(source_port(&mut tx, &to, &mut rx), own, "still connected");
@@ -107,10 +102,10 @@ fn a_refusal_is_found_without_another_send() {
     let (start, mut event) = (Instant::now(), None);
     while event.is_none() {
         assert!(start.elapsed().as_secs() < 30, "the refusal is not found");
-        assert_eq!(tx.send(&to, b"anyone?", 7, 0), SendOutcome::Sent);
+        assert_eq!(tx.send_to(&to, b"anyone?", 7, 0), SendOutcome::Sent);
         event = (0..100_000).find_map(|_| tx.poll_event());
     }
-    assert_refused(event, &to);
+    assert_eq!(event, Some(RailEvent::Refused(tx.connect(&to).link)));
 }
 
 #[test]
@@ -121,7 +116,7 @@ fn a_link_that_comes_back_carries_again() {
     ] {
         let (_a, _b, mut tx, to, mut rx) = two_rails(net);
         ip("link set rail0 down");
-        assert!(is_down(tx.send(&to, b"during", 6, 0)));
+        assert!(is_down(tx.send_to(&to, b"during", 6, 0)));
         ip("link set rail0 up");
         ip(&format!("addr replace {address} dev rail0")); // IPv6 lost it
         until_received(&mut tx, &to, &mut rx);
@@ -147,10 +142,10 @@ fn an_address_that_was_removed_and_returned_works_again() {
     ip("addr del 10.1.0.1/24 dev rail0");
     ip("addr replace 10.1.0.9/24 dev rail0");
     for _ in 0..2 {
-        assert!(is_down(tx.send(&to, &[1; 3000], 1000, 0)));
+        assert!(is_down(tx.send_to(&to, &[1; 3000], 1000, 0)));
     }
     ip("addr add 10.1.0.1/24 dev rail0");
-    assert_eq!(tx.send(&to, &[1; 3000], 1000, 0), SendOutcome::Sent);
+    assert_eq!(tx.send_to(&to, &[1; 3000], 1000, 0), SendOutcome::Sent);
     assert_eq!(receive(&mut rx, 3).concat(), [1; 3000]);
     assert_eq!(tx.caps().batch_segments_max, 64);
 }
@@ -162,7 +157,7 @@ fn nothing_leaks_onto_another_rail() {
     a.ip("route add default via 10.2.0.2");
     source_port(&mut tx, &to, &mut rx);
     ip("link set rail0 down");
-    assert!(is_down(tx.send(&to, b"astray", 6, 0)));
+    assert!(is_down(tx.send_to(&to, b"astray", 6, 0)));
     assert_eq!(rx.recv(&mut |_| panic!("it leaked")), 0);
 }
 
@@ -191,10 +186,10 @@ fn a_lowered_mtu_is_too_big() {
         let (_a, _b, mut tx, to, mut rx) = two_rails(net);
         ip(&format!("link set rail0 mtu {mtu}"));
         for len in [1400, 10_000] {
-            let outcome = tx.send(&to, &vec![1; len], 1400, 0);
+            let outcome = tx.send_to(&to, &vec![1; len], 1400, 0);
             assert_eq!(outcome, SendOutcome::TooBig(fits));
         }
-        assert_eq!(tx.send(&to, &[1; 5000], fits, 0), SendOutcome::Sent);
+        assert_eq!(tx.send_to(&to, &[1; 5000], fits, 0), SendOutcome::Sent);
         let count = 5000_usize.div_ceil(fits);
         assert_eq!(receive(&mut rx, count).concat(), [1; 5000]);
         assert_eq!(tx.poll_event(), None);
@@ -217,7 +212,7 @@ fn more_destinations_than_sockets_are_all_served() {
             let len = random.up_to(5000);
             let bytes = random.bytes(len);
             assert_eq!(
-                tx.send(&peer.local_addr(), &bytes, 700, 0),
+                tx.send_to(&peer.local_addr(), &bytes, 700, 0),
                 SendOutcome::Sent
             );
             assert_eq!(receive(rx, bytes.len().div_ceil(700)).concat(), bytes);

@@ -1,10 +1,11 @@
-//! Direct writes: bytes that the kernel puts into granted memory.
+//! Direct writes: bytes that the kernel puts into registered memory.
 
 mod common;
 
-use common::{open, open_default, receive};
+use common::{open, open_default, receive, SendTo};
 use marline_rails::{
-    Piece, RailRx, RailTx, Received, SendOutcome, UdpConfig, UdpRx, UdpTx, Write, Writes,
+    DirectWrite, Links, Piece, RailRx, RailTx, Received, RemoteWrite, RemoteWrites, SendOutcome,
+    UdpConfig, UdpRx, UdpTx, Write,
 };
 use marline_wire::RailAddr;
 
@@ -19,11 +20,11 @@ fn pair(net: &str) -> (UdpTx, RailAddr, UdpTx, UdpRx) {
     let (peer, mut rx) = open_default(net);
     let to = peer.local_addr();
     assert_eq!(
-        (tx.caps().writes, peer.caps().writes),
-        (Writes::Direct, Writes::Direct)
+        (tx.caps().remote_write, peer.caps().remote_write),
+        (RemoteWrites::Direct, RemoteWrites::Direct)
     );
     for _ in 0..20 {
-        assert_eq!(tx.send(&to, &[7; 60_000], 1_000, 0), SendOutcome::Sent);
+        assert_eq!(tx.send_to(&to, &[7; 60_000], 1_000, 0), SendOutcome::Sent);
         receive(&mut rx, 60);
     }
     (tx, to, peer, rx)
@@ -46,7 +47,8 @@ fn write(tx: &mut UdpTx, to: &RailAddr, (key, offset): (u64, u64), bytes: &[u8],
         pieces: &pieces,
         token: 0,
     };
-    let sent = tx.write_direct(to, &write, packet, SEGMENT, 0);
+    let link = tx.connect(to).link;
+    let sent = tx.write_direct(link, &write, packet, SEGMENT, 0);
     assert_eq!(sent, SendOutcome::Sent);
 }
 
@@ -67,34 +69,34 @@ fn take(rx: &mut UdpRx, count: usize) -> (Vec<Vec<u8>>, usize) {
 }
 
 #[test]
-fn bytes_land_in_granted_memory_and_packets_are_handed_over() {
+fn bytes_land_in_registered_memory_and_packets_are_handed_over() {
     for net in [V4, V6] {
         let (mut tx, to, mut peer, mut rx) = pair(net);
         let (bytes, mut memory) = (filled(2 * LEN), vec![0u8; 2 * LEN + 10]);
-        let key = peer.grant(memory[5..].as_mut_ptr(), 2 * LEN).unwrap();
+        let key = peer.register(memory[5..].as_mut_ptr(), 2 * LEN).unwrap();
         write(&mut tx, &to, (key, 0), &bytes[..LEN], b"");
-        assert_eq!(tx.send(&to, b"between", 7, 0), SendOutcome::Sent);
+        assert_eq!(tx.send_to(&to, b"between", 7, 0), SendOutcome::Sent);
         write(&mut tx, &to, (key, LEN as u64), &bytes[LEN..], b"told");
         let (packets, beside) = take(&mut rx, 3);
         assert_eq!(packets, [&b"between"[..], b"told"]);
         assert_eq!(beside, 2 * LEN);
         assert!(peer.landed(key, 0, 2 * LEN as u64));
-        peer.revoke(key);
+        peer.deregister(key);
         assert!(memory[5..2 * LEN + 5] == bytes && memory[..5] == [0; 5]);
         assert_eq!(memory[2 * LEN + 5..], [0; 5]);
     }
 }
 
-/// Twice, beyond the end, under another key, on what is known to be right, after the end of the
-/// grant: nothing lands, and the packet comes all the same.
+/// Twice, beyond the end, under another key, on what is known to be right, after it was
+/// deregistered: nothing lands, and the packet comes all the same.
 #[test]
 fn what_has_no_place_does_not_land() {
     let (mut tx, to, mut peer, mut rx) = pair(V4);
     let (bytes, mut memory) = (filled(LEN), vec![0u8; LEN]);
-    let key = peer.grant(memory.as_mut_ptr(), LEN).unwrap();
-    // Another grant, so that looking for direct writes goes on.
+    let key = peer.register(memory.as_mut_ptr(), LEN).unwrap();
+    // Another registration, so that looking for direct writes goes on.
     let mut other = vec![0u8; 64];
-    let other_key = peer.grant(other.as_mut_ptr(), 64).unwrap();
+    let other_key = peer.register(other.as_mut_ptr(), 64).unwrap();
     peer.seal(key, 0, 500);
     let half = LEN as u64 / 2;
     write(&mut tx, &to, (key, half), &bytes[..LEN / 2], b"first");
@@ -106,10 +108,10 @@ fn what_has_no_place_does_not_land() {
         let (packets, beside) = take(&mut rx, 1);
         assert_eq!((packets, beside), (vec![b"late".to_vec()], 0));
     }
-    peer.revoke(key);
+    peer.deregister(key);
     write(&mut tx, &to, (key, 1_000), &wrong[..2_000], b"ended");
     assert_eq!(take(&mut rx, 1), (vec![b"ended".to_vec()], 0));
-    peer.revoke(other_key);
+    peer.deregister(other_key);
     // Nobody looks for them now.
     write(&mut tx, &to, (key, 1_000), &wrong[..2_000], b"nobody looks");
     assert_eq!(take(&mut rx, 1), (vec![b"nobody looks".to_vec()], 0));
@@ -122,10 +124,10 @@ fn what_has_no_place_does_not_land() {
 fn a_direct_write_among_small_packets_lands() {
     let (mut tx, to, mut peer, mut rx) = pair(V4);
     let (bytes, mut memory) = (filled(LEN), vec![0u8; LEN]);
-    let key = peer.grant(memory.as_mut_ptr(), LEN).unwrap();
+    let key = peer.register(memory.as_mut_ptr(), LEN).unwrap();
     let small = |tx: &mut UdpTx, count| {
         for _ in 0..count {
-            assert_eq!(tx.send(&to, b"small", 5, 0), SendOutcome::Sent);
+            assert_eq!(tx.send_to(&to, b"small", 5, 0), SendOutcome::Sent);
         }
     };
     small(&mut tx, 30);
@@ -137,11 +139,11 @@ fn a_direct_write_among_small_packets_lands() {
 }
 
 #[test]
-fn memory_is_granted_only_where_super_packets_come_whole() {
+fn memory_is_registered_only_where_super_packets_come_whole() {
     let mut memory = vec![0u8; LEN];
     let (mut peer, _rx) = open_default(V4);
     assert_eq!(
-        peer.grant(memory.as_mut_ptr(), LEN),
+        peer.register(memory.as_mut_ptr(), LEN),
         None,
         "nothing is known"
     );
@@ -150,13 +152,16 @@ fn memory_is_granted_only_where_super_packets_come_whole() {
         ..UdpConfig::default()
     };
     let (peer, _rx) = open(V4, &off);
-    assert_eq!(peer.caps().writes, Writes::No);
+    assert_eq!(peer.caps().remote_write, RemoteWrites::None);
     let (mut tx, to, mut peer, mut rx) = pair(V4);
     for _ in 0..1_500 {
-        assert_eq!(tx.send(&to, &[1; SEGMENT], SEGMENT, 0), SendOutcome::Sent);
+        assert_eq!(
+            tx.send_to(&to, &[1; SEGMENT], SEGMENT, 0),
+            SendOutcome::Sent
+        );
         receive(&mut rx, 1);
     }
-    assert_eq!(peer.grant(memory.as_mut_ptr(), LEN), None, "one by one");
+    assert_eq!(peer.register(memory.as_mut_ptr(), LEN), None, "one by one");
 }
 
 /// A datagram that begins like a direct write and is cut short.
@@ -164,7 +169,7 @@ fn memory_is_granted_only_where_super_packets_come_whole() {
 fn torn_writes_count_as_lost() {
     let (mut tx, to, mut peer, mut rx) = pair(V4);
     let mut memory = vec![0u8; LEN];
-    let key = peer.grant(memory.as_mut_ptr(), LEN).unwrap();
+    let key = peer.register(memory.as_mut_ptr(), LEN).unwrap();
     let head = marline_wire::DirectHead {
         key,
         offset: 0,
@@ -173,13 +178,13 @@ fn torn_writes_count_as_lost() {
         spare: 0,
     };
     let torn = [&head.write()[..], b"told", &[0; 28], &[3; 1_000]].concat();
-    assert_eq!(tx.send(&to, &torn, torn.len(), 0), SendOutcome::Sent);
+    assert_eq!(tx.send_to(&to, &torn, torn.len(), 0), SendOutcome::Sent);
     assert_eq!(take(&mut rx, 1), (vec![b"told".to_vec()], 0));
     assert!(!peer.landed(key, 0, LEN as u64));
     assert_eq!(
-        peer.grant(memory.as_mut_ptr(), LEN),
+        peer.register(memory.as_mut_ptr(), LEN),
         None,
         "no trust any more"
     );
-    peer.revoke(key);
+    peer.deregister(key);
 }

@@ -3,8 +3,7 @@
 
 mod mirror;
 
-use marline_rails::{FaultScript, FaultyRx, FaultyTx, RailRx, RailTx, SendOutcome};
-use marline_wire::RailAddr;
+use marline_rails::{FaultScript, FaultyRx, FaultyTx, LinkId, RailRx, RailTx, SendOutcome};
 use mirror::Mirror;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
@@ -26,7 +25,7 @@ impl Bench {
     /// Sends datagrams of 10 bytes, numbered from `first`, in one batch.
     fn send(&mut self, first: u32, count: u32) -> SendOutcome {
         let bytes: Vec<u8> = (first..first + count).flat_map(datagram).collect();
-        self.tx.send(&RailAddr::NONE, &bytes, 10, 0)
+        self.tx.send(LinkId(0), &bytes, 10, 0)
     }
 
     /// Everything that arrives now.

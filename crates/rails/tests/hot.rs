@@ -3,8 +3,10 @@
 
 mod common;
 
-use common::{end_of, open, port_of, Namespace};
-use marline_rails::{RailEvent, RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx};
+use common::{open, port_of, Namespace, SendTo};
+use marline_rails::{
+    Armed, Links, RailEvent, RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx,
+};
 use marline_wire::RailAddr;
 use std::time::Instant;
 
@@ -18,13 +20,13 @@ fn rails(address: &str, cmsg: bool, senders: usize) -> (UdpRx, RailAddr, i32, Ve
         ..UdpConfig::default()
     };
     let (back, rx) = open(address, &config);
-    let (to, main_fd) = (back.local_addr(), back.fd().unwrap());
+    let (to, main_fd) = (back.local_addr(), rx.sockets()[0]);
     let from = || open(address, &UdpConfig::default()).0;
     (rx, to, main_fd, (0..senders).map(|_| from()).collect())
 }
 
 fn send(tx: &mut UdpTx, to: &RailAddr, number: u32) {
-    let outcome = tx.send(to, &number.to_le_bytes(), 4, 0);
+    let outcome = tx.send_to(to, &number.to_le_bytes(), 4, 0);
     assert_eq!(outcome, SendOutcome::Sent);
 }
 
@@ -76,7 +78,7 @@ fn is_ready(fd: i32) -> bool {
 /// By which of the receiver's sockets the next datagram comes.
 fn comes_hot(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx, main_fd: i32) -> bool {
     send(tx, to, 7);
-    let mut fds = [main_fd, rx.rest_fd().unwrap()].map(|fd| libc::pollfd {
+    let mut fds = [main_fd, rx.sockets()[1]].map(|fd| libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
@@ -108,7 +110,10 @@ fn super_packets_come_whole_by_it() {
     let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", true, 1);
     exchange(&mut tx[0], &to, &mut rx, ENOUGH);
     assert!(comes_hot(&mut tx[0], &to, &mut rx, main_fd));
-    assert_eq!(tx[0].send(&to, &[1; 40_000], 1_000, 0), SendOutcome::Sent);
+    assert_eq!(
+        tx[0].send_to(&to, &[1; 40_000], 1_000, 0),
+        SendOutcome::Sent
+    );
     let mut whole = 0;
     let start = Instant::now();
     while whole == 0 {
@@ -188,7 +193,7 @@ fn a_refusal_by_that_source_is_told_and_taken_away() {
         };
         let (mut one, one_rx) = open(address, &unconnected);
         let (mut tx, mut rx) = open(address, &UdpConfig::default());
-        let (to, gone, main_fd) = (tx.local_addr(), one.local_addr(), tx.fd().unwrap());
+        let (to, gone, main_fd) = (tx.local_addr(), one.local_addr(), rx.sockets()[0]);
         exchange(&mut one, &to, &mut rx, ENOUGH);
         assert!(comes_hot(&mut one, &to, &mut rx, main_fd));
         drop((one, one_rx));
@@ -200,15 +205,37 @@ fn a_refusal_by_that_source_is_told_and_taken_away() {
             take(&mut rx, false);
             event = (0..1_000).find_map(|_| tx.poll_event());
         }
-        let Some(RailEvent::Refused(addr)) = event else {
-            panic!("{event:?}")
-        };
-        assert_eq!(end_of(&addr), end_of(&gone));
+        assert_eq!(event, Some(RailEvent::Refused(tx.connect(&gone).link)));
         for _ in 0..1_000 {
             take(&mut rx, false);
             tx.poll_event();
         }
-        assert!(!is_ready(rx.rest_fd().unwrap()), "something is left there");
+        assert!(!is_ready(rx.sockets()[1]), "something is left there");
+    }
+}
+
+/// One descriptor tells of both sockets, from `arm` until the next look.
+#[test]
+fn the_descriptor_tells_of_both_sockets_while_somebody_sleeps() {
+    let _own = Namespace::enter_new();
+    let (mut rx, to, main_fd, mut tx) = rails("127.0.0.1", false, 2);
+    let [one, other] = &mut tx[..] else { panic!() };
+    exchange(one, &to, &mut rx, ENOUGH);
+    assert!(comes_hot(one, &to, &mut rx, main_fd));
+    let fd = rx.fd().unwrap();
+    for who in [one, other] {
+        assert_eq!(rx.arm(), Armed::Sleep);
+        assert!(!is_ready(fd), "nothing waits");
+        send(who, &to, 1);
+        assert!(is_ready(fd));
+        let got = [take(&mut rx, false), take(&mut rx, true)].concat();
+        assert_eq!((got, is_ready(fd)), (vec![1], false));
+        send(who, &to, 2);
+        assert!(!is_ready(fd), "nobody sleeps");
+        rx.arm();
+        assert!(is_ready(fd), "what waits already is told");
+        let got = [take(&mut rx, false), take(&mut rx, true)].concat();
+        assert_eq!(got, [2]);
     }
 }
 

@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{end_of, open, port_of, receive, Random};
+use common::{open, port_of, receive, Random, SendTo};
 use marline_rails::{
-    choose_interfaces, AnyRail, Clock, FaultScript, Rail, RailEvent, RailRx, RailTx, SendOutcome,
-    UdpAddr, UdpConfig, UdpRail,
+    choose_interfaces, choose_rails, open_rail, Clock, FaultScript, Links, Rail, RailEvent, RailRx,
+    RailTx, RailsConfig, SendOutcome, UdpAddr, UdpConfig, UdpRail,
 };
 
 /// Sends random batches and compares what arrives.
@@ -19,7 +19,7 @@ fn bit_for_bit(address: &str, config: &UdpConfig, seed: u64) {
         let len = random.up_to(most);
         let bytes = random.bytes(len);
         assert_eq!(
-            tx.send(&peer.local_addr(), &bytes, segment, 0),
+            tx.send_to(&peer.local_addr(), &bytes, segment, 0),
             SendOutcome::Sent
         );
         let expected: Vec<_> = bytes.chunks(segment).map(<[u8]>::to_vec).collect();
@@ -93,7 +93,7 @@ fn arrives_bit_for_bit_without_control_messages() {
             let len = random.up_to(segment * 8);
             let bytes = random.bytes(len);
             assert_eq!(
-                tx.send(&peer.local_addr(), &bytes, segment, 0),
+                tx.send_to(&peer.local_addr(), &bytes, segment, 0),
                 SendOutcome::Sent
             );
             let mut got = Vec::new();
@@ -123,7 +123,7 @@ fn drops_are_counted_without_control_messages() {
     let (mut sent, mut got) = (0, 0);
     let mut send = |count| {
         for _ in 0..count {
-            let outcome = a.send(&b.local_addr(), &[1; 1000], 1000, 0);
+            let outcome = a.send_to(&b.local_addr(), &[1; 1000], 1000, 0);
             assert_eq!(outcome, SendOutcome::Sent);
             sent += 1;
         }
@@ -137,18 +137,22 @@ fn drops_are_counted_without_control_messages() {
 
 #[test]
 fn a_rail_with_faults_knows_the_length_of_each_datagram() {
-    let choice = choose_interfaces(&["lo".to_owned()]).unwrap();
+    let choice = choose_rails(&["lo".to_owned()]).unwrap();
     let scripts = FaultScript::parse_all("rail=0;rx:drop=0.5").unwrap();
     let clock: Clock = std::sync::Arc::new(|| 0);
     let config = UdpConfig {
         cmsg: false,
         ..UdpConfig::default()
     };
-    let rail = AnyRail::open_udp(0, &choice[0], &config, &scripts, &clock).unwrap();
+    let config = RailsConfig {
+        udp: config,
+        faults: scripts,
+    };
+    let rail = open_rail(0, &choice[0], &config, &clock).unwrap();
     let (mut tx, mut rx) = rail.split();
     let to = tx.local_addr();
     for _ in 0..50 {
-        assert_eq!(tx.send(&to, &[7; 2000], 100, 0), SendOutcome::Sent);
+        assert_eq!(tx.send_to(&to, &[7; 2000], 100, 0), SendOutcome::Sent);
         let mut got = 0;
         rx.recv(&mut |r| {
             assert_eq!((r.segment, r.bytes.len() % 100), (100, 0));
@@ -162,12 +166,12 @@ fn a_rail_with_faults_knows_the_length_of_each_datagram() {
 fn source_address_is_where_the_answer_goes() {
     let (mut a, mut a_rx) = open("127.0.0.1", &UdpConfig::default());
     let (mut b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
-    assert_eq!(a.send(&b.local_addr(), b"ping", 4, 0), SendOutcome::Sent);
+    assert_eq!(a.send_to(&b.local_addr(), b"ping", 4, 0), SendOutcome::Sent);
     let mut from = None;
     while from.is_none() {
         b_rx.recv(&mut |r| from = Some(r.from));
     }
-    assert_eq!(b.send(&from.unwrap(), b"pong", 4, 0), SendOutcome::Sent);
+    assert_eq!(b.send_to(&from.unwrap(), b"pong", 4, 0), SendOutcome::Sent);
     assert_eq!(receive(&mut a_rx, 1), [b"pong"]);
 }
 
@@ -177,7 +181,10 @@ fn other_flows_leave_by_other_ports_and_refuse_data() {
     let (mut b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
     let mut ports = Vec::new();
     for flow in 0..6 {
-        assert_eq!(a.send(&b.local_addr(), &[flow], 1, flow), SendOutcome::Sent);
+        assert_eq!(
+            a.send_to(&b.local_addr(), &[flow], 1, flow),
+            SendOutcome::Sent
+        );
         while ports.len() == flow as usize {
             b_rx.recv(&mut |r| ports.push(port_of(&r.from)));
         }
@@ -190,7 +197,7 @@ fn other_flows_leave_by_other_ports_and_refuse_data() {
     assert_eq!(distinct.len(), 5);
     let flow_addr = UdpAddr::new([127, 0, 0, 1].into(), ports[1]).rail();
     assert_eq!(
-        b.send(&flow_addr, b"nobody reads this", 17, 0),
+        b.send_to(&flow_addr, b"nobody reads this", 17, 0),
         SendOutcome::Sent
     );
 }
@@ -202,10 +209,10 @@ fn a_refusal_names_its_peer_and_spares_the_others() {
         let (b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
         // Nobody binds to this loopback address.
         let gone = UdpAddr::new([127, 0, 0, 77].into(), port_of(&b.local_addr())).rail();
-        assert_eq!(a.send(&gone, b"anyone?", 7, flow), SendOutcome::Sent);
+        assert_eq!(a.send_to(&gone, b"anyone?", 7, flow), SendOutcome::Sent);
         // The refusal waits on the socket when this is sent to somebody else.
         assert_eq!(
-            a.send(&b.local_addr(), b"hello", 5, flow),
+            a.send_to(&b.local_addr(), b"hello", 5, flow),
             SendOutcome::Sent
         );
         assert_eq!(receive(&mut b_rx, 1), [b"hello"]);
@@ -213,23 +220,16 @@ fn a_refusal_names_its_peer_and_spares_the_others() {
         while flow != 0 && event.is_none() {
             event = a.poll_event(); // that flow has a socket for each of them
         }
-        assert_refused(event, &gone);
+        assert_eq!(event, Some(RailEvent::Refused(a.connect(&gone).link)));
         // And when it is the receiving half that meets it.
-        assert_eq!(a.send(&gone, b"anyone?", 7, flow), SendOutcome::Sent);
+        assert_eq!(a.send_to(&gone, b"anyone?", 7, flow), SendOutcome::Sent);
         assert_eq!(a_rx.recv(&mut |_| panic!("nothing was sent here")), 0);
         let mut event = None;
         while event.is_none() {
             event = a.poll_event();
         }
-        assert_refused(event, &gone);
+        assert_eq!(event, Some(RailEvent::Refused(a.connect(&gone).link)));
     }
-}
-
-fn assert_refused(event: Option<RailEvent>, gone: &marline_wire::RailAddr) {
-    let Some(RailEvent::Refused(addr)) = event else {
-        panic!("{event:?}")
-    };
-    assert_eq!((addr.kind, end_of(&addr)), (gone.kind, end_of(gone)));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn packets_dropped_for_want_of_buffer_are_counted() {
     assert!(b.caps().receive_buffer_bytes < 64 << 10);
     for _ in 0..100 {
         assert_eq!(
-            a.send(&b.local_addr(), &[1; 1000], 1000, 0),
+            a.send_to(&b.local_addr(), &[1; 1000], 1000, 0),
             SendOutcome::Sent
         );
     }
@@ -251,7 +251,7 @@ fn packets_dropped_for_want_of_buffer_are_counted() {
     while b_rx.recv(&mut |r| got += r.bytes.len() / 1000) > 0 {}
     // The count rides on the first packet queued after the drops.
     assert_eq!(
-        a.send(&b.local_addr(), &[1; 1000], 1000, 0),
+        a.send_to(&b.local_addr(), &[1; 1000], 1000, 0),
         SendOutcome::Sent
     );
     while b_rx.recv(&mut |r| got += r.bytes.len() / 1000) > 0 {}
@@ -266,7 +266,10 @@ fn a_batch_above_the_limits_is_cut_into_several() {
     let (mut a, _a_rx) = open("127.0.0.1", &UdpConfig::default());
     let (b, mut b_rx) = open("127.0.0.1", &UdpConfig::default());
     let bytes = Random(9).bytes(100_000);
-    assert_eq!(a.send(&b.local_addr(), &bytes, 1000, 0), SendOutcome::Sent);
+    assert_eq!(
+        a.send_to(&b.local_addr(), &bytes, 1000, 0),
+        SendOutcome::Sent
+    );
     assert_eq!(receive(&mut b_rx, 100).concat(), bytes);
 }
 
@@ -288,18 +291,21 @@ fn a_taken_port_is_a_clear_error() {
 
 #[test]
 fn a_script_makes_only_its_own_rail_faulty() {
-    let choice = choose_interfaces(&["lo".to_owned()]).unwrap();
-    let scripts = FaultScript::parse_all("rail=1;tx:drop=1").unwrap();
+    let choice = choose_rails(&["lo".to_owned()]).unwrap();
+    let config = RailsConfig {
+        faults: FaultScript::parse_all("rail=1;tx:drop=1").unwrap(),
+        ..RailsConfig::default()
+    };
     let clock: Clock = std::sync::Arc::new(|| 0);
     let open = |index| {
-        AnyRail::open_udp(index, &choice[0], &UdpConfig::default(), &scripts, &clock)
+        open_rail(index, &choice[0], &config, &clock)
             .unwrap()
             .split()
     };
     let ((mut well, mut rx), (mut faulty, _)) = (open(0), open(1));
     let to = well.local_addr();
-    assert_eq!(faulty.send(&to, b"lost", 4, 0), SendOutcome::Sent);
-    assert_eq!(well.send(&to, b"well", 4, 0), SendOutcome::Sent);
+    assert_eq!(faulty.send_to(&to, b"lost", 4, 0), SendOutcome::Sent);
+    assert_eq!(well.send_to(&to, b"well", 4, 0), SendOutcome::Sent);
     let mut got = Vec::new();
     while rx.recv(&mut |r| got.push(r.bytes.to_vec())) > 0 {}
     assert_eq!(got, [b"well"]);

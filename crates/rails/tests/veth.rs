@@ -4,11 +4,11 @@
 mod common;
 
 use common::{
-    end_of, ip, join, open, open_default, port_of, receive, tool, wait_readable, Namespace, Random,
+    ip, join, open, open_default, port_of, receive, tool, wait_readable, Namespace, Random, SendTo,
 };
 use marline_rails::{
-    choose_interfaces, LinkWatch, RailEvent, RailFault, RailRx, RailTx, SendOutcome, UdpAddr,
-    UdpConfig, UdpRx, UdpTx,
+    choose_interfaces, InterfaceWatch, Links, RailEvent, RailFault, RailRx, RailTx, SendOutcome,
+    UdpAddr, UdpConfig, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
 use std::time::Instant;
@@ -59,7 +59,7 @@ fn batches_cross_a_veth_bit_for_bit() {
             let len = random.up_to(segment * 64).min(64_000);
             let bytes = random.bytes(len);
             assert_eq!(
-                tx.send(&peer.local_addr(), &bytes, segment, 0),
+                tx.send_to(&peer.local_addr(), &bytes, segment, 0),
                 SendOutcome::Sent
             );
             let expected: Vec<_> = bytes.chunks(segment).map(<[u8]>::to_vec).collect();
@@ -85,12 +85,12 @@ fn a_lowered_interface_mtu_is_too_big_not_fragmented() {
             let (peer, mut rx) = open(address, &config);
             a.ip(&format!("link set rail0 mtu {mtu}"));
             let (to, bytes) = (peer.local_addr(), Random(1).bytes(10_000));
-            assert_eq!(tx.send(&to, &bytes, 1400, 0), SendOutcome::TooBig(fits));
+            assert_eq!(tx.send_to(&to, &bytes, 1400, 0), SendOutcome::TooBig(fits));
             assert_eq!(
-                tx.send(&to, &bytes[..1400], 1400, 0),
+                tx.send_to(&to, &bytes[..1400], 1400, 0),
                 SendOutcome::TooBig(fits)
             );
-            assert_eq!(tx.send(&to, &bytes, fits, 0), SendOutcome::Sent);
+            assert_eq!(tx.send_to(&to, &bytes, fits, 0), SendOutcome::Sent);
             assert_eq!(receive(&mut rx, bytes.len().div_ceil(fits)).concat(), bytes);
             assert_eq!(tx.poll_event(), None);
             assert_eq!(tx.caps().batch_segments_max, if gso { 64 } else { 1 });
@@ -112,8 +112,11 @@ fn what_the_other_end_of_a_cable_drops_is_lost_and_holds_nothing_up() {
     let (to, bytes) = (peer.local_addr(), Random(1).bytes(1_400));
     // More than it takes until a destination has a socket of its own.
     for _ in 0..200 {
-        assert_eq!(tx.send(&to, &bytes, 1_400, 0), SendOutcome::Sent);
-        assert_eq!(tx.send(&to, &bytes[..1_000], 1_000, 0), SendOutcome::Sent);
+        assert_eq!(tx.send_to(&to, &bytes, 1_400, 0), SendOutcome::Sent);
+        assert_eq!(
+            tx.send_to(&to, &bytes[..1_000], 1_000, 0),
+            SendOutcome::Sent
+        );
         assert_eq!(receive(&mut rx, 1), [&bytes[..1_000]]);
     }
 }
@@ -146,16 +149,18 @@ fn a_narrow_router_is_reported_with_its_mtu() {
         let (peer, mut rx) = open_default(there);
         a.enter();
         let to = peer.local_addr();
-        assert_eq!(tx.send(&to, &[1; 1400], 1400, 0), SendOutcome::Sent);
-        wait_readable(tx.fd().unwrap());
+        assert_eq!(tx.send_to(&to, &[1; 1400], 1400, 0), SendOutcome::Sent);
+        tx_back.arm();
+        wait_readable(tx_back.fd().unwrap());
         assert_eq!(tx_back.recv(&mut |_| panic!("nothing was sent here")), 0);
         let event = tx.poll_event();
-        let Some(RailEvent::TooBig(addr, bytes)) = event else {
-            panic!("{event:?}")
-        };
-        assert_eq!((end_of(&addr), bytes), (end_of(&to), fits));
-        assert_eq!(tx.send(&to, &[1; 5000], 1400, 0), SendOutcome::TooBig(fits));
-        assert_eq!(tx.send(&to, &[1; 5000], fits, 0), SendOutcome::Sent);
+        let link = tx.connect(&to).link;
+        assert_eq!(event, Some(RailEvent::TooBig(link, fits)));
+        assert_eq!(
+            tx.send_to(&to, &[1; 5000], 1400, 0),
+            SendOutcome::TooBig(fits)
+        );
+        assert_eq!(tx.send_to(&to, &[1; 5000], fits, 0), SendOutcome::Sent);
         assert_eq!(
             receive(&mut rx, 5000_usize.div_ceil(fits)).concat(),
             [1; 5000]
@@ -164,7 +169,7 @@ fn a_narrow_router_is_reported_with_its_mtu() {
 }
 
 /// Waits for the next event of rail 0.
-fn next_state(watch: &mut LinkWatch) -> RailFault {
+fn next_state(watch: &mut InterfaceWatch) -> RailFault {
     loop {
         if let Some((rail, state)) = watch.poll() {
             assert_eq!(rail, 0);
@@ -182,18 +187,18 @@ fn a_link_that_goes_down_and_comes_back_carries_again() {
     ] {
         let (a, b) = two_hosts();
         let choice = choose_interfaces(&[net.to_owned()]).unwrap();
-        let mut watch = LinkWatch::open(&choice).unwrap();
+        let mut watch = InterfaceWatch::open(&choice).unwrap();
         assert!(watch.is_up(0));
         let (mut tx, mut tx_back) = open_default(net);
         b.enter();
         let (mut peer, mut rx) = open_default(net);
         let (here, there) = (tx.local_addr(), peer.local_addr());
-        assert_eq!(tx.send(&there, b"before", 6, 0), SendOutcome::Sent);
+        assert_eq!(tx.send_to(&there, b"before", 6, 0), SendOutcome::Sent);
         assert_eq!(receive(&mut rx, 1), [b"before"]);
 
         a.ip("link set rail0 down");
         assert_eq!(next_state(&mut watch), RailFault::Down(libc::ENETDOWN));
-        let outcome = tx.send(&there, b"during", 6, 0);
+        let outcome = tx.send_to(&there, b"during", 6, 0);
         assert!(
             matches!(outcome, SendOutcome::Fault(RailFault::Down(_))),
             "{outcome:?}"
@@ -219,7 +224,7 @@ fn until_received(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx) {
     let mut got = 0;
     while got == 0 {
         assert!(start.elapsed().as_secs() < 30, "nothing arrives");
-        tx.send(to, b"after", 5, 0);
+        tx.send_to(to, b"after", 5, 0);
         got = rx.recv(&mut |r| assert!(r.bytes.starts_with(b"after")));
     }
 }
@@ -229,7 +234,7 @@ fn a_lost_carrier_and_a_lost_address_are_seen() {
     let (a, b) = two_hosts();
     a.enter();
     let choice = choose_interfaces(&["rail0".to_owned()]).unwrap();
-    let mut watch = LinkWatch::open(&choice).unwrap();
+    let mut watch = InterfaceWatch::open(&choice).unwrap();
     assert_eq!(watch.poll(), None);
     b.ip("link set rail0 down");
     a.enter();
@@ -244,7 +249,10 @@ fn a_lost_carrier_and_a_lost_address_are_seen() {
     ip("link del rail0");
     let gone = RailFault::Down(libc::ENODEV);
     while next_state(&mut watch) != gone {}
-    assert_eq!(LinkWatch::open(&choice).unwrap().poll(), Some((0, gone)));
+    assert_eq!(
+        InterfaceWatch::open(&choice).unwrap().poll(),
+        Some((0, gone))
+    );
 }
 
 #[test]
@@ -259,7 +267,7 @@ fn a_removed_address_is_a_fault_and_heals() {
     ip("addr replace 10.1.0.9/24 dev rail0");
     let batch = [1; 3000];
     for _ in 0..2 {
-        let outcome = tx.send(&peer.local_addr(), &batch, 1000, 0);
+        let outcome = tx.send_to(&peer.local_addr(), &batch, 1000, 0);
         assert!(
             matches!(outcome, SendOutcome::Fault(RailFault::Down(_))),
             "{outcome:?}"
@@ -267,7 +275,7 @@ fn a_removed_address_is_a_fault_and_heals() {
     }
     ip("addr add 10.1.0.1/24 dev rail0");
     assert_eq!(
-        tx.send(&peer.local_addr(), &batch, 1000, 0),
+        tx.send_to(&peer.local_addr(), &batch, 1000, 0),
         SendOutcome::Sent
     );
     assert_eq!(receive(&mut rx, 3).concat(), batch);
@@ -286,12 +294,12 @@ fn an_interface_made_anew_is_followed() {
     let (mut peer, mut rx) = open_default("10.1.0.2");
     a.enter();
     assert_eq!(
-        tx.send(&peer.local_addr(), b"anew", 4, 0),
+        tx.send_to(&peer.local_addr(), b"anew", 4, 0),
         SendOutcome::Sent
     );
     assert_eq!(receive(&mut rx, 1), [b"anew"]);
     assert_eq!(
-        peer.send(&tx.local_addr(), b"back", 4, 0),
+        peer.send_to(&tx.local_addr(), b"back", 4, 0),
         SendOutcome::Sent
     );
     assert_eq!(receive(&mut tx_back, 1), [b"back"]);
@@ -307,7 +315,7 @@ fn a_rail_that_is_down_does_not_leak_onto_another() {
     a.enter();
     let (mut tx, _) = open_default("10.1.0.1");
     ip("link set rail0 down");
-    let outcome = tx.send(&peer.local_addr(), b"astray", 6, 0);
+    let outcome = tx.send_to(&peer.local_addr(), b"astray", 6, 0);
     assert!(
         matches!(outcome, SendOutcome::Fault(RailFault::Down(_))),
         "{outcome:?}"
@@ -321,7 +329,7 @@ fn a_peer_without_a_route_is_no_fault_of_the_rail() {
     let (mut tx, _) = open_default("fd00:1::/64");
     let elsewhere = "fd77:1::1".parse().unwrap();
     let elsewhere = UdpAddr::new(elsewhere, port_of(&tx.local_addr())).rail();
-    assert_eq!(tx.send(&elsewhere, b"lost", 4, 0), SendOutcome::Sent);
+    assert_eq!(tx.send_to(&elsewhere, b"lost", 4, 0), SendOutcome::Sent);
     assert_eq!(tx.poll_event(), None);
 }
 
@@ -333,7 +341,7 @@ fn processes_of_one_host_reach_each_other_on_any_rail() {
         let (two, mut rx) = open_default(net);
         let bytes = Random(3).bytes(20_000);
         assert_eq!(
-            one.send(&two.local_addr(), &bytes, 1400, 0),
+            one.send_to(&two.local_addr(), &bytes, 1400, 0),
             SendOutcome::Sent
         );
         assert_eq!(receive(&mut rx, 15).concat(), bytes);
@@ -364,7 +372,7 @@ fn a_full_queue_is_busy_and_a_filter_is_loss() {
         "iproute2",
     );
     let (mut tx, _) = open_default("10.1.0.1");
-    let send = |tx: &mut UdpTx| tx.send(&peer.local_addr(), &[1; 1400], 1400, 0);
+    let send = |tx: &mut UdpTx| tx.send_to(&peer.local_addr(), &[1; 1400], 1400, 0);
     while send(&mut tx) == SendOutcome::Sent {}
     assert_eq!(send(&mut tx), SendOutcome::Busy);
     tool("nft", "add table inet t", "nftables");
@@ -383,7 +391,7 @@ fn a_full_queue_is_busy_and_a_filter_is_loss() {
                 ..UdpConfig::default()
             },
         );
-        let outcome = tx.send(&peer.local_addr(), &[1; 10_000], 1400, 0);
+        let outcome = tx.send_to(&peer.local_addr(), &[1; 10_000], 1400, 0);
         assert_eq!(outcome, SendOutcome::Sent);
     }
 }

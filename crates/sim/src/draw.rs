@@ -43,6 +43,7 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
         let lies = matches!(profile, Profile::Swarm | Profile::Rails);
         draw_writes(setup, lies);
         draw_shuffles(setup);
+        draw_connections(setup);
     }
 }
 
@@ -58,6 +59,7 @@ fn draw_weather(rng: &mut Rng) -> Weather {
         corrupt_payload: some(&[1_000, 20_000, 100_000]),
         truncate: some(&[1_000, 20_000]),
         batch_drop: some(&[5_000, 50_000]),
+        breaks: 0,
         jitter_ns: some(&[1_000, 20_000, 500_000]) as u64,
         forge: some(&[1_000, 20_000]),
     };
@@ -155,6 +157,24 @@ fn draw_last_rail(setup: &mut Setup) {
         setup.add((from_ns, to_ns), what);
     }
     setup.faults_end_ns = setup.faults_end_ns.max(long);
+}
+
+/// Links of some rails are connections: in a quarter of the seeds of rails that are drawn for that,
+/// in others of those that are streams anyway.
+fn draw_connections(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 21);
+    let timeout_ns = setup.node.peer_timeout_ns;
+    // Where nothing passes one way, a connection carries nothing at all.
+    let long = |f: &Fault| f.to_ns - f.from_ns > timeout_ns / 4;
+    if setup.faults.iter().any(long) {
+        return;
+    }
+    let more = rng.one_in(4);
+    for rail in 0..setup.rails {
+        setup.connected[rail] = rng.one_in(2);
+        setup.streams[rail] |= more && setup.connected[rail] && !setup.writes[rail];
+    }
+    setup.weather.breaks = rng.pick(&[0, 0, 100, 3_000]);
 }
 
 /// A rail goes down and up again and again.

@@ -255,11 +255,15 @@ impl World {
             self.wake(e, at);
         }
         let mut wires = self.eps[e as usize].machine.wires();
-        if wires.outbox.is_empty() {
+        let dials = std::mem::take(&mut wires.dials);
+        if wires.outbox.is_empty() && dials.is_empty() {
             return;
         }
         let mut outbox = std::mem::take(&mut wires.outbox);
         drop(wires);
+        dials
+            .into_iter()
+            .for_each(|(rail, to)| self.dial(e, rail, to));
         for out in outbox.drain(..) {
             self.mail(e, out);
         }

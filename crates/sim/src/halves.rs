@@ -1,42 +1,110 @@
 //! The two halves of a simulated rail, as an engine has them: what it sends waits in an outbox
 //! for the world, what it receives the world has put into an inbox.
 
-use crate::machine::{Machine, Out, TRUESIZE, WIRE_BYTES};
+use crate::machine::{Machine, News, Out, TRUESIZE, WIRE_BYTES};
 use crate::spare;
 use crate::writes::OutWrite;
 use marline_rails::{
-    Caps, Grants, RailEvent, RailFault, RailRx, RailTx, Received, SendOutcome, Write, Writes,
+    plain_buffers, Armed, Caps, Connected, DirectWrite, DownReason, LinkId, LinkTable, Links,
+    PlainBuffers, RailEvent, RailFault, RailRx, RailTx, Received, Registrations, RemoteWrite,
+    RemoteWrites, SendOutcome, Write, BUFFER_LEN,
 };
 use marline_wire::{DirectHead, RailAddr};
 use std::sync::Arc;
 
+/// One buffer is built in, one may wait for room.
+const BUFFERS_MAX: usize = 2;
+
 /// Sending half of a rail.
-pub struct SimTx(Arc<Machine>, usize, (Caps, RailAddr));
+pub struct SimTx {
+    machine: Arc<Machine>,
+    rail: usize,
+    caps: Caps,
+    addr: RailAddr,
+    /// By address, and whether each is up.
+    links: LinkTable<RailAddr, bool>,
+    buffers: PlainBuffers,
+}
 
 impl SimTx {
     /// Of a machine's rail.
-    pub(crate) fn new(machine: Arc<Machine>, rail: usize, is: (Caps, RailAddr)) -> SimTx {
-        SimTx(machine, rail, is)
+    pub(crate) fn new(machine: Arc<Machine>, rail: usize, (caps, addr): (Caps, RailAddr)) -> SimTx {
+        SimTx {
+            machine,
+            rail,
+            caps,
+            addr,
+            links: LinkTable::default(),
+            buffers: PlainBuffers::new(BUFFER_LEN, BUFFERS_MAX),
+        }
+    }
+
+    fn registrations(&self) -> Arc<Registrations> {
+        self.machine.wires().ports[self.rail].landing.clone()
     }
 }
 
+impl Links for SimTx {
+    fn connect(&mut self, to: &RailAddr) -> Connected {
+        let connects = self.caps.connected;
+        let new = self.links.find(to).is_none();
+        let link = self.links.connect(*to, || !connects);
+        if new && connects {
+            self.machine.wires().dials.push((self.rail, *to));
+            self.machine.stir();
+        }
+        let up = self.links.get(link) == Some(&true);
+        Connected { link, up }
+    }
+
+    fn close(&mut self, link: LinkId) {
+        self.links.close(link);
+    }
+}
+
+impl SimTx {
+    /// The connection to an address is up or down, if anybody wants to know.
+    fn of_link(&mut self, to: &RailAddr, up: bool) -> Option<RailEvent> {
+        let link = self.links.find(to)?;
+        let is_up = self.links.get_mut(link)?;
+        if core::mem::replace(is_up, up) && up {
+            return None;
+        }
+        if up {
+            return Some(RailEvent::LinkUp(link));
+        }
+        self.links.retire(link);
+        Some(RailEvent::LinkDown(link, DownReason::Broken(0)))
+    }
+}
+
+plain_buffers!(SimTx, buffers, |tx| {
+    let port = &mut tx.machine.wires().ports[tx.rail];
+    port.drained += 1;
+    port.reading.clear();
+});
+
 impl RailTx for SimTx {
     fn caps(&self) -> Caps {
-        self.2 .0
+        self.caps
     }
 
     fn local_addr(&self) -> RailAddr {
-        self.2 .1
+        self.addr
     }
 
-    fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
-        let at = self.0.peek_now();
-        let wires = &mut *self.0.wires();
-        let port = &mut wires.ports[self.1];
+    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
+        let at = self.machine.peek_now();
+        let wires = &mut *self.machine.wires();
+        let port = &mut wires.ports[self.rail];
         if port.broken {
             const ENETDOWN: i32 = 100;
             return SendOutcome::Fault(RailFault::Down(ENETDOWN));
         }
+        let up = self.links.get(link) == Some(&true);
+        let Some(to) = self.links.key(link).filter(|_| up) else {
+            return SendOutcome::Sent; // lost
+        };
         if let Some(&max) = port.limits.iter().filter(|&&max| segment > max).min() {
             return SendOutcome::TooBig(max);
         }
@@ -47,27 +115,63 @@ impl RailTx for SimTx {
         let wire = bytes.len() as u64 + WIRE_BYTES * frames;
         port.egress_free = port.egress_free.max(at) + port.takes_ns(wire);
         wires.outbox.push(Out {
-            rail: self.1,
-            to: *to,
+            rail: self.rail,
+            to,
             segment: segment.max(1),
             bytes: spare::copy(bytes),
             at,
             write: None,
             direct: false,
         });
-        self.0.stir();
+        self.machine.stir();
         SendOutcome::Sent
     }
 
-    fn write(&mut self, to: &RailAddr, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
-        let sent = self.send(to, packet, packet.len(), 0);
+    fn poll_event(&mut self) -> Option<RailEvent> {
+        loop {
+            let event = match self.machine.next_event(self.rail)? {
+                News::Rail(event) => Some(event),
+                News::Link(to, up) => self.of_link(&to, up),
+                News::Refused(by) => self.links.find(&by).map(RailEvent::Refused),
+                News::TooBig(to, max) => {
+                    let link = self.links.find(&to);
+                    link.map(|link| RailEvent::TooBig(link, max))
+                }
+            };
+            if event.is_some() {
+                return event;
+            }
+        }
+    }
+}
+
+impl RemoteWrite for SimTx {
+    fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
+        let port = &mut self.machine.wires().ports[self.rail];
+        if port.registered.len() >= port.registered_max {
+            return None;
+        }
+        port.next_key += 1;
+        port.registered.insert(port.next_key, (base as usize, len));
+        port.landing.add(port.next_key, base, len);
+        Some(port.next_key)
+    }
+
+    fn deregister(&mut self, key: u64) {
+        let port = &mut self.machine.wires().ports[self.rail];
+        port.registered.remove(&key);
+        port.landing.remove(key);
+    }
+
+    fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
+        let sent = self.send(link, packet, packet.len(), 0);
         if sent != SendOutcome::Sent {
             return sent;
         }
         let pieces = write.pieces.iter().map(|p| (p.base as usize, p.len));
         let pieces: Vec<(usize, usize)> = pieces.collect();
-        let wires = &mut *self.0.wires();
-        let port = &mut wires.ports[self.1];
+        let wires = &mut *self.machine.wires();
+        let port = &mut wires.ports[self.rail];
         let (bytes, drained) = (pieces.iter().map(|p| p.1 as u64).sum(), port.drained);
         port.egress_free += port.takes_ns(bytes);
         port.reading.insert(write.token, pieces.clone());
@@ -82,10 +186,12 @@ impl RailTx for SimTx {
         }
         SendOutcome::Sent
     }
+}
 
+impl DirectWrite for SimTx {
     fn write_direct(
         &mut self,
-        to: &RailAddr,
+        link: LinkId,
         write: &Write<'_>,
         packet: &[u8],
         segment: usize,
@@ -96,9 +202,13 @@ impl RailTx for SimTx {
         bytes.extend_from_slice(packet);
         bytes.resize(head.lead(), 0);
         write.read(&mut bytes);
-        let sent = self.send(to, &bytes, segment, flow);
+        let sent = self.send(link, &bytes, segment, flow);
         spare::give(bytes);
-        if let Some(out) = (self.0.wires().outbox.last_mut()).filter(|_| sent == SendOutcome::Sent)
+        let mut wires = self.machine.wires();
+        if let Some(out) = wires
+            .outbox
+            .last_mut()
+            .filter(|_| sent == SendOutcome::Sent)
         {
             out.direct = true;
         }
@@ -106,50 +216,20 @@ impl RailTx for SimTx {
     }
 
     fn seal(&mut self, key: u64, offset: u64, len: u64) {
-        let landing = self.0.wires().ports[self.1].landing.clone();
-        landing.seal(key, offset..offset + len);
+        self.registrations().seal(key, offset..offset + len);
     }
+
+    fn damaged(&mut self) {}
 
     fn landed(&self, key: u64, offset: u64, len: u64) -> bool {
-        let landing = self.0.wires().ports[self.1].landing.clone();
-        self.caps().writes != Writes::Direct || landing.landed(key, &(offset..offset + len))
-    }
-
-    fn grant(&mut self, base: *mut u8, len: usize) -> Option<u64> {
-        let port = &mut self.0.wires().ports[self.1];
-        if port.grants.len() >= port.grants_max {
-            return None;
-        }
-        port.next_key += 1;
-        port.grants.insert(port.next_key, (base as usize, len));
-        port.landing.grant(port.next_key, base, len);
-        Some(port.next_key)
-    }
-
-    fn revoke(&mut self, key: u64) {
-        let port = &mut self.0.wires().ports[self.1];
-        port.grants.remove(&key);
-        port.landing.revoke(key);
-    }
-
-    fn drain(&mut self) {
-        let port = &mut self.0.wires().ports[self.1];
-        port.drained += 1;
-        port.reading.clear();
-    }
-
-    fn poll_event(&mut self) -> Option<RailEvent> {
-        self.0.next_event(self.1)
-    }
-
-    fn fd(&self) -> Option<i32> {
-        None
+        let range = offset..offset + len;
+        self.caps.remote_write != RemoteWrites::Direct || self.registrations().landed(key, &range)
     }
 }
 
 /// Puts the bytes of a direct write in place, if they have one, and hands over its packet.
 fn land_direct(
-    landing: &Grants,
+    landing: &Registrations,
     head: &DirectHead,
     bytes: &[u8],
     sink: &mut dyn FnMut(Received<'_>),
@@ -162,6 +242,7 @@ fn land_direct(
         (whole, whole)
     });
     sink(Received {
+        link: None,
         from: RailAddr::NONE,
         bytes: packet,
         segment: packet.len(),
@@ -218,6 +299,7 @@ impl RailRx for SimRx {
         }
         self.0.took(count, wires);
         sink(Received {
+            link: None,
             from: RailAddr::NONE,
             bytes: &bytes,
             segment: if tells { first } else { 0 },
@@ -230,5 +312,17 @@ impl RailRx for SimRx {
         } else {
             1
         }
+    }
+
+    fn recv_rest(&mut self, _sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        0
+    }
+
+    fn fd(&self) -> Option<i32> {
+        None
+    }
+
+    fn arm(&mut self) -> Armed {
+        Armed::Sleep
     }
 }

@@ -211,6 +211,7 @@ fn node(plan: &Plan, which: u64) -> Node {
         addr,
         datagram_max,
         receive_budget: 1 << 20,
+        connected: false,
         delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,

@@ -7,7 +7,7 @@ use crate::spare;
 use crate::writes::OutWrite;
 use marline_engine::{Clock, Completion, OpError, System, Watch};
 use marline_proto::{DropReason, Event, Node, PeerId};
-use marline_rails::{Caps, Grants, RailEvent, Writes};
+use marline_rails::{Caps, RailEvent, Registrations, RemoteWrites};
 use marline_wire::{RailAddr, HEADER_LEN, PACKET_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
@@ -101,6 +101,19 @@ impl Log {
     }
 }
 
+/// Something that a rail is to tell; of links by their address.
+#[derive(Clone, Copy, Debug)]
+pub enum News {
+    /// As it is.
+    Rail(RailEvent),
+    /// Nobody listens there.
+    Refused(RailAddr),
+    /// The connection to there is up, or is down.
+    Link(RailAddr, bool),
+    /// At most so many bytes pass on the way there.
+    TooBig(RailAddr, usize),
+}
+
 /// A rail's socket.
 #[derive(Debug)]
 pub struct Port {
@@ -109,7 +122,7 @@ pub struct Port {
     /// Their true size.
     pub inbox_bytes: u64,
     /// Errors that wait to be told.
-    pub news: VecDeque<RailEvent>,
+    pub news: VecDeque<News>,
     /// Sends fail with an error.
     pub broken: bool,
     /// Sends above so many bytes fail with an error.
@@ -119,9 +132,9 @@ pub struct Port {
     /// When all that was sent has left (local time).
     pub egress_free: u64,
     /// Memory that others may write into: address and length by key.
-    pub grants: BTreeMap<u64, (usize, usize)>,
+    pub registered: BTreeMap<u64, (usize, usize)>,
     /// The same of a rail with direct writes, with where nothing may land any more.
-    pub(crate) landing: Arc<Grants>,
+    pub(crate) landing: Arc<Registrations>,
     /// A mistake: it forgets where something has landed.
     lands_again: bool,
     /// Memory that writes read which are not over, by token.
@@ -134,7 +147,7 @@ pub struct Port {
     rate: u64,
     /// It has only this part of its rate.
     pub slow: Vec<u64>,
-    pub(crate) grants_max: usize,
+    pub(crate) registered_max: usize,
     queue_ns: u64,
     merges: bool,
     pub(crate) tells_segment: bool,
@@ -159,10 +172,12 @@ pub struct PortSpec {
     pub tells_segment: bool,
     /// Takes super-packets (GSO).
     pub segments: bool,
+    /// Its links are connections, which lose nothing until they break.
+    pub connects: bool,
     /// Writes into granted memory.
-    pub writes: Writes,
+    pub writes: RemoteWrites,
     /// Pieces of memory that may be granted at a time.
-    pub grants_max: usize,
+    pub registered_max: usize,
     /// See [`Port`].
     pub lands_again: bool,
     /// Number of the process among all, dead ones too.
@@ -176,6 +191,8 @@ pub struct Wires {
     pub ports: Vec<Port>,
     /// Batches sent.
     pub outbox: Vec<Out>,
+    /// Connections that were asked for: rail and address.
+    pub dials: Vec<(usize, RailAddr)>,
 }
 
 impl Wires {
@@ -212,6 +229,7 @@ impl Machine {
             wires: Mutex::new(Wires {
                 ports,
                 outbox: Vec::new(),
+                dials: Vec::new(),
             }),
             log: Mutex::default(),
             taken: AtomicU64::new(0),
@@ -280,7 +298,7 @@ impl Machine {
     }
 
     /// An error waits to be told.
-    pub fn tell(&self, wires: &mut Wires, rail: usize, event: RailEvent) {
+    pub fn tell(&self, wires: &mut Wires, rail: usize, event: News) {
         wires.ports[rail].news.push_back(event);
         self.told.store(true, Relaxed);
     }
@@ -299,7 +317,7 @@ impl Machine {
     }
 
     /// The next error of a rail that waits to be told.
-    pub(crate) fn next_event(&self, rail: usize) -> Option<RailEvent> {
+    pub(crate) fn next_event(&self, rail: usize) -> Option<News> {
         if !self.told.load(Relaxed) {
             return None;
         }
@@ -307,7 +325,7 @@ impl Machine {
         let event = wires.ports[rail].news.pop_front();
         let more = wires.ports.iter().any(|p| !p.news.is_empty());
         self.told.store(more, Relaxed);
-        if let Some(RailEvent::Written(token)) = event {
+        if let Some(News::Rail(RailEvent::Done(token))) = event {
             wires.ports[rail].reading.remove(&token);
         }
         event
@@ -358,7 +376,7 @@ impl Port {
             limits: Vec::new(),
             hung: 0,
             egress_free: 0,
-            grants: BTreeMap::new(),
+            registered: BTreeMap::new(),
             landing: Arc::default(),
             lands_again: spec.lands_again,
             reading: BTreeMap::new(),
@@ -368,16 +386,19 @@ impl Port {
             next_key: (spec.life as u64 + 1) << 32,
             addr: spec.addr,
             caps: Caps {
-                datagram_max: spec.datagram_max,
+                remote_write: spec.writes,
                 batch_bytes_max: PACKET_MAX,
                 batch_segments_max: if spec.segments { SEGMENTS_MAX } else { 1 },
                 receive_buffer_bytes: spec.socket_bytes as usize,
-                bytes_per_s: 0,
-                writes: spec.writes,
+                ordered: spec.connects,
+                lossless: spec.connects,
+                fixed_mtu: spec.connects,
+                connected: spec.connects,
+                ..Caps::datagrams(spec.datagram_max)
             },
             rate: spec.rate,
             slow: Vec::new(),
-            grants_max: spec.grants_max,
+            registered_max: spec.registered_max,
             queue_ns: spec.queue_ns,
             merges: spec.merges,
             tells_segment: spec.tells_segment,
@@ -385,12 +406,12 @@ impl Port {
     }
 
     /// Where direct writes land.
-    pub(crate) fn landing(&self, key: u64) -> Arc<Grants> {
-        let granted = self.grants.get(&key).filter(|_| self.lands_again);
+    pub(crate) fn landing(&self, key: u64) -> Arc<Registrations> {
+        let granted = self.registered.get(&key).filter(|_| self.lands_again);
         if let Some(&(base, len)) = granted {
             let base = std::ptr::with_exposed_provenance_mut(base);
-            self.landing.revoke(key);
-            self.landing.grant(key, base, len);
+            self.landing.remove(key);
+            self.landing.add(key, base, len);
         }
         self.landing.clone()
     }

@@ -255,8 +255,13 @@ impl Net {
         fate
     }
 
+    /// A connection breaks now, for no reason that can be seen.
+    pub(crate) fn snaps(&mut self) -> bool {
+        self.rng.ppm(self.weather.breaks)
+    }
+
     /// Nothing gets from one rail to the other.
-    fn is_cut(&self, from: (usize, usize), to: (usize, usize)) -> bool {
+    pub(crate) fn is_cut(&self, from: (usize, usize), to: (usize, usize)) -> bool {
         let parted = self.partitions.iter().any(|&s| (from.0 < s) != (to.0 < s));
         let port = |at: (usize, usize)| &self.ports[at.0 * self.rails + at.1];
         let (a, b) = (port(from), port(to));

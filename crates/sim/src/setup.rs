@@ -85,6 +85,8 @@ pub struct Weather {
     pub forge: u32,
     /// Random extra latency up to this (order is kept).
     pub jitter_ns: u64,
+    /// A connection breaks.
+    pub breaks: u32,
 }
 
 /// A lie that a rail tells of its writes.
@@ -282,6 +284,9 @@ pub struct Setup {
     /// that was under way is lost and their owner is told. Between a stream and a rail of the other
     /// kind packets travel as datagrams.
     pub streams: Vec<bool>,
+    /// Streams whose links are connections, and of which the protocol knows what they promise (see
+    /// [`Setup::connects`]).
+    pub connected: Vec<bool>,
     /// Rails that write into granted memory; streams among them in order with their packets. They
     /// reach only each other.
     pub writes: Vec<bool>,
@@ -293,7 +298,7 @@ pub struct Setup {
     /// Of an eighth of them two datagrams change places, and they arrive joined like that.
     pub direct_shuffled: bool,
     /// So much memory of a process each of them lets others write into at a time, in pieces.
-    pub grants_max: usize,
+    pub registered_max: usize,
     /// Latency of each rail.
     pub latency_ns: Vec<u64>,
     /// Rate of each rail in bytes/s.
@@ -341,6 +346,16 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Returns whether links of a rail are connections. (Rails that write are streams of another
+    /// kind, and in a mesh streams meet datagrams.)
+    pub fn connects(&self, rail: usize) -> bool {
+        let stream = |of: &[bool]| of.get(rail) == Some(&true);
+        let alone = self.topology == Topology::Planes && !stream(&self.writes);
+        alone && stream(&self.streams) && stream(&self.connected)
+    }
+}
+
+impl Setup {
     /// Draws the simulation of a seed. `hosts` and `rails` override.
     pub fn draw(seed: u64, profile: Profile, hosts: usize, rails: usize) -> Setup {
         let rng = &mut Rng::new(seed, 1);
@@ -375,11 +390,12 @@ impl Setup {
                 .map(|_| rng.pick(&[1_472, 1_472, 8_972, 1_232, 64_000]))
                 .collect(),
             streams: vec![false; rails],
+            connected: vec![false; rails],
             writes: vec![false; rails],
             direct: false,
             direct_again: false,
             direct_shuffled: false,
-            grants_max: usize::MAX,
+            registered_max: usize::MAX,
             latency_ns: (0..rails).map(|_| rng.range(2_000, 60_000)).collect(),
             rate: (0..rails)
                 .map(|_| rate / rng.pick(&[1, 1, 1, 2, 10]))
@@ -445,10 +461,11 @@ impl Setup {
         draw_faults(&mut next, self.profile, rng);
         // Of the settings that are drawn with faults those of the first round stay.
         (next.node, next.streams) = (self.node, self.streams.clone());
+        next.connected.clone_from(&self.connected);
         next.writes.clone_from(&self.writes);
         (next.direct, next.direct_again) = (self.direct, self.direct_again);
         next.direct_shuffled = self.direct_shuffled;
-        (next.queue_ns, next.grants_max) = (self.queue_ns, self.grants_max);
+        (next.queue_ns, next.registered_max) = (self.queue_ns, self.registered_max);
         if self.node.summed != Config::default().summed || self.sums_blindly() {
             next.spoil_nothing();
         }

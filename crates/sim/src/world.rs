@@ -1,9 +1,10 @@
 //! The world: clock, endpoints, network, and the loop that drives them.
 
 use crate::app::App;
+use crate::connections::Connections;
 use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
-use crate::machine::{Log, Out, PortSpec, TRUESIZE};
+use crate::machine::{Log, News, Out, PortSpec, TRUESIZE};
 use crate::net::{toggle, Damage, Net};
 use crate::rng::Rng;
 use crate::rounds::Rounds;
@@ -14,7 +15,7 @@ use crate::writes::{kind_of, port_of, target_of, Hurt, LATE_NS};
 use marline_checksum::crc32c;
 use marline_engine::Completion;
 use marline_proto::Mutation;
-use marline_rails::{RailEvent, RailFault, UdpAddr, Writes};
+use marline_rails::{RailEvent, RailFault, RemoteWrites, UdpAddr};
 use marline_wire::{DirectHead, RailAddr, RailWrites};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -39,6 +40,8 @@ pub(crate) enum Next {
     FaultsEnd,
     /// A rail is done with a write.
     WriteOver,
+    /// It is decided whether a connection is made.
+    Dialled,
 }
 
 /// An event and its time.
@@ -120,6 +123,7 @@ pub struct World {
     /// How often each trouble began.
     pub troubles: BTreeMap<&'static str, u64>,
     pub(crate) rounds: Rounds,
+    pub(crate) connections: Connections,
 }
 
 impl World {
@@ -151,6 +155,7 @@ impl World {
             events: 0,
             troubles: BTreeMap::new(),
             rounds: Rounds::default(),
+            connections: Connections::default(),
             setup,
         };
         for host in 0..world.setup.hosts {
@@ -177,8 +182,9 @@ impl World {
                 merges: behaviour >> (4 * r) & 1 == 0,
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
+                connects: self.setup.connects(r),
                 writes: kind_of(&self.setup, r),
-                grants_max: self.setup.grants_max,
+                registered_max: self.setup.registered_max,
                 lands_again: self.setup.node.errs(Mutation::LandAgain),
                 life: index,
             })
@@ -239,6 +245,7 @@ impl World {
                 }
             }
             Next::Release => self.release(),
+            Next::Dialled => self.dialled(order),
             Next::WriteOver => {
                 if let Some((e, rail, token)) = self.overs.remove(&order) {
                     self.write_over(e, rail, token);
@@ -296,6 +303,8 @@ impl World {
         });
         let wall = self.net.refuses((host, rail)) && !stream;
         let Some(e) = here.filter(|_| !wall) else {
+            self.hang_up(start, (host, rail));
+            let flying = &self.flying[slot as usize];
             self.net.stats.nobody += u64::from(!wall);
             self.net.stats.refused += u64::from(wall);
             if let Some(addr) = flying.reply_to.filter(|_| self.setup.refuses || wall) {
@@ -303,7 +312,7 @@ impl World {
                 let sender = &self.eps[from as usize];
                 if sender.alive {
                     let machine = &sender.machine;
-                    machine.tell(&mut machine.wires(), rail, RailEvent::Refused(addr));
+                    machine.tell(&mut machine.wires(), rail, News::Refused(addr));
                 }
                 self.wake(from, self.now + 20_000);
             }
@@ -317,7 +326,7 @@ impl World {
         // What a stream has no room for waits at its sender.
         if waiting + len + TRUESIZE > self.setup.socket_bytes && !stream {
             self.net.stats.socket_full += 1;
-            machine.tell(&mut wires, rail, RailEvent::ReceiverDrops(1));
+            machine.tell(&mut wires, rail, News::Rail(RailEvent::ReceiverDrops(1)));
         } else {
             let bytes = std::mem::take(&mut self.flying[slot as usize].bytes);
             machine.deliver(&mut wires, rail, from, bytes);
@@ -337,7 +346,7 @@ impl World {
     fn fault(&mut self, i: usize, starts: bool) {
         let fault = self.setup.faults[i];
         self.mix(&[self.now, i as u64, starts as u64]);
-        self.net.trouble(&fault.what, starts);
+        self.trouble(&fault.what, starts);
         if starts {
             *self.troubles.entry(fault.what.name()).or_default() += 1;
         }
@@ -366,7 +375,8 @@ impl World {
                 };
                 let mut wires = ep.machine.wires();
                 wires.ports[rail].broken = starts && send_errors;
-                ep.machine.tell(&mut wires, rail, RailEvent::Fault(news));
+                ep.machine
+                    .tell(&mut wires, rail, News::Rail(RailEvent::Fault(news)));
             }
             Trouble::SmallMtu {
                 rail,
@@ -437,10 +447,16 @@ impl World {
         ep.died_ns = now;
         ep.note(now, Trace::Did("died".into()));
         ep.machine.forget_waiting();
+        let host = ep.host;
+        self.break_host(host);
     }
 
     /// Puts a packet on the network.
     pub(crate) fn launch(&mut self, e: u32, out: &Out, mut bytes: Vec<u8>, at: u64, lost: bool) {
+        if self.setup.connects(out.rail) && !self.boards(e, out.rail, &out.to) {
+            self.net.stats.broken += 1;
+            return spare::give(bytes);
+        }
         let (from, to) = (self.eps[e as usize].host, out.to);
         let target = target_of(&to);
         let start = (from, out.rail);
@@ -451,7 +467,7 @@ impl World {
         let stream = self.net.is_stream(out.rail, target.1);
         let breaks = stream.then(|| self.breaks(e, start, target));
         if let Some(mtu) = fate.too_big {
-            let news = RailEvent::TooBig(to, mtu);
+            let news = News::TooBig(to, mtu);
             let machine = &self.eps[e as usize].machine;
             machine.tell(&mut machine.wires(), out.rail, news);
         }
@@ -553,7 +569,7 @@ fn rail_addr(setup: &Setup, host: usize, rail: usize, port: u16) -> RailAddr {
     addr.index = rail as u8;
     addr.datagram_max = setup.datagram_max[rail] as u16;
     addr.writes = match kind_of(setup, rail) {
-        Writes::Direct => RailWrites::Direct,
+        RemoteWrites::Direct => RailWrites::Direct,
         _ if setup.writes[rail] => RailWrites::Keyed,
         _ => RailWrites::None,
     };

@@ -5,7 +5,7 @@
 //! writes, and a write that is refused breaks it. Any other loses and reorders writes as it does
 //! packets, and of one that is lost the beginning may land.
 
-use crate::machine::Out;
+use crate::machine::{News, Out};
 use crate::memory::Buffer;
 use crate::net::Net;
 use crate::rng::Rng;
@@ -14,7 +14,7 @@ use crate::spare;
 use crate::world::{Next, World};
 use marline_checksum::{sum, Algorithm};
 use marline_proto::{sum_seed, Config};
-use marline_rails::{RailEvent, UdpAddr, Writes};
+use marline_rails::{RailEvent, RemoteWrites, UdpAddr};
 use marline_wire::{Header, RailAddr, Written, FLAG_READ_REPLY, FLAG_UNSUMMED};
 use std::net::IpAddr;
 
@@ -221,7 +221,7 @@ impl World {
             return;
         };
         let granted = self.eps[e as usize].machine.wires().ports[to.1]
-            .grants
+            .registered
             .get(&key)
             .copied();
         let inside = |&(_, len): &(usize, usize)| offset + bytes.len() as u64 <= len as u64;
@@ -253,7 +253,11 @@ impl World {
         let ep = &self.eps[e as usize];
         if ep.alive && !ep.closed {
             let machine = &ep.machine;
-            machine.tell(&mut machine.wires(), rail, RailEvent::Written(token));
+            machine.tell(
+                &mut machine.wires(),
+                rail,
+                News::Rail(RailEvent::Done(token)),
+            );
             self.wake(e, self.now + 500);
         }
     }
@@ -266,7 +270,11 @@ impl World {
         let (from, to) = buffer.range();
         let overlaps = |&(base, len): &(usize, usize)| base < to && from < base + len;
         let wires = self.eps[e as usize].machine.wires();
-        if wires.ports.iter().any(|p| p.grants.values().any(overlaps)) {
+        if wires
+            .ports
+            .iter()
+            .any(|p| p.registered.values().any(overlaps))
+        {
             return Err("memory is given back that may still be written".into());
         }
         let read = |r: &Vec<(usize, usize)>| r.iter().any(overlaps);
@@ -279,7 +287,7 @@ impl World {
     /// Nothing is lent when nothing goes on.
     pub(crate) fn check_unlent(&self, e: u32) -> Result<(), String> {
         let wires = self.eps[e as usize].machine.wires();
-        let lent = |p: &crate::machine::Port| p.grants.len() + p.reading.len();
+        let lent = |p: &crate::machine::Port| p.registered.len() + p.reading.len();
         match wires.ports.iter().map(lent).sum::<usize>() {
             0 => Ok(()),
             n => Err(format!("endpoint {e}: {n} ranges of memory are still lent")),
@@ -404,7 +412,7 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
     }
     setup.writes = (0..setup.rails).map(|_| !rng.one_in(3)).collect();
     setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);
-    setup.grants_max = rng.pick(&[usize::MAX, usize::MAX, 3, 1]);
+    setup.registered_max = rng.pick(&[usize::MAX, usize::MAX, 3, 1]);
     if setup.topology == Topology::Mesh {
         // Each reaches each: all are in order, or none.
         let ordered = rng.one_in(2);
@@ -454,11 +462,11 @@ pub(crate) fn draw_shuffles(setup: &mut Setup) {
 }
 
 /// The kind of writes that a rail of the setup announces.
-pub(crate) fn kind_of(setup: &Setup, rail: usize) -> Writes {
+pub(crate) fn kind_of(setup: &Setup, rail: usize) -> RemoteWrites {
     match (setup.writes[rail], setup.streams[rail]) {
-        (false, false) if setup.direct => Writes::Direct,
-        (false, _) => Writes::No,
-        (true, false) => Writes::Unordered,
-        (true, true) => Writes::Ordered,
+        (false, false) if setup.direct => RemoteWrites::Direct,
+        (false, _) => RemoteWrites::None,
+        (true, false) => RemoteWrites::Unordered,
+        (true, true) => RemoteWrites::Ordered,
     }
 }

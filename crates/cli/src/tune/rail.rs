@@ -5,8 +5,8 @@
 
 use marline_engine::profile::RailFigures;
 use marline_rails::{
-    choose_interfaces, show_addr, InterfaceChoice, Rail, RailRx, RailTx, SendOutcome, UdpAddr,
-    UdpConfig, UdpRail, UdpRx, UdpTx,
+    choose_interfaces, show_addr, InterfaceChoice, LinkId, Links, Rail, RailRx, RailTx,
+    SendOutcome, UdpAddr, UdpConfig, UdpRail, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
 use std::net::SocketAddr;
@@ -50,6 +50,8 @@ pub struct Effort {
 
 struct End {
     tx: UdpTx,
+    /// The link used last, and its address.
+    link: Option<(RailAddr, LinkId)>,
     rx: UdpRx,
     buffer: Vec<u8>,
 }
@@ -62,7 +64,27 @@ impl End {
         };
         let (tx, rx) = UdpRail::open(choice, &config)?.split();
         let buffer = vec![0; tx.caps().batch_bytes_max.max(SMALL)];
-        Ok(End { tx, rx, buffer })
+        Ok(End {
+            tx,
+            link: None,
+            rx,
+            buffer,
+        })
+    }
+
+    /// The link to an address; that of the one before is closed.
+    fn link(&mut self, to: &RailAddr) -> LinkId {
+        match self.link {
+            Some((addr, link)) if addr == *to => link,
+            before => {
+                let link = self.tx.connect(to).link;
+                self.link = Some((*to, link));
+                if let Some((_, before)) = before {
+                    self.tx.close(before);
+                }
+                link
+            }
+        }
     }
 
     /// Sends `len` bytes as datagrams of `segment`, each with a head.
@@ -78,9 +100,10 @@ impl End {
         for datagram in self.buffer[..len].chunks_mut(segment) {
             write_head(datagram, kind, port, number);
         }
+        let link = self.link(to);
         let start = Instant::now();
         loop {
-            match self.tx.send(to, &self.buffer[..len], segment, 0) {
+            match self.tx.send(link, &self.buffer[..len], segment, 0) {
                 SendOutcome::Sent => return Ok(()),
                 SendOutcome::Busy if start.elapsed() < PATIENCE => continue,
                 other => return Err(format!("the rail does not send: {other:?}")),

@@ -7,6 +7,7 @@ use crate::api::LogLevel;
 use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::rails::{Backpressure, Pending, STUCK_NS};
+use marline_rails::TxBuffers;
 
 /// After so long what has nothing to do with the rail's own packets (acks above all) leaves by
 /// others: 64 KiB take half of this at 100 Mb/s.
@@ -46,14 +47,20 @@ impl<S: System> Core<S> {
                 continue;
             }
             let pending = self.rails[rail].pending.take();
-            let writes = pending.as_ref().is_some_and(|p| p.write.is_some());
+            let writes = pending.as_ref().is_some_and(|p| p.write().is_some());
             // What tells of a direct write leaves with the next one, or before what came after it.
             if !writes && !self.send_notice(now, rail) {
                 self.no_room(now, rail, pending);
                 continue;
             }
-            if pending.is_none_or(|pending| self.send_again(now, rail, pending)) {
-                self.has_room(rail);
+            if !pending.is_none_or(|pending| self.send_again(now, rail, pending)) {
+                continue;
+            }
+            let state = &mut self.rails.list[rail];
+            state.buffer = state.buffer.or_else(|| state.tx.lend());
+            match state.buffer {
+                Some(_) => self.has_room(rail),
+                None => self.no_room(now, rail, None), // all of its buffers are in flight
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Direct writes, on rails that can (see `marline_rails::Writes::Direct`).
+//! Direct writes, on rails that can (see `marline_rails::RemoteWrites::Direct`).
 //!
 //! The packet that announces a write goes in front of the bytes of the next one, or, when there is
 //! none, after them. So the bytes may be summed before they leave or after the kernel has read
@@ -7,10 +7,9 @@
 
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::rails::Pending;
 use crate::state::write::{direct_datagrams, pieces_of, PendingWrite, WriteNotice};
 use marline_proto::DIRECT_PACKET_MAX;
-use marline_rails::{RailTx, SendOutcome, Write};
+use marline_rails::{DirectWrite, LinkId, RailTx, SendOutcome, Write};
 
 impl<S: System> Core<S> {
     /// Writes what is pending, sums it, and keeps the packet that tells of it.
@@ -18,13 +17,14 @@ impl<S: System> Core<S> {
         &mut self,
         now: u64,
         rail: usize,
-        pending: &mut Pending,
-        write: &PendingWrite,
+        (link, flow): (LinkId, u8),
+        packet: &mut Vec<u8>,
+        write: &mut PendingWrite,
     ) -> SendOutcome {
         let Some(mut to_write) = write.direct else {
             return SendOutcome::Sent;
         };
-        if self.leaves_apart(rail, pending) && !self.send_notice(now, rail) {
+        if self.leaves_apart(rail, (link, flow)) && !self.send_notice(now, rail) {
             return SendOutcome::Busy;
         }
         let op = self.ops.sends.get(write.handle);
@@ -50,20 +50,17 @@ impl<S: System> Core<S> {
         }
         let state = &mut self.rails.list[rail];
         let before = state.notice.as_ref().map_or(&[][..], |told| &told.packet);
-        let (segment, flow) = (to_write.segment, pending.flow);
-        let outcome = state
-            .tx
-            .write_direct(&pending.to, &posted, before, segment, flow);
+        let segment = to_write.segment;
+        let outcome = (state.tx).write_direct(link, &posted, before, segment, flow);
         pieces.clear();
         self.rails.pieces = pieces;
         match outcome {
             SendOutcome::Busy => {
-                let direct = Some(to_write);
-                pending.write = Some(PendingWrite { direct, ..*write });
+                write.direct = Some(to_write);
                 return outcome;
             }
             SendOutcome::Sent => {
-                let mut packet = std::mem::take(&mut pending.bytes);
+                let mut packet = std::mem::take(packet);
                 let sum = || to_write.sum(&op.pieces, range, false);
                 to_write.seal(&mut packet, to_write.summed.unwrap_or_else(sum));
                 if let Some(begun_ns) = begun_ns {
@@ -71,9 +68,8 @@ impl<S: System> Core<S> {
                     let ns_per_kib = took_ns * 1024 / write.len.max(1) as u64;
                     self.rails.sum_first.cost(first, ns_per_kib);
                 }
-                let to = pending.to;
-                let before = state.notice.replace(WriteNotice { packet, to, flow });
-                if let Some(before) = before {
+                let notice = WriteNotice { packet, link, flow };
+                if let Some(before) = state.notice.replace(notice) {
                     self.rails.reuse(before.packet);
                 }
             }
@@ -84,10 +80,10 @@ impl<S: System> Core<S> {
     }
 
     /// The packet that announces the last write cannot go in front of this one's bytes.
-    fn leaves_apart(&self, rail: usize, pending: &Pending) -> bool {
+    fn leaves_apart(&self, rail: usize, way: (LinkId, u8)) -> bool {
         let notice = self.rails[rail].notice.as_ref();
         notice.is_some_and(|notice| {
-            let same_way = (notice.to, notice.flow) == (pending.to, pending.flow);
+            let same_way = (notice.link, notice.flow) == way;
             !same_way || notice.packet.len() > DIRECT_PACKET_MAX
         })
     }
@@ -99,14 +95,14 @@ impl<S: System> Core<S> {
         };
         let state = &mut self.rails[rail];
         let len = told.packet.len();
-        let outcome = state.tx.send(&told.to, &told.packet, len, told.flow);
+        let outcome = state.tx.send(told.link, &told.packet, len, told.flow);
         if outcome == SendOutcome::Busy {
             state.notice = Some(told);
             return false;
         }
         state.counters.send_calls += 1;
         state.counters.wire_packets_sent += 1;
-        self.after_send(now, rail, &told.to, outcome);
+        self.after_send(now, rail, told.link, outcome);
         self.rails.reuse(told.packet);
         true
     }

@@ -3,10 +3,8 @@
 use crate::memory::pack::{fill, fill_run, head_of};
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::rails::Pending;
 use marline_proto::Transmit;
-use marline_rails::{RailTx, SendOutcome};
-use marline_wire::RailAddr;
+use marline_rails::{LinkId, RailTx, SendOutcome, TxBuffers};
 
 /// After an error of the rail that no link event explains, it is tried again so often.
 const RETRY_NS: u64 = 100_000_000;
@@ -35,14 +33,31 @@ impl<S: System> Core<S> {
 
     /// Builds and sends one batch of an endpoint; `false`: nothing left that a rail has room for.
     fn flush_batch(&mut self, now: u64, index: usize) -> bool {
+        self.settle_links(now, index);
+        let Some((at, mut buffer)) = self.rails.build_buffer() else {
+            return false;
+        };
         let Some(endpoint) = self.dir.eps[index].as_mut() else {
             return false;
         };
-        let (node, stage) = (&mut endpoint.node, self.buffers.tx.buffer());
-        node.set_full(self.rails.full_mask);
-        let Some(first) = node.build(now, stage, &mut self.buffers.spans, None) else {
+        endpoint.node.set_full(self.rails.full_mask);
+        let (stage, spans) = (
+            self.rails.list[at].tx.buffer(buffer),
+            &mut self.buffers.spans,
+        );
+        let Some(first) = endpoint.node.build(now, stage, spans, None) else {
             return false;
         };
+        if first.rail != at {
+            let Some(other) = self.rails.move_head((at, buffer), &first) else {
+                self.batch_sent(now, index, &first, (1, first.len), SendOutcome::Sent); // lost
+                return true;
+            };
+            buffer = other;
+        }
+        let rail = &mut self.rails.list[first.rail];
+        let caps = rail.tx.caps();
+        let stage = rail.tx.buffer(buffer);
         if let Some(outcome) = self.fast_path.settle(&first, stage) {
             self.batch_sent(now, index, &first, (1, first.len), outcome);
             return true;
@@ -51,14 +66,9 @@ impl<S: System> Core<S> {
             self.send_written(now, index, &first);
             return true;
         }
-        fill(
-            &mut stage[..first.len],
-            &first,
-            &self.buffers.spans,
-            &self.ops.sends,
-        );
+        let spans = &self.buffers.spans;
+        fill(&mut stage[..first.len], &first, spans, &self.ops.sends);
         let (segment, mut model) = (first.len, head_of(stage, &first));
-        let caps = self.rails[first.rail].tx.caps();
         let most = caps
             .batch_segments_max
             .min(caps.batch_bytes_max / segment.max(1));
@@ -74,18 +84,11 @@ impl<S: System> Core<S> {
                     continue;
                 }
             }
-            let out = &mut out[..segment];
-            let Some(next) =
-                node.poll_transmit(now, out, &mut self.buffers.spans, Some(&first.batch))
-            else {
+            let (out, spans) = (&mut out[..segment], &mut self.buffers.spans);
+            let Some(next) = node.poll_transmit(now, out, spans, Some(&first.batch)) else {
                 break;
             };
-            fill(
-                &mut out[..next.len],
-                &next,
-                &self.buffers.spans,
-                &self.ops.sends,
-            );
+            fill(&mut out[..next.len], &next, spans, &self.ops.sends);
             model = head_of(out, &next);
             (short, count) = (segment - next.len, count + 1);
             whole = short == 0;
@@ -94,7 +97,7 @@ impl<S: System> Core<S> {
         true
     }
 
-    /// Sends `count` packets, `len` bytes, of the staging buffer.
+    /// Sends `count` packets, `len` bytes, of the buffer that they were built in.
     fn send_batch(
         &mut self,
         now: u64,
@@ -106,8 +109,7 @@ impl<S: System> Core<S> {
         if !self.send_notice(now, first.rail) {
             return self.batch_sent(now, index, first, (count, len), SendOutcome::Busy);
         }
-        let (rail, stage) = (&mut self.rails[first.rail], self.buffers.tx.buffer());
-        let outcome = (rail.tx).send(&first.to, &stage[..len], first.len, first.flow);
+        let outcome = self.rails[first.rail].send_built(first, len);
         self.batch_sent(now, index, first, (count, len), outcome)
     }
 
@@ -129,30 +131,18 @@ impl<S: System> Core<S> {
         rail.counters.wire_bytes_sent += len as u64;
         if outcome == SendOutcome::Busy {
             rail.counters.busy += 1;
-            let batch = Pending {
-                bytes: self.buffers.tx.buffer()[..len].to_vec(),
-                segment: first.len,
-                to: first.to,
-                flow: first.flow,
-                write: None,
-            };
-            return self.no_room(now, first.rail, Some(batch));
+            let batch = rail.keep_built(first, len);
+            return self.no_room(now, first.rail, batch);
         }
-        self.after_send(now, first.rail, &first.to, outcome);
+        self.after_send(now, first.rail, LinkId(first.link), outcome);
     }
 
-    pub(crate) fn after_send(
-        &mut self,
-        now: u64,
-        rail: usize,
-        to: &RailAddr,
-        outcome: SendOutcome,
-    ) {
+    pub(crate) fn after_send(&mut self, now: u64, rail: usize, link: LinkId, outcome: SendOutcome) {
         match outcome {
             SendOutcome::Sent | SendOutcome::Busy => {}
             SendOutcome::TooBig(max) => {
                 for node in self.dir.nodes() {
-                    node.on_too_big(now, rail, to, max);
+                    node.on_too_big(now, rail, link.0, max);
                 }
             }
             SendOutcome::Fault(_) => {

@@ -6,6 +6,7 @@ mod complete;
 mod direct_write;
 mod flush;
 mod ingest;
+mod links;
 pub(crate) mod publish;
 mod remote_write;
 mod report;

@@ -1,7 +1,8 @@
 //! Writes into the memory of peers, and theirs into ours, on rails that can (see
 //! `marline_proto`'s `written`): who may read and write which memory until when.
 //!
-//! - Memory of a receive is granted when the node asks, and revoked before the operation ends.
+//! - Memory of a receive is registered when the node asks, and deregistered before the operation
+//!   ends.
 //! - Memory of a send stays with it until its rails have done with every write, even if all of it
 //!   was acknowledged (or the peer died) before: the operation ends then. A rail that never says so
 //!   is drained and given up for a while: the local-completion watchdog of paper 3.
@@ -11,15 +12,14 @@ use crate::memory::copy::spoil;
 use crate::memory::op_table::SendOp;
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::rails::{Pending, RailState, WRITE_NS};
+use crate::state::rails::{Body, Pending, RailState, WRITE_NS};
 use crate::state::write::{pieces_of, OutstandingWrite, PendingWrite, ToWrite};
 use marline_proto::Transmit;
-use marline_rails::{RailTx, SendOutcome, Write, Writes};
-use marline_wire::RailAddr;
+use marline_rails::{LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write};
 
 /// The receiver.
 impl<S: System> Core<S> {
-    /// Grants `len` bytes at `offset` of a receive's memory on the rails of a mask.
+    /// Registers `len` bytes at `offset` of a receive's memory on the rails of a mask.
     pub(crate) fn register_rkeys(
         &mut self,
         ep: EpId,
@@ -35,7 +35,10 @@ impl<S: System> Core<S> {
             return;
         }
         let late = |rail: &RailState<S::Tx>| {
-            matches!(rail.tx.caps().writes, Writes::Unordered | Writes::Ordered)
+            matches!(
+                rail.tx.caps().remote_write,
+                RemoteWrites::Unordered | RemoteWrites::Ordered
+            )
         };
         let mut rails = self.rails.iter().enumerate();
         if rails.any(|(index, rail)| mask >> index & 1 == 1 && late(rail)) {
@@ -45,10 +48,10 @@ impl<S: System> Core<S> {
             spoil(base, len as usize, word);
         }
         for (index, rail) in self.rails.list.iter_mut().enumerate() {
-            if mask >> index & 1 == 0 || rail.tx.caps().writes == Writes::No {
+            if mask >> index & 1 == 0 || rail.tx.caps().remote_write == RemoteWrites::None {
                 continue;
             }
-            let Some(key) = rail.tx.grant(base, len as usize) else {
+            let Some(key) = rail.tx.register(base, len as usize) else {
                 continue;
             };
             let keys = self.rails.rkeys.entry((ep.0, inbound)).or_default();
@@ -80,8 +83,8 @@ impl<S: System> Core<S> {
         for rail in 0..self.rails.len() {
             let of = |handle| self.ops.sends.get(handle).is_some_and(&which);
             let state = &self.rails[rail];
-            let waits = state.pending.as_ref().and_then(|p| p.write);
-            let waits = waits.is_some_and(|w| of(w.handle));
+            let waits = state.pending.as_ref().and_then(Pending::write);
+            let waits = waits.is_some_and(of);
             let busy = state.outstanding.iter().any(|w| of(w.handle));
             if waits {
                 self.drop_pending(rail);
@@ -107,18 +110,22 @@ impl<S: System> Core<S> {
         op.writes += 1;
         let to_write = ToWrite::new(first, &write);
         let mut bytes = std::mem::take(&mut self.rails.spare);
-        bytes.extend_from_slice(&self.buffers.tx.buffer()[..first.len]);
+        let state = &mut self.rails.list[first.rail];
+        let Some(buffer) = state.buffer else {
+            return self.end_write(write.handle); // built nowhere: lost
+        };
+        bytes.extend_from_slice(&state.tx.buffer(buffer)[..first.len]);
         let all = first.len + write.len as usize;
-        let (direct, datagrams) = match self.rails[first.rail].tx.caps().writes {
+        let (direct, datagrams) = match self.rails[first.rail].tx.caps().remote_write {
             // Summed when it leaves.
-            Writes::Direct => (Some(to_write), all.div_ceil(write.segment.max(1))),
-            Writes::Unordered | Writes::Ordered => {
+            RemoteWrites::Direct => (Some(to_write), all.div_ceil(write.segment.max(1))),
+            RemoteWrites::Unordered | RemoteWrites::Ordered => {
                 let range = (write.offset, write.len as usize);
                 let sum = to_write.sum(&op.pieces, range, true);
                 to_write.seal(&mut bytes, sum);
                 (None, 1)
             }
-            Writes::No => {
+            RemoteWrites::None => {
                 self.end_write(write.handle); // it had them until a moment ago: lost
                 return;
             }
@@ -127,18 +134,17 @@ impl<S: System> Core<S> {
         counters.send_calls += 1;
         counters.wire_packets_sent += datagrams as u64;
         counters.wire_bytes_sent += all as u64;
+        let announced = PendingWrite {
+            handle: write.handle,
+            key: write.key,
+            offset: write.offset,
+            len: write.len as usize,
+            direct,
+        };
         let pending = Pending {
-            bytes,
-            segment: first.len,
-            to: first.to,
+            link: LinkId(first.link),
             flow: first.flow,
-            write: Some(PendingWrite {
-                handle: write.handle,
-                key: write.key,
-                offset: write.offset,
-                len: write.len as usize,
-                direct,
-            }),
+            body: Body::Write(bytes, announced),
         };
         let sent = self.send_again(now, first.rail, pending);
         self.rails[first.rail].counters.busy += !sent as u64;
@@ -146,22 +152,23 @@ impl<S: System> Core<S> {
 
     /// Sends what is pending on a rail; `false`: it still is.
     pub(crate) fn send_again(&mut self, now: u64, rail: usize, mut pending: Pending) -> bool {
-        let to = pending.to;
-        let outcome = match pending.write {
-            None => {
-                let (bytes, segment) = (&pending.bytes, pending.segment);
-                (self.rails[rail].tx).send(&to, bytes, segment, pending.flow)
+        let (link, flow) = (pending.link, pending.flow);
+        let outcome = match &mut pending.body {
+            Body::Batch {
+                buffer,
+                len,
+                segment,
+            } => (self.rails[rail].tx).send_buffer(link, *buffer, *len, *segment, flow),
+            Body::Write(packet, write) if write.direct.is_some() => {
+                self.write_direct(now, rail, (link, flow), packet, write)
             }
-            Some(write) if write.direct.is_some() => {
-                self.write_direct(now, rail, &mut pending, &write)
-            }
-            Some(write) => self.write(now, rail, &to, &write, &pending.bytes),
+            Body::Write(packet, write) => self.write(now, rail, link, write, packet),
         };
         if outcome == SendOutcome::Busy {
             self.no_room(now, rail, Some(pending));
             return false;
         }
-        self.after_send(now, rail, &to, outcome);
+        self.after_send(now, rail, link, outcome);
         true
     }
 
@@ -169,7 +176,7 @@ impl<S: System> Core<S> {
         &mut self,
         now: u64,
         rail: usize,
-        to: &RailAddr,
+        link: LinkId,
         write: &PendingWrite,
         packet: &[u8],
     ) -> SendOutcome {
@@ -193,7 +200,7 @@ impl<S: System> Core<S> {
             pieces: &pieces,
             token,
         };
-        let outcome = self.rails[rail].tx.write(to, &posted, packet);
+        let outcome = self.rails[rail].tx.write(link, &posted, packet);
         pieces.clear();
         self.rails.pieces = pieces;
         match outcome {
@@ -211,9 +218,10 @@ impl<S: System> Core<S> {
     /// Forgets what a rail had no room for.
     pub(crate) fn drop_pending(&mut self, rail: usize) {
         self.has_room(rail);
-        let pending = self.rails[rail].pending.take();
-        if let Some(write) = pending.and_then(|p| p.write) {
-            self.end_write(write.handle);
+        match self.rails[rail].pending.take().map(|p| p.body) {
+            Some(Body::Write(_, write)) => self.end_write(write.handle),
+            Some(Body::Batch { buffer, .. }) => self.rails[rail].tx.give_back(buffer),
+            None => {}
         }
     }
 

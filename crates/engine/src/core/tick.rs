@@ -4,8 +4,7 @@ use crate::api::LogLevel;
 use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::stats::raise;
-use marline_rails::{RailEvent, RailFault, RailTx, SendOutcome};
-use marline_wire::RailAddr;
+use marline_rails::{LinkId, RailEvent, RailFault, RailTx, SendOutcome};
 
 impl<S: System> Core<S> {
     /// Everything that time or the rails ask for; call when a poll brought nothing, and at least
@@ -26,7 +25,7 @@ impl<S: System> Core<S> {
             self.watch_room(now, rail);
             if self.watch_writes(now, rail) {
                 let outcome = SendOutcome::Fault(RailFault::Down(0));
-                self.after_send(now, rail, &RailAddr::NONE, outcome);
+                self.after_send(now, rail, LinkId::NONE, outcome);
             }
             if self.rails[rail].retry_at.is_some_and(|at| at <= now) {
                 self.rails[rail].retry_at = None;
@@ -67,23 +66,25 @@ impl<S: System> Core<S> {
         match event {
             RailEvent::Fault(RailFault::Down(_)) => self.set_rail(now, rail, false),
             RailEvent::Fault(RailFault::Up) => self.set_rail(now, rail, true),
-            RailEvent::Refused(addr) => {
+            RailEvent::LinkUp(link) => self.on_link_up(now, rail, link),
+            RailEvent::LinkDown(link, _) => self.on_link_down(now, rail, link),
+            RailEvent::Refused(link) => {
                 self.rails[rail].counters.icmp_errors += 1;
                 for node in self.dir.nodes() {
-                    node.on_refused(now, rail, &addr);
+                    node.on_refused(now, rail, link.0);
                 }
             }
-            RailEvent::TooBig(addr, max) => {
+            RailEvent::TooBig(link, max) => {
                 for node in self.dir.nodes() {
-                    node.on_too_big(now, rail, &addr, max);
+                    node.on_too_big(now, rail, link.0, max);
                 }
             }
-            RailEvent::Written(token) => self.on_written(rail, token),
+            RailEvent::Done(token) => self.on_written(rail, token),
             RailEvent::ReceiverDrops(n) => self.rails[rail].counters.receiver_drops += n,
         }
     }
 
-    /// The state of a rail's link changed.
+    /// The state of a rail changed.
     pub fn set_rail(&mut self, now: u64, rail: usize, up: bool) {
         let Some(state) = self.rails.get_mut(rail) else {
             return;

@@ -5,4 +5,3 @@ pub(crate) mod copy;
 pub(crate) mod op_table;
 pub(crate) mod pack;
 pub(crate) mod pool;
-pub(crate) mod tx_buffers;

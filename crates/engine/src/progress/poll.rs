@@ -4,6 +4,7 @@
 
 use crate::platform::sync::{MutexGuard, Ordering, PoisonError};
 use crate::platform::system::System;
+use crate::progress::cpu_yield::CpuOffer;
 use crate::progress::receivers::Receivers;
 use crate::progress::shared::Shared;
 use crate::state::core::Core;
@@ -154,7 +155,12 @@ impl<S: System> Shared<S> {
     fn poll_rails<'a>(&'a self, held: &mut Held<'a, S>) -> Look {
         let mut receivers = self.receivers();
         let mut taken = self.receive_often(&mut receivers, held);
-        if let Some(offer) = receivers.offers.due().filter(|_| taken == 0) {
+        let mut offer = receivers.offers.due().filter(|_| taken == 0);
+        if offer == Some(CpuOffer::Nap) && receivers.arm() {
+            taken = self.receive(&mut receivers, held, false);
+            offer = offer.filter(|_| taken == 0);
+        }
+        if let Some(offer) = offer {
             debug_assert!(held.is_none(), "nothing came: the core is not locked");
             receivers = self.offer_processor(receivers, offer);
         }

@@ -3,6 +3,7 @@
 
 use crate::progress::absence::Absences;
 use crate::progress::cpu_yield::YieldPolicy;
+use marline_rails::{Armed, RailRx};
 
 /// While packets come often, a poll that finds nothing looks again before it returns: MPICH offers
 /// the processor after each (0.5 us), and what comes meanwhile waits for that.
@@ -34,7 +35,7 @@ pub(crate) struct Receivers<R> {
     pub(crate) called: bool,
 }
 
-impl<R> Receivers<R> {
+impl<R: RailRx> Receivers<R> {
     pub(crate) fn new(halves: Vec<R>) -> Receivers<R> {
         Receivers {
             hot: vec![false; halves.len()],
@@ -49,6 +50,15 @@ impl<R> Receivers<R> {
             nappers: 0,
             called: false,
         }
+    }
+
+    /// Has the rails' descriptors tell of what comes; whether to look once more before sleeping.
+    pub(crate) fn arm(&mut self) -> bool {
+        let mut again = false;
+        for half in &mut self.halves {
+            again |= half.arm() == Armed::LookAgain;
+        }
+        again
     }
 
     /// The next poll is of all rails.

@@ -11,14 +11,14 @@ use crate::platform::system::System;
 use crate::progress::receivers::Receivers;
 use crate::progress::skips::Skips;
 use crate::state::core::{Core, CoreConfig};
-use marline_rails::LinkWatch;
+use marline_rails::InterfaceWatch;
 
 /// The thread's tick for an application that is away much.
 const HURRIED_TICK_NS: u64 = 1_000_000;
 
 /// Parts that are polled rarely: links and statistics.
 pub(crate) struct Slow {
-    pub(crate) link: Option<LinkWatch>,
+    pub(crate) interfaces: Option<InterfaceWatch>,
     pub(crate) publisher: Publisher,
     pub(crate) next_ns: u64,
     pub(crate) publish_ns: u64,
@@ -78,7 +78,7 @@ impl<S: System> Shared<S> {
             core: Mutex::new(core),
             receivers: Mutex::new(Receivers::new(parts.halves)),
             slow: Mutex::new(Slow {
-                link: None,
+                interfaces: None,
                 publisher: Publisher::none(),
                 next_ns: 0,
                 publish_ns: 0,
@@ -124,6 +124,15 @@ impl<S: System> Shared<S> {
 
     pub(crate) fn is_forked(&self) -> bool {
         self.generation.is_forked()
+    }
+
+    /// Before a sleep on the descriptors: has the rails tell of what comes. `true`: look once more
+    /// before sleeping, as a rail asks for it, or somebody else looks at this moment.
+    pub(crate) fn arm(&self) -> bool {
+        match self.receivers.try_lock() {
+            Ok(mut receivers) => receivers.arm(),
+            Err(_) => true,
+        }
     }
 
     /// The application has not polled for a tick.

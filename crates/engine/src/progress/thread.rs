@@ -76,9 +76,15 @@ impl<S: System> ProgressThread<S> {
             let (mut timeout, mut fds) = (IDLE_NS, vec![self.alarm.fd()]);
             for engine in &engines {
                 let now = engine.clock.now_ns();
-                let worked = catch_unwind(AssertUnwindSafe(|| engine.work(now, rung)));
-                // A panic poisoned the engine's lock: its callers get errors from now on.
-                let next = worked.unwrap_or(now + IDLE_NS);
+                let work = |now| {
+                    let worked = catch_unwind(AssertUnwindSafe(|| engine.work(now, rung)));
+                    // A panic poisoned the engine's lock: its callers get errors from now on.
+                    worked.unwrap_or(now + IDLE_NS)
+                };
+                let mut next = work(now);
+                if engine.is_away(now) && engine.arm() {
+                    next = work(engine.clock.now_ns());
+                }
                 timeout = timeout.min(next.saturating_sub(engine.clock.now_ns()));
                 if engine.is_away(now) {
                     fds.extend(&engine.fds);

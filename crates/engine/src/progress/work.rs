@@ -1,9 +1,10 @@
-//! The turn of the progress thread, and what is done rarely: links, statistics.
+//! The turn of the progress thread, and what is done rarely: interfaces,
+//! statistics.
 
 use crate::api::LogLevel;
 use crate::platform::system::System;
 use crate::progress::shared::Shared;
-use marline_rails::{LinkWatch, RailFault};
+use marline_rails::{InterfaceWatch, RailFault};
 
 /// Time that the thread may work before others get the lock (design rule 2).
 const HOLD_NS: u64 = 50_000;
@@ -57,7 +58,7 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Links every tick, statistics every tenth.
+    /// Interfaces every tick, statistics every tenth.
     pub(crate) fn slow_work(&self, now: u64) {
         let Ok(mut slow) = self.slow.try_lock() else {
             return;
@@ -66,7 +67,7 @@ impl<S: System> Shared<S> {
             return;
         }
         slow.next_ns = now + self.tick_ns / 2;
-        while let Some((rail, fault)) = slow.link.as_mut().and_then(LinkWatch::poll) {
+        while let Some((rail, fault)) = slow.interfaces.as_mut().and_then(InterfaceWatch::poll) {
             let mut core = self.lock();
             if core.poisoned {
                 continue;

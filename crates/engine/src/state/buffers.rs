@@ -1,7 +1,7 @@
-//! Memory of the engine's own: where packets are built, the log, and unexpected messages.
+//! Memory of the engine's own: the log, and unexpected messages. (Packets are built in buffers of
+//! the rails.)
 
 use crate::memory::pool::{Buffer, Pool};
-use crate::memory::tx_buffers::TxBuffers;
 use marline_proto::Spans;
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ pub type Bounces = BTreeMap<(u32, u64), Buffer>;
 pub struct Buffers {
     pub(crate) pool: Pool,
     pub(crate) bounces: Bounces,
-    pub(crate) tx: TxBuffers,
     /// Payloads of the packet that is being built.
     pub(crate) spans: Spans,
     /// Bytes copied into the log since the rails were last looked at for the application.
@@ -25,7 +24,6 @@ impl Buffers {
         Buffers {
             pool: Pool::new(log_bytes),
             bounces: Bounces::new(),
-            tx: TxBuffers::new(),
             spans: Spans::new(),
             copied: 0,
         }

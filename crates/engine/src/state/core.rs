@@ -15,7 +15,7 @@ use crate::state::pairing::ByKind;
 use crate::state::rails::{RailState, Rails};
 use crate::state::write::direct_datagrams;
 use marline_proto::{Config, Delivery, Node, RailSpec};
-use marline_rails::{RailTx, Writes};
+use marline_rails::{RailTx, RemoteWrites};
 use marline_wire::{RailWrites, PACKET_MAX};
 
 /// Rendezvous bytes in flight to this process at most, however large the socket's buffer: more
@@ -107,10 +107,10 @@ impl<S: System> Core<S> {
             let mut addr = rail.tx.local_addr();
             addr.index = index as u8;
             addr.datagram_max = datagram_max as u16;
-            addr.writes = match caps.writes {
-                Writes::No => RailWrites::None,
-                Writes::Direct => RailWrites::Direct,
-                Writes::Unordered | Writes::Ordered => RailWrites::Keyed,
+            addr.writes = match caps.remote_write {
+                RemoteWrites::None => RailWrites::None,
+                RemoteWrites::Direct => RailWrites::Direct,
+                RemoteWrites::Unordered | RemoteWrites::Ordered => RailWrites::Keyed,
             };
             // Half of the buffer, and of that two thirds: what a packet occupies in the kernel
             // is up to half more than its bytes (measured: 71 KB for a 64 KB super-packet).
@@ -120,8 +120,13 @@ impl<S: System> Core<S> {
                 addr,
                 datagram_max,
                 receive_budget,
-                delivery: Delivery::DATAGRAMS,
-                ordered_writes: caps.writes == Writes::Ordered,
+                delivery: Delivery {
+                    ordered: caps.ordered,
+                    lossless: caps.lossless,
+                    fixed_mtu: caps.fixed_mtu,
+                },
+                connected: caps.connected,
+                ordered_writes: caps.remote_write == RemoteWrites::Ordered,
                 direct_datagrams: direct_datagrams(&caps),
             }
         };

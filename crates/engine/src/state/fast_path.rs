@@ -5,7 +5,7 @@ use crate::memory::op_table::Pieces;
 use crate::memory::pack::fill_one;
 use crate::state::rails::RailState;
 use marline_proto::{Node, SendSpec, Span, Transmit, UNKEPT_MAX};
-use marline_rails::{RailTx, SendOutcome};
+use marline_rails::{LinkId, RailTx, SendOutcome};
 
 /// The switch: without it every message is posted before its packet leaves.
 pub(crate) const ENABLED: bool = true;
@@ -50,7 +50,7 @@ impl FastPath {
         let bytes = &mut packet[..transmit.len];
         fill_one(bytes, &transmit, &span, pieces);
         let tx = &mut rails[transmit.rail].tx;
-        let outcome = tx.send(&transmit.to, bytes, transmit.len, transmit.flow);
+        let outcome = tx.send(LinkId(transmit.link), bytes, transmit.len, transmit.flow);
         self.sent = Some(Sent {
             transmit,
             span,
@@ -88,14 +88,13 @@ impl FastPath {
 mod tests {
     use super::*;
     use marline_proto::{Batch, PeerId};
-    use marline_wire::RailAddr;
 
     const LEN: usize = 96;
 
     fn early() -> (FastPath, Transmit, [u8; LEN]) {
         let transmit = Transmit {
             rail: 0,
-            to: RailAddr::NONE,
+            link: 0,
             flow: 0,
             batch: Batch {
                 peer: PeerId(0),

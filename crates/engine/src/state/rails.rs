@@ -3,8 +3,9 @@
 use crate::memory::autotune::Autotune;
 use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotice};
 use crate::stats::RailCounters;
-use marline_rails::{Piece, RailTx};
-use marline_wire::{RailAddr, PACKET_MAX};
+use marline_proto::Transmit;
+use marline_rails::{BufId, LinkId, Piece, RailTx, SendOutcome};
+use marline_wire::PACKET_MAX;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
@@ -17,7 +18,7 @@ const PAUSE_NS: u64 = 20_000;
 /// behind a full queue of a slow rail, and much less than peers wait.
 pub(crate) const WRITE_NS: u64 = STUCK_NS;
 
-/// Keys of granted memory: (rail, key) by (endpoint index, inbound name).
+/// Keys of registered memory: (rail, key) by (endpoint index, inbound name).
 pub type Rkeys = BTreeMap<(u32, u64), Vec<(u8, u64)>>;
 
 /// A rail with what the engine keeps of it.
@@ -28,7 +29,10 @@ pub struct RailState<T> {
     pub name: String,
     /// Counters.
     pub counters: RailCounters,
-    /// A batch that the kernel had no room for.
+    /// The buffer of the rail in which packets for it are built; `None`: all of its buffers wait or
+    /// are in flight.
+    pub buffer: Option<BufId>,
+    /// A batch that the rail had no room for.
     pub pending: Option<Pending>,
     /// It waits for room.
     pub backpressure: Option<Backpressure>,
@@ -46,22 +50,43 @@ pub struct RailState<T> {
     pub direct_datagrams: usize,
     /// Bytes of direct writes that may still come in parts, and until when.
     pub strays: (usize, u64),
-    /// Link state as last told.
+    /// State of the rail as last told.
     pub up: bool,
 }
 
 /// A batch (or a write with its packet) that a rail had no room for.
 pub struct Pending {
-    /// The packets.
-    pub bytes: Vec<u8>,
-    /// Length of each.
-    pub segment: usize,
     /// Where to.
-    pub to: RailAddr,
+    pub link: LinkId,
     /// Source-port flow.
     pub flow: u8,
-    /// The write that the packet tells of.
-    pub write: Option<PendingWrite>,
+    /// The packets.
+    pub body: Body,
+}
+
+/// The packets of a [`Pending`].
+pub enum Body {
+    /// A batch, in the buffer in which it was built.
+    Batch {
+        /// A buffer that the rail has lent.
+        buffer: BufId,
+        /// Bytes in it.
+        len: usize,
+        /// Length of each packet.
+        segment: usize,
+    },
+    /// A packet, and the write that it tells of.
+    Write(Vec<u8>, PendingWrite),
+}
+
+impl Pending {
+    /// The send whose memory is still to be written.
+    pub(crate) fn write(&self) -> Option<u32> {
+        match &self.body {
+            Body::Batch { .. } => None,
+            Body::Write(_, write) => Some(write.handle),
+        }
+    }
 }
 
 /// How long a rail has had no room.
@@ -82,6 +107,8 @@ impl Backpressure {
 /// All rails of an engine.
 pub struct Rails<T> {
     pub(crate) list: Vec<RailState<T>>,
+    /// The rail in whose buffer the next packet is built.
+    pub(crate) built_for: usize,
     /// Rails that have no room now, bit n for rail n.
     pub(crate) full_mask: u32,
     /// Memory that peers may write into.
@@ -117,6 +144,7 @@ impl<T: RailTx> Rails<T> {
     pub(crate) fn new(rails: Vec<(String, T)>) -> Rails<T> {
         Rails {
             list: rails.into_iter().map(RailState::new).collect(),
+            built_for: 0,
             full_mask: 0,
             rkeys: Rkeys::new(),
             write_token: 0,
@@ -124,6 +152,33 @@ impl<T: RailTx> Rails<T> {
             pieces: Vec::new(),
             spare: Vec::new(),
         }
+    }
+
+    /// The buffer in which the next packet is built, before it is known which rail carries it: that
+    /// of the rail that carried the last, if it has one.
+    #[inline]
+    pub(crate) fn build_buffer(&self) -> Option<(usize, BufId)> {
+        let last = self.list.get(self.built_for).and_then(|rail| rail.buffer);
+        let any = || {
+            let mut rails = self.list.iter().enumerate();
+            rails.find_map(|(at, rail)| Some((at, rail.buffer?)))
+        };
+        last.map(|id| (self.built_for, id)).or_else(any)
+    }
+
+    /// The packet just built in the buffer of rail `at` leaves by another: its head goes to a
+    /// buffer of that one. `None`: it has none.
+    #[cold]
+    pub(crate) fn move_head(
+        &mut self,
+        (at, from): (usize, BufId),
+        first: &Transmit,
+    ) -> Option<BufId> {
+        let to = self.list[first.rail].buffer?;
+        let head = self.list[at].tx.buffer(from)[..first.head_len].to_vec();
+        self.list[first.rail].tx.buffer(to)[..head.len()].copy_from_slice(&head);
+        self.built_for = first.rail;
+        Some(to)
     }
 
     /// Takes the buffer of a packet that has left, for that of the next write.
@@ -135,7 +190,7 @@ impl<T: RailTx> Rails<T> {
     /// Ends the registration of an inbound message's memory.
     pub(crate) fn revoke(&mut self, of: (u32, u64)) {
         for (rail, key) in self.rkeys.remove(&of).unwrap_or_default() {
-            self.list[rail as usize].tx.revoke(key);
+            self.list[rail as usize].tx.deregister(key);
         }
     }
 
@@ -146,9 +201,10 @@ impl<T: RailTx> Rails<T> {
     }
 }
 
-impl<T> RailState<T> {
-    fn new((name, tx): (String, T)) -> RailState<T> {
+impl<T: RailTx> RailState<T> {
+    fn new((name, mut tx): (String, T)) -> RailState<T> {
         RailState {
+            buffer: tx.lend(),
             tx,
             name,
             counters: RailCounters::default(),
@@ -165,6 +221,39 @@ impl<T> RailState<T> {
         }
     }
 
+    /// Sends the first `len` bytes of the buffer in which packets were built. After `Busy` they are
+    /// still there.
+    #[inline]
+    pub(crate) fn send_built(&mut self, first: &Transmit, len: usize) -> SendOutcome {
+        let Some(buffer) = self.buffer else {
+            return SendOutcome::Sent; // built nowhere: lost
+        };
+        let link = LinkId(first.link);
+        let outcome = (self.tx).send_buffer(link, buffer, len, first.len, first.flow);
+        if outcome != SendOutcome::Busy {
+            self.buffer = self.tx.lend();
+        }
+        outcome
+    }
+
+    /// The packets in the buffer wait for room; what is built next is built in another.
+    pub(crate) fn keep_built(&mut self, first: &Transmit, len: usize) -> Option<Pending> {
+        let buffer = self.buffer.take()?;
+        self.buffer = self.tx.lend();
+        let body = Body::Batch {
+            buffer,
+            len,
+            segment: first.len,
+        };
+        Some(Pending {
+            link: LinkId(first.link),
+            flow: first.flow,
+            body,
+        })
+    }
+}
+
+impl<T> RailState<T> {
     /// When `tick` has something to do for the rail.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let written = self.outstanding.first().map(|w| w.since_ns + WRITE_NS);

@@ -5,8 +5,7 @@ use crate::memory::copy::sum_of;
 use crate::memory::op_table::Pieces;
 use marline_checksum::{crc32c, Algorithm};
 use marline_proto::{Transmit, WriteOut};
-use marline_rails::{Caps, Piece, Writes};
-use marline_wire::RailAddr;
+use marline_rails::{Caps, LinkId, Piece, RemoteWrites};
 
 /// Everything that is needed to finish the packet which announces a write.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +51,7 @@ impl ToWrite {
 #[derive(Debug)]
 pub struct WriteNotice {
     pub(crate) packet: Vec<u8>,
-    pub(crate) to: RailAddr,
+    pub(crate) link: LinkId,
     pub(crate) flow: u8,
 }
 
@@ -85,8 +84,8 @@ pub(crate) fn pieces_of(pieces: &Pieces, write: &PendingWrite, found: &mut Vec<P
 
 /// Most datagrams of a direct write; 0: the rail has none.
 pub(crate) fn direct_datagrams(caps: &Caps) -> usize {
-    match caps.writes {
-        Writes::Direct => caps.batch_segments_max,
+    match caps.remote_write {
+        RemoteWrites::Direct => caps.batch_segments_max,
         _ => 0,
     }
 }

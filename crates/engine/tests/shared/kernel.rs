@@ -6,7 +6,10 @@ use crate::progress::thread::ProgressThread;
 use crate::ranked;
 use crate::sync::Arc;
 use crate::{Clock, System};
-use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr};
+use marline_rails::{
+    addr_links, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId, PlainBuffers,
+    RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
+};
 use marline_wire::RailAddr;
 use shuttle::rand::Rng;
 use shuttle::sync::Mutex;
@@ -195,7 +198,15 @@ impl System for Desk {
 }
 
 /// Both halves of a rail: the number of its port, which is its descriptor, too.
-pub struct Rail(pub usize);
+pub struct Rail {
+    port: usize,
+    links: AddrLinks,
+    buffers: PlainBuffers,
+}
+
+addr_links!(Rail, links);
+plain_buffers!(Rail, buffers);
+no_remote_write!(Rail);
 
 /// The ports of a new engine's rails.
 pub fn open_rails() -> Vec<usize> {
@@ -229,8 +240,16 @@ pub fn run(registry: &ProgressThread<Desk>) {
 }
 
 impl Rail {
+    pub fn new(port: usize) -> Rail {
+        Rail {
+            port,
+            links: AddrLinks::default(),
+            buffers: PlainBuffers::new(BUFFER_LEN, 2),
+        }
+    }
+
     fn assert_open(&self) {
-        if call(|k| k.ports[self.0].closed) {
+        if call(|k| k.ports[self.port].closed) {
             broken("a rail is used after its engine was closed");
         }
     }
@@ -238,20 +257,23 @@ impl Rail {
 
 impl RailTx for Rail {
     fn caps(&self) -> Caps {
-        crate::caps::CAPS
+        crate::caps::caps()
     }
     fn local_addr(&self) -> RailAddr {
         let addr = UdpAddr {
-            ip: [10, 0, (self.0 % RAILS) as u8, self.0 as u8].into(),
-            port: self.0 as u16 + 1, // 0 is no port
+            ip: [10, 0, (self.port % RAILS) as u8, self.port as u8].into(),
+            port: self.port as u16 + 1, // 0 is no port
             prefix_len: 24,
         };
         addr.rail()
     }
-    fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, _: u8) -> SendOutcome {
+    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _: u8) -> SendOutcome {
         self.assert_open();
+        let Some(to) = self.links.key(link) else {
+            broken("a send on no link");
+        };
         call(|k| {
-            let port = UdpAddr::of(to).expect("an address of ours").port;
+            let port = UdpAddr::of(&to).expect("an address of ours").port;
             let port = &mut k.ports[port as usize - 1];
             if !port.closed {
                 // The kernel may join all datagrams of a batch, or not all.
@@ -268,9 +290,6 @@ impl RailTx for Rail {
     fn poll_event(&mut self) -> Option<RailEvent> {
         None
     }
-    fn fd(&self) -> Option<i32> {
-        Some(self.0 as i32)
-    }
 }
 
 impl RailRx for Rail {
@@ -278,7 +297,7 @@ impl RailRx for Rail {
         self.assert_open();
         let batch = call(|k| {
             k.now_ns += POLL_NS;
-            k.ports[self.0].inbox.pop_front()
+            k.ports[self.port].inbox.pop_front()
         });
         let Some((bytes, segment)) = batch else {
             return 0;
@@ -286,6 +305,7 @@ impl RailRx for Rail {
         // The last datagram of a batch may come alone, and be shorter.
         let segment = segment.clamp(1, bytes.len());
         sink(Received {
+            link: None,
             from: RailAddr::NONE,
             bytes: &bytes,
             segment,
@@ -293,5 +313,17 @@ impl RailRx for Rail {
             missing: 0,
         });
         bytes.len().div_ceil(segment)
+    }
+
+    fn recv_rest(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
+        0
+    }
+
+    fn fd(&self) -> Option<i32> {
+        Some(self.port as i32)
+    }
+
+    fn arm(&mut self) -> Armed {
+        Armed::Sleep
     }
 }

@@ -67,7 +67,7 @@ impl Side {
     /// An engine that the thread of `desk` looks after, with so many endpoints.
     fn open(desk: &Desk, endpoints: usize) -> (Arc<Side>, Vec<End>) {
         let ports = kernel::open_rails();
-        let rail = |&port: &usize| (format!("rail{port}"), Rail(port));
+        let rail = |&port: &usize| (format!("rail{port}"), Rail::new(port));
         let cfg = CoreConfig {
             proto: marline_proto::Config::default(),
             log_bytes: 4 << 20,
@@ -77,7 +77,7 @@ impl Side {
         let mut random = ports[0] as u64 * 1_000;
         let parts = Parts {
             rails: ports.iter().map(rail).collect(),
-            halves: ports.iter().map(|&port| Rail(port)).collect(),
+            halves: ports.iter().map(|&port| Rail::new(port)).collect(),
             clock: desk.clone(),
             watch: (),
             tick_ns: TICK_NS,

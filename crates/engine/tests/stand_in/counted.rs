@@ -10,7 +10,10 @@ use marline_engine::{
     System,
 };
 use marline_proto::Config;
-use marline_rails::{Caps, RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr};
+use marline_rails::{
+    addr_links, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId, PlainBuffers,
+    RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
+};
 use marline_wire::{Address, RailAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
@@ -28,23 +31,38 @@ fn rail_of(host: u8) -> RailAddr {
 }
 
 /// A rail that counts what is sent, and on which nothing ever comes.
-pub struct Counted(Arc<AtomicU64>);
+pub struct Counted {
+    sent: Arc<AtomicU64>,
+    links: AddrLinks,
+    buffers: PlainBuffers,
+}
+
+impl Counted {
+    fn new(sent: &Arc<AtomicU64>) -> Counted {
+        Counted {
+            sent: Arc::clone(sent),
+            links: AddrLinks::default(),
+            buffers: PlainBuffers::new(BUFFER_LEN, 2),
+        }
+    }
+}
+
+addr_links!(Counted, links);
+plain_buffers!(Counted, buffers);
+no_remote_write!(Counted);
 
 impl RailTx for Counted {
     fn caps(&self) -> Caps {
-        caps::CAPS
+        caps::caps()
     }
     fn local_addr(&self) -> RailAddr {
         rail_of(1)
     }
-    fn send(&mut self, _: &RailAddr, _: &[u8], _: usize, _: u8) -> SendOutcome {
-        self.0.fetch_add(1, Relaxed);
+    fn send(&mut self, _: LinkId, _: &[u8], _: usize, _: u8) -> SendOutcome {
+        self.sent.fetch_add(1, Relaxed);
         SendOutcome::Sent
     }
     fn poll_event(&mut self) -> Option<RailEvent> {
-        None
-    }
-    fn fd(&self) -> Option<i32> {
         None
     }
 }
@@ -52,6 +70,15 @@ impl RailTx for Counted {
 impl RailRx for Counted {
     fn recv(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
         0
+    }
+    fn recv_rest(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
+        0
+    }
+    fn fd(&self) -> Option<i32> {
+        None
+    }
+    fn arm(&mut self) -> Armed {
+        Armed::Sleep
     }
 }
 
@@ -101,8 +128,8 @@ pub fn side(aggregate_after: u32) -> Side {
         mtu: 0,
     };
     let parts = Parts {
-        rails: vec![("rail".into(), Counted(Arc::clone(&sent)))],
-        halves: vec![Counted(Arc::clone(&sent))],
+        rails: vec![("rail".into(), Counted::new(&sent))],
+        halves: vec![Counted::new(&sent)],
         clock: time.clone(),
         watch: (),
         tick_ns: 10_000_000,

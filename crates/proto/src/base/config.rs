@@ -60,6 +60,8 @@ pub struct RailSpec {
     pub datagram_max: usize,
     /// Payload bytes that all senders together may have in flight to its kernel buffer.
     pub receive_budget: u64,
+    /// Its links are connections, which come up after they were asked for, and break.
+    pub connected: bool,
     /// How it treats packets.
     pub delivery: Delivery,
     /// A packet that tells of a write never arrives on it without the write. (Whether it writes at

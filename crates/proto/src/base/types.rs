@@ -2,7 +2,7 @@
 
 use crate::base::slab::Key;
 use alloc::vec::Vec;
-use marline_wire::{MsgHead, RailAddr, FLAG_UNSUMMED};
+use marline_wire::{MsgHead, FLAG_UNSUMMED};
 
 /// Health of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,8 +204,8 @@ pub struct Span {
 pub struct Transmit {
     /// Local rail to send on.
     pub rail: usize,
-    /// Where to.
-    pub to: RailAddr,
+    /// Number of the link to send on, there; `u32::MAX`: it has none.
+    pub link: u32,
     /// Source-port flow.
     pub flow: u8,
     /// Peer and index of its path: consecutive packets of one batch share both.

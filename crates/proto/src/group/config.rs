@@ -195,7 +195,7 @@ impl Default for GroupConfig {
 }
 
 impl GroupConfig {
-    /// Whether this mistake is to be made.
+    /// True if this mistake is to be made.
     #[cfg(feature = "mutation")]
     #[inline]
     pub(super) fn errs(&self, mutation: GroupMutation) -> bool {

@@ -2,6 +2,7 @@
 
 pub(crate) mod contact;
 pub(crate) mod duel;
+pub(crate) mod link;
 pub(crate) mod mtu_probe;
 pub(crate) mod quarantine;
 pub(crate) mod rail_events;

@@ -6,7 +6,6 @@ use crate::base::types::{PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
-use marline_wire::RailAddr;
 
 /// A process is gone after this many refusals (ICMP port unreachable) over this time, with nothing
 /// heard in between and one from every path that has worked.
@@ -38,10 +37,10 @@ impl Node {
                     self.evacuate(&mut conn, at);
                 }
                 let path = &mut conn.paths[at];
-                path.rail_down = down;
+                path.rail_down = down || !path.link.up;
                 path.probe_at = now_ns;
                 path.repair_from = now_ns;
-                path.want_ping |= !down && conn.epoch.is_some();
+                path.want_ping |= !path.rail_down && conn.epoch.is_some();
                 if down {
                     conn.doubt_contact(now_ns);
                 }
@@ -112,11 +111,10 @@ impl Node {
         }
     }
 
-    /// Packets of more than `max` bytes to this address do not pass: what was lost by that is
-    /// cut smaller and sent again.
-    pub fn on_too_big(&mut self, now_ns: u64, rail: usize, to: &RailAddr, max: usize) {
+    /// Packets of more than `max` bytes do not pass on this link of a local rail: what was lost by
+    /// that is cut smaller and sent again.
+    pub fn on_too_big(&mut self, now_ns: u64, rail: usize, link: u32, max: usize) {
         self.take_deferred();
-        let pairing = self.pairing;
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {
@@ -124,7 +122,7 @@ impl Node {
             };
             for at in 0..conn.paths.len() {
                 let path = &mut conn.paths[at];
-                let ours = path.local as usize == rail && pairing.same_host(&path.to, to);
+                let ours = path.is_on(rail, link);
                 // A probe that is too big changes nothing for what is under way.
                 if ours && path.too_big(max, now_ns) {
                     self.evacuate(&mut conn, at);
@@ -135,22 +133,19 @@ impl Node {
         }
     }
 
-    /// The host at this address has no listener on that port, it says to local rail `rail`:
-    /// perhaps the process is gone. A firewall says the same, and so does a host that has the
-    /// peer's address as well (bridges of containers have one address everywhere). So only paths
-    /// that have worked count, and none of them may be without a refusal.
-    pub fn on_refused(&mut self, now_ns: u64, rail: usize, from: &RailAddr) {
+    /// The host at the other end of this link of local rail `rail` says that it has no listener
+    /// there: perhaps the process is gone. A firewall says the same, and so does a host that has
+    /// the peer's address as well (bridges of containers have one address everywhere). So only
+    /// paths that have worked count, and none of them may be without a refusal.
+    pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
-        let (hasty, pairing) = (self.cfg.errs(Mutation::BelieveRefusals), self.pairing);
+        let hasty = self.cfg.errs(Mutation::BelieveRefusals);
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
             let Some(conn) = self.conn_mut(peer).filter(|c| !c.dead && !c.closed) else {
                 continue;
             };
-            let refused = |p: &Path| {
-                let there = pairing.same_end(&p.to, from);
-                there && p.local as usize == rail && (p.is_proven() || hasty)
-            };
+            let refused = |p: &Path| p.is_on(rail, link) && (p.is_proven() || hasty);
             let Some(at) = conn.paths.iter().position(refused) else {
                 continue;
             };

@@ -133,9 +133,13 @@ impl Node {
         if !self.is_left(peer) {
             return self.departs(peer, self.last_poll_ns);
         }
-        if let Some(entry) = self.peers.get_mut(peer.0 as usize) {
-            entry.conn = None;
+        let entry = self.peers.get_mut(peer.0 as usize);
+        let conn = entry.and_then(|entry| {
             entry.gone = true;
+            entry.conn.take()
+        });
+        if let Some(conn) = conn {
+            self.leave_links(&conn);
         }
         self.look_again(peer.0, self.last_poll_ns + NAME_KEPT_NS);
     }

@@ -146,13 +146,10 @@ impl Node {
     pub(crate) fn add_paths(&mut self, peer: PeerId, remotes: &[RailAddr], most: usize) {
         let locals = self.local_rails();
         let pairs = self.pairing.pairs(&self.local_addrs(), remotes);
-        let rail_down = self.rail_down;
         if let Some(conn) = self.conn_mut(peer) {
             conn.add_paths(&locals, remotes, pairs, most);
-            for path in &mut conn.paths {
-                path.rail_down = rail_down[path.local as usize];
-            }
         }
+        self.ask_links(peer);
     }
 
     /// Counts rails of kinds that this version does not know; each kind is told once.

@@ -114,9 +114,11 @@ impl Node {
         }
         let mut next = conn.owed_since.map_or(u64::MAX, |t| t + cfg.silence_ns());
         let mut held = false;
+        // Before any link is up nothing leaves; when one is, this is asked anew.
+        let mute = conn.paths.iter().all(|p| !p.link.up);
         for at in 0..conn.paths.len() {
             // What is due and finds no room is asked for again when there is room.
-            let acks = conn.paths[at].window.fresh() > 0;
+            let acks = conn.paths[at].window.fresh() > 0 && !mute;
             if acks && *full != 0 && conn.holds_acks(at, cfg.policy, *full) {
                 held = true;
             } else if acks {
@@ -178,6 +180,7 @@ impl Node {
                 }
                 self.end_duel(now, conn, at);
             }
+            self.relink(now, conn, at);
             self.probe(now, conn, at);
         }
         self.keep_alive(now, conn);
@@ -199,9 +202,9 @@ impl Conn {
         absences: &Absences,
     ) -> u64 {
         let path = &self.paths[at];
-        let mut next = u64::MAX;
+        let mut next = path.link.retry_at().unwrap_or(u64::MAX);
         if let Some((due, _)) = self.repair_at(at, cfg, absences) {
-            next = due.max(soonest);
+            next = next.min(due.max(soonest));
         }
         if path.rail_down && path.ring.waiting() > 0 && !cfg.errs(Mutation::Strand) {
             next = next.min(now + cfg.repair_cap_ns);

@@ -110,7 +110,9 @@ impl Node {
             return None;
         }
         let path = Path::new(local as u8, &self.local_rail(local), to);
-        Some(self.conn_mut(peer)?.push_path(path))
+        let at = self.conn_mut(peer)?.push_path(path);
+        self.ask_links(peer);
+        Some(at)
     }
 
     fn take_frames(

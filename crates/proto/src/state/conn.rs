@@ -234,7 +234,7 @@ impl Conn {
                 *i,
             )
         };
-        let free = |i: &usize| self.paths[*i].has_room(full);
+        let free = |i: &usize| self.paths[*i].link.up && self.paths[*i].has_room(full);
         let at = (0..self.paths.len()).filter(free).min_by_key(rank)?;
         let better = |p: &Path| p.usable() && !p.has_room(full);
         let waits = full != 0 && avoid.is_none() && !self.paths[at].usable();
@@ -271,7 +271,8 @@ impl Conn {
     /// Probes of paths that are down, or never worked, prove nothing.
     pub fn owes(&self) -> bool {
         // No rail of ours reaches it: whatever waits for it waits in vain.
-        if self.paths.is_empty() {
+        // Or the links of all are down.
+        if self.paths.iter().all(|p| !p.link.up) {
             return self.watched();
         }
         // The last path is never given up, and its rail may be down.

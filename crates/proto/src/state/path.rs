@@ -10,6 +10,7 @@ use crate::base::config::Delivery;
 use crate::base::stats::PathStats;
 use crate::base::types::PathState;
 use crate::state::damage::{Damage, Quarantine};
+use crate::state::link::PathLink;
 use crate::state::recv_window::RecvWindow;
 use crate::state::sent_packets::{Delivered, SendRing};
 use crate::state::sizes::{Sizes, DATAGRAM_BASE};
@@ -174,7 +175,9 @@ pub struct Path {
     pub ack_now: bool,
     /// It is to say once more what another path has said of packets that arrived.
     pub echo: bool,
+    /// Nothing leaves on it: its rail is down, or its link is not up.
     pub rail_down: bool,
+    pub link: PathLink,
     /// Probes to send at the next transmit: plain, padded.
     pub want_ping: bool,
     pub want_padded: bool,
@@ -256,6 +259,7 @@ impl Path {
             ack_now: false,
             echo: false,
             rail_down: false,
+            link: PathLink::new(false),
             want_ping: false,
             want_padded: false,
             asked: 0,
@@ -282,6 +286,12 @@ impl Path {
     /// `Header::path` of packets that I receive on it.
     pub fn recv_code(&self) -> u16 {
         path_code(self.remote, self.local)
+    }
+
+    /// True if it uses this link of a local rail.
+    #[inline]
+    pub fn is_on(&self, rail: usize, link: u32) -> bool {
+        self.local as usize == rail && self.link.id == Some(link)
     }
 
     /// The peer answered on it once.

@@ -72,7 +72,7 @@ impl Conn {
         let path = &self.paths[at];
         Transmit {
             rail: path.local as usize,
-            to: path.to,
+            link: path.link.id.unwrap_or(u32::MAX),
             flow: path.flow,
             batch: Batch {
                 peer: self.peer,

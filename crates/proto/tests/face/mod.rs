@@ -3,8 +3,8 @@
 #![allow(dead_code)]
 
 use marline_proto::{
-    Config, Delivery, DropReason, Event, Landing, Memory, Node, Pairing, Payload, PeerId, RailSpec,
-    RecvSpec, SendSpec, Source,
+    Config, Delivery, DropReason, Event, Landing, LinkAsk, Memory, Node, Pairing, Payload, PeerId,
+    RailSpec, RecvSpec, SendSpec, Source,
 };
 use marline_wire::{FragmentHead, Packet, RailAddr, RailKind, RailWrites};
 
@@ -85,6 +85,7 @@ pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
         addr: rail_addr(index, host, index, datagram_max),
         datagram_max,
         receive_budget: 2 << 20,
+        connected: false,
         delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,
@@ -95,8 +96,18 @@ pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
 /// A packet on its way: which rail it arrives on, and its bytes.
 pub type Flying = (usize, Vec<u8>);
 
+/// Makes the links that a node asks for, each with the number of the remote rail that it leads to.
+pub fn link(node: &mut Node, now: u64) {
+    while let Some(ask) = node.poll_link() {
+        if let LinkAsk::Open { peer, path, to, .. } = ask {
+            node.on_linked(now, peer, path, to.index.into(), true);
+        }
+    }
+}
+
 /// All that a node has to send now. `runs`: by `continue_bulk` as far as that goes.
 pub fn output(node: &mut Node, now: u64, runs: bool) -> Vec<Flying> {
+    link(node, now);
     let (mut out, mut spans, mut packets) = (vec![0; 64_000], Vec::new(), Vec::new());
     while let Some(first) = node.poll_transmit(now, &mut out, &mut spans, None) {
         packets.push((first.rail, out[..first.len].to_vec()));

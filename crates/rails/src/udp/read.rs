@@ -1,7 +1,7 @@
 //! Reading a socket: one datagram per call or many, super-packets, direct writes.
 
 use super::joins::Joins;
-use super::Shared;
+use super::shared::Shared;
 use crate::addr::UdpAddr;
 use crate::sys::{self, Errno, RecvBuffers, Socket, RECV_BATCH};
 use crate::Received;
@@ -68,7 +68,7 @@ impl Reader {
         sink: &mut dyn FnMut(Received<'_>),
     ) -> usize {
         let shared = input.shared;
-        let granted = shared.grants.any();
+        let granted = shared.registrations.any();
         if shared.doubted.load(Relaxed) && shared.doubted.swap(false, Relaxed) {
             self.joins.torn(&shared.whole);
         }
@@ -145,7 +145,7 @@ impl Reader {
             }
         };
         let buffers = &mut self.buffers;
-        let landed = shared.grants.land(&head, |place| {
+        let landed = shared.registrations.land(&head, |place| {
             let received = socket.recv_into(buffers, head.lead(), &place);
             let whole = received.as_ref().is_ok_and(|r| r.0 == head.total());
             ((received, whole), whole)
@@ -165,6 +165,7 @@ impl Reader {
         feed.unwatched += 1;
         let bytes = head.packet(bytes);
         sink(Received {
+            link: None,
             from: RailAddr::NONE,
             bytes,
             segment: bytes.len(),
@@ -216,6 +217,7 @@ fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], seg
         }
     };
     sink(Received {
+        link: None,
         from,
         bytes,
         segment,

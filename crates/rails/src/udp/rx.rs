@@ -2,8 +2,9 @@
 
 use super::hot::Hot;
 use super::read::{Feed, Input, Reader};
-use super::Shared;
-use crate::{RailRx, Received};
+use super::shared::Shared;
+use crate::sys::SleepSet;
+use crate::{Armed, RailRx, Received};
 use std::sync::Arc;
 
 /// Batches that are read at most where they are not expected; a backlog there soon ends that.
@@ -15,15 +16,24 @@ pub struct UdpRx {
     reader: Reader,
     main: Feed,
     hot: Option<Box<Hot>>,
+    /// With a second socket: both, for the time of a sleep.
+    sleep: Option<SleepSet>,
 }
 
 impl UdpRx {
-    pub(super) fn new(shared: Arc<Shared>, hot: Option<Box<Hot>>, cmsg: bool, gro: bool) -> UdpRx {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        hot: Option<(Box<Hot>, SleepSet)>,
+        cmsg: bool,
+        gro: bool,
+    ) -> UdpRx {
+        let (hot, sleep) = hot.unzip();
         UdpRx {
             shared,
             reader: Reader::new(cmsg, gro),
             main: Feed::default(),
             hot,
+            sleep,
         }
     }
 
@@ -38,6 +48,22 @@ impl UdpRx {
             self.sample();
         }
         count
+    }
+
+    /// The sockets that it reads: the rail's, and the one for a frequent source; the same one twice
+    /// where there is no other.
+    pub fn sockets(&self) -> [i32; 2] {
+        let main = self.shared.socket.fd();
+        [main, self.hot.as_ref().map_or(main, |hot| hot.socket.fd())]
+    }
+
+    /// The sleep is over.
+    #[cold]
+    fn wake(&mut self) {
+        let sockets = self.sockets();
+        if let Some(sleep) = &mut self.sleep {
+            sleep.disarm(&sockets);
+        }
     }
 
     #[cold]
@@ -68,6 +94,9 @@ impl UdpRx {
 impl RailRx for UdpRx {
     #[inline]
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        if self.sleep.as_ref().is_some_and(SleepSet::is_armed) {
+            self.wake();
+        }
         let count = match self.hot.as_ref().is_some_and(|hot| hot.is_first()) {
             true => self.recv_hot(sink),
             false => self.recv_main(sink),
@@ -100,7 +129,16 @@ impl RailRx for UdpRx {
         count
     }
 
-    fn rest_fd(&self) -> Option<i32> {
-        self.hot.as_ref().map(|hot| hot.socket.fd())
+    fn fd(&self) -> Option<i32> {
+        let both = self.sleep.as_ref().map(SleepSet::fd);
+        both.or(Some(self.shared.socket.fd()))
+    }
+
+    fn arm(&mut self) -> Armed {
+        let sockets = self.sockets();
+        if let Some(sleep) = &mut self.sleep {
+            sleep.arm(&sockets);
+        }
+        Armed::Sleep
     }
 }

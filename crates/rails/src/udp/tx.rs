@@ -1,74 +1,80 @@
 //! Sending half: batches out, errors in.
 
-use super::peers::Peers;
-use super::{
-    datagram_max, options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX, SUPER_PACKET_MAX,
+use super::links::{UdpLinks, FLOWS_MAX};
+use super::shared::{
+    is_busy, is_drop, is_rail_fault, options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX,
+    SUPER_PACKET_MAX,
 };
 use crate::addr::UdpAddr;
-use crate::choose::InterfaceChoice;
+use crate::discover::InterfaceChoice;
+use crate::plain_buffers::PlainBuffers;
 use crate::sys::{self, Errno, SockName, Socket, SocketOptions};
-use crate::{Caps, RailEvent, RailFault, RailTx, SendOutcome, Write, Writes};
+use crate::tx_buf::BUFFER_LEN;
+use crate::{
+    Caps, Connected, LinkId, Links, RailEvent, RailFault, RailTx, RemoteWrites, SendOutcome,
+};
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::RandomState;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-/// Extra source ports per rail.
-const FLOWS_MAX: usize = 4;
+/// One in which packets are built, and one that waits for room, with one to spare.
+const BUFFERS_MAX: usize = 3;
 /// How often one send is repeated when the error it got may have belonged to another peer.
 const FOREIGN_ERRORS_MAX: usize = 4;
 /// Polls between looks into the error queues of sockets that nobody reads. Costs one system
 /// call of 0.1 µs each time, so 2 ns per poll; a hint about a dead peer may come that late.
 const ERROR_POLL_PERIOD: u32 = 64;
-/// Most events kept while nobody polls; further ones are dropped, being hints.
-const EVENTS_MAX: usize = 256;
-/// Most entries read from one error queue in one go, so that a flood cannot hold the caller.
-const ERRORS_PER_DRAIN_MAX: usize = 64;
-/// Smallest path MTU in bytes of IP packet that is believed; IPv4 promises 576, but Linux
-/// itself refuses to learn less than 552.
-const PATH_MTU_MIN: usize = 552;
 /// What one small packet occupies in a send buffer beyond its payload, in bytes, by estimate.
 const SKB_OVERHEAD: usize = 1024;
 
 /// Sending half of a [`super::UdpRail`].
 pub struct UdpTx {
     pub(super) shared: Arc<Shared>,
-    interface: InterfaceChoice,
+    pub(super) interface: InterfaceChoice,
     local: RailAddr,
     pub(super) caps: Caps,
     sndbuf_bytes: usize,
-    gso: bool,
+    pub(super) gso: bool,
     segments_max: usize,
-    flows: [Option<Socket>; FLOWS_MAX],
-    /// Connected sockets; `None` where none are wanted.
-    pub(super) peers: Option<Box<Peers>>,
+    pub(super) flows: [Option<Socket>; FLOWS_MAX],
+    pub(super) links: UdpLinks,
+    buffers: PlainBuffers,
     /// Bit n: flow n was opened, or opening it failed and is not tried again.
-    flows_tried: u8,
-    events: VecDeque<RailEvent>,
-    drops_told: u64,
+    pub(super) flows_tried: u8,
+    pub(super) events: VecDeque<RailEvent>,
+    pub(super) drops_told: u64,
     polls: u32,
-    faulty: bool,
+    pub(super) faulty: bool,
     /// How many direct writes were damaged lately.
     pub(super) doubts: u32,
-    /// Keys so far, and what makes them differ from those of other lives.
-    granted: u64,
-    random: RandomState,
+    /// Keys so far, and the hash that makes them differ from those of other lives.
+    pub(super) registered: u64,
+    pub(super) random: RandomState,
 }
 
-/// Errors that may mean that this rail cannot send at all.
-fn is_rail_fault(errno: Errno) -> bool {
-    matches!(
-        errno,
-        libc::ENETDOWN
-            | libc::ENETUNREACH
-            | libc::ENODEV
-            | libc::ENXIO
-            | libc::EADDRNOTAVAIL
-            | libc::EHOSTUNREACH
-            | libc::EINVAL
-    )
+impl Links for UdpTx {
+    fn connect(&mut self, to: &RailAddr) -> Connected {
+        let link = match UdpAddr::of(to) {
+            Some(to) => self.links.connect(to, self.name(&to)),
+            None => LinkId::NONE,
+        };
+        Connected { link, up: true }
+    }
+
+    fn close(&mut self, link: LinkId) {
+        if self.links.close(link) {
+            let of = |event: &RailEvent| match event {
+                RailEvent::Refused(of) | RailEvent::TooBig(of, _) => *of == link,
+                _ => false,
+            };
+            self.events.retain(|event| !of(event));
+        }
+    }
 }
+
+crate::plain_buffers!(UdpTx, buffers);
 
 impl RailTx for UdpTx {
     fn caps(&self) -> Caps {
@@ -79,80 +85,17 @@ impl RailTx for UdpTx {
         self.local
     }
 
-    fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
+    #[inline]
+    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
         debug_assert!(segment > 0 && !bytes.is_empty());
         let flow = port_of(flow);
         if flow != 0 {
-            self.count_peer(to, flow); // the port that is tried is to be the one that is kept
+            self.count(link, flow); // the port that is tried is to be the one that is kept
         }
-        if let Some(outcome) = self.send_connected(to, bytes, segment, flow) {
-            return outcome;
+        match self.send_connected(link, bytes, segment, flow) {
+            Some(outcome) => outcome,
+            None => self.send_unconnected(link, bytes, segment, flow),
         }
-        let name = SockName::of_rail(to, self.interface.scope_id);
-        let (Some(name), true) = (name, to.kind == self.local.kind) else {
-            return SendOutcome::Sent; // no way there: lost, like on any path that leads nowhere
-        };
-        if flow != 0 {
-            self.open_flow(flow);
-        }
-        let segment = segment.clamp(1, SUPER_PACKET_MAX);
-        let mut left = bytes;
-        while !left.is_empty() {
-            match self.send_chunk(&name, left, segment, flow) {
-                Ok(sent) => left = &left[sent..],
-                // Part of the batch is out and cannot be recalled; the rest counts as lost.
-                Err(errno) if left.len() < bytes.len() && is_busy(errno) => break,
-                Err(errno) if self.socket(flow).lost(errno) => break,
-                Err(errno) => return self.failure(to, segment, errno),
-            }
-        }
-        if self.faulty {
-            self.faulty = false;
-            self.clear_peers();
-            self.push(RailEvent::Fault(RailFault::Up));
-        }
-        if flow == 0 {
-            self.count_peer(to, flow);
-        }
-        SendOutcome::Sent
-    }
-
-    fn write_direct(
-        &mut self,
-        to: &RailAddr,
-        write: &Write<'_>,
-        packet: &[u8],
-        segment: usize,
-        flow: u8,
-    ) -> SendOutcome {
-        self.send_direct(to, write, packet, segment, flow)
-    }
-
-    fn grant(&mut self, base: *mut u8, len: usize) -> Option<u64> {
-        if !self.shared.whole.load(Relaxed) {
-            return None;
-        }
-        self.granted += 1;
-        let key = self.random.hash_one(self.granted);
-        self.shared.grants.grant(key, base, len);
-        Some(key)
-    }
-
-    fn revoke(&mut self, key: u64) {
-        self.shared.grants.revoke(key);
-    }
-
-    fn damaged(&mut self) {
-        self.doubt();
-    }
-
-    fn seal(&mut self, key: u64, offset: u64, len: u64) {
-        self.doubts = self.doubts.saturating_sub(1);
-        self.shared.grants.seal(key, offset..offset + len);
-    }
-
-    fn landed(&self, key: u64, offset: u64, len: u64) -> bool {
-        self.shared.grants.landed(key, &(offset..offset + len))
     }
 
     #[inline]
@@ -173,10 +116,6 @@ impl RailTx for UdpTx {
         }
         self.events.pop_front()
     }
-
-    fn fd(&self) -> Option<i32> {
-        Some(self.shared.socket.fd())
-    }
 }
 
 /// The source port of a flow, by number: 0 is the rail's, of others there are so many.
@@ -185,16 +124,6 @@ pub(super) fn port_of(flow: u8) -> u8 {
         0 => 0,
         flow => (flow - 1) % FLOWS_MAX as u8 + 1,
     }
-}
-
-/// No room now.
-pub(super) fn is_busy(errno: Errno) -> bool {
-    matches!(errno, libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)
-}
-
-/// A filter of this host dropped the packet: loss, as on the way.
-pub(super) fn is_drop(errno: Errno) -> bool {
-    matches!(errno, libc::EPERM | libc::EACCES)
 }
 
 impl UdpTx {
@@ -213,7 +142,8 @@ impl UdpTx {
             caps,
             sndbuf_bytes,
             gso: caps.batch_segments_max > 1,
-            peers: config.connect.then(|| Box::new(Peers::new())),
+            links: UdpLinks::new(config.connect),
+            buffers: PlainBuffers::new(BUFFER_LEN, BUFFERS_MAX),
             segments_max: SEGMENTS_MAX,
             flows: [const { None }; FLOWS_MAX],
             flows_tried: 0,
@@ -222,7 +152,7 @@ impl UdpTx {
             polls: 0,
             faulty: false,
             doubts: 0,
-            granted: 0,
+            registered: 0,
             random: RandomState::new(),
         }
     }
@@ -319,32 +249,6 @@ impl UdpTx {
         }
     }
 
-    /// Turns the errno of a send into its outcome.
-    pub(super) fn failure(&mut self, to: &RailAddr, segment: usize, errno: Errno) -> SendOutcome {
-        match errno {
-            libc::EMSGSIZE => {
-                let options = options(&self.interface, &UdpConfig::default());
-                // Never the size that just failed, whatever the kernel now says.
-                let to = UdpAddr::of(to);
-                let mtu = to.map_or(0, |to| sys::path_mtu(&options, &to).unwrap_or(0));
-                let v6 = to.is_some_and(|to| to.ip.is_ipv6());
-                let fits = datagram_max(mtu.max(PATH_MTU_MIN), v6);
-                SendOutcome::TooBig(fits.min(segment.saturating_sub(8)).max(1))
-            }
-            errno if is_rail_fault(errno) => match self.interface.state() {
-                // The rail is well: only this peer has no route from here.
-                RailFault::Up => SendOutcome::Sent,
-                RailFault::Down(_) => {
-                    self.faulty = true;
-                    self.clear_peers();
-                    SendOutcome::Fault(RailFault::Down(errno))
-                }
-            },
-            // Refused again and again on behalf of other peers: the caller may try again.
-            _ => SendOutcome::Busy,
-        }
-    }
-
     /// Opens the socket of a flow when it is first used. Nobody reads it, so that it takes no
     /// data; its errors are read. Where it cannot be opened, the main socket serves.
     fn open_flow(&mut self, flow: u8) {
@@ -367,22 +271,55 @@ impl UdpTx {
         }
     }
 
-    /// Counts a send that the main socket served; connects when it was one of many.
-    fn count_peer(&mut self, to: &RailAddr, flow: u8) {
-        let Some(mut peers) = self.peers.take() else {
-            return;
-        };
-        if peers.count(to, flow) {
-            peers.connect(to, flow, &self.send_only());
-        }
-        self.peers = Some(peers);
+    /// The kernel's form of an address that the rail can reach.
+    fn name(&self, to: &UdpAddr) -> Option<SockName> {
+        let same = to.ip.is_ipv6() == self.shared.socket.is_v6();
+        same.then(|| SockName::new(&to.ip, to.port, self.interface.scope_id))
     }
 
-    /// What connected sockets remember of routes and addresses may be out of date.
-    fn clear_peers(&mut self) {
-        if let Some(peers) = &mut self.peers {
-            peers.clear();
+    /// Counts a send that the main socket serves; opens a socket when it was one of many.
+    fn count(&mut self, link: LinkId, flow: u8) {
+        if self.links.count(link, flow) {
+            let mut links = std::mem::replace(&mut self.links, UdpLinks::new(false));
+            links.open_socket(link, flow, &self.send_only());
+            self.links = links;
         }
+    }
+
+    /// Sends by the main socket, or the flow's.
+    fn send_unconnected(
+        &mut self,
+        link: LinkId,
+        bytes: &[u8],
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
+        let Some(name) = self.links.get(link).and_then(|link| link.name) else {
+            return SendOutcome::Sent; // no way there: lost, like on any path that leads nowhere
+        };
+        if flow != 0 {
+            self.open_flow(flow);
+        }
+        let segment = segment.clamp(1, SUPER_PACKET_MAX);
+        let mut left = bytes;
+        while !left.is_empty() {
+            match self.send_chunk(&name, left, segment, flow) {
+                Ok(sent) => left = &left[sent..],
+                // Part of the batch is out and cannot be recalled; the rest counts as lost.
+                Err(errno) if left.len() < bytes.len() && is_busy(errno) => break,
+                Err(errno) if self.socket(flow).lost(errno) => break,
+                Err(errno) => return self.failure(link, segment, errno),
+            }
+        }
+        if self.faulty {
+            self.faulty = false;
+            self.links.drop_sockets();
+            self.push(RailEvent::Fault(RailFault::Up));
+        }
+        if flow == 0 {
+            self.count(link, flow);
+        }
+        SendOutcome::Sent
     }
 
     /// Sends by the destination's connected socket. `None` when there is none or when it failed
@@ -390,14 +327,13 @@ impl UdpTx {
     #[inline]
     fn send_connected(
         &mut self,
-        to: &RailAddr,
+        link: LinkId,
         bytes: &[u8],
         segment: usize,
         flow: u8,
     ) -> Option<SendOutcome> {
-        let peers = self.peers.as_mut()?;
-        let at = peers.find(to, flow)?;
-        let socket = peers.socket(at)?;
+        let at = self.links.socket_of(link, flow)?;
+        let socket = self.links.socket(at)?;
         let cut = if bytes.len() <= segment {
             None
         } else {
@@ -424,21 +360,21 @@ impl UdpTx {
     ) -> Option<SendOutcome> {
         let mut errno = errno;
         for _ in 0..2 {
-            let lost = is_drop(errno) || self.peers.as_ref()?.socket(at)?.lost(errno);
+            let lost = is_drop(errno) || self.links.socket(at)?.lost(errno);
             match errno {
                 _ if lost => return Some(SendOutcome::Sent),
                 errno if is_busy(errno) => return Some(SendOutcome::Busy),
-                libc::ECONNREFUSED => self.drain_peer(at),
+                libc::ECONNREFUSED => self.drain_link(at),
                 libc::EINTR => {}
                 _ => break,
             }
-            match self.peers.as_ref()?.socket(at)?.send(None, bytes, cut) {
+            match self.links.socket(at)?.send(None, bytes, cut) {
                 Ok(()) => return Some(SendOutcome::Sent),
                 Err(again) => errno = again,
             }
         }
-        self.drain_peer(at);
-        self.peers.as_mut()?.drop_slot(at);
+        self.drain_link(at);
+        self.links.drop_slot(at);
         None
     }
 
@@ -452,7 +388,7 @@ impl UdpTx {
     pub(super) fn disable_gso(&mut self) {
         self.gso = false;
         self.caps.batch_segments_max = 1;
-        self.caps.writes = Writes::No;
+        self.caps.remote_write = RemoteWrites::None;
         self.caps.batch_bytes_max = self.caps.datagram_max;
     }
 
@@ -462,13 +398,13 @@ impl UdpTx {
         if let Ok(index) = sys::interface_index(&self.interface.name) {
             if self.interface.scope_id != 0 {
                 self.interface.scope_id = index;
+                let v6 = self.shared.socket.is_v6();
+                self.links.rename(|to| {
+                    let same = to.ip.is_ipv6() == v6;
+                    same.then(|| SockName::new(&to.ip, to.port, index))
+                });
             }
         }
-    }
-
-    /// Scope of link-local addresses.
-    pub(super) fn scope_id(&self) -> u32 {
-        self.interface.scope_id
     }
 
     /// The socket of a flow; the main one where a flow has none yet.
@@ -479,83 +415,6 @@ impl UdpTx {
             _ => self.flows[(flow as usize - 1) % FLOWS_MAX]
                 .as_ref()
                 .unwrap_or(&self.shared.socket),
-        }
-    }
-
-    #[cold]
-    pub(super) fn drain(&mut self, flow: u8) {
-        self.drain_main();
-        if flow != 0 {
-            self.drain_flows();
-        }
-    }
-
-    fn drain_main(&mut self) {
-        let shared = self.shared.clone();
-        let hot = shared.hot.as_deref();
-        for socket in [&shared.socket].into_iter().chain(hot) {
-            if !self.drain_socket(socket) {
-                shared.errors_wait.store(true, Relaxed);
-            }
-        }
-    }
-
-    fn drain_flows(&mut self) {
-        for at in 0..FLOWS_MAX {
-            if let Some(socket) = self.flows[at].take() {
-                self.drain_socket(&socket);
-                self.flows[at] = Some(socket);
-            }
-        }
-    }
-
-    /// Reads the errors of one connected socket.
-    pub(super) fn drain_peer(&mut self, at: usize) {
-        if let Some(socket) = self.peers.as_mut().and_then(|peers| peers.take(at)) {
-            self.drain_socket(&socket);
-            if let Some(peers) = &mut self.peers {
-                peers.put_back(at, socket);
-            }
-        }
-    }
-
-    /// Looks into the error queues of sockets that nobody reads: all flows, and the connected
-    /// ones by turns, as there may be many.
-    #[cold]
-    fn drain_unread(&mut self) {
-        if self.flows_tried != 0 {
-            self.drain_flows();
-        }
-        if let Some(at) = self.peers.as_mut().and_then(|peers| peers.next_open()) {
-            self.drain_peer(at);
-        }
-    }
-
-    /// Turns what waits in an error queue into events; whether the queue is empty now.
-    fn drain_socket(&mut self, socket: &Socket) -> bool {
-        for _ in 0..ERRORS_PER_DRAIN_MAX {
-            let Some(report) = socket.take_error() else {
-                return true;
-            };
-            let Some(to) = report.to else { continue };
-            match report.errno {
-                // Local ones are the outcome of a send, which the sender learns anyway.
-                libc::EMSGSIZE if !report.local => {
-                    let mtu = report.mtu.max(PATH_MTU_MIN);
-                    let fits = datagram_max(mtu, to.ip.is_ipv6());
-                    self.push(RailEvent::TooBig(to.rail(), fits));
-                }
-                libc::ECONNREFUSED => self.push(RailEvent::Refused(to.rail())),
-                // Unreachable hosts and networks: hints that acks and probes give better.
-                _ => {}
-            }
-        }
-        false
-    }
-
-    fn push(&mut self, event: RailEvent) {
-        if self.events.len() < EVENTS_MAX && self.events.back() != Some(&event) {
-            self.events.push_back(event);
         }
     }
 }

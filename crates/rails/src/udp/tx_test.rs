@@ -13,10 +13,8 @@ fn open() -> (UdpTx, UdpRx) {
 
 fn arrives(tx: &mut UdpTx, bytes: &[u8], segment: usize) {
     let (peer, mut rx) = open();
-    assert_eq!(
-        tx.send(&peer.local_addr(), bytes, segment, 0),
-        SendOutcome::Sent
-    );
+    let link = tx.connect(&peer.local_addr()).link;
+    assert_eq!(tx.send(link, bytes, segment, 0), SendOutcome::Sent);
     let mut got = Vec::new();
     while rx.recv(&mut |r| got.extend_from_slice(r.bytes)) > 0 {}
     assert!(got == bytes);

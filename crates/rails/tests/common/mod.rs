@@ -4,7 +4,8 @@
 #![allow(dead_code)]
 
 use marline_rails::{
-    choose_interfaces, LinkWatch, Rail, RailRx, Received, UdpAddr, UdpConfig, UdpRail, UdpRx, UdpTx,
+    choose_interfaces, InterfaceWatch, Rail, RailRx, RailTx, Received, SendOutcome, UdpAddr,
+    UdpConfig, UdpRail, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
 use std::fs::File;
@@ -12,6 +13,18 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::Instant;
+
+/// Sending by address, as one who has connected before.
+pub trait SendTo {
+    fn send_to(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome;
+}
+
+impl<T: RailTx> SendTo for T {
+    fn send_to(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
+        let link = self.connect(to).link;
+        self.send(link, bytes, segment, flow)
+    }
+}
 
 /// A network namespace.
 pub struct Namespace(File);
@@ -87,7 +100,7 @@ pub fn join(a: &Namespace, b: &Namespace, name: &str, net: u8) {
 /// The kernel finds out about a veth's carrier a little later, and IPv6 routes follow it.
 fn wait_for_carrier(name: &str) {
     let choice = choose_interfaces(&[name.to_owned()]).unwrap();
-    let mut watch = LinkWatch::open(&choice).unwrap();
+    let mut watch = InterfaceWatch::open(&choice).unwrap();
     while !watch.is_up(0) {
         wait_readable(watch.fd());
         while watch.poll().is_some() {}

@@ -1,8 +1,9 @@
 //! A rail in memory, for faulty rails to stand on: in the tests here, and in the fuzz targets.
 
 use marline_rails::{
-    Caps, Clock, FaultScript, Faulty, FaultyRx, FaultyTx, Rail, RailEvent, RailRx, RailTx,
-    Received, SendOutcome,
+    no_remote_write, plain_buffers, Armed, Caps, Clock, Connected, FaultScript, Faulty, FaultyRx,
+    FaultyTx, LinkId, Links, PlainBuffers, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome,
+    BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -18,18 +19,26 @@ pub fn faulty(
     let now_ns = Arc::new(AtomicU64::new(now_ns));
     let read = now_ns.clone();
     let clock: Clock = Arc::new(move || read.load(Relaxed));
-    let (tx, rx) = Faulty::new(Mirror(Queue::default()), script, clock).split();
+    let (tx, rx) = Faulty::new(Mirror::new(Queue::default()), script, clock).split();
     (tx, rx, now_ns)
 }
 
 type Queue = Arc<Mutex<VecDeque<(Vec<u8>, usize)>>>;
 
 /// A rail that gives back what is sent to it, batch by batch.
-pub struct Mirror(Queue);
+pub struct Mirror {
+    queue: Queue,
+    buffers: PlainBuffers,
+}
 
 impl Mirror {
+    fn new(queue: Queue) -> Mirror {
+        let buffers = PlainBuffers::new(BUFFER_LEN, 1);
+        Mirror { queue, buffers }
+    }
+
     fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<(Vec<u8>, usize)>> {
-        self.0.lock().expect("one thread")
+        self.queue.lock().expect("one thread")
     }
 }
 
@@ -37,25 +46,23 @@ impl Rail for Mirror {
     type Tx = Mirror;
     type Rx = Mirror;
     fn split(self) -> (Mirror, Mirror) {
-        (Mirror(self.0.clone()), self)
+        (Mirror::new(self.queue.clone()), self)
     }
 }
 
 impl RailTx for Mirror {
     fn caps(&self) -> Caps {
         Caps {
-            datagram_max: 3_000,
             batch_bytes_max: 64_000,
             batch_segments_max: 64,
             receive_buffer_bytes: 1 << 20,
-            bytes_per_s: 0,
-            writes: Default::default(),
+            ..Caps::datagrams(3_000)
         }
     }
     fn local_addr(&self) -> RailAddr {
         RailAddr::NONE
     }
-    fn send(&mut self, _: &RailAddr, bytes: &[u8], segment: usize, _: u8) -> SendOutcome {
+    fn send(&mut self, _: LinkId, bytes: &[u8], segment: usize, _: u8) -> SendOutcome {
         assert!(!bytes.is_empty() && segment > 0 && segment <= bytes.len());
         self.queue().push_back((bytes.to_vec(), segment));
         SendOutcome::Sent
@@ -63,9 +70,17 @@ impl RailTx for Mirror {
     fn poll_event(&mut self) -> Option<RailEvent> {
         None
     }
-    fn fd(&self) -> Option<i32> {
-        None
+}
+
+no_remote_write!(Mirror);
+plain_buffers!(Mirror, buffers);
+
+impl Links for Mirror {
+    fn connect(&mut self, _: &RailAddr) -> Connected {
+        let link = LinkId(0);
+        Connected { link, up: true }
     }
+    fn close(&mut self, _: LinkId) {}
 }
 
 impl RailRx for Mirror {
@@ -74,6 +89,7 @@ impl RailRx for Mirror {
             return 0;
         };
         sink(Received {
+            link: None,
             from: RailAddr::NONE,
             bytes: &bytes,
             segment,
@@ -81,5 +97,14 @@ impl RailRx for Mirror {
             missing: 0,
         });
         bytes.len().div_ceil(segment)
+    }
+    fn recv_rest(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
+        0
+    }
+    fn fd(&self) -> Option<i32> {
+        None
+    }
+    fn arm(&mut self) -> Armed {
+        Armed::Sleep
     }
 }

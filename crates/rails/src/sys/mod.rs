@@ -5,20 +5,21 @@
 
 #![allow(unsafe_code)]
 
-mod direct;
+mod direct_io;
 mod iface;
 mod netlink;
+mod sleep_set;
 mod socket;
 mod udp_io;
 
-pub use direct::Place;
+pub use direct_io::Place;
 pub use iface::{interface_index, interfaces, link_bytes_per_s, Interface, InterfaceAddr};
 pub use netlink::ChangeSocket;
+pub use sleep_set::SleepSet;
 pub use socket::{path_mtu, Socket, SocketOptions};
 pub use udp_io::{Datagram, RecvBuffers, RECV_BATCH};
 
 use crate::addr::UdpAddr;
-use marline_wire::RailAddr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An error number as the kernel gave it.
@@ -52,6 +53,7 @@ pub(crate) fn check_long(result: libc::c_long) -> Result<usize, Errno> {
 }
 
 /// A socket address in the kernel's form, with the family it really has.
+#[derive(Clone, Copy)]
 pub(crate) enum SockName {
     /// IPv4.
     V4(libc::sockaddr_in),
@@ -67,13 +69,6 @@ impl SockName {
             IpAddr::V4(ip) => SockName::v4(ip.octets(), port),
             IpAddr::V6(ip) => SockName::v6(ip.octets(), port, scope_id),
         }
-    }
-
-    /// The kernel's form of a rail's address, `None` for a kind that is not UDP over IP.
-    #[inline]
-    pub(crate) fn of_rail(addr: &RailAddr, scope_id: u32) -> Option<SockName> {
-        let UdpAddr { ip, port, .. } = UdpAddr::of(addr)?;
-        Some(SockName::new(&ip, port, scope_id))
     }
 
     #[inline]

@@ -1,10 +1,11 @@
 //! Direct writes, sending half: memory as one super-packet, behind a head that names its place.
 
-use super::tx::{is_busy, is_drop, port_of};
-use super::{UdpTx, SUPER_PACKET_MAX};
-use crate::sys::{Errno, SockName};
-use crate::{SendOutcome, Write};
-use marline_wire::{RailAddr, DIRECT_HEAD_LEN};
+use super::shared::{is_busy, is_drop, SUPER_PACKET_MAX};
+use super::tx::{port_of, UdpTx};
+use crate::sys::Errno;
+use crate::{DirectWrite, LinkId, RemoteWrite, SendOutcome, Write};
+use marline_wire::DIRECT_HEAD_LEN;
+use std::hash::BuildHasher;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Room for the head and the packet before the bytes. `marline_proto` sends longer packets apart.
@@ -16,10 +17,58 @@ const LEAD_MAX: usize = 512;
 const DOUBT: u32 = 8;
 const DOUBTS_MAX: u32 = 4 * DOUBT;
 
+impl RemoteWrite for UdpTx {
+    fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
+        if !self.shared.whole.load(Relaxed) {
+            return None;
+        }
+        self.registered += 1;
+        let key = self.random.hash_one(self.registered);
+        self.shared.registrations.add(key, base, len);
+        Some(key)
+    }
+
+    fn deregister(&mut self, key: u64) {
+        self.shared.registrations.remove(key);
+    }
+
+    fn write(&mut self, _link: LinkId, _write: &Write<'_>, _packet: &[u8]) -> SendOutcome {
+        SendOutcome::Sent // lost: it writes by datagrams alone
+    }
+}
+
+impl DirectWrite for UdpTx {
+    fn write_direct(
+        &mut self,
+        link: LinkId,
+        write: &Write<'_>,
+        packet: &[u8],
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
+        self.send_direct(link, write, packet, segment, flow)
+    }
+
+    fn seal(&mut self, key: u64, offset: u64, len: u64) {
+        self.doubts = self.doubts.saturating_sub(1);
+        self.shared.registrations.seal(key, offset..offset + len);
+    }
+
+    fn damaged(&mut self) {
+        self.doubt();
+    }
+
+    fn landed(&self, key: u64, offset: u64, len: u64) -> bool {
+        self.shared
+            .registrations
+            .landed(key, &(offset..offset + len))
+    }
+}
+
 impl UdpTx {
-    /// See [`crate::RailTx::damaged`].
+    /// See [`DirectWrite::damaged`].
     #[cold]
-    pub(super) fn doubt(&mut self) {
+    fn doubt(&mut self) {
         self.doubts += DOUBT;
         if self.doubts > DOUBTS_MAX {
             self.doubts = 0;
@@ -28,10 +77,10 @@ impl UdpTx {
         }
     }
 
-    /// See [`crate::RailTx::write_direct`].
-    pub(super) fn send_direct(
+    /// See [`DirectWrite::write_direct`].
+    fn send_direct(
         &mut self,
-        to: &RailAddr,
+        link: LinkId,
         write: &Write<'_>,
         packet: &[u8],
         segment: usize,
@@ -50,10 +99,10 @@ impl UdpTx {
         };
         lead[..DIRECT_HEAD_LEN].copy_from_slice(&head.write());
         lead[DIRECT_HEAD_LEN..][..packet.len()].copy_from_slice(packet);
-        match self.direct_by(to, lead, write, segment as u16, port_of(flow)) {
+        match self.direct_by(link, lead, write, segment as u16, port_of(flow)) {
             Ok(()) => SendOutcome::Sent,
             Err(errno) if is_busy(errno) => SendOutcome::Busy,
-            Err(libc::EMSGSIZE) => self.failure(to, segment, libc::EMSGSIZE),
+            Err(libc::EMSGSIZE) => self.failure(link, segment, libc::EMSGSIZE),
             // What else there is shows in packets, by which all of it is sent again.
             Err(errno) => {
                 if errno == libc::EIO {
@@ -67,7 +116,7 @@ impl UdpTx {
     /// By the destination's connected socket, or by the flow's.
     fn direct_by(
         &mut self,
-        to: &RailAddr,
+        link: LinkId,
         lead: &[u8],
         write: &Write<'_>,
         segment: u16,
@@ -76,8 +125,8 @@ impl UdpTx {
         let mut last = Ok(());
         // Once more if the error may have been that of an earlier packet.
         for _ in 0..2 {
-            let at = self.peers.as_mut().and_then(|peers| peers.find(to, flow));
-            let connected = at.and_then(|at| self.peers.as_ref()?.socket(at));
+            let at = self.links.socket_of(link, flow);
+            let connected = at.and_then(|at| self.links.socket(at));
             let lost;
             (last, lost) = match connected {
                 Some(socket) => {
@@ -85,7 +134,7 @@ impl UdpTx {
                     (sent, sent.is_err_and(|errno| socket.lost(errno)))
                 }
                 None => {
-                    let name = SockName::of_rail(to, self.scope_id());
+                    let name = self.links.get(link).and_then(|link| link.name);
                     let name = name.ok_or(libc::EDESTADDRREQ)?;
                     let socket = self.socket(flow);
                     let sent = socket.send_pieces(Some(&name), lead, write.pieces, segment);
@@ -95,7 +144,7 @@ impl UdpTx {
             match (last, at) {
                 _ if lost => return Ok(()),
                 (Err(errno), _) if is_drop(errno) => return Ok(()),
-                (Err(libc::ECONNREFUSED), Some(at)) => self.drain_peer(at),
+                (Err(libc::ECONNREFUSED), Some(at)) => self.drain_link(at),
                 (Err(libc::ECONNREFUSED), None) => self.drain(flow),
                 (Err(libc::EINTR), _) => {}
                 _ => break,

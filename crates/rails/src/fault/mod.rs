@@ -2,8 +2,14 @@
 //! production by `FI_MARLINE_FAULTS`. Without delays and rates, which need a clock, the same seed
 //! and the same traffic give the same faults.
 
-pub use crate::script::{FaultScript, Faults};
-use crate::{Caps, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome, Writes};
+mod script;
+
+pub use script::{FaultScript, Faults};
+
+use crate::{
+    Armed, BufId, Caps, Connected, DirectWrite, LinkId, Links, Rail, RailEvent, RailRx, RailTx,
+    Received, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write,
+};
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,20 +55,23 @@ impl Random {
 /// A rail with faults.
 pub struct Faulty<R: Rail> {
     inner: R,
-    tx: Direction,
-    rx: Direction,
+    tx: Direction<(LinkId, u8)>,
+    rx: Direction<Source>,
 }
+
+/// Where a received packet came from: its link and its address.
+type Source = (Option<LinkId>, RailAddr);
 
 /// Sending half of a [`Faulty`] rail.
 pub struct FaultyTx<T> {
     inner: T,
-    faults: Direction,
+    faults: Direction<(LinkId, u8)>,
 }
 
 /// Receiving half of a [`Faulty`] rail.
 pub struct FaultyRx<T> {
     inner: T,
-    faults: Direction,
+    faults: Direction<Source>,
 }
 
 impl<R: Rail> Faulty<R> {
@@ -93,13 +102,12 @@ impl<R: Rail> Rail for Faulty<R> {
     }
 }
 
-/// A datagram held back.
-struct Held {
+/// A datagram held back, with its way `W`: where it goes, or where it came from.
+struct Held<W> {
     due_ns: u64,
     /// Leaves also when so many datagrams were seen.
     after: u64,
-    addr: RailAddr,
-    flow: u8,
+    way: W,
     bytes: Vec<u8>,
 }
 
@@ -113,21 +121,21 @@ enum Fate {
 }
 
 /// The faults of one direction, and what they remember.
-struct Direction {
+struct Direction<W> {
     faults: Faults,
     none: bool,
     random: Random,
     clock: Clock,
     start_ns: u64,
     seen: u64,
-    held: VecDeque<Held>,
+    held: VecDeque<Held<W>>,
     /// Bytes that may still pass, negative when the last one took more than there was.
     tokens: i64,
     refilled_ns: u64,
 }
 
-impl Direction {
-    fn new(faults: &Faults, seed: u64, clock: &Clock) -> Direction {
+impl<W: Copy> Direction<W> {
+    fn new(faults: &Faults, seed: u64, clock: &Clock) -> Direction<W> {
         let start_ns = clock();
         Direction {
             faults: faults.clone(),
@@ -144,13 +152,7 @@ impl Direction {
 
     /// Applies the faults to each datagram of a batch; what passes is given to `emit` with its
     /// segment length, untouched neighbours together.
-    fn apply(
-        &mut self,
-        (addr, flow): (RailAddr, u8),
-        bytes: &[u8],
-        segment: usize,
-        emit: &mut dyn FnMut(&[u8], usize),
-    ) {
+    fn apply(&mut self, way: W, bytes: &[u8], segment: usize, emit: &mut dyn FnMut(&[u8], usize)) {
         let segment = segment.max(1);
         let now_ns = (self.clock)();
         let (mut run, mut at) = (0, 0);
@@ -170,8 +172,7 @@ impl Direction {
                     self.held.push_back(Held {
                         due_ns,
                         after,
-                        addr,
-                        flow,
+                        way,
                         bytes: part.to_vec(),
                     });
                 }
@@ -219,13 +220,13 @@ impl Direction {
     }
 
     /// Takes the first datagram whose time has come.
-    fn release(&mut self) -> Option<Held> {
+    fn release(&mut self) -> Option<Held<W>> {
         if self.held.is_empty() {
             return None;
         }
         let now_ns = (self.clock)();
         let seen = self.seen;
-        let due = |h: &Held| h.due_ns <= now_ns || h.after <= seen;
+        let due = |h: &Held<W>| h.due_ns <= now_ns || h.after <= seen;
         let at = match self.held.len() > HELD_MAX {
             true => 0,
             false => self.held.iter().position(due)?,
@@ -284,10 +285,115 @@ fn emit_run(run: &[u8], segment: usize, emit: &mut dyn FnMut(&[u8], usize)) {
 impl<T: RailTx> FaultyTx<T> {
     fn release_due(&mut self) {
         while let Some(held) = self.faults.release() {
+            let (link, flow) = held.way;
             // A busy rail loses it: to the peer that is one more loss.
-            self.inner
-                .send(&held.addr, &held.bytes, held.bytes.len(), held.flow);
+            self.inner.send(link, &held.bytes, held.bytes.len(), flow);
         }
+    }
+
+    fn send_faulty(&mut self, way: (LinkId, u8), bytes: &[u8], segment: usize) -> SendOutcome {
+        if !self.faults.has_tokens() {
+            return SendOutcome::Busy;
+        }
+        self.faults.take_tokens(bytes.len());
+        let mut outcome = None;
+        let inner = &mut self.inner;
+        self.faults.apply(way, bytes, segment, &mut |run, segment| {
+            let sent = inner.send(way.0, run, segment, way.1);
+            // The first one decides: what fails after it is loss, for part is out already.
+            outcome.get_or_insert(sent);
+        });
+        self.release_due();
+        outcome.unwrap_or(SendOutcome::Sent)
+    }
+}
+
+impl<T: RailTx> Links for FaultyTx<T> {
+    fn connect(&mut self, to: &RailAddr) -> Connected {
+        self.inner.connect(to)
+    }
+
+    fn close(&mut self, link: LinkId) {
+        self.faults.held.retain(|held| held.way.0 != link);
+        self.inner.close(link);
+    }
+}
+
+impl<T: RailTx> TxBuffers for FaultyTx<T> {
+    fn lend(&mut self) -> Option<BufId> {
+        self.inner.lend()
+    }
+
+    fn buffer(&mut self, id: BufId) -> &mut [u8] {
+        self.inner.buffer(id)
+    }
+
+    fn give_back(&mut self, id: BufId) {
+        self.inner.give_back(id);
+    }
+
+    fn send_buffer(
+        &mut self,
+        link: LinkId,
+        buffer: BufId,
+        len: usize,
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
+        if self.faults.none {
+            return self.inner.send_buffer(link, buffer, len, segment, flow);
+        }
+        let bytes = self.inner.buffer(buffer)[..len].to_vec();
+        let outcome = self.send_faulty((link, flow), &bytes, segment);
+        if outcome != SendOutcome::Busy {
+            self.inner.give_back(buffer);
+        }
+        outcome
+    }
+
+    fn drain(&mut self) {
+        self.inner.drain();
+    }
+}
+
+// Nobody calls most of these, as faults happen to packets and the capabilities therefore have no
+// writes; but memory that was registered is this rail's to deregister.
+impl<T: RailTx> RemoteWrite for FaultyTx<T> {
+    fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
+        self.inner.register(base, len)
+    }
+
+    fn deregister(&mut self, key: u64) {
+        self.inner.deregister(key);
+    }
+
+    fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
+        self.inner.write(link, write, packet)
+    }
+}
+
+impl<T: RailTx> DirectWrite for FaultyTx<T> {
+    fn write_direct(
+        &mut self,
+        link: LinkId,
+        write: &Write<'_>,
+        packet: &[u8],
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
+        self.inner.write_direct(link, write, packet, segment, flow)
+    }
+
+    fn seal(&mut self, key: u64, offset: u64, len: u64) {
+        self.inner.seal(key, offset, len);
+    }
+
+    fn damaged(&mut self) {
+        self.inner.damaged();
+    }
+
+    fn landed(&self, key: u64, offset: u64, len: u64) -> bool {
+        self.inner.landed(key, offset, len)
     }
 }
 
@@ -295,7 +401,9 @@ impl<T: RailTx> RailTx for FaultyTx<T> {
     fn caps(&self) -> Caps {
         Caps {
             // Faults happen to packets.
-            writes: Writes::No,
+            remote_write: RemoteWrites::None,
+            ordered: self.faults.none && self.inner.caps().ordered,
+            lossless: self.faults.none && self.inner.caps().lossless,
             ..self.inner.caps()
         }
     }
@@ -304,33 +412,16 @@ impl<T: RailTx> RailTx for FaultyTx<T> {
         self.inner.local_addr()
     }
 
-    fn send(&mut self, to: &RailAddr, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
-        if self.faults.none {
-            return self.inner.send(to, bytes, segment, flow);
+    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
+        match self.faults.none {
+            true => self.inner.send(link, bytes, segment, flow),
+            false => self.send_faulty((link, flow), bytes, segment),
         }
-        if !self.faults.has_tokens() {
-            return SendOutcome::Busy;
-        }
-        self.faults.take_tokens(bytes.len());
-        let mut outcome = None;
-        let inner = &mut self.inner;
-        self.faults
-            .apply((*to, flow), bytes, segment, &mut |run, segment| {
-                let sent = inner.send(to, run, segment, flow);
-                // The first one decides: what fails after it is loss, for part is out already.
-                outcome.get_or_insert(sent);
-            });
-        self.release_due();
-        outcome.unwrap_or(SendOutcome::Sent)
     }
 
     fn poll_event(&mut self) -> Option<RailEvent> {
         self.release_due();
         self.inner.poll_event()
-    }
-
-    fn fd(&self) -> Option<i32> {
-        self.inner.fd()
     }
 }
 
@@ -343,8 +434,12 @@ impl<T: RailRx> RailRx for FaultyRx<T> {
         self.recv_either(true, sink)
     }
 
-    fn rest_fd(&self) -> Option<i32> {
-        self.inner.rest_fd()
+    fn fd(&self) -> Option<i32> {
+        self.inner.fd()
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
     }
 }
 
@@ -361,14 +456,15 @@ impl<T: RailRx> FaultyRx<T> {
                 return;
             }
             faults.take_tokens(received.bytes.len());
-            let from = received.from;
+            let (link, from) = (received.link, received.from);
             faults.apply(
-                (from, 0),
+                (link, from),
                 received.bytes,
                 received.segment,
                 &mut |bytes, segment| {
                     emitted += bytes.len().div_ceil(segment);
                     sink(Received {
+                        link,
                         from,
                         bytes,
                         segment,
@@ -382,7 +478,8 @@ impl<T: RailRx> FaultyRx<T> {
             emitted += 1;
             let segment = held.bytes.len();
             sink(Received {
-                from: held.addr,
+                link: held.way.0,
+                from: held.way.1,
                 bytes: &held.bytes,
                 segment,
                 beside: 0,

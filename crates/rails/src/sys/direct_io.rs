@@ -2,7 +2,7 @@
 
 use super::udp_io::{cut_control, message, Control, RECV_BUFFER_LEN, SEND_FLAGS};
 use super::{check_long, Errno, RecvBuffers, SockName, Socket};
-use crate::writes::{Piece, Write};
+use crate::remote_write::{Piece, Write};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
@@ -13,12 +13,12 @@ const PIECES_MAX: usize = 16;
 /// Memory that bytes are received into.
 #[derive(Debug)]
 pub struct Place<'a> {
-    /// Address. Whoever grants a place vouches for the memory until it ends that
-    /// ([`crate::RailTx::grant`], [`crate::RailTx::revoke`]).
+    /// Address. Whoever registers it vouches for the memory until it ends that
+    /// ([`crate::RemoteWrite::register`], [`crate::RemoteWrite::deregister`]).
     pub(crate) base: usize,
     /// Bytes.
     pub(crate) len: usize,
-    /// For as long as the lock of its `Grants` is held.
+    /// For as long as the lock of its `Registrations` is held.
     pub(crate) held: PhantomData<&'a ()>,
 }
 
@@ -27,8 +27,9 @@ impl Place<'_> {
     /// them, as many as there are and fit.
     pub fn fill(&self, bytes: &[u8]) {
         let to = std::ptr::with_exposed_provenance_mut::<u8>(self.base);
-        // SAFETY: only `Grants::land` hands out places: memory that is granted, by the promise of
-        // `crate::RailTx::grant`'s caller, and not revoked while its lock is held.
+        // SAFETY: only `Registrations::land` hands out places: memory that is registered, by the
+        // promise of `crate::RemoteWrite::register`'s caller, and not deregistered while its lock
+        // is held.
         unsafe { to.copy_from(bytes.as_ptr(), bytes.len().min(self.len)) }
     }
 }
@@ -37,7 +38,7 @@ impl Write<'_> {
     /// What the kernel does with the pieces, for rails without one: adds their bytes to `to`.
     pub fn read(&self, to: &mut Vec<u8>) {
         for piece in self.pieces {
-            // SAFETY: valid memory, by the promise of `crate::RailTx::write`'s caller.
+            // SAFETY: valid memory, by the promise of `crate::RemoteWrite::write`'s caller.
             to.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.base, piece.len) });
         }
     }
@@ -76,7 +77,7 @@ impl Socket {
         header.msg_iovlen = count as _;
         cut_control(&mut header, &mut control, segment);
         // SAFETY: name, lead and control message live until the call returns, the pieces by the
-        // promise of `crate::RailTx::write_direct`'s caller, and the kernel only reads them.
+        // promise of `crate::DirectWrite::write_direct`'s caller, and the kernel only reads them.
         let n =
             unsafe { libc::syscall(libc::SYS_sendmsg, self.fd(), &raw const header, SEND_FLAGS) };
         check_long(n).map(|_| ())

@@ -1,7 +1,7 @@
 //! Memory that peers may write into directly: where their bytes land, and where not.
 //!
 //! The receiving half lands them beside the engine's lock, so a lock of this file is held while the
-//! kernel copies: when [`Grants::revoke`] returns, nothing lands any more.
+//! kernel copies: when [`Registrations::remove`] returns, nothing lands any more.
 //!
 //! Bytes land only where nothing has: a datagram that comes twice, or late, may be damaged, and
 //! what lies there may have been summed and counted already.
@@ -13,9 +13,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Granted memory.
+/// Registered memory.
 #[derive(Debug)]
-struct Grant {
+struct Registration {
     key: u64,
     base: usize,
     len: usize,
@@ -23,14 +23,14 @@ struct Grant {
     done: Vec<Range<u64>>,
 }
 
-/// All granted memory of a rail. (Of the simulator's, too.)
+/// All registered memory of a rail. (Of the simulator's, too.)
 #[derive(Debug, Default)]
-pub struct Grants {
-    grants: Mutex<Vec<Grant>>,
+pub struct Registrations {
+    all: Mutex<Vec<Registration>>,
     count: AtomicUsize,
 }
 
-impl Grant {
+impl Registration {
     fn is_free(&self, range: &Range<u64>) -> bool {
         let mut done = self.done.iter();
         !done.any(|d| d.start < range.end && range.start < d.end)
@@ -49,9 +49,9 @@ impl Grant {
     }
 }
 
-impl Grants {
-    fn lock(&self) -> MutexGuard<'_, Vec<Grant>> {
-        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
+impl Registrations {
+    fn lock(&self) -> MutexGuard<'_, Vec<Registration>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is any.
@@ -60,39 +60,39 @@ impl Grants {
         self.count.load(Relaxed) > 0
     }
 
-    /// Grants `len` bytes at `base` under a key that none had before.
-    pub fn grant(&self, key: u64, base: *mut u8, len: usize) {
+    /// Registers `len` bytes at `base` under a key that none had before.
+    pub fn add(&self, key: u64, base: *mut u8, len: usize) {
         let base = base.expose_provenance();
-        let mut grants = self.lock();
-        grants.push(Grant {
+        let mut all = self.lock();
+        all.push(Registration {
             key,
             base,
             len,
             done: Vec::new(),
         });
-        self.count.store(grants.len(), Relaxed);
+        self.count.store(all.len(), Relaxed);
     }
 
     /// Nothing lands under the key after this.
-    pub fn revoke(&self, key: u64) {
-        let mut grants = self.lock();
-        grants.retain(|g| g.key != key);
-        self.count.store(grants.len(), Relaxed);
+    pub fn remove(&self, key: u64) {
+        let mut all = self.lock();
+        all.retain(|g| g.key != key);
+        self.count.store(all.len(), Relaxed);
     }
 
     /// Nothing lands on these bytes after this.
     pub fn seal(&self, key: u64, range: Range<u64>) {
-        if let Some(grant) = self.lock().iter_mut().find(|g| g.key == key) {
-            grant.add(range);
+        if let Some(row) = self.lock().iter_mut().find(|g| g.key == key) {
+            row.add(range);
         }
     }
 
     /// Whether all of the range has landed, or is known to be right.
     pub fn landed(&self, key: u64, range: &Range<u64>) -> bool {
-        let grants = self.lock();
-        let grant = grants.iter().find(|g| g.key == key);
+        let all = self.lock();
+        let row = all.iter().find(|g| g.key == key);
         let within = |d: &Range<u64>| d.start <= range.start && range.end <= d.end;
-        grant.is_some_and(|g| g.done.iter().any(within))
+        row.is_some_and(|g| g.done.iter().any(within))
     }
 
     /// Has `land` receive a direct write into its place, and notes that if all of it came, as it
@@ -102,19 +102,19 @@ impl Grants {
         head: &DirectHead,
         land: impl FnOnce(Place<'_>) -> (T, bool),
     ) -> Option<T> {
-        let mut grants = self.lock();
-        let grant = grants.iter_mut().find(|g| g.key == head.key)?;
+        let mut all = self.lock();
+        let row = all.iter_mut().find(|g| g.key == head.key)?;
         let range = head.offset..head.offset.checked_add(head.len as u64)?;
-        if range.end > grant.len as u64 || !grant.is_free(&range) {
+        if range.end > row.len as u64 || !row.is_free(&range) {
             return None;
         }
         let (answer, whole) = land(Place {
-            base: grant.base + range.start as usize,
+            base: row.base + range.start as usize,
             len: head.len as usize,
             held: PhantomData,
         });
         if whole {
-            grant.add(range);
+            row.add(range);
         }
         Some(answer)
     }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     /// Where a direct write lands; `None`: nowhere.
-    fn land(grants: &Grants, key: u64, offset: u64, len: u32) -> Option<(usize, usize)> {
+    fn land(all: &Registrations, key: u64, offset: u64, len: u32) -> Option<(usize, usize)> {
         let head = DirectHead {
             key,
             offset,
@@ -133,39 +133,39 @@ mod tests {
             packet_len: 0,
             spare: 0,
         };
-        grants.land(&head, |place| ((place.base, place.len), true))
+        all.land(&head, |place| ((place.base, place.len), true))
     }
 
-    fn granted(key: u64, base: usize, len: usize) -> Grants {
-        let grants = Grants::default();
-        grants.grant(key, std::ptr::without_provenance_mut(base), len);
-        grants
+    fn registered(key: u64, base: usize, len: usize) -> Registrations {
+        let all = Registrations::default();
+        all.add(key, std::ptr::without_provenance_mut(base), len);
+        all
     }
 
     #[test]
-    fn bytes_land_once_within_their_grant_until_it_ends() {
+    fn bytes_land_once_within_their_registration_until_it_ends() {
         let key = 7;
-        let grants = granted(key, 0x1000, 1000);
-        assert!(grants.any());
-        assert_eq!(land(&grants, key, 100, 200), Some((0x1064, 200)));
-        assert!(grants.landed(key, &(100..300)) && !grants.landed(key, &(99..300)));
+        let all = registered(key, 0x1000, 1000);
+        assert!(all.any());
+        assert_eq!(land(&all, key, 100, 200), Some((0x1064, 200)));
+        assert!(all.landed(key, &(100..300)) && !all.landed(key, &(99..300)));
         for (offset, len) in [(100, 200), (299, 1), (0, 101), (900, 101), (u64::MAX, 2)] {
-            assert_eq!(land(&grants, key, offset, len), None, "{len} at {offset}");
+            assert_eq!(land(&all, key, offset, len), None, "{len} at {offset}");
         }
-        assert_eq!(land(&grants, key ^ 1, 500, 10), None);
-        grants.seal(key, 300..400);
-        assert_eq!(land(&grants, key, 399, 1), None);
-        assert_eq!(land(&grants, key, 400, 600), Some((0x1190, 600)));
-        assert_eq!(land(&grants, key, 0, 100), Some((0x1000, 100)));
-        assert!(grants.landed(key, &(0..1000)));
-        grants.revoke(key);
-        assert!(!grants.any());
-        assert_eq!(land(&grants, key, 0, 1), None);
+        assert_eq!(land(&all, key ^ 1, 500, 10), None);
+        all.seal(key, 300..400);
+        assert_eq!(land(&all, key, 399, 1), None);
+        assert_eq!(land(&all, key, 400, 600), Some((0x1190, 600)));
+        assert_eq!(land(&all, key, 0, 100), Some((0x1000, 100)));
+        assert!(all.landed(key, &(0..1000)));
+        all.remove(key);
+        assert!(!all.any());
+        assert_eq!(land(&all, key, 0, 1), None);
     }
 
     #[test]
     fn what_came_in_part_may_land_later() {
-        let grants = granted(1, 0, 10);
+        let all = registered(1, 0, 10);
         let head = DirectHead {
             key: 1,
             offset: 0,
@@ -173,9 +173,9 @@ mod tests {
             packet_len: 0,
             spare: 0,
         };
-        assert_eq!(grants.land(&head, |_| (5, false)), Some(5));
-        assert!(!grants.landed(1, &(0..10)));
-        assert_eq!(grants.land(&head, |_| (10, true)), Some(10));
-        assert_eq!(grants.land(&head, |_| (10, true)), None);
+        assert_eq!(all.land(&head, |_| (5, false)), Some(5));
+        assert!(!all.landed(1, &(0..10)));
+        assert_eq!(all.land(&head, |_| (10, true)), Some(10));
+        assert_eq!(all.land(&head, |_| (10, true)), None);
     }
 }

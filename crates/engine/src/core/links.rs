@@ -1,0 +1,83 @@
+//! Links of the rails, on behalf of the endpoints: which are made and ended, and what becomes of
+//! them.
+
+use crate::platform::system::System;
+use crate::state::core::Core;
+use marline_proto::LinkAsk;
+use marline_rails::{LinkId, Links};
+
+impl<S: System> Core<S> {
+    /// Makes and ends the links that the paths of an endpoint ask for. A rail without connections
+    /// does so at once: the packets that are built next can name them.
+    #[inline]
+    pub(crate) fn settle_links(&mut self, now: u64, index: usize) {
+        let endpoint = self.dir.eps.get(index).and_then(Option::as_ref);
+        if endpoint.is_some_and(|e| e.node.asks_links()) {
+            self.make_links(now, index);
+        }
+    }
+
+    #[cold]
+    fn make_links(&mut self, now: u64, index: usize) {
+        while let Some(endpoint) = self.dir.eps[index].as_mut() {
+            match endpoint.node.poll_link() {
+                Some(LinkAsk::Open {
+                    peer,
+                    path,
+                    rail,
+                    to,
+                }) => {
+                    if let Some(state) = self.rails.list.get_mut(rail) {
+                        let made = state.tx.connect(&to);
+                        let node = &mut endpoint.node;
+                        node.on_linked(now, peer, path, made.link.0, made.up);
+                    }
+                }
+                Some(LinkAsk::Close { rail, link }) => self.close_link(rail, LinkId(link)),
+                None => return,
+            }
+        }
+    }
+
+    /// One user less of a link. What waits for room on it is lost, as the link's number may soon be
+    /// another's.
+    fn close_link(&mut self, rail: usize, link: LinkId) {
+        let Some(state) = self.rails.list.get_mut(rail) else {
+            return;
+        };
+        let waits = state.pending.as_ref().is_some_and(|p| p.link == link);
+        if state.notice.as_ref().is_some_and(|n| n.link == link) {
+            state.notice = None;
+        }
+        if waits {
+            self.drop_pending(rail);
+        }
+        self.rails.list[rail].tx.close(link);
+    }
+
+    /// Ends all links of an endpoint that closes.
+    pub(crate) fn close_links(&mut self, index: usize) {
+        let endpoint = self.dir.eps.get_mut(index).and_then(Option::as_mut);
+        let links: Vec<_> = endpoint.map_or(Vec::new(), |e| e.node.take_links().collect());
+        for (rail, link) in links {
+            self.close_link(rail, LinkId(link));
+        }
+    }
+
+    /// A link carries packets from now on.
+    pub(crate) fn on_link_up(&mut self, now: u64, rail: usize, link: LinkId) {
+        for node in self.dir.nodes() {
+            node.on_link_up(now, rail, link.0);
+        }
+    }
+
+    /// A link is down for good.
+    pub(crate) fn on_link_down(&mut self, now: u64, rail: usize, link: LinkId) {
+        for node in self.dir.nodes() {
+            node.on_link_down(now, rail, link.0);
+        }
+        for index in 0..self.dir.eps.len() {
+            self.settle_links(now, index);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The same with connections, as TCP has them: a link comes up a while after it was asked for, is
+//! refused while nobody listens, breaks when the test says so, with all that was under way, and is
+//! made anew. The end that did not ask gets it as the link of the address that the other end named.
+
+use super::rail::addr;
+use marline_rails::{
+    no_remote_write, plain_buffers, Armed, Caps, Connected, DownReason, LinkId, LinkTable, Links,
+    PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
+};
+use marline_wire::RailAddr;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Polls of its rails that a connection takes to come up.
+const HANDSHAKE: u32 = 20;
+
+/// The cable between two rails.
+#[derive(Default)]
+pub struct Cable {
+    /// The packets that wait for each.
+    inbox: [VecDeque<Vec<u8>>; 2],
+    /// Which of the two accept connections.
+    pub listens: [bool; 2],
+    /// Number of the connection that there is; polls until it is up.
+    connection: Option<(u32, u32)>,
+    connections: u32,
+    /// Counts of events so far, for the test.
+    pub refused: u32,
+    pub broken: u32,
+    pub packets: u32,
+}
+
+impl Cable {
+    /// The connection breaks, if there is one, and what is under way is lost.
+    pub fn cut(&mut self) {
+        self.broken += u32::from(self.connection.take().is_some());
+        self.inbox = Default::default();
+    }
+
+    fn is_up(&self, connection: u32) -> bool {
+        self.connection == Some((connection, 0))
+    }
+}
+
+pub type Shared = Arc<Mutex<Cable>>;
+
+/// Locks a cable.
+pub fn lock(cable: &Shared) -> MutexGuard<'_, Cable> {
+    cable.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The state of a link, as its rail keeps it.
+struct Link {
+    connection: u32,
+    told: bool,
+}
+
+/// Both halves of a rail.
+pub struct Stream {
+    me: usize,
+    cable: Shared,
+    links: LinkTable<RailAddr, Link>,
+    refused: Vec<LinkId>,
+    buffers: PlainBuffers,
+}
+
+impl Stream {
+    pub fn new(me: usize, cable: &Shared) -> Stream {
+        Stream {
+            me,
+            cable: cable.clone(),
+            links: LinkTable::default(),
+            refused: Vec::new(),
+            buffers: PlainBuffers::new(BUFFER_LEN, 2),
+        }
+    }
+
+    fn changed(&self) -> Option<(LinkId, RailEvent)> {
+        let cable = lock(&self.cable);
+        self.links.iter().find_map(|(id, _, link)| {
+            let gone = cable
+                .connection
+                .is_none_or(|(number, _)| number != link.connection);
+            match link.told {
+                false if cable.is_up(link.connection) => Some((id, RailEvent::LinkUp(id))),
+                _ if gone => Some((id, RailEvent::LinkDown(id, DownReason::Broken(0)))),
+                _ => None,
+            }
+        })
+    }
+
+    /// The link that is not told yet of what became of its connection.
+    fn news(&mut self) -> Option<RailEvent> {
+        let (link, event) = self.changed()?;
+        match event {
+            RailEvent::LinkUp(_) => self.links.get_mut(link)?.told = true,
+            // It is told once: its number is no connection's from now on.
+            _ => self.links.retire(link),
+        }
+        Some(event)
+    }
+}
+
+plain_buffers!(Stream, buffers);
+no_remote_write!(Stream);
+
+impl Links for Stream {
+    fn connect(&mut self, to: &RailAddr) -> Connected {
+        let mut cable = lock(&self.cable);
+        let listens = cable.listens[1 - self.me];
+        if listens && cable.connection.is_none() {
+            cable.connections += 1;
+            cable.connection = Some((cable.connections, HANDSHAKE));
+        }
+        let connection = cable.connection.map_or(0, |c| c.0);
+        let up = listens && cable.is_up(connection);
+        let link = self.links.connect(*to, || Link {
+            connection,
+            told: up,
+        });
+        if !listens {
+            cable.refused += 1;
+            self.refused.push(link);
+        }
+        Connected { link, up }
+    }
+
+    fn close(&mut self, link: LinkId) {
+        self.links.close(link);
+        self.refused.retain(|refused| *refused != link);
+    }
+}
+
+impl RailTx for Stream {
+    fn caps(&self) -> Caps {
+        Caps {
+            ordered: true,
+            lossless: true,
+            fixed_mtu: true,
+            connected: true,
+            receive_buffer_bytes: 1 << 20,
+            ..Caps::datagrams(8_000)
+        }
+    }
+
+    fn local_addr(&self) -> RailAddr {
+        addr(self.me)
+    }
+
+    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
+        let mut cable = lock(&self.cable);
+        let up = self
+            .links
+            .get(link)
+            .is_some_and(|l| cable.is_up(l.connection));
+        assert!(up || cable.broken > 0, "nothing leaves before a link is up");
+        if up {
+            let packets = bytes.chunks(segment).map(<[u8]>::to_vec);
+            cable.packets += packets.len() as u32;
+            cable.inbox[1 - self.me].extend(packets);
+        }
+        SendOutcome::Sent
+    }
+
+    fn poll_event(&mut self) -> Option<RailEvent> {
+        if let Some(link) = self.refused.pop() {
+            self.links.retire(link);
+            return Some(RailEvent::LinkDown(link, DownReason::Refused));
+        }
+        self.news()
+    }
+}
+
+/// The receiving half.
+pub struct StreamRx {
+    me: usize,
+    cable: Shared,
+}
+
+impl StreamRx {
+    pub fn new(me: usize, cable: &Shared) -> StreamRx {
+        StreamRx {
+            me,
+            cable: cable.clone(),
+        }
+    }
+}
+
+impl RailRx for StreamRx {
+    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        let mut cable = lock(&self.cable);
+        if let Some((_, polls)) = &mut cable.connection {
+            *polls = polls.saturating_sub(1);
+        }
+        let Some(bytes) = cable.inbox[self.me].pop_front() else {
+            return 0;
+        };
+        drop(cable);
+        sink(Received {
+            link: None,
+            from: addr(1 - self.me),
+            bytes: &bytes,
+            segment: bytes.len(),
+            beside: 0,
+            missing: 0,
+        });
+        1
+    }
+
+    fn recv_rest(&mut self, _sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        0
+    }
+
+    fn fd(&self) -> Option<i32> {
+        None
+    }
+
+    fn arm(&mut self) -> Armed {
+        Armed::Sleep
+    }
+}

@@ -1,0 +1,193 @@
+//! Links of paths: a path's connection to the peer's rail, which the engine makes and ends.
+//!
+//! The node asks ([`Node::poll_link`]) when a path is made, and the engine answers with the number
+//! by which its rail knows the link ([`Node::on_linked`]); packets of the path name it. Paths of
+//! rails without connections carry packets whatever their link says. A path of a rail with
+//! connections carries nothing before its link is up. When the link goes down, what was under way
+//! on the path leaves on others, and another link is asked for, ever later.
+
+use crate::base::types::PeerId;
+use crate::node::Node;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use marline_wire::RailAddr;
+
+/// Something that the engine is to do with a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkAsk {
+    /// A path wants a link: answer with [`Node::on_linked`].
+    Open {
+        /// Whose path.
+        peer: PeerId,
+        /// Which.
+        path: usize,
+        /// Local rail.
+        rail: usize,
+        /// Address of the peer's rail.
+        to: RailAddr,
+    },
+    /// A path does not use its link any more.
+    Close {
+        /// Local rail.
+        rail: usize,
+        /// Number of the link there.
+        link: u32,
+    },
+}
+
+impl Node {
+    /// True if the engine has something to do with links.
+    #[inline]
+    pub fn asks_links(&self) -> bool {
+        !self.unlinked.is_empty() || !self.unused_links.is_empty()
+    }
+
+    /// The next thing to do with a link. To be called until there is none before packets are built.
+    pub fn poll_link(&mut self) -> Option<LinkAsk> {
+        if let Some((rail, link)) = self.unused_links.pop() {
+            return Some(LinkAsk::Close { rail, link });
+        }
+        while let Some(&peer) = self.unlinked.last() {
+            let paths = self.conn_mut(peer).map(|conn| conn.paths.iter_mut());
+            let wanting = paths.and_then(|mut p| p.position(|p| p.link.wanted));
+            let Some((path, conn)) = wanting.zip(self.conn_mut(peer)) else {
+                self.unlinked.pop();
+                continue;
+            };
+            let found = &mut conn.paths[path];
+            found.link.wanted = false;
+            let (rail, to) = (found.local as usize, found.to);
+            return Some(LinkAsk::Open {
+                peer,
+                path,
+                rail,
+                to,
+            });
+        }
+        None
+    }
+
+    /// The link of a path, as [`LinkAsk::Open`] asked for it. `up`: it carries packets already.
+    pub fn on_linked(&mut self, now_ns: u64, peer: PeerId, path: usize, link: u32, up: bool) {
+        let Some(found) = self.conn_mut(peer).and_then(|c| c.paths.get_mut(path)) else {
+            return;
+        };
+        found.link.id = Some(link);
+        if up && !found.link.up {
+            let rail = found.local as usize;
+            self.on_link_up(now_ns, rail, link);
+        }
+    }
+
+    /// A link carries packets from now on.
+    pub fn on_link_up(&mut self, now_ns: u64, rail: usize, link: u32) {
+        let rail_down = self.rail_down.get(rail) == Some(&true);
+        self.of_link(now_ns, rail, link, |_, conn, at| {
+            let path = &mut conn.paths[at];
+            path.link.rise();
+            path.rail_down = rail_down;
+            path.probe_at = now_ns;
+            path.repair_from = now_ns;
+            path.want_ping |= !rail_down && conn.epoch.is_some();
+        });
+    }
+
+    /// A link is down for good. What its paths had under way leaves on others, where there are any.
+    pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32) {
+        self.take_deferred();
+        self.of_link(now_ns, rail, link, |node, conn, at| {
+            if conn.paths[at].usable() {
+                node.path_down(now_ns, conn, at);
+            }
+            // Lost with the connection, also on the last path, which is not given up.
+            node.evacuate(conn, at);
+            node.unused_links.push((rail, link));
+            let path = &mut conn.paths[at];
+            path.rail_down = true;
+            path.link.fall(now_ns);
+            if conn.owed_since.is_none() && conn.owes() {
+                (conn.owed_since, conn.unanswered_since) = (Some(now_ns), None);
+            }
+        });
+    }
+
+    /// Does something with each path of a link.
+    fn of_link(
+        &mut self,
+        now: u64,
+        rail: usize,
+        link: u32,
+        mut act: impl FnMut(&mut Node, &mut alloc::boxed::Box<Conn>, usize),
+    ) {
+        for index in 0..self.peers.len() {
+            let peer = PeerId(index as u32);
+            let uses = |p: &Path| p.is_on(rail, link);
+            if !self.conn(peer).is_some_and(|c| c.paths.iter().any(uses)) {
+                continue;
+            }
+            let Some(mut conn) = self.take(peer) else {
+                continue;
+            };
+            for at in 0..conn.paths.len() {
+                if conn.paths[at].is_on(rail, link) {
+                    act(self, &mut conn, at);
+                }
+            }
+            Node::mark_ready(&mut self.ready, &mut conn);
+            self.put(conn);
+            self.touch(peer, now);
+        }
+    }
+
+    /// A path that lost its link asks for another, when it is time.
+    pub(crate) fn relink(&mut self, now: u64, conn: &mut Conn, at: usize) {
+        let link = &mut conn.paths[at].link;
+        if link.retry_at().is_some_and(|due| due <= now) {
+            link.wanted = true;
+            self.unlinked.push(conn.peer);
+        }
+    }
+
+    /// A conversation has new paths, perhaps: their links are asked for.
+    pub(crate) fn ask_links(&mut self, peer: PeerId) {
+        let (connected, rail_down) = (&self.rails, self.rail_down);
+        let entry = self.peers.get_mut(peer.0 as usize);
+        let Some(conn) = entry.and_then(|e| e.conn.as_deref_mut()) else {
+            return;
+        };
+        let mut wanted = false;
+        for path in &mut conn.paths {
+            let rail = path.local as usize;
+            if path.link.id.is_none() && path.link.wanted {
+                path.link.up = !connected.get(rail).is_some_and(|r| r.connected);
+                wanted = true;
+            }
+            path.rail_down = rail_down[rail] || !path.link.up;
+        }
+        if wanted {
+            self.unlinked.push(peer);
+        }
+    }
+
+    /// The links of a conversation that is over are not used any more.
+    pub(crate) fn leave_links(&mut self, conn: &Conn) {
+        let used = conn
+            .paths
+            .iter()
+            .filter_map(|p| Some((p.local, p.link.id?)));
+        self.unused_links
+            .extend(used.map(|(rail, link)| (rail as usize, link)));
+    }
+
+    /// All links of the node, which ends: to be closed.
+    pub fn take_links(&mut self) -> impl Iterator<Item = (usize, u32)> {
+        for index in 0..self.peers.len() {
+            if let Some(mut conn) = self.take(PeerId(index as u32)) {
+                self.leave_links(&conn);
+                conn.paths.iter_mut().for_each(|p| p.link.id = None);
+                self.put(conn);
+            }
+        }
+        core::mem::take(&mut self.unused_links).into_iter()
+    }
+}

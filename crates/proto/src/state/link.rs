@@ -1,0 +1,52 @@
+//! The state of a path's link.
+
+/// After a link went down, another is asked for this much later: at first, and at most, doubling
+/// in between. A peer that restarts its rail listens again within milliseconds; one that does not
+/// should cost next to nothing.
+const RETRY_MIN_NS: u64 = 1_000_000;
+const RETRY_MAX_NS: u64 = 500_000_000;
+
+/// A path's link.
+#[derive(Clone, Copy, Debug)]
+pub struct PathLink {
+    /// Its number on the local rail.
+    pub id: Option<u32>,
+    /// Packets may leave.
+    pub up: bool,
+    /// The engine is to be asked for one.
+    pub wanted: bool,
+    /// When it is asked for again, and how much later the next time.
+    retry_at: u64,
+    retry_ns: u64,
+}
+
+impl PathLink {
+    /// The link of a new path, which no rail has made yet. `connected`: of a rail with connections.
+    pub fn new(connected: bool) -> PathLink {
+        PathLink {
+            id: None,
+            up: !connected,
+            wanted: true,
+            retry_at: 0,
+            retry_ns: RETRY_MIN_NS,
+        }
+    }
+
+    /// When another is to be asked for, if it is down.
+    pub fn retry_at(&self) -> Option<u64> {
+        let lost = self.id.is_none() && !self.wanted && !self.up;
+        lost.then_some(self.retry_at)
+    }
+
+    /// It carries packets from now on.
+    pub fn rise(&mut self) {
+        (self.up, self.retry_ns) = (true, RETRY_MIN_NS);
+    }
+
+    /// It is down; another is wanted some time after `now`.
+    pub fn fall(&mut self, now: u64) {
+        (self.id, self.up) = (None, false);
+        self.retry_at = now + self.retry_ns;
+        self.retry_ns = (2 * self.retry_ns).min(RETRY_MAX_NS);
+    }
+}

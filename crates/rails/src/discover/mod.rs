@@ -1,0 +1,147 @@
+//! Which rails a process has: the kinds there are, what names them, and who opens them.
+//!
+//! A name is `KIND:WHAT`, or `WHAT` alone for the default kind; what WHAT may be is the kind's
+//! matter. Each kind is a row of [`KINDS`].
+
+mod interfaces;
+mod watch;
+
+pub use interfaces::{choose_interfaces, InterfaceChoice};
+pub use watch::InterfaceWatch;
+
+use crate::any::AnyRail;
+use crate::fault::{Clock, FaultScript, Faulty};
+use crate::udp::{UdpConfig, UdpRail};
+use marline_wire::RAILS_MAX;
+
+/// A kind of rail.
+struct Kind {
+    /// Its name in settings.
+    name: &'static str,
+    /// The rails that some names mean; no names: all that are usable.
+    choose: fn(&[String]) -> Result<Vec<InterfaceChoice>, String>,
+    /// Opens one of them.
+    open: fn(&RailChoice, &RailsConfig) -> Result<AnyRail, String>,
+}
+
+/// All kinds; the first is the default.
+const KINDS: &[Kind] = &[Kind {
+    name: "udp",
+    choose: choose_interfaces,
+    open: open_udp,
+}];
+
+/// A rail that is to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RailChoice {
+    /// Place of its kind in the registry.
+    kind: usize,
+    /// The interface that it uses.
+    pub interface: InterfaceChoice,
+}
+
+impl RailChoice {
+    /// Its name for people and in statistics: the interface's, behind the kind's where that is not
+    /// the default.
+    pub fn name(&self) -> String {
+        match self.kind {
+            0 => self.interface.name.clone(),
+            kind => format!("{}:{}", KINDS[kind].name, self.interface.name),
+        }
+    }
+}
+
+/// Settings of all kinds.
+#[derive(Clone, Debug, Default)]
+pub struct RailsConfig {
+    /// UDP.
+    pub udp: UdpConfig,
+    /// Faults to be injected, by rail.
+    pub faults: Vec<FaultScript>,
+}
+
+/// The rails that the names mean, in their order; without names all usable ones of the default
+/// kind. Errors are texts for people.
+pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
+    let names = names.iter().map(|name| name.trim());
+    let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+    let mut chosen: Vec<RailChoice> = Vec::new();
+    if names.is_empty() {
+        let interfaces = (KINDS[0].choose)(&[])?;
+        chosen.extend(interfaces.into_iter().map(|i| choice(0, i)));
+    }
+    for name in names {
+        let (kind, what) = kind_of(name);
+        for interface in (KINDS[kind].choose)(&[what.to_owned()])? {
+            let same = |c: &RailChoice| {
+                let (a, b) = (&c.interface, &interface);
+                (c.kind, &a.name, a.ip) == (kind, &b.name, b.ip)
+            };
+            if !chosen.iter().any(same) {
+                chosen.push(choice(kind, interface));
+            }
+        }
+    }
+    match chosen.len() {
+        count if count > RAILS_MAX => Err(format!(
+            "{count} rails were named, {RAILS_MAX} are the most; name fewer"
+        )),
+        _ => Ok(chosen),
+    }
+}
+
+fn choice(kind: usize, interface: InterfaceChoice) -> RailChoice {
+    RailChoice { kind, interface }
+}
+
+/// The kind that a name begins with. (An IPv6 address has colons, too, behind no kind's name.)
+fn kind_of(name: &str) -> (usize, &str) {
+    let named = name.split_once(':').and_then(|(kind, what)| {
+        let at = KINDS.iter().position(|k| k.name == kind)?;
+        Some((at, what))
+    });
+    named.unwrap_or((0, name))
+}
+
+/// Opens the rail number `index`, with the faults that the settings have for it. `clock` gives
+/// nanoseconds from any start, and is called only where faults need it.
+pub fn open_rail(
+    index: u8,
+    choice: &RailChoice,
+    config: &RailsConfig,
+    clock: &Clock,
+) -> Result<AnyRail, String> {
+    let script = config.faults.iter().find(|s| s.applies_to(index));
+    let Some(script) = script else {
+        return (KINDS[choice.kind].open)(choice, config);
+    };
+    let mut config = config.clone();
+    // Faults happen to datagrams, so that their lengths must be known.
+    config.udp.cmsg = true;
+    let rail = (KINDS[choice.kind].open)(choice, &config)?;
+    let faulty = Faulty::new(rail, &script.for_rail(index), clock.clone());
+    Ok(AnyRail::Faulty(Box::new(faulty)))
+}
+
+fn open_udp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
+    let rail = UdpRail::open(&choice.interface, &config.udp)?;
+    Ok(AnyRail::Udp(Box::new(rail)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_say_its_kind() {
+        assert_eq!(kind_of("udp:eth0"), (0, "eth0"));
+        assert_eq!(kind_of("eth0"), (0, "eth0"));
+        assert_eq!(kind_of("fd00::1"), (0, "fd00::1"));
+        assert_eq!(kind_of("udp:fd00::1"), (0, "fd00::1"));
+        let lo = choose_rails(&["udp:127.0.0.1".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        assert_eq!(lo.len(), 1, "named twice, opened once");
+        assert_eq!(lo[0].name(), "lo");
+        let error = choose_rails(&["teleport:lo".to_owned()]).unwrap_err();
+        assert!(error.contains("teleport:lo"), "{error}");
+    }
+}

@@ -1,0 +1,109 @@
+//! The traits that a kind of rail implements, and what passes through them. All methods are
+//! required: a rail that leaves one out, or forgets to forward it, does not compile.
+//!
+//! [`RailTx`] is everything that is done under the engine's lock, [`RailRx`] everything beside it.
+//! `docs/rails.md` is a guide for a new kind.
+
+use crate::caps::Caps;
+use crate::link::{DownReason, LinkId, Links};
+use crate::outcome::{RailFault, SendOutcome};
+use crate::remote_write::DirectWrite;
+use crate::tx_buf::TxBuffers;
+use marline_wire::RailAddr;
+
+/// An event that a rail noticed outside of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RailEvent {
+    /// State of the rail changed.
+    Fault(RailFault),
+    /// A link carries packets from now on.
+    LinkUp(LinkId),
+    /// A link is down for good: its users close it, and connect anew when they want to.
+    LinkDown(LinkId, DownReason),
+    /// Of a link that is no connection: the host at its other end said that nobody listens there
+    /// (ICMP port unreachable), a hint that the process is gone.
+    Refused(LinkId),
+    /// The path of a link takes at most so many bytes per datagram (ICMP too big).
+    TooBig(LinkId, usize),
+    /// The memory that a write (by its token) reads is free: it is not read any more.
+    Done(u64),
+    /// So many packets were dropped because our receive buffer was full (SO_RXQ_OVFL).
+    ReceiverDrops(u64),
+}
+
+/// One received packet or batch of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// The link by which they came; `None` from a rail whose receiving half does not know.
+    pub link: Option<LinkId>,
+    /// Source address as the kernel gave it (index and largest datagram 0); `RailAddr::NONE` from
+    /// a rail that does not ask for it.
+    pub from: RailAddr,
+    /// One or more packets, back to back.
+    pub bytes: &'a [u8],
+    /// Length of each packet but the last (which may be shorter); = bytes.len() for one. 0 from
+    /// a rail that was told not to ask (see [`crate::UdpConfig::cmsg`]): `bytes` may then hold
+    /// several, all but the last as long as the first, whose length its own contents tell.
+    pub segment: usize,
+    /// Bytes of a direct write that landed with them ([`crate::RemoteWrites::Direct`]); `bytes` may
+    /// be empty then.
+    pub beside: usize,
+    /// Bytes of a direct write that should have come with them and did not: they may still come, by
+    /// themselves.
+    pub missing: usize,
+}
+
+/// Sending half of a rail.
+pub trait RailTx: Links + TxBuffers + DirectWrite + Send {
+    /// Capabilities (some may shrink, e.g. after GSO turned out to be missing).
+    fn caps(&self) -> Caps;
+
+    /// Address by which peers reach this rail.
+    fn local_addr(&self) -> RailAddr;
+
+    /// Sends `bytes` on a link as packets of `segment` bytes each (the last may be shorter), by
+    /// flow `flow`: others than 0 ask for another route through the fabric (of UDP: a source port
+    /// of their own), which a rail with only one ignores. `bytes` is free when the call returns. On
+    /// a link that is not up they are lost.
+    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome;
+
+    /// Next event (errors, links, ICMP, completions); cheap when there is none.
+    fn poll_event(&mut self) -> Option<RailEvent>;
+}
+
+/// The answer to [`RailRx::arm`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Armed {
+    /// The descriptor tells of what waits already: sleep.
+    Sleep,
+    /// It tells only of what comes from now on: look once more, then sleep.
+    LookAgain,
+}
+
+/// Receiving half of a rail.
+pub trait RailRx: Send {
+    /// Receives what waits, at most one batch, and hands each packet (or batch of equal ones) to
+    /// `sink`. Returns the number of packets (a batch of unknown segment length counts as one); 0
+    /// when nothing waited.
+    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
+
+    /// Receives as `recv` does from where nothing is expected: to be called now and then, every
+    /// 16th time say, and before waiting.
+    fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
+
+    /// The rail's descriptor, readable when packets or events wait; `None`: it has to be polled.
+    fn fd(&self) -> Option<i32>;
+
+    /// Before a sleep on the descriptor: makes it tell of what comes.
+    fn arm(&mut self) -> Armed;
+}
+
+/// A rail before it is split into its halves.
+pub trait Rail {
+    /// Sending half.
+    type Tx: RailTx;
+    /// Receiving half.
+    type Rx: RailRx;
+    /// Splits the rail.
+    fn split(self) -> (Self::Tx, Self::Rx);
+}

@@ -1,0 +1,102 @@
+//! The UDP rail: one interface's address, GSO/GRO where the kernel has them, never a fragment.
+//!
+//! Two halves share one socket. Errors that the kernel attaches to the socket are noticed by
+//! whichever half calls next and are read from the error queue by the sending half, which turns
+//! them into events.
+
+mod direct_send;
+mod errors;
+mod hot;
+mod joins;
+mod links;
+mod read;
+mod rx;
+mod shared;
+mod tx;
+
+use hot::Hot;
+pub use rx::UdpRx;
+pub use shared::UdpConfig;
+use shared::{datagram_max, options, Shared, SEGMENTS_MAX, SUPER_PACKET_MAX};
+pub use tx::UdpTx;
+
+use crate::discover::InterfaceChoice;
+use crate::registered::Registrations;
+use crate::sys::{self, SleepSet, Socket};
+use crate::{Caps, Rail, RemoteWrites};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::Arc;
+
+/// A UDP rail on one interface.
+pub struct UdpRail {
+    tx: UdpTx,
+    rx: UdpRx,
+}
+
+impl UdpRail {
+    /// Opens a rail on `interface`; the error says what to do.
+    pub fn open(interface: &InterfaceChoice, config: &UdpConfig) -> Result<UdpRail, String> {
+        let socket = Socket::open(&options(interface, config)).map_err(|(step, errno)| {
+            let text = sys::errno_text(errno);
+            let advice = match (config.port, errno) {
+                (1.., libc::EADDRINUSE) => {
+                    "; FI_MARLINE_PORT serves one process per host: unset it"
+                }
+                _ => "",
+            };
+            let port = config.port;
+            format!("rail {interface}: {step} failed: {text} (port {port}){advice}")
+        })?;
+        // Without it datagrams arrive one by one.
+        let gro = config.gro && socket.enable_gro().is_ok();
+        let _ = socket.enable_drop_count(); // without it such drops look like path loss
+        let mut local = socket
+            .local_addr()
+            .map_err(|e| format!("rail {interface}: getsockname: {}", sys::errno_text(e)))?;
+        let sizes = socket.buffer_sizes();
+        let datagram_max = datagram_max(interface.mtu, socket.is_v6());
+        local.prefix_len = interface.prefix_len;
+        let gso = config.gso && socket.knows_gso();
+        // Without it everything comes by the main socket.
+        let hot = config
+            .connect
+            .then(|| Hot::open((&socket, &local), &options(interface, config), gro))
+            .and_then(Result::ok)
+            .and_then(|hot| Some((Box::new(hot), SleepSet::new().ok()?)));
+        let shared = Arc::new(Shared {
+            socket,
+            hot: hot.as_ref().map(|(hot, _)| hot.socket.clone()),
+            errors_wait: AtomicBool::new(false),
+            drops: AtomicU64::new(0),
+            registrations: Registrations::default(),
+            whole: AtomicBool::new(false),
+            doubted: AtomicBool::new(false),
+        });
+        let mut addr = local.rail();
+        addr.datagram_max = datagram_max as u16;
+        let caps = Caps {
+            batch_bytes_max: if gso { SUPER_PACKET_MAX } else { datagram_max },
+            batch_segments_max: if gso { SEGMENTS_MAX } else { 1 },
+            receive_buffer_bytes: sizes.receive,
+            bytes_per_s: interface.bytes_per_s,
+            remote_write: if config.direct && gso && gro {
+                RemoteWrites::Direct
+            } else {
+                RemoteWrites::None
+            },
+            groups: true,
+            ..Caps::datagrams(datagram_max)
+        };
+        let rx = UdpRx::new(shared.clone(), hot, config.cmsg, gro);
+        let tx = UdpTx::new(shared, interface, addr, caps, config, sizes.send);
+        Ok(UdpRail { tx, rx })
+    }
+}
+
+impl Rail for UdpRail {
+    type Tx = UdpTx;
+    type Rx = UdpRx;
+    fn split(self) -> (UdpTx, UdpRx) {
+        (self.tx, self.rx)
+    }
+}

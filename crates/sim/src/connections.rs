@@ -1,0 +1,18 @@
+//! Rails whose links are connections: made by dialling, in order, and lossless until they break.
+//! All that is under way is lost then, the ends that know of the connection are told, and dial
+//! again. (TCP and RC repeat what a network loses, and break where it carries nothing.)
+
+use marline_wire::RailAddr;
+use std::collections::BTreeMap;
+
+/// One end's connection: endpoint and rail, rail and port at the other end.
+pub(crate) type End = (u32, usize, (usize, usize), u16);
+
+/// The connections of a world.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    /// Those that carry packets.
+    pub up: BTreeMap<End, RailAddr>,
+    /// Those that are being made, by the order of the event that decides.
+    pub dials: BTreeMap<u64, (u32, usize, RailAddr)>,
+}

@@ -1,0 +1,102 @@
+//! Making and breaking connections of simulated rails.
+
+use crate::connections::End;
+use crate::machine::News;
+use crate::setup::Trouble;
+use crate::world::{Next, World};
+use crate::writes::{port_of, target_of};
+use marline_wire::RailAddr;
+
+fn end_of(e: u32, rail: usize, to: &RailAddr) -> End {
+    (e, rail, target_of(to), port_of(to))
+}
+
+impl World {
+    /// An endpoint asks for a connection; a round trip later it is decided.
+    pub(crate) fn dial(&mut self, e: u32, rail: usize, to: RailAddr) {
+        let at = self.now + 2 * self.net.latency(rail);
+        let order = self.push(at, Next::Dialled);
+        self.connections.dials.insert(order, (e, rail, to));
+    }
+
+    pub(crate) fn dialled(&mut self, order: u64) {
+        let Some((e, rail, to)) = self.connections.dials.remove(&order) else {
+            return;
+        };
+        let (start, target) = ((self.eps[e as usize].host, rail), target_of(&to));
+        let listens =
+            |ep: &crate::endpoint::Endpoint| ep.alive && !ep.closed && ep.port == port_of(&to);
+        let there = self.on_host.get(target.0).copied().flatten();
+        let there = there.is_some_and(|other| listens(&self.eps[other as usize]));
+        let cut = || self.net.is_cut(start, target) || self.net.is_cut(target, start);
+        let up = there && self.setup.connects(target.1) && !cut();
+        if up {
+            self.connections.up.insert(end_of(e, rail, &to), to);
+        }
+        self.tell_link(e, rail, to, up);
+    }
+
+    /// Returns whether a packet gets onto its connection. Where the network carries nothing the
+    /// connection breaks, and so it does now and then.
+    pub(crate) fn boards(&mut self, e: u32, rail: usize, to: &RailAddr) -> bool {
+        let (start, target) = ((self.eps[e as usize].host, rail), target_of(to));
+        let up = self.connections.up.contains_key(&end_of(e, rail, to));
+        if up && (self.net.is_cut(start, target) || self.net.snaps()) {
+            self.net.sever(start, target);
+            self.break_where(|from, to| {
+                (from, to) == (start, target) || (to, from) == (start, target)
+            });
+            return false;
+        }
+        up
+    }
+
+    /// A trouble of the network starts or ends; all connections of a rail that goes down break.
+    pub(crate) fn trouble(&mut self, what: &Trouble, starts: bool) {
+        self.net.trouble(what, starts);
+        if let Trouble::RailDown { host, rail, .. } = *what {
+            self.break_where(|from, to| from == (host, rail) || to == (host, rail));
+        }
+    }
+
+    /// A packet that arrived on a connection found nobody: the connection is down.
+    pub(crate) fn hang_up(&mut self, start: (usize, usize), target: (usize, usize)) {
+        if self.setup.connects(target.1) {
+            self.break_where(|from, to| (from, to) == (start, target));
+        }
+    }
+
+    /// All connections of a host's process, which died, end.
+    pub(crate) fn break_host(&mut self, host: usize) {
+        let of = |at: (usize, usize)| at.0 == host;
+        for rail in 0..self.setup.rails {
+            for other in 0..self.setup.hosts {
+                if self.setup.connects(rail) {
+                    self.net.sever((host, rail), (other, rail));
+                }
+            }
+        }
+        self.break_where(|from, to| of(from) || of(to));
+    }
+
+    fn break_where(&mut self, broken: impl Fn((usize, usize), (usize, usize)) -> bool) {
+        let of = |end: &End| broken((self.eps[end.0 as usize].host, end.1), end.2);
+        let ends = self.connections.up.iter().filter(|(end, _)| of(end));
+        let ends: Vec<(End, RailAddr)> = ends.map(|(end, to)| (*end, *to)).collect();
+        for (end, to) in ends {
+            self.connections.up.remove(&end);
+            self.tell_link(end.0, end.1, to, false);
+        }
+    }
+
+    fn tell_link(&mut self, e: u32, rail: usize, to: RailAddr, up: bool) {
+        let ep = &self.eps[e as usize];
+        if !ep.alive {
+            return;
+        }
+        let mut wires = ep.machine.wires();
+        ep.machine.tell(&mut wires, rail, News::Link(to, up));
+        drop(wires);
+        self.wake(e, self.now);
+    }
+}
