@@ -10,8 +10,11 @@ const ASKERS_MAX: usize = 4;
 /// The members that were sent a chunk again, of late.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repair {
+    /// When it left, or was asked for.
     at: u64,
     to_all: bool,
+    /// It was sent to all again, and is asked for all the same.
+    in_vain: bool,
     askers: [u16; ASKERS_MAX],
     count: u8,
 }
@@ -22,14 +25,22 @@ impl Repair {
         let mut repair = Repair {
             at,
             to_all: false,
+            in_vain: false,
             askers: [0; ASKERS_MAX],
             count: 0,
         };
-        for (slot, member) in repair.askers.iter_mut().zip(members) {
-            *slot = member;
-            repair.count += 1;
+        for member in members {
+            if let Some(slot) = repair.askers.get_mut(repair.count as usize) {
+                *slot = member;
+                repair.count += 1;
+            }
         }
         repair
+    }
+
+    /// It leaves now.
+    pub(super) fn leaves(&mut self, now: u64) {
+        self.at = now;
     }
 
     fn has(&self, member: u16) -> bool {
@@ -49,23 +60,23 @@ impl Held {
     ) -> Option<Option<u16>> {
         let all_from = all_from.clamp(1, ASKERS_MAX as u8);
         let recent = self.repair.filter(|repair| now < repair.at + hold_ns);
-        // What was multicast in vain reaches this one, if anything does, alone.
-        let in_vain = self.repair.is_some_and(|repair| repair.to_all);
-        let fresh = Repair::to(now, [from].into_iter());
-        let repair = match recent {
+        // What was multicast again in vain reaches those who ask, if anything does, alone.
+        let in_vain = self
+            .repair
+            .is_some_and(|r| r.in_vain || r.to_all && recent.is_none());
+        let mut repair = match recent {
             Some(repair) if repair.to_all || repair.has(from) => return None,
-            Some(mut repair) => {
-                let slot = repair.askers.get_mut(repair.count as usize);
-                slot.into_iter().for_each(|slot| *slot = from);
-                repair.count = (repair.count + 1).min(ASKERS_MAX as u8);
-                repair
-            }
-            None => fresh,
+            Some(repair) => repair,
+            None => Repair::to(now, core::iter::empty()),
         };
-        let to_all = repair.count >= all_from && (!in_vain || recent.is_some());
+        let slot = repair.askers.get_mut(repair.count as usize);
+        slot.into_iter().for_each(|slot| *slot = from);
+        repair.count = (repair.count + 1).min(ASKERS_MAX as u8);
+        let to_all = repair.count >= all_from && !in_vain;
         self.repair = Some(Repair {
             at: now,
             to_all,
+            in_vain,
             ..repair
         });
         Some((!to_all).then_some(from))
@@ -144,8 +155,9 @@ pub(super) struct Sending {
     pub(super) deaf: BTreeSet<u16>,
     /// One of them lost much of late.
     pub(super) lossy: bool,
-    /// Chunks to send again, or to one member alone.
-    pub(super) repairs: VecDeque<(Option<u16>, u64)>,
+    /// Chunks to send again to all (none), or to one member alone, each once, the first of them
+    /// first.
+    pub(super) repairs: BTreeSet<(u64, Option<u16>)>,
     pub(super) parity: Option<Parity>,
     pub(super) remind_at: u64,
     pub(super) pause_ns: u64,
@@ -165,7 +177,7 @@ impl Sending {
             acked: Acked::new(part),
             deaf: BTreeSet::new(),
             lossy: false,
-            repairs: VecDeque::new(),
+            repairs: BTreeSet::new(),
             parity: None,
             remind_at: u64::MAX,
             pause_ns: 0,
@@ -221,7 +233,7 @@ impl Sending {
 
     pub(super) fn heap_bytes(&self) -> usize {
         let chunks = self.chunks.len() * size_of::<(u64, Held)>();
-        let repairs = self.repairs.capacity() * size_of::<(Option<u16>, u64)>();
+        let repairs = self.repairs.len() * size_of::<(u64, Option<u16>)>();
         let posts = self.posts.capacity() * size_of::<Post>();
         let left = self.left.capacity() * size_of::<Left>();
         size_of::<Sending>() + self.acked.heap_bytes() + chunks + repairs + posts + left

@@ -18,12 +18,13 @@ const ALONE_MAX: usize = 64;
 const LOSSY_OF: u16 = 16;
 impl Group {
     /// The next chunk that is sent again, or to one alone.
-    pub(super) fn next_repair(&mut self) -> Option<(To, Content)> {
+    pub(super) fn next_repair(&mut self, now: u64) -> Option<(To, Content)> {
         for sending in self.sending.values_mut() {
-            while let Some((to, number)) = sending.repairs.pop_front() {
-                let Some(held) = sending.chunks.get(&number) else {
+            while let Some((number, to)) = sending.repairs.pop_first() {
+                let Some(held) = sending.chunks.get_mut(&number) else {
                     continue; // acknowledged meanwhile
                 };
+                held.repair.iter_mut().for_each(|repair| repair.leaves(now));
                 let to = match to {
                     Some(member) => To::Member(member),
                     None => To::All {
@@ -145,7 +146,7 @@ impl Group {
             }
             let to = held.ask(now, from, hold_ns, all_from);
             let to = if all_only { to.map(|_| None) } else { to };
-            sending.repairs.extend(to.map(|to| (to, number)));
+            sending.repairs.extend(to.map(|to| (number, to)));
         }
         if gaps.of >= LOSSY_OF && gaps.missing as u32 * 2 >= gaps.of as u32 {
             sending.lossy = true;

@@ -16,7 +16,7 @@ impl Group {
         if !self.pace.may_send(now) {
             return None;
         }
-        let next = self.next_repair().or_else(|| self.next_parity());
+        let next = self.next_repair(now).or_else(|| self.next_parity());
         let (to, content) = next.or_else(|| self.next_own(now))?;
         let len = match content {
             Content::Own { chunk, .. } | Content::Kept(chunk) => chunk.len,
@@ -112,7 +112,7 @@ impl Group {
         if !members.is_empty() {
             held.repair = Some(Repair::to(now, members.iter().copied()));
         }
-        let repairs = members.into_iter().map(|m| (Some(m), chunk.number));
+        let repairs = members.into_iter().map(|m| (chunk.number, Some(m)));
         sending.repairs.extend(repairs);
     }
 }

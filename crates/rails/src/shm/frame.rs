@@ -115,8 +115,8 @@ pub(super) fn write_piece(address: u64, len: u64) -> [u8; PIECE_LEN] {
 /// The pieces of a pull: their addresses and bytes, all their bytes, and the bytes of the list.
 pub(super) type Pieces = (Vec<(u64, u64)>, u32, usize);
 
-/// The pieces of a pull out of what follows its place; `None` if that is not what it says, or has no
-/// packet behind it.
+/// The pieces of a pull out of what follows its place; `None` if that is not what it says, or has
+/// no packet behind it.
 pub(super) fn read_pull(to: &To, rest: &[u8]) -> Option<Pieces> {
     if to.count == 0 || to.count > PULL_PIECES_MAX as u64 {
         return None;
