@@ -1,8 +1,8 @@
-//! What a rail is: data that the engine and the protocol choose by.
+//! Capabilities of a rail: data that the engine and the protocol choose by.
 
 use crate::remote_write::RemoteWrites;
 
-/// What a rail is and what it can do. All but the fields that say so stay as they are for the
+/// The nature of a rail and its abilities. All but the fields that say so stay as they are for the
 /// life of the rail.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Caps {

@@ -9,9 +9,9 @@
 //!      write      u64 rkey, u64 offset, both inverted, then the bytes
 //! ```
 //!
-//! TCP's sum of 16 bits lets some errors through, so that what frames depend on stands twice. A head
-//! that contradicts itself ends the connection: where the next one begins nobody knows any more, and
-//! what was on its way is sent again on the next connection or another rail.
+//! TCP's sum of 16 bits lets some errors through, so that what frames depend on stands twice. A
+//! head that contradicts itself ends the connection: where the next one begins nobody knows any
+//! more, and what was on its way is sent again on the next connection or another rail.
 
 /// Bytes of the head.
 pub(super) const HEAD_LEN: usize = 16;

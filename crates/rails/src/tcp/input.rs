@@ -43,14 +43,14 @@ struct Landing {
 #[derive(Debug, Default)]
 pub(super) struct Input {
     buffer: Option<Box<[u8]>>,
-    /// What was received and not handed on: a range of the buffer.
+    /// The bytes received and not handed on: a range of the buffer.
     start: usize,
     end: usize,
     landing: Option<Landing>,
     greeted: bool,
 }
 
-/// What a stream delivers to.
+/// The receiver of a stream's frames.
 pub(super) trait Sink {
     /// The first frame of a connection that was accepted; `false`: it is not welcome.
     fn greeting(&mut self, address: &[u8]) -> bool;
@@ -67,7 +67,7 @@ impl Input {
         }
     }
 
-    /// Whether it is known whose connection this is.
+    /// True once it is known whose connection this is.
     pub(super) fn is_greeted(&self) -> bool {
         self.greeted
     }

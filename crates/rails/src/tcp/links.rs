@@ -1,8 +1,9 @@
-//! The links of a TCP rail: each has one connection that is sent on, ours or one that the peer made.
+//! The links of a TCP rail: each has one connection that is sent on, ours or one that the peer
+//! made.
 
 use super::input::Break;
 use super::output::Output;
-use super::{greeting_of, Name, Notice, Order, Shared, TcpAddr};
+use super::shared::{greeting_of, Name, Notice, Order, Shared, TcpAddr};
 use crate::link::{Connected, DownReason, LinkId, LinkTable};
 use crate::sys::{Errno, Stream};
 use crate::{RailEvent, Write};

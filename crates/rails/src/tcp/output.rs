@@ -1,15 +1,15 @@
-//! The sending side of one connection: what the kernel had no room for waits here, at most one batch
-//! or one write with its packet.
+//! The sending side of one connection: what the kernel had no room for waits here, at most one
+//! batch or one write with its packet.
 
 use super::frame::{Head, Kind, To, HEAD_LEN, PLACE_LEN};
 use crate::sys::{Errno, Stream, IOV_MAX};
 use crate::{Piece, Write};
 use std::collections::VecDeque;
 
-/// A part of what waits, in order.
+/// A part of the bytes that wait, in order.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// So many bytes of `owned`, from an offset.
+    /// Bytes of `owned`, by offset and length.
     Owned { start: usize, len: usize },
     /// Memory of a user, by its address, which stays valid until the write is over.
     Lent { base: usize, len: usize },
@@ -25,7 +25,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Whether something waits. Then nothing more is taken.
+    /// True if nothing waits. Else nothing more is taken.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty()

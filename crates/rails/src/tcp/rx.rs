@@ -1,7 +1,7 @@
 //! Receiving half: connections that are read, those that come, and those that come about.
 
 use super::input::{Break, Input, Sink, Spare};
-use super::{Name, Notice, Order, Shared};
+use super::shared::{Name, Notice, Order, Shared};
 use crate::sys::{Errno, Stream};
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
@@ -50,7 +50,7 @@ struct Handing<'a> {
 
 impl Sink for Handing<'_> {
     fn greeting(&mut self, address: &[u8]) -> bool {
-        let Some(from) = super::read_greeting(address) else {
+        let Some(from) = super::shared::read_greeting(address) else {
             return false;
         };
         // Whoever says that it is another host's rail gets nothing that is meant for that.

@@ -1,7 +1,8 @@
 //! Two rails of one process, face to face.
 
 use super::links::{Sent, TcpLinks};
-use super::{Shared, TcpConfig, TcpRx};
+use super::shared::{Shared, TcpConfig};
+use super::TcpRx;
 use crate::{DownReason, LinkId, Piece, RailEvent, RailRx, Write};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};

@@ -1,7 +1,7 @@
 //! Sending half.
 
 use super::links::{Sent, TcpLinks};
-use super::{Shared, TcpAddr};
+use super::shared::{Shared, TcpAddr};
 use crate::addr::UdpAddr;
 use crate::{
     Caps, Connected, LinkId, Links, PlainBuffers, RailEvent, RailTx, RemoteWrite, RemoteWrites,

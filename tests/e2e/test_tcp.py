@@ -1,0 +1,66 @@
+"""TCP rails: alone, beside UDP, when a link is cut in the middle, and where UDP does not pass."""
+
+import time
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def only_marline(provider):
+    if provider != "marline":
+        pytest.skip("it is about Marline's rails")
+
+
+def run(lab, stress, mpi, rails, *args, ranks=2):
+    env = {"FI_MARLINE_RAILS": rails}
+    return lab.run(mpi, stress(mpi, "--max-size", 1 << 20, *args), n=ranks, env=env, timeout=120)
+
+
+def assert_right(result):
+    assert result.ok and result.find(r"^stress ok "), result.tail()
+
+
+@pytest.mark.parametrize("rails", ["tcp:rail0", "tcp:rail0,tcp:rail1", "rail0,tcp:rail1"])
+def test_tcp_carries_a_job(lab, stress, mpi, rails):
+    result = run(lab, stress, mpi, rails, "--iterations", 2, ranks=4)
+    assert_right(result)
+    found = result.rails()
+    assert list(found) == rails.split(","), result.tail()
+    assert all(rail["packets_out"] > 100 for rail in found.values()), result.tail()
+
+
+@pytest.mark.parametrize("rails", ["tcp:rail0,tcp:rail1", "rail0,tcp:rail1", "tcp:rail0,rail1"])
+def test_a_link_is_cut_and_comes_back(lab, stress, mpich, rails):
+    """The link of the second rail is cut for a second: what was on its way goes by the first."""
+    env = {"FI_MARLINE_RAILS": rails}
+    program = stress(mpich, "--continue", 6, "--max-size", 1 << 20, "--report", 0.3)
+    job = lab.start(mpich, program, env=env)
+    assert job.wait_for("^stress t=", 30), job.output()
+    lab.fault("h1:1", "down")
+    lab_down = time.monotonic()
+    while time.monotonic() < lab_down + 1:
+        assert job.running(), job.output()
+        time.sleep(0.05)  # how long the outage lasts, not a wait for something
+    lab.clear()
+    result = job.wait(90)
+    assert_right(result)
+    cut = result.rails()[rails.split(",")[1]]
+    assert cut["failovers"] > 0, result.tail()
+
+
+def test_tcp_goes_on_where_udp_does_not_pass(lab, stress, mpich):
+    """A filter drops all UDP between the hosts: with TCP on the same links the job does not mind."""
+    rules = "table inet filter_udp { chain out { type filter hook output priority 0; " \
+            "oifname \"rail*\" meta l4proto udp counter drop; }; }"
+    for host in ("h0", "h1"):
+        made = lab.exec(host, "nft", rules)
+        assert made.returncode == 0, made.stderr
+    try:
+        result = run(lab, stress, mpich, "rail0,tcp:rail0", "--iterations", 1)
+        dropped = lab.exec("h0", "nft", "list", "table", "inet", "filter_udp").stdout
+    finally:
+        for host in ("h0", "h1"):
+            lab.exec(host, "nft", "delete", "table", "inet", "filter_udp")
+    assert_right(result)
+    assert "counter packets 0 " not in dropped, dropped
+    assert result.rails()["tcp:rail0"]["packets_out"] > 100, result.tail()
