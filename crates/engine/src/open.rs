@@ -15,7 +15,7 @@ use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
 use marline_rails::{
     choose_rails, open_rail, AnyRx, AnyTx, FaultScript, InterfaceWatch, Rail, RailChoice, RailRx,
-    RailsConfig, UdpConfig,
+    RailsConfig, ShmConfig, UdpConfig,
 };
 use marline_wire::GRANULE;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 impl Shared<Process> {
     pub(crate) fn open(settings: &Settings, log: LogSink) -> Result<Shared<Process>, String> {
         settings.check()?;
-        let choices = choose_rails(&settings.rails)?;
+        let choices = choose_rails(&settings.rail_names())?;
         let clock = SystemClock::new();
         let (rails, halves) = open_rails(settings, &choices)?;
         let names: Vec<String> = choices.iter().map(RailChoice::name).collect();
@@ -74,6 +74,20 @@ impl Shared<Process> {
 /// Sending halves by name, and receiving halves.
 type Opened = (Vec<(String, AnyTx)>, Vec<AnyRx>);
 
+impl Settings {
+    /// The names of the rails to use, shared memory with them where that is wanted.
+    pub(crate) fn rail_names(&self) -> Vec<String> {
+        let mut names = self.rails.clone();
+        if self.shm && !names.iter().any(|name| name == "shm") {
+            if names.is_empty() {
+                names.push("udp".to_owned());
+            }
+            names.push("shm".to_owned());
+        }
+        names
+    }
+}
+
 /// Opens the rails.
 fn open_rails(settings: &Settings, choices: &[RailChoice]) -> Result<Opened, String> {
     let faults =
@@ -91,7 +105,10 @@ fn open_rails(settings: &Settings, choices: &[RailChoice]) -> Result<Opened, Str
         connect: true,
         cmsg: false,
     };
-    let config = RailsConfig { udp, faults };
+    let shm = ShmConfig {
+        one_copy: settings.one_copy,
+    };
+    let config = RailsConfig { udp, shm, faults };
     let (mut rails, mut halves) = (Vec::new(), Vec::new());
     for (index, choice) in choices.iter().enumerate() {
         let rail = open_rail(index as u8, choice, &config, &time)?;

@@ -3,6 +3,7 @@
 //! A new kind is a variant here, a name in each `forward!`, and a row of [`crate::discover`].
 
 use crate::fault::{Faulty, FaultyRx, FaultyTx};
+use crate::shm::{ShmRail, ShmRx, ShmTx};
 use crate::udp::{UdpRail, UdpRx, UdpTx};
 use crate::{
     Armed, BufId, Caps, Connected, DirectWrite, LinkId, Links, Rail, RailEvent, RailRx, RailTx,
@@ -14,6 +15,8 @@ use marline_wire::RailAddr;
 pub enum AnyRail {
     /// UDP.
     Udp(Box<UdpRail>),
+    /// Shared memory.
+    Shm(Box<ShmRail>),
     /// Any other one with faults injected.
     Faulty(Box<Faulty<AnyRail>>),
 }
@@ -23,6 +26,8 @@ pub enum AnyRail {
 pub enum AnyTx {
     /// UDP.
     Udp(UdpTx),
+    /// Shared memory.
+    Shm(Box<ShmTx>),
     /// Any other one with faults injected.
     Faulty(Box<FaultyTx<AnyTx>>),
 }
@@ -31,6 +36,8 @@ pub enum AnyTx {
 pub enum AnyRx {
     /// UDP.
     Udp(UdpRx),
+    /// Shared memory.
+    Shm(ShmRx),
     /// Any other one with faults injected.
     Faulty(Box<FaultyRx<AnyRx>>),
 }
@@ -44,6 +51,10 @@ impl Rail for AnyRail {
             AnyRail::Udp(rail) => {
                 let (tx, rx) = rail.split();
                 (AnyTx::Udp(tx), AnyRx::Udp(rx))
+            }
+            AnyRail::Shm(rail) => {
+                let (tx, rx) = rail.split();
+                (AnyTx::Shm(Box::new(tx)), AnyRx::Shm(rx))
             }
             AnyRail::Faulty(rail) => {
                 let (tx, rx) = rail.split();
@@ -80,20 +91,20 @@ macro_rules! forward {
 }
 
 forward! {
-    impl Links for AnyTx { Udp, Faulty }
+    impl Links for AnyTx { Udp, Shm, Faulty }
     mut fn connect(self, to: &RailAddr) -> Connected;
     mut fn close(self, link: LinkId);
 }
 
 forward! {
-    impl RemoteWrite for AnyTx { Udp, Faulty }
+    impl RemoteWrite for AnyTx { Udp, Shm, Faulty }
     mut fn register(self, base: *mut u8, len: usize) -> Option<u64>;
     mut fn deregister(self, key: u64);
     mut fn write(self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome;
 }
 
 forward! {
-    impl DirectWrite for AnyTx { Udp, Faulty }
+    impl DirectWrite for AnyTx { Udp, Shm, Faulty }
     mut fn write_direct(
         self, link: LinkId, write: &Write<'_>, packet: &[u8], segment: usize, flow: u8
     ) -> SendOutcome;
@@ -103,7 +114,7 @@ forward! {
 }
 
 forward! {
-    impl RailTx for AnyTx { Udp, Faulty }
+    impl RailTx for AnyTx { Udp, Shm, Faulty }
     ref fn caps(self) -> Caps;
     ref fn local_addr(self) -> RailAddr;
     mut fn send(
@@ -113,7 +124,7 @@ forward! {
 }
 
 forward! {
-    impl TxBuffers for AnyTx { Udp, Faulty }
+    impl TxBuffers for AnyTx { Udp, Shm, Faulty }
     mut fn lend(self) -> Option<BufId>;
     mut fn buffer(self, id: BufId) -> &mut [u8];
     mut fn give_back(self, id: BufId);
@@ -124,7 +135,7 @@ forward! {
 }
 
 forward! {
-    impl RailRx for AnyRx { Udp, Faulty }
+    impl RailRx for AnyRx { Udp, Shm, Faulty }
     mut fn recv(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
     mut fn recv_rest(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
     ref fn fd(self) -> Option<i32>;

@@ -147,6 +147,7 @@ fn a_rail_with_faults_knows_the_length_of_each_datagram() {
     let config = RailsConfig {
         udp: config,
         faults: scripts,
+        ..RailsConfig::default()
     };
     let rail = open_rail(0, &choice[0], &config, &clock).unwrap();
     let (mut tx, mut rx) = rail.split();
@@ -293,6 +294,7 @@ fn a_taken_port_is_a_clear_error() {
 fn a_script_makes_only_its_own_rail_faulty() {
     let choice = choose_rails(&["lo".to_owned()]).unwrap();
     let config = RailsConfig {
+        shm: Default::default(),
         faults: FaultScript::parse_all("rail=1;tx:drop=1").unwrap(),
         ..RailsConfig::default()
     };

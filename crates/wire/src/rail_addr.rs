@@ -73,6 +73,12 @@ impl RailKind {
         RailKind::Loopback,
     ];
 
+    /// Whether its rails reach processes of their own host alone.
+    #[inline]
+    pub fn is_near(self) -> bool {
+        matches!(self, RailKind::Shm)
+    }
+
     /// The kind of this number; `None` for one that this version does not know.
     pub fn of(number: u8) -> Option<RailKind> {
         let mut all = RailKind::BY_REACH.into_iter();

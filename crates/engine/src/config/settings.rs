@@ -323,9 +323,13 @@ const MTU_MIN: u64 = 576 - 28;
 
 // The help of a row is its doc comment: one sentence per line, units said.
 settings! {
-    /// Interfaces, patterns (eth*), local addresses or subnets (10.1.0.0/16) to use as rails;
-    /// empty: every usable one.
+    /// Interfaces, patterns (eth*), local addresses or subnets (10.1.0.0/16) to use as rails, and
+    /// shm for memory shared with the other processes of the host; empty: every usable interface.
     rails: Vec<String> = "", Kind::List;
+    /// Memory shared with the other processes of the host as a rail, as if shm had been named.
+    shm: bool = "off", Kind::Switch;
+    /// By shared memory, read long messages out of the sender's memory where the kernel allows it.
+    one_copy: bool = "on", Kind::Switch;
     /// How rails share the work: stripe (large messages over all rails) or standby (one at a time).
     rails_policy: RailsPolicy = "stripe", Kind::Policy;
     /// UDP port of every rail, to which peers send from any port; 0: any free one. Serves one

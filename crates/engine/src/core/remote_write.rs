@@ -12,7 +12,7 @@ use crate::memory::copy::spoil;
 use crate::memory::op_table::SendOp;
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::rails::{Body, Pending, RailState, WRITE_NS};
+use crate::state::rails::{Body, Pending, RailState};
 use crate::state::write::{pieces_of, OutstandingWrite, PendingWrite, ToWrite};
 use marline_proto::Transmit;
 use marline_rails::{LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write};
@@ -255,8 +255,7 @@ impl<S: System> Core<S> {
 
     /// Gives a rail up whose oldest write does not end; whether it did.
     pub(crate) fn watch_writes(&mut self, now: u64, rail: usize) -> bool {
-        let oldest = self.rails[rail].outstanding.first();
-        let stuck = oldest.is_some_and(|w| w.since_ns + WRITE_NS <= now);
+        let stuck = self.rails[rail].stuck_at().is_some_and(|at| at <= now);
         if stuck {
             let name = &self.rails[rail].name;
             let text = format!("rail {name}: a write does not end: the rail is given up for now");

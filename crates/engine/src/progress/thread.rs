@@ -83,7 +83,7 @@ impl<S: System> ProgressThread<S> {
                 };
                 let mut next = work(now);
                 if engine.is_away(now) && engine.arm() {
-                    next = work(engine.clock.now_ns());
+                    next = now; // looks again and arms again: a look may undo what arming did
                 }
                 timeout = timeout.min(next.saturating_sub(engine.clock.now_ns()));
                 if engine.is_away(now) {

@@ -16,7 +16,7 @@ const PAUSE_NS: u64 = 20_000;
 
 /// A write that is not over after so long is given up with its rail: ten times what 64 KiB take
 /// behind a full queue of a slow rail, and much less than peers wait.
-pub(crate) const WRITE_NS: u64 = STUCK_NS;
+const WRITE_NS: u64 = STUCK_NS;
 
 /// Keys of registered memory: (rail, key) by (endpoint index, inbound name).
 pub type Rkeys = BTreeMap<(u32, u64), Vec<(u8, u64)>>;
@@ -253,10 +253,17 @@ impl<T: RailTx> RailState<T> {
     }
 }
 
-impl<T> RailState<T> {
+impl<T: RailTx> RailState<T> {
+    /// When the oldest write has not ended for too long. Where a peer's processor makes the copy,
+    /// it may be busy, and a peer that is gone takes its link with it.
+    pub(crate) fn stuck_at(&self) -> Option<u64> {
+        let oldest = self.outstanding.first()?;
+        (!self.tx.caps().one_copy).then_some(oldest.since_ns + WRITE_NS)
+    }
+
     /// When `tick` has something to do for the rail.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        let written = self.outstanding.first().map(|w| w.since_ns + WRITE_NS);
+        let written = self.stuck_at();
         let tried = self.backpressure.map(|full| full.deadline());
         [self.retry_at, written, tried].into_iter().flatten().min()
     }

@@ -96,7 +96,9 @@ impl Node {
     pub fn on_link_down(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
         self.of_link(now_ns, rail, link, |node, conn, at| {
-            if conn.paths[at].usable() {
+            // Whoever has said goodbye takes its links with it: nothing fell.
+            let over = conn.dead || conn.closed || node.closing;
+            if conn.paths[at].usable() && !over {
                 node.path_down(now_ns, conn, at);
             }
             // Lost with the connection, also on the last path, which is not given up.

@@ -230,6 +230,7 @@ impl Conn {
                 avoided && class < 3,
                 class,
                 p.backoff > 0 && class == 2,
+                !p.is_near(),
                 rtt,
                 *i,
             )

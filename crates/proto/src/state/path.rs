@@ -278,6 +278,12 @@ impl Path {
         !self.policy.lossy && self.is_proven()
     }
 
+    /// It stays within the host: while it works no other carries what is for its peer.
+    #[inline]
+    pub fn is_near(&self) -> bool {
+        self.to.kind.is_near()
+    }
+
     /// `Header::path` of packets that I send on it.
     pub fn send_code(&self) -> u16 {
         path_code(self.local, self.remote)

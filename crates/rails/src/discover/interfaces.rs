@@ -4,7 +4,7 @@ use crate::addr::in_subnet;
 use crate::sys::{self, Interface, InterfaceAddr};
 use marline_wire::RAILS_MAX;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// One interface and the address of it that a rail binds to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,26 @@ pub struct InterfaceChoice {
     pub bytes_per_s: u64,
     /// Whether it is the loopback interface.
     pub loopback: bool,
+}
+
+impl InterfaceChoice {
+    /// What stands for an interface where a rail has none.
+    pub(super) fn none(name: &str) -> InterfaceChoice {
+        InterfaceChoice {
+            name: name.to_owned(),
+            ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            prefix_len: 0,
+            scope_id: 0,
+            mtu: 0,
+            bytes_per_s: 0,
+            loopback: true,
+        }
+    }
+
+    /// Whether there is one.
+    pub(super) fn is_some(&self) -> bool {
+        self.mtu > 0
+    }
 }
 
 impl fmt::Display for InterfaceChoice {

@@ -1,7 +1,7 @@
 //! Which rails a process has: the kinds there are, what names them, and who opens them.
 //!
-//! A name is `KIND:WHAT`, or `WHAT` alone for the default kind; what WHAT may be is the kind's
-//! matter. Each kind is a row of [`KINDS`].
+//! A name is `KIND:WHAT`, `KIND` for all usable rails of a kind, or `WHAT` alone for the default
+//! kind; what WHAT may be is the kind's matter. Each kind is a row of [`KINDS`].
 
 mod interfaces;
 mod watch;
@@ -11,6 +11,7 @@ pub use watch::InterfaceWatch;
 
 use crate::any::AnyRail;
 use crate::fault::{Clock, FaultScript, Faulty};
+use crate::shm::{ShmConfig, ShmRail};
 use crate::udp::{UdpConfig, UdpRail};
 use marline_wire::RAILS_MAX;
 
@@ -25,11 +26,18 @@ struct Kind {
 }
 
 /// All kinds; the first is the default.
-const KINDS: &[Kind] = &[Kind {
-    name: "udp",
-    choose: choose_interfaces,
-    open: open_udp,
-}];
+const KINDS: &[Kind] = &[
+    Kind {
+        name: "udp",
+        choose: choose_interfaces,
+        open: open_udp,
+    },
+    Kind {
+        name: "shm",
+        choose: choose_shm,
+        open: open_shm,
+    },
+];
 
 /// A rail that is to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +54,7 @@ impl RailChoice {
     pub fn name(&self) -> String {
         match self.kind {
             0 => self.interface.name.clone(),
+            kind if KINDS[kind].name == self.interface.name => self.interface.name.clone(),
             kind => format!("{}:{}", KINDS[kind].name, self.interface.name),
         }
     }
@@ -56,6 +65,8 @@ impl RailChoice {
 pub struct RailsConfig {
     /// UDP.
     pub udp: UdpConfig,
+    /// Shared memory.
+    pub shm: ShmConfig,
     /// Faults to be injected, by rail.
     pub faults: Vec<FaultScript>,
 }
@@ -72,7 +83,8 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
     }
     for name in names {
         let (kind, what) = kind_of(name);
-        for interface in (KINDS[kind].choose)(&[what.to_owned()])? {
+        let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
+        for interface in (KINDS[kind].choose)(&what)? {
             let same = |c: &RailChoice| {
                 let (a, b) = (&c.interface, &interface);
                 (c.kind, &a.name, a.ip) == (kind, &b.name, b.ip)
@@ -94,13 +106,15 @@ fn choice(kind: usize, interface: InterfaceChoice) -> RailChoice {
     RailChoice { kind, interface }
 }
 
-/// The kind that a name begins with. (An IPv6 address has colons, too, behind no kind's name.)
-fn kind_of(name: &str) -> (usize, &str) {
-    let named = name.split_once(':').and_then(|(kind, what)| {
-        let at = KINDS.iter().position(|k| k.name == kind)?;
-        Some((at, what))
-    });
-    named.unwrap_or((0, name))
+/// The kind that a name begins with, and what follows. (An IPv6 address has colons, too, behind no
+/// kind's name.)
+fn kind_of(name: &str) -> (usize, Option<&str>) {
+    let (kind, what) = match name.split_once(':') {
+        Some((kind, what)) => (kind, Some(what)),
+        None => (name, None),
+    };
+    let named = KINDS.iter().position(|k| k.name == kind);
+    named.map_or((0, Some(name)), |at| (at, what))
 }
 
 /// Opens the rail number `index`, with the faults that the settings have for it. `clock` gives
@@ -128,19 +142,39 @@ fn open_udp(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String
     Ok(AnyRail::Udp(Box::new(rail)))
 }
 
+/// There is one shm rail, of no interface.
+fn choose_shm(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
+    match names {
+        [] => Ok(vec![InterfaceChoice::none("shm")]),
+        [name, ..] => Err(format!(
+            "shm:{name}: the rail of shared memory is called shm"
+        )),
+    }
+}
+
+fn open_shm(_: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
+    Ok(AnyRail::Shm(Box::new(ShmRail::open(&config.shm)?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_name_may_say_its_kind() {
-        assert_eq!(kind_of("udp:eth0"), (0, "eth0"));
-        assert_eq!(kind_of("eth0"), (0, "eth0"));
-        assert_eq!(kind_of("fd00::1"), (0, "fd00::1"));
-        assert_eq!(kind_of("udp:fd00::1"), (0, "fd00::1"));
+        assert_eq!(kind_of("udp:eth0"), (0, Some("eth0")));
+        assert_eq!(kind_of("eth0"), (0, Some("eth0")));
+        assert_eq!(kind_of("fd00::1"), (0, Some("fd00::1")));
+        assert_eq!(kind_of("udp:fd00::1"), (0, Some("fd00::1")));
+        assert_eq!(kind_of("udp"), (0, None));
+        assert_eq!(kind_of("shm"), (1, None));
         let lo = choose_rails(&["udp:127.0.0.1".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         assert_eq!(lo.len(), 1, "named twice, opened once");
         assert_eq!(lo[0].name(), "lo");
+        let both = choose_rails(&["lo".to_owned(), "shm".to_owned()]).unwrap();
+        let names: Vec<_> = both.iter().map(RailChoice::name).collect();
+        assert_eq!(names, ["lo", "shm"]);
+        assert!(choose_rails(&["shm:lo".to_owned()]).is_err());
         let error = choose_rails(&["teleport:lo".to_owned()]).unwrap_err();
         assert!(error.contains("teleport:lo"), "{error}");
     }

@@ -20,7 +20,8 @@ pub struct InterfaceWatch {
 }
 
 struct Watched {
-    interface: String,
+    /// `None`: the rail has no interface, and is never down.
+    interface: Option<String>,
     ip: IpAddr,
     state: RailFault,
 }
@@ -36,7 +37,7 @@ impl InterfaceWatch {
             )
         })?;
         let watched = |choice: &InterfaceChoice| Watched {
-            interface: choice.name.clone(),
+            interface: choice.is_some().then(|| choice.name.clone()),
             ip: choice.ip,
             state: RailFault::Up,
         };
@@ -74,7 +75,10 @@ impl InterfaceWatch {
         // Out of memory or descriptors: the next change looks again.
         let Ok(all) = sys::interfaces() else { return };
         for (at, rail) in self.rails.iter_mut().enumerate() {
-            let state = state_of(&all, &rail.interface, &rail.ip);
+            let Some(interface) = &rail.interface else {
+                continue;
+            };
+            let state = state_of(&all, interface, &rail.ip);
             if state != rail.state {
                 rail.state = state;
                 self.found.push_back((at, state));

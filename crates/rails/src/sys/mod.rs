@@ -6,15 +6,23 @@
 #![allow(unsafe_code)]
 
 mod direct_io;
+mod epoll;
+mod gate;
 mod iface;
 mod netlink;
+mod shm;
 mod sleep_set;
 mod socket;
 mod udp_io;
 
 pub use direct_io::Place;
+pub(crate) use epoll::Epoll;
+pub(crate) use gate::{host, own_uid, Gate, Message, Peer};
 pub use iface::{interface_index, interfaces, link_bytes_per_s, Interface, InterfaceAddr};
 pub use netlink::ChangeSocket;
+pub(crate) use shm::{
+    gather, pull, random, Inbox, LinkMemory, Ring, Witness, WitnessAt, PULL_PIECES_MAX,
+};
 pub use sleep_set::SleepSet;
 pub use socket::{path_mtu, Socket, SocketOptions};
 pub use udp_io::{Datagram, RecvBuffers, RECV_BATCH};

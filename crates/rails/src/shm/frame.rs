@@ -1,0 +1,201 @@
+//! Frames in a ring: a word, and a body by kind.
+//!
+//! ```text
+//! word   bits 0-31 bytes of the body    32-47 length of each packet but the last
+//!        48-55 kind    56-63 magic
+//! body   packets   one or more packets, back to back
+//!        inline    u64 key, u64 offset, u64 bytes; the bytes; one packet
+//!        pull      u64 key, u64 offset, u64 pieces; per piece u64 address, u64 bytes; one packet
+//! ```
+//!
+//! A write and the packet that tells of it are one frame, so that none is delivered without the
+//! other. The bytes of a pull stay where they are: the consumer reads them out of the producer's
+//! memory.
+
+use crate::sys::PULL_PIECES_MAX;
+
+/// Bytes before those of a write or its pieces.
+pub(super) const PLACE_LEN: usize = 24;
+/// Bytes of a piece.
+pub(super) const PIECE_LEN: usize = 16;
+/// Version of the framing, in every word.
+const MAGIC: u64 = 0xb1;
+
+/// Kinds of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Packets.
+    Packets,
+    /// A write whose bytes are in the frame.
+    Inline,
+    /// A write whose bytes are read where they lie.
+    Pull,
+}
+
+/// A frame's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) kind: Kind,
+    /// Bytes of the body.
+    pub(super) len: usize,
+    /// Length of each packet but the last.
+    pub(super) segment: usize,
+}
+
+impl Head {
+    #[inline]
+    pub(super) fn word(&self) -> u64 {
+        let kind = match self.kind {
+            Kind::Packets => 1,
+            Kind::Inline => 2,
+            Kind::Pull => 3,
+        };
+        self.len as u64 | (self.segment as u64) << 32 | kind << 48 | MAGIC << 56
+    }
+
+    /// The head of a word, if it is one of a frame that may have so many bytes.
+    #[inline]
+    pub(super) fn read(word: u64, body_max: u64) -> Option<Head> {
+        let kind = match word >> 48 & 0xff {
+            1 => Kind::Packets,
+            2 => Kind::Inline,
+            3 => Kind::Pull,
+            _ => return None,
+        };
+        let len = word & 0xffff_ffff;
+        let segment = (word >> 32 & 0xffff) as usize;
+        let least = if kind == Kind::Packets {
+            1
+        } else {
+            PLACE_LEN as u64 + 1
+        };
+        let possible = word >> 56 == MAGIC && (least..=body_max).contains(&len) && segment > 0;
+        possible.then_some(Head {
+            kind,
+            len: len as usize,
+            segment,
+        })
+    }
+}
+
+/// The place of a write, and how many bytes or pieces follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct To {
+    pub(super) key: u64,
+    pub(super) offset: u64,
+    pub(super) count: u64,
+}
+
+impl To {
+    pub(super) fn write(&self) -> [u8; PLACE_LEN] {
+        let mut out = [0; PLACE_LEN];
+        for (at, word) in [self.key, self.offset, self.count].into_iter().enumerate() {
+            out[8 * at..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        out
+    }
+
+    pub(super) fn read(bytes: &[u8; PLACE_LEN]) -> To {
+        To {
+            key: word(bytes, 0),
+            offset: word(bytes, 8),
+            count: word(bytes, 16),
+        }
+    }
+}
+
+/// A piece of the producer's memory: its address and bytes.
+pub(super) fn write_piece(address: u64, len: u64) -> [u8; PIECE_LEN] {
+    let mut out = [0; PIECE_LEN];
+    out[..8].copy_from_slice(&address.to_le_bytes());
+    out[8..].copy_from_slice(&len.to_le_bytes());
+    out
+}
+
+/// The pieces of a pull: their addresses and bytes, all their bytes, and the bytes of the list.
+pub(super) type Pieces = (Vec<(u64, u64)>, u32, usize);
+
+/// The pieces of a pull out of what follows its place; `None` if that is not what it says, or has
+/// no packet behind it.
+pub(super) fn read_pull(to: &To, rest: &[u8]) -> Option<Pieces> {
+    if to.count == 0 || to.count > PULL_PIECES_MAX as u64 {
+        return None;
+    }
+    let list = rest.get(..to.count as usize * PIECE_LEN)?;
+    let pieces: Vec<_> = (list.chunks_exact(PIECE_LEN))
+        .map(|piece| (word(piece, 0), word(piece, 8)))
+        .collect();
+    let lens = pieces.iter().map(|piece| piece.1);
+    let total = lens.into_iter().try_fold(0u64, u64::checked_add)?;
+    let total = u32::try_from(total).ok()?;
+    (total > 0 && rest.len() > list.len()).then_some((pieces, total, list.len()))
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY_MAX: u64 = 128 * 1024;
+
+    #[test]
+    fn words_are_read_as_written() {
+        for (kind, len, segment) in [
+            (Kind::Packets, 1, 1),
+            (Kind::Packets, 64_000, 1_472),
+            (Kind::Inline, PLACE_LEN + 1, 65_535),
+            (Kind::Pull, BODY_MAX as usize, 88),
+        ] {
+            let head = Head { kind, len, segment };
+            assert_eq!(Head::read(head.word(), BODY_MAX), Some(head));
+            assert_ne!(head.word(), 0);
+        }
+    }
+
+    #[test]
+    fn impossible_words_are_no_heads() {
+        let head = Head {
+            kind: Kind::Packets,
+            len: BODY_MAX as usize + 1,
+            segment: 1,
+        };
+        assert_eq!(Head::read(head.word(), BODY_MAX), None);
+        let empty = Head { len: 0, ..head };
+        assert_eq!(Head::read(empty.word(), BODY_MAX), None);
+        let short = Head {
+            kind: Kind::Pull,
+            len: PLACE_LEN,
+            ..head
+        };
+        assert_eq!(Head::read(short.word(), BODY_MAX), None);
+        for word in [0, 1, u64::MAX, u64::MAX >> 1, 0x0101_0101_0101_0101] {
+            assert_eq!(Head::read(word, BODY_MAX), None, "{word:x}");
+        }
+    }
+
+    #[test]
+    fn pulls_say_what_they_hold() {
+        let to = To {
+            key: 7,
+            offset: 1 << 40,
+            count: 2,
+        };
+        assert_eq!(To::read(&to.write()), to);
+        let mut rest = write_piece(4096, 100).to_vec();
+        rest.extend(write_piece(1 << 47, 20));
+        assert_eq!(read_pull(&to, &rest), None, "no packet");
+        rest.push(1);
+        let pieces = vec![(4096, 100), (1 << 47, 20)];
+        assert_eq!(read_pull(&to, &rest), Some((pieces, 120, 32)));
+        for count in [0, 3, 17, u64::MAX] {
+            assert_eq!(read_pull(&To { count, ..to }, &rest), None);
+        }
+        rest[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(read_pull(&to, &rest), None, "longer than memory");
+    }
+}

@@ -1,0 +1,447 @@
+//! The links of a shm rail: made when they are asked for, or by a peer; over for good when their
+//! connection is.
+
+use super::addr::ShmAddr;
+use super::connection::{Break, Connection, Name};
+use super::frame::{write_piece, Head, Kind, To, PLACE_LEN};
+use super::ring::{Garbled, Memory, Producer};
+use super::shared::{Notice, Order, Shared, BODY_MAX};
+use crate::link::LinkTable;
+use crate::sys::{self, Gate, LinkMemory, Ring, PULL_PIECES_MAX};
+use crate::{DownReason, LinkId, Piece, RailEvent, Write};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Bytes that wait for room in the ring of one link, so that a peer which does not read holds up no
+/// other's packets; beyond them the rail is busy. More than grants and credits let be under way to
+/// one peer, over all rails.
+const BACKLOG_MAX: usize = 16 << 20;
+
+/// One link.
+struct Link {
+    /// `None`: it is down.
+    connection: Option<Arc<Connection>>,
+    producer: Producer,
+    /// The other end has greeted.
+    up: bool,
+    /// It was asked for; else a peer has made it.
+    wanted: bool,
+    /// Tokens of pulls that the other end has not made yet, the oldest first.
+    pulls: VecDeque<u64>,
+    /// Frames that the ring had no room for.
+    backlog: VecDeque<(Head, Vec<u8>)>,
+    /// Bytes of them.
+    backlog_len: usize,
+}
+
+impl Link {
+    fn new(connection: Option<Arc<Connection>>, up: bool) -> Link {
+        Link {
+            connection,
+            producer: Producer::new::<Ring>(),
+            up,
+            wanted: false,
+            pulls: VecDeque::new(),
+            backlog: VecDeque::new(),
+            backlog_len: 0,
+        }
+    }
+
+    /// Puts a frame into the ring, or into the backlog. `Err`: the other end is garbled.
+    #[inline]
+    fn put(&mut self, head: Head, parts: &[Piece]) -> Result<Put, Garbled> {
+        if !self.backlog.is_empty() {
+            self.put_backlog()?;
+        }
+        let Some(connection) = self.connection.as_ref().filter(|_| self.up) else {
+            return Ok(Put::Lost);
+        };
+        let len = head.len as u64;
+        debug_assert!(len <= BODY_MAX, "longer than any batch or write");
+        if self.backlog.is_empty() {
+            if let Some(at) = self.producer.body(&connection.out, len)? {
+                connection.out.put_pieces(at, parts);
+                self.producer.publish(&connection.out, head.word(), len);
+                connection.tell();
+                return Ok(Put::Done);
+            }
+        }
+        if self.backlog_len + head.len > BACKLOG_MAX {
+            return Ok(Put::NoRoom);
+        }
+        self.backlog_len += head.len;
+        self.backlog.push_back((head, sys::gather(parts)));
+        Ok(Put::Later)
+    }
+
+    /// Puts the backlog into the ring, as far as there is room.
+    fn put_backlog(&mut self) -> Result<(), Garbled> {
+        let Some(connection) = &self.connection else {
+            return Ok(());
+        };
+        let mut any = false;
+        while let Some((head, bytes)) = self.backlog.front() {
+            let len = head.len as u64;
+            let body = match self.producer.body(&connection.out, len)? {
+                None => self.producer.body_or_wait(&connection.out, len)?,
+                body => body,
+            };
+            let Some(at) = body else { break };
+            connection.out.put(at, bytes);
+            self.producer.publish(&connection.out, head.word(), len);
+            self.backlog_len -= head.len;
+            self.backlog.pop_front();
+            any = true;
+        }
+        if any {
+            connection.tell();
+        }
+        Ok(())
+    }
+}
+
+/// The fate of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Put {
+    /// It is in the ring.
+    Done,
+    /// It waits for room in the ring.
+    Later,
+    /// There is no room now.
+    NoRoom,
+    /// The link is not up: it is lost.
+    Lost,
+}
+
+/// The links of a rail.
+pub(super) struct ShmLinks {
+    shared: Arc<Shared>,
+    table: LinkTable<ShmAddr, Link>,
+    by_name: HashMap<Name, LinkId>,
+    /// Links with pulls that are not over.
+    pulling: Vec<LinkId>,
+    /// Links with a backlog.
+    waiting: Vec<LinkId>,
+    events: VecDeque<RailEvent>,
+}
+
+impl ShmLinks {
+    pub(super) fn new(shared: Arc<Shared>) -> ShmLinks {
+        ShmLinks {
+            shared,
+            table: LinkTable::default(),
+            by_name: HashMap::new(),
+            pulling: Vec::new(),
+            waiting: Vec::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// One user more of the link to a rail, and whether it is up.
+    pub(super) fn connect(&mut self, to: ShmAddr) -> (LinkId, bool) {
+        let mut made = None;
+        let shared = &self.shared;
+        let link = self.table.connect(to, || {
+            let result = begin(shared, &to);
+            let link = Link::new(result.as_ref().ok().cloned(), false);
+            made = Some(result);
+            link
+        });
+        if let Some(state) = self.table.get_mut(link) {
+            state.wanted = true;
+        }
+        match made {
+            Some(Ok(connection)) => _ = self.by_name.insert(connection.name, link),
+            Some(Err(reason)) => self.fall(link, reason),
+            None => {}
+        }
+        (link, self.table.get(link).is_some_and(|link| link.up))
+    }
+
+    /// One user less; the last one ends the link.
+    pub(super) fn close(&mut self, link: LinkId) {
+        if let Some(mut gone) = self.table.close(link) {
+            if let Some(connection) = gone.connection.take() {
+                self.end(&connection);
+            }
+            self.free(link, gone.pulls);
+            // No event speaks of the link after this.
+            self.events.retain(|event| {
+                !matches!(event, RailEvent::LinkUp(l) | RailEvent::LinkDown(l, _) if *l == link)
+            });
+        }
+    }
+
+    /// Lets go of a connection: what was to be pulled is void, and nobody reads it any more.
+    fn end(&mut self, connection: &Connection) {
+        connection.void();
+        connection.close();
+        self.by_name.remove(&connection.name);
+        self.shared.order(Order::Forget(connection.name));
+    }
+
+    /// The memory of pulls is free.
+    fn free(&mut self, link: LinkId, tokens: VecDeque<u64>) {
+        self.events.extend(tokens.into_iter().map(RailEvent::Done));
+        self.pulling.retain(|pulling| *pulling != link);
+        self.waiting.retain(|waiting| *waiting != link);
+    }
+
+    /// A link is down for good.
+    #[cold]
+    fn fall(&mut self, link: LinkId, reason: DownReason) {
+        self.table.retire(link);
+        let Some(state) = self.table.get_mut(link) else {
+            return;
+        };
+        state.up = false;
+        let wanted = state.wanted;
+        state.backlog.clear();
+        let (connection, pulls) = (state.connection.take(), std::mem::take(&mut state.pulls));
+        if let Some(connection) = connection {
+            self.end(&connection);
+        }
+        self.free(link, pulls);
+        match wanted {
+            true => self.events.push_back(RailEvent::LinkDown(link, reason)),
+            false => _ = self.table.close(link),
+        }
+    }
+
+    /// Puts a batch of packets into a link's ring.
+    #[inline]
+    pub(super) fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize) -> Put {
+        let head = Head {
+            kind: Kind::Packets,
+            len: bytes.len(),
+            segment: segment.min(bytes.len()),
+        };
+        self.put(link, head, &[piece(bytes)])
+    }
+
+    /// Puts a write and the packet that tells of it into a link's ring, in one frame; `true` beside
+    /// the answer: the memory of the write is still to be read.
+    pub(super) fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> (Put, bool) {
+        let Some(state) = self.table.get_mut(link) else {
+            return (Put::Lost, false);
+        };
+        let Some(connection) = &state.connection else {
+            return (Put::Lost, false);
+        };
+        let few = write.pieces.len() <= PULL_PIECES_MAX;
+        if !(self.shared.config.one_copy && few && connection.is_read()) {
+            return (self.write_inline(link, write, packet), false);
+        }
+        connection.post(); // before the other end can make it
+        let put = self.write_pull(link, write, packet);
+        let taken = matches!(put, Put::Done | Put::Later);
+        if taken {
+            if let Some(state) = self.table.get_mut(link) {
+                state.pulls.push_back(write.token);
+            }
+            note(&mut self.pulling, link);
+        }
+        (put, taken)
+    }
+
+    fn write_inline(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> Put {
+        let len: usize = write.pieces.iter().map(|piece| piece.len).sum();
+        let to = To {
+            key: write.key,
+            offset: write.offset,
+            count: len as u64,
+        };
+        let head = Head {
+            kind: Kind::Inline,
+            len: PLACE_LEN + len + packet.len(),
+            segment: packet.len(),
+        };
+        let place = to.write();
+        let mut parts = vec![piece(&place)];
+        parts.extend(write.pieces);
+        parts.push(piece(packet));
+        self.put(link, head, &parts)
+    }
+
+    fn write_pull(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> Put {
+        let to = To {
+            key: write.key,
+            offset: write.offset,
+            count: write.pieces.len() as u64,
+        };
+        let mut list = to.write().to_vec();
+        for piece in write.pieces {
+            let address = piece.base.expose_provenance() as u64;
+            list.extend(write_piece(address, piece.len as u64));
+        }
+        let head = Head {
+            kind: Kind::Pull,
+            len: list.len() + packet.len(),
+            segment: packet.len(),
+        };
+        self.put(link, head, &[piece(&list), piece(packet)])
+    }
+
+    /// Puts a frame of these parts into a link's ring, and tells the other end.
+    #[inline]
+    fn put(&mut self, link: LinkId, head: Head, parts: &[Piece]) -> Put {
+        let Some(state) = self.table.get_mut(link) else {
+            return Put::Lost;
+        };
+        match state.put(head, parts) {
+            Ok(Put::Later) => {
+                note(&mut self.waiting, link);
+                Put::Later
+            }
+            Ok(put) => put,
+            Err(Garbled) => {
+                self.fall(link, DownReason::Broken(libc::EBADMSG));
+                Put::Lost
+            }
+        }
+    }
+
+    /// The memory of a write is free already.
+    pub(super) fn done(&mut self, token: u64) {
+        self.events.push_back(RailEvent::Done(token));
+    }
+
+    /// The next event.
+    #[inline]
+    pub(super) fn event(&mut self) -> Option<RailEvent> {
+        for notice in self.shared.take_notices() {
+            self.on_notice(notice);
+        }
+        if !self.pulling.is_empty() {
+            self.look_for_pulls();
+        }
+        if !self.waiting.is_empty() {
+            self.put_backlogs();
+        }
+        self.events.pop_front()
+    }
+
+    fn put_backlogs(&mut self) {
+        for link in std::mem::take(&mut self.waiting) {
+            let Some(state) = self.table.get_mut(link) else {
+                continue;
+            };
+            match state.put_backlog() {
+                Ok(()) if state.backlog.is_empty() => {}
+                Ok(()) => self.waiting.push(link),
+                Err(Garbled) => self.fall(link, DownReason::Broken(libc::EBADMSG)),
+            }
+        }
+    }
+
+    fn look_for_pulls(&mut self) {
+        let (table, events) = (&mut self.table, &mut self.events);
+        self.pulling.retain(|&link| {
+            let Some(state) = table.get_mut(link) else {
+                return false;
+            };
+            let ended = state.connection.as_ref().map_or(0, |c| c.take_ended());
+            let ended = state.pulls.drain(..state.pulls.len().min(ended as usize));
+            events.extend(ended.map(RailEvent::Done));
+            !state.pulls.is_empty()
+        });
+    }
+
+    #[cold]
+    fn on_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Connected(name) => {
+                let Some(&link) = self.by_name.get(&name) else {
+                    return;
+                };
+                if let Some(state) = self.table.get_mut(link) {
+                    state.up = true;
+                    self.events.push_back(RailEvent::LinkUp(link));
+                }
+            }
+            Notice::Accepted(from, connection) => {
+                // One that we have made to the same rail stays the way to it: this one is read.
+                if self.table.find(&from).is_none() {
+                    let name = connection.name;
+                    let link = self.table.add(from, Link::new(Some(connection), true));
+                    self.by_name.insert(name, link);
+                }
+            }
+            Notice::Broken(name, broken) => {
+                if let Some(&link) = self.by_name.get(&name) {
+                    self.fall(link, reason_of(broken));
+                }
+            }
+        }
+    }
+
+    /// Lets nobody read the memory of writes after this: links with any break.
+    pub(super) fn drain(&mut self) {
+        self.look_for_pulls();
+        for link in std::mem::take(&mut self.pulling) {
+            self.fall(link, DownReason::Broken(libc::ECANCELED));
+        }
+    }
+
+    /// Ends all connections.
+    pub(super) fn end_all(&mut self) {
+        if self.shared.process != std::process::id() {
+            return;
+        }
+        for link in self.table.iter_mut() {
+            if let Some(connection) = link.connection.take() {
+                connection.void();
+                connection.close();
+            }
+        }
+    }
+}
+
+fn note(links: &mut Vec<LinkId>, link: LinkId) {
+    if !links.contains(&link) {
+        links.push(link);
+    }
+}
+
+fn piece(bytes: &[u8]) -> Piece {
+    Piece {
+        base: bytes.as_ptr(),
+        len: bytes.len(),
+    }
+}
+
+fn reason_of(broken: Break) -> DownReason {
+    match broken {
+        Break::Closed => DownReason::Closed,
+        Break::Unwelcome => DownReason::Refused,
+        Break::Garbled => DownReason::Broken(libc::EBADMSG),
+        Break::Failed(errno) => DownReason::Broken(errno),
+    }
+}
+
+/// Begins a connection: it carries packets once the other end has greeted.
+fn begin(shared: &Shared, to: &ShmAddr) -> Result<Arc<Connection>, DownReason> {
+    if !shared.is_near(to) {
+        return Err(DownReason::Refused);
+    }
+    let failed = |errno| match errno {
+        libc::ECONNREFUSED => DownReason::Refused,
+        libc::EAGAIN => DownReason::Unanswered,
+        errno => DownReason::Broken(errno),
+    };
+    let gate = Gate::connect(to.name).map_err(failed)?;
+    let (memory, file) = LinkMemory::create().map_err(failed)?;
+    let slot = shared.take_slot().ok_or(failed(libc::ENOSPC))?;
+    let connection = Connection::new(shared.new_name(), gate, memory.rings(), slot);
+    let (name, fd) = (connection.name, connection.gate.fd());
+    let greeted = shared.greet(&connection.gate, slot, Some(file));
+    // A receiving half that sleeps wakes when the other end greets.
+    let greeted = greeted.and_then(|()| shared.epoll.add(fd, name));
+    if let Err(errno) = greeted {
+        shared.free_slot(slot);
+        return Err(failed(errno));
+    }
+    let connection = Arc::new(connection);
+    shared.order(Order::Read(connection.clone()));
+    Ok(connection)
+}

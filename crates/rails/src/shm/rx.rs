@@ -1,0 +1,497 @@
+//! Receiving half: the rings that are looked at, connections that come, and those that come about.
+
+use super::connection::{Break, Connection, Name};
+use super::frame::{read_pull, Head, Kind, To, PLACE_LEN};
+use super::greeting::{Greeting, GREETING_LEN};
+use super::inbox::{self, RINGS_MAX};
+use super::ring::{Consumer, Memory};
+use super::shared::{Notice, Order, Shared, BODY_MAX, LISTENER};
+use crate::sys::{self, Gate, LinkMemory, Message};
+use crate::{Armed, RailRx, Received};
+use marline_wire::DirectHead;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+/// Frames that are taken from one ring before others have their turn.
+const TURN_MAX: usize = 64;
+/// With more rings than this the receiver wants to be told which of them to look at: up to here the
+/// words that it looks at fit into its nearest cache beside all else.
+const LOOK_MAX: usize = 16;
+/// Connections that were accepted and have not greeted. Strangers may make some, and the oldest
+/// goes when there are more.
+const NAMELESS_MAX: usize = 256;
+/// Messages that one look takes from one socket.
+const MESSAGES_MAX: usize = 8;
+
+/// One connection that is read.
+struct Incoming {
+    connection: Arc<Connection>,
+    consumer: Consumer,
+}
+
+/// Receiving half of a [`super::ShmRail`].
+pub struct ShmRx {
+    shared: Arc<Shared>,
+    /// By slot.
+    incoming: Vec<Option<Incoming>>,
+    /// Slots in use.
+    slots: Vec<u32>,
+    by_name: HashMap<Name, u32>,
+    nameless: VecDeque<(Name, Gate)>,
+    /// Packets that are handed on lie here, where nobody else can change them.
+    buffer: Box<[u8]>,
+    /// Bits are wanted.
+    bits: bool,
+    /// All rings are to be looked at once.
+    all: bool,
+    /// Whoever publishes something is to wake us.
+    armed: bool,
+}
+
+/// Where a frame's packets go, and how many there were.
+struct Handing<'a> {
+    sink: &'a mut dyn FnMut(Received<'_>),
+    count: usize,
+}
+
+impl Handing<'_> {
+    #[inline]
+    fn packets(&mut self, bytes: &[u8], segment: usize) {
+        self.count += bytes.len().div_ceil(segment);
+        (self.sink)(Received {
+            link: None,
+            from: marline_wire::RailAddr::NONE,
+            bytes,
+            segment,
+            beside: 0,
+            missing: 0,
+        });
+    }
+}
+
+impl Incoming {
+    /// Takes frames out of the ring, at most a turn's.
+    fn read(
+        &mut self,
+        shared: &Shared,
+        buffer: &mut [u8],
+        handing: &mut Handing<'_>,
+    ) -> Result<(), Break> {
+        for _ in 0..TURN_MAX {
+            let word = self.consumer.word(&self.connection.input);
+            if word == 0 {
+                break;
+            }
+            let head = Head::read(word, BODY_MAX).ok_or(Break::Garbled)?;
+            match head.kind {
+                Kind::Packets => {
+                    let bytes = &mut buffer[..head.len];
+                    self.connection.input.get(self.consumer.body(), bytes);
+                    self.pass(&head);
+                    handing.packets(bytes, head.segment);
+                }
+                Kind::Inline | Kind::Pull => self.land(shared, &head, buffer, handing)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The frame is done with: its room is the producer's.
+    #[inline]
+    fn pass(&mut self, head: &Head) {
+        self.consumer.advance(head.len as u64);
+        if self.consumer.release(&self.connection.input) {
+            self.connection.tell();
+        }
+    }
+
+    /// Puts the bytes of a write into their place, and hands on the packet that tells of it.
+    /// Without a place the connection breaks, so that no packet tells of what is not there.
+    fn land(
+        &mut self,
+        shared: &Shared,
+        head: &Head,
+        buffer: &mut [u8],
+        handing: &mut Handing<'_>,
+    ) -> Result<(), Break> {
+        let connection = self.connection.clone();
+        let body = self.consumer.body();
+        let mut place = [0; PLACE_LEN];
+        connection.input.get(body, &mut place);
+        let to = To::read(&place);
+        let (at, rest_len) = (body + PLACE_LEN as u64, head.len - PLACE_LEN);
+        let skip = match head.kind {
+            Kind::Inline => {
+                let len = usize::try_from(to.count).ok();
+                let len = len.filter(|len| (1..rest_len).contains(len));
+                let len = len.ok_or(Break::Garbled)?;
+                let landed = shared.memory.land(&head_of(&to, len as u32), |place| {
+                    connection.input.land(at, &place);
+                    ((), true)
+                });
+                landed.ok_or(Break::Failed(libc::ENXIO))?;
+                len
+            }
+            _ => {
+                let rest = &mut buffer[..rest_len];
+                connection.input.get(at, rest);
+                let (pieces, len, skip) = read_pull(&to, rest).ok_or(Break::Garbled)?;
+                let landed = shared.memory.land(&head_of(&to, len), |place| {
+                    let pulled = connection.pull(&pieces, &place);
+                    (pulled, pulled.is_ok())
+                });
+                landed.ok_or(Break::Failed(libc::ENXIO))??;
+                skip
+            }
+        };
+        let packet = &mut buffer[..rest_len - skip];
+        connection.input.get(at + skip as u64, packet);
+        self.pass(head);
+        if head.kind == Kind::Pull {
+            connection.pulled();
+        }
+        handing.packets(packet, packet.len());
+        Ok(())
+    }
+}
+
+fn head_of(to: &To, len: u32) -> DirectHead {
+    DirectHead {
+        key: to.key,
+        offset: to.offset,
+        len,
+        packet_len: 0,
+        spare: 0,
+    }
+}
+
+impl ShmRx {
+    pub(super) fn new(shared: Arc<Shared>) -> ShmRx {
+        ShmRx {
+            shared,
+            incoming: Vec::new(),
+            slots: Vec::new(),
+            by_name: HashMap::new(),
+            nameless: VecDeque::new(),
+            buffer: vec![0; BODY_MAX as usize].into_boxed_slice(),
+            bits: false,
+            all: false,
+            armed: false,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
+    }
+
+    /// Reads one ring.
+    #[inline]
+    fn read(&mut self, slot: u32, handing: &mut Handing<'_>) {
+        let Some(Some(incoming)) = self.incoming.get_mut(slot as usize) else {
+            return;
+        };
+        if incoming.consumer.word(&incoming.connection.input) == 0 {
+            return;
+        }
+        let read = incoming.read(&self.shared, &mut self.buffer, handing);
+        // More than a turn's: no bit will tell of it again.
+        self.all |= incoming.consumer.word(&incoming.connection.input) != 0;
+        if let Err(broken) = read {
+            self.forget(slot, broken);
+        }
+    }
+
+    /// Reads all rings that may have something.
+    #[inline]
+    fn read_rings(&mut self, handing: &mut Handing<'_>) {
+        if self.bits && !self.all {
+            let mut told = [0u32; TURN_MAX];
+            let mut count = 0;
+            // Rings beyond those that there is room for have their turn next time.
+            let shared = self.shared.clone();
+            inbox::take_bits(&shared.inbox, |slot| match told.get_mut(count) {
+                Some(room) => (*room, count) = (slot, count + 1),
+                None => self.all = true,
+            });
+            told[..count]
+                .iter()
+                .for_each(|slot| self.read(*slot, handing));
+            return;
+        }
+        self.all = false;
+        for at in (0..self.slots.len()).rev() {
+            if let Some(&slot) = self.slots.get(at) {
+                self.read(slot, handing);
+            }
+        }
+    }
+
+    /// A connection is at its end.
+    #[cold]
+    fn forget(&mut self, slot: u32, broken: Break) {
+        let Some(incoming) = self.incoming.get_mut(slot as usize).and_then(Option::take) else {
+            return;
+        };
+        let connection = incoming.connection;
+        if broken == Break::Garbled {
+            self.shared.refused.fetch_add(1, Relaxed);
+        }
+        self.shared.epoll.remove(connection.gate.fd());
+        connection.close();
+        self.slots.retain(|used| *used != slot);
+        self.by_name.remove(&connection.name);
+        self.shared.free_slot(slot);
+        self.shared.note(Notice::Broken(connection.name, broken));
+        self.choose();
+    }
+
+    /// Reads a connection from now on, which is known to the descriptors that are waited for.
+    fn add(&mut self, connection: Arc<Connection>) {
+        let slot = connection.slot as usize;
+        if self.incoming.len() <= slot {
+            self.incoming.resize_with(slot + 1, || None);
+        }
+        self.by_name.insert(connection.name, connection.slot);
+        self.slots.push(connection.slot);
+        self.incoming[slot] = Some(Incoming {
+            connection,
+            consumer: Consumer::default(),
+        });
+        self.choose();
+    }
+
+    /// Chooses between looks and bits, now that there is one ring more or less.
+    fn choose(&mut self) {
+        let bits = self.slots.len() > LOOK_MAX;
+        if bits != self.bits {
+            self.bits = bits;
+            inbox::want_bits(&self.shared.inbox, bits);
+        }
+        self.all = true;
+    }
+
+    /// Does what the sending half asked for.
+    #[inline]
+    fn obey(&mut self) {
+        for order in self.shared.take_orders() {
+            match order {
+                Order::Read(connection) => self.add(connection),
+                Order::Forget(name) => {
+                    if let Some(&slot) = self.by_name.get(&name) {
+                        self.forget(slot, Break::Closed);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the connections that were made to us.
+    fn accept(&mut self) {
+        while let Ok(gate) = self.shared.listener.accept() {
+            let name = self.shared.new_name();
+            if self.shared.epoll.add(gate.fd(), name).is_ok() {
+                self.nameless.push_back((name, gate));
+            }
+            if self.nameless.len() > NAMELESS_MAX {
+                self.nameless.pop_front();
+                self.shared.refused.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// One that has connected says who it is.
+    fn hear_nameless(&mut self, at: usize) {
+        let mut bytes = [0; GREETING_LEN + 1];
+        let message = match self.nameless[at].1.recv(&mut bytes) {
+            Ok(message) => message,
+            Err(libc::EAGAIN | libc::EINTR) => return,
+            Err(_) => {
+                self.nameless.remove(at);
+                return;
+            }
+        };
+        let Some((name, gate)) = self.nameless.remove(at) else {
+            return;
+        };
+        if message.len == 0 {
+            return; // it has gone
+        }
+        if self
+            .welcome(name, gate, &bytes[..message.len], message)
+            .is_err()
+        {
+            self.shared.refused.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Lets a connection in: it is of our host and user, and brings what it needs.
+    fn welcome(
+        &mut self,
+        name: Name,
+        gate: Gate,
+        bytes: &[u8],
+        message: Message,
+    ) -> Result<(), Break> {
+        let greeting = Greeting::read(bytes).ok_or(Break::Garbled)?;
+        let peer = gate.peer().map_err(Break::Failed)?;
+        let near = self.shared.is_near(&greeting.from) && peer.uid == sys::own_uid();
+        let [inbox, memory] = message.fds.as_slice() else {
+            return Err(Break::Garbled);
+        };
+        if !near || greeting.slot >= RINGS_MAX {
+            return Err(Break::Unwelcome);
+        }
+        let memory = LinkMemory::open(memory.as_fd()).map_err(Break::Failed)?;
+        let slot = self.shared.take_slot().ok_or(Break::Unwelcome)?;
+        let (theirs, ours) = memory.rings();
+        let connection = Connection::new(name, gate, (ours, theirs), slot);
+        let welcome = connection.greeted(&greeting, inbox).and_then(|()| {
+            let greet = self.shared.greet(&connection.gate, slot, None);
+            greet.map_err(Break::Failed)
+        });
+        if welcome.is_err() {
+            self.shared.free_slot(slot);
+            return welcome;
+        }
+        let connection = Arc::new(connection);
+        self.add(connection.clone());
+        let from = greeting.from;
+        self.shared.note(Notice::Accepted(from, connection));
+        Ok(())
+    }
+
+    /// Hears a connection's socket: a greeting, wake-ups, its end.
+    fn hear(&mut self, slot: u32, handing: &mut Handing<'_>) {
+        for _ in 0..MESSAGES_MAX {
+            let Some(Some(incoming)) = self.incoming.get(slot as usize) else {
+                return;
+            };
+            let connection = incoming.connection.clone();
+            let mut bytes = [0; GREETING_LEN + 1];
+            let broken = match connection.gate.recv(&mut bytes) {
+                Err(libc::EAGAIN) => return,
+                Err(libc::EINTR) => continue,
+                Err(libc::ECONNRESET) => Break::Closed,
+                Err(errno) => Break::Failed(errno),
+                Ok(message) if message.len == 0 => Break::Closed,
+                Ok(_) if connection.is_greeted() => continue,
+                Ok(message) => match self.answered(&connection, &bytes[..message.len], message) {
+                    Ok(()) => continue,
+                    Err(broken) => broken,
+                },
+            };
+            return self.close(slot, broken, handing);
+        }
+    }
+
+    /// The other end of a connection that we made has greeted.
+    fn answered(
+        &self,
+        connection: &Connection,
+        bytes: &[u8],
+        message: Message,
+    ) -> Result<(), Break> {
+        let greeting = Greeting::read(bytes).ok_or(Break::Garbled)?;
+        let [inbox] = message.fds.as_slice() else {
+            return Err(Break::Garbled);
+        };
+        if greeting.slot >= RINGS_MAX {
+            return Err(Break::Garbled);
+        }
+        connection.greeted(&greeting, inbox)?;
+        self.shared.note(Notice::Connected(connection.name));
+        Ok(())
+    }
+
+    /// The other end is gone: what it had sent before is taken first.
+    fn close(&mut self, slot: u32, broken: Break, handing: &mut Handing<'_>) {
+        loop {
+            let before = handing.count;
+            self.read(slot, handing);
+            if handing.count == before {
+                break;
+            }
+        }
+        self.forget(slot, broken);
+    }
+
+    /// Looks at all sockets to which something happened.
+    fn look(&mut self, handing: &mut Handing<'_>) {
+        let mut ready = Vec::new();
+        self.shared.epoll.look(|name| ready.push(name));
+        for name in ready {
+            if name == LISTENER {
+                self.accept();
+            } else if let Some(&slot) = self.by_name.get(&name) {
+                self.hear(slot, handing);
+            } else if let Some(at) = self.nameless.iter().position(|n| n.0 == name) {
+                self.hear_nameless(at);
+            }
+        }
+    }
+
+    /// A poll before or after a sleep takes all that there is, as nobody tells of what is left. As
+    /// long as there is nothing the next sleep needs no arming.
+    #[cold]
+    fn wake(&mut self, handing: &mut Handing<'_>) {
+        self.all = true;
+        let before = handing.count;
+        self.read_rings(handing);
+        if handing.count == before {
+            return;
+        }
+        self.armed = false;
+        inbox::disarm(&self.shared.inbox);
+        let mut taken = before;
+        while handing.count > taken {
+            taken = handing.count;
+            self.read_rings(handing);
+        }
+    }
+
+    /// Something waits in a ring or for the sending half.
+    fn waits(&self) -> bool {
+        let mut all = self.incoming.iter().flatten();
+        all.any(|one| {
+            let connection = &one.connection;
+            one.consumer.word(&connection.input) != 0 || connection.has_ended()
+        })
+    }
+}
+
+impl RailRx for ShmRx {
+    #[inline]
+    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        let mut handing = Handing { sink, count: 0 };
+        self.obey();
+        match self.armed {
+            true => self.wake(&mut handing),
+            false => self.read_rings(&mut handing),
+        }
+        handing.count
+    }
+
+    fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        let mut handing = Handing { sink, count: 0 };
+        self.obey();
+        self.look(&mut handing);
+        handing.count
+    }
+
+    fn fd(&self) -> Option<i32> {
+        Some(self.shared.epoll.fd())
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.obey();
+        inbox::arm(&self.shared.inbox);
+        self.armed = true;
+        match self.waits() {
+            true => Armed::LookAgain,
+            false => Armed::Sleep,
+        }
+    }
+}

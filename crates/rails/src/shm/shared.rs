@@ -1,0 +1,207 @@
+//! The part of a shm rail that its two halves use, and what each tells the other.
+
+use super::addr::ShmAddr;
+use super::connection::{Break, Connection, Name};
+use super::greeting::Greeting;
+use super::{inbox, ring};
+use crate::sys::{self, Epoll, Errno, Gate, Inbox, Ring, Witness};
+use crate::{Caps, Registrations, RemoteWrites};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of the largest batch, and of the largest packet: as of other rails.
+pub(super) const BATCH_MAX: usize = 64_000;
+/// Most packets of a batch.
+pub(super) const SEGMENTS_MAX: usize = 64;
+/// Bytes that may be under way to a rail, of which what its rings have no room for waits at the
+/// senders: half of what other rails ask of the kernel.
+pub(super) const RECEIVE_BYTES: usize = 4 << 20;
+/// Bytes of the largest frame in a ring.
+pub(super) const BODY_MAX: u64 = ring::body_max::<Ring>();
+/// Name of the listener among the descriptors that are waited for.
+pub(super) const LISTENER: Name = Name::MAX;
+
+/// Settings of a shm rail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShmConfig {
+    /// Read long messages out of the sender's memory where the kernel allows it.
+    pub one_copy: bool,
+}
+
+impl Default for ShmConfig {
+    fn default() -> ShmConfig {
+        ShmConfig { one_copy: true }
+    }
+}
+
+/// A task for the receiving half.
+pub(super) enum Order {
+    /// A connection is to be read.
+    Read(Arc<Connection>),
+    /// A connection is not to be read any more.
+    Forget(Name),
+}
+
+/// News for the sending half.
+pub(super) enum Notice {
+    /// The other end of a connection that we made has greeted.
+    Connected(Name),
+    /// A rail has connected to ours.
+    Accepted(ShmAddr, Arc<Connection>),
+    /// A connection is at its end.
+    Broken(Name, Break),
+}
+
+/// The part of a rail that both halves use.
+pub(super) struct Shared {
+    /// A child of a fork has the same sockets, and is not to end our connections.
+    pub(super) process: u32,
+    pub(super) local: ShmAddr,
+    pub(super) config: ShmConfig,
+    pub(super) listener: Gate,
+    pub(super) epoll: Epoll,
+    pub(super) inbox: Inbox,
+    pub(super) inbox_file: OwnedFd,
+    pub(super) witness: Witness,
+    /// Memory that peers may write into.
+    pub(super) memory: Registrations,
+    pub(super) names: AtomicU64,
+    /// Indices of connections that are in use.
+    pub(super) slots: Mutex<Vec<bool>>,
+    pub(super) orders: Mutex<Vec<Order>>,
+    pub(super) ordered: AtomicBool,
+    pub(super) notices: Mutex<Vec<Notice>>,
+    pub(super) noted: AtomicBool,
+    /// Connections that ended because of what came by them, and strangers that were not let in.
+    pub(super) refused: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn open(config: &ShmConfig) -> Result<Shared, String> {
+        let local = ShmAddr::new()?;
+        let open = || -> Result<Shared, Errno> {
+            let (inbox, inbox_file) = Inbox::create()?;
+            let listener = Gate::listen(local.name)?;
+            let epoll = Epoll::new()?;
+            epoll.add(listener.fd(), LISTENER)?;
+            Ok(Shared {
+                process: std::process::id(),
+                local,
+                config: config.clone(),
+                listener,
+                epoll,
+                inbox,
+                inbox_file,
+                witness: Witness::new()?,
+                memory: Registrations::default(),
+                names: AtomicU64::new(0),
+                slots: Mutex::default(),
+                orders: Mutex::default(),
+                ordered: AtomicBool::new(false),
+                notices: Mutex::default(),
+                noted: AtomicBool::new(false),
+                refused: AtomicU64::new(0),
+            })
+        };
+        open().map_err(|errno| format!("rail shm: {}", sys::errno_text(errno)))
+    }
+
+    pub(super) fn new_name(&self) -> Name {
+        self.names.fetch_add(1, Relaxed)
+    }
+
+    /// An index for a connection; `None`: there are as many as can be.
+    pub(super) fn take_slot(&self) -> Option<u32> {
+        let mut slots = lock(&self.slots);
+        let free = slots.iter().position(|used| !used);
+        let slot = free.unwrap_or(slots.len());
+        if slot >= inbox::RINGS_MAX as usize {
+            return None;
+        }
+        match slots.get_mut(slot) {
+            Some(used) => *used = true,
+            None => slots.push(true),
+        }
+        Some(slot as u32)
+    }
+
+    pub(super) fn free_slot(&self, slot: u32) {
+        if let Some(used) = lock(&self.slots).get_mut(slot as usize) {
+            *used = false;
+        }
+    }
+
+    /// Greets the other end of a connection; `memory`: and passes it the memory for both.
+    pub(super) fn greet(
+        &self,
+        gate: &Gate,
+        slot: u32,
+        memory: Option<OwnedFd>,
+    ) -> Result<(), Errno> {
+        let greeting = Greeting {
+            from: self.local,
+            slot,
+            witness: self.witness.at(),
+        };
+        let inbox = self.inbox_file.as_fd();
+        match memory {
+            Some(memory) => gate.send(&greeting.write(), &[inbox, memory.as_fd()]),
+            None => gate.send(&greeting.write(), &[inbox]),
+        }
+    }
+
+    /// Tells a rail of this host and user from others.
+    pub(super) fn is_near(&self, addr: &ShmAddr) -> bool {
+        addr.host == self.local.host
+    }
+
+    #[cold]
+    pub(super) fn order(&self, order: Order) {
+        lock(&self.orders).push(order);
+        self.ordered.store(true, Release);
+    }
+
+    pub(super) fn take_orders(&self) -> Vec<Order> {
+        match self.ordered.load(Relaxed) && self.ordered.swap(false, Acquire) {
+            true => std::mem::take(&mut lock(&self.orders)),
+            false => Vec::new(),
+        }
+    }
+
+    #[cold]
+    pub(super) fn note(&self, notice: Notice) {
+        lock(&self.notices).push(notice);
+        self.noted.store(true, Release);
+    }
+
+    pub(super) fn take_notices(&self) -> Vec<Notice> {
+        match self.noted.load(Relaxed) && self.noted.swap(false, Acquire) {
+            true => std::mem::take(&mut lock(&self.notices)),
+            false => Vec::new(),
+        }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The properties of a shm rail.
+pub(super) fn caps() -> Caps {
+    Caps {
+        batch_bytes_max: BATCH_MAX,
+        batch_segments_max: SEGMENTS_MAX,
+        receive_buffer_bytes: RECEIVE_BYTES,
+        latency_ns: 300,
+        ordered: true,
+        lossless: true,
+        fixed_mtu: true,
+        connected: true,
+        remote_write: RemoteWrites::Ordered,
+        one_copy: true,
+        ..Caps::datagrams(BATCH_MAX)
+    }
+}

@@ -1,0 +1,406 @@
+//! Memory that processes share: anonymous files, mapped, without a name anywhere; and memory of
+//! another process, read in one copy.
+
+use super::{check, check_long, Errno, Place};
+use crate::shm::{Memory, Page};
+use crate::sync::{AtomicU32, AtomicU64};
+use crate::Piece;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Bytes of a ring: four of the largest batches, so that one is filled while another is emptied.
+/// Pages that nothing was written to cost nothing.
+const RING_LEN: usize = 256 * 1024;
+/// Bytes of the words beside the rings: a multiple of any page size.
+const WORDS_LEN: usize = 64 * 1024;
+/// Words of different writers are so far apart: two cache lines, as processors fetch pairs of them.
+const APART: usize = 128;
+/// Bytes of a link's file: its words, and a ring for each direction.
+const LINK_LEN: usize = WORDS_LEN + 2 * RING_LEN;
+/// Bytes of an inbox's file.
+const INBOX_LEN: usize = WORDS_LEN;
+/// Words of bits of an inbox.
+const BITS_WORDS: usize = 64;
+/// Most pieces of memory that one read of another process takes.
+pub(crate) const PULL_PIECES_MAX: usize = 16;
+/// Of a file's length nothing changes any more: touching what was mapped cannot fail.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// A mapping of a file that processes share.
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: what lies in it is accessed by atomics, or by copies between places that the protocol of
+// the rings gives to one thread at a time.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that this owns, of which no borrow is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+impl Mapping {
+    /// Addresses for `len` bytes, with nothing behind them.
+    fn reserve(len: usize) -> Result<Mapping, Errno> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that is there.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+        let base = NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED);
+        let base = base.ok_or_else(super::errno)?;
+        Ok(Mapping { base, len })
+    }
+
+    /// Maps a part of a file into reserved addresses.
+    fn put(&self, at: usize, file: BorrowedFd<'_>, from: usize, len: usize) -> Result<(), Errno> {
+        assert!(at + len <= self.len);
+        // SAFETY: the addresses lie within the mapping that this owns.
+        let placed = unsafe {
+            libc::mmap(
+                self.base.as_ptr().add(at).cast(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_raw_fd(),
+                from as libc::off_t,
+            )
+        };
+        match placed == libc::MAP_FAILED {
+            true => Err(super::errno()),
+            false => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn word32(&self, at: usize) -> &AtomicU32 {
+        debug_assert!(at % 4 == 0 && at + 4 <= self.len);
+        // SAFETY: aligned, within the mapping, and only ever accessed as this atomic.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    #[inline]
+    fn word64(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at % 8 == 0 && at + 8 <= self.len);
+        // SAFETY: aligned and within the mapping. Bytes of a ring are words at one time and bodies
+        // at another, never both: the word that is published says so.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+}
+
+/// A new file of `len` zeros without a name, whose length stays.
+fn create(len: usize) -> Result<OwnedFd, Errno> {
+    const NOEXEC_SEAL: libc::c_uint = 8; // some systems insist on it, old kernels do not know it
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a string with its end.
+    let open = |flags| check(unsafe { libc::memfd_create(c"marline".as_ptr(), flags) });
+    let fd = open(flags | NOEXEC_SEAL).or_else(|_| open(flags))?;
+    // SAFETY: the descriptor is new and owned by nobody else.
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: a call without pointers on a descriptor of ours.
+    check(unsafe { libc::ftruncate(fd, len as libc::off_t) })?;
+    // SAFETY: as above.
+    check(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) })?;
+    Ok(file)
+}
+
+/// Refuses a file of a peer that has not this length for good.
+fn check_file(file: BorrowedFd<'_>, len: usize) -> Result<(), Errno> {
+    let fd = file.as_raw_fd();
+    // SAFETY: a call without pointers on a descriptor that is borrowed.
+    let seals = check(unsafe { libc::fcntl(fd, libc::F_GET_SEALS) })?;
+    // SAFETY: all zeros are a valid `stat`, which the call fills.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure outlives the call.
+    check(unsafe { libc::fstat(fd, &mut stat) })?;
+    let fits = seals & libc::F_SEAL_SHRINK != 0 && stat.st_size == len as libc::off_t;
+    match fits {
+        true => Ok(()),
+        false => Err(libc::EBADF),
+    }
+}
+
+/// The memory of a link: a ring for each direction.
+pub(crate) struct LinkMemory(Mapping);
+
+impl LinkMemory {
+    /// New memory, and its file for the other end.
+    pub(crate) fn create() -> Result<(LinkMemory, OwnedFd), Errno> {
+        let file = create(LINK_LEN)?;
+        Ok((LinkMemory::map(file.as_fd())?, file))
+    }
+
+    /// Memory that the other end has made.
+    pub(crate) fn open(file: BorrowedFd<'_>) -> Result<LinkMemory, Errno> {
+        check_file(file, LINK_LEN)?;
+        LinkMemory::map(file)
+    }
+
+    /// Each ring is mapped twice, one behind the other, so that no frame has a seam.
+    fn map(file: BorrowedFd<'_>) -> Result<LinkMemory, Errno> {
+        let mapping = Mapping::reserve(WORDS_LEN + 4 * RING_LEN)?;
+        mapping.put(0, file, 0, WORDS_LEN)?;
+        for ring in 0..2 {
+            let from = WORDS_LEN + ring * RING_LEN;
+            for copy in 0..2 {
+                let at = WORDS_LEN + (2 * ring + copy) * RING_LEN;
+                mapping.put(at, file, from, RING_LEN)?;
+            }
+        }
+        Ok(LinkMemory(mapping))
+    }
+
+    /// Its two rings: of the end that made it, then of the other.
+    pub(crate) fn rings(self) -> (Ring, Ring) {
+        let memory = Arc::new(self);
+        let ring = |number| Ring {
+            words: number * WORDS_LEN / 2,
+            bytes: WORDS_LEN + 2 * number * RING_LEN,
+            memory: memory.clone(),
+        };
+        (ring(0), ring(1))
+    }
+}
+
+/// One ring of a link, with the words that belong to it.
+#[derive(Clone)]
+pub(crate) struct Ring {
+    memory: Arc<LinkMemory>,
+    words: usize,
+    bytes: usize,
+}
+
+impl Ring {
+    #[inline]
+    fn place(&self, at: u64) -> usize {
+        self.bytes + (at % RING_LEN as u64) as usize
+    }
+
+    /// How many pulls the consumer has made (or will never make).
+    #[inline]
+    pub(crate) fn pulled(&self) -> &AtomicU64 {
+        self.memory.0.word64(self.words + 8)
+    }
+
+    /// The consumer can read the producer's memory: 0 while that is not known, 1 yes, 2 no.
+    pub(crate) fn can_pull(&self) -> &AtomicU32 {
+        self.memory.0.word32(self.words + 16)
+    }
+
+    /// Not 0: the producer's memory is not what it was; what is pulled from now on is void.
+    #[inline]
+    pub(crate) fn void(&self) -> &AtomicU32 {
+        self.memory.0.word32(self.words + APART)
+    }
+
+    /// Copies bytes of the ring to a place, as many as it has room for.
+    pub(crate) fn land(&self, at: u64, place: &Place<'_>) {
+        assert!(place.len <= RING_LEN);
+        let to = std::ptr::with_exposed_provenance_mut::<u8>(place.base);
+        // SAFETY: the ring is mapped twice: its length can be read from any place in it. The
+        // place is valid while it is lent (see `Place::fill`).
+        unsafe {
+            let from = self.memory.0.base.as_ptr().add(self.place(at));
+            to.copy_from_nonoverlapping(from, place.len);
+        }
+    }
+
+    /// Copies pieces of memory into the ring, one behind the other.
+    #[inline]
+    pub(crate) fn put_pieces(&self, mut at: u64, pieces: &[Piece]) {
+        for piece in pieces {
+            assert!(piece.len <= RING_LEN);
+            // SAFETY: as above; the piece is valid by the promise of `crate::RemoteWrite::write`'s
+            // caller, or borrowed by ours.
+            unsafe {
+                let to = self.memory.0.base.as_ptr().add(self.place(at));
+                to.copy_from(piece.base, piece.len);
+            }
+            at += piece.len as u64;
+        }
+    }
+}
+
+impl Memory for Ring {
+    const LEN: u64 = RING_LEN as u64;
+
+    #[inline]
+    fn word(&self, at: u64) -> &AtomicU64 {
+        self.memory.0.word64(self.place(at))
+    }
+
+    #[inline]
+    fn consumed(&self) -> &AtomicU64 {
+        self.memory.0.word64(self.words)
+    }
+
+    #[inline]
+    fn waits(&self) -> &AtomicU32 {
+        self.memory.0.word32(self.words + APART + 8)
+    }
+
+    #[inline]
+    fn put(&self, at: u64, bytes: &[u8]) {
+        let piece = Piece {
+            base: bytes.as_ptr(),
+            len: bytes.len(),
+        };
+        self.put_pieces(at, &[piece]);
+    }
+
+    #[inline]
+    fn get(&self, at: u64, out: &mut [u8]) {
+        assert!(out.len() <= RING_LEN);
+        // SAFETY: as in `land`; nobody else points to `out`.
+        unsafe {
+            let from = self.memory.0.base.as_ptr().add(self.place(at));
+            out.as_mut_ptr().copy_from_nonoverlapping(from, out.len());
+        }
+    }
+}
+
+/// The bytes of pieces of memory.
+pub(crate) fn gather(pieces: &[Piece]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(pieces.iter().map(|piece| piece.len).sum());
+    for piece in pieces {
+        // SAFETY: as in `Ring::put_pieces`.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.base, piece.len) });
+    }
+    bytes
+}
+
+/// A rail's inbox.
+pub(crate) struct Inbox(Mapping);
+
+impl Inbox {
+    /// A new one, and its file for peers.
+    pub(crate) fn create() -> Result<(Inbox, OwnedFd), Errno> {
+        let file = create(INBOX_LEN)?;
+        Ok((Inbox::map(file.as_fd())?, file))
+    }
+
+    /// A peer's.
+    pub(crate) fn open(file: BorrowedFd<'_>) -> Result<Inbox, Errno> {
+        check_file(file, INBOX_LEN)?;
+        Inbox::map(file)
+    }
+
+    fn map(file: BorrowedFd<'_>) -> Result<Inbox, Errno> {
+        let mapping = Mapping::reserve(INBOX_LEN)?;
+        mapping.put(0, file, 0, INBOX_LEN)?;
+        Ok(Inbox(mapping))
+    }
+}
+
+impl Page for Inbox {
+    #[inline]
+    fn state(&self) -> &AtomicU32 {
+        self.0.word32(0)
+    }
+
+    #[inline]
+    fn summary(&self) -> &AtomicU64 {
+        self.0.word64(APART)
+    }
+
+    #[inline]
+    fn bits(&self, index: u32) -> &AtomicU64 {
+        self.0.word64(2 * APART + 8 * (index as usize % BITS_WORDS))
+    }
+}
+
+/// Random words at a place of a process's own that nothing changes, by which others know that the
+/// memory they read is this process's, in this life.
+#[derive(Debug)]
+pub(crate) struct Witness(Box<[u64; 2]>);
+
+/// A witness of another process, as it said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WitnessAt {
+    pub(crate) address: u64,
+    pub(crate) words: [u64; 2],
+}
+
+impl Witness {
+    pub(crate) fn new() -> Result<Witness, Errno> {
+        Ok(Witness(Box::new([random()?, random()?])))
+    }
+
+    /// Where it is, and what it says.
+    pub(crate) fn at(&self) -> WitnessAt {
+        WitnessAt {
+            address: self.0.as_ptr().expose_provenance() as u64,
+            words: *self.0,
+        }
+    }
+}
+
+/// A random word.
+pub(crate) fn random() -> Result<u64, Errno> {
+    let mut word = 0u64;
+    let len = size_of::<u64>();
+    // SAFETY: the word is valid for its length.
+    let got = check_long(unsafe { libc::getrandom((&raw mut word).cast(), len, 0) as _ })?;
+    match got == len {
+        true => Ok(word),
+        false => Err(libc::EAGAIN),
+    }
+}
+
+/// Reads pieces of another process's memory into a place, one behind the other, and its witness
+/// after them: all of it, or an error.
+pub(crate) fn pull(
+    pid: libc::pid_t,
+    pieces: &[(u64, u64)],
+    place: Option<&Place<'_>>,
+    witness: &WitnessAt,
+) -> Result<(), Errno> {
+    let mut words = [0u64; 2];
+    let none = libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    };
+    let mut remote = [none; PULL_PIECES_MAX + 1];
+    let seen = (witness.address, size_of_val(&words) as u64);
+    let mut count = 0;
+    for (address, len) in pieces.iter().copied().chain([seen]) {
+        let slot = remote.get_mut(count).ok_or(libc::E2BIG)?;
+        slot.iov_base = std::ptr::without_provenance_mut(address as usize);
+        slot.iov_len = len as usize;
+        count += 1;
+    }
+    let len = place.map_or(0, |place| place.len);
+    let base = place.map_or(0, |place| place.base);
+    let local = [
+        libc::iovec {
+            iov_base: std::ptr::with_exposed_provenance_mut(base),
+            iov_len: len,
+        },
+        libc::iovec {
+            iov_base: (&raw mut words).cast(),
+            iov_len: size_of_val(&words),
+        },
+    ];
+    // SAFETY: the place is valid while it is lent, the words outlive the call, and what is named of
+    // the other process's memory the kernel checks.
+    let got = check_long(unsafe {
+        libc::syscall(
+            libc::SYS_process_vm_readv,
+            pid,
+            local.as_ptr(),
+            local.len(),
+            remote.as_ptr(),
+            count,
+            0 as libc::c_ulong,
+        )
+    })?;
+    match got == len + size_of_val(&words) && words == witness.words {
+        true => Ok(()),
+        false => Err(libc::EFAULT),
+    }
+}

@@ -1,0 +1,93 @@
+"""Ranks of one host by shared memory: alone, beside the network, without one copy, when the rail
+fails in the middle, and when a rank is killed."""
+
+import os
+import re
+import signal
+
+import lab as labs
+import pytest
+
+# More ranks than processors, as root.
+LAUNCHER = {f"{who}_ALLOW_RUN_AS_ROOT{word}": 1
+            for who in ("OMPI", "PRTE") for word in ("", "_CONFIRM")}
+LAUNCHER["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+SHORT = ("--iterations", 2, "--max-size", 1 << 20)
+
+
+@pytest.fixture(autouse=True)
+def only_marline(provider):
+    if provider != "marline":
+        pytest.skip("it is about Marline's rails")
+
+
+def start(mpi, program, ranks=2, **settings):
+    """`marline run` on this machine alone."""
+    command = [labs.MARLINE, "run", "-v", "--no-shm", "--provider-dir", labs.PROVIDER_DIR, "--"]
+    command += [f"{mpi.mpiexec}/bin/mpiexec", "-n", ranks, *program]
+    env = {f"FI_MARLINE_{name}": value for name, value in settings.items()}
+    env = labs.clean_env({**mpi.env, **LAUNCHER, **env})
+    return labs.Running([str(word) for word in command], env)
+
+
+def run(mpi, program, ranks=2, **settings):
+    result = start(mpi, program, ranks, **settings).wait(120)
+    assert result.ok and result.find("^stress ok"), result.tail()
+    return result
+
+
+@pytest.mark.parametrize("one_copy", ["on", "off"])
+def test_shared_memory_carries_a_job(stress, mpi, one_copy):
+    """The network is used for the first contact alone."""
+    result = run(mpi, stress(mpi, *SHORT), 4, RAILS="lo,shm", ONE_COPY=one_copy)
+    rails = result.rails()
+    assert rails["shm"]["packets_out"] > 5 * rails["lo"]["packets_out"] > 0, result.tail()
+
+
+def test_shared_memory_alone(stress, mpi):
+    result = run(mpi, stress(mpi, *SHORT), 2, RAILS="shm")
+    assert result.rails().keys() == {"shm"}, result.tail()
+
+
+def test_the_switch_adds_it_to_all_interfaces(stress, mpich):
+    result = run(mpich, stress(mpich, *SHORT), 2, SHM="on")
+    rails = result.rails()
+    assert len(rails) > 1 and rails["shm"]["packets_out"] > 0, result.tail()
+
+
+def test_each_host_has_its_own(lab, stress, mpi):
+    """Two hosts of two ranks: shared memory within each, the network between them."""
+    program = stress(mpi, *SHORT)
+    env = {"FI_MARLINE_SHM": "on"}
+    result = lab.run(mpi, program, n=4, provider="marline", env=env, options=["--no-shm"],
+                     timeout=120)
+    assert result.ok and result.find("^stress ok"), result.tail()
+    rails = result.rails()
+    network = sum(rail["packets_out"] for name, rail in rails.items() if name != "shm")
+    assert network > 1000 and rails["shm"]["packets_out"] > 1000, result.tail()
+
+
+def test_the_network_takes_over(stress, mpi):
+    """The rail of shared memory is silent from its 3,000th packet on."""
+    result = run(mpi, stress(mpi, "--iterations", 4, "--max-size", 1 << 20), 2, RAILS="lo,shm",
+                 FAULTS="rail=1;tx:kill_after=3000")
+    rails = result.rails()
+    assert rails["lo"]["packets_out"] > 1000 and rails["shm"]["failovers"] > 0, result.tail()
+
+
+def test_a_killed_rank_leaves_nothing(stress, mpi, tmp_path):
+    program = stress(mpi, "--continue", 60, "--max-size", 1 << 20, "--report", 0.3)
+    before = set(os.listdir("/dev/shm"))
+    job = start(mpi, program, 2, RAILS="lo,shm", STATS_DIR=tmp_path)
+    assert job.wait_for("^stress t=", 30), job.output()
+    ranks = job.descendants(f"^{mpi.program('stress')} ")
+    assert len(ranks) == 2, ranks
+    for rank in ranks:
+        maps = labs.Path(f"/proc/{rank}/maps").read_text()
+        assert "/memfd:marline (deleted)" in maps, "the rail is in use"
+    os.kill(max(ranks), signal.SIGKILL)
+    result = job.wait(15)
+    assert not result.timed_out and result.code != 0, result.tail()
+    assert not labs.wait_gone(ranks, 15)
+    left = set(os.listdir("/dev/shm")) - before
+    assert not [name for name in left if re.search("marline", name)], left
