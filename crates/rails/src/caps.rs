@@ -1,9 +1,9 @@
-//! What a rail is: data that the engine and the protocol choose by.
+//! Capabilities of a rail: data that the engine and the protocol choose by.
 
 use crate::remote_write::RemoteWrites;
 
-/// What a rail is and what it can do. All but the fields that say so stay as they are for the
-/// life of the rail.
+/// Properties of a rail and the things it can do. All but the fields that say so stay as they are
+/// for the life of the rail.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Caps {
     /// Largest packet in bytes that the rail takes (of UDP: the payload of one datagram that the
