@@ -2,7 +2,7 @@
 
 use crate::input::Input;
 use marline_wire::{
-    granules, Ack, AckMasks, Data, Eager, Frame, Grant, KeyGrant, MsgHead, Read, Rts, Written,
+    granules, Ack, AckMasks, Data, Eager, Frame, Grant, MsgHead, Read, Rkey, Rts, Written,
     ACK_MASKS_MAX, GRANULE, RAILS_MAX,
 };
 
@@ -71,7 +71,7 @@ pub fn frame(input: &mut Input<'_>) -> Frame {
             0 => Frame::Bye {
                 arrived: small(input) as u32,
             },
-            1 => Frame::Key(KeyGrant {
+            1 => Frame::Key(Rkey {
                 number: small(input) as u32,
                 flags: input.pick(&[0, 8, 128, 255]),
                 rail: input.below(RAILS_MAX as u64) as u8,

@@ -148,7 +148,7 @@ impl Memory for Memories {
         }
     }
 
-    fn revoke(&mut self, inbound: u64) {
+    fn deregister(&mut self, inbound: u64) {
         self.granted.remove(&inbound);
     }
 }

@@ -377,7 +377,7 @@ impl Bench {
                     ..
                 } => self.asked.push((peer, number, len, upto)),
                 Event::PutAsked { claim, len, .. } => self.puts.push((claim, len, None)),
-                Event::KeysWanted {
+                Event::RegistrationWanted {
                     inbound,
                     handle,
                     offset,
@@ -390,9 +390,9 @@ impl Bench {
                         len,
                     };
                     self.memory.grant(inbound, memory);
-                    self.node.granted_on(inbound, 1, inbound);
+                    self.node.registered_on(inbound, 1, inbound);
                 }
-                Event::Revoke { inbound } => self.memory.revoke(inbound),
+                Event::Deregister { inbound } => self.memory.deregister(inbound),
                 Event::Copy { .. }
                 | Event::PeerDead { .. }
                 | Event::PathChanged { .. }

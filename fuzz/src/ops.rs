@@ -474,8 +474,8 @@ impl World {
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } => {}
-                Event::KeysWanted { .. }
-                | Event::Revoke { .. }
+                Event::RegistrationWanted { .. }
+                | Event::Deregister { .. }
                 | Event::PutAsked { .. }
                 | Event::PutRefused { .. } => panic!("{event:?} though nothing writes"),
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),

@@ -12,7 +12,7 @@ const MEASURED: [&str; 4] = ["medians of", "median of", "interleaved", "times th
 
 /// Doc comments of a crate that still open so, and comments that still tell a measurement.
 /// Numbers here only ever go down.
-const RIDDLES: &[(&str, usize)] = &[("crates/rails", 44)];
+const RIDDLES: &[(&str, usize)] = &[];
 const FIGURES: &[(&str, usize)] = &[];
 
 /// Checks the comments of all Rust sources, crate by crate.

@@ -1,5 +1,5 @@
-//! Messages that are written into granted memory, packet by packet: the writes themselves are the
-//! test's.
+//! Messages that are written into registered memory, packet by packet: the writes themselves are
+//! the test's.
 
 mod face;
 
@@ -8,7 +8,7 @@ use marline_proto::{
     Config, DropReason, Event, Landing, Memory, Node, Payload, PeerId, RecvSpec, SendSpec, Source,
     WriteCheck, WriteOut, WrittenSum, DIRECT_PACKET_MAX,
 };
-use marline_wire::{Frame, Packet, RailWrites, FIRST_ALGORITHM, FLAG_REVOKE};
+use marline_wire::{Frame, Packet, RailWrites, FIRST_ALGORITHM, FLAG_DEREGISTER};
 
 const LEN: u64 = 100_000;
 /// The receiver's name for the memory.
@@ -37,7 +37,7 @@ impl Memory for Noted {
         self.written.push((offset, sum.len));
         self.lies
     }
-    fn revoke(&mut self, inbound: u64) {
+    fn deregister(&mut self, inbound: u64) {
         self.revoked.push(inbound);
     }
 }
@@ -114,9 +114,9 @@ impl Pair {
         let (node, memory) = (&mut self.nodes[side], &mut self.memory[side]);
         let taken = node.handle_packet(self.now, &packet, packet.wire_len(), memory);
         while let Some(event) = node.poll_event() {
-            if let Event::KeysWanted { inbound, rails, .. } = event {
+            if let Event::RegistrationWanted { inbound, rails, .. } = event {
                 assert_eq!(rails, 1);
-                node.granted_on(inbound, 0, KEY);
+                node.registered_on(inbound, 0, KEY);
             }
             self.events[side].push(event);
         }
@@ -194,7 +194,7 @@ fn a_granted_message_is_written_and_its_key_ends_first() {
     assert_eq!(bytes, LEN);
     assert!(writes.iter().all(|w| w.key == KEY && w.handle == 3));
     assert_eq!(pair.memory[1].landed_under_keys, 0);
-    let revoked = pair.position(1, |e| matches!(e, Event::Revoke { .. }));
+    let revoked = pair.position(1, |e| matches!(e, Event::Deregister { .. }));
     let done = pair.position(1, |e| matches!(e, Event::RecvDone { .. }));
     assert!(revoked < done);
 }
@@ -410,7 +410,7 @@ fn a_lost_word_of_a_write_has_the_key_revoked() {
         }
     }
     assert!(pair.nodes[0].drained());
-    assert!(!flags.is_empty() && flags.iter().all(|f| f & FLAG_REVOKE != 0));
+    assert!(!flags.is_empty() && flags.iter().all(|f| f & FLAG_DEREGISTER != 0));
     assert_eq!(pair.memory[1].revoked.len(), 1);
     assert_eq!(pair.memory[1].landed_under_keys, 0);
 }
@@ -443,7 +443,12 @@ fn what_may_not_be_written_comes_in_packets() {
     // Rails that cannot are asked for nothing.
     let mut pair = Pair::of([1, 2].map(|h| node_with(plain, h, 1)), LEN);
     assert!(pair.finish().is_empty());
-    let asked = |e: &Event| matches!(e, Event::KeysWanted { .. } | Event::Revoke { .. });
+    let asked = |e: &Event| {
+        matches!(
+            e,
+            Event::RegistrationWanted { .. } | Event::Deregister { .. }
+        )
+    };
     assert!(!pair.events[1].iter().any(asked));
     let _ = pair.to_b;
 }

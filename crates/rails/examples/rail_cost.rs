@@ -1,4 +1,4 @@
-//! What a rail's calls cost on this machine: `cargo run --release --example rail_cost ADDRESS`;
+//! The cost of a rail's calls on this machine: `cargo run --release --example rail_cost ADDRESS`;
 //! with `plain` or `unconnected` after the address, without control messages or connected sockets.
 //! One thread sends to itself and receives, so that no scheduling is measured; each number is the
 //! least of several rounds.

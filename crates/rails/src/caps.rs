@@ -2,8 +2,8 @@
 
 use crate::remote_write::RemoteWrites;
 
-/// The nature of a rail and its abilities. All but the fields that say so stay as they are for the
-/// life of the rail.
+/// Properties of a rail and the things it can do. All but the fields that say so stay as they are
+/// for the life of the rail.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Caps {
     /// Largest packet in bytes that the rail takes (of UDP: the payload of one datagram that the

@@ -1,4 +1,4 @@
-//! Outcomes of a send, and the state of the rail.
+//! The outcome of a send, and the state of a rail.
 
 /// The outcome of one `send`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

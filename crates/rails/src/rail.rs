@@ -27,7 +27,7 @@ pub enum RailEvent {
     TooBig(LinkId, usize),
     /// The memory that a write (by its token) reads is free: it is not read any more.
     Done(u64),
-    /// Packets that were dropped because our receive buffer was full (SO_RXQ_OVFL).
+    /// This many packets were dropped because our receive buffer was full (SO_RXQ_OVFL).
     ReceiverDrops(u64),
 }
 

@@ -54,7 +54,7 @@ impl Registrations {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if there is any.
+    /// Returns whether there is any.
     #[inline]
     pub fn any(&self) -> bool {
         self.count.load(Relaxed) > 0
@@ -87,7 +87,7 @@ impl Registrations {
         }
     }
 
-    /// True if all of the range has landed, or is known to be right.
+    /// Returns whether all of the range has landed, or is known to be right.
     pub fn landed(&self, key: u64, range: &Range<u64>) -> bool {
         let all = self.lock();
         let row = all.iter().find(|g| g.key == key);

@@ -18,7 +18,8 @@ pub enum RemoteWrites {
     /// The packet that tells of a write may arrive before it, or without it (as unreliable
     /// connections do).
     Unordered,
-    /// That packet arrives after the write and never without it (as reliable connections do).
+    /// The packet that tells of a write arrives after the write and never without it (as reliable
+    /// connections do).
     Ordered,
     /// By datagrams ([`DirectWrite::write_direct`]): the bytes have been read when the call
     /// returns, and are lost or come too late as packets are. What has landed once, or is known to

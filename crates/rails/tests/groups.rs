@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// Groups that a rail may be in at once.
 const JOINED_MAX: usize = 2;
 
-/// What joins the rails: the members of each group, and what waits at each rail.
+/// The network that joins the rails: the members of each group, and what waits at each rail.
 #[derive(Default)]
 struct Switch {
     members: Vec<(RailAddr, usize)>,

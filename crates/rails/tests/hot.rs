@@ -64,7 +64,7 @@ fn exchange(tx: &mut UdpTx, to: &RailAddr, rx: &mut UdpRx, count: u32) -> u32 {
     late
 }
 
-/// Whether `poll` would return at once.
+/// Returns whether `poll` would return at once.
 fn is_ready(fd: i32) -> bool {
     let mut wait = libc::pollfd {
         fd,
@@ -181,7 +181,7 @@ fn the_order_stays_when_it_begins_and_when_it_ends() {
     assert!(!comes_hot(one, &to, &mut rx, main_fd));
 }
 
-/// What the network says of packets to that source comes by the socket as well: unread, it would
+/// News of the network about packets to that source come by the socket as well: unread, it would
 /// wake whoever waits for ever, and fill the buffer.
 #[test]
 fn a_refusal_by_that_source_is_told_and_taken_away() {

@@ -174,7 +174,7 @@ pub struct PortSpec {
     pub segments: bool,
     /// Its links are connections, which lose nothing until they break.
     pub connects: bool,
-    /// Writes into granted memory.
+    /// Writes into registered memory.
     pub writes: RemoteWrites,
     /// Pieces of memory that may be granted at a time.
     pub registered_max: usize,

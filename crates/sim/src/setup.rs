@@ -287,8 +287,8 @@ pub struct Setup {
     /// Streams whose links are connections, and of which the protocol knows what they promise (see
     /// [`Setup::connects`]).
     pub connected: Vec<bool>,
-    /// Rails that write into granted memory; streams among them in order with their packets. They
-    /// reach only each other.
+    /// Rails that write into registered memory; streams among them in order with their packets.
+    /// They reach only each other.
     pub writes: Vec<bool>,
     /// Of the others those that are no streams have direct writes: their bytes travel behind a head
     /// in one long datagram, and land when it is received.

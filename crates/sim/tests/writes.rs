@@ -1,5 +1,5 @@
-//! Rails that write into granted memory: what is worth it is written, whatever the rail makes of it
-//! every byte is right, and nobody's memory is touched who has it back (which every run checks).
+//! Rails that write into registered memory: what is worth it is written, whatever the rail makes of
+//! it every byte is right, and nobody's memory is touched who has it back (which every run checks).
 
 use marline_checksum::Algorithm;
 use marline_proto::Config;

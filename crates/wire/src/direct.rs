@@ -6,7 +6,7 @@
 //!                 6  u16 bytes of a packet, or 0
 //!  8  u64 key    16  u64 offset                         24  u32 len                  28  u32 0
 //! 32  the packet, which tells of an earlier one; zeros to the next line of 64
-//!     then `len` bytes for the granted memory
+//!     then `len` bytes for the registered memory
 //! ```
 
 use crate::header::{u32_at, u64_at, VERSION};
@@ -23,9 +23,9 @@ const DIRECT_VERSION: u8 = VERSION | 0x80;
 /// find what a broken rail does: other bytes, or bytes of the middle of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectHead {
-    /// The receiver's key ([`crate::KeyGrant`]).
+    /// The receiver's key ([`crate::Rkey`]).
     pub key: u64,
-    /// Offset in the granted memory, in bytes.
+    /// Offset in the registered memory, in bytes.
     pub offset: u64,
     /// Bytes for it.
     pub len: u32,

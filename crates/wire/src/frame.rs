@@ -27,7 +27,7 @@ pub const FLAG_UNSUMMED: u8 = 16;
 
 /// Bytes of this message were written ([`Written`]) and did not arrive: before this fragment is
 /// put in place, no write of it may land any more.
-pub const FLAG_REVOKE: u8 = 32;
+pub const FLAG_DEREGISTER: u8 = 32;
 
 /// A remote write: the message goes into the registered memory whose key is its tag, at the offset
 /// that is its data. It is matched with no receive, and always waits for its grant.
@@ -81,7 +81,7 @@ pub struct Eager {
 pub struct Data {
     /// Message number, or READ number with [`FLAG_READ_REPLY`].
     pub number: u32,
-    /// Only [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`], [`FLAG_UNSUMMED`] and [`FLAG_REVOKE`].
+    /// Only [`FLAG_READ_REPLY`], [`FLAG_DELIVERY`], [`FLAG_UNSUMMED`] and [`FLAG_DEREGISTER`].
     pub flags: u8,
     /// Offset in the message, a multiple of [`GRANULE`].
     pub offset: u64,
@@ -116,7 +116,7 @@ pub struct Grant {
 /// The key that a write of a granted message's bytes on one rail has to name. It goes with the
 /// message's grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyGrant {
+pub struct Rkey {
     /// Message (or READ) number.
     pub number: u32,
     /// Only [`FLAG_READ_REPLY`].
@@ -127,7 +127,7 @@ pub struct KeyGrant {
     pub key: u64,
 }
 
-/// A fragment whose bytes were written into granted memory, past the packet.
+/// A fragment whose bytes were written into registered memory, past the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Message number, or READ number with [`FLAG_READ_REPLY`].
@@ -173,7 +173,7 @@ pub enum Frame<H = Hello<'static>, M = AckMasks> {
     /// Rendezvous grant.
     Grant(Grant),
     /// Key of a granted message's memory.
-    Key(KeyGrant),
+    Key(Rkey),
     /// A fragment that was written.
     Written(Written),
     /// Packet acknowledgement.
@@ -375,7 +375,7 @@ impl<'a> FrameView<'a> {
                 upto: u64_at(b, 8),
                 wanted: u64_at(b, 16),
             }),
-            KIND_KEY => Frame::Key(KeyGrant {
+            KIND_KEY => Frame::Key(Rkey {
                 number: word,
                 flags,
                 rail: aux as u8,

@@ -73,7 +73,7 @@ impl RailKind {
         RailKind::Loopback,
     ];
 
-    /// True if its rails reach processes of their own host alone.
+    /// Returns whether its rails reach processes of their own host alone.
     #[inline]
     pub fn is_near(self) -> bool {
         matches!(self, RailKind::Shm)

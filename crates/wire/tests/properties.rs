@@ -2,9 +2,9 @@
 
 use marline_wire::{
     granules, Ack, AckMasks, Address, AddressError, Data, Eager, Frame, FrameView, Grant,
-    GroupPacket, HeadWriter, Header, Hello, KeyGrant, MsgHead, Packet, ParseError, RailAddr,
-    RailKind, RailList, RailWrites, Read, Rts, Written, ACK_MASKS_MAX, GRANULE,
-    HELLO_RAIL_BYTES_MAX, RAILS_MAX, RAIL_BYTES_MAX, VERSION,
+    GroupPacket, HeadWriter, Header, Hello, MsgHead, Packet, ParseError, RailAddr, RailKind,
+    RailList, RailWrites, Read, Rkey, Rts, Written, ACK_MASKS_MAX, GRANULE, HELLO_RAIL_BYTES_MAX,
+    RAILS_MAX, RAIL_BYTES_MAX, VERSION,
 };
 use proptest::prelude::*;
 
@@ -223,7 +223,7 @@ fn frame() -> impl Strategy<Value = Frame> {
             }
         )),
         (any::<(u32, u8, u64)>(), 0u8..RAILS_MAX as u8).prop_map(|((number, flags, key), rail)| {
-            Frame::Key(KeyGrant {
+            Frame::Key(Rkey {
                 number,
                 flags,
                 rail,

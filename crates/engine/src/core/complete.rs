@@ -56,14 +56,14 @@ impl<S: System> Core<S> {
             }
             Event::RecvFailed { handle } => self.recv_failed(handle, OpError::PeerDead),
             Event::BounceFree { inbound } => self.buffers.free_bounce((ep.0, inbound)),
-            Event::KeysWanted {
+            Event::RegistrationWanted {
                 inbound,
                 handle,
                 offset,
                 len,
                 rails,
             } => self.register_rkeys(ep, (inbound, handle), (offset, len), rails),
-            Event::Revoke { inbound } => self.revoke(ep, inbound),
+            Event::Deregister { inbound } => self.deregister(ep, inbound),
             Event::PeerDead { .. } => self.say_dead(ep, &event),
             Event::PathChanged {
                 peer,

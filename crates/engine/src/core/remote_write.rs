@@ -57,24 +57,24 @@ impl<S: System> Core<S> {
             let keys = self.rails.rkeys.entry((ep.0, inbound)).or_default();
             keys.push((index as u8, key));
             if let Some(endpoint) = self.dir.eps[ep.0 as usize].as_mut() {
-                endpoint.node.granted_on(inbound, index as u8, key);
+                endpoint.node.registered_on(inbound, index as u8, key);
             }
         }
     }
 
     /// Ends what is granted of an inbound message's memory.
-    pub(crate) fn revoke(&mut self, ep: EpId, inbound: u64) {
-        self.rails.revoke((ep.0, inbound));
+    pub(crate) fn deregister(&mut self, ep: EpId, inbound: u64) {
+        self.rails.deregister((ep.0, inbound));
     }
 
     /// Ends all registrations.
     pub(crate) fn deregister_all(&mut self) {
-        self.rails.revoke_all(|_| true);
+        self.rails.deregister_all_of(|_| true);
     }
 
     /// Ends all that an endpoint which closes has registered, and all writes of its sends.
     pub(crate) fn stop_writes(&mut self, ep: EpId) {
-        self.rails.revoke_all(|index| index == ep.0);
+        self.rails.deregister_all_of(|index| index == ep.0);
         self.stop_writes_of(|op| op.ep == ep);
     }
 

@@ -92,8 +92,8 @@ impl<T: RailTx> Memory for EngineMemory<'_, T> {
         WriteCheck::Right
     }
 
-    fn revoke(&mut self, inbound: u64) {
-        self.rails.revoke((self.ep, inbound));
+    fn deregister(&mut self, inbound: u64) {
+        self.rails.deregister((self.ep, inbound));
     }
 }
 

@@ -188,16 +188,16 @@ impl<T: RailTx> Rails<T> {
     }
 
     /// Ends the registration of an inbound message's memory.
-    pub(crate) fn revoke(&mut self, of: (u32, u64)) {
+    pub(crate) fn deregister(&mut self, of: (u32, u64)) {
         for (rail, key) in self.rkeys.remove(&of).unwrap_or_default() {
             self.list[rail as usize].tx.deregister(key);
         }
     }
 
     /// Ends the registrations of those endpoints (by index) that satisfy `of`.
-    pub(crate) fn revoke_all(&mut self, of: impl Fn(u32) -> bool) {
+    pub(crate) fn deregister_all_of(&mut self, of: impl Fn(u32) -> bool) {
         let keys: Vec<_> = (self.rkeys.keys().copied()).filter(|k| of(k.0)).collect();
-        keys.into_iter().for_each(|key| self.revoke(key));
+        keys.into_iter().for_each(|key| self.deregister(key));
     }
 }
 

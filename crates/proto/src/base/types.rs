@@ -155,7 +155,7 @@ pub trait Memory {
         WriteCheck::Missing
     }
     /// Ends what was granted of the memory of inbound message `inbound`: no write lands after this.
-    fn revoke(&mut self, _inbound: u64) {}
+    fn deregister(&mut self, _inbound: u64) {}
 }
 
 /// Seed of a payload's sum: which endpoint, message and span it claims to be (design rule 7), so
@@ -238,7 +238,7 @@ pub struct Batch {
 pub struct WriteOut {
     /// Send operation in the engine.
     pub handle: u32,
-    /// Offset in the message and in the peer's granted memory.
+    /// Offset in the message and in the peer's registered memory.
     pub offset: u64,
     /// Bytes.
     pub len: u32,
@@ -321,8 +321,8 @@ pub enum Event {
     },
     /// A message could be written: grant `len` bytes from `offset` of the memory of receive (or
     /// read) `handle` on the local rails in the mask `rails`, if it is in one piece
-    /// (`Node::granted_on`). Revoked by `Revoke`, which follows.
-    KeysWanted {
+    /// (`Node::registered_on`). Deregistered by `Deregister`, which follows.
+    RegistrationWanted {
         /// The node's name for the inbound message.
         inbound: u64,
         /// Operation.
@@ -335,7 +335,7 @@ pub enum Event {
         rails: u8,
     },
     /// The message ends: end its grants first, if there are any left.
-    Revoke {
+    Deregister {
         /// The node's name for the inbound message.
         inbound: u64,
     },

@@ -75,8 +75,8 @@ impl Node {
         if let Some(head) = f.head {
             self.on_head(now, peer, key, &head);
         }
-        if f.revokes {
-            self.revoke_now(key, memory);
+        if f.deregisters {
+            self.deregister_now(key, memory);
         }
         let Some(inbound) = self.inbounds.get_mut(key) else {
             return Ok(());

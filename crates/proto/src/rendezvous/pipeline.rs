@@ -12,8 +12,8 @@
 //! T(L) = b / B_copy + g * n + latency + L / B_net,   n = log_q(1 + L / C0 * (q - 1))
 //! ```
 //!
-//! Where copying is no faster than the network there is nothing to grow for: chunks of one size.
-//! A plan is for rails that write into granted memory from staging buffers; rails of packets copy
+//! Where copying is no faster than the network there is nothing to grow for: chunks of one size. A
+//! plan is for rails that write into registered memory from staging buffers; rails of packets copy
 //! packet by packet (see ARCHITECTURE.md, what changed).
 
 use marline_wire::GRANULE;

@@ -1,6 +1,6 @@
-//! Fragments that are written into granted memory, on rails that can, past the packets.
+//! Fragments that are written into registered memory, on rails that can, past the packets.
 //!
-//! With its grants the receiver tells keys ([`KeyGrant`]), one for each rail that takes writes of
+//! With its grants the receiver tells keys ([`Rkey`]), one for each rail that takes writes of
 //! that message. The sender writes a fragment and sends, on the same path, a packet with a
 //! [`Written`] frame: the fragment's place and sum, no payload. The receiver sums what lies in its
 //! memory; only if that is right the fragment has arrived, and the packet is acknowledged. All
@@ -9,9 +9,9 @@
 //! A write may land late: when its fragment was sent again, or the message is over. So
 //!
 //! - each byte is written at most once. What was written and not acknowledged is sent again in
-//!   packets, with [`FLAG_REVOKE`]: the receiver ends the message's keys before it puts them in
+//!   packets, with [`FLAG_DEREGISTER`]: the receiver ends the message's keys before it puts them in
 //!   place. Otherwise a damaged write could land on what was summed already;
-//! - no message ends, well or not, before its keys have ([`Event::Revoke`] comes first).
+//! - no message ends, well or not, before its keys have ([`Event::Deregister`] comes first).
 //!
 //! - memory that is granted is spoilt first, so that nothing that lay there can have the right sum
 //!   before its write has landed.
@@ -35,8 +35,8 @@ use crate::state::transfer::{InboundState, Keys};
 use crate::tx::packet_builder::Builder;
 use alloc::boxed::Box;
 use marline_wire::{
-    granules, Frame, Header, KeyGrant, RailWrites, Written, DIRECT_HEAD_LEN, FLAG_READ_REPLY,
-    FLAG_REVOKE, FLAG_UNSUMMED, GRANT_LEN, GRANULE, PACKET_MAX,
+    granules, Frame, Header, RailWrites, Rkey, Written, DIRECT_HEAD_LEN, FLAG_DEREGISTER,
+    FLAG_READ_REPLY, FLAG_UNSUMMED, GRANT_LEN, GRANULE, PACKET_MAX,
 };
 
 /// Most bytes of one write: what is lost with it, and what others on the path wait for.
@@ -245,13 +245,13 @@ impl Node {
             return;
         };
         if send.acked.covered(offset / GRANULE, granules(len as u64)) != Covered::All {
-            send.head.flags |= FLAG_REVOKE;
+            send.head.flags |= FLAG_DEREGISTER;
             send.keys = None;
         }
     }
 
     /// The receiver of one of our messages told a key.
-    pub(crate) fn on_key(&mut self, peer: PeerId, told: &KeyGrant) {
+    pub(crate) fn on_key(&mut self, peer: PeerId, told: &Rkey) {
         let Some(conn) = self.conn(peer) else { return };
         let table = match told.flags & FLAG_READ_REPLY {
             0 => &conn.rendezvous,
@@ -261,7 +261,7 @@ impl Node {
         let Some(send) = send.and_then(|key| self.sends.get_mut(key)) else {
             return;
         };
-        if send.head.flags & FLAG_REVOKE != 0 || !self.cfg.reliable {
+        if send.head.flags & FLAG_DEREGISTER != 0 || !self.cfg.reliable {
             return;
         }
         let keys = &mut send.keys.get_or_insert_default().by_rail;
@@ -306,7 +306,7 @@ impl Node {
         if let Some(inbound) = self.inbounds.get_mut(key) {
             inbound.keys.asked = true;
         }
-        self.events.push_back(Event::KeysWanted {
+        self.events.push_back(Event::RegistrationWanted {
             inbound: key.name(),
             handle,
             offset: base,
@@ -316,11 +316,11 @@ impl Node {
     }
 
     /// The owner granted the memory of an inbound message on a local rail (after
-    /// [`Event::KeysWanted`]). The peer hears of it with the message's grants.
-    pub fn granted_on(&mut self, inbound: u64, rail: u8, rail_key: u64) {
+    /// [`Event::RegistrationWanted`]). The peer hears of it with the message's grants.
+    pub fn registered_on(&mut self, inbound: u64, rail: u8, rail_key: u64) {
         let key = Key::of(inbound);
         let Some(inbound) = self.inbounds.get_mut(key) else {
-            return; // the event that revokes it is on its way
+            return; // the event that deregisters it is on its way
         };
         inbound.keys.by_rail.push((rail, rail_key));
         let (peer, granted) = (inbound.peer, inbound.granted);
@@ -339,7 +339,7 @@ impl Node {
         };
         let keys = &inbound.keys.by_rail;
         let frame = |&(rail, key): &(u8, u64)| {
-            Frame::Key(KeyGrant {
+            Frame::Key(Rkey {
                 number: inbound.number as u32,
                 flags: inbound.kind_flag(),
                 rail,
@@ -354,20 +354,20 @@ impl Node {
     }
 
     /// Ends the keys of a message whose written bytes are sent again.
-    pub(crate) fn revoke_now(&mut self, key: Key, memory: &mut impl Memory) {
+    pub(crate) fn deregister_now(&mut self, key: Key, memory: &mut impl Memory) {
         let Some(inbound) = self.inbounds.get_mut(key) else {
             return;
         };
         if !inbound.keys.by_rail.is_empty() && !self.cfg.errs(Mutation::WriteLate) {
             inbound.keys.by_rail.clear();
-            memory.revoke(key.name());
+            memory.deregister(key.name());
         }
     }
 
     /// Before a message ends (or its memory does), its keys do.
     pub(crate) fn end_keys(&mut self, key: Key, keys: &Keys) {
         if keys.asked && !self.cfg.errs(Mutation::KeepKeys) {
-            self.events.push_back(Event::Revoke {
+            self.events.push_back(Event::Deregister {
                 inbound: key.name(),
             });
         }

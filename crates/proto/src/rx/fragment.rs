@@ -1,7 +1,7 @@
 //! A fragment as it arrived, of either frame kind.
 
 use crate::base::types::{sum_seed, sums_of, Payload};
-use marline_wire::{Data, Eager, Header, MsgHead, FLAG_READ_REPLY, FLAG_REVOKE};
+use marline_wire::{Data, Eager, Header, MsgHead, FLAG_DEREGISTER, FLAG_READ_REPLY};
 
 /// One fragment.
 pub(crate) struct Fragment<'a> {
@@ -11,7 +11,7 @@ pub(crate) struct Fragment<'a> {
     pub offset: u64,
     pub total: u64,
     pub payload: Payload<'a>,
-    pub revokes: bool,
+    pub deregisters: bool,
 }
 
 impl<'a> Fragment<'a> {
@@ -27,7 +27,7 @@ impl<'a> Fragment<'a> {
             offset: 0,
             total: head.total,
             payload: payload(packet, head.flags, seed, frame.sum, bytes),
-            revokes: false,
+            deregisters: false,
         }
     }
 
@@ -49,7 +49,7 @@ impl<'a> Fragment<'a> {
             offset: frame.offset,
             total: frame.total,
             payload: payload(packet, frame.flags, seed, frame.sum, bytes),
-            revokes: frame.flags & FLAG_REVOKE != 0,
+            deregisters: frame.flags & FLAG_DEREGISTER != 0,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::base::types::{Landing, PeerId, SendSpec};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{
-    granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_READ_REPLY, FLAG_REVOKE, FLAG_TAGGED,
+    granules, MsgHead, FLAG_CQ_DATA, FLAG_DELIVERY, FLAG_DEREGISTER, FLAG_READ_REPLY, FLAG_TAGGED,
     FLAG_UNSUMMED,
 };
 
@@ -50,7 +50,8 @@ impl SendXfer {
     /// Flags of its fragments that come behind its head.
     pub(crate) fn fragment_flags(&self) -> u8 {
         let reply = self.kind == SendKind::Reply;
-        self.head.flags & (FLAG_UNSUMMED | FLAG_REVOKE) | if reply { FLAG_READ_REPLY } else { 0 }
+        self.head.flags & (FLAG_UNSUMMED | FLAG_DEREGISTER)
+            | if reply { FLAG_READ_REPLY } else { 0 }
     }
 }
 
@@ -208,7 +209,7 @@ impl Inbound {
 pub struct Keys {
     /// The owner was asked for some.
     pub asked: bool,
-    /// By local rail; empty when they were revoked.
+    /// By local rail; empty when they were deregistered.
     pub by_rail: Vec<(u8, u64)>,
 }
 

@@ -21,12 +21,12 @@ pub struct InterfaceChoice {
     pub mtu: usize,
     /// Nominal rate in bytes/s, 0 when unknown.
     pub bytes_per_s: u64,
-    /// Whether it is the loopback interface.
+    /// It is the loopback interface.
     pub loopback: bool,
 }
 
 impl InterfaceChoice {
-    /// What stands for an interface where a rail has none.
+    /// Stands for an interface where a rail has none.
     pub(super) fn none(name: &str) -> InterfaceChoice {
         InterfaceChoice {
             name: name.to_owned(),
@@ -39,7 +39,7 @@ impl InterfaceChoice {
         }
     }
 
-    /// Whether there is one.
+    /// Returns whether there is one.
     pub(super) fn is_some(&self) -> bool {
         self.mtu > 0
     }
@@ -118,7 +118,7 @@ fn choose_usable(all: &[Interface]) -> Result<Vec<InterfaceChoice>, String> {
     Ok(chosen)
 }
 
-/// What one name stands for.
+/// The interfaces that one name stands for.
 fn choose_named(all: &[Interface], name: &str) -> Result<Vec<InterfaceChoice>, String> {
     let chosen: Vec<InterfaceChoice> = match parse_subnet(name)? {
         Some((ip, bits)) => {
@@ -195,7 +195,7 @@ fn parse_subnet(name: &str) -> Result<Option<(IpAddr, u8)>, String> {
     }
 }
 
-/// Whether `text` matches `pattern`, in which `*` is any run and `?` any one byte.
+/// Returns whether `text` matches `pattern`, in which `*` is any run and `?` any one byte.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None; // after the last star, and where it ended
@@ -222,7 +222,7 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|&c| c == b'*')
 }
 
-/// What there is, for an error text.
+/// The interfaces there are, for an error text.
 fn list(all: &[Interface]) -> String {
     let one = |i: &Interface| {
         let state = match (i.up, i.running) {

@@ -64,7 +64,7 @@ impl InterfaceWatch {
         self.found.pop_front()
     }
 
-    /// Whether the rail at this position was usable at the last look.
+    /// Returns whether the rail at this position was usable at the last look.
     pub fn is_up(&self, rail: usize) -> bool {
         self.rails
             .get(rail)
@@ -87,7 +87,7 @@ impl InterfaceWatch {
     }
 }
 
-/// What is wrong with the address `ip` of the interface `name`, if anything.
+/// Finds out what is wrong with the address `ip` of the interface `name`, if anything.
 fn state_of(all: &[Interface], name: &str, ip: &IpAddr) -> RailFault {
     let Some(interface) = all.iter().find(|i| i.name == name) else {
         return RailFault::Down(libc::ENODEV);

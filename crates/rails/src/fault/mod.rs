@@ -111,7 +111,7 @@ struct Held<W> {
     bytes: Vec<u8>,
 }
 
-/// What happens to one datagram.
+/// The fate of one datagram.
 enum Fate {
     Pass,
     Lost,
@@ -234,7 +234,7 @@ impl<W: Copy> Direction<W> {
         self.held.remove(at)
     }
 
-    /// Whether the rate limit lets something pass now.
+    /// Returns whether the rate limit lets something pass now.
     fn has_tokens(&mut self) -> bool {
         if self.faults.bytes_per_s == 0 {
             return true;

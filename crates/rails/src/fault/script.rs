@@ -1,4 +1,4 @@
-//! What a faulty rail does wrong, and the text that says so.
+//! Scripts of faults: the things a faulty rail does wrong, and the text that says so.
 //!
 //! ```text
 //! seed=7;rail=1;tx:drop=0.01,duplicate=0.001;rx:corrupt=0.001;delay_us=100-500
@@ -34,7 +34,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Whether nothing is wrong.
+    /// Returns whether nothing is wrong.
     pub fn is_none(&self) -> bool {
         *self == Faults::default()
     }
@@ -133,7 +133,7 @@ impl FaultScript {
         Ok(())
     }
 
-    /// Whether it is for the rail of this index.
+    /// Returns whether it is for the rail of this index.
     pub fn applies_to(&self, rail: u8) -> bool {
         self.rail.is_none_or(|only| only == rail)
     }

@@ -23,7 +23,7 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// What the kernel does with bytes for the place, for rails without a kernel: the first of
+    /// Does the kernel's part with bytes for the place, for rails without a kernel: the first of
     /// them, as many as there are and fit.
     pub fn fill(&self, bytes: &[u8]) {
         let to = std::ptr::with_exposed_provenance_mut::<u8>(self.base);
@@ -35,7 +35,7 @@ impl Place<'_> {
 }
 
 impl Write<'_> {
-    /// What the kernel does with the pieces, for rails without one: adds their bytes to `to`.
+    /// Does the kernel's part with the pieces, for rails without one: adds their bytes to `to`.
     pub fn read(&self, to: &mut Vec<u8>) {
         for piece in self.pieces {
             // SAFETY: valid memory, by the promise of `crate::RemoteWrite::write`'s caller.

@@ -23,12 +23,6 @@ impl SleepSet {
         Ok(SleepSet { set, armed: false })
     }
 
-    /// Whether sockets are in it.
-    #[inline]
-    pub fn is_armed(&self) -> bool {
-        self.armed
-    }
-
     /// Puts the sockets in; what waits in them already makes the set readable at once.
     pub fn arm(&mut self, sockets: &[RawFd]) {
         if !std::mem::replace(&mut self.armed, true) {

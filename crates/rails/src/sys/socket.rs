@@ -20,7 +20,7 @@ pub struct BufferSizes {
     pub send: usize,
 }
 
-/// What to open.
+/// The socket to open.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketOptions<'a> {
     /// Local address.
@@ -193,7 +193,7 @@ impl Socket {
         self.set(libc::SOL_IP, libc::IP_TOS, 0)
     }
 
-    /// Whether the kernel knows UDP_SEGMENT.
+    /// Returns whether the kernel knows UDP_SEGMENT.
     pub fn knows_gso(&self) -> bool {
         self.get(libc::SOL_UDP, libc::UDP_SEGMENT).is_ok()
     }
@@ -217,9 +217,9 @@ impl Socket {
         }
     }
 
-    /// Whether a send that failed with this errno lost its packet for good: an interface or its
-    /// queue dropped it, and of this socket nothing lies in a queue, so that there is no room to
-    /// wait for. (A virtual cable says so when its other end finds a packet too long.)
+    /// Returns whether a send that failed with this errno lost its packet for good: an interface or
+    /// its queue dropped it, and of this socket nothing lies in a queue, so that there is no room
+    /// to wait for. (A virtual cable says so when its other end finds a packet too long.)
     #[cold]
     pub fn lost(&self, errno: Errno) -> bool {
         errno == libc::ENOBUFS && self.unsent_bytes() == 0
@@ -240,7 +240,7 @@ impl Socket {
         self.fd.as_raw_fd()
     }
 
-    /// Whether it is an IPv6 socket.
+    /// Returns whether it is an IPv6 socket.
     pub fn is_v6(&self) -> bool {
         self.v6
     }
@@ -267,7 +267,7 @@ impl Socket {
     }
 }
 
-/// What the kernel believes to be the MTU of the path to `to` now, in bytes of IP packet. Only a
+/// Asks the kernel for the MTU of the path to `to` now, in bytes of IP packet. Only a
 /// connected socket can be asked, so one is made for the question.
 pub fn path_mtu(options: &SocketOptions<'_>, to: &UdpAddr) -> Result<usize, Errno> {
     let ask = SocketOptions {

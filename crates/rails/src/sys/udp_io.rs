@@ -73,9 +73,9 @@ pub struct Datagram<'a> {
 /// One entry of the error queue.
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorReport {
-    /// What happened.
+    /// The error.
     pub errno: Errno,
-    /// Whether this host's own sending caused it (else an ICMP message did).
+    /// This host's own sending caused it (else an ICMP message did).
     pub local: bool,
     /// Destination of the packet that caused it.
     pub to: Option<UdpAddr>,

@@ -21,7 +21,7 @@ use std::sync::Arc;
 const SAMPLES_MIN: u32 = 2;
 /// Each socket parked early doubles the samples that the next one takes, up to this.
 const SAMPLES_MAX: u32 = 1 << 12;
-/// What served so many datagrams was not parked early.
+/// A source that served so many datagrams was not parked early.
 const SERVED_MANY: u32 = 1 << 16;
 /// Something that waited in the main socket weighs as much as so many datagrams in this one, and is
 /// too much when it outweighs them by [`LATE_MAX`]: above a fifth of all it is parked, after eight
@@ -98,13 +98,13 @@ impl Hot {
         })
     }
 
-    /// Whether it is read first.
+    /// Returns whether it is read first.
     #[inline]
     pub(super) fn is_first(&self) -> bool {
         matches!(self.state, State::Hot | State::Parking)
     }
 
-    /// Whether something may be left in it, or come.
+    /// Returns whether something may be left in it, or come.
     pub(super) fn is_used(&self) -> bool {
         self.state != State::Parked
     }
@@ -152,7 +152,7 @@ impl Hot {
         self.served = self.served.saturating_add(count as u32);
     }
 
-    /// So many waited in the main one.
+    /// This many waited in the main one.
     pub(super) fn waited(&mut self, count: usize) {
         if self.state != State::Hot {
             return;

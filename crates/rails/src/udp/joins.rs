@@ -1,6 +1,6 @@
-//! Whether super-packets arrive as they were sent. The bytes of a direct write have no heads of
-//! their own: where the kernel hands them over in parts, the write is torn, and lost. So memory is
-//! granted only where they come whole.
+//! Finds out whether super-packets arrive as they were sent. The bytes of a direct write have no
+//! heads of their own: where the kernel hands them over in parts, the write is torn, and lost. So
+//! memory is granted only where they come whole.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const WHOLE_MIN: usize = 48 << 10;
 /// Datagrams shorter than this say nothing of batches.
 const BULK_MIN: usize = 1 << 10;
-/// So many bytes are looked at before judging. Half of them must have come whole: the ends of
+/// This many bytes are looked at before judging. Half of them must have come whole: the ends of
 /// messages and grants are shorter.
 const LOOK: usize = 1 << 20;
 /// After a torn write so many looks have to pass.

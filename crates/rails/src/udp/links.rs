@@ -151,7 +151,7 @@ impl UdpLinks {
         row.sockets[lane] == NO_SOCKET && row.sends[lane] >= enough && self.has_place()
     }
 
-    /// Whether there is a place for another socket, one that has lost its credit included.
+    /// Returns whether there is a place for another socket, one that has lost its credit included.
     fn has_place(&mut self) -> bool {
         if self.open < SOCKETS_MAX {
             return true;

@@ -21,10 +21,10 @@ const FULL_POLLS_MIN: u8 = 2;
 /// rare enough to cost nothing, and a burst that overflows the buffer is seen while it lasts.
 const DROP_LOOK_PERIOD: u32 = 64;
 
-/// What is known of what comes by a socket.
+/// Knowledge of the traffic that comes by a socket.
 #[derive(Default)]
 pub(super) struct Feed {
-    /// So many polls in a row found all they could, and that was small.
+    /// This many polls in a row found all they could, and that was small.
     full_polls: u8,
     drops_seen: u32,
     /// Datagrams since the count of drops was read.

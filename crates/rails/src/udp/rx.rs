@@ -18,6 +18,8 @@ pub struct UdpRx {
     hot: Option<Box<Hot>>,
     /// With a second socket: both, for the time of a sleep.
     sleep: Option<SleepSet>,
+    /// Sockets are in it.
+    armed: bool,
 }
 
 impl UdpRx {
@@ -34,6 +36,7 @@ impl UdpRx {
             main: Feed::default(),
             hot,
             sleep,
+            armed: false,
         }
     }
 
@@ -60,6 +63,7 @@ impl UdpRx {
     /// The sleep is over.
     #[cold]
     fn wake(&mut self) {
+        self.armed = false;
         let sockets = self.sockets();
         if let Some(sleep) = &mut self.sleep {
             sleep.disarm(&sockets);
@@ -94,7 +98,7 @@ impl UdpRx {
 impl RailRx for UdpRx {
     #[inline]
     fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        if self.sleep.as_ref().is_some_and(SleepSet::is_armed) {
+        if self.armed {
             self.wake();
         }
         let count = match self.hot.as_ref().is_some_and(|hot| hot.is_first()) {
@@ -138,6 +142,7 @@ impl RailRx for UdpRx {
         let sockets = self.sockets();
         if let Some(sleep) = &mut self.sleep {
             sleep.arm(&sockets);
+            self.armed = true;
         }
         Armed::Sleep
     }

@@ -1,4 +1,4 @@
-//! What all of a UDP rail uses: settings, the part that both halves share, limits, and
+//! Things that all of a UDP rail uses: settings, the part that both halves share, limits, and
 //! which errors mean what.
 
 use crate::discover::InterfaceChoice;

@@ -26,7 +26,7 @@ const FOREIGN_ERRORS_MAX: usize = 4;
 /// Polls between looks into the error queues of sockets that nobody reads. Costs one system
 /// call of 0.1 µs each time, so 2 ns per poll; a hint about a dead peer may come that late.
 const ERROR_POLL_PERIOD: u32 = 64;
-/// What one small packet occupies in a send buffer beyond its payload, in bytes, by estimate.
+/// Room that one small packet occupies in a send buffer beyond its payload, in bytes, by estimate.
 const SKB_OVERHEAD: usize = 1024;
 
 /// Sending half of a [`super::UdpRail`].
@@ -348,8 +348,9 @@ impl UdpTx {
         }
     }
 
-    /// What follows the error of a connected socket. A refusal may be that of an earlier packet,
-    /// and the peer may be back: it becomes an event, and the send is repeated once.
+    /// Draws the consequences of the error of a connected socket. A refusal may be that of an
+    /// earlier packet, and the peer may be back: it becomes an event, and the send is repeated
+    /// once.
     #[cold]
     fn connected_failure(
         &mut self,
