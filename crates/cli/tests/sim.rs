@@ -34,7 +34,7 @@ fn what_cannot_be_simulated_is_refused_with_the_reason() {
         (["--seeds", "9..3"], "B must be greater than A"),
         (
             ["--profile", "storm"],
-            "there are swarm, calm, loss, rails and peers",
+            "there are swarm, calm, loss, rails, peers and group",
         ),
         (["--hosts", "1"], "from 2 to"),
         (["--rails", "9"], "up to 8"),
