@@ -4,10 +4,16 @@ use crate::memory::pack::{fill, fill_run, head_of};
 use crate::platform::system::System;
 use crate::state::core::Core;
 use marline_proto::Transmit;
-use marline_rails::{LinkId, RailTx, SendOutcome, TxBuffers};
+use marline_rails::{Caps, LinkId, RailTx, SendOutcome, TxBuffers};
 
 /// After an error of the rail that no link event explains, it is tried again so often.
 const RETRY_NS: u64 = 100_000_000;
+
+/// Packets of `segment` bytes in a batch of a rail, at most.
+fn batch_max(caps: &Caps, segment: usize) -> usize {
+    caps.batch_segments_max
+        .min(caps.batch_bytes_max / segment.max(1))
+}
 
 impl<S: System> Core<S> {
     /// Sends all that may leave.
@@ -56,7 +62,6 @@ impl<S: System> Core<S> {
             buffer = other;
         }
         let rail = &mut self.rails.list[first.rail];
-        let caps = rail.tx.caps();
         let stage = rail.tx.buffer(buffer);
         if let Some(outcome) = self.fast_path.settle(&first, stage) {
             self.batch_sent(now, index, &first, (1, first.len), outcome);
@@ -69,9 +74,11 @@ impl<S: System> Core<S> {
         let spans = &self.buffers.spans;
         fill(&mut stage[..first.len], &first, spans, &self.ops.sends);
         let (segment, mut model) = (first.len, head_of(stage, &first));
-        let most = caps
-            .batch_segments_max
-            .min(caps.batch_bytes_max / segment.max(1));
+        let most = match first.batch.bulk {
+            true => batch_max(&rail.tx.caps(), segment),
+            false => 1,
+        };
+        let stage = rail.tx.buffer(buffer);
         let (mut count, mut short, mut whole) = (1, 0, first.batch.bulk);
         while whole && count < most {
             let node = &mut endpoint.node;

@@ -81,13 +81,15 @@ impl<S: System> Shared<S> {
         let last = receivers.last;
         let mut taken = self.receive_rail(receivers, last, core, by_thread);
         let all = receivers.turn % OTHERS_EVERY == 0;
-        for rail in 0..receivers.halves.len() {
-            if rail != last && (all || receivers.hot[rail]) {
-                let more = self.receive_rail(receivers, rail, core, by_thread);
-                if more > 0 && taken == 0 {
-                    receivers.last = rail;
+        if all || receivers.hot & !(1 << last) != 0 {
+            for rail in 0..receivers.halves.len() {
+                if rail != last && (all || receivers.hot >> rail & 1 == 1) {
+                    let more = self.receive_rail(receivers, rail, core, by_thread);
+                    if more > 0 && taken == 0 {
+                        receivers.last = rail;
+                    }
+                    taken += more;
                 }
-                taken += more;
             }
         }
         if all {
@@ -110,7 +112,7 @@ impl<S: System> Shared<S> {
         by_thread: bool,
     ) -> usize {
         let taken = self.receive_from((rail, false), receivers, core, by_thread);
-        receivers.hot[rail] = taken > 0;
+        receivers.note(rail, taken > 0);
         taken
     }
 
@@ -224,7 +226,7 @@ impl<S: System> Shared<S> {
             {
                 takes += 1;
             }
-            receivers.hot[rail] = takes > 0;
+            receivers.note(rail, takes > 0);
         }
         let Some((mut core, now)) = held.filter(|(core, _)| !core.poisoned) else {
             return;

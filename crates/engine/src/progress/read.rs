@@ -63,6 +63,7 @@ impl<S: System> Shared<S> {
         if now_please || !self.threaded {
             let now = now.unwrap_or_else(|| self.clock.now_ns());
             core.flush(now);
+            core.log_posted();
             return;
         }
         if core.coalescer.left(|| self.clock.now_ns()) {
