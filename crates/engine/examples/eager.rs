@@ -4,10 +4,10 @@
 //! eager COUNT [WINDOW] [BYTES] [MTU] [RAILS]
 //! ```
 //!
-//! sends COUNT messages of BYTES (8) back and forth, WINDOW (1) at a time, in packets of at most MTU
-//! (0: what the interface takes) over RAILS (1). As MPICH does, it waits for the delivery of what is
-//! too long to be injected. One thread does it all, and time goes by with each look at the clock
-//! only, so that counts repeat (`tests/e2e/test_instructions.py`, `tests/e2e/test_calls.py`): what an
+//! sends COUNT messages of BYTES (8) back and forth, WINDOW (1) at a time, in packets of at most
+//! MTU (0: what the interface takes) over RAILS (1). As MPICH does, it waits for the delivery of
+//! what is too long to be injected. One thread does it all, and time goes by with each look at the
+//! clock only, so that counts repeat (`tests/e2e/test_instructions.py`, `test_calls.py`): what an
 //! engine does depends on how long it was not polled, and one processor counts five times as slowly
 //! as another.
 

@@ -61,8 +61,8 @@ fn an_answer_takes_acks_along_that_are_due() {
     answers(1, 30_000);
 }
 
-/// The same over two rails. (An answer by the rail that seemed to be done first left the acks of the
-/// other behind; and what was due on another rail than that of short messages left alone.)
+/// The same over two rails. (An answer by the rail that seemed to be done first left the acks of
+/// the other behind; and what was due on another rail than that of short messages left alone.)
 #[test]
 fn an_answer_over_two_rails_takes_the_acks_along() {
     answers(2, 5_000);
@@ -79,12 +79,10 @@ fn answers(rails: u8, pause_ns: u64) {
     post(&mut pair.a, pair.now, pair.to_b, (4, 2_048));
     post(&mut pair.b, pair.now, to_a, (6, 2_048));
     pair.settle();
-    // And rates are known of all rails, which differ.
-    (0..64).for_each(|n| post(&mut pair.a, pair.now, pair.to_b, (100_000 + 2 * n, 65_536)));
-    (0..64).for_each(|n| post(&mut pair.b, pair.now, to_a, (200_000 + 2 * n, 65_536)));
-    pair.settle();
     let mut handle = 10;
-    for len in lengths.into_iter().flat_map(|len| [len; 4]) {
+    // One rail has carried short messages for long, so that its rate seems to be low.
+    let short = std::iter::repeat_n(8, 1_000);
+    for len in short.chain(lengths.into_iter().flat_map(|len| [len; 4])) {
         for side in 0..2 {
             let now = pair.now;
             let (from, peer, to) = match side {

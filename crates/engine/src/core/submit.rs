@@ -1,8 +1,8 @@
 //! Operations in: sends, receives, peeks, claims, cancels.
 
 use crate::api::{
-    flag, Completion, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError, ADDR_UNSPEC,
-    INJECT_MAX,
+    flag, Completion, CqId, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError,
+    ADDR_UNSPEC, INJECT_MAX,
 };
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp};
 use crate::platform::system::System;
@@ -113,6 +113,7 @@ impl<S: System> Core<S> {
         Ok((now_please, now))
     }
 
+    #[inline]
     fn complete_posted(&mut self, cq: Option<CqId>, req: &SendReq<'_>, flags: u64) {
         let entry = Completion {
             context: req.context,
@@ -126,14 +127,15 @@ impl<S: System> Core<S> {
     /// first. Before the call that posted it returns, for then its memory is the user's again.
     #[inline]
     pub(crate) fn log_posted(&mut self) {
-        let op = self
-            .unlogged
-            .take()
-            .map(|handle| self.ops.sends.get_mut(handle));
-        let Some(op) = op
-            .flatten()
-            .filter(|_| !self.cfg.proto.errs(Mutation::LeaveUnlogged))
-        else {
+        if let Some(handle) = self.unlogged.take() {
+            self.log_late(handle);
+        }
+    }
+
+    #[inline(never)]
+    fn log_late(&mut self, handle: u32) {
+        let skips = self.cfg.proto.errs(Mutation::LeaveUnlogged);
+        let Some(op) = self.ops.sends.get_mut(handle).filter(|_| !skips) else {
             return; // or it is over already
         };
         let Some(log) = op.log.as_mut() else {

@@ -77,6 +77,17 @@ impl<S: System> Shared<S> {
         core: &mut Held<'a, S>,
         by_thread: bool,
     ) -> usize {
+        self.receive_once(receivers, core, by_thread)
+    }
+
+    /// [`Shared::receive`], for the loop that does it most.
+    #[inline(always)]
+    fn receive_once<'a>(
+        &'a self,
+        receivers: &mut Receivers<S::Rx>,
+        core: &mut Held<'a, S>,
+        by_thread: bool,
+    ) -> usize {
         receivers.turn = receivers.turn.wrapping_add(1);
         let last = receivers.last;
         let mut taken = self.receive_rail(receivers, last, core, by_thread);
@@ -192,14 +203,15 @@ impl<S: System> Shared<S> {
         receivers: &mut Receivers<S::Rx>,
         held: &mut Held<'a, S>,
     ) -> usize {
-        let mut taken = self.receive(receivers, held, false);
-        for _ in 0..receivers.tries() {
-            if taken > 0 {
-                break;
+        let mut more = receivers.tries();
+        let taken = loop {
+            let taken = self.receive_once(receivers, held, false);
+            if taken > 0 || more == 0 {
+                break taken;
             }
             receivers.offers.look_again(); // one poll of the application's
-            taken = self.receive(receivers, held, false);
-        }
+            more -= 1;
+        };
         receivers.learn(taken);
         taken
     }

@@ -14,7 +14,7 @@ pub enum Mutation {
     ReuseNumber,
     /// A send completes when its first fragment is acknowledged.
     FreeLogEarly,
-    /// What left before it was logged is never logged.
+    /// A message that left before it was logged is never logged.
     LeaveUnlogged,
     /// A payload counts whatever its sum.
     IgnoreSum,

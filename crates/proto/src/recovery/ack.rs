@@ -120,12 +120,13 @@ impl Node {
         let Some(send) = self.sends.remove(key) else {
             return;
         };
-        if let Some(conn) = self.conn_mut(send.peer) {
+        let asked = matches!(send.kind, SendKind::Rendezvous | SendKind::Reply);
+        let conn = if asked { self.conn_mut(send.peer) } else { None };
+        if let Some(conn) = conn {
             match send.kind {
-                SendKind::Rendezvous => drop(conn.rendezvous.remove(&send.head.number)),
-                SendKind::Reply => drop(conn.replies.remove(&send.head.number)),
-                _ => {}
-            }
+                SendKind::Reply => conn.replies.remove(&send.head.number),
+                _ => conn.rendezvous.remove(&send.head.number),
+            };
         }
         self.events.push_back(Event::SendDone {
             handle: send.handle,
