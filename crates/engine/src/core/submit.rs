@@ -113,7 +113,7 @@ impl<S: System> Core<S> {
         Ok((now_please, now))
     }
 
-    #[inline]
+    #[inline(always)]
     fn complete_posted(&mut self, cq: Option<CqId>, req: &SendReq<'_>, flags: u64) {
         let entry = Completion {
             context: req.context,
