@@ -471,6 +471,8 @@ impl World {
                 } => end.copy_own(send, (recv, offset), len as usize),
                 Event::BounceFree { inbound } => drop(end.memory.bounces.remove(&inbound)),
                 Event::PathChanged { .. }
+                | Event::PathDoubted { .. }
+                | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } => {}
