@@ -35,8 +35,9 @@ pub use base::mutation::Mutation;
 pub use base::pairing::Pairing;
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
-    sum_seed, Batch, Claim, DropReason, Event, Landing, Memory, PathReason, PathState, Payload, PeerId,
-    RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck, WriteOut, WrittenSum,
+    sum_seed, Batch, Claim, Dest, DropReason, Event, Landing, Memory, PathReason, PathState,
+    Payload, PeerId, RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck, WriteOut,
+    WrittenSum,
 };
 pub use message::post::Peeked;
 pub use node::{Held, Node};
