@@ -10,8 +10,8 @@
 //!                 PeerCounters, and as many paths as the row says: rails, state, PathCounters
 //! ```
 
-use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use super::ring::SLOT_WORDS;
+use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 pub use marline_wire::RAILS_MAX;
 
 /// First word of a page.

@@ -156,7 +156,7 @@ fn every_path_has_a_row_while_there_is_room() {
         let row = path_row(rail, u64::from(rail) + 1);
         paths.push(PathRow { peer_rail, ..row });
     }
-    const PEERS: usize = PEER_PATHS_MAX / 256 + 40;
+    const PEERS: usize = PEER_PATHS_MAX / 256 + 6;
     page.publish(|w| {
         let mut rows = PeerRows::default();
         for _ in 0..PEERS {
@@ -193,7 +193,13 @@ fn a_path_that_is_not_used_has_no_row() {
         rows.end(w);
     });
     let read = read_page(page.path()).unwrap();
-    let rails = |n: usize| read.peers[n].paths.iter().map(|p| p.rail).collect::<Vec<_>>();
+    let rails = |n: usize| {
+        read.peers[n]
+            .paths
+            .iter()
+            .map(|p| p.rail)
+            .collect::<Vec<_>>()
+    };
     assert_eq!((rails(0), rails(1)), (vec![0, 2], vec![0]));
 }
 

@@ -195,7 +195,10 @@ fn read_events(path: &Path) -> Result<Events, String> {
             Ok(()) => {}
         }
         let mut words = [0; SLOT_WORDS];
-        words.iter_mut().zip(words_of(&bytes)).for_each(|(to, word)| *to = word);
+        words
+            .iter_mut()
+            .zip(words_of(&bytes))
+            .for_each(|(to, word)| *to = word);
         Ok(words)
     })
 }

@@ -19,13 +19,7 @@ const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 
 impl Node {
     /// Gives a path up, unless it is the last.
-    pub(crate) fn path_down(
-        &mut self,
-        now: u64,
-        conn: &mut Box<Conn>,
-        at: usize,
-        why: PathReason,
-    ) {
+    pub(crate) fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, why: PathReason) {
         let other = |(i, p): (usize, &Path)| i != at && p.usable();
         let last = !conn.paths.iter().enumerate().any(other);
         let kept = self.cfg.errs(Mutation::Cling);
