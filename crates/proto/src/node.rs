@@ -185,7 +185,7 @@ impl Node {
             algorithm: self.cfg.algorithm,
             algorithms: self.cfg.algorithms_mask(),
             reliable: self.cfg.reliable,
-            credit: conn.credit_limit_announced(),
+            credit: conn.credit.granted(),
             rails: RailList::write(rails, &self.local_addrs()),
         }
     }
@@ -215,7 +215,7 @@ impl Node {
     pub fn peer_gone(&self, peer: PeerId) -> bool {
         let entry = self.peers.get(peer.0 as usize);
         entry.is_some_and(|entry| match &entry.conn {
-            Some(conn) => conn.dead || conn.closed,
+            Some(conn) => conn.session.is_over(),
             None => entry.gone,
         })
     }
@@ -224,7 +224,9 @@ impl Node {
     /// the first packets have. Single rails may have another. `None` for the endpoint itself, to
     /// which nothing is summed.
     pub fn peer_algorithm(&self, peer: PeerId) -> Option<u8> {
-        self.conn(peer).filter(|c| !c.own).map(|c| c.algorithm)
+        self.conn(peer)
+            .filter(|c| !c.session.own)
+            .map(|c| c.session.algorithm)
     }
 
     /// Next event, oldest first.
@@ -305,14 +307,14 @@ impl Node {
 
     /// The heads of messages that were posted but have not left, over all peers that are ready.
     pub fn unsent_heads(&self, peer: PeerId) -> usize {
-        self.conn(peer).map_or(0, |c| c.queue.len())
+        self.conn(peer).map_or(0, |c| c.tx.queue.len())
     }
 
     /// Returns whether the payload of a message of `len` bytes may leave as soon as it is posted.
     /// Else a request leaves for it.
     pub fn is_ready_for(&self, peer: PeerId, len: u64) -> bool {
         let conn = self.conn(peer);
-        len <= self.cfg.eager_max && conn.is_none_or(|c| c.has_credit_for(len))
+        len <= self.cfg.eager_max && conn.is_none_or(|c| c.credit.allows(len))
     }
 
     /// Returns whether every send of ours was delivered.
@@ -342,7 +344,7 @@ impl Node {
 
     /// How many messages of a peer went through matching, in their order.
     pub fn matched_upto(&self, peer: PeerId) -> u64 {
-        self.conn(peer).map_or(0, |c| c.next_match)
+        self.conn(peer).map_or(0, |c| c.rx.next_match)
     }
 
     /// Counts what the node keeps for operations that have not ended.
@@ -364,8 +366,8 @@ impl Node {
             return Some(self.id);
         }
         let mut conns = self.peers.iter().filter_map(|p| p.conn.as_deref());
-        let asked = |c: &Conn| c.armed < u64::MAX || c.has_work() || !self.cfg.reliable;
-        let forgotten = conns.find(|c| !c.dead && !c.closed && c.watched() && !asked(c))?;
+        let asked = |c: &Conn| c.listed.armed < u64::MAX || c.has_work() || !self.cfg.reliable;
+        let forgotten = conns.find(|c| !c.session.is_over() && c.watched() && !asked(c))?;
         self.peer_address(forgotten.peer).map(|a| a.id)
     }
 
@@ -400,12 +402,13 @@ impl Node {
         }
         let mut conn = Box::new(Conn::new(peer));
         if entry.address.id == self.id {
-            conn.own = true;
+            conn.session.own = true;
             self.peers[peer.0 as usize].conn = Some(conn);
             return;
         }
-        conn.credit_window = self.cfg.credit_window(self.credit_promised);
-        self.credit_promised += conn.credit_window;
+        conn.credit
+            .open(self.cfg.credit_window(self.credit_promised));
+        self.credit_promised += conn.credit.window();
         let rails: Vec<RailAddr> = entry.address.rails().iter().collect();
         self.peers[peer.0 as usize].conn = Some(conn);
         self.add_paths(peer, &rails, FIRST_PATHS);
@@ -436,8 +439,8 @@ impl Node {
     /// Queues the peer for `poll_transmit`.
     #[inline]
     pub(crate) fn mark_ready(ready: &mut VecDeque<PeerId>, conn: &mut Conn) {
-        if !conn.ready {
-            conn.ready = true;
+        if !conn.listed.ready {
+            conn.listed.ready = true;
             ready.push_back(conn.peer);
         }
     }

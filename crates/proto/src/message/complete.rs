@@ -41,9 +41,9 @@ impl Node {
         }
         if let Some(conn) = self.conn_mut(peer) {
             if reply {
-                conn.pending_reads.remove(&(number as u32));
+                conn.rx.pending_reads.remove(&(number as u32));
             } else {
-                conn.inbound.remove(&number);
+                conn.rx.inbound.remove(&number);
             }
         }
         let bounce = bounced.then(|| key.name());

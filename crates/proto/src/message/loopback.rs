@@ -20,7 +20,7 @@ impl Node {
     /// Returns whether the peer is this endpoint, and as many messages to itself wait for receives
     /// as the bound on unexpected memory allows.
     pub fn own_full(&self, peer: PeerId) -> bool {
-        let own = self.conn(peer).is_some_and(|c| c.own);
+        let own = self.conn(peer).is_some_and(|c| c.session.own);
         own && self.stats.unexpected_bytes + MESSAGE_OVERHEAD > self.cfg.unexpected_bytes
     }
 
@@ -78,7 +78,7 @@ impl Node {
 
     /// Answers a read of the endpoint's own from `handle`'s memory.
     pub(crate) fn serve_own(&mut self, handle: u32, conn: Box<Conn>, number: u32) {
-        let asked = conn.pending_reads.get(&number).copied();
+        let asked = conn.rx.pending_reads.get(&number).copied();
         self.put(conn);
         let Some(inbound) = asked.and_then(|key| self.inbounds.get_mut(key)) else {
             return;

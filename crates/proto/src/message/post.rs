@@ -42,24 +42,24 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return false;
         };
-        let alive = !conn.dead && !conn.closed;
+        let alive = !conn.session.is_over();
         if alive {
             let len = head.total;
-            head.number = conn.next_number as u32;
+            head.number = conn.tx.next_number as u32;
             head.flags |= self.cfg.sum_flag(len);
-            conn.next_number += 1;
+            conn.tx.next_number += 1;
             conn.stats.messages_sent += 1;
             conn.stats.bytes_sent += len;
             let class = SIZE_CLASSES.iter().position(|&c| len <= c).unwrap_or(6);
             self.stats.sent_by_size[class] += 1;
-            if conn.own {
+            if conn.session.own {
                 self.send_own(conn, handle, head);
                 return true;
             }
             let mut send = new_send(handle, peer, head, SendKind::Queued);
             send.waits = waits;
             let key = self.sends.insert(send);
-            conn.queue.push_back(key);
+            conn.tx.queue.push_back(key);
             Node::mark_ready(&mut self.ready, &mut conn);
         }
         self.put(conn);
@@ -105,8 +105,8 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return false;
         };
-        conn.watchers += 1;
-        let alive = !conn.dead && !conn.closed;
+        conn.rx.watchers += 1;
+        let alive = !conn.session.is_over();
         self.touch_soon(peer, now_ns);
         alive
     }
@@ -124,7 +124,7 @@ impl Node {
             self.matching.find_unexpected(spec, true);
             self.note_multi(&found);
             if let Some(conn) = self.conn_mut(waiting.peer) {
-                conn.watchers -= found.unwatches();
+                conn.rx.watchers -= found.unwatches();
             }
             self.bind(waiting.inbound, &found, now_ns);
             if found.handle == spec.handle && !found.stays {
@@ -149,7 +149,7 @@ impl Node {
         if let Some(found) = self.matching.arrive(peer, head) {
             self.note_multi(&found);
             if let Some(conn) = self.conn_mut(peer) {
-                conn.watchers -= found.unwatches();
+                conn.rx.watchers -= found.unwatches();
             }
             self.bind(key, &found, now);
         } else {
@@ -271,7 +271,7 @@ impl Node {
     fn unwatch(&mut self, spec: &RecvSpec) {
         if let Source::Peer(peer) = spec.source {
             if let Some(conn) = self.conn_mut(peer) {
-                conn.watchers = conn.watchers.saturating_sub(1);
+                conn.rx.watchers = conn.rx.watchers.saturating_sub(1);
             }
         }
     }

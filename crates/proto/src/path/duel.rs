@@ -50,7 +50,7 @@ impl Node {
         let answered = duel.answered_ns.filter(|_| duel.second);
         if let Some(answered) = answered.filter(|_| now >= verdict) {
             // It, or we, may have been taken off the processor between two sockets.
-            let fell_silent = patient && conn.lively_ns + path.answer_ns(&self.cfg) < now;
+            let fell_silent = patient && conn.life.lively_ns + path.answer_ns(&self.cfg) < now;
             if (self.absences.gap_end_ns > answered || fell_silent) && !duel.patient {
                 path.duel = Some(Duel {
                     answered_ns: Some(now),

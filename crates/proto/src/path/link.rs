@@ -88,7 +88,7 @@ impl Node {
             path.rail_down = rail_down;
             path.probe_at = now_ns;
             path.repair_from = now_ns;
-            path.want_ping |= !rail_down && conn.epoch.is_some();
+            path.want_ping |= !rail_down && conn.session.epoch.is_some();
         });
     }
 
@@ -97,7 +97,7 @@ impl Node {
         self.take_deferred();
         self.of_link(now_ns, rail, link, |node, conn, at| {
             // Whoever has said goodbye takes its links with it: nothing fell.
-            let over = conn.dead || conn.closed || node.closing;
+            let over = conn.session.is_over() || node.closing;
             if conn.paths[at].usable() && !over {
                 node.path_down(now_ns, conn, at);
             }
@@ -107,9 +107,7 @@ impl Node {
             let path = &mut conn.paths[at];
             path.rail_down = true;
             path.link.fall(now_ns);
-            if conn.owed_since.is_none() && conn.owes() {
-                (conn.owed_since, conn.unanswered_since) = (Some(now_ns), None);
-            }
+            conn.begin_waiting(now_ns);
         });
     }
 

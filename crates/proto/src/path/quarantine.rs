@@ -122,7 +122,7 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        let known = conn.epoch == Some(header.src_epoch) && !conn.dead && !conn.closed;
+        let known = conn.session.epoch == Some(header.src_epoch) && !conn.session.is_over();
         if let Some(at) = conn.path_by_send_code(code).filter(|_| known) {
             self.note_damage(peer, at);
         }
@@ -149,8 +149,8 @@ impl Node {
             left: false,
         };
         let frame = FrameRef::Corrupt(path.recv_code());
-        if !conn.control.contains(&frame) {
-            conn.control.push_back(frame);
+        if !conn.tx.control.contains(&frame) {
+            conn.tx.control.push_back(frame);
         }
         self.wake(peer);
         self.events.push_back(event);
@@ -213,8 +213,8 @@ impl Node {
         let local = conn.paths[at].local as usize;
         let own = self.cfg.rail_algorithm.get(local).copied().flatten();
         // Only what the peer said it can check.
-        own.filter(|&n| n < 32 && conn.algorithms >> n & 1 == 1)
-            .unwrap_or(conn.algorithm)
+        own.filter(|&n| n < 32 && conn.session.algorithms >> n & 1 == 1)
+            .unwrap_or(conn.session.algorithm)
     }
 
     /// Returns whether a message of this length goes under one sum, if it fits a packet.

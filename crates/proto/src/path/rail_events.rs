@@ -40,7 +40,7 @@ impl Node {
                 path.rail_down = down || !path.link.up;
                 path.probe_at = now_ns;
                 path.repair_from = now_ns;
-                path.want_ping |= !path.rail_down && conn.epoch.is_some();
+                path.want_ping |= !path.rail_down && conn.session.epoch.is_some();
                 if down {
                     conn.doubt_contact(now_ns);
                 }
@@ -66,7 +66,7 @@ impl Node {
     fn go_on(&mut self) {
         for peer in core::mem::take(&mut self.stalled) {
             if let Some(conn) = self.conn_mut(peer) {
-                conn.stalled = false;
+                conn.listed.stalled = false;
             }
             self.wake(peer);
         }
@@ -87,7 +87,7 @@ impl Node {
             };
             for at in 0..conn.paths.len() {
                 let path = &conn.paths[at];
-                if path.local as usize != rail || !path.usable() || conn.dead || conn.closed {
+                if path.local as usize != rail || !path.usable() || conn.session.is_over() {
                     continue;
                 }
                 if stuck {
@@ -142,7 +142,7 @@ impl Node {
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);
         for index in 0..self.peers.len() {
             let peer = PeerId(index as u32);
-            let Some(conn) = self.conn_mut(peer).filter(|c| !c.dead && !c.closed) else {
+            let Some(conn) = self.conn_mut(peer).filter(|c| !c.session.is_over()) else {
                 continue;
             };
             let refused = |p: &Path| p.is_on(rail, link) && (p.is_proven() || hasty);
@@ -151,9 +151,8 @@ impl Node {
             };
             let everywhere = conn.note_refusal(now_ns, at) || hasty;
             // Whoever is gone needs no BYE.
-            conn.bye_heard |= everywhere && conn.byes > 0;
-            let for_long = now_ns - conn.refused_since >= REFUSALS_NS;
-            if everywhere && conn.refused >= REFUSALS && for_long {
+            conn.bye.heard |= everywhere && conn.bye.said > 0;
+            if everywhere && conn.refusals.last(now_ns, REFUSALS, REFUSALS_NS) {
                 self.bury(now_ns, peer, true);
                 continue;
             }
@@ -166,11 +165,9 @@ impl Conn {
     /// Path `at` was refused; whether every path that has worked was, since the peer was heard. Of
     /// the others those on which nothing is under way are asked now.
     fn note_refusal(&mut self, now: u64, at: usize) -> bool {
-        if self.refused == 0 {
-            self.refused_since = now;
+        if self.refusals.note(now) {
             self.paths.iter_mut().for_each(|p| p.refused = false);
         }
-        self.refused += 1;
         let first = !core::mem::replace(&mut self.paths[at].refused, true);
         let mut everywhere = true;
         for path in self

@@ -13,10 +13,10 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        conn.dead = true;
+        conn.session.dead = true;
         // One that never spoke has been silent since it was asked.
-        let since = match conn.heard_ns {
-            0 => conn.owed_since.unwrap_or(now),
+        let since = match conn.life.heard_ns {
+            0 => conn.life.owed_since.unwrap_or(now),
             heard => heard,
         };
         let silent_ns = now.saturating_sub(since);
@@ -37,7 +37,7 @@ impl Node {
     /// Ends every operation that names a peer which will not speak again. `arrived`: it said that
     /// all messages below this number did.
     pub(crate) fn end_peer(&mut self, now: u64, peer: PeerId, arrived: Option<u32>) {
-        let window = self.conn(peer).map_or(0, |c| c.credit_window);
+        let window = self.conn(peer).map_or(0, |c| c.credit.window());
         self.credit_promised -= window;
         self.end_sends(peer, arrived);
         self.fail_inbound(peer);
@@ -80,11 +80,7 @@ impl Node {
             }
         }
         if let Some(conn) = self.conn_mut(peer) {
-            conn.queue.clear();
-            conn.bulk.clear();
-            conn.resend.clear();
-            conn.rendezvous.clear();
-            conn.replies.clear();
+            conn.tx.clear();
         }
     }
 
@@ -118,8 +114,8 @@ impl Node {
             }
         }
         if let Some(conn) = self.conn_mut(peer) {
-            conn.inbound.clear();
-            conn.pending_reads.clear();
+            conn.rx.inbound.clear();
+            conn.rx.pending_reads.clear();
         }
     }
 }

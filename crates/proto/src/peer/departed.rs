@@ -73,7 +73,7 @@ impl Node {
 
     /// A peer was heard for which the owner has no name, perhaps.
     pub(crate) fn met(&mut self, peer: PeerId, now: u64) {
-        let departs = |c: &Conn| c.dead || c.closed;
+        let departs = |c: &Conn| c.session.is_over();
         if !self.conn(peer).is_some_and(departs) {
             self.look_again(peer.0, now + STRANGER_NS);
         }
@@ -119,7 +119,7 @@ impl Node {
 
     /// Returns whether nothing is left to do with a peer, nor of what it sent.
     fn is_left(&self, peer: PeerId) -> bool {
-        let ended = |c: &Conn| (c.dead || c.closed) && !c.ready;
+        let ended = |c: &Conn| c.session.is_over() && !c.listed.ready;
         let noted = self.unkept.is_none() && self.deferred_ack.is_none();
         noted
             && self.conn(peer).is_some_and(ended)

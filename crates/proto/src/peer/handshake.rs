@@ -14,7 +14,7 @@ use marline_wire::{
 impl Node {
     /// HELLO rides on every packet until it is acknowledged.
     pub(crate) fn greet(&self, conn: &Conn, builder: &mut Builder<'_, '_>) {
-        if conn.hello_acked {
+        if conn.session.hello_acked {
             return;
         }
         let mut rails = [0; HELLO_RAIL_BYTES_MAX];
@@ -45,12 +45,12 @@ impl Conn {
     /// probe of each path how large packets may be. (Whoever gets little is asked nothing: in an
     /// all-to-all of small messages most bytes would be those of the probes.)
     pub(crate) fn widen(&mut self, reliable: bool) {
-        let long = !self.rendezvous.is_empty() || !self.replies.is_empty();
-        if self.wide || !(long || !self.queue.is_empty() || !self.bulk.is_empty()) {
+        let long = !self.tx.rendezvous.is_empty() || !self.tx.replies.is_empty();
+        if self.wide || !(long || !self.tx.queue.is_empty() || !self.tx.bulk.is_empty()) {
             return;
         }
         self.wide = true;
-        if self.epoch.is_some() {
+        if self.session.epoch.is_some() {
             self.ask_sizes(reliable);
         }
     }
@@ -88,10 +88,10 @@ impl Node {
             if let Some(conn) = self.conn(peer) {
                 // A BYE that is said again wants its ack: the first one's was lost.
                 let bye = |(frame, _)| matches!(frame, Frame::Bye { .. });
-                if conn.dead || (conn.closed && !packet.frames().any(bye)) {
+                if conn.session.dead || (conn.session.closed && !packet.frames().any(bye)) {
                     return Err(DropReason::Gone);
                 }
-                match conn.epoch {
+                match conn.session.epoch {
                     Some(epoch) if epoch == header.src_epoch => return Ok(peer),
                     Some(_) => return Err(DropReason::Epoch),
                     None => {}
@@ -133,9 +133,9 @@ impl Node {
         let most = self.cfg.paths_wanted(self.rails.len(), rails.len());
         self.add_paths(peer, &rails, most);
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
-        conn.epoch = Some(hello.epoch);
-        conn.remote_slot = hello.slot;
-        conn.credit_limit = conn.credit_limit.max(hello.credit);
+        conn.session.epoch = Some(hello.epoch);
+        conn.session.remote_slot = hello.slot;
+        conn.credit.raise(hello.credit);
         conn.paths.iter_mut().for_each(|path| path.probe_at = now);
         conn.ask_sizes(hello.reliable);
         self.agree(peer, hello);

@@ -67,7 +67,10 @@ impl Node {
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };
-            let asked = conn.epoch.is_some() && !conn.dead && !conn.own && self.ask(now, &mut conn);
+            let asked = conn.session.epoch.is_some()
+                && !conn.session.dead
+                && !conn.session.own
+                && self.ask(now, &mut conn);
             self.put(conn);
             if asked {
                 self.touch(peer, now);
@@ -95,7 +98,7 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return false;
         };
-        let asked = conn.epoch.is_some() && !conn.own && self.cfg.reliable;
+        let asked = conn.session.epoch.is_some() && !conn.session.own && self.cfg.reliable;
         let asked = asked && self.ask(now, &mut conn);
         self.put(conn);
         if asked {
@@ -107,13 +110,14 @@ impl Node {
     /// Asks a peer that was neither heard nor asked lately; whether it did.
     fn ask(&mut self, now: u64, conn: &mut Box<Conn>) -> bool {
         let every = self.ask_every_ns();
-        let last = conn.heard_ns.max(conn.pinged_ns);
-        if conn.closed || now < last + every {
+        let last = conn.life.heard_ns.max(conn.life.pinged_ns);
+        if conn.session.closed || now < last + every {
             return false;
         }
-        conn.pinged_ns = now;
+        conn.life.pinged_ns = now;
         // Its silence counts from when it was last heard, as far as that was lately.
-        conn.owed_since
+        conn.life
+            .owed_since
             .get_or_insert(last.max(now.saturating_sub(2 * every)));
         let free = conn.small_path(None, false, self.full);
         if let Some(at) = free.or_else(|| conn.small_path(None, false, 0)) {

@@ -63,8 +63,8 @@ impl Node {
     pub(crate) fn agree(&mut self, peer: PeerId, hello: &Hello<'_>) {
         let (wish, agreed) = (hello.algorithm, self.cfg.agreed(hello));
         if let Some(conn) = self.conn_mut(peer) {
-            conn.algorithm = agreed;
-            conn.algorithms = hello.algorithms;
+            conn.session.algorithm = agreed;
+            conn.session.algorithms = hello.algorithms;
         }
         if wish != agreed || self.cfg.algorithm != agreed {
             let event = Event::AlgorithmAgreed { peer, wish, agreed };

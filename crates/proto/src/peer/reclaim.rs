@@ -48,9 +48,9 @@ impl Node {
         }
         self.deadlines.clear();
         let conns = self.peers.iter().filter_map(|p| p.conn.as_deref());
-        let armed = conns.filter(|c| c.armed < u64::MAX);
+        let armed = conns.filter(|c| c.listed.armed < u64::MAX);
         self.deadlines
-            .extend(armed.map(|c| Reverse((c.armed, c.peer.0))));
+            .extend(armed.map(|c| Reverse((c.listed.armed, c.peer.0))));
     }
 
     /// Nothing more is sent to a dead peer, and nothing that it says is heard.
@@ -62,8 +62,8 @@ impl Node {
             for path in &mut conn.paths {
                 path.ring = Default::default();
             }
-            conn.control.clear();
-            conn.grants.clear();
+            conn.tx.control.clear();
+            conn.tx.grants.clear();
         }
     }
 }
@@ -76,8 +76,8 @@ impl Conn {
 
     /// Gives back what it does not need, if it is idle.
     fn reclaim(&mut self, now: u64) -> bool {
-        let idle = now.saturating_sub(self.heard_ns) >= IDLE_NS;
-        let ended = self.dead || self.closed;
+        let idle = now.saturating_sub(self.life.heard_ns) >= IDLE_NS;
+        let ended = self.session.is_over();
         if self.waiting() > 0 || self.has_small() || !(idle || ended) {
             return false;
         }
@@ -85,12 +85,8 @@ impl Conn {
             path.ring.shrink();
             path.given_up = Default::default();
         }
-        self.queue.shrink_to_fit();
-        self.bulk.shrink_to_fit();
-        self.resend.shrink();
-        self.grants.shrink_to_fit();
-        self.control.shrink_to_fit();
-        self.oversized = false;
+        self.tx.shrink();
+        self.listed.oversized = false;
         true
     }
 }

@@ -21,7 +21,7 @@ impl Absences {
     #[inline]
     pub(crate) fn patience_ns(&self, conn: &Conn) -> u64 {
         let worst = self.worst_ns[0].max(self.worst_ns[1]);
-        let balance = match conn.verdicts.0 {
+        let balance = match conn.life.verdicts.0 {
             0 => self.verdicts.0,
             own => own,
         };
@@ -38,13 +38,13 @@ impl Absences {
         let behind = self.is_behind(now);
         let watched_until = if behind { self.gap_start_ns } else { now };
         if !behind {
-            conn.lively_ns = now;
+            conn.life.lively_ns = now;
         }
-        let Some(since) = conn.owed_since.filter(|_| conn.heard_ns != 0) else {
+        let Some(since) = conn.life.owed_since.filter(|_| conn.life.heard_ns != 0) else {
             return;
         };
         if watched_until > since + cfg.repair_floor_ns {
-            (conn.woke_ns, conn.silent_ns) = (now, now - since);
+            (conn.life.woke_ns, conn.life.silent_ns) = (now, now - since);
         }
     }
 
@@ -54,8 +54,8 @@ impl Absences {
         let path = &conn.paths[at];
         let waited = now.saturating_sub(path.newest_acked_sent_ns);
         // The answer to something that was just sent is no sign that the peer was away before.
-        if conn.woke_ns == now && waited > path.answer_ns(cfg) {
-            self.learn(now, conn.silent_ns);
+        if conn.life.woke_ns == now && waited > path.answer_ns(cfg) {
+            self.learn(now, conn.life.silent_ns);
         }
     }
 
@@ -74,7 +74,7 @@ impl Absences {
         };
         path.repaired = None;
         path.stats.needless += needless as u64;
-        conn.verdicts.add(needless);
+        conn.life.verdicts.add(needless);
         self.verdicts.add(needless);
     }
 }
@@ -121,9 +121,9 @@ impl Conn {
         patience_ns: u64,
         answer_ns: u64,
     ) -> (u64, Expiry) {
-        if self.lively_ns > from + answer_ns {
+        if self.life.lively_ns > from + answer_ns {
             // It is there, and acknowledges within a round trip what it found when it came back.
-            return (due.max(self.woke_ns + answer_ns), Expiry::Repair);
+            return (due.max(self.life.woke_ns + answer_ns), Expiry::Repair);
         }
         let patience_ns = (patience_ns << path.backoff.min(6)).min(REPAIR_START_MAX_NS);
         let until = from + patience_ns;

@@ -26,7 +26,7 @@ impl Node {
             let wait_max = &mut self.stats.ack_wait_max_ns;
             let path = &mut conn.paths[at];
             if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
-                conn.unanswered_since = None;
+                conn.life.unanswered_since = None;
                 let path = &mut conn.paths[at];
                 if path.doubtful() && !self.cfg.errs(Mutation::TrustSizes) {
                     path.doubt_repaired(now);
@@ -86,7 +86,7 @@ impl Node {
             }
             FrameRef::Hello => {
                 if let Some(conn) = self.conn_mut(peer) {
-                    conn.hello_acked = true;
+                    conn.session.hello_acked = true;
                 }
             }
             FrameRef::EmptyGrant { number, flags } if flags & FLAG_REFUSED != 0 => {
@@ -94,7 +94,7 @@ impl Node {
             }
             FrameRef::Bye => {
                 if let Some(conn) = self.conn_mut(peer) {
-                    conn.bye_heard = true;
+                    conn.bye.heard = true;
                 }
             }
             _ => {}
@@ -122,8 +122,8 @@ impl Node {
         };
         if let Some(conn) = self.conn_mut(send.peer) {
             match send.kind {
-                SendKind::Rendezvous => drop(conn.rendezvous.remove(&send.head.number)),
-                SendKind::Reply => drop(conn.replies.remove(&send.head.number)),
+                SendKind::Rendezvous => drop(conn.tx.rendezvous.remove(&send.head.number)),
+                SendKind::Reply => drop(conn.tx.replies.remove(&send.head.number)),
                 _ => {}
             }
         }

@@ -64,8 +64,8 @@ impl Node {
                 path.repair_from = path.repair_from.max(sent_ns);
             }
         }
-        if !conn.dead {
-            conn.owed_since = conn.owes().then_some(*at_ns);
+        if !conn.session.dead {
+            conn.life.owed_since = conn.owes().then_some(*at_ns);
         }
         self.touch_soon(*peer, *at_ns);
     }

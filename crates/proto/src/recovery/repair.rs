@@ -164,7 +164,7 @@ impl Node {
         }
         for frame in frames {
             conn.requeue(frame, at, Why::Repair);
-            conn.resend.hedge(frame, code);
+            conn.tx.resend.hedge(frame, code);
         }
         if suspicious {
             conn.doubt_contact(now);

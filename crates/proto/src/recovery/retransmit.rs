@@ -18,7 +18,7 @@ impl Node {
         b: &mut Builder<'_, '_>,
         hedges_only: bool,
     ) {
-        while let Some(&entry) = conn.resend.front() {
+        while let Some(&entry) = conn.tx.resend.front() {
             if hedges_only && entry.avoid == ANYWHERE {
                 break;
             }
@@ -46,7 +46,7 @@ impl Node {
             if !fits {
                 break;
             }
-            conn.resend.pop_front();
+            conn.tx.resend.pop_front();
         }
     }
 
@@ -79,7 +79,7 @@ impl Node {
                 offset: offset + pushed as u64,
                 len: len - pushed,
             };
-            conn.resend.cut_front(rest);
+            conn.tx.resend.cut_front(rest);
             return false;
         }
         true

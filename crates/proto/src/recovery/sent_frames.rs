@@ -82,16 +82,14 @@ impl Node {
             }
             path.ring.push(&frames, len, path.delivered, now);
             if !frames.is_empty() {
-                if conn.owed_since.is_none() && conn.owes() {
-                    (conn.owed_since, conn.unanswered_since) = (Some(now), None);
-                }
+                conn.begin_waiting(now);
                 conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
                 self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
             }
         } else {
             path.ring.push(&[], len, path.delivered, now);
             let hello = frames.contains(&FrameRef::Hello);
-            conn.hello_acked |= hello && conn.epoch.is_some();
+            conn.session.hello_acked |= hello && conn.session.epoch.is_some();
             frames.iter().for_each(|frame| _ = self.data_left(frame));
         }
         self.scratch = frames;

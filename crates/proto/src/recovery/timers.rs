@@ -57,7 +57,7 @@ impl Node {
         self.prune_deadlines();
         while let Some(&Reverse((at, index))) = self.deadlines.peek() {
             let peer = PeerId(index);
-            let stale = self.conn(peer).is_none_or(|c| c.armed != at);
+            let stale = self.conn(peer).is_none_or(|c| c.listed.armed != at);
             // Entries that an earlier deadline replaced go before anyone sleeps until them.
             if at > now_ns && !stale {
                 break;
@@ -69,8 +69,9 @@ impl Node {
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };
-            conn.armed = u64::MAX;
-            let dead = !conn.dead && self.service(now_ns, at, &mut conn) && !conn.closed;
+            conn.listed.armed = u64::MAX;
+            let dead =
+                !conn.session.dead && self.service(now_ns, at, &mut conn) && !conn.session.closed;
             self.put(conn);
             if dead {
                 self.bury(now_ns, peer, false);
@@ -84,7 +85,10 @@ impl Node {
     #[inline]
     pub(crate) fn touch_soon(&mut self, peer: PeerId, now: u64) {
         let soonest = self.cfg.ack_delay_ns.min(self.cfg.repair_floor_ns / 2);
-        if self.conn(peer).is_none_or(|c| c.armed > now + soonest) {
+        if self
+            .conn(peer)
+            .is_none_or(|c| c.listed.armed > now + soonest)
+        {
             self.touch(peer, now);
         }
     }
@@ -109,10 +113,13 @@ impl Node {
         let Some(conn) = conn.and_then(|p| p.conn.as_deref_mut()) else {
             return;
         };
-        if conn.dead || conn.closed {
+        if conn.session.is_over() {
             return;
         }
-        let mut next = conn.owed_since.map_or(u64::MAX, |t| t + cfg.silence_ns());
+        let mut next = conn
+            .life
+            .owed_since
+            .map_or(u64::MAX, |t| t + cfg.silence_ns());
         let mut held = false;
         // Before any link is up nothing leaves; when one is, this is asked anew.
         let mute = conn.paths.iter().all(|p| !p.link.up);
@@ -126,22 +133,22 @@ impl Node {
             }
             next = next.min(conn.path_deadline(at, now, soonest, cfg, absences));
         }
-        if held && !replace(&mut conn.stalled, true) {
+        if held && !replace(&mut conn.listed.stalled, true) {
             stalled.push(peer);
         }
         if conn.watched() && cfg.reliable {
-            let last = conn.heard_ns.max(conn.pinged_ns);
+            let last = conn.life.heard_ns.max(conn.life.pinged_ns);
             next = next.min(if last == 0 { now } else { last } + cfg.peer_timeout_ns / 5);
         }
         // A deadline in the past is served at the next call, once: never in a loop within one.
-        let twice = next < conn.armed && cfg.errs(Mutation::KeepDeadlines);
+        let twice = next < conn.listed.armed && cfg.errs(Mutation::KeepDeadlines);
         let next = next.max(now + 1);
-        if next < conn.armed || twice {
-            conn.armed = next;
-            deadlines.push(Reverse((conn.armed, peer.0)));
+        if next < conn.listed.armed || twice {
+            conn.listed.armed = next;
+            deadlines.push(Reverse((conn.listed.armed, peer.0)));
         }
-        if !conn.oversized && conn.is_oversized() {
-            conn.oversized = true;
+        if !conn.listed.oversized && conn.is_oversized() {
+            conn.listed.oversized = true;
             self.note_oversized(peer.0, now);
         }
     }

@@ -158,8 +158,8 @@ impl Node {
         if let Some(conn) = self.conn_mut(peer) {
             match nothing {
                 // The message is over at once: its frame must not depend on it.
-                Some(frame) => conn.control.push_back(frame),
-                None => conn.grants.push_back(key),
+                Some(frame) => conn.tx.control.push_back(frame),
+                None => conn.tx.grants.push_back(key),
             }
         }
         self.wake(peer);
@@ -190,9 +190,9 @@ impl Node {
         let reply = grant.flags & FLAG_READ_REPLY != 0;
         let Some(conn) = self.conn(peer) else { return };
         let table = if reply {
-            &conn.replies
+            &conn.tx.replies
         } else {
-            &conn.rendezvous
+            &conn.tx.rendezvous
         };
         let Some(&key) = table.get(&grant.number) else {
             return;
@@ -214,7 +214,7 @@ impl Node {
         debug_assert!(matches!(send.kind, SendKind::Rendezvous | SendKind::Reply));
         if more {
             if let Some(conn) = self.conn_mut(peer) {
-                conn.bulk.push_back(key);
+                conn.tx.bulk.push_back(key);
             }
         }
         self.wake(peer);

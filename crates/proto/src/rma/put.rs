@@ -53,7 +53,7 @@ impl Node {
             return;
         };
         if let Some(conn) = self.conn_mut(peer) {
-            conn.rendezvous.remove(&send.head.number);
+            conn.tx.rendezvous.remove(&send.head.number);
         }
         let handle = send.handle;
         self.events
@@ -120,7 +120,8 @@ impl Node {
         }
         if let Some(conn) = self.conn_mut(peer) {
             let flags = FLAG_REFUSED;
-            conn.control
+            conn.tx
+                .control
                 .push_back(FrameRef::EmptyGrant { number, flags });
             self.wake(peer);
         }
@@ -138,8 +139,8 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        let number = conn.expand(number);
-        let Some(&key) = conn.inbound.get(&number) else {
+        let number = conn.rx.expand(number);
+        let Some(&key) = conn.rx.inbound.get(&number) else {
             return;
         };
         let Some(inbound) = self.inbounds.get(key) else {
@@ -150,7 +151,7 @@ impl Node {
         }
         let credit = inbound.credit;
         if let Some(conn) = self.conn_mut(peer) {
-            conn.inbound.remove(&number);
+            conn.rx.inbound.remove(&number);
         }
         self.drop_inbound(key);
         self.return_credit(peer, credit);

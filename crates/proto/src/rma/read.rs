@@ -18,13 +18,13 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return false;
         };
-        let alive = !conn.dead && !conn.closed;
+        let alive = !conn.session.is_over();
         if alive && len == 0 {
             // Nothing to fetch, and no fragment that could say so.
             self.events.push_back(Event::ReadDone { handle, ok: true });
         } else if alive {
-            let number = conn.next_read;
-            conn.next_read += 1;
+            let number = conn.rx.next_read;
+            conn.rx.next_read += 1;
             let bound = InboundState::Bound {
                 handle,
                 base: 0,
@@ -43,13 +43,13 @@ impl Node {
                 total: len,
             });
             let id = self.inbounds.insert(inbound);
-            conn.pending_reads.insert(number, id);
-            if conn.own {
+            conn.rx.pending_reads.insert(number, id);
+            if conn.session.own {
                 self.put(conn);
                 self.ask_own(peer, number, (key, addr, len));
                 return true;
             }
-            conn.control.push_back(FrameRef::Read(id));
+            conn.tx.control.push_back(FrameRef::Read(id));
             Node::mark_ready(&mut self.ready, &mut conn);
             self.put(conn);
             if self.writes {
@@ -69,10 +69,10 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
-        if conn.own {
+        if conn.session.own {
             return self.serve_own(handle, conn, number);
         }
-        if conn.dead || conn.closed {
+        if conn.session.is_over() {
             // It asked, and was gone before the answer.
             self.put(conn);
             return self.events.push_back(Event::SendDone { handle, ok: false });
@@ -90,8 +90,8 @@ impl Node {
         xfer.urgent = true;
         xfer.in_bulk = true;
         let key = self.sends.insert(xfer);
-        conn.replies.insert(number, key);
-        conn.bulk.push_back(key);
+        conn.tx.replies.insert(number, key);
+        conn.tx.bulk.push_back(key);
         Node::mark_ready(&mut self.ready, &mut conn);
         self.put(conn);
     }
@@ -104,7 +104,7 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
-        conn.control.push_back(FrameRef::ReadFail(number));
+        conn.tx.control.push_back(FrameRef::ReadFail(number));
         Node::mark_ready(&mut self.ready, &mut conn);
         self.put(conn);
     }
@@ -114,10 +114,10 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        let Some(key) = conn.replies.remove(&number) else {
+        let Some(key) = conn.tx.replies.remove(&number) else {
             return;
         };
-        conn.control.push_back(FrameRef::ReadFail(number));
+        conn.tx.control.push_back(FrameRef::ReadFail(number));
         if let Some(send) = self.sends.remove(key) {
             let handle = send.handle;
             self.events.push_back(Event::SendDone { handle, ok: false });
@@ -130,7 +130,7 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        let Some(key) = conn.pending_reads.remove(&number) else {
+        let Some(key) = conn.rx.pending_reads.remove(&number) else {
             return;
         };
         let state = self.inbounds.get(key).map(|i| i.state);
@@ -177,10 +177,10 @@ impl Node {
             len,
             upto,
         } = read;
-        if number as u64 > conn.served_reads.count() + READS_AHEAD_MAX {
+        if number as u64 > conn.rx.served_reads.count() + READS_AHEAD_MAX {
             return Err(DropReason::Nonsense);
         }
-        if conn.served_reads.insert(number as u64, 1) == 1 {
+        if conn.rx.served_reads.insert(number as u64, 1) == 1 {
             self.events.push_back(Event::ReadAsked {
                 peer,
                 number,

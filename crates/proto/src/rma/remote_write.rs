@@ -102,7 +102,7 @@ impl Node {
     /// The next write on a path, if that is allowed at all: of which message, where and how much,
     /// under which key, with a sum or without.
     fn next_write(&self, conn: &Conn, at: usize) -> Option<NextWrite> {
-        let &key = conn.bulk.front()?;
+        let &key = conn.tx.bulk.front()?;
         let send = self.sends.get(key)?;
         let path = &conn.paths[at];
         let rail = &self.rails[path.local as usize];
@@ -171,7 +171,7 @@ impl Node {
         let seed = sum_seed(self.id, send.head.number, reply, offset, len as usize);
         let (handle, ends) = (send.handle, send.urgent && offset + len >= send.wanted);
         // One with HELLO is longer, and goes without acks.
-        let (most, greeted) = (conn.paths[at].datagram_max, conn.hello_acked);
+        let (most, greeted) = (conn.paths[at].datagram_max, conn.session.hello_acked);
         let limit = if greeted {
             most.min(DIRECT_PACKET_MAX)
         } else {
@@ -254,8 +254,8 @@ impl Node {
     pub(crate) fn on_key(&mut self, peer: PeerId, told: &Rkey) {
         let Some(conn) = self.conn(peer) else { return };
         let table = match told.flags & FLAG_READ_REPLY {
-            0 => &conn.rendezvous,
-            _ => &conn.replies,
+            0 => &conn.tx.rendezvous,
+            _ => &conn.tx.replies,
         };
         let send = table.get(&told.number).copied();
         let Some(send) = send.and_then(|key| self.sends.get_mut(key)) else {
@@ -325,8 +325,8 @@ impl Node {
         inbound.keys.by_rail.push((rail, rail_key));
         let (peer, granted) = (inbound.peer, inbound.granted);
         if let Some(conn) = self.conn_mut(peer).filter(|_| granted > 0) {
-            if !conn.grants.contains(&key) {
-                conn.grants.push_back(key);
+            if !conn.tx.grants.contains(&key) {
+                conn.tx.grants.push_back(key);
             }
             self.wake(peer);
         }
@@ -385,14 +385,14 @@ impl Node {
         let reply = w.flags & FLAG_READ_REPLY != 0;
         let conn = self.conn(peer).ok_or(DropReason::Gone)?;
         let local = conn.paths[at].local;
-        let number = conn.expand(w.number);
+        let number = conn.rx.expand(w.number);
         let key = match reply {
-            true => conn.pending_reads.get(&w.number),
-            false => conn.inbound.get(&number),
+            true => conn.rx.pending_reads.get(&w.number),
+            false => conn.rx.inbound.get(&number),
         };
         let Some(&key) = key else {
             // Of a message that is over, or that never began.
-            return match reply || number < conn.next_match {
+            return match reply || number < conn.rx.next_match {
                 true => {
                     self.on_duplicate(peer, at);
                     Ok(())

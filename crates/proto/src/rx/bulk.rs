@@ -72,8 +72,8 @@ impl Node {
             return None;
         }
         let &key = match data.flags & FLAG_READ_REPLY {
-            0 => conn.inbound.get(&conn.expand(data.number)),
-            _ => conn.pending_reads.get(&data.number),
+            0 => conn.rx.inbound.get(&conn.rx.expand(data.number)),
+            _ => conn.rx.pending_reads.get(&data.number),
         }?;
         let inbound = self.inbounds.get(key)?;
         let end = match inbound.rendezvous {

@@ -62,14 +62,14 @@ impl Node {
         let conn = peers.get_mut(peer.0 as usize);
         let conn = conn.and_then(|p| p.conn.as_deref_mut());
         let conn = conn.ok_or(DropReason::Gone)?;
-        if now.saturating_sub(conn.heard_ns) > silence_ns / 2 {
+        if now.saturating_sub(conn.life.heard_ns) > silence_ns / 2 {
             // It was silent itself; what it was sent meanwhile it reads now.
-            conn.unanswered_since = None;
+            conn.life.unanswered_since = None;
         }
         absences.note_life(now, conn, cfg);
-        conn.heard_ns = now;
-        conn.refused = 0;
-        conn.owed_since = conn.owed_since.map(|_| now);
+        conn.life.heard_ns = now;
+        conn.refusals.forget();
+        conn.life.owed_since = conn.life.owed_since.map(|_| now);
         let path = &mut conn.paths[at];
         if reliable && path.window.is_duplicate(header.number) {
             path.stats.duplicates += 1;
@@ -82,7 +82,7 @@ impl Node {
         }
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
         // After its acks were taken: silence counts only while something is still owed.
-        conn.owed_since = conn.owes().then_some(now);
+        conn.life.owed_since = conn.owes().then_some(now);
         if let Some(reason) = bad {
             return Err(self.note_refused(now, peer, at, reason));
         }
@@ -175,7 +175,7 @@ impl Node {
             Frame::Credit { bytes } => {
                 if let Some(conn) = self.conn_mut(peer) {
                     conn.stats.flow_acks_received += 1;
-                    conn.credit_limit = conn.credit_limit.max(*bytes);
+                    conn.credit.raise(*bytes);
                 }
                 self.wake(peer);
             }
@@ -185,7 +185,7 @@ impl Node {
             Frame::Corrupt { path } => self.on_corrupt(now, peer, *path),
             Frame::Hello(hello) => {
                 if let Some(conn) = self.conn_mut(peer) {
-                    conn.remote_slot = hello.slot();
+                    conn.session.remote_slot = hello.slot();
                 }
             }
             Frame::Key(key) => self.on_key(peer, key),

@@ -2,6 +2,7 @@
 
 pub(crate) mod absences;
 pub(crate) mod conn;
+pub(crate) mod credit;
 pub(crate) mod damage;
 pub(crate) mod directory;
 pub(crate) mod given_up;
@@ -13,5 +14,7 @@ pub(crate) mod pending;
 pub(crate) mod recv_window;
 pub(crate) mod resends;
 pub(crate) mod sent_packets;
+pub(crate) mod session;
+pub(crate) mod sides;
 pub(crate) mod sizes;
 pub(crate) mod transfer;

@@ -44,18 +44,21 @@ impl Node {
 }
 
 fn write_conn(out: &mut String, c: &Conn) -> Result {
-    write!(out, "  peer {} epoch {:?}", c.peer.0, c.epoch)?;
-    write!(out, " hello acked {}", c.hello_acked)?;
-    write!(out, " dead {} closed {}:", c.dead, c.closed)?;
-    write!(out, " queue {} bulk {}", c.queue.len(), c.bulk.len())?;
-    write!(out, " resend {} grants {}", c.resend.len(), c.grants.len())?;
-    write!(out, " control {}", c.control.len())?;
-    write!(out, " credit used {}/{}", c.credit_used, c.credit_limit)?;
-    write!(out, " given {} told {}", c.credit_given, c.credit_announced)?;
-    write!(out, " seen {}", c.credit_seen)?;
-    write!(out, " next match {}", c.next_match)?;
-    write!(out, " inbound {}", c.inbound.len())?;
-    writeln!(out, " rendezvous {}", c.rendezvous.len())
+    write!(out, "  peer {} epoch {:?}", c.peer.0, c.session.epoch)?;
+    write!(out, " hello acked {}", c.session.hello_acked)?;
+    write!(out, " dead {} closed {}:", c.session.dead, c.session.closed)?;
+    write!(out, " queue {} bulk {}", c.tx.queue.len(), c.tx.bulk.len())?;
+    write!(
+        out,
+        " resend {} grants {}",
+        c.tx.resend.len(),
+        c.tx.grants.len()
+    )?;
+    write!(out, " control {}", c.tx.control.len())?;
+    write!(out, " {}", c.credit)?;
+    write!(out, " next match {}", c.rx.next_match)?;
+    write!(out, " inbound {}", c.rx.inbound.len())?;
+    writeln!(out, " rendezvous {}", c.tx.rendezvous.len())
 }
 
 fn write_path(out: &mut String, p: &Path, repair: Option<u64>) -> Result {

@@ -9,6 +9,7 @@ use crate::base::slab::Key;
 use crate::base::types::{sum_seed, Batch, PathState, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::credit::Credit;
 use crate::state::path::Path;
 use crate::state::transfer::{SendKind, SendXfer};
 use crate::tx::packet_builder::{add_credit, Builder};
@@ -107,7 +108,7 @@ impl Node {
                 self.push_more(key, &mut b);
             }
             self.leave_bulk(conn, key);
-            let ended = conn.bulk.front() != Some(&key);
+            let ended = conn.tx.bulk.front() != Some(&key);
             if ended {
                 self.add_acks(now, conn, at, &mut b);
                 add_credit(conn, &mut b);
@@ -120,7 +121,7 @@ impl Node {
         let alone = pushed.is_none() && segment.is_none() && lone_hello(conn, at);
         let packet = self.finish(now, conn, at, b, pushed.is_none() && !alone, !alone);
         // Without reliability nothing will say that it arrived.
-        conn.hello_acked |= alone && !self.cfg.reliable;
+        conn.session.hello_acked |= alone && !self.cfg.reliable;
         packet
     }
 
@@ -129,11 +130,12 @@ impl Node {
     /// packet for them costs a system call at both ends.) `urgent`: some are due, and must not wait
     /// for the end of one message after another.
     pub(crate) fn acks_ride(&self, conn: &Conn, at: usize, urgent: bool) -> bool {
-        let only_acks = !conn.paths[at].want_ping && conn.hello_acked && !conn.has_control();
-        let only_acks = only_acks && !conn.echoes;
-        let behind = conn.bulk.len() + conn.queue.len();
+        let only_acks =
+            !conn.paths[at].want_ping && conn.session.hello_acked && !conn.has_control();
+        let only_acks = only_acks && !conn.contact.echoes;
+        let behind = conn.tx.bulk.len() + conn.tx.queue.len();
         let write = || {
-            let more = conn.credit_due || !conn.queue.is_empty();
+            let more = conn.credit.is_due() || !conn.tx.queue.is_empty();
             !more && self.writes_next(conn, at)
         };
         let end = || (!urgent || behind == 1) && self.ends_soon(conn, at);
@@ -143,13 +145,13 @@ impl Node {
     /// Returns whether a message ends within the next packets of bulk, and none is waiting to leave
     /// that fits a packet with others.
     fn ends_soon(&self, conn: &Conn, at: usize) -> bool {
-        let queued = conn.queue.front().and_then(|&key| self.sends.get(key));
+        let queued = conn.tx.queue.front().and_then(|&key| self.sends.get(key));
         let path = &conn.paths[at];
         let limit = path.datagram_max - path.window.ack_len();
         if queued.is_some_and(|send| !self.is_bulk(conn, send, limit)) {
             return false;
         }
-        let begun = conn.bulk.front().and_then(|&key| self.sends.get(key));
+        let begun = conn.tx.bulk.front().and_then(|&key| self.sends.get(key));
         let left = match (begun, queued) {
             (Some(send), _) => send.upto.saturating_sub(send.next),
             (None, Some(send)) => send.head.total,
@@ -193,13 +195,13 @@ impl Node {
     /// a batch it must be too long for one packet; otherwise `add_heads` has just refused it (too
     /// long for the path of small things, or beside HELLO, or no window there).
     fn next_bulk(&mut self, conn: &mut Conn, limit: usize, follows: bool) -> Option<Key> {
-        while let Some(&key) = conn.bulk.front() {
+        while let Some(&key) = conn.tx.bulk.front() {
             match self.sends.get(key) {
                 Some(send) if send.next < send.upto => return Some(key),
-                _ => drop(conn.bulk.pop_front()),
+                _ => drop(conn.tx.bulk.pop_front()),
             }
         }
-        let &key = conn.queue.front()?;
+        let &key = conn.tx.queue.front()?;
         let send = self.sends.get(key)?;
         let total = send.head.total;
         let leaves = match follows {
@@ -209,11 +211,11 @@ impl Node {
         if !leaves {
             return None;
         }
-        conn.queue.pop_front();
-        conn.credit_used += Conn::cost(total);
+        conn.tx.queue.pop_front();
+        conn.credit.spend(Credit::cost(total));
         self.start(key, SendKind::Eager);
         self.sends.get_mut(key)?.in_bulk = true;
-        conn.bulk.push_front(key);
+        conn.tx.bulk.push_front(key);
         Some(key)
     }
 
@@ -223,7 +225,7 @@ impl Node {
         };
         if send.next >= send.upto {
             send.in_bulk = false;
-            conn.bulk.pop_front();
+            conn.tx.bulk.pop_front();
         }
     }
 
@@ -258,7 +260,7 @@ impl Node {
     ) -> Option<Run> {
         let segment = batch.segment;
         let fragment = segment.checked_sub(FRAGMENT_HEAD_LEN)? as u64;
-        let &key = conn.bulk.front()?;
+        let &key = conn.tx.bulk.front()?;
         let send = self.sends.get_mut(key)?;
         let reply = send.kind == SendKind::Reply;
         let unsummed = send.head.flags & FLAG_UNSUMMED;
@@ -342,5 +344,5 @@ fn whole_packet(limit: usize) -> usize {
 /// Returns whether HELLO leaves alone on the path, where a granule does not fit beside it (IPv4's
 /// least MTU): once, until it is acknowledged and the granule goes without it.
 pub(crate) fn lone_hello(conn: &Conn, at: usize) -> bool {
-    !conn.hello_acked && conn.paths[at].ring.waiting() == 0
+    !conn.session.hello_acked && conn.paths[at].ring.waiting() == 0
 }

@@ -42,7 +42,7 @@ impl Node {
             return None;
         }
         let mut head = head_of(spec);
-        head.number = conn.next_number as u32;
+        head.number = conn.tx.next_number as u32;
         head.flags |= self.cfg.sum_flag(spec.len);
         let frame = Frame::Eager(Eager {
             head,
@@ -68,9 +68,12 @@ impl Node {
     /// Returns whether the message is all that there is to say to its peer, but for acks.
     #[inline]
     fn is_plain(&self, conn: &Conn, spec: &SendSpec) -> bool {
-        let spoken = conn.hello_acked && !conn.own && !conn.dead && !conn.closed && conn.byes == 0;
+        let spoken = conn.session.hello_acked
+            && !conn.session.own
+            && !conn.session.is_over()
+            && conn.bye.said == 0;
         let short = spec.len <= self.cfg.eager_max && self.undivided(spec.len) && !spec.urgent_ack;
-        let credit = conn.has_credit_for(spec.len) && !self.cfg.errs(Mutation::IgnoreCredit);
+        let credit = conn.credit.allows(spec.len) && !self.cfg.errs(Mutation::IgnoreCredit);
         spoken && short && credit && self.cfg.reliable && !conn.has_work()
     }
 

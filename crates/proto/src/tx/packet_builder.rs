@@ -5,6 +5,7 @@ use crate::base::slab::Key;
 use crate::base::types::{sum_seed, Batch, Span, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::credit::Credit;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{SendKind, SendXfer};
@@ -51,10 +52,9 @@ impl Builder<'_, '_> {
 
 /// Tells the peer how much it may send, if that is due.
 pub(crate) fn add_credit(conn: &mut Conn, b: &mut Builder<'_, '_>) {
-    let bytes = conn.credit_limit_announced();
-    if conn.credit_due && b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
-        conn.credit_announced = conn.credit_given;
-        conn.credit_due = false;
+    let bytes = conn.credit.granted();
+    if conn.credit.is_due() && b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
+        conn.credit.told();
         conn.stats.flow_acks += 1;
     }
 }
@@ -125,11 +125,11 @@ impl Node {
         at: usize,
         builder: &mut Builder<'_, '_>,
     ) {
-        let last = conn.byes > 0;
+        let last = conn.bye.said > 0;
         let healthy = conn.paths[at].healthy();
         let best = healthy || !conn.paths.iter().any(Path::healthy);
         let alone = best && !last && !self.cfg.errs(Mutation::SayOnce);
-        if (conn.echoes || !healthy) && conn.echo_acks(at, alone) {
+        if (conn.contact.echoes || !healthy) && conn.echo_acks(at, alone) {
             self.echo_all(now, conn, builder);
         }
         for (i, path) in conn.paths.iter_mut().enumerate() {
@@ -144,7 +144,7 @@ impl Node {
     /// the path on which the peer asked.
     #[cold]
     fn echo_all(&mut self, now: u64, conn: &mut Conn, builder: &mut Builder<'_, '_>) {
-        let first = (conn.asked_at as usize).min(conn.paths.len());
+        let first = (conn.contact.asked_at as usize).min(conn.paths.len());
         let (before, from) = conn.paths.split_at_mut(first);
         for path in from.iter_mut().chain(before) {
             if path.window.fresh() == 0 && builder.fits_ack() {
@@ -176,7 +176,7 @@ impl Node {
     }
 
     pub(crate) fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
-        let (lost, heard_ns) = (conn.lacks_contact(), conn.heard_ns);
+        let (lost, heard_ns) = (conn.lacks_contact(), conn.life.heard_ns);
         let path = &mut conn.paths[at];
         let quiet = path.quiet >= QUIET_MAX;
         if (path.want_ping || quiet)
@@ -200,7 +200,7 @@ impl Node {
 
     pub(crate) fn add_control(&mut self, now: u64, conn: &mut Conn, b: &mut Builder<'_, '_>) {
         add_credit(conn, b);
-        while let Some(&key) = conn.grants.front() {
+        while let Some(&key) = conn.tx.grants.front() {
             if let Some(grant) = self.grant_frame(key, now) {
                 if self.writes && !self.push_keys(key, b) {
                     break;
@@ -210,9 +210,9 @@ impl Node {
                 }
                 conn.stats.flow_acks += 1;
             }
-            conn.grants.pop_front();
+            conn.tx.grants.pop_front();
         }
-        while let Some(&frame) = conn.control.front() {
+        while let Some(&frame) = conn.tx.control.front() {
             let wire = match frame {
                 FrameRef::Read(key) => self.read_frame(key, now),
                 FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
@@ -228,7 +228,7 @@ impl Node {
             if wire.is_some_and(|w| !b.control(&w, Some(frame))) {
                 break;
             }
-            conn.control.pop_front();
+            conn.tx.control.pop_front();
         }
     }
 
@@ -294,16 +294,15 @@ impl Node {
 
     /// New messages that fit one packet, and rendezvous requests, in order.
     pub(crate) fn add_heads(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
-        while let Some(&key) = conn.queue.front() {
+        while let Some(&key) = conn.tx.queue.front() {
             let Some(send) = self.sends.get(key) else {
-                conn.queue.pop_front();
+                conn.tx.queue.pop_front();
                 continue;
             };
             let total = send.head.total;
             let eager = self.goes_eager(conn, send);
-            let cost = Conn::cost(if eager { total } else { 0 });
-            if conn.credit_used + cost > conn.credit_limit && !self.cfg.errs(Mutation::IgnoreCredit)
-            {
+            let cost = Credit::cost(if eager { total } else { 0 });
+            if !conn.credit.covers(cost) && !self.cfg.errs(Mutation::IgnoreCredit) {
                 break;
             }
             let head = send.head;
@@ -319,16 +318,16 @@ impl Node {
                     break;
                 }
                 self.start(key, SendKind::Rendezvous);
-                conn.rendezvous.insert(head.number, key);
+                conn.tx.rendezvous.insert(head.number, key);
             }
-            conn.credit_used += cost;
-            conn.queue.pop_front();
+            conn.credit.spend(cost);
+            conn.tx.queue.pop_front();
         }
     }
 
     pub(crate) fn goes_eager(&self, conn: &Conn, send: &SendXfer) -> bool {
         let total = send.head.total;
-        let credit = conn.has_credit_for(total) || self.cfg.errs(Mutation::IgnoreCredit);
+        let credit = conn.credit.allows(total) || self.cfg.errs(Mutation::IgnoreCredit);
         total <= self.cfg.eager_max && credit && !send.waits
     }
 
@@ -359,7 +358,7 @@ impl Node {
             algorithm: self.algorithm_on(conn, at),
             dst_id: address.id,
             dst_token: address.token,
-            dst_slot: conn.remote_slot,
+            dst_slot: conn.session.remote_slot,
             src_id: self.id,
             src_epoch: self.epoch,
             path: path.send_code(),

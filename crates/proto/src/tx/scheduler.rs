@@ -55,8 +55,11 @@ impl Node {
             };
             let packet = self.any_packet(now_ns, &mut conn, out, spans);
             self.ready.pop_front();
-            conn.ready = false;
-            if packet.is_none() && self.full != 0 && !core::mem::replace(&mut conn.stalled, true) {
+            conn.listed.ready = false;
+            if packet.is_none()
+                && self.full != 0
+                && !core::mem::replace(&mut conn.listed.stalled, true)
+            {
                 self.stalled.push(peer);
             }
             if self.unkept.is_none() {
@@ -78,10 +81,10 @@ impl Node {
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
-        if conn.dead {
+        if conn.session.dead {
             return None;
         }
-        if conn.bye > 0 {
+        if conn.bye.due > 0 {
             return self.bye_packet(now, conn, out, spans);
         }
         if let Some(at) = conn
@@ -93,6 +96,7 @@ impl Node {
         }
         let standby = self.cfg.policy == RailPolicy::Standby;
         let avoid = conn
+            .tx
             .resend
             .front()
             .map(|r| r.avoid)
@@ -113,7 +117,7 @@ impl Node {
                 let limit = path.datagram_max.min(DATAGRAM_FLOOR);
                 let probe = self.probe_packet(now, conn, at, limit, out, spans);
                 // Short packets may be the ones that get lost: what is sent again says the same.
-                if !conn.resend.is_empty() {
+                if !conn.tx.resend.is_empty() {
                     conn.paths[at].window.renew();
                 }
                 return probe;
@@ -162,14 +166,15 @@ impl Node {
         }
         let room = conn.paths[at].ring.in_flight() < conn.paths[at].cwnd;
         // What a repair timer asked for goes even if all that fills the window was lost.
-        if room || conn.resend.hedged() {
+        if room || conn.tx.resend.hedged() {
             self.add_resends(conn, &mut b, spare);
         }
         if room && !spare {
             self.add_heads(conn, &mut b);
         }
         let nothing = b.frames.len() == hello_only && b.acks == 0;
-        let nothing = nothing && (conn.resend.is_empty() || !crate::tx::bulk::lone_hello(conn, at));
+        let nothing =
+            nothing && (conn.tx.resend.is_empty() || !crate::tx::bulk::lone_hello(conn, at));
         self.finish(now, conn, at, b, nothing, false)
     }
 
