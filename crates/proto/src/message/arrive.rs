@@ -43,7 +43,7 @@ impl Node {
         inbound.charged = self.cfg.charged(cost);
         inbound.credit = cost;
         self.charge(inbound.charged);
-        let key = self.inbounds.insert(inbound);
+        let key = self.ops.inbounds.insert(inbound);
         if let Some(conn) = self.conn_mut(peer) {
             conn.rx.inbound.insert(number, key);
         }
@@ -78,7 +78,7 @@ impl Node {
         if f.deregisters {
             self.deregister_now(key, memory);
         }
-        let Some(inbound) = self.inbounds.get_mut(key) else {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return Ok(());
         };
         let len = f.payload.bytes.len() as u64;
@@ -122,7 +122,7 @@ impl Node {
         if len != f.total || f.number != number as u32 || conn.rx.inbound.contains_key(&number) {
             return None;
         }
-        let (at, found) = self.matching.locate(peer, &head)?;
+        let (at, found) = self.ops.matching.locate(peer, &head)?;
         let copy = len.min(found.capacity) as usize;
         let landing = Landing::Posted {
             handle: found.handle,
@@ -132,7 +132,7 @@ impl Node {
         if !memory.land(&landing, &f.payload) {
             return None; // to be matched all the same: a shorter one must not find the rubbish
         }
-        let found = self.matching.take_at(at, &head)?;
+        let found = self.ops.matching.take_at(at, &head)?;
         self.note_multi(&found);
         let conn = self.conn_mut(peer)?;
         conn.rx.next_match += 1;
@@ -148,7 +148,7 @@ impl Node {
     }
 
     fn on_head(&mut self, now: u64, peer: PeerId, key: Key, head: &MsgHead) {
-        let Some(inbound) = self.inbounds.get_mut(key) else {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;
         };
         if inbound.head.is_none() && inbound.total == head.total {
@@ -170,7 +170,7 @@ impl Node {
             let Some(key) = due else {
                 return;
             };
-            let Some(head) = self.inbounds.get(key).and_then(|i| i.head) else {
+            let Some(head) = self.ops.inbounds.get(key).and_then(|i| i.head) else {
                 return;
             };
             let Some(conn) = self.conn_mut(peer) else {
@@ -206,7 +206,7 @@ impl Node {
         // requests no receive fits do not stop those that have one.
         let plenty = self.stats.unexpected_bytes < self.cfg.unexpected_bytes;
         inbound.credit = if plenty { 0 } else { cost };
-        let key = self.inbounds.insert(inbound);
+        let key = self.ops.inbounds.insert(inbound);
         if let Some(conn) = self.conn_mut(peer) {
             conn.rx.inbound.insert(number, key);
         }
@@ -223,7 +223,7 @@ impl Node {
     /// The message that a node without order would match next.
     pub(crate) fn any_unmatched(&self, peer: PeerId) -> Option<Key> {
         let held = |key: &&Key| {
-            let inbound = self.inbounds.get(**key);
+            let inbound = self.ops.inbounds.get(**key);
             inbound.is_some_and(|i| i.state == InboundState::Held && i.head.is_some())
         };
         self.conn(peer)?.rx.inbound.values().find(held).copied()

@@ -113,7 +113,7 @@ impl Node {
     #[cold]
     pub(crate) fn restore_contact(&mut self, now: u64, peer: PeerId, at: usize) {
         let deaf = self.cfg.errs(Mutation::SayOnce);
-        let Some(conn) = self.conn_mut(peer).filter(|_| !deaf) else {
+        let Some(conn) = self.directory.conn_mut(peer).filter(|_| !deaf) else {
             return;
         };
         // Questions come on many paths at once, and one that is answered is enough.
@@ -126,7 +126,7 @@ impl Node {
         for path in &mut conn.paths {
             path.want_ping |= path.healthy() && path.ring.waiting() == 0;
         }
-        self.wake(peer);
+        self.agenda.mark_ready(conn);
     }
 
     /// True if the silence of a peer that owes an answer proves that it is dead. `due`: when its
@@ -147,7 +147,7 @@ impl Node {
         if now.saturating_sub(since) < timeout {
             return false;
         }
-        let proven = !self.absences.is_behind(now) && conn.was_asked(self.full);
+        let proven = !self.absences.is_behind(now) && conn.was_asked(self.local.full);
         let given = if conn.life.more_time.0 == conn.life.heard_ns {
             conn.life.more_time.1
         } else {

@@ -37,13 +37,13 @@ impl Node {
             } else {
                 *duel = Duel::new(now, true);
                 conn.paths[at].want_ping = true;
-                ask_rivals(conn, at, self.full, WITNESSES);
+                ask_rivals(conn, at, self.local.full, WITNESSES);
             }
         }
     }
 
     pub(crate) fn end_duel(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let patient = self.absences.patience_ns(conn) > 0;
+        let patient = self.absences.patience_ns(&conn.life) > 0;
         let path = &mut conn.paths[at];
         let Some(duel) = path.duel else { return };
         let (verdict, draw) = path.duel_ends(&duel);

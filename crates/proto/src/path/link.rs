@@ -39,19 +39,19 @@ impl Node {
     /// True if the engine has something to do with links.
     #[inline]
     pub fn asks_links(&self) -> bool {
-        !self.unlinked.is_empty() || !self.unused_links.is_empty()
+        !self.links.wanted.is_empty() || !self.links.unused.is_empty()
     }
 
     /// The next thing to do with a link. To be called until there is none before packets are built.
     pub fn poll_link(&mut self) -> Option<LinkAsk> {
-        if let Some((rail, link)) = self.unused_links.pop() {
+        if let Some((rail, link)) = self.links.unused.pop() {
             return Some(LinkAsk::Close { rail, link });
         }
-        while let Some(&peer) = self.unlinked.last() {
+        while let Some(&peer) = self.links.wanted.last() {
             let paths = self.conn_mut(peer).map(|conn| conn.paths.iter_mut());
             let wanting = paths.and_then(|mut p| p.position(|p| p.link.wanted));
             let Some((path, conn)) = wanting.zip(self.conn_mut(peer)) else {
-                self.unlinked.pop();
+                self.links.wanted.pop();
                 continue;
             };
             let found = &mut conn.paths[path];
@@ -81,7 +81,7 @@ impl Node {
 
     /// A link carries packets from now on.
     pub fn on_link_up(&mut self, now_ns: u64, rail: usize, link: u32) {
-        let rail_down = self.rail_down.get(rail) == Some(&true);
+        let rail_down = self.local.rail_down.get(rail) == Some(&true);
         self.of_link(now_ns, rail, link, |_, conn, at| {
             let path = &mut conn.paths[at];
             path.link.rise();
@@ -97,13 +97,13 @@ impl Node {
         self.take_deferred();
         self.of_link(now_ns, rail, link, |node, conn, at| {
             // Whoever has said goodbye takes its links with it: nothing fell.
-            let over = conn.session.is_over() || node.closing;
+            let over = conn.session.is_over() || node.local.closing;
             if conn.paths[at].usable() && !over {
                 node.path_down(now_ns, conn, at);
             }
             // Lost with the connection, also on the last path, which is not given up.
             node.evacuate(conn, at);
-            node.unused_links.push((rail, link));
+            node.links.unused.push((rail, link));
             let path = &mut conn.paths[at];
             path.rail_down = true;
             path.link.fall(now_ns);
@@ -119,7 +119,7 @@ impl Node {
         link: u32,
         mut act: impl FnMut(&mut Node, &mut alloc::boxed::Box<Conn>, usize),
     ) {
-        for index in 0..self.peers.len() {
+        for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
             let uses = |p: &Path| p.is_on(rail, link);
             if !self.conn(peer).is_some_and(|c| c.paths.iter().any(uses)) {
@@ -133,7 +133,7 @@ impl Node {
                     act(self, &mut conn, at);
                 }
             }
-            Node::mark_ready(&mut self.ready, &mut conn);
+            self.agenda.mark_ready(&mut conn);
             self.put(conn);
             self.touch(peer, now);
         }
@@ -144,14 +144,14 @@ impl Node {
         let link = &mut conn.paths[at].link;
         if link.retry_at().is_some_and(|due| due <= now) {
             link.wanted = true;
-            self.unlinked.push(conn.peer);
+            self.links.wanted.push(conn.peer);
         }
     }
 
     /// A conversation has new paths, perhaps: their links are asked for.
     pub(crate) fn ask_links(&mut self, peer: PeerId) {
-        let (connected, rail_down) = (&self.rails, self.rail_down);
-        let entry = self.peers.get_mut(peer.0 as usize);
+        let (connected, rail_down) = (&self.local.rails, self.local.rail_down);
+        let entry = self.directory.peers.get_mut(peer.0 as usize);
         let Some(conn) = entry.and_then(|e| e.conn.as_deref_mut()) else {
             return;
         };
@@ -165,7 +165,7 @@ impl Node {
             path.rail_down = rail_down[rail] || !path.link.up;
         }
         if wanted {
-            self.unlinked.push(peer);
+            self.links.wanted.push(peer);
         }
     }
 
@@ -175,19 +175,20 @@ impl Node {
             .paths
             .iter()
             .filter_map(|p| Some((p.local, p.link.id?)));
-        self.unused_links
+        self.links
+            .unused
             .extend(used.map(|(rail, link)| (rail as usize, link)));
     }
 
     /// All links of the node, which ends: to be closed.
     pub fn take_links(&mut self) -> impl Iterator<Item = (usize, u32)> {
-        for index in 0..self.peers.len() {
+        for index in 0..self.directory.peers.len() {
             if let Some(mut conn) = self.take(PeerId(index as u32)) {
                 self.leave_links(&conn);
                 conn.paths.iter_mut().for_each(|p| p.link.id = None);
                 self.put(conn);
             }
         }
-        core::mem::take(&mut self.unused_links).into_iter()
+        core::mem::take(&mut self.links.unused).into_iter()
     }
 }

@@ -237,7 +237,7 @@ impl Node {
             self.path_chokes(now, conn, at);
         }
         self.report_size(conn, at);
-        Node::mark_ready(&mut self.ready, conn);
+        self.agenda.mark_ready(conn);
     }
 
     /// An ack came: whether the probe of a path's size was overtaken by its witness. Whether it is

@@ -109,8 +109,16 @@ impl Node {
         let Some(header) = Header::claimed(bytes) else {
             return false;
         };
-        let (id, token) = (header.dst_id == self.id, header.dst_token == self.token);
-        let peer = self.by_id.get(&header.src_id).copied().map(PeerId);
+        let (id, token) = (
+            header.dst_id == self.local.id,
+            header.dst_token == self.local.token,
+        );
+        let peer = self
+            .directory
+            .by_id
+            .get(&header.src_id)
+            .copied()
+            .map(PeerId);
         if let Some(peer) = peer.filter(|_| id && token) {
             self.note_bad_head(peer, &header);
         }
@@ -227,7 +235,7 @@ impl Node {
     /// than what a packet holds. All full packets of a message are then alike.
     pub(crate) fn push_more(&mut self, key: Key, b: &mut Builder<'_, '_>) {
         loop {
-            let Some(send) = self.sends.get(key) else {
+            let Some(send) = self.ops.sends.get(key) else {
                 return;
             };
             let (offset, left) = (send.next, send.upto - send.next);
@@ -238,7 +246,7 @@ impl Node {
             let Some(pushed) = self.push_data(key, offset, len as u32, b) else {
                 return;
             };
-            self.advance(key, offset + pushed as u64);
+            self.ops.advance(key, offset + pushed as u64);
         }
     }
 }

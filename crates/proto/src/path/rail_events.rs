@@ -16,11 +16,11 @@ impl Node {
     /// A local rail went down or came back (link state, socket error).
     pub fn on_rail(&mut self, now_ns: u64, rail: usize, down: bool) {
         self.take_deferred();
-        if rail >= self.rails.len() || self.rail_down[rail] == down {
+        if rail >= self.local.rails.len() || self.local.rail_down[rail] == down {
             return;
         }
-        self.rail_down[rail] = down;
-        for index in 0..self.peers.len() {
+        self.local.rail_down[rail] = down;
+        for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {
                 continue;
@@ -45,7 +45,7 @@ impl Node {
                     conn.doubt_contact(now_ns);
                 }
             }
-            Node::mark_ready(&mut self.ready, &mut conn);
+            self.agenda.mark_ready(&mut conn);
             self.put(conn);
             self.touch(peer, now_ns);
         }
@@ -55,8 +55,8 @@ impl Node {
     /// wait for one that has room again go on.
     #[inline]
     pub fn set_full(&mut self, rails: u32) {
-        let back = self.full & !rails;
-        self.full = rails;
+        let back = self.local.full & !rails;
+        self.local.full = rails;
         if back != 0 {
             self.go_on();
         }
@@ -64,11 +64,11 @@ impl Node {
 
     #[cold]
     fn go_on(&mut self) {
-        for peer in core::mem::take(&mut self.stalled) {
-            if let Some(conn) = self.conn_mut(peer) {
+        for peer in core::mem::take(&mut self.agenda.stalled) {
+            if let Some(conn) = self.directory.conn_mut(peer) {
                 conn.listed.stalled = false;
+                self.agenda.mark_ready(conn);
             }
-            self.wake(peer);
         }
     }
 
@@ -80,7 +80,7 @@ impl Node {
         if !self.cfg.reliable {
             return;
         }
-        for index in 0..self.peers.len() {
+        for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {
                 continue;
@@ -105,7 +105,7 @@ impl Node {
                     conn.doubt_contact(now_ns);
                 }
             }
-            Node::mark_ready(&mut self.ready, &mut conn);
+            self.agenda.mark_ready(&mut conn);
             self.put(conn);
             self.touch(peer, now_ns);
         }
@@ -115,7 +115,7 @@ impl Node {
     /// that is cut smaller and sent again.
     pub fn on_too_big(&mut self, now_ns: u64, rail: usize, link: u32, max: usize) {
         self.take_deferred();
-        for index in 0..self.peers.len() {
+        for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {
                 continue;
@@ -140,7 +140,7 @@ impl Node {
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);
-        for index in 0..self.peers.len() {
+        for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
             let Some(conn) = self.conn_mut(peer).filter(|c| !c.session.is_over()) else {
                 continue;

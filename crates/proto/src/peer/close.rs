@@ -17,8 +17,8 @@ impl Node {
     /// heard (design rule 11). Call `drained` first.
     pub fn say_bye(&mut self) {
         self.take_deferred();
-        self.closing = true;
-        for index in 0..self.peers.len() {
+        self.local.closing = true;
+        for index in 0..self.directory.peers.len() {
             let Some(mut conn) = self.take(PeerId(index as u32)) else {
                 continue;
             };
@@ -26,7 +26,7 @@ impl Node {
                 // Without acks it is said more often.
                 let times = if self.cfg.reliable { 1 } else { 3 };
                 conn.bye.due = times * conn.paths.len() as u16;
-                Node::mark_ready(&mut self.ready, &mut conn);
+                self.agenda.mark_ready(&mut conn);
             }
             self.put(conn);
         }
@@ -40,6 +40,7 @@ impl Node {
         };
         !self.cfg.reliable
             || !self
+                .directory
                 .peers
                 .iter()
                 .filter_map(|p| p.conn.as_deref())
@@ -58,7 +59,7 @@ impl Node {
         let byes = conn.bye.said.wrapping_add(1).max(1);
         let count = conn.paths.len();
         let mut turns = (0..count).map(|i| (byes as usize + i) % count);
-        let free = |i: &usize| conn.paths[*i].link.up && conn.paths[*i].has_room(self.full);
+        let free = |i: &usize| conn.paths[*i].link.up && conn.paths[*i].has_room(self.local.full);
         let works = |i: &usize| !conn.paths[*i].rail_down && free(i);
         let none = conn.paths.iter().all(|p| p.rail_down);
         let at = turns.find(works).or(Some(0).filter(|i| none && free(i)))?;
@@ -81,7 +82,7 @@ impl Node {
     /// is not known of them fails.)
     fn arrived(&self, conn: &Conn) -> u32 {
         let whole = |i: &Inbound| i.complete() || i.is_put();
-        let unfinished = |key: &Key| !self.inbounds.get(*key).is_some_and(whole);
+        let unfinished = |key: &Key| !self.ops.inbounds.get(*key).is_some_and(whole);
         let mut inbound = conn.rx.inbound.iter();
         let first = inbound.find(|(_, key)| unfinished(key));
         first.map_or(conn.rx.next_match, |(&n, _)| n.min(conn.rx.next_match)) as u32

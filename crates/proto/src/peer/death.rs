@@ -38,18 +38,23 @@ impl Node {
     /// all messages below this number did.
     pub(crate) fn end_peer(&mut self, now: u64, peer: PeerId, arrived: Option<u32>) {
         let window = self.conn(peer).map_or(0, |c| c.credit.window());
-        self.credit_promised -= window;
+        self.directory.credit_promised -= window;
         self.end_sends(peer, arrived);
         self.fail_inbound(peer);
         // What it was granted is free for others.
         self.pump_grants(now);
-        while let Some(posted) = self.matching.take_directed(peer) {
+        while let Some(posted) = self.ops.matching.take_directed(peer) {
             if self.cfg.errs(Mutation::ForgetReceives) {
                 continue;
             }
             let handle = posted.spec.handle;
-            if self.multi.get(&handle).is_some_and(|m| m.outstanding == 0) {
-                self.multi.remove(&handle);
+            if self
+                .ops
+                .multi
+                .get(&handle)
+                .is_some_and(|m| m.outstanding == 0)
+            {
+                self.ops.multi.remove(&handle);
             }
             self.events.push_back(Event::RecvFailed { handle });
         }
@@ -66,13 +71,14 @@ impl Node {
             message && arrived.is_some_and(before)
         };
         let keys: Vec<_> = self
+            .ops
             .sends
             .iter()
             .filter(|(_, s)| s.peer == peer)
             .map(|(k, _)| k)
             .collect();
         for key in keys {
-            if let Some(send) = self.sends.remove(key) {
+            if let Some(send) = self.ops.sends.remove(key) {
                 self.events.push_back(Event::SendDone {
                     handle: send.handle,
                     ok: there(&send),
@@ -87,6 +93,7 @@ impl Node {
     /// Ends every message that a dead peer was sending; whole ones stay to be received.
     fn fail_inbound(&mut self, peer: PeerId) {
         let keys: Vec<_> = self
+            .ops
             .inbounds
             .iter()
             // One held back by a gap before it can never be matched.
@@ -94,16 +101,16 @@ impl Node {
             .map(|(k, _)| k)
             .collect();
         for key in keys {
-            let Some(inbound) = self.inbounds.get(key) else {
+            let Some(inbound) = self.ops.inbounds.get(key) else {
                 continue;
             };
             let (state, bounced, reply) = (inbound.state, inbound.bounced, inbound.reply);
-            self.matching.remove_unexpected(key);
+            self.ops.matching.remove_unexpected(key);
             self.drop_inbound(key);
             if let InboundState::Bound { handle, .. } = state {
                 if reply {
                     self.events.push_back(Event::ReadDone { handle, ok: false });
-                } else if self.leave_multi(handle) {
+                } else if self.ops.leave_multi(handle) {
                     self.events.push_back(Event::RecvFailed { handle });
                 }
             }

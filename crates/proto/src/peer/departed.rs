@@ -26,7 +26,7 @@ const STRANGER_NS: u64 = 60_000_000_000;
 impl Node {
     /// The peer with this address, known or new, without a name that the owner has for it.
     pub(crate) fn know(&mut self, address: &Address) -> PeerId {
-        if let Some(&index) = self.by_id.get(&address.id) {
+        if let Some(&index) = self.directory.by_id.get(&address.id) {
             return PeerId(index);
         }
         let peer = Peer {
@@ -37,37 +37,37 @@ impl Node {
             look_at_ns: 0,
             conn: None,
         };
-        let index = match self.departed.free.pop() {
+        let index = match self.directory.departed.free.pop() {
             Some(index) => index,
-            None => self.peers.len() as u32,
+            None => self.directory.peers.len() as u32,
         };
-        match self.peers.get_mut(index as usize) {
+        match self.directory.peers.get_mut(index as usize) {
             Some(slot) => *slot = peer,
-            None => self.peers.push(peer),
+            None => self.directory.peers.push(peer),
         }
-        self.by_id.insert(address.id, index);
+        self.directory.by_id.insert(address.id, index);
         PeerId(index)
     }
 
     /// The owner has a name for the peer, which is to stay known.
     pub fn name(&mut self, peer: PeerId) {
-        if let Some(entry) = self.peers.get_mut(peer.0 as usize) {
+        if let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) {
             entry.named = true;
         }
     }
 
     /// The owner has no name for the peer any more.
     pub fn unname(&mut self, peer: PeerId) {
-        let Some(entry) = self.peers.get_mut(peer.0 as usize) else {
+        let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) else {
             return;
         };
         entry.named = false;
         if entry.gone {
-            self.look_again(peer.0, self.last_poll_ns + NAME_KEPT_NS);
+            self.look_again(peer.0, self.absences.last_poll_ns + NAME_KEPT_NS);
         } else if entry.conn.is_none() {
             self.free_slot(peer.0); // never spoken to
         } else {
-            self.met(peer, self.last_poll_ns);
+            self.met(peer, self.absences.last_poll_ns);
         }
     }
 
@@ -85,21 +85,21 @@ impl Node {
     }
 
     fn look_again(&mut self, index: u32, at: u64) {
-        let Some(entry) = self.peers.get_mut(index as usize) else {
+        let Some(entry) = self.directory.peers.get_mut(index as usize) else {
             return;
         };
         entry.look_at_ns = at;
-        self.departed.waiting.push(Reverse((at, index)));
-        self.reclaim_at = self.reclaim_at.min(at);
+        self.directory.departed.waiting.push(Reverse((at, index)));
+        self.directory.reclaim_at = self.directory.reclaim_at.min(at);
     }
 
     /// Looks at the peers whose time has come.
     pub(crate) fn reclaim_departed(&mut self, now: u64) {
-        while self.departed.at() <= now {
-            let Some(Reverse((at, index))) = self.departed.waiting.pop() else {
+        while self.directory.departed.at() <= now {
+            let Some(Reverse((at, index))) = self.directory.departed.waiting.pop() else {
                 return;
             };
-            let entry = self.peers.get(index as usize);
+            let entry = self.directory.peers.get(index as usize);
             // A later time replaced this one, perhaps that of another peer in this slot.
             let Some(entry) = entry.filter(|e| e.look_at_ns == at) else {
                 continue;
@@ -120,20 +120,20 @@ impl Node {
     /// Returns whether nothing is left to do with a peer, nor of what it sent.
     fn is_left(&self, peer: PeerId) -> bool {
         let ended = |c: &Conn| c.session.is_over() && !c.listed.ready;
-        let noted = self.unkept.is_none() && self.deferred_ack.is_none();
+        let noted = self.pending.unkept.is_none() && self.pending.deferred_ack.is_none();
         noted
             && self.conn(peer).is_some_and(ended)
-            && !self.inbounds.iter().any(|(_, i)| i.peer == peer)
-            && !self.sends.iter().any(|(_, s)| s.peer == peer)
+            && !self.ops.inbounds.iter().any(|(_, i)| i.peer == peer)
+            && !self.ops.sends.iter().any(|(_, s)| s.peer == peer)
     }
 
     /// Forgets the conversation with a peer that left ([`Event::PeerLeft`]). Operations that name
     /// it fail, packets that it sent are refused.
     pub fn forget(&mut self, peer: PeerId) {
         if !self.is_left(peer) {
-            return self.departs(peer, self.last_poll_ns);
+            return self.departs(peer, self.absences.last_poll_ns);
         }
-        let entry = self.peers.get_mut(peer.0 as usize);
+        let entry = self.directory.peers.get_mut(peer.0 as usize);
         let conn = entry.and_then(|entry| {
             entry.gone = true;
             entry.conn.take()
@@ -141,19 +141,19 @@ impl Node {
         if let Some(conn) = conn {
             self.leave_links(&conn);
         }
-        self.look_again(peer.0, self.last_poll_ns + NAME_KEPT_NS);
+        self.look_again(peer.0, self.absences.last_poll_ns + NAME_KEPT_NS);
     }
 
     /// The slot is for another peer.
     fn free_slot(&mut self, index: u32) {
-        let Some(entry) = self.peers.get_mut(index as usize) else {
+        let Some(entry) = self.directory.peers.get_mut(index as usize) else {
             return;
         };
         let id = core::mem::replace(&mut entry.address, Address::NOBODY).id;
         (entry.named, entry.gone, entry.look_at_ns) = (false, false, 0);
         if id != Address::NOBODY.id {
-            self.by_id.remove(&id);
-            self.departed.free.push(index);
+            self.directory.by_id.remove(&id);
+            self.directory.departed.free.push(index);
         }
     }
 }

@@ -75,14 +75,14 @@ impl Node {
     /// Finds the sender of a packet: by the slot hint, by id, or by the HELLO it brings.
     pub(crate) fn identify(&mut self, now: u64, packet: &Packet<'_>) -> Result<PeerId, DropReason> {
         let header = &packet.header;
-        let hinted = self.peers.get(header.dst_slot as usize);
+        let hinted = self.directory.peers.get(header.dst_slot as usize);
         let index = match hinted {
             Some(peer) if peer.address.id == header.src_id => Some(header.dst_slot),
-            _ => self.by_id.get(&header.src_id).copied(),
+            _ => self.directory.by_id.get(&header.src_id).copied(),
         };
         if let Some(index) = index {
             let peer = PeerId(index);
-            if self.peers[index as usize].gone {
+            if self.directory.peers[index as usize].gone {
                 return Err(DropReason::Gone);
             }
             if let Some(conn) = self.conn(peer) {
@@ -111,7 +111,7 @@ impl Node {
 
     /// First HELLO of a peer, known by address or not.
     fn welcome(&mut self, now: u64, hello: &Hello<'_>) -> Result<PeerId, DropReason> {
-        if hello.id == self.id {
+        if hello.id == self.local.id {
             return Err(DropReason::Nonsense); // what we tell ourselves comes in no packet
         }
         let rails: Vec<RailAddr> = hello.rails.iter().collect();
@@ -130,7 +130,7 @@ impl Node {
         }
         self.ensure_conn(peer);
         self.met(peer, now);
-        let most = self.cfg.paths_wanted(self.rails.len(), rails.len());
+        let most = self.cfg.paths_wanted(self.local.rails.len(), rails.len());
         self.add_paths(peer, &rails, most);
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
         conn.session.epoch = Some(hello.epoch);
@@ -144,8 +144,9 @@ impl Node {
 
     /// Paths to more rails of a peer; see [`Conn::add_paths`].
     pub(crate) fn add_paths(&mut self, peer: PeerId, remotes: &[RailAddr], most: usize) {
-        let locals = self.local_rails();
-        let pairs = self.pairing.pairs(&self.local_addrs(), remotes);
+        let rails = 0..self.local.rails.len();
+        let locals: Vec<_> = rails.map(|at| self.local.rail(at, &self.cfg)).collect();
+        let pairs = self.local.pairing.pairs(&self.local.addrs(), remotes);
         if let Some(conn) = self.conn_mut(peer) {
             conn.add_paths(&locals, remotes, pairs, most);
         }
@@ -156,8 +157,8 @@ impl Node {
     pub(crate) fn note_unknown_rails(&mut self, rails: &RailList<'_>) {
         for kind in rails.unknown() {
             self.stats.unknown_rails += 1;
-            if !self.unknown_kinds.contains(&kind) {
-                self.unknown_kinds.push(kind);
+            if !self.local.unknown_kinds.contains(&kind) {
+                self.local.unknown_kinds.push(kind);
                 self.events.push_back(Event::UnknownRailKind { kind });
             }
         }

@@ -42,7 +42,7 @@ impl Config {
 impl Node {
     /// A packet of a peer whose settings clash with ours: said once, however many come.
     pub(crate) fn note_mismatch(&mut self, peer: PeerId) {
-        if let Some(entry) = self.peers.get_mut(peer.0 as usize) {
+        if let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) {
             if !core::mem::replace(&mut entry.mismatched, true) {
                 self.events.push_back(Event::PeerMismatch { peer });
             }

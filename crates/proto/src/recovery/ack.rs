@@ -19,7 +19,7 @@ impl Node {
             return;
         };
         conn.stats.acks_received += 1;
-        let mut frames = core::mem::take(&mut self.scratch);
+        let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
         if let Some(at) = conn.path_by_send_code(ack.path) {
             let gap_end = self.absences.gap_end_ns;
@@ -48,13 +48,13 @@ impl Node {
             conn.paths[at].ring.retire();
         }
         if conn.has_work() {
-            Node::mark_ready(&mut self.ready, &mut conn);
+            self.agenda.mark_ready(&mut conn);
         }
         self.put(conn);
         for frame in frames.drain(..) {
             self.frame_delivered(peer, frame);
         }
-        self.scratch = frames;
+        self.pending.scratch = frames;
     }
 
     /// Returns whether some ack has waited its delay, or need not wait and its own path may not
@@ -69,7 +69,7 @@ impl Node {
     fn frame_delivered(&mut self, peer: PeerId, frame: FrameRef) {
         match frame {
             FrameRef::Data { xfer, offset, len } => {
-                let Some(send) = self.sends.get_mut(xfer) else {
+                let Some(send) = self.ops.sends.get_mut(xfer) else {
                     return;
                 };
                 send.acked.insert(offset / GRANULE, granules(len as u64));
@@ -103,7 +103,7 @@ impl Node {
 
     /// Ends a send whose every wanted byte is acknowledged.
     pub(crate) fn finish_send_if_done(&mut self, key: Key) {
-        let Some(send) = self.sends.get(key) else {
+        let Some(send) = self.ops.sends.get(key) else {
             return;
         };
         let done = match send.kind {
@@ -117,7 +117,7 @@ impl Node {
         if !done {
             return;
         }
-        let Some(send) = self.sends.remove(key) else {
+        let Some(send) = self.ops.sends.remove(key) else {
             return;
         };
         if let Some(conn) = self.conn_mut(send.peer) {

@@ -99,13 +99,13 @@ impl Node {
             }
         }
         path.ring.retire();
-        path.forget_size_probe(self.last_poll_ns);
+        path.forget_size_probe(self.absences.last_poll_ns);
         for frame in frames {
             if !self.cfg.errs(Mutation::ForgetMoved) {
                 conn.requeue(frame, at, Why::Failover);
             }
         }
-        Node::mark_ready(&mut self.ready, conn);
+        self.agenda.mark_ready(conn);
     }
 }
 

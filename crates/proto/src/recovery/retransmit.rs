@@ -32,7 +32,7 @@ impl Node {
                     self.unwrite(xfer, offset, len);
                     self.resend_data(conn, (xfer, offset, len), &entry, b)
                 }
-                FrameRef::Rts(key) => match self.sends.get(key) {
+                FrameRef::Rts(key) => match self.ops.sends.get(key) {
                     Some(send) if !send.granted => {
                         let rts = Frame::Rts(Rts { head: send.head });
                         let fits = b.control(&rts, Some(entry.frame));
@@ -58,7 +58,7 @@ impl Node {
         entry: &Resend,
         b: &mut Builder<'_, '_>,
     ) -> bool {
-        let Some(send) = self.sends.get(key) else {
+        let Some(send) = self.ops.sends.get(key) else {
             return true;
         };
         let n = granules(len as u64);

@@ -42,7 +42,7 @@ impl Node {
                 data: addr,
                 total: len,
             });
-            let id = self.inbounds.insert(inbound);
+            let id = self.ops.inbounds.insert(inbound);
             conn.rx.pending_reads.insert(number, id);
             if conn.session.own {
                 self.put(conn);
@@ -50,9 +50,9 @@ impl Node {
                 return true;
             }
             conn.tx.control.push_back(FrameRef::Read(id));
-            Node::mark_ready(&mut self.ready, &mut conn);
+            self.agenda.mark_ready(&mut conn);
             self.put(conn);
-            if self.writes {
+            if self.local.writes {
                 self.want_keys(id);
             }
             return true;
@@ -89,10 +89,10 @@ impl Node {
         xfer.granted = true;
         xfer.urgent = true;
         xfer.in_bulk = true;
-        let key = self.sends.insert(xfer);
+        let key = self.ops.sends.insert(xfer);
         conn.tx.replies.insert(number, key);
         conn.tx.bulk.push_back(key);
-        Node::mark_ready(&mut self.ready, &mut conn);
+        self.agenda.mark_ready(&mut conn);
         self.put(conn);
     }
 
@@ -105,7 +105,7 @@ impl Node {
             return;
         };
         conn.tx.control.push_back(FrameRef::ReadFail(number));
-        Node::mark_ready(&mut self.ready, &mut conn);
+        self.agenda.mark_ready(&mut conn);
         self.put(conn);
     }
 
@@ -118,7 +118,7 @@ impl Node {
             return;
         };
         conn.tx.control.push_back(FrameRef::ReadFail(number));
-        if let Some(send) = self.sends.remove(key) {
+        if let Some(send) = self.ops.sends.remove(key) {
             let handle = send.handle;
             self.events.push_back(Event::SendDone { handle, ok: false });
         }
@@ -133,19 +133,19 @@ impl Node {
         let Some(key) = conn.rx.pending_reads.remove(&number) else {
             return;
         };
-        let state = self.inbounds.get(key).map(|i| i.state);
+        let state = self.ops.inbounds.get(key).map(|i| i.state);
         self.drop_inbound(key);
         if let Some(InboundState::Bound { handle, .. }) = state {
             self.events.push_back(Event::ReadDone { handle, ok: false });
         }
         // What it was granted is free for others.
-        self.pump_grants(self.last_poll_ns);
+        self.pump_grants(self.absences.last_poll_ns);
     }
 
     /// The READ frame of a remote read; the first time, its first grant is decided here.
     pub(crate) fn read_frame(&mut self, key: Key, now: u64) -> Option<Frame> {
-        let window = (self.grant_budget / 2).max(64 * 1024);
-        let inbound = self.inbounds.get_mut(key)?;
+        let window = self.grants.window_max();
+        let inbound = self.ops.inbounds.get_mut(key)?;
         let head = inbound.head?;
         if inbound.granted == 0 {
             let first = inbound.wanted.min(window / GRANULE * GRANULE);
@@ -153,9 +153,7 @@ impl Node {
             inbound.counted = first;
             inbound.announced = first;
             inbound.last_data_ns = now;
-            self.granted_out += first;
-            // The last look for stale ones knew nothing of it.
-            self.stale_at = 0;
+            self.grants.give_first(first);
         }
         let (number, upto) = (head.number, inbound.granted);
         Some(Frame::Read(Read {

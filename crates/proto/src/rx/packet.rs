@@ -45,7 +45,7 @@ impl Node {
         memory: &mut impl Memory,
     ) -> Result<PeerId, DropReason> {
         let header = &packet.header;
-        let ours = header.dst_token == self.token && header.dst_id == self.id;
+        let ours = header.dst_token == self.local.token && header.dst_id == self.local.id;
         if !ours && !self.cfg.errs(Mutation::IgnoreToken) {
             return Err(DropReason::Token);
         }
@@ -56,17 +56,15 @@ impl Node {
         let Node {
             absences,
             cfg,
-            peers,
+            directory,
             ..
         } = self;
-        let conn = peers.get_mut(peer.0 as usize);
-        let conn = conn.and_then(|p| p.conn.as_deref_mut());
-        let conn = conn.ok_or(DropReason::Gone)?;
+        let conn = directory.conn_mut(peer).ok_or(DropReason::Gone)?;
         if now.saturating_sub(conn.life.heard_ns) > silence_ns / 2 {
             // It was silent itself; what it was sent meanwhile it reads now.
             conn.life.unanswered_since = None;
         }
-        absences.note_life(now, conn, cfg);
+        absences.note_life(now, &mut conn.life, cfg);
         conn.life.heard_ns = now;
         conn.refusals.forget();
         conn.life.owed_since = conn.life.owed_since.map(|_| now);
@@ -105,11 +103,11 @@ impl Node {
         }
         let sibling = conn.paths.iter().find(|p| p.remote == remote as u8)?;
         let to = sibling.to;
-        let local_addr = &self.rails.get(local)?.addr;
-        if !self.pairing.reaches(local_addr, &to) || conn.paths.len() >= PATHS_MAX {
+        let local_addr = &self.local.rails.get(local)?.addr;
+        if !self.local.pairing.reaches(local_addr, &to) || conn.paths.len() >= PATHS_MAX {
             return None;
         }
-        let path = Path::new(local as u8, &self.local_rail(local), to);
+        let path = Path::new(local as u8, &self.local.rail(local, &self.cfg), to);
         let at = self.conn_mut(peer)?.push_path(path);
         self.ask_links(peer);
         Some(at)
@@ -173,11 +171,11 @@ impl Node {
                 self.on_grant(peer, g);
             }
             Frame::Credit { bytes } => {
-                if let Some(conn) = self.conn_mut(peer) {
+                if let Some(conn) = self.directory.conn_mut(peer) {
                     conn.stats.flow_acks_received += 1;
                     conn.credit.raise(*bytes);
+                    self.agenda.mark_ready(conn);
                 }
-                self.wake(peer);
             }
             Frame::Read(read) => return self.on_read(peer, read),
             Frame::ReadFail { number } => self.on_read_fail(peer, *number),
@@ -199,20 +197,20 @@ impl Node {
     /// A fragment came twice: perhaps our ack was lost on a path that only carries acks. Probe
     /// the other paths, so that a one-way fault is noticed.
     pub(crate) fn on_duplicate(&mut self, peer: PeerId, at: usize) {
-        let Some(conn) = self.conn_mut(peer) else {
+        let Some(conn) = self.directory.conn_mut(peer) else {
             return;
         };
         conn.stats.duplicates += 1;
         for (i, path) in conn.paths.iter_mut().enumerate() {
             path.want_ping |= i != at && path.usable() && path.ring.waiting() == 0;
         }
-        self.wake(peer);
+        self.agenda.mark_ready(conn);
     }
 
     /// A path is asked whether it works. Perhaps it does, and what it does not carry is our answer:
     /// then only our own asking shows it, and the answers go elsewhere.
     fn ask_back(&mut self, peer: PeerId, at: usize) {
-        let Some(conn) = self.conn_mut(peer) else {
+        let Some(conn) = self.directory.conn_mut(peer) else {
             return;
         };
         let path = &mut conn.paths[at];
@@ -220,14 +218,14 @@ impl Node {
         if path.asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
             path.asked = 0;
             path.want_ping = true;
-            self.wake(peer);
+            self.agenda.mark_ready(conn);
         }
     }
 
     /// Records the packet and decides when its ack leaves.
     fn owe_ack(&mut self, now: u64, peer: PeerId, at: usize, header: &Header) {
         let every = self.cfg.ack_every;
-        let Some(conn) = self.conn_mut(peer) else {
+        let Some(conn) = self.directory.conn_mut(peer) else {
             return;
         };
         let path = &mut conn.paths[at];
@@ -240,7 +238,7 @@ impl Node {
         }
         if header.flags & Header::FLAG_ACK_NOW != 0 || path.window.fresh() >= every {
             path.ack_now = true;
-            self.wake(peer);
+            self.agenda.mark_ready(conn);
         }
         if header.flags & Header::FLAG_EVERYWHERE != 0 {
             self.restore_contact(now, peer, at);

@@ -20,23 +20,28 @@ impl Node {
     }
 
     fn write_all(&self, out: &mut String) -> Result {
-        write!(out, "node {:x}: sends {}", self.id, self.sends.len())?;
-        write!(out, " inbound {}", self.inbounds.len())?;
-        write!(out, " ready {}", self.ready.len())?;
-        write!(out, " granted {}/{}", self.granted_out, self.grant_budget)?;
-        write!(out, " grant queue {}", self.grant_queue.len())?;
+        write!(
+            out,
+            "node {:x}: sends {}",
+            self.local.id,
+            self.ops.sends.len()
+        )?;
+        write!(out, " inbound {}", self.ops.inbounds.len())?;
+        write!(out, " ready {}", self.agenda.ready.len())?;
+        write!(out, " granted {}/{}", self.grants.out, self.grants.budget)?;
+        write!(out, " grant queue {}", self.grants.queue.len())?;
         write!(out, " unexpected {}", self.stats.unexpected_bytes)?;
         writeln!(out, " next {:?}", self.next_deadline())?;
-        for conn in self.peers.iter().filter_map(|p| p.conn.as_deref()) {
+        for conn in self.directory.conns() {
             write_conn(out, conn)?;
             for path in &conn.paths {
                 write_path(out, path, path.repair_at(&self.cfg))?;
             }
         }
-        for (_, inbound) in self.inbounds.iter().take(MESSAGES) {
+        for (_, inbound) in self.ops.inbounds.iter().take(MESSAGES) {
             write_inbound(out, inbound)?;
         }
-        for (_, send) in self.sends.iter().take(MESSAGES) {
+        for (_, send) in self.ops.sends.iter().take(MESSAGES) {
             write_send(out, send)?;
         }
         Ok(())

@@ -27,11 +27,11 @@ impl Node {
     /// Counts what is kept; takes a look at each path of each peer.
     pub fn kept(&self) -> Kept {
         let mut kept = Kept {
-            deadlines: self.deadlines.len(),
-            peers: self.peers.len() - self.departed.free(),
+            deadlines: self.agenda.deadlines.len(),
+            peers: self.directory.peers.len() - self.directory.departed.free(),
             ..Kept::default()
         };
-        for conn in self.peers.iter().filter_map(|p| p.conn.as_deref()) {
+        for conn in self.directory.conns() {
             kept.add(conn);
         }
         kept

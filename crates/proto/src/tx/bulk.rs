@@ -57,7 +57,7 @@ impl Node {
     pub(crate) fn bulk_path(&self, conn: &Conn) -> Option<usize> {
         let unproven = !conn.paths.iter().any(|p| p.usable());
         if unproven || self.cfg.policy == RailPolicy::Standby {
-            let at = conn.small_path(None, true, self.full)?;
+            let at = conn.small_path(None, true, self.local.full)?;
             return (conn.paths[at].ring.in_flight() < conn.paths[at].cwnd).then_some(at);
         }
         let healthy = conn
@@ -72,7 +72,7 @@ impl Node {
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;
         all()
-            .filter(|&i| conn.paths[i].has_room(self.full))
+            .filter(|&i| conn.paths[i].has_room(self.local.full))
             .filter(|&i| conn.paths[i].ring.in_flight() < conn.paths[i].cwnd)
             .filter(|&i| finish(i) <= 2 * best + PATIENCE_NS)
             .min_by_key(|&i| finish(i))
@@ -97,13 +97,13 @@ impl Node {
         let limit = limit.min(path.datagram_max);
         let key = self.next_bulk(conn, limit, segment.is_some())?;
         let mut b = self.begin(conn, limit, out, spans);
-        let send = self.sends.get(key)?;
+        let send = self.ops.sends.get(key)?;
         let offset = send.next;
         let begins = send.kind == SendKind::Eager && offset == 0;
         let most = (send.upto - offset).min(self.cfg.fragment_max as u64);
         let pushed = self.push_data(key, offset, most as u32, &mut b);
         if let Some(len) = pushed {
-            self.advance(key, offset + len as u64);
+            self.ops.advance(key, offset + len as u64);
             if len == self.cfg.fragment_max {
                 self.push_more(key, &mut b);
             }
@@ -145,13 +145,21 @@ impl Node {
     /// Returns whether a message ends within the next packets of bulk, and none is waiting to leave
     /// that fits a packet with others.
     fn ends_soon(&self, conn: &Conn, at: usize) -> bool {
-        let queued = conn.tx.queue.front().and_then(|&key| self.sends.get(key));
+        let queued = conn
+            .tx
+            .queue
+            .front()
+            .and_then(|&key| self.ops.sends.get(key));
         let path = &conn.paths[at];
         let limit = path.datagram_max - path.window.ack_len();
         if queued.is_some_and(|send| !self.is_bulk(conn, send, limit)) {
             return false;
         }
-        let begun = conn.tx.bulk.front().and_then(|&key| self.sends.get(key));
+        let begun = conn
+            .tx
+            .bulk
+            .front()
+            .and_then(|&key| self.ops.sends.get(key));
         let left = match (begun, queued) {
             (Some(send), _) => send.upto.saturating_sub(send.next),
             (None, Some(send)) => send.head.total,
@@ -174,11 +182,11 @@ impl Node {
         let Some(key) = self.next_bulk(conn, limit, true) else {
             return;
         };
-        let next = self.sends.get(key).map(|send| (send.next, send.upto));
+        let next = self.ops.sends.get(key).map(|send| (send.next, send.upto));
         if let Some((offset, upto)) = next.filter(|_| b.writer.fits(EAGER_LEN, GRANULE as usize)) {
             let most = (upto - offset).min(self.cfg.fragment_max as u64);
             if let Some(len) = self.push_data(key, offset, most as u32, b) {
-                self.advance(key, offset + len as u64);
+                self.ops.advance(key, offset + len as u64);
                 self.leave_bulk(conn, key);
             }
         }
@@ -196,13 +204,13 @@ impl Node {
     /// long for the path of small things, or beside HELLO, or no window there).
     fn next_bulk(&mut self, conn: &mut Conn, limit: usize, follows: bool) -> Option<Key> {
         while let Some(&key) = conn.tx.bulk.front() {
-            match self.sends.get(key) {
+            match self.ops.sends.get(key) {
                 Some(send) if send.next < send.upto => return Some(key),
                 _ => drop(conn.tx.bulk.pop_front()),
             }
         }
         let &key = conn.tx.queue.front()?;
-        let send = self.sends.get(key)?;
+        let send = self.ops.sends.get(key)?;
         let total = send.head.total;
         let leaves = match follows {
             true => self.is_bulk(conn, send, limit),
@@ -214,13 +222,13 @@ impl Node {
         conn.tx.queue.pop_front();
         conn.credit.spend(Credit::cost(total));
         self.start(key, SendKind::Eager);
-        self.sends.get_mut(key)?.in_bulk = true;
+        self.ops.sends.get_mut(key)?.in_bulk = true;
         conn.tx.bulk.push_front(key);
         Some(key)
     }
 
     pub(crate) fn leave_bulk(&mut self, conn: &mut Conn, key: Key) {
-        let Some(send) = self.sends.get_mut(key) else {
+        let Some(send) = self.ops.sends.get_mut(key) else {
             return;
         };
         if send.next >= send.upto {
@@ -261,7 +269,7 @@ impl Node {
         let segment = batch.segment;
         let fragment = segment.checked_sub(FRAGMENT_HEAD_LEN)? as u64;
         let &key = conn.tx.bulk.front()?;
-        let send = self.sends.get_mut(key)?;
+        let send = self.ops.sends.get_mut(key)?;
         let reply = send.kind == SendKind::Reply;
         let unsummed = send.head.flags & FLAG_UNSUMMED;
         let flags = send.fragment_flags();
@@ -300,7 +308,7 @@ impl Node {
         path.stats.bytes_sent += (packets * segment) as u64;
         if !reliable {
             send.acked.insert(first / GRANULE, granules(sent));
-            self.native_done.push(key);
+            self.pending.native_done.push(key);
         }
         let run = Run {
             packets,
@@ -308,7 +316,7 @@ impl Node {
             offset: first,
             fragment: fragment as usize,
             summed: unsummed == 0,
-            src_id: self.id,
+            src_id: self.local.id,
             number: send.head.number,
             reply,
         };

@@ -24,10 +24,14 @@ impl Node {
         out: &mut [u8; UNKEPT_MAX],
     ) -> Option<(Transmit, Span)> {
         let conn = self.conn(spec.peer)?;
-        if !self.ready.is_empty() || !self.is_plain(conn, spec) {
+        if !self.agenda.ready.is_empty() || !self.is_plain(conn, spec) {
             return None;
         }
-        let at = conn.small_path(None, self.cfg.policy == RailPolicy::Standby, self.full)?;
+        let at = conn.small_path(
+            None,
+            self.cfg.policy == RailPolicy::Standby,
+            self.local.full,
+        )?;
         if !self.may_leave(now_ns, conn, at) {
             return None;
         }
@@ -58,7 +62,7 @@ impl Node {
             len: len as u32,
             sum_at: slot.sum_at,
             payload_at: slot.payload_at + head_len as u32,
-            seed: sum_seed(self.id, head.number, false, 0, len),
+            seed: sum_seed(self.local.id, head.number, false, 0, len),
             summed: self.cfg.sum_flag(spec.len) == 0,
         };
         let lens = (head_len, packet_len);

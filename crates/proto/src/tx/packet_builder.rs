@@ -99,8 +99,11 @@ impl Node {
         spans: &'b mut Spans,
     ) -> Builder<'a, 'b> {
         spans.clear();
-        debug_assert!(self.unkept.is_none(), "what was built last was sent");
-        let mut frames = core::mem::take(&mut self.scratch);
+        debug_assert!(
+            self.pending.unkept.is_none(),
+            "what was built last was sent"
+        );
+        let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
         let writer = HeadWriter::new(out, limit);
         let mut builder = Builder {
@@ -164,7 +167,7 @@ impl Node {
                 break;
             };
             self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
-            if self.by_thread {
+            if self.absences.by_thread {
                 let worst = &mut self.stats.thread_ack_delay_max_ns;
                 *worst = waited.max(*worst);
             }
@@ -204,7 +207,7 @@ impl Node {
         add_credit(conn, b);
         while let Some(&key) = conn.tx.grants.front() {
             if let Some(grant) = self.grant_frame(key, now) {
-                if self.writes && !self.push_keys(key, b) {
+                if self.local.writes && !self.push_keys(key, b) {
                     break;
                 }
                 if !b.control(&Frame::Grant(grant), Some(FrameRef::Grant(key))) {
@@ -242,7 +245,7 @@ impl Node {
         len: u32,
         b: &mut Builder<'_, '_>,
     ) -> Option<u32> {
-        let send = self.sends.get(key)?;
+        let send = self.ops.sends.get(key)?;
         let room = b.writer.room().checked_sub(DATA_LEN)?;
         let len = if align8(len as usize) <= room {
             len
@@ -285,7 +288,7 @@ impl Node {
             len,
             sum_at: slot.sum_at,
             payload_at: slot.payload_at,
-            seed: sum_seed(self.id, number, reply, offset, len as usize),
+            seed: sum_seed(self.local.id, number, reply, offset, len as usize),
             summed: send.head.flags & FLAG_UNSUMMED == 0,
         });
         if send.urgent && offset + len as u64 >= send.wanted {
@@ -297,7 +300,7 @@ impl Node {
     /// New messages that fit one packet, and rendezvous requests, in order.
     pub(crate) fn add_heads(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
         while let Some(&key) = conn.tx.queue.front() {
-            let Some(send) = self.sends.get(key) else {
+            let Some(send) = self.ops.sends.get(key) else {
                 conn.tx.queue.pop_front();
                 continue;
             };
@@ -314,7 +317,7 @@ impl Node {
                 }
                 self.start(key, SendKind::Eager);
                 self.push_data(key, 0, total as u32, b);
-                self.advance(key, total);
+                self.ops.advance(key, total);
             } else {
                 if !b.control(&Frame::Rts(Rts { head }), Some(FrameRef::Rts(key))) {
                     break;
@@ -336,33 +339,21 @@ impl Node {
     pub(crate) fn start(&mut self, key: Key, kind: SendKind) {
         self.stats.eager_sent += (kind == SendKind::Eager) as u64;
         self.stats.rendezvous_sent += (kind == SendKind::Rendezvous) as u64;
-        if let Some(send) = self.sends.get_mut(key) {
-            send.kind = kind;
-            if kind == SendKind::Eager {
-                send.upto = send.head.total;
-                send.granted = true;
-            }
-        }
-    }
-
-    pub(crate) fn advance(&mut self, key: Key, to: u64) {
-        if let Some(send) = self.sends.get_mut(key) {
-            send.next = to;
-        }
+        self.ops.start(key, kind);
     }
 
     /// The header of the next packet on path `at`.
     #[inline]
     pub(crate) fn header(&self, conn: &Conn, at: usize, flags: u8) -> Header {
-        let address = &self.peers[conn.peer.0 as usize].address;
+        let address = &self.directory.peers[conn.peer.0 as usize].address;
         let path = &conn.paths[at];
         Header {
             algorithm: self.algorithm_on(conn, at),
             dst_id: address.id,
             dst_token: address.token,
             dst_slot: conn.session.remote_slot,
-            src_id: self.id,
-            src_epoch: self.epoch,
+            src_id: self.local.id,
+            src_epoch: self.local.epoch,
             path: path.send_code(),
             flags,
             number: match self.cfg.errs(Mutation::ReuseNumber) {
@@ -384,7 +375,7 @@ impl Node {
     ) -> Option<Transmit> {
         if nothing {
             b.spans.clear();
-            self.scratch = b.frames;
+            self.pending.scratch = b.frames;
             return None;
         }
         let native = conn.paths[at].policy.native;

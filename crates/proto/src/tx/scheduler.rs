@@ -48,21 +48,21 @@ impl Node {
             self.put(conn);
             return packet;
         }
-        while let Some(&peer) = self.ready.front() {
+        while let Some(&peer) = self.agenda.ready.front() {
             let Some(mut conn) = self.take(peer) else {
-                self.ready.pop_front();
+                self.agenda.ready.pop_front();
                 continue;
             };
             let packet = self.any_packet(now_ns, &mut conn, out, spans);
-            self.ready.pop_front();
+            self.agenda.ready.pop_front();
             conn.listed.ready = false;
             if packet.is_none()
-                && self.full != 0
+                && self.local.full != 0
                 && !core::mem::replace(&mut conn.listed.stalled, true)
             {
-                self.stalled.push(peer);
+                self.agenda.stalled.push(peer);
             }
-            if self.unkept.is_none() {
+            if self.pending.unkept.is_none() {
                 self.left(now_ns, conn, packet.is_some());
             } else {
                 self.put(conn);
@@ -90,7 +90,7 @@ impl Node {
         if let Some(at) = conn
             .paths
             .iter()
-            .position(|p| p.want_padded && !p.rail_down && p.has_room(self.full))
+            .position(|p| p.want_padded && !p.rail_down && p.has_room(self.local.full))
         {
             return self.padded_packet(now, conn, at, out, spans);
         }
@@ -101,7 +101,7 @@ impl Node {
             .front()
             .map(|r| r.avoid)
             .filter(|&code| code != ANYWHERE);
-        let full = self.full;
+        let full = self.local.full;
         let small = conn.small_path(avoid, standby, full);
         let delay = self.cfg.ack_delay_ns;
         let paths = &conn.paths;
