@@ -24,7 +24,13 @@ impl Node {
         memory: &mut impl Memory,
     ) -> Result<PeerId, DropReason> {
         self.take_deferred();
-        let result = self.admit(now_ns, packet, wire_bytes, memory);
+        let result = match self.admit(now_ns, packet) {
+            Ok((peer, at)) => {
+                let bad = self.take_frames(now_ns, peer, at, packet, memory).err();
+                self.after_frames(now_ns, (peer, at), packet, wire_bytes, bad)
+            }
+            Err(reason) => Err(reason),
+        };
         match result {
             Err(DropReason::Token) => self.stats.drop_token += 1,
             Err(DropReason::Epoch) => self.stats.drop_epoch += 1,
@@ -37,13 +43,10 @@ impl Node {
         result
     }
 
-    fn admit(
-        &mut self,
-        now: u64,
-        packet: &Packet<'_>,
-        wire_bytes: usize,
-        memory: &mut impl Memory,
-    ) -> Result<PeerId, DropReason> {
+    /// Whose packet it is, and on which path; refused if it is not for this endpoint in this life,
+    /// or came before.
+    #[inline]
+    fn admit(&mut self, now: u64, packet: &Packet<'_>) -> Result<(PeerId, usize), DropReason> {
         let header = &packet.header;
         let ours = header.dst_token == self.local.token && header.dst_id == self.local.id;
         if !ours && !self.cfg.errs(Mutation::IgnoreToken) {
@@ -73,7 +76,21 @@ impl Node {
             path.stats.duplicates += 1;
             return Err(DropReason::Duplicate);
         }
-        let bad = self.take_frames(now, peer, at, packet, memory).err();
+        Ok((peer, at))
+    }
+
+    /// Counts a packet whose frames were taken, and owes its ack. `bad`: what was wrong with one.
+    #[inline]
+    fn after_frames(
+        &mut self,
+        now: u64,
+        (peer, at): (PeerId, usize),
+        packet: &Packet<'_>,
+        wire_bytes: usize,
+        bad: Option<DropReason>,
+    ) -> Result<PeerId, DropReason> {
+        let header = &packet.header;
+        let reliable = self.cfg.reliable;
         if bad.is_some() && self.cfg.errs(Mutation::AckBeforeCommit) {
             self.owe_ack(now, peer, at, header);
             return Ok(peer);
