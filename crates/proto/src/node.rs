@@ -1,5 +1,5 @@
-//! One endpoint: the only door to the protocol. State lives here; what is done with it is in
-//! `ops` (posting), `receive` (packets in), `transmit` (packets out) and `timers`.
+//! One endpoint: the only door to the protocol. It is made of parts, whose state is in `state`; what
+//! is done with them is in the folders above. A function that needs one part takes that part.
 
 use crate::base::config::{Config, RailSpec};
 use crate::base::pairing::Pairing;
@@ -110,7 +110,7 @@ impl Node {
         if self.peer_named(address.id).is_none() {
             self.note_unknown_rails(&address.rails());
         }
-        let peer = self.know(address);
+        let peer = self.directory.know(address);
         self.name(peer);
         peer
     }

@@ -23,7 +23,7 @@ const ANSWER_EVERY_NS: u64 = 20_000;
 /// answers that each get lost one time of three, all are once in 9,000 times.
 const ASKED_MIN: u16 = 8;
 /// Where that is not so yet, it is waited for this part of the time longer, at most so often.
-const MORE_TIME: u64 = 8;
+const MORE_TIME: u8 = 8;
 /// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
 const AWAY_NS: u64 = 500_000_000;
 
@@ -31,12 +31,12 @@ impl Path {
     /// It is asked, for the peer that was last heard then.
     #[inline]
     pub(crate) fn note_asked(&mut self, heard_ns: u64) {
-        let asked = if self.unheard.0 == heard_ns {
-            self.unheard.1
+        let asked = if self.unheard_since_ns == heard_ns {
+            self.unheard
         } else {
             0
         };
-        self.unheard = (heard_ns, asked.saturating_add(1));
+        (self.unheard_since_ns, self.unheard) = (heard_ns, asked.saturating_add(1));
     }
 }
 
@@ -48,7 +48,7 @@ impl Conn {
             .paths
             .iter()
             .filter(|p| !p.rail_down && p.has_room(full));
-        open.all(|p| p.unheard.0 == self.life.heard_ns && p.unheard.1 >= ASKED_MIN)
+        open.all(|p| p.unheard_since_ns == self.life.heard_ns && p.unheard >= ASKED_MIN)
     }
     /// True if no path is known to carry.
     #[inline]
@@ -148,16 +148,16 @@ impl Node {
             return false;
         }
         let proven = !self.absences.is_behind(now) && conn.was_asked(self.local.full);
-        let given = if conn.life.more_time.0 == conn.life.heard_ns {
-            conn.life.more_time.1
+        let given = if conn.life.more_time_since_ns == conn.life.heard_ns {
+            conn.life.more_time
         } else {
             0
         };
         if proven || given == MORE_TIME {
             return true;
         }
-        conn.life.more_time = (conn.life.heard_ns, given + 1);
-        conn.life.owed_since = Some(since + timeout / MORE_TIME);
+        (conn.life.more_time_since_ns, conn.life.more_time) = (conn.life.heard_ns, given + 1);
+        conn.life.owed_since = Some(since + timeout / MORE_TIME as u64);
         false
     }
 }

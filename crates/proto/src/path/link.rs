@@ -9,6 +9,7 @@
 use crate::base::types::PeerId;
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::link::Links;
 use crate::state::path::Path;
 use marline_wire::RailAddr;
 
@@ -33,6 +34,27 @@ pub enum LinkAsk {
         /// Number of the link there.
         link: u32,
     },
+}
+
+impl Links {
+    /// A path that lost its link asks for another, when it is time.
+    pub(crate) fn relink(&mut self, now: u64, conn: &mut Conn, at: usize) {
+        let link = &mut conn.paths[at].link;
+        if link.retry_at().is_some_and(|due| due <= now) {
+            link.wanted = true;
+            self.wanted.push(conn.peer);
+        }
+    }
+
+    /// The links of a conversation that is over are not used any more.
+    pub(crate) fn leave(&mut self, conn: &Conn) {
+        let used = conn
+            .paths
+            .iter()
+            .filter_map(|p| Some((p.local, p.link.id?)));
+        self.unused
+            .extend(used.map(|(rail, link)| (rail as usize, link)));
+    }
 }
 
 impl Node {
@@ -139,15 +161,6 @@ impl Node {
         }
     }
 
-    /// A path that lost its link asks for another, when it is time.
-    pub(crate) fn relink(&mut self, now: u64, conn: &mut Conn, at: usize) {
-        let link = &mut conn.paths[at].link;
-        if link.retry_at().is_some_and(|due| due <= now) {
-            link.wanted = true;
-            self.links.wanted.push(conn.peer);
-        }
-    }
-
     /// A conversation has new paths, perhaps: their links are asked for.
     pub(crate) fn ask_links(&mut self, peer: PeerId) {
         let (connected, rail_down) = (&self.local.rails, self.local.rail_down);
@@ -169,22 +182,11 @@ impl Node {
         }
     }
 
-    /// The links of a conversation that is over are not used any more.
-    pub(crate) fn leave_links(&mut self, conn: &Conn) {
-        let used = conn
-            .paths
-            .iter()
-            .filter_map(|p| Some((p.local, p.link.id?)));
-        self.links
-            .unused
-            .extend(used.map(|(rail, link)| (rail as usize, link)));
-    }
-
     /// All links of the node, which ends: to be closed.
     pub fn take_links(&mut self) -> impl Iterator<Item = (usize, u32)> {
         for index in 0..self.directory.peers.len() {
             if let Some(mut conn) = self.take(PeerId(index as u32)) {
-                self.leave_links(&conn);
+                self.links.leave(&conn);
                 conn.paths.iter_mut().for_each(|p| p.link.id = None);
                 self.put(conn);
             }

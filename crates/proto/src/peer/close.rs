@@ -98,7 +98,7 @@ impl Node {
             return;
         }
         conn.session.closed = true;
-        self.departs(peer, now);
+        self.directory.departs(peer, now);
         self.end_peer(now, peer, Some(arrived));
     }
 }

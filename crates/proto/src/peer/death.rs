@@ -28,7 +28,7 @@ impl Node {
             refused,
             heard,
         });
-        self.departs(peer, now);
+        self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
         self.forget_packets(peer);
         self.fail_receives_from_anyone();

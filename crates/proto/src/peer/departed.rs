@@ -8,7 +8,7 @@
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::directory::Peer;
+use crate::state::directory::{Directory, Peer};
 use core::cmp::Reverse;
 use marline_wire::Address;
 
@@ -23,10 +23,10 @@ const NAME_KEPT_NS: u64 = 240_000_000_000;
 /// else: nobody waits for it, so nobody would notice that it was killed.
 const STRANGER_NS: u64 = 60_000_000_000;
 
-impl Node {
+impl Directory {
     /// The peer with this address, known or new, without a name that the owner has for it.
     pub(crate) fn know(&mut self, address: &Address) -> PeerId {
-        if let Some(&index) = self.directory.by_id.get(&address.id) {
+        if let Some(&index) = self.by_id.get(&address.id) {
             return PeerId(index);
         }
         let peer = Peer {
@@ -37,38 +37,26 @@ impl Node {
             look_at_ns: 0,
             conn: None,
         };
-        let index = match self.directory.departed.free.pop() {
+        let index = match self.departed.free.pop() {
             Some(index) => index,
-            None => self.directory.peers.len() as u32,
+            None => self.peers.len() as u32,
         };
-        match self.directory.peers.get_mut(index as usize) {
+        match self.peers.get_mut(index as usize) {
             Some(slot) => *slot = peer,
-            None => self.directory.peers.push(peer),
+            None => self.peers.push(peer),
         }
-        self.directory.by_id.insert(address.id, index);
+        self.by_id.insert(address.id, index);
         PeerId(index)
     }
 
-    /// The owner has a name for the peer, which is to stay known.
-    pub fn name(&mut self, peer: PeerId) {
-        if let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) {
-            entry.named = true;
-        }
-    }
-
-    /// The owner has no name for the peer any more.
-    pub fn unname(&mut self, peer: PeerId) {
-        let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) else {
+    /// The peer in slot `index` is looked at again then.
+    fn look_again(&mut self, index: u32, at: u64) {
+        let Some(entry) = self.peers.get_mut(index as usize) else {
             return;
         };
-        entry.named = false;
-        if entry.gone {
-            self.look_again(peer.0, self.absences.last_poll_ns + NAME_KEPT_NS);
-        } else if entry.conn.is_none() {
-            self.free_slot(peer.0); // never spoken to
-        } else {
-            self.met(peer, self.absences.last_poll_ns);
-        }
+        entry.look_at_ns = at;
+        self.departed.waiting.push(Reverse((at, index)));
+        self.reclaim_at = self.reclaim_at.min(at);
     }
 
     /// A peer was heard for which the owner has no name, perhaps.
@@ -84,13 +72,42 @@ impl Node {
         self.look_again(peer.0, now + PARTING_NS);
     }
 
-    fn look_again(&mut self, index: u32, at: u64) {
-        let Some(entry) = self.directory.peers.get_mut(index as usize) else {
+    /// The slot is for another peer.
+    fn free_slot(&mut self, index: u32) {
+        let Some(entry) = self.peers.get_mut(index as usize) else {
             return;
         };
-        entry.look_at_ns = at;
-        self.directory.departed.waiting.push(Reverse((at, index)));
-        self.directory.reclaim_at = self.directory.reclaim_at.min(at);
+        let id = core::mem::replace(&mut entry.address, Address::NOBODY).id;
+        (entry.named, entry.gone, entry.look_at_ns) = (false, false, 0);
+        if id != Address::NOBODY.id {
+            self.by_id.remove(&id);
+            self.departed.free.push(index);
+        }
+    }
+}
+
+impl Node {
+    /// The owner has a name for the peer, which is to stay known.
+    pub fn name(&mut self, peer: PeerId) {
+        if let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) {
+            entry.named = true;
+        }
+    }
+
+    /// The owner has no name for the peer any more.
+    pub fn unname(&mut self, peer: PeerId) {
+        let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) else {
+            return;
+        };
+        entry.named = false;
+        if entry.gone {
+            self.directory
+                .look_again(peer.0, self.absences.last_poll_ns + NAME_KEPT_NS);
+        } else if entry.conn.is_none() {
+            self.directory.free_slot(peer.0); // never spoken to
+        } else {
+            self.directory.met(peer, self.absences.last_poll_ns);
+        }
     }
 
     /// Looks at the peers whose time has come.
@@ -105,14 +122,14 @@ impl Node {
                 continue;
             };
             if entry.gone && !entry.named {
-                self.free_slot(index);
+                self.directory.free_slot(index);
             } else if entry.conn.is_some() && self.is_left(PeerId(index)) {
                 let peer = PeerId(index);
                 self.events.push_back(Event::PeerLeft { peer });
             } else if self.peer_gone(PeerId(index)) && entry.conn.is_some() {
-                self.look_again(index, now + PARTING_NS);
+                self.directory.look_again(index, now + PARTING_NS);
             } else if !entry.named && self.ask_stranger(now, PeerId(index)) {
-                self.look_again(index, now + STRANGER_NS);
+                self.directory.look_again(index, now + STRANGER_NS);
             }
         }
     }
@@ -131,7 +148,7 @@ impl Node {
     /// it fail, packets that it sent are refused.
     pub fn forget(&mut self, peer: PeerId) {
         if !self.is_left(peer) {
-            return self.departs(peer, self.absences.last_poll_ns);
+            return self.directory.departs(peer, self.absences.last_poll_ns);
         }
         let entry = self.directory.peers.get_mut(peer.0 as usize);
         let conn = entry.and_then(|entry| {
@@ -139,21 +156,9 @@ impl Node {
             entry.conn.take()
         });
         if let Some(conn) = conn {
-            self.leave_links(&conn);
+            self.links.leave(&conn);
         }
-        self.look_again(peer.0, self.absences.last_poll_ns + NAME_KEPT_NS);
-    }
-
-    /// The slot is for another peer.
-    fn free_slot(&mut self, index: u32) {
-        let Some(entry) = self.directory.peers.get_mut(index as usize) else {
-            return;
-        };
-        let id = core::mem::replace(&mut entry.address, Address::NOBODY).id;
-        (entry.named, entry.gone, entry.look_at_ns) = (false, false, 0);
-        if id != Address::NOBODY.id {
-            self.directory.by_id.remove(&id);
-            self.directory.departed.free.push(index);
-        }
+        self.directory
+            .look_again(peer.0, self.absences.last_poll_ns + NAME_KEPT_NS);
     }
 }

@@ -119,7 +119,9 @@ impl Node {
         if rails.is_empty() {
             return Err(DropReason::Nonsense);
         }
-        let peer = self.know(&Address::new(hello.id, hello.token, &rails));
+        let peer = self
+            .directory
+            .know(&Address::new(hello.id, hello.token, &rails));
         let address = self.peer_address(peer).ok_or(DropReason::Nonsense)?;
         if address.token != hello.token {
             return Err(DropReason::Token);
@@ -129,7 +131,7 @@ impl Node {
             return Err(DropReason::Nonsense);
         }
         self.ensure_conn(peer);
-        self.met(peer, now);
+        self.directory.met(peer, now);
         let most = self.cfg.paths_wanted(self.local.rails.len(), rails.len());
         self.add_paths(peer, &rails, most);
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;

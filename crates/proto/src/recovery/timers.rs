@@ -183,7 +183,7 @@ impl Node {
                 }
                 self.end_duel(now, conn, at);
             }
-            self.relink(now, conn, at);
+            self.links.relink(now, conn, at);
             self.probe(now, conn, at);
         }
         self.keep_alive(now, conn);

@@ -7,6 +7,7 @@ use crate::state::credit::Credit;
 use crate::state::path::{LocalRail, Path};
 use crate::state::session::{Contact, Farewell, Liveness, Refusals, Session};
 use crate::state::sides::{ReceiveSide, SendSide};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use marline_wire::{path_code, RailAddr, RAILS_MAX};
 
@@ -31,14 +32,18 @@ pub struct Conn {
     pub rx: ReceiveSide,
     pub listed: Listed,
     pub paths: Vec<Path>,
-    /// Codes of the paths, in their order, where these are many ([`CODES_FROM`]); else empty.
-    codes: Vec<u16>,
+    /// Codes of the paths, in their order, where these are many ([`CODES_FROM`]).
+    codes: Option<Box<Codes>>,
     /// More waited than one packet took: how large packets may be is worth a probe.
     pub wide: bool,
     /// Every path corrupts: none is left for that before.
     pub all_corrupt_until: u64,
     pub stats: PeerStats,
 }
+
+/// Codes of paths. (Few peers have so many that there are any: a word is enough for the others.)
+#[derive(Debug, Default)]
+struct Codes(Vec<u16>);
 
 /// Where the conversation stands in the node's lists: of peers that have something to send, of
 /// those that wait for a rail that has no room, of those with memory to give back, and of deadlines.
@@ -69,7 +74,7 @@ impl Conn {
                 armed: u64::MAX,
             },
             paths: Vec::new(),
-            codes: Vec::new(),
+            codes: None,
             wide: false,
             all_corrupt_until: 0,
             stats: PeerStats::default(),
@@ -80,7 +85,10 @@ impl Conn {
     pub fn bytes(&self) -> usize {
         let paths: usize = self.paths.iter().map(Path::bytes).sum();
         let spare = (self.paths.capacity() - self.paths.len()) * size_of::<Path>();
-        let codes = self.codes.capacity() * size_of::<u16>();
+        let codes = self.codes.as_ref();
+        let codes = codes.map_or(0, |c| {
+            size_of::<Codes>() + c.0.capacity() * size_of::<u16>()
+        });
         let sides = self.tx.heap_bytes() + self.rx.heap_bytes();
         size_of::<Conn>() + sides + codes + paths + spare
     }
@@ -196,9 +204,9 @@ impl Conn {
 
     /// Index of the path whose packets of ours have this code.
     pub fn path_by_send_code(&self, code: u16) -> Option<usize> {
-        match self.codes.is_empty() {
-            true => self.paths.iter().position(|p| p.send_code() == code),
-            false => self.codes.iter().position(|c| *c == code),
+        match &self.codes {
+            None => self.paths.iter().position(|p| p.send_code() == code),
+            Some(codes) => codes.0.iter().position(|c| *c == code),
         }
     }
 
@@ -206,9 +214,10 @@ impl Conn {
     pub fn push_path(&mut self, path: Path) -> usize {
         self.paths.push(path);
         if self.paths.len() >= CODES_FROM {
-            let known = self.codes.len();
+            let codes = &mut self.codes.get_or_insert_default().0;
+            let known = codes.len();
             let new = self.paths[known..].iter().map(Path::send_code);
-            self.codes.extend(new);
+            codes.extend(new);
         }
         self.paths.len() - 1
     }

@@ -59,7 +59,8 @@ pub struct Liveness {
     /// Since when nothing of ours was acknowledged, though something waits for that.
     pub unanswered_since: Option<u64>,
     /// So often it was waited for longer, because it had not been asked enough since then.
-    pub more_time: (u64, u64),
+    pub more_time_since_ns: u64,
+    pub more_time: u8,
     pub pinged_ns: u64,
     /// When it was last heard by packets that were read as they came, when it was heard after a
     /// silence, and how long that was.
