@@ -1,5 +1,5 @@
-//! One endpoint: the only door to the protocol. It is made of parts, whose state is in `state`; what
-//! is done with them is in the folders above. A function that needs one part takes that part.
+//! One endpoint: the only door to the protocol. It is made of parts, whose state is in `state`;
+//! what is done with them is in the folders above. A function that needs one part takes that part.
 
 use crate::base::config::{Config, RailSpec};
 use crate::base::pairing::Pairing;
@@ -55,8 +55,8 @@ pub struct Node {
 
 impl Node {
     /// A node with its identity (id, token, epoch) and rails. `rails[i]` is the local rail of index
-    /// `i`; there are at most [`marline_wire::RAILS_MAX`], and further ones are left out. `pairing` tells which of
-    /// them reach which of a peer's.
+    /// `i`; there are at most [`marline_wire::RAILS_MAX`], and further ones are left out. `pairing`
+    /// tells which of them reach which of a peer's.
     pub fn new(
         cfg: Config,
         identity: (u64, u32, u32),

@@ -10,7 +10,7 @@ use core::cmp::Reverse;
 /// Deadlines that are kept beside one of each peer: with fewer there is little to gain.
 const DEADLINES_SPARE: usize = 64;
 
-/// What is to be done next. [`crate::state::conn::Listed`] says which peers are in it.
+/// The list of what is to be done next. [`crate::state::conn::Listed`] says which peers are in it.
 #[derive(Debug, Default)]
 pub struct Agenda {
     pub ready: VecDeque<PeerId>,

@@ -46,7 +46,7 @@ pub struct Conn {
 struct Codes(Vec<u16>);
 
 /// Where the conversation stands in the node's lists: of peers that have something to send, of
-/// those that wait for a rail that has no room, of those with memory to give back, and of deadlines.
+/// those that wait for a rail that has no room, of those with memory to give back, of deadlines.
 #[derive(Debug)]
 pub struct Listed {
     pub ready: bool,

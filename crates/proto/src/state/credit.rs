@@ -9,14 +9,14 @@ const REQUEST_RESERVE: u64 = 64 * MESSAGE_OVERHEAD;
 /// Credit of both directions, in bytes, cumulative.
 #[derive(Debug)]
 pub struct Credit {
-    /// What the peer allows, and what our messages have used of it.
+    /// The bound that the peer set, and how much of it our messages have used.
     limit: u64,
     used: u64,
     /// Eager bytes that the peer may have unread here; decided once, at first contact.
     window: u64,
     given: u64,
     announced: u64,
-    /// What the messages seen so far have used.
+    /// Credit that the messages seen so far have used.
     seen: u64,
     due: bool,
 }

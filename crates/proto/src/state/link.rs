@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 const RETRY_MIN_NS: u64 = 1_000_000;
 const RETRY_MAX_NS: u64 = 500_000_000;
 
-/// What the engine is to be asked about links.
+/// Questions about links that the engine is to be asked.
 #[derive(Debug, Default)]
 pub struct Links {
     /// Peers with paths that want one.

@@ -6,7 +6,7 @@ use crate::state::resends::Resends;
 use crate::state::sent_packets::FrameRef;
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// What goes to the peer.
+/// All that goes to the peer.
 #[derive(Debug, Default)]
 pub struct SendSide {
     pub next_number: u64,
@@ -56,7 +56,7 @@ impl SendSide {
     }
 }
 
-/// What comes from the peer.
+/// All that comes from the peer.
 #[derive(Debug, Default)]
 pub struct ReceiveSide {
     /// All messages below were matched or queued as unexpected.
