@@ -58,6 +58,9 @@ pub struct Liveness {
     pub owed_since: Option<u64>,
     /// Since when nothing of ours was acknowledged, though something waits for that.
     pub unanswered_since: Option<u64>,
+    /// Since when nothing was delivered, where that is in question; else 0. Its end is to be told.
+    pub gap_from: u64,
+    pub gap_told: bool,
     /// So often it was waited for longer, because it had not been asked enough since then.
     pub more_time_since_ns: u64,
     pub more_time: u8,
