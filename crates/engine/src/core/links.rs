@@ -42,11 +42,14 @@ impl<S: System> Core<S> {
 
     /// One user less of a link. What waits for room on it is lost, as the link's number may soon be
     /// another's.
-    fn close_link(&mut self, rail: usize, link: LinkId) {
+    pub(crate) fn close_link(&mut self, rail: usize, link: LinkId) {
         let Some(state) = self.rails.list.get_mut(rail) else {
             return;
         };
-        let waits = state.pending.as_ref().is_some_and(|p| link_of(p.dest).0 == link);
+        let waits = state
+            .pending
+            .as_ref()
+            .is_some_and(|p| link_of(p.dest).0 == link);
         if state.notice.as_ref().is_some_and(|n| n.link == link) {
             state.notice = None;
         }
