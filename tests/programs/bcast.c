@@ -1,7 +1,8 @@
 /* Broadcasts whose every byte is checked: random sizes, roots, datatypes and communicators, some
  * under way in turn on several, with messages between neighbours and late ranks among them.
  *
- *   bcast [--seconds S | --count N] [--max-size BYTES] [--seed N] [--late MS]
+ *   bcast [--seconds S | --count N] [--max-size BYTES] [--late MS]
+ *   bcast --plain [--count N] [--max-size BYTES]    all of that size, from rank 0 to all
  */
 #include <mpi.h>
 #include <getopt.h>
@@ -90,23 +91,47 @@ static void ring(int n)
         wrong(n, -1, left, sizeof in, first);
 }
 
+/* Broadcasts of one size from rank 0. */
+static void plain(int count, size_t size)
+{
+    unsigned char *all = malloc(size);
+    double start = MPI_Wtime();
+    for (int n = 0; n < count; n++) {
+        uint64_t key = pattern_key(0, 0, (uint64_t)n, 2);
+        size_t first = 0;
+        if (rank == 0)
+            pattern_fill(all, size, key);
+        MPI_Bcast(all, (int)size, MPI_BYTE, 0, MPI_COMM_WORLD);
+        if (pattern_check(all, size, key, &first))
+            wrong(n, 0, 0, size, first);
+    }
+    if (rank == 0)
+        printf("bcast ok n=%d ranks=%d seconds=%.2f\n", count, ranks, MPI_Wtime() - start);
+    free(all);
+}
+
 int main(int argc, char **argv)
 {
     double seconds = 0;
-    int count = 500, late = 0, done = 0, more = 1;
+    int count = 500, late = 0, done = 0, more = 1, only = 0;
     size_t max = 300000;
     static struct option options[] = {{"seconds", 1, 0, 's'}, {"count", 1, 0, 'c'},
-        {"max-size", 1, 0, 'm'}, {"late", 1, 0, 'l'}, {0, 0, 0, 0}};
+        {"max-size", 1, 0, 'm'}, {"late", 1, 0, 'l'}, {"plain", 0, 0, 'p'}, {0, 0, 0, 0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 's') seconds = atof(optarg);
         else if (o == 'c') count = atoi(optarg);
         else if (o == 'm') max = strtoull(optarg, NULL, 0);
         else if (o == 'l') late = atoi(optarg);
+        else if (o == 'p') only = 1;
         else return 2;
     }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (only) {
+        plain(count, max);
+        return MPI_Finalize();
+    }
     MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
     MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, ranks - rank, &comms[2]);

@@ -10,7 +10,8 @@ use std::process::Command;
 /// The text that follows the options in `marline run --help`: every variable, set or read.
 pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
-  all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_STATS_DIR*
+  all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_STATS_DIR*,
+              with --multicast MARLINE_MULTICAST LD_PRELOAD (before yours)
   MPICH       MPIR_CVAR_CH4_NETMOD MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
               MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),
               with --no-shm MPIR_CVAR_NOLOCAL
@@ -103,8 +104,10 @@ pub fn variables(
     let yields = (!common.no_preload).then(|| preload::library(kind, dir));
     let multicast = common.multicast.then(|| preload::multicast(dir));
     if multicast == Some(None) {
-        tool::say("--multicast: libmarline-collectives.so is not beside libmarline-fi.so, or its \
-                   path has a blank or a colon: MPI_Bcast stays the MPI's");
+        tool::say(
+            "--multicast: libmarline-collectives.so is not beside libmarline-fi.so, or its \
+                   path has a blank or a colon: MPI_Bcast stays the MPI's",
+        );
     }
     if let Some(Some((_, provider))) = &multicast {
         let provider = provider.to_string_lossy().into_owned();

@@ -34,7 +34,9 @@ pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
         return None; // too long to be packed, whoever would have to
     }
     let agreed = group::agreed(mpi, comm)?;
-    let root = usize::try_from(asked.root).ok().filter(|r| *r < agreed.ranks)?;
+    let root = usize::try_from(asked.root)
+        .ok()
+        .filter(|r| *r < agreed.ranks)?;
     let group = agreed.group()?;
     if layout.is_plain {
         // SAFETY: the caller's buffer has as many bytes, and stays until this returns.
@@ -89,12 +91,7 @@ unsafe fn run(
     }
 }
 
-fn conclude(
-    mpi: &Mpi,
-    agreed: &group::Agreed,
-    comm: Handle,
-    end: Option<isize>,
-) -> Option<c_int> {
+fn conclude(mpi: &Mpi, agreed: &group::Agreed, comm: Handle, end: Option<isize>) -> Option<c_int> {
     match end {
         Some(ENDED_WELL) => Some(SUCCESS),
         Some(ENDED_NOT_CARRIED) => {

@@ -122,13 +122,26 @@ fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<isize>
     let provider = provider.filter(|p| p.card_len as c_int == card_len)?;
     let mut own = vec![0; IDENTITY_LEN];
     let random = fill_random(&mut own);
-    own.extend(provider.card().unwrap_or_else(|| vec![0; card_len as usize]));
+    own.extend(
+        provider
+            .card()
+            .unwrap_or_else(|| vec![0; card_len as usize]),
+    );
     let all = mpi.gather(comm, &own, ranks)?;
     let offers: Vec<&[u8]> = all.chunks(own.len()).collect();
-    let cards: Vec<u8> = offers.iter().flat_map(|o| &o[IDENTITY_LEN..]).copied().collect();
-    let complete = random && offers.iter().all(|o| o[IDENTITY_LEN..].iter().any(|b| *b != 0));
+    let cards: Vec<u8> = offers
+        .iter()
+        .flat_map(|o| &o[IDENTITY_LEN..])
+        .copied()
+        .collect();
+    let complete = random
+        && offers
+            .iter()
+            .all(|o| o[IDENTITY_LEN..].iter().any(|b| *b != 0));
     let identity = identity(offers.first()?);
-    let group = complete.then(|| provider.open(identity, rank, &cards)).flatten();
+    let group = complete
+        .then(|| provider.open(identity, rank, &cards))
+        .flatten();
     // From here on all have joined.
     let networks = match mpi.agree(comm, -(group.is_some() as c_int))? {
         0 => 0,
@@ -145,7 +158,9 @@ fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<isize>
              MPI_Bcast goes point to point"
         );
     }
-    group.map(provider.close);
+    if let Some(group) = group {
+        (provider.close)(group);
+    }
     None
 }
 
@@ -154,7 +169,9 @@ const IDENTITY_LEN: usize = 16;
 
 fn identity(offer: &[u8]) -> (u64, u32) {
     let id = offer.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
-    let token = offer[8..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
+    let token = offer[8..]
+        .first_chunk()
+        .map_or(0, |b| u32::from_le_bytes(*b));
     (id, token)
 }
 
@@ -199,7 +216,9 @@ pub fn end(mpi: &Mpi, comm: Handle) {
         agreed.leave();
         lock_left().retain(|&left| left != group);
     }
-    provider::find().map(|provider| (provider.close)(group));
+    if let Some(provider) = provider::find() {
+        (provider.close)(group);
+    }
 }
 
 /// MPI is about to be finalised: nobody leaves before all ranks have everything.

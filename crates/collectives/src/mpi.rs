@@ -1,7 +1,7 @@
 //! The MPI of the process: its functions, found by name, and its constants, which differ from one
 //! binary interface to the other. Nothing here was compiled with a header of an MPI.
 
-use std::ffi::{c_int, c_void, CStr};
+use std::ffi::{c_int, c_void, CStr, CString};
 use std::mem::transmute;
 use std::sync::OnceLock;
 
@@ -19,15 +19,8 @@ type IntOfFn = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
 type ExtentFn = unsafe extern "C" fn(Handle, *mut isize, *mut isize) -> c_int;
 type EnvelopeFn =
     unsafe extern "C" fn(Handle, *mut c_int, *mut c_int, *mut c_int, *mut c_int) -> c_int;
-type AllgatherFn = unsafe extern "C" fn(
-    *const c_void,
-    c_int,
-    Handle,
-    *mut c_void,
-    c_int,
-    Handle,
-    Handle,
-) -> c_int;
+type AllgatherFn =
+    unsafe extern "C" fn(*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle) -> c_int;
 type AllreduceFn =
     unsafe extern "C" fn(*const c_void, *mut c_void, c_int, Handle, Handle, Handle) -> c_int;
 type BarrierFn = unsafe extern "C" fn(Handle) -> c_int;
@@ -50,14 +43,8 @@ type UnpackFn = unsafe extern "C" fn(
     Handle,
     Handle,
 ) -> c_int;
-pub type CopyFn = unsafe extern "C" fn(
-    Handle,
-    c_int,
-    *mut c_void,
-    *mut c_void,
-    *mut c_void,
-    *mut c_int,
-) -> c_int;
+pub type CopyFn =
+    unsafe extern "C" fn(Handle, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
 pub type DeleteFn = unsafe extern "C" fn(Handle, c_int, *mut c_void, *mut c_void) -> c_int;
 type KeyvalFn = unsafe extern "C" fn(CopyFn, DeleteFn, *mut c_int, *mut c_void) -> c_int;
 type SetAttrFn = unsafe extern "C" fn(Handle, c_int, *mut c_void) -> c_int;
@@ -132,7 +119,53 @@ pub fn find() -> Option<&'static Mpi> {
 
 /// The function of this name behind this library.
 pub fn next(name: &CStr) -> Option<*mut c_void> {
-    dlsym(libc::RTLD_NEXT, name)
+    dlsym(libc::RTLD_NEXT, name).or_else(|| dlsym(private()?, name))
+}
+
+/// A function of the MPI.
+fn function(name: &CStr) -> Option<*mut c_void> {
+    dlsym(libc::RTLD_DEFAULT, name).or_else(|| dlsym(private()?, name))
+}
+
+/// The MPI's library where it was loaded privately, as by Python: no search by name finds it then.
+fn private() -> Option<*mut c_void> {
+    static FOUND: OnceLock<Option<usize>> = OnceLock::new();
+    let open = || {
+        let mut path: Option<CString> = None;
+        // SAFETY: `note` is called with a pointer to `path` while this call lasts; the library that
+        // it names is there, and stays open.
+        let library = unsafe {
+            libc::dl_iterate_phdr(Some(note), (&raw mut path).cast());
+            libc::dlopen(path?.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD)
+        };
+        (!library.is_null()).then_some(library as usize)
+    };
+    // Before it is loaded nobody calls a function of it.
+    FOUND
+        .get_or_init(open)
+        .map(|library| library as *mut c_void)
+}
+
+/// Keeps the path of the first library whose name is that of an MPI.
+unsafe extern "C" fn note(object: *mut libc::dl_phdr_info, _: usize, path: *mut c_void) -> c_int {
+    // SAFETY: the dynamic linker's description of an object, and what `private` gave.
+    let (name, path) = unsafe { ((*object).dlpi_name, &mut *path.cast::<Option<CString>>()) };
+    if name.is_null() {
+        return 0;
+    }
+    // SAFETY: a C string of the dynamic linker's.
+    let name = unsafe { CStr::from_ptr(name) };
+    let file = name
+        .to_bytes()
+        .rsplit(|b| *b == b'/')
+        .next()
+        .unwrap_or_default();
+    let is_mpi = [&b"libmpi.so"[..], b"libmpich.so", b"libmpi_abi.so"];
+    if !is_mpi.iter().any(|mpi| file.starts_with(mpi)) {
+        return 0;
+    }
+    *path = Some(name.to_owned());
+    1
 }
 
 fn dlsym(from: *mut c_void, name: &CStr) -> Option<*mut c_void> {
@@ -142,7 +175,6 @@ fn dlsym(from: *mut c_void, name: &CStr) -> Option<*mut c_void> {
 }
 
 fn look() -> Option<Mpi> {
-    let function = |name: &CStr| dlsym(libc::RTLD_DEFAULT, name);
     let constants = constants()?;
     // SAFETY: functions of these names have these types in every MPI; handles are passed in a
     // register, of which a callee with a smaller type takes no more than its own.
@@ -179,7 +211,7 @@ fn look() -> Option<Mpi> {
 
 /// The constants of the MPI, by what it says of itself.
 fn constants() -> Option<Constants> {
-    let version = dlsym(libc::RTLD_DEFAULT, c"PMPI_Get_library_version")?;
+    let version = function(c"PMPI_Get_library_version")?;
     // MPICH with the interface of MPI 5.0 says the same of itself, and has other handles.
     if is_of_mpi_5(version) {
         return None;
@@ -208,14 +240,23 @@ fn is_of_mpi_5(function: *mut c_void) -> bool {
     let file = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         let found = libc::dladdr(function, &mut info) != 0 && !info.dli_fname.is_null();
-        found.then(|| CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())
+        found.then(|| {
+            CStr::from_ptr(info.dli_fname)
+                .to_string_lossy()
+                .into_owned()
+        })
     };
-    file.is_none_or(|file| file.rsplit('/').next().unwrap_or(&file).starts_with("libmpi_abi"))
+    file.is_none_or(|file| {
+        file.rsplit('/')
+            .next()
+            .unwrap_or(&file)
+            .starts_with("libmpi_abi")
+    })
 }
 
 /// Open MPI's handles are addresses of what it exports.
 fn open_mpi() -> Option<Constants> {
-    let object = |name: &CStr| Some(dlsym(libc::RTLD_DEFAULT, name)? as Handle);
+    let object = |name: &CStr| Some(function(name)? as Handle);
     Some(Constants {
         ints: false,
         world: object(c"ompi_mpi_comm_world")?,
@@ -405,8 +446,7 @@ impl Mpi {
     pub fn create_keyval(&self, copy: CopyFn, delete: DeleteFn) -> Option<c_int> {
         let mut key = 0;
         // SAFETY: two functions that live as long as the process.
-        let result =
-            unsafe { (self.create_keyval)(copy, delete, &mut key, std::ptr::null_mut()) };
+        let result = unsafe { (self.create_keyval)(copy, delete, &mut key, std::ptr::null_mut()) };
         (result == SUCCESS).then_some(key)
     }
 
@@ -420,15 +460,16 @@ impl Mpi {
     pub fn attr(&self, comm: Handle, key: c_int) -> Option<*mut c_void> {
         let (mut value, mut found) = (std::ptr::null_mut::<c_void>(), 0);
         // SAFETY: it writes a pointer and an int.
-        let result =
-            unsafe { (self.get_attr)(comm, key, (&raw mut value).cast(), &mut found) };
+        let result = unsafe { (self.get_attr)(comm, key, (&raw mut value).cast(), &mut found) };
         (result == SUCCESS && found != 0).then_some(value)
     }
 
     /// Has the communicator's error handler called: the number to return. `wrong`: the program's
     /// ranks disagree about a length or a root.
     pub fn fail(&self, comm: Handle, wrong: bool) -> c_int {
-        let Constants { truncate, other, .. } = self.constants;
+        let Constants {
+            truncate, other, ..
+        } = self.constants;
         let code = if wrong { truncate } else { other };
         // SAFETY: a communicator of the caller's.
         unsafe { (self.error)(comm, code) };

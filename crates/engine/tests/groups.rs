@@ -157,7 +157,10 @@ fn a_broadcast_arrives_at_all_and_leaves_its_root_once() {
     for member in &members {
         let look = |core: &Core<_>| *core.group_stats(member.group).unwrap();
         let stats = member.engine.inspect(look);
-        assert!(stats.chunks > 100 && stats.repairs < stats.chunks / 10, "{stats:?}");
+        assert!(
+            stats.chunks > 100 && stats.repairs < stats.chunks / 10,
+            "{stats:?}"
+        );
     }
     close(members);
 }

@@ -374,7 +374,7 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// Multicasts a probe on each lane, if this member is one whom the others have to hear.
+    /// Multicasts a probe on each lane, for the others to hear.
     pub fn group_probe(&mut self, now: u64, group: GroupId) -> Result<(), GroupError> {
         self.with_group(now, group.0, |open| open.group.probe())
             .ok_or(GroupError::Invalid)

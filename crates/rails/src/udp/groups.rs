@@ -59,7 +59,7 @@ impl UdpTx {
         if self.gro {
             let _ = socket.enable_gro(); // without it datagrams come one by one
         }
-        let _ = socket.enable_drop_count(); // without it drops look like loss on the way
+        // No count of drops: the kernel counts own packets that the filter dropped as well.
         let socket = Arc::new(socket);
         self.shared.joined.change(|all| all.push(socket.clone()));
         let name = SockName::new(&group.ip, group.port, self.interface.scope_id);
