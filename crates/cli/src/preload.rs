@@ -1,5 +1,5 @@
-//! The libraries that are preloaded into the ranks: one for MPICH (`crates/mpi-shim` says what for),
-//! and, where that is wanted, one for broadcasts by multicast (`crates/collectives`).
+//! The libraries that are preloaded into the ranks: one for MPICH (`crates/mpi-shim` says what
+//! for), and, where that is wanted, one for broadcasts by multicast (`crates/collectives`).
 
 use crate::mpi::Kind;
 use std::path::{Path, PathBuf};

@@ -20,7 +20,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(2);
 /// who are not there any more.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
-/// What is kept with a communicator.
+/// The agreement that is kept with a communicator.
 pub struct Agreed {
     pub ranks: usize,
     pub rank: usize,
@@ -86,7 +86,7 @@ unsafe extern "C" fn delete(_: Handle, _: c_int, value: *mut c_void, _: *mut c_v
     crate::mpi::SUCCESS
 }
 
-/// What is agreed for a communicator. All its ranks call this in the same broadcast for the first
+/// The agreement of a communicator. All its ranks call this in the same broadcast for the first
 /// time.
 pub fn agreed(mpi: &Mpi, comm: Handle) -> Option<&'static Agreed> {
     let key = key(mpi)?;

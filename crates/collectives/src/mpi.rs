@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_void, CStr, CString};
 use std::mem::transmute;
 use std::sync::OnceLock;
 
-/// A handle of the MPI: a pointer (Open MPI), or an `int` (MPICH and Intel MPI), of which a register
-/// has more bits than it says. [`Mpi::handle`] makes one of what a caller gave.
+/// A handle of the MPI: a pointer (Open MPI), or an `int` (MPICH and Intel MPI), of which a
+/// register has more bits than it says. [`Mpi::handle`] makes one of what a caller gave.
 pub type Handle = usize;
 
 /// `MPI_SUCCESS`, of all.

@@ -74,7 +74,7 @@ impl<S: System> Engine<S> {
         }
     }
 
-    /// Tells if nothing of the group is under way: whoever leaves before that leaves others waiting.
+    /// Tells if nothing of the group is under way: whoever leaves before leaves others waiting.
     pub fn group_is_idle(&self, group: GroupId) -> bool {
         let core = self.shared.usable();
         core.map_or(true, |mut core| core.group_is_idle(group))

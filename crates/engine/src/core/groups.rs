@@ -278,8 +278,8 @@ impl<S: System> Core<S> {
             let body = Body::Packet(bytes.to_vec());
             return self.no_room(now, rail, Some(Pending { dest, body }));
         }
-        // A packet that is too long for a way is lost there: a group is used where its probes, which
-        // are as long as any packet, arrive.
+        // A packet that is too long for a way is lost there: a group is used where its probes,
+        // which are as long as any packet, arrive.
         if matches!(outcome, SendOutcome::Fault(_)) {
             self.after_send(now, rail, LinkId::NONE, outcome);
         }

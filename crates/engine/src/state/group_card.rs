@@ -15,7 +15,7 @@ const VERSION: u8 = 1;
 const ADDRESS_AT: usize = 6;
 const RAILS_AT: usize = ADDRESS_AT + ADDRESS_LEN_MAX;
 
-/// What a card says.
+/// The contents of a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupCard {
     pub(crate) address: Address,

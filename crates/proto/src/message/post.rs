@@ -96,8 +96,8 @@ impl Node {
         }
     }
 
-    /// Something beside messages waits for a word of the peer, or does not any more: meanwhile it is
-    /// asked now and then whether it lives, and [`Node::peer_gone`] tells.
+    /// Something beside messages waits for a word of the peer, or does not any more: meanwhile it
+    /// is asked now and then whether it lives, and [`Node::peer_gone`] tells.
     pub fn watch_peer(&mut self, now_ns: u64, peer: PeerId, waits: bool) {
         if waits {
             self.ensure_conn(peer);

@@ -167,7 +167,7 @@ impl Socket {
             filter: code.as_mut_ptr(),
         };
         let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
-        // SAFETY: `program` points at valid instructions, as many as it says; both outlive the call.
+        // SAFETY: `program` points at as many valid instructions as it says; both outlive the call.
         check(unsafe {
             libc::setsockopt(
                 self.fd(),
