@@ -71,6 +71,12 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         assert_eq!(library(Kind::Mpich, &dir), Some(path));
         assert_eq!(library(Kind::Intel, &dir), None);
+        let names = ["libmarline-collectives.so", "libmarline_fi.so"].map(|name| dir.join(name));
+        std::fs::write(&names[0], "").unwrap();
+        assert_eq!(multicast(&dir), None, "there is no provider");
+        std::fs::write(&names[1], "").unwrap();
+        let [library, provider] = names;
+        assert_eq!(multicast(&dir), Some((library, provider)));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }
