@@ -8,6 +8,7 @@ mod flush;
 mod groups;
 mod ingest;
 mod links;
+mod outages;
 pub(crate) mod publish;
 mod remote_write;
 mod report;

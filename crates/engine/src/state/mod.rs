@@ -10,6 +10,7 @@ pub(crate) mod fast_path;
 pub(crate) mod group_card;
 pub(crate) mod groups;
 pub(crate) mod operations;
+pub(crate) mod outages;
 pub mod pairing;
 pub(crate) mod rails;
 pub(crate) mod write;
