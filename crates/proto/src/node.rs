@@ -81,7 +81,7 @@ impl Node {
 
     /// Tells this life of the endpoint from others.
     pub fn epoch(&self) -> u32 {
-        self.epoch
+        self.local.epoch
     }
 
     /// From now on messages of these lengths get sums; what was posted before stays as it is.

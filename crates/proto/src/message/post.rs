@@ -106,9 +106,9 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        conn.watchers = match waits {
-            true => conn.watchers + 1,
-            false => conn.watchers.saturating_sub(1),
+        conn.rx.watchers = match waits {
+            true => conn.rx.watchers + 1,
+            false => conn.rx.watchers.saturating_sub(1),
         };
         self.touch_soon(peer, now_ns);
     }
