@@ -5,15 +5,20 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::rails::link_of;
 use marline_proto::Transmit;
-use marline_rails::{Caps, LinkId, RailTx, SendOutcome, TxBuffers};
+use marline_rails::{LinkId, RailTx, SendOutcome, TxBuffers};
 
 /// After an error of the rail that no link event explains, it is tried again so often.
 const RETRY_NS: u64 = 100_000_000;
 
-/// Packets of `segment` bytes in a batch of a rail, at most.
-fn batch_max(caps: &Caps, segment: usize) -> usize {
+/// Packets as long as the first in a batch of a rail, at most.
+#[inline]
+fn batch_max(tx: &impl RailTx, first: &Transmit) -> usize {
+    if !first.batch.bulk {
+        return 1;
+    }
+    let caps = tx.caps();
     caps.batch_segments_max
-        .min(caps.batch_bytes_max / segment.max(1))
+        .min(caps.batch_bytes_max / first.len.max(1))
 }
 
 impl<S: System> Core<S> {
@@ -76,10 +81,7 @@ impl<S: System> Core<S> {
         let spans = &self.buffers.spans;
         fill(&mut stage[..first.len], &first, spans, &self.ops.sends);
         let (segment, mut model) = (first.len, head_of(stage, &first));
-        let most = match first.batch.bulk {
-            true => batch_max(&rail.tx.caps(), segment),
-            false => 1,
-        };
+        let most = batch_max(&rail.tx, &first);
         let stage = rail.tx.buffer(buffer);
         let (mut count, mut short, mut whole) = (1, 0, first.batch.bulk);
         while whole && count < most {
