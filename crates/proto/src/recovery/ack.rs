@@ -32,6 +32,9 @@ impl Node {
                     path.doubt_repaired(now);
                 }
                 path.on_progress(now);
+                if path.policy.lossy && path.link.note_arrival(now) {
+                    self.unlinked.push(peer);
+                }
                 self.absences.note_answer(now, &conn, at, &self.cfg);
                 let path = &conn.paths[at];
                 if !path.usable() && conn.acquitted(at) {

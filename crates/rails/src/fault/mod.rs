@@ -313,6 +313,10 @@ impl<T: RailTx> Links for FaultyTx<T> {
         self.inner.connect(to)
     }
 
+    fn works(&mut self, link: LinkId) {
+        self.inner.works(link);
+    }
+
     fn close(&mut self, link: LinkId) {
         self.faults.held.retain(|held| held.way.0 != link);
         self.inner.close(link);
