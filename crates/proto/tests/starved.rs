@@ -69,7 +69,9 @@ impl Host {
             // A packet that was sent again may come twice.
             let parsed = marline_wire::Packet::parse(&packet.1, |_| 0).unwrap();
             let len = packet.1.len();
-            _ = self.node.handle_packet(now, &parsed, len, &mut face::Anywhere);
+            _ = self
+                .node
+                .handle_packet(now, &parsed, len, &mut face::Anywhere);
         }
         self.node.handle_timeouts(now);
         output(&mut self.node, now, true)
@@ -89,7 +91,13 @@ impl Host {
 
 /// Messages each way for `run_ns`, while each rail carries one direction from 10 ms on. Returns how
 /// many were over.
-fn starve(seed: u64, rails: u8, away_ns: [(u64, u64); 2], len: u64, run_ns: u64) -> Result<u32, String> {
+fn starve(
+    seed: u64,
+    rails: u8,
+    away_ns: [(u64, u64); 2],
+    len: u64,
+    run_ns: u64,
+) -> Result<u32, String> {
     let mut dice = Dice(seed);
     let config = Config {
         peer_timeout_ns: TIMEOUT_NS,
@@ -125,7 +133,10 @@ fn starve(seed: u64, rails: u8, away_ns: [(u64, u64); 2], len: u64, run_ns: u64)
         for (at, host) in hosts.iter_mut().enumerate() {
             host.events().map_err(|what| {
                 let ms = (now - start) / MS;
-                format!("seed {seed}: {what} for {at} after {ms} ms\n{}", host.node.describe())
+                format!(
+                    "seed {seed}: {what} for {at} after {ms} ms\n{}",
+                    host.node.describe()
+                )
             })?;
         }
         // Before the network parts nobody is away.

@@ -74,9 +74,15 @@ fn batches_cross_a_veth_bit_for_bit() {
 
 /// The state of the neighbour 10.1.0.2 of the namespace that the thread is in, as the kernel names it.
 fn neighbour() -> String {
-    let shown = Command::new("ip").args(["neigh", "show", "10.1.0.2"]).output().unwrap();
+    let shown = Command::new("ip")
+        .args(["neigh", "show", "10.1.0.2"])
+        .output()
+        .unwrap();
     let text = String::from_utf8(shown.stdout).unwrap();
-    text.split_whitespace().last().unwrap_or_default().to_owned()
+    text.split_whitespace()
+        .last()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// The kernel asks for a neighbour's card again by the interface that it is on. Where nothing comes
