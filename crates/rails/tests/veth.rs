@@ -72,7 +72,7 @@ fn batches_cross_a_veth_bit_for_bit() {
     }
 }
 
-/// The state of the neighbour 10.1.0.2 of the namespace that the thread is in, as the kernel names it.
+/// The state of the neighbour 10.1.0.2, as the kernel of the thread's namespace names it.
 fn neighbour() -> String {
     let shown = Command::new("ip")
         .args(["neigh", "show", "10.1.0.2"])
