@@ -102,10 +102,8 @@ impl Node {
         path.want_ping = true;
         path.window.renew();
         if path.backoff >= 2 && others {
-            if path.state == PathState::Up {
-                path.state = PathState::Suspect;
-            }
             path.duel.get_or_insert(Duel::new(now, false));
+            self.suspect(conn, at);
             conn.doubt_contact(now);
             ask_rivals(conn, at, self.full, WITNESSES);
         }
@@ -125,7 +123,8 @@ impl Node {
         path.repair_from = now;
         if path.state == PathState::Unproven && others {
             // It never worked; `probe` goes on asking now and then.
-            return self.evacuate(conn, at);
+            self.evacuate(conn, at);
+            return;
         }
         if path.sizes.is_probe(number) {
             return self.probe_lost(now, conn, at);
@@ -158,12 +157,10 @@ impl Node {
             if !lost {
                 path.window.renew();
             }
-            if path.state == PathState::Up {
-                path.state = PathState::Suspect;
-            }
             if others && path.duel.is_none() {
                 path.duel = Some(Duel::new(now, false));
             }
+            self.suspect(conn, at);
         }
         for frame in frames {
             conn.requeue(frame, at, Why::Repair);
