@@ -1,5 +1,8 @@
 //! The state of a path's link.
 
+use crate::base::types::PeerId;
+use alloc::vec::Vec;
+
 /// After a link went down, another is asked for this much later: at first, and at most, doubling
 /// in between. A peer that restarts its rail listens again within milliseconds; one that does not
 /// should cost next to nothing.
@@ -8,6 +11,15 @@ const RETRY_MAX_NS: u64 = 500_000_000;
 /// The rail of a link that works is told so this often at most. Hosts ask for the address of a
 /// neighbour's card again after a second at the soonest.
 const WORKS_EVERY_NS: u64 = 100_000_000;
+
+/// Questions about links that the engine is to be asked.
+#[derive(Debug, Default)]
+pub struct Links {
+    /// Peers with paths that want one.
+    pub wanted: Vec<PeerId>,
+    /// Links of local rails that are not used any more.
+    pub unused: Vec<(usize, u32)>,
+}
 
 /// A path's link.
 #[derive(Clone, Copy, Debug)]
