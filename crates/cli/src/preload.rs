@@ -1,4 +1,4 @@
-//! The library that is preloaded into the ranks of MPICH (`crates/mpi-shim` says what for).
+//! The library that is preloaded into the ranks of MPICH and Open MPI (`crates/mpi-shim` says what for).
 
 use crate::mpi::Kind;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ const FILE_NAMES: [&str; 2] = ["libmarline-mpi.so", "libmarline_mpi.so"];
 /// The library that the MPI's ranks gain by, if it is in the provider's directory. A path with a
 /// blank or a colon in it cannot be preloaded.
 pub fn library(kind: Kind, dir: &Path) -> Option<PathBuf> {
-    // The other MPIs do not offer the processor after each poll.
-    (kind == Kind::Mpich)
+    // Intel MPI does not offer the processor after each poll.
+    (kind != Kind::Intel)
         .then(|| FILE_NAMES.map(|name| dir.join(name)))?
         .into_iter()
         .find(|path| path.is_file())
@@ -47,13 +47,14 @@ mod tests {
     }
 
     #[test]
-    fn only_mpich_needs_it_and_only_if_it_is_there() {
+    fn intel_mpi_does_without_and_others_if_it_is_not_there() {
         let dir = std::env::temp_dir().join(format!("marline-preload-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         assert_eq!(library(Kind::Mpich, &dir), None);
         let path = dir.join("libmarline-mpi.so");
         std::fs::write(&path, "").unwrap();
-        assert_eq!(library(Kind::Mpich, &dir), Some(path));
+        assert_eq!(library(Kind::Mpich, &dir), Some(path.clone()));
+        assert_eq!(library(Kind::OpenMpi5, &dir), Some(path));
         assert_eq!(library(Kind::Intel, &dir), None);
         std::fs::remove_dir_all(&dir).unwrap();
     }

@@ -39,7 +39,7 @@ pub struct RunArgs {
 }
 
 /// Options of everything that starts or prepares a job.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct Common {
     /// Say what is set and run.
     #[arg(short, long)]
@@ -47,7 +47,8 @@ pub struct Common {
     /// Use Marline between ranks of one host too, instead of the MPI's shared memory.
     #[arg(long)]
     pub no_shm: bool,
-    /// Preload nothing (MPICH is slower then: it yields before it hands a message over).
+    /// Preload nothing (MPICH is slower then, as it yields before it hands a message over, and so
+    /// are threads of Open MPI, which do not yield to each other).
     #[arg(long)]
     pub no_preload: bool,
     /// Directory with libmarline-fi.so.
@@ -91,15 +92,19 @@ pub fn variables(
 ) -> Vec<(String, String)> {
     let mut set = effective(&mpi::variables(kind, fabric, common.no_shm), environment);
     mpi::hazards(kind, environment).inspect(|said| tool::say(said));
-    let library = match fabric {
-        Fabric::Marline(dir) if !common.no_preload => preload::library(kind, dir),
-        _ => None,
+    let Fabric::Marline(dir) = fabric else {
+        return set;
     };
-    set.extend(library.map(|library| {
-        let of_user = environment.iter().find(|(n, _)| n == preload::VARIABLE);
-        let value = preload::value(&library, of_user.map(|(_, value)| value.as_str()));
-        (preload::VARIABLE.to_owned(), value)
-    }));
+    let of_user = |name: &str| environment.iter().find(|(n, _)| n == name);
+    let yields = mpi::yields(kind);
+    let decided = yields.as_ref().is_some_and(|v| of_user(v.name).is_some());
+    let library = (!common.no_preload && !decided).then(|| preload::library(kind, dir));
+    if let Some(library) = library.flatten() {
+        let others = of_user(preload::VARIABLE).map(|(_, value)| value.as_str());
+        let value = preload::value(&library, others);
+        set.push((preload::VARIABLE.to_owned(), value));
+        set.extend(yields.map(|v| (v.name.to_owned(), v.value)));
+    }
     set
 }
 
@@ -168,6 +173,26 @@ pub fn start(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn open_mpi_yields_where_the_library_is_preloaded_and_the_user_has_not_decided() {
+        let dir = std::env::temp_dir().join(format!("marline-run-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("libmarline-mpi.so"), "").unwrap();
+        let fabric = Fabric::Marline(dir.clone());
+        let names = |common: &Common, environment: &[(String, String)]| {
+            let set = variables(mpi::Kind::OpenMpi5, &fabric, common, environment);
+            let has = |name: &str| set.iter().any(|(n, _)| n == name);
+            (has(preload::VARIABLE), has(mpi::YIELD_WHEN_IDLE))
+        };
+        let mut common = Common::default();
+        assert_eq!(names(&common, &[]), (true, true));
+        let user = [(mpi::YIELD_WHEN_IDLE.to_owned(), "1".to_owned())];
+        assert_eq!(names(&common, &user), (false, false));
+        common.no_preload = true;
+        assert_eq!(names(&common, &[]), (false, false));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn a_preference_gives_way_to_the_user() {
