@@ -35,7 +35,7 @@ pub use base::mutation::Mutation;
 pub use base::pairing::Pairing;
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
-    sum_seed, Batch, Claim, DropReason, Event, Landing, Memory, PathState, Payload, PeerId,
+    sum_seed, Batch, Claim, Dest, DropReason, Event, Landing, Memory, PathState, Payload, PeerId,
     RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck, WriteOut, WrittenSum,
 };
 pub use message::post::Peeked;

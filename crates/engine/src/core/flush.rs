@@ -3,6 +3,7 @@
 use crate::memory::pack::{fill, fill_run, head_of};
 use crate::platform::system::System;
 use crate::state::core::Core;
+use crate::state::rails::link_of;
 use marline_proto::Transmit;
 use marline_rails::{LinkId, RailTx, SendOutcome, TxBuffers};
 
@@ -134,7 +135,7 @@ impl<S: System> Core<S> {
             let batch = rail.keep_built(first, len);
             return self.no_room(now, first.rail, batch);
         }
-        self.after_send(now, first.rail, LinkId(first.link), outcome);
+        self.after_send(now, first.rail, link_of(first.dest).0, outcome);
     }
 
     pub(crate) fn after_send(&mut self, now: u64, rail: usize, link: LinkId, outcome: SendOutcome) {

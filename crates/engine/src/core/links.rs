@@ -3,6 +3,7 @@
 
 use crate::platform::system::System;
 use crate::state::core::Core;
+use crate::state::rails::link_of;
 use marline_proto::LinkAsk;
 use marline_rails::{LinkId, Links};
 
@@ -45,7 +46,7 @@ impl<S: System> Core<S> {
         let Some(state) = self.rails.list.get_mut(rail) else {
             return;
         };
-        let waits = state.pending.as_ref().is_some_and(|p| p.link == link);
+        let waits = state.pending.as_ref().is_some_and(|p| link_of(p.dest).0 == link);
         if state.notice.as_ref().is_some_and(|n| n.link == link) {
             state.notice = None;
         }

@@ -12,7 +12,7 @@ use crate::memory::copy::spoil;
 use crate::memory::op_table::SendOp;
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::rails::{Body, Pending, RailState};
+use crate::state::rails::{link_of, Body, Pending, RailState};
 use crate::state::write::{pieces_of, OutstandingWrite, PendingWrite, ToWrite};
 use marline_proto::Transmit;
 use marline_rails::{LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write};
@@ -142,8 +142,7 @@ impl<S: System> Core<S> {
             direct,
         };
         let pending = Pending {
-            link: LinkId(first.link),
-            flow: first.flow,
+            dest: first.dest,
             body: Body::Write(bytes, announced),
         };
         let sent = self.send_again(now, first.rail, pending);
@@ -152,7 +151,7 @@ impl<S: System> Core<S> {
 
     /// Sends what is pending on a rail; `false`: it still is.
     pub(crate) fn send_again(&mut self, now: u64, rail: usize, mut pending: Pending) -> bool {
-        let (link, flow) = (pending.link, pending.flow);
+        let (link, flow) = link_of(pending.dest);
         let outcome = match &mut pending.body {
             Body::Batch {
                 buffer,

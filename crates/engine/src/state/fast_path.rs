@@ -3,9 +3,9 @@
 
 use crate::memory::op_table::Pieces;
 use crate::memory::pack::fill_one;
-use crate::state::rails::RailState;
+use crate::state::rails::{link_of, RailState};
 use marline_proto::{Node, SendSpec, Span, Transmit, UNKEPT_MAX};
-use marline_rails::{LinkId, RailTx, SendOutcome};
+use marline_rails::{RailTx, SendOutcome};
 
 /// The switch: without it every message is posted before its packet leaves.
 pub(crate) const ENABLED: bool = true;
@@ -49,8 +49,9 @@ impl FastPath {
         };
         let bytes = &mut packet[..transmit.len];
         fill_one(bytes, &transmit, &span, pieces);
+        let (link, flow) = link_of(transmit.dest);
         let tx = &mut rails[transmit.rail].tx;
-        let outcome = tx.send(LinkId(transmit.link), bytes, transmit.len, transmit.flow);
+        let outcome = tx.send(link, bytes, transmit.len, flow);
         self.sent = Some(Sent {
             transmit,
             span,
@@ -87,15 +88,14 @@ impl FastPath {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use marline_proto::{Batch, PeerId};
+    use marline_proto::{Batch, Dest, PeerId};
 
     const LEN: usize = 96;
 
     fn early() -> (FastPath, Transmit, [u8; LEN]) {
         let transmit = Transmit {
             rail: 0,
-            link: 0,
-            flow: 0,
+            dest: Dest::Link { link: 0, flow: 0 },
             batch: Batch {
                 peer: PeerId(0),
                 path: 0,

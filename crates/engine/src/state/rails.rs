@@ -3,7 +3,7 @@
 use crate::memory::autotune::Autotune;
 use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotice};
 use crate::stats::RailCounters;
-use marline_proto::Transmit;
+use marline_proto::{Dest, Transmit};
 use marline_rails::{BufId, LinkId, Piece, RailTx, SendOutcome};
 use marline_wire::PACKET_MAX;
 use std::collections::BTreeMap;
@@ -57,9 +57,7 @@ pub struct RailState<T> {
 /// A batch (or a write with its packet) that a rail had no room for.
 pub struct Pending {
     /// Where to.
-    pub link: LinkId,
-    /// Source-port flow.
-    pub flow: u8,
+    pub dest: Dest,
     /// The packets.
     pub body: Body,
 }
@@ -101,6 +99,15 @@ impl Backpressure {
     /// When to try again, at the latest.
     pub(crate) fn deadline(&self) -> u64 {
         self.try_ns + PAUSE_NS
+    }
+}
+
+/// The link and flow of a packet to one peer; what goes to a group has none.
+#[inline]
+pub(crate) fn link_of(dest: Dest) -> (LinkId, u8) {
+    match dest {
+        Dest::Link { link, flow } => (LinkId(link), flow),
+        Dest::Group(_) => (LinkId::NONE, 0),
     }
 }
 
@@ -228,8 +235,8 @@ impl<T: RailTx> RailState<T> {
         let Some(buffer) = self.buffer else {
             return SendOutcome::Sent; // built nowhere: lost
         };
-        let link = LinkId(first.link);
-        let outcome = (self.tx).send_buffer(link, buffer, len, first.len, first.flow);
+        let (link, flow) = link_of(first.dest);
+        let outcome = (self.tx).send_buffer(link, buffer, len, first.len, flow);
         if outcome != SendOutcome::Busy {
             self.buffer = self.tx.lend();
         }
@@ -246,8 +253,7 @@ impl<T: RailTx> RailState<T> {
             segment: first.len,
         };
         Some(Pending {
-            link: LinkId(first.link),
-            flow: first.flow,
+            dest: first.dest,
             body,
         })
     }

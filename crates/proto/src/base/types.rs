@@ -204,10 +204,8 @@ pub struct Span {
 pub struct Transmit {
     /// Local rail to send on.
     pub rail: usize,
-    /// Number of the link to send on, there; `u32::MAX`: it has none.
-    pub link: u32,
-    /// Source-port flow.
-    pub flow: u8,
+    /// Where it goes, there.
+    pub dest: Dest,
     /// Peer and index of its path: consecutive packets of one batch share both.
     pub batch: Batch,
     /// Bytes of the head; its CRC goes to bytes 0..4 when all sums are in place.
@@ -218,6 +216,21 @@ pub struct Transmit {
     pub algorithm: u8,
     /// It tells of a write: see `Node::take_write`.
     pub written: bool,
+}
+
+/// Where a packet goes, on the rail that it leaves by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dest {
+    /// To one peer.
+    Link {
+        /// The rail's number of the link; `u32::MAX`: there is none.
+        link: u32,
+        /// Source-port flow.
+        flow: u8,
+    },
+    /// To all other members of a group that the rail has joined, by its number there. Packets of
+    /// nodes never go to one: [`crate::group`] says what does.
+    Group(u32),
 }
 
 /// Continue a batch: the next packet must go the same way and be no longer than `segment`.

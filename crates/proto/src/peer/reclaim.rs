@@ -5,7 +5,6 @@ use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
 use crate::state::conn::Conn;
-use alloc::collections::VecDeque;
 use core::cmp::Reverse;
 
 /// Nothing came from a peer for so long: it is idle. (Longer than a step of most programs, so that
@@ -84,7 +83,7 @@ impl Conn {
         }
         for path in &mut self.paths {
             path.ring.shrink();
-            path.given_up = VecDeque::new();
+            path.given_up = Default::default();
         }
         self.queue.shrink_to_fit();
         self.bulk.shrink_to_fit();

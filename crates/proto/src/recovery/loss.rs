@@ -15,8 +15,6 @@ use marline_wire::{Ack, MasksView, ACK_MASKS_MAX};
 
 /// The reordering threshold grows to this when packets declared lost are acknowledged after all.
 const REORDER_MAX: u64 = 512;
-/// Packets that were declared lost and are kept in mind: two super-packets.
-const GIVEN_UP_MAX: usize = 128;
 /// A packet that no ack spoke of for this long, though later ones were acknowledged, is lost: its
 /// ack may have been on another rail, whose socket was not read since, but a tick is long enough
 /// for all.
@@ -69,7 +67,7 @@ impl Node {
             } else if path.ring.settle(number, SentState::Lost) {
                 path.stats.lost += 1;
                 path.strict_until = now + STRICT_NS;
-                path.give_up(number);
+                path.given_up.push(number);
                 lost.extend(path.ring.frames_of(&sent));
                 shortest = shortest.min(sent.bytes);
             }
@@ -152,14 +150,6 @@ impl Path {
         later && self.ring.frames_of(sent).any(|frame| frame.is_written())
     }
 
-    /// A packet was declared lost. (The ring forgets it soon.)
-    fn give_up(&mut self, number: u64) {
-        if self.given_up.len() == GIVEN_UP_MAX {
-            self.given_up.pop_front();
-        }
-        self.given_up.push_back(number);
-    }
-
     /// Takes back losses that an ack contradicts: other packets overtook these by more than was
     /// thought possible. So more is possible, and the window need not be strict for that.
     #[cold]
@@ -177,9 +167,9 @@ impl Path {
         let before = self.given_up.len();
         // Acks do not speak again of what is that old.
         let oldest = ack.base.saturating_sub(64 * ACK_MASKS_MAX as u64);
-        self.given_up.retain(|&number| number >= oldest);
+        self.given_up.retain(|number| number >= oldest);
         let before_ack = self.given_up.len();
-        self.given_up.retain(|&number| !named(number));
+        self.given_up.retain(|number| !named(number));
         let spurious = before_ack - self.given_up.len();
         self.stats.spurious += spurious as u64;
         for _ in 0..spurious.min(REORDER_MAX.ilog2() as usize) {

@@ -4,6 +4,7 @@ pub(crate) mod absences;
 pub(crate) mod conn;
 pub(crate) mod damage;
 pub(crate) mod directory;
+pub(crate) mod given_up;
 pub(crate) mod link;
 pub(crate) mod match_index;
 pub(crate) mod matching;

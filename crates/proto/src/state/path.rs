@@ -10,11 +10,11 @@ use crate::base::config::Delivery;
 use crate::base::stats::PathStats;
 use crate::base::types::PathState;
 use crate::state::damage::{Damage, Quarantine};
+use crate::state::given_up::GivenUp;
 use crate::state::link::PathLink;
 use crate::state::recv_window::RecvWindow;
 use crate::state::sent_packets::{Delivered, SendRing};
 use crate::state::sizes::{Sizes, DATAGRAM_BASE};
-use alloc::collections::VecDeque;
 use marline_wire::{path_code, RailAddr};
 
 /// Packets that may overtake another before it counts as lost without regard to time: more than a
@@ -156,8 +156,7 @@ pub struct Path {
     pub repaired: Option<u64>,
     pub backoff: u32,
     pub reorder: u64,
-    /// Numbers of packets declared lost lately: some may be acknowledged after all.
-    pub(crate) given_up: VecDeque<u64>,
+    pub(crate) given_up: GivenUp,
     pub duel: Option<Duel>,
     pub largest_acked: u64,
     pub acked_any: bool,
@@ -198,8 +197,8 @@ pub struct Path {
 impl Path {
     /// Bytes of the path with its windows.
     pub fn bytes(&self) -> usize {
-        let given_up = self.given_up.capacity() * size_of::<u64>();
-        size_of::<Path>() + self.ring.heap_bytes() + self.window.heap_bytes() + given_up
+        let windows = self.ring.heap_bytes() + self.window.heap_bytes();
+        size_of::<Path>() + windows + self.given_up.heap_bytes()
     }
 
     pub fn new(local: u8, rail: &LocalRail, to: RailAddr) -> Path {
@@ -245,7 +244,7 @@ impl Path {
                 true => REORDER_START,
                 false => REORDER_NONE,
             },
-            given_up: VecDeque::new(),
+            given_up: GivenUp::default(),
             duel: None,
             largest_acked: 0,
             acked_any: false,

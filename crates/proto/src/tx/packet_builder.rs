@@ -2,7 +2,7 @@
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
-use crate::base::types::{sum_seed, Batch, Span, Spans, Transmit};
+use crate::base::types::{sum_seed, Batch, Dest, Span, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
@@ -72,8 +72,10 @@ impl Conn {
         let path = &self.paths[at];
         Transmit {
             rail: path.local as usize,
-            link: path.link.id.unwrap_or(u32::MAX),
-            flow: path.flow,
+            dest: Dest::Link {
+                link: path.link.id.unwrap_or(u32::MAX),
+                flow: path.flow,
+            },
             batch: Batch {
                 peer: self.peer,
                 path: at,
