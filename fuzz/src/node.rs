@@ -396,6 +396,8 @@ impl Bench {
                 Event::Copy { .. }
                 | Event::PeerDead { .. }
                 | Event::PathChanged { .. }
+                | Event::PathDoubted { .. }
+                | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. }
                 | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. }

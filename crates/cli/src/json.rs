@@ -1,5 +1,6 @@
 //! JSON, written by hand: the shapes are few, and documented in docs/statistics.md.
 
+use marline_engine::stats::outages::{End, Outage};
 use marline_engine::stats::summary::{DeadPeer, RailSummary, Summary};
 use marline_engine::stats::Counters;
 use std::fmt::Display;
@@ -88,6 +89,7 @@ pub fn summary(s: &Summary) -> Object {
         .set("seconds", format!("{:.3}", s.elapsed_ns as f64 / 1e9))
         .set("dead_peers", array(s.dead.iter().map(dead)))
         .set("unprotected", unprotected.end())
+        .set("outages", array(s.outages.iter().map(outage)))
         .set("rails", array(s.rails.iter().map(rail)))
         .set("process", counters(&s.process))
         .set("peers", counters(&s.peers))
@@ -100,6 +102,23 @@ fn dead(dead: &DeadPeer) -> String {
         .option("rank", dead.rank)
         .option("host", dead.host.as_deref().map(string))
         .set("named_by", dead.named_by)
+        .end()
+}
+
+fn outage(outage: &Outage) -> String {
+    let end = |end: &End| {
+        let object = Object::default().text("host", &end.host);
+        object.text("rail", &end.rail).end()
+    };
+    Object::default()
+        .text("text", &outage.line())
+        .set("ends", array(outage.ends.iter().map(end)))
+        .set("certain", outage.certain)
+        .set("corrupt", outage.corrupt)
+        .set("from_unix_ns", outage.from_unix_ns)
+        .option("to_unix_ns", outage.to_unix_ns)
+        .set("packets_moved", outage.moved)
+        .set("gap_ns", outage.gap_ns)
         .end()
 }
 

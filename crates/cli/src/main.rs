@@ -47,6 +47,9 @@ enum Command {
     Env(env::EnvArgs),
     /// Print what Marline counts: of running processes, or of a job that kept its statistics.
     Stats(stats::StatsArgs),
+    /// Print what happened to rails, paths and peers: while a job runs, or of one that kept its
+    /// statistics.
+    Events(stats::events::EventsArgs),
     /// A test cluster out of network namespaces, with faults made by the kernel.
     #[command(subcommand)]
     Lab(lab::LabCommand),
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Env(args) => env::main(&args),
         Command::Stats(args) => stats::main(&args),
+        Command::Events(args) => stats::events::main(&args),
         Command::Lab(command) => lab::main(command),
         Command::Sim(args) => Ok(u8::from(!marline_sim::command::run(&args))),
         Command::Tune(args) => tune::main(&args),

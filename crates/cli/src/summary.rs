@@ -129,7 +129,19 @@ fn why_unused(ran: &Ran<'_>, opened: usize) -> String {
 
 /// Lines about what the table lacks, and about hosts that do not understand each other.
 pub fn remarks(pages: &[JobPage]) -> String {
-    said_of_versions(pages) + &said_of_absent(pages)
+    said_of_versions(pages) + &said_of_absent(pages) + &said_of_sums(pages)
+}
+
+/// A line about peers, or their paths, that have no rows of their own.
+fn said_of_sums(pages: &[JobPage]) -> String {
+    let sum = |of: fn(&JobPage) -> u64| pages.iter().map(of).fold(0, u64::saturating_add);
+    match (sum(|page| page.peers_beyond), sum(|page| page.peers_summed)) {
+        (0, 0) => String::new(),
+        (beyond, summed) => wrap(&format!(
+            "Marline: pages had no room for all: {beyond} peers are counted together, and of \
+             {summed} the paths of each rail"
+        )),
+    }
 }
 
 /// A line about packets of another version, on which hosts do not understand each other.

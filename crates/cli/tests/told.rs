@@ -68,8 +68,9 @@ fn leave_page(dir: &Path, endpoint: u64, peer: u64) -> PathBuf {
             ..PeerCounters::default()
         };
         if peer != 0 {
-            w.peer(0, &info, &counted, &[path]);
+            w.peer(&info, &counted, &[path]);
         }
+        w.end_peers(0, &PeerCounters::default(), &[]);
     });
     page.path().to_owned()
 }

@@ -26,6 +26,7 @@ pub use platform::fork::{self, mark_forked};
 pub use platform::owned;
 pub use platform::random::Random;
 pub use platform::system::{System, Watch};
+pub use platform::wall_clock;
 pub use progress::process::Process;
 pub use progress::shared::Parts;
 pub use state::core::{Core, CoreConfig};

@@ -57,6 +57,7 @@ impl Shared<Process> {
             log,
         };
         let mut shared = Shared::new(core_config(settings, &names, &tuned), parts);
+        shared.lock().outages.open(publisher.recorder());
         shared.slow = Mutex::new(Slow {
             interfaces,
             publisher,

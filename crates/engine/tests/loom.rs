@@ -10,6 +10,8 @@ mod platform {
     }
     pub mod event;
 }
+#[path = "../src/stats/ring.rs"]
+mod ring;
 #[path = "../src/stats/sequence.rs"]
 mod sequence;
 #[allow(dead_code)]
@@ -105,5 +107,42 @@ fn a_page_is_read_whole_or_called_torn() {
         thread.join().unwrap();
         let (words, torn) = sequence::consistent(1, number, read).unwrap();
         assert_eq!((words, torn), ((2, 2), false));
+    });
+}
+
+/// A ring of one slot, written twice while it is read: each record comes whole, or is missing.
+#[test]
+fn a_record_is_read_whole_or_missing() {
+    loom::model(|| {
+        let count = Arc::new(AtomicU64::new(0));
+        let slot: Arc<[AtomicU64; ring::SLOT_WORDS]> =
+            Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let (to, slots) = (count.clone(), slot.clone());
+        let thread = thread::spawn(move || {
+            for n in 1..=2 {
+                ring::put(&to, &slots[..], &[n; ring::RECORD_WORDS]);
+            }
+        });
+        let load = |_: u64| {
+            // The sequence number, and the first and the last word, stand for all.
+            let mut words = [0; ring::SLOT_WORDS];
+            words[0] = slot[0].load(Acquire);
+            for at in [1, 2, ring::SLOT_WORDS - 1] {
+                words[at] = slot[at].load(Relaxed);
+            }
+            // What the end of a `read` system call is to the next one.
+            fence(Acquire);
+            Ok::<_, ()>(words)
+        };
+        let seen = count.load(Acquire);
+        let (records, missing) = ring::take(seen, 1, load).unwrap();
+        for record in &records {
+            assert_eq!(record[0], record[ring::RECORD_WORDS - 1]);
+            assert_eq!(record[0], seen, "another record than the one asked for");
+        }
+        assert_eq!(records.len() as u64 + missing, seen);
+        thread.join().unwrap();
+        let (records, missing) = ring::take(2, 1, load).unwrap();
+        assert_eq!((records.len(), records[0][0], missing), (1, 2, 1));
     });
 }

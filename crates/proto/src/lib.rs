@@ -28,15 +28,16 @@ mod testing;
 mod tx;
 
 pub use base::config::{
-    Config, Delivery, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD,
+    Config, Delivery, RailPolicy, RailSpec, FIRST_CREDIT, FRAGMENT_MAX, MESSAGE_OVERHEAD, PATHS_MAX,
 };
 pub use base::granules::{Covered, GranuleSet};
 pub use base::mutation::Mutation;
 pub use base::pairing::Pairing;
 pub use base::stats::{NodeStats, PathStats, PeerStats, SIZE_CLASSES};
 pub use base::types::{
-    sum_seed, Batch, Claim, Dest, DropReason, Event, Landing, Memory, PathState, Payload, PeerId,
-    RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck, WriteOut, WrittenSum,
+    sum_seed, Batch, Claim, Dest, DropReason, Event, Landing, Memory, PathReason, PathState,
+    Payload, PeerId, RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck, WriteOut,
+    WrittenSum,
 };
 pub use message::post::Peeked;
 pub use node::{Held, Node};

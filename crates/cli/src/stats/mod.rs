@@ -1,5 +1,7 @@
-//! `marline stats`: what engines count, running or ended, job by job.
+//! `marline stats` and `marline events`: what engines count and what happened to them, running or
+//! ended, job by job.
 
+pub mod events;
 mod jobs;
 mod prometheus;
 mod raw;
@@ -41,34 +43,8 @@ pub struct StatsArgs {
 
 /// Prints the statistics.
 pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
-    let places = places(args);
     let mut status = 0;
-    let files = files(&places, &mut status);
-    if files.is_empty() && status == 0 {
-        let looked: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
-        return Err(format!(
-            "no statistics in {}: nothing runs over Marline on this host, or {STATS_DIR} says \
-             otherwise for it",
-            looked.join(", ")
-        ));
-    }
-    let mut pages = Vec::new();
-    for path in files {
-        match reader::read_page(&path) {
-            Ok(page) => pages.push((path, page)),
-            Err(error) => {
-                tool::say(&error);
-                status = 1;
-            }
-        }
-    }
-    let mut jobs = jobs::group(pages);
-    if let Some(pid) = args.job {
-        jobs.retain(|job| job.pages.iter().any(|(_, page)| page.pid == pid));
-        if jobs.is_empty() {
-            return Err(format!("process {pid} is of no job here"));
-        }
-    }
+    let jobs = load(&args.paths, args.job, &mut status)?;
     let text = match args {
         _ if args.raw => jobs
             .iter()
@@ -88,15 +64,48 @@ pub fn main(args: &StatsArgs) -> crate::outcome::Outcome {
     Ok(status)
 }
 
+/// The jobs of which there are pages in these places, or the one that a process belongs to. What
+/// cannot be read is said, and makes the status 1.
+fn load(paths: &[PathBuf], job: Option<u32>, status: &mut u8) -> Result<Vec<Job>, String> {
+    let places = places(paths);
+    let files = files(&places, status);
+    if files.is_empty() && *status == 0 {
+        let looked: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
+        return Err(format!(
+            "no statistics in {}: nothing runs over Marline on this host, or {STATS_DIR} says \
+             otherwise for it",
+            looked.join(", ")
+        ));
+    }
+    let mut pages = Vec::new();
+    for path in files {
+        match reader::read_page(&path) {
+            Ok(page) => pages.push((path, page)),
+            Err(error) => {
+                tool::say(&error);
+                *status = 1;
+            }
+        }
+    }
+    let mut jobs = jobs::group(pages);
+    if let Some(pid) = job {
+        jobs.retain(|job| job.pages.iter().any(|(_, page)| page.pid == pid));
+        if jobs.is_empty() {
+            return Err(format!("process {pid} is of no job here"));
+        }
+    }
+    Ok(jobs)
+}
+
 fn raw_page((path, page): &(PathBuf, reader::JobPage)) -> String {
     raw::show(path, page)
 }
 
 /// Where to look.
-fn places(args: &StatsArgs) -> Vec<PathBuf> {
+fn places(paths: &[PathBuf]) -> Vec<PathBuf> {
     let set = std::env::var_os(STATS_DIR).filter(|dir| !dir.is_empty());
-    match (args.paths.is_empty(), set) {
-        (false, _) => args.paths.clone(),
+    match (paths.is_empty(), set) {
+        (false, _) => paths.to_owned(),
         (true, Some(dir)) => vec![dir.into()],
         (true, None) => running(),
     }

@@ -147,7 +147,8 @@ mod tests {
                     ..PathCounters::default()
                 },
             };
-            w.peer(0, &info, &PeerCounters::default(), &[path]);
+            w.peer(&info, &PeerCounters::default(), &[path]);
+            w.end_peers(0, &PeerCounters::default(), &[]);
         });
         let shown = |page: &Page| show(page.path(), &reader::read_page(page.path()).unwrap());
         let text = shown(&page);

@@ -64,15 +64,21 @@ impl<S: System> Core<S> {
                 rails,
             } => self.register_rkeys(ep, (inbound, handle), (offset, len), rails),
             Event::Deregister { inbound } => self.deregister(ep, inbound),
-            Event::PeerDead { .. } => self.say_dead(ep, &event),
-            Event::PathChanged {
-                peer,
-                rail,
-                remote_rail,
-                state,
-            } => self.say_path(ep, peer, (rail, remote_rail), state),
+            Event::PeerDead { peer, .. } => {
+                self.record_event(ep, &event);
+                self.forget_outages(ep, peer);
+                self.say_dead(ep, &event);
+            }
+            Event::PathChanged { .. } => {
+                self.record_event(ep, &event);
+                self.say_path(ep, &event);
+            }
+            Event::PathDoubted { .. } | Event::Resumed { .. } => self.record_event(ep, &event),
             Event::PathCorrupts { .. } => self.say_corrupt(ep, &event),
-            Event::PathShrank { .. } => self.say_shrank(ep, &event),
+            Event::PathShrank { .. } => {
+                self.record_event(ep, &event);
+                self.say_shrank(ep, &event);
+            }
             Event::AlgorithmAgreed { peer, wish, agreed } => {
                 self.say_agreed(ep, peer, wish, agreed);
             }

@@ -7,6 +7,7 @@ mod direct_write;
 mod flush;
 mod ingest;
 mod links;
+mod outages;
 pub(crate) mod publish;
 mod remote_write;
 mod report;

@@ -7,6 +7,7 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::counters::ClosedRow;
 use crate::state::pairing::show_address;
+use crate::stats::events::Recorder;
 use crate::stats::lacks::Lacks;
 use crate::stats::page::{
     rank_from_env, Page, PageInfo, PageWriter, PathRow, PathState, PeerInfo, PeerState, RailInfo,
@@ -81,6 +82,11 @@ impl Publisher {
         if core.counters.process.peers_dead > self.deaths {
             self.publish(core);
         }
+    }
+
+    /// A writer of events onto the page, if there is one.
+    pub(crate) fn recorder(&self) -> Option<Recorder> {
+        self.page.as_ref().map(Page::recorder)
     }
 
     /// The counters of this process, if it is to say so; none if it was in touch with no other.
@@ -287,6 +293,7 @@ impl<S: System> Core<S> {
             past.peer(&peer_row(stats), &paths.map(path_row).collect::<Vec<_>>());
         });
         endpoint.node.forget(peer);
+        self.outages.forget(ep.0, peer.0);
         if let Some(addr) = endpoint.addrs.get_mut(peer.0 as usize) {
             *addr = ADDR_UNSPEC;
         }
@@ -295,6 +302,7 @@ impl<S: System> Core<S> {
     /// Drops an endpoint and everything posted on it, without completions.
     pub(crate) fn ep_forget(&mut self, ep: EpId) {
         let index = ep.0 as usize;
+        self.outages.forget_endpoint(ep.0);
         self.close_links(index);
         if let Some(slot) = self.dir.eps.get_mut(index) {
             *slot = None;

@@ -5,7 +5,7 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::pairing::show_address;
 use marline_checksum::{Algorithm, Strength};
-use marline_proto::{Event, PathState, PeerId};
+use marline_proto::{Event, PeerId};
 
 /// Most peers that are named in one line: for a whole job gone there would be thousands.
 const NAMED_MAX: usize = 4;
@@ -52,10 +52,7 @@ impl<S: System> Core<S> {
         else {
             return;
         };
-        let name = self
-            .rails
-            .get(rail as usize)
-            .map_or("?", |r| r.name.as_str());
+        let name = self.rail_name(rail);
         let who = self.describe(ep, peer);
         let text = match (by_peer, left) {
             (false, _) => format!(
@@ -86,8 +83,7 @@ impl<S: System> Core<S> {
         else {
             return;
         };
-        let rail = self.rails.get(rail as usize);
-        let name = rail.map_or("?", |r| r.name.as_str());
+        let name = self.rail_name(rail);
         let who = self.describe(ep, peer);
         let path = format!("rail {name} to {who} (its rail {remote_rail})");
         let text = match to {
@@ -103,26 +99,6 @@ impl<S: System> Core<S> {
             _ => return, // it was chance: the size in use passes after all
         };
         self.say(LogLevel::Warn, &text);
-    }
-
-    /// A path is left or taken into use.
-    pub(crate) fn say_path(
-        &self,
-        ep: EpId,
-        peer: PeerId,
-        (rail, remote_rail): (u8, u8),
-        state: PathState,
-    ) {
-        let rail = self.rails.get(rail as usize);
-        let name = rail.map_or("?", |r| r.name.as_str());
-        let word = if state == PathState::Down {
-            "left"
-        } else {
-            "in use"
-        };
-        let who = self.describe(ep, peer);
-        let text = format!("rail {name} to {who} (its rail {remote_rail}): {word}");
-        self.say(LogLevel::Info, &text);
     }
 
     /// An endpoint closes although peers have not acknowledged what was sent to them.

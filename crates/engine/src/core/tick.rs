@@ -64,8 +64,7 @@ impl<S: System> Core<S> {
 
     fn on_rail_event(&mut self, now: u64, rail: usize, event: RailEvent) {
         match event {
-            RailEvent::Fault(RailFault::Down(_)) => self.set_rail(now, rail, false),
-            RailEvent::Fault(RailFault::Up) => self.set_rail(now, rail, true),
+            RailEvent::Fault(fault) => self.on_rail_fault(now, rail, fault),
             RailEvent::LinkUp(link) => self.on_link_up(now, rail, link),
             RailEvent::LinkDown(link, _) => self.on_link_down(now, rail, link),
             RailEvent::Refused(link) => {
@@ -82,6 +81,12 @@ impl<S: System> Core<S> {
             RailEvent::Done(token) => self.on_written(rail, token),
             RailEvent::ReceiverDrops(n) => self.rails[rail].counters.receiver_drops += n,
         }
+    }
+
+    /// The system, or the rail itself, says what became of a rail.
+    pub(crate) fn on_rail_fault(&mut self, now: u64, rail: usize, fault: RailFault) {
+        self.note_rail(rail, fault);
+        self.set_rail(now, rail, fault == RailFault::Up);
     }
 
     /// The state of a rail changed.

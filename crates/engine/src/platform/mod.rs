@@ -8,3 +8,4 @@ pub mod owned;
 pub(crate) mod random;
 pub(crate) mod sync;
 pub mod system;
+pub mod wall_clock;

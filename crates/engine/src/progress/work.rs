@@ -4,7 +4,7 @@
 use crate::api::LogLevel;
 use crate::platform::system::System;
 use crate::progress::shared::Shared;
-use marline_rails::{InterfaceWatch, RailFault};
+use marline_rails::InterfaceWatch;
 
 /// Time that the thread may work before others get the lock (design rule 2).
 const HOLD_NS: u64 = 50_000;
@@ -72,7 +72,7 @@ impl<S: System> Shared<S> {
             if core.poisoned {
                 continue;
             }
-            core.set_rail(now, rail, fault == RailFault::Up);
+            core.on_rail_fault(now, rail, fault);
             core.settle();
             core.flush(now);
         }

@@ -11,6 +11,7 @@ use crate::state::counters::Counters;
 use crate::state::directory::{Directory, Endpoint};
 use crate::state::fast_path::FastPath;
 use crate::state::operations::Operations;
+use crate::state::outages::Outages;
 use crate::state::pairing::ByKind;
 use crate::state::rails::{RailState, Rails};
 use crate::state::write::direct_datagrams;
@@ -49,6 +50,7 @@ pub struct Core<S: System> {
     pub(crate) buffers: Buffers,
     /// Counters of the process, and of what is closed.
     pub(crate) counters: Counters,
+    pub(crate) outages: Outages,
     pub(crate) coalescer: Coalescer,
     pub(crate) fast_path: FastPath,
     /// Sends were posted that have not been flushed.
@@ -79,6 +81,7 @@ impl<S: System> Core<S> {
             rails: Rails::new(rails),
             buffers: Buffers::new(cfg.log_bytes),
             counters: Counters::default(),
+            outages: Outages::default(),
             coalescer: Coalescer::default(),
             fast_path: FastPath::new(),
             deferred: false,

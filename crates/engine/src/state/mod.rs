@@ -8,6 +8,7 @@ pub(crate) mod counters;
 pub(crate) mod directory;
 pub(crate) mod fast_path;
 pub(crate) mod operations;
+pub(crate) mod outages;
 pub mod pairing;
 pub(crate) mod rails;
 pub(crate) mod write;

@@ -7,21 +7,61 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
 
 /// The file grows by this much: a few pages of the processor.
 const STEP_BYTES: usize = 16 * 1024;
 
-/// The mapping.
+/// A mapping that several values share; the last of them ends it.
 #[derive(Debug)]
-pub struct Map {
-    file: File,
+struct Mapping {
     base: *mut AtomicU64,
     bytes_max: usize,
-    bytes_usable: usize,
 }
 
 // SAFETY: `base` is a mapping that this value owns; its words are atomics.
-unsafe impl Send for Map {}
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// # Safety
+    /// The first `bytes` bytes are usable: the file has room for them.
+    unsafe fn words(&self, bytes: usize) -> &[AtomicU64] {
+        // SAFETY: that much is mapped and backed by the file; zero is a valid word.
+        unsafe { std::slice::from_raw_parts(self.base, bytes / 8) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.cast(), self.bytes_max) };
+    }
+}
+
+/// The file, and as much of its mapping as is usable.
+#[derive(Debug)]
+pub struct Map {
+    file: File,
+    mapping: Arc<Mapping>,
+    bytes_usable: usize,
+}
+
+/// The part of a [`Map`] that was usable when this was made.
+#[derive(Debug)]
+pub struct Mapped {
+    mapping: Arc<Mapping>,
+    bytes_usable: usize,
+}
+
+impl Mapped {
+    /// The usable words.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: usable when `self` was made, and files of ours never become shorter.
+        unsafe { self.mapping.words(self.bytes_usable) }
+    }
+}
 
 impl Map {
     /// Maps an empty file that may grow to `bytes_max`.
@@ -43,8 +83,10 @@ impl Map {
         }
         Ok(Map {
             file,
-            base: base.cast(),
-            bytes_max,
+            mapping: Arc::new(Mapping {
+                base: base.cast(),
+                bytes_max,
+            }),
             bytes_usable: 0,
         })
     }
@@ -55,7 +97,7 @@ impl Map {
         while self.bytes_usable < wanted {
             // Written, not just lengthened: the file system answers now whether there is room.
             let at = self.bytes_usable as u64;
-            let full = self.bytes_usable + STEP_BYTES > self.bytes_max;
+            let full = self.bytes_usable + STEP_BYTES > self.mapping.bytes_max;
             if full || self.file.write_all_at(&[0; STEP_BYTES], at).is_err() {
                 return false;
             }
@@ -66,14 +108,15 @@ impl Map {
 
     /// The usable words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: that much is mapped and backed by the file; zero is a valid word.
-        unsafe { std::slice::from_raw_parts(self.base, self.bytes_usable / 8) }
+        // SAFETY: `reserve` has seen to it.
+        unsafe { self.mapping.words(self.bytes_usable) }
     }
-}
 
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: our mapping, and no reference into it outlives `self`.
-        unsafe { libc::munmap(self.base.cast(), self.bytes_max) };
+    /// The part that is usable now, for another thread.
+    pub fn share(&self) -> Mapped {
+        Mapped {
+            mapping: self.mapping.clone(),
+            bytes_usable: self.bytes_usable,
+        }
     }
 }

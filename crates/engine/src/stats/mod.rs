@@ -6,12 +6,16 @@
 //! them to a [`page::Page`] in shared memory. Totals (a rail with its paths, a process with its
 //! peers) are made by whoever reads the page: see [`reader`] and [`summary`].
 
+pub mod events;
 pub mod lacks;
+mod layout;
 mod map;
+pub mod outages;
 pub mod page;
 pub(crate) mod peer_rows;
 pub mod reader;
 pub mod report;
+mod ring;
 mod sequence;
 pub(crate) mod stale;
 pub mod summary;

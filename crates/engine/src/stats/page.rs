@@ -1,128 +1,23 @@
-//! The page of shared memory in which an engine shows its counters, and its writer.
-//!
-//! All words are 64-bit in the machine's byte order:
-//!
-//! ```text
-//! header          HEADER_WORDS, see `at`
-//! process         ProcessCounters
-//! rails           RAILS_MAX x  name (4), address (6), up, RailCounters
-//! others          one peer row for all peers beyond PEERS_MAX
-//! peers           up to PEERS_MAX x  endpoint, address (6), state and checksum, paths,
-//!                 PeerCounters,
-//!                 PATHS_MAX x  rails, state, PathCounters
-//! ```
+//! The page of shared memory in which an engine shows its counters, and its writer. [`layout`] says
+//! where everything is.
 //!
 //! One writer. `at::SEQUENCE` is odd while it writes.
 
+use super::events::Recorder;
 use super::lacks::Lacks;
+pub use super::layout::*;
 use super::map::Map;
 use super::{sequence, Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use crate::platform::fork::Generation;
 use crate::platform::owned;
+use crate::platform::wall_clock::unix_ns;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-/// First word of a page.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"MARLINES");
-/// Version of the layout (the counts of words are checked besides).
-pub const VERSION: u64 = 1;
-/// Rails shown at most.
-pub const RAILS_MAX: usize = 8;
-/// Paths shown at most per peer.
-pub const PATHS_MAX: usize = 8;
-/// Peers with a row of their own at most.
-pub const PEERS_MAX: usize = 1024;
 /// Where pages lie that nobody asked to keep.
 pub const DEFAULT_DIR: &str = "/dev/shm";
-
-/// Words of the header.
-pub mod at {
-    /// [`super::MAGIC`], written last.
-    pub const MAGIC: usize = 0;
-    /// [`super::VERSION`].
-    pub const VERSION: usize = 1;
-    /// Odd while the page is being written.
-    pub const SEQUENCE: usize = 2;
-    /// Process number in its own name space.
-    pub const PID: usize = 3;
-    /// When the process started, in ticks since boot: tells it from a later one of that number.
-    pub const PID_START: usize = 4;
-    /// Inode of the name space of process numbers.
-    pub const PID_SPACE: usize = 5;
-    /// The endpoint's (or engine's) random number.
-    pub const ENDPOINT: usize = 6;
-    /// Rank in `MPI_COMM_WORLD` plus one; 0: not known.
-    pub const RANK: usize = 7;
-    /// Nanoseconds since 1970 when the engine was opened.
-    pub const OPENED: usize = 8;
-    /// Nanoseconds since 1970 of the last writing.
-    pub const PUBLISHED: usize = 9;
-    /// 1 when the engine has closed.
-    pub const CLOSED: usize = 10;
-    /// Rail rows in use.
-    pub const RAILS: usize = 11;
-    /// Peer rows in use.
-    pub const PEERS: usize = 12;
-    /// Peers counted in the "others" row.
-    pub const PEERS_BEYOND: usize = 13;
-    /// Words of the four groups.
-    pub const GROUPS: usize = 14;
-    /// Name of the host, [`super::HOST_WORDS`].
-    pub const HOST: usize = 18;
-    /// [`Lacks`](crate::stats::lacks::Lacks).
-    pub const LACKS: usize = 26;
-}
-
-/// Words of the header, with room for more.
-pub const HEADER_WORDS: usize = 32;
-/// Words of a host's name.
-pub const HOST_WORDS: usize = 8;
-/// Words of a rail's name.
-pub const NAME_WORDS: usize = 4;
-/// Words of an address as text: an IPv6 address with port and brackets has at most 47 bytes.
-pub const ADDRESS_WORDS: usize = 6;
-
-/// Words of each group of counters.
-pub const GROUP_WORDS: [usize; 4] = [
-    ProcessCounters::ROWS.len(),
-    RailCounters::ROWS.len(),
-    PeerCounters::ROWS.len(),
-    PathCounters::ROWS.len(),
-];
-
-/// Words before the counters of a rail: name, address, up.
-pub const RAIL_HEAD_WORDS: usize = NAME_WORDS + ADDRESS_WORDS + 1;
-/// Words of a rail.
-pub const RAIL_WORDS: usize = RAIL_HEAD_WORDS + GROUP_WORDS[1];
-/// Words before the counters of a path: rails, state.
-pub const PATH_HEAD_WORDS: usize = 2;
-/// Words of a path.
-pub const PATH_WORDS: usize = PATH_HEAD_WORDS + GROUP_WORDS[3];
-/// Words before the counters of a peer: endpoint, address, state and checksum, paths.
-pub const PEER_HEAD_WORDS: usize = 1 + ADDRESS_WORDS + 2;
-/// Where the checksum is in the word of a peer's state: its number plus one, 0 if it is not known.
-pub const CHECKSUM_SHIFT: u32 = 32;
-/// Words before the paths of a peer.
-pub const PEER_PATHS_AT: usize = PEER_HEAD_WORDS + GROUP_WORDS[2];
-/// Words of a peer.
-pub const PEER_WORDS: usize = PEER_PATHS_AT + PATHS_MAX * PATH_WORDS;
-
-/// First word of the process's counters.
-pub const PROCESS_AT: usize = HEADER_WORDS;
-/// First word of the rails.
-pub const RAILS_AT: usize = PROCESS_AT + GROUP_WORDS[0];
-/// First word of the "others" row.
-pub const OTHERS_AT: usize = RAILS_AT + RAILS_MAX * RAIL_WORDS;
-/// First word of the peers.
-pub const PEERS_AT: usize = OTHERS_AT + PEER_WORDS;
-
-/// Words of a page with that many peers.
-pub const fn page_words(peers: usize) -> usize {
-    PEERS_AT + peers * PEER_WORDS
-}
 
 macro_rules! states {
     ($(#[doc = $about:literal])+ $name:ident { $($(#[doc = $doc:literal])+ $state:ident,)* }) => {
@@ -264,8 +159,7 @@ impl Page {
             let _ = std::fs::remove_file(&path);
             format!("no statistics page in {}: {what}", dir.display())
         };
-        let bytes_max = page_words(PEERS_MAX) * 8;
-        let mut map = Map::new(file, bytes_max).map_err(|e| fail(&e.to_string()))?;
+        let mut map = Map::new(file, PAGE_WORDS_MAX * 8).map_err(|e| fail(&e.to_string()))?;
         if !map.reserve(PEERS_AT) {
             return Err(fail("no space left"));
         }
@@ -276,6 +170,11 @@ impl Page {
             keep,
             made,
         })
+    }
+
+    /// A writer of events, for another thread than the one that writes the counters.
+    pub(crate) fn recorder(&self) -> Recorder {
+        Recorder::new(self.map.share())
     }
 
     /// Where it lies.
@@ -295,7 +194,12 @@ impl Page {
             return; // the memory is shared with the parent, whose page it is
         }
         sequence::begin(&self.map.words()[at::SEQUENCE]);
-        fill(&mut PageWriter { map: &mut self.map });
+        fill(&mut PageWriter {
+            map: &mut self.map,
+            peers: 0,
+            peers_end: PEERS_AT,
+            summed: 0,
+        });
         let words = self.map.words();
         words[at::PUBLISHED].store(unix_ns(), Ordering::Relaxed);
         sequence::end(&words[at::SEQUENCE]);
@@ -318,6 +222,11 @@ impl Drop for Page {
 #[derive(Debug)]
 pub struct PageWriter<'a> {
     map: &'a mut Map,
+    /// Peers given so far, and where the next one's row begins.
+    peers: usize,
+    peers_end: usize,
+    /// Those of them whose paths are added up.
+    summed: u64,
 }
 
 impl PageWriter<'_> {
@@ -362,27 +271,38 @@ impl PageWriter<'_> {
         self.raise(at::RAILS, n as u64 + 1);
     }
 
-    /// Peer `n`. `false` when it has no row (too many, or no memory): it belongs to
-    /// [`PageWriter::others`] then.
+    /// The next peer. `false` when it has no row (too many, or no memory): it belongs to
+    /// [`PageWriter::end_peers`] then. The rows of an earlier writing do not stay.
     pub fn peer(
         &mut self,
-        n: usize,
         info: &PeerInfo<'_>,
         counters: &PeerCounters,
         paths: &[PathRow],
     ) -> bool {
-        if n >= PEERS_MAX || !self.map.reserve(page_words(n + 1)) {
+        let end = self.peers_end + peer_words(paths.len());
+        let room = self.peers < PEERS_MAX && paths.len() <= PATHS_MAX && end <= PAGE_WORDS_MAX;
+        if !room || !self.map.reserve(end) {
             return false;
         }
-        self.peer_row(PEERS_AT + n * PEER_WORDS, info, counters, paths);
-        self.raise(at::PEERS, n as u64 + 1);
+        self.peer_row(self.peers_end, info, counters, paths);
+        self.peers_end = end;
+        self.peers += 1;
         true
     }
 
-    /// All peers without a row together: how many, and for each of our rails one row of paths.
-    pub fn others(&mut self, peers: u64, counters: &PeerCounters, paths: &[PathRow]) {
+    /// The paths of the last peer are added up by rail.
+    pub(super) fn paths_summed(&mut self) {
+        self.summed += 1;
+    }
+
+    /// After the last peer: all peers without a row together, how many, and for each of our rails
+    /// one row of paths.
+    pub fn end_peers(&mut self, beyond: u64, counters: &PeerCounters, paths: &[PathRow]) {
+        let paths = &paths[..paths.len().min(RAILS_MAX)];
         self.peer_row(OTHERS_AT, &PeerInfo::default(), counters, paths);
-        self.set(at::PEERS_BEYOND, peers);
+        self.set(at::PEERS, self.peers as u64);
+        self.set(at::PEERS_BEYOND, beyond);
+        self.set(at::PEERS_SUMMED, self.summed);
     }
 
     fn peer_row(
@@ -392,7 +312,6 @@ impl PageWriter<'_> {
         counters: &PeerCounters,
         paths: &[PathRow],
     ) {
-        let paths = &paths[..paths.len().min(PATHS_MAX)];
         self.set(row, info.endpoint);
         self.set_text(row + 1, ADDRESS_WORDS, info.address);
         let checksum = info.checksum.map_or(0, |number| u64::from(number) + 1);
@@ -484,11 +403,6 @@ pub fn host_name() -> String {
         .take(HOST_WORDS * 8)
         .map(clean)
         .collect()
-}
-
-fn unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |d| d.as_nanos() as u64)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::stats::events::{Event, Kind};
 use crate::stats::peer_rows::PeerRows;
 use crate::stats::reader::{list_pages, read_owner, read_page};
 use crate::stats::stale::remove_stale;
@@ -60,13 +61,10 @@ fn fill(w: &mut PageWriter<'_>, value: u64, peers: usize) {
             state: PeerState::Alive,
             checksum: n.checked_sub(1).map(|n| (16 * n) as u8),
         };
-        assert!(w.peer(
-            n,
-            &info,
-            &all(value),
-            &[path_row(0, value), path_row(1, value)]
-        ));
+        let paths = [path_row(0, value), path_row(1, value)];
+        assert!(w.peer(&info, &all(value), &paths));
     }
+    w.end_peers(0, &PeerCounters::default(), &[]);
 }
 
 #[test]
@@ -113,8 +111,8 @@ fn rows_beyond_the_table_are_refused_and_shown_together() {
     page.publish(|w| {
         fill(w, 1, PEERS_MAX);
         let info = PeerInfo::default();
-        assert!(!w.peer(PEERS_MAX, &info, &all(1), &[]));
-        w.others(9, &all(2), &[path_row(0, 2); PATHS_MAX + 1]);
+        assert!(!w.peer(&info, &all(1), &[]));
+        w.end_peers(9, &all(2), &[path_row(0, 2); RAILS_MAX + 1]);
         w.rail(RAILS_MAX, &RailInfo::default(), &all(1));
     });
     let read = read_page(page.path()).unwrap();
@@ -123,7 +121,7 @@ fn rows_beyond_the_table_are_refused_and_shown_together() {
         (PEERS_MAX, 9, 1)
     );
     assert_eq!(read.peer_totals().messages_sent, PEERS_MAX as u64 + 2);
-    assert_eq!(read.others.paths.len(), PATHS_MAX);
+    assert_eq!(read.others.paths.len(), RAILS_MAX);
 }
 
 #[test]
@@ -147,30 +145,108 @@ fn peers_beyond_the_table_are_added_up() {
     assert_eq!(read.path_totals(1).lost, 4 * peers as u64);
 }
 
-/// Four rails to four rails of one subnet are 16 paths, and a row has room for 8.
+/// Sixteen rails to sixteen rails of one subnet are 256 paths: all of them have a row, as long as
+/// the page has room.
 #[test]
-fn paths_beyond_a_row_are_added_up_by_rail() {
+fn every_path_has_a_row_while_there_is_room() {
     let dir = Dir::new("paths");
     let mut page = dir.open();
     let mut paths = Vec::new();
-    for rail in 0..4 {
-        for peer_rail in 0..4 {
-            let row = path_row(rail, u64::from(rail) + 1);
-            paths.push(PathRow { peer_rail, ..row });
-        }
+    for (rail, peer_rail) in (0..16).flat_map(|a| (0..16).map(move |b| (a, b))) {
+        let row = path_row(rail, u64::from(rail) + 1);
+        paths.push(PathRow { peer_rail, ..row });
     }
+    const PEERS: usize = PEER_PATHS_MAX / 256 + 6;
     page.publish(|w| {
         let mut rows = PeerRows::default();
-        rows.peer(w, &PeerInfo::default(), &all(2), &paths);
-        assert_eq!(rows.end(w), 1);
+        for _ in 0..PEERS {
+            rows.peer(w, &PeerInfo::default(), &all(2), &paths);
+        }
+        assert_eq!(rows.end(w), PEERS as u64);
     });
     let read = read_page(page.path()).unwrap();
-    let shown: Vec<u32> = read.peers[0].paths.iter().map(|p| p.rail).collect();
-    assert_eq!(shown, [0, 1, 2, 3]);
-    assert_eq!(read.peers[0].paths[0].peer_rail, PathRow::SEVERAL);
-    for rail in 0..4 {
-        assert_eq!(read.path_totals(rail).lost, 4 * (rail as u64 + 1));
+    let (first, last) = (&read.peers[0].paths, &read.peers[PEERS - 1].paths);
+    assert_eq!((first.len(), last.len()), (256, 16));
+    assert_eq!((first[17].rail, first[17].peer_rail), (1, 1));
+    assert_eq!(last[3].peer_rail, PathRow::SEVERAL);
+    let whole = read.peers.iter().filter(|p| p.paths.len() == 256).count();
+    assert_eq!(read.peers_summed, (PEERS - whole) as u64);
+    for rail in 0..16 {
+        let lost = (PEERS * 16) as u64 * (rail as u64 + 1);
+        assert_eq!(read.path_totals(rail).lost, lost);
     }
+}
+
+#[test]
+fn a_path_that_is_not_used_has_no_row() {
+    let dir = Dir::new("idle");
+    let mut page = dir.open();
+    let idle = |rail| PathRow {
+        rail,
+        ..PathRow::default()
+    };
+    page.publish(|w| {
+        let mut rows = PeerRows::default();
+        let paths = [idle(0), idle(1), path_row(2, 3)];
+        rows.peer(w, &PeerInfo::default(), &all(2), &paths);
+        rows.peer(w, &PeerInfo::default(), &all(2), &[idle(0), idle(1)]);
+        rows.end(w);
+    });
+    let read = read_page(page.path()).unwrap();
+    let rails = |n: usize| {
+        read.peers[n]
+            .paths
+            .iter()
+            .map(|p| p.rail)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((rails(0), rails(1)), (vec![0, 2], vec![0]));
+}
+
+/// A row that was given up is gone: what was in it is counted elsewhere.
+#[test]
+fn peers_that_left_have_no_row_any_more() {
+    let dir = Dir::new("left");
+    let mut page = dir.open();
+    page.publish(|w| fill(w, 5, 3));
+    page.publish(|w| fill(w, 5, 1));
+    let read = read_page(page.path()).unwrap();
+    assert_eq!(read.peers.len(), 1);
+    assert_eq!(read.peer_totals().messages_sent, 5);
+}
+
+#[test]
+fn all_rails_have_a_row() {
+    let dir = Dir::new("rails");
+    let mut page = dir.open();
+    page.publish(|w| (0..RAILS_MAX).for_each(|n| w.rail(n, &RailInfo::default(), &all(1))));
+    assert_eq!(read_page(page.path()).unwrap().rails.len(), RAILS_MAX);
+}
+
+#[test]
+fn events_are_read_at_once_and_the_oldest_go() {
+    let dir = Dir::new("events");
+    let page = dir.open();
+    let recorder = page.recorder();
+    let event = |kind, moved| Event {
+        kind,
+        moved,
+        peer: 9,
+        ..Event::default()
+    };
+    recorder.record(event(Kind::PathDown, 1));
+    let read = read_page(page.path()).unwrap().events;
+    assert_eq!((read.list.len(), read.missing), (1, 0));
+    assert_eq!((read.list[0].moved, read.list[0].peer), (1, 9));
+    assert!(read.list[0].unix_ns >= read_page(page.path()).unwrap().opened_unix_ns);
+    // Doubts, of which there may be many, push out none of the others.
+    let many = 2 * DOUBTS_MAX as u64 + 3;
+    (0..many).for_each(|n| recorder.record(event(Kind::PathSuspect, n)));
+    let read = read_page(page.path()).unwrap().events;
+    assert_eq!(read.list.len(), 1 + DOUBTS_MAX);
+    assert_eq!(read.missing, many - DOUBTS_MAX as u64);
+    assert_eq!(read.list.last().unwrap().moved, many - 1);
+    assert_eq!(read.list[0].kind, Kind::PathDown);
 }
 
 #[test]
@@ -179,9 +255,9 @@ fn a_page_grows_with_its_peers_only() {
     let mut page = dir.open();
     let bytes = |page: &Page| std::fs::metadata(page.path()).unwrap().len();
     page.publish(|w| fill(w, 1, 2));
-    assert!(bytes(&page) <= 16 * 1024);
+    assert!(bytes(&page) <= 48 * 1024);
     page.publish(|w| fill(w, 1, 100));
-    assert!(bytes(&page) <= 192 * 1024);
+    assert!(bytes(&page) <= 112 * 1024);
 }
 
 #[test]

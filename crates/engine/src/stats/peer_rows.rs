@@ -1,7 +1,7 @@
 //! The rows of all peers onto a page: one each as long as there is room, the rest together.
 
-use super::page::{PageWriter, PathRow, PathState, PeerInfo, PATHS_MAX};
-use super::{Counters, PeerCounters};
+use super::page::{PageWriter, PathRow, PathState, PeerInfo};
+use super::{Counters, PathCounters, PeerCounters};
 
 /// Counters of several peers together.
 #[derive(Default)]
@@ -37,8 +37,8 @@ pub(crate) struct PeerRows {
 }
 
 impl PeerRows {
-    /// The next peer. Once one found no room, all that follow go to the others, too: a row of
-    /// theirs would move when the first one got its own.
+    /// The next peer, by those of its paths that are used. Once one found no room, all that follow
+    /// go to the others, too: a row of theirs would move when the first one got its own.
     pub(crate) fn peer(
         &mut self,
         w: &mut PageWriter<'_>,
@@ -46,18 +46,29 @@ impl PeerRows {
         counters: &PeerCounters,
         paths: &[PathRow],
     ) {
-        // Of more paths than a row has room for, none may be missing in the totals.
-        let mut together = Vec::new();
-        let paths = match paths.len() {
-            0..=PATHS_MAX => paths,
-            _ => {
-                paths.iter().for_each(|path| add(&mut together, path));
-                &together
+        let used: Vec<PathRow>;
+        let paths = match paths.iter().skip(1).any(is_idle) {
+            false => paths,
+            true => {
+                let first = paths.iter().take(1);
+                let others = paths.iter().skip(1).filter(|path| !is_idle(path));
+                used = first.chain(others).copied().collect();
+                &used
             }
         };
-        if self.beyond.peers == 0 && w.peer(self.rows, info, counters, paths) {
-            self.rows += 1;
-            return;
+        if self.beyond.peers == 0 {
+            if w.peer(info, counters, paths) {
+                self.rows += 1;
+                return;
+            }
+            // None may be missing in the totals.
+            let mut together = Vec::new();
+            paths.iter().for_each(|path| add(&mut together, path));
+            if together.len() < paths.len() && w.peer(info, counters, &together) {
+                w.paths_summed();
+                self.rows += 1;
+                return;
+            }
         }
         self.beyond.peer(counters, paths);
     }
@@ -74,11 +85,15 @@ impl PeerRows {
             counters,
             paths,
         } = &self.beyond;
-        if *peers > 0 {
-            w.others(*peers, counters, paths);
-        }
+        w.end_peers(*peers, counters, paths);
         self.rows as u64 + peers
     }
+}
+
+/// A path that nothing was sent on and nothing came on, as those of rails that stand by. A page has
+/// no row for it, but one path of each peer is always there: it shows that there are any.
+fn is_idle(path: &PathRow) -> bool {
+    path.state == PathState::Unknown && path.counters == PathCounters::default()
 }
 
 /// Adds a path to the row of its rail, which says what its paths have in common.

@@ -1,10 +1,13 @@
 //! Reads the pages of engines, running or ended. Nothing in a page is trusted.
 
+use super::events::Events;
 use super::lacks::Lacks;
 use super::page::{self, at, PathRow, PathState, PeerState};
+use super::ring::SLOT_WORDS;
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use crate::platform::owned;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// A rail as its engine showed it.
@@ -68,6 +71,10 @@ pub struct JobPage {
     pub others: PeerRow,
     /// How many those are.
     pub peers_beyond: u64,
+    /// Peers whose paths are added up by rail.
+    pub peers_summed: u64,
+    /// Events of rails, paths and peers.
+    pub events: Events,
 }
 
 impl JobPage {
@@ -162,20 +169,55 @@ pub fn read_owner(path: &Path) -> Result<Owner, String> {
 pub fn read_page(path: &Path) -> Result<JobPage, String> {
     const TRIES: u32 = 50; // a writing takes microseconds, and there is one per 10 ms
     let read = || {
-        let words = Words(read_words(path, page::page_words(page::PEERS_MAX))?);
+        let words = Words(read_words(path, page::PAGE_WORDS_MAX)?);
         words.check_header(path)?;
         Ok(words)
     };
     let (words, torn) = super::sequence::consistent(TRIES, || sequence(path), read)?;
     let page = words.parse();
-    Ok(JobPage { torn, ..page })
+    let events = read_events(path)?;
+    Ok(JobPage {
+        torn,
+        events,
+        ..page
+    })
+}
+
+/// Reads the events of a page alone.
+fn read_events(path: &Path) -> Result<Events, String> {
+    let fail = |e: std::io::Error| format!("cannot read {}: {e}", path.display());
+    let file = owned::open_to_read(path).map_err(fail)?;
+    Events::read(|at| {
+        let mut bytes = [0; 8 * SLOT_WORDS];
+        match file.read_exact_at(&mut bytes, at as u64 * 8) {
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {}
+            Err(e) => return Err(fail(e)),
+            Ok(()) => {}
+        }
+        let mut words = [0; SLOT_WORDS];
+        words
+            .iter_mut()
+            .zip(words_of(&bytes))
+            .for_each(|(to, word)| *to = word);
+        Ok(words)
+    })
 }
 
 /// A page of which somebody has the bytes; `path` is for the error.
 pub fn parse_page(path: &Path, bytes: &[u8]) -> Result<JobPage, String> {
     let words = Words(words_of(bytes));
     words.check_header(path)?;
-    Ok(words.parse())
+    let load = |at: usize| -> Result<_, std::convert::Infallible> {
+        let mut slot = [0; SLOT_WORDS];
+        let held = words.slice(at, SLOT_WORDS).iter();
+        slot.iter_mut().zip(held).for_each(|(to, word)| *to = *word);
+        Ok(slot)
+    };
+    let Ok(events) = Events::read(load);
+    Ok(JobPage {
+        events,
+        ..words.parse()
+    })
 }
 
 fn sequence(path: &Path) -> Result<u64, String> {
@@ -248,8 +290,6 @@ impl Words {
     fn parse(&self) -> JobPage {
         let rank = self.get(at::RANK).checked_sub(1);
         let rails = self.get(at::RAILS).min(page::RAILS_MAX as u64) as usize;
-        let held = self.0.len().saturating_sub(page::PEERS_AT) / page::PEER_WORDS;
-        let peers = self.get(at::PEERS).min(page::PEERS_MAX.min(held) as u64) as usize;
         JobPage {
             pid: self.get(at::PID) as u32,
             host: self.text(at::HOST, page::HOST_WORDS),
@@ -262,9 +302,11 @@ impl Words {
             torn: false,
             process: self.counters(page::PROCESS_AT),
             rails: (0..rails).map(|n| self.rail(n)).collect(),
-            peers: (0..peers).map(|n| self.peer(page::page_words(n))).collect(),
+            peers: self.peers(),
             others: self.peer(page::OTHERS_AT),
             peers_beyond: self.get(at::PEERS_BEYOND),
+            peers_summed: self.get(at::PEERS_SUMMED),
+            events: Events::default(),
         }
     }
 
@@ -277,6 +319,21 @@ impl Words {
             up: self.get(address + page::ADDRESS_WORDS) == 1,
             counters: self.counters(row + page::RAIL_HEAD_WORDS),
         }
+    }
+
+    /// The rows behind one another, as far as there are words for them.
+    fn peers(&self) -> Vec<PeerRow> {
+        let count = self.get(at::PEERS).min(page::PEERS_MAX as u64);
+        let (mut row, mut peers) = (page::PEERS_AT, Vec::new());
+        for _ in 0..count {
+            if row + page::peer_words(0) > self.0.len() {
+                break;
+            }
+            let peer = self.peer(row);
+            row += page::peer_words(peer.paths.len());
+            peers.push(peer);
+        }
+        peers
     }
 
     fn peer(&self, row: usize) -> PeerRow {

@@ -1,6 +1,7 @@
 //! The counters of a job as text of at most 80 columns: a verdict first, then a line per rail, then
 //! notes on single rails.
 
+use super::outages::Outage;
 use super::summary::{DeadPeer, RailSummary, Summary};
 use super::ProcessCounters;
 
@@ -134,6 +135,21 @@ pub fn verdict(s: &Summary) -> String {
         return "Marline: NOT USED: no process on this host sent anything over it\n".to_owned();
     }
     dead(&s.dead) + &unprotected(s) + &carried(s)
+}
+
+/// Outages that are named one by one: as many as a screen shows beside the rest.
+const OUTAGES_MAX: usize = 8;
+
+/// A line for each outage, up to a number.
+pub fn outages(s: &Summary) -> String {
+    let line = |outage: &Outage| wrap(&format!("Marline: {}", outage.line()));
+    let mut text: String = s.outages.iter().take(OUTAGES_MAX).map(line).collect();
+    let more = s.outages.len().saturating_sub(OUTAGES_MAX);
+    if more > 0 {
+        let more = plural(more as u64, "more outage", "more outages");
+        text += &wrap(&format!("Marline: and {more}; `marline events` shows all"));
+    }
+    text
 }
 
 /// True if the verdict is one that nobody needs to read.
@@ -326,7 +342,7 @@ pub fn report(s: &Summary) -> String {
     if s.processes == 0 {
         return verdict(s);
     }
-    verdict(s) + &rails(s) + &notes(s)
+    verdict(s) + &outages(s) + &rails(s) + &notes(s)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The sum of many processes' pages. (Its text: [`super::report`].)
 
+use super::outages::{outages, Outage};
 use super::page::PeerState;
 use super::reader::JobPage;
 use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
@@ -92,6 +93,10 @@ pub struct Summary {
     pub dead: Vec<DeadPeer>,
     /// Protection that is switched off.
     pub unprotected: Unprotected,
+    /// Rails that failed, in order of time.
+    pub outages: Vec<Outage>,
+    /// Events of which the pages do not tell any more.
+    pub events_missing: u64,
     /// Rails by name, in order of first mention.
     pub rails: Vec<RailSummary>,
     /// Counters of all processes together.
@@ -147,6 +152,9 @@ impl Summary {
             dead.host = own.map(|page| page.host.clone());
         }
         summary.mean.divide(summary.processes);
+        summary.outages = outages(pages);
+        let missing = pages.iter().map(|page| page.events.missing);
+        summary.events_missing = missing.fold(0, u64::saturating_add);
         summary
     }
 

@@ -33,6 +33,7 @@ mod src {
         pub mod owned;
         pub mod random;
         pub mod system;
+        pub mod wall_clock;
         pub use crate::kernel::event;
         pub(crate) use crate::sync;
     }

@@ -17,6 +17,27 @@ pub enum PathState {
     Down,
 }
 
+/// Why a path was given up or taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathReason {
+    /// Packets on it were answered.
+    Answered,
+    /// It was silent while another path was answered.
+    Unanswered,
+    /// Its rail is down.
+    RailDown,
+    /// Its connection broke.
+    LinkDown,
+    /// Its rail has had no room for long.
+    NoRoom,
+    /// Too much of what is sent on it arrives damaged.
+    Corrupt,
+    /// No packets pass on it that are long enough for data.
+    Size,
+    /// No other is better any more.
+    NoBetter,
+}
+
 /// One remote endpoint, as this node numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
@@ -410,7 +431,7 @@ pub enum Event {
         /// Operation.
         handle: u32,
     },
-    /// A path changed its state, for the log.
+    /// A path was given up or taken into use.
     PathChanged {
         /// Whose path.
         peer: PeerId,
@@ -420,6 +441,36 @@ pub enum Event {
         remote_rail: u8,
         /// New state.
         state: PathState,
+        /// Why.
+        why: PathReason,
+        /// Packets that were moved to other paths.
+        moved: u32,
+    },
+    /// It fell under suspicion that what is sent on a path does not arrive, or is over that.
+    PathDoubted {
+        /// Whose path.
+        peer: PeerId,
+        /// Local rail.
+        rail: u8,
+        /// Its rail.
+        remote_rail: u8,
+        /// Under suspicion.
+        suspect: bool,
+        /// Where it is over: how long nothing was delivered to the peer, in nanoseconds; 0: others
+        /// delivered.
+        gap_ns: u64,
+    },
+    /// Something was delivered for the first time since a path or a rail failed on which something
+    /// waited.
+    Resumed {
+        /// To whom.
+        peer: PeerId,
+        /// On which path: local rail.
+        rail: u8,
+        /// Its rail.
+        remote_rail: u8,
+        /// How long nothing was delivered to it, in nanoseconds.
+        gap_ns: u64,
     },
     /// Too many packets of a path arrive damaged: here, or (`by_peer`) at the peer.
     PathCorrupts {

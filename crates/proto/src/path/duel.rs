@@ -1,6 +1,7 @@
 //! Duels between paths: which of two that are silent is to blame.
 
 use crate::base::mutation::Mutation;
+use crate::base::types::PathReason;
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::{Duel, Path};
@@ -59,7 +60,7 @@ impl Node {
                 });
                 return;
             }
-            self.path_down(now, conn, at);
+            self.path_down(now, conn, at, PathReason::Unanswered);
         } else if now >= draw {
             // Nobody answered: the peer is silent, not the path.
             conn.paths[at].duel = None;

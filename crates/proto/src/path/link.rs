@@ -6,7 +6,7 @@
 //! connections carries nothing before its link is up. When the link goes down, what was under way
 //! on the path leaves on others, and another link is asked for, ever later.
 
-use crate::base::types::PeerId;
+use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
@@ -99,7 +99,8 @@ impl Node {
             // Whoever has said goodbye takes its links with it: nothing fell.
             let over = conn.dead || conn.closed || node.closing;
             if conn.paths[at].usable() && !over {
-                node.path_down(now_ns, conn, at);
+                conn.begin_gap(at, true);
+                node.path_down(now_ns, conn, at, PathReason::LinkDown);
             }
             // Lost with the connection, also on the last path, which is not given up.
             node.evacuate(conn, at);

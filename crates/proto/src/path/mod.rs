@@ -4,6 +4,7 @@ pub(crate) mod contact;
 pub(crate) mod duel;
 pub(crate) mod link;
 pub(crate) mod mtu_probe;
+mod outage;
 pub(crate) mod quarantine;
 pub(crate) mod rail_events;
 pub(crate) mod validation;

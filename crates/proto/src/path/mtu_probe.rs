@@ -10,7 +10,7 @@
 //! A path on which nothing passes that could hold data is left, like one that fell. If it is the
 //! last, its peer counts as dead when that has lasted for the time of a silent one.
 
-use crate::base::types::{Event, PathState};
+use crate::base::types::{Event, PathReason, PathState};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
@@ -270,7 +270,7 @@ impl Node {
             from: DATAGRAM_FLOOR,
             to: 0,
         });
-        self.path_down(now, conn, at);
+        self.path_down(now, conn, at, PathReason::Size);
     }
 
     /// Says once that a path shrank, when it is known to what.

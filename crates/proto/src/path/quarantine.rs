@@ -11,7 +11,7 @@
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
-use crate::base::types::{DropReason, Event, PathState, PeerId};
+use crate::base::types::{DropReason, Event, PathReason, PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
@@ -183,18 +183,20 @@ impl Node {
         if !conn.others_usable(at) {
             // Those that were left for the same reason are no worse than this one.
             conn.all_corrupt_until = now + ALL_CORRUPT_NS;
-            for path in conn.paths.iter_mut().filter(|p| p.quarantine.active) {
-                path.quarantine.end(now);
-                path.rise(now);
-                let event = path.changed(conn.peer);
-                self.events.push_back(event);
+            for at in 0..conn.paths.len() {
+                let path = &mut conn.paths[at];
+                if path.quarantine.active {
+                    path.quarantine.end(now);
+                    path.rise(now);
+                    self.tell_path(conn, at, PathReason::NoBetter, 0);
+                }
             }
             return false;
         }
         if now < conn.all_corrupt_until {
             return false;
         }
-        self.path_down(now, conn, at);
+        self.path_down(now, conn, at, PathReason::Corrupt);
         let path = &mut conn.paths[at];
         let left = path.state == PathState::Down;
         if left {

@@ -2,7 +2,7 @@
 //! the other end.
 
 use crate::base::mutation::Mutation;
-use crate::base::types::{PathState, PeerId};
+use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
@@ -30,7 +30,8 @@ impl Node {
                     continue;
                 }
                 if down && conn.paths[at].usable() {
-                    self.path_down(now_ns, &mut conn, at);
+                    conn.begin_gap(at, true);
+                    self.path_down(now_ns, &mut conn, at, PathReason::RailDown);
                 }
                 // Where nothing else is lost, what was under way was lost with the connection.
                 if !down && !conn.paths[at].policy.lossy {
@@ -91,7 +92,7 @@ impl Node {
                     continue;
                 }
                 if stuck {
-                    self.path_down(now_ns, &mut conn, at);
+                    self.path_down(now_ns, &mut conn, at, PathReason::NoRoom);
                     continue;
                 }
                 let others = conn
@@ -100,8 +101,8 @@ impl Node {
                     .any(|p| p.usable() && p.local != rail as u8);
                 let path = &mut conn.paths[at];
                 if others && (path.ring.waiting() > 0 || path.window.fresh() > 0) {
-                    path.state = PathState::Suspect;
                     path.want_ping = true;
+                    self.suspect(&mut conn, at);
                     conn.doubt_contact(now_ns);
                 }
             }

@@ -1,7 +1,7 @@
 //! Paths that are given up, and probes of those that are down or were never proven.
 
 use crate::base::mutation::Mutation;
-use crate::base::types::PathState;
+use crate::base::types::{PathReason, PathState};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
@@ -19,7 +19,7 @@ const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 
 impl Node {
     /// Gives a path up, unless it is the last.
-    pub(crate) fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
+    pub(crate) fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, why: PathReason) {
         let other = |(i, p): (usize, &Path)| i != at && p.usable();
         let last = !conn.paths.iter().enumerate().any(other);
         let kept = self.cfg.errs(Mutation::Cling);
@@ -28,11 +28,11 @@ impl Node {
             return;
         }
         let hold_max_ns = self.cfg.peer_timeout_ns / HOLDS_PER_TIMEOUT;
+        conn.begin_gap(at, true);
         conn.paths[at].fall(now, hold_max_ns);
         conn.doubt_contact(now);
-        self.evacuate(conn, at);
-        let event = conn.paths[at].changed(conn.peer);
-        self.events.push_back(event);
+        let moved = self.evacuate(conn, at);
+        self.tell_path(conn, at, why, moved);
     }
 
     pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {

@@ -2,7 +2,7 @@
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
-use crate::base::types::{Event, PeerId};
+use crate::base::types::{Event, PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
@@ -31,14 +31,16 @@ impl Node {
                 if path.doubtful() && !self.cfg.errs(Mutation::TrustSizes) {
                     path.doubt_repaired(now);
                 }
-                path.on_progress(now);
+                let cleared = path.on_progress(now);
+                if cleared || conn.gap_from != 0 {
+                    self.end_gap(now, &mut conn, at, cleared);
+                }
                 self.absences.note_answer(now, &conn, at, &self.cfg);
                 let path = &conn.paths[at];
                 if !path.usable() && conn.acquitted(at) {
                     let path = &mut conn.paths[at];
                     path.rise(now);
-                    let event = path.changed(peer);
-                    self.events.push_back(event);
+                    self.tell_path(&conn, at, PathReason::Answered, 0);
                 }
                 self.judge_rivals(now, &mut conn, at);
             }

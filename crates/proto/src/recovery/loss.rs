@@ -87,15 +87,16 @@ impl Node {
     }
 
     /// Every packet of a path that waits is given up for it (path or rail failed): its frames
-    /// leave on another path.
-    pub(crate) fn evacuate(&mut self, conn: &mut Conn, at: usize) {
+    /// leave on another path. How many packets those were.
+    pub(crate) fn evacuate(&mut self, conn: &mut Conn, at: usize) -> u32 {
         let path = &mut conn.paths[at];
-        let mut frames: Vec<FrameRef> = Vec::new();
+        let (mut frames, mut moved): (Vec<FrameRef>, u32) = (Vec::new(), 0);
         for number in path.ring.first()..path.ring.next_number() {
             let Some(sent) = path.ring.get(number) else {
                 break;
             };
             if path.ring.settle(number, SentState::Lost) {
+                moved += 1;
                 frames.extend(path.ring.frames_of(&sent));
             }
         }
@@ -107,6 +108,7 @@ impl Node {
             }
         }
         Node::mark_ready(&mut self.ready, conn);
+        moved
     }
 }
 

@@ -102,10 +102,8 @@ impl Node {
         path.want_ping = true;
         path.window.renew();
         if path.backoff >= 2 && others {
-            if path.state == PathState::Up {
-                path.state = PathState::Suspect;
-            }
             path.duel.get_or_insert(Duel::new(now, false));
+            self.suspect(conn, at);
             conn.doubt_contact(now);
             ask_rivals(conn, at, self.full, WITNESSES);
         }
@@ -116,7 +114,7 @@ impl Node {
     /// the second time on ask who is to blame.
     pub(crate) fn repair(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         self.absences.age(now);
-        let others = has_rivals(conn, at);
+        let (others, lost) = (has_rivals(conn, at), conn.lacks_contact());
         let path = &mut conn.paths[at];
         let Some((number, sent)) = path.ring.oldest_waiting() else {
             return;
@@ -125,7 +123,8 @@ impl Node {
         path.repair_from = now;
         if path.state == PathState::Unproven && others {
             // It never worked; `probe` goes on asking now and then.
-            return self.evacuate(conn, at);
+            self.evacuate(conn, at);
+            return;
         }
         if path.sizes.is_probe(number) {
             return self.probe_lost(now, conn, at);
@@ -153,14 +152,15 @@ impl Node {
         if suspicious {
             self.one_packet(&mut frames);
             path.want_ping = true;
-            // What carried our acks may be what gets lost: the repair says again what came.
-            path.window.renew();
-            if path.state == PathState::Up {
-                path.state = PathState::Suspect;
+            // What carried our acks may be what gets lost: the repair says again what came. (Who
+            // lacks contact says it on all paths when the peer asks.)
+            if !lost {
+                path.window.renew();
             }
             if others && path.duel.is_none() {
                 path.duel = Some(Duel::new(now, false));
             }
+            self.suspect(conn, at);
         }
         for frame in frames {
             conn.requeue(frame, at, Why::Repair);

@@ -90,6 +90,9 @@ pub struct Conn {
     pub owed_since: Option<u64>,
     /// Since when nothing of ours was acknowledged, though something waits for that.
     pub unanswered_since: Option<u64>,
+    /// Since when nothing was delivered, where that is in question; else 0. Its end is to be told.
+    pub gap_from: u64,
+    pub gap_told: bool,
     pub heard_ns: u64,
     /// So often it was waited for longer, because it had not been asked enough since then.
     pub more_time: (u64, u64),
@@ -158,6 +161,8 @@ impl Conn {
             armed: u64::MAX,
             owed_since: None,
             unanswered_since: None,
+            gap_from: 0,
+            gap_told: false,
             heard_ns: 0,
             more_time: (0, 0),
             lively_ns: 0,

@@ -501,26 +501,17 @@ impl Path {
         self.probe_every = 1_000_000;
     }
 
-    /// Something on it was acknowledged: it works.
-    pub fn on_progress(&mut self, now: u64) {
+    /// Something on it was acknowledged: it works. `true`: that was in doubt.
+    #[inline]
+    pub fn on_progress(&mut self, now: u64) -> bool {
         self.backoff = 0;
         self.duel = None;
         self.repair_from = now;
-        if self.state == PathState::Suspect {
+        let suspect = self.state == PathState::Suspect;
+        if suspect {
             self.state = PathState::Up;
         }
-    }
-}
-
-impl Path {
-    /// The event that says where the path stands.
-    pub fn changed(&self, peer: crate::base::types::PeerId) -> crate::base::types::Event {
-        crate::base::types::Event::PathChanged {
-            peer,
-            rail: self.local,
-            remote_rail: self.remote,
-            state: self.state,
-        }
+        suspect
     }
 }
 

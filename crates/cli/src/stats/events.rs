@@ -1,0 +1,315 @@
+//! `marline events`: what happened to rails, paths and peers, and when.
+
+use super::jobs::Job;
+use super::load;
+use crate::json::{self, Object};
+use marline_engine::stats::events::{Event, Kind, Reason, NO_RAIL};
+use marline_engine::stats::outages::{format_gap, rail_name};
+use marline_engine::stats::reader::JobPage;
+use marline_engine::wall_clock::LocalTime;
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Arguments of `events`.
+#[derive(clap::Args)]
+pub struct EventsArgs {
+    /// Pages, or directories with pages. Default: FI_MARLINE_STATS_DIR, else those of this host's
+    /// jobs.
+    paths: Vec<PathBuf>,
+    /// Only the job that this process of it belongs to.
+    #[arg(long, value_name = "PID")]
+    job: Option<u32>,
+    /// As one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the events.
+pub fn main(args: &EventsArgs) -> crate::outcome::Outcome {
+    let mut status = 0;
+    let jobs = load(&args.paths, args.job, &mut status)?;
+    let text = match args.json {
+        true => as_json(&jobs),
+        false => as_text(&jobs),
+    };
+    // The reader of a pipe may have ended.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(status)
+}
+
+/// A page's event.
+struct Told<'a> {
+    page: &'a JobPage,
+    event: &'a Event,
+    /// The page of the peer that it is about.
+    peer: Option<&'a JobPage>,
+}
+
+/// The events of a job, oldest first.
+fn told(job: &Job) -> Vec<Told<'_>> {
+    let pages = || job.pages.iter().map(|(_, page)| page);
+    let by_endpoint: HashMap<u64, &JobPage> = pages().map(|page| (page.endpoint, page)).collect();
+    let mut all: Vec<Told<'_>> = Vec::new();
+    for page in pages() {
+        all.extend(page.events.list.iter().map(|event| Told {
+            page,
+            event,
+            peer: by_endpoint.get(&event.peer).copied(),
+        }));
+    }
+    all.sort_by_key(|told| told.event.unix_ns);
+    all
+}
+
+fn as_text(jobs: &[Job]) -> String {
+    let used: Vec<&Job> = jobs.iter().filter(|j| j.summary.processes > 0).collect();
+    let mut out = String::new();
+    for job in &used {
+        if used.len() > 1 {
+            out += &format!("{}\n", job.title());
+        }
+        let all = told(job);
+        if all.is_empty() {
+            out += "no rail, path or peer has failed\n";
+        }
+        for told in &all {
+            out += &told.line();
+        }
+        if job.summary.events_missing > 0 {
+            let missing = job.summary.events_missing;
+            out += &format!("{missing} older events are not kept any more\n");
+        }
+    }
+    if used.is_empty() {
+        out += "no process is in touch with another over Marline\n";
+    }
+    out
+}
+
+/// A process as people name it.
+fn process(page: &JobPage) -> String {
+    match page.rank {
+        Some(rank) => format!("rank {rank} on {}", page.host),
+        None => format!("process {} on {}", page.pid, page.host),
+    }
+}
+
+fn because(reason: Reason) -> &'static str {
+    match reason {
+        Reason::None => "for no reason that is known",
+        Reason::Answered => "it answers",
+        Reason::Unanswered => "unanswered, while another path was answered",
+        Reason::Late => "acknowledgements are late",
+        Reason::Rail => "its rail is down",
+        Reason::Link => "its connection broke",
+        Reason::NoRoom => "its queue did not move",
+        Reason::Corrupt => "damaged packets",
+        Reason::Size => "no packets pass that are long enough for data",
+        Reason::NoBetter => "no other is better",
+        Reason::System => "so says the system",
+        Reason::Refused => "its process is gone",
+        Reason::Silent => "silent on every path",
+        Reason::Deaf => "it is heard, but nothing arrives at it",
+    }
+}
+
+impl Told<'_> {
+    /// `2026-11-26 14:10:26.123456 rank 1 on h1: …`.
+    fn line(&self) -> String {
+        let when = LocalTime::of(self.event.unix_ns);
+        let micros = self.event.unix_ns / 1_000 % 1_000_000;
+        let (day, clock, who) = (when.day(), when.clock(), process(self.page));
+        format!("{day} {clock}.{micros:06} {who}: {}\n", self.what())
+    }
+
+    fn what(&self) -> String {
+        let event = self.event;
+        let (rail, why) = (rail_name(self.page, event.rail), because(event.reason));
+        let path = || format!("path {rail} to {}", self.whom());
+        let gap = format_gap(event.gap_ns);
+        match event.kind {
+            Kind::Unknown => "something that this version does not know".to_owned(),
+            Kind::PathUp => format!("{} is up again: {why}", path()),
+            Kind::PathSuspect => format!("{} is suspect: {why}", path()),
+            Kind::PathCleared if event.gap_ns == 0 => format!("{} is cleared: {why}", path()),
+            Kind::PathCleared => {
+                format!(
+                    "{} is cleared: {why}; nothing was delivered for {gap}",
+                    path()
+                )
+            }
+            Kind::PathDown => {
+                format!("{} is down: {why}; {} packets moved", path(), event.moved)
+            }
+            Kind::PathQuarantined => {
+                let moved = event.moved;
+                format!("{} is in quarantine: {why}; {moved} packets moved", path())
+            }
+            Kind::Resumed => format!(
+                "data arrives at {} again, by {rail}: nothing was delivered for {gap}",
+                self.peer_name()
+            ),
+            Kind::PathShrank => match event.detail {
+                (_, 0) => format!("{} is of no use for data: {why}", path()),
+                (from, to) if to < from => {
+                    format!(
+                        "{} lost its packets of {from} bytes, goes on with {to}",
+                        path()
+                    )
+                }
+                (from, _) => format!("{} carries packets of {from} bytes after all", path()),
+            },
+            Kind::PeerDead => {
+                format!("{} is dead: {why}, silent for {gap}", self.peer_name())
+            }
+            Kind::RailDown => format!("rail {rail} is down: {}", errno(event.detail.0)),
+            Kind::RailUp => format!("rail {rail} is up again"),
+            Kind::StoodIn => format!("{} stands in: no other carries", path()),
+        }
+    }
+
+    fn peer_name(&self) -> String {
+        match self.peer {
+            Some(page) => process(page),
+            None => {
+                let mut rows = self.page.peers.iter();
+                let row = rows.find(|row| row.endpoint == self.event.peer);
+                let address = row.map_or("", |row| &row.address);
+                format!("peer {:016x} {address}", self.event.peer)
+                    .trim_end()
+                    .to_owned()
+            }
+        }
+    }
+
+    /// The peer with its rail.
+    fn whom(&self) -> String {
+        let rail = self.event.peer_rail;
+        let rail = match self.peer {
+            Some(page) => rail_name(page, rail),
+            None => format!("rail {rail}"),
+        };
+        format!("{rail} of {}", self.peer_name())
+    }
+
+    fn as_json(&self) -> String {
+        let event = self.event;
+        let name = |page: Option<&JobPage>, rail: u8| {
+            let rail = (rail != NO_RAIL).then_some(rail)?;
+            Some(json::string(&rail_name(page?, rail)))
+        };
+        let peer = (event.peer != 0).then(|| {
+            Object::default()
+                .text("endpoint", &format!("{:016x}", event.peer))
+                .option("rank", self.peer.and_then(|page| page.rank))
+                .option("host", self.peer.map(|page| json::string(&page.host)))
+                .option("rail", name(self.peer, event.peer_rail))
+                .end()
+        });
+        let (from, to) = event.detail;
+        Object::default()
+            .set("unix_ns", event.unix_ns)
+            .text("kind", event.kind.name())
+            .text("reason", event.reason.name())
+            .text("host", &self.page.host)
+            .set("process", self.page.pid)
+            .option("rank", self.page.rank)
+            .option("rail", name(Some(self.page), event.rail))
+            .option("peer", peer)
+            .set("packets_moved", event.moved)
+            .set("gap_ns", event.gap_ns)
+            .set("from", from)
+            .set("to", to)
+            .end()
+    }
+}
+
+/// The system's words about a rail that is down.
+fn errno(number: u32) -> String {
+    std::io::Error::from_raw_os_error(number as i32).to_string()
+}
+
+fn as_json(jobs: &[Job]) -> String {
+    let job = |job: &Job| {
+        Object::default()
+            .set("job", job.id())
+            .set("events", json::array(told(job).iter().map(Told::as_json)))
+            .set("missing", job.summary.events_missing)
+            .end()
+    };
+    let jobs = json::array(jobs.iter().map(job));
+    Object::default().set("jobs", jobs).end() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use marline_engine::stats::reader::RailRow;
+
+    fn page(rank: u32, events: &[Event]) -> JobPage {
+        let rail = |n: u32| RailRow {
+            name: format!("rail{n}"),
+            ..RailRow::default()
+        };
+        let mut page = JobPage {
+            rank: Some(rank),
+            host: format!("h{rank}"),
+            endpoint: u64::from(rank) + 1,
+            rails: vec![rail(0), rail(1)],
+            ..JobPage::default()
+        };
+        page.events.list = events.to_vec();
+        page
+    }
+
+    #[test]
+    fn every_kind_is_told_in_words_and_in_json() {
+        let (here, there) = (page(0, &[]), page(1, &[]));
+        for (&kind, &reason) in Kind::ALL.iter().zip(Reason::ALL.iter().cycle()) {
+            let event = Event {
+                unix_ns: 1_764_166_226_123_456_789,
+                kind,
+                reason,
+                rail: 0,
+                peer_rail: 1,
+                peer: 2,
+                moved: 212,
+                gap_ns: 1_900_000,
+                detail: (1_472, 1_200),
+            };
+            let (page, event) = (&here, &event);
+            let peer = Some(&there);
+            let told = Told { page, event, peer };
+            let line = told.line();
+            assert!(line.contains(".123456 rank 0 on h0: "), "{line}");
+            assert!(told.as_json().contains(kind.name()));
+            let stranger = Told { peer: None, ..told };
+            assert!(!stranger.line().is_empty() && stranger.as_json().contains("null"));
+        }
+    }
+
+    #[test]
+    fn a_path_that_was_given_up_says_what_was_moved() {
+        let event = Event {
+            kind: Kind::PathDown,
+            reason: Reason::Unanswered,
+            rail: 1,
+            peer_rail: 1,
+            peer: 2,
+            moved: 212,
+            ..Event::default()
+        };
+        let (here, there) = (page(0, &[event]), page(1, &[]));
+        let told = Told {
+            page: &here,
+            event: &event,
+            peer: Some(&there),
+        };
+        assert_eq!(
+            told.what(),
+            "path rail1 to rail1 of rank 1 on h1 is down: unanswered, while another path was \
+             answered; 212 packets moved"
+        );
+    }
+}

@@ -1,0 +1,227 @@
+//! Outages: events of paths, rails and peers onto the page, and words about them for people.
+
+use crate::api::{EpId, LogLevel};
+use crate::platform::system::System;
+use crate::state::core::Core;
+use crate::stats::events::{Event, Kind, Reason, NO_RAIL};
+use marline_proto as proto;
+use marline_proto::{PathReason, PathState, PeerId};
+use marline_rails::RailFault;
+
+/// The reason of a node, as pages show it.
+fn reason(why: PathReason) -> Reason {
+    match why {
+        PathReason::Answered => Reason::Answered,
+        PathReason::Unanswered => Reason::Unanswered,
+        PathReason::RailDown => Reason::Rail,
+        PathReason::LinkDown => Reason::Link,
+        PathReason::NoRoom => Reason::NoRoom,
+        PathReason::Corrupt => Reason::Corrupt,
+        PathReason::Size => Reason::Size,
+        PathReason::NoBetter => Reason::NoBetter,
+    }
+}
+
+/// The reason in words.
+fn words(why: PathReason) -> &'static str {
+    match why {
+        PathReason::Answered => "it answers",
+        PathReason::Unanswered => "nothing that is sent on it is answered",
+        PathReason::RailDown => "the rail is down",
+        PathReason::LinkDown => "its connection broke",
+        PathReason::NoRoom => "its queue does not move",
+        PathReason::Corrupt => "what is sent on it arrives damaged",
+        PathReason::Size => "no packets pass that are long enough for data",
+        PathReason::NoBetter => "no other is better",
+    }
+}
+
+/// The record of an event about a path, and its peer.
+fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
+    let none = Event::default();
+    let (peer, (rail, peer_rail), event) = match *event {
+        proto::Event::PathChanged {
+            peer,
+            rail,
+            remote_rail,
+            state,
+            why,
+            moved,
+        } => {
+            let kind = match (state, why) {
+                (PathState::Down, PathReason::Corrupt) => Kind::PathQuarantined,
+                (PathState::Down, _) => Kind::PathDown,
+                _ => Kind::PathUp,
+            };
+            let (moved, reason) = (moved.into(), reason(why));
+            #[rustfmt::skip]
+            let event = Event { kind, reason, moved, ..none };
+            (peer, (rail, remote_rail), event)
+        }
+        proto::Event::PathDoubted {
+            peer,
+            rail,
+            remote_rail,
+            suspect,
+            gap_ns,
+        } => {
+            let (kind, reason) = match suspect {
+                true => (Kind::PathSuspect, Reason::Late),
+                false => (Kind::PathCleared, Reason::Answered),
+            };
+            #[rustfmt::skip]
+            let event = Event { kind, reason, gap_ns, ..none };
+            (peer, (rail, remote_rail), event)
+        }
+        proto::Event::Resumed {
+            peer,
+            rail,
+            remote_rail,
+            gap_ns,
+        } => {
+            let kind = Kind::Resumed;
+            let event = Event {
+                kind,
+                gap_ns,
+                ..none
+            };
+            (peer, (rail, remote_rail), event)
+        }
+        proto::Event::PathShrank {
+            peer,
+            rail,
+            remote_rail,
+            from,
+            to,
+        } => {
+            let (kind, reason, detail) = (Kind::PathShrank, Reason::Size, (from as u32, to as u32));
+            #[rustfmt::skip]
+            let event = Event { kind, reason, detail, ..none };
+            (peer, (rail, remote_rail), event)
+        }
+        _ => return None,
+    };
+    #[rustfmt::skip]
+    let event = Event { rail, peer_rail, ..event };
+    Some((peer, event))
+}
+
+/// The record of the death of a peer, and who it is.
+fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
+    let &proto::Event::PeerDead {
+        peer,
+        silent_ms,
+        refused,
+        heard,
+    } = event
+    else {
+        return None;
+    };
+    let reason = match (refused, heard) {
+        (true, _) => Reason::Refused,
+        (_, true) => Reason::Deaf,
+        _ => Reason::Silent,
+    };
+    let event = Event {
+        kind: Kind::PeerDead,
+        reason,
+        gap_ns: silent_ms.saturating_mul(1_000_000),
+        ..Event::default()
+    };
+    Some((peer, event))
+}
+
+impl<S: System> Core<S> {
+    /// An event about a path or a peer: onto the page.
+    pub(crate) fn record_event(&mut self, ep: EpId, event: &proto::Event) {
+        let Some((peer, event)) = of_path(event).or_else(|| of_death(event)) else {
+            return;
+        };
+        let peer = self.dir.node(ep).and_then(|node| node.peer_address(peer));
+        let peer = peer.map_or(0, |address| address.id);
+        self.outages.record(Event { peer, ..event });
+    }
+
+    /// A path is left or taken into use.
+    pub(crate) fn say_path(&mut self, ep: EpId, event: &proto::Event) {
+        let &proto::Event::PathChanged {
+            peer,
+            rail,
+            remote_rail,
+            state,
+            why,
+            moved,
+        } = event
+        else {
+            return;
+        };
+        let path = (ep.0, peer.0, rail, remote_rail);
+        let name = self.rail_name(rail);
+        let who = self.describe(ep, peer);
+        let between = format!("rail {name} to {who} (its rail {remote_rail})");
+        let (text, matters) = match state {
+            PathState::Down => {
+                let text = format!("{between} is lost: {}; {moved} packets moved", words(why));
+                // That a rail is down is said of the rail, and damage by `say_corrupt`.
+                let said = matches!(why, PathReason::RailDown | PathReason::Corrupt);
+                (text, !said && self.outages.lose(path))
+            }
+            _ => {
+                let text = format!("{between} is back: {}", words(why));
+                (text, self.outages.regain(path))
+            }
+        };
+        self.warn_if(matters, &text);
+    }
+
+    /// The system, or the rail itself, says that a rail is down or works again.
+    pub(crate) fn note_rail(&mut self, rail: usize, fault: RailFault) {
+        let Some(name) = self.rails.get(rail).map(|rail| rail.name.clone()) else {
+            return;
+        };
+        let (kind, errno, text) = match fault {
+            RailFault::Up => (Kind::RailUp, 0, format!("rail {name} is back")),
+            RailFault::Down(errno) => {
+                let why = match errno {
+                    libc::ENODEV => "there is no such interface any more",
+                    libc::ENETDOWN => "its interface is down",
+                    libc::EADDRNOTAVAIL => "its interface has lost the address",
+                    _ => "it reports an error",
+                };
+                (Kind::RailDown, errno, format!("rail {name} is lost: {why}"))
+            }
+        };
+        self.outages.record(Event {
+            kind,
+            reason: Reason::System,
+            rail: u8::try_from(rail).unwrap_or(NO_RAIL),
+            detail: (errno.unsigned_abs(), 0),
+            ..Event::default()
+        });
+        self.warn_if(true, &text);
+    }
+
+    /// Nothing is expected of a peer any more.
+    pub(crate) fn forget_outages(&mut self, ep: EpId, peer: PeerId) {
+        self.outages.forget(ep.0, peer.0);
+    }
+
+    /// Says it at warning level where it `matters` and this process speaks for its host, else to
+    /// who asks for more.
+    fn warn_if(&mut self, matters: bool, text: &str) {
+        if !(matters && self.outages.may_warn()) {
+            return self.say(LogLevel::Info, text);
+        }
+        self.say(LogLevel::Warn, text);
+        if self.outages.is_silent() {
+            let last = "rails are lost and come back too often to say it each time: \
+                        `marline events` shows it";
+            self.say(LogLevel::Warn, last);
+        }
+    }
+
+    pub(crate) fn rail_name(&self, rail: u8) -> &str {
+        let rail = self.rails.get(rail as usize);
+        rail.map_or("?", |rail| rail.name.as_str())
+    }
+}

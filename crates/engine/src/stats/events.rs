@@ -1,0 +1,271 @@
+//! Events of paths, rails and peers, as records of the rings of a page: when, to whom, why, what
+//! was moved, and how long nothing was delivered.
+
+use super::layout::{at, DOUBTS_AT, DOUBTS_MAX, OUTAGES_AT, OUTAGES_MAX};
+use super::map::Mapped;
+use super::ring::{self, RECORD_WORDS, SLOT_WORDS};
+use crate::platform::fork::Generation;
+use crate::platform::wall_clock::unix_ns;
+
+macro_rules! named {
+    ($(#[doc = $about:literal])+ $type:ident {
+        $($(#[doc = $doc:literal])+ $variant:ident = $number:literal, $name:literal;)*
+    }) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum $type { #[default] $($(#[doc = $doc])+ $variant = $number,)* }
+
+        impl $type {
+            /// All of them.
+            pub const ALL: &'static [$type] = &[$($type::$variant),*];
+
+            /// Its name in JSON, which stays as it is.
+            pub fn name(self) -> &'static str {
+                match self { $($type::$variant => $name,)* }
+            }
+
+            /// From a record's byte; the first for numbers of no sense.
+            pub fn from_number(number: u8) -> $type {
+                Self::ALL.iter().copied().find(|&k| k as u8 == number).unwrap_or_default()
+            }
+        }
+    };
+}
+
+named! {
+    /// The kind of an event.
+    Kind {
+        /// Of a later version, or nonsense.
+        Unknown = 0, "unknown";
+        /// A path that had been given up is in use again.
+        PathUp = 1, "path-up";
+        /// It is in doubt that what is sent on a path arrives.
+        PathSuspect = 2, "path-suspect";
+        /// A path in doubt answers.
+        PathCleared = 3, "path-cleared";
+        /// A path was given up.
+        PathDown = 4, "path-down";
+        /// A path was given up, and has to prove itself by undamaged packets.
+        PathQuarantined = 5, "path-quarantined";
+        /// Something of ours arrived at the peer for the first time since a path was given up.
+        Resumed = 6, "resumed";
+        /// A path lost its long packets, and goes on with shorter ones.
+        PathShrank = 7, "path-shrank";
+        /// A peer was given up.
+        PeerDead = 8, "peer-dead";
+        /// A rail does not work: its interface, its address or its device is gone.
+        RailDown = 9, "rail-down";
+        /// It works again.
+        RailUp = 10, "rail-up";
+        /// A rail that stood by carries, because no other does.
+        StoodIn = 11, "stood-in";
+    }
+}
+
+named! {
+    /// Why it happened.
+    Reason {
+        /// Nothing is to be said.
+        None = 0, "none";
+        /// Packets were answered, or acknowledged.
+        Answered = 1, "answered";
+        /// Packets were not answered, while others were on another path.
+        Unanswered = 2, "unanswered";
+        /// No acknowledgement came in time.
+        Late = 3, "late";
+        /// The rail is down.
+        Rail = 4, "rail-down";
+        /// The connection broke, or could not be made.
+        Link = 5, "connection-broke";
+        /// The rail had no room for long.
+        NoRoom = 6, "no-room";
+        /// Too many packets arrived damaged.
+        Corrupt = 7, "corrupt";
+        /// No packets pass that are long enough for data.
+        Size = 8, "size";
+        /// The other paths are as bad.
+        NoBetter = 9, "no-better";
+        /// The system says so.
+        System = 10, "system";
+        /// Its host says that the process is gone.
+        Refused = 11, "refused";
+        /// It was silent on every path.
+        Silent = 12, "silent";
+        /// It is heard, but nothing arrives at it.
+        Deaf = 13, "deaf";
+    }
+}
+
+/// No rail.
+pub const NO_RAIL: u8 = u8::MAX;
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Nanoseconds since 1970.
+    pub unix_ns: u64,
+    /// The kind of it.
+    pub kind: Kind,
+    /// Why.
+    pub reason: Reason,
+    /// Our rail, or [`NO_RAIL`].
+    pub rail: u8,
+    /// The peer's rail, or [`NO_RAIL`].
+    pub peer_rail: u8,
+    /// Endpoint number of the peer; 0: it is about no peer.
+    pub peer: u64,
+    /// Packets that were moved to other paths.
+    pub moved: u64,
+    /// How long nothing was delivered, in nanoseconds; 0: nothing waited.
+    pub gap_ns: u64,
+    /// Of a path that shrank the longest packets before and now, in bytes; of a rail that is down
+    /// the error number.
+    pub detail: (u32, u32),
+}
+
+impl Default for Event {
+    fn default() -> Event {
+        Event {
+            unix_ns: 0,
+            kind: Kind::Unknown,
+            reason: Reason::None,
+            rail: NO_RAIL,
+            peer_rail: NO_RAIL,
+            peer: 0,
+            moved: 0,
+            gap_ns: 0,
+            detail: (0, 0),
+        }
+    }
+}
+
+impl Event {
+    fn record(&self) -> [u64; RECORD_WORDS] {
+        let what = [
+            self.kind as u8,
+            self.reason as u8,
+            self.rail,
+            self.peer_rail,
+        ];
+        let (from, to) = self.detail;
+        [
+            self.unix_ns,
+            u64::from(u32::from_le_bytes(what)),
+            self.peer,
+            self.moved,
+            self.gap_ns,
+            u64::from(from) | u64::from(to) << 32,
+        ]
+    }
+
+    pub(super) fn from_record(record: &[u64; RECORD_WORDS]) -> Event {
+        let [unix_ns, what, peer, moved, gap_ns, detail] = *record;
+        let [kind, reason, rail, peer_rail] = (what as u32).to_le_bytes();
+        Event {
+            unix_ns,
+            kind: Kind::from_number(kind),
+            reason: Reason::from_number(reason),
+            rail,
+            peer_rail,
+            peer,
+            moved,
+            gap_ns,
+            detail: (detail as u32, (detail >> 32) as u32),
+        }
+    }
+
+    /// Mere doubts have a ring of their own: a busy machine makes many, and they are not to push
+    /// out what matters.
+    fn is_doubt(&self) -> bool {
+        matches!(self.kind, Kind::PathSuspect | Kind::PathCleared)
+    }
+}
+
+/// The events of a page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// Those that are there, oldest first.
+    pub list: Vec<Event>,
+    /// Older ones that were written over.
+    pub missing: u64,
+}
+
+impl Events {
+    /// Reads both rings; `load` gives the words from a place on.
+    pub(super) fn read<E>(
+        mut load: impl FnMut(usize) -> Result<[u64; SLOT_WORDS], E>,
+    ) -> Result<Events, E> {
+        let mut events = Events::default();
+        let rings = [
+            (at::OUTAGES, OUTAGES_AT, OUTAGES_MAX),
+            (at::DOUBTS, DOUBTS_AT, DOUBTS_MAX),
+        ];
+        for (count_at, ring_at, slots) in rings {
+            let count = load(count_at)?[0];
+            let slot = |n: u64| load(ring_at + n as usize * SLOT_WORDS);
+            let (records, missing) = ring::take(count, slots as u64, slot)?;
+            events.list.extend(records.iter().map(Event::from_record));
+            events.missing = events.missing.saturating_add(missing);
+        }
+        events.list.sort_by_key(|event| event.unix_ns);
+        Ok(events)
+    }
+}
+
+/// Writes events to a page, each as it happens.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    map: Mapped,
+    made: Generation,
+}
+
+impl Recorder {
+    pub(super) fn new(map: Mapped) -> Recorder {
+        Recorder {
+            map,
+            made: Generation::current(),
+        }
+    }
+
+    /// One event; its time is now.
+    #[cold]
+    pub(crate) fn record(&self, event: Event) {
+        if self.made.is_forked() {
+            return; // the memory is shared with the parent, whose page it is
+        }
+        let unix_ns = unix_ns();
+        let event = Event { unix_ns, ..event };
+        let (count, ring_at, slots) = match event.is_doubt() {
+            false => (at::OUTAGES, OUTAGES_AT, OUTAGES_MAX),
+            true => (at::DOUBTS, DOUBTS_AT, DOUBTS_MAX),
+        };
+        let words = self.map.words();
+        let ring = &words[ring_at..ring_at + slots * SLOT_WORDS];
+        ring::put(&words[count], ring, &event.record());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_lead_back() {
+        for (&kind, &reason) in Kind::ALL.iter().zip(Reason::ALL.iter().cycle()) {
+            let event = Event {
+                unix_ns: 7,
+                kind,
+                reason,
+                rail: 3,
+                peer_rail: NO_RAIL,
+                peer: u64::MAX,
+                moved: 212,
+                gap_ns: 1_900_000,
+                detail: (9_000, 1_472),
+            };
+            assert_eq!(Event::from_record(&event.record()), event);
+        }
+        assert_eq!(Kind::from_number(200), Kind::Unknown);
+    }
+}

@@ -1,0 +1,127 @@
+//! Where everything is in a page of statistics. All words are 64-bit in the machine's byte order:
+//!
+//! ```text
+//! header          HEADER_WORDS, see `at`
+//! process         ProcessCounters
+//! rails           RAILS_MAX x  name (4), address (6), up, RailCounters
+//! others          one peer row, of up to RAILS_MAX paths, for all peers without one
+//! outages, doubts two rings of records (`events`), each with a sequence number of its own
+//! peers           one row behind another: endpoint, address (6), state and checksum, paths,
+//!                 PeerCounters, and as many paths as the row says: rails, state, PathCounters
+//! ```
+
+use super::ring::SLOT_WORDS;
+use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
+pub use marline_wire::RAILS_MAX;
+
+/// First word of a page.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"MARLINES");
+/// Version of the layout (the counts of words are checked besides).
+pub const VERSION: u64 = 2;
+/// Paths shown at most per peer: as many as the protocol takes.
+pub const PATHS_MAX: usize = marline_proto::PATHS_MAX;
+/// Peers with a row of their own at most.
+pub const PEERS_MAX: usize = 1024;
+/// Paths of all peers together that the page has room for.
+pub const PEER_PATHS_MAX: usize = 16 * PEERS_MAX;
+/// Records of the ring of outages, and of the one of mere doubts: enough for the last minutes of a
+/// job on a bad network, and few enough for a page in each process.
+pub const OUTAGES_MAX: usize = 256;
+/// See above.
+pub const DOUBTS_MAX: usize = 64;
+
+/// Words of the header.
+pub mod at {
+    /// [`super::MAGIC`], written last.
+    pub const MAGIC: usize = 0;
+    /// [`super::VERSION`].
+    pub const VERSION: usize = 1;
+    /// Odd while the page is being written.
+    pub const SEQUENCE: usize = 2;
+    /// Process number in its own name space.
+    pub const PID: usize = 3;
+    /// When the process started, in ticks since boot: tells it from a later one of that number.
+    pub const PID_START: usize = 4;
+    /// Inode of the name space of process numbers.
+    pub const PID_SPACE: usize = 5;
+    /// The endpoint's (or engine's) random number.
+    pub const ENDPOINT: usize = 6;
+    /// Rank in `MPI_COMM_WORLD` plus one; 0: not known.
+    pub const RANK: usize = 7;
+    /// Nanoseconds since 1970 when the engine was opened.
+    pub const OPENED: usize = 8;
+    /// Nanoseconds since 1970 of the last writing.
+    pub const PUBLISHED: usize = 9;
+    /// 1 when the engine has closed.
+    pub const CLOSED: usize = 10;
+    /// Rail rows in use.
+    pub const RAILS: usize = 11;
+    /// Peer rows in use.
+    pub const PEERS: usize = 12;
+    /// Peers counted in the "others" row.
+    pub const PEERS_BEYOND: usize = 13;
+    /// Words of the four groups.
+    pub const GROUPS: usize = 14;
+    /// Name of the host, [`super::HOST_WORDS`].
+    pub const HOST: usize = 18;
+    /// [`Lacks`](crate::stats::lacks::Lacks).
+    pub const LACKS: usize = 26;
+    /// Peers whose paths are added up by rail, for want of room.
+    pub const PEERS_SUMMED: usize = 27;
+    /// Records written so far to the ring of outages.
+    pub const OUTAGES: usize = 28;
+    /// Records written so far to the ring of doubts.
+    pub const DOUBTS: usize = 29;
+}
+
+/// Words of the header, with room for more.
+pub const HEADER_WORDS: usize = 32;
+/// Words of a host's name.
+pub const HOST_WORDS: usize = 8;
+/// Words of a rail's name.
+pub const NAME_WORDS: usize = 4;
+/// Words of an address as text: an IPv6 address with port and brackets has at most 47 bytes.
+pub const ADDRESS_WORDS: usize = 6;
+
+/// Words of each group of counters.
+pub const GROUP_WORDS: [usize; 4] = [
+    ProcessCounters::ROWS.len(),
+    RailCounters::ROWS.len(),
+    PeerCounters::ROWS.len(),
+    PathCounters::ROWS.len(),
+];
+
+/// Words before the counters of a rail: name, address, up.
+pub const RAIL_HEAD_WORDS: usize = NAME_WORDS + ADDRESS_WORDS + 1;
+/// Words of a rail.
+pub const RAIL_WORDS: usize = RAIL_HEAD_WORDS + GROUP_WORDS[1];
+/// Words before the counters of a path: rails, state.
+pub const PATH_HEAD_WORDS: usize = 2;
+/// Words of a path.
+pub const PATH_WORDS: usize = PATH_HEAD_WORDS + GROUP_WORDS[3];
+/// Words before the counters of a peer: endpoint, address, state and checksum, paths.
+pub const PEER_HEAD_WORDS: usize = 1 + ADDRESS_WORDS + 2;
+/// Where the checksum is in the word of a peer's state: its number plus one, 0 if it is not known.
+pub const CHECKSUM_SHIFT: u32 = 32;
+/// Words before the paths of a peer.
+pub const PEER_PATHS_AT: usize = PEER_HEAD_WORDS + GROUP_WORDS[2];
+/// Words of a peer with so many paths.
+pub const fn peer_words(paths: usize) -> usize {
+    PEER_PATHS_AT + paths * PATH_WORDS
+}
+
+/// First word of the process's counters.
+pub const PROCESS_AT: usize = HEADER_WORDS;
+/// First word of the rails.
+pub const RAILS_AT: usize = PROCESS_AT + GROUP_WORDS[0];
+/// First word of the "others" row.
+pub const OTHERS_AT: usize = RAILS_AT + RAILS_MAX * RAIL_WORDS;
+/// First word of the ring of outages.
+pub const OUTAGES_AT: usize = OTHERS_AT + peer_words(RAILS_MAX);
+/// First word of the ring of doubts.
+pub const DOUBTS_AT: usize = OUTAGES_AT + OUTAGES_MAX * SLOT_WORDS;
+/// First word of the peers.
+pub const PEERS_AT: usize = DOUBTS_AT + DOUBTS_MAX * SLOT_WORDS;
+/// Words of the longest page.
+pub const PAGE_WORDS_MAX: usize =
+    PEERS_AT + PEERS_MAX * peer_words(0) + PEER_PATHS_MAX * PATH_WORDS;

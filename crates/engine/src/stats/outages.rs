@@ -1,0 +1,365 @@
+//! The outages of a job, made out of the events of its processes: which rail failed where, from
+//! when to when, what was moved for it, and how long nothing was delivered.
+//!
+//! Each process sees the ends of its own paths. What falls together in time and shares an end is
+//! one outage; an end that its own system reports, or that all of its paths have in common, is the
+//! one that failed.
+
+use super::events::{Event, Kind, Reason};
+use super::reader::JobPage;
+use crate::platform::wall_clock::LocalTime;
+use std::collections::HashMap;
+
+/// Processes notice the same outage at most this far apart.
+const TOGETHER_NS: u64 = 500_000_000;
+
+/// A rail of a host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct End {
+    /// The host's name, or an address where that is all that is known.
+    pub host: String,
+    /// The rail's name.
+    pub rail: String,
+}
+
+/// One outage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outage {
+    /// The rails that failed, or between which nothing passed.
+    pub ends: Vec<End>,
+    /// True if it is known that these rails failed; else it is something between them.
+    pub certain: bool,
+    /// Damaged packets were the reason.
+    pub corrupt: bool,
+    /// Nanoseconds since 1970.
+    pub from_unix_ns: u64,
+    /// The same; none: it is not over.
+    pub to_unix_ns: Option<u64>,
+    /// Packets that were moved to other paths.
+    pub moved: u64,
+    /// The longest time in nanoseconds that nothing was delivered to some peer; 0: nothing waited.
+    pub gap_ns: u64,
+}
+
+/// An outage as one process saw it: of a path, or of a rail.
+struct Seen {
+    ends: Vec<End>,
+    /// The system said so, of a rail.
+    system: bool,
+    corrupt: bool,
+    peer: u64,
+    from: u64,
+    to: Option<u64>,
+    moved: u64,
+    gap_ns: u64,
+}
+
+/// The outages of a job's pages, in order of time.
+pub fn outages(pages: &[JobPage]) -> Vec<Outage> {
+    let by_endpoint: HashMap<u64, &JobPage> =
+        pages.iter().map(|page| (page.endpoint, page)).collect();
+    let mut seen: Vec<Seen> = Vec::new();
+    for page in pages {
+        seen.append(&mut seen_by(page, &by_endpoint));
+    }
+    seen.sort_by_key(|one| one.from);
+    let (mut over, mut open): (Vec<Vec<Seen>>, Vec<Vec<Seen>>) = Default::default();
+    for one in seen {
+        let (mut apart, mut together) = (Vec::new(), vec![one]);
+        for group in open {
+            match () {
+                () if touches(&group, &together[0]) => together.extend(group),
+                () if is_over(&group, together[0].from) => over.push(group),
+                () => apart.push(group),
+            }
+        }
+        apart.push(together);
+        open = apart;
+    }
+    over.append(&mut open);
+    let mut outages: Vec<Outage> = over.iter().map(|group| outage(group)).collect();
+    outages.sort_by_key(|outage| outage.from_unix_ns);
+    outages
+}
+
+fn is_over(group: &[Seen], now: u64) -> bool {
+    let over = |one: &Seen| {
+        one.to
+            .is_some_and(|to| to.saturating_add(TOGETHER_NS) < now)
+    };
+    group.iter().all(over)
+}
+
+fn touches(group: &[Seen], one: &Seen) -> bool {
+    let shares = |other: &Seen| other.ends.iter().any(|end| one.ends.contains(end));
+    !is_over(group, one.from) && group.iter().any(shares)
+}
+
+/// The outages that one process saw, with their times.
+fn seen_by(page: &JobPage, by_endpoint: &HashMap<u64, &JobPage>) -> Vec<Seen> {
+    let mut seen: Vec<Seen> = Vec::new();
+    // Which of them is open: of a path by peer and rails, of a rail by peer 0.
+    let mut open: HashMap<(u64, u8, u8), usize> = HashMap::new();
+    for event in &page.events.list {
+        let key = (event.peer, event.rail, event.peer_rail);
+        match event.kind {
+            Kind::PathDown | Kind::PathQuarantined | Kind::RailDown => {
+                open.entry(key).or_insert_with(|| {
+                    seen.push(begun(page, event, by_endpoint));
+                    seen.len() - 1
+                });
+            }
+            Kind::PathUp | Kind::RailUp => {
+                if let Some(one) = open.remove(&key) {
+                    seen[one].to = Some(event.unix_ns);
+                }
+            }
+            Kind::Resumed => {
+                let waits = |one: &&mut Seen| one.gap_ns == 0 && one.peer == event.peer;
+                match seen.iter_mut().rev().find(waits) {
+                    Some(one) => one.gap_ns = event.gap_ns,
+                    // The last path is never given up: its rail failed.
+                    None => seen.iter_mut().rev().take(1).for_each(|one| {
+                        one.gap_ns = one.gap_ns.max(event.gap_ns);
+                    }),
+                }
+            }
+            _ => {}
+        }
+    }
+    seen
+}
+
+fn begun(page: &JobPage, event: &Event, by_endpoint: &HashMap<u64, &JobPage>) -> Seen {
+    let mut ends = vec![End {
+        host: page.host.clone(),
+        rail: rail_name(page, event.rail),
+    }];
+    if event.peer != 0 {
+        ends.push(match by_endpoint.get(&event.peer) {
+            Some(peer) => End {
+                host: peer.host.clone(),
+                rail: rail_name(peer, event.peer_rail),
+            },
+            None => End {
+                host: address_of(page, event.peer),
+                rail: format!("rail {}", event.peer_rail),
+            },
+        });
+    }
+    Seen {
+        ends,
+        system: event.kind == Kind::RailDown,
+        corrupt: event.reason == Reason::Corrupt,
+        peer: event.peer,
+        from: event.unix_ns,
+        to: None,
+        moved: event.moved,
+        gap_ns: 0,
+    }
+}
+
+/// The name of a rail of a page.
+pub fn rail_name(page: &JobPage, rail: u8) -> String {
+    let known = page.rails.get(usize::from(rail));
+    known.map_or_else(|| format!("rail {rail}"), |rail| rail.name.clone())
+}
+
+fn address_of(page: &JobPage, endpoint: u64) -> String {
+    let peer = page.peers.iter().find(|peer| peer.endpoint == endpoint);
+    peer.map_or_else(|| "?".to_owned(), |peer| peer.address.clone())
+}
+
+fn outage(group: &[Seen]) -> Outage {
+    let failed: Vec<&Seen> = group.iter().filter(|one| one.system).collect();
+    let of = |many: &mut dyn Iterator<Item = &End>| {
+        let mut ends: Vec<End> = many.cloned().collect();
+        ends.sort();
+        ends.dedup();
+        ends
+    };
+    let all = of(&mut group.iter().flat_map(|one| &one.ends));
+    let shared = |end: &&End| group.iter().all(|one| one.ends.contains(end));
+    let common = of(&mut all.iter().filter(shared));
+    let ends = match (failed.is_empty(), common.is_empty()) {
+        (false, _) => of(&mut failed.iter().flat_map(|one| &one.ends)),
+        (true, false) => common,
+        (true, true) => all,
+    };
+    let ends_at = group.iter().map(|one| one.to).collect::<Option<Vec<u64>>>();
+    Outage {
+        certain: !failed.is_empty() || ends.len() == 1,
+        ends,
+        corrupt: group.iter().any(|one| one.corrupt),
+        from_unix_ns: group.iter().map(|one| one.from).min().unwrap_or(0),
+        to_unix_ns: ends_at.and_then(|all| all.into_iter().max()),
+        moved: group
+            .iter()
+            .fold(0, |sum, one| one.moved.saturating_add(sum)),
+        gap_ns: group.iter().map(|one| one.gap_ns).max().unwrap_or(0),
+    }
+}
+
+/// A time in milliseconds or seconds, for people.
+pub fn format_gap(ns: u64) -> String {
+    match ns as f64 / 1e6 {
+        ms if ms < 1_000.0 => format!("{ms:.1} ms"),
+        ms => format!("{:.1} s", ms / 1e3),
+    }
+}
+
+impl Outage {
+    /// Which rail it is, and where: `rail0 on h1`.
+    pub fn place(&self) -> String {
+        let [first, others @ ..] = &self.ends[..] else {
+            return "a rail".to_owned();
+        };
+        let one_name = others.iter().all(|end| end.rail == first.rail);
+        match (others, one_name) {
+            ([], _) => format!("{} on {}", first.rail, first.host),
+            ([second], true) if self.certain => {
+                format!("{} on {} and {}", first.rail, first.host, second.host)
+            }
+            ([second], true) => {
+                format!("{} between {} and {}", first.rail, first.host, second.host)
+            }
+            ([second], false) => {
+                let (a, b) = (&first.rail, &second.rail);
+                format!("{a} on {} and {b} on {}", first.host, second.host)
+            }
+            (_, true) => format!("{} on {} hosts", first.rail, self.ends.len()),
+            (_, false) => format!("{} rails", self.ends.len()),
+        }
+    }
+
+    /// A line for people: which rail, from when to when, what was moved, the longest gap.
+    pub fn line(&self) -> String {
+        let clock = |unix_ns| LocalTime::of(unix_ns).clock();
+        let from = clock(self.from_unix_ns);
+        let time = match self.to_unix_ns {
+            Some(to) => format!("{from} to {}", clock(to)),
+            None => format!("since {from}"),
+        };
+        let why = if self.corrupt {
+            " for damaged packets"
+        } else {
+            ""
+        };
+        let moved = match self.moved {
+            1 => "1 packet".to_owned(),
+            moved => format!("{moved} packets"),
+        };
+        let gap = match self.gap_ns {
+            0 => String::new(),
+            gap => format!(", longest gap {}", format_gap(gap)),
+        };
+        format!("{} down{why} {time}, {moved} moved{gap}", self.place())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::events::Events;
+    use crate::stats::reader::RailRow;
+
+    const MS: u64 = 1_000_000;
+    const START: u64 = 1_764_166_226_000_000_000;
+
+    /// The page of process `n` on a host, of two rails, with these events.
+    fn page(n: u64, host: &str, list: &[Event]) -> JobPage {
+        let rail = |n| RailRow {
+            name: format!("rail{n}"),
+            ..RailRow::default()
+        };
+        JobPage {
+            endpoint: n,
+            host: host.to_owned(),
+            rails: vec![rail(0), rail(1)],
+            events: Events {
+                list: list.to_vec(),
+                missing: 0,
+            },
+            ..JobPage::default()
+        }
+    }
+
+    fn event(ms: u64, kind: Kind, peer: u64, rail: u8) -> Event {
+        Event {
+            unix_ns: START + ms * MS,
+            kind,
+            peer,
+            rail,
+            peer_rail: rail,
+            moved: u64::from(kind == Kind::PathDown) * 100,
+            gap_ns: u64::from(kind == Kind::Resumed) * 1_900_000,
+            ..Event::default()
+        }
+    }
+
+    #[test]
+    fn what_the_system_says_names_the_host() {
+        let there = [
+            event(0, Kind::RailDown, 0, 0),
+            event(0, Kind::PathDown, 1, 0),
+            event(2, Kind::Resumed, 1, 1),
+            event(2_000, Kind::RailUp, 0, 0),
+            event(2_003, Kind::PathUp, 1, 0),
+        ];
+        let here = [
+            event(3, Kind::PathDown, 2, 0),
+            event(2_005, Kind::PathUp, 2, 0),
+        ];
+        let found = outages(&[page(1, "h0", &here), page(2, "h1", &there)]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let line = found[0].line();
+        assert!(line.starts_with("rail0 on h1 down "), "{line}");
+        assert!(
+            line.ends_with(", 200 packets moved, longest gap 1.9 ms"),
+            "{line}"
+        );
+        let from = LocalTime::of(START).clock();
+        let to = LocalTime::of(START + 2_005 * MS).clock();
+        assert!(line.contains(&format!("down {from} to {to},")), "{line}");
+    }
+
+    #[test]
+    fn silence_is_between_two_hosts_or_at_the_one_they_share() {
+        let down = |peer| [event(0, Kind::PathDown, peer, 1)];
+        let two = [page(1, "h0", &down(2)), page(2, "h1", &down(1))];
+        let found = outages(&two);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].place(), "rail1 between h0 and h1");
+        assert!(found[0].line().contains(" since "), "{}", found[0].line());
+        let three = [
+            page(1, "h0", &down(2)),
+            page(2, "h1", &[]),
+            page(3, "h2", &down(2)),
+        ];
+        let found = outages(&three);
+        assert_eq!(found[0].place(), "rail1 on h1");
+    }
+
+    #[test]
+    fn outages_apart_in_time_or_place_are_several() {
+        let list = [
+            event(0, Kind::PathDown, 2, 0),
+            event(10, Kind::PathDown, 2, 1),
+            event(50, Kind::PathUp, 2, 0),
+            event(60, Kind::PathUp, 2, 1),
+            event(5_000, Kind::PathDown, 2, 0),
+            event(5_050, Kind::PathUp, 2, 0),
+        ];
+        let found = outages(&[page(1, "h0", &list), page(2, "h1", &[])]);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(found[0].gap_ns, 0);
+        assert!(!found[0].line().contains("gap"));
+    }
+
+    #[test]
+    fn a_peer_without_a_page_is_named_by_its_address() {
+        let found = outages(&[page(1, "h0", &[event(0, Kind::PathDown, 9, 0)])]);
+        assert_eq!(found[0].place(), "rail 0 on ? and rail0 on h0");
+        assert!(outages(&[page(1, "h0", &[])]).is_empty());
+    }
+}

@@ -1,0 +1,92 @@
+//! Outages as the owner is told of them: paths that are given up and come back or fall under
+//! suspicion, how many packets were moved for that, and how long nothing was delivered to the peer.
+
+use crate::base::types::{Event, PathReason, PathState};
+use crate::node::Node;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+
+impl Path {
+    /// The event that says where the path of `conn` stands now.
+    fn changed(&self, conn: &Conn, why: PathReason, moved: u32) -> Event {
+        Event::PathChanged {
+            peer: conn.peer,
+            rail: self.local,
+            remote_rail: self.remote,
+            state: self.state,
+            why,
+            moved,
+        }
+    }
+}
+
+impl Conn {
+    /// Something that waits on path `at` is late, or its path failed: from when on was nothing
+    /// delivered? `told`: the end of that is to be told.
+    pub(crate) fn begin_gap(&mut self, at: usize, told: bool) {
+        let Some((_, oldest)) = self.paths[at].ring.oldest_waiting() else {
+            return; // nobody waits
+        };
+        if self.gap_from == 0 {
+            let delivered = self.paths.iter().map(|p| p.newest_acked_sent_ns).max();
+            self.gap_from = oldest.sent_ns.max(delivered.unwrap_or(0)).max(1);
+        }
+        self.gap_told |= told;
+    }
+}
+
+impl Node {
+    /// Tells where path `at` stands now.
+    pub(crate) fn tell_path(&mut self, conn: &Conn, at: usize, why: PathReason, moved: u32) {
+        let event = conn.paths[at].changed(conn, why, moved);
+        self.events.push_back(event);
+    }
+
+    /// A path that is in use falls under suspicion.
+    pub(crate) fn suspect(&mut self, conn: &mut Conn, at: usize) {
+        if conn.paths[at].state != PathState::Up {
+            return;
+        }
+        conn.begin_gap(at, false);
+        let path = &mut conn.paths[at];
+        path.state = PathState::Suspect;
+        self.events.push_back(Event::PathDoubted {
+            peer: conn.peer,
+            rail: path.local,
+            remote_rail: path.remote,
+            suspect: true,
+            gap_ns: 0,
+        });
+    }
+
+    /// Something was delivered on path `at` after nothing was for some time. `cleared`: the path
+    /// was under suspicion.
+    #[cold]
+    pub(crate) fn end_gap(&mut self, now: u64, conn: &mut Conn, at: usize, cleared: bool) {
+        let gap_ns = match conn.gap_from {
+            0 => 0,
+            from => now.saturating_sub(from).max(1),
+        };
+        let told = core::mem::take(&mut conn.gap_told);
+        conn.gap_from = 0;
+        let path = &conn.paths[at];
+        let (peer, rail, remote_rail) = (conn.peer, path.local, path.remote);
+        if cleared {
+            self.events.push_back(Event::PathDoubted {
+                peer,
+                rail,
+                remote_rail,
+                suspect: false,
+                gap_ns,
+            });
+        }
+        if told {
+            self.events.push_back(Event::Resumed {
+                peer,
+                rail,
+                remote_rail,
+                gap_ns,
+            });
+        }
+    }
+}
