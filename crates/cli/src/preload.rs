@@ -1,4 +1,5 @@
-//! The library that is preloaded into the ranks of MPICH and Open MPI (`crates/mpi-shim` says what for).
+//! The library that is preloaded into the ranks of MPICH and Open MPI (`crates/mpi-shim` says what
+//! for).
 
 use crate::mpi::Kind;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! `libmarline-mpi.so`, which `marline run` preloads into the ranks of MPICH and Open MPI. It leaves
-//! out yields that are of no use where one thread of the process calls MPI.
+//! `libmarline-mpi.so`, which `marline run` preloads into the ranks of MPICH and Open MPI. It
+//! leaves out yields that are of no use where one thread of the process calls MPI.
 //!
 //! MPICH offers the processor after every look for messages (`MPID_Progress_wait` of its
 //! `ch4_progress.h`), also after the look that found the one waited for, and no setting stops it.
@@ -8,11 +8,11 @@
 //! out, until it polls again. The gain is measured in
 //! `docs/decisions/0142-yields-left-out-of-mpich.md`.
 //!
-//! Open MPI offers the processor only if it is told to (`mpi_yield_when_idle`). Without that threads
-//! of one process wait for each other in loops, each until the end of its time slice, and with it
-//! a program of one thread yields after each empty poll, as if the engine did not do so when it is
-//! due. So `marline run` tells it to, and here the yields after polls are left out of programs in
-//! which one thread calls MPI (`docs/decisions/0210-threads-of-open-mpi-yield.md`).
+//! Open MPI offers the processor only if it is told to (`mpi_yield_when_idle`). Without that
+//! threads of one process wait for each other in loops, each until the end of its time slice, and
+//! with it a program of one thread yields after each empty poll, as if the engine did not do so
+//! when it is due. So `marline run` tells it to, and here the yields after polls are left out of
+//! programs in which one thread calls MPI (`docs/decisions/0210-threads-of-open-mpi-yield.md`).
 //!
 //! All other yields happen: the engine's own, those of other threads, and of programs without
 //! Marline.
@@ -29,7 +29,7 @@ const EMPTY: u8 = 1;
 const FOUND: u8 = 2;
 
 thread_local! {
-    /// What the thread's last poll was, until its next yield.
+    /// The outcome of the thread's last poll, until its next yield.
     static POLL: Cell<u8> = const { Cell::new(NO_POLL) };
 }
 

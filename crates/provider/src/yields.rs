@@ -1,5 +1,5 @@
-//! Tells Marline's preloaded library (`crates/mpi-shim`), if it is there, of each poll: it leaves out
-//! yields of MPI's that are of no use after one.
+//! Tells Marline's preloaded library (`crates/mpi-shim`), if it is there, of each poll: it leaves
+//! out yields of MPI's that are of no use after one.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
