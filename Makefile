@@ -17,6 +17,7 @@ build:
 	mkdir -p build/provider
 	install -m 755 $(TARGET)/release/libmarline_fi.so build/provider/libmarline-fi.so
 	install -m 755 $(TARGET)/release/libmarline_mpi.so build/provider/libmarline-mpi.so
+	install -m 755 $(TARGET)/release/libmarline_collectives.so build/provider/libmarline-collectives.so
 	echo plain > build/provider/how
 
 # The provider guided by a profile of MPI jobs (what it gains: docs/user-guide.md).

@@ -10,7 +10,8 @@ use std::process::Command;
 /// The text that follows the options in `marline run --help`: every variable, set or read.
 pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
-  all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_STATS_DIR*
+  all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_STATS_DIR*,
+              with --multicast MARLINE_MULTICAST LD_PRELOAD (before yours)
   MPICH       MPIR_CVAR_CH4_NETMOD MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
               MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),
               with --no-shm MPIR_CVAR_NOLOCAL
@@ -51,6 +52,12 @@ pub struct Common {
     /// are threads of Open MPI, which do not yield to each other).
     #[arg(long)]
     pub no_preload: bool,
+    /// Do MPI_Bcast by multicast (docs/multicast.md).
+    #[arg(long, overrides_with = "no_multicast")]
+    pub multicast: bool,
+    /// Do not, which is what happens without either.
+    #[arg(long)]
+    pub no_multicast: bool,
     /// Directory with libmarline-fi.so.
     #[arg(long)]
     pub provider_dir: Option<PathBuf>,
@@ -96,14 +103,31 @@ pub fn variables(
         return set;
     };
     let of_user = |name: &str| environment.iter().find(|(n, _)| n == name);
-    let yields = mpi::yields(kind);
-    let decided = yields.as_ref().is_some_and(|v| of_user(v.name).is_some());
-    let library = (!common.no_preload && !decided).then(|| preload::library(kind, dir));
-    if let Some(library) = library.flatten() {
-        let others = of_user(preload::VARIABLE).map(|(_, value)| value.as_str());
-        let value = preload::value(&library, others);
-        set.push((preload::VARIABLE.to_owned(), value));
-        set.extend(yields.map(|v| (v.name.to_owned(), v.value)));
+    let idle = mpi::yields(kind);
+    let decided = idle.as_ref().is_some_and(|v| of_user(v.name).is_some());
+    let yields = (!common.no_preload && !decided).then(|| preload::library(kind, dir));
+    let yields = yields.flatten();
+    if yields.is_some() {
+        set.extend(idle.map(|v| (v.name.to_owned(), v.value)));
+    }
+    let multicast = common.multicast.then(|| preload::multicast(dir));
+    if multicast == Some(None) {
+        tool::say(
+            "--multicast: libmarline-collectives.so is not beside libmarline-fi.so, or its \
+                   path has a blank or a colon: MPI_Bcast stays the MPI's",
+        );
+    }
+    if let Some(Some((_, provider))) = &multicast {
+        let provider = provider.to_string_lossy().into_owned();
+        set.push((preload::MULTICAST.to_owned(), provider));
+    }
+    let multicast = multicast.flatten().map(|(library, _)| library);
+    let libraries = [yields, multicast].into_iter().flatten();
+    let mut value = of_user(preload::VARIABLE).map(|(_, value)| value.clone());
+    for library in libraries {
+        value = Some(preload::value(&library, value.as_deref()));
+        set.retain(|(name, _)| name != preload::VARIABLE);
+        set.extend(value.clone().map(|v| (preload::VARIABLE.to_owned(), v)));
     }
     set
 }

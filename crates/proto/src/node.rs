@@ -165,6 +165,11 @@ impl Node {
         }
     }
 
+    /// Tells this life of the endpoint from others.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
     /// From now on messages of these lengths get sums; what was posted before stays as it is.
     pub fn set_summed(&mut self, lengths: (u64, u64)) {
         self.cfg.summed = lengths;

@@ -24,6 +24,7 @@ impl<S: System> Core<S> {
         for index in 0..self.dir.eps.len() {
             while self.flush_batch(now, index) {}
         }
+        self.flush_groups(now);
         self.send_notices(now);
         assert!(!self.fast_path.waits(), "what was sent was not built");
         if self.cfg.proto.reliable {

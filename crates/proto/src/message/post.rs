@@ -96,6 +96,22 @@ impl Node {
         }
     }
 
+    /// Something beside messages waits for a word of the peer, or does not any more: meanwhile it
+    /// is asked now and then whether it lives, and [`Node::peer_gone`] tells.
+    pub fn watch_peer(&mut self, now_ns: u64, peer: PeerId, waits: bool) {
+        if waits {
+            self.ensure_conn(peer);
+        }
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        conn.watchers = match waits {
+            true => conn.watchers + 1,
+            false => conn.watchers.saturating_sub(1),
+        };
+        self.touch_soon(peer, now_ns);
+    }
+
     /// Starts the watch over the peer that a receive names; `false`: that peer is gone.
     fn watch(&mut self, spec: &RecvSpec, now_ns: u64) -> bool {
         let Source::Peer(peer) = spec.source else {

@@ -113,3 +113,4 @@ impl RemoteWrite for TcpTx {
 }
 
 crate::no_direct_write!(TcpTx);
+crate::no_groups!(TcpTx);
