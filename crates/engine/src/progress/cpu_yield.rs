@@ -13,12 +13,6 @@ const SHARED_NS: u64 = 10_000;
 /// were taken for dead. Who sleeps is spared that: the same job took 0.3-1.1 s instead of 2-17 s,
 /// but 5-13 s with naps of 20 us.
 const NAPS: u32 = 16;
-/// Longest nap.
-const NAP_MAX_NS: u64 = 1_000_000;
-/// Shortest that naps become while they end without a packet: the process may wait for something
-/// that no rail brings, such as a message by MPI's own shared memory, which does not end a nap
-/// (docs/decisions/0211).
-const NAP_MIN_NS: u64 = 60_000;
 /// A ping-pong has too few empty polls in a row to learn that nobody wants its processor any more:
 /// after one yield in thousands that took long it yielded, as MPICH does, between any two looks. So
 /// it asks after so many empty polls that were not in a row, after twice as many when somebody did
@@ -47,8 +41,6 @@ pub(crate) struct YieldPolicy {
     ask_after: u32,
     /// Offers that will still be naps.
     naps: u32,
-    /// How long the next one is at most.
-    nap_ns: u64,
 }
 
 impl YieldPolicy {
@@ -59,21 +51,7 @@ impl YieldPolicy {
             unasked: 0,
             ask_after: ASK_AFTER_MIN,
             naps: 0,
-            nap_ns: NAP_MAX_NS,
         }
-    }
-
-    /// The longest time that the next nap may take.
-    pub(crate) fn nap_ns(&self) -> u64 {
-        self.nap_ns
-    }
-
-    /// A nap has ended: by itself, or since something came.
-    pub(crate) fn napped(&mut self, by_itself: bool) {
-        self.nap_ns = match by_itself {
-            true => (self.nap_ns / 2).max(NAP_MIN_NS),
-            false => (self.nap_ns * 2).min(NAP_MAX_NS),
-        };
     }
 
     /// Nobody took the processor when it was offered lately.
@@ -187,15 +165,6 @@ mod tests {
         offers.made(CpuOffer::Nap, 1_000_000);
         (0..AFTER_MAX).for_each(|_| offers.count(0));
         assert_eq!(offers.due(), Some(CpuOffer::Yield));
-    }
-
-    #[test]
-    fn naps_that_nothing_ends_become_short_and_long_again() {
-        let mut offers = YieldPolicy::new();
-        (0..10).for_each(|_| offers.napped(true));
-        assert_eq!(offers.nap_ns(), NAP_MIN_NS);
-        (0..10).for_each(|_| offers.napped(false));
-        assert_eq!(offers.nap_ns(), NAP_MAX_NS);
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! Beside the loop of polls: the processor is offered to others, and absences of the
 //! application are noted.
 
-use crate::platform::event::{Event, Woken};
+use crate::platform::event::Event;
 use crate::platform::sync::{MutexGuard, Ordering};
 use crate::platform::system::System;
 use crate::progress::absence::ABSENCE_MIN_NS;
 use crate::progress::cpu_yield::CpuOffer;
 use crate::progress::receivers::Receivers;
 use crate::progress::shared::Shared;
+
+/// Longest nap that waits for a packet while others run.
+const NAP_MAX_NS: u64 = 1_000_000;
 
 impl<S: System> Shared<S> {
     /// Lets another process run if one waits, and learns whether one does. No lock is held
@@ -19,19 +22,17 @@ impl<S: System> Shared<S> {
         offer: CpuOffer,
     ) -> MutexGuard<'a, Receivers<S::Rx>> {
         let naps = offer == CpuOffer::Nap;
-        let longest_ns = receivers.offers.nap_ns();
         receivers.nappers += naps as u32;
         drop(receivers);
         let before = self.clock.now_ns();
-        let by_itself = naps && self.nap(before, longest_ns);
-        if !naps {
-            self.clock.yield_now();
+        match naps {
+            true => self.nap(before),
+            false => self.clock.yield_now(),
         }
         let took_ns = self.clock.now_ns() - before;
         let mut receivers = self.receivers();
         receivers.offers.made(offer, took_ns);
         if naps {
-            receivers.offers.napped(by_itself);
             receivers.want_all(); // whatever ended the sleep
             receivers.nappers -= 1;
             if receivers.nappers == 0 && std::mem::take(&mut receivers.called) {
@@ -42,19 +43,15 @@ impl<S: System> Shared<S> {
     }
 
     /// Sleeps until a packet comes, another thread calls, or something is due: an ack that a peer
-    /// waits for must not wait for the end of the sleep. `true`: none of that within `longest_ns`.
-    fn nap(&self, now: u64, longest_ns: u64) -> bool {
+    /// waits for must not wait for the end of the sleep.
+    fn nap(&self, now: u64) {
         let due = self.lock().next_deadline().unwrap_or(u64::MAX);
-        let nap_ns = due.saturating_sub(now).min(longest_ns);
+        let nap_ns = due.saturating_sub(now).min(NAP_MAX_NS);
         match &self.nap_event {
             _ if nap_ns == 0 => self.clock.yield_now(),
+            Some(event) => drop(event.wait(&self.fds, nap_ns)),
             None => self.clock.nap(&self.fds, nap_ns),
-            Some(event) => {
-                let woken = event.wait(&self.fds, nap_ns);
-                return woken == Woken::Deadline && nap_ns == longest_ns;
-            }
         }
-        false
     }
 
     /// Ends the sleep of threads for which this one may have taken packets.
