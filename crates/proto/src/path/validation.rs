@@ -45,7 +45,7 @@ impl Node {
             if path.next_quarantine_probe(now) {
                 self.evacuate(conn, at);
             }
-            Node::mark_ready(&mut self.ready, conn);
+            self.agenda.mark_ready(conn);
             return;
         }
         let unproven = path.state == PathState::Unproven;
@@ -70,6 +70,6 @@ impl Node {
         if path.state == PathState::Down {
             self.evacuate(conn, at);
         }
-        Node::mark_ready(&mut self.ready, conn);
+        self.agenda.mark_ready(conn);
     }
 }
