@@ -42,6 +42,8 @@ impl Node {
                     path.rise(now);
                     self.tell_path(&conn, at, PathReason::Answered, 0);
                 }
+                // Kept, it would hide that contact is lost again.
+                conn.contact.lost &= !conn.paths[at].healthy();
                 self.judge_rivals(now, &mut conn, at);
             }
             self.declare_losses(now, &mut conn, at, named_range(ack));
