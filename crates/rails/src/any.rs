@@ -104,6 +104,7 @@ macro_rules! forward {
 forward! {
     impl Links for AnyTx { Udp, Tcp, Shm, Faulty }
     mut fn connect(self, to: &RailAddr) -> Connected;
+    mut fn works(self, link: LinkId);
     mut fn close(self, link: LinkId);
 }
 

@@ -32,6 +32,9 @@ impl Node {
                     path.doubt_repaired(now);
                 }
                 let cleared = path.on_progress(now);
+                if path.policy.lossy && path.link.note_arrival(now) {
+                    self.links.wanted.push(peer);
+                }
                 if cleared || conn.life.gap_from != 0 {
                     self.end_gap(now, &mut conn, at, cleared);
                 }
