@@ -11,7 +11,7 @@ use marline_rails::RailFault;
 /// The reason of a node, as pages show it.
 fn reason(why: PathReason) -> Reason {
     match why {
-        PathReason::Answered => Reason::Answered,
+        PathReason::Proven | PathReason::Answered => Reason::Answered,
         PathReason::Unanswered => Reason::Unanswered,
         PathReason::RailDown => Reason::Rail,
         PathReason::LinkDown => Reason::Link,
@@ -25,7 +25,7 @@ fn reason(why: PathReason) -> Reason {
 /// The reason in words.
 fn words(why: PathReason) -> &'static str {
     match why {
-        PathReason::Answered => "it answers",
+        PathReason::Proven | PathReason::Answered => "it answers",
         PathReason::Unanswered => "nothing that is sent on it is answered",
         PathReason::RailDown => "the rail is down",
         PathReason::LinkDown => "its connection broke",
@@ -49,6 +49,7 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
             moved,
         } => {
             let kind = match (state, why) {
+                (_, PathReason::Proven) => return None, // so begins every job
                 (PathState::Down, PathReason::Corrupt) => Kind::PathQuarantined,
                 (PathState::Down, _) => Kind::PathDown,
                 _ => Kind::PathUp,
@@ -167,7 +168,11 @@ impl<S: System> Core<S> {
                 (text, !said && self.outages.lose(path))
             }
             _ => {
-                let text = format!("{between} is back: {}", words(why));
+                let word = match why {
+                    PathReason::Proven => "in use",
+                    _ => "back",
+                };
+                let text = format!("{between} is {word}: {}", words(why));
                 (text, self.outages.regain(path))
             }
         };

@@ -240,6 +240,9 @@ impl<S: System> Shared<S> {
             }
             receivers.note(rail, takes > 0);
         }
+        if held.is_some() {
+            self.call_nappers(&mut receivers);
+        }
         let Some((mut core, now)) = held.filter(|(core, _)| !core.poisoned) else {
             return;
         };
