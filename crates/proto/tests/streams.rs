@@ -225,9 +225,9 @@ fn data_on_a_native_rail_is_over_when_it_left_and_the_rest_is_acknowledged() {
     assert!(pair.a.drained() && resent(&pair) == 0);
 }
 
-/// What was under way when the only link broke is to be sent again by a new one, also when an ack of
-/// it is read after that; the peer was gone, nothing else waited for it, and the send never ended
-/// (seed 72002615 of the simulator).
+/// A packet that was under way when the only link broke is to be sent again by a new one, also when
+/// its ack is read after that. The peer was gone, nothing else waited for it, and the send never
+/// ended (seed 72002615 of the simulator).
 #[test]
 fn a_send_ends_though_its_link_never_comes_back() {
     let config = Config {
