@@ -113,6 +113,7 @@ pub(crate) fn in_subnet(ip: &IpAddr, subnet: &IpAddr, bits: u8) -> bool {
 pub fn show_addr(addr: &RailAddr) -> String {
     match UdpAddr::read(addr) {
         Some(ip) => ip.to_string(),
-        None => format!("{:?} {:02x?}", addr.kind, addr.bytes()),
+        None => crate::verbs::show(addr)
+            .unwrap_or_else(|| format!("{:?} {:02x?}", addr.kind, addr.bytes())),
     }
 }

@@ -23,6 +23,7 @@ mod sys;
 mod tcp;
 mod tx_buf;
 mod udp;
+mod verbs;
 
 pub use addr::{show_addr, UdpAddr};
 pub use any::{AnyRail, AnyRx, AnyTx};
@@ -44,3 +45,4 @@ pub use sys::Place;
 pub use tcp::{TcpConfig, TcpRail, TcpRx, TcpTx};
 pub use tx_buf::{BufId, TxBuffers, BUFFER_LEN};
 pub use udp::{group_addr, UdpConfig, UdpRail, UdpRx, UdpTx};
+pub use verbs::{VerbsRail, VerbsRx, VerbsTx};

@@ -14,6 +14,7 @@ use crate::fault::{Clock, FaultScript, Faulty};
 use crate::shm::{ShmConfig, ShmRail};
 use crate::tcp::{TcpConfig, TcpRail};
 use crate::udp::{UdpConfig, UdpRail};
+use crate::verbs::{self, VerbsRail};
 use marline_wire::RAILS_MAX;
 
 /// A kind of rail.
@@ -42,6 +43,11 @@ const KINDS: &[Kind] = &[
         name: "shm",
         choose: choose_shm,
         open: open_shm,
+    },
+    Kind {
+        name: "ud",
+        choose: verbs::choose,
+        open: open_ud,
     },
 ];
 
@@ -167,6 +173,11 @@ fn choose_shm(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
 
 fn open_shm(_: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
     Ok(AnyRail::Shm(Box::new(ShmRail::open(&config.shm)?)))
+}
+
+fn open_ud(choice: &RailChoice, _: &RailsConfig) -> Result<AnyRail, String> {
+    let rail = VerbsRail::open_datagrams(&choice.interface)?;
+    Ok(AnyRail::Verbs(Box::new(rail)))
 }
 
 #[cfg(test)]
