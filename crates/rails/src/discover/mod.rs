@@ -47,7 +47,17 @@ const KINDS: &[Kind] = &[
     Kind {
         name: "ud",
         choose: verbs::choose,
-        open: open_ud,
+        open: open_verbs,
+    },
+    Kind {
+        name: "rc",
+        choose: verbs::choose,
+        open: open_verbs,
+    },
+    Kind {
+        name: "uc",
+        choose: verbs::choose,
+        open: open_verbs,
     },
 ];
 
@@ -175,8 +185,8 @@ fn open_shm(_: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
     Ok(AnyRail::Shm(Box::new(ShmRail::open(&config.shm)?)))
 }
 
-fn open_ud(choice: &RailChoice, _: &RailsConfig) -> Result<AnyRail, String> {
-    let rail = VerbsRail::open_datagrams(&choice.interface)?;
+fn open_verbs(choice: &RailChoice, _: &RailsConfig) -> Result<AnyRail, String> {
+    let rail = VerbsRail::open(KINDS[choice.kind].name, &choice.interface)?;
     Ok(AnyRail::Verbs(Box::new(rail)))
 }
 

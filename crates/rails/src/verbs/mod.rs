@@ -9,6 +9,8 @@
 
 mod addr;
 mod buffers;
+mod connection;
+mod greeting;
 mod links;
 mod port;
 mod resolver;
@@ -16,6 +18,8 @@ mod rx;
 mod send_queue;
 mod shared;
 mod tx;
+mod voice;
+mod writes;
 
 pub(crate) use addr::{same_host, same_network, show};
 pub(crate) use port::choose;
@@ -35,22 +39,34 @@ pub struct VerbsRail {
     rx: VerbsRx,
 }
 
+/// How a rail of a kind that is named in settings transports.
+fn transport(kind: &str) -> Option<QueueType> {
+    match kind {
+        "rc" => Some(QueueType::Rc),
+        "uc" => Some(QueueType::Uc),
+        "ud" => Some(QueueType::Ud),
+        _ => None,
+    }
+}
+
 impl VerbsRail {
-    /// Opens a rail of datagrams on a port that [`choose`] gave; the error says what to do.
-    pub(crate) fn open_datagrams(port: &InterfaceChoice) -> Result<VerbsRail, String> {
-        let name = &port.name;
-        let port = Port::open(name).map_err(|why| format!("rail ud:{name}: {why}"))?;
-        VerbsRail::on(port, QueueType::Ud).map_err(|(step, errno)| {
+    /// Opens a rail on a port that [`choose`] gave, of a kind by its name in settings (rc, uc, ud);
+    /// the error says what to do.
+    pub(crate) fn open(kind: &str, port: &InterfaceChoice) -> Result<VerbsRail, String> {
+        let name = format!("{kind}:{}", port.name);
+        let transport = transport(kind).ok_or_else(|| format!("rail {name}: no such kind"))?;
+        let port = Port::open(&port.name).map_err(|why| format!("rail {name}: {why}"))?;
+        VerbsRail::on(port, transport).map_err(|(step, errno)| {
             let hint = match (step, errno) {
                 ("ibv_reg_mr", libc::ENOMEM) => " (is `ulimit -l` too low?)",
                 _ => "",
             };
-            format!("rail ud:{name}: {step} failed: {}{hint}", errno_text(errno))
+            format!("rail {name}: {step} failed: {}{hint}", errno_text(errno))
         })
     }
 
     fn on(port: Port, kind: QueueType) -> Result<VerbsRail, Failure> {
-        let shared = Arc::new(Shared::new(port)?);
+        let shared = Arc::new(Shared::new(port, kind)?);
         Ok(VerbsRail {
             tx: VerbsTx::new(shared.clone(), kind)?,
             rx: VerbsRx::new(shared)?,

@@ -1,6 +1,7 @@
 //! Receiving half.
 
-use super::shared::{Failure, Notice, Shared, RECEIVES, ROUTE_LEN};
+use super::greeting::Greeting;
+use super::shared::{Failure, Notice, Shared, CONNECTED_RECEIVES, RECEIVES, ROUTE_LEN};
 use crate::sys::verbs::{Completion, PostTo, Receives};
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
@@ -16,13 +17,21 @@ const POST_MIN: usize = 16;
 const EVENTS_EVERY: u32 = 64;
 /// Slots begin at multiples of this.
 const ALIGN: usize = 64;
-/// Bits of a name that are the slot's; the others are the life of the pair.
+/// Bits of a name that are the slot's; the others are the life of the pair of datagrams.
 const SLOT_BITS: u32 = 32;
+/// In place of a life: the slot is of the connections'.
+const CONNECTED: u64 = u32::MAX as u64;
+/// Largest packet of a connection: each that waits to be received takes as much.
+pub(super) const CONNECTED_MAX: usize = 16 * 1024;
+/// Slots for greetings, where datagrams are nothing else.
+const GREETING_SLOTS: u32 = 256;
 
 /// Receiving half of a [`super::VerbsRail`].
 pub struct VerbsRx {
     // What is posted goes before its memory.
     receives: Receives,
+    /// Those of connections.
+    connected: Option<Receives>,
     shared: Arc<Shared>,
     life: u32,
     completions: Box<[Completion; COMPLETIONS]>,
@@ -31,19 +40,39 @@ pub struct VerbsRx {
 
 impl VerbsRx {
     pub(super) fn new(shared: Arc<Shared>) -> Result<VerbsRx, Failure> {
-        let slots = RECEIVES.min(shared.port.device.queue_max) as usize;
+        let failed = |errno| ("ibv_reg_mr", errno);
+        let slots = match shared.connections {
+            Some(_) => GREETING_SLOTS,
+            None => RECEIVES,
+        };
+        let slots = slots.min(shared.port.device.queue_max) as usize;
         let slot_len = (ROUTE_LEN + shared.port.attr.mtu()).next_multiple_of(ALIGN);
-        let receives =
-            Receives::new(&shared.domain, slots, slot_len).map_err(|e| ("ibv_reg_mr", e))?;
+        let receives = Receives::new(&shared.domain, slots, slot_len).map_err(failed)?;
+        let connected = shared.connections.is_some().then(|| {
+            Receives::new(&shared.domain, CONNECTED_RECEIVES as usize, CONNECTED_MAX)
+        });
         let mut rx = VerbsRx {
             receives,
+            connected: connected.transpose().map_err(failed)?,
             shared,
             life: 0,
             completions: Box::new([Completion::default(); COMPLETIONS]),
             turn: 0,
         };
         rx.post().map_err(|e| ("ibv_post_recv", e))?;
+        rx.post_connected().map_err(|e| ("ibv_post_srq_recv", e))?;
         Ok(rx)
+    }
+
+    /// Posts the slots of connections that are ours.
+    fn post_connected(&mut self) -> Result<(), i32> {
+        match (&mut self.connected, &self.shared.connections) {
+            (Some(receives), Some(connections)) => {
+                let to = PostTo::Shared(&connections.receives);
+                receives.post(to, CONNECTED << SLOT_BITS)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Posts the slots that are ours.
@@ -66,35 +95,76 @@ impl VerbsRx {
         let mut count = 0;
         for at in 0..found {
             let completion = self.completions[at];
-            let (life, slot) = (completion.wr_id >> SLOT_BITS, completion.wr_id as u32);
-            if life != u64::from(self.life) {
-                continue; // its slot is posted anew
+            match completion.wr_id >> SLOT_BITS {
+                CONNECTED => count += self.take_connected(&completion, sink),
+                life if life == u64::from(self.life) => {
+                    count += self.take_datagram(&completion, sink);
+                }
+                _ => {} // its slot is posted anew
             }
-            if completion.status != 0 {
-                // The slot stays with the pair, until the pair begins a new life.
-                self.shared.note(Notice::Failed(self.life));
-                continue;
-            }
-            let len = completion.byte_len as usize;
-            let Some(bytes) = self.receives.take(slot, len) else {
-                continue;
-            };
-            if let Some(bytes) = bytes.get(ROUTE_LEN..).filter(|bytes| !bytes.is_empty()) {
-                count += 1;
-                sink(Received {
-                    link: None,
-                    from: RailAddr::NONE,
-                    bytes,
-                    segment: bytes.len(),
-                    beside: 0,
-                    missing: 0,
-                });
-            }
-            self.receives.give_back(slot);
         }
         let renewed = self.life != self.shared.life.load(Acquire);
         if (self.receives.idle() >= POST_MIN || renewed) && self.post().is_err() {
             self.shared.note(Notice::Failed(self.life));
+        }
+        let connected = self.connected.as_ref();
+        if connected.is_some_and(|slots| slots.idle() >= POST_MIN) {
+            let _ = self.post_connected(); // tried again with the next packet
+        }
+        count
+    }
+
+    #[inline]
+    fn take_datagram(
+        &mut self,
+        completion: &Completion,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> usize {
+        if completion.status != 0 {
+            // The slot stays with the pair, until the pair begins a new life.
+            self.shared.note(Notice::Failed(self.life));
+            return 0;
+        }
+        let slot = completion.wr_id as u32;
+        let Some(bytes) = self.receives.take(slot, completion.byte_len as usize) else {
+            return 0;
+        };
+        let bytes = bytes.get(ROUTE_LEN..).filter(|bytes| !bytes.is_empty());
+        let count = match (bytes, &self.shared.connections) {
+            (Some(bytes), None) => hand(bytes, sink),
+            (Some(bytes), Some(_)) => {
+                if let Some(greeting) = Greeting::read(bytes) {
+                    self.shared.note(Notice::Heard(greeting));
+                }
+                0
+            }
+            (None, _) => 0,
+        };
+        self.receives.give_back(slot);
+        count
+    }
+
+    #[inline]
+    fn take_connected(
+        &mut self,
+        completion: &Completion,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> usize {
+        let Some(receives) = &mut self.connected else {
+            return 0;
+        };
+        let (slot, failed) = (completion.wr_id as u32, completion.status != 0);
+        let len = if failed { 0 } else { completion.byte_len as usize };
+        let Some(bytes) = receives.take(slot, len) else {
+            return 0;
+        };
+        let count = match bytes.is_empty() {
+            true => 0,
+            false => hand(bytes, sink),
+        };
+        receives.give_back(slot);
+        if failed {
+            self.shared.note(Notice::Broken(completion.qp_num, completion.status));
         }
         count
     }
@@ -105,6 +175,20 @@ impl VerbsRx {
             self.shared.note(Notice::Event(event));
         }
     }
+}
+
+/// Hands a packet on.
+#[inline]
+fn hand(bytes: &[u8], sink: &mut dyn FnMut(Received<'_>)) -> usize {
+    sink(Received {
+        link: None,
+        from: RailAddr::NONE,
+        bytes,
+        segment: bytes.len(),
+        beside: 0,
+        missing: 0,
+    });
+    1
 }
 
 impl RailRx for VerbsRx {

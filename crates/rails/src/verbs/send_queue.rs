@@ -16,6 +16,8 @@ const COUNT_BITS: u32 = 48;
 pub(super) enum Read {
     /// A buffer of ours.
     Buffer(BufId),
+    /// Memory of a user, by the name of the write.
+    Write(u64),
 }
 
 /// One send queue.
@@ -31,11 +33,11 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    /// An empty queue with room for so many requests.
-    pub(super) fn new(depth: u32) -> SendQueue {
+    /// An empty queue with room for so many requests, in a life of its pair.
+    pub(super) fn new(depth: u32, life: u16) -> SendQueue {
         SendQueue {
             depth: depth.into(),
-            life: 0,
+            life,
             posted: 0,
             done: 0,
             told: 0,
@@ -47,6 +49,12 @@ impl SendQueue {
     #[inline]
     pub(super) fn room(&self) -> usize {
         (self.depth - (self.posted - self.done)) as usize
+    }
+
+    /// All that was posted is over, as far as completions tell.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.posted == self.done
     }
 
     /// Completions are to come.
@@ -68,16 +76,15 @@ impl SendQueue {
         self.posted + count as u64 - self.told >= self.depth / 4
     }
 
-    /// So many requests were posted, the last of which has a completion or not, and reads this.
+    /// So many requests were posted, which read this; the last of them has a completion, or not.
     #[inline]
-    pub(super) fn posted(&mut self, count: usize, told: bool, read: Option<Read>) {
+    pub(super) fn posted(&mut self, count: usize, told: bool, reads: &[Read]) {
         self.posted += count as u64;
         if told {
             self.told = self.posted;
         }
-        if let Some(read) = read {
-            self.reads.push_back((self.posted, read));
-        }
+        let at = self.posted;
+        self.reads.extend(reads.iter().map(|read| (at, *read)));
     }
 
     /// A completion has come; `false`: of no request that was posted in this life.
@@ -117,14 +124,14 @@ mod tests {
 
     #[test]
     fn a_completion_speaks_for_all_before_it() {
-        let mut queue = SendQueue::new(8);
+        let mut queue = SendQueue::new(8, 0);
         let read = |at| Read::Buffer(BufId(at));
-        queue.posted(2, true, Some(read(0)));
+        queue.posted(2, true, &[read(0)]);
         assert_eq!((queue.room(), queue.waits(), queue.free()), (6, true, None));
-        queue.posted(1, false, None);
+        queue.posted(1, false, &[]);
         assert!(queue.is_due(1), "two without a completion");
         let name = queue.name(3);
-        queue.posted(3, true, Some(read(1)));
+        queue.posted(3, true, &[read(1)]);
         assert!(queue.completed(name));
         assert_eq!((queue.free(), queue.free(), queue.free()), (Some(read(0)), Some(read(1)), None));
         assert_eq!((queue.room(), queue.waits()), (8, false));
@@ -133,13 +140,13 @@ mod tests {
 
     #[test]
     fn completions_of_an_earlier_life_free_nothing() {
-        let mut queue = SendQueue::new(8);
+        let mut queue = SendQueue::new(8, 0);
         let read = |at| Read::Buffer(BufId(at));
         let old = queue.name(1);
-        queue.posted(1, true, Some(read(0)));
+        queue.posted(1, true, &[read(0)]);
         queue.reset();
         assert_eq!((queue.free(), queue.room()), (Some(read(0)), 8));
-        queue.posted(1, true, Some(read(1)));
+        queue.posted(1, true, &[read(1)]);
         assert!(!queue.completed(old));
         assert_eq!(queue.free(), None);
     }

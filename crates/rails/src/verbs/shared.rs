@@ -1,9 +1,11 @@
 //! The state that both halves share: the port, its queues, and news for the sending half.
 
+use super::addr::VerbsAddr;
+use super::greeting::Greeting;
 use super::port::Port;
 use crate::sys::verbs::{
     AddressHandle, CompletionChannel, CompletionQueue, Domain, QueuePair, QueueSizes, QueueType,
-    VerbsEvent,
+    ReceiveQueue, VerbsEvent,
 };
 use crate::sys::{Epoll, Errno};
 use std::os::fd::AsRawFd;
@@ -23,12 +25,10 @@ pub(super) const RECEIVES: u32 = 2048;
 /// Bytes of a datagram that its request holds itself, if the device can: a lone short message.
 const INLINE: u32 = 256;
 
-/// Settings of a verbs rail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct VerbsConfig {
-    /// How it transports.
-    pub(crate) kind: QueueType,
-}
+/// Packets that may wait to be received from connections.
+pub(super) const CONNECTED_RECEIVES: u32 = 512;
+/// Completions of sends that may wait: of all connections when all fail at once.
+const SEND_COMPLETIONS: u32 = 32_000;
 
 /// News for the sending half.
 pub(super) enum Notice {
@@ -36,14 +36,25 @@ pub(super) enum Notice {
     Event(VerbsEvent),
     /// The pair of datagrams has failed, in this life of it.
     Failed(u32),
+    /// A connection has failed: its queue pair, and the status of the completion.
+    Broken(u32, i32),
+    /// A peer says something of a link.
+    Heard(Greeting),
     /// The way to a peer was found, or not, by the name that was given with the question.
     Resolved(u64, Result<AddressHandle, Errno>),
+}
+
+/// What the connections of a rail share.
+pub(super) struct Connections {
+    pub(super) receives: Arc<ReceiveQueue>,
 }
 
 /// The state of both halves.
 pub(super) struct Shared {
     /// The pair of datagrams. It goes before what it is made of.
     pub(super) datagrams: QueuePair,
+    /// `None`: the rail is one of datagrams.
+    pub(super) connections: Option<Arc<Connections>>,
     pub(super) send_queue: Arc<CompletionQueue>,
     pub(super) receive_queue: Arc<CompletionQueue>,
     pub(super) channel: Arc<CompletionChannel>,
@@ -66,13 +77,26 @@ pub(super) type Failure = (&'static str, Errno);
 
 impl Shared {
     /// Makes the queues of a port.
-    pub(super) fn new(port: Port) -> Result<Shared, Failure> {
+    pub(super) fn new(port: Port, kind: QueueType) -> Result<Shared, Failure> {
         let step = |name| move |errno| (name, errno);
         let domain = Domain::new(port.device.clone()).map_err(step("ibv_alloc_pd"))?;
         let channel =
             CompletionChannel::new(&port.device).map_err(step("ibv_create_comp_channel"))?;
         let queue = |depth| CompletionQueue::new(&channel, depth).map_err(step("ibv_create_cq"));
-        let (send_queue, receive_queue) = (queue(SENDS)?, queue(RECEIVES)?);
+        let connected = kind != QueueType::Ud;
+        let (sends, receives) = match connected {
+            true => (SEND_COMPLETIONS, RECEIVES + CONNECTED_RECEIVES),
+            false => (SENDS, RECEIVES),
+        };
+        let (send_queue, receive_queue) = (queue(sends)?, queue(receives)?);
+        let connections = match connected {
+            true => {
+                let receives = ReceiveQueue::new(&domain, CONNECTED_RECEIVES);
+                let receives = receives.map_err(step("ibv_create_srq"))?;
+                Some(Arc::new(Connections { receives }))
+            }
+            false => None,
+        };
         let sizes = QueueSizes {
             sends: SENDS,
             receives: RECEIVES,
@@ -94,6 +118,7 @@ impl Shared {
         }
         Ok(Shared {
             datagrams,
+            connections,
             send_queue,
             receive_queue,
             channel,
@@ -106,6 +131,14 @@ impl Shared {
             notices: Mutex::default(),
             noted: AtomicBool::new(false),
         })
+    }
+
+    /// Where the rail is reached.
+    pub(super) fn address(&self) -> VerbsAddr {
+        VerbsAddr {
+            node: self.port.node,
+            number: self.datagrams.number(),
+        }
     }
 
     /// For as long as receives are posted.

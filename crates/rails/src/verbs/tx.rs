@@ -2,59 +2,113 @@
 
 use super::addr::{rail_kind, VerbsAddr};
 use super::buffers::SendBuffers;
-use super::links::DatagramLinks;
-use super::send_queue::{Read, SendQueue};
-use super::shared::{Failure, Notice, Shared, QKEY, RECEIVES, SENDS};
-use crate::sys::verbs::{Completion, QueueType, Request, Sends, VerbsEvent};
+use super::connection::CONNECTION_SENDS;
+use super::links::{Lane, To, VerbsLinks};
+use super::rx::CONNECTED_MAX;
+use super::send_queue::Read;
+use super::shared::{Failure, Notice, Shared, CONNECTED_RECEIVES, QKEY, RECEIVES};
+use super::writes::{Writes, PIECES_MAX};
+use crate::sys::verbs::{Completion, Operation, QueueType, Request, Sends, VerbsEvent};
 use crate::sys::Errno;
 use crate::{
-    BufId, Caps, Connected, LinkId, Links, RailEvent, RailFault, RailTx, SendOutcome, TxBuffers,
-    BUFFER_LEN,
+    BufId, Caps, Connected, LinkId, Links, RailEvent, RailFault, RailTx, RemoteWrite, RemoteWrites,
+    SendOutcome, TxBuffers, Write, BUFFER_LEN,
 };
-use marline_wire::RailAddr;
-use std::collections::VecDeque;
+use marline_wire::{RailAddr, RailWrites};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 /// Buffers that packets are built in, or that the device reads.
 const BUFFERS: u32 = 16;
-/// Most datagrams in one send.
+/// Most packets in one send, and most requests that are posted at once.
 const BATCH_MAX: usize = 64;
 /// Completions that are taken at once.
 const COMPLETIONS: usize = 32;
 
+const _: () = assert!(BATCH_MAX <= CONNECTION_SENDS as usize && PIECES_MAX < BATCH_MAX);
+
 /// Sending half of a [`super::VerbsRail`].
 pub struct VerbsTx {
     // In this order: what is posted goes before the memory that it reads.
-    links: DatagramLinks,
+    links: VerbsLinks,
     buffers: SendBuffers,
+    writes: Writes,
     shared: Arc<Shared>,
     kind: QueueType,
-    queue: SendQueue,
     chain: Sends,
-    events: VecDeque<RailEvent>,
     /// The device is unusable for good.
     dead: bool,
 }
 
+/// The fate of a chain of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Posted {
+    /// The device has them, and reads what they name.
+    Taken,
+    /// The link is not up.
+    Lost,
+    /// There is no room.
+    NoRoom,
+    /// The queue pair takes nothing.
+    Failed(Errno),
+}
+
+/// Posts `count` requests on a link.
+#[inline]
+fn post(
+    (links, chain): (&mut VerbsLinks, &mut Sends),
+    link: LinkId,
+    count: usize,
+    reads: &[Read],
+    request: impl Fn(usize) -> (Request, Operation),
+) -> Posted {
+    let Some(Lane { pair, queue, to }) = links.lane(link) else {
+        return Posted::Lost;
+    };
+    if queue.room() < count {
+        return Posted::NoRoom;
+    }
+    let told = !reads.is_empty() || queue.is_due(count);
+    for at in 0..count {
+        let (mut request, operation) = request(at);
+        request.signalled = told && at + 1 == count;
+        request.name = queue.name(at + 1);
+        match &to {
+            To::Datagrams(handle, number) => chain.datagram(&request, handle, (*number, QKEY)),
+            To::Peer => chain.add(&request, operation),
+        }
+    }
+    let (posted, told) = match chain.post(pair) {
+        Ok(()) => (count, told),
+        Err((0, libc::ENOMEM | libc::EAGAIN)) => return Posted::NoRoom,
+        Err((0, errno)) => return Posted::Failed(errno),
+        // The rest is lost; what these read is freed by a later completion.
+        Err((posted, _)) => (posted, false),
+    };
+    queue.posted(posted, told, reads);
+    Posted::Taken
+}
+
 impl VerbsTx {
     pub(super) fn new(shared: Arc<Shared>, kind: QueueType) -> Result<VerbsTx, Failure> {
-        let buffers = SendBuffers::new(&shared.domain, BUFFERS).map_err(|e| ("ibv_reg_mr", e))?;
-        let depth = SENDS.min(shared.port.device.queue_max);
+        let failed = |errno| ("ibv_reg_mr", errno);
         Ok(VerbsTx {
-            links: DatagramLinks::new(shared.clone()),
-            buffers,
+            links: VerbsLinks::new(shared.clone(), kind).map_err(failed)?,
+            buffers: SendBuffers::new(&shared.domain, BUFFERS).map_err(failed)?,
+            writes: Writes::default(),
             shared,
             kind,
-            queue: SendQueue::new(depth),
             chain: Sends::new(BATCH_MAX),
-            events: VecDeque::new(),
             dead: false,
         })
     }
 
-    /// Largest datagram.
-    fn datagram_max(&self) -> usize {
-        self.shared.port.attr.mtu()
+    /// Largest packet.
+    fn packet_max(&self) -> usize {
+        match self.kind {
+            QueueType::Ud => self.shared.port.attr.mtu(),
+            QueueType::Rc | QueueType::Uc => CONNECTED_MAX,
+        }
     }
 
     /// Takes completions of what was sent, and frees what it read.
@@ -66,8 +120,7 @@ impl VerbsTx {
             let count = polled.unwrap_or(0);
             failed |= polled.is_err();
             for completion in &completions[..count] {
-                let known = self.queue.completed(completion.wr_id);
-                failed |= known && completion.status != 0;
+                failed |= self.links.completed(completion);
             }
             if count < COMPLETIONS {
                 break;
@@ -82,20 +135,24 @@ impl VerbsTx {
     /// Frees what is not read any more.
     #[inline]
     fn free(&mut self) {
-        while let Some(Read::Buffer(buffer)) = self.queue.free() {
-            self.buffers.free(buffer);
+        while let Some(read) = self.links.over.pop() {
+            match read {
+                Read::Buffer(buffer) => self.buffers.free(buffer),
+                Read::Write(token) => {
+                    self.writes.over(token);
+                    self.links.events.push_back(RailEvent::Done(token));
+                }
+            }
         }
-        if !self.queue.waits() {
-            self.links.idle();
-        }
+        self.links.tidy();
     }
 
-    /// Begins a new life of the pair, which reads nothing of what was posted.
+    /// Begins a new life of the pair of datagrams, which reads nothing of what was posted.
     #[cold]
     fn renew(&mut self) {
         match self.shared.renew() {
             Ok(()) => {
-                self.queue.reset();
+                self.links.renewed();
                 self.free();
             }
             Err(errno) => self.down(errno),
@@ -105,72 +162,66 @@ impl VerbsTx {
     #[cold]
     fn down(&mut self, errno: Errno) {
         let fault = RailFault::Down(errno);
-        self.events.push_back(RailEvent::Fault(fault));
+        self.links.events.push_back(RailEvent::Fault(fault));
     }
 
-    /// Room for so many requests.
+    /// Posts requests, after a look for room if there is none.
     #[inline]
-    fn has_room(&mut self, requests: usize) -> bool {
-        if self.queue.room() < requests && self.queue.waits() {
-            self.reap();
-        }
-        self.queue.room() >= requests
-    }
-
-    /// Posts the chain that was built of `count` requests; the outcome, and whether what it reads
-    /// is in flight.
-    #[inline]
-    fn post(&mut self, count: usize, told: bool, read: Option<Read>) -> (SendOutcome, bool) {
-        match self.chain.post(&self.shared.datagrams) {
-            Ok(()) => {
-                self.queue.posted(count, told, read);
-                (SendOutcome::Sent, true)
+    fn post(
+        &mut self,
+        link: LinkId,
+        count: usize,
+        reads: &[Read],
+        request: impl Fn(&SendBuffers, usize) -> (Request, Operation),
+    ) -> Posted {
+        for looked in [false, true] {
+            let (buffers, parts) = (&self.buffers, (&mut self.links, &mut self.chain));
+            let posted = post(parts, link, count, reads, |at| request(buffers, at));
+            match posted {
+                Posted::NoRoom if !looked => self.reap(),
+                Posted::Failed(errno) => return self.refused(link, errno),
+                posted => return posted,
             }
-            Err((posted, errno)) => self.refused(posted, errno, read),
         }
+        Posted::NoRoom
     }
 
     #[cold]
-    fn refused(&mut self, posted: usize, errno: Errno, read: Option<Read>) -> (SendOutcome, bool) {
-        if posted > 0 {
-            // Freed by the next completion, or by a new life.
-            self.queue.posted(posted, false, read);
-            return (SendOutcome::Sent, true); // the rest is lost
-        }
-        match errno {
-            libc::ENOMEM | libc::EAGAIN => (SendOutcome::Busy, false),
-            errno => {
+    fn refused(&mut self, link: LinkId, errno: Errno) -> Posted {
+        match self.links.failed_link(link, errno) {
+            true => {
+                self.free();
+                Posted::Lost // with its connection
+            }
+            false => {
                 self.renew();
-                (SendOutcome::Fault(RailFault::Down(errno)), false)
+                Posted::Failed(errno)
             }
         }
     }
 
-    /// Sends one datagram whose bytes the request itself holds.
+    /// Sends one packet whose bytes the request itself holds.
     #[inline]
-    fn send_inline(&mut self, link: LinkId, mut request: Request) -> SendOutcome {
-        if !self.has_room(1) {
-            return SendOutcome::Busy;
-        }
-        let Some((handle, number)) = self.links.way(link) else {
-            return SendOutcome::Sent; // lost
+    fn send_inline(&mut self, link: LinkId, address: u64, len: usize) -> SendOutcome {
+        let request = Request {
+            name: 0,
+            signalled: false,
+            inline: true,
+            address,
+            len,
+            lkey: 0,
         };
-        request.inline = true;
-        request.signalled = self.queue.is_due(1);
-        request.name = self.queue.name(1);
-        self.chain.datagram(&request, handle, (number, QKEY));
-        self.post(1, request.signalled, None).0
+        outcome(self.post(link, 1, &[], |_, _| (request, Operation::Send)))
     }
 
     #[cold]
     fn on_notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Resolved(name, found) => {
-                let event = self.links.resolved(name, found);
-                self.events.extend(event);
-            }
+            Notice::Resolved(name, found) => self.links.resolved(name, found),
+            Notice::Heard(greeting) => self.links.heard(&greeting),
+            Notice::Broken(number, status) => self.links.failed(number, status),
             Notice::Failed(life) => {
-                if life == self.shared.life.load(std::sync::atomic::Ordering::Relaxed) {
+                if life == self.shared.life.load(Relaxed) {
                     self.renew();
                 }
             }
@@ -189,8 +240,9 @@ impl VerbsTx {
             VerbsEvent::PortUp(port) | VerbsEvent::PortChanged(port) if port == ours => {
                 self.look_at_port();
             }
-            VerbsEvent::Broken => self.renew(),
-            VerbsEvent::PortDown(_)
+            // Completions say which of them it is.
+            VerbsEvent::Broken
+            | VerbsEvent::PortDown(_)
             | VerbsEvent::PortUp(_)
             | VerbsEvent::PortChanged(_)
             | VerbsEvent::Other => {}
@@ -204,54 +256,78 @@ impl VerbsTx {
         if !port.is_itself() {
             self.down(libc::EADDRNOTAVAIL);
         } else if active && !self.dead {
-            self.events.push_back(RailEvent::Fault(RailFault::Up));
+            self.links.events.push_back(RailEvent::Fault(RailFault::Up));
         }
+    }
+
+    /// Sends a lent buffer; the outcome, after which it is the borrower's (`Busy`), the device's,
+    /// or free.
+    fn send_lent(&mut self, link: LinkId, buffer: BufId, len: usize, segment: usize) -> Posted {
+        let count = len.div_ceil(segment.max(1)).max(1);
+        if count > BATCH_MAX {
+            return Posted::Lost;
+        }
+        let reads = [Read::Buffer(buffer)];
+        self.post(link, count, &reads, |buffers, at| {
+            let from = at * segment;
+            let request = buffers.request(buffer, from, segment.min(len - from));
+            (request, Operation::Send)
+        })
+    }
+}
+
+fn outcome(posted: Posted) -> SendOutcome {
+    match posted {
+        Posted::Taken | Posted::Lost => SendOutcome::Sent,
+        Posted::NoRoom => SendOutcome::Busy,
+        Posted::Failed(errno) => SendOutcome::Fault(RailFault::Down(errno)),
     }
 }
 
 impl RailTx for VerbsTx {
     fn caps(&self) -> Caps {
-        let datagram_max = self.datagram_max();
+        let packet_max = self.packet_max();
+        let (ordered, lossless, receives, remote_write) = match self.kind {
+            QueueType::Ud => (false, false, RECEIVES, RemoteWrites::None),
+            QueueType::Uc => (true, false, CONNECTED_RECEIVES, RemoteWrites::Unordered),
+            QueueType::Rc => (true, true, CONNECTED_RECEIVES, RemoteWrites::Ordered),
+        };
         Caps {
-            batch_bytes_max: (BATCH_MAX * datagram_max).min(marline_wire::PACKET_MAX),
+            batch_bytes_max: (BATCH_MAX * packet_max).min(marline_wire::PACKET_MAX),
             batch_segments_max: BATCH_MAX,
-            receive_buffer_bytes: RECEIVES as usize * datagram_max,
+            receive_buffer_bytes: receives as usize * packet_max,
             bytes_per_s: self.shared.port.attr.bytes_per_s(),
+            ordered,
+            lossless,
             fixed_mtu: true,
             connected: true,
-            ..Caps::datagrams(datagram_max)
+            remote_write,
+            ..Caps::datagrams(packet_max)
         }
     }
 
     fn local_addr(&self) -> RailAddr {
-        let addr = VerbsAddr {
-            node: self.shared.port.node,
-            number: self.shared.datagrams.number(),
-        };
-        addr.rail(self.kind)
+        let mut addr = self.shared.address().rail(self.kind);
+        if self.kind != QueueType::Ud {
+            addr.writes = RailWrites::Keyed;
+        }
+        addr
     }
 
-    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
+    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
         if bytes.len() <= segment.min(self.shared.datagrams.inline_max) {
-            let request = Request {
-                name: 0,
-                signalled: false,
-                inline: true,
-                address: bytes.as_ptr() as u64,
-                len: bytes.len(),
-                lkey: 0,
-            };
-            return self.send_inline(link, request);
+            return self.send_inline(link, bytes.as_ptr() as u64, bytes.len());
         }
         let Some(buffer) = self.lend() else {
             return SendOutcome::Busy;
         };
         self.buffer(buffer)[..bytes.len()].copy_from_slice(bytes);
-        let outcome = self.send_buffer(link, buffer, bytes.len(), segment, flow);
-        if outcome == SendOutcome::Busy {
-            self.give_back(buffer);
+        let posted = self.send_lent(link, buffer, bytes.len(), segment);
+        match posted {
+            Posted::Taken => self.buffers.in_flight(buffer),
+            Posted::Lost | Posted::NoRoom | Posted::Failed(_) => self.buffers.free(buffer),
         }
-        outcome
+        outcome(posted)
     }
 
     #[inline]
@@ -259,23 +335,21 @@ impl RailTx for VerbsTx {
         if let Some(notices) = self.shared.take_notices() {
             notices.into_iter().for_each(|notice| self.on_notice(notice));
         }
-        if self.queue.waits() {
-            self.reap();
-        }
-        self.events.pop_front()
+        self.links.tick();
+        self.reap();
+        self.links.events.pop_front()
     }
 }
 
 impl TxBuffers for VerbsTx {
     #[inline]
     fn lend(&mut self) -> Option<BufId> {
-        match self.buffers.lend() {
-            None if self.queue.waits() => {
-                self.reap();
-                self.buffers.lend()
-            }
-            lent => lent,
+        let lent = self.buffers.lend();
+        if lent.is_some() {
+            return lent;
         }
+        self.reap();
+        self.buffers.lend()
     }
 
     #[inline]
@@ -298,38 +372,24 @@ impl TxBuffers for VerbsTx {
     ) -> SendOutcome {
         debug_assert!(len <= BUFFER_LEN);
         if len <= segment.min(self.shared.datagrams.inline_max) {
-            let request = self.buffers.request(buffer, 0, len);
-            let outcome = self.send_inline(link, request);
+            let address = self.buffers.request(buffer, 0, len).address;
+            let outcome = self.send_inline(link, address, len);
             if outcome != SendOutcome::Busy {
                 self.buffers.free(buffer);
             }
             return outcome;
         }
-        let count = len.div_ceil(segment.max(1)).max(1);
-        if !self.has_room(count) {
-            return SendOutcome::Busy;
+        let posted = self.send_lent(link, buffer, len, segment);
+        match posted {
+            Posted::Taken => self.buffers.in_flight(buffer),
+            Posted::NoRoom => {}
+            Posted::Lost | Posted::Failed(_) => self.buffers.free(buffer),
         }
-        let Some((handle, number)) = self.links.way(link).filter(|_| count <= BATCH_MAX) else {
-            self.buffers.free(buffer);
-            return SendOutcome::Sent; // lost
-        };
-        for at in 0..count {
-            let from = at * segment;
-            let mut request = self.buffers.request(buffer, from, segment.min(len - from));
-            request.signalled = at + 1 == count;
-            request.name = self.queue.name(at + 1);
-            self.chain.datagram(&request, handle, (number, QKEY));
-        }
-        let (outcome, in_flight) = self.post(count, true, Some(Read::Buffer(buffer)));
-        match (in_flight, outcome) {
-            (true, _) => self.buffers.in_flight(buffer),
-            (false, SendOutcome::Busy) => {}
-            (false, _) => self.buffers.free(buffer),
-        }
-        outcome
+        outcome(posted)
     }
 
     fn drain(&mut self) {
+        self.links.drain();
         self.renew();
     }
 }
@@ -349,11 +409,62 @@ impl Links for VerbsTx {
 
     fn close(&mut self, link: LinkId) {
         self.links.close(link);
-        if !self.queue.waits() {
-            self.links.idle();
-        }
+        self.free();
     }
 }
 
-crate::no_remote_write!(VerbsTx);
+impl RemoteWrite for VerbsTx {
+    fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
+        let connected = self.kind != QueueType::Ud;
+        connected.then(|| self.writes.register(&self.shared.domain, base, len))?
+    }
+
+    fn deregister(&mut self, key: u64) {
+        self.writes.deregister(key);
+    }
+
+    fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
+        if self.links.lane(link).is_none() {
+            self.links.over.push(Read::Write(write.token));
+            self.free();
+            return SendOutcome::Sent; // lost
+        }
+        let Some(buffer) = self.lend() else {
+            return SendOutcome::Busy;
+        };
+        self.buffer(buffer)[..packet.len()].copy_from_slice(packet);
+        let (source, requests) = match Writes::open(&self.shared.domain, write) {
+            Ok(opened) => opened,
+            Err(errno) => {
+                // Without its memory nothing of the link may go on: the packet would lie.
+                self.buffers.free(buffer);
+                self.links.failed_link(link, errno);
+                self.links.over.push(Read::Write(write.token));
+                self.free();
+                return SendOutcome::Sent;
+            }
+        };
+        let count = requests.len() + 1;
+        let reads = [Read::Buffer(buffer), Read::Write(write.token)];
+        let posted = self.post(link, count, &reads, |buffers, at| match requests.get(at) {
+            Some(request) => *request,
+            None => (buffers.request(buffer, 0, packet.len()), Operation::Send),
+        });
+        match posted {
+            Posted::Taken => {
+                self.buffers.in_flight(buffer);
+                self.writes.posted(write.token, source);
+            }
+            Posted::NoRoom => self.buffers.free(buffer),
+            Posted::Lost | Posted::Failed(_) => {
+                self.buffers.free(buffer);
+                self.links.over.push(Read::Write(write.token));
+                self.free();
+            }
+        }
+        outcome(posted)
+    }
+}
+
+crate::no_direct_write!(VerbsTx);
 crate::no_groups!(VerbsTx);

@@ -175,14 +175,6 @@ pub(crate) struct Completion {
     dlid_path_bits: u8,
 }
 
-impl Completion {
-    /// The immediate that came with it, in the order of this host.
-    pub(crate) fn immediate(&self) -> Option<u32> {
-        const WITH_IMM: u32 = 1 << 1;
-        (self.wc_flags & WITH_IMM != 0).then_some(u32::from_be(self.imm_data))
-    }
-}
-
 /// An asynchronous event.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -249,19 +241,19 @@ pub(super) struct QpAttr {
     pub(super) qp_state: c_int,
     pub(super) cur_qp_state: c_int,
     pub(super) path_mtu: c_int,
-    path_mig_state: c_int,
+    pub(super) path_mig_state: c_int,
     pub(super) qkey: u32,
     pub(super) rq_psn: u32,
     pub(super) sq_psn: u32,
     pub(super) dest_qp_num: u32,
     pub(super) qp_access_flags: u32,
-    cap: QpCap,
+    pub(super) cap: QpCap,
     pub(super) ah_attr: AhAttr,
-    alt_ah_attr: AhAttr,
+    pub(super) alt_ah_attr: AhAttr,
     pub(super) pkey_index: u16,
-    alt_pkey_index: u16,
-    en_sqd_async_notify: u8,
-    sq_draining: u8,
+    pub(super) alt_pkey_index: u16,
+    pub(super) en_sqd_async_notify: u8,
+    pub(super) sq_draining: u8,
     pub(super) max_rd_atomic: u8,
     pub(super) max_dest_rd_atomic: u8,
     pub(super) min_rnr_timer: u8,
@@ -269,9 +261,9 @@ pub(super) struct QpAttr {
     pub(super) timeout: u8,
     pub(super) retry_cnt: u8,
     pub(super) rnr_retry: u8,
-    alt_port_num: u8,
-    alt_timeout: u8,
-    rate_limit: u32,
+    pub(super) alt_port_num: u8,
+    pub(super) alt_timeout: u8,
+    pub(super) rate_limit: u32,
 }
 
 /// A port's state (`ibv_port_attr`).
@@ -376,7 +368,7 @@ mod tests {
             };
             "ibv_wc", Completion {
                 wr_id = "wr_id", status = "status", opcode = "opcode", byte_len = "byte_len",
-                imm_data = "imm_data", qp_num = "qp_num", src_qp = "src_qp", wc_flags = "wc_flags"
+                imm_data = "imm_data", qp_num = "qp_num", src_qp = "src_qp"
             };
             "ibv_async_event", AsyncEvent { element = "element", event_type = "event_type" };
             "ibv_qp_init_attr", QpInitAttr {

@@ -74,7 +74,6 @@ functions! {
     destroy_qp: fn(*mut Qp) -> c_int;
     create_ah: fn(*mut Pd, *mut AhAttr) -> *mut Ah;
     destroy_ah: fn(*mut Ah) -> c_int;
-    wc_status_str: fn(c_int) -> *const c_char;
 }
 
 /// The library; the error says why there is none.

@@ -35,11 +35,6 @@ impl Domain {
         }
     }
 
-    /// The device.
-    pub(crate) fn device(&self) -> &VerbsDevice {
-        &self.device
-    }
-
     /// Registers memory that the device may read, and write or let be written as `access` says.
     fn register(&self, base: *mut u8, len: usize, iova: u64, access: i32) -> Result<*mut Mr, Errno> {
         let library = self.device.library;

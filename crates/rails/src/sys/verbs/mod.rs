@@ -26,13 +26,3 @@ fn unblocking(fd: i32) -> Result<(), Errno> {
     // SAFETY: see above.
     check(unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(|_| ())
 }
-
-/// The library's text for the status of a completion.
-pub(crate) fn status_text(status: i32) -> String {
-    let Ok(library) = library::library() else {
-        return format!("status {status}");
-    };
-    // SAFETY: the function answers any number with a text that lives as long as the library.
-    let text = unsafe { std::ffi::CStr::from_ptr((library.wc_status_str)(status)) };
-    text.to_string_lossy().into_owned()
-}

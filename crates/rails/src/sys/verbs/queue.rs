@@ -15,7 +15,6 @@ const RESET: c_int = 0;
 const INIT: c_int = 1;
 const READY_TO_RECEIVE: c_int = 2;
 const READY: c_int = 3;
-const ERROR: c_int = 6;
 
 /// Which attributes a change names.
 const STATE: c_int = 1;
@@ -428,15 +427,6 @@ impl QueuePair {
             QueueType::Uc | QueueType::Ud => 0,
         };
         self.change(attr, STATE | SEND_PSN | reliable)
-    }
-
-    /// Gives up all that is posted, with a completion for each request.
-    pub(crate) fn fail(&self) -> Result<(), Errno> {
-        let attr = QpAttr {
-            qp_state: ERROR,
-            ..QpAttr::default()
-        };
-        self.change(attr, STATE)
     }
 
     /// Gives up all that is posted, without completions: when this returns nothing of it is read or

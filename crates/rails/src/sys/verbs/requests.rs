@@ -22,15 +22,6 @@ pub(crate) enum Operation {
         /// Under which key.
         rkey: u32,
     },
-    /// As `Write`; the peer's next receive gets the number.
-    WriteTelling {
-        /// Where it lands.
-        address: u64,
-        /// Under which key.
-        rkey: u32,
-        /// The number.
-        immediate: u32,
-    },
 }
 
 /// One request.
@@ -127,16 +118,6 @@ impl Sends {
                 row.opcode = 0;
                 row.place = address;
                 row.first = rkey;
-            }
-            Operation::WriteTelling {
-                address,
-                rkey,
-                immediate,
-            } => {
-                row.opcode = 1;
-                row.place = address;
-                row.first = rkey;
-                row.imm_data = immediate.to_be();
             }
         }
     }
