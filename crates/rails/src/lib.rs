@@ -45,4 +45,4 @@ pub use sys::Place;
 pub use tcp::{TcpConfig, TcpRail, TcpRx, TcpTx};
 pub use tx_buf::{BufId, TxBuffers, BUFFER_LEN};
 pub use udp::{group_addr, UdpConfig, UdpRail, UdpRx, UdpTx};
-pub use verbs::{VerbsRail, VerbsRx, VerbsTx};
+pub use verbs::{verbs_ports, VerbsRail, VerbsRx, VerbsTx};

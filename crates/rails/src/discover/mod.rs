@@ -96,7 +96,8 @@ pub struct RailsConfig {
 }
 
 /// The rails that the names mean, in their order; without names all usable ones of the default
-/// kind. Errors are texts for people.
+/// kind. A kind that is named alone and has none is no error if others have. Errors are texts for
+/// people.
 pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
     let names = names.iter().map(|name| name.trim());
     let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
@@ -105,10 +106,19 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
         let interfaces = (KINDS[0].choose)(&[])?;
         chosen.extend(interfaces.into_iter().map(|i| choice(0, i)));
     }
+    let mut missing = None;
     for name in names {
         let (kind, what) = kind_of(name);
         let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
-        for interface in (KINDS[kind].choose)(&what)? {
+        let found = match (KINDS[kind].choose)(&what) {
+            // All of a kind of which there are none: others may do.
+            Err(why) if what.is_empty() => {
+                missing.get_or_insert(why);
+                continue;
+            }
+            found => found?,
+        };
+        for interface in found {
             let same = |c: &RailChoice| {
                 let (a, b) = (&c.interface, &interface);
                 (c.kind, &a.name, a.ip) == (kind, &b.name, b.ip)
@@ -119,6 +129,7 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
         }
     }
     match chosen.len() {
+        0 if missing.is_some() => Err(missing.unwrap_or_default()),
         count if count > RAILS_MAX => Err(format!(
             "{count} rails were named, {RAILS_MAX} are the most; name fewer"
         )),

@@ -13,7 +13,8 @@
 use crate::addr::in_subnet;
 use crate::sys::verbs::QueueType;
 use marline_wire::{RailAddr, RailKind};
-use std::net::{IpAddr, Ipv4Addr};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The first bytes of a GID that stands for an IPv4 address.
 const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
@@ -111,6 +112,16 @@ impl Node {
     }
 }
 
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Node::V4 { ip, .. } => ip.fmt(f),
+            Node::Gid(gid) => Ipv6Addr::from(*gid).fmt(f),
+            Node::Lid { lid, .. } => write!(f, "LID {lid}"),
+        }
+    }
+}
+
 impl VerbsAddr {
     /// As a rail's address; index, writes and largest packet are left to its owner.
     pub(crate) fn rail(&self, kind: QueueType) -> RailAddr {
@@ -182,12 +193,7 @@ pub(crate) fn same_host(a: &RailAddr, b: &RailAddr) -> Option<bool> {
 /// An address for people; `None` for other kinds.
 pub(crate) fn show(addr: &RailAddr) -> Option<String> {
     let VerbsAddr { node, number } = VerbsAddr::of(addr)?;
-    let port = match node {
-        Node::V4 { ip, .. } => ip.to_string(),
-        Node::Gid(gid) => std::net::Ipv6Addr::from(gid).to_string(),
-        Node::Lid { lid, .. } => format!("LID {lid}"),
-    };
-    Some(format!("{port} queue pair {number}"))
+    Some(format!("{node} queue pair {number}"))
 }
 
 #[cfg(test)]
@@ -212,7 +218,10 @@ mod tests {
                 let number = 0x12_3456;
                 let addr = VerbsAddr { node, number };
                 let rail = addr.rail(kind);
-                assert_eq!((rail.kind, VerbsAddr::of(&rail)), (rail_kind(kind), Some(addr)));
+                assert_eq!(
+                    (rail.kind, VerbsAddr::of(&rail)),
+                    (rail_kind(kind), Some(addr))
+                );
                 assert!(rail.bytes().len() <= 19, "two fit into a blob");
                 let number = 1; // the fabric's
                 assert_eq!(VerbsAddr::of(&VerbsAddr { node, number }.rail(kind)), None);

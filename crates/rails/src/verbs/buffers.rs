@@ -35,7 +35,8 @@ impl SendBuffers {
     #[inline]
     pub(super) fn buffer(&mut self, id: BufId) -> &mut [u8] {
         debug_assert_eq!(self.states[id.0 as usize], BufState::Lent);
-        self.region.bytes_mut(id.0 as usize * BUFFER_LEN, BUFFER_LEN)
+        self.region
+            .bytes_mut(id.0 as usize * BUFFER_LEN, BUFFER_LEN)
     }
 
     /// A request for a part of a buffer.

@@ -203,7 +203,10 @@ impl VerbsLinks {
     #[inline]
     pub(super) fn lane(&mut self, link: LinkId) -> Option<Lane<'_>> {
         let number = self.table.key(link)?.number;
-        let row = self.table.get_mut(link).filter(|row| row.state == State::Up)?;
+        let row = self
+            .table
+            .get_mut(link)
+            .filter(|row| row.state == State::Up)?;
         Some(match &mut row.connection {
             Some(connection) => Lane {
                 pair: &connection.pair,
@@ -336,7 +339,11 @@ impl VerbsLinks {
         let Some(link) = named.map(|(link, ..)| link) else {
             return;
         };
-        let Some(row) = self.table.get_mut(link).filter(|row| row.state == State::Resolving) else {
+        let Some(row) = self
+            .table
+            .get_mut(link)
+            .filter(|row| row.state == State::Resolving)
+        else {
             return;
         };
         match found {
@@ -456,7 +463,11 @@ impl VerbsLinks {
         let Some(link) = self.table.find(&greeting.from) else {
             return;
         };
-        let Some(row) = self.table.get_mut(link).filter(|row| row.name == greeting.to) else {
+        let Some(row) = self
+            .table
+            .get_mut(link)
+            .filter(|row| row.name == greeting.to)
+        else {
             return;
         };
         let same = row.peer == Some(end);

@@ -23,6 +23,7 @@ mod writes;
 
 pub(crate) use addr::{same_host, same_network, show};
 pub(crate) use port::choose;
+pub use port::verbs_ports;
 pub use rx::VerbsRx;
 pub use tx::VerbsTx;
 

@@ -26,7 +26,8 @@ pub(crate) fn choose(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
     for device in &devices {
         match VerbsDevice::open(device) {
             Ok(open) => ports.extend(ports_of(device, &open)),
-            Err(_) if names.is_empty() => {} // of several, those that work
+            // Of several, those that work.
+            Err(_) if names.is_empty() && devices.len() > 1 => {}
             Err(why) => return Err(why),
         }
     }
@@ -34,22 +35,74 @@ pub(crate) fn choose(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
         let up = |(_, attr): &(String, PortAttr)| attr.active();
         let usable: Vec<_> = ports.iter().filter(|port| up(port)).map(choice).collect();
         return match usable.is_empty() {
-            true => Err(format!("no port of a verbs device carries packets ({})", listed(&ports))),
+            true => Err(format!(
+                "no port of a verbs device carries packets ({})",
+                listed(&ports)
+            )),
             false => Ok(usable),
         };
     }
     let mut chosen = Vec::new();
     for name in names {
         let device = |port: &str| port.split(':').next() == Some(name.as_str());
-        let named = ports.iter().filter(|(port, _)| port == name || device(port));
+        let named = ports
+            .iter()
+            .filter(|(port, _)| port == name || device(port));
         let before = chosen.len();
         chosen.extend(named.map(choice));
         if chosen.len() == before {
             let all = listed(&ports);
-            return Err(format!("{name}: there is no such port of a verbs device ({all})"));
+            return Err(format!(
+                "{name}: there is no such port of a verbs device ({all})"
+            ));
         }
     }
     Ok(chosen)
+}
+
+/// The ports of verbs devices there are, described for people; the error says why there are none.
+pub fn verbs_ports() -> Result<Vec<String>, String> {
+    let mut ports = Vec::new();
+    for name in device_names()? {
+        match VerbsDevice::open(&name) {
+            Ok(device) => {
+                let named = ports_of(&name, &device).into_iter();
+                ports.extend(named.map(|(port, attr)| describe(&port, &device, &attr)));
+            }
+            Err(why) => ports.push(why),
+        }
+    }
+    match ports.is_empty() {
+        true => Err("there is no verbs device (for soft-RoCE: rdma link add)".to_owned()),
+        false => Ok(ports),
+    }
+}
+
+fn describe(name: &str, device: &VerbsDevice, attr: &PortAttr) -> String {
+    let (mtu, mbit) = (attr.mtu(), attr.bytes_per_s() / 125_000);
+    let identity = match Port::open(name) {
+        Ok(Port {
+            node, gid_index, ..
+        }) => format!("{node}, GID {gid_index}"),
+        Err(why) => why,
+    };
+    let layer = if attr.ethernet() {
+        "RoCE"
+    } else {
+        "InfiniBand"
+    };
+    let state = if attr.active() { "up" } else { "down" };
+    let (firmware, queue) = (&device.firmware, device.queue_max);
+    let firmware = if firmware.is_empty() {
+        "unknown"
+    } else {
+        firmware
+    };
+    format!(
+        "{name}: {layer}, {state}, {identity}, MTU {mtu}, {mbit} Mbit/s, messages up to {} bytes, \
+         {queue} requests, {} completions a queue, firmware {firmware}",
+        attr.max_msg_sz, device.completions_max
+    )
 }
 
 /// The ports of a device, by the names that mean them alone.
@@ -72,7 +125,10 @@ fn choice((name, attr): &(String, PortAttr)) -> InterfaceChoice {
 
 fn listed(ports: &[(String, PortAttr)]) -> String {
     let state = |attr: &PortAttr| if attr.active() { "up" } else { "down" };
-    let all: Vec<_> = ports.iter().map(|(name, attr)| format!("{name} {}", state(attr))).collect();
+    let all: Vec<_> = ports
+        .iter()
+        .map(|(name, attr)| format!("{name} {}", state(attr)))
+        .collect();
     match all.is_empty() {
         true => "there are none".to_owned(),
         false => all.join(", "),
@@ -107,7 +163,10 @@ impl Port {
     /// The port is still the one that its address names.
     pub(super) fn is_itself(&self) -> bool {
         match self.node {
-            Node::Lid { lid, .. } => self.device.port(self.number).is_ok_and(|now| now.lid == lid),
+            Node::Lid { lid, .. } => self
+                .device
+                .port(self.number)
+                .is_ok_and(|now| now.lid == lid),
             Node::V4 { .. } | Node::Gid(_) => {
                 self.device.gid(self.number, self.gid_index) == Some(self.gid)
             }
@@ -190,7 +249,13 @@ mod tests {
         let v4 = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets();
         let global: [u8; 16] = std::array::from_fn(|at| if at == 0 { 0xfd } else { 1 });
         let local: [u8; 16] = std::array::from_fn(|at| [0xfe, 0x80, 1][at.min(2)]);
-        let order = [(v4, true), (global, true), (local, true), (v4, false), (local, false)];
+        let order = [
+            (v4, true),
+            (global, true),
+            (local, true),
+            (v4, false),
+            (local, false),
+        ];
         let ranks: Vec<_> = order.iter().map(|(gid, v2)| rank(gid, *v2)).collect();
         assert!(ranks.is_sorted() && ranks[0] < ranks[1], "{ranks:?}");
     }

@@ -24,7 +24,10 @@ impl Resolver {
         if self.thread.is_none() {
             self.begin();
         }
-        let asked = self.thread.as_ref().map(|(sender, _)| sender.send((name, path)));
+        let asked = self
+            .thread
+            .as_ref()
+            .map(|(sender, _)| sender.send((name, path)));
         if !matches!(asked, Some(Ok(()))) {
             answer(&self.shared, name, &path); // without a thread: here
         }

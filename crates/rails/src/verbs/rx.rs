@@ -48,9 +48,10 @@ impl VerbsRx {
         let slots = slots.min(shared.port.device.queue_max) as usize;
         let slot_len = (ROUTE_LEN + shared.port.attr.mtu()).next_multiple_of(ALIGN);
         let receives = Receives::new(&shared.domain, slots, slot_len).map_err(failed)?;
-        let connected = shared.connections.is_some().then(|| {
-            Receives::new(&shared.domain, CONNECTED_RECEIVES as usize, CONNECTED_MAX)
-        });
+        let connected = shared
+            .connections
+            .is_some()
+            .then(|| Receives::new(&shared.domain, CONNECTED_RECEIVES as usize, CONNECTED_MAX));
         let mut rx = VerbsRx {
             receives,
             connected: connected.transpose().map_err(failed)?,
@@ -84,7 +85,8 @@ impl VerbsRx {
             self.receives.take_all();
         }
         let name = u64::from(life) << SLOT_BITS;
-        self.receives.post(PostTo::Pair(&self.shared.datagrams), name)
+        self.receives
+            .post(PostTo::Pair(&self.shared.datagrams), name)
     }
 
     fn take(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
@@ -154,7 +156,11 @@ impl VerbsRx {
             return 0;
         };
         let (slot, failed) = (completion.wr_id as u32, completion.status != 0);
-        let len = if failed { 0 } else { completion.byte_len as usize };
+        let len = if failed {
+            0
+        } else {
+            completion.byte_len as usize
+        };
         let Some(bytes) = receives.take(slot, len) else {
             return 0;
         };
@@ -164,7 +170,8 @@ impl VerbsRx {
         };
         receives.give_back(slot);
         if failed {
-            self.shared.note(Notice::Broken(completion.qp_num, completion.status));
+            self.shared
+                .note(Notice::Broken(completion.qp_num, completion.status));
         }
         count
     }

@@ -133,7 +133,10 @@ mod tests {
         let name = queue.name(3);
         queue.posted(3, true, &[read(1)]);
         assert!(queue.completed(name));
-        assert_eq!((queue.free(), queue.free(), queue.free()), (Some(read(0)), Some(read(1)), None));
+        assert_eq!(
+            (queue.free(), queue.free(), queue.free()),
+            (Some(read(0)), Some(read(1)), None)
+        );
         assert_eq!((queue.room(), queue.waits()), (8, false));
         assert!(!queue.completed(name + 1), "never posted");
     }

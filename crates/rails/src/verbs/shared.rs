@@ -105,7 +105,9 @@ impl Shared {
         let queues = [&send_queue, &receive_queue];
         let datagrams = QueuePair::new(&domain, QueueType::Ud, queues, None, sizes)
             .map_err(step("ibv_create_qp"))?;
-        datagrams.begin(port.number, 0, QKEY).map_err(step("ibv_modify_qp to INIT"))?;
+        datagrams
+            .begin(port.number, 0, QKEY)
+            .map_err(step("ibv_modify_qp to INIT"))?;
         datagrams.ready().map_err(step("ibv_modify_qp to RTS"))?;
         let epoll = Epoll::new().map_err(step("epoll_create"))?;
         let failed = |e: std::io::Error| ("socketpair", e.raw_os_error().unwrap_or(libc::EIO));

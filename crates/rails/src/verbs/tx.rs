@@ -252,7 +252,10 @@ impl VerbsTx {
     /// The port may be up, and may be another than its address says.
     fn look_at_port(&mut self) {
         let port = &self.shared.port;
-        let active = port.device.port(port.number).is_ok_and(|attr| attr.active());
+        let active = port
+            .device
+            .port(port.number)
+            .is_ok_and(|attr| attr.active());
         if !port.is_itself() {
             self.down(libc::EADDRNOTAVAIL);
         } else if active && !self.dead {
@@ -333,7 +336,9 @@ impl RailTx for VerbsTx {
     #[inline]
     fn poll_event(&mut self) -> Option<RailEvent> {
         if let Some(notices) = self.shared.take_notices() {
-            notices.into_iter().for_each(|notice| self.on_notice(notice));
+            notices
+                .into_iter()
+                .for_each(|notice| self.on_notice(notice));
         }
         self.links.tick();
         self.reap();

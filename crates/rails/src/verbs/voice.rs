@@ -67,7 +67,8 @@ impl Voice {
         let mut request = Sends::of_region(&self.greetings, at, GREETING_LEN);
         request.signalled = self.queue.is_due(1);
         request.name = self.queue.name(1);
-        self.chain.datagram(&request, handle, (saying.to.number, QKEY));
+        self.chain
+            .datagram(&request, handle, (saying.to.number, QKEY));
         if self.chain.post(&self.shared.datagrams).is_ok() {
             self.queue.posted(1, request.signalled, &[]);
         }

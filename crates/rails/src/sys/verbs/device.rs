@@ -68,7 +68,10 @@ fn with_devices<T>(
         let errno = errno();
         return match errno {
             libc::ENOSYS => Err("the kernel has no verbs (module ib_uverbs)".to_owned()),
-            _ => Err(format!("no list of devices: {}", crate::sys::errno_text(errno))),
+            _ => Err(format!(
+                "no list of devices: {}",
+                crate::sys::errno_text(errno)
+            )),
         };
     }
     let mut found = None;
@@ -112,7 +115,9 @@ impl VerbsDevice {
             ports: 0,
             firmware: String::new(),
         };
-        device.ask().map_err(|e| format!("verbs device {name}: {}", crate::sys::errno_text(e)))?;
+        device
+            .ask()
+            .map_err(|e| format!("verbs device {name}: {}", crate::sys::errno_text(e)))?;
         Ok(Arc::new(device))
     }
 

@@ -119,7 +119,7 @@ pub(super) struct SendRequest {
     pub(super) place: u64,
     pub(super) first: u32,
     pub(super) second: u32,
-    unused: [u64; 8],
+    unused: [u64; 9],
 }
 
 impl Default for SendRequest {
@@ -135,7 +135,7 @@ impl Default for SendRequest {
             place: 0,
             first: 0,
             second: 0,
-            unused: [0; 8],
+            unused: [0; 9],
         }
     }
 }
@@ -318,7 +318,7 @@ pub(super) struct DeviceAttr {
     max_sge_rd: c_int,
     max_cq: c_int,
     pub(super) max_cqe: c_int,
-    between: [c_int; 17],
+    between: [c_int; 16],
     max_ah: c_int,
     max_fmr: c_int,
     max_map_per_fmr: c_int,
@@ -435,7 +435,10 @@ mod tests {
             .args(["-o".as_ref(), binary.as_os_str(), source.as_os_str()])
             .status()
             .unwrap();
-        assert!(compiled.success(), "cc and libibverbs-dev: scripts/install-deps");
+        assert!(
+            compiled.success(),
+            "cc and libibverbs-dev: scripts/install-deps"
+        );
         let output = Command::new(&binary).output().unwrap().stdout;
         std::fs::remove_dir_all(&folder).unwrap();
         let theirs: Vec<usize> = String::from_utf8(output)
@@ -445,6 +448,9 @@ mod tests {
             .collect();
         let pairs = ours.iter().zip(&theirs);
         let differ: Vec<_> = pairs.filter(|((_, a), b)| a != *b).collect();
-        assert!(theirs.len() == ours.len() && differ.is_empty(), "{differ:?}");
+        assert!(
+            theirs.len() == ours.len() && differ.is_empty(),
+            "{differ:?}"
+        );
     }
 }

@@ -91,7 +91,9 @@ fn load() -> Result<Library, String> {
         return Err(match text.is_null() {
             true => "libibverbs.so.1 does not load".to_owned(),
             // SAFETY: not null, and nothing has replaced it on this thread.
-            false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
+            false => unsafe { CStr::from_ptr(text) }
+                .to_string_lossy()
+                .into_owned(),
         });
     }
     // SAFETY: the handle is never closed.

@@ -36,7 +36,13 @@ impl Domain {
     }
 
     /// Registers memory that the device may read, and write or let be written as `access` says.
-    fn register(&self, base: *mut u8, len: usize, iova: u64, access: i32) -> Result<*mut Mr, Errno> {
+    fn register(
+        &self,
+        base: *mut u8,
+        len: usize,
+        iova: u64,
+        access: i32,
+    ) -> Result<*mut Mr, Errno> {
         let library = self.device.library;
         // SAFETY: the domain is there. The device reads and writes nothing by this until it is told
         // to, and whoever tells it says what it may.

@@ -325,7 +325,11 @@ impl QueuePair {
                 srq: shared.map_or(null_mut(), |shared| shared.srq),
                 cap: QpCap {
                     max_send_wr: sizes.sends.min(most),
-                    max_recv_wr: if shared.is_some() { 0 } else { sizes.receives.min(most) },
+                    max_recv_wr: if shared.is_some() {
+                        0
+                    } else {
+                        sizes.receives.min(most)
+                    },
                     max_send_sge: 1,
                     max_recv_sge: 1,
                     max_inline_data: inline,
