@@ -25,7 +25,7 @@ mod tx_buf;
 mod udp;
 mod verbs;
 
-pub use addr::{show_addr, UdpAddr};
+pub use addr::UdpAddr;
 pub use any::{AnyRail, AnyRx, AnyTx};
 pub use caps::Caps;
 pub use discover::{
@@ -36,6 +36,7 @@ pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use groups::{GroupError, GroupLink, Groups};
 pub use link::{AddrLinks, Connected, DownReason, LinkId, LinkTable, Links};
 pub use outcome::{RailFault, SendOutcome};
+pub use pairing::show_addr;
 pub use plain_buffers::{BufState, PlainBuffers};
 pub use rail::{Armed, Rail, RailEvent, RailRx, RailTx, Received};
 pub use registered::Registrations;

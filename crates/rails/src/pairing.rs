@@ -86,6 +86,16 @@ pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
     pairs
 }
 
+/// An address for people.
+pub fn show_addr(addr: &RailAddr) -> String {
+    match UdpAddr::read(addr) {
+        Some(ip) => ip.to_string(),
+        None => {
+            verbs::show(addr).unwrap_or_else(|| format!("{:?} {:02x?}", addr.kind, addr.bytes()))
+        }
+    }
+}
+
 /// The address is one of IP, and one that can be.
 fn is_ip(addr: &RailAddr) -> bool {
     UdpAddr::read(addr).is_some()

@@ -1,5 +1,5 @@
-//! What rails with connections say to each other by datagrams, until a connection is there and when
-//! it is over.
+//! Greetings: messages between rails with connections, by datagrams, until a connection is there
+//! and when it is over.
 //!
 //! ```text
 //!  0 u32 magic                  4 u8  what is said (Say)     5 u8  kind of rail
@@ -20,7 +20,7 @@ const ADDR_MAX: usize = 24;
 /// The version is the last byte.
 const MAGIC: u32 = 0x4d52_5601;
 
-/// What is said.
+/// The word of a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Say {

@@ -1,5 +1,5 @@
-//! The links of a rail: of datagrams, a handle for each peer's address; of connections, a queue pair
-//! as well, and how both ends come to know the other's.
+//! The links of a rail: of datagrams, a handle for each peer's address; of connections, a queue
+//! pair as well, and how both ends come to know the other's.
 //!
 //! ```text
 //!   connect, or the peer asks            handle              Answer: Ready is said
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Connections at once: what each may have posted fits into the queue of completions.
 pub(super) const CONNECTIONS_MAX: usize = 200;
-/// What was said is said again after so long, and so often.
+/// A greeting is said again after so long, and so often, until it is heard.
 const AGAIN: Duration = Duration::from_millis(20);
 const TRIES_MAX: u32 = 100;
 
@@ -78,7 +78,7 @@ pub(super) enum To<'a> {
     Peer,
 }
 
-/// What a link sends by.
+/// The queues that a link sends by.
 pub(super) struct Lane<'a> {
     pub(super) pair: &'a QueuePair,
     pub(super) queue: &'a mut SendQueue,
@@ -97,7 +97,7 @@ pub(super) struct VerbsLinks {
     /// Handles of links that were closed, which requests that are posted may still name.
     closed: Vec<AddressHandle>,
     pub(super) events: VecDeque<RailEvent>,
-    /// What is not read any more.
+    /// Things that are not read any more.
     pub(super) over: Vec<Read>,
     /// The next time at which something is said again.
     again: Option<Instant>,
@@ -183,7 +183,8 @@ impl VerbsLinks {
             return;
         };
         self.by_number.remove(&connection.pair.number());
-        // It reads nothing after this; a pair that cannot be reset is destroyed, which does as much.
+        // It reads nothing after this; a pair that cannot be reset is destroyed, which does as
+        // much.
         let _ = connection.pair.reset();
         connection.queue.reset();
         drop(connection.pair);
@@ -199,7 +200,7 @@ impl VerbsLinks {
         }
     }
 
-    /// What a link sends by; `None`: it carries nothing.
+    /// The queues that a link sends by; `None`: it carries nothing.
     #[inline]
     pub(super) fn lane(&mut self, link: LinkId) -> Option<Lane<'_>> {
         let number = self.table.key(link)?.number;
@@ -471,16 +472,14 @@ impl VerbsLinks {
             return;
         };
         let same = row.peer == Some(end);
-        match (greeting.say, row.state) {
-            (Say::Answer, State::Asking) => {
-                if self.join(link, end) {
+        let was = row.state;
+        match (greeting.say, was) {
+            (Say::Answer, State::Asking | State::Answering) => {
+                let joined = same || was == State::Asking && self.join(link, end);
+                if joined {
                     self.up(link);
                     self.say_on(link, &greeting.from, Say::Ready);
                 }
-            }
-            (Say::Answer, State::Answering) if same => {
-                self.up(link);
-                self.say_on(link, &greeting.from, Say::Ready);
             }
             (Say::Answer, State::Up) if same => self.say_on(link, &greeting.from, Say::Ready),
             (Say::Ready, State::Answering) if same => self.up(link),

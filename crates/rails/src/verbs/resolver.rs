@@ -7,10 +7,13 @@ use std::sync::mpsc::{channel, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+/// A question: the name that the answer bears, and the path.
+type Question = (u64, Path);
+
 /// The thread, begun when it is first asked.
 pub(super) struct Resolver {
     shared: Arc<Shared>,
-    thread: Option<(Sender<(u64, Path)>, JoinHandle<()>)>,
+    thread: Option<(Sender<Question>, JoinHandle<()>)>,
 }
 
 impl Resolver {
@@ -34,7 +37,7 @@ impl Resolver {
     }
 
     fn begin(&mut self) {
-        let (sender, receiver) = channel::<(u64, Path)>();
+        let (sender, receiver) = channel::<Question>();
         let shared = self.shared.clone();
         let run = move || {
             while let Ok((name, path)) = receiver.recv() {

@@ -1,9 +1,9 @@
-//! What is posted to one send queue: how much room it has, and what its completions free.
+//! One send queue: how much room it has, and what its completions free.
 //!
 //! Only some requests have a completion: the last one that reads a buffer, and else one now and
-//! then. A queue works in order, so each completion speaks for all requests before it. The name of a
-//! request is how many were posted up to it, under the life of its queue pair, since completions of
-//! an earlier life may still come.
+//! then. A queue works in order, so each completion speaks for all requests before it. The name of
+//! a request is how many were posted up to it, under the life of its queue pair, since completions
+//! of an earlier life may still come.
 
 use crate::tx_buf::BufId;
 use std::collections::VecDeque;
@@ -69,14 +69,15 @@ impl SendQueue {
         u64::from(self.life) << COUNT_BITS | (self.posted + count as u64)
     }
 
-    /// That request wants a completion although it frees nothing: else the queue would fill without
-    /// any.
+    /// The last of `count` requests wants a completion although it frees nothing: else the queue
+    /// would fill without any.
     #[inline]
     pub(super) fn is_due(&self, count: usize) -> bool {
         self.posted + count as u64 - self.told >= self.depth / 4
     }
 
-    /// So many requests were posted, which read this; the last of them has a completion, or not.
+    /// Notes that `count` requests were posted, which read `reads`; the last of them has a
+    /// completion, or not.
     #[inline]
     pub(super) fn posted(&mut self, count: usize, told: bool, reads: &[Read]) {
         self.posted += count as u64;

@@ -44,7 +44,7 @@ pub(super) enum Notice {
     Resolved(u64, Result<AddressHandle, Errno>),
 }
 
-/// What the connections of a rail share.
+/// Queues that the connections of a rail share.
 pub(super) struct Connections {
     pub(super) receives: Arc<ReceiveQueue>,
 }
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     pub(super) channel: Arc<CompletionChannel>,
     pub(super) domain: Arc<Domain>,
     pub(super) port: Port,
-    /// What the receiving half sleeps on.
+    /// The descriptors that the receiving half sleeps on.
     pub(super) epoll: Epoll,
     /// Which life of the pair of datagrams it is: each reset begins one.
     pub(super) life: AtomicU32,

@@ -36,6 +36,8 @@ pub struct VerbsTx {
     shared: Arc<Shared>,
     kind: QueueType,
     chain: Sends,
+    /// The port carries packets, as far as was said.
+    up: bool,
     /// The device is unusable for good.
     dead: bool,
 }
@@ -99,6 +101,7 @@ impl VerbsTx {
             shared,
             kind,
             chain: Sends::new(BATCH_MAX),
+            up: true,
             dead: false,
         })
     }
@@ -161,6 +164,7 @@ impl VerbsTx {
 
     #[cold]
     fn down(&mut self, errno: Errno) {
+        self.up = false;
         let fault = RailFault::Down(errno);
         self.links.events.push_back(RailEvent::Fault(fault));
     }
@@ -258,7 +262,8 @@ impl VerbsTx {
             .is_ok_and(|attr| attr.active());
         if !port.is_itself() {
             self.down(libc::EADDRNOTAVAIL);
-        } else if active && !self.dead {
+        } else if active && !self.dead && !self.up {
+            self.up = true;
             self.links.events.push_back(RailEvent::Fault(RailFault::Up));
         }
     }

@@ -28,7 +28,7 @@ pub(super) struct Voice {
     greetings: Region,
     next: usize,
     kind: QueueType,
-    /// What is posted to the pair of datagrams, by whomever.
+    /// Requests that are posted to the pair of datagrams, by whomever.
     pub(super) queue: SendQueue,
     shared: Arc<Shared>,
 }

@@ -195,7 +195,7 @@ pub(super) struct QpCap {
     pub(super) max_inline_data: u32,
 }
 
-/// What a queue pair is made with.
+/// Properties that a queue pair is made with.
 #[repr(C)]
 pub(super) struct QpInitAttr {
     pub(super) qp_context: *mut c_void,
@@ -207,7 +207,7 @@ pub(super) struct QpInitAttr {
     pub(super) sq_sig_all: c_int,
 }
 
-/// What a shared receive queue is made with.
+/// Properties that a shared receive queue is made with.
 #[repr(C)]
 pub(super) struct SrqInitAttr {
     pub(super) srq_context: *mut c_void,
@@ -234,7 +234,7 @@ pub(super) struct AhAttr {
     pub(super) port_num: u8,
 }
 
-/// What a queue pair is changed to.
+/// Properties that a queue pair is changed to.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QpAttr {
@@ -303,7 +303,7 @@ pub(crate) struct PortAttr {
     port_cap_flags2: u16,
 }
 
-/// What a device can do.
+/// Limits of a device.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct DeviceAttr {
@@ -337,15 +337,16 @@ mod tests {
     use std::mem::offset_of;
     use std::process::Command;
 
-    /// Sizes of what we make, and places of what we read, by the header's names.
-    fn ours() -> Vec<(&'static str, usize)> {
-        macro_rules! at {
-            ($($of:literal, $ours:ty { $($field:ident = $theirs:literal),* };)*) => {
-                vec![$($((concat!("offsetof(struct ", $of, ", ", $theirs, ")"),
-                    offset_of!($ours, $field)),)*)*]
-            };
-        }
-        let mut all = at! {
+    macro_rules! at {
+        ($($of:literal, $ours:ty { $($field:ident = $theirs:literal),* };)*) => {
+            vec![$($((concat!("offsetof(struct ", $of, ", ", $theirs, ")"),
+                offset_of!($ours, $field)),)*)*]
+        };
+    }
+
+    /// Places of fields, by the header's names.
+    fn places() -> Vec<(&'static str, usize)> {
+        at! {
             "ibv_context", Context { ops = "ops", async_fd = "async_fd" };
             "ibv_context_ops", Ops {
                 poll_cq = "poll_cq", req_notify_cq = "req_notify_cq",
@@ -398,9 +399,12 @@ mod tests {
                 fw_ver = "fw_ver", max_qp_wr = "max_qp_wr", max_cqe = "max_cqe",
                 max_srq_wr = "max_srq_wr", phys_port_cnt = "phys_port_cnt"
             };
-        };
-        // Where the tail of the header's union is not spelt here, ours may only be longer.
-        all.extend([
+        }
+    }
+
+    /// Sizes, by the header's names.
+    fn sizes() -> Vec<(&'static str, usize)> {
+        vec![
             ("sizeof(struct ibv_context_ops)", size_of::<Ops>()),
             ("sizeof(struct ibv_sge)", size_of::<Sge>()),
             ("sizeof(struct ibv_send_wr)", size_of::<SendRequest>()),
@@ -413,16 +417,15 @@ mod tests {
             ("sizeof(struct ibv_qp_attr)", size_of::<QpAttr>()),
             ("sizeof(struct ibv_port_attr)", size_of::<PortAttr>()),
             ("sizeof(struct ibv_device_attr)", size_of::<DeviceAttr>()),
-        ]);
-        all
+        ]
     }
 
     #[test]
     fn the_layout_is_that_of_the_header() {
-        let ours = ours();
-        let mut program =
-            "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {\n"
-                .to_owned();
+        let ours = [places(), sizes()].concat();
+        let headers = ["infiniband/verbs.h", "stddef.h", "stdio.h"];
+        let mut program: String = headers.map(|h| format!("#include <{h}>\n")).concat();
+        program.push_str("int main(void) {\n");
         for (what, _) in &ours {
             let _ = writeln!(program, "printf(\"%zu\\n\", (size_t)({what}));");
         }
