@@ -1,5 +1,7 @@
-"""TCP rails: alone, beside UDP, when a link is cut in the middle, and where UDP does not pass."""
+"""TCP rails: alone, beside UDP, when a link is cut in the middle, and where UDP does not pass: also
+without that anyone has named them."""
 
+import contextlib
 import time
 
 import pytest
@@ -48,19 +50,73 @@ def test_a_link_is_cut_and_comes_back(lab, stress, mpich, rails):
     assert cut["failovers"] > 0, result.tail()
 
 
-def test_tcp_goes_on_where_udp_does_not_pass(lab, stress, mpich):
-    """A filter drops all UDP between the hosts: with TCP on the same links the job does not mind."""
+@contextlib.contextmanager
+def udp_filtered(lab):
+    """All UDP between the hosts is dropped, and counted."""
     rules = "table inet filter_udp { chain out { type filter hook output priority 0; " \
             "oifname \"rail*\" meta l4proto udp counter drop; }; }"
     for host in ("h0", "h1"):
         made = lab.exec(host, "nft", rules)
         assert made.returncode == 0, made.stderr
     try:
-        result = run(lab, stress, mpich, "rail0,tcp:rail0", "--iterations", 1)
+        yield
         dropped = lab.exec("h0", "nft", "list", "table", "inet", "filter_udp").stdout
+        assert "counter packets 0 " not in dropped, dropped
     finally:
         for host in ("h0", "h1"):
             lab.exec(host, "nft", "delete", "table", "inet", "filter_udp")
+
+
+def test_tcp_goes_on_where_udp_does_not_pass(lab, stress, mpich):
+    """A filter drops all UDP between the hosts: with TCP on the same links the job does not mind."""
+    with udp_filtered(lab):
+        result = run(lab, stress, mpich, "rail0,tcp:rail0", "--iterations", 1)
     assert_right(result)
-    assert "counter packets 0 " not in dropped, dropped
     assert result.rails()["tcp:rail0"]["packets_out"] > 100, result.tail()
+
+
+def test_without_udp_a_job_with_default_settings_runs_by_tcp(lab, stress, mpi):
+    """Nobody has named TCP: it stands behind each rail."""
+    with udp_filtered(lab):
+        result = lab.run(mpi, stress(mpi, "--max-size", 1 << 20, "--iterations", 1), timeout=120)
+    assert_right(result)
+    behind = {name: rail for name, rail in result.rails().items() if name.startswith("tcp:")}
+    assert labs_total(behind) > 100, result.tail()
+
+
+def test_udp_that_is_filtered_in_mid_run_is_replaced_by_tcp(lab, stress, mpich):
+    """And comes back into use when it passes again."""
+    job = lab.start(mpich, stress(mpich, "--continue", 8, "--max-size", 1 << 20, "--report", 0.3))
+    assert job.wait_for("^stress t=", 30), job.output()
+    with udp_filtered(lab):
+        began = time.monotonic()
+        while time.monotonic() < began + 2:
+            assert job.running(), job.output()
+            time.sleep(0.05)  # how long the outage lasts, not a wait for something
+    result = job.wait(90)
+    assert_right(result)
+    behind = {name: rail for name, rail in result.rails().items() if name.startswith("tcp:")}
+    assert labs_total(behind) > 100, result.tail()
+    assert result.find(r"stands in: no other carries"), result.tail()
+
+
+def test_with_udp_nothing_leaves_by_the_rails_behind(lab, stress, mpich, tmp_path):
+    env = {"FI_MARLINE_STATS_DIR": tmp_path}
+    result = lab.run(mpich, stress(mpich, "--iterations", 1, "--max-size", 65536), env=env)
+    assert_right(result)
+    assert not any(name.startswith("tcp:") for name in result.rails()), result.tail()
+
+
+@pytest.mark.parametrize("kind", ["udp", "tcp"])
+def test_the_preferred_kind_carries(lab, stress, mpich, kind):
+    env = {"FI_MARLINE_RAILS": "rail0,tcp:rail0", "FI_MARLINE_POLICY": f"prefer={kind}"}
+    result = lab.run(mpich, stress(mpich, "--iterations", 1, "--max-size", 1 << 20), env=env, timeout=120)
+    assert_right(result)
+    rails = result.rails()
+    preferred = rails["rail0" if kind == "udp" else "tcp:rail0"]["packets_out"]
+    other = rails["tcp:rail0" if kind == "udp" else "rail0"]["packets_out"]
+    assert preferred > 10 * other, result.tail()
+
+
+def labs_total(rails):
+    return sum(rail["packets_out"] for rail in rails.values())

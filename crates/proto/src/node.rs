@@ -116,6 +116,7 @@ impl Node {
         rails.truncate(RAILS_MAX);
         let budget = rails
             .iter()
+            .filter(|r| !r.standby)
             .map(|r| r.receive_budget)
             .max()
             .unwrap_or(64_000);
@@ -124,7 +125,7 @@ impl Node {
             id,
             token,
             epoch,
-            writes: rails.iter().any(|r| r.addr.writes()),
+            writes: rails.iter().any(|r| r.addr.writes() && !r.standby),
             rails,
             pairing,
             unknown_kinds: Vec::new(),
@@ -186,7 +187,7 @@ impl Node {
             algorithms: self.cfg.algorithms_mask(),
             reliable: self.cfg.reliable,
             credit: conn.credit_limit_announced(),
-            rails: RailList::write(rails, &self.local_addrs()),
+            rails: RailList::write(rails, &self.named_addrs()),
         }
     }
 
@@ -416,6 +417,12 @@ impl Node {
         self.rails.iter().map(|r| r.addr).collect()
     }
 
+    /// Those of them that others are told.
+    pub(crate) fn named_addrs(&self) -> Vec<RailAddr> {
+        let named = self.rails.iter().filter(|r| !r.standby);
+        named.map(|r| r.addr).collect()
+    }
+
     /// The local rails as paths are made from them.
     pub(crate) fn local_rails(&self) -> Vec<LocalRail> {
         (0..self.rails.len())
@@ -429,6 +436,7 @@ impl Node {
         let native = self.cfg.reliable && self.cfg.native_rails >> at & 1 == 1;
         LocalRail {
             datagram_max: spec.datagram_max,
+            tier: self.cfg.policy.tier(spec),
             policy: Policy::new(spec.delivery, native),
         }
     }

@@ -35,7 +35,10 @@ fn a_rail_that_is_down_tells_what_was_moved_and_for_how_long() {
     pair.a.on_rail(pair.now, rail, true);
     let at = pair.now;
     let events = told(&mut pair);
-    let [Event::PathChanged { state, why, moved, .. }] = events[..] else {
+    let [Event::PathChanged {
+        state, why, moved, ..
+    }] = events[..]
+    else {
         panic!("{events:?}");
     };
     assert_eq!((state, why), (PathState::Down, PathReason::RailDown));
@@ -48,7 +51,10 @@ fn a_rail_that_is_down_tells_what_was_moved_and_for_how_long() {
     });
     let gaps: Vec<_> = gaps.collect();
     assert_eq!(gaps.len(), 1, "{events:?}");
-    assert!(gaps[0].0 >= at - began && gaps[0].0 < 50_000_000, "{gaps:?}");
+    assert!(
+        gaps[0].0 >= at - began && gaps[0].0 < 50_000_000,
+        "{gaps:?}"
+    );
     assert_ne!(gaps[0].1, rail);
     pair.a.on_rail(pair.now, rail, false);
     pair.settle();

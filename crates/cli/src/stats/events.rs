@@ -134,7 +134,10 @@ impl Told<'_> {
             Kind::PathSuspect => format!("{} is suspect: {why}", path()),
             Kind::PathCleared if event.gap_ns == 0 => format!("{} is cleared: {why}", path()),
             Kind::PathCleared => {
-                format!("{} is cleared: {why}; nothing was delivered for {gap}", path())
+                format!(
+                    "{} is cleared: {why}; nothing was delivered for {gap}",
+                    path()
+                )
             }
             Kind::PathDown => {
                 format!("{} is down: {why}; {} packets moved", path(), event.moved)
@@ -150,7 +153,10 @@ impl Told<'_> {
             Kind::PathShrank => match event.detail {
                 (_, 0) => format!("{} is of no use for data: {why}", path()),
                 (from, to) if to < from => {
-                    format!("{} lost its packets of {from} bytes, goes on with {to}", path())
+                    format!(
+                        "{} lost its packets of {from} bytes, goes on with {to}",
+                        path()
+                    )
                 }
                 (from, _) => format!("{} carries packets of {from} bytes after all", path()),
             },
@@ -170,7 +176,9 @@ impl Told<'_> {
                 let mut rows = self.page.peers.iter();
                 let row = rows.find(|row| row.endpoint == self.event.peer);
                 let address = row.map_or("", |row| &row.address);
-                format!("peer {:016x} {address}", self.event.peer).trim_end().to_owned()
+                format!("peer {:016x} {address}", self.event.peer)
+                    .trim_end()
+                    .to_owned()
             }
         }
     }

@@ -46,7 +46,10 @@ impl<S: System> Core<S> {
         let Some(state) = self.rails.list.get_mut(rail) else {
             return;
         };
-        let waits = state.pending.as_ref().is_some_and(|p| link_of(p.dest).0 == link);
+        let waits = state
+            .pending
+            .as_ref()
+            .is_some_and(|p| link_of(p.dest).0 == link);
         if state.notice.as_ref().is_some_and(|n| n.link == link) {
             state.notice = None;
         }

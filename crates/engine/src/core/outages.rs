@@ -6,7 +6,7 @@ use crate::state::core::Core;
 use crate::stats::events::{Event, Kind, Reason, NO_RAIL};
 use marline_proto as proto;
 use marline_proto::{PathReason, PathState, PeerId};
-use marline_rails::RailFault;
+use marline_rails::{RailFault, RailTx};
 
 /// The reason of a node, as pages show it.
 fn reason(why: PathReason) -> Reason {
@@ -49,7 +49,9 @@ impl<S: System> Core<S> {
                 why,
                 moved,
             } => {
+                let stands_by = self.stands_by(rail);
                 let kind = match (state, why) {
+                    (PathState::Up, _) if stands_by => Kind::StoodIn,
                     (PathState::Down, PathReason::Corrupt) => Kind::PathQuarantined,
                     (PathState::Down, _) => Kind::PathDown,
                     _ => Kind::PathUp,
@@ -145,8 +147,13 @@ impl<S: System> Core<S> {
                 let text = format!("{between} is lost: {}; {moved} packets moved", words(why));
                 // That a rail is down is said of the rail, and damage by `say_corrupt`.
                 let said = matches!(why, PathReason::RailDown | PathReason::Corrupt);
+                let said = said || self.stands_by(rail);
                 (text, !said && self.outages.lose(path))
             }
+            _ if self.stands_by(rail) => (
+                format!("{between} stands in: no other carries"),
+                !self.outages.stood_in(path),
+            ),
             _ => {
                 let text = format!("{between} is back: {}", words(why));
                 (text, self.outages.regain(path))
@@ -157,8 +164,9 @@ impl<S: System> Core<S> {
 
     /// The system, or the rail itself, says that a rail is down or works again.
     pub(crate) fn note_rail(&mut self, rail: usize, fault: RailFault) {
-        let Some(name) = self.rails.get(rail).map(|rail| rail.name.clone()) else {
-            return;
+        let state = self.rails.get(rail).filter(|rail| !rail.tx.caps().standby);
+        let Some(name) = state.map(|rail| rail.name.clone()) else {
+            return; // the rail before it says the same
         };
         let (kind, errno, text) = match fault {
             RailFault::Up => (Kind::RailUp, 0, format!("rail {name} is back")),
@@ -199,6 +207,11 @@ impl<S: System> Core<S> {
                         `marline events` shows it";
             self.say(LogLevel::Warn, last);
         }
+    }
+
+    fn stands_by(&self, rail: u8) -> bool {
+        let rail = self.rails.get(rail as usize);
+        rail.is_some_and(|rail| rail.tx.caps().standby)
     }
 
     pub(crate) fn rail_name(&self, rail: u8) -> &str {

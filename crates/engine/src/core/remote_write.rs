@@ -25,7 +25,7 @@ impl<S: System> Core<S> {
         ep: EpId,
         (inbound, handle): (u64, u32),
         (offset, len): (u64, u64),
-        mask: u8,
+        mask: u32,
     ) {
         let op = self.ops.recvs.get(handle);
         let Some(base) = op.and_then(|op| op.pieces.whole(offset, len as usize)) else {

@@ -142,7 +142,12 @@ impl Default for Event {
 
 impl Event {
     fn record(&self) -> [u64; RECORD_WORDS] {
-        let what = [self.kind as u8, self.reason as u8, self.rail, self.peer_rail];
+        let what = [
+            self.kind as u8,
+            self.reason as u8,
+            self.rail,
+            self.peer_rail,
+        ];
         let (from, to) = self.detail;
         [
             self.unix_ns,

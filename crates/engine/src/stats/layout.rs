@@ -3,15 +3,15 @@
 //! ```text
 //! header          HEADER_WORDS, see `at`
 //! process         ProcessCounters
-//! rails           RAILS_MAX x  name (4), address (6), up, RailCounters
+//! rails           RAILS_MAX x  name (4), address (6), up and standby, RailCounters
 //! others          one peer row, of up to RAILS_MAX paths, for all peers without one
 //! outages, doubts two rings of records (`events`), each with a sequence number of its own
 //! peers           one row behind another: endpoint, address (6), state and checksum, paths,
 //!                 PeerCounters, and as many paths as the row says: rails, state, PathCounters
 //! ```
 
-use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 use super::ring::SLOT_WORDS;
+use super::{Counters, PathCounters, PeerCounters, ProcessCounters, RailCounters};
 pub use marline_wire::RAILS_MAX;
 
 /// First word of a page.

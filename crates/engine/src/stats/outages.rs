@@ -83,7 +83,10 @@ pub fn outages(pages: &[JobPage]) -> Vec<Outage> {
 }
 
 fn is_over(group: &[Seen], now: u64) -> bool {
-    let over = |one: &Seen| one.to.is_some_and(|to| to.saturating_add(TOGETHER_NS) < now);
+    let over = |one: &Seen| {
+        one.to
+            .is_some_and(|to| to.saturating_add(TOGETHER_NS) < now)
+    };
     group.iter().all(over)
 }
 
@@ -190,7 +193,9 @@ fn outage(group: &[Seen]) -> Outage {
         corrupt: group.iter().any(|one| one.corrupt),
         from_unix_ns: group.iter().map(|one| one.from).min().unwrap_or(0),
         to_unix_ns: ends_at.and_then(|all| all.into_iter().max()),
-        moved: group.iter().fold(0, |sum, one| one.moved.saturating_add(sum)),
+        moved: group
+            .iter()
+            .fold(0, |sum, one| one.moved.saturating_add(sum)),
         gap_ns: group.iter().map(|one| one.gap_ns).max().unwrap_or(0),
     }
 }
@@ -235,7 +240,11 @@ impl Outage {
             Some(to) => format!("{from} to {}", clock(to)),
             None => format!("since {from}"),
         };
-        let why = if self.corrupt { " for damaged packets" } else { "" };
+        let why = if self.corrupt {
+            " for damaged packets"
+        } else {
+            ""
+        };
         let moved = match self.moved {
             1 => "1 packet".to_owned(),
             moved => format!("{moved} packets"),
@@ -297,12 +306,18 @@ mod tests {
             event(2_000, Kind::RailUp, 0, 0),
             event(2_003, Kind::PathUp, 1, 0),
         ];
-        let here = [event(3, Kind::PathDown, 2, 0), event(2_005, Kind::PathUp, 2, 0)];
+        let here = [
+            event(3, Kind::PathDown, 2, 0),
+            event(2_005, Kind::PathUp, 2, 0),
+        ];
         let found = outages(&[page(1, "h0", &here), page(2, "h1", &there)]);
         assert_eq!(found.len(), 1, "{found:?}");
         let line = found[0].line();
         assert!(line.starts_with("rail0 on h1 down "), "{line}");
-        assert!(line.ends_with(", 200 packets moved, longest gap 1.9 ms"), "{line}");
+        assert!(
+            line.ends_with(", 200 packets moved, longest gap 1.9 ms"),
+            "{line}"
+        );
         let from = LocalTime::of(START).clock();
         let to = LocalTime::of(START + 2_005 * MS).clock();
         assert!(line.contains(&format!("down {from} to {to},")), "{line}");
@@ -316,7 +331,11 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].place(), "rail1 between h0 and h1");
         assert!(found[0].line().contains(" since "), "{}", found[0].line());
-        let three = [page(1, "h0", &down(2)), page(2, "h1", &[]), page(3, "h2", &down(2))];
+        let three = [
+            page(1, "h0", &down(2)),
+            page(2, "h1", &[]),
+            page(3, "h2", &down(2)),
+        ];
         let found = outages(&three);
         assert_eq!(found[0].place(), "rail1 on h1");
     }

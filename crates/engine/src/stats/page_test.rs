@@ -52,6 +52,7 @@ fn fill(w: &mut PageWriter<'_>, value: u64, peers: usize) {
         name: "eth0",
         address: "10.0.0.1:4000",
         up: true,
+        standby: false,
     };
     w.rail(0, &rail, &all(value));
     for n in 0..peers {
@@ -193,7 +194,13 @@ fn a_path_that_is_not_used_has_no_row() {
         rows.end(w);
     });
     let read = read_page(page.path()).unwrap();
-    let rails = |n: usize| read.peers[n].paths.iter().map(|p| p.rail).collect::<Vec<_>>();
+    let rails = |n: usize| {
+        read.peers[n]
+            .paths
+            .iter()
+            .map(|p| p.rail)
+            .collect::<Vec<_>>()
+    };
     assert_eq!((rails(0), rails(1)), (vec![0, 2], vec![0]));
 }
 

@@ -366,7 +366,7 @@ pub enum Event {
         /// Bytes.
         len: u64,
         /// Bit n for rail n.
-        rails: u8,
+        rails: u32,
     },
     /// The message ends: end its grants first, if there are any left.
     Deregister {

@@ -53,7 +53,7 @@ impl Conn {
     /// True if no path is known to carry.
     #[inline]
     pub fn lacks_contact(&self) -> bool {
-        self.contact_lost && !self.paths.iter().any(Path::healthy)
+        self.contact_lost != 0 && !self.paths.iter().any(Path::healthy)
     }
 
     /// A path fell under suspicion, or failed. If it was the last that was known to carry, all are
@@ -62,8 +62,9 @@ impl Conn {
         if self.lacks_contact() {
             return;
         }
-        self.contact_lost = !self.paths.iter().any(Path::healthy);
-        for path in self.paths.iter_mut().filter(|_| self.contact_lost) {
+        let lost = !self.paths.iter().any(Path::healthy);
+        self.contact_lost = if lost { now.max(1) } else { 0 };
+        for path in self.paths.iter_mut().filter(|_| lost) {
             path.probe_every = ASK_EVERY_NS;
             path.probe_at = now + ASK_EVERY_NS;
         }

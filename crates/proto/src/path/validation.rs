@@ -17,15 +17,13 @@ const HOLDS_PER_TIMEOUT: u64 = 5;
 /// Probes of a path that never worked (no route, most likely) back off to this.
 const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 
+/// Contact was lost for so long before rails that stand by are asked to carry: peers that are off
+/// their processor answer sooner, and get no connections that nobody needs.
+const STAND_IN_NS: u64 = 100_000_000;
+
 impl Node {
     /// Gives a path up, unless it is the last.
-    pub(crate) fn path_down(
-        &mut self,
-        now: u64,
-        conn: &mut Box<Conn>,
-        at: usize,
-        why: PathReason,
-    ) {
+    pub(crate) fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, why: PathReason) {
         let other = |(i, p): (usize, &Path)| i != at && p.usable();
         let last = !conn.paths.iter().enumerate().any(other);
         let kept = self.cfg.errs(Mutation::Cling);
@@ -43,6 +41,9 @@ impl Node {
 
     pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let lost = conn.lacks_contact();
+        if lost && now - conn.contact_lost >= STAND_IN_NS {
+            self.stand_in(conn);
+        }
         if now < conn.paths[at].probe_at || !conn.asks_path(at) {
             return;
         }

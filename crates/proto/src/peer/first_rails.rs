@@ -32,7 +32,7 @@ fn first_rails(rails: &[RailAddr], pairing: &dyn Pairing) -> Vec<RailAddr> {
 impl Node {
     /// The address blob for others: identity and the rails for first contact.
     pub fn address(&self) -> Address {
-        let rails = first_rails(&self.local_addrs(), self.pairing);
+        let rails = first_rails(&self.named_addrs(), self.pairing);
         Address::new(self.id, self.token, &rails)
     }
 }

@@ -146,8 +146,9 @@ impl Node {
     pub(crate) fn add_paths(&mut self, peer: PeerId, remotes: &[RailAddr], most: usize) {
         let locals = self.local_rails();
         let pairs = self.pairing.pairs(&self.local_addrs(), remotes);
+        let (remotes, pairs) = self.or_behind(remotes, pairs);
         if let Some(conn) = self.conn_mut(peer) {
-            conn.add_paths(&locals, remotes, pairs, most);
+            conn.add_paths(&locals, &remotes, pairs, most);
         }
         self.ask_links(peer);
     }

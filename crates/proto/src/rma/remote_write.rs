@@ -299,7 +299,7 @@ impl Node {
         let paths = self.conn(peer).map_or(&[][..], |c| &c.paths);
         let ours = |local: u8| self.rails[local as usize].addr.writes();
         let able = paths.iter().filter(|p| p.to.writes() && ours(p.local));
-        let rails = able.fold(0u8, |rails, p| rails | 1 << p.local);
+        let rails = able.fold(0u32, |rails, p| rails | 1 << p.local);
         if !fits || rails == 0 || !self.cfg.reliable {
             return;
         }

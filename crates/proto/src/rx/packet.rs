@@ -103,8 +103,11 @@ impl Node {
         if let Some(at) = conn.path_by_send_code(header.path.swap_bytes()) {
             return Some(at);
         }
-        let sibling = conn.paths.iter().find(|p| p.remote == remote as u8)?;
-        let to = sibling.to;
+        let sibling = conn.paths.iter().find(|p| p.remote == remote as u8);
+        let to = match sibling {
+            Some(path) => path.to,
+            None => conn.behind(remote)?,
+        };
         let local_addr = &self.rails.get(local)?.addr;
         if !self.pairing.reaches(local_addr, &to) || conn.paths.len() >= PATHS_MAX {
             return None;

@@ -44,8 +44,9 @@ pub struct Conn {
     codes: Vec<u16>,
     /// Some path is to say once more what another has said ([`Path::echo`]).
     pub echoes: bool,
-    /// No path is known to carry, unless one is healthy again (see `contact.rs`).
-    pub contact_lost: bool,
+    /// Since when no path is known to carry, unless one is healthy again (see `contact.rs`); 0: one
+    /// is.
+    pub contact_lost: u64,
     /// When the peer, which had lost contact, was last answered on all paths; where it asked.
     pub answered_ns: u64,
     pub asked_at: u16,
@@ -129,7 +130,7 @@ impl Conn {
             wide: false,
             codes: Vec::new(),
             echoes: false,
-            contact_lost: false,
+            contact_lost: 0,
             answered_ns: 0,
             asked_at: 0,
             oversized: false,
@@ -235,7 +236,7 @@ impl Conn {
                 avoided && class < 3,
                 class,
                 p.backoff > 0 && class == 2,
-                !p.is_near(),
+                p.tier,
                 rtt,
                 *i,
             )

@@ -117,6 +117,7 @@ impl Policy {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalRail {
     pub datagram_max: usize,
+    pub tier: u8,
     pub policy: Policy,
 }
 
@@ -126,6 +127,8 @@ pub struct Path {
     pub local: u8,
     pub remote: u8,
     pub policy: Policy,
+    /// While a path of a lower tier works this one carries nothing for its peer.
+    pub tier: u8,
     pub to: RailAddr,
     pub flow: u8,
     pub write_luck: WriteLuck,
@@ -208,6 +211,7 @@ impl Path {
             local,
             remote: to.index,
             policy,
+            tier: rail.tier,
             to,
             flow: 0,
             write_luck: WriteLuck::default(),
@@ -275,12 +279,6 @@ impl Path {
     #[inline]
     pub fn waits(&self) -> bool {
         !self.policy.lossy && self.is_proven()
-    }
-
-    /// It stays within the host: while it works no other carries what is for its peer.
-    #[inline]
-    pub fn is_near(&self) -> bool {
-        self.to.kind.is_near()
     }
 
     /// `Header::path` of packets that I send on it.

@@ -1,0 +1,67 @@
+//! Rails that stand behind others: a path over one is made where the rail before it does not carry.
+//!
+//! Such a rail has the address of the one before it and the next index, so that whoever knows the
+//! one knows the other ([`RailAddr::behind`]), and nothing has to be told or kept for it. Until it
+//! is needed there is no path, no link and no connection. After that the path stays, in a higher
+//! tier: what stood in gives way to what it stood in for, as soon as that works again.
+
+use crate::base::config::PATHS_MAX;
+use crate::node::Node;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use marline_wire::{path_code, RailAddr};
+
+/// Pairs of rails by their places in two lists.
+type Pairs = Vec<(usize, usize)>;
+
+impl Conn {
+    /// The rail of the peer of this index, if it stands behind one that we have a path to.
+    pub(crate) fn behind(&self, remote: usize) -> Option<RailAddr> {
+        let mut behind = self.paths.iter().filter_map(|p| p.to.behind());
+        behind.find(|addr| addr.index as usize == remote)
+    }
+}
+
+impl Node {
+    /// No path to a peer carries: a path is made for each of them between the two rails behind, where
+    /// there are any. (Their links are asked for, and their first answers prove them.)
+    pub(crate) fn stand_in(&mut self, conn: &mut Conn) {
+        let before = conn.paths.len();
+        for at in 0..before {
+            let path = &conn.paths[at];
+            let local = path.local as usize + 1;
+            let Some(rail) = self.rails.get(local).filter(|rail| rail.standby) else {
+                continue;
+            };
+            let Some(to) = path.to.behind() else {
+                continue;
+            };
+            let known = conn.path_by_send_code(path_code(local as u8, to.index));
+            let reached = self.pairing.reaches(&rail.addr, &to);
+            if known.is_none() && reached && conn.paths.len() < PATHS_MAX {
+                conn.push_path(Path::new(local as u8, &self.local_rail(local), to));
+            }
+        }
+        if conn.paths.len() > before {
+            self.ask_links_of(conn);
+        }
+    }
+
+    /// These rails of a peer with the pairs that were found; if there are none, together with the
+    /// rails that stand behind them: a peer may have only what stands by here.
+    pub(crate) fn or_behind<'a>(
+        &self,
+        remotes: &'a [RailAddr],
+        pairs: Pairs,
+    ) -> (Cow<'a, [RailAddr]>, Pairs) {
+        let behind: Vec<RailAddr> = remotes.iter().filter_map(RailAddr::behind).collect();
+        if !pairs.is_empty() || behind.is_empty() {
+            return (Cow::Borrowed(remotes), pairs);
+        }
+        let all = [remotes, &behind[..]].concat();
+        let pairs = self.pairing.pairs(&self.local_addrs(), &all);
+        (Cow::Owned(all), pairs)
+    }
+}

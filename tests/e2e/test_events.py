@@ -1,0 +1,90 @@
+"""Events: the outage that the lab makes is the one that `marline run` and `marline events` name."""
+
+import json
+import re
+import subprocess
+import time
+
+import pytest
+
+import lab as labs
+
+
+@pytest.fixture(autouse=True)
+def only_marline(provider):
+    if provider != "marline":
+        pytest.skip("it is about Marline's events")
+
+
+def events(folder, *options):
+    words = [str(labs.MARLINE), "events", *options, str(folder)]
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def job_with_fault(lab, stress, mpi, folder, target, *fault):
+    """A job in the middle of which a fault is there for a second; what was told while it was there,
+    and the job's result."""
+    env = {"FI_MARLINE_STATS_DIR": folder}
+    job = lab.start(mpi, stress(mpi, "--continue", 6, "--max-size", 1 << 20, "--report", 0.3), env=env)
+    assert job.wait_for("^stress t=", 30), job.output()
+    lab.fault(target, *fault)
+    began, told = time.monotonic(), ""
+    while time.monotonic() < began + 1 or "is down" not in told:
+        assert job.running(), job.output()
+        assert time.monotonic() < began + 30, told
+        time.sleep(0.05)  # how long the outage lasts, not a wait for something
+        told = events(folder)
+    lab.clear()
+    result = job.wait(90)
+    assert result.ok and result.find(r"^stress ok "), result.tail()
+    return told, result
+
+
+LINE = r"^Marline: rail1 %s down( since)? \d\d:\d\d:\d\d( to \d\d:\d\d:\d\d)?,\s+\d+\s+packets?\s+moved"
+
+
+def test_a_link_that_goes_down_is_named_with_its_host(lab, stress, mpi, tmp_path):
+    told, result = job_with_fault(lab, stress, mpi, tmp_path, "h1:1", "down")
+    # While it ran: the rail's own host says so.
+    assert re.search(r" on h1: rail rail1 is down: ", told), told
+    assert result.find(LINE % "on h1"), result.tail()
+    assert not result.find(r"^Marline: rail0 "), result.tail()
+    # Said once at warning level, by the first process of the host.
+    assert len(re.findall(r"rail rail1 is lost", result.out)) <= 4, result.tail()
+    # And after it, in text and as JSON.
+    assert re.search(r" on h1: rail rail1 is up again", events(tmp_path)), events(tmp_path)
+    jobs = json.loads(events(tmp_path, "--json"))["jobs"]
+    assert len(jobs) == 1
+    kinds = {(event["kind"], event["host"], event["rail"]) for event in jobs[0]["events"]}
+    assert ("rail-down", "h1", "rail1") in kinds and ("rail-up", "h1", "rail1") in kinds, kinds
+    assert ("path-down", "h1", "rail1") in kinds, kinds
+    assert not any(kind == "rail-down" and rail == "rail0" for kind, _, rail in kinds), kinds
+
+
+def test_a_link_that_falls_silent_is_named_between_its_hosts(lab, stress, mpich, tmp_path):
+    told, result = job_with_fault(lab, stress, mpich, tmp_path, 1, "blackhole")
+    assert "path rail1 to rail1 of rank " in told, told
+    assert result.find(LINE % "between h0 and h1"), result.tail()
+    assert not result.find(r"^Marline: rail0 "), result.tail()
+    downs = [event for event in json.loads(events(tmp_path, "--json"))["jobs"][0]["events"]
+             if event["kind"] == "path-down"]
+    assert downs and all(event["rail"] == "rail1" for event in downs), downs
+    assert {event["peer"]["rail"] for event in downs} == {"rail1"}, downs
+
+
+def test_a_job_without_faults_has_no_outage(lab, stress, mpich, tmp_path):
+    env = {"FI_MARLINE_STATS_DIR": tmp_path}
+    result = lab.run(mpich, stress(mpich, "--iterations", 1, "--max-size", 65536), env=env)
+    assert result.ok, result.tail()
+    assert not result.find(r"^Marline: rail\d on h\d down"), result.tail()
+
+
+def test_a_dead_peer_is_an_event(lab, stress, mpich, tmp_path):
+    env = {"FI_MARLINE_STATS_DIR": tmp_path, "FI_MARLINE_PEER_TIMEOUT_MS": 500}
+    job = lab.start(mpich, stress(mpich, "--continue", 20, "--report", 0.3), env=env)
+    assert job.wait_for("^stress t=", 30), job.output()
+    lab.fault(0, "blackhole")
+    lab.fault(1, "blackhole")
+    job.wait(60)
+    lab.clear()
+    assert "is dead" in events(tmp_path), events(tmp_path)
