@@ -471,11 +471,9 @@ impl World {
                     len,
                 } => end.copy_own(send, (recv, offset), len as usize),
                 Event::BounceFree { inbound } => drop(end.memory.bounces.remove(&inbound)),
-                Event::PathChanged { .. }
-                | Event::PathDoubted { .. }
-                | Event::Resumed { .. }
-                | Event::AlgorithmAgreed { .. }
-                | Event::PathCorrupts { .. }
+                #[rustfmt::skip]
+                Event::PathChanged { .. } | Event::PathDoubted { .. } | Event::Resumed { .. }
+                | Event::AlgorithmAgreed { .. } | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } => {}
                 Event::RegistrationWanted { .. }
                 | Event::Deregister { .. }

@@ -1,4 +1,4 @@
-//! What a node tells of outages: which path, why, how many packets were moved, and how long nothing
+//! Outages as a node tells of them: which path, why, how many packets were moved, and how long nothing
 //! was delivered.
 
 mod face;

@@ -225,7 +225,7 @@ impl Told<'_> {
     }
 }
 
-/// What the system says of a rail that is down.
+/// The system's words about a rail that is down.
 fn errno(number: u32) -> String {
     std::io::Error::from_raw_os_error(number as i32).to_string()
 }

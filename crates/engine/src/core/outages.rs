@@ -36,93 +36,115 @@ fn words(why: PathReason) -> &'static str {
     }
 }
 
+/// The record of an event about a path, and its peer.
+fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
+    let none = Event::default();
+    let (peer, (rail, peer_rail), event) = match *event {
+        proto::Event::PathChanged {
+            peer,
+            rail,
+            remote_rail,
+            state,
+            why,
+            moved,
+        } => {
+            let kind = match (state, why) {
+                (PathState::Down, PathReason::Corrupt) => Kind::PathQuarantined,
+                (PathState::Down, _) => Kind::PathDown,
+                _ => Kind::PathUp,
+            };
+            let (moved, reason) = (moved.into(), reason(why));
+            #[rustfmt::skip]
+            let event = Event { kind, reason, moved, ..none };
+            (peer, (rail, remote_rail), event)
+        }
+        proto::Event::PathDoubted {
+            peer,
+            rail,
+            remote_rail,
+            suspect,
+            gap_ns,
+        } => {
+            let (kind, reason) = match suspect {
+                true => (Kind::PathSuspect, Reason::Late),
+                false => (Kind::PathCleared, Reason::Answered),
+            };
+            #[rustfmt::skip]
+            let event = Event { kind, reason, gap_ns, ..none };
+            (peer, (rail, remote_rail), event)
+        }
+        proto::Event::Resumed {
+            peer,
+            rail,
+            remote_rail,
+            gap_ns,
+        } => {
+            let kind = Kind::Resumed;
+            let event = Event {
+                kind,
+                gap_ns,
+                ..none
+            };
+            (peer, (rail, remote_rail), event)
+        }
+        proto::Event::PathShrank {
+            peer,
+            rail,
+            remote_rail,
+            from,
+            to,
+        } => {
+            let (kind, reason, detail) = (Kind::PathShrank, Reason::Size, (from as u32, to as u32));
+            #[rustfmt::skip]
+            let event = Event { kind, reason, detail, ..none };
+            (peer, (rail, remote_rail), event)
+        }
+        _ => return None,
+    };
+    #[rustfmt::skip]
+    let event = Event { rail, peer_rail, ..event };
+    Some((peer, event))
+}
+
+/// The record of the death of a peer, and who it is.
+fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
+    let &proto::Event::PeerDead {
+        peer,
+        silent_ms,
+        refused,
+        heard,
+    } = event
+    else {
+        return None;
+    };
+    let reason = match (refused, heard) {
+        (true, _) => Reason::Refused,
+        (_, true) => Reason::Deaf,
+        _ => Reason::Silent,
+    };
+    let event = Event {
+        kind: Kind::PeerDead,
+        reason,
+        gap_ns: silent_ms.saturating_mul(1_000_000),
+        ..Event::default()
+    };
+    Some((peer, event))
+}
+
 impl<S: System> Core<S> {
     /// An event about a path or a peer: onto the page.
     pub(crate) fn record_event(&mut self, ep: EpId, event: &proto::Event) {
-        let none = Event::default();
-        let (peer, event) = match *event {
-            proto::Event::PathChanged {
-                peer,
-                rail,
-                remote_rail,
-                state,
-                why,
-                moved,
-            } => {
-                let stands_by = self.stands_by(rail);
-                let kind = match (state, why) {
-                    (PathState::Up, _) if stands_by => Kind::StoodIn,
-                    (PathState::Down, PathReason::Corrupt) => Kind::PathQuarantined,
-                    (PathState::Down, _) => Kind::PathDown,
-                    _ => Kind::PathUp,
-                };
-                let moved = moved.into();
-                let (reason, peer_rail) = (reason(why), remote_rail);
-                #[rustfmt::skip]
-                let event = Event { kind, reason, rail, peer_rail, moved, ..none };
-                (peer, event)
-            }
-            proto::Event::PathDoubted {
-                peer,
-                rail,
-                remote_rail,
-                suspect,
-                gap_ns,
-            } => {
-                let (kind, reason) = match suspect {
-                    true => (Kind::PathSuspect, Reason::Late),
-                    false => (Kind::PathCleared, Reason::Answered),
-                };
-                let peer_rail = remote_rail;
-                #[rustfmt::skip]
-                let event = Event { kind, reason, rail, peer_rail, gap_ns, ..none };
-                (peer, event)
-            }
-            proto::Event::Resumed {
-                peer,
-                rail,
-                remote_rail,
-                gap_ns,
-            } => {
-                let (kind, peer_rail) = (Kind::Resumed, remote_rail);
-                #[rustfmt::skip]
-                let event = Event { kind, rail, peer_rail, gap_ns, ..none };
-                (peer, event)
-            }
-            proto::Event::PathShrank {
-                peer,
-                rail,
-                remote_rail,
-                from,
-                to,
-            } => {
-                let detail = (from as u32, to as u32);
-                let (kind, reason, peer_rail) = (Kind::PathShrank, Reason::Size, remote_rail);
-                #[rustfmt::skip]
-                let event = Event { kind, reason, rail, peer_rail, detail, ..none };
-                (peer, event)
-            }
-            proto::Event::PeerDead {
-                peer,
-                silent_ms,
-                refused,
-                heard,
-            } => {
-                let reason = match (refused, heard) {
-                    (true, _) => Reason::Refused,
-                    (_, true) => Reason::Deaf,
-                    _ => Reason::Silent,
-                };
-                let gap_ns = silent_ms.saturating_mul(1_000_000);
-                #[rustfmt::skip]
-                let event = Event { kind: Kind::PeerDead, reason, gap_ns, ..none };
-                (peer, event)
-            }
-            _ => return,
+        let Some((peer, event)) = of_path(event).or_else(|| of_death(event)) else {
+            return;
         };
         let peer = self.dir.node(ep).and_then(|node| node.peer_address(peer));
         let peer = peer.map_or(0, |address| address.id);
-        self.outages.record(Event { peer, ..event });
+        let kind = match event.kind {
+            Kind::PathUp if self.stands_by(event.rail) => Kind::StoodIn,
+            kind => kind,
+        };
+        #[rustfmt::skip]
+        self.outages.record(Event { kind, peer, ..event });
     }
 
     /// A path is left or taken into use.

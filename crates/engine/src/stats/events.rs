@@ -1,5 +1,5 @@
-//! What happened to paths, rails and peers, as records of the rings of a page: when, to whom, why,
-//! what was moved, and how long nothing was delivered.
+//! Events of paths, rails and peers, as records of the rings of a page: when, to whom, why, what was
+//! moved, and how long nothing was delivered.
 
 use super::layout::{at, DOUBTS_AT, DOUBTS_MAX, OUTAGES_AT, OUTAGES_MAX};
 use super::map::Mapped;
@@ -105,7 +105,7 @@ pub const NO_RAIL: u8 = u8::MAX;
 pub struct Event {
     /// Nanoseconds since 1970.
     pub unix_ns: u64,
-    /// What happened.
+    /// The kind of it.
     pub kind: Kind,
     /// Why.
     pub reason: Reason,

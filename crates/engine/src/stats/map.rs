@@ -112,7 +112,7 @@ impl Map {
         unsafe { self.mapping.words(self.bytes_usable) }
     }
 
-    /// What is usable now, for another thread.
+    /// The part that is usable now, for another thread.
     pub fn share(&self) -> Mapped {
         Mapped {
             mapping: self.mapping.clone(),

@@ -10,7 +10,7 @@ use super::reader::JobPage;
 use crate::platform::wall_clock::LocalTime;
 use std::collections::HashMap;
 
-/// What one process notices this much later than another is still the same outage.
+/// Processes notice the same outage at most this far apart.
 const TOGETHER_NS: u64 = 500_000_000;
 
 /// A rail of a host.

@@ -157,7 +157,7 @@ fn every_path_has_a_row_while_there_is_room() {
         let row = path_row(rail, u64::from(rail) + 1);
         paths.push(PathRow { peer_rail, ..row });
     }
-    const PEERS: usize = PEER_PATHS_MAX / 256 + 40;
+    const PEERS: usize = PEER_PATHS_MAX / 256 + 6;
     page.publish(|w| {
         let mut rows = PeerRows::default();
         for _ in 0..PEERS {

@@ -37,8 +37,8 @@ pub(crate) struct PeerRows {
 }
 
 impl PeerRows {
-    /// The next peer, by those of its paths that are used. Once one found no room, all that follow go to the others, too: a row of
-    /// theirs would move when the first one got its own.
+    /// The next peer, by those of its paths that are used. Once one found no room, all that follow
+    /// go to the others, too: a row of theirs would move when the first one got its own.
     pub(crate) fn peer(
         &mut self,
         w: &mut PageWriter<'_>,

@@ -75,7 +75,7 @@ pub struct JobPage {
     pub peers_beyond: u64,
     /// Peers whose paths are added up by rail.
     pub peers_summed: u64,
-    /// What happened to rails, paths and peers.
+    /// Events of rails, paths and peers.
     pub events: Events,
 }
 

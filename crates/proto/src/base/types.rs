@@ -20,7 +20,7 @@ pub enum PathState {
 /// Why a path was given up or taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathReason {
-    /// What was sent on it was answered.
+    /// Packets on it were answered.
     Answered,
     /// It was silent while another path was answered.
     Unanswered,

@@ -1,5 +1,5 @@
-//! What is told of outages: paths that are given up and come back or fall under suspicion, how many
-//! packets were moved for that, and how long nothing was delivered to the peer.
+//! Outages as the owner is told of them: paths that are given up and come back or fall under
+//! suspicion, how many packets were moved for that, and how long nothing was delivered to the peer.
 
 use crate::base::types::{Event, PathReason, PathState};
 use crate::node::Node;
