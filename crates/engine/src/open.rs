@@ -23,8 +23,7 @@ use std::sync::Arc;
 impl Shared<Process> {
     pub(crate) fn open(settings: &Settings, log: LogSink) -> Result<Shared<Process>, String> {
         settings.check()?;
-        let choices = choose_rails(&settings.rail_names())?;
-        let choices = with_tcp_behind(choices, settings.policy.prefers(RailKind::Tcp4));
+        let choices = settings.chosen_rails()?;
         let clock = SystemClock::new();
         let Opened {
             rails,
@@ -111,16 +110,14 @@ impl Opened {
 const PORT_TRIES: u32 = 16;
 
 impl Settings {
-    /// The names of the rails to use, shared memory with them where that is wanted.
-    pub(crate) fn rail_names(&self) -> Vec<String> {
-        let mut names = self.rails.clone();
-        if self.shm && !names.iter().any(|name| name == "shm") {
-            if names.is_empty() {
-                names.push("udp".to_owned());
-            }
-            names.push("shm".to_owned());
+    /// The rails to use, with those that stand behind them, and shared memory where that is wanted.
+    fn chosen_rails(&self) -> Result<Vec<RailChoice>, String> {
+        let mut choices = choose_rails(&self.rails)?;
+        if self.shm && !self.rails.iter().any(|name| name == "shm") {
+            choices.append(&mut choose_rails(&["shm".to_owned()])?);
         }
-        names
+        let equal = self.policy.prefers(RailKind::Tcp4);
+        Ok(with_tcp_behind(choices, equal))
     }
 }
 
