@@ -1,5 +1,5 @@
-//! Outages as a node tells of them: which path, why, how many packets were moved, and how long nothing
-//! was delivered.
+//! Outages as a node tells of them: which path, why, how many packets were moved, and how long
+//! nothing was delivered.
 
 mod face;
 

@@ -3,8 +3,8 @@
 use crate::stats::events::{Event, Recorder};
 use std::collections::BTreeSet;
 
-/// Warnings of a process that a rail is lost or back, at most: more of them are a flood, and the page
-/// has them all.
+/// Warnings of a process that a rail is lost or back, at most: more of them are a flood, and the
+/// page has them all.
 const WARNINGS_MAX: u32 = 20;
 
 /// A path: index of the endpoint, peer, local rail, remote rail.

@@ -1,5 +1,5 @@
-//! Events of paths, rails and peers, as records of the rings of a page: when, to whom, why, what was
-//! moved, and how long nothing was delivered.
+//! Events of paths, rails and peers, as records of the rings of a page: when, to whom, why, what
+//! was moved, and how long nothing was delivered.
 
 use super::layout::{at, DOUBTS_AT, DOUBTS_MAX, OUTAGES_AT, OUTAGES_MAX};
 use super::map::Mapped;
