@@ -41,8 +41,8 @@ impl World {
     }
 
     /// True if one fault has kept all packets from a rail to another for half of the time after
-    /// which a silent peer is dead, until now or until so little ago that no question need have been
-    /// asked since: at their rarest they come fifty times in that time.
+    /// which a silent peer is dead, until now or until so little ago that no question need have
+    /// been asked since: at their rarest they come fifty times in that time.
     fn is_cut_long(&self, from: (usize, usize), to: (usize, usize)) -> bool {
         let timeout = self.setup.node.peer_timeout_ns;
         self.setup.faults.iter().any(|fault| {

@@ -112,8 +112,8 @@ impl Node {
             if path.asks_alone() {
                 let limit = path.datagram_max.min(DATAGRAM_FLOOR);
                 let probe = self.probe_packet(now, conn, at, limit, out, spans);
-                // Short packets may be the ones that get lost: what is sent again says the same. (Who
-                // lacks contact is asked for acks, and says them everywhere then.)
+                // Short packets may be the ones that get lost: what is sent again says the same.
+                // (Who lacks contact is asked for acks, and says them everywhere then.)
                 if !conn.resend.is_empty() && !conn.lacks_contact() {
                     conn.paths[at].window.renew();
                 }
