@@ -11,7 +11,7 @@ use marline_rails::{RailFault, RailTx};
 /// The reason of a node, as pages show it.
 fn reason(why: PathReason) -> Reason {
     match why {
-        PathReason::Answered => Reason::Answered,
+        PathReason::Proven | PathReason::Answered => Reason::Answered,
         PathReason::Unanswered => Reason::Unanswered,
         PathReason::RailDown => Reason::Rail,
         PathReason::LinkDown => Reason::Link,
@@ -25,7 +25,7 @@ fn reason(why: PathReason) -> Reason {
 /// The reason in words.
 fn words(why: PathReason) -> &'static str {
     match why {
-        PathReason::Answered => "it answers",
+        PathReason::Proven | PathReason::Answered => "it answers",
         PathReason::Unanswered => "nothing that is sent on it is answered",
         PathReason::RailDown => "the rail is down",
         PathReason::LinkDown => "its connection broke",
@@ -134,6 +134,8 @@ fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
 impl<S: System> Core<S> {
     /// An event about a path or a peer: onto the page.
     pub(crate) fn record_event(&mut self, ep: EpId, event: &proto::Event) {
+        let why = PathReason::Proven;
+        let first = matches!(event, proto::Event::PathChanged { why: w, .. } if *w == why);
         let Some((peer, event)) = of_path(event).or_else(|| of_death(event)) else {
             return;
         };
@@ -141,6 +143,7 @@ impl<S: System> Core<S> {
         let peer = peer.map_or(0, |address| address.id);
         let kind = match event.kind {
             Kind::PathUp if self.stands_by(event.rail) => Kind::StoodIn,
+            Kind::PathUp if first => return, // so begins every job
             kind => kind,
         };
         #[rustfmt::skip]
@@ -177,7 +180,11 @@ impl<S: System> Core<S> {
                 !self.outages.stood_in(path),
             ),
             _ => {
-                let text = format!("{between} is back: {}", words(why));
+                let word = match why {
+                    PathReason::Proven => "in use",
+                    _ => "back",
+                };
+                let text = format!("{between} is {word}: {}", words(why));
                 (text, self.outages.regain(path))
             }
         };

@@ -20,7 +20,9 @@ pub enum PathState {
 /// Why a path was given up or taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathReason {
-    /// Packets on it were answered.
+    /// It was answered for the first time.
+    Proven,
+    /// It is answered again.
     Answered,
     /// It was silent while another path was answered.
     Unanswered,

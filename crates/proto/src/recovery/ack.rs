@@ -39,8 +39,12 @@ impl Node {
                 let path = &conn.paths[at];
                 if !path.usable() && conn.acquitted(at) {
                     let path = &mut conn.paths[at];
+                    let why = match path.is_proven() {
+                        true => PathReason::Answered,
+                        false => PathReason::Proven,
+                    };
                     path.rise(now);
-                    self.tell_path(&conn, at, PathReason::Answered, 0);
+                    self.tell_path(&conn, at, why, 0);
                 }
                 self.judge_rivals(now, &mut conn, at);
             }
