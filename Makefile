@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini
 
 .PHONY: deps build guided programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
-	bench-blackhole bench-checksums bench-apps bench-smax bench-progress detect mutations soak-seeds lint fuzz clean \
+	bench-blackhole bench-checksums bench-apps bench-smax bench-progress detect mutations soak-seeds lint fuzz clean staged \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
 deps:
@@ -17,6 +17,7 @@ build:
 	mkdir -p build/provider
 	install -m 755 $(TARGET)/release/libmarline_fi.so build/provider/libmarline-fi.so
 	install -m 755 $(TARGET)/release/libmarline_mpi.so build/provider/libmarline-mpi.so
+	install -m 755 $(TARGET)/release/libmarline_collectives.so build/provider/libmarline-collectives.so
 	echo plain > build/provider/how
 
 # The provider guided by a profile of MPI jobs (what it gains: docs/user-guide.md).
@@ -41,7 +42,12 @@ test: test-cargo test-e2e
 
 test-cargo: deps check-aarch64 test-aarch64
 	cargo test --workspace --locked
-	$(MAKE) mutations
+	$(MAKE) staged mutations
+
+# The super-pipeline, which waits for rails that stage.
+staged:
+	cargo test --locked -p marline-proto --features staged --lib pipeline
+	cargo test --locked -p marline-sim --features staged --test pipeline
 
 # The simulator notices each deliberate mistake (table in docs/simulator.md).
 mutations:
@@ -109,7 +115,7 @@ bench-progress: deps build programs
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --features marline-sim/staged --locked -- -D warnings
 	bash -n scripts/install-deps scripts/aarch64 scripts/guided .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/progress bench/smax bench/checksums bench/apps \
@@ -138,7 +144,7 @@ miri-wire:
 
 # The tests of its files; a whole node is the simulator's.
 miri-proto:
-	$(MIRI) -p marline-proto --lib
+	$(MIRI) -p marline-proto --features staged --lib
 
 # The portable kernels.
 miri-checksum:

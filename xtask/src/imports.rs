@@ -3,7 +3,7 @@
 use crate::sources::{Report, Source};
 
 /// The crates of ours that each may import. `proto` never imports `rails`, nobody `provider`.
-const MAY_IMPORT: [(&str, &[&str]); 9] = [
+const MAY_IMPORT: [(&str, &[&str]); 10] = [
     ("wire", &[]),
     ("checksum", &[]),
     ("proto", &["wire"]),
@@ -11,6 +11,7 @@ const MAY_IMPORT: [(&str, &[&str]); 9] = [
     ("engine", &["wire", "checksum", "proto", "rails"]),
     ("provider", &["engine"]),
     ("mpi-shim", &[]),
+    ("collectives", &[]),
     ("sim", &["wire", "checksum", "proto", "rails", "engine"]),
     ("cli", &["wire", "checksum", "rails", "engine", "sim"]),
 ];

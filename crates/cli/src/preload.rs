@@ -1,4 +1,5 @@
-//! The library that is preloaded into the ranks of MPICH (`crates/mpi-shim` says what for).
+//! The libraries that are preloaded into the ranks: one for MPICH (`crates/mpi-shim` says what
+//! for), and, where that is wanted, one for broadcasts by multicast (`crates/collectives`).
 
 use crate::mpi::Kind;
 use std::path::{Path, PathBuf};
@@ -9,15 +10,30 @@ pub const VARIABLE: &str = "LD_PRELOAD";
 /// The names that the library has when installed and when built, beside the provider.
 const FILE_NAMES: [&str; 2] = ["libmarline-mpi.so", "libmarline_mpi.so"];
 
+/// The variable by which the library of multicast finds the provider.
+pub const MULTICAST: &str = "MARLINE_MULTICAST";
+
+/// The same names of the library of multicast.
+const MULTICAST_NAMES: [&str; 2] = ["libmarline-collectives.so", "libmarline_collectives.so"];
+/// And of the provider.
+const PROVIDER_NAMES: [&str; 2] = ["libmarline-fi.so", "libmarline_fi.so"];
+
+/// The library of multicast and the provider that it uses, if they are in the provider's directory.
+pub fn multicast(dir: &Path) -> Option<(PathBuf, PathBuf)> {
+    Some((find(dir, MULTICAST_NAMES)?, find(dir, PROVIDER_NAMES)?))
+}
+
 /// The library that the MPI's ranks gain by, if it is in the provider's directory. A path with a
 /// blank or a colon in it cannot be preloaded.
 pub fn library(kind: Kind, dir: &Path) -> Option<PathBuf> {
     // The other MPIs do not offer the processor after each poll.
-    (kind == Kind::Mpich)
-        .then(|| FILE_NAMES.map(|name| dir.join(name)))?
-        .into_iter()
-        .find(|path| path.is_file())
-        .filter(|path| !path.to_string_lossy().contains([' ', ':']))
+    (kind == Kind::Mpich).then(|| find(dir, FILE_NAMES))?
+}
+
+fn find(dir: &Path, names: [&str; 2]) -> Option<PathBuf> {
+    let mut paths = names.iter().map(|name| dir.join(name));
+    let found = paths.find(|path| path.is_file());
+    found.filter(|path| !path.to_string_lossy().contains([' ', ':']))
 }
 
 /// The variable's value with the library in front of what the user preloads.
@@ -55,6 +71,12 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         assert_eq!(library(Kind::Mpich, &dir), Some(path));
         assert_eq!(library(Kind::Intel, &dir), None);
+        let names = ["libmarline-collectives.so", "libmarline_fi.so"].map(|name| dir.join(name));
+        std::fs::write(&names[0], "").unwrap();
+        assert_eq!(multicast(&dir), None, "there is no provider");
+        std::fs::write(&names[1], "").unwrap();
+        let [library, provider] = names;
+        assert_eq!(multicast(&dir), Some((library, provider)));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -10,7 +10,8 @@ use std::process::Command;
 /// The text that follows the options in `marline run --help`: every variable, set or read.
 pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
-  all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_STATS_DIR*
+  all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_STATS_DIR*,
+              with --multicast MARLINE_MULTICAST LD_PRELOAD (before yours)
   MPICH       MPIR_CVAR_CH4_NETMOD MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
               MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),
               with --no-shm MPIR_CVAR_NOLOCAL
@@ -50,6 +51,12 @@ pub struct Common {
     /// Preload nothing (MPICH is slower then: it yields before it hands a message over).
     #[arg(long)]
     pub no_preload: bool,
+    /// Do MPI_Bcast by multicast (docs/multicast.md).
+    #[arg(long, overrides_with = "no_multicast")]
+    pub multicast: bool,
+    /// Do not, which is what happens without either.
+    #[arg(long)]
+    pub no_multicast: bool,
     /// Directory with libmarline-fi.so.
     #[arg(long)]
     pub provider_dir: Option<PathBuf>,
@@ -91,15 +98,30 @@ pub fn variables(
 ) -> Vec<(String, String)> {
     let mut set = effective(&mpi::variables(kind, fabric, common.no_shm), environment);
     mpi::hazards(kind, environment).inspect(|said| tool::say(said));
-    let library = match fabric {
-        Fabric::Marline(dir) if !common.no_preload => preload::library(kind, dir),
-        _ => None,
+    let Fabric::Marline(dir) = fabric else {
+        return set;
     };
-    set.extend(library.map(|library| {
-        let of_user = environment.iter().find(|(n, _)| n == preload::VARIABLE);
-        let value = preload::value(&library, of_user.map(|(_, value)| value.as_str()));
-        (preload::VARIABLE.to_owned(), value)
-    }));
+    let yields = (!common.no_preload).then(|| preload::library(kind, dir));
+    let multicast = common.multicast.then(|| preload::multicast(dir));
+    if multicast == Some(None) {
+        tool::say(
+            "--multicast: libmarline-collectives.so is not beside libmarline-fi.so, or its \
+                   path has a blank or a colon: MPI_Bcast stays the MPI's",
+        );
+    }
+    if let Some(Some((_, provider))) = &multicast {
+        let provider = provider.to_string_lossy().into_owned();
+        set.push((preload::MULTICAST.to_owned(), provider));
+    }
+    let multicast = multicast.flatten().map(|(library, _)| library);
+    let libraries = [yields.flatten(), multicast].into_iter().flatten();
+    let of_user = environment.iter().find(|(n, _)| n == preload::VARIABLE);
+    let mut value = of_user.map(|(_, value)| value.clone());
+    for library in libraries {
+        value = Some(preload::value(&library, value.as_deref()));
+        set.retain(|(name, _)| name != preload::VARIABLE);
+        set.extend(value.clone().map(|v| (preload::VARIABLE.to_owned(), v)));
+    }
     set
 }
 

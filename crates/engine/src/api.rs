@@ -208,6 +208,7 @@ pub struct EpId(pub u32);
 /// Largest inject and eager message in bytes (design rule 1).
 pub const INJECT_MAX: usize = 65_536;
 
+use marline_proto::group::End;
 use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
@@ -239,3 +240,60 @@ pub struct LogSink(pub Arc<LogFn>);
 
 /// A function that takes log lines.
 pub type LogFn = dyn Fn(LogLevel, &str) + Send + Sync;
+
+/// A group of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GroupId(pub u32);
+/// A broadcast of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GroupOpId(pub u32);
+
+/// A group to open. All its members give the same but for `me`.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupSpec<'a> {
+    /// Random id.
+    pub id: u64,
+    /// Random token.
+    pub token: u32,
+    /// This member, from 0.
+    pub me: u16,
+    /// The members' cards, of [`GROUP_CARD_LEN`](crate::GROUP_CARD_LEN) bytes each.
+    pub cards: &'a [&'a [u8]],
+}
+
+/// The reason why a call on a group was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupError {
+    /// Arguments cannot be, or there is no such group.
+    Invalid,
+    /// No network that carries groups joins all members, or a group could not be joined.
+    NoNetwork,
+    /// Forked child, or poisoned engine.
+    Unusable,
+}
+
+/// How a broadcast ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupEnd {
+    /// As it should.
+    Well,
+    /// This member, the root or one that has to acknowledge, is dead.
+    Dead(u16),
+    /// Root and receiver disagree about the broadcast's root or length.
+    Mismatch,
+    /// It was not done, here and at all other members: the network does not carry multicast.
+    NotCarried,
+    /// The group was closed, or the engine can do nothing any more.
+    Closed,
+}
+
+impl From<End> for GroupEnd {
+    fn from(end: End) -> GroupEnd {
+        match end {
+            End::Well => GroupEnd::Well,
+            End::Dead(member) => GroupEnd::Dead(member),
+            End::Mismatch => GroupEnd::Mismatch,
+            End::NotCarried => GroupEnd::NotCarried,
+        }
+    }
+}

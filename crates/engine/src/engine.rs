@@ -272,7 +272,12 @@ impl<S: System> Engine<S> {
         let mut core = self.shared.usable()?;
         let (now_please, now) = core.send(ep, req, || self.shared.clock.now_ns())?;
         let glance = core.glance_due();
-        self.shared.after_send(core, now_please, now);
+        if now_please || !self.shared.threaded {
+            core.flush(now.unwrap_or_else(|| self.shared.clock.now_ns()));
+            drop(core);
+        } else {
+            self.shared.collect(core);
+        }
         if glance {
             self.shared.glance();
         }
@@ -302,7 +307,7 @@ impl<S: System> Engine<S> {
     pub fn read(&self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
         core.read(ep, req)?;
-        self.shared.after_send(core, true, None);
+        core.flush(self.shared.clock.now_ns());
         Ok(())
     }
 
@@ -310,7 +315,7 @@ impl<S: System> Engine<S> {
     pub fn put(&self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
         core.put(ep, req)?;
-        self.shared.after_send(core, true, None);
+        core.flush(self.shared.clock.now_ns());
         Ok(())
     }
 
@@ -332,7 +337,7 @@ impl<S: System> Engine<S> {
         };
         core.mr_close(self.shared.clock.now_ns(), key);
         if core.has_output() {
-            self.shared.after_send(core, true, None);
+            core.flush(self.shared.clock.now_ns());
         }
     }
 

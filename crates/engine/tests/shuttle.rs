@@ -140,7 +140,7 @@ struct Sends {
 }
 
 impl Burst {
-    /// A send that is left to be collected, as `Shared::after_send` leaves it.
+    /// A send that is left to be collected, as `Shared::collect` leaves it.
     fn send(&self, alarm: &event::Event) {
         let mut core = self.core.lock().unwrap();
         core.1.waiting += 1;

@@ -6,8 +6,8 @@ mod caps;
 use marline_engine::{Clock, CoreConfig, Engine, LogSink, Parts, System};
 use marline_proto::Config;
 use marline_rails::{
-    addr_links, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId, PlainBuffers,
-    RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
+    addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId,
+    PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -34,6 +34,7 @@ impl Silent {
 
 addr_links!(Silent, links);
 plain_buffers!(Silent, buffers);
+no_groups!(Silent);
 no_remote_write!(Silent);
 
 impl RailTx for Silent {

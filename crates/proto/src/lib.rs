@@ -42,6 +42,7 @@ pub use base::types::{
 pub use message::post::Peeked;
 pub use node::{Held, Node};
 pub use path::link::LinkAsk;
+#[cfg(feature = "staged")]
 pub use rendezvous::pipeline::{Chunk, Chunks, Pipeline};
 pub use rma::remote_write::DIRECT_PACKET_MAX;
 pub use state::pending::UNKEPT_MAX;

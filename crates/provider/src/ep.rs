@@ -243,20 +243,6 @@ impl Ep {
         self.rx_plain = self.rx.recv(self.rx.op_flags);
     }
 
-    /// Passes one contiguous buffer on.
-    #[inline]
-    fn enter_one(
-        &self,
-        base: *mut u8,
-        len: usize,
-        submit: impl FnOnce(&[IoVec]) -> Result<isize, Errno>,
-    ) -> isize {
-        let iov = [IoVec { base, len }];
-        guard(&self.shared.health, || {
-            submit(&iov[..usize::from(len != 0)])
-        })
-    }
-
     /// Passes pieces on.
     ///
     /// # Safety
@@ -277,7 +263,12 @@ impl Ep {
     /// Sends one contiguous buffer.
     #[inline]
     pub(crate) fn send_one(&self, buf: *const c_void, len: usize, out: Outgoing) -> isize {
-        self.enter_one(buf.cast_mut().cast(), len, |iov| self.submit_send(iov, out))
+        let iov = [IoVec {
+            base: buf.cast_mut().cast(),
+            len,
+        }];
+        let iov = &iov[..usize::from(len != 0)];
+        guard(&self.shared.health, || self.submit_send(iov, out))
     }
 
     /// Sends pieces; the options may have been refused.
@@ -313,7 +304,12 @@ impl Ep {
     /// Posts one contiguous buffer.
     #[inline]
     pub(crate) fn recv_one(&self, buf: *mut c_void, len: usize, from: Incoming) -> isize {
-        self.enter_one(buf.cast(), len, |iov| self.submit_recv(iov, from))
+        let iov = [IoVec {
+            base: buf.cast(),
+            len,
+        }];
+        let iov = &iov[..usize::from(len != 0)];
+        guard(&self.shared.health, || self.submit_recv(iov, from))
     }
 
     /// Posts pieces; the options may have been refused.

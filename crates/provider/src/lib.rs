@@ -13,6 +13,7 @@ mod about;
 mod av;
 mod boundary;
 mod cntr;
+mod collectives;
 mod cq;
 mod domain;
 mod domain_open;
@@ -84,6 +85,8 @@ pub extern "C" fn fi_prov_ini() -> *mut c_void {
     PROVIDER.0.get().cast()
 }
 
+pub use collectives::{CollectivesV1, GroupV1};
+
 /// The private interface for Marline's other libraries in the same process (found with `dlsym`).
 #[repr(C)]
 pub struct MarlineApiV1 {
@@ -91,7 +94,7 @@ pub struct MarlineApiV1 {
     pub version: u32,
     /// Bytes of this table.
     pub size: u32,
-    /// Functions of the collective door; null until it exists.
+    /// Functions of the library of collectives ([`CollectivesV1`]).
     pub collectives: AtomicPtr<c_void>,
 }
 
@@ -101,5 +104,5 @@ pub struct MarlineApiV1 {
 pub static marline_api_v1: MarlineApiV1 = MarlineApiV1 {
     version: 1,
     size: std::mem::size_of::<MarlineApiV1>() as u32,
-    collectives: AtomicPtr::new(ptr::null_mut()),
+    collectives: AtomicPtr::new((&raw const collectives::COLLECTIVES).cast_mut().cast()),
 };

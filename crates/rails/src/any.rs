@@ -7,8 +7,8 @@ use crate::shm::{ShmRail, ShmRx, ShmTx};
 use crate::tcp::{TcpRail, TcpRx, TcpTx};
 use crate::udp::{UdpRail, UdpRx, UdpTx};
 use crate::{
-    Armed, BufId, Caps, Connected, DirectWrite, LinkId, Links, Rail, RailEvent, RailRx, RailTx,
-    Received, RemoteWrite, SendOutcome, TxBuffers, Write,
+    Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
+    RailEvent, RailRx, RailTx, Received, RemoteWrite, SendOutcome, TxBuffers, Write,
 };
 use marline_wire::RailAddr;
 
@@ -122,6 +122,13 @@ forward! {
     mut fn seal(self, key: u64, offset: u64, len: u64);
     mut fn damaged(self);
     ref fn landed(self, key: u64, offset: u64, len: u64) -> bool;
+}
+
+forward! {
+    impl Groups for AnyTx { Udp, Tcp, Shm, Faulty }
+    mut fn join(self, group: &RailAddr) -> Result<GroupLink, GroupError>;
+    mut fn leave(self, group: GroupLink);
+    mut fn send_group(self, group: GroupLink, bytes: &[u8], segment: usize) -> SendOutcome;
 }
 
 forward! {

@@ -1,11 +1,11 @@
 //! Groups of endpoints that one send reaches: IP multicast on UDP rails, UD multicast on verbs.
 //!
-//! A trait of its own, as few kinds of rails have groups. Nothing that is sent to one needs to
-//! arrive, and its packets have numbers of their own (`marline_proto::group`), apart from those of
-//! links between two endpoints. What comes by a group is received as everything else, by the
-//! rail's receiving half.
+//! Few kinds of rails have groups; [`no_groups!`](crate::no_groups) is for the others. Nothing that
+//! is sent to one needs to arrive, and its packets have numbers of their own
+//! (`marline_proto::group`), apart from those of links between two endpoints. What comes by a group
+//! is received as everything else, by the rail's receiving half.
 
-use crate::SendOutcome;
+use crate::outcome::SendOutcome;
 use marline_wire::RailAddr;
 
 /// A rail's number of a group that it has joined. Numbers of groups that were left are given again.
@@ -37,4 +37,28 @@ pub trait Groups {
     /// shorter). To a group that was left nothing is sent, and `Sent` is the outcome: that is lost
     /// as on any path that leads nowhere.
     fn send_group(&mut self, group: GroupLink, bytes: &[u8], segment: usize) -> SendOutcome;
+}
+
+/// `no_groups!(Tx)`: a rail whose sends reach one peer each.
+#[macro_export]
+macro_rules! no_groups {
+    ($tx:ty) => {
+        impl $crate::Groups for $tx {
+            fn join(
+                &mut self,
+                _group: &marline_wire::RailAddr,
+            ) -> Result<$crate::GroupLink, $crate::GroupError> {
+                Err($crate::GroupError::NoGroup)
+            }
+            fn leave(&mut self, _group: $crate::GroupLink) {}
+            fn send_group(
+                &mut self,
+                _group: $crate::GroupLink,
+                _bytes: &[u8],
+                _segment: usize,
+            ) -> $crate::SendOutcome {
+                $crate::SendOutcome::Sent // to nobody
+            }
+        }
+    };
 }

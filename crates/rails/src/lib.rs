@@ -43,4 +43,4 @@ pub use shm::{ShmConfig, ShmRail, ShmRx, ShmTx};
 pub use sys::Place;
 pub use tcp::{TcpConfig, TcpRail, TcpRx, TcpTx};
 pub use tx_buf::{BufId, TxBuffers, BUFFER_LEN};
-pub use udp::{UdpConfig, UdpRail, UdpRx, UdpTx};
+pub use udp::{group_addr, UdpConfig, UdpRail, UdpRx, UdpTx};

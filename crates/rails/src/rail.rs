@@ -5,6 +5,7 @@
 //! `docs/rails.md` is a guide for a new kind.
 
 use crate::caps::Caps;
+use crate::groups::Groups;
 use crate::link::{DownReason, LinkId, Links};
 use crate::outcome::{RailFault, SendOutcome};
 use crate::remote_write::DirectWrite;
@@ -54,7 +55,7 @@ pub struct Received<'a> {
 }
 
 /// Sending half of a rail.
-pub trait RailTx: Links + TxBuffers + DirectWrite + Send {
+pub trait RailTx: Links + TxBuffers + DirectWrite + Groups + Send {
     /// Capabilities (some may shrink, e.g. after GSO turned out to be missing).
     fn caps(&self) -> Caps;
 

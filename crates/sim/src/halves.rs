@@ -188,6 +188,8 @@ impl RemoteWrite for SimTx {
     }
 }
 
+marline_rails::no_groups!(SimTx);
+
 impl DirectWrite for SimTx {
     fn write_direct(
         &mut self,

@@ -28,6 +28,7 @@ mod memory;
 mod net;
 mod ops;
 mod patterns;
+#[cfg(feature = "staged")]
 pub mod pipeline;
 mod puts;
 mod queue;

@@ -456,6 +456,11 @@ impl<'a> GroupPacket<'a> {
         Ok(())
     }
 
+    /// Bytes of the packet without what may stand behind it.
+    pub fn wire_len(&self) -> usize {
+        self.head_len + self.chunk.map_or(0, |(chunk, _)| chunk.len as usize)
+    }
+
     /// The words in order.
     pub fn words(&self) -> impl Iterator<Item = GroupWord> + 'a {
         let mut rest = &self.bytes[GROUP_HEAD_LEN..self.words_end];

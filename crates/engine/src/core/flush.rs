@@ -24,6 +24,7 @@ impl<S: System> Core<S> {
         for index in 0..self.dir.eps.len() {
             while self.flush_batch(now, index) {}
         }
+        self.flush_groups(now);
         self.send_notices(now);
         assert!(!self.fast_path.waits(), "what was sent was not built");
         if self.cfg.proto.reliable {
@@ -94,24 +95,14 @@ impl<S: System> Core<S> {
             (short, count) = (segment - next.len, count + 1);
             whole = short == 0;
         }
-        self.send_batch(now, index, &first, (count, count * segment - short));
-        true
-    }
-
-    /// Sends `count` packets, `len` bytes, of the buffer that they were built in.
-    fn send_batch(
-        &mut self,
-        now: u64,
-        index: usize,
-        first: &Transmit,
-        (count, len): (usize, usize),
-    ) {
+        let len = count * segment - short;
         // In order: what tells of a direct write before what was built after it.
-        if !self.send_notice(now, first.rail) {
-            return self.batch_sent(now, index, first, (count, len), SendOutcome::Busy);
-        }
-        let outcome = self.rails[first.rail].send_built(first, len);
-        self.batch_sent(now, index, first, (count, len), outcome)
+        let outcome = match self.send_notice(now, first.rail) {
+            true => self.rails[first.rail].send_built(&first, len),
+            false => SendOutcome::Busy,
+        };
+        self.batch_sent(now, index, &first, (count, len), outcome);
+        true
     }
 
     /// Draws the conclusions from what the kernel said of a batch.

@@ -6,7 +6,7 @@ use crate::state::core::Core;
 use marline_checksum::crc32c;
 use marline_proto::{DropReason, Mutation};
 use marline_rails::{RailTx, Received};
-use marline_wire::{Packet, ParseError, DIRECT_HEAD_LEN, HEADER_LEN};
+use marline_wire::{GroupPacket, Packet, ParseError, DIRECT_HEAD_LEN, HEADER_LEN};
 
 /// The shortest packet is one header: two of them are the shortest batch.
 const GRO_MIN: usize = 2 * HEADER_LEN - 1;
@@ -36,8 +36,16 @@ impl<S: System> Core<S> {
         if segment == 0 && rest.len() <= GRO_MIN {
             segment = rest.len();
         } else if segment == 0 {
-            first = Packet::parse(rest, crc32c).ok().map(Packet::alone);
-            segment = self.segment_of(rail, first.as_ref()).min(rest.len());
+            let group = GroupPacket::claimed(rest);
+            let group = group
+                .then(|| GroupPacket::parse(rest, crc32c).ok())
+                .flatten();
+            if let Some(packet) = group {
+                segment = packet.wire_len().min(rest.len());
+            } else {
+                first = Packet::parse(rest, crc32c).ok().map(Packet::alone);
+                segment = self.segment_of(rail, first.as_ref()).min(rest.len());
+            }
         }
         while !rest.is_empty() {
             let (datagram, after) = rest.split_at(segment.clamp(1, rest.len()));
@@ -69,6 +77,10 @@ impl<S: System> Core<S> {
         let counters = &mut self.rails[rail].counters;
         counters.wire_packets_received += 1;
         counters.wire_bytes_received += datagram.len() as u64;
+        if parsed.is_none() && GroupPacket::claimed(datagram) {
+            self.ingest_group(now, rail, datagram);
+            return 0;
+        }
         let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram, after)) else {
             return 0;
         };

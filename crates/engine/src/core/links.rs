@@ -42,7 +42,7 @@ impl<S: System> Core<S> {
 
     /// One user less of a link. What waits for room on it is lost, as the link's number may soon be
     /// another's.
-    fn close_link(&mut self, rail: usize, link: LinkId) {
+    pub(crate) fn close_link(&mut self, rail: usize, link: LinkId) {
         let Some(state) = self.rails.list.get_mut(rail) else {
             return;
         };

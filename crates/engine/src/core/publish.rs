@@ -303,6 +303,7 @@ impl<S: System> Core<S> {
     /// Drops an endpoint and everything posted on it, without completions.
     pub(crate) fn ep_forget(&mut self, ep: EpId) {
         let index = ep.0 as usize;
+        self.close_groups(ep);
         self.outages.forget_endpoint(ep.0);
         self.close_links(index);
         if let Some(slot) = self.dir.eps.get_mut(index) {

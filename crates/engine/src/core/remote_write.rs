@@ -158,6 +158,7 @@ impl<S: System> Core<S> {
                 len,
                 segment,
             } => (self.rails[rail].tx).send_buffer(link, *buffer, *len, *segment, flow),
+            Body::Packet(bytes) => self.rails[rail].send_to(pending.dest, bytes),
             Body::Write(packet, write) if write.direct.is_some() => {
                 self.write_direct(now, rail, (link, flow), packet, write)
             }
@@ -220,7 +221,7 @@ impl<S: System> Core<S> {
         match self.rails[rail].pending.take().map(|p| p.body) {
             Some(Body::Write(_, write)) => self.end_write(write.handle),
             Some(Body::Batch { buffer, .. }) => self.rails[rail].tx.give_back(buffer),
-            None => {}
+            Some(Body::Packet(_)) | None => {}
         }
     }
 

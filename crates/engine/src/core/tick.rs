@@ -17,6 +17,7 @@ impl<S: System> Core<S> {
                 }
             }
         }
+        self.tick_groups(now);
         for rail in 0..self.rails.len() {
             while let Some(event) = self.rails[rail].tx.poll_event() {
                 self.on_rail_event(now, rail, event);

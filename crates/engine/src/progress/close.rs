@@ -27,6 +27,7 @@ impl<S: System> Shared<S> {
         while !drained && self.clock.now_ns() < start + CLOSE_NS {
             let mut core = self.poll();
             drained = core.poisoned || core.dir.ep(ep).is_none_or(|e| e.node.drained());
+            drained &= core.poisoned || core.groups_are_idle(ep);
         }
         let now = self.clock.now_ns();
         let mut core = self.lock();

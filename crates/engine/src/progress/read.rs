@@ -51,20 +51,9 @@ impl<S: System> Shared<S> {
         taken
     }
 
-    /// Flushes a send, or leaves it to be collected with later ones. The first that is left sets
-    /// the thread's alarm, for the application may compute before it calls again.
-    /// `now`: the time, if it is known.
-    pub(crate) fn after_send(
-        &self,
-        mut core: MutexGuard<'_, Core<S>>,
-        now_please: bool,
-        now: Option<u64>,
-    ) {
-        if now_please || !self.threaded {
-            let now = now.unwrap_or_else(|| self.clock.now_ns());
-            core.flush(now);
-            return;
-        }
+    /// Leaves a send to be collected with later ones. The first that is left sets the thread's
+    /// alarm, for the application may compute before it calls again.
+    pub(crate) fn collect(&self, mut core: MutexGuard<'_, Core<S>>) {
         if core.coalescer.left(|| self.clock.now_ns()) {
             drop(core);
             self.clock.alarm();

@@ -10,6 +10,7 @@ use crate::state::coalesce::Coalescer;
 use crate::state::counters::Counters;
 use crate::state::directory::{Directory, Endpoint};
 use crate::state::fast_path::FastPath;
+use crate::state::groups::Groups;
 use crate::state::operations::Operations;
 use crate::state::outages::Outages;
 use crate::state::pairing::ByKind;
@@ -44,6 +45,8 @@ pub struct Core<S: System> {
     pub(crate) dir: Directory,
     /// Operations that are open, and memory that peers may name.
     pub(crate) ops: Operations,
+    /// Groups that endpoints are members of.
+    pub(crate) groups: Groups,
     /// The rails, and what waits for them.
     pub(crate) rails: Rails<S::Tx>,
     /// Memory of the engine's own.
@@ -78,6 +81,7 @@ impl<S: System> Core<S> {
         Core {
             dir: Directory::default(),
             ops: Operations::default(),
+            groups: Groups::default(),
             rails: Rails::new(rails),
             buffers: Buffers::new(cfg.log_bytes),
             counters: Counters::default(),
@@ -223,6 +227,7 @@ impl<S: System> Core<S> {
             .filter_map(|e| e.node.next_deadline());
         nodes
             .chain(self.rails.iter().filter_map(RailState::deadline))
+            .chain(self.groups.due_at)
             .min()
     }
 

@@ -4,7 +4,7 @@ use crate::memory::autotune::Autotune;
 use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotice};
 use crate::stats::RailCounters;
 use marline_proto::{Dest, Transmit};
-use marline_rails::{BufId, LinkId, Piece, RailTx, SendOutcome};
+use marline_rails::{BufId, GroupLink, LinkId, Piece, RailTx, SendOutcome};
 use marline_wire::PACKET_MAX;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -73,6 +73,8 @@ pub enum Body {
         /// Length of each packet.
         segment: usize,
     },
+    /// A packet of a group.
+    Packet(Vec<u8>),
     /// A packet, and the write that it tells of.
     Write(Vec<u8>, PendingWrite),
 }
@@ -81,7 +83,7 @@ impl Pending {
     /// The send whose memory is still to be written.
     pub(crate) fn write(&self) -> Option<u32> {
         match &self.body {
-            Body::Batch { .. } => None,
+            Body::Batch { .. } | Body::Packet(_) => None,
             Body::Write(_, write) => Some(write.handle),
         }
     }
@@ -241,6 +243,14 @@ impl<T: RailTx> RailState<T> {
             self.buffer = self.tx.lend();
         }
         outcome
+    }
+
+    /// Sends one packet.
+    pub(crate) fn send_to(&mut self, dest: Dest, bytes: &[u8]) -> SendOutcome {
+        match dest {
+            Dest::Link { link, flow } => self.tx.send(LinkId(link), bytes, bytes.len(), flow),
+            Dest::Group(group) => (self.tx).send_group(GroupLink(group), bytes, bytes.len()),
+        }
     }
 
     /// The packets in the buffer wait for room; what is built next is built in another.

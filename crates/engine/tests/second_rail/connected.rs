@@ -4,8 +4,8 @@
 
 use super::rail::addr;
 use marline_rails::{
-    no_remote_write, plain_buffers, Armed, Caps, Connected, DownReason, LinkId, LinkTable, Links,
-    PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
+    no_groups, no_remote_write, plain_buffers, Armed, Caps, Connected, DownReason, LinkId,
+    LinkTable, Links, PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -102,6 +102,7 @@ impl Stream {
 }
 
 plain_buffers!(Stream, buffers);
+no_groups!(Stream);
 no_remote_write!(Stream);
 
 impl Links for Stream {

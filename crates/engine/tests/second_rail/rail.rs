@@ -1,8 +1,8 @@
 //! The second rail: a pair of queues inside the process. What it sends arrives, in order.
 
 use marline_rails::{
-    addr_links, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId, PlainBuffers,
-    RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
+    addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId,
+    PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
 };
 use marline_wire::{RailAddr, RailKind};
 use std::collections::VecDeque;
@@ -37,6 +37,7 @@ impl Loop {
 
 addr_links!(Loop, links);
 plain_buffers!(Loop, buffers);
+no_groups!(Loop);
 no_remote_write!(Loop);
 
 impl RailTx for Loop {

@@ -7,8 +7,8 @@ use crate::ranked;
 use crate::sync::Arc;
 use crate::{Clock, System};
 use marline_rails::{
-    addr_links, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId, PlainBuffers,
-    RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
+    addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId,
+    PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use shuttle::rand::Rng;
@@ -206,6 +206,7 @@ pub struct Rail {
 
 addr_links!(Rail, links);
 plain_buffers!(Rail, buffers);
+no_groups!(Rail);
 no_remote_write!(Rail);
 
 /// The ports of a new engine's rails.

@@ -11,8 +11,8 @@ use marline_engine::{
 };
 use marline_proto::Config;
 use marline_rails::{
-    addr_links, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId, PlainBuffers,
-    RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
+    addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId,
+    PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
 };
 use marline_wire::{Address, RailAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -49,6 +49,7 @@ impl Counted {
 
 addr_links!(Counted, links);
 plain_buffers!(Counted, buffers);
+no_groups!(Counted);
 no_remote_write!(Counted);
 
 impl RailTx for Counted {

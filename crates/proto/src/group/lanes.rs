@@ -1,7 +1,7 @@
 //! The rails that carry a group's multicast: chunks take turns on those that lose least.
 
 /// Rails that a group uses at most.
-pub(super) const LANES_MAX: usize = 8;
+pub const LANES_MAX: usize = 8;
 /// Chunks of a rail after which what is known of it is halved.
 const MEMORY: u32 = 64;
 /// Chunks after which a rail is judged.

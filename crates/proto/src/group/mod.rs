@@ -46,6 +46,7 @@ mod state;
 mod types;
 
 pub use config::{GroupConfig, Identity, Scheme};
+pub use lanes::LANES_MAX;
 pub use marline_wire::{AckFlags, Asked, Gaps, ASKED_MAX, PARITY_MAX};
 pub use mutation::GroupMutation;
 pub use order::AHEAD;

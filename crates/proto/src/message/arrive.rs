@@ -6,7 +6,7 @@ use crate::base::slab::Key;
 use crate::base::types::{DropReason, Landing, Memory, PeerId};
 use crate::node::Node;
 use crate::rx::fragment::Fragment;
-use crate::state::conn::Conn;
+use crate::state::credit::Credit;
 use crate::state::transfer::{new_inbound, InboundState};
 use marline_wire::{granules, MsgHead, GRANULE};
 
@@ -20,19 +20,19 @@ impl Node {
     fn inbound_of(&mut self, peer: PeerId, f: &Fragment<'_>) -> Result<Option<Key>, DropReason> {
         let conn = self.conn(peer).ok_or(DropReason::Gone)?;
         if f.reply {
-            return Ok(conn.pending_reads.get(&f.number).copied());
+            return Ok(conn.rx.pending_reads.get(&f.number).copied());
         }
-        let number = conn.expand(f.number);
-        if let Some(&key) = conn.inbound.get(&number) {
+        let number = conn.rx.expand(f.number);
+        if let Some(&key) = conn.rx.inbound.get(&number) {
             return Ok(Some(key));
         }
-        if number < conn.next_match && !self.cfg.errs(Mutation::ForgetMessages) {
+        if number < conn.rx.next_match && !self.cfg.errs(Mutation::ForgetMessages) {
             return Ok(None);
         }
-        if number > conn.next_match + NUMBERS_AHEAD_MAX || f.total > EAGER_LIMIT {
+        if number > conn.rx.next_match + NUMBERS_AHEAD_MAX || f.total > EAGER_LIMIT {
             return Err(DropReason::Nonsense);
         }
-        let cost = Conn::cost(f.total);
+        let cost = Credit::cost(f.total);
         // Senders stay within their credit; the factor of two is for peers whose credit was given
         // before memory got short.
         let full = self.stats.unexpected_bytes + cost > 2 * self.cfg.unexpected_bytes;
@@ -43,9 +43,9 @@ impl Node {
         inbound.charged = self.cfg.charged(cost);
         inbound.credit = cost;
         self.charge(inbound.charged);
-        let key = self.inbounds.insert(inbound);
+        let key = self.ops.inbounds.insert(inbound);
         if let Some(conn) = self.conn_mut(peer) {
-            conn.inbound.insert(number, key);
+            conn.rx.inbound.insert(number, key);
         }
         self.use_credit(peer, cost);
         Ok(Some(key))
@@ -78,7 +78,7 @@ impl Node {
         if f.deregisters {
             self.deregister_now(key, memory);
         }
-        let Some(inbound) = self.inbounds.get_mut(key) else {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return Ok(());
         };
         let len = f.payload.bytes.len() as u64;
@@ -118,11 +118,11 @@ impl Node {
         let head = f.head?;
         let len = f.payload.bytes.len() as u64;
         let conn = self.conn(peer)?;
-        let number = conn.next_match;
-        if len != f.total || f.number != number as u32 || conn.inbound.contains_key(&number) {
+        let number = conn.rx.next_match;
+        if len != f.total || f.number != number as u32 || conn.rx.inbound.contains_key(&number) {
             return None;
         }
-        let (at, found) = self.matching.locate(peer, &head)?;
+        let (at, found) = self.ops.matching.locate(peer, &head)?;
         let copy = len.min(found.capacity) as usize;
         let landing = Landing::Posted {
             handle: found.handle,
@@ -132,14 +132,14 @@ impl Node {
         if !memory.land(&landing, &f.payload) {
             return None; // to be matched all the same: a shorter one must not find the rubbish
         }
-        let found = self.matching.take_at(at, &head)?;
+        let found = self.ops.matching.take_at(at, &head)?;
         self.note_multi(&found);
         let conn = self.conn_mut(peer)?;
-        conn.next_match += 1;
-        conn.watchers -= found.unwatches();
-        let more = !conn.inbound.is_empty();
-        self.use_credit(peer, Conn::cost(len));
-        self.return_credit(peer, Conn::cost(len));
+        conn.rx.next_match += 1;
+        conn.rx.watchers -= found.unwatches();
+        let more = !conn.rx.inbound.is_empty();
+        self.use_credit(peer, Credit::cost(len));
+        self.return_credit(peer, Credit::cost(len));
         self.received(peer, head, found.handle, found.base, copy as u64, None);
         if more {
             self.advance_matching(now, peer);
@@ -148,7 +148,7 @@ impl Node {
     }
 
     fn on_head(&mut self, now: u64, peer: PeerId, key: Key, head: &MsgHead) {
-        let Some(inbound) = self.inbounds.get_mut(key) else {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;
         };
         if inbound.head.is_none() && inbound.total == head.total {
@@ -165,18 +165,18 @@ impl Node {
             };
             let due = match self.cfg.errs(Mutation::SkipOrder) {
                 true => self.any_unmatched(peer),
-                false => conn.inbound.get(&conn.next_match).copied(),
+                false => conn.rx.inbound.get(&conn.rx.next_match).copied(),
             };
             let Some(key) = due else {
                 return;
             };
-            let Some(head) = self.inbounds.get(key).and_then(|i| i.head) else {
+            let Some(head) = self.ops.inbounds.get(key).and_then(|i| i.head) else {
                 return;
             };
             let Some(conn) = self.conn_mut(peer) else {
                 return;
             };
-            conn.next_match += 1;
+            conn.rx.next_match += 1;
             self.match_head(peer, &head, key, now);
         }
     }
@@ -188,14 +188,14 @@ impl Node {
         head: &MsgHead,
     ) -> Result<(), DropReason> {
         let conn = self.conn(peer).ok_or(DropReason::Gone)?;
-        let number = conn.expand(head.number);
-        if number < conn.next_match || conn.inbound.contains_key(&number) {
+        let number = conn.rx.expand(head.number);
+        if number < conn.rx.next_match || conn.rx.inbound.contains_key(&number) {
             return Ok(());
         }
-        if number > conn.next_match + NUMBERS_AHEAD_MAX || head.total >= 1 << 56 {
+        if number > conn.rx.next_match + NUMBERS_AHEAD_MAX || head.total >= 1 << 56 {
             return Err(DropReason::Nonsense);
         }
-        let cost = Conn::cost(0);
+        let cost = Credit::cost(0);
         let mut inbound = new_inbound(peer, number, head.total, InboundState::Held);
         inbound.rendezvous = true;
         inbound.head = Some(*head);
@@ -206,9 +206,9 @@ impl Node {
         // requests no receive fits do not stop those that have one.
         let plenty = self.stats.unexpected_bytes < self.cfg.unexpected_bytes;
         inbound.credit = if plenty { 0 } else { cost };
-        let key = self.inbounds.insert(inbound);
+        let key = self.ops.inbounds.insert(inbound);
         if let Some(conn) = self.conn_mut(peer) {
-            conn.inbound.insert(number, key);
+            conn.rx.inbound.insert(number, key);
         }
         self.use_credit(peer, cost);
         if plenty {
@@ -223,9 +223,9 @@ impl Node {
     /// The message that a node without order would match next.
     pub(crate) fn any_unmatched(&self, peer: PeerId) -> Option<Key> {
         let held = |key: &&Key| {
-            let inbound = self.inbounds.get(**key);
+            let inbound = self.ops.inbounds.get(**key);
             inbound.is_some_and(|i| i.state == InboundState::Held && i.head.is_some())
         };
-        self.conn(peer)?.inbound.values().find(held).copied()
+        self.conn(peer)?.rx.inbound.values().find(held).copied()
     }
 }

@@ -10,7 +10,7 @@ use marline_wire::MsgHead;
 impl Node {
     /// Granules `start..start + n` (`len` bytes) of an inbound message are in their place.
     pub(crate) fn commit(&mut self, now: u64, key: Key, start: u64, n: u64, len: u64) {
-        let Some(inbound) = self.inbounds.get_mut(key) else {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;
         };
         inbound.set.insert(start, n);
@@ -18,7 +18,7 @@ impl Node {
         if inbound.rendezvous {
             let paid = inbound.counted.min(len);
             inbound.counted -= paid;
-            self.granted_out -= paid;
+            self.grants.settle(paid);
             self.want_grant(key, now);
         }
         self.finish_if_complete(key);
@@ -26,7 +26,7 @@ impl Node {
 
     /// Ends an inbound message when all of it is there.
     pub(crate) fn finish_if_complete(&mut self, key: Key) {
-        let Some(inbound) = self.inbounds.get(key) else {
+        let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
         };
         let early = self.cfg.errs(Mutation::CompleteEarly) && inbound.set.count() > 0;
@@ -41,9 +41,9 @@ impl Node {
         }
         if let Some(conn) = self.conn_mut(peer) {
             if reply {
-                conn.pending_reads.remove(&(number as u32));
+                conn.rx.pending_reads.remove(&(number as u32));
             } else {
-                conn.inbound.remove(&number);
+                conn.rx.inbound.remove(&number);
             }
         }
         let bounce = bounced.then(|| key.name());
@@ -75,11 +75,11 @@ impl Node {
 
     /// Forgets an inbound message and all that was charged for it.
     pub(crate) fn drop_inbound(&mut self, key: Key) {
-        if let Some(inbound) = self.inbounds.remove(key) {
+        if let Some(inbound) = self.ops.inbounds.remove(key) {
             self.end_keys(key, &inbound.keys);
             self.stats.unexpected_bytes -= inbound.charged;
             if !self.cfg.errs(Mutation::LeakGrants) {
-                self.granted_out -= inbound.counted;
+                self.grants.settle(inbound.counted);
             }
         }
     }
@@ -97,7 +97,7 @@ impl Node {
             conn.stats.messages_received += 1;
             conn.stats.bytes_received += head.total;
         }
-        let last = self.leave_multi(handle);
+        let last = self.ops.leave_multi(handle);
         self.events.push_back(Event::RecvDone {
             handle,
             peer,
@@ -107,21 +107,5 @@ impl Node {
             bounce,
             last,
         });
-    }
-
-    /// One message less in flight to a buffer; whether the operation is finished.
-    pub(crate) fn leave_multi(&mut self, handle: u32) -> bool {
-        if self.multi.is_empty() {
-            return true;
-        }
-        let Some(multi) = self.multi.get_mut(&handle) else {
-            return true;
-        };
-        multi.outstanding -= 1;
-        let last = multi.retired && multi.outstanding == 0;
-        if last {
-            self.multi.remove(&handle);
-        }
-        last
     }
 }

@@ -14,13 +14,14 @@ use marline_wire::MsgHead;
 impl Node {
     /// Returns whether this peer is the endpoint itself.
     pub(crate) fn is_own(&self, peer: PeerId) -> bool {
-        self.peer_address(peer).is_some_and(|a| a.id == self.id)
+        self.peer_address(peer)
+            .is_some_and(|a| a.id == self.local.id)
     }
 
     /// Returns whether the peer is this endpoint, and as many messages to itself wait for receives
     /// as the bound on unexpected memory allows.
     pub fn own_full(&self, peer: PeerId) -> bool {
-        let own = self.conn(peer).is_some_and(|c| c.own);
+        let own = self.conn(peer).is_some_and(|c| c.session.own);
         own && self.stats.unexpected_bytes + MESSAGE_OVERHEAD > self.cfg.unexpected_bytes
     }
 
@@ -34,13 +35,13 @@ impl Node {
         inbound.head = Some(head);
         inbound.charged = MESSAGE_OVERHEAD;
         self.charge(MESSAGE_OVERHEAD);
-        let key = self.inbounds.insert(inbound);
+        let key = self.ops.inbounds.insert(inbound);
         self.match_head(peer, &head, key, 0);
     }
 
     /// The message was bound to a receive, or is to be swallowed: copies and ends both sides.
     pub(crate) fn deliver_own(&mut self, key: Key) {
-        let Some(inbound) = self.inbounds.get(key) else {
+        let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
         };
         let Some(send) = inbound.own else { return };
@@ -78,9 +79,9 @@ impl Node {
 
     /// Answers a read of the endpoint's own from `handle`'s memory.
     pub(crate) fn serve_own(&mut self, handle: u32, conn: Box<Conn>, number: u32) {
-        let asked = conn.pending_reads.get(&number).copied();
+        let asked = conn.rx.pending_reads.get(&number).copied();
         self.put(conn);
-        let Some(inbound) = asked.and_then(|key| self.inbounds.get_mut(key)) else {
+        let Some(inbound) = asked.and_then(|key| self.ops.inbounds.get_mut(key)) else {
             return;
         };
         inbound.own = Some(handle);

@@ -3,8 +3,9 @@
 use crate::base::slab::Key;
 use crate::base::stats::SIZE_CLASSES;
 use crate::base::types::{Claim, Event, PeerId, RecvSpec, SendSpec, Source};
-use crate::node::{Multi, Node};
+use crate::node::Node;
 use crate::state::matching::Found;
+use crate::state::operations::Multi;
 use crate::state::transfer::{head_of, new_send, InboundState, SendKind};
 use marline_wire::{MsgHead, FLAG_PUT, GRANULE};
 
@@ -42,25 +43,25 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return false;
         };
-        let alive = !conn.dead && !conn.closed;
+        let alive = !conn.session.is_over();
         if alive {
             let len = head.total;
-            head.number = conn.next_number as u32;
+            head.number = conn.tx.next_number as u32;
             head.flags |= self.cfg.sum_flag(len);
-            conn.next_number += 1;
+            conn.tx.next_number += 1;
             conn.stats.messages_sent += 1;
             conn.stats.bytes_sent += len;
             let class = SIZE_CLASSES.iter().position(|&c| len <= c).unwrap_or(6);
             self.stats.sent_by_size[class] += 1;
-            if conn.own {
+            if conn.session.own {
                 self.send_own(conn, handle, head);
                 return true;
             }
             let mut send = new_send(handle, peer, head, SendKind::Queued);
             send.waits = waits;
-            let key = self.sends.insert(send);
-            conn.queue.push_back(key);
-            Node::mark_ready(&mut self.ready, &mut conn);
+            let key = self.ops.sends.insert(send);
+            conn.tx.queue.push_back(key);
+            self.agenda.mark_ready(&mut conn);
         }
         self.put(conn);
         alive
@@ -70,7 +71,7 @@ impl Node {
     /// watch over a named peer.
     pub fn post_recv(&mut self, spec: &RecvSpec, now_ns: u64) {
         if spec.multi_min.is_none() {
-            if let Some(waiting) = self.matching.find_unexpected(spec, true) {
+            if let Some(waiting) = self.ops.matching.find_unexpected(spec, true) {
                 let found = Found {
                     handle: spec.handle,
                     base: 0,
@@ -84,16 +85,32 @@ impl Node {
         }
         let gone = !self.watch(spec, now_ns) || !self.await_anyone(spec, now_ns);
         if spec.multi_min.is_some() {
-            self.multi.insert(spec.handle, Multi::default());
+            self.ops.multi.insert(spec.handle, Multi::default());
             self.post_multi(spec, now_ns);
         } else {
-            self.matching.post(*spec);
+            self.ops.matching.post(*spec);
         }
-        if gone && self.cancel_recv(spec.handle) && !self.multi.contains_key(&spec.handle) {
+        if gone && self.cancel_recv(spec.handle) && !self.ops.multi.contains_key(&spec.handle) {
             self.events.push_back(Event::RecvFailed {
                 handle: spec.handle,
             });
         }
+    }
+
+    /// Something beside messages waits for a word of the peer, or does not any more: meanwhile it
+    /// is asked now and then whether it lives, and [`Node::peer_gone`] tells.
+    pub fn watch_peer(&mut self, now_ns: u64, peer: PeerId, waits: bool) {
+        if waits {
+            self.ensure_conn(peer);
+        }
+        let Some(conn) = self.conn_mut(peer) else {
+            return;
+        };
+        conn.rx.watchers = match waits {
+            true => conn.rx.watchers + 1,
+            false => conn.rx.watchers.saturating_sub(1),
+        };
+        self.touch_soon(peer, now_ns);
     }
 
     /// Starts the watch over the peer that a receive names; `false`: that peer is gone.
@@ -105,26 +122,26 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return false;
         };
-        conn.watchers += 1;
-        let alive = !conn.dead && !conn.closed;
+        conn.rx.watchers += 1;
+        let alive = !conn.session.is_over();
         self.touch_soon(peer, now_ns);
         alive
     }
 
     /// A multi-receive takes every unexpected message that fits, then stays posted.
     fn post_multi(&mut self, spec: &RecvSpec, now_ns: u64) {
-        self.matching.post(*spec);
-        while let Some(waiting) = self.matching.find_unexpected(spec, false) {
-            let Some(head) = self.inbounds.get(waiting.inbound).and_then(|i| i.head) else {
+        self.ops.matching.post(*spec);
+        while let Some(waiting) = self.ops.matching.find_unexpected(spec, false) {
+            let Some(head) = self.ops.inbounds.get(waiting.inbound).and_then(|i| i.head) else {
                 break;
             };
-            let Some(found) = self.matching.arrive(waiting.peer, &head) else {
+            let Some(found) = self.ops.matching.arrive(waiting.peer, &head) else {
                 break;
             };
-            self.matching.find_unexpected(spec, true);
+            self.ops.matching.find_unexpected(spec, true);
             self.note_multi(&found);
             if let Some(conn) = self.conn_mut(waiting.peer) {
-                conn.watchers -= found.unwatches();
+                conn.rx.watchers -= found.unwatches();
             }
             self.bind(waiting.inbound, &found, now_ns);
             if found.handle == spec.handle && !found.stays {
@@ -135,7 +152,7 @@ impl Node {
 
     /// Keeps count of messages in flight into a multi-receive buffer.
     pub(crate) fn note_multi(&mut self, found: &Found) {
-        if let Some(multi) = self.multi.get_mut(&found.handle) {
+        if let Some(multi) = self.ops.multi.get_mut(&found.handle) {
             multi.outstanding += 1;
             multi.retired |= !found.stays;
         }
@@ -146,15 +163,15 @@ impl Node {
         if head.flags & FLAG_PUT != 0 {
             return self.ask_place(peer, head, key, now);
         }
-        if let Some(found) = self.matching.arrive(peer, head) {
+        if let Some(found) = self.ops.matching.arrive(peer, head) {
             self.note_multi(&found);
             if let Some(conn) = self.conn_mut(peer) {
-                conn.watchers -= found.unwatches();
+                conn.rx.watchers -= found.unwatches();
             }
             self.bind(key, &found, now);
         } else {
-            self.matching.add_unexpected(peer, head, key);
-            if let Some(inbound) = self.inbounds.get_mut(key) {
+            self.ops.matching.add_unexpected(peer, head, key);
+            if let Some(inbound) = self.ops.inbounds.get_mut(key) {
                 inbound.state = InboundState::Unexpected;
             }
             self.finish_if_complete(key);
@@ -163,7 +180,7 @@ impl Node {
 
     /// Binds an unexpected (or just arrived) message to a receive.
     pub(crate) fn bind(&mut self, key: Key, found: &Found, now_ns: u64) {
-        let Some(inbound) = self.inbounds.get_mut(key) else {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;
         };
         let Found {
@@ -185,7 +202,7 @@ impl Node {
             inbound.wanted = inbound
                 .total
                 .min(capacity.div_ceil(GRANULE).saturating_mul(GRANULE));
-            if self.writes {
+            if self.local.writes {
                 self.want_keys(key);
             }
             self.want_grant(key, now_ns);
@@ -195,8 +212,8 @@ impl Node {
 
     /// Looks for an unexpected message. With `claim` it is set aside for `recv_claimed`.
     pub fn peek(&mut self, spec: &RecvSpec, claim: bool) -> Option<(Peeked, Option<Claim>)> {
-        let waiting = self.matching.find_unexpected(spec, claim)?;
-        let inbound = self.inbounds.get_mut(waiting.inbound)?;
+        let waiting = self.ops.matching.find_unexpected(spec, claim)?;
+        let inbound = self.ops.inbounds.get_mut(waiting.inbound)?;
         let head = inbound.head?;
         if claim {
             inbound.state = InboundState::Claimed;
@@ -213,7 +230,7 @@ impl Node {
 
     /// Receives a claimed message into `handle`. `false`: it is gone (its sender died).
     pub fn recv_claimed(&mut self, claim: Claim, handle: u32, capacity: u64, now_ns: u64) -> bool {
-        let live = self.inbounds.get(claim.0).is_some();
+        let live = self.ops.inbounds.get(claim.0).is_some();
         let found = Found {
             handle,
             base: 0,
@@ -227,7 +244,7 @@ impl Node {
 
     /// Swallows a claimed message; what it was. `None`: it is gone (its sender died).
     pub fn discard_claimed(&mut self, claim: Claim) -> Option<Peeked> {
-        let inbound = self.inbounds.get_mut(claim.0)?;
+        let inbound = self.ops.inbounds.get_mut(claim.0)?;
         inbound.state = InboundState::Discard;
         let (peer, head) = (inbound.peer, inbound.head);
         if inbound.own.is_some() {
@@ -244,13 +261,13 @@ impl Node {
 
     /// Takes back a posted receive that nothing matched yet; `false`: not there.
     pub fn cancel_recv(&mut self, handle: u32) -> bool {
-        let Some(posted) = self.matching.cancel(handle) else {
+        let Some(posted) = self.ops.matching.cancel(handle) else {
             return false;
         };
         self.unwatch(&posted.spec);
-        match self.multi.get_mut(&handle) {
+        match self.ops.multi.get_mut(&handle) {
             Some(multi) if multi.outstanding > 0 => multi.retired = true,
-            _ => drop(self.multi.remove(&handle)),
+            _ => drop(self.ops.multi.remove(&handle)),
         }
         true
     }
@@ -258,12 +275,12 @@ impl Node {
     /// Returns whether messages are still on their way into a multi-receive that was taken back:
     /// the last one's event ends it.
     pub fn still_receives(&self, handle: u32) -> bool {
-        self.multi.contains_key(&handle)
+        self.ops.multi.contains_key(&handle)
     }
 
     /// Takes back every posted receive, for closing; returns their handles one by one.
     pub fn take_posted(&mut self) -> Option<u32> {
-        let posted = self.matching.take_any()?;
+        let posted = self.ops.matching.take_any()?;
         self.unwatch(&posted.spec);
         Some(posted.spec.handle)
     }
@@ -271,7 +288,7 @@ impl Node {
     fn unwatch(&mut self, spec: &RecvSpec) {
         if let Source::Peer(peer) = spec.source {
             if let Some(conn) = self.conn_mut(peer) {
-                conn.watchers = conn.watchers.saturating_sub(1);
+                conn.rx.watchers = conn.rx.watchers.saturating_sub(1);
             }
         }
     }

@@ -23,7 +23,7 @@ const ANSWER_EVERY_NS: u64 = 20_000;
 /// answers that each get lost one time of three, all are once in 9,000 times.
 const ASKED_MIN: u16 = 8;
 /// Where that is not so yet, it is waited for this part of the time longer, at most so often.
-const MORE_TIME: u64 = 8;
+const MORE_TIME: u8 = 8;
 /// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.
 const AWAY_NS: u64 = 500_000_000;
 
@@ -31,12 +31,12 @@ impl Path {
     /// It is asked, for the peer that was last heard then.
     #[inline]
     pub(crate) fn note_asked(&mut self, heard_ns: u64) {
-        let asked = if self.unheard.0 == heard_ns {
-            self.unheard.1
+        let asked = if self.unheard_since_ns == heard_ns {
+            self.unheard
         } else {
             0
         };
-        self.unheard = (heard_ns, asked.saturating_add(1));
+        (self.unheard_since_ns, self.unheard) = (heard_ns, asked.saturating_add(1));
     }
 }
 
@@ -48,12 +48,12 @@ impl Conn {
             .paths
             .iter()
             .filter(|p| !p.rail_down && p.has_room(full));
-        open.all(|p| p.unheard.0 == self.heard_ns && p.unheard.1 >= ASKED_MIN)
+        open.all(|p| p.unheard_since_ns == self.life.heard_ns && p.unheard >= ASKED_MIN)
     }
     /// True if no path is known to carry.
     #[inline]
     pub fn lacks_contact(&self) -> bool {
-        self.contact_lost != 0 && !self.paths.iter().any(Path::healthy)
+        self.contact.lost != 0 && !self.paths.iter().any(Path::healthy)
     }
 
     /// A path fell under suspicion, or failed. If it was the last that was known to carry, all are
@@ -63,7 +63,7 @@ impl Conn {
             return;
         }
         let lost = !self.paths.iter().any(Path::healthy);
-        self.contact_lost = if lost { now.max(1) } else { 0 };
+        self.contact.lost = if lost { now.max(1) } else { 0 };
         for path in self.paths.iter_mut().filter(|_| lost) {
             path.probe_every = ASK_EVERY_NS;
             path.probe_at = now + ASK_EVERY_NS;
@@ -76,7 +76,7 @@ impl Conn {
         let path = &self.paths[at];
         match path.state {
             PathState::Down => true,
-            PathState::Unproven => self.epoch.is_some() || self.lacks_contact(),
+            PathState::Unproven => self.session.epoch.is_some() || self.lacks_contact(),
             // What waits there is repaired, and asks.
             PathState::Up | PathState::Suspect => path.ring.waiting() == 0 && self.lacks_contact(),
         }
@@ -86,7 +86,7 @@ impl Conn {
     fn answer_everywhere(&mut self) {
         for path in &mut self.paths {
             path.echo = !path.rail_down;
-            self.echoes |= path.echo;
+            self.contact.echoes |= path.echo;
         }
     }
 
@@ -94,14 +94,14 @@ impl Conn {
     /// which of them acks arrive, and all say them. True if this packet says what others say.
     pub(crate) fn echo_acks(&mut self, at: usize, alone: bool) -> bool {
         if core::mem::take(&mut self.paths[at].echo) {
-            self.echoes = self.paths.iter().any(|p| p.echo);
+            self.contact.echoes = self.paths.iter().any(|p| p.echo);
             return true;
         }
         let doubted = |p: &Path| p.doubtful() || p.state == PathState::Down;
         if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.window.fresh() > 0) {
             for (i, path) in self.paths.iter_mut().enumerate() {
                 path.echo |= i != at && !path.rail_down && doubted(path);
-                self.echoes |= path.echo;
+                self.contact.echoes |= path.echo;
             }
         }
         false
@@ -114,51 +114,51 @@ impl Node {
     #[cold]
     pub(crate) fn restore_contact(&mut self, now: u64, peer: PeerId, at: usize) {
         let deaf = self.cfg.errs(Mutation::SayOnce);
-        let Some(conn) = self.conn_mut(peer).filter(|_| !deaf) else {
+        let Some(conn) = self.directory.conn_mut(peer).filter(|_| !deaf) else {
             return;
         };
         // Questions come on many paths at once, and one that is answered is enough.
         let pause_ns = ANSWER_EVERY_NS * conn.paths.len() as u64;
-        if now < conn.answered_ns + pause_ns && conn.answered_ns > 0 {
+        if now < conn.contact.answered_ns + pause_ns && conn.contact.answered_ns > 0 {
             return;
         }
-        (conn.asked_at, conn.answered_ns) = (at as u16, now);
+        (conn.contact.asked_at, conn.contact.answered_ns) = (at as u16, now);
         conn.answer_everywhere();
         for path in &mut conn.paths {
             path.want_ping |= path.healthy() && path.ring.waiting() == 0;
         }
-        self.wake(peer);
+        self.agenda.mark_ready(conn);
     }
 
     /// True if the silence of a peer that owes an answer proves that it is dead. `due`: when its
     /// timer was to be served.
     pub(crate) fn is_silent(&self, now: u64, due: u64, conn: &mut Conn) -> bool {
-        let Some(since) = conn.owed_since else {
+        let Some(since) = conn.life.owed_since else {
             return false;
         };
         if now - due > AWAY_NS {
-            (conn.owed_since, conn.unanswered_since) = (Some(now), None);
+            (conn.life.owed_since, conn.life.unanswered_since) = (Some(now), None);
             return false;
         }
         if !conn.depends() {
-            conn.owed_since = None;
+            conn.life.owed_since = None;
             return false;
         }
         let timeout = self.cfg.silence_ns();
         if now.saturating_sub(since) < timeout {
             return false;
         }
-        let proven = !self.absences.is_behind(now) && conn.was_asked(self.full);
-        let given = if conn.more_time.0 == conn.heard_ns {
-            conn.more_time.1
+        let proven = !self.absences.is_behind(now) && conn.was_asked(self.local.full);
+        let given = if conn.life.more_time_since_ns == conn.life.heard_ns {
+            conn.life.more_time
         } else {
             0
         };
         if proven || given == MORE_TIME {
             return true;
         }
-        conn.more_time = (conn.heard_ns, given + 1);
-        conn.owed_since = Some(since + timeout / MORE_TIME);
+        (conn.life.more_time_since_ns, conn.life.more_time) = (conn.life.heard_ns, given + 1);
+        conn.life.owed_since = Some(since + timeout / MORE_TIME as u64);
         false
     }
 }

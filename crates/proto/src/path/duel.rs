@@ -38,20 +38,20 @@ impl Node {
             } else {
                 *duel = Duel::new(now, true);
                 conn.paths[at].want_ping = true;
-                ask_rivals(conn, at, self.full, WITNESSES);
+                ask_rivals(conn, at, self.local.full, WITNESSES);
             }
         }
     }
 
     pub(crate) fn end_duel(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let patient = self.absences.patience_ns(conn) > 0;
+        let patient = self.absences.patience_ns(&conn.life) > 0;
         let path = &mut conn.paths[at];
         let Some(duel) = path.duel else { return };
         let (verdict, draw) = path.duel_ends(&duel);
         let answered = duel.answered_ns.filter(|_| duel.second);
         if let Some(answered) = answered.filter(|_| now >= verdict) {
             // It, or we, may have been taken off the processor between two sockets.
-            let fell_silent = patient && conn.lively_ns + path.answer_ns(&self.cfg) < now;
+            let fell_silent = patient && conn.life.lively_ns + path.answer_ns(&self.cfg) < now;
             if (self.absences.gap_end_ns > answered || fell_silent) && !duel.patient {
                 path.duel = Some(Duel {
                     answered_ns: Some(now),

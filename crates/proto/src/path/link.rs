@@ -9,6 +9,7 @@
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::link::Links;
 use crate::state::path::Path;
 use marline_wire::RailAddr;
 
@@ -35,23 +36,44 @@ pub enum LinkAsk {
     },
 }
 
+impl Links {
+    /// A path that lost its link asks for another, when it is time.
+    pub(crate) fn relink(&mut self, now: u64, conn: &mut Conn, at: usize) {
+        let link = &mut conn.paths[at].link;
+        if link.retry_at().is_some_and(|due| due <= now) {
+            link.wanted = true;
+            self.wanted.push(conn.peer);
+        }
+    }
+
+    /// The links of a conversation that is over are not used any more.
+    pub(crate) fn leave(&mut self, conn: &Conn) {
+        let used = conn
+            .paths
+            .iter()
+            .filter_map(|p| Some((p.local, p.link.id?)));
+        self.unused
+            .extend(used.map(|(rail, link)| (rail as usize, link)));
+    }
+}
+
 impl Node {
     /// True if the engine has something to do with links.
     #[inline]
     pub fn asks_links(&self) -> bool {
-        !self.unlinked.is_empty() || !self.unused_links.is_empty()
+        !self.links.wanted.is_empty() || !self.links.unused.is_empty()
     }
 
     /// The next thing to do with a link. To be called until there is none before packets are built.
     pub fn poll_link(&mut self) -> Option<LinkAsk> {
-        if let Some((rail, link)) = self.unused_links.pop() {
+        if let Some((rail, link)) = self.links.unused.pop() {
             return Some(LinkAsk::Close { rail, link });
         }
-        while let Some(&peer) = self.unlinked.last() {
+        while let Some(&peer) = self.links.wanted.last() {
             let paths = self.conn_mut(peer).map(|conn| conn.paths.iter_mut());
             let wanting = paths.and_then(|mut p| p.position(|p| p.link.wanted));
             let Some((path, conn)) = wanting.zip(self.conn_mut(peer)) else {
-                self.unlinked.pop();
+                self.links.wanted.pop();
                 continue;
             };
             let found = &mut conn.paths[path];
@@ -81,14 +103,14 @@ impl Node {
 
     /// A link carries packets from now on.
     pub fn on_link_up(&mut self, now_ns: u64, rail: usize, link: u32) {
-        let rail_down = self.rail_down.get(rail) == Some(&true);
+        let rail_down = self.local.rail_down.get(rail) == Some(&true);
         self.of_link(now_ns, rail, link, |_, conn, at| {
             let path = &mut conn.paths[at];
             path.link.rise();
             path.rail_down = rail_down;
             path.probe_at = now_ns;
             path.repair_from = now_ns;
-            path.want_ping |= !rail_down && conn.epoch.is_some();
+            path.want_ping |= !rail_down && conn.session.epoch.is_some();
         });
     }
 
@@ -97,20 +119,18 @@ impl Node {
         self.take_deferred();
         self.of_link(now_ns, rail, link, |node, conn, at| {
             // Whoever has said goodbye takes its links with it: nothing fell.
-            let over = conn.dead || conn.closed || node.closing;
+            let over = conn.session.is_over() || node.local.closing;
             if conn.paths[at].usable() && !over {
                 conn.begin_gap(at, true);
                 node.path_down(now_ns, conn, at, PathReason::LinkDown);
             }
             // Lost with the connection, also on the last path, which is not given up.
             node.evacuate(conn, at);
-            node.unused_links.push((rail, link));
+            node.links.unused.push((rail, link));
             let path = &mut conn.paths[at];
             path.rail_down = true;
             path.link.fall(now_ns);
-            if conn.owed_since.is_none() && conn.owes() {
-                (conn.owed_since, conn.unanswered_since) = (Some(now_ns), None);
-            }
+            conn.begin_waiting(now_ns);
         });
     }
 
@@ -122,7 +142,7 @@ impl Node {
         link: u32,
         mut act: impl FnMut(&mut Node, &mut alloc::boxed::Box<Conn>, usize),
     ) {
-        for index in 0..self.peers.len() {
+        for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
             let uses = |p: &Path| p.is_on(rail, link);
             if !self.conn(peer).is_some_and(|c| c.paths.iter().any(uses)) {
@@ -136,18 +156,9 @@ impl Node {
                     act(self, &mut conn, at);
                 }
             }
-            Node::mark_ready(&mut self.ready, &mut conn);
+            self.agenda.mark_ready(&mut conn);
             self.put(conn);
             self.touch(peer, now);
-        }
-    }
-
-    /// A path that lost its link asks for another, when it is time.
-    pub(crate) fn relink(&mut self, now: u64, conn: &mut Conn, at: usize) {
-        let link = &mut conn.paths[at].link;
-        if link.retry_at().is_some_and(|due| due <= now) {
-            link.wanted = true;
-            self.unlinked.push(conn.peer);
         }
     }
 
@@ -161,7 +172,7 @@ impl Node {
 
     /// The same of one that is taken out.
     pub(crate) fn ask_links_of(&mut self, conn: &mut Conn) {
-        let (connected, rail_down) = (&self.rails, self.rail_down);
+        let (connected, rail_down) = (&self.local.rails, self.local.rail_down);
         let mut wanted = false;
         for path in &mut conn.paths {
             let rail = path.local as usize;
@@ -172,29 +183,19 @@ impl Node {
             path.rail_down = rail_down[rail] || !path.link.up;
         }
         if wanted {
-            self.unlinked.push(conn.peer);
+            self.links.wanted.push(conn.peer);
         }
-    }
-
-    /// The links of a conversation that is over are not used any more.
-    pub(crate) fn leave_links(&mut self, conn: &Conn) {
-        let used = conn
-            .paths
-            .iter()
-            .filter_map(|p| Some((p.local, p.link.id?)));
-        self.unused_links
-            .extend(used.map(|(rail, link)| (rail as usize, link)));
     }
 
     /// All links of the node, which ends: to be closed.
     pub fn take_links(&mut self) -> impl Iterator<Item = (usize, u32)> {
-        for index in 0..self.peers.len() {
+        for index in 0..self.directory.peers.len() {
             if let Some(mut conn) = self.take(PeerId(index as u32)) {
-                self.leave_links(&conn);
+                self.links.leave(&conn);
                 conn.paths.iter_mut().for_each(|p| p.link.id = None);
                 self.put(conn);
             }
         }
-        core::mem::take(&mut self.unused_links).into_iter()
+        core::mem::take(&mut self.links.unused).into_iter()
     }
 }

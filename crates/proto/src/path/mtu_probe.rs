@@ -237,7 +237,7 @@ impl Node {
             self.path_chokes(now, conn, at);
         }
         self.report_size(conn, at);
-        Node::mark_ready(&mut self.ready, conn);
+        self.agenda.mark_ready(conn);
     }
 
     /// An ack came: whether the probe of a path's size was overtaken by its witness. Whether it is
@@ -306,11 +306,11 @@ impl Conn {
     /// at all, or none that could hold data.
     pub(crate) fn chokes(&mut self, now: u64, timeout_ns: u64) -> bool {
         if !self.owes() {
-            self.unanswered_since = None;
+            self.life.unanswered_since = None;
             return false;
         }
         let long = |since: u64| now.saturating_sub(since) >= timeout_ns;
-        let unanswered = long(*self.unanswered_since.get_or_insert(now));
+        let unanswered = long(*self.life.unanswered_since.get_or_insert(now));
         let mut usable = self.paths.iter().filter(|p| p.usable()).peekable();
         let full = |p: &Path| p.sizes.choked_since.is_some_and(long);
         unanswered || (usable.peek().is_some() && usable.all(full))

@@ -27,11 +27,11 @@ impl Conn {
         let Some((_, oldest)) = self.paths[at].ring.oldest_waiting() else {
             return; // nobody waits
         };
-        if self.gap_from == 0 {
+        if self.life.gap_from == 0 {
             let delivered = self.paths.iter().map(|p| p.newest_acked_sent_ns).max();
-            self.gap_from = oldest.sent_ns.max(delivered.unwrap_or(0)).max(1);
+            self.life.gap_from = oldest.sent_ns.max(delivered.unwrap_or(0)).max(1);
         }
-        self.gap_told |= told;
+        self.life.gap_told |= told;
     }
 }
 
@@ -63,12 +63,12 @@ impl Node {
     /// was under suspicion.
     #[cold]
     pub(crate) fn end_gap(&mut self, now: u64, conn: &mut Conn, at: usize, cleared: bool) {
-        let gap_ns = match conn.gap_from {
+        let gap_ns = match conn.life.gap_from {
             0 => 0,
             from => now.saturating_sub(from).max(1),
         };
-        let told = core::mem::take(&mut conn.gap_told);
-        conn.gap_from = 0;
+        let told = core::mem::take(&mut conn.life.gap_told);
+        conn.life.gap_from = 0;
         let path = &conn.paths[at];
         let (peer, rail, remote_rail) = (conn.peer, path.local, path.remote);
         if cleared {

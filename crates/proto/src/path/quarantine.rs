@@ -109,8 +109,16 @@ impl Node {
         let Some(header) = Header::claimed(bytes) else {
             return false;
         };
-        let (id, token) = (header.dst_id == self.id, header.dst_token == self.token);
-        let peer = self.by_id.get(&header.src_id).copied().map(PeerId);
+        let (id, token) = (
+            header.dst_id == self.local.id,
+            header.dst_token == self.local.token,
+        );
+        let peer = self
+            .directory
+            .by_id
+            .get(&header.src_id)
+            .copied()
+            .map(PeerId);
         if let Some(peer) = peer.filter(|_| id && token) {
             self.note_bad_head(peer, &header);
         }
@@ -122,7 +130,7 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        let known = conn.epoch == Some(header.src_epoch) && !conn.dead && !conn.closed;
+        let known = conn.session.epoch == Some(header.src_epoch) && !conn.session.is_over();
         if let Some(at) = conn.path_by_send_code(code).filter(|_| known) {
             self.note_damage(peer, at);
         }
@@ -149,8 +157,8 @@ impl Node {
             left: false,
         };
         let frame = FrameRef::Corrupt(path.recv_code());
-        if !conn.control.contains(&frame) {
-            conn.control.push_back(frame);
+        if !conn.tx.control.contains(&frame) {
+            conn.tx.control.push_back(frame);
         }
         self.wake(peer);
         self.events.push_back(event);
@@ -215,8 +223,8 @@ impl Node {
         let local = conn.paths[at].local as usize;
         let own = self.cfg.rail_algorithm.get(local).copied().flatten();
         // Only what the peer said it can check.
-        own.filter(|&n| n < 32 && conn.algorithms >> n & 1 == 1)
-            .unwrap_or(conn.algorithm)
+        own.filter(|&n| n < 32 && conn.session.algorithms >> n & 1 == 1)
+            .unwrap_or(conn.session.algorithm)
     }
 
     /// Returns whether a message of this length goes under one sum, if it fits a packet.
@@ -229,7 +237,7 @@ impl Node {
     /// than what a packet holds. All full packets of a message are then alike.
     pub(crate) fn push_more(&mut self, key: Key, b: &mut Builder<'_, '_>) {
         loop {
-            let Some(send) = self.sends.get(key) else {
+            let Some(send) = self.ops.sends.get(key) else {
                 return;
             };
             let (offset, left) = (send.next, send.upto - send.next);
@@ -240,7 +248,7 @@ impl Node {
             let Some(pushed) = self.push_data(key, offset, len as u32, b) else {
                 return;
             };
-            self.advance(key, offset + pushed as u64);
+            self.ops.advance(key, offset + pushed as u64);
         }
     }
 }

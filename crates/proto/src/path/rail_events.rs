@@ -16,11 +16,11 @@ impl Node {
     /// A local rail went down or came back (link state, socket error).
     pub fn on_rail(&mut self, now_ns: u64, rail: usize, down: bool) {
         self.take_deferred();
-        if rail >= self.rails.len() || self.rail_down[rail] == down {
+        if rail >= self.local.rails.len() || self.local.rail_down[rail] == down {
             return;
         }
-        self.rail_down[rail] = down;
-        for index in 0..self.peers.len() {
+        self.local.rail_down[rail] = down;
+        for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {
                 continue;
@@ -41,12 +41,12 @@ impl Node {
                 path.rail_down = down || !path.link.up;
                 path.probe_at = now_ns;
                 path.repair_from = now_ns;
-                path.want_ping |= !path.rail_down && conn.epoch.is_some();
+                path.want_ping |= !path.rail_down && conn.session.epoch.is_some();
                 if down {
                     conn.doubt_contact(now_ns);
                 }
             }
-            Node::mark_ready(&mut self.ready, &mut conn);
+            self.agenda.mark_ready(&mut conn);
             self.put(conn);
             self.touch(peer, now_ns);
         }
@@ -56,8 +56,8 @@ impl Node {
     /// wait for one that has room again go on.
     #[inline]
     pub fn set_full(&mut self, rails: u32) {
-        let back = self.full & !rails;
-        self.full = rails;
+        let back = self.local.full & !rails;
+        self.local.full = rails;
         if back != 0 {
             self.go_on();
         }
@@ -65,11 +65,11 @@ impl Node {
 
     #[cold]
     fn go_on(&mut self) {
-        for peer in core::mem::take(&mut self.stalled) {
-            if let Some(conn) = self.conn_mut(peer) {
-                conn.stalled = false;
+        for peer in core::mem::take(&mut self.agenda.stalled) {
+            if let Some(conn) = self.directory.conn_mut(peer) {
+                conn.listed.stalled = false;
+                self.agenda.mark_ready(conn);
             }
-            self.wake(peer);
         }
     }
 
@@ -81,14 +81,14 @@ impl Node {
         if !self.cfg.reliable {
             return;
         }
-        for index in 0..self.peers.len() {
+        for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };
             for at in 0..conn.paths.len() {
                 let path = &conn.paths[at];
-                if path.local as usize != rail || !path.usable() || conn.dead || conn.closed {
+                if path.local as usize != rail || !path.usable() || conn.session.is_over() {
                     continue;
                 }
                 if stuck {
@@ -106,7 +106,7 @@ impl Node {
                     conn.doubt_contact(now_ns);
                 }
             }
-            Node::mark_ready(&mut self.ready, &mut conn);
+            self.agenda.mark_ready(&mut conn);
             self.put(conn);
             self.touch(peer, now_ns);
         }
@@ -116,7 +116,7 @@ impl Node {
     /// that is cut smaller and sent again.
     pub fn on_too_big(&mut self, now_ns: u64, rail: usize, link: u32, max: usize) {
         self.take_deferred();
-        for index in 0..self.peers.len() {
+        for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {
                 continue;
@@ -141,9 +141,9 @@ impl Node {
     pub fn on_refused(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.take_deferred();
         let hasty = self.cfg.errs(Mutation::BelieveRefusals);
-        for index in 0..self.peers.len() {
+        for index in 0..self.directory.peers.len() {
             let peer = PeerId(index as u32);
-            let Some(conn) = self.conn_mut(peer).filter(|c| !c.dead && !c.closed) else {
+            let Some(conn) = self.conn_mut(peer).filter(|c| !c.session.is_over()) else {
                 continue;
             };
             let refused = |p: &Path| p.is_on(rail, link) && (p.is_proven() || hasty);
@@ -152,9 +152,8 @@ impl Node {
             };
             let everywhere = conn.note_refusal(now_ns, at) || hasty;
             // Whoever is gone needs no BYE.
-            conn.bye_heard |= everywhere && conn.byes > 0;
-            let for_long = now_ns - conn.refused_since >= REFUSALS_NS;
-            if everywhere && conn.refused >= REFUSALS && for_long {
+            conn.bye.heard |= everywhere && conn.bye.said > 0;
+            if everywhere && conn.refusals.last(now_ns, REFUSALS, REFUSALS_NS) {
                 self.bury(now_ns, peer, true);
                 continue;
             }
@@ -167,11 +166,9 @@ impl Conn {
     /// Path `at` was refused; whether every path that has worked was, since the peer was heard. Of
     /// the others those on which nothing is under way are asked now.
     fn note_refusal(&mut self, now: u64, at: usize) -> bool {
-        if self.refused == 0 {
-            self.refused_since = now;
+        if self.refusals.note(now) {
             self.paths.iter_mut().for_each(|p| p.refused = false);
         }
-        self.refused += 1;
         let first = !core::mem::replace(&mut self.paths[at].refused, true);
         let mut everywhere = true;
         for path in self

@@ -32,16 +32,20 @@ impl Node {
         for at in 0..before {
             let path = &conn.paths[at];
             let local = path.local as usize + 1;
-            let Some(rail) = self.rails.get(local).filter(|rail| rail.standby) else {
+            let Some(rail) = self.local.rails.get(local).filter(|rail| rail.standby) else {
                 continue;
             };
             let Some(to) = path.to.behind() else {
                 continue;
             };
             let known = conn.path_by_send_code(path_code(local as u8, to.index));
-            let reached = self.pairing.reaches(&rail.addr, &to);
+            let reached = self.local.pairing.reaches(&rail.addr, &to);
             if known.is_none() && reached && conn.paths.len() < PATHS_MAX {
-                conn.push_path(Path::new(local as u8, &self.local_rail(local), to));
+                conn.push_path(Path::new(
+                    local as u8,
+                    &self.local.rail(local, &self.cfg),
+                    to,
+                ));
             }
         }
         if conn.paths.len() > before {
@@ -61,7 +65,7 @@ impl Node {
             return (Cow::Borrowed(remotes), pairs);
         }
         let all = [remotes, &behind[..]].concat();
-        let pairs = self.pairing.pairs(&self.local_addrs(), &all);
+        let pairs = self.local.pairing.pairs(&self.local.addrs(), &all);
         (Cow::Owned(all), pairs)
     }
 }

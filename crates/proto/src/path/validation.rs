@@ -41,7 +41,7 @@ impl Node {
 
     pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let lost = conn.lacks_contact();
-        if lost && now - conn.contact_lost >= STAND_IN_NS {
+        if lost && now - conn.contact.lost >= STAND_IN_NS {
             self.stand_in(conn);
         }
         if now < conn.paths[at].probe_at || !conn.asks_path(at) {
@@ -52,7 +52,7 @@ impl Node {
             if path.next_quarantine_probe(now) {
                 self.evacuate(conn, at);
             }
-            Node::mark_ready(&mut self.ready, conn);
+            self.agenda.mark_ready(conn);
             return;
         }
         let unproven = path.state == PathState::Unproven;
@@ -77,6 +77,6 @@ impl Node {
         if path.state == PathState::Down {
             self.evacuate(conn, at);
         }
-        Node::mark_ready(&mut self.ready, conn);
+        self.agenda.mark_ready(conn);
     }
 }

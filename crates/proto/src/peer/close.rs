@@ -17,16 +17,16 @@ impl Node {
     /// heard (design rule 11). Call `drained` first.
     pub fn say_bye(&mut self) {
         self.take_deferred();
-        self.closing = true;
-        for index in 0..self.peers.len() {
+        self.local.closing = true;
+        for index in 0..self.directory.peers.len() {
             let Some(mut conn) = self.take(PeerId(index as u32)) else {
                 continue;
             };
-            if conn.epoch.is_some() && !conn.dead && !conn.closed {
+            if conn.session.epoch.is_some() && !conn.session.is_over() {
                 // Without acks it is said more often.
                 let times = if self.cfg.reliable { 1 } else { 3 };
-                conn.bye = times * conn.paths.len() as u16;
-                Node::mark_ready(&mut self.ready, &mut conn);
+                conn.bye.due = times * conn.paths.len() as u16;
+                self.agenda.mark_ready(&mut conn);
             }
             self.put(conn);
         }
@@ -35,10 +35,12 @@ impl Node {
     /// Returns whether every peer that lives heard our BYE, which named what arrived, or said its
     /// own. Until then a peer may need to be told once more that its messages were delivered.
     pub fn parted(&self) -> bool {
-        let waits =
-            |conn: &Conn| conn.epoch.is_some() && !conn.dead && !conn.closed && !conn.bye_heard;
+        let waits = |conn: &Conn| {
+            conn.session.epoch.is_some() && !conn.session.is_over() && !conn.bye.heard
+        };
         !self.cfg.reliable
             || !self
+                .directory
                 .peers
                 .iter()
                 .filter_map(|p| p.conn.as_deref())
@@ -54,15 +56,15 @@ impl Node {
         spans: &mut Spans,
     ) -> Option<Transmit> {
         // Each time on another path, of those whose rail works.
-        let byes = conn.byes.wrapping_add(1).max(1);
+        let byes = conn.bye.said.wrapping_add(1).max(1);
         let count = conn.paths.len();
         let mut turns = (0..count).map(|i| (byes as usize + i) % count);
-        let free = |i: &usize| conn.paths[*i].link.up && conn.paths[*i].has_room(self.full);
+        let free = |i: &usize| conn.paths[*i].link.up && conn.paths[*i].has_room(self.local.full);
         let works = |i: &usize| !conn.paths[*i].rail_down && free(i);
         let none = conn.paths.iter().all(|p| p.rail_down);
         let at = turns.find(works).or(Some(0).filter(|i| none && free(i)))?;
-        conn.bye -= 1;
-        conn.byes = byes;
+        conn.bye.due -= 1;
+        conn.bye.said = byes;
         let limit = conn.paths[at].datagram_max;
         for path in &mut conn.paths {
             path.window.renew();
@@ -80,10 +82,10 @@ impl Node {
     /// is not known of them fails.)
     fn arrived(&self, conn: &Conn) -> u32 {
         let whole = |i: &Inbound| i.complete() || i.is_put();
-        let unfinished = |key: &Key| !self.inbounds.get(*key).is_some_and(whole);
-        let mut inbound = conn.inbound.iter();
+        let unfinished = |key: &Key| !self.ops.inbounds.get(*key).is_some_and(whole);
+        let mut inbound = conn.rx.inbound.iter();
         let first = inbound.find(|(_, key)| unfinished(key));
-        first.map_or(conn.next_match, |(&n, _)| n.min(conn.next_match)) as u32
+        first.map_or(conn.rx.next_match, |(&n, _)| n.min(conn.rx.next_match)) as u32
     }
 
     /// The peer closes, after all messages of ours below `arrived` had arrived. It drained its
@@ -92,11 +94,11 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        if conn.closed {
+        if conn.session.closed {
             return;
         }
-        conn.closed = true;
-        self.departs(peer, now);
+        conn.session.closed = true;
+        self.directory.departs(peer, now);
         self.end_peer(now, peer, Some(arrived));
     }
 }

@@ -13,10 +13,10 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        conn.dead = true;
+        conn.session.dead = true;
         // One that never spoke has been silent since it was asked.
-        let since = match conn.heard_ns {
-            0 => conn.owed_since.unwrap_or(now),
+        let since = match conn.life.heard_ns {
+            0 => conn.life.owed_since.unwrap_or(now),
             heard => heard,
         };
         let silent_ns = now.saturating_sub(since);
@@ -28,7 +28,7 @@ impl Node {
             refused,
             heard,
         });
-        self.departs(peer, now);
+        self.directory.departs(peer, now);
         self.end_peer(now, peer, None);
         self.forget_packets(peer);
         self.fail_receives_from_anyone();
@@ -37,19 +37,24 @@ impl Node {
     /// Ends every operation that names a peer which will not speak again. `arrived`: it said that
     /// all messages below this number did.
     pub(crate) fn end_peer(&mut self, now: u64, peer: PeerId, arrived: Option<u32>) {
-        let window = self.conn(peer).map_or(0, |c| c.credit_window);
-        self.credit_promised -= window;
+        let window = self.conn(peer).map_or(0, |c| c.credit.window());
+        self.directory.credit_promised -= window;
         self.end_sends(peer, arrived);
         self.fail_inbound(peer);
         // What it was granted is free for others.
         self.pump_grants(now);
-        while let Some(posted) = self.matching.take_directed(peer) {
+        while let Some(posted) = self.ops.matching.take_directed(peer) {
             if self.cfg.errs(Mutation::ForgetReceives) {
                 continue;
             }
             let handle = posted.spec.handle;
-            if self.multi.get(&handle).is_some_and(|m| m.outstanding == 0) {
-                self.multi.remove(&handle);
+            if self
+                .ops
+                .multi
+                .get(&handle)
+                .is_some_and(|m| m.outstanding == 0)
+            {
+                self.ops.multi.remove(&handle);
             }
             self.events.push_back(Event::RecvFailed { handle });
         }
@@ -66,13 +71,14 @@ impl Node {
             message && arrived.is_some_and(before)
         };
         let keys: Vec<_> = self
+            .ops
             .sends
             .iter()
             .filter(|(_, s)| s.peer == peer)
             .map(|(k, _)| k)
             .collect();
         for key in keys {
-            if let Some(send) = self.sends.remove(key) {
+            if let Some(send) = self.ops.sends.remove(key) {
                 self.events.push_back(Event::SendDone {
                     handle: send.handle,
                     ok: there(&send),
@@ -80,17 +86,14 @@ impl Node {
             }
         }
         if let Some(conn) = self.conn_mut(peer) {
-            conn.queue.clear();
-            conn.bulk.clear();
-            conn.resend.clear();
-            conn.rendezvous.clear();
-            conn.replies.clear();
+            conn.tx.clear();
         }
     }
 
     /// Ends every message that a dead peer was sending; whole ones stay to be received.
     fn fail_inbound(&mut self, peer: PeerId) {
         let keys: Vec<_> = self
+            .ops
             .inbounds
             .iter()
             // One held back by a gap before it can never be matched.
@@ -98,16 +101,16 @@ impl Node {
             .map(|(k, _)| k)
             .collect();
         for key in keys {
-            let Some(inbound) = self.inbounds.get(key) else {
+            let Some(inbound) = self.ops.inbounds.get(key) else {
                 continue;
             };
             let (state, bounced, reply) = (inbound.state, inbound.bounced, inbound.reply);
-            self.matching.remove_unexpected(key);
+            self.ops.matching.remove_unexpected(key);
             self.drop_inbound(key);
             if let InboundState::Bound { handle, .. } = state {
                 if reply {
                     self.events.push_back(Event::ReadDone { handle, ok: false });
-                } else if self.leave_multi(handle) {
+                } else if self.ops.leave_multi(handle) {
                     self.events.push_back(Event::RecvFailed { handle });
                 }
             }
@@ -118,8 +121,8 @@ impl Node {
             }
         }
         if let Some(conn) = self.conn_mut(peer) {
-            conn.inbound.clear();
-            conn.pending_reads.clear();
+            conn.rx.inbound.clear();
+            conn.rx.pending_reads.clear();
         }
     }
 }

@@ -14,7 +14,7 @@ use marline_wire::{
 impl Node {
     /// HELLO rides on every packet until it is acknowledged.
     pub(crate) fn greet(&self, conn: &Conn, builder: &mut Builder<'_, '_>) {
-        if conn.hello_acked {
+        if conn.session.hello_acked {
             return;
         }
         let mut rails = [0; HELLO_RAIL_BYTES_MAX];
@@ -45,12 +45,12 @@ impl Conn {
     /// probe of each path how large packets may be. (Whoever gets little is asked nothing: in an
     /// all-to-all of small messages most bytes would be those of the probes.)
     pub(crate) fn widen(&mut self, reliable: bool) {
-        let long = !self.rendezvous.is_empty() || !self.replies.is_empty();
-        if self.wide || !(long || !self.queue.is_empty() || !self.bulk.is_empty()) {
+        let long = !self.tx.rendezvous.is_empty() || !self.tx.replies.is_empty();
+        if self.wide || !(long || !self.tx.queue.is_empty() || !self.tx.bulk.is_empty()) {
             return;
         }
         self.wide = true;
-        if self.epoch.is_some() {
+        if self.session.epoch.is_some() {
             self.ask_sizes(reliable);
         }
     }
@@ -75,23 +75,23 @@ impl Node {
     /// Finds the sender of a packet: by the slot hint, by id, or by the HELLO it brings.
     pub(crate) fn identify(&mut self, now: u64, packet: &Packet<'_>) -> Result<PeerId, DropReason> {
         let header = &packet.header;
-        let hinted = self.peers.get(header.dst_slot as usize);
+        let hinted = self.directory.peers.get(header.dst_slot as usize);
         let index = match hinted {
             Some(peer) if peer.address.id == header.src_id => Some(header.dst_slot),
-            _ => self.by_id.get(&header.src_id).copied(),
+            _ => self.directory.by_id.get(&header.src_id).copied(),
         };
         if let Some(index) = index {
             let peer = PeerId(index);
-            if self.peers[index as usize].gone {
+            if self.directory.peers[index as usize].gone {
                 return Err(DropReason::Gone);
             }
             if let Some(conn) = self.conn(peer) {
                 // A BYE that is said again wants its ack: the first one's was lost.
                 let bye = |(frame, _)| matches!(frame, Frame::Bye { .. });
-                if conn.dead || (conn.closed && !packet.frames().any(bye)) {
+                if conn.session.dead || (conn.session.closed && !packet.frames().any(bye)) {
                     return Err(DropReason::Gone);
                 }
-                match conn.epoch {
+                match conn.session.epoch {
                     Some(epoch) if epoch == header.src_epoch => return Ok(peer),
                     Some(_) => return Err(DropReason::Epoch),
                     None => {}
@@ -111,7 +111,7 @@ impl Node {
 
     /// First HELLO of a peer, known by address or not.
     fn welcome(&mut self, now: u64, hello: &Hello<'_>) -> Result<PeerId, DropReason> {
-        if hello.id == self.id {
+        if hello.id == self.local.id {
             return Err(DropReason::Nonsense); // what we tell ourselves comes in no packet
         }
         let rails: Vec<RailAddr> = hello.rails.iter().collect();
@@ -119,7 +119,9 @@ impl Node {
         if rails.is_empty() {
             return Err(DropReason::Nonsense);
         }
-        let peer = self.know(&Address::new(hello.id, hello.token, &rails));
+        let peer = self
+            .directory
+            .know(&Address::new(hello.id, hello.token, &rails));
         let address = self.peer_address(peer).ok_or(DropReason::Nonsense)?;
         if address.token != hello.token {
             return Err(DropReason::Token);
@@ -129,13 +131,13 @@ impl Node {
             return Err(DropReason::Nonsense);
         }
         self.ensure_conn(peer);
-        self.met(peer, now);
-        let most = self.cfg.paths_wanted(self.rails.len(), rails.len());
+        self.directory.met(peer, now);
+        let most = self.cfg.paths_wanted(self.local.rails.len(), rails.len());
         self.add_paths(peer, &rails, most);
         let conn = self.conn_mut(peer).ok_or(DropReason::Nonsense)?;
-        conn.epoch = Some(hello.epoch);
-        conn.remote_slot = hello.slot;
-        conn.credit_limit = conn.credit_limit.max(hello.credit);
+        conn.session.epoch = Some(hello.epoch);
+        conn.session.remote_slot = hello.slot;
+        conn.credit.raise(hello.credit);
         conn.paths.iter_mut().for_each(|path| path.probe_at = now);
         conn.ask_sizes(hello.reliable);
         self.agree(peer, hello);
@@ -144,8 +146,9 @@ impl Node {
 
     /// Paths to more rails of a peer; see [`Conn::add_paths`].
     pub(crate) fn add_paths(&mut self, peer: PeerId, remotes: &[RailAddr], most: usize) {
-        let locals = self.local_rails();
-        let pairs = self.pairing.pairs(&self.local_addrs(), remotes);
+        let rails = 0..self.local.rails.len();
+        let locals: Vec<_> = rails.map(|at| self.local.rail(at, &self.cfg)).collect();
+        let pairs = self.local.pairing.pairs(&self.local.addrs(), remotes);
         let (remotes, pairs) = self.or_behind(remotes, pairs);
         if let Some(conn) = self.conn_mut(peer) {
             conn.add_paths(&locals, &remotes, pairs, most);
@@ -157,8 +160,8 @@ impl Node {
     pub(crate) fn note_unknown_rails(&mut self, rails: &RailList<'_>) {
         for kind in rails.unknown() {
             self.stats.unknown_rails += 1;
-            if !self.unknown_kinds.contains(&kind) {
-                self.unknown_kinds.push(kind);
+            if !self.local.unknown_kinds.contains(&kind) {
+                self.local.unknown_kinds.push(kind);
                 self.events.push_back(Event::UnknownRailKind { kind });
             }
         }

@@ -26,11 +26,11 @@ impl Node {
         if !self.cfg.any_source_fails || !spec.names_nobody() {
             return true;
         }
-        if core::mem::take(&mut self.anyone.unreported_death) {
+        if core::mem::take(&mut self.agenda.anyone.unreported_death) {
             return false;
         }
-        if self.anyone.at_ns == u64::MAX && self.cfg.reliable {
-            self.anyone.at_ns = now_ns + self.ask_every_ns();
+        if self.agenda.anyone.at_ns == u64::MAX && self.cfg.reliable {
+            self.agenda.anyone.at_ns = now_ns + self.ask_every_ns();
         }
         true
     }
@@ -40,9 +40,9 @@ impl Node {
         if !self.cfg.any_source_fails || self.cfg.errs(Mutation::HideDeath) {
             return;
         }
-        self.anyone.unreported_death = true;
-        while let Some(posted) = self.matching.take_from_anyone() {
-            self.anyone.unreported_death = false;
+        self.agenda.anyone.unreported_death = true;
+        while let Some(posted) = self.ops.matching.take_from_anyone() {
+            self.agenda.anyone.unreported_death = false;
             let handle = posted.spec.handle;
             self.events.push_back(Event::RecvFailed { handle });
         }
@@ -51,36 +51,39 @@ impl Node {
     /// Returns whether a receive from anyone waits while nobody is going to be asked for its sake.
     pub(crate) fn forgets_anyone(&self) -> bool {
         let watched = self.cfg.any_source_fails && self.cfg.reliable;
-        watched && self.anyone.at_ns == u64::MAX && self.matching.waits_for_anyone()
+        watched && self.agenda.anyone.at_ns == u64::MAX && self.ops.matching.waits_for_anyone()
     }
 
     /// While a receive from anyone waits, every peer that was heard once is asked now and then.
     pub(crate) fn ask_everyone(&mut self, now: u64) {
-        let first = self.anyone.next;
-        if first == 0 && !self.matching.waits_for_anyone() {
-            self.anyone.at_ns = u64::MAX;
+        let first = self.agenda.anyone.next;
+        if first == 0 && !self.ops.matching.waits_for_anyone() {
+            self.agenda.anyone.at_ns = u64::MAX;
             return;
         }
-        let end = (first + LOOK_MAX).min(self.peers.len());
+        let end = (first + LOOK_MAX).min(self.directory.peers.len());
         for index in first..end {
             let peer = PeerId(index as u32);
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };
-            let asked = conn.epoch.is_some() && !conn.dead && !conn.own && self.ask(now, &mut conn);
+            let asked = conn.session.epoch.is_some()
+                && !conn.session.dead
+                && !conn.session.own
+                && self.ask(now, &mut conn);
             self.put(conn);
             if asked {
                 self.touch(peer, now);
             }
         }
-        let done = end == self.peers.len();
-        self.anyone.next = if done { 0 } else { end };
+        let done = end == self.directory.peers.len();
+        self.agenda.anyone.next = if done { 0 } else { end };
         let pause_ns = if done {
             self.ask_every_ns()
         } else {
             LOOK_EVERY_NS
         };
-        self.anyone.at_ns = now + pause_ns;
+        self.agenda.anyone.at_ns = now + pause_ns;
     }
 
     /// A peer that something here waits for is asked now and then whether it lives.
@@ -95,7 +98,7 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return false;
         };
-        let asked = conn.epoch.is_some() && !conn.own && self.cfg.reliable;
+        let asked = conn.session.epoch.is_some() && !conn.session.own && self.cfg.reliable;
         let asked = asked && self.ask(now, &mut conn);
         self.put(conn);
         if asked {
@@ -107,18 +110,19 @@ impl Node {
     /// Asks a peer that was neither heard nor asked lately; whether it did.
     fn ask(&mut self, now: u64, conn: &mut Box<Conn>) -> bool {
         let every = self.ask_every_ns();
-        let last = conn.heard_ns.max(conn.pinged_ns);
-        if conn.closed || now < last + every {
+        let last = conn.life.heard_ns.max(conn.life.pinged_ns);
+        if conn.session.closed || now < last + every {
             return false;
         }
-        conn.pinged_ns = now;
+        conn.life.pinged_ns = now;
         // Its silence counts from when it was last heard, as far as that was lately.
-        conn.owed_since
+        conn.life
+            .owed_since
             .get_or_insert(last.max(now.saturating_sub(2 * every)));
-        let free = conn.small_path(None, false, self.full);
+        let free = conn.small_path(None, false, self.local.full);
         if let Some(at) = free.or_else(|| conn.small_path(None, false, 0)) {
             conn.paths[at].want_ping = true;
-            Node::mark_ready(&mut self.ready, conn);
+            self.agenda.mark_ready(conn);
         }
         true
     }

@@ -42,7 +42,7 @@ impl Config {
 impl Node {
     /// A packet of a peer whose settings clash with ours: said once, however many come.
     pub(crate) fn note_mismatch(&mut self, peer: PeerId) {
-        if let Some(entry) = self.peers.get_mut(peer.0 as usize) {
+        if let Some(entry) = self.directory.peers.get_mut(peer.0 as usize) {
             if !core::mem::replace(&mut entry.mismatched, true) {
                 self.events.push_back(Event::PeerMismatch { peer });
             }
@@ -63,8 +63,8 @@ impl Node {
     pub(crate) fn agree(&mut self, peer: PeerId, hello: &Hello<'_>) {
         let (wish, agreed) = (hello.algorithm, self.cfg.agreed(hello));
         if let Some(conn) = self.conn_mut(peer) {
-            conn.algorithm = agreed;
-            conn.algorithms = hello.algorithms;
+            conn.session.algorithm = agreed;
+            conn.session.algorithms = hello.algorithms;
         }
         if wish != agreed || self.cfg.algorithm != agreed {
             let event = Event::AlgorithmAgreed { peer, wish, agreed };

@@ -5,15 +5,13 @@ use crate::base::mutation::Mutation;
 use crate::base::types::PeerId;
 use crate::node::Node;
 use crate::state::conn::Conn;
-use core::cmp::Reverse;
+use crate::state::directory::Directory;
 
 /// Nothing came from a peer for so long: it is idle. (Longer than a step of most programs, so that
 /// what comes back each step finds its memory; short beside a run.)
 const IDLE_NS: u64 = 1_000_000_000;
-/// Deadlines that a node keeps beside one of each peer: with fewer there is little to gain.
-const DEADLINES_SPARE: usize = 64;
 
-impl Node {
+impl Directory {
     /// The peer `index` has more memory than one that says little.
     pub(crate) fn note_oversized(&mut self, index: u32, now: u64) {
         self.oversized.push(index);
@@ -21,11 +19,12 @@ impl Node {
     }
 
     /// Gives back what idle peers do not need; the others are asked again later.
-    #[cold]
-    pub(crate) fn reclaim(&mut self, now: u64) {
-        let mut oversized = core::mem::take(&mut self.oversized);
+    fn reclaim_idle(&mut self, now: u64) {
+        let Directory {
+            oversized, peers, ..
+        } = self;
         oversized.retain(|&index| {
-            let peer = self.peers.get_mut(index as usize);
+            let peer = peers.get_mut(index as usize);
             let conn = peer.and_then(|p| p.conn.as_deref_mut());
             conn.is_some_and(|conn| !conn.reclaim(now))
         });
@@ -33,24 +32,17 @@ impl Node {
             true => u64::MAX,
             false => now + IDLE_NS,
         };
-        self.oversized = oversized;
-        self.reclaim_departed(now);
-        self.reclaim_at = self.reclaim_at.min(self.departed.at());
     }
+}
 
-    /// Forgets deadlines that were replaced by earlier ones. A peer has one; but each time that it
-    /// owes something the far one of its silence is followed by near ones, and would stay until it
-    /// is due: with 10,000 messages a second as many, times the seconds that peers are waited for.
-    pub(crate) fn prune_deadlines(&mut self) {
-        let most = 2 * self.peers.len() + DEADLINES_SPARE;
-        if self.deadlines.len() <= most || self.cfg.errs(Mutation::KeepDeadlines) {
-            return;
-        }
-        self.deadlines.clear();
-        let conns = self.peers.iter().filter_map(|p| p.conn.as_deref());
-        let armed = conns.filter(|c| c.armed < u64::MAX);
-        self.deadlines
-            .extend(armed.map(|c| Reverse((c.armed, c.peer.0))));
+impl Node {
+    /// Gives back the memory of idle peers, and forgets those that are gone.
+    #[cold]
+    pub(crate) fn reclaim(&mut self, now: u64) {
+        self.directory.reclaim_idle(now);
+        self.reclaim_departed(now);
+        let departed_at = self.directory.departed.at();
+        self.directory.reclaim_at = self.directory.reclaim_at.min(departed_at);
     }
 
     /// Nothing more is sent to a dead peer, and nothing that it says is heard.
@@ -62,8 +54,8 @@ impl Node {
             for path in &mut conn.paths {
                 path.ring = Default::default();
             }
-            conn.control.clear();
-            conn.grants.clear();
+            conn.tx.control.clear();
+            conn.tx.grants.clear();
         }
     }
 }
@@ -76,8 +68,8 @@ impl Conn {
 
     /// Gives back what it does not need, if it is idle.
     fn reclaim(&mut self, now: u64) -> bool {
-        let idle = now.saturating_sub(self.heard_ns) >= IDLE_NS;
-        let ended = self.dead || self.closed;
+        let idle = now.saturating_sub(self.life.heard_ns) >= IDLE_NS;
+        let ended = self.session.is_over();
         if self.waiting() > 0 || self.has_small() || !(idle || ended) {
             return false;
         }
@@ -85,12 +77,8 @@ impl Conn {
             path.ring.shrink();
             path.given_up = Default::default();
         }
-        self.queue.shrink_to_fit();
-        self.bulk.shrink_to_fit();
-        self.resend.shrink();
-        self.grants.shrink_to_fit();
-        self.control.shrink_to_fit();
-        self.oversized = false;
+        self.tx.shrink();
+        self.listed.oversized = false;
         true
     }
 }

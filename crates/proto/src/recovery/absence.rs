@@ -15,13 +15,14 @@ use crate::state::absences::Absences;
 use crate::state::conn::Conn;
 use crate::state::path::{Path, REPAIR_START_MAX_NS};
 use crate::state::sent_packets::SentState;
+use crate::state::session::Liveness;
 
 impl Absences {
     /// How long to wait for a peer that answers nobody; 0: not at all.
     #[inline]
-    pub(crate) fn patience_ns(&self, conn: &Conn) -> u64 {
+    pub(crate) fn patience_ns(&self, life: &Liveness) -> u64 {
         let worst = self.worst_ns[0].max(self.worst_ns[1]);
-        let balance = match conn.verdicts.0 {
+        let balance = match life.verdicts.0 {
             0 => self.verdicts.0,
             own => own,
         };
@@ -33,18 +34,18 @@ impl Absences {
 
     /// A packet of the peer came, before it is taken: what silence it ends.
     #[inline]
-    pub(crate) fn note_life(&self, now: u64, conn: &mut Conn, cfg: &Config) {
+    pub(crate) fn note_life(&self, now: u64, life: &mut Liveness, cfg: &Config) {
         // What waited in our sockets says nothing of how things stand now.
         let behind = self.is_behind(now);
         let watched_until = if behind { self.gap_start_ns } else { now };
         if !behind {
-            conn.lively_ns = now;
+            life.lively_ns = now;
         }
-        let Some(since) = conn.owed_since.filter(|_| conn.heard_ns != 0) else {
+        let Some(since) = life.owed_since.filter(|_| life.heard_ns != 0) else {
             return;
         };
         if watched_until > since + cfg.repair_floor_ns {
-            (conn.woke_ns, conn.silent_ns) = (now, now - since);
+            (life.woke_ns, life.silent_ns) = (now, now - since);
         }
     }
 
@@ -54,8 +55,8 @@ impl Absences {
         let path = &conn.paths[at];
         let waited = now.saturating_sub(path.newest_acked_sent_ns);
         // The answer to something that was just sent is no sign that the peer was away before.
-        if conn.woke_ns == now && waited > path.answer_ns(cfg) {
-            self.learn(now, conn.silent_ns);
+        if conn.life.woke_ns == now && waited > path.answer_ns(cfg) {
+            self.learn(now, conn.life.silent_ns);
         }
     }
 
@@ -74,7 +75,7 @@ impl Absences {
         };
         path.repaired = None;
         path.stats.needless += needless as u64;
-        conn.verdicts.add(needless);
+        conn.life.verdicts.add(needless);
         self.verdicts.add(needless);
     }
 }
@@ -104,7 +105,7 @@ impl Conn {
         if path.waits() {
             return Some((due, Expiry::Stall));
         }
-        match absences.patience_ns(self) {
+        match absences.patience_ns(&self.life) {
             0 => Some((due, Expiry::Repair)),
             patience_ns => {
                 let from = absences.left_ns(path.repair_from);
@@ -121,9 +122,9 @@ impl Conn {
         patience_ns: u64,
         answer_ns: u64,
     ) -> (u64, Expiry) {
-        if self.lively_ns > from + answer_ns {
+        if self.life.lively_ns > from + answer_ns {
             // It is there, and acknowledges within a round trip what it found when it came back.
-            return (due.max(self.woke_ns + answer_ns), Expiry::Repair);
+            return (due.max(self.life.woke_ns + answer_ns), Expiry::Repair);
         }
         let patience_ns = (patience_ns << path.backoff.min(6)).min(REPAIR_START_MAX_NS);
         let until = from + patience_ns;

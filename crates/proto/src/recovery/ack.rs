@@ -19,20 +19,20 @@ impl Node {
             return;
         };
         conn.stats.acks_received += 1;
-        let mut frames = core::mem::take(&mut self.scratch);
+        let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
         if let Some(at) = conn.path_by_send_code(ack.path) {
             let gap_end = self.absences.gap_end_ns;
             let wait_max = &mut self.stats.ack_wait_max_ns;
             let path = &mut conn.paths[at];
             if acknowledge(path, ack, now, gap_end, &mut frames, wait_max) {
-                conn.unanswered_since = None;
+                conn.life.unanswered_since = None;
                 let path = &mut conn.paths[at];
                 if path.doubtful() && !self.cfg.errs(Mutation::TrustSizes) {
                     path.doubt_repaired(now);
                 }
                 let cleared = path.on_progress(now);
-                if cleared || conn.gap_from != 0 {
+                if cleared || conn.life.gap_from != 0 {
                     self.end_gap(now, &mut conn, at, cleared);
                 }
                 self.absences.note_answer(now, &conn, at, &self.cfg);
@@ -54,13 +54,13 @@ impl Node {
             conn.paths[at].ring.retire();
         }
         if conn.has_work() {
-            Node::mark_ready(&mut self.ready, &mut conn);
+            self.agenda.mark_ready(&mut conn);
         }
         self.put(conn);
         for frame in frames.drain(..) {
             self.frame_delivered(peer, frame);
         }
-        self.scratch = frames;
+        self.pending.scratch = frames;
     }
 
     /// Returns whether some ack has waited its delay, or need not wait and its own path may not
@@ -75,7 +75,7 @@ impl Node {
     fn frame_delivered(&mut self, peer: PeerId, frame: FrameRef) {
         match frame {
             FrameRef::Data { xfer, offset, len } => {
-                let Some(send) = self.sends.get_mut(xfer) else {
+                let Some(send) = self.ops.sends.get_mut(xfer) else {
                     return;
                 };
                 send.acked.insert(offset / GRANULE, granules(len as u64));
@@ -92,7 +92,7 @@ impl Node {
             }
             FrameRef::Hello => {
                 if let Some(conn) = self.conn_mut(peer) {
-                    conn.hello_acked = true;
+                    conn.session.hello_acked = true;
                 }
             }
             FrameRef::EmptyGrant { number, flags } if flags & FLAG_REFUSED != 0 => {
@@ -100,7 +100,7 @@ impl Node {
             }
             FrameRef::Bye => {
                 if let Some(conn) = self.conn_mut(peer) {
-                    conn.bye_heard = true;
+                    conn.bye.heard = true;
                 }
             }
             _ => {}
@@ -109,7 +109,7 @@ impl Node {
 
     /// Ends a send whose every wanted byte is acknowledged.
     pub(crate) fn finish_send_if_done(&mut self, key: Key) {
-        let Some(send) = self.sends.get(key) else {
+        let Some(send) = self.ops.sends.get(key) else {
             return;
         };
         let done = match send.kind {
@@ -123,13 +123,13 @@ impl Node {
         if !done {
             return;
         }
-        let Some(send) = self.sends.remove(key) else {
+        let Some(send) = self.ops.sends.remove(key) else {
             return;
         };
         if let Some(conn) = self.conn_mut(send.peer) {
             match send.kind {
-                SendKind::Rendezvous => drop(conn.rendezvous.remove(&send.head.number)),
-                SendKind::Reply => drop(conn.replies.remove(&send.head.number)),
+                SendKind::Rendezvous => drop(conn.tx.rendezvous.remove(&send.head.number)),
+                SendKind::Reply => drop(conn.tx.replies.remove(&send.head.number)),
                 _ => {}
             }
         }

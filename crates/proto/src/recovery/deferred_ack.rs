@@ -32,10 +32,10 @@ impl Node {
             return false;
         }
         debug_assert!(
-            self.deferred_ack.is_none(),
+            self.pending.deferred_ack.is_none(),
             "taken before any other packet is"
         );
-        self.deferred_ack = Some(DeferredAck {
+        self.pending.deferred_ack = Some(DeferredAck {
             peer,
             at_ns: now,
             ack,
@@ -46,7 +46,7 @@ impl Node {
     /// Takes the ack that was put off. Before anything else that may look at what it settles.
     #[inline]
     pub(crate) fn take_deferred(&mut self) {
-        if let Some(ack) = self.deferred_ack.take() {
+        if let Some(ack) = self.pending.deferred_ack.take() {
             self.take_deferred_ack(&ack);
         }
     }
@@ -64,8 +64,8 @@ impl Node {
                 path.repair_from = path.repair_from.max(sent_ns);
             }
         }
-        if !conn.dead {
-            conn.owed_since = conn.owes().then_some(*at_ns);
+        if !conn.session.dead {
+            conn.life.owed_since = conn.owes().then_some(*at_ns);
         }
         self.touch_soon(*peer, *at_ns);
     }

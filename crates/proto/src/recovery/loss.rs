@@ -9,7 +9,6 @@ use crate::state::sent_packets::{FrameRef, Sent, SentState};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::mem::replace;
 use core::ops::Range;
 use marline_wire::{Ack, MasksView, ACK_MASKS_MAX};
 
@@ -101,13 +100,13 @@ impl Node {
             }
         }
         path.ring.retire();
-        path.forget_size_probe(self.last_poll_ns);
+        path.forget_size_probe(self.absences.last_poll_ns);
         for frame in frames {
             if !self.cfg.errs(Mutation::ForgetMoved) {
                 conn.requeue(frame, at, Why::Failover);
             }
         }
-        Node::mark_ready(&mut self.ready, conn);
+        self.agenda.mark_ready(conn);
         moved
     }
 }
@@ -118,25 +117,25 @@ impl Conn {
     pub(crate) fn requeue(&mut self, frame: FrameRef, at: usize, why: Why) {
         let queued = match frame {
             FrameRef::Ping { .. } => return,
-            FrameRef::Grant(key) => queue_once(&mut self.grants, key),
-            FrameRef::Credit => !replace(&mut self.credit_due, true),
+            FrameRef::Grant(key) => queue_once(&mut self.tx.grants, key),
+            FrameRef::Credit => self.credit.tell_again(),
             // HELLO rides on every packet until it is acknowledged.
             FrameRef::Hello => true,
             FrameRef::Bye => {
-                self.bye = (!self.bye_heard).into();
+                self.bye.due = (!self.bye.heard).into();
                 true
             }
             FrameRef::Read(_)
             | FrameRef::ReadFail(_)
             | FrameRef::Corrupt(_)
-            | FrameRef::EmptyGrant { .. } => queue_once(&mut self.control, frame),
+            | FrameRef::EmptyGrant { .. } => queue_once(&mut self.tx.control, frame),
             FrameRef::Written { .. } => {
                 self.paths[at].write_failed();
-                self.resend.push(frame, at, why);
+                self.tx.resend.push(frame, at, why);
                 false
             }
             FrameRef::Data { .. } | FrameRef::Rts(_) => {
-                self.resend.push(frame, at, why);
+                self.tx.resend.push(frame, at, why);
                 false // counted when it leaves: it may arrive before that
             }
         };

@@ -44,7 +44,7 @@ impl Node {
         let FrameRef::Data { xfer, offset, len } = frame else {
             return None;
         };
-        let send = self.sends.get(*xfer)?;
+        let send = self.ops.sends.get(*xfer)?;
         if *len == 0 {
             return Some(0); // a message without bytes
         }
@@ -86,9 +86,9 @@ impl Node {
         let alone = !has_rivals(conn, at);
         conn.paths[at].want_ping |= alone;
         if !alone {
-            ask_rivals(conn, at, self.full, 1);
+            ask_rivals(conn, at, self.local.full, 1);
         }
-        Node::mark_ready(&mut self.ready, conn);
+        self.agenda.mark_ready(conn);
     }
 
     /// Nothing was acknowledged for long on a path that loses nothing. A probe behind all that
@@ -105,9 +105,9 @@ impl Node {
             path.duel.get_or_insert(Duel::new(now, false));
             self.suspect(conn, at);
             conn.doubt_contact(now);
-            ask_rivals(conn, at, self.full, WITNESSES);
+            ask_rivals(conn, at, self.local.full, WITNESSES);
         }
-        Node::mark_ready(&mut self.ready, conn);
+        self.agenda.mark_ready(conn);
     }
 
     /// A repair timer expired: send the oldest waiting packet's frames again elsewhere, and from
@@ -133,7 +133,7 @@ impl Node {
             // Its rail makes a connection, or has one that nobody answers on.
             path.backoff += 1;
             conn.doubt_contact(now);
-            return Node::mark_ready(&mut self.ready, conn);
+            return self.agenda.mark_ready(conn);
         }
         path.backoff += 1;
         path.stats.repairs += 1;
@@ -164,14 +164,14 @@ impl Node {
         }
         for frame in frames {
             conn.requeue(frame, at, Why::Repair);
-            conn.resend.hedge(frame, code);
+            conn.tx.resend.hedge(frame, code);
         }
         if suspicious {
             conn.doubt_contact(now);
             if others {
-                ask_rivals(conn, at, self.full, WITNESSES);
+                ask_rivals(conn, at, self.local.full, WITNESSES);
             }
         }
-        Node::mark_ready(&mut self.ready, conn);
+        self.agenda.mark_ready(conn);
     }
 }

@@ -18,7 +18,7 @@ impl Node {
         b: &mut Builder<'_, '_>,
         hedges_only: bool,
     ) {
-        while let Some(&entry) = conn.resend.front() {
+        while let Some(&entry) = conn.tx.resend.front() {
             if hedges_only && entry.avoid == ANYWHERE {
                 break;
             }
@@ -32,7 +32,7 @@ impl Node {
                     self.unwrite(xfer, offset, len);
                     self.resend_data(conn, (xfer, offset, len), &entry, b)
                 }
-                FrameRef::Rts(key) => match self.sends.get(key) {
+                FrameRef::Rts(key) => match self.ops.sends.get(key) {
                     Some(send) if !send.granted => {
                         let rts = Frame::Rts(Rts { head: send.head });
                         let fits = b.control(&rts, Some(entry.frame));
@@ -46,7 +46,7 @@ impl Node {
             if !fits {
                 break;
             }
-            conn.resend.pop_front();
+            conn.tx.resend.pop_front();
         }
     }
 
@@ -58,7 +58,7 @@ impl Node {
         entry: &Resend,
         b: &mut Builder<'_, '_>,
     ) -> bool {
-        let Some(send) = self.sends.get(key) else {
+        let Some(send) = self.ops.sends.get(key) else {
             return true;
         };
         let n = granules(len as u64);
@@ -79,7 +79,7 @@ impl Node {
                 offset: offset + pushed as u64,
                 len: len - pushed,
             };
-            conn.resend.cut_front(rest);
+            conn.tx.resend.cut_front(rest);
             return false;
         }
         true

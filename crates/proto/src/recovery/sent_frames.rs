@@ -14,7 +14,7 @@ impl Node {
     /// The packet that was built last is on its way: notes what could wait.
     #[inline]
     pub fn sent(&mut self, now_ns: u64) {
-        let Some(peer) = self.unkept.map(|u| u.peer) else {
+        let Some(peer) = self.pending.unkept.map(|u| u.peer) else {
             return;
         };
         if let Some(mut conn) = self.take(peer) {
@@ -25,8 +25,8 @@ impl Node {
 
     #[inline]
     pub(crate) fn keep_built(&mut self, now: u64, conn: &mut Conn) {
-        if let Some(Unkept { path, len, .. }) = self.unkept.take() {
-            let frames = core::mem::take(&mut self.scratch);
+        if let Some(Unkept { path, len, .. }) = self.pending.unkept.take() {
+            let frames = core::mem::take(&mut self.pending.scratch);
             self.keep(now, conn, path, frames, len);
         }
     }
@@ -37,7 +37,7 @@ impl Node {
         let peer = conn.peer;
         // A short message alone leaves nothing to look for.
         if some && (conn.has_work() || self.due_ack(now, &conn)) {
-            Node::mark_ready(&mut self.ready, &mut conn);
+            self.agenda.mark_ready(&mut conn);
         }
         self.put(conn);
         self.touch_soon(peer, now);
@@ -57,8 +57,8 @@ impl Node {
             return self.keep(now, conn, path, frames, len);
         }
         let peer = conn.peer;
-        self.scratch = frames;
-        self.unkept = Some(Unkept { peer, path, len });
+        self.pending.scratch = frames;
+        self.pending.unkept = Some(Unkept { peer, path, len });
     }
 
     /// Keeps what a packet carried until it is acknowledged.
@@ -82,19 +82,17 @@ impl Node {
             }
             path.ring.push(&frames, len, path.delivered, now);
             if !frames.is_empty() {
-                if conn.owed_since.is_none() && conn.owes() {
-                    (conn.owed_since, conn.unanswered_since) = (Some(now), None);
-                }
+                conn.begin_waiting(now);
                 conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
                 self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
             }
         } else {
             path.ring.push(&[], len, path.delivered, now);
             let hello = frames.contains(&FrameRef::Hello);
-            conn.hello_acked |= hello && conn.epoch.is_some();
+            conn.session.hello_acked |= hello && conn.session.epoch.is_some();
             frames.iter().for_each(|frame| _ = self.data_left(frame));
         }
-        self.scratch = frames;
+        self.pending.scratch = frames;
         conn.widen(self.cfg.reliable);
     }
 
@@ -104,9 +102,9 @@ impl Node {
         let FrameRef::Data { xfer, offset, len } = *frame else {
             return false;
         };
-        if let Some(send) = self.sends.get_mut(xfer) {
+        if let Some(send) = self.ops.sends.get_mut(xfer) {
             send.acked.insert(offset / GRANULE, granules(len as u64));
-            self.native_done.push(xfer);
+            self.pending.native_done.push(xfer);
         }
         true
     }

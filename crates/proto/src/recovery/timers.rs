@@ -17,10 +17,8 @@ impl Node {
     /// Tells that the owner polls now, by its progress thread or not.
     #[inline]
     pub fn on_poll(&mut self, now_ns: u64, by_thread: bool) {
-        self.by_thread = by_thread;
-        self.absences.note_poll(self.last_poll_ns, now_ns);
-        self.last_poll_ns = now_ns;
-        if now_ns >= self.reclaim_at {
+        self.absences.note_poll(now_ns, by_thread);
+        if now_ns >= self.directory.reclaim_at {
             self.reclaim(now_ns);
         }
     }
@@ -35,11 +33,11 @@ impl Node {
     /// When `handle_timeouts` has something to do next.
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.deferred_ack.is_some() {
+        if self.pending.deferred_ack.is_some() {
             return Some(0);
         }
-        let peers = self.deadlines.peek().map(|Reverse((at, _))| *at);
-        match self.grants_at.min(self.anyone.at_ns) {
+        let peers = self.agenda.deadlines.peek().map(|Reverse((at, _))| *at);
+        match self.grants.at.min(self.agenda.anyone.at_ns) {
             u64::MAX => peers,
             at => Some(peers.map_or(at, |p| p.min(at))),
         }
@@ -48,29 +46,32 @@ impl Node {
     /// Does what is due.
     pub fn handle_timeouts(&mut self, now_ns: u64) {
         self.take_deferred();
-        if self.grants_at <= now_ns {
+        if self.grants.at <= now_ns {
             self.pump_grants(now_ns);
         }
-        if self.anyone.at_ns <= now_ns {
+        if self.agenda.anyone.at_ns <= now_ns {
             self.ask_everyone(now_ns);
         }
-        self.prune_deadlines();
-        while let Some(&Reverse((at, index))) = self.deadlines.peek() {
+        if !self.cfg.errs(Mutation::KeepDeadlines) {
+            self.agenda.prune_deadlines(&self.directory);
+        }
+        while let Some(&Reverse((at, index))) = self.agenda.deadlines.peek() {
             let peer = PeerId(index);
-            let stale = self.conn(peer).is_none_or(|c| c.armed != at);
+            let stale = self.conn(peer).is_none_or(|c| c.listed.armed != at);
             // Entries that an earlier deadline replaced go before anyone sleeps until them.
             if at > now_ns && !stale {
                 break;
             }
-            self.deadlines.pop();
+            self.agenda.deadlines.pop();
             if stale {
                 continue;
             }
             let Some(mut conn) = self.take(peer) else {
                 continue;
             };
-            conn.armed = u64::MAX;
-            let dead = !conn.dead && self.service(now_ns, at, &mut conn) && !conn.closed;
+            conn.listed.armed = u64::MAX;
+            let dead =
+                !conn.session.dead && self.service(now_ns, at, &mut conn) && !conn.session.closed;
             self.put(conn);
             if dead {
                 self.bury(now_ns, peer, false);
@@ -84,7 +85,10 @@ impl Node {
     #[inline]
     pub(crate) fn touch_soon(&mut self, peer: PeerId, now: u64) {
         let soonest = self.cfg.ack_delay_ns.min(self.cfg.repair_floor_ns / 2);
-        if self.conn(peer).is_none_or(|c| c.armed > now + soonest) {
+        if self
+            .conn(peer)
+            .is_none_or(|c| c.listed.armed > now + soonest)
+        {
             self.touch(peer, now);
         }
     }
@@ -98,61 +102,60 @@ impl Node {
         };
         let Node {
             cfg,
-            peers,
-            full,
-            stalled,
+            local,
+            directory,
+            agenda,
             absences,
-            deadlines,
             ..
         } = self;
-        let conn = peers.get_mut(peer.0 as usize);
-        let Some(conn) = conn.and_then(|p| p.conn.as_deref_mut()) else {
+        let full = local.full;
+        let Some(conn) = directory.conn_mut(peer) else {
             return;
         };
-        if conn.dead || conn.closed {
+        if conn.session.is_over() {
             return;
         }
-        let mut next = conn.owed_since.map_or(u64::MAX, |t| t + cfg.silence_ns());
+        let mut next = conn
+            .life
+            .owed_since
+            .map_or(u64::MAX, |t| t + cfg.silence_ns());
         let mut held = false;
         // Before any link is up nothing leaves; when one is, this is asked anew.
         let mute = conn.paths.iter().all(|p| !p.link.up);
         for at in 0..conn.paths.len() {
             // What is due and finds no room is asked for again when there is room.
             let acks = conn.paths[at].window.fresh() > 0 && !mute;
-            if acks && *full != 0 && conn.holds_acks(at, cfg.policy, *full) {
+            if acks && full != 0 && conn.holds_acks(at, cfg.policy, full) {
                 held = true;
             } else if acks {
                 next = next.min(conn.paths[at].ack_since + cfg.ack_delay_ns);
             }
             next = next.min(conn.path_deadline(at, now, soonest, cfg, absences));
         }
-        if held && !replace(&mut conn.stalled, true) {
-            stalled.push(peer);
+        if held && !replace(&mut conn.listed.stalled, true) {
+            agenda.stalled.push(peer);
         }
         if conn.watched() && cfg.reliable {
-            let last = conn.heard_ns.max(conn.pinged_ns);
+            let last = conn.life.heard_ns.max(conn.life.pinged_ns);
             next = next.min(if last == 0 { now } else { last } + cfg.peer_timeout_ns / 5);
         }
         // A deadline in the past is served at the next call, once: never in a loop within one.
-        let twice = next < conn.armed && cfg.errs(Mutation::KeepDeadlines);
+        let twice = next < conn.listed.armed && cfg.errs(Mutation::KeepDeadlines);
         let next = next.max(now + 1);
-        if next < conn.armed || twice {
-            conn.armed = next;
-            deadlines.push(Reverse((conn.armed, peer.0)));
+        if next < conn.listed.armed || twice {
+            conn.listed.armed = next;
+            agenda.deadlines.push(Reverse((conn.listed.armed, peer.0)));
         }
-        if !conn.oversized && conn.is_oversized() {
-            conn.oversized = true;
-            self.note_oversized(peer.0, now);
+        if !conn.listed.oversized && conn.is_oversized() {
+            conn.listed.oversized = true;
+            directory.note_oversized(peer.0, now);
         }
     }
 
     /// Puts the peer into the queue of `poll_transmit`.
     pub(crate) fn wake(&mut self, peer: PeerId) {
-        let Some(entry) = self.peers.get_mut(peer.0 as usize) else {
-            return;
-        };
-        if let Some(conn) = entry.conn.as_deref_mut() {
-            Node::mark_ready(&mut self.ready, conn);
+        if let Some(conn) = self.directory.conn_mut(peer) {
+            self.agenda.mark_ready(conn);
         }
     }
 
@@ -167,7 +170,7 @@ impl Node {
             .iter()
             .any(|p| p.window.fresh() > 0 && now >= p.ack_since + delay)
         {
-            Node::mark_ready(&mut self.ready, conn);
+            self.agenda.mark_ready(conn);
         }
         for at in 0..conn.paths.len() {
             self.rescue(conn, at);
@@ -180,7 +183,7 @@ impl Node {
                 }
                 self.end_duel(now, conn, at);
             }
-            self.relink(now, conn, at);
+            self.links.relink(now, conn, at);
             self.probe(now, conn, at);
         }
         self.keep_alive(now, conn);

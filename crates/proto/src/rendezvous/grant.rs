@@ -5,30 +5,23 @@ use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::PeerId;
 use crate::node::Node;
+use crate::state::grants::GRANT_STEP;
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{Inbound, InboundState, SendKind};
 use marline_wire::{Grant, FLAG_READ_REPLY, FLAG_REFUSED, GRANULE};
 
-/// A grant is worth a frame only for this many bytes (or the rest of the message).
-const GRANT_STEP: u64 = 32 * 1024;
 /// Data that does not come for so long no longer holds back the grants of others.
 const STALE_NS: u64 = 5_000_000;
 
 impl Node {
-    /// The most that one message may have granted but not received.
-    fn window_max(&self) -> u64 {
-        // Two messages share the budget, so that one whose sender computes does not stop all.
-        (self.grant_budget / 2).max(2 * GRANT_STEP)
-    }
-
     /// The message wants (more) grant: queue it if it is worth a frame, and hand out.
     pub(crate) fn want_grant(&mut self, key: Key, now: u64) {
         // Not every call knows the time: a grant must not be stale when it is made.
-        let now = now.max(self.last_poll_ns);
-        let window = self.window_max();
+        let now = now.max(self.absences.last_poll_ns);
+        let window = self.grants.window_max();
         // A quarter of the window is time enough for the frame to get there.
         let step = GRANT_STEP.max(window / 4);
-        let Some(inbound) = self.inbounds.get_mut(key) else {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;
         };
         if inbound.wanted == 0 && inbound.granted == 0 {
@@ -37,32 +30,32 @@ impl Node {
         let wants = inbound.granted < inbound.wanted;
         if wants && !inbound.in_grant_queue && inbound.counted + step <= window {
             inbound.in_grant_queue = true;
-            self.grant_queue.push_back(key);
+            self.grants.queue.push_back(key);
         }
         self.pump_grants(now);
     }
 
     /// Hands out grants in queue order while the budget lasts.
     pub(crate) fn pump_grants(&mut self, now: u64) {
-        let window = self.window_max();
-        self.grants_at = u64::MAX;
+        let window = self.grants.window_max();
+        self.grants.at = u64::MAX;
         // A quarter of the budget at once, in one packet: what is still out keeps senders busy.
-        let mut least = match self.granted_out {
+        let mut least = match self.grants.out {
             0 => 0,
-            _ => self.grant_budget / 4,
+            _ => self.grants.budget / 4,
         };
         // What came or is granted now may be stale by then. (Callers differ a little in `now`.)
-        self.stale_at = self.stale_at.min(now + STALE_NS + 1);
-        while let Some(&key) = self.grant_queue.front() {
+        self.grants.stale_at = self.grants.stale_at.min(now + STALE_NS + 1);
+        while let Some(&key) = self.grants.queue.front() {
             let waits = |i: &&Inbound| i.state != InboundState::Refused;
-            let Some(inbound) = self.inbounds.get(key).filter(waits) else {
-                self.grant_queue.pop_front();
+            let Some(inbound) = self.ops.inbounds.get(key).filter(waits) else {
+                self.grants.queue.pop_front();
                 continue;
             };
             let left = inbound.wanted - inbound.granted;
             let budget = match self.cfg.errs(Mutation::Overgrant) {
                 true => window,
-                false => self.grant_budget.saturating_sub(self.granted_out),
+                false => self.grants.budget.saturating_sub(self.grants.out),
             };
             let give = left.min(window.saturating_sub(inbound.counted)).min(budget);
             // Whole writes, or else whole granules, but for the message's end.
@@ -72,23 +65,23 @@ impl Node {
                 self.whole_writes(inbound, give) / GRANULE * GRANULE
             };
             // A budget below two steps (a tiny receive buffer) is given out in halves.
-            let step = (GRANT_STEP - GRANULE).min(self.grant_budget / 2);
+            let step = (GRANT_STEP - GRANULE).min(self.grants.budget / 2);
             if budget < least || give < left.min(step) {
                 if self.forgive_stale(now) {
                     continue;
                 }
                 // Nothing else may call here again: what holds the budget may be silent.
-                self.grants_at = now + STALE_NS;
+                self.grants.at = now + STALE_NS;
                 return;
             }
-            let inbound = self.inbounds.get_mut(key).expect("looked up above");
+            let inbound = self.ops.inbounds.get_mut(key).expect("looked up above");
             inbound.granted += give;
             inbound.counted += give;
             inbound.last_data_ns = now;
             inbound.in_grant_queue = false;
-            self.granted_out += give;
+            self.grants.out += give;
             least = 0;
-            self.grant_queue.pop_front();
+            self.grants.queue.pop_front();
             self.queue_grant(key);
         }
     }
@@ -102,7 +95,7 @@ impl Node {
             false => None,
         };
         // In windows of few writes parts are better than waiting.
-        let Some(span) = span.filter(|span| 4 * span <= self.window_max()) else {
+        let Some(span) = span.filter(|span| 4 * span <= self.grants.window_max()) else {
             return give;
         };
         let granted = inbound.granted;
@@ -115,35 +108,42 @@ impl Node {
 
     /// Stops counting grants whose data does not come; whether that freed any.
     fn forgive_stale(&mut self, now: u64) -> bool {
+        let Node {
+            grants,
+            ops,
+            directory,
+            absences,
+            ..
+        } = self;
         // Data that waits in our sockets is no data that does not come.
-        if now < self.stale_at || self.absences.is_behind(now) {
+        if now < grants.stale_at || absences.is_behind(now) {
             return false;
         }
         // Of those that are granted from now on none is stale earlier.
         let mut next = now + STALE_NS + 1;
-        let stale = self.inbounds.iter().find_map(|(key, i)| {
+        let stale = ops.inbounds.iter().find_map(|(key, i)| {
             let counts = i.rendezvous && i.counted > 0;
-            let away_ns = self
+            let away_ns = directory
                 .conn(i.peer)
-                .map_or(0, |conn| self.absences.patience_ns(conn));
+                .map_or(0, |conn| absences.patience_ns(&conn.life));
             let at = i.last_data_ns + STALE_NS.max(away_ns) + 1;
             if counts && at > now {
                 next = next.min(at);
             }
             (counts && at <= now).then_some(key)
         });
-        let Some(inbound) = stale.and_then(|key| self.inbounds.get_mut(key)) else {
-            self.stale_at = next;
+        let Some(inbound) = stale.and_then(|key| ops.inbounds.get_mut(key)) else {
+            grants.stale_at = next;
             return false;
         };
-        self.granted_out -= inbound.counted;
+        grants.settle(inbound.counted);
         inbound.counted = 0;
         true
     }
 
     /// Queues a GRANT frame with the message's latest numbers.
     pub(crate) fn queue_grant(&mut self, key: Key) {
-        let Some(inbound) = self.inbounds.get(key) else {
+        let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
         };
         let peer = inbound.peer;
@@ -155,20 +155,20 @@ impl Node {
             number: inbound.number as u32,
             flags: inbound.kind_flag(),
         });
-        if let Some(conn) = self.conn_mut(peer) {
+        if let Some(conn) = self.directory.conn_mut(peer) {
             match nothing {
                 // The message is over at once: its frame must not depend on it.
-                Some(frame) => conn.control.push_back(frame),
-                None => conn.grants.push_back(key),
+                Some(frame) => conn.tx.control.push_back(frame),
+                None => conn.tx.grants.push_back(key),
             }
+            self.agenda.mark_ready(conn);
         }
-        self.wake(peer);
     }
 
     /// The GRANT frame of an inbound message as it stands now. Its data has time from the first
     /// frame that speaks of it: when it was granted, the last poll was perhaps long ago.
     pub(crate) fn grant_frame(&mut self, key: Key, now: u64) -> Option<Grant> {
-        let inbound = self.inbounds.get_mut(key)?;
+        let inbound = self.ops.inbounds.get_mut(key)?;
         if inbound.announced < inbound.granted {
             inbound.announced = inbound.granted;
             inbound.last_data_ns = inbound.last_data_ns.max(now);
@@ -190,9 +190,9 @@ impl Node {
         let reply = grant.flags & FLAG_READ_REPLY != 0;
         let Some(conn) = self.conn(peer) else { return };
         let table = if reply {
-            &conn.replies
+            &conn.tx.replies
         } else {
-            &conn.rendezvous
+            &conn.tx.rendezvous
         };
         let Some(&key) = table.get(&grant.number) else {
             return;
@@ -200,7 +200,7 @@ impl Node {
         if grant.flags & FLAG_REFUSED != 0 {
             return self.put_refused(peer, key);
         }
-        let Some(send) = self.sends.get_mut(key) else {
+        let Some(send) = self.ops.sends.get_mut(key) else {
             return;
         };
         send.granted = true;
@@ -212,12 +212,12 @@ impl Node {
         let more = send.next < send.upto && !send.in_bulk;
         send.in_bulk |= more;
         debug_assert!(matches!(send.kind, SendKind::Rendezvous | SendKind::Reply));
-        if more {
-            if let Some(conn) = self.conn_mut(peer) {
-                conn.bulk.push_back(key);
+        if let Some(conn) = self.directory.conn_mut(peer) {
+            if more {
+                conn.tx.bulk.push_back(key);
             }
+            self.agenda.mark_ready(conn);
         }
-        self.wake(peer);
         self.finish_send_if_done(key);
     }
 }

@@ -1,4 +1,5 @@
-//! Long messages: grants and chunks.
+//! Long messages: grants, and the chunks of rails that stage.
 
 pub(crate) mod grant;
+#[cfg(feature = "staged")]
 pub(crate) mod pipeline;

@@ -46,14 +46,19 @@ impl Node {
     /// The peer refused a remote write of ours.
     pub(crate) fn put_refused(&mut self, peer: PeerId, key: Key) {
         let is_put = |head: &MsgHead| head.flags & FLAG_PUT != 0;
-        if !self.sends.get(key).is_some_and(|send| is_put(&send.head)) {
+        if !self
+            .ops
+            .sends
+            .get(key)
+            .is_some_and(|send| is_put(&send.head))
+        {
             return;
         }
-        let Some(send) = self.sends.remove(key) else {
+        let Some(send) = self.ops.sends.remove(key) else {
             return;
         };
         if let Some(conn) = self.conn_mut(peer) {
-            conn.rendezvous.remove(&send.head.number);
+            conn.tx.rendezvous.remove(&send.head.number);
         }
         let handle = send.handle;
         self.events
@@ -68,7 +73,7 @@ impl Node {
 impl Node {
     /// The remote write that is next in its order: sets it aside and asks where it goes.
     pub(crate) fn ask_place(&mut self, peer: PeerId, head: &MsgHead, key: Key, now: u64) {
-        let Some(inbound) = self.inbounds.get_mut(key) else {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;
         };
         inbound.state = InboundState::Claimed;
@@ -85,7 +90,7 @@ impl Node {
     /// Lets a peer write into the memory of `handle`, which has room for all of it; its end is a
     /// [`Event::RecvDone`] or, if the peer dies, a [`Event::RecvFailed`]. `false`: it is gone.
     pub fn accept_put(&mut self, claim: Claim, handle: u32) -> bool {
-        let Some(inbound) = self.inbounds.get(claim.0) else {
+        let Some(inbound) = self.ops.inbounds.get(claim.0) else {
             return false;
         };
         let found = Found {
@@ -105,14 +110,14 @@ impl Node {
     /// more. Only when its writer has heard of it is it over: what arrived until then, and was
     /// acknowledged, would count as written.
     pub fn refuse_put(&mut self, claim: Claim, now_ns: u64) {
-        let Some(inbound) = self.inbounds.get_mut(claim.0) else {
+        let Some(inbound) = self.ops.inbounds.get_mut(claim.0) else {
             return;
         };
         let (peer, number, own) = (inbound.peer, inbound.number as u32, inbound.own);
         inbound.state = InboundState::Refused;
         (inbound.wanted, inbound.granted) = (0, 0);
         let (counted, keys) = (take(&mut inbound.counted), take(&mut inbound.keys));
-        self.granted_out -= counted;
+        self.grants.settle(counted);
         self.end_keys(claim.0, &keys);
         if let Some(handle) = own {
             self.drop_inbound(claim.0);
@@ -120,7 +125,8 @@ impl Node {
         }
         if let Some(conn) = self.conn_mut(peer) {
             let flags = FLAG_REFUSED;
-            conn.control
+            conn.tx
+                .control
                 .push_back(FrameRef::EmptyGrant { number, flags });
             self.wake(peer);
         }
@@ -138,11 +144,11 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        let number = conn.expand(number);
-        let Some(&key) = conn.inbound.get(&number) else {
+        let number = conn.rx.expand(number);
+        let Some(&key) = conn.rx.inbound.get(&number) else {
             return;
         };
-        let Some(inbound) = self.inbounds.get(key) else {
+        let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
         };
         if inbound.state != InboundState::Refused {
@@ -150,7 +156,7 @@ impl Node {
         }
         let credit = inbound.credit;
         if let Some(conn) = self.conn_mut(peer) {
-            conn.inbound.remove(&number);
+            conn.rx.inbound.remove(&number);
         }
         self.drop_inbound(key);
         self.return_credit(peer, credit);

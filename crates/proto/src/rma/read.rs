@@ -18,13 +18,13 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return false;
         };
-        let alive = !conn.dead && !conn.closed;
+        let alive = !conn.session.is_over();
         if alive && len == 0 {
             // Nothing to fetch, and no fragment that could say so.
             self.events.push_back(Event::ReadDone { handle, ok: true });
         } else if alive {
-            let number = conn.next_read;
-            conn.next_read += 1;
+            let number = conn.rx.next_read;
+            conn.rx.next_read += 1;
             let bound = InboundState::Bound {
                 handle,
                 base: 0,
@@ -42,17 +42,17 @@ impl Node {
                 data: addr,
                 total: len,
             });
-            let id = self.inbounds.insert(inbound);
-            conn.pending_reads.insert(number, id);
-            if conn.own {
+            let id = self.ops.inbounds.insert(inbound);
+            conn.rx.pending_reads.insert(number, id);
+            if conn.session.own {
                 self.put(conn);
                 self.ask_own(peer, number, (key, addr, len));
                 return true;
             }
-            conn.control.push_back(FrameRef::Read(id));
-            Node::mark_ready(&mut self.ready, &mut conn);
+            conn.tx.control.push_back(FrameRef::Read(id));
+            self.agenda.mark_ready(&mut conn);
             self.put(conn);
-            if self.writes {
+            if self.local.writes {
                 self.want_keys(id);
             }
             return true;
@@ -69,10 +69,10 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
-        if conn.own {
+        if conn.session.own {
             return self.serve_own(handle, conn, number);
         }
-        if conn.dead || conn.closed {
+        if conn.session.is_over() {
             // It asked, and was gone before the answer.
             self.put(conn);
             return self.events.push_back(Event::SendDone { handle, ok: false });
@@ -89,10 +89,10 @@ impl Node {
         xfer.granted = true;
         xfer.urgent = true;
         xfer.in_bulk = true;
-        let key = self.sends.insert(xfer);
-        conn.replies.insert(number, key);
-        conn.bulk.push_back(key);
-        Node::mark_ready(&mut self.ready, &mut conn);
+        let key = self.ops.sends.insert(xfer);
+        conn.tx.replies.insert(number, key);
+        conn.tx.bulk.push_back(key);
+        self.agenda.mark_ready(&mut conn);
         self.put(conn);
     }
 
@@ -104,8 +104,8 @@ impl Node {
         let Some(mut conn) = self.take(peer) else {
             return;
         };
-        conn.control.push_back(FrameRef::ReadFail(number));
-        Node::mark_ready(&mut self.ready, &mut conn);
+        conn.tx.control.push_back(FrameRef::ReadFail(number));
+        self.agenda.mark_ready(&mut conn);
         self.put(conn);
     }
 
@@ -114,11 +114,11 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        let Some(key) = conn.replies.remove(&number) else {
+        let Some(key) = conn.tx.replies.remove(&number) else {
             return;
         };
-        conn.control.push_back(FrameRef::ReadFail(number));
-        if let Some(send) = self.sends.remove(key) {
+        conn.tx.control.push_back(FrameRef::ReadFail(number));
+        if let Some(send) = self.ops.sends.remove(key) {
             let handle = send.handle;
             self.events.push_back(Event::SendDone { handle, ok: false });
         }
@@ -130,22 +130,22 @@ impl Node {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
-        let Some(key) = conn.pending_reads.remove(&number) else {
+        let Some(key) = conn.rx.pending_reads.remove(&number) else {
             return;
         };
-        let state = self.inbounds.get(key).map(|i| i.state);
+        let state = self.ops.inbounds.get(key).map(|i| i.state);
         self.drop_inbound(key);
         if let Some(InboundState::Bound { handle, .. }) = state {
             self.events.push_back(Event::ReadDone { handle, ok: false });
         }
         // What it was granted is free for others.
-        self.pump_grants(self.last_poll_ns);
+        self.pump_grants(self.absences.last_poll_ns);
     }
 
     /// The READ frame of a remote read; the first time, its first grant is decided here.
     pub(crate) fn read_frame(&mut self, key: Key, now: u64) -> Option<Frame> {
-        let window = (self.grant_budget / 2).max(64 * 1024);
-        let inbound = self.inbounds.get_mut(key)?;
+        let window = self.grants.window_max();
+        let inbound = self.ops.inbounds.get_mut(key)?;
         let head = inbound.head?;
         if inbound.granted == 0 {
             let first = inbound.wanted.min(window / GRANULE * GRANULE);
@@ -153,9 +153,7 @@ impl Node {
             inbound.counted = first;
             inbound.announced = first;
             inbound.last_data_ns = now;
-            self.granted_out += first;
-            // The last look for stale ones knew nothing of it.
-            self.stale_at = 0;
+            self.grants.give_first(first);
         }
         let (number, upto) = (head.number, inbound.granted);
         Some(Frame::Read(Read {
@@ -177,10 +175,10 @@ impl Node {
             len,
             upto,
         } = read;
-        if number as u64 > conn.served_reads.count() + READS_AHEAD_MAX {
+        if number as u64 > conn.rx.served_reads.count() + READS_AHEAD_MAX {
             return Err(DropReason::Nonsense);
         }
-        if conn.served_reads.insert(number as u64, 1) == 1 {
+        if conn.rx.served_reads.insert(number as u64, 1) == 1 {
             self.events.push_back(Event::ReadAsked {
                 peer,
                 number,

@@ -102,10 +102,10 @@ impl Node {
     /// The next write on a path, if that is allowed at all: of which message, where and how much,
     /// under which key, with a sum or without.
     fn next_write(&self, conn: &Conn, at: usize) -> Option<NextWrite> {
-        let &key = conn.bulk.front()?;
-        let send = self.sends.get(key)?;
+        let &key = conn.tx.bulk.front()?;
+        let send = self.ops.sends.get(key)?;
         let path = &conn.paths[at];
-        let rail = &self.rails[path.local as usize];
+        let rail = &self.local.rails[path.local as usize];
         if !rail.addr.writes() || !path.to.writes() {
             return None;
         }
@@ -128,7 +128,7 @@ impl Node {
     /// Returns whether a sum in this algorithm (0: none) shows what may become of a write on a
     /// local rail.
     fn trusts_writes(&self, rail: u8, algorithm: u8) -> bool {
-        let rail = &self.rails[rail as usize];
+        let rail = &self.local.rails[rail as usize];
         let placed = rail.addr.writes == RailWrites::Keyed;
         let seen = match placed || self.cfg.errs(Mutation::BlindSums) {
             true => algorithm != 0,
@@ -157,7 +157,7 @@ impl Node {
         let NextWrite {
             key, offset, len, ..
         } = next;
-        let send = self.sends.get(key)?;
+        let send = self.ops.sends.get(key)?;
         let unsummed = send.head.flags & FLAG_UNSUMMED;
         let reply = send.kind == crate::state::transfer::SendKind::Reply;
         let frame = Frame::Written(Written {
@@ -168,10 +168,10 @@ impl Node {
             len: len as u32,
             sum: 0,
         });
-        let seed = sum_seed(self.id, send.head.number, reply, offset, len as usize);
+        let seed = sum_seed(self.local.id, send.head.number, reply, offset, len as usize);
         let (handle, ends) = (send.handle, send.urgent && offset + len >= send.wanted);
         // One with HELLO is longer, and goes without acks.
-        let (most, greeted) = (conn.paths[at].datagram_max, conn.hello_acked);
+        let (most, greeted) = (conn.paths[at].datagram_max, conn.session.hello_acked);
         let limit = if greeted {
             most.min(DIRECT_PACKET_MAX)
         } else {
@@ -192,7 +192,7 @@ impl Node {
         if ends {
             b.flags |= Header::FLAG_ACK_NOW;
         }
-        self.write_out = Some(WriteOut {
+        self.pending.write_out = Some(WriteOut {
             handle,
             offset,
             len: len as u32,
@@ -202,7 +202,7 @@ impl Node {
             summed: next.summed,
             segment: most,
         });
-        self.advance(key, offset + len);
+        self.ops.advance(key, offset + len);
         self.leave_bulk(conn, key);
         self.stats.written += 1;
         self.finish(now, conn, at, b, false, false)
@@ -211,7 +211,7 @@ impl Node {
     /// Longest writes that a peer is likely to make into our memory: such as we could make into
     /// its.
     pub(crate) fn write_span(&self, peer: PeerId) -> Option<u64> {
-        let ours = |path: &Path| &self.rails[path.local as usize];
+        let ours = |path: &Path| &self.local.rails[path.local as usize];
         let able = |path: &&Path| path.usable() && path.to.writes() && ours(path).addr.writes();
         let path = self.conn(peer)?.paths.iter().find(able)?;
         let span = span_max(ours(path).direct_datagrams, path.datagram_max);
@@ -221,7 +221,7 @@ impl Node {
 
     /// A rail was found to make direct writes of this many datagrams; 0: none (any more).
     pub fn limit_direct(&mut self, rail: usize, datagrams: usize) {
-        let rail = &mut self.rails[rail];
+        let rail = &mut self.local.rails[rail];
         rail.direct_datagrams = datagrams;
         if datagrams == 0 && rail.addr.writes == RailWrites::Direct {
             rail.addr.writes = RailWrites::None;
@@ -230,18 +230,18 @@ impl Node {
 
     /// Returns whether some rail can write.
     pub fn writes(&self) -> bool {
-        self.writes
+        self.local.writes
     }
 
     /// The write that belongs to the packet which `poll_transmit` has just made
     /// ([`Transmit::written`]).
     pub fn take_write(&mut self) -> Option<WriteOut> {
-        self.write_out.take()
+        self.pending.write_out.take()
     }
 
     /// A written fragment is sent again: in packets, as all that follows of the message.
     pub(crate) fn unwrite(&mut self, key: Key, offset: u64, len: u32) {
-        let Some(send) = self.sends.get_mut(key) else {
+        let Some(send) = self.ops.sends.get_mut(key) else {
             return;
         };
         if send.acked.covered(offset / GRANULE, granules(len as u64)) != Covered::All {
@@ -254,11 +254,11 @@ impl Node {
     pub(crate) fn on_key(&mut self, peer: PeerId, told: &Rkey) {
         let Some(conn) = self.conn(peer) else { return };
         let table = match told.flags & FLAG_READ_REPLY {
-            0 => &conn.rendezvous,
-            _ => &conn.replies,
+            0 => &conn.tx.rendezvous,
+            _ => &conn.tx.replies,
         };
         let send = table.get(&told.number).copied();
-        let Some(send) = send.and_then(|key| self.sends.get_mut(key)) else {
+        let Some(send) = send.and_then(|key| self.ops.sends.get_mut(key)) else {
             return;
         };
         if send.head.flags & FLAG_DEREGISTER != 0 || !self.cfg.reliable {
@@ -283,7 +283,7 @@ impl Node {
     /// Asks the owner to grant the memory of a message that is worth it, on rails that could write
     /// it: all of it, or nothing.
     pub(crate) fn want_keys(&mut self, key: Key) {
-        let Some(inbound) = self.inbounds.get(key) else {
+        let Some(inbound) = self.ops.inbounds.get(key) else {
             return;
         };
         let InboundState::Bound {
@@ -297,13 +297,13 @@ impl Node {
         let (peer, total) = (inbound.peer, inbound.total);
         let fits = total >= self.cfg.write_min && total <= capacity && inbound.own.is_none();
         let paths = self.conn(peer).map_or(&[][..], |c| &c.paths);
-        let ours = |local: u8| self.rails[local as usize].addr.writes();
+        let ours = |local: u8| self.local.rails[local as usize].addr.writes();
         let able = paths.iter().filter(|p| p.to.writes() && ours(p.local));
         let rails = able.fold(0u32, |rails, p| rails | 1 << p.local);
         if !fits || rails == 0 || !self.cfg.reliable {
             return;
         }
-        if let Some(inbound) = self.inbounds.get_mut(key) {
+        if let Some(inbound) = self.ops.inbounds.get_mut(key) {
             inbound.keys.asked = true;
         }
         self.events.push_back(Event::RegistrationWanted {
@@ -319,14 +319,14 @@ impl Node {
     /// [`Event::RegistrationWanted`]). The peer hears of it with the message's grants.
     pub fn registered_on(&mut self, inbound: u64, rail: u8, rail_key: u64) {
         let key = Key::of(inbound);
-        let Some(inbound) = self.inbounds.get_mut(key) else {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return; // the event that deregisters it is on its way
         };
         inbound.keys.by_rail.push((rail, rail_key));
         let (peer, granted) = (inbound.peer, inbound.granted);
         if let Some(conn) = self.conn_mut(peer).filter(|_| granted > 0) {
-            if !conn.grants.contains(&key) {
-                conn.grants.push_back(key);
+            if !conn.tx.grants.contains(&key) {
+                conn.tx.grants.push_back(key);
             }
             self.wake(peer);
         }
@@ -334,7 +334,7 @@ impl Node {
 
     /// Adds the keys of an inbound message, which go before its grant; `false`: no room for both.
     pub(crate) fn push_keys(&self, key: Key, b: &mut Builder<'_, '_>) -> bool {
-        let Some(inbound) = self.inbounds.get(key) else {
+        let Some(inbound) = self.ops.inbounds.get(key) else {
             return true;
         };
         let keys = &inbound.keys.by_rail;
@@ -355,7 +355,7 @@ impl Node {
 
     /// Ends the keys of a message whose written bytes are sent again.
     pub(crate) fn deregister_now(&mut self, key: Key, memory: &mut impl Memory) {
-        let Some(inbound) = self.inbounds.get_mut(key) else {
+        let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;
         };
         if !inbound.keys.by_rail.is_empty() && !self.cfg.errs(Mutation::WriteLate) {
@@ -385,14 +385,14 @@ impl Node {
         let reply = w.flags & FLAG_READ_REPLY != 0;
         let conn = self.conn(peer).ok_or(DropReason::Gone)?;
         let local = conn.paths[at].local;
-        let number = conn.expand(w.number);
+        let number = conn.rx.expand(w.number);
         let key = match reply {
-            true => conn.pending_reads.get(&w.number),
-            false => conn.inbound.get(&number),
+            true => conn.rx.pending_reads.get(&w.number),
+            false => conn.rx.inbound.get(&number),
         };
         let Some(&key) = key else {
             // Of a message that is over, or that never began.
-            return match reply || number < conn.next_match {
+            return match reply || number < conn.rx.next_match {
                 true => {
                     self.on_duplicate(peer, at);
                     Ok(())
@@ -400,7 +400,7 @@ impl Node {
                 false => Err(DropReason::Nonsense),
             };
         };
-        let Some(inbound) = self.inbounds.get(key) else {
+        let Some(inbound) = self.ops.inbounds.get(key) else {
             return Ok(());
         };
         let (len, algorithm) = (w.len as u64, sums_of(header.algorithm, w.flags));

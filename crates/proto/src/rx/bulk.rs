@@ -72,10 +72,10 @@ impl Node {
             return None;
         }
         let &key = match data.flags & FLAG_READ_REPLY {
-            0 => conn.inbound.get(&conn.expand(data.number)),
-            _ => conn.pending_reads.get(&data.number),
+            0 => conn.rx.inbound.get(&conn.rx.expand(data.number)),
+            _ => conn.rx.pending_reads.get(&data.number),
         }?;
-        let inbound = self.inbounds.get(key)?;
+        let inbound = self.ops.inbounds.get(key)?;
         let end = match inbound.rendezvous {
             true => inbound.granted.min(inbound.total),
             false => inbound.total,
@@ -102,7 +102,7 @@ impl Node {
         memory: &mut impl Memory,
     ) -> u64 {
         let Expected { header, data, .. } = expected;
-        let Some(inbound) = self.inbounds.get(expected.key) else {
+        let Some(inbound) = self.ops.inbounds.get(expected.key) else {
             return 0;
         };
         let len = data.len as usize;
@@ -141,7 +141,7 @@ impl Node {
     fn commit_run(&mut self, now: u64, peer: PeerId, expected: &Expected, taken: u64) {
         let (key, len) = (expected.key, expected.data.len as u64);
         let next = expected.data.offset + len;
-        if let Some(inbound) = self.inbounds.get_mut(key) {
+        if let Some(inbound) = self.ops.inbounds.get_mut(key) {
             let landing = inbound.landing(key, next, len);
             inbound.bounced |= matches!(landing, Landing::Bounce { .. });
         }

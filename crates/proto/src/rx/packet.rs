@@ -24,7 +24,13 @@ impl Node {
         memory: &mut impl Memory,
     ) -> Result<PeerId, DropReason> {
         self.take_deferred();
-        let result = self.admit(now_ns, packet, wire_bytes, memory);
+        let result = match self.admit(now_ns, packet) {
+            Ok((peer, at)) => {
+                let bad = self.take_frames(now_ns, peer, at, packet, memory).err();
+                self.after_frames(now_ns, (peer, at), packet, wire_bytes, bad)
+            }
+            Err(reason) => Err(reason),
+        };
         match result {
             Err(DropReason::Token) => self.stats.drop_token += 1,
             Err(DropReason::Epoch) => self.stats.drop_epoch += 1,
@@ -37,15 +43,12 @@ impl Node {
         result
     }
 
-    fn admit(
-        &mut self,
-        now: u64,
-        packet: &Packet<'_>,
-        wire_bytes: usize,
-        memory: &mut impl Memory,
-    ) -> Result<PeerId, DropReason> {
+    /// Whose packet it is, and on which path; refused if it is not for this endpoint in this life,
+    /// or came before.
+    #[inline]
+    fn admit(&mut self, now: u64, packet: &Packet<'_>) -> Result<(PeerId, usize), DropReason> {
         let header = &packet.header;
-        let ours = header.dst_token == self.token && header.dst_id == self.id;
+        let ours = header.dst_token == self.local.token && header.dst_id == self.local.id;
         if !ours && !self.cfg.errs(Mutation::IgnoreToken) {
             return Err(DropReason::Token);
         }
@@ -56,33 +59,45 @@ impl Node {
         let Node {
             absences,
             cfg,
-            peers,
+            directory,
             ..
         } = self;
-        let conn = peers.get_mut(peer.0 as usize);
-        let conn = conn.and_then(|p| p.conn.as_deref_mut());
-        let conn = conn.ok_or(DropReason::Gone)?;
-        if now.saturating_sub(conn.heard_ns) > silence_ns / 2 {
+        let conn = directory.conn_mut(peer).ok_or(DropReason::Gone)?;
+        if now.saturating_sub(conn.life.heard_ns) > silence_ns / 2 {
             // It was silent itself; what it was sent meanwhile it reads now.
-            conn.unanswered_since = None;
+            conn.life.unanswered_since = None;
         }
-        absences.note_life(now, conn, cfg);
-        conn.heard_ns = now;
-        conn.refused = 0;
-        conn.owed_since = conn.owed_since.map(|_| now);
+        absences.note_life(now, &mut conn.life, cfg);
+        conn.life.heard_ns = now;
+        conn.refusals.forget();
+        conn.life.owed_since = conn.life.owed_since.map(|_| now);
         let path = &mut conn.paths[at];
         if reliable && path.window.is_duplicate(header.number) {
             path.stats.duplicates += 1;
             return Err(DropReason::Duplicate);
         }
-        let bad = self.take_frames(now, peer, at, packet, memory).err();
+        Ok((peer, at))
+    }
+
+    /// Counts a packet whose frames were taken, and owes its ack. `bad`: what was wrong with one.
+    #[inline]
+    fn after_frames(
+        &mut self,
+        now: u64,
+        (peer, at): (PeerId, usize),
+        packet: &Packet<'_>,
+        wire_bytes: usize,
+        bad: Option<DropReason>,
+    ) -> Result<PeerId, DropReason> {
+        let header = &packet.header;
+        let reliable = self.cfg.reliable;
         if bad.is_some() && self.cfg.errs(Mutation::AckBeforeCommit) {
             self.owe_ack(now, peer, at, header);
             return Ok(peer);
         }
         let conn = self.conn_mut(peer).ok_or(DropReason::Gone)?;
         // After its acks were taken: silence counts only while something is still owed.
-        conn.owed_since = conn.owes().then_some(now);
+        conn.life.owed_since = conn.owes().then_some(now);
         if let Some(reason) = bad {
             return Err(self.note_refused(now, peer, at, reason));
         }
@@ -108,11 +123,11 @@ impl Node {
             Some(path) => path.to,
             None => conn.behind(remote)?,
         };
-        let local_addr = &self.rails.get(local)?.addr;
-        if !self.pairing.reaches(local_addr, &to) || conn.paths.len() >= PATHS_MAX {
+        let local_addr = &self.local.rails.get(local)?.addr;
+        if !self.local.pairing.reaches(local_addr, &to) || conn.paths.len() >= PATHS_MAX {
             return None;
         }
-        let path = Path::new(local as u8, &self.local_rail(local), to);
+        let path = Path::new(local as u8, &self.local.rail(local, &self.cfg), to);
         let at = self.conn_mut(peer)?.push_path(path);
         self.ask_links(peer);
         Some(at)
@@ -176,11 +191,11 @@ impl Node {
                 self.on_grant(peer, g);
             }
             Frame::Credit { bytes } => {
-                if let Some(conn) = self.conn_mut(peer) {
+                if let Some(conn) = self.directory.conn_mut(peer) {
                     conn.stats.flow_acks_received += 1;
-                    conn.credit_limit = conn.credit_limit.max(*bytes);
+                    conn.credit.raise(*bytes);
+                    self.agenda.mark_ready(conn);
                 }
-                self.wake(peer);
             }
             Frame::Read(read) => return self.on_read(peer, read),
             Frame::ReadFail { number } => self.on_read_fail(peer, *number),
@@ -188,7 +203,7 @@ impl Node {
             Frame::Corrupt { path } => self.on_corrupt(now, peer, *path),
             Frame::Hello(hello) => {
                 if let Some(conn) = self.conn_mut(peer) {
-                    conn.remote_slot = hello.slot();
+                    conn.session.remote_slot = hello.slot();
                 }
             }
             Frame::Key(key) => self.on_key(peer, key),
@@ -202,20 +217,20 @@ impl Node {
     /// A fragment came twice: perhaps our ack was lost on a path that only carries acks. Probe
     /// the other paths, so that a one-way fault is noticed.
     pub(crate) fn on_duplicate(&mut self, peer: PeerId, at: usize) {
-        let Some(conn) = self.conn_mut(peer) else {
+        let Some(conn) = self.directory.conn_mut(peer) else {
             return;
         };
         conn.stats.duplicates += 1;
         for (i, path) in conn.paths.iter_mut().enumerate() {
             path.want_ping |= i != at && path.usable() && path.ring.waiting() == 0;
         }
-        self.wake(peer);
+        self.agenda.mark_ready(conn);
     }
 
     /// A path is asked whether it works. Perhaps it does, and what it does not carry is our answer:
     /// then only our own asking shows it, and the answers go elsewhere.
     fn ask_back(&mut self, peer: PeerId, at: usize) {
-        let Some(conn) = self.conn_mut(peer) else {
+        let Some(conn) = self.directory.conn_mut(peer) else {
             return;
         };
         let path = &mut conn.paths[at];
@@ -223,14 +238,14 @@ impl Node {
         if path.asked >= ASKED_BACK && path.usable() && path.ring.waiting() == 0 {
             path.asked = 0;
             path.want_ping = true;
-            self.wake(peer);
+            self.agenda.mark_ready(conn);
         }
     }
 
     /// Records the packet and decides when its ack leaves.
     fn owe_ack(&mut self, now: u64, peer: PeerId, at: usize, header: &Header) {
         let every = self.cfg.ack_every;
-        let Some(conn) = self.conn_mut(peer) else {
+        let Some(conn) = self.directory.conn_mut(peer) else {
             return;
         };
         let path = &mut conn.paths[at];
@@ -243,7 +258,7 @@ impl Node {
         }
         if header.flags & Header::FLAG_ACK_NOW != 0 || path.window.fresh() >= every {
             path.ack_now = true;
-            self.wake(peer);
+            self.agenda.mark_ready(conn);
         }
         if header.flags & Header::FLAG_EVERYWHERE != 0 {
             self.restore_contact(now, peer, at);

@@ -30,6 +30,9 @@ impl Verdicts {
 /// The absences that a node knows of: its own last one, and those of its peers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Absences {
+    pub(crate) last_poll_ns: u64,
+    /// The progress thread is at work, not the application.
+    pub(crate) by_thread: bool,
     /// The last stretch in which nobody polled here.
     pub(crate) gap_start_ns: u64,
     pub(crate) gap_end_ns: u64,
@@ -43,9 +46,11 @@ pub(crate) struct Absences {
 }
 
 impl Absences {
-    /// The owner polls, and did so last at `last_ns`.
+    /// The owner polls, by its progress thread or not.
     #[inline]
-    pub(crate) fn note_poll(&mut self, last_ns: u64, now: u64) {
+    pub(crate) fn note_poll(&mut self, now: u64, by_thread: bool) {
+        let last_ns = core::mem::replace(&mut self.last_poll_ns, now);
+        self.by_thread = by_thread;
         if last_ns != 0 && now.saturating_sub(last_ns) > POLL_GAP_NS {
             (self.gap_start_ns, self.gap_end_ns) = (last_ns, now);
             self.behind = true;

@@ -1,20 +1,16 @@
-//! The conversation with a peer: message numbers, queues, credit, paths.
+//! The conversation with a peer: its parts, and its paths.
 
-use crate::base::config::{RailPolicy, FIRST_CREDIT, MESSAGE_OVERHEAD};
-use crate::base::granules::GranuleSet;
-use crate::base::slab::Key;
+use crate::base::config::RailPolicy;
 use crate::base::stats::PeerStats;
 use crate::base::types::{PathState, PeerId};
-use crate::state::absences::Verdicts;
+use crate::state::credit::Credit;
 use crate::state::path::{LocalRail, Path};
-use crate::state::resends::Resends;
-use crate::state::sent_packets::FrameRef;
-use alloc::collections::{BTreeMap, VecDeque};
+use crate::state::session::{Contact, Farewell, Liveness, Refusals, Session};
+use crate::state::sides::{ReceiveSide, SendSide};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
-use marline_wire::{path_code, RailAddr, FIRST_ALGORITHM, RAILS_MAX};
+use marline_wire::{path_code, RailAddr, RAILS_MAX};
 
-/// Credit that only rendezvous requests may use: 64 of them under way.
-const REQUEST_RESERVE: u64 = 64 * MESSAGE_OVERHEAD;
 /// Paths that first contact takes at most, to the rails that an address names: the rest of what is
 /// chosen is for the rails that HELLO names.
 pub const FIRST_PATHS: usize = 8;
@@ -26,154 +22,60 @@ const CODES_FROM: usize = 24;
 #[derive(Debug)]
 pub struct Conn {
     pub peer: PeerId,
-    pub remote_slot: u32,
-    /// Known once its HELLO came.
-    pub epoch: Option<u32>,
-    pub algorithm: u8,
-    /// The algorithms that the peer can check, bit n for number n; known since its HELLO.
-    pub algorithms: u32,
-    pub hello_acked: bool,
-    pub dead: bool,
-    pub closed: bool,
-    /// It is the endpoint itself: nothing is sent, nothing is waited for.
-    pub own: bool,
+    pub session: Session,
+    pub bye: Farewell,
+    pub life: Liveness,
+    pub contact: Contact,
+    pub refusals: Refusals,
+    pub credit: Credit,
+    pub tx: SendSide,
+    pub rx: ReceiveSide,
+    pub listed: Listed,
     pub paths: Vec<Path>,
+    /// Codes of the paths, in their order, where these are many ([`CODES_FROM`]).
+    codes: Option<Box<Codes>>,
     /// More waited than one packet took: how large packets may be is worth a probe.
     pub wide: bool,
-    /// Codes of the paths, in their order, where these are many ([`CODES_FROM`]); else empty.
-    codes: Vec<u16>,
-    /// Some path is to say once more what another has said ([`Path::echo`]).
-    pub echoes: bool,
-    /// Since when no path is known to carry, unless one is healthy again (see `contact.rs`); 0: one
-    /// is.
-    pub contact_lost: u64,
-    /// When the peer, which had lost contact, was last answered on all paths; where it asked.
-    pub answered_ns: u64,
-    pub asked_at: u16,
-    /// It is in the node's list of peers with memory to give back.
-    pub oversized: bool,
-    pub ready: bool,
-    /// It waits for a rail that has no room.
-    pub stalled: bool,
-    // -- outgoing
-    pub next_number: u64,
-    pub queue: VecDeque<Key>,
-    pub bulk: VecDeque<Key>,
-    pub resend: Resends,
-    pub grants: VecDeque<Key>,
-    /// Other control: READs, refusals, empty grants.
-    pub control: VecDeque<FrameRef>,
-    /// Messages that wait for grants, and answers to the peer's READs, by number.
-    pub rendezvous: BTreeMap<u32, Key>,
-    pub replies: BTreeMap<u32, Key>,
-    pub credit_limit: u64,
-    pub credit_used: u64,
-    /// BYEs still to be said, all that were said, and whether the peer has heard one.
-    pub bye: u16,
-    pub byes: u16,
-    pub bye_heard: bool,
-    // -- incoming
-    /// All messages below were matched or queued as unexpected.
-    pub next_match: u64,
-    pub inbound: BTreeMap<u64, Key>,
-    /// Eager bytes that the peer may have unread here; decided once, at first contact.
-    pub credit_window: u64,
-    pub credit_given: u64,
-    pub credit_announced: u64,
-    /// Credit that the messages seen so far have used.
-    pub credit_seen: u64,
-    pub credit_due: bool,
-    pub next_read: u32,
-    pub pending_reads: BTreeMap<u32, Key>,
-    pub served_reads: GranuleSet,
-    // -- time
-    pub armed: u64,
-    pub owed_since: Option<u64>,
-    /// Since when nothing of ours was acknowledged, though something waits for that.
-    pub unanswered_since: Option<u64>,
-    /// Since when nothing was delivered, where that is in question; else 0. Its end is to be told.
-    pub gap_from: u64,
-    pub gap_told: bool,
-    pub heard_ns: u64,
-    /// So often it was waited for longer, because it had not been asked enough since then.
-    pub more_time: (u64, u64),
-    /// When it was last heard by packets that were read as they came, when it was heard after a
-    /// silence, and how long that was.
-    pub lively_ns: u64,
-    pub woke_ns: u64,
-    pub silent_ns: u64,
-    pub(crate) verdicts: Verdicts,
-    /// Refusals since the peer was heard, of paths that have worked, and when the first came.
-    pub refused: u32,
-    pub refused_since: u64,
-    pub pinged_ns: u64,
-    /// Posted receives that name this peer: it is kept alive by probes.
-    pub watchers: u32,
     /// Every path corrupts: none is left for that before.
     pub all_corrupt_until: u64,
     pub stats: PeerStats,
+}
+
+/// Codes of paths. (Few peers have so many that there are any: a word is enough for the others.)
+#[derive(Debug, Default)]
+struct Codes(Vec<u16>);
+
+/// Where the conversation stands in the node's lists: of peers that have something to send, of
+/// those that wait for a rail that has no room, of those with memory to give back, of deadlines.
+#[derive(Debug)]
+pub struct Listed {
+    pub ready: bool,
+    pub stalled: bool,
+    pub oversized: bool,
+    pub armed: u64,
 }
 
 impl Conn {
     pub fn new(peer: PeerId) -> Conn {
         Conn {
             peer,
-            remote_slot: marline_wire::SLOT_UNKNOWN,
-            epoch: None,
-            algorithm: FIRST_ALGORITHM,
-            algorithms: 0,
-            hello_acked: false,
-            dead: false,
-            closed: false,
-            own: false,
+            session: Session::default(),
+            bye: Farewell::default(),
+            life: Liveness::default(),
+            contact: Contact::default(),
+            refusals: Refusals::default(),
+            credit: Credit::default(),
+            tx: SendSide::default(),
+            rx: ReceiveSide::default(),
+            listed: Listed {
+                ready: false,
+                stalled: false,
+                oversized: false,
+                armed: u64::MAX,
+            },
             paths: Vec::new(),
+            codes: None,
             wide: false,
-            codes: Vec::new(),
-            echoes: false,
-            contact_lost: 0,
-            answered_ns: 0,
-            asked_at: 0,
-            oversized: false,
-            ready: false,
-            stalled: false,
-            next_number: 0,
-            queue: VecDeque::new(),
-            bulk: VecDeque::new(),
-            resend: Resends::default(),
-            grants: VecDeque::new(),
-            control: VecDeque::new(),
-            rendezvous: BTreeMap::new(),
-            replies: BTreeMap::new(),
-            credit_limit: FIRST_CREDIT,
-            credit_used: 0,
-            bye: 0,
-            byes: 0,
-            bye_heard: false,
-            next_match: 0,
-            inbound: BTreeMap::new(),
-            credit_window: FIRST_CREDIT,
-            credit_given: FIRST_CREDIT,
-            credit_announced: FIRST_CREDIT,
-            credit_seen: 0,
-            credit_due: false,
-            next_read: 0,
-            pending_reads: BTreeMap::new(),
-            served_reads: GranuleSet::default(),
-            armed: u64::MAX,
-            owed_since: None,
-            unanswered_since: None,
-            gap_from: 0,
-            gap_told: false,
-            heard_ns: 0,
-            more_time: (0, 0),
-            lively_ns: 0,
-            woke_ns: 0,
-            silent_ns: 0,
-            verdicts: Verdicts::default(),
-            refused: 0,
-            refused_since: 0,
-            pinged_ns: 0,
-            watchers: 0,
             all_corrupt_until: 0,
             stats: PeerStats::default(),
         }
@@ -181,38 +83,14 @@ impl Conn {
 
     /// Bytes of the conversation with its queues and paths.
     pub fn bytes(&self) -> usize {
-        let queues = self.queue.capacity() + self.bulk.capacity() + self.grants.capacity();
-        let frames = self.control.capacity() * size_of::<FrameRef>() + self.resend.bytes();
-        // A tree that is not empty has at least one node of eleven entries.
-        let tree = |len: usize, entry: usize| match len {
-            0 => 0,
-            n => n.div_ceil(11) * (11 * entry + 16),
-        };
-        let trees = tree(self.rendezvous.len() + self.replies.len(), 12)
-            + tree(self.inbound.len(), 16)
-            + tree(self.pending_reads.len(), 12);
         let paths: usize = self.paths.iter().map(Path::bytes).sum();
         let spare = (self.paths.capacity() - self.paths.len()) * size_of::<Path>();
-        size_of::<Conn>()
-            + queues * size_of::<Key>()
-            + frames
-            + trees
-            + self.served_reads.heap_bytes()
-            + self.codes.capacity() * size_of::<u16>()
-            + paths
-            + spare
-    }
-
-    /// Cumulative credit as told to the peer.
-    pub fn credit_limit_announced(&self) -> u64 {
-        self.credit_given + self.credit_window - FIRST_CREDIT
-    }
-
-    /// The 64-bit number that a 32-bit one on the wire stands for, nearest to `next_match`.
-    pub fn expand(&self, number: u32) -> u64 {
-        let near = self.next_match;
-        let delta = number.wrapping_sub(near as u32) as i32;
-        near.saturating_add_signed(delta as i64)
+        let codes = self.codes.as_ref();
+        let codes = codes.map_or(0, |c| {
+            size_of::<Codes>() + c.0.capacity() * size_of::<u16>()
+        });
+        let sides = self.tx.heap_bytes() + self.rx.heap_bytes();
+        size_of::<Conn>() + sides + codes + paths + spare
     }
 
     /// Path for small things: the quickest healthy one; else what there is. None from the rails of
@@ -262,13 +140,6 @@ impl Conn {
         }
     }
 
-    /// Returns whether the payload of a message of `len` bytes may leave unasked. It leaves the
-    /// reserve to requests: they must go on when the receiver is full of messages it does not want
-    /// yet, for one that it does may come after them.
-    pub fn has_credit_for(&self, len: u64) -> bool {
-        self.credit_used + Conn::cost(len) + REQUEST_RESERVE <= self.credit_limit
-    }
-
     /// Packets of all paths that wait for an ack.
     pub fn waiting(&self) -> u32 {
         self.paths.iter().map(|p| p.ring.waiting()).sum()
@@ -293,45 +164,49 @@ impl Conn {
     /// a message that has begun, a read; a send that waits for credit or a grant. Then it is asked
     /// now and then whether it lives.
     pub fn watched(&self) -> bool {
-        if self.own {
+        if self.session.own {
             return false;
         }
-        let incoming = self.watchers > 0 || !self.inbound.is_empty();
-        let asked = !self.pending_reads.is_empty() || !self.replies.is_empty();
-        incoming || asked || !self.queue.is_empty() || !self.rendezvous.is_empty()
+        let incoming = self.rx.watchers > 0 || !self.rx.inbound.is_empty();
+        let asked = !self.rx.pending_reads.is_empty() || !self.tx.replies.is_empty();
+        incoming || asked || !self.tx.queue.is_empty() || !self.tx.rendezvous.is_empty()
+    }
+
+    /// Something waits for the peer's answer from now on, if nothing did before.
+    pub fn begin_waiting(&mut self, now: u64) {
+        if self.life.owed_since.is_none() && self.owes() {
+            (self.life.owed_since, self.life.unanswered_since) = (Some(now), None);
+        }
     }
 
     /// Returns whether anything here depends on a word of the peer. More than [`owes`](Conn::owes):
     /// what was lost and is yet to be sent again is owed as before, though nothing is under way.
     pub fn depends(&self) -> bool {
-        self.owes() || self.watched() || self.has_small() || !self.bulk.is_empty()
+        self.owes() || self.watched() || self.has_small() || !self.tx.bulk.is_empty()
     }
 
     /// Returns whether anything may be sent: data, control, probes or urgent acks.
     pub fn has_work(&self) -> bool {
         let asks = |p: &Path| p.ack_now || p.want_ping || p.want_padded;
-        let paths = self.echoes || self.paths.iter().any(asks);
-        self.has_small() || !self.bulk.is_empty() || paths
+        let paths = self.contact.echoes || self.paths.iter().any(asks);
+        self.has_small() || !self.tx.bulk.is_empty() || paths
     }
 
     /// Returns whether anything but acks and bulk waits.
     pub fn has_small(&self) -> bool {
-        self.credit_due || self.has_control() || !self.queue.is_empty()
+        self.credit.is_due() || self.has_control() || !self.tx.queue.is_empty()
     }
 
     /// Returns whether anything waits but acks, credit, and messages of which nothing has left.
     pub fn has_control(&self) -> bool {
-        self.bye > 0
-            || !self.grants.is_empty()
-            || !self.control.is_empty()
-            || !self.resend.is_empty()
+        self.bye.due > 0 || self.tx.has_control()
     }
 
     /// Index of the path whose packets of ours have this code.
     pub fn path_by_send_code(&self, code: u16) -> Option<usize> {
-        match self.codes.is_empty() {
-            true => self.paths.iter().position(|p| p.send_code() == code),
-            false => self.codes.iter().position(|c| *c == code),
+        match &self.codes {
+            None => self.paths.iter().position(|p| p.send_code() == code),
+            Some(codes) => codes.0.iter().position(|c| *c == code),
         }
     }
 
@@ -339,9 +214,10 @@ impl Conn {
     pub fn push_path(&mut self, path: Path) -> usize {
         self.paths.push(path);
         if self.paths.len() >= CODES_FROM {
-            let known = self.codes.len();
+            let codes = &mut self.codes.get_or_insert_default().0;
+            let known = codes.len();
             let new = self.paths[known..].iter().map(Path::send_code);
-            self.codes.extend(new);
+            codes.extend(new);
         }
         self.paths.len() - 1
     }

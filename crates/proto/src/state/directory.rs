@@ -1,10 +1,54 @@
 //! Peers that a node knows, by number, and those that are gone.
 
+use crate::base::types::PeerId;
 use crate::state::conn::Conn;
-use alloc::collections::BinaryHeap;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use marline_wire::Address;
+
+/// All peers that a node knows.
+#[derive(Debug)]
+pub struct Directory {
+    pub peers: Vec<Peer>,
+    pub by_id: BTreeMap<u64, u32>,
+    pub(crate) departed: Departed,
+    /// Peers whose memory grew, and when to look at them and at those that are gone.
+    pub oversized: Vec<u32>,
+    pub reclaim_at: u64,
+    /// Credit windows of all peers together.
+    pub credit_promised: u64,
+}
+
+impl Directory {
+    pub fn new() -> Directory {
+        Directory {
+            peers: Vec::new(),
+            by_id: BTreeMap::new(),
+            departed: Departed::default(),
+            oversized: Vec::new(),
+            reclaim_at: u64::MAX,
+            credit_promised: 0,
+        }
+    }
+
+    /// The conversation with a peer, if it was spoken to.
+    #[inline]
+    pub fn conn(&self, peer: PeerId) -> Option<&Conn> {
+        self.peers.get(peer.0 as usize)?.conn.as_deref()
+    }
+
+    #[inline]
+    pub fn conn_mut(&mut self, peer: PeerId) -> Option<&mut Conn> {
+        self.peers.get_mut(peer.0 as usize)?.conn.as_deref_mut()
+    }
+
+    /// All conversations.
+    pub fn conns(&self) -> impl Iterator<Item = &Conn> {
+        self.peers.iter().filter_map(|p| p.conn.as_deref())
+    }
+}
 
 /// The watch for receives from anyone.
 #[derive(Debug)]
@@ -60,5 +104,5 @@ pub struct Peer {
     pub gone: bool,
     /// Since it departed: when to look whether more of it can be forgotten.
     pub look_at_ns: u64,
-    pub conn: Option<alloc::boxed::Box<Conn>>,
+    pub conn: Option<Box<Conn>>,
 }

@@ -1,10 +1,22 @@
 //! The state of a path's link.
 
+use crate::base::types::PeerId;
+use alloc::vec::Vec;
+
 /// After a link went down, another is asked for this much later: at first, and at most, doubling
 /// in between. A peer that restarts its rail listens again within milliseconds; one that does not
 /// should cost next to nothing.
 const RETRY_MIN_NS: u64 = 1_000_000;
 const RETRY_MAX_NS: u64 = 500_000_000;
+
+/// Questions about links that the engine is to be asked.
+#[derive(Debug, Default)]
+pub struct Links {
+    /// Peers with paths that want one.
+    pub wanted: Vec<PeerId>,
+    /// Links of local rails that are not used any more.
+    pub unused: Vec<(usize, u32)>,
+}
 
 /// A path's link.
 #[derive(Clone, Copy, Debug)]

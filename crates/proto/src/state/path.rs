@@ -188,8 +188,9 @@ pub struct Path {
     /// Packets sent in a row that wanted no ack.
     pub quiet: u8,
     /// So often it was asked since the peer was heard, which was then.
-    pub unheard: (u64, u16),
-    /// The peer's host refused a packet on it since the peer was heard (see `Conn::refused`).
+    pub unheard: u16,
+    pub unheard_since_ns: u64,
+    /// The peer's host refused a packet on it since the peer was heard (see `Refusals`).
     pub refused: bool,
     /// Damaged packets that arrived on it.
     pub damage: Damage,
@@ -267,7 +268,8 @@ impl Path {
             want_padded: false,
             asked: 0,
             quiet: 0,
-            unheard: (0, 0),
+            unheard: 0,
+            unheard_since_ns: 0,
             refused: false,
             damage: Damage::default(),
             quarantine: Quarantine::default(),

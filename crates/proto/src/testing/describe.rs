@@ -20,23 +20,28 @@ impl Node {
     }
 
     fn write_all(&self, out: &mut String) -> Result {
-        write!(out, "node {:x}: sends {}", self.id, self.sends.len())?;
-        write!(out, " inbound {}", self.inbounds.len())?;
-        write!(out, " ready {}", self.ready.len())?;
-        write!(out, " granted {}/{}", self.granted_out, self.grant_budget)?;
-        write!(out, " grant queue {}", self.grant_queue.len())?;
+        write!(
+            out,
+            "node {:x}: sends {}",
+            self.local.id,
+            self.ops.sends.len()
+        )?;
+        write!(out, " inbound {}", self.ops.inbounds.len())?;
+        write!(out, " ready {}", self.agenda.ready.len())?;
+        write!(out, " granted {}/{}", self.grants.out, self.grants.budget)?;
+        write!(out, " grant queue {}", self.grants.queue.len())?;
         write!(out, " unexpected {}", self.stats.unexpected_bytes)?;
         writeln!(out, " next {:?}", self.next_deadline())?;
-        for conn in self.peers.iter().filter_map(|p| p.conn.as_deref()) {
+        for conn in self.directory.conns() {
             write_conn(out, conn)?;
             for path in &conn.paths {
                 write_path(out, path, path.repair_at(&self.cfg))?;
             }
         }
-        for (_, inbound) in self.inbounds.iter().take(MESSAGES) {
+        for (_, inbound) in self.ops.inbounds.iter().take(MESSAGES) {
             write_inbound(out, inbound)?;
         }
-        for (_, send) in self.sends.iter().take(MESSAGES) {
+        for (_, send) in self.ops.sends.iter().take(MESSAGES) {
             write_send(out, send)?;
         }
         Ok(())
@@ -44,18 +49,21 @@ impl Node {
 }
 
 fn write_conn(out: &mut String, c: &Conn) -> Result {
-    write!(out, "  peer {} epoch {:?}", c.peer.0, c.epoch)?;
-    write!(out, " hello acked {}", c.hello_acked)?;
-    write!(out, " dead {} closed {}:", c.dead, c.closed)?;
-    write!(out, " queue {} bulk {}", c.queue.len(), c.bulk.len())?;
-    write!(out, " resend {} grants {}", c.resend.len(), c.grants.len())?;
-    write!(out, " control {}", c.control.len())?;
-    write!(out, " credit used {}/{}", c.credit_used, c.credit_limit)?;
-    write!(out, " given {} told {}", c.credit_given, c.credit_announced)?;
-    write!(out, " seen {}", c.credit_seen)?;
-    write!(out, " next match {}", c.next_match)?;
-    write!(out, " inbound {}", c.inbound.len())?;
-    writeln!(out, " rendezvous {}", c.rendezvous.len())
+    write!(out, "  peer {} epoch {:?}", c.peer.0, c.session.epoch)?;
+    write!(out, " hello acked {}", c.session.hello_acked)?;
+    write!(out, " dead {} closed {}:", c.session.dead, c.session.closed)?;
+    write!(out, " queue {} bulk {}", c.tx.queue.len(), c.tx.bulk.len())?;
+    write!(
+        out,
+        " resend {} grants {}",
+        c.tx.resend.len(),
+        c.tx.grants.len()
+    )?;
+    write!(out, " control {}", c.tx.control.len())?;
+    write!(out, " {}", c.credit)?;
+    write!(out, " next match {}", c.rx.next_match)?;
+    write!(out, " inbound {}", c.rx.inbound.len())?;
+    writeln!(out, " rendezvous {}", c.tx.rendezvous.len())
 }
 
 fn write_path(out: &mut String, p: &Path, repair: Option<u64>) -> Result {

@@ -27,11 +27,11 @@ impl Node {
     /// Counts what is kept; takes a look at each path of each peer.
     pub fn kept(&self) -> Kept {
         let mut kept = Kept {
-            deadlines: self.deadlines.len(),
-            peers: self.peers.len() - self.departed.free(),
+            deadlines: self.agenda.deadlines.len(),
+            peers: self.directory.peers.len() - self.directory.departed.free(),
             ..Kept::default()
         };
-        for conn in self.peers.iter().filter_map(|p| p.conn.as_deref()) {
+        for conn in self.directory.conns() {
             kept.add(conn);
         }
         kept
@@ -42,12 +42,12 @@ impl Kept {
     fn add(&mut self, conn: &Conn) {
         let in_rings = |p: &Path| (p.ring.next_number() - p.ring.first()) as usize;
         let waiting = conn.paths.iter().map(|p| p.ring.waiting() as usize);
-        if conn.dead {
-            let frames = conn.resend.len() + conn.control.len() + conn.grants.len();
+        if conn.session.dead {
+            let frames = conn.tx.resend.len() + conn.tx.control.len() + conn.tx.grants.len();
             self.dead += frames + conn.paths.iter().map(in_rings).sum::<usize>();
         }
         self.packets = self.packets.max(waiting.max().unwrap_or(0));
-        self.resends = self.resends.max(conn.resend.len());
-        self.reads += conn.pending_reads.len();
+        self.resends = self.resends.max(conn.tx.resend.len());
+        self.reads += conn.rx.pending_reads.len();
     }
 }

@@ -9,6 +9,7 @@ use crate::base::slab::Key;
 use crate::base::types::{sum_seed, Batch, PathState, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::credit::Credit;
 use crate::state::path::Path;
 use crate::state::transfer::{SendKind, SendXfer};
 use crate::tx::packet_builder::{add_credit, Builder};
@@ -56,7 +57,7 @@ impl Node {
     pub(crate) fn bulk_path(&self, conn: &Conn) -> Option<usize> {
         let unproven = !conn.paths.iter().any(|p| p.usable());
         if unproven || self.cfg.policy == RailPolicy::Standby {
-            let at = conn.small_path(None, true, self.full)?;
+            let at = conn.small_path(None, true, self.local.full)?;
             return (conn.paths[at].ring.in_flight() < conn.paths[at].cwnd).then_some(at);
         }
         let healthy = conn
@@ -72,7 +73,7 @@ impl Node {
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;
         all()
-            .filter(|&i| conn.paths[i].has_room(self.full))
+            .filter(|&i| conn.paths[i].has_room(self.local.full))
             .filter(|&i| conn.paths[i].ring.in_flight() < conn.paths[i].cwnd)
             .filter(|&i| finish(i) <= 2 * best + PATIENCE_NS)
             .min_by_key(|&i| finish(i))
@@ -97,18 +98,18 @@ impl Node {
         let limit = limit.min(path.datagram_max);
         let key = self.next_bulk(conn, limit, segment.is_some())?;
         let mut b = self.begin(conn, limit, out, spans);
-        let send = self.sends.get(key)?;
+        let send = self.ops.sends.get(key)?;
         let offset = send.next;
         let begins = send.kind == SendKind::Eager && offset == 0;
         let most = (send.upto - offset).min(self.cfg.fragment_max as u64);
         let pushed = self.push_data(key, offset, most as u32, &mut b);
         if let Some(len) = pushed {
-            self.advance(key, offset + len as u64);
+            self.ops.advance(key, offset + len as u64);
             if len == self.cfg.fragment_max {
                 self.push_more(key, &mut b);
             }
             self.leave_bulk(conn, key);
-            let ended = conn.bulk.front() != Some(&key);
+            let ended = conn.tx.bulk.front() != Some(&key);
             if ended {
                 self.add_acks(now, conn, at, &mut b);
                 add_credit(conn, &mut b);
@@ -121,7 +122,7 @@ impl Node {
         let alone = pushed.is_none() && segment.is_none() && lone_hello(conn, at);
         let packet = self.finish(now, conn, at, b, pushed.is_none() && !alone, !alone);
         // Without reliability nothing will say that it arrived.
-        conn.hello_acked |= alone && !self.cfg.reliable;
+        conn.session.hello_acked |= alone && !self.cfg.reliable;
         packet
     }
 
@@ -130,11 +131,12 @@ impl Node {
     /// packet for them costs a system call at both ends.) `urgent`: some are due, and must not wait
     /// for the end of one message after another.
     pub(crate) fn acks_ride(&self, conn: &Conn, at: usize, urgent: bool) -> bool {
-        let only_acks = !conn.paths[at].want_ping && conn.hello_acked && !conn.has_control();
-        let only_acks = only_acks && !conn.echoes;
-        let behind = conn.bulk.len() + conn.queue.len();
+        let only_acks =
+            !conn.paths[at].want_ping && conn.session.hello_acked && !conn.has_control();
+        let only_acks = only_acks && !conn.contact.echoes;
+        let behind = conn.tx.bulk.len() + conn.tx.queue.len();
         let write = || {
-            let more = conn.credit_due || !conn.queue.is_empty();
+            let more = conn.credit.is_due() || !conn.tx.queue.is_empty();
             !more && self.writes_next(conn, at)
         };
         let end = || (!urgent || behind == 1) && self.ends_soon(conn, at);
@@ -144,13 +146,21 @@ impl Node {
     /// Returns whether a message ends within the next packets of bulk, and none is waiting to leave
     /// that fits a packet with others.
     fn ends_soon(&self, conn: &Conn, at: usize) -> bool {
-        let queued = conn.queue.front().and_then(|&key| self.sends.get(key));
+        let queued = conn
+            .tx
+            .queue
+            .front()
+            .and_then(|&key| self.ops.sends.get(key));
         let path = &conn.paths[at];
         let limit = path.datagram_max - path.window.ack_len();
         if queued.is_some_and(|send| !self.is_bulk(conn, send, limit)) {
             return false;
         }
-        let begun = conn.bulk.front().and_then(|&key| self.sends.get(key));
+        let begun = conn
+            .tx
+            .bulk
+            .front()
+            .and_then(|&key| self.ops.sends.get(key));
         let left = match (begun, queued) {
             (Some(send), _) => send.upto.saturating_sub(send.next),
             (None, Some(send)) => send.head.total,
@@ -173,11 +183,11 @@ impl Node {
         let Some(key) = self.next_bulk(conn, limit, true) else {
             return;
         };
-        let next = self.sends.get(key).map(|send| (send.next, send.upto));
+        let next = self.ops.sends.get(key).map(|send| (send.next, send.upto));
         if let Some((offset, upto)) = next.filter(|_| b.writer.fits(EAGER_LEN, GRANULE as usize)) {
             let most = (upto - offset).min(self.cfg.fragment_max as u64);
             if let Some(len) = self.push_data(key, offset, most as u32, b) {
-                self.advance(key, offset + len as u64);
+                self.ops.advance(key, offset + len as u64);
                 self.leave_bulk(conn, key);
             }
         }
@@ -194,14 +204,14 @@ impl Node {
     /// a batch it must be too long for one packet; otherwise `add_heads` has just refused it (too
     /// long for the path of small things, or beside HELLO, or no window there).
     fn next_bulk(&mut self, conn: &mut Conn, limit: usize, follows: bool) -> Option<Key> {
-        while let Some(&key) = conn.bulk.front() {
-            match self.sends.get(key) {
+        while let Some(&key) = conn.tx.bulk.front() {
+            match self.ops.sends.get(key) {
                 Some(send) if send.next < send.upto => return Some(key),
-                _ => drop(conn.bulk.pop_front()),
+                _ => drop(conn.tx.bulk.pop_front()),
             }
         }
-        let &key = conn.queue.front()?;
-        let send = self.sends.get(key)?;
+        let &key = conn.tx.queue.front()?;
+        let send = self.ops.sends.get(key)?;
         let total = send.head.total;
         let leaves = match follows {
             true => self.is_bulk(conn, send, limit),
@@ -210,21 +220,21 @@ impl Node {
         if !leaves {
             return None;
         }
-        conn.queue.pop_front();
-        conn.credit_used += Conn::cost(total);
+        conn.tx.queue.pop_front();
+        conn.credit.spend(Credit::cost(total));
         self.start(key, SendKind::Eager);
-        self.sends.get_mut(key)?.in_bulk = true;
-        conn.bulk.push_front(key);
+        self.ops.sends.get_mut(key)?.in_bulk = true;
+        conn.tx.bulk.push_front(key);
         Some(key)
     }
 
     pub(crate) fn leave_bulk(&mut self, conn: &mut Conn, key: Key) {
-        let Some(send) = self.sends.get_mut(key) else {
+        let Some(send) = self.ops.sends.get_mut(key) else {
             return;
         };
         if send.next >= send.upto {
             send.in_bulk = false;
-            conn.bulk.pop_front();
+            conn.tx.bulk.pop_front();
         }
     }
 
@@ -259,8 +269,8 @@ impl Node {
     ) -> Option<Run> {
         let segment = batch.segment;
         let fragment = segment.checked_sub(FRAGMENT_HEAD_LEN)? as u64;
-        let &key = conn.bulk.front()?;
-        let send = self.sends.get_mut(key)?;
+        let &key = conn.tx.bulk.front()?;
+        let send = self.ops.sends.get_mut(key)?;
         let reply = send.kind == SendKind::Reply;
         let unsummed = send.head.flags & FLAG_UNSUMMED;
         let flags = send.fragment_flags();
@@ -299,7 +309,7 @@ impl Node {
         path.stats.bytes_sent += (packets * segment) as u64;
         if !reliable {
             send.acked.insert(first / GRANULE, granules(sent));
-            self.native_done.push(key);
+            self.pending.native_done.push(key);
         }
         let run = Run {
             packets,
@@ -307,7 +317,7 @@ impl Node {
             offset: first,
             fragment: fragment as usize,
             summed: unsummed == 0,
-            src_id: self.id,
+            src_id: self.local.id,
             number: send.head.number,
             reply,
         };
@@ -343,5 +353,5 @@ fn whole_packet(limit: usize) -> usize {
 /// Returns whether HELLO leaves alone on the path, where a granule does not fit beside it (IPv4's
 /// least MTU): once, until it is acknowledged and the granule goes without it.
 pub(crate) fn lone_hello(conn: &Conn, at: usize) -> bool {
-    !conn.hello_acked && conn.paths[at].ring.waiting() == 0
+    !conn.session.hello_acked && conn.paths[at].ring.waiting() == 0
 }

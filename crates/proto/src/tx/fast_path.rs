@@ -24,10 +24,14 @@ impl Node {
         out: &mut [u8; UNKEPT_MAX],
     ) -> Option<(Transmit, Span)> {
         let conn = self.conn(spec.peer)?;
-        if !self.ready.is_empty() || !self.is_plain(conn, spec) {
+        if !self.agenda.ready.is_empty() || !self.is_plain(conn, spec) {
             return None;
         }
-        let at = conn.small_path(None, self.cfg.policy == RailPolicy::Standby, self.full)?;
+        let at = conn.small_path(
+            None,
+            self.cfg.policy == RailPolicy::Standby,
+            self.local.full,
+        )?;
         if !self.may_leave(now_ns, conn, at) {
             return None;
         }
@@ -42,7 +46,7 @@ impl Node {
             return None;
         }
         let mut head = head_of(spec);
-        head.number = conn.next_number as u32;
+        head.number = conn.tx.next_number as u32;
         head.flags |= self.cfg.sum_flag(spec.len);
         let frame = Frame::Eager(Eager {
             head,
@@ -58,7 +62,7 @@ impl Node {
             len: len as u32,
             sum_at: slot.sum_at,
             payload_at: slot.payload_at + head_len as u32,
-            seed: sum_seed(self.id, head.number, false, 0, len),
+            seed: sum_seed(self.local.id, head.number, false, 0, len),
             summed: self.cfg.sum_flag(spec.len) == 0,
         };
         let lens = (head_len, packet_len);
@@ -68,9 +72,12 @@ impl Node {
     /// Returns whether the message is all that there is to say to its peer, but for acks.
     #[inline]
     fn is_plain(&self, conn: &Conn, spec: &SendSpec) -> bool {
-        let spoken = conn.hello_acked && !conn.own && !conn.dead && !conn.closed && conn.byes == 0;
+        let spoken = conn.session.hello_acked
+            && !conn.session.own
+            && !conn.session.is_over()
+            && conn.bye.said == 0;
         let short = spec.len <= self.cfg.eager_max && self.undivided(spec.len) && !spec.urgent_ack;
-        let credit = conn.has_credit_for(spec.len) && !self.cfg.errs(Mutation::IgnoreCredit);
+        let credit = conn.credit.allows(spec.len) && !self.cfg.errs(Mutation::IgnoreCredit);
         spoken && short && credit && self.cfg.reliable && !conn.has_work()
     }
 

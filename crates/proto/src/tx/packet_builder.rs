@@ -5,6 +5,7 @@ use crate::base::slab::Key;
 use crate::base::types::{sum_seed, Batch, Dest, Span, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::credit::Credit;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{SendKind, SendXfer};
@@ -51,10 +52,9 @@ impl Builder<'_, '_> {
 
 /// Tells the peer how much it may send, if that is due.
 pub(crate) fn add_credit(conn: &mut Conn, b: &mut Builder<'_, '_>) {
-    let bytes = conn.credit_limit_announced();
-    if conn.credit_due && b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
-        conn.credit_announced = conn.credit_given;
-        conn.credit_due = false;
+    let bytes = conn.credit.granted();
+    if conn.credit.is_due() && b.control(&Frame::Credit { bytes }, Some(FrameRef::Credit)) {
+        conn.credit.told();
         conn.stats.flow_acks += 1;
     }
 }
@@ -99,8 +99,11 @@ impl Node {
         spans: &'b mut Spans,
     ) -> Builder<'a, 'b> {
         spans.clear();
-        debug_assert!(self.unkept.is_none(), "what was built last was sent");
-        let mut frames = core::mem::take(&mut self.scratch);
+        debug_assert!(
+            self.pending.unkept.is_none(),
+            "what was built last was sent"
+        );
+        let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
         let writer = HeadWriter::new(out, limit);
         let mut builder = Builder {
@@ -127,11 +130,11 @@ impl Node {
         at: usize,
         builder: &mut Builder<'_, '_>,
     ) {
-        let last = conn.byes > 0;
+        let last = conn.bye.said > 0;
         let healthy = conn.paths[at].healthy();
         let best = healthy || !conn.paths.iter().any(Path::healthy);
         let alone = best && !last && !self.cfg.errs(Mutation::SayOnce);
-        if (conn.echoes || !healthy) && conn.echo_acks(at, alone) {
+        if (conn.contact.echoes || !healthy) && conn.echo_acks(at, alone) {
             self.echo_all(now, conn, builder);
         }
         for (i, path) in conn.paths.iter_mut().enumerate() {
@@ -146,7 +149,7 @@ impl Node {
     /// the path on which the peer asked.
     #[cold]
     fn echo_all(&mut self, now: u64, conn: &mut Conn, builder: &mut Builder<'_, '_>) {
-        let first = (conn.asked_at as usize).min(conn.paths.len());
+        let first = (conn.contact.asked_at as usize).min(conn.paths.len());
         let (before, from) = conn.paths.split_at_mut(first);
         for path in from.iter_mut().chain(before) {
             if path.window.fresh() == 0 && builder.fits_ack() {
@@ -164,7 +167,7 @@ impl Node {
                 break;
             };
             self.stats.ack_delay_max_ns = self.stats.ack_delay_max_ns.max(waited);
-            if self.by_thread {
+            if self.absences.by_thread {
                 let worst = &mut self.stats.thread_ack_delay_max_ns;
                 *worst = waited.max(*worst);
             }
@@ -178,7 +181,7 @@ impl Node {
     }
 
     pub(crate) fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
-        let (lost, heard_ns) = (conn.lacks_contact(), conn.heard_ns);
+        let (lost, heard_ns) = (conn.lacks_contact(), conn.life.heard_ns);
         let path = &mut conn.paths[at];
         let quiet = path.quiet >= QUIET_MAX;
         if (path.want_ping || quiet)
@@ -202,9 +205,9 @@ impl Node {
 
     pub(crate) fn add_control(&mut self, now: u64, conn: &mut Conn, b: &mut Builder<'_, '_>) {
         add_credit(conn, b);
-        while let Some(&key) = conn.grants.front() {
+        while let Some(&key) = conn.tx.grants.front() {
             if let Some(grant) = self.grant_frame(key, now) {
-                if self.writes && !self.push_keys(key, b) {
+                if self.local.writes && !self.push_keys(key, b) {
                     break;
                 }
                 if !b.control(&Frame::Grant(grant), Some(FrameRef::Grant(key))) {
@@ -212,9 +215,9 @@ impl Node {
                 }
                 conn.stats.flow_acks += 1;
             }
-            conn.grants.pop_front();
+            conn.tx.grants.pop_front();
         }
-        while let Some(&frame) = conn.control.front() {
+        while let Some(&frame) = conn.tx.control.front() {
             let wire = match frame {
                 FrameRef::Read(key) => self.read_frame(key, now),
                 FrameRef::ReadFail(number) => Some(Frame::ReadFail { number }),
@@ -230,7 +233,7 @@ impl Node {
             if wire.is_some_and(|w| !b.control(&w, Some(frame))) {
                 break;
             }
-            conn.control.pop_front();
+            conn.tx.control.pop_front();
         }
     }
 
@@ -242,7 +245,7 @@ impl Node {
         len: u32,
         b: &mut Builder<'_, '_>,
     ) -> Option<u32> {
-        let send = self.sends.get(key)?;
+        let send = self.ops.sends.get(key)?;
         let room = b.writer.room().checked_sub(DATA_LEN)?;
         let len = if align8(len as usize) <= room {
             len
@@ -285,7 +288,7 @@ impl Node {
             len,
             sum_at: slot.sum_at,
             payload_at: slot.payload_at,
-            seed: sum_seed(self.id, number, reply, offset, len as usize),
+            seed: sum_seed(self.local.id, number, reply, offset, len as usize),
             summed: send.head.flags & FLAG_UNSUMMED == 0,
         });
         if send.urgent && offset + len as u64 >= send.wanted {
@@ -296,16 +299,15 @@ impl Node {
 
     /// New messages that fit one packet, and rendezvous requests, in order.
     pub(crate) fn add_heads(&mut self, conn: &mut Conn, b: &mut Builder<'_, '_>) {
-        while let Some(&key) = conn.queue.front() {
-            let Some(send) = self.sends.get(key) else {
-                conn.queue.pop_front();
+        while let Some(&key) = conn.tx.queue.front() {
+            let Some(send) = self.ops.sends.get(key) else {
+                conn.tx.queue.pop_front();
                 continue;
             };
             let total = send.head.total;
             let eager = self.goes_eager(conn, send);
-            let cost = Conn::cost(if eager { total } else { 0 });
-            if conn.credit_used + cost > conn.credit_limit && !self.cfg.errs(Mutation::IgnoreCredit)
-            {
+            let cost = Credit::cost(if eager { total } else { 0 });
+            if !conn.credit.covers(cost) && !self.cfg.errs(Mutation::IgnoreCredit) {
                 break;
             }
             let head = send.head;
@@ -315,55 +317,43 @@ impl Node {
                 }
                 self.start(key, SendKind::Eager);
                 self.push_data(key, 0, total as u32, b);
-                self.advance(key, total);
+                self.ops.advance(key, total);
             } else {
                 if !b.control(&Frame::Rts(Rts { head }), Some(FrameRef::Rts(key))) {
                     break;
                 }
                 self.start(key, SendKind::Rendezvous);
-                conn.rendezvous.insert(head.number, key);
+                conn.tx.rendezvous.insert(head.number, key);
             }
-            conn.credit_used += cost;
-            conn.queue.pop_front();
+            conn.credit.spend(cost);
+            conn.tx.queue.pop_front();
         }
     }
 
     pub(crate) fn goes_eager(&self, conn: &Conn, send: &SendXfer) -> bool {
         let total = send.head.total;
-        let credit = conn.has_credit_for(total) || self.cfg.errs(Mutation::IgnoreCredit);
+        let credit = conn.credit.allows(total) || self.cfg.errs(Mutation::IgnoreCredit);
         total <= self.cfg.eager_max && credit && !send.waits
     }
 
     pub(crate) fn start(&mut self, key: Key, kind: SendKind) {
         self.stats.eager_sent += (kind == SendKind::Eager) as u64;
         self.stats.rendezvous_sent += (kind == SendKind::Rendezvous) as u64;
-        if let Some(send) = self.sends.get_mut(key) {
-            send.kind = kind;
-            if kind == SendKind::Eager {
-                send.upto = send.head.total;
-                send.granted = true;
-            }
-        }
-    }
-
-    pub(crate) fn advance(&mut self, key: Key, to: u64) {
-        if let Some(send) = self.sends.get_mut(key) {
-            send.next = to;
-        }
+        self.ops.start(key, kind);
     }
 
     /// The header of the next packet on path `at`.
     #[inline]
     pub(crate) fn header(&self, conn: &Conn, at: usize, flags: u8) -> Header {
-        let address = &self.peers[conn.peer.0 as usize].address;
+        let address = &self.directory.peers[conn.peer.0 as usize].address;
         let path = &conn.paths[at];
         Header {
             algorithm: self.algorithm_on(conn, at),
             dst_id: address.id,
             dst_token: address.token,
-            dst_slot: conn.remote_slot,
-            src_id: self.id,
-            src_epoch: self.epoch,
+            dst_slot: conn.session.remote_slot,
+            src_id: self.local.id,
+            src_epoch: self.local.epoch,
             path: path.send_code(),
             flags,
             number: match self.cfg.errs(Mutation::ReuseNumber) {
@@ -385,7 +375,7 @@ impl Node {
     ) -> Option<Transmit> {
         if nothing {
             b.spans.clear();
-            self.scratch = b.frames;
+            self.pending.scratch = b.frames;
             return None;
         }
         let native = conn.paths[at].policy.native;

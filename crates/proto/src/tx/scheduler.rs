@@ -48,18 +48,21 @@ impl Node {
             self.put(conn);
             return packet;
         }
-        while let Some(&peer) = self.ready.front() {
+        while let Some(&peer) = self.agenda.ready.front() {
             let Some(mut conn) = self.take(peer) else {
-                self.ready.pop_front();
+                self.agenda.ready.pop_front();
                 continue;
             };
             let packet = self.any_packet(now_ns, &mut conn, out, spans);
-            self.ready.pop_front();
-            conn.ready = false;
-            if packet.is_none() && self.full != 0 && !core::mem::replace(&mut conn.stalled, true) {
-                self.stalled.push(peer);
+            self.agenda.ready.pop_front();
+            conn.listed.ready = false;
+            if packet.is_none()
+                && self.local.full != 0
+                && !core::mem::replace(&mut conn.listed.stalled, true)
+            {
+                self.agenda.stalled.push(peer);
             }
-            if self.unkept.is_none() {
+            if self.pending.unkept.is_none() {
                 self.left(now_ns, conn, packet.is_some());
             } else {
                 self.put(conn);
@@ -78,26 +81,27 @@ impl Node {
         out: &mut [u8],
         spans: &mut Spans,
     ) -> Option<Transmit> {
-        if conn.dead {
+        if conn.session.dead {
             return None;
         }
-        if conn.bye > 0 {
+        if conn.bye.due > 0 {
             return self.bye_packet(now, conn, out, spans);
         }
         if let Some(at) = conn
             .paths
             .iter()
-            .position(|p| p.want_padded && !p.rail_down && p.has_room(self.full))
+            .position(|p| p.want_padded && !p.rail_down && p.has_room(self.local.full))
         {
             return self.padded_packet(now, conn, at, out, spans);
         }
         let standby = self.cfg.policy == RailPolicy::Standby;
         let avoid = conn
+            .tx
             .resend
             .front()
             .map(|r| r.avoid)
             .filter(|&code| code != ANYWHERE);
-        let full = self.full;
+        let full = self.local.full;
         let small = conn.small_path(avoid, standby, full);
         let delay = self.cfg.ack_delay_ns;
         let paths = &conn.paths;
@@ -114,7 +118,7 @@ impl Node {
                 let probe = self.probe_packet(now, conn, at, limit, out, spans);
                 // Short packets may be the ones that get lost: what is sent again says the same.
                 // (Who lacks contact is asked for acks, and says them everywhere then.)
-                if !conn.resend.is_empty() && !conn.lacks_contact() {
+                if !conn.tx.resend.is_empty() && !conn.lacks_contact() {
                     conn.paths[at].window.renew();
                 }
                 return probe;
@@ -163,14 +167,15 @@ impl Node {
         }
         let room = conn.paths[at].ring.in_flight() < conn.paths[at].cwnd;
         // What a repair timer asked for goes even if all that fills the window was lost.
-        if room || conn.resend.hedged() {
+        if room || conn.tx.resend.hedged() {
             self.add_resends(conn, &mut b, spare);
         }
         if room && !spare {
             self.add_heads(conn, &mut b);
         }
         let nothing = b.frames.len() == hello_only && b.acks == 0;
-        let nothing = nothing && (conn.resend.is_empty() || !crate::tx::bulk::lone_hello(conn, at));
+        let nothing =
+            nothing && (conn.tx.resend.is_empty() || !crate::tx::bulk::lone_hello(conn, at));
         self.finish(now, conn, at, b, nothing, false)
     }
 

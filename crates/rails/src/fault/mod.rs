@@ -7,8 +7,8 @@ mod script;
 pub use script::{FaultScript, Faults};
 
 use crate::{
-    Armed, BufId, Caps, Connected, DirectWrite, LinkId, Links, Rail, RailEvent, RailRx, RailTx,
-    Received, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write,
+    Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
+    RailEvent, RailRx, RailTx, Received, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write,
 };
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -52,10 +52,28 @@ impl Random {
     }
 }
 
+/// Where a packet goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// On a link, by a flow.
+    Link(LinkId, u8),
+    /// To a group.
+    Group(GroupLink),
+}
+
+impl Way {
+    fn send<T: RailTx>(self, inner: &mut T, bytes: &[u8], segment: usize) -> SendOutcome {
+        match self {
+            Way::Link(link, flow) => inner.send(link, bytes, segment, flow),
+            Way::Group(group) => inner.send_group(group, bytes, segment),
+        }
+    }
+}
+
 /// A rail with faults.
 pub struct Faulty<R: Rail> {
     inner: R,
-    tx: Direction<(LinkId, u8)>,
+    tx: Direction<Way>,
     rx: Direction<Source>,
 }
 
@@ -65,7 +83,7 @@ type Source = (Option<LinkId>, RailAddr);
 /// Sending half of a [`Faulty`] rail.
 pub struct FaultyTx<T> {
     inner: T,
-    faults: Direction<(LinkId, u8)>,
+    faults: Direction<Way>,
 }
 
 /// Receiving half of a [`Faulty`] rail.
@@ -285,13 +303,12 @@ fn emit_run(run: &[u8], segment: usize, emit: &mut dyn FnMut(&[u8], usize)) {
 impl<T: RailTx> FaultyTx<T> {
     fn release_due(&mut self) {
         while let Some(held) = self.faults.release() {
-            let (link, flow) = held.way;
             // A busy rail loses it: to the peer that is one more loss.
-            self.inner.send(link, &held.bytes, held.bytes.len(), flow);
+            (held.way).send(&mut self.inner, &held.bytes, held.bytes.len());
         }
     }
 
-    fn send_faulty(&mut self, way: (LinkId, u8), bytes: &[u8], segment: usize) -> SendOutcome {
+    fn send_faulty(&mut self, way: Way, bytes: &[u8], segment: usize) -> SendOutcome {
         if !self.faults.has_tokens() {
             return SendOutcome::Busy;
         }
@@ -299,7 +316,7 @@ impl<T: RailTx> FaultyTx<T> {
         let mut outcome = None;
         let inner = &mut self.inner;
         self.faults.apply(way, bytes, segment, &mut |run, segment| {
-            let sent = inner.send(way.0, run, segment, way.1);
+            let sent = way.send(inner, run, segment);
             // The first one decides: what fails after it is loss, for part is out already.
             outcome.get_or_insert(sent);
         });
@@ -314,7 +331,8 @@ impl<T: RailTx> Links for FaultyTx<T> {
     }
 
     fn close(&mut self, link: LinkId) {
-        self.faults.held.retain(|held| held.way.0 != link);
+        let other = |way: Way| !matches!(way, Way::Link(of, _) if of == link);
+        self.faults.held.retain(|held| other(held.way));
         self.inner.close(link);
     }
 }
@@ -344,7 +362,7 @@ impl<T: RailTx> TxBuffers for FaultyTx<T> {
             return self.inner.send_buffer(link, buffer, len, segment, flow);
         }
         let bytes = self.inner.buffer(buffer)[..len].to_vec();
-        let outcome = self.send_faulty((link, flow), &bytes, segment);
+        let outcome = self.send_faulty(Way::Link(link, flow), &bytes, segment);
         if outcome != SendOutcome::Busy {
             self.inner.give_back(buffer);
         }
@@ -397,6 +415,24 @@ impl<T: RailTx> DirectWrite for FaultyTx<T> {
     }
 }
 
+impl<T: RailTx> Groups for FaultyTx<T> {
+    fn join(&mut self, group: &RailAddr) -> Result<GroupLink, GroupError> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: GroupLink) {
+        (self.faults.held).retain(|held| held.way != Way::Group(group));
+        self.inner.leave(group);
+    }
+
+    fn send_group(&mut self, group: GroupLink, bytes: &[u8], segment: usize) -> SendOutcome {
+        match self.faults.none {
+            true => self.inner.send_group(group, bytes, segment),
+            false => self.send_faulty(Way::Group(group), bytes, segment),
+        }
+    }
+}
+
 impl<T: RailTx> RailTx for FaultyTx<T> {
     fn caps(&self) -> Caps {
         Caps {
@@ -415,7 +451,7 @@ impl<T: RailTx> RailTx for FaultyTx<T> {
     fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
         match self.faults.none {
             true => self.inner.send(link, bytes, segment, flow),
-            false => self.send_faulty((link, flow), bytes, segment),
+            false => self.send_faulty(Way::Link(link, flow), bytes, segment),
         }
     }
 

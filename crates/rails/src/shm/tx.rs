@@ -125,6 +125,7 @@ impl RemoteWrite for ShmTx {
 }
 
 crate::no_direct_write!(ShmTx);
+crate::no_groups!(ShmTx);
 
 impl RailTx for ShmTx {
     fn caps(&self) -> Caps {

@@ -9,6 +9,7 @@ mod direct_io;
 mod epoll;
 mod gate;
 mod iface;
+mod multicast;
 mod netlink;
 mod shm;
 mod sleep_set;

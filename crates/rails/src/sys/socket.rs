@@ -64,7 +64,7 @@ impl Socket {
         sharing(0).and(bound).map(|()| socket)
     }
 
-    fn unbound(options: &SocketOptions<'_>) -> Result<Socket, (&'static str, Errno)> {
+    pub(super) fn unbound(options: &SocketOptions<'_>) -> Result<Socket, (&'static str, Errno)> {
         let v6 = options.ip.is_ipv6();
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -123,7 +123,7 @@ impl Socket {
         }
     }
 
-    fn bind(&self, options: &SocketOptions<'_>) -> Result<(), Errno> {
+    pub(super) fn bind(&self, options: &SocketOptions<'_>) -> Result<(), Errno> {
         let name = SockName::new(&options.ip, options.port, options.scope_id);
         // SAFETY: the name is valid for its length.
         let try_bind = || check(unsafe { libc::bind(self.fd(), name.as_ptr(), name.len()) });
@@ -157,12 +157,17 @@ impl Socket {
             jf: 0,
             k: 0,
         }]; // BPF_RET, 0 bytes
+        self.set_filter(&mut code)
+    }
+
+    /// Makes the kernel ask a program about each packet that arrives.
+    pub(super) fn set_filter(&self, code: &mut [libc::sock_filter]) -> Result<(), Errno> {
         let program = libc::sock_fprog {
-            len: 1,
+            len: code.len() as libc::c_ushort,
             filter: code.as_mut_ptr(),
         };
         let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
-        // SAFETY: `program` points at one valid instruction; both outlive the call.
+        // SAFETY: `program` points at as many valid instructions as it says; both outlive the call.
         check(unsafe {
             libc::setsockopt(
                 self.fd(),

@@ -122,3 +122,4 @@ impl RemoteWrite for TcpTx {
 }
 
 crate::no_direct_write!(TcpTx);
+crate::no_groups!(TcpTx);

@@ -6,6 +6,8 @@
 
 mod direct_send;
 mod errors;
+mod group_sockets;
+mod groups;
 mod hot;
 mod joins;
 mod links;
@@ -14,6 +16,8 @@ mod rx;
 mod shared;
 mod tx;
 
+use group_sockets::Joined;
+pub use groups::group_addr;
 use hot::Hot;
 pub use rx::UdpRx;
 pub use shared::UdpConfig;
@@ -62,13 +66,17 @@ impl UdpRail {
             .connect
             .then(|| Hot::open((&socket, &local), &options(interface, config), gro))
             .and_then(Result::ok)
-            .and_then(|hot| Some((Box::new(hot), SleepSet::new().ok()?)));
+            .map(Box::new);
+        // Without it a sleep is not ended by what comes to other sockets than the main one.
+        let sleep = SleepSet::new().ok();
+        let hot = hot.filter(|_| sleep.is_some());
         let shared = Arc::new(Shared {
             socket,
-            hot: hot.as_ref().map(|(hot, _)| hot.socket.clone()),
+            hot: hot.as_ref().map(|hot| hot.socket.clone()),
             errors_wait: AtomicBool::new(false),
             drops: AtomicU64::new(0),
             registrations: Registrations::default(),
+            joined: Joined::default(),
             whole: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
         });
@@ -87,8 +95,9 @@ impl UdpRail {
             groups: true,
             ..Caps::datagrams(datagram_max)
         };
-        let rx = UdpRx::new(shared.clone(), hot, config.cmsg, gro);
-        let tx = UdpTx::new(shared, interface, addr, caps, config, sizes.send);
+        let rx = UdpRx::new(shared.clone(), (hot, sleep), config.cmsg, gro);
+        let mut tx = UdpTx::new(shared, interface, addr, caps, config, sizes.send);
+        tx.gro = gro;
         Ok(UdpRail { tx, rx })
     }
 }

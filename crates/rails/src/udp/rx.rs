@@ -1,10 +1,12 @@
 //! Receiving half: which of its sockets is read.
 
+use super::groups::GroupFeeds;
 use super::hot::Hot;
 use super::read::{Feed, Input, Reader};
 use super::shared::Shared;
 use crate::sys::SleepSet;
 use crate::{Armed, RailRx, Received};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 /// Batches that are read at most where they are not expected; a backlog there soon ends that.
@@ -16,7 +18,8 @@ pub struct UdpRx {
     reader: Reader,
     main: Feed,
     hot: Option<Box<Hot>>,
-    /// With a second socket: both, for the time of a sleep.
+    groups: GroupFeeds,
+    /// All sockets, for the time of a sleep.
     sleep: Option<SleepSet>,
     /// Sockets are in it.
     armed: bool,
@@ -25,16 +28,16 @@ pub struct UdpRx {
 impl UdpRx {
     pub(super) fn new(
         shared: Arc<Shared>,
-        hot: Option<(Box<Hot>, SleepSet)>,
+        (hot, sleep): (Option<Box<Hot>>, Option<SleepSet>),
         cmsg: bool,
         gro: bool,
     ) -> UdpRx {
-        let (hot, sleep) = hot.unzip();
         UdpRx {
             shared,
             reader: Reader::new(cmsg, gro),
             main: Feed::default(),
             hot,
+            groups: GroupFeeds::default(),
             sleep,
             armed: false,
         }
@@ -60,11 +63,27 @@ impl UdpRx {
         [main, self.hot.as_ref().map_or(main, |hot| hot.socket.fd())]
     }
 
+    /// These and those of groups, each once.
+    fn all_sockets(&self) -> Vec<RawFd> {
+        let [main, hot] = self.sockets();
+        let hot = Some(hot).filter(|hot| *hot != main);
+        let own = [main].into_iter().chain(hot);
+        own.chain(self.groups.descriptors()).collect()
+    }
+
+    /// Reads sockets of groups: the one last heard, or all in turn.
+    #[inline]
+    fn recv_groups(&mut self, all: bool, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        self.groups.refresh(&self.shared);
+        let with = (&*self.shared, &mut self.reader);
+        self.groups.recv(with, all, sink)
+    }
+
     /// The sleep is over.
     #[cold]
     fn wake(&mut self) {
         self.armed = false;
-        let sockets = self.sockets();
+        let sockets = self.all_sockets();
         if let Some(sleep) = &mut self.sleep {
             sleep.disarm(&sockets);
         }
@@ -108,15 +127,18 @@ impl RailRx for UdpRx {
         if count == 0 && self.hot.as_mut().is_some_and(|hot| hot.ran_dry()) {
             return self.recv(sink);
         }
+        if count == 0 {
+            return self.recv_groups(false, sink);
+        }
         count
     }
 
     fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        let mut count = self.recv_groups(true, sink);
         let Some(hot) = self.hot.as_ref().filter(|hot| hot.is_used()) else {
-            return 0;
+            return count;
         };
         let hot_first = hot.is_first();
-        let mut count = 0;
         for _ in 0..REST_MAX {
             let more = match hot_first {
                 true => self.recv_main(sink),
@@ -139,7 +161,8 @@ impl RailRx for UdpRx {
     }
 
     fn arm(&mut self) -> Armed {
-        let sockets = self.sockets();
+        self.groups.refresh(&self.shared);
+        let sockets = self.all_sockets();
         if let Some(sleep) = &mut self.sleep {
             sleep.arm(&sockets);
             self.armed = true;

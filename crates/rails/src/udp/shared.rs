@@ -1,6 +1,7 @@
 //! Things that all of a UDP rail uses: settings, the part that both halves share, limits, and
 //! which errors mean what.
 
+use super::group_sockets::Joined;
 use crate::discover::InterfaceChoice;
 use crate::registered::Registrations;
 use crate::sys::{Errno, Socket, SocketOptions};
@@ -70,6 +71,8 @@ pub(super) struct Shared {
     pub(super) drops: AtomicU64,
     /// Memory that peers may write into.
     pub(super) registrations: Registrations,
+    /// Sockets of groups.
+    pub(super) joined: Joined,
     /// Super-packets come whole: direct writes are of use.
     pub(super) whole: AtomicBool,
     /// They are not, whatever it looks like.

@@ -1,5 +1,6 @@
 //! Sending half: batches out, errors in.
 
+use super::group_sockets::OwnGroup;
 use super::links::{UdpLinks, FLOWS_MAX};
 use super::shared::{
     is_busy, is_drop, is_rail_fault, options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX,
@@ -52,6 +53,12 @@ pub struct UdpTx {
     /// Keys so far, and the hash that makes them differ from those of other lives.
     pub(super) registered: u64,
     pub(super) random: RandomState,
+    /// Groups that it has joined, by their number.
+    pub(super) groups: Vec<Option<OwnGroup>>,
+    /// Receive buffer to ask for of a group's socket, in bytes.
+    pub(super) group_rcvbuf: usize,
+    /// The kernel joins what arrives.
+    pub(super) gro: bool,
 }
 
 impl Links for UdpTx {
@@ -154,6 +161,9 @@ impl UdpTx {
             doubts: 0,
             registered: 0,
             random: RandomState::new(),
+            groups: Vec::new(),
+            group_rcvbuf: config.rcvbuf_bytes,
+            gro: false,
         }
     }
 
@@ -300,10 +310,26 @@ impl UdpTx {
         if flow != 0 {
             self.open_flow(flow);
         }
+        let outcome = self.send_named(&name, link, bytes, segment, flow);
+        if flow == 0 && outcome == SendOutcome::Sent {
+            self.count(link, flow);
+        }
+        outcome
+    }
+
+    /// Sends to an address by the main socket, or the flow's; `link` is what it is known by.
+    pub(super) fn send_named(
+        &mut self,
+        name: &SockName,
+        link: LinkId,
+        bytes: &[u8],
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
         let segment = segment.clamp(1, SUPER_PACKET_MAX);
         let mut left = bytes;
         while !left.is_empty() {
-            match self.send_chunk(&name, left, segment, flow) {
+            match self.send_chunk(name, left, segment, flow) {
                 Ok(sent) => left = &left[sent..],
                 // Part of the batch is out and cannot be recalled; the rest counts as lost.
                 Err(errno) if left.len() < bytes.len() && is_busy(errno) => break,
@@ -315,9 +341,6 @@ impl UdpTx {
             self.faulty = false;
             self.links.drop_sockets();
             self.push(RailEvent::Fault(RailFault::Up));
-        }
-        if flow == 0 {
-            self.count(link, flow);
         }
         SendOutcome::Sent
     }

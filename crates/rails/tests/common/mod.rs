@@ -98,7 +98,7 @@ pub fn join(a: &Namespace, b: &Namespace, name: &str, net: u8) {
 }
 
 /// The kernel finds out about a veth's carrier a little later, and IPv6 routes follow it.
-fn wait_for_carrier(name: &str) {
+pub fn wait_for_carrier(name: &str) {
     let choice = choose_interfaces(&[name.to_owned()]).unwrap();
     let mut watch = InterfaceWatch::open(&choice).unwrap();
     while !watch.is_up(0) {

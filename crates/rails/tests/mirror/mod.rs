@@ -1,9 +1,9 @@
 //! A rail in memory, for faulty rails to stand on: in the tests here, and in the fuzz targets.
 
 use marline_rails::{
-    no_remote_write, plain_buffers, Armed, Caps, Clock, Connected, FaultScript, Faulty, FaultyRx,
-    FaultyTx, LinkId, Links, PlainBuffers, Rail, RailEvent, RailRx, RailTx, Received, SendOutcome,
-    BUFFER_LEN,
+    no_groups, no_remote_write, plain_buffers, Armed, Caps, Clock, Connected, FaultScript, Faulty,
+    FaultyRx, FaultyTx, LinkId, Links, PlainBuffers, Rail, RailEvent, RailRx, RailTx, Received,
+    SendOutcome, BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -72,6 +72,7 @@ impl RailTx for Mirror {
     }
 }
 
+no_groups!(Mirror);
 no_remote_write!(Mirror);
 plain_buffers!(Mirror, buffers);
 

@@ -1,0 +1,111 @@
+//! A broadcast.
+
+use crate::group;
+use crate::mpi::{Handle, Mpi, SUCCESS};
+use crate::provider::{self, ENDED_MISMATCH, ENDED_NOT_CARRIED, ENDED_WELL};
+use std::ffi::{c_int, c_void};
+
+/// While a broadcast waits, the MPI makes progress with what else the program has begun after so
+/// many looks.
+const LOOKS: u32 = 32;
+
+/// The arguments of `MPI_Bcast`.
+pub struct Bcast {
+    pub buffer: *mut c_void,
+    pub count: c_int,
+    pub datatype: Handle,
+    pub root: c_int,
+    pub comm: Handle,
+}
+
+/// Does a broadcast by multicast: what `MPI_Bcast` returns. `None`: it goes another way, at all
+/// ranks alike, and so do arguments that cannot be, of which the MPI says what is wrong.
+///
+/// # Safety
+/// As of `MPI_Bcast`.
+pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
+    let comm = mpi.handle(asked.comm);
+    let datatype = mpi.handle(asked.datatype);
+    mpi.world()?;
+    let count = usize::try_from(asked.count).ok().filter(|n| *n > 0)?;
+    let layout = mpi.layout(datatype)?;
+    let len = count.checked_mul(layout.size).filter(|n| *n > 0)?;
+    if c_int::try_from(len).is_err() {
+        return None; // too long to be packed, whoever would have to
+    }
+    let agreed = group::agreed(mpi, comm)?;
+    let root = usize::try_from(asked.root)
+        .ok()
+        .filter(|r| *r < agreed.ranks)?;
+    let group = agreed.group()?;
+    if layout.is_plain {
+        // SAFETY: the caller's buffer has as many bytes, and stays until this returns.
+        let end = unsafe { run(mpi, group, root, asked.buffer, len) };
+        return conclude(mpi, agreed, comm, end);
+    }
+    let mut packed = vec![0; len];
+    let elements = (asked.buffer, asked.count, datatype);
+    if root == agreed.rank {
+        // SAFETY: the caller's promise.
+        let ok = unsafe { mpi.pack((elements.0, elements.1, elements.2), &mut packed, comm) };
+        if !ok {
+            return Some(mpi.fail(comm, true));
+        }
+    }
+    // SAFETY: `packed` lives until this returns.
+    let end = unsafe { run(mpi, group, root, packed.as_mut_ptr().cast(), len) };
+    if end == Some(ENDED_WELL) && root != agreed.rank {
+        // SAFETY: the caller's promise.
+        if !unsafe { mpi.unpack(&packed, elements, comm) } {
+            return Some(mpi.fail(comm, true));
+        }
+    }
+    conclude(mpi, agreed, comm, end)
+}
+
+/// Runs a broadcast to its end: how it ended.
+///
+/// # Safety
+/// There are `len` bytes at `base` until this returns.
+unsafe fn run(
+    mpi: &Mpi,
+    group: isize,
+    root: usize,
+    base: *mut c_void,
+    len: usize,
+) -> Option<isize> {
+    let provider = provider::find()?;
+    // SAFETY: the caller's promise; the broadcast has ended before this returns.
+    let op = unsafe { provider.post(group, root, base, len) }?;
+    let mut looks = 0;
+    loop {
+        match (provider.test)(group, op) {
+            0 => {}
+            end => return Some(end),
+        }
+        (provider.progress)();
+        looks += 1;
+        if looks % LOOKS == 0 {
+            mpi.progress();
+        }
+    }
+}
+
+fn conclude(mpi: &Mpi, agreed: &group::Agreed, comm: Handle, end: Option<isize>) -> Option<c_int> {
+    match end {
+        Some(ENDED_WELL) => Some(SUCCESS),
+        Some(ENDED_NOT_CARRIED) => {
+            if agreed.rank == 0 && agreed.group().is_some() {
+                eprintln!(
+                    "marline: the network does not carry multicast between {} ranks any more: \
+                     their MPI_Bcast goes point to point",
+                    agreed.ranks
+                );
+            }
+            agreed.leave();
+            None
+        }
+        Some(ENDED_MISMATCH) => Some(mpi.fail(comm, true)),
+        _ => Some(mpi.fail(comm, false)),
+    }
+}

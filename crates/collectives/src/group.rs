@@ -1,0 +1,249 @@
+//! The things that are agreed for a communicator when it is first used: whether it has a group, by
+//! which networks. It is kept with the communicator as an attribute.
+
+use crate::mpi::{Handle, Mpi};
+use crate::provider::{self, Provider};
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// With fewer ranks a broadcast is a message.
+const RANKS_MIN: usize = 3;
+/// A network that carries multicast is heard within this time. With what else is agreed the answer
+/// is there within 100 ms.
+const PROBE_TIME: Duration = Duration::from_millis(80);
+/// Each rank lets itself be heard so often at least, as any packet may be lost.
+const PROBES_MIN: u32 = 4;
+/// Pause between two probes.
+const PROBE_PAUSE: Duration = Duration::from_millis(2);
+/// Longest that the end of a group waits for what is under way. What takes longer is lost to those
+/// who are not there any more.
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// The agreement that is kept with a communicator.
+pub struct Agreed {
+    pub ranks: usize,
+    pub rank: usize,
+    /// The group's number; none: broadcasts go another way for ever.
+    group: Mutex<Option<isize>>,
+}
+
+impl Agreed {
+    /// The group, as long as it is used.
+    pub fn group(&self) -> Option<isize> {
+        *self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The group is not used any more; what is under way goes on until its end.
+    pub fn leave(&self) {
+        let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        lock_left().extend(group.take());
+    }
+}
+
+/// Groups that are left and not closed: other members may still need what is kept for them.
+static LEFT: Mutex<Vec<isize>> = Mutex::new(Vec::new());
+/// Attributes of communicators that are there, by address.
+static ALIVE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+fn lock_left() -> std::sync::MutexGuard<'static, Vec<isize>> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lock_alive() -> std::sync::MutexGuard<'static, Vec<usize>> {
+    ALIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The key of the attribute.
+fn key(mpi: &Mpi) -> Option<c_int> {
+    static KEY: OnceLock<Option<c_int>> = OnceLock::new();
+    *KEY.get_or_init(|| mpi.create_keyval(copy, delete))
+}
+
+/// A duplicate of a communicator agrees anew.
+unsafe extern "C" fn copy(
+    _: Handle,
+    _: c_int,
+    _: *mut c_void,
+    _: *mut c_void,
+    _: *mut c_void,
+    flag: *mut c_int,
+) -> c_int {
+    // SAFETY: the MPI's.
+    unsafe { *flag = 0 };
+    crate::mpi::SUCCESS
+}
+
+unsafe extern "C" fn delete(_: Handle, _: c_int, value: *mut c_void, _: *mut c_void) -> c_int {
+    let mut alive = lock_alive();
+    if let Some(at) = alive.iter().position(|&known| known == value as usize) {
+        alive.swap_remove(at);
+        drop(alive);
+        // SAFETY: made by `Box::into_raw` in `agree`, and known until now.
+        let agreed = unsafe { Box::from_raw(value.cast::<Agreed>()) };
+        agreed.leave();
+    }
+    crate::mpi::SUCCESS
+}
+
+/// The agreement of a communicator. All its ranks call this in the same broadcast for the first
+/// time.
+pub fn agreed(mpi: &Mpi, comm: Handle) -> Option<&'static Agreed> {
+    let key = key(mpi)?;
+    let value = match mpi.attr(comm, key) {
+        Some(value) => value,
+        None => agree(mpi, comm, key)?,
+    };
+    // SAFETY: a box that lives until the communicator is freed, which no rank does in a broadcast.
+    Some(unsafe { &*value.cast::<Agreed>() })
+}
+
+fn agree(mpi: &Mpi, comm: Handle, key: c_int) -> Option<*mut c_void> {
+    let (rank, ranks) = mpi.rank_and_size(comm)?;
+    let group = match mpi.is_inter(comm)? || ranks < RANKS_MIN {
+        true => None,
+        false => make(mpi, comm, (rank, ranks)),
+    };
+    let agreed = Box::new(Agreed {
+        ranks,
+        rank,
+        group: Mutex::new(group),
+    });
+    let value: *mut c_void = Box::into_raw(agreed).cast();
+    lock_alive().push(value as usize);
+    mpi.set_attr(comm, key, value).then_some(value)
+}
+
+/// Makes the group of a communicator and finds out if the network carries it, for all alike.
+fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<isize> {
+    let provider = provider::find();
+    // A rank that has none takes part in what all agree, with nothing to offer.
+    let card_len = mpi.agree_least(comm, provider.map_or(0, |p| p.card_len as c_int))?;
+    let provider = provider.filter(|p| p.card_len as c_int == card_len)?;
+    let mut own = vec![0; IDENTITY_LEN];
+    let random = fill_random(&mut own);
+    own.extend(
+        provider
+            .card()
+            .unwrap_or_else(|| vec![0; card_len as usize]),
+    );
+    let all = mpi.gather(comm, &own, ranks)?;
+    let offers: Vec<&[u8]> = all.chunks(own.len()).collect();
+    let cards: Vec<u8> = offers
+        .iter()
+        .flat_map(|o| &o[IDENTITY_LEN..])
+        .copied()
+        .collect();
+    let complete = random
+        && offers
+            .iter()
+            .all(|o| o[IDENTITY_LEN..].iter().any(|b| *b != 0));
+    let identity = identity(offers.first()?);
+    let group = complete
+        .then(|| provider.open(identity, rank, &cards))
+        .flatten();
+    // From here on all have joined.
+    let networks = match mpi.agree(comm, -(group.is_some() as c_int))? {
+        0 => 0,
+        _ => probe(provider, group?),
+    };
+    let networks = mpi.agree(comm, networks)?;
+    if let (Some(group), 1..) = (group, networks) {
+        (provider.start)(group, networks as u8);
+        return Some(group);
+    }
+    if rank == 0 {
+        eprintln!(
+            "marline: the network does not carry multicast between {ranks} ranks: their \
+             MPI_Bcast goes point to point"
+        );
+    }
+    if let Some(group) = group {
+        (provider.close)(group);
+    }
+    None
+}
+
+/// Bytes before a card: a group's id and token, of which those of rank 0 are used.
+const IDENTITY_LEN: usize = 16;
+
+fn identity(offer: &[u8]) -> (u64, u32) {
+    let id = offer.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+    let token = offer[8..]
+        .first_chunk()
+        .map_or(0, |b| u32::from_le_bytes(*b));
+    (id, token)
+}
+
+fn fill_random(bytes: &mut [u8]) -> bool {
+    // SAFETY: the bytes are there, as many as is said.
+    let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    filled == bytes.len() as isize
+}
+
+/// Lets itself be heard and listens: the networks on which all hosts were heard, as bits.
+fn probe(provider: &Provider, group: isize) -> c_int {
+    let begun = Instant::now();
+    let (mut probes, mut next) = (0, begun);
+    let mut heard = 0;
+    while begun.elapsed() < PROBE_TIME {
+        if Instant::now() >= next {
+            (provider.probe)(group);
+            (probes, next) = (probes + 1, Instant::now() + PROBE_PAUSE);
+        }
+        (provider.progress)();
+        let before = heard;
+        heard = (provider.heard)(group).max(0) as c_int;
+        // Other networks may be a little later than the first.
+        if heard != 0 && heard == before && probes >= PROBES_MIN {
+            break;
+        }
+    }
+    heard
+}
+
+/// A communicator is about to be freed: its group ends once all ranks have everything.
+pub fn end(mpi: &Mpi, comm: Handle) {
+    let agreed = key(mpi).and_then(|key| mpi.attr(comm, key));
+    // SAFETY: as in `agreed`.
+    let agreed = agreed.map(|value| unsafe { &*value.cast::<Agreed>() });
+    let Some(group) = agreed.and_then(Agreed::group) else {
+        return;
+    };
+    drain(mpi, &[group]);
+    mpi.barrier(comm);
+    if let Some(agreed) = agreed {
+        agreed.leave();
+        lock_left().retain(|&left| left != group);
+    }
+    if let Some(provider) = provider::find() {
+        (provider.close)(group);
+    }
+}
+
+/// MPI is about to be finalised: nobody leaves before all ranks have everything.
+pub fn end_all(mpi: &Mpi) {
+    let Some(world) = mpi.world() else {
+        return;
+    };
+    let mut groups = lock_left().clone();
+    for &value in lock_alive().iter() {
+        // SAFETY: of a communicator that is not freed; MPI is finalised by one thread.
+        let agreed = unsafe { &*(value as *const Agreed) };
+        groups.extend(agreed.group());
+    }
+    drain(mpi, &groups);
+    mpi.barrier(world);
+}
+
+fn drain(mpi: &Mpi, groups: &[isize]) {
+    let Some(provider) = provider::find() else {
+        return;
+    };
+    let begun = Instant::now();
+    let is_idle = |group: &isize| (provider.is_idle)(*group) != 0;
+    while !groups.iter().all(is_idle) && begun.elapsed() < DRAIN_TIME {
+        (provider.progress)();
+        mpi.progress();
+    }
+}

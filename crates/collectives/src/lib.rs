@@ -1,0 +1,114 @@
+//! `libmarline-collectives.so`, which `marline run --multicast` preloads into the ranks of an MPI
+//! job: `MPI_Bcast` by multicast, through the groups of the engine that the MPI's libfabric has
+//! opened in the process. docs/multicast.md says how it works.
+//!
+//! It stands in front of the MPI's profiling interface: what it does not do itself goes on to the
+//! next library that defines the function, which is a tool of the user's or the MPI.
+//!
+//! All ranks of a communicator decide alike, as each decides from what all know: how many bytes a
+//! broadcast has, and what was agreed when the communicator was first used. `mpi` has the functions
+//! and constants of the MPI, `provider` those of Marline's provider, `group` what is agreed for a
+//! communicator, `bcast` the broadcast.
+
+mod bcast;
+mod group;
+mod mpi;
+mod provider;
+
+use mpi::{Handle, Mpi, SUCCESS};
+use std::ffi::{c_int, c_void};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// Does a call of the MPI's with what multicast needs. A panic does not leave this library: the
+/// call is then done as if it were not there.
+fn with(call: impl FnOnce(&'static Mpi) -> Option<c_int>) -> Option<c_int> {
+    let mpi = mpi::find()?;
+    catch_unwind(AssertUnwindSafe(|| call(mpi))).unwrap_or(None)
+}
+
+/// `MPI_Bcast`.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Bcast(
+    buffer: *mut c_void,
+    count: c_int,
+    datatype: Handle,
+    root: c_int,
+    comm: Handle,
+) -> c_int {
+    let asked = bcast::Bcast {
+        buffer,
+        count,
+        datatype,
+        root,
+        comm,
+    };
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { bcast::broadcast(mpi, &asked) });
+    done.unwrap_or_else(|| match mpi::next(c"MPI_Bcast") {
+        // SAFETY: the function of this name, with the caller's arguments.
+        Some(next) => unsafe {
+            let next: mpi::BcastFn = std::mem::transmute(next);
+            next(buffer, count, datatype, root, comm)
+        },
+        None => mpi::ABSENT,
+    })
+}
+
+/// `MPI_Comm_free`: the communicator's group ends with it.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Comm_free(comm: *mut Handle) -> c_int {
+    // SAFETY: the caller's promise; handles of a smaller type are read as the MPI has them.
+    unsafe { before_end(comm, c"MPI_Comm_free") }
+}
+
+/// `MPI_Comm_disconnect`: the communicator's group ends with it.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Comm_disconnect(comm: *mut Handle) -> c_int {
+    // SAFETY: as above.
+    unsafe { before_end(comm, c"MPI_Comm_disconnect") }
+}
+
+unsafe fn before_end(comm: *mut Handle, name: &std::ffi::CStr) -> c_int {
+    // SAFETY: the caller's promise.
+    with(|mpi| unsafe {
+        group::end(mpi, mpi.read(comm)?);
+        None
+    });
+    match mpi::next(name) {
+        // SAFETY: the function of this name, with the caller's argument.
+        Some(next) => unsafe {
+            let next: unsafe extern "C" fn(*mut Handle) -> c_int = std::mem::transmute(next);
+            next(comm)
+        },
+        None => mpi::ABSENT,
+    }
+}
+
+/// `MPI_Finalize`: nobody leaves before all have what was broadcast.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Finalize() -> c_int {
+    with(|mpi| {
+        group::end_all(mpi);
+        None
+    });
+    match mpi::next(c"MPI_Finalize") {
+        // SAFETY: the function of this name.
+        Some(next) => unsafe {
+            let next: unsafe extern "C" fn() -> c_int = std::mem::transmute(next);
+            next()
+        },
+        None => SUCCESS,
+    }
+}

@@ -1,0 +1,127 @@
+//! Marline's provider in this process, which the MPI's libfabric has loaded: its functions for
+//! groups (`crates/provider/src/collectives.rs` has the other side of this interface).
+
+use std::ffi::{c_void, CString};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The variable with the path of the provider; without it this library does nothing.
+pub const VARIABLE: &str = "MARLINE_MULTICAST";
+
+/// Says if multicast is wanted.
+pub fn is_wanted() -> bool {
+    std::env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
+}
+
+#[repr(C)]
+pub struct GroupV1 {
+    pub id: u64,
+    pub token: u32,
+    pub me: u32,
+    pub members: u32,
+    pub reserved: u32,
+    pub cards: *const u8,
+}
+
+#[repr(C)]
+struct ApiV1 {
+    version: u32,
+    size: u32,
+    collectives: AtomicPtr<c_void>,
+}
+
+/// The provider's functions; see there.
+#[repr(C)]
+pub struct Provider {
+    size: u32,
+    pub card_len: u32,
+    card: unsafe extern "C" fn(*mut u8) -> isize,
+    open: unsafe extern "C" fn(*const GroupV1) -> isize,
+    pub probe: extern "C" fn(isize) -> isize,
+    pub heard: extern "C" fn(isize) -> isize,
+    pub start: extern "C" fn(isize, u8) -> isize,
+    post: unsafe extern "C" fn(isize, u32, *mut c_void, usize) -> isize,
+    pub test: extern "C" fn(isize, isize) -> isize,
+    pub is_idle: extern "C" fn(isize) -> isize,
+    pub progress: extern "C" fn() -> isize,
+    pub close: extern "C" fn(isize) -> isize,
+}
+
+/// See the provider.
+pub const ENDED_WELL: isize = 1;
+/// See the provider.
+pub const ENDED_NOT_CARRIED: isize = 2;
+/// See the provider.
+pub const ENDED_MISMATCH: isize = 3;
+
+/// The provider, if it is loaded.
+pub fn find() -> Option<&'static Provider> {
+    static FOUND: AtomicPtr<Provider> = AtomicPtr::new(std::ptr::null_mut());
+    let mut found = FOUND.load(Ordering::Relaxed);
+    if found.is_null() {
+        found = look()?;
+        FOUND.store(found, Ordering::Relaxed);
+    }
+    // SAFETY: a table of a library that is never unmapped, as `look` keeps it open.
+    Some(unsafe { &*found })
+}
+
+fn look() -> Option<*mut Provider> {
+    let path = CString::new(std::env::var(VARIABLE).ok()?).ok()?;
+    // SAFETY: C strings; the library is there already or the call fails. The symbol is a table of
+    // this type where its version is 1.
+    unsafe {
+        let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+        if library.is_null() {
+            return None;
+        }
+        let api = libc::dlsym(library, c"marline_api_v1".as_ptr()).cast::<ApiV1>();
+        let api = api.as_ref().filter(|api| api.version == 1)?;
+        if (api.size as usize) < size_of::<ApiV1>() {
+            return None;
+        }
+        let table = api.collectives.load(Ordering::Acquire).cast::<Provider>();
+        let size = table.as_ref()?.size as usize;
+        (size >= size_of::<Provider>()).then_some(table)
+    }
+}
+
+impl Provider {
+    /// The card of this process's endpoint.
+    pub fn card(&self) -> Option<Vec<u8>> {
+        let mut card = vec![0; self.card_len as usize];
+        // SAFETY: there is room for a card.
+        let result = unsafe { (self.card)(card.as_mut_ptr()) };
+        (result == 0).then_some(card)
+    }
+
+    /// Opens a group: its number.
+    pub fn open(&self, (id, token): (u64, u32), me: usize, cards: &[u8]) -> Option<isize> {
+        let group = GroupV1 {
+            id,
+            token,
+            me: me as u32,
+            members: (cards.len() / self.card_len as usize) as u32,
+            reserved: 0,
+            cards: cards.as_ptr(),
+        };
+        // SAFETY: as many cards as it says.
+        let number = unsafe { (self.open)(&group) };
+        (number >= 0).then_some(number)
+    }
+
+    /// Posts the next broadcast: its number.
+    ///
+    /// # Safety
+    /// The memory stays until the broadcast has ended.
+    pub unsafe fn post(
+        &self,
+        group: isize,
+        root: usize,
+        base: *mut c_void,
+        len: usize,
+    ) -> Option<isize> {
+        // SAFETY: the caller's promise.
+        let number = unsafe { (self.post)(group, root as u32, base, len) };
+        (number >= 0).then_some(number)
+    }
+}

@@ -1,0 +1,535 @@
+//! Groups: opened, fed with what rails receive, and sent for.
+//!
+//! After each call of a group's protocol its packets leave and its events are taken, packets first,
+//! as an operation may end with the packet that reads its memory last.
+
+use crate::api::{EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec, LogLevel};
+use crate::platform::system::System;
+use crate::state::core::Core;
+use crate::state::group_card::{identity, lanes, leaders, GroupCard, GROUP_CARD_LEN};
+use crate::state::groups::{GroupMemory, Member, OpenGroup};
+use crate::state::rails::{Body, Pending};
+use marline_checksum::{crc32c, sum, Algorithm};
+use marline_proto::group::{Group, GroupConfig, GroupStats, Packet, Scheme, To};
+use marline_proto::{Dest, PeerId};
+use marline_rails::{group_addr, GroupLink, Groups as _, LinkId, Links, RailTx, SendOutcome};
+use marline_wire::{GroupHead, GroupPacket, ParseError, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
+
+/// Deaths are looked for so often where something waits for a member: well within the time after
+/// which a peer is dead.
+const LOOK_NS: u64 = 100_000_000;
+/// Acknowledgements that ride with a chunk take so many bytes at most.
+const RIDERS_LEN: usize = 64;
+/// Chunks are a multiple of this many bytes, so that their places keep their alignment.
+const CHUNK_ALIGN: usize = 64;
+/// Every so many sends to one member leave by another rail than that by which it was heard last,
+/// as long as there is one: what is heard on a rail need not reach anybody by it.
+const OTHER_RAIL_EVERY: usize = 4;
+
+impl<S: System> Core<S> {
+    /// The card of an endpoint, for others to make a group with it.
+    pub fn group_card(&self, ep: EpId) -> Option<[u8; GROUP_CARD_LEN]> {
+        let node = self.dir.node(ep)?;
+        let rails = self.rails.iter().enumerate().filter_map(|(index, rail)| {
+            let mut addr = rail.tx.local_addr();
+            addr.index = index as u8;
+            let longest = rail.tx.caps().datagram_max;
+            let most = if self.cfg.mtu == 0 {
+                longest
+            } else {
+                self.cfg.mtu
+            };
+            addr.datagram_max = longest.min(most).min(u16::MAX as usize) as u16;
+            (rail.tx.caps().groups).then_some(addr)
+        });
+        let card = GroupCard {
+            address: node.address(),
+            epoch: node.epoch(),
+            rails: rails.collect(),
+        };
+        Some(card.encode())
+    }
+
+    /// Opens a group of the endpoints of these cards.
+    pub fn group_open(
+        &mut self,
+        now: u64,
+        ep: EpId,
+        spec: &GroupSpec<'_>,
+    ) -> Result<GroupId, GroupError> {
+        let cards: Option<Vec<GroupCard>> =
+            spec.cards.iter().map(|c| GroupCard::decode(c)).collect();
+        let cards = cards.ok_or(GroupError::Invalid)?;
+        let node = self.dir.node(ep).ok_or(GroupError::Invalid)?;
+        let own = cards.get(spec.me as usize).ok_or(GroupError::Invalid)?;
+        if cards.len() > u16::MAX as usize || own.address.id != node.id() {
+            return Err(GroupError::Invalid);
+        }
+        let lanes = lanes(&cards);
+        let longest =
+            |(member, at): (usize, &usize)| cards[member].rails[*at].datagram_max as usize;
+        let all = lanes.iter().flat_map(|lane| lane.iter().enumerate());
+        let datagram = all.map(longest).min().ok_or(GroupError::NoNetwork)?;
+        let heads = GROUP_HEAD_LEN + CHUNK_HEAD_LEN + RIDERS_LEN;
+        let chunk = datagram.saturating_sub(heads) / CHUNK_ALIGN * CHUNK_ALIGN;
+        if chunk == 0 {
+            return Err(GroupError::NoNetwork);
+        }
+        let joined = self.join_lanes(spec, &cards, &lanes)?;
+        let members = self.ways_to(ep, spec.me as usize, &cards, &lanes);
+        let who = identity(spec.id, spec.token, &cards);
+        let config = GroupConfig {
+            me: spec.me,
+            chunk: chunk as u32,
+            lanes: lanes.len() as u8,
+            scheme: Scheme::usual(cards.len()),
+            seed: own.address.id ^ spec.id,
+            ..GroupConfig::default()
+        };
+        let (src_id, src_epoch) = who.members[spec.me as usize];
+        let head = GroupHead {
+            algorithm: self.cfg.proto.algorithm,
+            group: who.id,
+            token: who.token,
+            member: spec.me,
+            src_id,
+            src_epoch,
+            lane: 0,
+            flags: 0,
+        };
+        let mut leaders = leaders(&cards);
+        leaders.retain(|&leader| !cards[leader].is_beside(own));
+        let open = OpenGroup {
+            ep,
+            group: Group::new(config, who),
+            head,
+            lanes: joined,
+            members,
+            leaders,
+            memory: GroupMemory::new(chunk),
+            turn: 0,
+            look_at: now + LOOK_NS,
+            probe_len: chunk + heads,
+        };
+        Ok(GroupId(self.groups.insert(Box::new(open))))
+    }
+
+    /// Joins the group on the own rail of each lane.
+    fn join_lanes(
+        &mut self,
+        spec: &GroupSpec<'_>,
+        cards: &[GroupCard],
+        lanes: &[Vec<usize>],
+    ) -> Result<Vec<(usize, GroupLink)>, GroupError> {
+        let mut joined: Vec<(usize, GroupLink)> = Vec::new();
+        for lane in lanes {
+            let me = spec.me as usize;
+            let own = &cards[me].rails[lane[me]];
+            let rail = own.index as usize;
+            let state = self.rails.list.get_mut(rail).ok_or(GroupError::Invalid)?;
+            let addr = group_addr(own.kind, spec.id).ok_or(GroupError::NoNetwork)?;
+            match state.tx.join(&addr) {
+                Ok(link) => joined.push((rail, link)),
+                Err(why) => {
+                    let name = &state.name;
+                    let text = format!("rail {name}: a group cannot be joined: {why:?}");
+                    self.say(LogLevel::Info, &text);
+                    for (rail, link) in joined {
+                        self.rails.list[rail].tx.leave(link);
+                    }
+                    return Err(GroupError::NoNetwork);
+                }
+            }
+        }
+        Ok(joined)
+    }
+
+    /// The links to each member, but for this one itself.
+    fn ways_to(
+        &mut self,
+        ep: EpId,
+        me: usize,
+        cards: &[GroupCard],
+        lanes: &[Vec<usize>],
+    ) -> Vec<Member> {
+        let mut members = Vec::new();
+        for (member, card) in cards.iter().enumerate() {
+            let mut links = Vec::new();
+            for lane in lanes.iter().filter(|_| member != me) {
+                let rail = cards[me].rails[lane[me]].index as usize;
+                if let Some(state) = self.rails.list.get_mut(rail) {
+                    links.push((rail, state.tx.connect(&card.rails[lane[member]]).link));
+                }
+            }
+            let endpoint = self.dir.ep(ep).filter(|_| member != me);
+            let peer = endpoint.map(|e| e.node.peer(&card.address));
+            members.push(Member {
+                peer: peer.unwrap_or(PeerId(u32::MAX)),
+                heard_by: links.first().map_or(0, |(rail, _)| *rail),
+                links,
+                lanes: 0,
+                watched: false,
+            });
+        }
+        members
+    }
+
+    /// Has the protocol of a group do something, then sends and takes what it gives.
+    fn with_group<R>(
+        &mut self,
+        now: u64,
+        number: u32,
+        call: impl FnOnce(&mut OpenGroup) -> R,
+    ) -> Option<R> {
+        let slot = self.groups.list.get_mut(number as usize)?;
+        let mut open = slot.take()?;
+        let result = call(&mut open);
+        self.pump(now, &mut open);
+        self.groups.list[number as usize] = Some(open);
+        self.groups.note_deadlines();
+        Some(result)
+    }
+
+    /// Sends a group's packets and takes its events, until there are none.
+    fn pump(&mut self, now: u64, open: &mut OpenGroup) {
+        loop {
+            let mut idle = true;
+            while !self.is_blocked(open) {
+                let Some(packet) = open.group.poll_transmit(now) else {
+                    break;
+                };
+                idle = false;
+                self.send_group_packet(now, open, &packet);
+            }
+            while let Some(event) = open.group.poll_event() {
+                idle = false;
+                open.memory.take_event(event);
+            }
+            if idle {
+                return;
+            }
+        }
+    }
+
+    /// A rail of the group has no room: what is built next may be for it.
+    fn is_blocked(&mut self, open: &OpenGroup) -> bool {
+        let full = self.rails.full_mask;
+        let blocked = open.lanes.iter().any(|(rail, _)| full >> rail & 1 == 1);
+        self.groups.blocked |= blocked;
+        blocked
+    }
+
+    fn send_group_packet(&mut self, now: u64, open: &mut OpenGroup, packet: &Packet) {
+        let mut stage = std::mem::take(&mut self.groups.stage);
+        if let Some(len) = open.encode(packet, &mut stage) {
+            if let Some((rail, dest)) = self.way_of(open, packet.to) {
+                self.send_datagram(now, rail, dest, &stage[..len]);
+            }
+        }
+        self.groups.stage = stage;
+    }
+
+    /// The rail by which a packet leaves, and where to.
+    fn way_of(&self, open: &mut OpenGroup, to: To) -> Option<(usize, Dest)> {
+        let member = match to {
+            To::All { lane } => {
+                let &(rail, link) = open.lanes.get(lane as usize)?;
+                return Some((rail, Dest::Group(link.0)));
+            }
+            To::Member(member) => open.members.get(member as usize)?,
+        };
+        open.turn = open.turn.wrapping_add(1);
+        let up = |(rail, _): &&(usize, LinkId)| self.rails[*rail].up;
+        let others = || {
+            member
+                .links
+                .iter()
+                .filter(|(rail, _)| *rail != member.heard_by)
+        };
+        let another = || {
+            let count = others().filter(up).count().max(1);
+            others()
+                .filter(up)
+                .nth(open.turn / OTHER_RAIL_EVERY % count)
+        };
+        let heard = member
+            .links
+            .iter()
+            .filter(up)
+            .find(|(rail, _)| *rail == member.heard_by);
+        let heard = heard.filter(|_| open.turn % OTHER_RAIL_EVERY != 0);
+        let way = heard.or_else(another).or(member.links.first());
+        way.map(|&(rail, link)| {
+            let (link, flow) = (link.0, 0);
+            (rail, Dest::Link { link, flow })
+        })
+    }
+
+    /// Sends one packet by a rail, which keeps it if it has no room.
+    fn send_datagram(&mut self, now: u64, rail: usize, dest: Dest, bytes: &[u8]) {
+        let state = &mut self.rails.list[rail];
+        let counters = &mut state.counters;
+        counters.send_calls += 1;
+        counters.wire_packets_sent += 1;
+        counters.wire_bytes_sent += bytes.len() as u64;
+        let outcome = state.send_to(dest, bytes);
+        if outcome == SendOutcome::Busy {
+            state.counters.busy += 1;
+            let body = Body::Packet(bytes.to_vec());
+            return self.no_room(now, rail, Some(Pending { dest, body }));
+        }
+        // A packet that is too long for a way is lost there: a group is used where its probes,
+        // which are as long as any packet, arrive.
+        if matches!(outcome, SendOutcome::Fault(_)) {
+            self.after_send(now, rail, LinkId::NONE, outcome);
+        }
+    }
+
+    /// Takes a packet that claims to be of a group.
+    pub(crate) fn ingest_group(&mut self, now: u64, rail: usize, datagram: &[u8]) {
+        let counters = &mut self.rails[rail].counters;
+        let packet = match GroupPacket::parse(datagram, crc32c) {
+            Ok(packet) => packet,
+            Err(ParseError::HeadCrc) => return counters.corrupt_heads += 1,
+            Err(ParseError::Truncated) => return counters.truncated += 1,
+            Err(ParseError::Version) => return counters.wrong_version += 1,
+            Err(ParseError::Malformed) => return counters.unknown += 1,
+        };
+        let ours = |open: &Option<Box<OpenGroup>>| {
+            open.as_ref()
+                .is_some_and(|open| open.group.is_for(&packet.head))
+        };
+        let Some(number) = self.groups.list.iter().position(ours) else {
+            return counters.unknown += 1;
+        };
+        let known = self.with_group(now, number as u32, |open| {
+            take_packet(now, rail, open, &packet)
+        });
+        let counters = &mut self.rails[rail].counters;
+        match known {
+            Some(Took::Stranger) => counters.wrong_token += 1,
+            Some(Took::BadAlgorithm) => counters.wrong_algorithm += 1,
+            Some(Took::Damaged) => counters.corrupt_heads += 1,
+            Some(Took::Right) | None => {}
+        }
+    }
+
+    /// Does what is due for groups, and looks for members that died.
+    pub(crate) fn tick_groups(&mut self, now: u64) {
+        if self.groups.due_at.is_none_or(|at| now < at) {
+            return;
+        }
+        for number in 0..self.groups.list.len() as u32 {
+            let open = self.groups.get(number);
+            if open.is_some_and(|open| open.deadline().is_some_and(|at| at <= now)) {
+                let dead = self.look_for_deaths(now, number);
+                self.with_group(now, number, |open| {
+                    dead.iter()
+                        .for_each(|&member| open.group.on_dead(now, member));
+                    open.group.handle_timeouts(now);
+                });
+            }
+        }
+    }
+
+    /// Has the node of the endpoint watch those members that the group waits for; who of them is
+    /// gone.
+    fn look_for_deaths(&mut self, now: u64, number: u32) -> Vec<u16> {
+        let Some(open) = self.groups.get(number).filter(|open| open.look_at <= now) else {
+            return Vec::new();
+        };
+        open.look_at = now + LOOK_NS;
+        let awaited = open.group.awaited();
+        let ep = open.ep;
+        let mut watch = Vec::new();
+        for (at, member) in open.members.iter_mut().enumerate() {
+            let wanted = awaited.binary_search(&(at as u16)).is_ok();
+            if wanted != std::mem::replace(&mut member.watched, wanted) {
+                watch.push((member.peer, wanted));
+            }
+        }
+        let peer_of = |&at: &u16| Some((at, open.members.get(at as usize)?.peer));
+        let awaited: Vec<(u16, PeerId)> = awaited.iter().filter_map(peer_of).collect();
+        let Some(endpoint) = self.dir.ep(ep) else {
+            return Vec::new();
+        };
+        for (peer, wanted) in watch {
+            endpoint.node.watch_peer(now, peer, wanted);
+        }
+        let gone = |(_, peer): &&(u16, PeerId)| endpoint.node.peer_gone(*peer);
+        awaited
+            .iter()
+            .filter(gone)
+            .map(|(member, _)| *member)
+            .collect()
+    }
+
+    /// Sends what waited for room.
+    pub(crate) fn flush_groups(&mut self, now: u64) {
+        if !std::mem::take(&mut self.groups.blocked) {
+            return;
+        }
+        for number in 0..self.groups.list.len() as u32 {
+            self.with_group(now, number, |_| ());
+        }
+    }
+
+    /// Multicasts a probe on each lane, for the others to hear.
+    pub fn group_probe(&mut self, now: u64, group: GroupId) -> Result<(), GroupError> {
+        self.with_group(now, group.0, |open| open.group.probe())
+            .ok_or(GroupError::Invalid)
+    }
+
+    /// Lanes on which all was heard that has to be, as bits.
+    pub fn group_heard(&mut self, group: GroupId) -> Result<u8, GroupError> {
+        let open = self.groups.get(group.0).ok_or(GroupError::Invalid)?;
+        Ok(open.heard_lanes())
+    }
+
+    /// Uses these lanes and no others.
+    pub fn group_start(&mut self, group: GroupId, lanes: u8) -> Result<(), GroupError> {
+        let open = self.groups.get(group.0).ok_or(GroupError::Invalid)?;
+        open.group.set_lanes(lanes);
+        Ok(())
+    }
+
+    /// Posts the next broadcast of a group.
+    pub fn group_post(
+        &mut self,
+        now: u64,
+        group: GroupId,
+        root: u16,
+        (base, len): (*mut u8, usize),
+    ) -> Result<GroupOpId, GroupError> {
+        let post = |open: &mut OpenGroup| {
+            if root as usize >= open.members.len() {
+                return Err(GroupError::Invalid);
+            }
+            let handle = open.memory.insert(base, len);
+            open.group.post(now, root, handle, len as u64);
+            Ok(GroupOpId(handle))
+        };
+        self.with_group(now, group.0, post)
+            .unwrap_or(Err(GroupError::Invalid))
+    }
+
+    /// How an operation ended; then it is forgotten. `None`: it has not.
+    pub fn group_test(&mut self, group: GroupId, op: GroupOpId) -> Option<GroupEnd> {
+        let Some(open) = self.groups.get(group.0) else {
+            return Some(GroupEnd::Closed);
+        };
+        let Some(found) = open.memory.ops.get(&op.0) else {
+            return Some(GroupEnd::Closed);
+        };
+        let end = found.end?;
+        open.memory.ops.remove(&op.0);
+        Some(end)
+    }
+
+    /// Counters of a group.
+    pub fn group_stats(&self, group: GroupId) -> Option<&GroupStats> {
+        let open = self.groups.list.get(group.0 as usize)?.as_ref()?;
+        Some(open.group.stats())
+    }
+
+    /// Nothing is under way: all operations have ended, and all members have what was sent.
+    pub fn group_is_idle(&mut self, group: GroupId) -> bool {
+        let held = self.groups.get(group.0).map(|open| open.group.held());
+        held.is_none_or(|held| held.operations == 0 && held.chunks == 0)
+    }
+
+    /// Ends a group. Operations that have not ended are forgotten, and their memory is not used any
+    /// more.
+    pub fn group_close(&mut self, group: GroupId) {
+        let slot = self.groups.list.get_mut(group.0 as usize);
+        let Some(open) = slot.and_then(Option::take) else {
+            return;
+        };
+        for (rail, link) in &open.lanes {
+            self.drop_pending_to(*rail, Dest::Group(link.0));
+            self.rails.list[*rail].tx.leave(*link);
+        }
+        for member in &open.members {
+            for &(rail, link) in &member.links {
+                self.close_link(rail, link);
+            }
+            if let Some(endpoint) = self.dir.ep(open.ep).filter(|_| member.watched) {
+                endpoint.node.watch_peer(0, member.peer, false);
+            }
+        }
+        self.groups.note_deadlines();
+    }
+
+    /// Nothing is under way in the groups of an endpoint.
+    pub(crate) fn groups_are_idle(&mut self, ep: EpId) -> bool {
+        let mut numbers = 0..self.groups.list.len() as u32;
+        numbers.all(|number| {
+            let ours = self.groups.get(number).is_some_and(|open| open.ep == ep);
+            !ours || self.group_is_idle(GroupId(number))
+        })
+    }
+
+    /// Ends the groups of an endpoint.
+    pub(crate) fn close_groups(&mut self, ep: EpId) {
+        for number in 0..self.groups.list.len() as u32 {
+            if self.groups.get(number).is_some_and(|open| open.ep == ep) {
+                self.group_close(GroupId(number));
+            }
+        }
+    }
+
+    /// A packet that waits for room, and whose destination ends, is lost.
+    fn drop_pending_to(&mut self, rail: usize, dest: Dest) {
+        let pending = self.rails[rail].pending.as_ref();
+        if pending.is_some_and(|pending| pending.dest == dest) {
+            self.drop_pending(rail);
+        }
+    }
+}
+
+/// The outcome of a packet.
+enum Took {
+    Right,
+    Stranger,
+    Damaged,
+    BadAlgorithm,
+}
+
+fn take_packet(now: u64, rail: usize, open: &mut OpenGroup, packet: &GroupPacket<'_>) -> Took {
+    let Some(heard) = open.group.admit(&packet.head) else {
+        return Took::Stranger;
+    };
+    open.heard(heard.from, heard.lane, rail);
+    for word in packet.words() {
+        open.group.handle_word(now, heard, &word);
+    }
+    let Some((chunk, sent_sum, payload)) = packet.chunk() else {
+        return Took::Right;
+    };
+    let Some(algorithm) = Algorithm::from_u8(packet.head.algorithm) else {
+        return Took::BadAlgorithm;
+    };
+    let seed = chunk.seed(packet.head.group);
+    if chunk.parity > 0 {
+        // A damaged parity makes damaged chunks: it is not looked at.
+        if sum(algorithm, seed, payload) != sent_sum {
+            return Took::Damaged;
+        }
+        if let Some(rebuild) = open.group.place_parity(now, heard, &chunk) {
+            let made = open.memory.rebuild(&rebuild, payload).is_some();
+            open.group.commit(now, heard, &rebuild.chunk, made);
+        }
+        return Took::Right;
+    }
+    let place = open.group.place(now, heard, &chunk);
+    let check = (algorithm, seed, sent_sum);
+    let Some(right) = open.memory.land((place, &chunk), check, payload) else {
+        return Took::Right; // it is here already, or has no place
+    };
+    open.group.commit(now, heard, &chunk, right);
+    if right {
+        Took::Right
+    } else {
+        Took::Damaged
+    }
+}

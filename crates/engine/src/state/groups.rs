@@ -1,0 +1,342 @@
+//! Groups of an engine: the protocol's state of each, its rails, and the memory of its operations.
+
+use crate::api::{EpId, GroupEnd};
+use marline_checksum::{copy_and_sum, crc32c, sum, Algorithm};
+use marline_proto::group::{Chunk, Content, Group, GroupEvent, Packet, Place, Rebuild, To, Word};
+use marline_proto::PeerId;
+use marline_rails::{GroupLink, LinkId};
+use marline_wire::{GroupHead, GroupWriter, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
+use std::collections::BTreeMap;
+
+/// The ways to one member alone.
+pub(crate) struct Member {
+    pub(crate) peer: PeerId,
+    /// Rails and links.
+    pub(crate) links: Vec<(usize, LinkId)>,
+    /// The rail by which it was heard last.
+    pub(crate) heard_by: usize,
+    /// Its multicast was heard on these lanes, as bits.
+    pub(crate) lanes: u8,
+    /// The endpoint's node watches whether it lives.
+    pub(crate) watched: bool,
+}
+
+/// A group that is open.
+pub(crate) struct OpenGroup {
+    pub(crate) ep: EpId,
+    pub(crate) group: Group,
+    /// Of own packets.
+    pub(crate) head: GroupHead,
+    /// By lane: the rail, and its number of the group.
+    pub(crate) lanes: Vec<(usize, GroupLink)>,
+    pub(crate) members: Vec<Member>,
+    /// Members whose multicast is to be heard before the group is used.
+    pub(crate) leaders: Vec<usize>,
+    pub(crate) memory: GroupMemory,
+    /// Sends to single members so far.
+    pub(crate) turn: usize,
+    /// When deaths are looked for next.
+    pub(crate) look_at: u64,
+    /// Bytes that a probe has, so that it shows that chunks fit.
+    pub(crate) probe_len: usize,
+}
+
+/// The groups of an engine by their number.
+#[derive(Default)]
+pub(crate) struct Groups {
+    pub(crate) list: Vec<Option<Box<OpenGroup>>>,
+    /// The earliest deadline of all.
+    pub(crate) due_at: Option<u64>,
+    /// Packets of some wait for room on a rail.
+    pub(crate) blocked: bool,
+    /// The packet under hand.
+    pub(crate) stage: Vec<u8>,
+}
+
+impl Groups {
+    /// Keeps a group: its number.
+    pub(crate) fn insert(&mut self, group: Box<OpenGroup>) -> u32 {
+        let free = self.list.iter().position(Option::is_none);
+        let at = free.unwrap_or_else(|| {
+            self.list.push(None);
+            self.list.len() - 1
+        });
+        self.list[at] = Some(group);
+        at as u32
+    }
+
+    /// The group of a number.
+    pub(crate) fn get(&mut self, number: u32) -> Option<&mut OpenGroup> {
+        self.list.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    /// Notes when the protocol wants to be called.
+    pub(crate) fn note_deadlines(&mut self) {
+        let all = self.list.iter().flatten();
+        self.due_at = all.filter_map(|open| open.deadline()).min();
+    }
+}
+
+impl OpenGroup {
+    /// When its protocol, or the look for deaths, is due.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        let look = self.memory.ops.iter().any(|(_, op)| op.end.is_none());
+        let look = look.then_some(self.look_at);
+        self.group.next_deadline().into_iter().chain(look).min()
+    }
+
+    /// A packet of a member came by a rail.
+    pub(crate) fn heard(&mut self, member: u16, lane: Option<u8>, rail: usize) {
+        if let Some(member) = self.members.get_mut(member as usize) {
+            member.heard_by = rail;
+            member.lanes |= lane.map_or(0, |lane| 1 << (lane & 7));
+        }
+    }
+
+    /// Lanes on which the multicast of all leaders was heard, as bits.
+    pub(crate) fn heard_lanes(&self) -> u8 {
+        let all = (1u32 << self.lanes.len()) as u8;
+        let all = if self.lanes.len() == 8 {
+            u8::MAX
+        } else {
+            all.wrapping_sub(1)
+        };
+        let leaders = self.leaders.iter().filter_map(|&at| self.members.get(at));
+        leaders.fold(all, |lanes, leader| lanes & leader.lanes)
+    }
+
+    /// Writes a packet to `out`: its length. `None`: its memory is gone.
+    pub(crate) fn encode(&mut self, packet: &Packet, out: &mut Vec<u8>) -> Option<usize> {
+        let mut head = self.head;
+        if let To::All { lane } = packet.to {
+            (head.lane, head.flags) = (lane, GroupHead::FLAG_MULTICAST);
+        }
+        let words: usize = packet.words.iter().map(Word::wire_len).sum();
+        let load = packet.content.as_ref();
+        let head_len = GROUP_HEAD_LEN + words + load.map_or(0, |_| CHUNK_HEAD_LEN);
+        let payload = load.map_or(0, |content| chunk_of(content).map_or(0, |c| c.len as usize));
+        let probes = packet.words.contains(&Word::Probe);
+        let len = (head_len + payload).max(if probes { self.probe_len } else { 0 });
+        if out.len() < len {
+            out.resize(len, 0);
+        }
+        let (head_bytes, rest) = out.split_at_mut(head_len);
+        let chunk = match load {
+            Some(content) => {
+                let chunk = chunk_of(content)?;
+                let to = &mut rest[..payload];
+                Some((chunk, self.memory.load(content, &head, to)?))
+            }
+            None => None,
+        };
+        let mut writer = GroupWriter::new(head_bytes);
+        packet
+            .words
+            .iter()
+            .all(|word| writer.push(word))
+            .then_some(())?;
+        let written = writer.finish(&head, chunk.as_ref().map(|(c, sum)| (c, *sum)))?;
+        debug_assert_eq!(written, head_len);
+        let crc = crc32c(&out[4..head_len]);
+        out[..4].copy_from_slice(&crc.to_le_bytes());
+        Some(len)
+    }
+}
+
+fn chunk_of(content: &Content) -> Option<Chunk> {
+    match *content {
+        Content::Own { chunk, .. } | Content::Kept(chunk) => Some(chunk),
+        Content::Parity { chunk, .. } => Some(chunk),
+        Content::Mark { .. } => None, // no scheme that an engine uses has them
+    }
+}
+
+/// A broadcast of a member, as its caller posted it.
+pub(crate) struct GroupOp {
+    base: *mut u8,
+    len: usize,
+    pub(crate) end: Option<GroupEnd>,
+}
+
+/// The memory of a group.
+#[derive(Default)]
+pub(crate) struct GroupMemory {
+    /// Operations by handle.
+    pub(crate) ops: BTreeMap<u32, GroupOp>,
+    next: u32,
+    early: BTreeMap<u64, Vec<u8>>,
+    kept: BTreeMap<(u16, u64), Vec<u8>>,
+    /// Bytes of a chunk.
+    chunk: usize,
+}
+
+// SAFETY: the pointers are user memory that callers lend from any thread until an operation ends;
+// it is used under the engine's lock.
+unsafe impl Send for GroupMemory {}
+
+impl GroupMemory {
+    /// Of a group whose chunks have so many bytes.
+    pub(crate) fn new(chunk: usize) -> GroupMemory {
+        GroupMemory {
+            chunk,
+            ..GroupMemory::default()
+        }
+    }
+
+    /// A new operation over memory that its caller lends until it ends.
+    pub(crate) fn insert(&mut self, base: *mut u8, len: usize) -> u32 {
+        let handle = self.next;
+        self.next = self.next.wrapping_add(1);
+        let end = None;
+        self.ops.insert(handle, GroupOp { base, len, end });
+        handle
+    }
+
+    /// Bytes `offset .. offset + len` of an operation that has not ended.
+    fn lent(&self, handle: u32, offset: u64, len: usize) -> Option<*mut u8> {
+        let op = self.ops.get(&handle).filter(|op| op.end.is_none())?;
+        let at = usize::try_from(offset).ok()?;
+        let inside = at.checked_add(len)? <= op.len;
+        inside.then(|| op.base.wrapping_add(at))
+    }
+
+    /// Puts the payload of a packet into place, and keeps it where it may be wanted again: its sum.
+    fn load(&mut self, content: &Content, head: &GroupHead, to: &mut [u8]) -> Option<u64> {
+        let algorithm = Algorithm::from_u8(head.algorithm).unwrap_or(Algorithm::None);
+        match *content {
+            Content::Own {
+                handle,
+                chunk,
+                keep,
+            } => {
+                let from = self.lent(handle, chunk.offset, to.len())?;
+                // SAFETY: `lent` says that all of it is memory of an operation that has not ended;
+                // a packet's bytes lie elsewhere.
+                let sum = unsafe {
+                    let seed = chunk.seed(head.group);
+                    copy_and_sum(algorithm, seed, to.as_mut_ptr(), from, to.len())
+                };
+                if keep {
+                    self.kept.insert((chunk.root, chunk.number), to.to_vec());
+                }
+                Some(sum)
+            }
+            Content::Kept(chunk) => {
+                let kept = self.kept.get(&(chunk.root, chunk.number))?;
+                to.copy_from_slice(kept.get(..to.len())?);
+                Some(sum(algorithm, chunk.seed(head.group), to))
+            }
+            Content::Parity { handle, chunk } => {
+                to.fill(0);
+                for n in 0..chunk.parity as u64 {
+                    let offset = chunk.offset + n * chunk.len as u64;
+                    let len = chunk.total.saturating_sub(offset).min(chunk.len as u64) as usize;
+                    let from = self.lent(handle, offset, len)?;
+                    // SAFETY: as above.
+                    let part = unsafe { std::slice::from_raw_parts(from, len) };
+                    to.iter_mut().zip(part).for_each(|(to, byte)| *to ^= byte);
+                }
+                Some(sum(algorithm, chunk.seed(head.group), to))
+            }
+            Content::Mark { .. } => None,
+        }
+    }
+
+    /// Where the bytes of a chunk belong, if they are to be taken.
+    fn place(&mut self, place: Place, chunk: &Chunk) -> Option<*mut u8> {
+        match place {
+            Place::Posted { handle, .. } => self.lent(handle, chunk.offset, chunk.len as usize),
+            Place::Early { .. } => {
+                let total = usize::try_from(chunk.total).ok()?;
+                let early = self.early.entry(chunk.broadcast);
+                let early = early.or_insert_with(|| vec![0; total]);
+                let at = chunk.offset as usize;
+                let span = early.get_mut(at..at.checked_add(chunk.len as usize)?)?;
+                Some(span.as_mut_ptr())
+            }
+            _ => None,
+        }
+    }
+
+    /// Puts a chunk where it belongs, and says if its bytes are right; `None`: it has no place.
+    pub(crate) fn land(
+        &mut self,
+        (place, chunk): (Place, &Chunk),
+        (algorithm, seed, sum): (Algorithm, u64, u64),
+        payload: &[u8],
+    ) -> Option<bool> {
+        let bytes = payload.get(..chunk.len as usize)?;
+        let to = self.place(place, chunk)?;
+        // SAFETY: `place` says that so many bytes are there, of memory that is lent for this or our
+        // own; what was received lies elsewhere.
+        let found = unsafe { copy_and_sum(algorithm, seed, to, bytes.as_ptr(), bytes.len()) };
+        let right = found == sum;
+        if right && keeps(place) {
+            self.kept.insert((chunk.root, chunk.number), bytes.to_vec());
+        }
+        Some(right)
+    }
+
+    /// Makes a chunk of a parity, whose sum was right, and its neighbours; `None`: it has no place.
+    pub(crate) fn rebuild(&mut self, rebuild: &Rebuild, parity: &[u8]) -> Option<()> {
+        let Rebuild { place, chunk, span } = *rebuild;
+        let mut bytes = parity.to_vec();
+        let whole = Chunk {
+            offset: span.0,
+            len: u32::try_from(span.1 - span.0).ok()?,
+            ..chunk
+        };
+        let all = self.place(place, &whole)?;
+        let mine = (chunk.offset - span.0) as usize / self.chunk.max(1);
+        // SAFETY: `place` says that so many bytes are there, lent for this or our own.
+        let all = unsafe { std::slice::from_raw_parts_mut(all, whole.len as usize) };
+        let parts = all.chunks(self.chunk.max(1)).enumerate();
+        for (_, other) in parts.filter(|(n, _)| *n != mine) {
+            bytes.iter_mut().zip(other).for_each(|(b, o)| *b ^= o);
+        }
+        let at = (chunk.offset - span.0) as usize;
+        bytes.truncate(chunk.len as usize);
+        all.get_mut(at..at + bytes.len())?.copy_from_slice(&bytes);
+        if keeps(place) {
+            self.kept.insert((chunk.root, chunk.number), bytes);
+        }
+        Some(())
+    }
+
+    /// Does what an event says.
+    pub(crate) fn take_event(&mut self, event: GroupEvent) {
+        match event {
+            GroupEvent::Done { handle, end } => {
+                if let Some(op) = self.ops.get_mut(&handle) {
+                    op.end = Some(end.into());
+                }
+            }
+            GroupEvent::Adopt { broadcast, handle } => {
+                let Some(early) = self.early.remove(&broadcast) else {
+                    return;
+                };
+                if let Some(to) = self.lent(handle, 0, early.len()) {
+                    // SAFETY: `lent` says that so many bytes are there.
+                    unsafe { std::ptr::copy_nonoverlapping(early.as_ptr(), to, early.len()) };
+                }
+            }
+            GroupEvent::Drop { broadcast } => {
+                self.early.remove(&broadcast);
+            }
+            GroupEvent::Forget { root, next } => {
+                while let Some((&(of, n), _)) = self.kept.range((root, 0)..(root, next)).next() {
+                    self.kept.remove(&(of, n));
+                }
+            }
+            GroupEvent::NotCarried { .. } => {}
+        }
+    }
+}
+
+/// A copy of the chunk is to be kept.
+fn keeps(place: Place) -> bool {
+    matches!(
+        place,
+        Place::Posted { keep: true, .. } | Place::Early { keep: true }
+    )
+}

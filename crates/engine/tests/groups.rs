@@ -1,0 +1,252 @@
+//! Groups of whole engines in one process, over real multicast on the loopback interface: what a
+//! root broadcasts arrives at all, whatever the network does to packets.
+
+#[path = "stand_in/limit.rs"]
+mod limit;
+
+use limit::Limit;
+use marline_engine::settings::Settings;
+use marline_engine::{
+    AvId, Core, Engine, EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec, LogSink,
+};
+use std::sync::Arc;
+
+struct Member {
+    engine: Engine,
+    ep: EpId,
+    av: AvId,
+    group: GroupId,
+}
+
+fn engine(settings: &[(&str, &str)]) -> (Engine, EpId, AvId) {
+    let lookup = |name: &str| {
+        let given = settings.iter().find(|(n, _)| *n == name);
+        given.map(|(_, v)| (*v).to_owned())
+    };
+    let settings = Settings::from_lookup(lookup).unwrap();
+    let engine = Engine::open(settings, LogSink(Arc::new(|_, _| ()))).unwrap();
+    let (av, cq, ep) = (
+        engine.av_open(),
+        engine.cq_open(),
+        engine.ep_open().unwrap(),
+    );
+    engine.ep_bind_av(ep, av);
+    engine.ep_bind_tx_cq(ep, cq);
+    engine.ep_bind_rx_cq(ep, cq);
+    engine.ep_enable(ep).unwrap();
+    (engine, ep, av)
+}
+
+/// A group with one engine for each member; the settings of each by its number.
+fn members(
+    count: usize,
+    settings: impl Fn(usize) -> Vec<(&'static str, &'static str)>,
+) -> Vec<Member> {
+    let engines: Vec<_> = (0..count).map(|n| engine(&settings(n))).collect();
+    let cards: Vec<_> = engines
+        .iter()
+        .map(|(e, ep, _)| e.group_card(*ep).unwrap())
+        .collect();
+    let cards: Vec<&[u8]> = cards.iter().map(|card| &card[..]).collect();
+    let id = u64::from_le_bytes(cards[0][8..16].try_into().unwrap());
+    let open = |(me, (engine, ep, av)): (usize, (Engine, EpId, AvId))| {
+        let spec = GroupSpec {
+            id,
+            token: 7,
+            me: me as u16,
+            cards: &cards,
+        };
+        let group = engine.group_open(ep, &spec).unwrap();
+        Member {
+            engine,
+            ep,
+            av,
+            group,
+        }
+    };
+    engines.into_iter().enumerate().map(open).collect()
+}
+
+/// The bytes of a broadcast.
+fn content(number: usize, len: usize) -> Vec<u8> {
+    let byte = |i: usize| (i * 31 + number * 7 + i / 251) as u8;
+    (0..len).map(byte).collect()
+}
+
+fn post(member: &Member, root: usize, memory: &mut [u8]) -> GroupOpId {
+    let (base, len) = (memory.as_mut_ptr(), memory.len());
+    let posted = member
+        .engine
+        .group_post(member.group, root as u16, base, len);
+    posted.unwrap()
+}
+
+/// Broadcasts of these lengths, each from another root, several under way at once; in pauses of
+/// `skew` posts a member is late.
+fn broadcast(members: &[Member], lens: &[usize], late: usize) {
+    let limit = Limit::begin();
+    let count = members.len();
+    let mut memory: Vec<Vec<Vec<u8>>> = (0..count).map(|_| Vec::new()).collect();
+    let mut open: Vec<Vec<(usize, GroupOpId)>> = (0..count).map(|_| Vec::new()).collect();
+    for (at, memory) in memory.iter_mut().enumerate() {
+        let of = |(n, &len): (usize, &usize)| match n % count == at {
+            true => content(n, len),
+            false => vec![0xee; len],
+        };
+        memory.extend(lens.iter().enumerate().map(of));
+    }
+    let mut posted = vec![0; count];
+    while posted.iter().any(|&n| n < lens.len()) || open.iter().any(|o| !o.is_empty()) {
+        limit.check("every broadcast");
+        for (at, member) in members.iter().enumerate() {
+            let first = posted.iter().max().copied().unwrap_or(0);
+            let waits = at == 1 && posted[at] + late > first && posted[0] < lens.len();
+            if posted[at] < lens.len() && !waits {
+                let n = posted[at];
+                let op = post(member, n % count, &mut memory[at][n]);
+                open[at].push((n, op));
+                posted[at] += 1;
+            }
+            member.engine.progress();
+            open[at].retain(|&(n, op)| {
+                let end = member.engine.group_test(member.group, op);
+                assert!(
+                    end.is_none_or(|e| e == GroupEnd::Well),
+                    "{n} at {at}: {end:?}"
+                );
+                end.is_none()
+            });
+        }
+    }
+    for (at, memory) in memory.iter().enumerate() {
+        for (n, bytes) in memory.iter().enumerate() {
+            assert!(
+                *bytes == content(n, lens[n]),
+                "broadcast {n} at {at} differs"
+            );
+        }
+    }
+    while !members.iter().all(|m| m.engine.group_is_idle(m.group)) {
+        limit.check("all to know that all have all");
+        members.iter().for_each(|m| m.engine.progress());
+    }
+}
+
+fn close(members: Vec<Member>) {
+    std::thread::scope(|scope| {
+        for member in &members {
+            scope.spawn(|| {
+                member.engine.group_close(member.group);
+                member.engine.ep_close(member.ep);
+                member.engine.av_close(member.av);
+                member.engine.close();
+            });
+        }
+    });
+}
+
+const LENS: [usize; 12] = [
+    1, 8, 100, 1_344, 9_000, 65_536, 65_537, 300_000, 0, 7, 1_000_000, 64_000,
+];
+
+#[test]
+fn a_broadcast_arrives_at_all_and_leaves_its_root_once() {
+    let members = members(4, |_| vec![("rails", "lo")]);
+    broadcast(&members, &LENS, 0);
+    broadcast(&members, &[8; 500], 20);
+    for member in &members {
+        let look = |core: &Core<_>| *core.group_stats(member.group).unwrap();
+        let stats = member.engine.inspect(look);
+        assert!(
+            stats.chunks > 100 && stats.repairs < stats.chunks / 10,
+            "{stats:?}"
+        );
+    }
+    close(members);
+}
+
+#[test]
+fn a_broadcast_arrives_whatever_is_lost_damaged_doubled_or_late() {
+    let faults = "seed=5;tx:drop=0.05;tx:corrupt=0.02;tx:duplicate=0.02;tx:reorder=0.02";
+    let members = members(3, |_| vec![("rails", "lo"), ("faults", faults)]);
+    for _ in 0..5 {
+        broadcast(&members, &LENS, 3);
+    }
+    broadcast(&members, &[500; 200], 10);
+    close(members);
+}
+
+#[test]
+fn members_hear_each_other_if_multicast_is_carried() {
+    let some = members(2, |_| vec![("rails", "lo")]);
+    some.iter()
+        .for_each(|m| m.engine.group_probe(m.group).unwrap());
+    // All on one host: there is nobody who has to be heard.
+    for member in &some {
+        assert_eq!(member.engine.group_heard(member.group), Ok(1));
+        member.engine.group_start(member.group, 1).unwrap();
+    }
+    broadcast(&some, &[8], 0);
+    close(some);
+}
+
+#[test]
+fn whoever_is_killed_ends_what_waits_for_it() {
+    let mut members = members(3, |at| {
+        let mut settings = vec![("rails", "lo"), ("peer_timeout_ms", "1000")];
+        // Its process is stopped as soon as nobody here polls for it.
+        settings.extend((at == 2).then_some(("progress_thread", "off")));
+        settings
+    });
+    broadcast(&members, &[100, 200, 300], 0);
+    // Silent from now on.
+    let dead = members.pop().unwrap();
+    std::mem::forget(dead);
+    let limit = Limit::begin();
+    let mut memory = [vec![1; 300_000], vec![0; 300_000], vec![0; 9]];
+    let of_root = post(&members[0], 0, &mut memory[0]);
+    let of_receiver = post(&members[1], 0, &mut memory[1]);
+    let from_dead = post(&members[1], 2, &mut memory[2]);
+    let mut ends = [None; 3];
+    while ends.contains(&None) {
+        limit.check("the ends");
+        let all = [(0, of_root), (1, of_receiver), (1, from_dead)];
+        for (end, (at, op)) in ends.iter_mut().zip(all) {
+            let member = &members[at];
+            member.engine.progress();
+            if end.is_none() {
+                *end = member.engine.group_test(member.group, op);
+            }
+        }
+    }
+    assert_eq!(ends[1], Some(GroupEnd::Well));
+    assert!(memory[1] == memory[0]);
+    close(members);
+}
+
+#[test]
+fn what_is_not_of_this_endpoint_is_refused() {
+    let (engine, ep, _) = engine(&[("rails", "lo")]);
+    let card = engine.group_card(ep).unwrap();
+    let refused = |me: u16, cards: &[&[u8]]| {
+        let spec = GroupSpec {
+            id: 1,
+            token: 2,
+            me,
+            cards,
+        };
+        engine.group_open(ep, &spec).err()
+    };
+    assert_eq!(refused(0, &[]), Some(GroupError::Invalid));
+    assert_eq!(refused(1, &[&card]), Some(GroupError::Invalid));
+    assert_eq!(refused(0, &[&card[1..]]), Some(GroupError::Invalid));
+    assert_eq!(refused(0, &[&card]), None);
+    let gone = GroupId(9);
+    assert_eq!(engine.group_probe(gone), Err(GroupError::Invalid));
+    assert_eq!(
+        engine.group_test(gone, GroupOpId(0)),
+        Some(GroupEnd::Closed)
+    );
+    engine.ep_close(ep);
+    engine.close();
+}

@@ -1,0 +1,76 @@
+//! The endpoint itself: its identity and its rails.
+
+use crate::base::config::{Config, RailSpec};
+use crate::base::pairing::Pairing;
+use crate::state::path::{LocalRail, Policy};
+use alloc::vec::Vec;
+use marline_wire::{RailAddr, RAILS_MAX};
+
+/// This endpoint.
+pub struct Local {
+    pub id: u64,
+    pub token: u32,
+    pub epoch: u32,
+    pub rails: Vec<RailSpec>,
+    pub pairing: &'static dyn Pairing,
+    /// Kinds of rails that are not known here and of which it was told.
+    pub unknown_kinds: Vec<u8>,
+    pub rail_down: [bool; RAILS_MAX],
+    /// Some rail can write.
+    pub writes: bool,
+    /// Rails that have no room now, bit n for rail n.
+    pub full: u32,
+    /// It says BYE.
+    pub closing: bool,
+}
+
+impl Local {
+    /// An endpoint with its identity and at most [`RAILS_MAX`] rails.
+    pub fn new(
+        (id, token, epoch): (u64, u32, u32),
+        mut rails: Vec<RailSpec>,
+        pairing: &'static dyn Pairing,
+    ) -> Local {
+        rails.truncate(RAILS_MAX);
+        Local {
+            id,
+            token,
+            epoch,
+            writes: rails.iter().any(|r| r.addr.writes() && !r.standby),
+            rails,
+            pairing,
+            unknown_kinds: Vec::new(),
+            rail_down: [false; RAILS_MAX],
+            full: 0,
+            closing: false,
+        }
+    }
+
+    /// Bytes that may be granted at once: what the largest receive buffer takes.
+    pub fn receive_budget(&self) -> u64 {
+        let rails = self.rails.iter().filter(|r| !r.standby);
+        rails.map(|r| r.receive_budget).max().unwrap_or(64_000)
+    }
+
+    /// Addresses of the rails, by index.
+    pub fn addrs(&self) -> Vec<RailAddr> {
+        self.rails.iter().map(|r| r.addr).collect()
+    }
+
+    /// Those of them that others are told.
+    pub fn named_addrs(&self) -> Vec<RailAddr> {
+        let named = self.rails.iter().filter(|r| !r.standby);
+        named.map(|r| r.addr).collect()
+    }
+
+    /// One rail as paths are made from it.
+    pub fn rail(&self, at: usize, cfg: &Config) -> LocalRail {
+        let spec = &self.rails[at];
+        let native = cfg.reliable && cfg.native_rails >> at & 1 == 1;
+        LocalRail {
+            datagram_max: spec.datagram_max,
+            tier: cfg.policy.tier(spec),
+            policy: Policy::new(spec.delivery, native),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The session with a peer: what HELLO agreed on, how it ends, and signs of life.
+
+use crate::state::absences::Verdicts;
+use marline_wire::{FIRST_ALGORITHM, SLOT_UNKNOWN};
+
+/// The agreement with a peer, and whether it still holds.
+#[derive(Debug)]
+pub struct Session {
+    pub remote_slot: u32,
+    /// Known once its HELLO came.
+    pub epoch: Option<u32>,
+    pub algorithm: u8,
+    /// The algorithms that the peer can check, bit n for number n; known since its HELLO.
+    pub algorithms: u32,
+    pub hello_acked: bool,
+    pub dead: bool,
+    pub closed: bool,
+    /// It is the endpoint itself: nothing is sent, nothing is waited for.
+    pub own: bool,
+}
+
+impl Default for Session {
+    fn default() -> Session {
+        Session {
+            remote_slot: SLOT_UNKNOWN,
+            epoch: None,
+            algorithm: FIRST_ALGORITHM,
+            algorithms: 0,
+            hello_acked: false,
+            dead: false,
+            closed: false,
+            own: false,
+        }
+    }
+}
+
+impl Session {
+    /// The peer is dead or has said BYE.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.dead || self.closed
+    }
+}
+
+/// BYEs: how many are still to be said, how many were said, and whether the peer has heard one.
+#[derive(Debug, Default)]
+pub struct Farewell {
+    pub due: u16,
+    pub said: u16,
+    pub heard: bool,
+}
+
+/// Signs of life of a peer, times in nanoseconds.
+#[derive(Debug, Default)]
+pub struct Liveness {
+    pub heard_ns: u64,
+    /// Since when it owes an answer.
+    pub owed_since: Option<u64>,
+    /// Since when nothing of ours was acknowledged, though something waits for that.
+    pub unanswered_since: Option<u64>,
+    /// Since when nothing was delivered, where that is in question; else 0. Its end is to be told.
+    pub gap_from: u64,
+    pub gap_told: bool,
+    /// So often it was waited for longer, because it had not been asked enough since then.
+    pub more_time_since_ns: u64,
+    pub more_time: u8,
+    pub pinged_ns: u64,
+    /// When it was last heard by packets that were read as they came, when it was heard after a
+    /// silence, and how long that was.
+    pub lively_ns: u64,
+    pub woke_ns: u64,
+    pub silent_ns: u64,
+    pub(crate) verdicts: Verdicts,
+}
+
+/// Contact with a peer by any path at all.
+#[derive(Debug, Default)]
+pub struct Contact {
+    /// Since when no path is known to carry, unless one is healthy again; 0: one is.
+    pub lost: u64,
+    /// Some path is to say once more what another has said (`Path::echo`).
+    pub echoes: bool,
+    /// When the peer, which had lost contact, was last answered on all paths; where it asked.
+    pub answered_ns: u64,
+    pub asked_at: u16,
+}
+
+/// Refusals by the peer's host since the peer was heard, of paths that have worked.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    count: u32,
+    /// When the first came.
+    since_ns: u64,
+}
+
+impl Refusals {
+    /// The peer was heard.
+    #[inline]
+    pub fn forget(&mut self) {
+        self.count = 0;
+    }
+
+    /// One came; whether it is the first.
+    pub fn note(&mut self, now: u64) -> bool {
+        let first = self.count == 0;
+        if first {
+            self.since_ns = now;
+        }
+        self.count += 1;
+        first
+    }
+
+    /// Returns whether there are `least`, over at least so long.
+    pub fn last(&self, now: u64, least: u32, time_ns: u64) -> bool {
+        self.count >= least && now - self.since_ns >= time_ns
+    }
+}

@@ -1,0 +1,93 @@
+//! The two directions of a conversation.
+
+use crate::base::granules::GranuleSet;
+use crate::base::slab::Key;
+use crate::state::resends::Resends;
+use crate::state::sent_packets::FrameRef;
+use alloc::collections::{BTreeMap, VecDeque};
+
+/// All that goes to the peer.
+#[derive(Debug, Default)]
+pub struct SendSide {
+    pub next_number: u64,
+    pub queue: VecDeque<Key>,
+    pub bulk: VecDeque<Key>,
+    pub resend: Resends,
+    pub grants: VecDeque<Key>,
+    /// Other control: READs, refusals, empty grants.
+    pub control: VecDeque<FrameRef>,
+    /// Messages that wait for grants, and answers to the peer's READs, by number.
+    pub rendezvous: BTreeMap<u32, Key>,
+    pub replies: BTreeMap<u32, Key>,
+}
+
+impl SendSide {
+    /// Bytes of heap that it holds.
+    pub fn heap_bytes(&self) -> usize {
+        let queues = self.queue.capacity() + self.bulk.capacity() + self.grants.capacity();
+        let frames = self.control.capacity() * size_of::<FrameRef>() + self.resend.bytes();
+        let tables = tree(self.rendezvous.len() + self.replies.len(), 12);
+        queues * size_of::<Key>() + frames + tables
+    }
+
+    /// Gives back memory that it does not need now.
+    pub fn shrink(&mut self) {
+        self.queue.shrink_to_fit();
+        self.bulk.shrink_to_fit();
+        self.resend.shrink();
+        self.grants.shrink_to_fit();
+        self.control.shrink_to_fit();
+    }
+
+    /// Forgets all messages.
+    pub fn clear(&mut self) {
+        self.queue.clear();
+        self.bulk.clear();
+        self.resend.clear();
+        self.rendezvous.clear();
+        self.replies.clear();
+    }
+
+    /// Returns whether anything waits but BYE, acks, credit, and messages of which nothing has
+    /// left.
+    #[inline]
+    pub fn has_control(&self) -> bool {
+        !self.grants.is_empty() || !self.control.is_empty() || !self.resend.is_empty()
+    }
+}
+
+/// All that comes from the peer.
+#[derive(Debug, Default)]
+pub struct ReceiveSide {
+    /// All messages below were matched or queued as unexpected.
+    pub next_match: u64,
+    pub inbound: BTreeMap<u64, Key>,
+    pub next_read: u32,
+    /// Posted receives that name this peer: it is kept alive by probes.
+    pub watchers: u32,
+    pub pending_reads: BTreeMap<u32, Key>,
+    pub served_reads: GranuleSet,
+}
+
+impl ReceiveSide {
+    /// Bytes of heap that it holds.
+    pub fn heap_bytes(&self) -> usize {
+        let tables = tree(self.inbound.len(), 16) + tree(self.pending_reads.len(), 12);
+        tables + self.served_reads.heap_bytes()
+    }
+
+    /// The 64-bit number that a 32-bit one on the wire stands for, nearest to `next_match`.
+    pub fn expand(&self, number: u32) -> u64 {
+        let near = self.next_match;
+        let delta = number.wrapping_sub(near as u32) as i32;
+        near.saturating_add_signed(delta as i64)
+    }
+}
+
+/// Bytes of a tree of `len` entries: one that is not empty has at least one node of eleven.
+fn tree(len: usize, entry: usize) -> usize {
+    match len {
+        0 => 0,
+        n => n.div_ceil(11) * (11 * entry + 16),
+    }
+}

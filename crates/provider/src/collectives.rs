@@ -1,0 +1,216 @@
+//! The functions by which Marline's library of collectives (`crates/collectives`), in the same
+//! process, uses the groups of the engine that the MPI has opened.
+//!
+//! Results are 0 or more, or a negative error number, as libfabric's are.
+
+use crate::boundary::{guard_free, Errno};
+use crate::domain::{lock_open, DomainShared};
+use marline_engine::{EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec, GROUP_CARD_LEN};
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// A group to open (see `GroupSpec`).
+#[repr(C)]
+pub struct GroupV1 {
+    /// Random id.
+    pub id: u64,
+    /// Random token.
+    pub token: u32,
+    /// This member.
+    pub me: u32,
+    /// How many cards there are, one after another.
+    pub members: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The cards.
+    pub cards: *const u8,
+}
+
+/// The functions. A change that is not an addition at the end is another table.
+#[repr(C)]
+pub struct CollectivesV1 {
+    /// Bytes of this table.
+    pub size: u32,
+    /// Bytes of a card.
+    pub card_len: u32,
+    /// Writes the card of the process's endpoint.
+    pub card: unsafe extern "C" fn(card: *mut u8) -> isize,
+    /// Opens a group: its number.
+    pub open: unsafe extern "C" fn(group: *const GroupV1) -> isize,
+    /// Lets the other members hear it.
+    pub probe: extern "C" fn(group: isize) -> isize,
+    /// Networks on which all hosts were heard, as bits.
+    pub heard: extern "C" fn(group: isize) -> isize,
+    /// Uses these networks.
+    pub start: extern "C" fn(group: isize, networks: u8) -> isize,
+    /// Posts the next broadcast: its number.
+    pub post: unsafe extern "C" fn(group: isize, root: u32, base: *mut c_void, len: usize) -> isize,
+    /// How a broadcast ended: 0, it has not; else [`ENDED_WELL`] or one of the numbers after it, or
+    /// [`ENDED_DEAD`] and the number of the member who is dead.
+    pub test: extern "C" fn(group: isize, op: isize) -> isize,
+    /// 1: nothing is under way.
+    pub is_idle: extern "C" fn(group: isize) -> isize,
+    /// Makes progress.
+    pub progress: extern "C" fn() -> isize,
+    /// Ends a group.
+    pub close: extern "C" fn(group: isize) -> isize,
+}
+
+/// A broadcast ended as it should.
+pub const ENDED_WELL: isize = 1;
+/// It was not done: the network does not carry multicast.
+pub const ENDED_NOT_CARRIED: isize = 2;
+/// Root and receiver disagree.
+pub const ENDED_MISMATCH: isize = 3;
+/// The group is closed.
+pub const ENDED_CLOSED: isize = 4;
+/// A member is dead.
+pub const ENDED_DEAD: isize = 16;
+
+/// See [`CollectivesV1`].
+pub(crate) static COLLECTIVES: CollectivesV1 = CollectivesV1 {
+    size: size_of::<CollectivesV1>() as u32,
+    card_len: GROUP_CARD_LEN as u32,
+    card,
+    open,
+    probe,
+    heard,
+    start,
+    post,
+    test,
+    is_idle,
+    progress,
+    close,
+};
+
+/// The domain whose engine has the groups. It may be closed, as if they were not there.
+static USED: Mutex<Weak<DomainShared>> = Mutex::new(Weak::new());
+
+fn used() -> Result<Arc<DomainShared>, Errno> {
+    let used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+    used.upgrade().ok_or(Errno::NODEV)
+}
+
+/// The first domain with an endpoint that is in use, once one has been used for as long as it is
+/// open.
+fn find() -> Result<(Arc<DomainShared>, EpId), Errno> {
+    let of = |shared: &Arc<DomainShared>| Some((shared.clone(), shared.engine.first_ep()?));
+    if let Some(found) = used().ok().as_ref().and_then(of) {
+        return Ok(found);
+    }
+    let found = lock_open().iter().find_map(of).ok_or(Errno::NODEV)?;
+    *USED.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&found.0);
+    Ok(found)
+}
+
+fn with_group(
+    group: isize,
+    call: impl FnOnce(&DomainShared, GroupId) -> Result<isize, GroupError>,
+) -> isize {
+    guard_free(|| {
+        let group = GroupId(u32::try_from(group).map_err(|_| Errno::INVAL)?);
+        Ok(call(&*used()?, group)?)
+    })
+}
+
+impl From<GroupError> for Errno {
+    fn from(e: GroupError) -> Errno {
+        match e {
+            GroupError::Invalid => Errno::INVAL,
+            GroupError::NoNetwork => Errno::NODEV,
+            GroupError::Unusable => Errno::OTHER,
+        }
+    }
+}
+
+unsafe extern "C" fn card(card: *mut u8) -> isize {
+    guard_free(|| {
+        let (shared, ep) = find()?;
+        let bytes = shared.engine.group_card(ep).ok_or(Errno::NODEV)?;
+        // SAFETY: the caller has room for a card there.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), card, bytes.len()) };
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn open(group: *const GroupV1) -> isize {
+    guard_free(|| {
+        let (shared, ep) = find()?;
+        // SAFETY: the caller's struct, with so many cards as it says.
+        let (group, cards) = unsafe {
+            let group = group.as_ref().ok_or(Errno::INVAL)?;
+            let len = group.members as usize * GROUP_CARD_LEN;
+            (group, std::slice::from_raw_parts(group.cards, len))
+        };
+        let cards: Vec<&[u8]> = cards.chunks(GROUP_CARD_LEN).collect();
+        let spec = GroupSpec {
+            id: group.id,
+            token: group.token,
+            me: u16::try_from(group.me).map_err(|_| Errno::INVAL)?,
+            cards: &cards,
+        };
+        Ok(shared.engine.group_open(ep, &spec)?.0 as isize)
+    })
+}
+
+extern "C" fn probe(group: isize) -> isize {
+    with_group(group, |shared, group| {
+        shared.engine.group_probe(group)?;
+        shared.engine.progress();
+        Ok(0)
+    })
+}
+
+extern "C" fn heard(group: isize) -> isize {
+    with_group(group, |shared, group| {
+        Ok(shared.engine.group_heard(group)? as isize)
+    })
+}
+
+extern "C" fn start(group: isize, networks: u8) -> isize {
+    with_group(group, |shared, group| {
+        shared.engine.group_start(group, networks).map(|()| 0)
+    })
+}
+
+unsafe extern "C" fn post(group: isize, root: u32, base: *mut c_void, len: usize) -> isize {
+    with_group(group, |shared, group| {
+        let root = u16::try_from(root).map_err(|_| GroupError::Invalid)?;
+        let op = shared.engine.group_post(group, root, base.cast(), len)?;
+        Ok(op.0 as isize)
+    })
+}
+
+extern "C" fn test(group: isize, op: isize) -> isize {
+    with_group(group, |shared, group| {
+        let op = GroupOpId(u32::try_from(op).map_err(|_| GroupError::Invalid)?);
+        Ok(match shared.engine.group_test(group, op) {
+            None => 0,
+            Some(GroupEnd::Well) => ENDED_WELL,
+            Some(GroupEnd::NotCarried) => ENDED_NOT_CARRIED,
+            Some(GroupEnd::Mismatch) => ENDED_MISMATCH,
+            Some(GroupEnd::Closed) => ENDED_CLOSED,
+            Some(GroupEnd::Dead(member)) => ENDED_DEAD + member as isize,
+        })
+    })
+}
+
+extern "C" fn is_idle(group: isize) -> isize {
+    with_group(group, |shared, group| {
+        Ok(shared.engine.group_is_idle(group) as isize)
+    })
+}
+
+extern "C" fn progress() -> isize {
+    guard_free(|| {
+        used()?.engine.progress();
+        Ok(0)
+    })
+}
+
+extern "C" fn close(group: isize) -> isize {
+    with_group(group, |shared, group| {
+        shared.engine.group_close(group);
+        Ok(0)
+    })
+}

@@ -1,0 +1,128 @@
+//! IP multicast: sockets that are members of a group, and how a socket sends to groups.
+
+use super::socket::{Socket, SocketOptions};
+use super::{check, iface, Errno};
+use crate::addr::UdpAddr;
+use std::net::IpAddr;
+
+/// `IPV6_MULTICAST_ALL`, which the libc crate does not name everywhere.
+const IPV6_MULTICAST_ALL: libc::c_int = 29;
+/// Members share a subnet ([`crate::pairing::same_network`]): no router has to pass a packet on.
+const HOPS: libc::c_int = 1;
+/// An offset of the socket filter that counts from the network header (`SKF_NET_OFF`).
+const NETWORK_HEADER: u32 = 0xfff0_0000;
+/// Where the last four bytes of the source address stand in the header of IPv4, and of IPv6.
+const SOURCE_V4: u32 = 12;
+const SOURCE_V6: u32 = 20;
+
+impl Socket {
+    /// Opens a socket for the packets that others send to `group`: those that arrive by the
+    /// interface of `options`, but for those that `own` sent, which come back where another
+    /// process of this host is a member.
+    pub fn open_group(
+        options: &SocketOptions<'_>,
+        group: &UdpAddr,
+        own: &UdpAddr,
+    ) -> Result<Socket, Errno> {
+        let socket = Socket::unbound(options).map_err(|(_, errno)| errno)?;
+        // Each member on a host has a socket of its own for the group's port.
+        socket.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        // Without it, groups that any socket has joined on any interface come as well.
+        match socket.is_v6() {
+            true => {
+                let _ = socket.set(libc::SOL_IPV6, IPV6_MULTICAST_ALL, 0); // Linux 4.20
+            }
+            false => socket.set(libc::SOL_IP, libc::IP_MULTICAST_ALL, 0)?,
+        }
+        socket.refuse_from(own)?;
+        socket.bind(&SocketOptions {
+            ip: group.ip,
+            port: group.port,
+            ..*options
+        })?;
+        socket.join(group, options.interface)?;
+        Ok(socket)
+    }
+
+    /// Packets that are sent to groups leave by this interface, go no further than its subnet,
+    /// and reach the other members on this host.
+    pub fn multicast_by(&self, interface: &str) -> Result<(), Errno> {
+        let index = iface::interface_index(interface)?;
+        if self.is_v6() {
+            self.set(
+                libc::SOL_IPV6,
+                libc::IPV6_MULTICAST_IF,
+                index as libc::c_int,
+            )?;
+            self.set(libc::SOL_IPV6, libc::IPV6_MULTICAST_HOPS, HOPS)?;
+            return self.set(libc::SOL_IPV6, libc::IPV6_MULTICAST_LOOP, 1);
+        }
+        let by = membership_v4([0; 4], index);
+        self.set_struct(libc::SOL_IP, libc::IP_MULTICAST_IF, &by)?;
+        self.set(libc::SOL_IP, libc::IP_MULTICAST_TTL, HOPS)?;
+        self.set(libc::SOL_IP, libc::IP_MULTICAST_LOOP, 1)
+    }
+
+    fn join(&self, group: &UdpAddr, interface: &str) -> Result<(), Errno> {
+        let index = iface::interface_index(interface)?;
+        match group.ip {
+            IpAddr::V4(ip) => {
+                let of = membership_v4(ip.octets(), index);
+                self.set_struct(libc::SOL_IP, libc::IP_ADD_MEMBERSHIP, &of)
+            }
+            IpAddr::V6(ip) => {
+                let of = libc::ipv6_mreq {
+                    ipv6mr_multiaddr: libc::in6_addr {
+                        s6_addr: ip.octets(),
+                    },
+                    ipv6mr_interface: index,
+                };
+                self.set_struct(libc::SOL_IPV6, libc::IPV6_ADD_MEMBERSHIP, &of)
+            }
+        }
+    }
+
+    /// Has the kernel drop what comes from an address and port, by the last four bytes of the
+    /// address.
+    fn refuse_from(&self, source: &UdpAddr) -> Result<(), Errno> {
+        let (at, end) = match source.ip {
+            IpAddr::V4(ip) => (SOURCE_V4, u32::from_be_bytes(ip.octets())),
+            IpAddr::V6(ip) => (SOURCE_V6, ip.to_bits() as u32),
+        };
+        let step = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
+            code: code as u16,
+            jt,
+            jf,
+            k,
+        };
+        let load = libc::BPF_LD | libc::BPF_ABS;
+        let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        // The filter sees a packet from its UDP header on, whose first field is the source port.
+        let mut program = [
+            step(load | libc::BPF_H, 0, 0, 0),
+            step(equal, source.port.into(), 0, 3),
+            step(load | libc::BPF_W, NETWORK_HEADER + at, 0, 0),
+            step(equal, end, 0, 1),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+            step(libc::BPF_RET | libc::BPF_K, u32::MAX, 0, 0),
+        ];
+        self.set_filter(&mut program)
+    }
+
+    fn set_struct<T>(&self, level: i32, option: i32, value: &T) -> Result<(), Errno> {
+        let len = size_of::<T>() as libc::socklen_t;
+        let value: *const T = value;
+        // SAFETY: `value` is valid for its length, which goes with it; the kernel only reads it.
+        check(unsafe { libc::setsockopt(self.fd(), level, option, value.cast(), len) }).map(|_| ())
+    }
+}
+
+fn membership_v4(group: [u8; 4], index: u32) -> libc::ip_mreqn {
+    libc::ip_mreqn {
+        imr_multiaddr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(group),
+        },
+        imr_address: libc::in_addr { s_addr: 0 },
+        imr_ifindex: index as libc::c_int,
+    }
+}

@@ -1,0 +1,194 @@
+//! Groups by IP multicast. A rail that joins one opens a socket for it; what it sends to the group
+//! leaves by the rail's own socket. The receiving half takes the sockets over when it looks next.
+
+use super::group_sockets::OwnGroup;
+use super::read::{Feed, Input, Reader};
+use super::shared::{options, Shared, UdpConfig};
+use super::tx::UdpTx;
+use crate::addr::UdpAddr;
+use crate::sys::{Errno, SockName, Socket};
+use crate::{GroupError, GroupLink, Groups, LinkId, Received, SendOutcome};
+use marline_wire::{RailAddr, RailKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// Groups that one rail is in at most: each is a socket, and a further descriptor to poll.
+const JOINED_MAX: usize = 64;
+/// Ports of groups: above those that the kernel gives to sockets without a port of their own.
+const PORT_MIN: u16 = 61_000;
+const PORTS: u64 = (u16::MAX - PORT_MIN) as u64;
+/// 239.192.0.0/14, which an organisation uses as it likes (RFC 2365).
+const GROUPS_V4: u32 = 0xefc0_0000;
+const GROUP_BITS_V4: u32 = 18;
+/// `ff15::`, an address for the time being in the scope of a site; the last 32 bits, from
+/// 0x8000_0000 on, are drawn by whoever needs a group (RFC 4291, RFC 3307).
+const GROUPS_V6: u128 = 0xff15 << 112;
+const GROUP_DRAWN_V6: u32 = 0x8000_0000;
+
+/// The address of a group for rails of a kind; `None` where the kind has no groups. `id` is a
+/// random number that its members share, so that the groups of two jobs have one address hardly
+/// ever; where they have, each gets packets of the other's, which name another group.
+pub fn group_addr(kind: RailKind, id: u64) -> Option<RailAddr> {
+    let port = PORT_MIN + (id % PORTS) as u16;
+    let drawn = (id / PORTS) as u32;
+    let ip = match kind {
+        RailKind::Udp4 => {
+            let of = drawn & ((1 << GROUP_BITS_V4) - 1);
+            IpAddr::V4(Ipv4Addr::from(GROUPS_V4 | of))
+        }
+        RailKind::Udp6 => {
+            let of = drawn | GROUP_DRAWN_V6;
+            IpAddr::V6(Ipv6Addr::from(GROUPS_V6 | of as u128))
+        }
+        _ => return None,
+    };
+    Some(UdpAddr::new(ip, port).rail())
+}
+
+impl UdpTx {
+    fn join_at(&mut self, at: usize, group: &UdpAddr) -> Result<(), Errno> {
+        let own = self.shared.socket.local_addr()?;
+        self.shared.socket.multicast_by(&self.interface.name)?;
+        let config = UdpConfig {
+            rcvbuf_bytes: self.group_rcvbuf,
+            ..UdpConfig::default()
+        };
+        let socket = Socket::open_group(&options(&self.interface, &config), group, &own)?;
+        if self.gro {
+            let _ = socket.enable_gro(); // without it datagrams come one by one
+        }
+        // No count of drops: the kernel counts own packets that the filter dropped as well.
+        let socket = Arc::new(socket);
+        self.shared.joined.change(|all| all.push(socket.clone()));
+        let name = SockName::new(&group.ip, group.port, self.interface.scope_id);
+        self.groups[at] = Some(OwnGroup { name, socket });
+        Ok(())
+    }
+}
+
+impl Groups for UdpTx {
+    fn join(&mut self, group: &RailAddr) -> Result<GroupLink, GroupError> {
+        let v6 = self.shared.socket.is_v6();
+        let group = UdpAddr::of(group).filter(|to| to.ip.is_multicast() && to.ip.is_ipv6() == v6);
+        let group = group.ok_or(GroupError::NoGroup)?;
+        let free = self.groups.iter().position(Option::is_none);
+        let at = free.unwrap_or_else(|| {
+            self.groups.push(None);
+            self.groups.len() - 1
+        });
+        if at >= JOINED_MAX {
+            self.groups.truncate(JOINED_MAX);
+            return Err(GroupError::Full);
+        }
+        match self.join_at(at, &group) {
+            Ok(()) => Ok(GroupLink(at as u32)),
+            Err(libc::ENOBUFS) => Err(GroupError::Full),
+            Err(errno) => Err(GroupError::System(errno)),
+        }
+    }
+
+    fn leave(&mut self, group: GroupLink) {
+        let left = self.groups.get_mut(group.0 as usize).and_then(Option::take);
+        if let Some(left) = left {
+            let others = |socket: &Arc<Socket>| !Arc::ptr_eq(socket, &left.socket);
+            self.shared.joined.change(|all| all.retain(others));
+        }
+    }
+
+    fn send_group(&mut self, group: GroupLink, bytes: &[u8], segment: usize) -> SendOutcome {
+        let own = self.groups.get(group.0 as usize).and_then(Option::as_ref);
+        let Some(name) = own.map(|own| own.name) else {
+            return SendOutcome::Sent;
+        };
+        self.send_named(&name, LinkId::NONE, bytes, segment, 0)
+    }
+}
+
+/// The groups of a rail, as the receiving half has them.
+#[derive(Default)]
+pub(super) struct GroupFeeds {
+    feeds: Vec<(Arc<Socket>, Feed)>,
+    version: u32,
+    /// Which had something last.
+    last: usize,
+}
+
+impl GroupFeeds {
+    /// Takes over what the sending half has joined and left.
+    #[inline]
+    pub(super) fn refresh(&mut self, shared: &Shared) {
+        if shared.joined.version.load(Ordering::Acquire) != self.version {
+            self.take_over(shared);
+        }
+    }
+
+    #[cold]
+    fn take_over(&mut self, shared: &Shared) {
+        let joined = shared.joined.sockets.lock();
+        let joined = joined.unwrap_or_else(PoisonError::into_inner);
+        self.version = shared.joined.version.load(Ordering::Acquire);
+        let mut before = std::mem::take(&mut self.feeds);
+        let mut feed = |socket: &Arc<Socket>| {
+            let at = before.iter().position(|(s, _)| Arc::ptr_eq(s, socket));
+            let known = at.map(|at| before.swap_remove(at));
+            known.unwrap_or_else(|| (socket.clone(), Feed::default()))
+        };
+        self.feeds = joined.iter().map(&mut feed).collect();
+        self.last = 0;
+    }
+
+    /// Reads the group that was heard last; of `all`, each in turn until one has something.
+    #[inline]
+    pub(super) fn recv(
+        &mut self,
+        (shared, reader): (&Shared, &mut Reader),
+        all: bool,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> usize {
+        let turns = if all { self.feeds.len() } else { 1 };
+        for turn in 0..turns {
+            let at = (self.last + turn) % self.feeds.len().max(1);
+            let Some((socket, feed)) = self.feeds.get_mut(at) else {
+                return 0;
+            };
+            let mut input = Input {
+                shared,
+                socket,
+                feed,
+            };
+            let count = reader.recv(&mut input, sink);
+            if count > 0 {
+                self.last = at;
+                return count;
+            }
+        }
+        0
+    }
+
+    /// The descriptors of their sockets.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.feeds.iter().map(|(socket, _)| socket.fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_multicast_and_differ() {
+        let mut seen = std::collections::BTreeSet::new();
+        for id in 0..5_000u64 {
+            let id = id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            for kind in [RailKind::Udp4, RailKind::Udp6] {
+                let addr = UdpAddr::of(&group_addr(kind, id).unwrap()).unwrap();
+                assert!(addr.ip.is_multicast() && addr.port >= PORT_MIN, "{addr}");
+                seen.insert((addr.ip, addr.port));
+            }
+        }
+        assert!(seen.len() > 9_990, "{}", seen.len());
+        assert_eq!(group_addr(RailKind::Shm, 1), None);
+    }
+}

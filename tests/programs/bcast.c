@@ -1,0 +1,160 @@
+/* Broadcasts whose every byte is checked: random sizes, roots, datatypes and communicators, some
+ * under way in turn on several, with messages between neighbours and late ranks among them.
+ *
+ *   bcast [--seconds S | --count N] [--max-size BYTES] [--late MS]
+ *   bcast --plain [--count N] [--max-size BYTES]    all of that size, from rank 0 to all
+ */
+#include <mpi.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "pattern.h"
+
+enum { COMMS = 4, TAG = 7 };
+static int rank, ranks;
+static MPI_Comm comms[COMMS];
+
+static void wrong(int n, int comm, int root, size_t size, size_t at)
+{
+    printf("bcast MISMATCH rank=%d n=%d comm=%d root=%d size=%zu offset=%zu\n", rank, n, comm, root,
+           size, at);
+    fflush(stdout);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* One element in two pieces with a gap: what derived datatypes are about. */
+static MPI_Datatype pieces(void)
+{
+    MPI_Datatype type, made;
+    MPI_Type_vector(2, 3, 5, MPI_BYTE, &type);
+    MPI_Type_create_resized(type, 0, 11, &made);
+    MPI_Type_free(&type);
+    MPI_Type_commit(&made);
+    return made;
+}
+
+/* Broadcast n of communicator c. All ranks draw the same. */
+static void one(int n, int c, size_t max, MPI_Datatype gaps)
+{
+    int size, me;
+    MPI_Comm_size(comms[c], &size);
+    MPI_Comm_rank(comms[c], &me);
+    uint64_t draw = mix64((uint64_t)n * 131 + (uint64_t)c);
+    int root = (int)(draw % (uint64_t)size), shape = (int)(draw >> 20) % 8;
+    size_t limit = (draw >> 32) % 5 ? 3000 : max, bytes = (draw >> 40) % (limit + 1);
+    uint64_t key = pattern_key(root, c, (uint64_t)n, 0);
+    size_t first = 0;
+    if (shape == 0) { /* the same bytes, with gaps at some ranks and without at others */
+        size_t count = bytes / 6 + 1;
+        unsigned char *all = malloc(count * 6), *wide = malloc(count * 11);
+        if (me == root)
+            pattern_fill(all, count * 6, key);
+        if (me % 2) {
+            for (size_t i = 0; i < count; i++)
+                for (int b = 0; b < 6 && me == root; b++)
+                    wide[i * 11 + (size_t)(b < 3 ? b : b + 2)] = all[i * 6 + (size_t)b];
+            MPI_Bcast(wide, (int)count, gaps, root, comms[c]);
+            for (size_t i = 0; i < count; i++)
+                for (int b = 0; b < 6; b++)
+                    all[i * 6 + (size_t)b] = wide[i * 11 + (size_t)(b < 3 ? b : b + 2)];
+        } else {
+            MPI_Bcast(all, (int)count * 6, MPI_BYTE, root, comms[c]);
+        }
+        if (pattern_check(all, count * 6, key, &first))
+            wrong(n, c, root, count * 6, first);
+        free(all), free(wide);
+        return;
+    }
+    unsigned char *all = malloc(bytes + 8);
+    if (me == root)
+        pattern_fill(all, bytes, key);
+    if (shape == 1 && bytes % 8 == 0)
+        MPI_Bcast(all, (int)(bytes / 8), MPI_DOUBLE, root, comms[c]);
+    else
+        MPI_Bcast(all, (int)bytes, MPI_BYTE, root, comms[c]);
+    if (pattern_check(all, bytes, key, &first))
+        wrong(n, c, root, bytes, first);
+    free(all);
+}
+
+/* A message around the ring of all. */
+static void ring(int n)
+{
+    int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
+    unsigned char out[2000], in[2000];
+    size_t first = 0;
+    pattern_fill(out, sizeof out, pattern_key(rank, right, (uint64_t)n, 1));
+    MPI_Sendrecv(out, sizeof out, MPI_BYTE, right, TAG, in, sizeof in, MPI_BYTE, left, TAG,
+                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (pattern_check(in, sizeof in, pattern_key(left, rank, (uint64_t)n, 1), &first))
+        wrong(n, -1, left, sizeof in, first);
+}
+
+/* Broadcasts of one size from rank 0. */
+static void plain(int count, size_t size)
+{
+    unsigned char *all = malloc(size);
+    double start = MPI_Wtime();
+    for (int n = 0; n < count; n++) {
+        uint64_t key = pattern_key(0, 0, (uint64_t)n, 2);
+        size_t first = 0;
+        if (rank == 0)
+            pattern_fill(all, size, key);
+        MPI_Bcast(all, (int)size, MPI_BYTE, 0, MPI_COMM_WORLD);
+        if (pattern_check(all, size, key, &first))
+            wrong(n, 0, 0, size, first);
+    }
+    if (rank == 0)
+        printf("bcast ok n=%d ranks=%d seconds=%.2f\n", count, ranks, MPI_Wtime() - start);
+    free(all);
+}
+
+int main(int argc, char **argv)
+{
+    double seconds = 0;
+    int count = 500, late = 0, done = 0, more = 1, only = 0;
+    size_t max = 300000;
+    static struct option options[] = {{"seconds", 1, 0, 's'}, {"count", 1, 0, 'c'},
+        {"max-size", 1, 0, 'm'}, {"late", 1, 0, 'l'}, {"plain", 0, 0, 'p'}, {0, 0, 0, 0}};
+    for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (o == 's') seconds = atof(optarg);
+        else if (o == 'c') count = atoi(optarg);
+        else if (o == 'm') max = strtoull(optarg, NULL, 0);
+        else if (o == 'l') late = atoi(optarg);
+        else if (o == 'p') only = 1;
+        else return 2;
+    }
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (only) {
+        plain(count, max);
+        return MPI_Finalize();
+    }
+    MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, ranks - rank, &comms[2]);
+    MPI_Comm_split(MPI_COMM_WORLD, rank == 0, rank, &comms[3]);
+    MPI_Datatype gaps = pieces();
+    double start = MPI_Wtime();
+    while (more) {
+        int n = done++;
+        if (late && n % 50 == 7 && rank == n / 50 % ranks)
+            usleep((useconds_t)late * 1000);
+        for (int c = 0; c < COMMS; c++)
+            one(n, c, max, gaps);
+        if (n % 10 == 3)
+            ring(n);
+        /* All go on for as long as rank 0 says. */
+        more = seconds > 0 ? MPI_Wtime() - start < seconds : done < count;
+        MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    }
+    MPI_Type_free(&gaps);
+    for (int c = 0; c < COMMS; c++)
+        MPI_Comm_free(&comms[c]);
+    if (rank == 0)
+        printf("bcast ok n=%d ranks=%d seconds=%.2f\n", done, ranks, MPI_Wtime() - start);
+    MPI_Finalize();
+    return 0;
+}
