@@ -314,16 +314,16 @@ const MTU_MIN: u64 = 576 - 28;
 // The help of a row is its doc comment: one sentence per line, units said.
 settings! {
     /// Interfaces, patterns (eth*), local addresses or subnets (10.1.0.0/16) to use as rails by
-    /// UDP, with TCP where UDP does not pass; behind udp: or tcp: (tcp:eth0) by this alone; and shm
-    /// for memory shared with the other processes of the host; empty: every usable interface.
+    /// UDP, with TCP where UDP does not pass; behind udp: or tcp: (tcp:eth0) by this alone; and
+    /// shm for memory shared with the other processes of the host; empty: every usable interface.
     rails: Vec<String> = "", Kind::List;
     /// Memory shared with the other processes of the host as a rail, as if shm had been named.
     shm: bool = "off", Kind::Switch;
     /// By shared memory, read long messages out of the sender's memory where the kernel allows it.
     one_copy: bool = "on", Kind::Switch;
     /// How the rails to a peer share the work: stripe (large messages over all rails),
-    /// active-standby (one works and the others stand by) or prefer=KIND (those of a kind work where
-    /// they reach, as in prefer=tcp).
+    /// active-standby (one works and the others stand by) or prefer=KIND (those of a kind work
+    /// where they reach, as in prefer=tcp).
     policy: RailsPolicy = "stripe", Kind::Policy;
     /// UDP (and TCP) port of every rail, to which peers send from any port; 0: any free one. Serves one
     /// process per host.

@@ -25,8 +25,8 @@ impl Conn {
 }
 
 impl Node {
-    /// No path to a peer carries: a path is made for each of them between the two rails behind, where
-    /// there are any. (Their links are asked for, and their first answers prove them.)
+    /// No path to a peer carries: a path is made for each of them between the two rails behind,
+    /// where there are any. (Their links are asked for, and their first answers prove them.)
     pub(crate) fn stand_in(&mut self, conn: &mut Conn) {
         let before = conn.paths.len();
         for at in 0..before {
