@@ -325,8 +325,8 @@ settings! {
     /// active-standby (one works and the others stand by) or prefer=KIND (those of a kind work
     /// where they reach, as in prefer=tcp).
     policy: RailsPolicy = "stripe", Kind::Policy;
-    /// UDP (and TCP) port of every rail, to which peers send from any port; 0: any free one. Serves one
-    /// process per host.
+    /// UDP (and TCP) port of every rail, to which peers send from any port; 0: any free one. Serves
+    /// one process per host.
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
     /// Payload checksum, end to end: a class (strong, fast), a choice of the papers'
     /// (newmadeleine-fnv, newmadeleine-crc) or a name; of two peers' wishes the more trusted holds.
