@@ -24,16 +24,17 @@ class Contender:
     ours: bool = False
     more: tuple = ()  # arguments of the program
     floor: bool = False  # no MPI's transport: what the kernel allows
+    curves: bool = False  # measured at all sizes
 
-    def start(self, lab, program, timeout):
+    def start(self, lab, program, timeout, n=2):
         mpi = labs.MPIS[self.mpi]
         words = [mpi.program(program[0]), *program[1:], *self.more]
-        return lab.run(mpi, words, provider=self.provider, env=self.env, timeout=timeout)
+        return lab.run(mpi, words, n=n, provider=self.provider, env=self.env, timeout=timeout)
 
 
-def _ours(name, mpi="mpich", **env):
+def _ours(name, mpi="mpich", curves=True, **env):
     # The raw and reliable forms leave out what papers 2-4 price separately.
-    return Contender(name, mpi, "marline", env, ours=True)
+    return Contender(name, mpi, "marline", env, ours=True, curves=curves)
 
 
 def _ofi(provider, **env):
@@ -41,21 +42,21 @@ def _ofi(provider, **env):
 
 
 CONTENDERS = [
-    _ours("marline raw", FI_MARLINE_RELIABILITY="off", FI_MARLINE_CHECKSUM="none"),
-    _ours("marline reliable", FI_MARLINE_CHECKSUM="none"),
+    _ours("marline raw", curves=False, FI_MARLINE_RELIABILITY="off", FI_MARLINE_CHECKSUM="none"),
+    _ours("marline reliable", curves=False, FI_MARLINE_CHECKSUM="none"),
     _ours("marline"),
     # Under the other MPIs: what an MPI itself costs differs more than the transports do.
     _ours("marline openmpi", "openmpi"),
     _ours("marline intel", "intel"),
-    Contender("mpich tcp", "mpich", "tcp"),
+    Contender("mpich tcp", "mpich", "tcp", curves=True),
     Contender("mpich rxd", "mpich", "none", _ofi("udp;ofi_rxd", FI_UDP_IFACE="rail0")),
     Contender("mpich ucx tcp", "mpich", "none", {
         "MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp", "UCX_NET_DEVICES": "rail0"}),
-    Contender("openmpi ob1 tcp", "openmpi", "tcp"),
-    Contender("intel tcp", "intel", "tcp"),
+    Contender("openmpi ob1 tcp", "openmpi", "tcp", curves=True),
+    Contender("intel tcp", "intel", "tcp", curves=True),
     Contender("intel psm3", "intel", "none", {
         "I_MPI_OFI_PROVIDER": "psm3", "FI_PROVIDER": "psm3", "PSM3_NIC": "rail0",
-        "PSM3_HAL": "sockets", "PSM3_DEVICES": "self,nic", "I_MPI_FABRICS": "ofi"}),
+        "PSM3_HAL": "sockets", "PSM3_DEVICES": "self,nic", "I_MPI_FABRICS": "ofi"}, curves=True),
     # Bare datagrams on one rail (tests/programs/bare.h): from memory to memory, with the bytes read
     # once more at each end, and by way of packets that have room for a head.
     Contender("bare udp", "mpich", "tcp", more=("--bare", "rail0"), floor=True),
@@ -65,9 +66,13 @@ CONTENDERS = [
 
 
 def chosen(names):
-    """The contenders whose name contains one of the comma-separated words; all without words."""
+    """The contenders whose name contains one of the comma-separated words, or is what follows a "=";
+    all without words."""
     words = [w.strip() for w in names.split(",") if w.strip()]
-    picked = [c for c in CONTENDERS if not words or any(w in c.name for w in words)]
+    def is_meant(name):
+        return any(name == w[1:] if w.startswith("=") else w in name for w in words)
+
+    picked = [c for c in CONTENDERS if not words or is_meant(c.name)]
     if not picked:
         sys.exit(f"no contender is called {names}; there are: {', '.join(c.name for c in CONTENDERS)}")
     return picked
@@ -130,10 +135,11 @@ def judged(ratios, mark, most):
     return f"{text}   mark: {sign} {mark}  {verdict(ratio, low, high, mark, most)}"
 
 
-def write_csv(samples, suffix):
-    """Writes bench/record/DATE-SUFFIX.csv, with how our library was built, and says where."""
+def write_csv(samples, suffix, folder=None):
+    """Writes DATE-SUFFIX.csv to bench/record or another folder, with how our library was built, and
+    says where."""
     samples = [{**sample, "library": sample.get("library", library())} for sample in samples]
-    folder = labs.ROOT / "bench" / "record"
+    folder = Path(folder) if folder else labs.ROOT / "bench" / "record"
     folder.mkdir(parents=True, exist_ok=True)
     stamp = datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
     path, number = folder / f"{stamp}-{suffix}.csv", 2

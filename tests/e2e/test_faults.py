@@ -1,6 +1,7 @@
 """The same verifying stress while the kernel breaks the network. Each test asserts what a user sees
 (right bytes, an end) and that the fault really happened (the lab's counters)."""
 
+import itertools
 import os
 import re
 import signal
@@ -225,6 +226,37 @@ def assert_both_bit(lab):
     """Packets were lost on each of the two rails."""
     for rail in ("h0:rail0 blackhole out", "h0:rail1 blackhole in"):
         assert lab.hits(rail) > 0
+
+
+NEIGHBOURS = "net.ipv4.neigh.{}."
+
+
+@pytest.fixture
+def forgetful_lab(lab):
+    """Hosts ask a neighbour for its address again after a second: by the rail that it is on, where
+    the answer may not come back."""
+    forgets = {"base_reachable_time_ms": 500, "delay_first_probe_time": 1, "retrans_time_ms": 300}
+    places = list(itertools.product(("h0", "h1"), ("rail0", "rail1"), forgets))
+
+    def exchange(host, rail, key, value):
+        name = NEIGHBOURS.format(rail) + key
+        before = lab.exec(host, "sysctl", "-n", name).stdout.strip()
+        assert not lab.exec(host, "sysctl", "-qw", f"{name}={value}").returncode
+        return before
+
+    before = [exchange(host, rail, key, forgets[key]) for host, rail, key in places]
+    yield lab
+    for place, value in zip(places, before):
+        exchange(*place, value)
+
+
+def test_each_rail_carries_one_direction_and_hosts_forget(forgetful_lab, stress, mpi, provider):
+    """Longer than hosts remember the addresses of their neighbours' cards."""
+    cut = lambda: opposite(forgetful_lab)
+    result = run_with_fault(forgetful_lab, stress, mpi, provider, 9, cut)
+    assert_right(result)
+    assert_both_bit(forgetful_lab)
+    assert not result.find("is dead"), result.tail()
 
 
 def test_each_rail_carries_one_direction(lab, stress, mpi, provider):

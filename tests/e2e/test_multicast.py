@@ -1,6 +1,7 @@
 """MPI_Bcast by multicast (crates/collectives), on four hosts with two rails each."""
 
 import re
+import time
 
 import pytest
 
@@ -42,10 +43,10 @@ def assert_right(result):
 class Filter:
     """A rule of every host for what leaves it to groups, with a count of the packets."""
 
-    def __init__(self, lab, verdict=""):
-        self.lab, self.hosts = lab, [f"h{n}" for n in range(HOSTS)]
+    def __init__(self, lab, verdict="", name="groups"):
+        self.lab, self.name, self.hosts = lab, name, [f"h{n}" for n in range(HOSTS)]
         self.rules = (
-            "table inet groups { chain out { type filter hook output priority 0; "
+            f"table inet {name} {{ chain out {{ type filter hook output priority 0; "
             f"ip daddr {GROUPS} counter {verdict}; "
             f'oifname "rail*" ip daddr != {GROUPS} meta l4proto udp counter; }}; }}'
         )
@@ -58,11 +59,11 @@ class Filter:
 
     def __exit__(self, *_):
         for host in self.hosts:
-            self.lab.exec(host, "nft", "delete", "table", "inet", "groups")
+            self.lab.exec(host, "nft", "delete", "table", "inet", self.name)
 
     def counts(self, host):
         """Packets and bytes to groups, and by UDP to single hosts."""
-        table = self.lab.exec(host, "nft", "list", "table", "inet", "groups").stdout
+        table = self.lab.exec(host, "nft", "list", "table", "inet", self.name).stdout
         found = re.findall(r"counter packets (\d+) bytes (\d+)", table)
         return [(int(packets), int(size)) for packets, size in found]
 
@@ -107,6 +108,42 @@ def test_broadcasts_go_another_way_where_multicast_is_filtered(four, mpi):
         (dropped, _), _ = filtered.counts("h0")
     assert_right(result)
     assert dropped > 0 and result.find("the network does not carry multicast"), result.tail()
+
+
+def start(lab, mpi, *args):
+    program = [mpi.program("bcast"), "--seconds", 5, *args]
+    return lab.start(mpi, program, n=HOSTS, options=["--multicast"])
+
+
+def wait_until_multicast(filtered, job, more=2000):
+    """Until the first host has sent many packets to groups."""
+    end = time.monotonic() + 60
+    while filtered.counts("h0")[0][0] < more:
+        assert job.running() and time.monotonic() < end, job.output()
+        time.sleep(0.05)
+
+
+def test_broadcasts_go_another_way_from_the_middle_on(four, mpich):
+    """What has begun arrives, and later ones leave the group, at all ranks alike."""
+    with Filter(four) as filtered:
+        job = start(four, mpich, "--max-size", 50_000)
+        wait_until_multicast(filtered, job)
+        with Filter(four, "drop", "gone") as gone:
+            result = job.wait(90)
+            (dropped, _), _ = gone.counts("h0")
+    assert_right(result)
+    assert dropped > 0, result.tail()
+    assert result.find("does not carry multicast .* any more"), result.tail()
+
+
+@pytest.mark.parametrize("fault", ["down", "blackhole"])
+def test_a_rail_that_is_cut_in_the_middle(four, mpich, fault):
+    with Filter(four) as filtered:
+        job = start(four, mpich)
+        wait_until_multicast(filtered, job)
+        four.fault("h1:1", fault)
+        result = job.wait(90)
+    assert_right(result)
 
 
 def test_without_the_option_nothing_is_multicast(four, mpich):

@@ -1,4 +1,4 @@
-"""The library that `marline run` preloads into MPICH's ranks (crates/mpi-shim)."""
+"""The library that `marline run` preloads into the ranks of MPICH and Open MPI (crates/mpi-shim)."""
 
 import re
 import subprocess
@@ -38,9 +38,9 @@ def counters(tmp_path_factory):
     return libraries
 
 
-def yields(lab, mpi, program, preloaded, options=()):
+def yields(lab, mpi, program, preloaded, options=(), env=None):
     """How many a job wants and does, and what the job said."""
-    env = {"LD_PRELOAD": ":".join(map(str, preloaded))}
+    env = {"LD_PRELOAD": ":".join(map(str, preloaded)), **(env or {})}
     result = lab.run(mpi, program, env=env, options=options)
     assert result.ok, result.tail()
     count = [sum(map(int, re.findall(rf"yields {name} (\d+)$", result.out, re.M)))
@@ -77,6 +77,21 @@ def test_threads_yield_to_each_other(lab, mpich, counters):
     assert before == after > 0
 
 
+IDLE = "OMPI_MCA_mpi_yield_when_idle"
+
+
+def test_threads_of_open_mpi_yield_and_single_ones_do_not(lab, openmpi, counters):
+    """It waits in loops that yield only when it is told to. Alone, only the engine yields."""
+    wanted, done = counters
+    preloaded = [wanted, library(), done]
+    program = [openmpi.program("pingpong"), "--tests", "latency", "--samples", 1, "--seconds", 1]
+    before, after, _ = yields(lab, openmpi, program, preloaded, env={IDLE: 1})
+    assert after < before / 2, f"{after} of {before} yields happened"
+    threads = [openmpi.program("threads"), 2, 50]
+    before, after, _ = yields(lab, openmpi, threads, preloaded, env={IDLE: 1})
+    assert before == after > 0
+
+
 def library():
     return labs.PROVIDER_DIR.resolve() / "libmarline-mpi.so"
 
@@ -85,17 +100,21 @@ def test_nothing_else_is_in_the_way():
     """Each name that a preloaded library exports takes the place of everybody's."""
     words = ["nm", "-D", "--defined-only", "-j", library()]
     names = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
-    assert set(names) == {"sched_yield", "marline_yield_needless"}
+    assert set(names) == {"sched_yield", "marline_poll"}
 
 
-def test_what_is_preloaded_is_said(lab, mpich, openmpi):
-    """For MPICH alone, before what the user preloads, and not if it is not wanted."""
-    def said(mpi, *options):
+def test_what_is_preloaded_is_said(mpi):
+    """Before what the user preloads, and not if it is not wanted; Intel MPI needs nothing."""
+    def said(mpi, *options, **more):
         words = [labs.MARLINE, "env", "--mpi", mpi.mpiexec, "--provider-dir", labs.PROVIDER_DIR]
-        env = labs.clean_env({"LD_PRELOAD": "/u/mine.so"})
+        env = labs.clean_env({"LD_PRELOAD": "/u/mine.so", **more})
         done = subprocess.run([*words, *options], capture_output=True, text=True, env=env)
         assert done.returncode == 0, done.stderr
-        return re.search(r"^LD_PRELOAD=(.*)$", done.stdout, re.M)
+        return dict(re.findall(rf"^(LD_PRELOAD|{IDLE})=(.*)$", done.stdout, re.M))
 
-    assert said(mpich)[1] == f"{library()}:/u/mine.so"
-    assert not said(mpich, "--no-preload") and not said(openmpi)
+    preload = {"LD_PRELOAD": f"{library()}:/u/mine.so"}
+    expected = {"mpich": preload, "openmpi": {**preload, IDLE: "1"}, "intel": {}}
+    assert said(mpi) == expected[mpi.name]
+    assert said(mpi, "--no-preload") == {}
+    if mpi.name == "openmpi":
+        assert said(mpi, **{IDLE: "0"}) == {}, "the user has decided"

@@ -342,6 +342,16 @@ fn for_marline(kind: Kind) -> Vec<Var> {
     vars
 }
 
+/// Open MPI's choice whether a thread whose look for messages found nothing offers the processor.
+pub const YIELD_WHEN_IDLE: &str = "OMPI_MCA_mpi_yield_when_idle";
+
+/// The variable that an MPI needs to offer the processor when it is idle. Its threads wait for each
+/// other in loops that never do otherwise. It is for processes with the preloaded library alone,
+/// which leaves the yields out where they cost time and serve nobody.
+pub fn yields(kind: Kind) -> Option<Var> {
+    matches!(kind, Kind::OpenMpi5 | Kind::OpenMpi4).then(|| prefer(YIELD_WHEN_IDLE, "1"))
+}
+
 /// MPICH's choice of what follows its own handshake.
 const RENDEZVOUS: &str = "MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL";
 

@@ -1,5 +1,6 @@
-//! The libraries that are preloaded into the ranks: one for MPICH (`crates/mpi-shim` says what
-//! for), and, where that is wanted, one for broadcasts by multicast (`crates/collectives`).
+//! The libraries that are preloaded into the ranks: one for MPICH and Open MPI (`crates/mpi-shim`
+//! says what for), and, where that is wanted, one for broadcasts by multicast
+//! (`crates/collectives`).
 
 use crate::mpi::Kind;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,8 @@ pub fn multicast(dir: &Path) -> Option<(PathBuf, PathBuf)> {
 /// The library that the MPI's ranks gain by, if it is in the provider's directory. A path with a
 /// blank or a colon in it cannot be preloaded.
 pub fn library(kind: Kind, dir: &Path) -> Option<PathBuf> {
-    // The other MPIs do not offer the processor after each poll.
-    (kind == Kind::Mpich).then(|| find(dir, FILE_NAMES))?
+    // Intel MPI does not offer the processor after each poll.
+    (kind != Kind::Intel).then(|| find(dir, FILE_NAMES))?
 }
 
 fn find(dir: &Path, names: [&str; 2]) -> Option<PathBuf> {
@@ -63,13 +64,14 @@ mod tests {
     }
 
     #[test]
-    fn only_mpich_needs_it_and_only_if_it_is_there() {
+    fn intel_mpi_does_without_and_others_if_it_is_not_there() {
         let dir = std::env::temp_dir().join(format!("marline-preload-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         assert_eq!(library(Kind::Mpich, &dir), None);
         let path = dir.join("libmarline-mpi.so");
         std::fs::write(&path, "").unwrap();
-        assert_eq!(library(Kind::Mpich, &dir), Some(path));
+        assert_eq!(library(Kind::Mpich, &dir), Some(path.clone()));
+        assert_eq!(library(Kind::OpenMpi5, &dir), Some(path));
         assert_eq!(library(Kind::Intel, &dir), None);
         let names = ["libmarline-collectives.so", "libmarline_fi.so"].map(|name| dir.join(name));
         std::fs::write(&names[0], "").unwrap();

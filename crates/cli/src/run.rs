@@ -40,7 +40,7 @@ pub struct RunArgs {
 }
 
 /// Options of everything that starts or prepares a job.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct Common {
     /// Say what is set and run.
     #[arg(short, long)]
@@ -48,7 +48,8 @@ pub struct Common {
     /// Use Marline between ranks of one host too, instead of the MPI's shared memory.
     #[arg(long)]
     pub no_shm: bool,
-    /// Preload nothing (MPICH is slower then: it yields before it hands a message over).
+    /// Preload nothing (MPICH is slower then, as it yields before it hands a message over, and so
+    /// are threads of Open MPI, which do not yield to each other).
     #[arg(long)]
     pub no_preload: bool,
     /// Do MPI_Bcast by multicast (docs/multicast.md).
@@ -101,7 +102,14 @@ pub fn variables(
     let Fabric::Marline(dir) = fabric else {
         return set;
     };
-    let yields = (!common.no_preload).then(|| preload::library(kind, dir));
+    let of_user = |name: &str| environment.iter().find(|(n, _)| n == name);
+    let idle = mpi::yields(kind);
+    let decided = idle.as_ref().is_some_and(|v| of_user(v.name).is_some());
+    let yields = (!common.no_preload && !decided).then(|| preload::library(kind, dir));
+    let yields = yields.flatten();
+    if yields.is_some() {
+        set.extend(idle.map(|v| (v.name.to_owned(), v.value)));
+    }
     let multicast = common.multicast.then(|| preload::multicast(dir));
     if multicast == Some(None) {
         tool::say(
@@ -114,9 +122,8 @@ pub fn variables(
         set.push((preload::MULTICAST.to_owned(), provider));
     }
     let multicast = multicast.flatten().map(|(library, _)| library);
-    let libraries = [yields.flatten(), multicast].into_iter().flatten();
-    let of_user = environment.iter().find(|(n, _)| n == preload::VARIABLE);
-    let mut value = of_user.map(|(_, value)| value.clone());
+    let libraries = [yields, multicast].into_iter().flatten();
+    let mut value = of_user(preload::VARIABLE).map(|(_, value)| value.clone());
     for library in libraries {
         value = Some(preload::value(&library, value.as_deref()));
         set.retain(|(name, _)| name != preload::VARIABLE);
@@ -190,6 +197,26 @@ pub fn start(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn open_mpi_yields_where_the_library_is_preloaded_and_the_user_has_not_decided() {
+        let dir = std::env::temp_dir().join(format!("marline-run-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("libmarline-mpi.so"), "").unwrap();
+        let fabric = Fabric::Marline(dir.clone());
+        let names = |common: &Common, environment: &[(String, String)]| {
+            let set = variables(mpi::Kind::OpenMpi5, &fabric, common, environment);
+            let has = |name: &str| set.iter().any(|(n, _)| n == name);
+            (has(preload::VARIABLE), has(mpi::YIELD_WHEN_IDLE))
+        };
+        let mut common = Common::default();
+        assert_eq!(names(&common, &[]), (true, true));
+        let user = [(mpi::YIELD_WHEN_IDLE.to_owned(), "1".to_owned())];
+        assert_eq!(names(&common, &user), (false, false));
+        common.no_preload = true;
+        assert_eq!(names(&common, &[]), (false, false));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn a_preference_gives_way_to_the_user() {

@@ -1,17 +1,19 @@
 //! Short messages between two engines of one process, over loopback, for counting what they cost:
 //!
 //! ```text
-//! eager COUNT [WINDOW] [BYTES]
+//! eager COUNT [WINDOW] [BYTES] [MTU] [RAILS]
 //! ```
 //!
-//! sends COUNT messages of BYTES (8) back and forth, WINDOW (1) at a time. One thread does it all,
-//! and time goes by with each look at the clock only, so that counts repeat
-//! (`tests/e2e/test_instructions.py`): what an engine does depends on how long it was not polled,
-//! and one processor counts five times as slowly as another.
+//! sends COUNT messages of BYTES (8) back and forth, WINDOW (1) at a time, in packets of at most
+//! MTU (0: what the interface takes) over RAILS (1). As MPICH does, it waits for the delivery of
+//! what is too long to be injected. One thread does it all, and time goes by with each look at the
+//! clock only, so that counts repeat (`tests/e2e/test_instructions.py`, `test_calls.py`): what an
+//! engine does depends on how long it was not polled, and one processor counts five times as slowly
+//! as another.
 
 use marline_engine::{
     AvId, Clock, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink, OpFlags, Parts,
-    RecvReq, SendReq, SubmitError, System,
+    RecvReq, SendReq, SubmitError, System, INJECT_MAX,
 };
 use marline_proto::Config;
 use marline_rails::{choose_rails, open_rail, AnyRx, AnyTx, Rail, RailsConfig, UdpConfig};
@@ -53,7 +55,7 @@ impl System for Looks {
 }
 
 /// An engine on the loopback interface.
-fn engine(clock: &Looks, id: u64) -> Engine<Looks> {
+fn engine(clock: &Looks, id: u64, (mtu, rails): (usize, u8)) -> Engine<Looks> {
     let choices = choose_rails(&["lo".to_owned()]).expect("loopback");
     let looks = clock.clone();
     let time: marline_rails::Clock = Arc::new(move || looks.now_ns());
@@ -65,8 +67,13 @@ fn engine(clock: &Looks, id: u64) -> Engine<Looks> {
         udp: config,
         ..RailsConfig::default()
     };
-    let rail = open_rail(0, &choices[0], &config, &time).expect("rail");
-    let (tx, rx) = rail.split();
+    let (mut senders, mut halves) = (Vec::new(), Vec::new());
+    for index in 0..rails {
+        let rail = open_rail(index, &choices[0], &config, &time).expect("rail");
+        let (tx, rx) = rail.split();
+        senders.push((format!("lo{index}"), tx));
+        halves.push(rx);
+    }
     let cfg = CoreConfig {
         proto: Config {
             ack_delay_ns: 100_000_000,
@@ -74,12 +81,12 @@ fn engine(clock: &Looks, id: u64) -> Engine<Looks> {
         },
         log_bytes: 4 << 20,
         aggregate_after: 2,
-        mtu: 0,
+        mtu,
     };
     let mut random = id;
     let parts = Parts {
-        rails: vec![("lo".to_owned(), tx)],
-        halves: vec![rx],
+        rails: senders,
+        halves,
         clock: clock.clone(),
         watch: (),
         tick_ns: 10_000_000,
@@ -99,10 +106,11 @@ struct Side {
     ep: EpId,
     av: AvId,
     bytes: Vec<u8>,
+    flags: OpFlags,
 }
 
-fn side(clock: &Looks, id: u64, len: usize) -> Side {
-    let engine = engine(clock, id);
+fn side(clock: &Looks, id: u64, len: usize, rails: (usize, u8)) -> Side {
+    let engine = engine(clock, id, rails);
     let (cq, av, ep) = (engine.cq_open(), engine.av_open(), engine.ep_open());
     let ep = ep.expect("endpoint");
     engine.ep_bind_av(ep, av);
@@ -115,6 +123,10 @@ fn side(clock: &Looks, id: u64, len: usize) -> Side {
         ep,
         av,
         bytes: vec![7; len],
+        flags: OpFlags {
+            delivery_complete: len > INJECT_MAX,
+            ..FLAGS
+        },
     }
 }
 
@@ -157,7 +169,7 @@ impl Side {
             tag: Some(1),
             data: None,
             context: 2,
-            flags: FLAGS,
+            flags: self.flags,
         };
         let mut ended = 0;
         while self.engine.send(self.ep, &req) == Err(SubmitError::Again) {
@@ -184,15 +196,20 @@ fn main() {
     let mut numbers = std::env::args().skip(1).map(|a| match a.parse() {
         Ok(number) => number,
         Err(_) => {
-            eprintln!("eager: {a:?} is no number; usage: eager COUNT [WINDOW] [BYTES]");
+            eprintln!(
+                "eager: {a:?} is no number; usage: eager COUNT [WINDOW] [BYTES] [MTU] [RAILS]"
+            );
             std::process::exit(2)
         }
     });
     let count: usize = numbers.next().unwrap_or(1_000);
     let window: usize = numbers.next().unwrap_or(1).max(1);
     let len: usize = numbers.next().unwrap_or(8);
+    let mtu: usize = numbers.next().unwrap_or(0);
+    let rails = numbers.next().map_or(1, |n| n.clamp(1, 8) as u8);
     let clock = Looks::default();
-    let (mut a, mut b) = (side(&clock, 1, len), side(&clock, 2, len));
+    let new = |id| side(&clock, id, len, (mtu, rails));
+    let (mut a, mut b) = (new(1), new(2));
     a.knows(&b);
     b.knows(&a);
     for _ in 0..count.div_ceil(2 * window) {

@@ -274,6 +274,7 @@ impl<S: System> Engine<S> {
         let glance = core.glance_due();
         if now_please || !self.shared.threaded {
             core.flush(now.unwrap_or_else(|| self.shared.clock.now_ns()));
+            core.log_posted();
             drop(core);
         } else {
             self.shared.collect(core);

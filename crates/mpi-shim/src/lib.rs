@@ -1,28 +1,43 @@
-//! `libmarline-mpi.so`, which `marline run` preloads into the ranks of MPICH. It leaves out the
-//! yield between a message's arrival and the program.
+//! `libmarline-mpi.so`, which `marline run` preloads into the ranks of MPICH and Open MPI. It
+//! leaves out yields that are of no use where one thread of the process calls MPI.
 //!
 //! MPICH offers the processor after every look for messages (`MPID_Progress_wait` of its
 //! `ch4_progress.h`), also after the look that found the one waited for, and no setting stops it.
 //! A program that waits is right to offer the processor; one that has something to do is not. So
 //! the provider tells this library when a poll found something, and the thread's next yield is left
-//! out, until it polls again. All other yields happen: the engine's own, those after looks that
-//! found nothing, those of other threads, and of programs without Marline. The gain is measured in
+//! out, until it polls again. The gain is measured in
 //! `docs/decisions/0142-yields-left-out-of-mpich.md`.
+//!
+//! Open MPI offers the processor only if it is told to (`mpi_yield_when_idle`). Without that
+//! threads of one process wait for each other in loops, each until the end of its time slice, and
+//! with it a program of one thread yields after each empty poll, as if the engine did not do so
+//! when it is due. So `marline run` tells it to, and here the yields after polls are left out of
+//! programs in which one thread calls MPI (`docs/decisions/0210-threads-of-open-mpi-yield.md`).
+//!
+//! All other yields happen: the engine's own, those of other threads, and of programs without
+//! Marline.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void, CStr};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
+/// A poll of the provider's is under way, or none ever was.
+const NO_POLL: u8 = 0;
+/// The last poll found nothing.
+const EMPTY: u8 = 1;
+/// The last poll found something, so that a yield would only delay it.
+const FOUND: u8 = 2;
+
 thread_local! {
-    /// The thread's next yield may be left out.
-    static NEEDLESS: Cell<bool> = const { Cell::new(false) };
+    /// The outcome of the thread's last poll, until its next yield.
+    static POLL: Cell<u8> = const { Cell::new(NO_POLL) };
 }
 
-/// Called by the provider after each poll. `needless` is true if the poll found something, so that
-/// the thread's next `sched_yield` would only delay it.
+/// Called by the provider as a poll of the calling thread begins (0), and as it ends: it found
+/// nothing (1) or something (2).
 #[no_mangle]
-pub extern "C" fn marline_yield_needless(needless: bool) {
-    NEEDLESS.set(needless);
+pub extern "C" fn marline_poll(state: u8) {
+    POLL.set(state);
 }
 
 /// `sched_yield(2)`, or nothing where that is known to be needless.
@@ -34,9 +49,13 @@ pub extern "C" fn sched_yield() -> c_int {
     really_yield()
 }
 
-/// True if the calling thread's yield is to be left out, once for each poll that found something.
+/// True if the calling thread's yield is to be left out, at most once for each poll.
 fn is_left_out() -> bool {
-    NEEDLESS.replace(false) && one_thread_calls_mpi()
+    match POLL.replace(NO_POLL) {
+        FOUND => matches!(callers_of_mpi(), ONE | ONE_OF_OPEN_MPI),
+        EMPTY => callers_of_mpi() == ONE_OF_OPEN_MPI,
+        _ => false,
+    }
 }
 
 type YieldFn = unsafe extern "C" fn() -> c_int;
@@ -61,19 +80,20 @@ fn really_yield() -> c_int {
 const UNKNOWN: u8 = 0;
 const ONE: u8 = 1;
 const SEVERAL: u8 = 2;
+const ONE_OF_OPEN_MPI: u8 = 3;
 /// The number of threads that call MPI, once MPI knows it.
 static CALLERS: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// True if at most one thread calls MPI at a time. Where several do, a yield is how the one that
-/// waits inside MPI lets go of MPI's lock for long enough that another one gets it.
-fn one_thread_calls_mpi() -> bool {
+/// How many threads call MPI at a time. Where several do, a yield is how the one that waits inside
+/// MPI lets go of MPI's lock for long enough that another one gets it.
+fn callers_of_mpi() -> u8 {
     match CALLERS.load(Ordering::Relaxed) {
         UNKNOWN => {
             let callers = callers();
             CALLERS.store(callers, Ordering::Relaxed);
-            callers == ONE
+            callers
         }
-        known => known == ONE,
+        known => known,
     }
 }
 
@@ -95,11 +115,17 @@ fn callers() -> u8 {
     match (query(c"PMPI_Initialized"), query(c"PMPI_Finalized")) {
         (Some(0), Some(0)) => UNKNOWN,
         (Some(_), Some(0)) => match query(c"PMPI_Query_thread") {
+            Some(level) if below_multiple(level) && is_open_mpi() => ONE_OF_OPEN_MPI,
             Some(level) if below_multiple(level) => ONE,
             _ => SEVERAL,
         },
         _ => SEVERAL,
     }
+}
+
+/// Open MPI alone has such a function.
+fn is_open_mpi() -> bool {
+    !find(libc::RTLD_DEFAULT, c"ompi_mpi_init").is_null()
 }
 
 /// `MPI_THREAD_SINGLE`, `_FUNNELED` or `_SERIALIZED` in MPICH's ABI (0, 1, 2) or in that of MPI 5.0
@@ -125,18 +151,26 @@ mod tests {
 
     /// One test, since the number of threads that call MPI is the process's.
     #[test]
-    fn one_yield_is_left_out_for_a_poll_that_found_something_where_one_thread_calls_mpi() {
+    fn one_yield_is_left_out_for_a_poll_where_one_thread_calls_mpi() {
+        let left_out_after = |state| {
+            marline_poll(state);
+            is_left_out()
+        };
         assert_eq!(callers(), SEVERAL, "there is no MPI in this process");
-        marline_yield_needless(true);
-        assert!(!is_left_out(), "several threads may call MPI");
+        assert!(!left_out_after(FOUND), "several threads may call MPI");
         assert_eq!(CALLERS.load(Ordering::Relaxed), SEVERAL);
         CALLERS.store(ONE, Ordering::Relaxed);
         assert!(!is_left_out(), "the poll before was for one yield only");
-        marline_yield_needless(true);
-        assert!(is_left_out());
+        assert!(left_out_after(FOUND));
         assert!(!is_left_out(), "it was for one yield");
-        marline_yield_needless(false);
-        assert!(!is_left_out(), "the poll found nothing");
+        assert!(!left_out_after(EMPTY), "the poll found nothing");
+        assert!(!left_out_after(NO_POLL), "the engine's own");
+        CALLERS.store(ONE_OF_OPEN_MPI, Ordering::Relaxed);
+        assert!(!is_left_out(), "no poll before it");
+        assert!(left_out_after(FOUND));
+        assert!(left_out_after(EMPTY));
+        assert!(!is_left_out(), "it was for one yield");
+        assert!(!left_out_after(NO_POLL), "the engine's own");
         assert_eq!(sched_yield(), 0);
     }
 }

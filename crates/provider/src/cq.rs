@@ -246,11 +246,11 @@ unsafe extern "C" fn readfrom(
     let cq = unsafe { object::of::<Cq>(cq) };
     guard(&cq.shared.health, || {
         // The engine's own yields happen.
-        yields::needless(false);
+        yields::poll_begins();
         // SAFETY: the application's buffers have `count` entries.
         let taken = unsafe { cq.take(buf, count, sources) };
         // It has something to do, or will have at once.
-        yields::needless(taken.is_ok() || cq.shared.engine.take_landed());
+        yields::poll_ends(taken.is_ok() || cq.shared.engine.take_landed());
         taken
     })
 }

@@ -76,7 +76,8 @@ impl Rail for AnyRail {
 }
 
 /// Implements a trait by calling the same method of whichever variant there is. All methods of
-/// these traits are required, so that one which is not listed does not compile.
+/// these traits are required, so that one which is not listed does not compile. Inlined always: a
+/// poll that finds nothing is mostly calls.
 macro_rules! forward {
     (impl $trait:ident for $any:ident $variants:tt
         $($kind:ident fn $name:ident($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?;)*) => {
@@ -87,14 +88,14 @@ macro_rules! forward {
     };
     (@ref $any:ident { $($variant:ident),* } $call:tt
         $name:ident($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?) => {
-        #[inline]
+        #[inline(always)]
         fn $name(&$self $(, $arg: $ty)*) $(-> $ret)? {
             match $self { $($any::$variant(half) => half.$name $call,)* }
         }
     };
     (@mut $any:ident { $($variant:ident),* } $call:tt
         $name:ident($self:ident $(, $arg:ident: $ty:ty)*) $(-> $ret:ty)?) => {
-        #[inline]
+        #[inline(always)]
         fn $name(&mut $self $(, $arg: $ty)*) $(-> $ret)? {
             match $self { $($any::$variant(half) => half.$name $call,)* }
         }
@@ -104,6 +105,7 @@ macro_rules! forward {
 forward! {
     impl Links for AnyTx { Udp, Tcp, Shm, Faulty }
     mut fn connect(self, to: &RailAddr) -> Connected;
+    mut fn works(self, link: LinkId);
     mut fn close(self, link: LinkId);
 }
 

@@ -47,6 +47,11 @@ pub trait Links {
     /// in is the link of the address that it named.
     fn connect(&mut self, to: &RailAddr) -> Connected;
 
+    /// Packets that were sent on the link arrive, as its user knows from answers, whichever way
+    /// those came. A rail whose kernel asks its neighbours for the addresses of their cards tells
+    /// it that there is no need: the question would have to be answered on the same link.
+    fn works(&mut self, link: LinkId);
+
     /// One user less; the last one ends the link. No event speaks of the link after that.
     fn close(&mut self, link: LinkId);
 }
@@ -185,6 +190,7 @@ macro_rules! addr_links {
                 let link = self.$field.connect(*to, || ());
                 $crate::Connected { link, up: true }
             }
+            fn works(&mut self, _: $crate::LinkId) {}
             fn close(&mut self, link: $crate::LinkId) {
                 self.$field.close(link);
             }

@@ -11,6 +11,7 @@ use marline_rails::{
     UdpAddr, UdpConfig, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
+use std::process::Command;
 use std::time::Instant;
 
 /// Two joined namespaces; the thread is in the first.
@@ -69,6 +70,44 @@ fn batches_cross_a_veth_bit_for_bit() {
             );
         }
     }
+}
+
+/// The state of the neighbour 10.1.0.2, as the kernel of the thread's namespace names it.
+fn neighbour() -> String {
+    let shown = Command::new("ip")
+        .args(["neigh", "show", "10.1.0.2"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    text.split_whitespace()
+        .last()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// The kernel asks for a neighbour's card again by the interface that it is on. Where nothing comes
+/// back by that, what is sent would be lost soon, though it arrives, and peers say so by others.
+#[test]
+fn a_link_that_works_one_way_keeps_its_neighbour() {
+    let (a, b) = two_hosts();
+    let (mut tx, _) = open_default("10.1.0.0/24");
+    b.enter();
+    let (peer, mut rx) = open_default("10.1.0.0/24");
+    let to = peer.local_addr();
+    let link = tx.connect(&to).link;
+    a.enter();
+    assert_eq!(tx.send(link, b"first", 100, 0), SendOutcome::Sent);
+    receive(&mut rx, 1);
+    // As if it had not been heard for long: soon it is asked, and has no way to answer.
+    b.ip("link set rail0 arp off");
+    a.enter();
+    ip("ntable change name arp_cache dev rail0 delay_probe 1000");
+    ip("neigh change 10.1.0.2 dev rail0 nud delay");
+    let begun = Instant::now();
+    while begun.elapsed().as_secs() < 8 && neighbour() != "REACHABLE" {
+        tx.works(link);
+    }
+    assert_eq!(neighbour(), "REACHABLE");
 }
 
 #[test]

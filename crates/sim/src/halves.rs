@@ -57,6 +57,8 @@ impl Links for SimTx {
         Connected { link, up }
     }
 
+    fn works(&mut self, _: LinkId) {}
+
     fn close(&mut self, link: LinkId) {
         self.links.close(link);
     }

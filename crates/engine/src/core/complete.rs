@@ -19,13 +19,11 @@ impl<S: System> Core<S> {
     /// Turns the nodes' events into completions. Call after anything that may have made some.
     pub fn settle(&mut self) {
         for index in 0..self.dir.eps.len() {
-            while let Some(event) = self.dir.eps[index]
-                .as_mut()
-                .and_then(|e| e.node.poll_event())
-            {
-                if let Some(endpoint) = &self.dir.eps[index] {
-                    self.watch.event(&endpoint.node, &event);
-                }
+            while let Some(endpoint) = self.dir.eps[index].as_mut() {
+                let Some(event) = endpoint.node.poll_event() else {
+                    break;
+                };
+                self.watch.event(&endpoint.node, &event);
                 self.on_event(EpId(index as u32), event);
             }
         }

@@ -10,6 +10,17 @@ use marline_rails::{LinkId, RailTx, SendOutcome, TxBuffers};
 /// After an error of the rail that no link event explains, it is tried again so often.
 const RETRY_NS: u64 = 100_000_000;
 
+/// Packets as long as the first in a batch of a rail, at most.
+#[inline]
+fn batch_max(tx: &impl RailTx, first: &Transmit) -> usize {
+    if !first.batch.bulk {
+        return 1;
+    }
+    let caps = tx.caps();
+    caps.batch_segments_max
+        .min(caps.batch_bytes_max / first.len.max(1))
+}
+
 impl<S: System> Core<S> {
     /// Sends all that may leave.
     pub fn flush(&mut self, now: u64) {
@@ -58,7 +69,6 @@ impl<S: System> Core<S> {
             buffer = other;
         }
         let rail = &mut self.rails.list[first.rail];
-        let caps = rail.tx.caps();
         let stage = rail.tx.buffer(buffer);
         if let Some(outcome) = self.fast_path.settle(&first, stage) {
             self.batch_sent(now, index, &first, (1, first.len), outcome);
@@ -71,9 +81,8 @@ impl<S: System> Core<S> {
         let spans = &self.buffers.spans;
         fill(&mut stage[..first.len], &first, spans, &self.ops.sends);
         let (segment, mut model) = (first.len, head_of(stage, &first));
-        let most = caps
-            .batch_segments_max
-            .min(caps.batch_bytes_max / segment.max(1));
+        let most = batch_max(&rail.tx, &first);
+        let stage = rail.tx.buffer(buffer);
         let (mut count, mut short, mut whole) = (1, 0, first.batch.bulk);
         while whole && count < most {
             let node = &mut endpoint.node;

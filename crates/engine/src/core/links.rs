@@ -34,6 +34,11 @@ impl<S: System> Core<S> {
                         node.on_linked(now, peer, path, made.link.0, made.up);
                     }
                 }
+                Some(LinkAsk::Works { rail, link }) => {
+                    if let Some(state) = self.rails.list.get_mut(rail) {
+                        state.tx.works(LinkId(link));
+                    }
+                }
                 Some(LinkAsk::Close { rail, link }) => self.close_link(rail, LinkId(link)),
                 None => return,
             }

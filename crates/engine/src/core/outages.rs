@@ -49,6 +49,7 @@ fn of_path(event: &proto::Event) -> Option<(PeerId, Event)> {
             moved,
         } => {
             let kind = match (state, why) {
+                (_, PathReason::Proven) => return None, // so begins every job
                 (PathState::Down, PathReason::Corrupt) => Kind::PathQuarantined,
                 (PathState::Down, _) => Kind::PathDown,
                 _ => Kind::PathUp,

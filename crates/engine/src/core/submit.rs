@@ -1,8 +1,8 @@
 //! Operations in: sends, receives, peeks, claims, cancels.
 
 use crate::api::{
-    flag, Completion, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError, ADDR_UNSPEC,
-    INJECT_MAX,
+    flag, Completion, CqId, EpId, FiAddr, IoVec, OpError, RecvReq, SendReq, SubmitError,
+    ADDR_UNSPEC, INJECT_MAX,
 };
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp};
 use crate::platform::system::System;
@@ -18,6 +18,10 @@ const RESERVE_MAX: usize = 64;
 /// for room would stay until the application polls, however much it posts
 /// (docs/decisions/0124).
 const GLANCE_BYTES: usize = 128 << 10;
+
+/// Messages of so many bytes are copied into the log after they have left (docs/decisions/0180).
+/// Copies of shorter ones take no time worth the steps between.
+const LATE_MIN: usize = 1_024;
 
 pub(crate) fn total(iov: &[IoVec]) -> usize {
     iov.iter().map(|p| p.len).sum()
@@ -74,7 +78,9 @@ impl<S: System> Core<S> {
         let local = op.on_delivery.is_none() && req.flags.completion;
         let urgent = op.on_delivery.is_some();
         let flags = op.flags;
+        let late = len >= LATE_MIN && op.log.is_some();
         let handle = self.ops.sends.insert(op);
+        self.unlogged = late.then_some(handle);
         let (tag, data) = (req.tag, req.data);
         let spec = SendSpec {
             handle,
@@ -93,12 +99,7 @@ impl<S: System> Core<S> {
         };
         let waiting = endpoint.node.unsent_heads(peer);
         if local {
-            let entry = Completion {
-                context: req.context,
-                flags,
-                ..Completion::empty()
-            };
-            self.complete(tx_cq, entry);
+            self.complete_posted(tx_cq, req, flags);
         }
         self.deferred = true;
         let at_once = self.cfg.aggregate_after;
@@ -106,7 +107,44 @@ impl<S: System> Core<S> {
             true => self.coalescer.posted(len, waiting, at_once),
             false => self.coalescer.requested(len, waiting, at_once),
         };
+        if !now_please {
+            self.log_posted();
+        }
         Ok((now_please, now))
+    }
+
+    #[inline(always)]
+    fn complete_posted(&mut self, cq: Option<CqId>, req: &SendReq<'_>, flags: u64) {
+        let entry = Completion {
+            context: req.context,
+            flags,
+            ..Completion::empty()
+        };
+        self.complete(cq, entry);
+    }
+
+    /// Copies the message that was posted last into the log, if that has not been done: it left
+    /// first. Before the call that posted it returns, for then its memory is the user's again.
+    #[inline]
+    pub(crate) fn log_posted(&mut self) {
+        if let Some(handle) = self.unlogged.take() {
+            self.log_late(handle);
+        }
+    }
+
+    #[inline(never)]
+    fn log_late(&mut self, handle: u32) {
+        let skips = self.cfg.proto.errs(Mutation::LeaveUnlogged);
+        let Some(op) = self.ops.sends.get_mut(handle).filter(|_| !skips) else {
+            return; // or it is over already
+        };
+        let Some(log) = op.log.as_mut() else {
+            return;
+        };
+        let (len, bytes) = (total(op.pieces.as_slice()), log.bytes());
+        gather(op.pieces.as_slice(), bytes);
+        let base = bytes.as_mut_ptr();
+        op.pieces = Pieces::new(&[IoVec { base, len }]);
     }
 
     /// Sends the message of a request that nothing can refuse any more on the fast path, if it is
@@ -192,10 +230,13 @@ impl<S: System> Core<S> {
                 self.counters.process.again += 1;
                 return Err(SubmitError::Again);
             };
-            gather(req.iov, buffer.bytes());
             self.buffers.copied += len;
-            let base = buffer.bytes().as_mut_ptr();
-            op.pieces = Pieces::new(&[IoVec { base, len }]);
+            op.pieces = Pieces::new(req.iov);
+            if len < LATE_MIN {
+                gather(req.iov, buffer.bytes());
+                let base = buffer.bytes().as_mut_ptr();
+                op.pieces = Pieces::new(&[IoVec { base, len }]);
+            }
             op.log = Some(buffer);
         } else if !log {
             op.pieces = Pieces::new(req.iov);

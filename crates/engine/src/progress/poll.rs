@@ -77,17 +77,30 @@ impl<S: System> Shared<S> {
         core: &mut Held<'a, S>,
         by_thread: bool,
     ) -> usize {
+        self.receive_once(receivers, core, by_thread)
+    }
+
+    /// [`Shared::receive`], for the loop that does it most.
+    #[inline(always)]
+    fn receive_once<'a>(
+        &'a self,
+        receivers: &mut Receivers<S::Rx>,
+        core: &mut Held<'a, S>,
+        by_thread: bool,
+    ) -> usize {
         receivers.turn = receivers.turn.wrapping_add(1);
         let last = receivers.last;
         let mut taken = self.receive_rail(receivers, last, core, by_thread);
         let all = receivers.turn % OTHERS_EVERY == 0;
-        for rail in 0..receivers.halves.len() {
-            if rail != last && (all || receivers.hot[rail]) {
-                let more = self.receive_rail(receivers, rail, core, by_thread);
-                if more > 0 && taken == 0 {
-                    receivers.last = rail;
+        if all || receivers.hot & !(1 << last) != 0 {
+            for rail in 0..receivers.halves.len() {
+                if rail != last && (all || receivers.hot >> rail & 1 == 1) {
+                    let more = self.receive_rail(receivers, rail, core, by_thread);
+                    if more > 0 && taken == 0 {
+                        receivers.last = rail;
+                    }
+                    taken += more;
                 }
-                taken += more;
             }
         }
         if all {
@@ -110,7 +123,7 @@ impl<S: System> Shared<S> {
         by_thread: bool,
     ) -> usize {
         let taken = self.receive_from((rail, false), receivers, core, by_thread);
-        receivers.hot[rail] = taken > 0;
+        receivers.note(rail, taken > 0);
         taken
     }
 
@@ -190,14 +203,15 @@ impl<S: System> Shared<S> {
         receivers: &mut Receivers<S::Rx>,
         held: &mut Held<'a, S>,
     ) -> usize {
-        let mut taken = self.receive(receivers, held, false);
-        for _ in 0..receivers.tries() {
-            if taken > 0 {
-                break;
+        let mut more = receivers.tries();
+        let taken = loop {
+            let taken = self.receive_once(receivers, held, false);
+            if taken > 0 || more == 0 {
+                break taken;
             }
             receivers.offers.look_again(); // one poll of the application's
-            taken = self.receive(receivers, held, false);
-        }
+            more -= 1;
+        };
         receivers.learn(taken);
         taken
     }
@@ -224,7 +238,10 @@ impl<S: System> Shared<S> {
             {
                 takes += 1;
             }
-            receivers.hot[rail] = takes > 0;
+            receivers.note(rail, takes > 0);
+        }
+        if held.is_some() {
+            self.call_nappers(&mut receivers);
         }
         let Some((mut core, now)) = held.filter(|(core, _)| !core.poisoned) else {
             return;

@@ -17,8 +17,8 @@ const BUSY_MAX: u32 = 128;
 /// The receiving halves, beside the engine's lock.
 pub(crate) struct Receivers<R> {
     pub(crate) halves: Vec<R>,
-    /// Rails that had something at their last poll.
-    pub(crate) hot: Vec<bool>,
+    /// Rails that had something at their last poll, bit n for rail n.
+    pub(crate) hot: u32,
     pub(crate) last: usize,
     pub(crate) turn: u32,
     /// Bytes of a direct write came.
@@ -38,7 +38,7 @@ pub(crate) struct Receivers<R> {
 impl<R: RailRx> Receivers<R> {
     pub(crate) fn new(halves: Vec<R>) -> Receivers<R> {
         Receivers {
-            hot: vec![false; halves.len()],
+            hot: 0,
             halves,
             last: 0,
             turn: 0,
@@ -50,6 +50,13 @@ impl<R: RailRx> Receivers<R> {
             nappers: 0,
             called: false,
         }
+    }
+
+    /// Notes whether the last poll of a rail found something.
+    #[inline]
+    pub(crate) fn note(&mut self, rail: usize, found: bool) {
+        let bit = 1 << rail;
+        self.hot = (self.hot & !bit) | if found { bit } else { 0 };
     }
 
     /// Has the rails' descriptors tell of what comes; whether to look once more before sleeping.

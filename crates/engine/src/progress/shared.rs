@@ -6,7 +6,7 @@ use crate::core::publish::Publisher;
 use crate::platform::event::Event;
 use crate::platform::fork::Generation;
 use crate::platform::random::Random;
-use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
 use crate::platform::system::System;
 use crate::progress::receivers::Receivers;
 use crate::progress::skips::Skips;
@@ -70,6 +70,18 @@ pub struct Parts<S: System> {
     pub log: LogSink,
 }
 
+#[cold]
+fn after_panic<S: System>(
+    poisoned: PoisonError<MutexGuard<'_, Core<S>>>,
+) -> MutexGuard<'_, Core<S>> {
+    let mut core = poisoned.into_inner();
+    if !core.poisoned {
+        core.poisoned = true;
+        core.deregister_all(); // what they are of may be gone soon
+    }
+    core
+}
+
 impl<S: System> Shared<S> {
     /// An engine without links to watch and without a page of statistics.
     pub(crate) fn new(cfg: CoreConfig, parts: Parts<S>) -> Shared<S> {
@@ -99,15 +111,9 @@ impl<S: System> Shared<S> {
     }
 
     /// The core; after a panic of another thread it is marked unusable.
+    #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core<S>> {
-        self.core.lock().unwrap_or_else(|poisoned| {
-            let mut core = poisoned.into_inner();
-            if !core.poisoned {
-                core.poisoned = true;
-                core.deregister_all(); // what they are of may be gone soon
-            }
-            core
-        })
+        self.core.lock().unwrap_or_else(after_panic)
     }
 
     /// The core, if calls may still use it.

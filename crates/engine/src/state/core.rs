@@ -58,6 +58,8 @@ pub struct Core<S: System> {
     pub(crate) fast_path: FastPath,
     /// Sends were posted that have not been flushed.
     pub(crate) deferred: bool,
+    /// The send that was posted last, if it is still to be copied into the log.
+    pub(crate) unlogged: Option<u32>,
     /// When the application last polled.
     pub(crate) polled_ns: u64,
     pub(crate) log: LogSink,
@@ -89,6 +91,7 @@ impl<S: System> Core<S> {
             coalescer: Coalescer::default(),
             fast_path: FastPath::new(),
             deferred: false,
+            unlogged: None,
             polled_ns: 0,
             log,
             random,

@@ -126,6 +126,8 @@ impl Links for Stream {
         Connected { link, up }
     }
 
+    fn works(&mut self, _: LinkId) {}
+
     fn close(&mut self, link: LinkId) {
         self.links.close(link);
         self.refused.retain(|refused| *refused != link);

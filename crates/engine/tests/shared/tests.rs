@@ -481,6 +481,38 @@ fn a_wait_ends_though_another_thread_takes_the_packets() {
     });
 }
 
+/// A look at the rails between two sends takes packets of threads that sleep until one comes, and
+/// calls them.
+#[test]
+fn a_look_between_sends_calls_who_sleeps() {
+    try_orders(ORDERS / 10, || {
+        let ((a, froms), (b, to), dest) = two_sides(1);
+        let from = froms[0];
+        acquaint((&a, from), (&b, to), dest);
+        let shared = &b.engine.shared;
+        let (got, sent, mut word) = (unseen(1), unseen(1), [0]);
+        b.recv_all(to, &mut word);
+        shared.receivers().nappers += 1;
+        a.send(from, dest, 0, complete(true)).unwrap();
+        while sent[0].load(Relaxed) == 0 {
+            shared.glance();
+            a.read(from, 1, &sent);
+        }
+        let called = std::mem::take(&mut shared.receivers().called);
+        shared.receivers().nappers -= 1;
+        let by_thread = shared.lock().counters.process.thread_takeovers;
+        assert!(called, "the packets were taken ({by_thread} turns of the thread), nobody called");
+        while !all_seen(&got) {
+            b.read(to, 1, &got);
+        }
+        a.engine.ep_close(from.ep);
+        b.engine.ep_close(to.ep);
+        a.close();
+        b.close();
+        kernel::close_rails();
+    });
+}
+
 /// One thread closes an endpoint while another sends by it and a third reads its queue: calls are
 /// refused from some moment on, what was taken before arrives, and the close ends. Another
 /// endpoint of the engine is not disturbed.

@@ -14,6 +14,8 @@ pub enum Mutation {
     ReuseNumber,
     /// A send completes when its first fragment is acknowledged.
     FreeLogEarly,
+    /// A message that left before it was logged is never logged.
+    LeaveUnlogged,
     /// A payload counts whatever its sum.
     IgnoreSum,
     /// Packets that continue a fragment in its batch count whatever their sums.
@@ -107,12 +109,13 @@ impl Mutation {
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`).
-    pub const ALL: [Mutation; 44] = [
+    pub const ALL: [Mutation; 45] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
         Mutation::ReuseNumber,
         Mutation::FreeLogEarly,
+        Mutation::LeaveUnlogged,
         Mutation::IgnoreSum,
         Mutation::TrustRuns,
         Mutation::SkipOrder,

@@ -32,6 +32,7 @@ impl Node {
 
     /// Posts the message of this head, but for its number and whether it has sums; `waits`: its
     /// payload is to be asked for. `false`: the peer is gone.
+    #[inline(always)]
     pub(crate) fn post_message(
         &mut self,
         handle: u32,

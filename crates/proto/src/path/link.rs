@@ -27,6 +27,13 @@ pub enum LinkAsk {
         /// Address of the peer's rail.
         to: RailAddr,
     },
+    /// Packets of a path arrive on its link: the rail is told.
+    Works {
+        /// Local rail.
+        rail: usize,
+        /// Number of the link there.
+        link: u32,
+    },
     /// A path does not use its link any more.
     Close {
         /// Local rail.
@@ -71,14 +78,21 @@ impl Node {
         }
         while let Some(&peer) = self.links.wanted.last() {
             let paths = self.conn_mut(peer).map(|conn| conn.paths.iter_mut());
-            let wanting = paths.and_then(|mut p| p.position(|p| p.link.wanted));
+            let asks = |p: &Path| p.link.wanted || p.link.works;
+            let wanting = paths.and_then(|mut p| p.position(|p| asks(p)));
             let Some((path, conn)) = wanting.zip(self.conn_mut(peer)) else {
                 self.links.wanted.pop();
                 continue;
             };
             let found = &mut conn.paths[path];
-            found.link.wanted = false;
             let (rail, to) = (found.local as usize, found.to);
+            let works = core::mem::take(&mut found.link.works);
+            if let Some(link) = found.link.id.filter(|_| works) {
+                return Some(LinkAsk::Works { rail, link });
+            }
+            if !core::mem::take(&mut found.link.wanted) {
+                continue;
+            }
             return Some(LinkAsk::Open {
                 peer,
                 path,

@@ -32,6 +32,9 @@ impl Node {
                     path.doubt_repaired(now);
                 }
                 let cleared = path.on_progress(now);
+                if path.policy.lossy && path.link.note_arrival(now) {
+                    self.links.wanted.push(peer);
+                }
                 if cleared || conn.life.gap_from != 0 {
                     self.end_gap(now, &mut conn, at, cleared);
                 }
@@ -46,6 +49,8 @@ impl Node {
                     path.rise(now);
                     self.tell_path(&conn, at, why, 0);
                 }
+                // Kept, it would hide that contact is lost again.
+                conn.contact.lost &= !conn.paths[at].healthy();
                 self.judge_rivals(now, &mut conn, at);
             }
             self.declare_losses(now, &mut conn, at, named_range(ack));
@@ -126,12 +131,17 @@ impl Node {
         let Some(send) = self.ops.sends.remove(key) else {
             return;
         };
-        if let Some(conn) = self.conn_mut(send.peer) {
+        let asked = matches!(send.kind, SendKind::Rendezvous | SendKind::Reply);
+        let conn = if asked {
+            self.conn_mut(send.peer)
+        } else {
+            None
+        };
+        if let Some(conn) = conn {
             match send.kind {
-                SendKind::Rendezvous => drop(conn.tx.rendezvous.remove(&send.head.number)),
-                SendKind::Reply => drop(conn.tx.replies.remove(&send.head.number)),
-                _ => {}
-            }
+                SendKind::Reply => conn.tx.replies.remove(&send.head.number),
+                _ => conn.tx.rendezvous.remove(&send.head.number),
+            };
         }
         self.events.push_back(Event::SendDone {
             handle: send.handle,

@@ -101,11 +101,15 @@ impl Node {
         path.backoff += 1;
         path.want_ping = true;
         path.window.renew();
-        if path.backoff >= 2 && others {
-            path.duel.get_or_insert(Duel::new(now, false));
+        if path.backoff >= 2 {
+            if others {
+                path.duel.get_or_insert(Duel::new(now, false));
+            }
             self.suspect(conn, at);
             conn.doubt_contact(now);
-            ask_rivals(conn, at, self.local.full, WITNESSES);
+            if others {
+                ask_rivals(conn, at, self.local.full, WITNESSES);
+            }
         }
         self.agenda.mark_ready(conn);
     }

@@ -120,11 +120,10 @@ impl Node {
             .owed_since
             .map_or(u64::MAX, |t| t + cfg.silence_ns());
         let mut held = false;
-        // Before any link is up nothing leaves; when one is, this is asked anew.
-        let mute = conn.paths.iter().all(|p| !p.link.up);
         for at in 0..conn.paths.len() {
-            // What is due and finds no room is asked for again when there is room.
-            let acks = conn.paths[at].window.fresh() > 0 && !mute;
+            // What is due and finds no room is asked for again when there is room. Before any link
+            // is up nothing leaves; when one is, this is asked anew.
+            let acks = conn.paths[at].window.fresh() > 0 && conn.paths.iter().any(|p| p.link.up);
             if acks && full != 0 && conn.holds_acks(at, cfg.policy, full) {
                 held = true;
             } else if acks {

@@ -8,6 +8,9 @@ use alloc::vec::Vec;
 /// should cost next to nothing.
 const RETRY_MIN_NS: u64 = 1_000_000;
 const RETRY_MAX_NS: u64 = 500_000_000;
+/// The rail of a link that works is told so this often at most. Hosts ask for the address of a
+/// neighbour's card again after a second at the soonest.
+const WORKS_EVERY_NS: u64 = 100_000_000;
 
 /// Questions about links that the engine is to be asked.
 #[derive(Debug, Default)]
@@ -27,6 +30,9 @@ pub struct PathLink {
     pub up: bool,
     /// The engine is to be asked for one.
     pub wanted: bool,
+    /// Its rail is to be told that packets arrive, and when it was last.
+    pub works: bool,
+    told_ns: u64,
     /// When it is asked for again, and how much later the next time.
     retry_at: u64,
     retry_ns: u64,
@@ -39,6 +45,8 @@ impl PathLink {
             id: None,
             up: !connected,
             wanted: true,
+            works: false,
+            told_ns: 0,
             retry_at: 0,
             retry_ns: RETRY_MIN_NS,
         }
@@ -48,6 +56,16 @@ impl PathLink {
     pub fn retry_at(&self) -> Option<u64> {
         let lost = self.id.is_none() && !self.wanted && !self.up;
         lost.then_some(self.retry_at)
+    }
+
+    /// A packet on it arrived. Returns whether its rail is to be told so now.
+    #[inline]
+    pub fn note_arrival(&mut self, now: u64) -> bool {
+        if self.works || self.id.is_none() || now < self.told_ns + WORKS_EVERY_NS {
+            return false;
+        }
+        (self.works, self.told_ns) = (true, now);
+        true
     }
 
     /// It carries packets from now on.

@@ -60,6 +60,9 @@ impl Node {
             let at = conn.small_path(None, true, self.local.full)?;
             return (conn.paths[at].ring.in_flight() < conn.paths[at].cwnd).then_some(at);
         }
+        if let Some(at) = self.lone_path(conn) {
+            return Some(at);
+        }
         let healthy = conn
             .paths
             .iter()
@@ -77,6 +80,25 @@ impl Node {
             .filter(|&i| conn.paths[i].ring.in_flight() < conn.paths[i].cwnd)
             .filter(|&i| finish(i) <= 2 * best + PATIENCE_NS)
             .min_by_key(|&i| finish(i))
+    }
+
+    /// The path of small things, if an eager message is all that is to leave. There are then
+    /// no acks that wait on another path until they have to leave alone, at both ends; and which
+    /// path would be done first, rates do not tell of which nobody asked more.
+    fn lone_path(&self, conn: &Conn) -> Option<usize> {
+        let mut waiting = conn.tx.bulk.iter().chain(&conn.tx.queue);
+        let send = self.ops.sends.get(*waiting.next()?)?;
+        if waiting.next().is_some() {
+            return None;
+        }
+        let left = match send.kind {
+            SendKind::Queued => send.head.total,
+            SendKind::Eager => send.upto.saturating_sub(send.next),
+            SendKind::Rendezvous | SendKind::Reply => return None,
+        };
+        let at = conn.small_path(None, false, self.local.full)?;
+        let path = &conn.paths[at];
+        (path.healthy() && path.ring.in_flight() + left <= RIDE_MAX.min(path.cwnd)).then_some(at)
     }
 
     /// One full fragment of the next bulk message, alone in its packet; `segment`: it continues a

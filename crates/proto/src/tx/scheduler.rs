@@ -124,7 +124,7 @@ impl Node {
                 return probe;
             }
             let limit = path.datagram_max;
-            if Some(at) == small && self.acks_ride(conn, at, true) {
+            if self.acks_ride(conn, at, true) {
                 return self.fragment_packet(now, conn, at, out, spans);
             }
             if Some(at) == small {

@@ -330,6 +330,10 @@ impl<T: RailTx> Links for FaultyTx<T> {
         self.inner.connect(to)
     }
 
+    fn works(&mut self, link: LinkId) {
+        self.inner.works(link);
+    }
+
     fn close(&mut self, link: LinkId) {
         let other = |way: Way| !matches!(way, Way::Link(of, _) if of == link);
         self.faults.held.retain(|held| other(held.way));

@@ -56,6 +56,8 @@ impl Links for ShmTx {
         }
     }
 
+    fn works(&mut self, _: LinkId) {}
+
     fn close(&mut self, link: LinkId) {
         self.links.close(link);
     }

@@ -20,6 +20,9 @@ const PAGE: usize = 4096;
 
 /// Flags of every send.
 pub(super) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+/// "Do not send": the kernel looks up the route, and confirms the neighbour if it is told to. (The
+/// C library has another name for the same bit.)
+const MSG_PROBE: libc::c_int = 0x10;
 
 /// Room for the control messages of one received datagram: segment size and drop count take
 /// 24 bytes each; an extended error with its offender 72.
@@ -141,6 +144,16 @@ impl Socket {
             )
         };
         check_long(n).map(|_| ())
+    }
+
+    /// Tells the kernel that what is sent to this address arrives: it need not ask the neighbour on
+    /// the way there for the address of its card, a question whose answer has to come by the same
+    /// rail. Nothing is sent. (A kernel that does not know this has its own way to find out.)
+    pub(crate) fn confirm(&self, to: &SockName) {
+        let flags = SEND_FLAGS | libc::MSG_CONFIRM | MSG_PROBE;
+        // SAFETY: the name lives until the call returns, the buffer is empty, and the kernel reads
+        // no more than that.
+        unsafe { libc::sendto(self.fd(), std::ptr::null(), 0, flags, to.as_ptr(), to.len()) };
     }
 
     /// Sends `bytes`, which the kernel cuts into datagrams of `segment` bytes.

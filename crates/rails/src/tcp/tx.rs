@@ -97,6 +97,9 @@ impl Links for TcpTx {
         self.links.connect(TcpAddr { ip, port })
     }
 
+    // What the kernel acknowledges confirms its neighbours.
+    fn works(&mut self, _: LinkId) {}
+
     fn close(&mut self, link: LinkId) {
         self.links.close(link);
     }

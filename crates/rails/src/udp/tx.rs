@@ -70,6 +70,12 @@ impl Links for UdpTx {
         Connected { link, up: true }
     }
 
+    fn works(&mut self, link: LinkId) {
+        if let Some(name) = self.links.get(link).and_then(|link| link.name) {
+            self.shared.socket.confirm(&name);
+        }
+    }
+
     fn close(&mut self, link: LinkId) {
         if self.links.close(link) {
             let of = |event: &RailEvent| match event {

@@ -81,6 +81,7 @@ impl Links for Mirror {
         let link = LinkId(0);
         Connected { link, up: true }
     }
+    fn works(&mut self, _: LinkId) {}
     fn close(&mut self, _: LinkId) {}
 }
 

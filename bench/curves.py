@@ -1,0 +1,192 @@
+"""Curves over all sizes: half round trips, windowed bandwidth, and messages per second of several
+pairs. `bench/run` measures them beside its marks; tests/programs/curve.c says what each is."""
+
+import statistics
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import peers
+import svg
+
+# No size between them goes unmeasured by more than a factor of two.
+SIZES = [1 << power for power in range(23)]
+PAIRS = (1, 2, 4)
+RATE_BYTES = 8
+# Test in the records: (title, what is drawn, less is better).
+CURVES = {
+    "curve-latency": ("Half a round trip", "us", True),
+    "curve-bandwidth": ("Windows of messages, two ranks", "GB/s", False),
+}
+RATES = {f"rate-pairs{n}": f"8 B messages/s, {n} pair{'s' * (n > 1)}" for n in PAIRS}
+# What it is to be at most, or else at least: (mark, largest size it is for).
+MARKS = {"curve-latency": [(0.85, 1024), (1.0, 1 << 30)], "curve-bandwidth": [(1.0, 1 << 30)]}
+
+
+def jobs(sizes):
+    """(ranks, tests) of each job that a contender runs in a round."""
+    sweep = [f"{test}:{size}" for size in sizes for test in ("latency", "bandwidth")]
+    for pairs in PAIRS:
+        yield 2 * pairs, [*(sweep if pairs == 1 else []), f"rate:{RATE_BYTES}"]
+
+
+def measure(lab, contender, flag, args, sizes):
+    """One round of one contender: lists of test, bytes, value, unit, hops and class."""
+    rows = []
+    for ranks, tests in jobs(sizes):
+        program = ["curve", "--flag", flag, "--samples", 1, "--seconds", args.curve_seconds, "--pin", *tests]
+        limit = 60 + len(tests) * (10 * args.curve_seconds + 2)
+        result = contender.start(lab, program, timeout=limit, n=ranks)
+        if not result.ok:
+            print(f"  {contender.name}, {ranks} ranks: failed\n{result.tail(12)}", file=sys.stderr)
+        for line in result.out.splitlines():
+            if line.startswith("curve,"):
+                test, ranks_, _, *rest = line.split(",")[1:]
+                name = f"rate-pairs{int(ranks_) // 2}" if test == "rate" else f"curve-{test}"
+                rows.append([name, *rest])
+    return rows
+
+
+def by_round(samples, kind):
+    """(test, bytes, contender) -> round -> median, of samples of one class."""
+    groups = defaultdict(lambda: defaultdict(list))
+    for s in samples:
+        if s["class"] == kind and (s["test"] in CURVES or s["test"] in RATES):
+            key = s["test"], int(s["bytes"]), s["contender"]
+            groups[key][s["date"], s["round"]].append(float(s["value"]))
+    return {key: {number: statistics.median(values) for number, values in rounds.items()}
+            for key, rounds in groups.items()}
+
+
+def ratios(rounds, test, size, ours):
+    """Of ours to the best peer within each round, and the peer that is best by its median."""
+    rivals = {c.name: rounds[test, size, c.name] for c in peers.CONTENDERS
+              if not (c.ours or c.floor) and (test, size, c.name) in rounds}
+    mine = rounds.get((test, size, ours))
+    if not rivals or not mine:
+        return None, []
+    pick = min if test in CURVES and CURVES[test][2] else max
+    best = pick(rivals, key=lambda name: statistics.median(rivals[name].values()))
+    common = sorted(mine.keys() & rivals[best].keys())
+    return best, [mine[n] / rivals[best][n] for n in common]
+
+
+def table(samples, kind):
+    """(test, bytes, ours) -> (median of ours, best peer, median ratio, low, high, rounds)."""
+    rounds = by_round(samples, kind)
+    result = {}
+    for (test, size, name), values in rounds.items():
+        best, list_ = ratios(rounds, test, size, name)
+        if name in {c.name for c in peers.CONTENDERS if c.ours} and list_:
+            result[test, size, name] = (statistics.median(values.values()), best,
+                                        statistics.median(list_), *peers.interval(list_), len(list_))
+    return result
+
+
+def kinds(samples):
+    """Classes of core distance, the one with most samples first; without those that moved."""
+    count = defaultdict(int)
+    for s in samples:
+        if s["test"] in CURVES and s["class"] != "changed":
+            count[s["class"]] += 1
+    return sorted(count, key=count.get, reverse=True)
+
+
+def mark_of(test, size):
+    return next((mark for mark, upto in MARKS.get(test, []) if size <= upto), None)
+
+
+def report(samples):
+    """Prints the ratio and its interval at each size, and which sizes miss their mark."""
+    for kind in kinds(samples):
+        rows = table(samples, kind)
+        names = [c.name for c in peers.CONTENDERS if any(n == c.name for _, _, n in rows)]
+        for test, (title, unit, less) in CURVES.items():
+            print(f"\n{title}, {unit}, cores {kind}: ours over the best peer's "
+                  f"({'less' if less else 'more'} is better), 95 % interval")
+            print(f"  {'':<10}" + "".join(f"{name:>30}" for name in names) + "   best peer")
+            for size in sorted({s for t, s, _ in rows if t == test}):
+                cells, best = [], ""
+                for name in names:
+                    row = rows.get((test, size, name))
+                    if row:
+                        best = row[1]
+                        missed = mark_of(test, size) is not None and (
+                            row[3] > mark_of(test, size) if less else row[4] < mark_of(test, size))
+                        cells.append(f"{row[0]:.4g}  {row[2]:.2f} ({row[3]:.2f} to {row[4]:.2f}){'!' if missed else ' '}")
+                    else:
+                        cells.append("-")
+                print(f"  {svg.size_text(size):<10}" + "".join(f"{c:>30}" for c in cells) + f"   {best}")
+    print("\n  ! misses its mark by more than the interval: at most the best peer's time at each size and 0.85 "
+          "of it up to\n  1 KiB, at least its bandwidth")
+    for test, title in RATES.items():
+        # Only two ranks have cores of their own.
+        for kind in {s["class"] for s in samples if s["test"] == test} - {"changed"}:
+            for (t, _, name), row in table(samples, kind).items():
+                if t == test:
+                    print(f"  {title} ({kind}), {name}: {row[0]:.2f} M/s, over {row[1]} "
+                          f"{row[2]:.2f} ({row[3]:.2f} to {row[4]:.2f}, {row[5]} rounds)")
+
+
+def _values(rounds, test, size, name):
+    found = rounds.get((test, size, name))
+    return statistics.median(found.values()) if found else None
+
+
+def _picture(title, unit, at, values, shares, less=False, count=""):
+    """Two panels: the values of all at each x, and our ratios. `values(name, x)` may be None."""
+    def lines(names, of):
+        for contender in names:
+            points = [(x, *point) for x in at if (point := of(contender.name, x)) is not None]
+            if points:
+                yield svg.Line(contender.name, points, dashed=not contender.ours)
+
+    ours = [c for c in peers.CONTENDERS if c.ours]
+    panels = [svg.Panel(f"{title} (medians; logarithmic)", unit,
+                        list(lines(peers.CONTENDERS, values)), unit=count)]
+    compared = list(lines(ours, shares))
+    if compared:
+        better = "less" if less else "more"
+        panels.append(svg.Panel(f"Ours over the best peer's, with 95 % intervals ({better} is better)",
+                                "ratio", compared, height=220, unit=count,
+                                levels=[1.0] + ([0.85] if less else [])))
+    return svg.picture(panels)
+
+
+def draw(samples, folder):
+    """Writes the pictures: values of all, and our ratios with their intervals."""
+    kind = kinds(samples)[0]
+    pictures, tables = {}, {k: table(samples, k) for k in {s["class"] for s in samples}}
+    rounds = {k: by_round(samples, k) for k in tables}
+    for test, (title, unit, less) in CURVES.items():
+        def value(name, size):
+            found = _values(rounds[kind], test, size, name)
+            return None if found is None else (found,)
+
+        def share(name, size):
+            row = tables[kind].get((test, size, name))
+            return row and row[2:5]
+
+        pictures[test] = _picture(f"{title}, cores {kind}", unit, SIZES, value, share, less)
+
+    def of_pairs(number, find):
+        # Two ranks have cores of their own, of which the class is known; more ranks share them.
+        return next((found for k in (kind, "unknown")
+                     if (found := find(k, f"rate-pairs{number}")) is not None), None)
+
+    def rate(name, number):
+        found = of_pairs(number, lambda k, test: _values(rounds.get(k, {}), test, RATE_BYTES, name))
+        return None if found is None else (found,)
+
+    def rate_share(name, number):
+        row = of_pairs(number, lambda k, test: tables.get(k, {}).get((test, RATE_BYTES, name)))
+        return row and row[2:5]
+
+    pictures["rate-pairs"] = _picture("8 B messages per second, all pairs together", "M/s", PAIRS, rate,
+                                      rate_share, count="pairs")
+    written = []
+    for name, text in pictures.items():
+        path = Path(folder) / f"{name}.svg"
+        path.write_text(text)
+        written.append(path)
+    return written

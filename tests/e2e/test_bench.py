@@ -1,0 +1,37 @@
+"""`bench/run` measures every size, ours and a peer's, and draws what it measured."""
+
+import csv
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import lab as labs
+
+sys.path.insert(0, str(labs.ROOT / "bench"))
+
+import curves  # noqa: E402
+
+OURS, PEER = "marline", "mpich tcp"
+
+
+def test_no_size_goes_unmeasured(tmp_path):
+    words = [labs.ROOT / "bench" / "run", "--quick", "--only", f"={OURS},={PEER}",
+             "--record", tmp_path, "--draw", tmp_path]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [record] = tmp_path.glob("*-run.csv")
+    with open(record, newline="") as lines:
+        samples = list(csv.DictReader(lines))
+    measured = {(s["contender"], s["test"], int(s["bytes"])) for s in samples if float(s["value"]) > 0}
+    assert curves.SIZES[0] == 1 and curves.SIZES[-1] == 4 << 20
+    assert all(large == 2 * small for small, large in zip(curves.SIZES, curves.SIZES[1:]))
+    for name in (OURS, PEER):
+        for test in curves.CURVES:
+            missing = [size for size in curves.SIZES if (name, test, size) not in measured]
+            assert not missing, f"{name}, {test}: {missing}\n{done.stderr}"
+        for test in curves.RATES:
+            assert (name, test, curves.RATE_BYTES) in measured, f"{name}, {test}\n{done.stderr}"
+    for test in curves.CURVES:
+        picture = ElementTree.parse(tmp_path / f"{test}.svg").getroot()
+        assert {OURS, PEER} <= {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
+    assert "1 MiB" in done.stdout and f"over {PEER}" in done.stdout

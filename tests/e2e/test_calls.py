@@ -1,0 +1,67 @@
+"""The system calls of a message by its length, at both ends (counted, not timed): one to send each
+super-packet and one to receive it, and nothing else, as long as nobody has to ask before.
+
+The engines of the example `eager` play ping-pong over two rails of loopback, in packets as Ethernet
+has them, with a clock that goes by with each look at it; so counts repeat.
+"""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+import lab as labs
+
+EAGER = labs.TARGET / "release" / "examples" / "eager"
+SOURCE = labs.ROOT / "tests" / "e2e" / "count_calls.c"
+ETHERNET = 1_472
+RAILS = 2
+
+# (bytes, calls that send, calls that receive something). 64 KiB and their heads are more than one
+# super-packet. From 128 KiB on a message has a request, a grant, and an ack of its end, and a direct
+# write is read in two calls, of which the first looks what it is; the packet that tells of the last
+# write leaves alone. A tenth is left for what is done once in a while.
+BUDGETS = [
+    (1_024, 1, 1),
+    (2_048, 1, 1),
+    (4_096, 1, 1),
+    (8_192, 1, 1),
+    (16_384, 1, 1),
+    (32_768, 1, 1),
+    (65_536, 2, 2),
+    (131_072, 7, 11),
+    (262_144, 9, 15),
+    (524_288, 13, 23),
+    (1_048_576, 21, 39),
+]
+
+
+@pytest.fixture(scope="module")
+def counter(tmp_path_factory):
+    """The library that counts."""
+    library = tmp_path_factory.mktemp("calls") / "count_calls.so"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"], check=True)
+    return library
+
+
+def calls(counter, messages, length):
+    command = [EAGER, messages, 1, length, ETHERNET, RAILS]
+    env = {**os.environ, "LD_PRELOAD": str(counter)}
+    ran = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, env=env, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return [int(n) for n in re.search(r"^calls (\d+) (\d+)$", ran.stderr, re.MULTILINE).groups()]
+
+
+@pytest.mark.parametrize("length, sends, reads", BUDGETS)
+def test_a_message_takes_no_more_calls_than_its_packets_need(counter, length, sends, reads):
+    assert EAGER.exists(), f"{EAGER} is missing: run `make eager`"
+    # Both have first contact, and the search for how large packets may be.
+    few, many = (calls(counter, n, length) for n in (128, 640))
+    sent, received = ((b - a) / (640 - 128) for a, b in zip(few, many))
+    assert sent <= 1.1 * sends, f"{sent:.2f} calls to send a message"
+    assert received <= 1.1 * reads, f"{received:.2f} calls to receive a message"
+    # A count far below would be one of nothing.
+    assert sent > sends / 2 and received > reads / 2
