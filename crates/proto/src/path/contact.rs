@@ -98,7 +98,8 @@ impl Conn {
             return true;
         }
         let doubted = |p: &Path| p.doubtful() || p.state == PathState::Down;
-        if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.window.fresh() > 0) {
+        // (What was said before is said once more by this packet only.)
+        if alone && doubted(&self.paths[at]) && self.paths.iter().any(|p| p.window.has_news()) {
             for (i, path) in self.paths.iter_mut().enumerate() {
                 path.echo |= i != at && !path.rail_down && doubted(path);
                 self.contact.echoes |= path.echo;

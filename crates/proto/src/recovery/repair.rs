@@ -118,7 +118,7 @@ impl Node {
     /// the second time on ask who is to blame.
     pub(crate) fn repair(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         self.absences.age(now);
-        let (others, lost) = (has_rivals(conn, at), conn.lacks_contact());
+        let others = has_rivals(conn, at);
         let path = &mut conn.paths[at];
         let Some((number, sent)) = path.ring.oldest_waiting() else {
             return;
@@ -156,11 +156,8 @@ impl Node {
         if suspicious {
             self.one_packet(&mut frames);
             path.want_ping = true;
-            // What carried our acks may be what gets lost: the repair says again what came. (Who
-            // lacks contact says it on all paths when the peer asks.)
-            if !lost {
-                path.window.renew();
-            }
+            // What carried our acks may be what gets lost: the repair says again what came.
+            path.window.renew();
             if others && path.duel.is_none() {
                 path.duel = Some(Duel::new(now, false));
             }

@@ -23,6 +23,8 @@ pub struct RecvWindow {
     fresh_from: Option<u64>,
     newest_ns: u64,
     fresh: u32,
+    /// All that is fresh was said before.
+    renewed: bool,
 }
 
 /// The next ack's first packet, and the window's state when it was made.
@@ -76,6 +78,7 @@ impl RecvWindow {
         }
         self.bits[at] |= 1 << (number % 64);
         if eliciting {
+            self.renewed = false;
             self.fresh_from = Some(self.fresh_from.map_or(number, |f| f.min(number)));
             self.newest_ns = now_ns;
             self.fresh += 1;
@@ -103,6 +106,7 @@ impl RecvWindow {
             }
             self.bits[at] |= mask;
         });
+        self.renewed = false;
         self.fresh_from = self.fresh_from.or(Some(from));
         self.newest_ns = now_ns;
         self.fresh += count;
@@ -132,6 +136,11 @@ impl RecvWindow {
         self.fresh
     }
 
+    /// Returns whether something waits for an ack that was not said before.
+    pub fn has_news(&self) -> bool {
+        self.fresh > 0 && !self.renewed
+    }
+
     /// Makes the next ack name all packets that it can, even if nothing new came.
     pub fn renew(&mut self) {
         if self.end == 0 {
@@ -139,6 +148,7 @@ impl RecvWindow {
         }
         let from = self.end.saturating_sub(64 * ACK_MASKS_MAX as u64);
         self.fresh_from = Some(self.fresh_from.map_or(from, |fresh| fresh.min(from)));
+        self.renewed |= self.fresh == 0;
         self.fresh = self.fresh.max(1);
     }
 
