@@ -101,16 +101,23 @@ fn slowest(rails: u8, passes: &dyn Fn(usize, usize, usize) -> bool) -> (u64, usi
 }
 
 fn slowest_of(mut run: Run, passes: &dyn Fn(usize, usize, usize) -> bool) -> (u64, usize) {
+    let slowest = rounds(&mut run, passes).unwrap_or_else(|complaint| panic!("{complaint}"));
+    (slowest, run.lost)
+}
+
+/// How long the slowest of twelve rounds takes; or that one hangs, or that somebody is called dead.
+fn rounds(run: &mut Run, passes: &dyn Fn(usize, usize, usize) -> bool) -> Result<u64, String> {
     let mut slowest = 0;
     for round in 0..12 {
         let len = [100, 20_000, LONG, 1_300][round % 4];
         let took = run.exchange(len, passes);
         let state = || format!("{}{}", run.pair.a.describe(), run.pair.b.describe());
-        let took = took.unwrap_or_else(|| panic!("round {round} hangs: {}", state()));
-        assert_eq!(run.deaths, 0, "round {round}: {}", state());
-        slowest = slowest.max(took);
+        if run.deaths > 0 {
+            return Err(format!("round {round}, dead: {}", state()));
+        }
+        slowest = slowest.max(took.ok_or_else(|| format!("round {round} hangs: {}", state()))?);
     }
-    (slowest, run.lost)
+    Ok(slowest)
 }
 
 /// Holds networks that carry a part to half of the time after which a silent peer is dead.
@@ -140,7 +147,7 @@ fn of_three_rails_one_is_dead_and_two_carry_one_way_each() {
 }
 
 /// Of a packet of acks that is swallowed its sender hears nothing: said on one path only, they take
-/// until the timers of the paths have drifted apart.
+/// until the timers of the paths have drifted apart, or until the peer counts as dead.
 #[cfg(feature = "mutation")]
 #[test]
 fn acks_that_are_said_once_arrive_late() {
@@ -150,10 +157,12 @@ fn acks_that_are_said_once_arrive_late() {
             ..config()
         };
         let passes = |from, rail, _| [false, from == 0, from == 1][rail];
-        slowest_of(Run::new(3, config), &passes).0
+        rounds(&mut Run::new(3, config), &passes)
     };
-    let once = first_contact(Some(marline_proto::Mutation::SayOnce));
-    assert!(once > 2 * first_contact(None), "{once} ns");
+    let everywhere = first_contact(None).expect("a live peer is reached");
+    if let Ok(once) = first_contact(Some(marline_proto::Mutation::SayOnce)) {
+        assert!(once > 2 * everywhere, "{once} ns");
+    }
 }
 
 /// One rail of two carries small packets only, in one direction or both.

@@ -492,3 +492,25 @@ fn to_a_silent_peer_a_written_fragment_is_repaired_packet_by_packet() {
     // When it is back, all arrives.
     pair.finish();
 }
+
+/// A mask of eight bits had no place for the others.
+#[test]
+fn rails_above_the_eighth_are_asked_to_register() {
+    let nodes = [1, 2].map(|host| {
+        let mut specs = specs(host, 10, 1_472);
+        let addrs = specs.iter_mut().map(|spec| &mut spec.addr);
+        addrs.for_each(|addr| addr.writes = RailWrites::Keyed);
+        node_of(Config::default(), host, specs)
+    });
+    let mut pair = Pair::of(nodes, LEN);
+    for (packet, _) in pair.output(0) {
+        let packet = Packet::parse(&packet, |_| 0).unwrap();
+        let (b, memory) = (&mut pair.nodes[1], &mut pair.memory[1]);
+        let _ = b.handle_packet(pair.now, &packet, packet.wire_len(), memory);
+    }
+    let wanted = std::iter::from_fn(|| pair.nodes[1].poll_event()).find_map(|event| match event {
+        Event::RegistrationWanted { rails, .. } => Some(rails),
+        _ => None,
+    });
+    assert_eq!(wanted, Some(0x3ff));
+}

@@ -224,3 +224,29 @@ fn data_on_a_native_rail_is_over_when_it_left_and_the_rest_is_acknowledged() {
     assert_eq!(received.count(), 3);
     assert!(pair.a.drained() && resent(&pair) == 0);
 }
+
+/// A packet that was under way when the only link broke is to be sent again by a new one, also when
+/// its ack is read after that. The peer was gone, nothing else waited for it, and the send never
+/// ended (seed 72002615 of the simulator).
+#[test]
+fn a_send_ends_though_its_link_never_comes_back() {
+    let config = Config {
+        peer_timeout_ns: 1_000 * MS,
+        ..Config::default()
+    };
+    let mut pair = Pair::of_rails(config, &[Delivery::STREAM]);
+    pair.send(2, 100);
+    let packets = pair.alone();
+    pair.a.on_link_down(pair.now, 0, 0);
+    pair.answer(&packets, 0);
+    let end = pair.now + 3_000 * MS;
+    while !std::iter::from_fn(|| pair.a.poll_event()).any(|e| matches!(e, Event::PeerDead { .. })) {
+        pair.now += MS;
+        assert!(pair.now < end, "the send does not end");
+        pair.a.on_poll(pair.now, false);
+        pair.a.caught_up();
+        pair.a.handle_timeouts(pair.now);
+        // Connections are asked for, and nobody answers.
+        while pair.a.poll_link().is_some() {}
+    }
+}

@@ -37,8 +37,9 @@ pub(super) fn take<E>(
     mut load: impl FnMut(u64) -> Result<[u64; SLOT_WORDS], E>,
 ) -> Result<(Vec<[u64; RECORD_WORDS]>, u64), E> {
     const TRIES: u32 = 50; // a record is written in less than a microsecond
-    let (mut records, mut missing) = (Vec::new(), count.saturating_sub(slots));
-    for number in missing..count {
+    let first = count.saturating_sub(slots);
+    let (mut records, mut missing) = (Vec::new(), first);
+    for number in first..count {
         let at = number % slots.max(1);
         let load = std::cell::RefCell::new(&mut load);
         let sequence = || Ok((load.borrow_mut())(at)?[0]);

@@ -501,7 +501,10 @@ fn a_look_between_sends_calls_who_sleeps() {
         let called = std::mem::take(&mut shared.receivers().called);
         shared.receivers().nappers -= 1;
         let by_thread = shared.lock().counters.process.thread_takeovers;
-        assert!(called, "the packets were taken ({by_thread} turns of the thread), nobody called");
+        assert!(
+            called,
+            "the packets were taken ({by_thread} turns of the thread), nobody called"
+        );
         while !all_seen(&got) {
             b.read(to, 1, &got);
         }

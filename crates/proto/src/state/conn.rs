@@ -148,10 +148,10 @@ impl Conn {
     /// Returns whether the peer owes an answer: something waits on a path that should bring one.
     /// Probes of paths that are down, or never worked, prove nothing.
     pub fn owes(&self) -> bool {
-        // No rail of ours reaches it: whatever waits for it waits in vain.
-        // Or the links of all are down.
+        // No rail of ours reaches it, or the links of all are down: whatever waits for it waits in
+        // vain, what is to be sent again as well.
         if self.paths.iter().all(|p| !p.link.up) {
-            return self.watched();
+            return self.watched() || !self.tx.resend.is_empty();
         }
         // The last path is never given up, and its rail may be down.
         let any = self.paths.iter().any(|p| p.usable());
