@@ -53,19 +53,22 @@ impl Node {
         }
     }
 
-    /// These rails of a peer with the pairs that were found; if there are none, together with the
-    /// rails that stand behind them: a peer may have only what stands by here.
-    pub(crate) fn or_behind<'a>(
-        &self,
-        remotes: &'a [RailAddr],
-        pairs: Pairs,
-    ) -> (Cow<'a, [RailAddr]>, Pairs) {
+    /// Pairs of our rails and these of a peer. If there are none without rails that stand by, here
+    /// and there, these count as well: a peer may have only what stands by here.
+    pub(crate) fn pairs_with<'a>(&self, remotes: &'a [RailAddr]) -> (Cow<'a, [RailAddr]>, Pairs) {
+        let (locals, pairing) = (self.local.addrs(), self.local.pairing);
+        let mut pairs = pairing.pairs(&locals, remotes);
+        let stands_by = |local: usize| self.local.rails[local].standby;
+        if pairs.iter().any(|&(local, _)| !stands_by(local)) {
+            pairs.retain(|&(local, _)| !stands_by(local));
+            return (Cow::Borrowed(remotes), pairs);
+        }
         let behind: Vec<RailAddr> = remotes.iter().filter_map(RailAddr::behind).collect();
-        if !pairs.is_empty() || behind.is_empty() {
+        if behind.is_empty() {
             return (Cow::Borrowed(remotes), pairs);
         }
         let all = [remotes, &behind[..]].concat();
-        let pairs = self.local.pairing.pairs(&self.local.addrs(), &all);
+        let pairs = pairing.pairs(&locals, &all);
         (Cow::Owned(all), pairs)
     }
 }
