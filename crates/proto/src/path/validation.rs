@@ -41,7 +41,7 @@ impl Node {
 
     pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let lost = conn.lacks_contact();
-        if lost && now - conn.contact.lost >= STAND_IN_NS {
+        if lost && conn.contact.lost_for_ns(now) >= STAND_IN_NS {
             self.stand_in(conn);
         }
         if now < conn.paths[at].probe_at || !conn.asks_path(at) {

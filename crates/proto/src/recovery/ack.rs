@@ -51,7 +51,7 @@ impl Node {
                 }
                 // Kept, it would hide that contact is lost again.
                 if conn.paths[at].healthy() {
-                    conn.contact.lost = 0;
+                    conn.contact.regain();
                 }
                 self.judge_rivals(now, &mut conn, at);
             }
