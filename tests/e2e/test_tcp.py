@@ -88,20 +88,23 @@ def test_without_udp_a_job_with_default_settings_runs_by_tcp(lab, stress, mpi):
     assert labs_total(behind) > 100, result.tail()
 
 
-def test_udp_that_is_filtered_in_mid_run_is_replaced_by_tcp(lab, stress, mpich):
-    """And comes back into use when it passes again."""
-    job = lab.start(mpich, stress(mpich, "--continue", 8, "--max-size", 1 << 20, "--report", 0.3))
+def test_udp_that_is_filtered_in_mid_run_is_replaced_by_tcp(lab, stress, mpi):
+    """And carries again when it passes again: the rails behind say nothing more then."""
+    job = lab.start(mpi, stress(mpi, "--continue", 4, "--max-size", 1 << 20, "--report", 0.3))
     assert job.wait_for("^stress t=", 30), job.output()
     with udp_filtered(lab):
+        assert job.wait_for("stands in: no other carries", 10), job.output()
         began = time.monotonic()
-        while time.monotonic() < began + 2:
+        while time.monotonic() < began + 1:
             assert job.running(), job.output()
             time.sleep(0.05)  # how long the outage lasts, not a wait for something
     result = job.wait(90)
     assert_right(result)
-    behind = {name: rail for name, rail in result.rails().items() if name.startswith("tcp:")}
+    rails = result.rails()
+    behind = {name: rail for name, rail in rails.items() if name.startswith("tcp:")}
     assert labs_total(behind) > 100, result.tail()
-    assert result.find(r"stands in: no other carries"), result.tail()
+    before = [rail for name, rail in rails.items() if not name.startswith("tcp:")]
+    assert sum(rail["failovers"] for rail in before) > 0, result.tail()
 
 
 def test_with_udp_nothing_leaves_by_the_rails_behind(lab, stress, mpich, tmp_path):
@@ -123,6 +126,15 @@ def test_the_preferred_kind_carries(lab, stress, mpich, tmp_path, kind):
     if kind == "tcp":
         preferred, other = other, preferred
     assert preferred > 10 * other, result.tail()
+
+
+def test_one_rail_is_active_and_the_other_stands_by(lab, stress, mpich, tmp_path):
+    env = {"FI_MARLINE_RAILS": "rail0,rail1", "FI_MARLINE_POLICY": "active-standby",
+           "FI_MARLINE_STATS_DIR": tmp_path}
+    result = lab.run(mpich, stress(mpich, "--iterations", 1, "--max-size", 1 << 20), env=env, timeout=120)
+    assert_right(result)
+    sent = sorted(rail["wire_bytes_sent"] for rail in rail_counters(tmp_path).values())
+    assert len(sent) == 2 and sent[1] > 10 * sent[0], result.tail()
 
 
 def rail_counters(folder):
