@@ -224,7 +224,7 @@ mod tests {
         let rail = |name: &str, standby| (name.to_owned(), standby);
         let (udp, behind) = (rail("lo", false), rail("tcp:lo", true));
         assert_eq!(of(&["lo"], false), [udp.clone(), behind]);
-        assert_eq!(of(&["udp:lo"], false), [udp.clone()]);
+        assert_eq!(of(&["udp:lo"], false), std::slice::from_ref(&udp));
         let both = [udp.clone(), rail("tcp:lo", false)];
         assert_eq!(of(&["lo"], true), both);
         assert_eq!(
