@@ -114,7 +114,7 @@ impl Conn {
                 avoided && class < 3,
                 class,
                 p.backoff > 0 && class == 2,
-                !p.is_near(),
+                p.tier,
                 rtt,
                 *i,
             )
@@ -133,8 +133,9 @@ impl Conn {
         if path.healthy() {
             return !path.has_room(full);
         }
+        // Acks that are due leave with what healthy paths send, whatever path they are of.
         let mut healthy = self.paths.iter().filter(|p| p.healthy()).peekable();
-        match path.left_by_acks() && healthy.peek().is_some() {
+        match healthy.peek().is_some() {
             true => !healthy.any(|p| p.has_room(full)),
             false => self.small_path(None, standby, full).is_none(),
         }
@@ -245,7 +246,7 @@ impl Conn {
         let (mut from, mut to) = ([0_u16; RAILS_MAX], [0_u16; RAILS_MAX]);
         for path in &self.paths {
             from[path.local as usize] += 1;
-            to[path.remote as usize] += 1;
+            to[path.to.index as usize] += 1;
         }
         while self.paths.len() < most && !pairs.is_empty() {
             let load = |&(i, remote): &(usize, usize)| {
