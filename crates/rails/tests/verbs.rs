@@ -1,0 +1,234 @@
+//! Verbs rails on a real stack: two rails on one device, in one process. They need a device rxe0:
+//!
+//! ```text
+//! cargo test -p marline-rails --test verbs --no-run
+//! scripts/guest target/debug/deps/verbs-... --ignored --test-threads 1
+//! ```
+
+use marline_rails::{
+    choose_rails, open_rail, AnyRx, AnyTx, LinkId, Links, Piece, Rail, RailEvent, RailRx, RailTx,
+    RailsConfig, RemoteWrite, SendOutcome, TxBuffers, Write,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Longer than anything that is waited for takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// One rail, and what it told.
+struct End {
+    tx: AnyTx,
+    rx: AnyRx,
+    events: VecDeque<RailEvent>,
+    packets: VecDeque<Vec<u8>>,
+}
+
+impl End {
+    fn open(kind: &str) -> End {
+        let choices = choose_rails(&[format!("{kind}:rxe0")]).unwrap();
+        let clock: marline_rails::Clock = Arc::new(|| 0);
+        let rail = open_rail(0, &choices[0], &RailsConfig::default(), &clock).unwrap();
+        let (tx, rx) = rail.split();
+        End {
+            tx,
+            rx,
+            events: VecDeque::new(),
+            packets: VecDeque::new(),
+        }
+    }
+
+    fn poll(&mut self) {
+        let packets = &mut self.packets;
+        self.rx
+            .recv_rest(&mut |received| packets.push_back(received.bytes.to_vec()));
+        while let Some(event) = self.tx.poll_event() {
+            self.events.push_back(event);
+        }
+    }
+}
+
+/// Polls both ends until `done` gives something.
+fn wait<T>(a: &mut End, b: &mut End, mut done: impl FnMut(&mut End, &mut End) -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        a.poll();
+        b.poll();
+        if let Some(it) = done(a, b) {
+            return it;
+        }
+        assert!(since.elapsed() < LONG, "{:?} {:?}", a.events, b.events);
+    }
+}
+
+/// A link from `a` to `b` that is up.
+fn link(a: &mut End, b: &mut End) -> LinkId {
+    let connected = a.tx.connect(&b.tx.local_addr());
+    if !connected.up {
+        let up = RailEvent::LinkUp(connected.link);
+        wait(a, b, |a, _| {
+            a.events.iter().any(|event| *event == up).then_some(())
+        });
+    }
+    connected.link
+}
+
+fn send(end: &mut End, link: LinkId, bytes: &[u8]) {
+    let since = Instant::now();
+    while end.tx.send(link, bytes, bytes.len(), 0) == SendOutcome::Busy {
+        end.poll();
+        assert!(since.elapsed() < LONG);
+    }
+}
+
+/// Packets of every length go both ways, by copies and by lent buffers.
+#[test]
+#[ignore = "needs a verbs device: scripts/guest"]
+fn packets_arrive_as_they_were_sent() {
+    for kind in ["ud", "rc", "uc"] {
+        let (mut a, mut b) = (End::open(kind), End::open(kind));
+        let to_b = link(&mut a, &mut b);
+        let to_a = link(&mut b, &mut a);
+        for len in [1, 100, 256, 257, 1000, 1024, a.tx.caps().datagram_max] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at * 7 + len) as u8).collect();
+            send(&mut a, to_b, &bytes);
+            assert_eq!(
+                wait(&mut a, &mut b, |_, b| b.packets.pop_front()),
+                bytes,
+                "{kind} {len}"
+            );
+            send(&mut b, to_a, &bytes);
+            assert_eq!(
+                wait(&mut a, &mut b, |a, _| a.packets.pop_front()),
+                bytes,
+                "{kind} {len}"
+            );
+        }
+        let segment = 500;
+        for round in 0..100u8 {
+            let buffer = a.tx.lend().unwrap();
+            a.tx.buffer(buffer)[..4 * segment].fill(round);
+            let sent = a.tx.send_buffer(to_b, buffer, 4 * segment, segment, 0);
+            assert_eq!(sent, SendOutcome::Sent);
+            for _ in 0..4 {
+                let packet = wait(&mut a, &mut b, |_, b| b.packets.pop_front());
+                assert_eq!(packet, [round; 500], "{kind}");
+            }
+        }
+    }
+}
+
+/// A write lands where it should before its packet, says when its memory is free, and lands nowhere
+/// once the memory is not registered any more; the link goes down then, and another comes up.
+#[test]
+#[ignore = "needs a verbs device: scripts/guest"]
+fn writes_land_while_memory_is_registered() {
+    for kind in ["rc", "uc"] {
+        let (mut a, mut b) = (End::open(kind), End::open(kind));
+        let to_b = link(&mut a, &mut b);
+        let source: Vec<u8> = (0..100_000u32).map(|at| (at * 13 >> 3) as u8).collect();
+        let mut place = vec![0u8; 120_000];
+        let key =
+            b.tx.register(place[10_001..].as_mut_ptr(), 100_050)
+                .unwrap();
+        let pieces = [0..30_000, 30_000..100_000].map(|range: std::ops::Range<usize>| Piece {
+            base: source[range.clone()].as_ptr(),
+            len: range.len(),
+        });
+        let mut write = Write {
+            key,
+            offset: 49,
+            pieces: &pieces,
+            token: 5,
+        };
+        assert_eq!(a.tx.write(to_b, &write, b"written"), SendOutcome::Sent);
+        assert_eq!(
+            wait(&mut a, &mut b, |_, b| b.packets.pop_front()),
+            b"written"
+        );
+        assert_eq!(place[10_050..110_050], source, "{kind}");
+        assert!(place[..10_050]
+            .iter()
+            .chain(&place[110_050..])
+            .all(|byte| *byte == 0));
+        let done = |a: &mut End, token| a.events.iter().any(|e| *e == RailEvent::Done(token));
+        wait(&mut a, &mut b, |a, _| done(a, 5).then_some(()));
+
+        b.tx.deregister(key);
+        place.fill(9);
+        write.token = 6;
+        assert_eq!(a.tx.write(to_b, &write, b"late"), SendOutcome::Sent);
+        wait(&mut a, &mut b, |a, _| done(a, 6).then_some(()));
+        assert!(
+            place.iter().all(|byte| *byte == 9),
+            "{kind}: it landed late"
+        );
+        if kind == "rc" {
+            let down = |e: &RailEvent| matches!(e, RailEvent::LinkDown(link, _) if *link == to_b);
+            wait(&mut a, &mut b, |a, _| {
+                a.events.iter().any(down).then_some(())
+            });
+            assert!(b.packets.iter().all(|packet| packet != b"late"));
+            a.tx.close(to_b);
+            b.packets.clear();
+            let again = link(&mut a, &mut b);
+            send(&mut a, again, b"again");
+            assert_eq!(wait(&mut a, &mut b, |_, b| b.packets.pop_front()), b"again");
+        }
+    }
+}
+
+/// After a drain nothing is in flight, all buffers are there, and the rail goes on.
+#[test]
+#[ignore = "needs a verbs device: scripts/guest"]
+fn a_rail_goes_on_after_it_was_drained() {
+    for kind in ["ud", "rc", "uc"] {
+        let (mut a, mut b) = (End::open(kind), End::open(kind));
+        let mut to_b = link(&mut a, &mut b);
+        for _ in 0..8 {
+            let buffer = a.tx.lend().unwrap();
+            assert_eq!(
+                a.tx.send_buffer(to_b, buffer, 900, 900, 0),
+                SendOutcome::Sent
+            );
+        }
+        a.tx.drain();
+        let lent: Vec<_> = std::iter::from_fn(|| a.tx.lend()).collect();
+        assert_eq!(lent.len(), 16, "{kind}");
+        lent.into_iter().for_each(|buffer| a.tx.give_back(buffer));
+        a.poll();
+        let down = |e: &RailEvent| matches!(e, RailEvent::LinkDown(link, _) if *link == to_b);
+        if a.events.iter().any(down) {
+            a.tx.close(to_b);
+            to_b = link(&mut a, &mut b);
+        }
+        send(&mut a, to_b, b"after");
+        wait(&mut a, &mut b, |_, b| {
+            b.packets.iter().any(|p| p == b"after").then_some(())
+        });
+    }
+}
+
+/// An address where nobody is gives a link that goes down, not one that is up.
+#[test]
+#[ignore = "needs a verbs device: scripts/guest"]
+fn nobody_answers_at_the_address_of_one_that_is_gone() {
+    let (mut a, mut b) = (End::open("rc"), End::open("rc"));
+    let gone = b.tx.local_addr();
+    let one = link(&mut a, &mut b);
+    b = End::open("rc");
+    let down = |e: &RailEvent| matches!(e, RailEvent::LinkDown(link, _) if *link == one);
+    send(&mut a, one, b"to nobody");
+    wait(&mut a, &mut b, |a, _| {
+        a.events.iter().any(down).then_some(())
+    });
+    a.tx.close(one);
+    let connected = a.tx.connect(&gone);
+    assert!(!connected.up);
+    let down = RailEvent::LinkUp(connected.link);
+    wait(&mut a, &mut b, |a, _| {
+        let fate = |e: &&RailEvent| matches!(e, RailEvent::LinkDown(l, _) if *l == connected.link);
+        assert!(!a.events.iter().any(|e| *e == down));
+        a.events.iter().find(fate).map(|_| ())
+    });
+}
