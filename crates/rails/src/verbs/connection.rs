@@ -16,8 +16,10 @@ const PSN_MASK: u64 = (1 << 24) - 1;
 const RNR_TIMER: u8 = 12;
 /// The device waits for an acknowledgement so long, 4.096 us times two to this power: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// And so often, before the connection breaks. For want of receives it waits for ever (7).
-const RETRIES: u8 = 7;
+/// And so often, before the connection breaks. (Soft-RoCE takes 7 for ever.)
+const RETRIES: u8 = 6;
+/// A peer without a receive is waited for for ever.
+const RNR_RETRIES: u8 = 7;
 
 /// A queue pair for one peer's rail.
 pub(super) struct Connection {
@@ -73,6 +75,6 @@ impl Connection {
             mtu: self.mtu.min(end.mtu.into()),
         };
         self.pair.receive_from(&peer, RNR_TIMER)?;
-        self.pair.send_to(&peer, ACK_TIMEOUT, RETRIES)
+        self.pair.send_to(&peer, ACK_TIMEOUT, RETRIES, RNR_RETRIES)
     }
 }

@@ -415,15 +415,21 @@ impl QueuePair {
         self.change(attr, STATE | AV | PATH_MTU | PEER | RECV_PSN | reliable)
     }
 
-    /// Of connections: sends to the peer from now on. `timeout` (4.096 us times two to its power)
-    /// and `retries` are of reliable ones alone.
-    pub(crate) fn send_to(&self, peer: &ToPeer, timeout: u8, retries: u8) -> Result<(), Errno> {
+    /// Of connections: sends to the peer from now on. `timeout` (4.096 us times two to its power),
+    /// `retries` after it and `rnr_retries` for want of receives are of reliable ones alone.
+    pub(crate) fn send_to(
+        &self,
+        peer: &ToPeer,
+        timeout: u8,
+        retries: u8,
+        rnr_retries: u8,
+    ) -> Result<(), Errno> {
         let attr = QpAttr {
             qp_state: READY,
             sq_psn: peer.send_psn,
             timeout,
             retry_cnt: retries,
-            rnr_retry: retries,
+            rnr_retry: rnr_retries,
             ..QpAttr::default()
         };
         let reliable = match self.kind {
