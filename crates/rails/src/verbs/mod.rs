@@ -70,7 +70,7 @@ impl VerbsRail {
         let shared = Arc::new(Shared::new(port, kind)?);
         Ok(VerbsRail {
             tx: VerbsTx::new(shared.clone(), kind)?,
-            rx: VerbsRx::new(shared)?,
+            rx: VerbsRx::new(shared, kind)?,
         })
     }
 }

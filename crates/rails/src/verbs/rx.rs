@@ -2,7 +2,7 @@
 
 use super::greeting::Greeting;
 use super::shared::{Failure, Notice, Shared, CONNECTED_RECEIVES, RECEIVES, ROUTE_LEN};
-use crate::sys::verbs::{Completion, PostTo, Receives};
+use crate::sys::verbs::{Completion, PostTo, QueueType, Receives};
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
 use std::sync::atomic::Ordering::Acquire;
@@ -32,6 +32,8 @@ pub struct VerbsRx {
     receives: Receives,
     /// Those of connections.
     connected: Option<Receives>,
+    /// Connections break with the first thing that fails.
+    reliable: bool,
     shared: Arc<Shared>,
     life: u32,
     completions: Box<[Completion; COMPLETIONS]>,
@@ -39,7 +41,7 @@ pub struct VerbsRx {
 }
 
 impl VerbsRx {
-    pub(super) fn new(shared: Arc<Shared>) -> Result<VerbsRx, Failure> {
+    pub(super) fn new(shared: Arc<Shared>, kind: QueueType) -> Result<VerbsRx, Failure> {
         let failed = |errno| ("ibv_reg_mr", errno);
         let slots = match shared.connections {
             Some(_) => GREETING_SLOTS,
@@ -55,6 +57,7 @@ impl VerbsRx {
         let mut rx = VerbsRx {
             receives,
             connected: connected.transpose().map_err(failed)?,
+            reliable: kind == QueueType::Rc,
             shared,
             life: 0,
             completions: Box::new([Completion::default(); COMPLETIONS]),
@@ -169,7 +172,9 @@ impl VerbsRx {
             false => hand(bytes, sink),
         };
         receives.give_back(slot);
-        if failed {
+        // An unreliable connection goes on after a packet of which a part is missing.
+        let broken = failed && (self.reliable || completion.status == Completion::FLUSHED);
+        if broken {
             self.shared
                 .note(Notice::Broken(completion.qp_num, completion.status));
         }

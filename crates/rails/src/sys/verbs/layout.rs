@@ -175,6 +175,11 @@ pub(crate) struct Completion {
     dlid_path_bits: u8,
 }
 
+impl Completion {
+    /// The status of a request that was given up with its queue pair.
+    pub(crate) const FLUSHED: i32 = 5;
+}
+
 /// An asynchronous event.
 #[repr(C)]
 #[derive(Clone, Copy)]
