@@ -64,3 +64,34 @@ def test_tcp_goes_on_where_udp_does_not_pass(lab, stress, mpich):
     assert_right(result)
     assert "counter packets 0 " not in dropped, dropped
     assert result.rails()["tcp:rail0"]["packets_out"] > 100, result.tail()
+
+
+@pytest.mark.parametrize("rail", ["rail0", "tcp:rail0"])
+def test_another_source_port_is_tried(lab, stress, mpich, rail):
+    """Switches in the fabric drop what comes from the ports that are in use. With no other rail the
+    job goes on by another source port, and nothing fails over."""
+    env = {"FI_MARLINE_RAILS": rail}
+    program = stress(mpich, "--continue", 3, "--max-size", 1 << 20, "--report", 0.3)
+    protocol = "tcp" if rail.startswith("tcp:") else "udp"
+    # What was seen within the first moments is in the set, and what is in the set gets dropped.
+    watch = "table inet routes { set seen { type inet_service; flags dynamic; size 64; }; " \
+            "chain in { type filter hook input priority 0; iifname \"rail*\" meta l4proto %s " \
+            "update @seen { th sport }; }; }" % protocol
+    drop = "flush chain inet routes in; add rule inet routes in iifname \"rail*\" meta l4proto %s " \
+           "th sport @seen counter drop" % protocol
+    try:
+        job = lab.start(mpich, program, env=env)
+        assert job.wait_for("^stress t=", 30), job.output()
+        made = lab.exec("h1", "nft", watch)
+        assert made.returncode == 0, made.stderr
+        assert job.wait_for("^stress t=1", 30), job.output()
+        made = lab.exec("h1", "nft", drop)
+        assert made.returncode == 0, made.stderr
+        result = job.wait(90)
+        dropped = lab.exec("h1", "nft", "list", "table", "inet", "routes").stdout
+    finally:
+        lab.exec("h1", "nft", "delete", "table", "inet", "routes")
+    assert_right(result)
+    assert "counter packets 0 " not in dropped, dropped
+    assert result.find(rf"^{rail}: another source port was tried"), result.tail()
+    assert result.rails()[rail]["failovers"] == 0, result.tail()

@@ -111,6 +111,7 @@ fn open_rails(settings: &Settings, choices: &[RailChoice]) -> Result<Opened, Str
     };
     let tcp = TcpConfig {
         user_timeout_ms: u32::try_from(settings.peer_timeout_ms).unwrap_or(u32::MAX),
+        connections_max: settings.tcp_connections,
         ..TcpConfig::default()
     };
     let config = RailsConfig {

@@ -60,7 +60,7 @@ impl Node {
     }
 }
 
-/// Expired repair timers after which another source port is tried where there is no other path.
+/// Expired repair timers after which another way is tried where there is no other path.
 const REHASH_AFTER: u32 = 3;
 
 impl Node {
@@ -101,6 +101,14 @@ impl Node {
         path.backoff += 1;
         path.want_ping = true;
         path.window.renew();
+        let rounds = path.backoff / REHASH_AFTER;
+        // Ever later: what a connection repeats takes its time, and the peer may be silent.
+        let again = path.backoff == rounds * REHASH_AFTER && rounds.is_power_of_two();
+        if again && !others {
+            self.links.try_another_way(conn, at);
+            conn.paths[at].stats.reroutes += 1;
+        }
+        let path = &mut conn.paths[at];
         if path.backoff >= 2 {
             if others {
                 path.duel.get_or_insert(Duel::new(now, false));
@@ -148,11 +156,13 @@ impl Node {
             frames.retain(|frame| !frame.is_written());
             (path.want_ping, path.repaired) = (true, None);
         }
-        if path.backoff >= REHASH_AFTER && !others {
-            path.flow = (path.flow + 1) % 4;
-        }
         let code = path.send_code();
         let suspicious = path.backoff >= 2;
+        if path.backoff >= REHASH_AFTER && !others {
+            self.links.try_another_way(conn, at);
+            conn.paths[at].stats.reroutes += 1;
+        }
+        let path = &mut conn.paths[at];
         if suspicious {
             self.one_packet(&mut frames);
             path.want_ping = true;

@@ -91,6 +91,10 @@ impl Links for TcpTx {
     // What the kernel acknowledges confirms its neighbours.
     fn works(&mut self, _: LinkId) {}
 
+    fn reroute(&mut self, link: LinkId) {
+        self.links.reroute(link);
+    }
+
     fn close(&mut self, link: LinkId) {
         self.links.close(link);
     }
