@@ -127,10 +127,11 @@ impl Path {
     }
 
     /// Returns whether its probe says something only if nothing long is in the same packet.
-    pub(crate) fn asks_alone(&self) -> bool {
+    /// `lost`: no path is known to carry.
+    pub(crate) fn asks_alone(&self, lost: bool) -> bool {
         let doubted = match self.state {
             PathState::Unproven => self.backoff >= LONE_AFTER,
-            PathState::Down => !self.quarantine.active,
+            PathState::Down => lost || !self.quarantine.active,
             // One time of four: a peer that is silent gets few packets more for that.
             _ => (self.doubtful() && self.backoff % 4 == 2) || self.sizes.wants_witness(),
         };

@@ -133,8 +133,9 @@ impl Conn {
         if path.healthy() {
             return !path.has_room(full);
         }
+        // Acks that are due leave with what healthy paths send, whatever path they are of.
         let mut healthy = self.paths.iter().filter(|p| p.healthy()).peekable();
-        match path.left_by_acks() && healthy.peek().is_some() {
+        match healthy.peek().is_some() {
             true => !healthy.any(|p| p.has_room(full)),
             false => self.small_path(None, standby, full).is_none(),
         }
