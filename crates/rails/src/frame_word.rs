@@ -1,7 +1,8 @@
 //! The word that begins a frame in a stream or a ring.
 //!
 //! ```text
-//! bits 0-31 bytes of the body    32-47 length of each packet but the last    48-55 kind    56-63 magic
+//! bits 0-31 bytes of the body    32-47 length of each packet but the last
+//!      48-55 kind    56-63 magic
 //! ```
 
 /// The word's contents, but for the magic, which tells framings and their versions apart.

@@ -52,9 +52,9 @@ pub trait Links {
     /// it that there is no need: the question would have to be answered on the same link.
     fn works(&mut self, link: LinkId);
 
-    /// Nothing that was sent on the link was acknowledged for long, and there is no other way to the
-    /// peer: another way through the network may be tried, by a connection with another source port
-    /// for example. A rail without connections is given another flow instead.
+    /// Nothing that was sent on the link was acknowledged for long: another way through the network
+    /// may be tried, by a connection with another source port for example. A rail without
+    /// connections is given another flow instead.
     fn reroute(&mut self, link: LinkId);
 
     /// One user less; the last one ends the link. No event speaks of the link after that.

@@ -9,13 +9,19 @@
 //! Only the two ends of a connection know its token. Whoever does not know it cannot say that their
 //! connection replaces it.
 
-use super::shared::TcpAddr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes before the address.
 const FIXED_LEN: usize = 18;
 /// Bytes of the longest greeting.
 const GREETING_MAX: usize = FIXED_LEN + 16;
+
+/// Where a TCP rail listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TcpAddr {
+    pub(super) ip: IpAddr,
+    pub(super) port: u16,
+}
 
 /// A greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

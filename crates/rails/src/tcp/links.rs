@@ -4,10 +4,10 @@
 mod change;
 
 use super::frame::Kind;
-use super::greeting::Greeting;
+use super::greeting::{Greeting, TcpAddr};
 use super::input::Break;
 use super::output::{send_frame, Output};
-use super::shared::{Name, Notice, Order, Shared, TcpAddr};
+use super::shared::{Name, Notice, Order, Shared};
 use crate::link::{Connected, DownReason, LinkId, LinkTable};
 use crate::sys::{self, Errno, Stream};
 use crate::{RailEvent, Write};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const STRANGERS_MAX: usize = 16 * 1024;
 
 /// Bytes of ours that wait on a link whose connection is made again; beyond them the rail is busy.
-/// More than grants and credits let be under way to one peer, so that one peer which does not answer
+/// More than grants and credits let be under way to one peer, so that a peer which does not answer
 /// holds up no other.
 const BACKLOG_MAX: usize = 16 << 20;
 
@@ -44,7 +44,7 @@ struct Connection {
     name: Name,
     stream: Arc<Stream>,
     output: Output,
-    /// What only its two ends know.
+    /// A random word that only its two ends know.
     token: u64,
     /// When it was sent on last, by the clock of [`TcpLinks`].
     used: u64,
@@ -348,6 +348,7 @@ impl TcpLinks {
                 Err(errno) => self.end(id, DownReason::Broken(errno)),
             }
         }
+        self.make_room(0);
     }
 
     #[cold]

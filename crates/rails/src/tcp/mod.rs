@@ -31,8 +31,9 @@ pub use tx::TcpTx;
 
 use crate::sys;
 use crate::{InterfaceChoice, Rail, UdpAddr};
+use greeting::TcpAddr;
 use marline_wire::{RailAddr, RailKind};
-use shared::{Shared, TcpAddr};
+use shared::Shared;
 use std::net::IpAddr;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The state that both halves share: listener, registered memory, and two queues by which each
 //! tells the other what changed.
 
-use super::greeting::Greeting;
+use super::greeting::{Greeting, TcpAddr};
 use super::input::Break;
 use crate::sys::{self, Epoll, Errno, Stream, StreamOptions};
 use crate::Registrations;
@@ -44,13 +44,6 @@ impl Default for TcpConfig {
 const DESCRIPTORS_SHARE: usize = 4;
 /// And no fewer, however few descriptors there are.
 const CONNECTIONS_MIN: usize = 8;
-
-/// Where a TCP rail listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct TcpAddr {
-    pub(super) ip: IpAddr,
-    pub(super) port: u16,
-}
 
 /// Name of a connection, which none had before.
 pub(super) type Name = u64;

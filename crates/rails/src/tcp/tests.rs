@@ -1,9 +1,9 @@
 //! Rails of one process, face to face.
 
 use super::frame::{Head, Kind};
-use super::greeting::Greeting;
+use super::greeting::{Greeting, TcpAddr};
 use super::links::{Sent, TcpLinks};
-use super::shared::{Shared, TcpAddr, TcpConfig};
+use super::shared::{Shared, TcpConfig};
 use super::TcpRx;
 use crate::{DownReason, LinkId, Piece, RailEvent, RailRx, Write};
 use std::io::Write as _;

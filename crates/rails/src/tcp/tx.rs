@@ -1,7 +1,8 @@
 //! Sending half.
 
+use super::greeting::TcpAddr;
 use super::links::{Sent, TcpLinks};
-use super::shared::{Shared, TcpAddr};
+use super::shared::Shared;
 use crate::addr::UdpAddr;
 use crate::{
     Caps, Connected, LinkId, Links, PlainBuffers, RailEvent, RailTx, RemoteWrite, RemoteWrites,

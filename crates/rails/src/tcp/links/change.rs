@@ -4,8 +4,9 @@
 use super::{Connection, State, TcpLinks};
 use crate::link::{DownReason, LinkId};
 use crate::tcp::frame::Kind;
+use crate::tcp::greeting::TcpAddr;
 use crate::tcp::output::send_frame;
-use crate::tcp::shared::{Name, Order, TcpAddr};
+use crate::tcp::shared::{Name, Order};
 
 /// Whose connection is closed.
 enum Idle {
