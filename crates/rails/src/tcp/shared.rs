@@ -24,6 +24,8 @@ pub struct TcpConfig {
     /// Connections beyond which those that were sent on least lately are closed, until they are
     /// wanted again; 0: a quarter of the descriptors that the process may have.
     pub connections_max: usize,
+    /// It stands behind a rail of UDP, of the same address and port.
+    pub standby: bool,
 }
 
 impl Default for TcpConfig {
@@ -35,6 +37,7 @@ impl Default for TcpConfig {
             sndbuf_bytes: 0,
             user_timeout_ms: 5_000,
             connections_max: 0,
+            standby: false,
         }
     }
 }
