@@ -177,3 +177,12 @@ def test_another_source_port_is_tried(lab, stress, mpich, rail):
     assert "counter packets 0 " not in dropped, dropped
     assert result.find(rf"^{rail}: another source port was tried"), result.tail()
     assert result.rails()[rail]["failovers"] == 0, result.tail()
+
+
+def test_few_connections_serve_many_ranks(lab, stress, mpich):
+    """Each rank has fewer connections than peers: they are closed and made again, and nothing falls."""
+    env = {"FI_MARLINE_RAILS": "tcp:rail0", "FI_MARLINE_TCP_CONNECTIONS": 2}
+    program = stress(mpich, "--iterations", 1, "--max-size", 1 << 16)
+    result = lab.run(mpich, program, n=6, env=env, timeout=120)
+    assert_right(result)
+    assert result.rails()["tcp:rail0"]["failovers"] == 0, result.tail()

@@ -22,7 +22,7 @@ pub struct TcpConfig {
     /// time after which a silent peer is dead, so that the kernel's patience ends with ours.
     pub user_timeout_ms: u32,
     /// Connections beyond which those that were sent on least lately are closed, until they are
-    /// wanted again; 0: a quarter of the descriptors that the process may have.
+    /// wanted again; 0: an eighth of the descriptors that the process may have.
     pub connections_max: usize,
     /// It stands behind a rail of UDP, of the same address and port.
     pub standby: bool,
@@ -44,7 +44,7 @@ impl Default for TcpConfig {
 
 /// A rail's connections are this part of the process's descriptors, where no setting says how many:
 /// there are other rails and other libraries.
-const DESCRIPTORS_SHARE: usize = 4;
+const DESCRIPTORS_SHARE: usize = 8;
 /// And no fewer, however few descriptors there are.
 const CONNECTIONS_MIN: usize = 8;
 
