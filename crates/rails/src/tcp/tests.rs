@@ -452,6 +452,37 @@ fn another_connection_takes_the_place_of_a_silent_one() {
 }
 
 #[test]
+fn a_silent_link_takes_the_connection_that_the_peer_has_made() {
+    let (mut a, mut b) = (rail(), rail());
+    let (ab, _) = a.connect(&b);
+    let (ba, _) = b.connect(&a);
+    until(&mut a, &mut b, "both links", |a, b| {
+        a.is_up(ab) && b.is_up(ba)
+    });
+    assert_eq!(b.links.send(ba, b"hello", 5), Sent::Taken);
+    until(&mut a, &mut b, "the packet", |a, _| a.got == [b"hello"]);
+    let mut sent = 0;
+    while a.links.send(ab, &[7; 60_000], 60_000) == Sent::Taken {
+        sent += 1;
+        assert!(sent < 10_000, "there is always room");
+    }
+    a.links.reroute(ab);
+    assert_eq!(
+        a.links.token(ab),
+        b.links.token(ba),
+        "nothing had to be made"
+    );
+    assert_eq!(a.links.send(ab, b"again", 5), Sent::Taken);
+    until(&mut a, &mut b, "the packet", |_, b| {
+        b.got.iter().any(|packet| packet == b"again")
+    });
+    until(&mut a, &mut b, "the old one's end", |a, b| {
+        a.rx.open() == 1 && b.rx.open() == 1
+    });
+    assert!(!a.is_down(ab) && !b.is_down(ba), "nothing broke");
+}
+
+#[test]
 fn nobody_takes_a_place_whose_token_they_do_not_know() {
     let (mut a, mut b) = (rail(), rail());
     let (_, back) = linked_both_ways(&mut a, &mut b);

@@ -131,6 +131,9 @@ impl TcpLinks {
             self.by_connection.remove(&late.name);
             self.shared.order(Order::Forget(late.name));
         }
+        if let Some(connection) = self.stranger(&to) {
+            return self.take_over(id, connection);
+        }
         let Ok(next) = self.dial(&to) else {
             return;
         };
@@ -139,6 +142,15 @@ impl TcpLinks {
             link.next = Some(next);
             self.by_connection.insert(name, id);
         }
+    }
+
+    /// Sends on a connection that the peer has made and sends on, and no more on our own.
+    fn take_over(&mut self, id: LinkId, connection: Connection) {
+        let link = self.table.get_mut(id);
+        if let Some(old) = link.and_then(|link| link.connection.as_mut()) {
+            old.superseded = true;
+        }
+        self.replace(id, connection);
     }
 
     /// Whoever has made a connection sends no more on another one, of this token. Returns the link
