@@ -7,7 +7,8 @@
  * All ranks are on one machine, whose monotonic clock they share, so that times of one are compared
  * with those of others. TEST is one of
  *
- *   latency    from the root's call until the last rank has it, after a barrier: the median (us)
+ *   latency    from the root's call until the last rank has it, when all others have waited for about 1 ms:
+ *              the median (us)
  *   stream     back-to-back broadcasts, until the last rank has the last one (GB/s)
  *
  * --bare does the same by datagrams to a group without any protocol, of which every receiver reads
@@ -19,10 +20,11 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "bare.h"
 
-enum { ROUNDS_MAX = 20000, WARM_UP = 20, BURST = 2 << 20, GROUP_PORT = 60999 };
+enum { ROUNDS_MAX = 20000, WARM_UP = 20, BURST = 2 << 20, GROUP_PORT = 60999, PAUSE_US = 1000 };
 static int rank, ranks;
 static double seconds = 0.5;
 static unsigned char *memory;
@@ -117,6 +119,8 @@ static double latency(size_t size)
     double start = clock_s();
     for (int more = 1; more; n++) {
         MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0)
+            usleep(PAUSE_US);
         began[n] = clock_s();
         bcast(size);
         ended[n] = clock_s();

@@ -12,16 +12,24 @@ use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme};
 use marline_proto::{Dest, PeerId};
 use marline_rails::{group_addr, GroupLink, Groups as _, LinkId, Links, RailTx};
-use marline_wire::{GroupHead, GroupPacket, ParseError, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
+use marline_wire::{
+    GroupHead, GroupPacket, ParseError, RailAddr, CHUNK_HEAD_LEN, GROUP_HEAD_LEN,
+};
 
 /// Deaths are looked for so often where something waits for a member: well within the time after
 /// which a peer is dead.
 const LOOK_NS: u64 = 100_000_000;
 /// Acknowledgements that ride with a chunk take so many bytes at most.
 const RIDERS_LEN: usize = 64;
-/// Bytes that a root may have under way: a window of chunks of so many. Two of them, with what the
-/// kernel adds to each packet, fit into the receive buffer that a group's socket asks for.
-const WINDOW_BYTES: usize = 256 << 10;
+/// Bytes that a root may have under way at most: where processes share a processor, a root goes on
+/// for as long as a receiver waits for it.
+const WINDOW_BYTES_MAX: usize = 1 << 20;
+/// Broadcasts up to so many bytes are copied as they leave, so that the next one begins before all
+/// have acknowledged; the copies are as many bytes as are under way.
+const COPY_MAX: u64 = WINDOW_BYTES_MAX as u64;
+/// The part of a receive buffer that they may take: the kernel adds to each packet, and several
+/// members may broadcast one after another.
+const WINDOW_PART: usize = 4;
 /// Chunks are a multiple of this many bytes, so that their places keep their alignment.
 const CHUNK_ALIGN: usize = 64;
 
@@ -41,10 +49,16 @@ impl<S: System> Core<S> {
             addr.datagram_max = longest.min(most).min(u16::MAX as usize) as u16;
             (rail.tx.caps().groups).then_some(addr)
         });
+        let rails: Vec<RailAddr> = rails.collect();
+        let buffer = |addr: &RailAddr| {
+            let caps = self.rails[addr.index as usize].tx.caps();
+            caps.receive_buffer_bytes.min(u32::MAX as usize) as u32
+        };
         let card = GroupCard {
             address: node.address(),
             epoch: node.epoch(),
-            rails: rails.collect(),
+            receive_buffer: rails.iter().map(buffer).min().unwrap_or(0),
+            rails,
         };
         Some(card.encode())
     }
@@ -81,8 +95,9 @@ impl<S: System> Core<S> {
             me: spec.me,
             chunk: chunk as u32,
             lanes: lanes.len() as u8,
-            scheme: usual(cards.len(), chunk),
+            scheme: usual(&cards, chunk),
             seed: own.address.id ^ spec.id,
+            copy_max: COPY_MAX,
             ..GroupConfig::default()
         };
         let (src_id, src_epoch) = who.members[spec.me as usize];
@@ -400,10 +415,12 @@ impl<S: System> Core<S> {
     }
 }
 
-/// The scheme of a group of so many members, with a window for chunks of so many bytes.
-fn usual(members: usize, chunk: usize) -> Scheme {
-    let scheme = Scheme::usual(members);
-    let window = (WINDOW_BYTES / chunk) as u32;
+/// The scheme of a group, with a window for chunks of so many bytes that all can receive.
+fn usual(cards: &[GroupCard], chunk: usize) -> Scheme {
+    let scheme = Scheme::usual(cards.len());
+    let buffers = cards.iter().map(|card| card.receive_buffer as usize);
+    let bytes = buffers.min().unwrap_or(0) / WINDOW_PART;
+    let window = (bytes.min(WINDOW_BYTES_MAX) / chunk) as u32;
     Scheme {
         window: window.max(scheme.window),
         ..scheme
