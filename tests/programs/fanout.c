@@ -197,7 +197,7 @@ int main(int argc, char **argv)
         if (strstr(tests, "stream")) {
             double gb = stream(size);
             if (rank == 0)
-                printf("fanout,stream,%d,%zu,%.4f,GB/s\n", ranks, size, gb);
+                printf("fanout,stream,%d,%zu,%.7f,GB/s\n", ranks, size, gb);
         }
         fflush(stdout);
     }

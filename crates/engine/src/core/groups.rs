@@ -12,9 +12,7 @@ use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme};
 use marline_proto::{Dest, PeerId};
 use marline_rails::{group_addr, GroupLink, Groups as _, LinkId, Links, RailTx};
-use marline_wire::{
-    GroupHead, GroupPacket, ParseError, RailAddr, CHUNK_HEAD_LEN, GROUP_HEAD_LEN,
-};
+use marline_wire::{GroupHead, GroupPacket, ParseError, RailAddr, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
 
 /// Deaths are looked for so often where something waits for a member: well within the time after
 /// which a peer is dead.

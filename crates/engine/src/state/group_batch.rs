@@ -109,7 +109,10 @@ mod tests {
         batches.get(at).room(100).fill(2);
         assert_eq!(batches.find(0, one), Some(at));
         assert_eq!((batches.find(1, one), batches.find(0, other)), (None, None));
-        assert!(!batches.get(at).takes(101, most), "longer than those before");
+        assert!(
+            !batches.get(at).takes(101, most),
+            "longer than those before"
+        );
         assert!(!batches.get(at).takes(100, (2, 1000)), "too many");
         assert!(!batches.get(at).takes(100, (4, 299)), "too many bytes");
         batches.get(at).room(99).fill(3);
