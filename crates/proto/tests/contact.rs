@@ -90,3 +90,59 @@ fn contact_is_looked_for_when_a_lone_stream_falls_silent() {
     let asked = questions([Delivery::DATAGRAMS, Delivery::STREAM]);
     assert!(asked >= 15, "{asked} questions");
 }
+
+/// A path takes packets of 548 bytes, and was left because they arrive damaged; then the other path
+/// dies. Questions as long as quarantine wants them do not pass (seed 80013868 of the simulator).
+#[test]
+fn contact_is_found_on_a_path_in_quarantine_that_takes_short_packets_only() {
+    const PASSES: usize = 548;
+    let config = Config {
+        peer_timeout_ns: TIMEOUT_NS,
+        any_source_fails: true,
+        ..Config::default()
+    };
+    let mut pair = Pair::of([1, 2].map(|host| face::node_with(config, host, 2)), false);
+    pair.message(1, 100);
+    let (mut damaged, mut sent) = (Vec::new(), 0);
+    for turn in 0..400 {
+        // On both paths something is always under way.
+        pair.message(2 + turn, 10_000);
+        pair.step_where(&mut |from, (rail, bytes)| {
+            sent += 1;
+            let hurt = *rail == 0 && from == 0 && turn > 100 && sent % 5 == 0;
+            damaged.extend(hurt.then(|| bytes.clone()));
+            !hurt && (*rail == 1 || bytes.len() <= PASSES)
+        });
+        for bytes in damaged.drain(..) {
+            pair.b.on_bad_head(&bytes);
+        }
+    }
+    let left = |e: Event| {
+        matches!(
+            e,
+            Event::PathCorrupts {
+                rail: 0,
+                left: true,
+                ..
+            }
+        )
+    };
+    let events: Vec<Event> = std::iter::from_fn(|| pair.a.poll_event()).collect();
+    assert!(events.into_iter().any(left), "rail 0 is not in quarantine");
+
+    pair.message(1_000, 100_000);
+    let end = pair.now + 4 * TIMEOUT_NS;
+    loop {
+        pair.step_where(&mut |_, (rail, bytes)| *rail == 0 && bytes.len() <= PASSES);
+        let ended = |e: Event| match e {
+            Event::PeerDead { .. } => Some(false),
+            Event::SendDone { handle: 1_000, ok } => Some(ok),
+            _ => None,
+        };
+        if let Some(ok) = std::iter::from_fn(|| pair.a.poll_event()).find_map(ended) {
+            assert!(ok, "called dead");
+            break;
+        }
+        assert!(pair.now < end, "never found");
+    }
+}

@@ -36,7 +36,7 @@ const DOUBTS: u8 = 2;
 const DOUBT_EVERY_NS: u64 = 10_000_000;
 /// Repairs of a path that never worked after which its probes leave alone: as long as it is likely
 /// that the peer just begins, what it needs is in the same packet.
-const LONE_AFTER: u32 = 4;
+const LONE_AFTER: u16 = 4;
 const RAISE_CAP_NS: u64 = 64_000_000_000;
 
 impl Path {
@@ -127,10 +127,11 @@ impl Path {
     }
 
     /// Returns whether its probe says something only if nothing long is in the same packet.
-    pub(crate) fn asks_alone(&self) -> bool {
+    /// `lost`: no path is known to carry.
+    pub(crate) fn asks_alone(&self, lost: bool) -> bool {
         let doubted = match self.state {
             PathState::Unproven => self.backoff >= LONE_AFTER,
-            PathState::Down => !self.quarantine.active,
+            PathState::Down => lost || !self.quarantine.active,
             // One time of four: a peer that is silent gets few packets more for that.
             _ => (self.doubtful() && self.backoff % 4 == 2) || self.sizes.wants_witness(),
         };
@@ -266,7 +267,7 @@ impl Node {
         self.events.push_back(Event::PathShrank {
             peer: conn.peer,
             rail: path.local,
-            remote_rail: path.remote,
+            remote_rail: path.to.index,
             from: DATAGRAM_FLOOR,
             to: 0,
         });
@@ -283,7 +284,7 @@ impl Node {
         self.events.push_back(Event::PathShrank {
             peer: conn.peer,
             rail: path.local,
-            remote_rail: path.remote,
+            remote_rail: path.to.index,
             from,
             to: path.datagram_max,
         });

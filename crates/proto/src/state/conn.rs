@@ -114,7 +114,7 @@ impl Conn {
                 avoided && class < 3,
                 class,
                 p.backoff > 0 && class == 2,
-                !p.is_near(),
+                p.tier,
                 rtt,
                 *i,
             )
@@ -133,8 +133,9 @@ impl Conn {
         if path.healthy() {
             return !path.has_room(full);
         }
+        // Acks that are due leave with what healthy paths send, whatever path they are of.
         let mut healthy = self.paths.iter().filter(|p| p.healthy()).peekable();
-        match path.left_by_acks() && healthy.peek().is_some() {
+        match healthy.peek().is_some() {
             true => !healthy.any(|p| p.has_room(full)),
             false => self.small_path(None, standby, full).is_none(),
         }
@@ -148,16 +149,22 @@ impl Conn {
     /// Returns whether the peer owes an answer: something waits on a path that should bring one.
     /// Probes of paths that are down, or never worked, prove nothing.
     pub fn owes(&self) -> bool {
+        let (mut linked, mut usable, mut waits, mut carried) = (false, false, false, false);
+        for path in &self.paths {
+            linked |= path.link.up;
+            usable |= path.usable();
+            if path.ring.waiting() > 0 {
+                waits = true;
+                carried |= path.carries();
+            }
+        }
         // No rail of ours reaches it, or the links of all are down: whatever waits for it waits in
         // vain, what is to be sent again as well.
-        if self.paths.iter().all(|p| !p.link.up) {
+        if !linked {
             return self.watched() || !self.tx.resend.is_empty();
         }
         // The last path is never given up, and its rail may be down.
-        let any = self.paths.iter().any(|p| p.usable());
-        self.paths
-            .iter()
-            .any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
+        carried || (waits && !usable)
     }
 
     /// Returns whether something here waits for the peer to speak: a posted receive that names it,
@@ -239,7 +246,7 @@ impl Conn {
         let (mut from, mut to) = ([0_u16; RAILS_MAX], [0_u16; RAILS_MAX]);
         for path in &self.paths {
             from[path.local as usize] += 1;
-            to[path.remote as usize] += 1;
+            to[path.to.index as usize] += 1;
         }
         while self.paths.len() < most && !pairs.is_empty() {
             let load = |&(i, remote): &(usize, usize)| {

@@ -113,7 +113,7 @@ impl Node {
         };
         if let Some(at) = paths.iter().position(special) {
             let path = &conn.paths[at];
-            if path.asks_alone() {
+            if path.asks_alone(conn.lacks_contact()) {
                 let limit = path.datagram_max.min(DATAGRAM_FLOOR);
                 let probe = self.probe_packet(now, conn, at, limit, out, spans);
                 // Short packets may be the ones that get lost: what is sent again says the same.
