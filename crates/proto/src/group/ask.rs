@@ -13,8 +13,8 @@ const NACK_PAUSE_MAX_NS: u64 = 10_000_000;
 const TRIES_PER_ROOT: u32 = 3;
 /// Where members acknowledge on their own, what they owe waits this many round trips for company.
 const ACK_DELAY_TRIPS: u64 = 16;
-/// What may come by another lane than what came after it is asked for so many half round trips
-/// later: lanes that are late by as much are taken for lossy.
+/// A chunk that may come by another lane than those that came after it is asked for so many half
+/// round trips later: lanes that are late by as much are taken for lossy.
 const LATE_TRIPS: u64 = 4;
 /// Acknowledgements that are asked of many at once come so far apart, about: a collector takes
 /// about as long for each.
