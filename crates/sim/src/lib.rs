@@ -29,6 +29,7 @@ mod net;
 mod ops;
 mod patterns;
 pub mod pipeline;
+mod place;
 mod puts;
 mod queue;
 mod reach;

@@ -96,13 +96,16 @@ impl Node {
     /// path answers nothing, others show whether the path is to blame or the peer.
     pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let others = has_rivals(conn, at);
+        let heard_ns = conn.heard_ns;
         let path = &mut conn.paths[at];
+        // A peer that said nothing on any path is off its processor, or dead: no path is to blame.
+        let silent = heard_ns < path.repair_from;
         path.repair_from = now;
         path.backoff += 1;
         path.want_ping = true;
         path.window.renew();
         if path.backoff >= 2 && others {
-            if path.state == PathState::Up {
+            if path.state == PathState::Up && !silent {
                 path.state = PathState::Suspect;
             }
             path.duel.get_or_insert(Duel::new(now, false));
