@@ -30,6 +30,7 @@ mod ops;
 mod patterns;
 #[cfg(feature = "staged")]
 pub mod pipeline;
+mod place;
 mod puts;
 mod queue;
 mod reach;

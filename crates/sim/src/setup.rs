@@ -1,7 +1,7 @@
 //! The choices of one seed: cluster, settings, faults, workload. All of it is plain data, so that a
 //! failing run can be shrunk by taking things away.
 
-use crate::draw::{draw_faults, draw_pattern};
+use crate::draw::{draw_faults, draw_near, draw_pattern};
 use crate::rng::Rng;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
@@ -287,6 +287,13 @@ pub struct Setup {
     /// Streams whose links are connections, and of which the protocol knows what they promise (see
     /// [`Setup::connects`]).
     pub connected: Vec<bool>,
+    /// The rail that stays within a host, as shared memory does: a stream whose links are
+    /// connections, and which carries whatever there is to carry while it works. (What is a host here
+    /// is a process then.)
+    pub near: Option<usize>,
+    /// A connection over which the network carries nothing is silent for so long, and then it breaks;
+    /// what it held before that arrives when the network carries it again.
+    pub silent_ns: u64,
     /// Rails that write into registered memory; streams among them in order with their packets.
     /// They reach only each other.
     pub writes: Vec<bool>,
@@ -349,6 +356,9 @@ impl Setup {
     /// Returns whether links of a rail are connections. (Rails that write are streams of another
     /// kind, and in a mesh streams meet datagrams.)
     pub fn connects(&self, rail: usize) -> bool {
+        if self.near == Some(rail) {
+            return true;
+        }
         let stream = |of: &[bool]| of.get(rail) == Some(&true);
         let alone = self.topology == Topology::Planes && !stream(&self.writes);
         alone && stream(&self.streams) && stream(&self.connected)
@@ -391,6 +401,8 @@ impl Setup {
                 .collect(),
             streams: vec![false; rails],
             connected: vec![false; rails],
+            near: None,
+            silent_ns: 0,
             writes: vec![false; rails],
             direct: false,
             direct_again: false,
@@ -423,6 +435,7 @@ impl Setup {
         };
         setup.fit_packets();
         draw_faults(&mut setup, profile, rng);
+        draw_near(&mut setup);
         draw_pattern(&mut setup);
         setup.node.any_source_fails = Rng::new(seed, 15).one_in(2);
         setup
@@ -462,6 +475,7 @@ impl Setup {
         // Of the settings that are drawn with faults those of the first round stay.
         (next.node, next.streams) = (self.node, self.streams.clone());
         next.connected.clone_from(&self.connected);
+        (next.near, next.silent_ns) = (self.near, self.silent_ns);
         next.writes.clone_from(&self.writes);
         (next.direct, next.direct_again) = (self.direct, self.direct_again);
         next.direct_shuffled = self.direct_shuffled;
