@@ -2,6 +2,7 @@
 //! failing run can be shrunk by taking things away.
 
 use crate::draw::{draw_faults, draw_near, draw_pattern};
+use crate::moment::Strike;
 use crate::rng::Rng;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
@@ -318,6 +319,8 @@ pub struct Setup {
     pub weather: Weather,
     /// Faults of rails and hosts.
     pub faults: Vec<Fault>,
+    /// A rail that fails when a certain packet is about to leave.
+    pub strike: Option<Strike>,
     /// End of all faults.
     pub faults_end_ns: u64,
     /// A closed port answers (ICMP).
@@ -416,6 +419,7 @@ impl Setup {
             socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20, 100_000, 30_000]),
             weather: Weather::default(),
             faults: Vec::new(),
+            strike: None,
             faults_end_ns: faults_time(rng),
             refuses: rng.one_in(2),
             may_die: false,

@@ -121,6 +121,8 @@ pub struct World {
     pub tracing: bool,
     /// Events so far.
     pub events: u64,
+    /// Packets that showed the moment of [`Setup::strike`].
+    pub moments: u64,
     /// How often each trouble began.
     pub troubles: BTreeMap<&'static str, u64>,
     pub(crate) rounds: Rounds,
@@ -154,6 +156,7 @@ impl World {
             worked_ns: 0,
             tracing,
             events: 0,
+            moments: 0,
             troubles: BTreeMap::new(),
             rounds: Rounds::default(),
             connections: Connections::default(),
