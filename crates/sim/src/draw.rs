@@ -43,7 +43,10 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
         let lies = matches!(profile, Profile::Swarm | Profile::Rails);
         draw_writes(setup, lies);
         draw_shuffles(setup);
-        draw_connections(setup);
+    }
+    draw_connections(setup);
+    if profile == Profile::Calm {
+        setup.weather.breaks = 0;
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Strike {
 
 impl Moment {
     /// True if a frame shows it.
-    pub(crate) fn shown_by(self, frame: &Frame<'_>) -> bool {
+    pub(crate) fn shown_by<H, M>(self, frame: &Frame<H, M>) -> bool {
         match frame {
             Frame::Eager(_) => self == Moment::Eager,
             Frame::Rts(_) => self == Moment::Request,

@@ -3,7 +3,7 @@
 
 use crate::machine::{index_of, News, Out};
 use crate::moment::{Moment, Strike};
-use crate::setup::{Fault, Trouble};
+use crate::setup::Trouble;
 use crate::world::{Next, World};
 use marline_checksum::crc32c;
 use marline_rails::{RailEvent, RailFault};
