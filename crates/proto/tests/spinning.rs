@@ -38,8 +38,8 @@ fn node(host: u8) -> Node {
     node_of(config, host, specs)
 }
 
-/// What a node sends now, where `lost` (a bit for each path, by local and remote rail) does not
-/// lose it.
+/// The packets that a node sends now, but for those that `lost` loses (a bit for each path, by its
+/// rails); and true if there were any.
 fn leaves(node: &mut Node, now: u64, lost: u64) -> (bool, Vec<(usize, Vec<u8>)>) {
     let mut packets = output(node, now, false);
     let any = !packets.is_empty();
