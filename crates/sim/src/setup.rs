@@ -445,6 +445,15 @@ impl Setup {
         setup
     }
 
+    /// A cluster without faults whose rails are datagrams: what tests start from.
+    pub fn plain(seed: u64, hosts: usize, rails: usize) -> Setup {
+        let mut setup = Setup::draw(seed, Profile::Calm, hosts, rails);
+        setup.streams.fill(false);
+        setup.connected.fill(false);
+        (setup.near, setup.silent_ns) = (None, 0);
+        setup
+    }
+
     /// A queue holds one packet at least: behind one that is longer, all others are lost while it
     /// leaves, and he whose packets come just then is never heard (seed 9115949).
     fn fit_packets(&mut self) {

@@ -3,7 +3,7 @@
 //! packets, and nobody is away, they are sent again as soon as before.
 
 use marline_proto::PathStats;
-use marline_sim::{run_setup, Fault, Outcome, Profile, Setup, Topology, Trouble, Weather, Work};
+use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather, Work};
 
 const MS: u64 = 1_000_000;
 const PROCESSORS: usize = 2;
@@ -45,7 +45,7 @@ fn slices(seed: u64, hosts: usize) -> Vec<Fault> {
 }
 
 fn setup(seed: u64, hosts: usize, work: Work, size_max: u64) -> Setup {
-    let mut setup = Setup::draw(seed, Profile::Calm, hosts, 2);
+    let mut setup = Setup::plain(seed, hosts, 2);
     setup.topology = Topology::Planes;
     setup.weather = Weather::default();
     (setup.work, setup.size_max) = (work, size_max);
@@ -157,10 +157,11 @@ fn with_two_processes_a_processor_nothing_is_lost_on_rails_that_lose_nothing() {
                 "{work:?} of {size_max} B over {lossless:?}: {lost} lost, {resent} sent again of \
                  {packets} packets, {failovers} failovers"
             );
-            assert_eq!(
-                (lost, resent, failovers),
-                (0, 0, 0),
-                "{work:?}, {lossless:?}"
+            assert_eq!((lost, failovers), (0, 0), "{work:?}, {lossless:?}");
+            // What waits on a path that is not proven yet leaves on another.
+            assert!(
+                100_000 * resent <= packets,
+                "{work:?}, {lossless:?}: {resent} of {packets}"
             );
         }
     }

@@ -3,7 +3,7 @@
 //! is left.
 
 use marline_proto::RailPolicy;
-use marline_sim::{run_setup, Moment, Outcome, Profile, Setup, Strike, Topology, Weather, Work};
+use marline_sim::{run_setup, Moment, Outcome, Setup, Strike, Topology, Weather, Work};
 
 const MS: u64 = 1_000_000;
 /// The rail is away for so long: longer than anything that is under way.
@@ -41,7 +41,7 @@ fn set_kind(setup: &mut Setup, rail: usize, kind: Kind, writes: bool) {
 
 /// Two processes play ping-pong over two rails, the first of which carries all while it works.
 fn setup((from, to): (Kind, Kind), moment: Moment) -> Setup {
-    let mut setup = Setup::draw(7, Profile::Calm, 2, 2);
+    let mut setup = Setup::plain(7, 2, 2);
     setup.topology = Topology::Planes;
     setup.weather = Weather::default();
     (setup.work, setup.ops, setup.pause_ns) = (Work::PingPong, 60, 500);
@@ -56,8 +56,6 @@ fn setup((from, to): (Kind, Kind), moment: Moment) -> Setup {
     setup.node.policy = RailPolicy::Standby;
     (setup.node.eager_max, setup.node.write_min) = (4_096, 8_192);
     (setup.node.reliable, setup.node.peer_timeout_ns) = (true, 1_000 * MS);
-    (setup.streams, setup.connected) = (vec![false; 2], vec![false; 2]);
-    (setup.writes, setup.direct, setup.near) = (vec![false; 2], false, None);
     setup.silent_ns = 20 * MS;
     let writes = moment == Moment::Write;
     set_kind(&mut setup, FAILS, from, writes);
