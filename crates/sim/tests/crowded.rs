@@ -158,7 +158,7 @@ fn with_two_processes_a_processor_nothing_is_lost_on_rails_that_lose_nothing() {
                  {packets} packets, {failovers} failovers"
             );
             assert_eq!((lost, failovers), (0, 0), "{work:?}, {lossless:?}");
-            // What waits on a path that is not proven yet leaves on another.
+            // A few leave again by another path, as what waits on one that is not proven yet.
             assert!(
                 10_000 * resent <= packets,
                 "{work:?}, {lossless:?}: {resent} of {packets}"
