@@ -87,6 +87,7 @@ impl Bench {
             delivery: Delivery::DATAGRAMS,
             ordered_writes: false,
             direct_datagrams: 0,
+            standby: false,
         };
         let rails = (0..=input.below(2) as u8).map(spec).collect();
         let memory = Memories {

@@ -101,6 +101,7 @@ impl End {
                 delivery: Delivery::DATAGRAMS,
                 ordered_writes: false,
                 direct_datagrams: 0,
+                standby: false,
             }
         };
         let rails = (0..rails).map(spec).collect();

@@ -1,8 +1,14 @@
-"""TCP rails: alone, beside UDP, when a link is cut in the middle, and where UDP does not pass."""
+"""TCP rails: alone, beside UDP, when a link is cut in the middle, and where UDP does not pass: also
+without that anyone has named them."""
 
+import contextlib
+import json
+import subprocess
 import time
 
 import pytest
+
+import lab as labs
 
 
 @pytest.fixture(autouse=True)
@@ -48,19 +54,95 @@ def test_a_link_is_cut_and_comes_back(lab, stress, mpich, rails):
     assert cut["failovers"] > 0, result.tail()
 
 
-def test_tcp_goes_on_where_udp_does_not_pass(lab, stress, mpich):
-    """A filter drops all UDP between the hosts: with TCP on the same links the job does not mind."""
+@contextlib.contextmanager
+def udp_filtered(lab):
+    """All UDP between the hosts is dropped, and counted."""
     rules = "table inet filter_udp { chain out { type filter hook output priority 0; " \
             "oifname \"rail*\" meta l4proto udp counter drop; }; }"
     for host in ("h0", "h1"):
         made = lab.exec(host, "nft", rules)
         assert made.returncode == 0, made.stderr
     try:
-        result = run(lab, stress, mpich, "rail0,tcp:rail0", "--iterations", 1)
+        yield
         dropped = lab.exec("h0", "nft", "list", "table", "inet", "filter_udp").stdout
+        assert "counter packets 0 " not in dropped, dropped
     finally:
         for host in ("h0", "h1"):
             lab.exec(host, "nft", "delete", "table", "inet", "filter_udp")
+
+
+def test_tcp_goes_on_where_udp_does_not_pass(lab, stress, mpich):
+    """A filter drops all UDP between the hosts: with TCP on the same links the job does not mind."""
+    with udp_filtered(lab):
+        result = run(lab, stress, mpich, "rail0,tcp:rail0", "--iterations", 1)
     assert_right(result)
-    assert "counter packets 0 " not in dropped, dropped
     assert result.rails()["tcp:rail0"]["packets_out"] > 100, result.tail()
+
+
+def test_without_udp_a_job_with_default_settings_runs_by_tcp(lab, stress, mpi):
+    """Nobody has named TCP: it stands behind each rail."""
+    with udp_filtered(lab):
+        result = lab.run(mpi, stress(mpi, "--max-size", 1 << 20, "--iterations", 1), timeout=120)
+    assert_right(result)
+    behind = {name: rail for name, rail in result.rails().items() if name.startswith("tcp:")}
+    assert labs_total(behind) > 100, result.tail()
+
+
+def test_udp_that_is_filtered_in_mid_run_is_replaced_by_tcp(lab, stress, mpi):
+    """And carries again when it passes again: the rails behind say nothing more then."""
+    job = lab.start(mpi, stress(mpi, "--continue", 4, "--max-size", 1 << 20, "--report", 0.3))
+    assert job.wait_for("^stress t=", 30), job.output()
+    with udp_filtered(lab):
+        assert job.wait_for("stands in: no other carries", 10), job.output()
+        began = time.monotonic()
+        while time.monotonic() < began + 1:
+            assert job.running(), job.output()
+            time.sleep(0.05)  # how long the outage lasts, not a wait for something
+    result = job.wait(90)
+    assert_right(result)
+    rails = result.rails()
+    behind = {name: rail for name, rail in rails.items() if name.startswith("tcp:")}
+    assert labs_total(behind) > 100, result.tail()
+    before = [rail for name, rail in rails.items() if not name.startswith("tcp:")]
+    assert sum(rail["failovers"] for rail in before) > 0, result.tail()
+
+
+def test_with_udp_nothing_leaves_by_the_rails_behind(lab, stress, mpich, tmp_path):
+    env = {"FI_MARLINE_STATS_DIR": tmp_path}
+    result = lab.run(mpich, stress(mpich, "--iterations", 1, "--max-size", 65536), env=env)
+    assert_right(result)
+    assert not any(name.startswith("tcp:") for name in result.rails()), result.tail()
+
+
+@pytest.mark.parametrize("kind", ["udp", "tcp"])
+def test_the_preferred_kind_carries(lab, stress, mpich, tmp_path, kind):
+    env = {"FI_MARLINE_RAILS": "rail0,tcp:rail0", "FI_MARLINE_POLICY": f"prefer={kind}",
+           "FI_MARLINE_STATS_DIR": tmp_path}
+    result = lab.run(mpich, stress(mpich, "--iterations", 1, "--max-size", 1 << 20), env=env, timeout=120)
+    assert_right(result)
+    # (Packets of TCP are larger, and first contact is made before its connection is there.)
+    sent = {name: counted["wire_bytes_sent"] for name, counted in rail_counters(tmp_path).items()}
+    preferred, other = sent["rail0"], sent["tcp:rail0"]
+    if kind == "tcp":
+        preferred, other = other, preferred
+    assert preferred > 10 * other, result.tail()
+
+
+def test_one_rail_is_active_and_the_other_stands_by(lab, stress, mpich, tmp_path):
+    env = {"FI_MARLINE_RAILS": "rail0,rail1", "FI_MARLINE_POLICY": "active-standby",
+           "FI_MARLINE_STATS_DIR": tmp_path}
+    result = lab.run(mpich, stress(mpich, "--iterations", 1, "--max-size", 1 << 20), env=env, timeout=120)
+    assert_right(result)
+    sent = rail_counters(tmp_path)
+    active, other = sorted((sent[rail]["wire_bytes_sent"] for rail in ("rail0", "rail1")), reverse=True)
+    assert active > 10 * other > 0, result.tail()
+
+
+def rail_counters(folder):
+    """The counters of each rail of the job whose statistics lie there, by the rail's name."""
+    kept = subprocess.run([labs.MARLINE, "stats", "--json", folder], capture_output=True, text=True, check=True)
+    return {rail["name"]: rail["rail"] for rail in json.loads(kept.stdout)["jobs"][0]["rails"]}
+
+
+def labs_total(rails):
+    return sum(rail["packets_out"] for rail in rails.values())

@@ -42,6 +42,7 @@ fn leave_page(dir: &Path, endpoint: u64, peer: u64) -> PathBuf {
             name: "eth1",
             address: "10.0.0.1:7",
             up: true,
+            standby: false,
         };
         let counted = RailCounters {
             wire_packets_sent: 11,

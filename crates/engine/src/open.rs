@@ -2,7 +2,7 @@
 
 use crate::api::{LogLevel, LogSink};
 use crate::config::profile::Tuned;
-use crate::config::settings::{RailsPolicy, Settings};
+use crate::config::settings::Settings;
 use crate::core::publish::Publisher;
 use crate::platform::clock::{Clock, SystemClock};
 use crate::platform::event::Event;
@@ -12,20 +12,24 @@ use crate::progress::process::Process;
 use crate::progress::shared::{Parts, Shared, Slow};
 use crate::state::core::CoreConfig;
 use marline_checksum::Algorithm;
-use marline_proto::{Config, RailPolicy, FRAGMENT_MAX};
+use marline_proto::{Config, FRAGMENT_MAX};
 use marline_rails::{
-    choose_rails, open_rail, AnyRx, AnyTx, FaultScript, InterfaceWatch, Rail, RailChoice, RailRx,
-    RailsConfig, ShmConfig, TcpConfig, UdpConfig,
+    choose_rails, open_rail, with_tcp_behind, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceWatch,
+    Rail, RailChoice, RailRx, RailTx, RailsConfig, ShmConfig, TcpConfig, UdpAddr, UdpConfig,
 };
-use marline_wire::GRANULE;
+use marline_wire::{RailKind, GRANULE};
 use std::sync::Arc;
 
 impl Shared<Process> {
     pub(crate) fn open(settings: &Settings, log: LogSink) -> Result<Shared<Process>, String> {
         settings.check()?;
-        let choices = choose_rails(&settings.rail_names())?;
+        let choices = settings.chosen_rails()?;
         let clock = SystemClock::new();
-        let (rails, halves) = open_rails(settings, &choices)?;
+        let Opened {
+            rails,
+            halves,
+            choices,
+        } = open_rails(settings, choices, &log)?;
         let names: Vec<String> = choices.iter().map(RailChoice::name).collect();
         let mut fds: Vec<i32> = halves.iter().filter_map(RailRx::fd).collect();
         let watched: Vec<_> = choices.iter().map(|c| c.interface.clone()).collect();
@@ -72,29 +76,101 @@ impl Shared<Process> {
     }
 }
 
-/// Sending halves by name, and receiving halves.
-type Opened = (Vec<(String, AnyTx)>, Vec<AnyRx>);
+/// The rails that were opened: sending halves by name, receiving halves, and how each was chosen.
+#[derive(Default)]
+struct Opened {
+    rails: Vec<(String, AnyTx)>,
+    halves: Vec<AnyRx>,
+    choices: Vec<RailChoice>,
+}
 
-impl Settings {
-    /// The names of the rails to use, shared memory with them where that is wanted.
-    pub(crate) fn rail_names(&self) -> Vec<String> {
-        let mut names = self.rails.clone();
-        if self.shm && !names.iter().any(|name| name == "shm") {
-            if names.is_empty() {
-                names.push("udp".to_owned());
-            }
-            names.push("shm".to_owned());
-        }
-        names
+impl Opened {
+    fn push(&mut self, choice: RailChoice, rail: AnyRail) {
+        let (tx, rx) = rail.split();
+        self.rails.push((choice.name(), tx));
+        self.halves.push(rx);
+        self.choices.push(choice);
+    }
+
+    /// The IP port of the last rail.
+    fn last_port(&self) -> Option<u16> {
+        let addr = self.rails.last()?.1.local_addr();
+        UdpAddr::read(&addr).map(|addr| addr.port)
+    }
+
+    fn pop(&mut self) {
+        self.rails.pop();
+        self.halves.pop();
+        self.choices.pop();
     }
 }
 
-/// Opens the rails.
-fn open_rails(settings: &Settings, choices: &[RailChoice]) -> Result<Opened, String> {
-    let faults =
-        FaultScript::parse_all(&settings.faults).map_err(|e| format!("FI_MARLINE_FAULTS: {e}"))?;
+/// A rail and the one that stands behind it have one port. Where any free one will do, it is tried
+/// so often to find one that is free for both.
+const PORT_TRIES: u32 = 16;
+
+impl Settings {
+    /// The rails to use, with those that stand behind them, and shared memory where that is wanted.
+    fn chosen_rails(&self) -> Result<Vec<RailChoice>, String> {
+        let mut choices = choose_rails(&self.rails)?;
+        if self.shm && !self.rails.iter().any(|name| name == "shm") {
+            choices.append(&mut choose_rails(&["shm".to_owned()])?);
+        }
+        let equal = self.policy.prefers(RailKind::Tcp4);
+        Ok(with_tcp_behind(choices, equal))
+    }
+}
+
+/// Opens the rails. One that stands behind another and cannot be had is left out.
+fn open_rails(
+    settings: &Settings,
+    choices: Vec<RailChoice>,
+    log: &LogSink,
+) -> Result<Opened, String> {
+    let config = rails_config(settings)?;
     let clock = SystemClock::new();
     let time: marline_rails::Clock = Arc::new(move || clock.now_ns());
+    let mut opened = Opened::default();
+    let mut choices = choices.into_iter().peekable();
+    // Scripts of faults count rails as they were named.
+    let mut named = 0;
+    while let Some(choice) = choices.next() {
+        let behind = choices.next_if(|next| next.standby);
+        let mut tries = match settings.port {
+            0 => PORT_TRIES,
+            _ => 1,
+        };
+        loop {
+            opened.push(choice.clone(), open_rail(named, &choice, &config, &time)?);
+            let Some(behind) = &behind else { break };
+            let mut config = config.clone();
+            config.tcp.standby = true;
+            config.tcp.port = opened.last_port().unwrap_or(0);
+            tries -= 1;
+            match open_rail(ALL_FAULTS, behind, &config, &time) {
+                Ok(rail) => {
+                    opened.push(behind.clone(), rail);
+                    break;
+                }
+                Err(_) if tries > 0 => opened.pop(),
+                Err(why) => {
+                    let text = format!("no rail stands behind {}: {why}", choice.name());
+                    (log.0)(LogLevel::Info, &text);
+                    break;
+                }
+            }
+        }
+        named += 1;
+    }
+    Ok(opened)
+}
+
+/// The number of a rail that only scripts of faults for all rails apply to.
+const ALL_FAULTS: u8 = u8::MAX;
+
+fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
+    let faults =
+        FaultScript::parse_all(&settings.faults).map_err(|e| format!("FI_MARLINE_FAULTS: {e}"))?;
     let udp = UdpConfig {
         gso: settings.gso,
         gro: settings.gro,
@@ -113,20 +189,12 @@ fn open_rails(settings: &Settings, choices: &[RailChoice]) -> Result<Opened, Str
         user_timeout_ms: u32::try_from(settings.peer_timeout_ms).unwrap_or(u32::MAX),
         ..TcpConfig::default()
     };
-    let config = RailsConfig {
+    Ok(RailsConfig {
         udp,
         tcp,
         shm,
         faults,
-    };
-    let (mut rails, mut halves) = (Vec::new(), Vec::new());
-    for (index, choice) in choices.iter().enumerate() {
-        let rail = open_rail(index as u8, choice, &config, &time)?;
-        let (tx, rx) = rail.split();
-        rails.push((choice.name(), tx));
-        halves.push(rx);
-    }
-    Ok((rails, halves))
+    })
 }
 
 /// The configuration that settings and profile ask for; `rails` are the names that settings use.
@@ -146,10 +214,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         repair_cap_ns: s.repair_cap_ms * 1_000_000,
         ack_delay_ns: s.ack_delay_us * 1_000,
         ack_every: s.ack_every_packets,
-        policy: match s.rails_policy {
-            RailsPolicy::Stripe => RailPolicy::Stripe,
-            RailsPolicy::Standby => RailPolicy::Standby,
-        },
+        policy: s.policy.of_node(),
         rail_algorithm: s.checksum_rails.by_rail(rails),
         summed: (
             s.checksum_min_bytes,

@@ -105,7 +105,7 @@ impl Node {
             algorithms: self.cfg.algorithms_mask(),
             reliable: self.cfg.reliable,
             credit: conn.credit.granted(),
-            rails: RailList::write(rails, &self.local.addrs()),
+            rails: RailList::write(rails, &self.local.named_addrs()),
         }
     }
 
@@ -355,7 +355,7 @@ impl Peer {
     ) {
         let Some(conn) = &self.conn else { return };
         let paths = conn.paths.iter();
-        let mut paths = paths.map(|p| (p.local, p.remote, p.state, p.stats));
+        let mut paths = paths.map(|p| (p.local, p.to.index, p.state, p.stats));
         f(conn.peer, self.address.id, &conn.stats, &mut paths);
     }
 }

@@ -39,6 +39,7 @@ fn rail(host: u8) -> RailSpec {
         delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,
+        standby: false,
     }
 }
 

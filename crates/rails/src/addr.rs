@@ -61,7 +61,7 @@ impl UdpAddr {
 
     /// The same of any kind over IP.
     #[inline]
-    pub(crate) fn read(addr: &RailAddr) -> Option<UdpAddr> {
+    pub fn read(addr: &RailAddr) -> Option<UdpAddr> {
         let (head, ip) = addr.bytes().split_first_chunk::<IP_AT>()?;
         let [low, high, prefix_len] = *head;
         let (ip, bits) = match addr.kind {

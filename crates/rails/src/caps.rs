@@ -36,6 +36,9 @@ pub struct Caps {
     pub groups: bool,
     /// It reads and writes the memory of its peers by one copy of the processor's.
     pub one_copy: bool,
+    /// It stands behind the rail before it: by another kind at the same address and port, and only
+    /// for peers that no other rail reaches.
+    pub standby: bool,
 }
 
 impl Caps {
@@ -56,6 +59,7 @@ impl Caps {
             remote_write: RemoteWrites::None,
             groups: false,
             one_copy: false,
+            standby: false,
         }
     }
 }

@@ -61,7 +61,9 @@ fn network(addr: &RailAddr) -> &[u8] {
 /// not: the bridges of container software have one address on every host. Otherwise both are
 /// processes of one host, which speak by these addresses.
 pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
-    let same = |a: &RailAddr, b: &RailAddr| reaches(a, b) && is_ip(a) && same_host(a, b);
+    // Of any kind over IP: rails that stand by are not named by their owner.
+    let ip = |addr: &RailAddr| UdpAddr::read(addr).map(|addr| addr.ip);
+    let same = |a: &RailAddr, b: &RailAddr| ip(a).is_some() && ip(a) == ip(b);
     let ours = |remote: &RailAddr| locals.iter().any(|l| same(l, remote));
     let theirs = |local: &RailAddr| remotes.iter().any(|r| same(local, r));
     let stranger = |r: &RailAddr| is_ip(r) && !ours(r);

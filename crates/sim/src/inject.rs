@@ -215,6 +215,7 @@ fn node(plan: &Plan, which: u64) -> Node {
         delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,
+        standby: false,
     }];
     Node::new(
         cfg,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  0 u8  kind (RailKind)     1 u8 length: bytes that follow
-//!  2 u8  bits 0-5: the owner's index of the rail; bits 6-7: writes (RailWrites)
+//!  2 u8  bits 0-4: the owner's index of the rail; bit 5: backed; bits 6-7: writes (RailWrites)
 //!  3 u16 largest datagram in bytes
 //!  5 ... the kind's own bytes, at most RAIL_BYTES_MAX
 //! ```
@@ -26,7 +26,8 @@ pub(crate) const RAIL_HEAD: usize = 5;
 pub(crate) const RAIL_MAX: usize = RAIL_HEAD + RAIL_BYTES_MAX;
 /// Smallest largest datagram of a rail: below this nothing of ours fits (IPv4 promises 548).
 const DATAGRAM_MIN: u16 = 512;
-const INDEX_MASK: u8 = 0x3f;
+const INDEX_MASK: u8 = 0x1f;
+const BACKED: u8 = 0x20;
 const WRITES_SHIFT: u32 = 6;
 
 /// Kinds of rails by their number on the wire. A number is never given to another kind.
@@ -108,6 +109,8 @@ pub struct RailAddr {
     pub index: u8,
     /// Which writes it takes.
     pub writes: RailWrites,
+    /// A rail stands behind it: see [`RailAddr::behind`].
+    pub backed: bool,
     len: u8,
     /// Largest datagram in bytes that the owner's rail takes.
     pub datagram_max: u16,
@@ -120,6 +123,7 @@ impl RailAddr {
         kind: RailKind::Absent,
         index: 0,
         writes: RailWrites::None,
+        backed: false,
         len: 0,
         datagram_max: 0,
         bytes: [0; RAIL_BYTES_MAX],
@@ -151,6 +155,29 @@ impl RailAddr {
         &self.bytes
     }
 
+    /// The rail that stands behind this one, if there is one: of the owner's next index, by TCP at
+    /// the same address and port. So no address has to name both.
+    pub fn behind(&self) -> Option<RailAddr> {
+        let kind = match self.kind {
+            RailKind::Udp4 => RailKind::Tcp4,
+            RailKind::Udp6 => RailKind::Tcp6,
+            RailKind::Loopback => RailKind::Loopback,
+            _ => return None,
+        };
+        let index = self.index + 1;
+        (self.backed && (index as usize) < RAILS_MAX).then_some(RailAddr {
+            kind,
+            index,
+            writes: match kind {
+                RailKind::Loopback => RailWrites::None,
+                _ => RailWrites::Keyed,
+            },
+            backed: false,
+            datagram_max: crate::PACKET_MAX as u16,
+            ..*self
+        })
+    }
+
     /// There is a rail.
     pub fn is_some(&self) -> bool {
         self.kind != RailKind::Absent
@@ -171,7 +198,8 @@ impl RailAddr {
         let bytes = self.bytes();
         out[0] = self.kind as u8;
         out[1] = (RAIL_HEAD - 2 + bytes.len()) as u8;
-        out[2] = self.index & INDEX_MASK | (self.writes as u8) << WRITES_SHIFT;
+        let backed = u8::from(self.backed) * BACKED;
+        out[2] = self.index & INDEX_MASK | backed | (self.writes as u8) << WRITES_SHIFT;
         out[3..5].copy_from_slice(&self.datagram_max.to_le_bytes());
         out[RAIL_HEAD..RAIL_HEAD + bytes.len()].copy_from_slice(bytes);
     }
@@ -190,11 +218,11 @@ impl RailAddr {
         let addr = RailAddr {
             index: b[2] & INDEX_MASK,
             writes,
+            backed: b[2] & BACKED != 0,
             datagram_max: u16_at(b, 3),
             ..RailAddr::new(kind, &b[RAIL_HEAD..])
         };
-        let possible = (addr.index as usize) < RAILS_MAX && addr.datagram_max >= DATAGRAM_MIN;
-        possible.then_some(addr)
+        (addr.datagram_max >= DATAGRAM_MIN).then_some(addr)
     }
 }
 

@@ -125,6 +125,7 @@ mod tests {
                 name: "eth1",
                 address: "10.0.0.1:7",
                 up: true,
+                standby: false,
             };
             let counted = RailCounters {
                 wrong_version: 5,

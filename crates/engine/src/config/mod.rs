@@ -2,5 +2,6 @@
 
 pub mod choice;
 mod contradictions;
+pub mod policy;
 pub mod profile;
 pub mod settings;

@@ -5,6 +5,7 @@
 //! the value that was given and what is allowed.
 
 use crate::config::choice::{parse_checksum, ChecksumChoice};
+use crate::config::policy::RailsPolicy;
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
 
@@ -32,20 +33,6 @@ impl RailChecksums {
         names.filter(|n| !rails.contains(n)).map(String::as_str)
     }
 }
-
-/// How rails share the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RailsPolicy {
-    /// Large messages are spread over all rails, small ones take the best.
-    Stripe,
-    /// Everything on the best rail; the others take over when it fails.
-    Standby,
-}
-
-const POLICIES: &[(&str, RailsPolicy)] = &[
-    ("stripe", RailsPolicy::Stripe),
-    ("standby", RailsPolicy::Standby),
-];
 
 const SWITCH: &[(&str, bool)] = &[
     ("on", true),
@@ -96,11 +83,6 @@ pub enum Kind {
     },
 }
 
-fn names<T>(choices: &[(&'static str, T)]) -> String {
-    let all: Vec<&str> = choices.iter().map(|&(name, _)| name).collect();
-    all.join(", ")
-}
-
 impl Kind {
     /// The allowed texts, in words.
     pub fn allowed(&self) -> String {
@@ -110,7 +92,7 @@ impl Kind {
             Kind::Switch => "on or off".to_owned(),
             Kind::Checksum => ChecksumChoice::names(),
             Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
-            Kind::Policy => names(POLICIES),
+            Kind::Policy => RailsPolicy::names(),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
                 format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
@@ -192,7 +174,15 @@ macro_rules! value_by_name {
 
 value_by_name! {
     bool, SWITCH;
-    RailsPolicy, POLICIES;
+}
+
+impl Value for RailsPolicy {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        RailsPolicy::parse(text)
+    }
+    fn to_text(&self) -> String {
+        self.name()
+    }
 }
 
 impl Value for ChecksumChoice {
@@ -324,17 +314,19 @@ const MTU_MIN: u64 = 576 - 28;
 // The help of a row is its doc comment: one sentence per line, units said.
 settings! {
     /// Interfaces, patterns (eth*), local addresses or subnets (10.1.0.0/16) to use as rails by
-    /// UDP, behind tcp: (tcp:eth0) by TCP, and shm for memory shared with the other processes of
-    /// the host; empty: every usable interface.
+    /// UDP, with TCP where UDP does not pass; behind udp: or tcp: (tcp:eth0) by this alone; and
+    /// shm for memory shared with the other processes of the host; empty: every usable interface.
     rails: Vec<String> = "", Kind::List;
     /// Memory shared with the other processes of the host as a rail, as if shm had been named.
     shm: bool = "off", Kind::Switch;
     /// By shared memory, read long messages out of the sender's memory where the kernel allows it.
     one_copy: bool = "on", Kind::Switch;
-    /// How rails share the work: stripe (large messages over all rails) or standby (one at a time).
-    rails_policy: RailsPolicy = "stripe", Kind::Policy;
-    /// UDP port of every rail, to which peers send from any port; 0: any free one. Serves one
-    /// process per host.
+    /// How the rails to a peer share the work: stripe (large messages over all rails),
+    /// active-standby (one works and the others stand by) or prefer=KIND (those of a kind work
+    /// where they reach, as in prefer=tcp).
+    policy: RailsPolicy = "stripe", Kind::Policy;
+    /// UDP (and TCP) port of every rail, to which peers send from any port; 0: any free one. Serves
+    /// one process per host.
     port: u16 = "0", Kind::Number { min: 0, max: 65_535 };
     /// Payload checksum, end to end: a class (strong, fast), a choice of the papers'
     /// (newmadeleine-fnv, newmadeleine-crc) or a name; of two peers' wishes the more trusted holds.

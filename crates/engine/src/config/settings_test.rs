@@ -45,8 +45,8 @@ fn values_are_taken() {
     );
     assert!(!with("gso", "Off").unwrap().gso);
     assert_eq!(
-        with("rails_policy", "standby").unwrap().rails_policy,
-        RailsPolicy::Standby
+        with("policy", "active-standby").unwrap().policy,
+        RailsPolicy::ActiveStandby
     );
     let given = with("tick_ms", "25").unwrap();
     assert!(given.show().contains("FI_MARLINE_TICK_MS=25 (given)\n"));

@@ -6,7 +6,7 @@ use crate::state::core::Core;
 use crate::stats::events::{Event, Kind, Reason, NO_RAIL};
 use marline_proto as proto;
 use marline_proto::{PathReason, PathState, PeerId};
-use marline_rails::RailFault;
+use marline_rails::{RailFault, RailTx};
 
 /// The reason of a node, as pages show it.
 fn reason(why: PathReason) -> Reason {
@@ -135,12 +135,20 @@ fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
 impl<S: System> Core<S> {
     /// An event about a path or a peer: onto the page.
     pub(crate) fn record_event(&mut self, ep: EpId, event: &proto::Event) {
+        let why = PathReason::Proven;
+        let first = matches!(event, proto::Event::PathChanged { why: w, .. } if *w == why);
         let Some((peer, event)) = of_path(event).or_else(|| of_death(event)) else {
             return;
         };
         let peer = self.dir.node(ep).and_then(|node| node.peer_address(peer));
         let peer = peer.map_or(0, |address| address.id);
-        self.outages.record(Event { peer, ..event });
+        let kind = match event.kind {
+            Kind::PathUp if self.stands_by(event.rail) => Kind::StoodIn,
+            Kind::PathUp if first => return, // so begins every job
+            kind => kind,
+        };
+        #[rustfmt::skip]
+        self.outages.record(Event { kind, peer, ..event });
     }
 
     /// A path is left or taken into use.
@@ -165,8 +173,13 @@ impl<S: System> Core<S> {
                 let text = format!("{between} is lost: {}; {moved} packets moved", words(why));
                 // That a rail is down is said of the rail, and damage by `say_corrupt`.
                 let said = matches!(why, PathReason::RailDown | PathReason::Corrupt);
+                let said = said || self.stands_by(rail);
                 (text, !said && self.outages.lose(path))
             }
+            _ if self.stands_by(rail) => (
+                format!("{between} stands in: no other carries"),
+                !self.outages.stood_in(path),
+            ),
             _ => {
                 let word = match why {
                     PathReason::Proven => "in use",
@@ -181,8 +194,9 @@ impl<S: System> Core<S> {
 
     /// The system, or the rail itself, says that a rail is down or works again.
     pub(crate) fn note_rail(&mut self, rail: usize, fault: RailFault) {
-        let Some(name) = self.rails.get(rail).map(|rail| rail.name.clone()) else {
-            return;
+        let state = self.rails.get(rail).filter(|rail| !rail.tx.caps().standby);
+        let Some(name) = state.map(|rail| rail.name.clone()) else {
+            return; // the rail before it says the same
         };
         let (kind, errno, text) = match fault {
             RailFault::Up => (Kind::RailUp, 0, format!("rail {name} is back")),
@@ -223,6 +237,11 @@ impl<S: System> Core<S> {
                         `marline events` shows it";
             self.say(LogLevel::Warn, last);
         }
+    }
+
+    fn stands_by(&self, rail: u8) -> bool {
+        let rail = self.rails.get(rail as usize);
+        rail.is_some_and(|rail| rail.tx.caps().standby)
     }
 
     pub(crate) fn rail_name(&self, rail: u8) -> &str {

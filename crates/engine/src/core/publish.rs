@@ -117,6 +117,7 @@ impl Publisher {
                     name: &rail.name,
                     address: &address,
                     up: rail.up,
+                    standby: rail.tx.caps().standby,
                 };
                 w.rail(n, &info, &rail.counters);
             }

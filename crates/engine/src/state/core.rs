@@ -116,6 +116,8 @@ impl<S: System> Core<S> {
             let datagram_max = caps.datagram_max.min(cap).min(PACKET_MAX);
             let mut addr = rail.tx.local_addr();
             addr.index = index as u8;
+            let next = self.rails.get(index + 1);
+            addr.backed = next.is_some_and(|next| next.tx.caps().standby);
             addr.datagram_max = datagram_max as u16;
             addr.writes = match caps.remote_write {
                 RemoteWrites::None => RailWrites::None,
@@ -138,6 +140,7 @@ impl<S: System> Core<S> {
                 connected: caps.connected,
                 ordered_writes: caps.remote_write == RemoteWrites::Ordered,
                 direct_datagrams: direct_datagrams(&caps),
+                standby: caps.standby,
             }
         };
         self.rails.iter().enumerate().map(spec).collect()

@@ -18,6 +18,8 @@ pub(crate) struct Outages {
     warnings: u32,
     /// Paths that were given up though their rail is up.
     lost: BTreeSet<PathName>,
+    /// Rails that stood in (bit n: rail n).
+    stood_in: u32,
 }
 
 impl Default for Outages {
@@ -27,6 +29,7 @@ impl Default for Outages {
             speaks: true,
             warnings: 0,
             lost: BTreeSet::new(),
+            stood_in: 0,
         }
     }
 }
@@ -54,6 +57,14 @@ impl Outages {
     /// A path is in use again. `true`: it was the last of its rail that was lost.
     pub(crate) fn regain(&mut self, path: PathName) -> bool {
         self.lost.remove(&path) && !self.has_lost(path.2)
+    }
+
+    /// A rail that stands by carries for a peer; whether it did before for any.
+    pub(crate) fn stood_in(&mut self, path: PathName) -> bool {
+        let bit = 1_u32.checked_shl(path.2.into()).unwrap_or(0);
+        let before = self.stood_in & bit != 0;
+        self.stood_in |= bit;
+        before
     }
 
     /// Nothing is expected of a peer any more.

@@ -3,7 +3,7 @@
 //! ```text
 //! header          HEADER_WORDS, see `at`
 //! process         ProcessCounters
-//! rails           RAILS_MAX x  name (4), address (6), up, RailCounters
+//! rails           RAILS_MAX x  name (4), address (6), up and standby, RailCounters
 //! others          one peer row, of up to RAILS_MAX paths, for all peers without one
 //! outages, doubts two rings of records (`events`), each with a sequence number of its own
 //! peers           one row behind another: endpoint, address (6), state and checksum, paths,

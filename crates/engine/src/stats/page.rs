@@ -87,6 +87,8 @@ pub struct RailInfo<'a> {
     pub address: &'a str,
     /// True if the interface is up.
     pub up: bool,
+    /// True if it stands behind another rail.
+    pub standby: bool,
 }
 
 /// A peer's row.
@@ -266,7 +268,10 @@ impl PageWriter<'_> {
         let row = RAILS_AT + n * RAIL_WORDS;
         self.set_text(row, NAME_WORDS, info.name);
         self.set_text(row + NAME_WORDS, ADDRESS_WORDS, info.address);
-        self.set(row + NAME_WORDS + ADDRESS_WORDS, u64::from(info.up));
+        self.set(
+            row + NAME_WORDS + ADDRESS_WORDS,
+            u64::from(info.up) | u64::from(info.standby) << 1,
+        );
         self.set_all(row + RAIL_HEAD_WORDS, counters.words().as_ref());
         self.raise(at::RAILS, n as u64 + 1);
     }

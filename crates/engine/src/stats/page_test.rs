@@ -52,6 +52,7 @@ fn fill(w: &mut PageWriter<'_>, value: u64, peers: usize) {
         name: "eth0",
         address: "10.0.0.1:4000",
         up: true,
+        standby: false,
     };
     w.rail(0, &rail, &all(value));
     for n in 0..peers {

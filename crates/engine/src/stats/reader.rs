@@ -19,6 +19,8 @@ pub struct RailRow {
     pub address: String,
     /// True if the interface is up.
     pub up: bool,
+    /// True if it stands behind another rail.
+    pub standby: bool,
     /// Its own counters, without those of its paths.
     pub counters: RailCounters,
 }
@@ -316,7 +318,8 @@ impl Words {
         RailRow {
             name: self.text(row, page::NAME_WORDS),
             address: self.text(address, page::ADDRESS_WORDS),
-            up: self.get(address + page::ADDRESS_WORDS) == 1,
+            up: self.get(address + page::ADDRESS_WORDS) & 1 == 1,
+            standby: self.get(address + page::ADDRESS_WORDS) & 2 == 2,
             counters: self.counters(row + page::RAIL_HEAD_WORDS),
         }
     }

@@ -81,10 +81,11 @@ fn carried(s: &Summary) -> String {
         _ if s.unprotected.reliability > 0 => "; losses not repaired",
         _ => "; losses repaired",
     };
+    let rails = s.rails.iter().filter(|rail| !rail.is_unused()).count();
     format!(
         "Marline: {who} sent {} over {} in {}{outcome}\n",
         format_bytes(s.peers.bytes_sent),
-        plural(s.rails.len() as u64, "rail", "rails"),
+        plural(rails as u64, "rail", "rails"),
         seconds(s.elapsed_ns),
     )
 }
@@ -167,10 +168,11 @@ fn columns(name: &str, width: usize, cells: [String; 8]) -> String {
 
 /// A heading, and a line per rail.
 pub fn rails(s: &Summary) -> String {
-    if s.rails.is_empty() {
+    let used = || s.rails.iter().filter(|rail| !rail.is_unused());
+    if used().next().is_none() {
         return String::new();
     }
-    let widths = s.rails.iter().map(|rail| rail.name.chars().count());
+    let widths = used().map(|rail| rail.name.chars().count());
     let width = widths.max().unwrap_or(0).max("rail".len());
     let names = [
         "out",
@@ -183,7 +185,7 @@ pub fn rails(s: &Summary) -> String {
         "failovers",
     ];
     let mut text = columns("rail", width, names.map(str::to_owned));
-    for rail in &s.rails {
+    for rail in used() {
         let c = &rail.counters;
         let counts = [
             c.wire_packets_sent,
@@ -229,7 +231,7 @@ fn notes_of(rail: &RailSummary) -> Vec<String> {
             "{name}: {ups} of {downs} failovers were taken back"
         ));
     }
-    if rail.up < rail.rails {
+    if rail.up < rail.rails && !rail.is_unused() {
         let down = rail.rails - rail.up;
         notes.push(format!("{name} is down on {down} of {}", rail.rails));
     }

@@ -15,6 +15,8 @@ pub struct RailSummary {
     pub rails: usize,
     /// Those of them that are up.
     pub up: usize,
+    /// Those of them that stand behind others.
+    pub standby: usize,
     /// Their own counters.
     pub counters: RailCounters,
     /// The counters of their paths.
@@ -29,6 +31,12 @@ impl RailSummary {
         self.counters
             .corrupt_heads
             .saturating_add(self.paths.corrupt_payloads)
+    }
+
+    /// It stood behind others all the time, and carried nothing.
+    pub fn is_unused(&self) -> bool {
+        let c = &self.counters;
+        self.standby == self.rails && c.wire_packets_sent == 0 && c.wire_packets_received == 0
     }
 
     /// Packets that were lost indeed: those whose ack came after all were only late.
@@ -172,6 +180,7 @@ impl Summary {
             let sum = self.rail(&rail.name);
             sum.rails += 1;
             sum.up += usize::from(rail.up);
+            sum.standby += usize::from(rail.standby);
             sum.counters.merge(&rail.counters);
             sum.paths.merge(&paths);
             sum.alive.merge(&page.path_totals_alive(n));

@@ -1,7 +1,7 @@
 //! Configuration of a node; times in nanoseconds.
 
 use crate::base::mutation::Mutation;
-use marline_wire::{RailAddr, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, RAILS_MAX};
+use marline_wire::{RailAddr, RailKind, FIRST_ALGORITHM, FLAG_UNSUMMED, GRANULE, RAILS_MAX};
 
 /// Bytes of credit that a message costs beside its payload: its entry in the receiver's tables.
 pub const MESSAGE_OVERHEAD: u64 = 128;
@@ -21,6 +21,22 @@ pub enum RailPolicy {
     Stripe,
     /// The first usable rail carries everything, the others stand by.
     Standby,
+    /// Rails of these kinds carry everything for the peers that they reach; the others stand by.
+    Prefer(&'static [RailKind]),
+}
+
+impl RailPolicy {
+    /// The tier of a rail: those of a lower tier carry everything for a peer, while one of them
+    /// works.
+    pub(crate) fn tier(self, rail: &RailSpec) -> u8 {
+        match self {
+            RailPolicy::Prefer(kinds) if kinds.contains(&rail.addr.kind) => 0,
+            // What stays within a host takes no network that others need.
+            _ if rail.addr.kind.is_near() => 1,
+            _ if !rail.standby => 2,
+            _ => 3,
+        }
+    }
 }
 
 /// A rail's promise of what it does with packets. Rails of one kind promise the same, so that it
@@ -69,6 +85,9 @@ pub struct RailSpec {
     pub ordered_writes: bool,
     /// It writes by datagrams, so many at most; 0: by other means, of any length.
     pub direct_datagrams: usize,
+    /// It stands behind the rail of the index before (see `RailAddr::behind`): it is named to
+    /// nobody, and has no paths to peers whom other rails reach.
+    pub standby: bool,
 }
 
 /// All paths that there are between four rails on each side in one network. With two paths a rail

@@ -53,7 +53,7 @@ impl Conn {
     /// True if no path is known to carry.
     #[inline]
     pub fn lacks_contact(&self) -> bool {
-        self.contact.lost && !self.paths.iter().any(Path::healthy)
+        self.contact.is_lost() && !self.paths.iter().any(Path::healthy)
     }
 
     /// A path fell under suspicion, or failed. If it was the last that was known to carry, all are
@@ -62,8 +62,11 @@ impl Conn {
         if self.lacks_contact() {
             return;
         }
-        self.contact.lost = !self.paths.iter().any(Path::healthy);
-        for path in self.paths.iter_mut().filter(|_| self.contact.lost) {
+        if self.paths.iter().any(Path::healthy) {
+            return self.contact.regain();
+        }
+        self.contact.lose(now);
+        for path in &mut self.paths {
             path.probe_every = ASK_EVERY_NS;
             path.probe_at = now + ASK_EVERY_NS;
         }

@@ -88,9 +88,9 @@ impl Path {
 /// of its own. Were all paths asked, each duel would bring about more than one where there are
 /// sixteen and a tenth is lost, and they would never end.
 pub(crate) fn ask_rivals(conn: &mut Conn, at: usize, full: u32, most: usize) {
-    let (local, remote) = (conn.paths[at].local, conn.paths[at].remote);
+    let (local, remote) = (conn.paths[at].local, conn.paths[at].to.index);
     let order = |(i, path): (usize, &Path)| {
-        let shared = (path.local == local) as u8 + (path.remote == remote) as u8;
+        let shared = (path.local == local) as u8 + (path.to.index == remote) as u8;
         let heard = Reverse(path.newest_acked_sent_ns);
         (!path.has_room(full), shared, heard, i)
     };

@@ -178,11 +178,15 @@ impl Node {
 
     /// A conversation has new paths, perhaps: their links are asked for.
     pub(crate) fn ask_links(&mut self, peer: PeerId) {
+        if let Some(mut conn) = self.take(peer) {
+            self.ask_links_of(&mut conn);
+            self.put(conn);
+        }
+    }
+
+    /// The same of one that is taken out.
+    pub(crate) fn ask_links_of(&mut self, conn: &mut Conn) {
         let (connected, rail_down) = (&self.local.rails, self.local.rail_down);
-        let entry = self.directory.peers.get_mut(peer.0 as usize);
-        let Some(conn) = entry.and_then(|e| e.conn.as_deref_mut()) else {
-            return;
-        };
         let mut wanted = false;
         for path in &mut conn.paths {
             let rail = path.local as usize;
@@ -193,7 +197,7 @@ impl Node {
             path.rail_down = rail_down[rail] || !path.link.up;
         }
         if wanted {
-            self.links.wanted.push(peer);
+            self.links.wanted.push(conn.peer);
         }
     }
 

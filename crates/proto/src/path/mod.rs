@@ -7,4 +7,5 @@ pub(crate) mod mtu_probe;
 mod outage;
 pub(crate) mod quarantine;
 pub(crate) mod rail_events;
+mod stand_in;
 pub(crate) mod validation;

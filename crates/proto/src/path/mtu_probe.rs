@@ -36,7 +36,7 @@ const DOUBTS: u8 = 2;
 const DOUBT_EVERY_NS: u64 = 10_000_000;
 /// Repairs of a path that never worked after which its probes leave alone: as long as it is likely
 /// that the peer just begins, what it needs is in the same packet.
-const LONE_AFTER: u32 = 4;
+const LONE_AFTER: u16 = 4;
 const RAISE_CAP_NS: u64 = 64_000_000_000;
 
 impl Path {
@@ -267,7 +267,7 @@ impl Node {
         self.events.push_back(Event::PathShrank {
             peer: conn.peer,
             rail: path.local,
-            remote_rail: path.remote,
+            remote_rail: path.to.index,
             from: DATAGRAM_FLOOR,
             to: 0,
         });
@@ -284,7 +284,7 @@ impl Node {
         self.events.push_back(Event::PathShrank {
             peer: conn.peer,
             rail: path.local,
-            remote_rail: path.remote,
+            remote_rail: path.to.index,
             from,
             to: path.datagram_max,
         });

@@ -12,7 +12,7 @@ impl Path {
         Event::PathChanged {
             peer: conn.peer,
             rail: self.local,
-            remote_rail: self.remote,
+            remote_rail: self.to.index,
             state: self.state,
             why,
             moved,
@@ -53,7 +53,7 @@ impl Node {
         self.events.push_back(Event::PathDoubted {
             peer: conn.peer,
             rail: path.local,
-            remote_rail: path.remote,
+            remote_rail: path.to.index,
             suspect: true,
             gap_ns: 0,
         });
@@ -70,7 +70,7 @@ impl Node {
         let told = core::mem::take(&mut conn.life.gap_told);
         conn.life.gap_from = 0;
         let path = &conn.paths[at];
-        let (peer, rail, remote_rail) = (conn.peer, path.local, path.remote);
+        let (peer, rail, remote_rail) = (conn.peer, path.local, path.to.index);
         if cleared {
             self.events.push_back(Event::PathDoubted {
                 peer,

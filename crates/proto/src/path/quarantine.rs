@@ -150,7 +150,7 @@ impl Node {
         let event = Event::PathCorrupts {
             peer,
             rail: path.local,
-            remote_rail: path.remote,
+            remote_rail: path.to.index,
             damaged,
             of,
             by_peer: false,
@@ -176,7 +176,7 @@ impl Node {
             self.events.push_back(Event::PathCorrupts {
                 peer,
                 rail: path.local,
-                remote_rail: path.remote,
+                remote_rail: path.to.index,
                 damaged: 0,
                 of: 0,
                 by_peer: true,

@@ -17,6 +17,10 @@ const HOLDS_PER_TIMEOUT: u64 = 5;
 /// Probes of a path that never worked (no route, most likely) back off to this.
 const UNPROVEN_CAP_NS: u64 = 2_000_000_000;
 
+/// Contact was lost for so long before rails that stand by are asked to carry: peers that are off
+/// their processor answer sooner, and get no connections that nobody needs.
+const STAND_IN_NS: u64 = 100_000_000;
+
 impl Node {
     /// Gives a path up, unless it is the last.
     pub(crate) fn path_down(&mut self, now: u64, conn: &mut Box<Conn>, at: usize, why: PathReason) {
@@ -37,6 +41,9 @@ impl Node {
 
     pub(crate) fn probe(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let lost = conn.lacks_contact();
+        if lost && conn.contact.lost_for_ns(now) >= STAND_IN_NS {
+            self.stand_in(conn);
+        }
         if now < conn.paths[at].probe_at || !conn.asks_path(at) {
             return;
         }

@@ -32,7 +32,7 @@ fn first_rails(rails: &[RailAddr], pairing: &dyn Pairing) -> Vec<RailAddr> {
 impl Node {
     /// The address blob for others: identity and the rails for first contact.
     pub fn address(&self) -> Address {
-        let rails = first_rails(&self.local.addrs(), self.local.pairing);
+        let rails = first_rails(&self.local.named_addrs(), self.local.pairing);
         Address::new(self.local.id, self.local.token, &rails)
     }
 }

@@ -50,7 +50,9 @@ impl Node {
                     self.tell_path(&conn, at, why, 0);
                 }
                 // Kept, it would hide that contact is lost again.
-                conn.contact.lost &= !conn.paths[at].healthy();
+                if conn.paths[at].healthy() {
+                    conn.contact.regain();
+                }
                 self.judge_rivals(now, &mut conn, at);
             }
             self.declare_losses(now, &mut conn, at, named_range(ack));

@@ -61,7 +61,7 @@ impl Node {
 }
 
 /// Expired repair timers after which another source port is tried where there is no other path.
-const REHASH_AFTER: u32 = 3;
+const REHASH_AFTER: u16 = 3;
 
 impl Node {
     /// Packets that wait on a path whose rail is down have no timer there: their frames leave on
@@ -101,7 +101,7 @@ impl Node {
         // A peer that said nothing on any path is off its processor, or dead: no path is to blame.
         let silent = heard_ns < path.repair_from;
         path.repair_from = now;
-        path.backoff += 1;
+        path.back_off();
         path.want_ping = true;
         path.window.renew();
         if path.backoff >= 2 {
@@ -140,11 +140,11 @@ impl Node {
         }
         if !path.policy.lossy {
             // Its rail makes a connection, or has one that nobody answers on.
-            path.backoff += 1;
+            path.back_off();
             conn.doubt_contact(now);
             return self.agenda.mark_ready(conn);
         }
-        path.backoff += 1;
+        path.back_off();
         path.stats.repairs += 1;
         path.repaired = Some(number);
         if frames.iter().any(FrameRef::is_written) && !self.cfg.errs(Mutation::RepairAll) {

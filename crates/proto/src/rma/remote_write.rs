@@ -112,7 +112,7 @@ impl Node {
         let most = span_max(rail.direct_datagrams, path.datagram_max);
         let (offset, len) = (send.next, send.upto.saturating_sub(send.next).min(most));
         let keys = &send.keys.as_ref()?.by_rail;
-        let &(_, remote_key) = keys.iter().find(|k| k.0 == path.remote)?;
+        let &(_, remote_key) = keys.iter().find(|k| k.0 == path.to.index)?;
         let algorithm = sums_of(self.algorithm_on(conn, at), send.head.flags);
         let summed = algorithm != 0;
         let fits = len >= SPAN_MIN && self.trusts_writes(path.local, algorithm);

@@ -118,8 +118,11 @@ impl Node {
         if let Some(at) = conn.path_by_send_code(header.path.swap_bytes()) {
             return Some(at);
         }
-        let sibling = conn.paths.iter().find(|p| p.remote == remote as u8)?;
-        let to = sibling.to;
+        let sibling = conn.paths.iter().find(|p| p.to.index == remote as u8);
+        let to = match sibling {
+            Some(path) => path.to,
+            None => conn.behind(remote)?,
+        };
         let local_addr = &self.local.rails.get(local)?.addr;
         if !self.local.pairing.reaches(local_addr, &to) || conn.paths.len() >= PATHS_MAX {
             return None;

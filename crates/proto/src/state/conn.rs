@@ -114,7 +114,7 @@ impl Conn {
                 avoided && class < 3,
                 class,
                 p.backoff > 0 && class == 2,
-                !p.is_near(),
+                p.tier,
                 rtt,
                 *i,
             )
@@ -240,7 +240,7 @@ impl Conn {
         let (mut from, mut to) = ([0_u16; RAILS_MAX], [0_u16; RAILS_MAX]);
         for path in &self.paths {
             from[path.local as usize] += 1;
-            to[path.remote as usize] += 1;
+            to[path.to.index as usize] += 1;
         }
         while self.paths.len() < most && !pairs.is_empty() {
             let load = |&(i, remote): &(usize, usize)| {

@@ -36,7 +36,7 @@ impl Local {
             id,
             token,
             epoch,
-            writes: rails.iter().any(|r| r.addr.writes()),
+            writes: rails.iter().any(|r| r.addr.writes() && !r.standby),
             rails,
             pairing,
             unknown_kinds: Vec::new(),
@@ -48,13 +48,19 @@ impl Local {
 
     /// Bytes that may be granted at once: what the largest receive buffer takes.
     pub fn receive_budget(&self) -> u64 {
-        let budgets = self.rails.iter().map(|r| r.receive_budget);
-        budgets.max().unwrap_or(64_000)
+        let rails = self.rails.iter().filter(|r| !r.standby);
+        rails.map(|r| r.receive_budget).max().unwrap_or(64_000)
     }
 
     /// Addresses of the rails, by index.
     pub fn addrs(&self) -> Vec<RailAddr> {
         self.rails.iter().map(|r| r.addr).collect()
+    }
+
+    /// Those of them that others are told.
+    pub fn named_addrs(&self) -> Vec<RailAddr> {
+        let named = self.rails.iter().filter(|r| !r.standby);
+        named.map(|r| r.addr).collect()
     }
 
     /// One rail as paths are made from it.
@@ -63,6 +69,7 @@ impl Local {
         let native = cfg.reliable && cfg.native_rails >> at & 1 == 1;
         LocalRail {
             datagram_max: spec.datagram_max,
+            tier: cfg.policy.tier(spec),
             policy: Policy::new(spec.delivery, native),
         }
     }

@@ -117,6 +117,7 @@ impl Policy {
 #[derive(Clone, Copy, Debug)]
 pub struct LocalRail {
     pub datagram_max: usize,
+    pub tier: u8,
     pub policy: Policy,
 }
 
@@ -124,8 +125,9 @@ pub struct LocalRail {
 #[derive(Debug)]
 pub struct Path {
     pub local: u8,
-    pub remote: u8,
     pub policy: Policy,
+    /// While a path of a lower tier works this one carries nothing for its peer.
+    pub tier: u8,
     pub to: RailAddr,
     pub flow: u8,
     pub write_luck: WriteLuck,
@@ -154,7 +156,7 @@ pub struct Path {
     pub asked_from: u64,
     /// A packet that was sent again, of which nobody knows yet whether that was needless.
     pub repaired: Option<u64>,
-    pub backoff: u32,
+    pub backoff: u16,
     pub reorder: u64,
     pub(crate) given_up: GivenUp,
     pub duel: Option<Duel>,
@@ -207,8 +209,8 @@ impl Path {
         let policy = rail.policy;
         Path {
             local,
-            remote: to.index,
             policy,
+            tier: rail.tier,
             to,
             flow: 0,
             write_luck: WriteLuck::default(),
@@ -279,20 +281,20 @@ impl Path {
         !self.policy.lossy && self.is_proven()
     }
 
-    /// It stays within the host: while it works no other carries what is for its peer.
-    #[inline]
-    pub fn is_near(&self) -> bool {
-        self.to.kind.is_near()
+    /// A timer expired in vain once more. Far beyond what anything asks for, the count goes on in a
+    /// circle, since every fourth expiry does more than others.
+    pub(crate) fn back_off(&mut self) {
+        self.backoff = self.backoff.checked_add(1).unwrap_or(u16::MAX / 2);
     }
 
     /// `Header::path` of packets that I send on it.
     pub fn send_code(&self) -> u16 {
-        path_code(self.local, self.remote)
+        path_code(self.local, self.to.index)
     }
 
     /// `Header::path` of packets that I receive on it.
     pub fn recv_code(&self) -> u16 {
-        path_code(self.remote, self.local)
+        path_code(self.to.index, self.local)
     }
 
     /// True if it uses this link of a local rail.

@@ -76,13 +76,41 @@ pub struct Liveness {
 /// Contact with a peer by any path at all.
 #[derive(Debug, Default)]
 pub struct Contact {
-    /// No path is known to carry, unless one is healthy again.
-    pub lost: bool,
+    /// Since when no path is known to carry, unless one is healthy again, in units of
+    /// [`LOST_UNIT_NS`]; 0: one is.
+    lost: u32,
     /// Some path is to say once more what another has said (`Path::echo`).
     pub echoes: bool,
     /// When the peer, which had lost contact, was last answered on all paths; where it asked.
     pub answered_ns: u64,
     pub asked_at: u16,
+}
+
+/// Unit of the time since which contact is lost.
+const LOST_UNIT_NS: u64 = 1 << 20;
+
+impl Contact {
+    /// No path was known to carry when it was looked last.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.lost != 0
+    }
+
+    /// No path is known to carry from now on.
+    pub fn lose(&mut self, now: u64) {
+        self.lost = ((now / LOST_UNIT_NS) as u32).max(1);
+    }
+
+    /// A path carries.
+    pub fn regain(&mut self) {
+        self.lost = 0;
+    }
+
+    /// For how long contact has been lost, in ns.
+    pub fn lost_for_ns(&self, now: u64) -> u64 {
+        let units = ((now / LOST_UNIT_NS) as u32).wrapping_sub(self.lost);
+        u64::from(units) * LOST_UNIT_NS
+    }
 }
 
 /// Refusals by the peer's host since the peer was heard, of paths that have worked.

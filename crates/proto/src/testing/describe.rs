@@ -67,7 +67,7 @@ fn write_conn(out: &mut String, c: &Conn) -> Result {
 }
 
 fn write_path(out: &mut String, p: &Path, repair: Option<u64>) -> Result {
-    write!(out, "    path {}-{} {:?}", p.local, p.remote, p.state)?;
+    write!(out, "    path {}-{} {:?}", p.local, p.to.index, p.state)?;
     write!(out, " rail down {}", p.rail_down)?;
     write!(out, " waiting {}", p.ring.waiting())?;
     write!(out, " in flight {}", p.ring.in_flight())?;

@@ -68,9 +68,10 @@ impl Node {
             .iter()
             .any(|p| p.usable() && p.state == PathState::Up);
         let good = |p: &Path| p.usable() && (p.state == PathState::Up || !healthy);
-        // What goes by the network inside a host takes the processor that copies the rest.
-        let near = conn.paths.iter().any(|p| p.is_near() && good(p));
-        let good = |p: &Path| good(p) && p.is_near() == near;
+        // (What goes by the network inside a host takes the processor that copies the rest.)
+        let tiers = conn.paths.iter().filter(|p| good(p)).map(|p| p.tier);
+        let tier = tiers.min()?;
+        let good = |p: &Path| good(p) && p.tier == tier;
         let finish = |i: usize| conn.paths[i].finish_ns(64_000);
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;

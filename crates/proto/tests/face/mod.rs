@@ -89,6 +89,7 @@ pub fn specs(host: u8, rails: u8, datagram_max: usize) -> Vec<RailSpec> {
         delivery: Delivery::DATAGRAMS,
         ordered_writes: false,
         direct_datagrams: 0,
+        standby: false,
     };
     (0..rails).map(rail).collect()
 }

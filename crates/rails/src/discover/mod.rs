@@ -50,6 +50,10 @@ const KINDS: &[Kind] = &[
 pub struct RailChoice {
     /// Place of its kind in the registry.
     kind: usize,
+    /// No kind was named: it is of the default kind.
+    implied: bool,
+    /// It stands behind the rail before it.
+    pub standby: bool,
     /// The interface that it uses.
     pub interface: InterfaceChoice,
 }
@@ -87,10 +91,11 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
     let mut chosen: Vec<RailChoice> = Vec::new();
     if names.is_empty() {
         let interfaces = (KINDS[0].choose)(&[])?;
-        chosen.extend(interfaces.into_iter().map(|i| choice(0, i)));
+        chosen.extend(interfaces.into_iter().map(|i| choice(0, true, i)));
     }
     for name in names {
         let (kind, what) = kind_of(name);
+        let implied = what == Some(name);
         let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
         for interface in (KINDS[kind].choose)(&what)? {
             let same = |c: &RailChoice| {
@@ -98,7 +103,7 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
                 (c.kind, &a.name, a.ip) == (kind, &b.name, b.ip)
             };
             if !chosen.iter().any(same) {
-                chosen.push(choice(kind, interface));
+                chosen.push(choice(kind, implied, interface));
             }
         }
     }
@@ -110,8 +115,43 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
     }
 }
 
-fn choice(kind: usize, interface: InterfaceChoice) -> RailChoice {
-    RailChoice { kind, interface }
+fn choice(kind: usize, implied: bool, interface: InterfaceChoice) -> RailChoice {
+    RailChoice {
+        kind,
+        implied,
+        standby: false,
+        interface,
+    }
+}
+
+/// Place of TCP among the kinds.
+const TCP: usize = 1;
+
+/// Adds a TCP rail behind each UDP rail for which no kind was named, unless it was named itself. It
+/// stands by, or (`equal`) is a rail like others. Where there would be too many rails, none is
+/// added.
+pub fn with_tcp_behind(choices: Vec<RailChoice>, equal: bool) -> Vec<RailChoice> {
+    let named = |interface: &InterfaceChoice| {
+        let same = |c: &RailChoice| {
+            let (a, b) = (&c.interface, interface);
+            (c.kind, &a.name, a.ip) == (TCP, &b.name, b.ip)
+        };
+        choices.iter().any(same)
+    };
+    let mut all = Vec::new();
+    for one in &choices {
+        all.push(one.clone());
+        if one.kind == 0 && one.implied && !named(&one.interface) {
+            all.push(RailChoice {
+                standby: !equal,
+                ..choice(TCP, true, one.interface.clone())
+            });
+        }
+    }
+    match all.len() > RAILS_MAX {
+        true => choices,
+        false => all,
+    }
 }
 
 /// The kind that a name begins with, and what follows. (An IPv6 address has colons, too, behind no
@@ -172,6 +212,28 @@ fn open_shm(_: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tcp_stands_behind_what_was_named_without_a_kind() {
+        let of = |names: &[&str], equal| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            let all = with_tcp_behind(choose_rails(&names).unwrap(), equal);
+            let shown = all.iter().map(|c| (c.name(), c.standby));
+            shown.collect::<Vec<_>>()
+        };
+        let rail = |name: &str, standby| (name.to_owned(), standby);
+        let (udp, behind) = (rail("lo", false), rail("tcp:lo", true));
+        assert_eq!(of(&["lo"], false), [udp.clone(), behind]);
+        assert_eq!(of(&["udp:lo"], false), std::slice::from_ref(&udp));
+        let both = [udp.clone(), rail("tcp:lo", false)];
+        assert_eq!(of(&["lo"], true), both);
+        assert_eq!(
+            of(&["lo", "tcp:lo"], false),
+            both,
+            "named, it does not stand by"
+        );
+        assert_eq!(of(&["tcp:lo"], false), [rail("tcp:lo", false)]);
+    }
 
     #[test]
     fn a_name_may_say_its_kind() {

@@ -49,7 +49,7 @@ impl TcpRail {
         let key = sys::random().map_err(|errno| failed(("getrandom", errno)))?;
         let local = address(&shared.local, interface.prefix_len);
         let rx = TcpRx::new(shared.clone()).map_err(|errno| failed(("epoll_ctl", errno)))?;
-        let tx = TcpTx::new(shared, local, interface.bytes_per_s, key);
+        let tx = TcpTx::new(shared, local, key, interface.bytes_per_s, config.standby);
         Ok(TcpRail { tx, rx })
     }
 }

@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// All connections are looked at once in so many polls that found nothing where something was found
 /// last: a look costs a system call, as a poll does.
 const LOOK_EVERY: u32 = 4;
+/// While there are no connections, a rail is looked at once in so many times: most rails that stand
+/// by never have one, and who sleeps is woken by the descriptor.
+const CALLED_EVERY: u32 = 64;
 /// Connections that were accepted and have not said whose they are. Strangers may make some, and
 /// the oldest goes when there are more.
 const NAMELESS_MAX: usize = 256;
@@ -36,6 +39,8 @@ pub struct TcpRx {
     /// The connection that something came by last.
     last: Option<Name>,
     turn: u32,
+    /// Somebody sleeps, or slept, on the descriptor: what woke it has to be seen at once.
+    armed: bool,
     ready: Vec<u64>,
 }
 
@@ -87,6 +92,7 @@ impl TcpRx {
             spare: Spare::default(),
             last: None,
             turn: 0,
+            armed: false,
             ready: Vec::new(),
         })
     }
@@ -212,6 +218,7 @@ impl TcpRx {
 
     /// Looks at all connections; how many packets there were.
     fn look(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        self.armed = false;
         let mut ready = std::mem::take(&mut self.ready);
         self.shared.epoll.look(|one| ready.push(one));
         let (mut count, mut called) = (0, false);
@@ -248,14 +255,22 @@ impl RailRx for TcpRx {
             }
         }
         self.turn = self.turn.wrapping_add(1);
-        if self.last.is_some() && !self.turn.is_multiple_of(LOOK_EVERY) {
+        let every = match self.connections.is_empty() {
+            true => CALLED_EVERY,
+            false if self.last.is_some() => LOOK_EVERY,
+            false => 1,
+        };
+        if !self.armed && !self.turn.is_multiple_of(every) {
             return 0;
         }
         self.look(sink)
     }
 
     fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        self.look(sink)
+        match self.connections.is_empty() && !self.armed {
+            true => 0, // `recv` looks now and then
+            false => self.look(sink),
+        }
     }
 
     fn fd(&self) -> Option<i32> {
@@ -263,6 +278,7 @@ impl RailRx for TcpRx {
     }
 
     fn arm(&mut self) -> Armed {
+        self.armed = true;
         Armed::Sleep
     }
 }

@@ -20,6 +20,8 @@ pub struct TcpConfig {
     /// The kernel gives up a connection whose bytes are not acknowledged for so long, in ms: the
     /// time after which a silent peer is dead, so that the kernel's patience ends with ours.
     pub user_timeout_ms: u32,
+    /// It stands behind a rail of UDP, of the same address and port.
+    pub standby: bool,
 }
 
 impl Default for TcpConfig {
@@ -30,6 +32,7 @@ impl Default for TcpConfig {
             rcvbuf_bytes: 0,
             sndbuf_bytes: 0,
             user_timeout_ms: 5_000,
+            standby: false,
         }
     }
 }

@@ -24,6 +24,7 @@ fn rail() -> Rail {
         rcvbuf_bytes: 0,
         sndbuf_bytes: 0,
         user_timeout_ms: 5_000,
+        standby: false,
     };
     let shared = Shared::open(IpAddr::V4(Ipv4Addr::LOCALHOST), 0, &config).expect("a listener");
     let shared = Arc::new(shared);

@@ -25,18 +25,26 @@ pub struct TcpTx {
     buffers: PlainBuffers,
     local: RailAddr,
     bytes_per_s: u64,
+    standby: bool,
     /// The next key: none is given twice, and the first is not to be guessed.
     key: u64,
 }
 
 impl TcpTx {
-    pub(super) fn new(shared: Arc<Shared>, local: RailAddr, bytes_per_s: u64, key: u64) -> TcpTx {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        local: RailAddr,
+        key: u64,
+        bytes_per_s: u64,
+        standby: bool,
+    ) -> TcpTx {
         TcpTx {
             links: TcpLinks::new(shared.clone()),
             shared,
             buffers: PlainBuffers::new(BUFFER_LEN, BUFFERS_MAX),
             local,
             bytes_per_s,
+            standby,
             key,
         }
     }
@@ -52,6 +60,7 @@ impl RailTx for TcpTx {
             fixed_mtu: true,
             connected: true,
             remote_write: RemoteWrites::Ordered,
+            standby: self.standby,
             ..Caps::datagrams(PACKET_LEN_MAX)
         }
     }
