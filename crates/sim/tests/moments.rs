@@ -79,17 +79,22 @@ fn run(setup: &Setup) -> Outcome {
     outcome
 }
 
-/// Runs the cell of the table twice: to count its moments, and to strike one.
-fn cell(kinds: (Kind, Kind), moment: Moment, senders: bool, told: bool) {
-    let mut setup = setup(kinds, moment);
-    let mut strike = Strike {
+/// A failure of the rail that a run does not reach, to count moments.
+fn strike(moment: Moment, senders: bool, told: bool) -> Strike {
+    Strike {
         moment,
         nth: u64::MAX,
         rail: FAILS,
         senders,
         told,
         lasts_ns: AWAY_NS,
-    };
+    }
+}
+
+/// Runs the cell of the table twice: to count its moments, and to strike one.
+fn cell(kinds: (Kind, Kind), moment: Moment, senders: bool, told: bool) {
+    let mut setup = setup(kinds, moment);
+    let mut strike = strike(moment, senders, told);
     setup.strike = Some(strike);
     let whole = run(&setup);
     assert!(whole.moments > 0, "the rail never shows the moment");
@@ -113,6 +118,22 @@ fn cell(kinds: (Kind, Kind), moment: Moment, senders: bool, told: bool) {
     let left = struck.rails[FAILS].failovers;
     let repaired = struck.rails[FAILS].repairs;
     assert!(left > 0 || (!told && repaired > 0), "the rail was left");
+}
+
+/// The table notices a node that forgets what was under way on a path that it gives up.
+#[cfg(feature = "mutation")]
+#[test]
+fn what_does_not_move_is_missed() {
+    use Kind::{Shm, Tcp, Udp};
+    for kinds in [(Udp, Udp), (Udp, Tcp), (Tcp, Udp), (Shm, Udp)] {
+        let mut setup = setup(kinds, Moment::Data);
+        let mut strike = strike(Moment::Data, true, true);
+        setup.strike = Some(strike);
+        strike.nth = nth(Moment::Data, run(&setup).moments);
+        setup.strike = Some(strike);
+        setup.node.mutation = Some(marline_proto::Mutation::ForgetMoved);
+        assert!(run_setup(&setup, false).failure.is_some(), "{kinds:?}");
+    }
 }
 
 macro_rules! cells {
