@@ -8,6 +8,7 @@
 
 mod child;
 mod contradict;
+mod doctor;
 mod env;
 mod json;
 mod lab;
@@ -50,6 +51,8 @@ enum Command {
     /// Print what happened to rails, paths and peers: while a job runs, or of one that kept its
     /// statistics.
     Events(stats::events::EventsArgs),
+    /// Print which rails this machine has, and why others are not there.
+    Doctor,
     /// A test cluster out of network namespaces, with faults made by the kernel.
     #[command(subcommand)]
     Lab(lab::LabCommand),
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Env(args) => env::main(&args),
         Command::Stats(args) => stats::main(&args),
         Command::Events(args) => stats::events::main(&args),
+        Command::Doctor => doctor::main(),
         Command::Lab(command) => lab::main(command),
         Command::Sim(args) => Ok(u8::from(!marline_sim::command::run(&args))),
         Command::Tune(args) => tune::main(&args),

@@ -108,11 +108,3 @@ pub(crate) fn in_subnet(ip: &IpAddr, subnet: &IpAddr, bits: u8) -> bool {
         _ => false,
     }
 }
-
-/// An address for people.
-pub fn show_addr(addr: &RailAddr) -> String {
-    match UdpAddr::read(addr) {
-        Some(ip) => ip.to_string(),
-        None => format!("{:?} {:02x?}", addr.kind, addr.bytes()),
-    }
-}

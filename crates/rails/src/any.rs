@@ -6,6 +6,7 @@ use crate::fault::{Faulty, FaultyRx, FaultyTx};
 use crate::shm::{ShmRail, ShmRx, ShmTx};
 use crate::tcp::{TcpRail, TcpRx, TcpTx};
 use crate::udp::{UdpRail, UdpRx, UdpTx};
+use crate::verbs::{VerbsRail, VerbsRx, VerbsTx};
 use crate::{
     Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
     RailEvent, RailRx, RailTx, Received, RemoteWrite, SendOutcome, TxBuffers, Write,
@@ -20,6 +21,8 @@ pub enum AnyRail {
     Tcp(Box<TcpRail>),
     /// Shared memory.
     Shm(Box<ShmRail>),
+    /// A port of an InfiniBand or RoCE device.
+    Verbs(Box<VerbsRail>),
     /// Any other one with faults injected.
     Faulty(Box<Faulty<AnyRail>>),
 }
@@ -33,6 +36,8 @@ pub enum AnyTx {
     Tcp(Box<TcpTx>),
     /// Shared memory.
     Shm(Box<ShmTx>),
+    /// A port of an InfiniBand or RoCE device.
+    Verbs(Box<VerbsTx>),
     /// Any other one with faults injected.
     Faulty(Box<FaultyTx<AnyTx>>),
 }
@@ -45,6 +50,8 @@ pub enum AnyRx {
     Tcp(TcpRx),
     /// Shared memory.
     Shm(ShmRx),
+    /// A port of an InfiniBand or RoCE device.
+    Verbs(Box<VerbsRx>),
     /// Any other one with faults injected.
     Faulty(Box<FaultyRx<AnyRx>>),
 }
@@ -66,6 +73,10 @@ impl Rail for AnyRail {
             AnyRail::Shm(rail) => {
                 let (tx, rx) = rail.split();
                 (AnyTx::Shm(Box::new(tx)), AnyRx::Shm(rx))
+            }
+            AnyRail::Verbs(rail) => {
+                let (tx, rx) = rail.split();
+                (AnyTx::Verbs(Box::new(tx)), AnyRx::Verbs(Box::new(rx)))
             }
             AnyRail::Faulty(rail) => {
                 let (tx, rx) = rail.split();
@@ -103,21 +114,21 @@ macro_rules! forward {
 }
 
 forward! {
-    impl Links for AnyTx { Udp, Tcp, Shm, Faulty }
+    impl Links for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
     mut fn connect(self, to: &RailAddr) -> Connected;
     mut fn works(self, link: LinkId);
     mut fn close(self, link: LinkId);
 }
 
 forward! {
-    impl RemoteWrite for AnyTx { Udp, Tcp, Shm, Faulty }
+    impl RemoteWrite for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
     mut fn register(self, base: *mut u8, len: usize) -> Option<u64>;
     mut fn deregister(self, key: u64);
     mut fn write(self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome;
 }
 
 forward! {
-    impl DirectWrite for AnyTx { Udp, Tcp, Shm, Faulty }
+    impl DirectWrite for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
     mut fn write_direct(
         self, link: LinkId, write: &Write<'_>, packet: &[u8], segment: usize, flow: u8
     ) -> SendOutcome;
@@ -127,14 +138,14 @@ forward! {
 }
 
 forward! {
-    impl Groups for AnyTx { Udp, Tcp, Shm, Faulty }
+    impl Groups for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
     mut fn join(self, group: &RailAddr) -> Result<GroupLink, GroupError>;
     mut fn leave(self, group: GroupLink);
     mut fn send_group(self, group: GroupLink, bytes: &[u8], segment: usize) -> SendOutcome;
 }
 
 forward! {
-    impl RailTx for AnyTx { Udp, Tcp, Shm, Faulty }
+    impl RailTx for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
     ref fn caps(self) -> Caps;
     ref fn local_addr(self) -> RailAddr;
     mut fn send(
@@ -144,7 +155,7 @@ forward! {
 }
 
 forward! {
-    impl TxBuffers for AnyTx { Udp, Tcp, Shm, Faulty }
+    impl TxBuffers for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
     mut fn lend(self) -> Option<BufId>;
     mut fn buffer(self, id: BufId) -> &mut [u8];
     mut fn give_back(self, id: BufId);
@@ -155,7 +166,7 @@ forward! {
 }
 
 forward! {
-    impl RailRx for AnyRx { Udp, Tcp, Shm, Faulty }
+    impl RailRx for AnyRx { Udp, Tcp, Shm, Verbs, Faulty }
     mut fn recv(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
     mut fn recv_rest(self, sink: &mut dyn FnMut(Received<'_>)) -> usize;
     ref fn fd(self) -> Option<i32>;

@@ -23,8 +23,9 @@ mod sys;
 mod tcp;
 mod tx_buf;
 mod udp;
+mod verbs;
 
-pub use addr::{show_addr, UdpAddr};
+pub use addr::UdpAddr;
 pub use any::{AnyRail, AnyRx, AnyTx};
 pub use caps::Caps;
 pub use discover::{
@@ -35,6 +36,7 @@ pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use groups::{GroupError, GroupLink, Groups};
 pub use link::{AddrLinks, Connected, DownReason, LinkId, LinkTable, Links};
 pub use outcome::{RailFault, SendOutcome};
+pub use pairing::show_addr;
 pub use plain_buffers::{BufState, PlainBuffers};
 pub use rail::{Armed, Rail, RailEvent, RailRx, RailTx, Received};
 pub use registered::Registrations;
@@ -44,3 +46,4 @@ pub use sys::Place;
 pub use tcp::{TcpConfig, TcpRail, TcpRx, TcpTx};
 pub use tx_buf::{BufId, TxBuffers, BUFFER_LEN};
 pub use udp::{group_addr, UdpConfig, UdpRail, UdpRx, UdpTx};
+pub use verbs::{verbs_ports, VerbsRail, VerbsRx, VerbsTx};

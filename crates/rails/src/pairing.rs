@@ -1,6 +1,7 @@
 //! Which rails reach which, by what each kind knows of its addresses.
 
 use crate::addr::UdpAddr;
+use crate::verbs;
 use marline_wire::{RailAddr, RailKind, RailWrites};
 
 /// Two rails are of one kind, so that packets can pass between them if there is a way.
@@ -15,7 +16,8 @@ pub fn reaches(local: &RailAddr, remote: &RailAddr) -> bool {
 pub fn same_network(a: &RailAddr, b: &RailAddr) -> bool {
     match (UdpAddr::read(a), UdpAddr::read(b)) {
         (Some(a), Some(b)) => a.same_subnet(&b.ip),
-        (None, None) => a.kind == b.kind && network(a) == network(b),
+        (None, None) => verbs::same_network(a, b)
+            .unwrap_or_else(|| a.kind == b.kind && network(a) == network(b)),
         _ => false,
     }
 }
@@ -25,7 +27,8 @@ pub fn same_network(a: &RailAddr, b: &RailAddr) -> bool {
 pub fn same_host(a: &RailAddr, b: &RailAddr) -> bool {
     match (UdpAddr::read(a), UdpAddr::read(b)) {
         (Some(x), Some(y)) => a.kind == b.kind && x.ip == y.ip,
-        (None, None) => a.is_some() && a.kind == b.kind && network(a) == network(b),
+        (None, None) => verbs::same_host(a, b)
+            .unwrap_or_else(|| a.is_some() && a.kind == b.kind && network(a) == network(b)),
         _ => false,
     }
 }
@@ -39,13 +42,11 @@ pub fn same_end(a: &RailAddr, b: &RailAddr) -> bool {
     }
 }
 
-/// The first bytes of the kinds that are not over IP: which host, fabric or process it is.
+/// The first bytes of the kinds that are not over IP: which host or process it is.
 fn network(addr: &RailAddr) -> &[u8] {
     let len = match addr.kind {
         // The host's identity.
         RailKind::Shm => 16,
-        // The prefix of the GID, which all ports of a fabric share.
-        RailKind::Rc | RailKind::Uc | RailKind::Ud => 8,
         _ => 0,
     };
     addr.bytes().get(..len).unwrap_or_default()
@@ -85,6 +86,16 @@ pub fn pairs(locals: &[RailAddr], remotes: &[RailAddr]) -> Vec<(usize, usize)> {
         }
     }
     pairs
+}
+
+/// An address for people.
+pub fn show_addr(addr: &RailAddr) -> String {
+    match UdpAddr::read(addr) {
+        Some(ip) => ip.to_string(),
+        None => {
+            verbs::show(addr).unwrap_or_else(|| format!("{:?} {:02x?}", addr.kind, addr.bytes()))
+        }
+    }
 }
 
 /// The address is one of IP, and one that can be.

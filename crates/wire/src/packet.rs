@@ -209,7 +209,7 @@ impl<'a> HeadWriter<'a> {
 
     /// Appends a frame; `None` when it does not fit. The slot's `payload_at` is relative to the
     /// head's end (see [`HeadWriter::finish`]).
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, frame: &Frame<Hello<'_>>) -> Option<PayloadSlot> {
         let (head, payload) = (frame.head_len(), frame.payload_len());
         if !self.fits(head, payload) {

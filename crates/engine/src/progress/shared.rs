@@ -117,6 +117,7 @@ impl<S: System> Shared<S> {
     }
 
     /// The core, if calls may still use it.
+    #[inline]
     pub(crate) fn usable(&self) -> Result<MutexGuard<'_, Core<S>>, SubmitError> {
         if self.generation.is_forked() {
             return Err(SubmitError::Unusable);

@@ -206,6 +206,7 @@ impl<S: System> Core<S> {
         Some(self.dir.ep(ep)?.node.address().encode())
     }
 
+    #[inline]
     pub(crate) fn complete(&mut self, cq: Option<CqId>, entry: Completion) {
         self.watch.completed(&entry);
         if let Some(queue) = cq.and_then(|cq| self.dir.cq(cq)) {

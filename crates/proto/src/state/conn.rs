@@ -149,16 +149,22 @@ impl Conn {
     /// Returns whether the peer owes an answer: something waits on a path that should bring one.
     /// Probes of paths that are down, or never worked, prove nothing.
     pub fn owes(&self) -> bool {
+        let (mut linked, mut usable, mut waits, mut carried) = (false, false, false, false);
+        for path in &self.paths {
+            linked |= path.link.up;
+            usable |= path.usable();
+            if path.ring.waiting() > 0 {
+                waits = true;
+                carried |= path.carries();
+            }
+        }
         // No rail of ours reaches it, or the links of all are down: whatever waits for it waits in
         // vain, what is to be sent again as well.
-        if self.paths.iter().all(|p| !p.link.up) {
+        if !linked {
             return self.watched() || !self.tx.resend.is_empty();
         }
         // The last path is never given up, and its rail may be down.
-        let any = self.paths.iter().any(|p| p.usable());
-        self.paths
-            .iter()
-            .any(|p| p.ring.waiting() > 0 && (p.carries() || !any))
+        carried || (waits && !usable)
     }
 
     /// Returns whether something here waits for the peer to speak: a posted receive that names it,

@@ -27,7 +27,7 @@ pub struct InterfaceChoice {
 
 impl InterfaceChoice {
     /// Stands for an interface where a rail has none.
-    pub(super) fn none(name: &str) -> InterfaceChoice {
+    pub(crate) fn none(name: &str) -> InterfaceChoice {
         InterfaceChoice {
             name: name.to_owned(),
             ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED),

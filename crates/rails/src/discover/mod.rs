@@ -14,6 +14,7 @@ use crate::fault::{Clock, FaultScript, Faulty};
 use crate::shm::{ShmConfig, ShmRail};
 use crate::tcp::{TcpConfig, TcpRail};
 use crate::udp::{UdpConfig, UdpRail};
+use crate::verbs::{self, VerbsRail};
 use marline_wire::RAILS_MAX;
 
 /// A kind of rail.
@@ -42,6 +43,21 @@ const KINDS: &[Kind] = &[
         name: "shm",
         choose: choose_shm,
         open: open_shm,
+    },
+    Kind {
+        name: "ud",
+        choose: verbs::choose,
+        open: open_verbs,
+    },
+    Kind {
+        name: "rc",
+        choose: verbs::choose,
+        open: open_verbs,
+    },
+    Kind {
+        name: "uc",
+        choose: verbs::choose,
+        open: open_verbs,
     },
 ];
 
@@ -84,7 +100,8 @@ pub struct RailsConfig {
 }
 
 /// The rails that the names mean, in their order; without names all usable ones of the default
-/// kind. Errors are texts for people.
+/// kind. A kind that is named alone and has none is no error if others have. Errors are texts for
+/// people.
 pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
     let names = names.iter().map(|name| name.trim());
     let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
@@ -93,11 +110,20 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
         let interfaces = (KINDS[0].choose)(&[])?;
         chosen.extend(interfaces.into_iter().map(|i| choice(0, true, i)));
     }
+    let mut missing = None;
     for name in names {
         let (kind, what) = kind_of(name);
         let implied = what == Some(name);
         let what: Vec<_> = what.map(str::to_owned).into_iter().collect();
-        for interface in (KINDS[kind].choose)(&what)? {
+        let found = match (KINDS[kind].choose)(&what) {
+            // All of a kind of which there are none: others may do.
+            Err(why) if what.is_empty() => {
+                missing.get_or_insert(why);
+                continue;
+            }
+            found => found?,
+        };
+        for interface in found {
             let same = |c: &RailChoice| {
                 let (a, b) = (&c.interface, &interface);
                 (c.kind, &a.name, a.ip) == (kind, &b.name, b.ip)
@@ -108,6 +134,7 @@ pub fn choose_rails(names: &[String]) -> Result<Vec<RailChoice>, String> {
         }
     }
     match chosen.len() {
+        0 if missing.is_some() => Err(missing.unwrap_or_default()),
         count if count > RAILS_MAX => Err(format!(
             "{count} rails were named, {RAILS_MAX} are the most; name fewer"
         )),
@@ -207,6 +234,11 @@ fn choose_shm(names: &[String]) -> Result<Vec<InterfaceChoice>, String> {
 
 fn open_shm(_: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
     Ok(AnyRail::Shm(Box::new(ShmRail::open(&config.shm)?)))
+}
+
+fn open_verbs(choice: &RailChoice, _: &RailsConfig) -> Result<AnyRail, String> {
+    let rail = VerbsRail::open(KINDS[choice.kind].name, &choice.interface)?;
+    Ok(AnyRail::Verbs(Box::new(rail)))
 }
 
 #[cfg(test)]

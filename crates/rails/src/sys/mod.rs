@@ -16,6 +16,7 @@ mod sleep_set;
 mod socket;
 mod stream;
 mod udp_io;
+pub(crate) mod verbs;
 
 pub use direct_io::Place;
 pub(crate) use epoll::Epoll;

@@ -147,12 +147,22 @@ impl GroupFeeds {
         all: bool,
         sink: &mut dyn FnMut(Received<'_>),
     ) -> usize {
+        if self.feeds.is_empty() {
+            return 0;
+        }
+        self.recv_some((shared, reader), all, sink)
+    }
+
+    fn recv_some(
+        &mut self,
+        (shared, reader): (&Shared, &mut Reader),
+        all: bool,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> usize {
         let turns = if all { self.feeds.len() } else { 1 };
         for turn in 0..turns {
-            let at = (self.last + turn) % self.feeds.len().max(1);
-            let Some((socket, feed)) = self.feeds.get_mut(at) else {
-                return 0;
-            };
+            let at = (self.last + turn) % self.feeds.len();
+            let (socket, feed) = &mut self.feeds[at];
             let mut input = Input {
                 shared,
                 socket,

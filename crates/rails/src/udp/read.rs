@@ -60,27 +60,46 @@ impl Reader {
         }
     }
 
-    /// Reads once: what `RailRx::recv` answers.
-    #[inline]
+    /// Reads once: what `RailRx::recv` answers. Inlined always, as what a poll that finds nothing
+    /// costs is mostly calls.
+    #[inline(always)]
     pub(super) fn recv(
         &mut self,
         input: &mut Input<'_>,
         sink: &mut dyn FnMut(Received<'_>),
     ) -> usize {
         let shared = input.shared;
-        let granted = shared.registrations.any();
-        if shared.doubted.load(Relaxed) && shared.doubted.swap(false, Relaxed) {
-            self.joins.torn(&shared.whole);
-        }
-        if granted {
-            if let Some(count) = self.recv_direct(input, sink) {
+        let plain = !self.cmsg && input.feed.is_calm();
+        if !plain || shared.registrations.any() || shared.doubted.load(Relaxed) {
+            if let Some(count) = self.recv_told(input, sink) {
                 return count;
             }
         }
+        self.recv_plain(input, sink)
+    }
+
+    /// A read that tells more than what is in one packet: direct writes, drops, sources, many
+    /// datagrams. `None`: nothing of that is wanted.
+    #[inline(never)]
+    fn recv_told(
+        &mut self,
+        input: &mut Input<'_>,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> Option<usize> {
+        let shared = input.shared;
+        if shared.doubted.load(Relaxed) && shared.doubted.swap(false, Relaxed) {
+            self.joins.torn(&shared.whole);
+        }
+        let registered = shared.registrations.any();
+        if registered {
+            if let Some(count) = self.recv_direct(input, sink) {
+                return Some(count);
+            }
+        }
         // Behind the first there may be a direct write.
-        let many = input.feed.full_polls >= FULL_POLLS_MIN && !granted;
+        let many = input.feed.full_polls >= FULL_POLLS_MIN && !registered;
         if !self.cmsg && !many && input.feed.unwatched < DROP_LOOK_PERIOD {
-            return self.recv_plain(input, sink);
+            return None;
         }
         let Input { socket, feed, .. } = input;
         let (mut count, mut bytes) = (0, 0);
@@ -121,7 +140,7 @@ impl Reader {
             };
         }
         feed.note(shared, result, most, bytes);
-        count
+        Some(count)
     }
 
     /// Has the kernel put the bytes of a direct write in place, if one is next: what `recv`
@@ -176,7 +195,7 @@ impl Reader {
     }
 
     /// The poll that is cheapest and tells least.
-    #[inline]
+    #[inline(always)]
     fn recv_plain(&mut self, input: &mut Input<'_>, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let Input {
             shared,
@@ -227,6 +246,12 @@ fn deliver(sink: &mut dyn FnMut(Received<'_>), from: RailAddr, bytes: &[u8], seg
 }
 
 impl Feed {
+    /// One datagram is likely next, and nothing has to be asked with it.
+    #[inline]
+    fn is_calm(&self) -> bool {
+        self.full_polls < FULL_POLLS_MIN && self.unwatched < DROP_LOOK_PERIOD
+    }
+
     /// Draws the conclusions from a call that could have found `most`.
     #[inline]
     fn note(&mut self, shared: &Shared, result: Result<usize, Errno>, most: usize, bytes: usize) {

@@ -43,6 +43,7 @@ impl UdpRx {
         }
     }
 
+    #[inline]
     fn recv_main(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let mut input = Input {
             shared: &self.shared,

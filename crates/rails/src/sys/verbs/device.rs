@@ -1,0 +1,255 @@
+//! Devices and their ports.
+
+use super::layout::{AsyncEvent, Context, DeviceAttr, PortAttr};
+use super::library::{library, Library};
+use crate::sys::{errno, Errno};
+use std::ffi::{c_int, CStr};
+use std::sync::Arc;
+
+/// The state of a port that carries packets.
+const ACTIVE: i32 = 4;
+
+/// An open device.
+pub(crate) struct VerbsDevice {
+    pub(super) library: &'static Library,
+    pub(super) context: *mut Context,
+    /// Most requests in a queue.
+    pub(crate) queue_max: u32,
+    /// Most completions in a queue.
+    pub(crate) completions_max: u32,
+    /// Ports, counted from 1.
+    pub(crate) ports: u8,
+    /// Version of the firmware, for people.
+    pub(crate) firmware: String,
+}
+
+// SAFETY: the library's functions may be called by any thread at any time; the context is closed
+// once, by whoever holds it last.
+unsafe impl Send for VerbsDevice {}
+// SAFETY: see above.
+unsafe impl Sync for VerbsDevice {}
+
+/// A fact that the device told of by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VerbsEvent {
+    /// A port carries packets again.
+    PortUp(u8),
+    /// A port carries nothing.
+    PortDown(u8),
+    /// A port's identifiers or GIDs may have changed.
+    PortChanged(u8),
+    /// The device is unusable for good.
+    Fatal,
+    /// Something of ours is in error: a queue pair or a completion queue.
+    Broken,
+    /// Nothing that concerns us.
+    Other,
+}
+
+/// Names of the devices there are, in the library's order; the error says why none can be used.
+pub(crate) fn device_names() -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    with_devices(|_, name, _| {
+        names.push(name.to_owned());
+        None::<()>
+    })?;
+    Ok(names)
+}
+
+/// Calls `f` with each device until it gives something.
+fn with_devices<T>(
+    mut f: impl FnMut(&'static Library, &str, *mut super::layout::Device) -> Option<T>,
+) -> Result<Option<T>, String> {
+    let library = library().map_err(str::to_owned)?;
+    let mut count: c_int = 0;
+    // SAFETY: the count outlives the call.
+    let list = unsafe { (library.get_device_list)(&mut count) };
+    if list.is_null() {
+        let errno = errno();
+        return match errno {
+            libc::ENOSYS => Err("the kernel has no verbs (module ib_uverbs)".to_owned()),
+            _ => Err(format!(
+                "no list of devices: {}",
+                crate::sys::errno_text(errno)
+            )),
+        };
+    }
+    let mut found = None;
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the list has so many entries, and lives until it is freed below.
+        let device = unsafe { *list.add(at) };
+        // SAFETY: the device is one of the list; its name lives as long.
+        let name = unsafe { CStr::from_ptr((library.get_device_name)(device)) };
+        found = f(library, &name.to_string_lossy(), device);
+        if found.is_some() {
+            break;
+        }
+    }
+    // SAFETY: made above, and freed once. Devices that were opened stay.
+    unsafe { (library.free_device_list)(list) };
+    Ok(found)
+}
+
+impl VerbsDevice {
+    /// Opens the device of this name; the error says why not.
+    pub(crate) fn open(name: &str) -> Result<Arc<VerbsDevice>, String> {
+        let opened = with_devices(|library, one, device| {
+            (one == name).then(|| {
+                // SAFETY: the device is one of the list, which still is.
+                let context = unsafe { (library.open_device)(device) };
+                (library, context, errno())
+            })
+        })?;
+        let Some((library, context, errno)) = opened else {
+            return Err(format!("there is no verbs device {name}"));
+        };
+        if context.is_null() {
+            let text = crate::sys::errno_text(errno);
+            return Err(format!("verbs device {name} does not open: {text}"));
+        }
+        let mut device = VerbsDevice {
+            library,
+            context,
+            queue_max: 0,
+            completions_max: 0,
+            ports: 0,
+            firmware: String::new(),
+        };
+        device
+            .ask()
+            .map_err(|e| format!("verbs device {name}: {}", crate::sys::errno_text(e)))?;
+        Ok(Arc::new(device))
+    }
+
+    /// Asks for what it can do.
+    fn ask(&mut self) -> Result<(), Errno> {
+        // SAFETY: all of its fields are numbers.
+        let mut attr: DeviceAttr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open, and the structure as long as the library's.
+        result(unsafe { (self.library.query_device)(self.context, &mut attr) })?;
+        self.queue_max = attr.max_qp_wr.max(1) as u32;
+        self.completions_max = attr.max_cqe.max(1) as u32;
+        self.ports = attr.phys_port_cnt;
+        let firmware = attr.fw_ver.iter().take_while(|c| **c != 0);
+        self.firmware = firmware.map(|c| *c as u8 as char).collect();
+        // Events are asked for now and then, and must not wait.
+        // SAFETY: the descriptor is the open context's.
+        super::unblocking(unsafe { (*self.context).async_fd })
+    }
+
+    /// A port's state.
+    pub(crate) fn port(&self, port: u8) -> Result<PortAttr, Errno> {
+        let mut attr = PortAttr::default();
+        // SAFETY: the context is open; the structure is the newest one's length, of which the
+        // function fills the older part.
+        result(unsafe { (self.library.query_port)(self.context, port, &mut attr) })?;
+        Ok(attr)
+    }
+
+    /// An entry of a port's GID table.
+    pub(crate) fn gid(&self, port: u8, index: u8) -> Option<[u8; 16]> {
+        let mut gid = [0u64; 2];
+        let (context, index) = (self.context, c_int::from(index));
+        // SAFETY: the context is open, and the GID outlives the call.
+        result(unsafe { (self.library.query_gid)(context, port, index, &mut gid) }).ok()?;
+        let bytes = [gid[0].to_ne_bytes(), gid[1].to_ne_bytes()].concat();
+        bytes.try_into().ok()
+    }
+
+    /// An entry of a port's table of partitions.
+    pub(crate) fn pkey(&self, port: u8, index: u8) -> Option<u16> {
+        let mut pkey = 0;
+        let (context, index) = (self.context, c_int::from(index));
+        // SAFETY: the context is open, and the key outlives the call.
+        result(unsafe { (self.library.query_pkey)(context, port, index, &mut pkey) }).ok()?;
+        Some(u16::from_be(pkey))
+    }
+
+    /// The descriptor that is readable when an event waits.
+    pub(crate) fn event_fd(&self) -> i32 {
+        // SAFETY: the context is open.
+        unsafe { (*self.context).async_fd }
+    }
+
+    /// The next event, without waiting.
+    pub(crate) fn event(&self) -> Option<VerbsEvent> {
+        let mut event = AsyncEvent {
+            element: 0,
+            event_type: 0,
+        };
+        // SAFETY: the context is open, its descriptor does not wait, and the event outlives the
+        // call.
+        if unsafe { (self.library.get_async_event)(self.context, &mut event) } != 0 {
+            return None;
+        }
+        let port = event.element.to_ne_bytes()[0];
+        let what = match event.event_type {
+            0..=3 | 14 => VerbsEvent::Broken,
+            8 => VerbsEvent::Fatal,
+            9 => VerbsEvent::PortUp(port),
+            10 => VerbsEvent::PortDown(port),
+            11 | 12 | 17 | 18 => VerbsEvent::PortChanged(port),
+            _ => VerbsEvent::Other,
+        };
+        // SAFETY: the event was got above, and is acknowledged once: else objects that it speaks of
+        // could not be destroyed.
+        unsafe { (self.library.ack_async_event)(&mut event) };
+        Some(what)
+    }
+}
+
+impl Drop for VerbsDevice {
+    fn drop(&mut self) {
+        // SAFETY: opened once; all that was made of it holds it, and is gone.
+        unsafe { (self.library.close_device)(self.context) };
+    }
+}
+
+impl PortAttr {
+    /// It carries packets.
+    pub(crate) fn active(&self) -> bool {
+        self.state == ACTIVE
+    }
+
+    /// It is of Ethernet (RoCE), not of InfiniBand.
+    pub(crate) fn ethernet(&self) -> bool {
+        self.link_layer == 2
+    }
+
+    /// Largest datagram in bytes, without heads.
+    pub(crate) fn mtu(&self) -> usize {
+        128 << self.active_mtu.clamp(1, 5)
+    }
+
+    /// Nominal rate in bytes/s.
+    pub(crate) fn bytes_per_s(&self) -> u64 {
+        let lanes = match self.active_width {
+            1 => 1,
+            2 => 4,
+            4 => 8,
+            8 => 12,
+            16 => 2,
+            _ => return 0,
+        };
+        let mbit = match self.active_speed {
+            1 => 2_500,
+            2 => 5_000,
+            4 | 8 => 10_000,
+            16 => 14_000,
+            32 => 25_000,
+            64 => 50_000,
+            128 => 100_000,
+            _ => return 0,
+        };
+        lanes * mbit * 125_000
+    }
+}
+
+/// Turns the result of a function that returns an error number, or -1 and sets `errno`.
+pub(super) fn result(code: c_int) -> Result<(), Errno> {
+    match code {
+        0 => Ok(()),
+        -1 => Err(errno()),
+        code => Err(code.abs()),
+    }
+}

@@ -1,0 +1,62 @@
+//! Buffers of registered memory, which the device reads until the completion has come.
+
+use crate::plain_buffers::BufState;
+use crate::sys::verbs::{Domain, Region, Request, Sends};
+use crate::sys::Errno;
+use crate::tx_buf::{BufId, BUFFER_LEN};
+use std::sync::Arc;
+
+/// Buffers, registered once.
+pub(super) struct SendBuffers {
+    region: Region,
+    states: Box<[BufState]>,
+    free: Vec<u32>,
+}
+
+impl SendBuffers {
+    /// `count` buffers of [`BUFFER_LEN`].
+    pub(super) fn new(domain: &Arc<Domain>, count: u32) -> Result<SendBuffers, Errno> {
+        Ok(SendBuffers {
+            region: Region::new(domain, count as usize * BUFFER_LEN)?,
+            states: vec![BufState::Free; count as usize].into_boxed_slice(),
+            free: (0..count).rev().collect(),
+        })
+    }
+
+    /// A buffer that is nobody's.
+    #[inline]
+    pub(super) fn lend(&mut self) -> Option<BufId> {
+        let at = self.free.pop()?;
+        self.states[at as usize] = BufState::Lent;
+        Some(BufId(at))
+    }
+
+    /// The memory of a lent buffer.
+    #[inline]
+    pub(super) fn buffer(&mut self, id: BufId) -> &mut [u8] {
+        debug_assert_eq!(self.states[id.0 as usize], BufState::Lent);
+        self.region
+            .bytes_mut(id.0 as usize * BUFFER_LEN, BUFFER_LEN)
+    }
+
+    /// A request for a part of a buffer.
+    #[inline]
+    pub(super) fn request(&self, id: BufId, from: usize, len: usize) -> Request {
+        Sends::of_region(&self.region, id.0 as usize * BUFFER_LEN + from, len)
+    }
+
+    /// The device reads a lent buffer from now on.
+    #[inline]
+    pub(super) fn in_flight(&mut self, id: BufId) {
+        debug_assert_eq!(self.states[id.0 as usize], BufState::Lent);
+        self.states[id.0 as usize] = BufState::InFlight;
+    }
+
+    /// The device, or the borrower, has done with a buffer.
+    #[inline]
+    pub(super) fn free(&mut self, id: BufId) {
+        debug_assert_ne!(self.states[id.0 as usize], BufState::Free, "freed twice");
+        self.states[id.0 as usize] = BufState::Free;
+        self.free.push(id.0);
+    }
+}

@@ -1,0 +1,173 @@
+//! Greetings: messages between rails with connections, by datagrams, until a connection is there
+//! and when it is over.
+//!
+//! ```text
+//!  0 u32 magic                  4 u8  what is said (Say)     5 u8  kind of rail
+//!  6 u8  length of the address  7 u8  largest packet on the way (an exponent)
+//!  8     the sender's address   32 u32 its queue pair        36 u32 its first packet's number
+//! 40 u64 its name of the link   48 u64 the other's name of it, 0: not known
+//! ```
+
+use super::addr::VerbsAddr;
+use crate::sys::verbs::QueueType;
+use marline_wire::{RailAddr, RailKind};
+
+/// Bytes of a greeting.
+pub(super) const GREETING_LEN: usize = 56;
+/// Where the address begins, and where it ends at the latest.
+const ADDR_AT: usize = 8;
+const ADDR_MAX: usize = 24;
+/// The version is the last byte.
+const MAGIC: u32 = 0x4d52_5601;
+
+/// The word of a greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Say {
+    /// "This is my end of the link: which is yours?"
+    Ask = 1,
+    /// "This is mine, and I receive from yours."
+    Answer = 2,
+    /// "I receive from yours, too."
+    Ready = 3,
+    /// "My end of the link is no more."
+    Over = 4,
+}
+
+/// One greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Greeting {
+    pub(super) say: Say,
+    pub(super) kind: QueueType,
+    /// The sender's address.
+    pub(super) from: VerbsAddr,
+    /// Its end of the link.
+    pub(super) end: End,
+    /// The receiver's name of the link, as far as the sender knows it.
+    pub(super) to: u64,
+}
+
+/// One end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    /// Its owner's name of the link: a later one is greater.
+    pub(super) name: u64,
+    /// Its queue pair.
+    pub(super) number: u32,
+    /// The number of the first packet that it sends.
+    pub(super) psn: u32,
+    /// Largest packet that its port takes, as verbs say it.
+    pub(super) mtu: u8,
+}
+
+impl Greeting {
+    /// As bytes.
+    pub(super) fn encode(&self) -> [u8; GREETING_LEN] {
+        let mut out = [0; GREETING_LEN];
+        let addr = self.from.rail(self.kind);
+        out[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        out[4] = self.say as u8;
+        out[5] = addr.kind as u8;
+        out[6] = addr.bytes().len() as u8;
+        out[7] = self.end.mtu;
+        out[ADDR_AT..][..addr.bytes().len()].copy_from_slice(addr.bytes());
+        out[32..36].copy_from_slice(&self.end.number.to_le_bytes());
+        out[36..40].copy_from_slice(&self.end.psn.to_le_bytes());
+        out[40..48].copy_from_slice(&self.end.name.to_le_bytes());
+        out[48..].copy_from_slice(&self.to.to_le_bytes());
+        out
+    }
+
+    /// Reads a greeting; `None`: it is none.
+    pub(super) fn read(bytes: &[u8]) -> Option<Greeting> {
+        let bytes: &[u8; GREETING_LEN] = bytes.try_into().ok()?;
+        let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        if u32_at(0) != MAGIC {
+            return None;
+        }
+        let say = match bytes[4] {
+            1 => Say::Ask,
+            2 => Say::Answer,
+            3 => Say::Ready,
+            4 => Say::Over,
+            _ => return None,
+        };
+        let rail_kind = RailKind::of(bytes[5])?;
+        let kind = match rail_kind {
+            RailKind::Rc => QueueType::Rc,
+            RailKind::Uc => QueueType::Uc,
+            _ => return None,
+        };
+        let len = Some(usize::from(bytes[6])).filter(|len| *len <= ADDR_MAX)?;
+        let addr = RailAddr::new(rail_kind, &bytes[ADDR_AT..ADDR_AT + len]);
+        let end = End {
+            name: u64_at(40),
+            number: u32_at(32),
+            psn: u32_at(36),
+            mtu: bytes[7],
+        };
+        let possible = end.name != 0
+            && (2..1 << 24).contains(&end.number)
+            && end.psn < 1 << 24
+            && (1..=5).contains(&end.mtu);
+        possible.then_some(Greeting {
+            say,
+            kind,
+            from: VerbsAddr::of(&addr)?,
+            end,
+            to: u64_at(48),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::addr::Node;
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn greeting() -> Greeting {
+        Greeting {
+            say: Say::Answer,
+            kind: QueueType::Uc,
+            from: VerbsAddr {
+                node: Node::V4 {
+                    ip: Ipv4Addr::new(10, 0, 0, 1),
+                    prefix_len: 24,
+                },
+                number: 17,
+            },
+            end: End {
+                name: 0x0102_0304_0506_0708,
+                number: 18,
+                psn: 0x12_3456,
+                mtu: 3,
+            },
+            to: 9,
+        }
+    }
+
+    #[test]
+    fn greetings_are_read_as_written() {
+        let said = greeting();
+        assert_eq!(Greeting::read(&said.encode()), Some(said));
+    }
+
+    #[test]
+    fn no_byte_makes_one_that_cannot_be() {
+        let bytes = greeting().encode();
+        for at in 0..GREETING_LEN {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut other = bytes;
+                other[at] = value;
+                if let Some(read) = Greeting::read(&other) {
+                    assert_eq!(read.encode()[..6], other[..6], "{at}");
+                    assert!(read.end.mtu <= 5 && read.end.psn < 1 << 24);
+                }
+            }
+        }
+        assert_eq!(Greeting::read(&bytes[1..]), None);
+        assert_eq!(Greeting::read(&[]), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! The verbs rails: a port of an InfiniBand or RoCE device, by libibverbs.
+//!
+//! A rail has a queue pair of datagrams, which its address names, memory that packets are built in
+//! and memory that they land in, both registered once. Buffers that were sent are free when their
+//! completion has come. The ways to peers are found by a thread of their own ([`resolver`]).
+//!
+//! Nothing here is reliable: the protocol above sends again what is lost, as it does over UDP.
+//! `docs/verbs.md` says what of this relies on the device.
+
+mod addr;
+mod buffers;
+mod connection;
+mod greeting;
+mod links;
+mod port;
+mod resolver;
+mod rx;
+mod send_queue;
+mod shared;
+mod tx;
+mod voice;
+mod writes;
+
+pub(crate) use addr::{same_host, same_network, show};
+pub(crate) use port::choose;
+pub use port::verbs_ports;
+pub use rx::VerbsRx;
+pub use tx::VerbsTx;
+
+use crate::sys::errno_text;
+use crate::sys::verbs::QueueType;
+use crate::{InterfaceChoice, Rail};
+use port::Port;
+use shared::{Failure, Shared};
+use std::sync::Arc;
+
+/// A verbs rail.
+pub struct VerbsRail {
+    tx: VerbsTx,
+    rx: VerbsRx,
+}
+
+/// How a rail of a kind that is named in settings transports.
+fn transport(kind: &str) -> Option<QueueType> {
+    match kind {
+        "rc" => Some(QueueType::Rc),
+        "uc" => Some(QueueType::Uc),
+        "ud" => Some(QueueType::Ud),
+        _ => None,
+    }
+}
+
+impl VerbsRail {
+    /// Opens a rail on a port that [`choose`] gave, of a kind by its name in settings (rc, uc, ud);
+    /// the error says what to do.
+    pub(crate) fn open(kind: &str, port: &InterfaceChoice) -> Result<VerbsRail, String> {
+        let name = format!("{kind}:{}", port.name);
+        let transport = transport(kind).ok_or_else(|| format!("rail {name}: no such kind"))?;
+        let port = Port::open(&port.name).map_err(|why| format!("rail {name}: {why}"))?;
+        VerbsRail::on(port, transport).map_err(|(step, errno)| {
+            let hint = match (step, errno) {
+                ("ibv_reg_mr", libc::ENOMEM) => " (is `ulimit -l` too low?)",
+                _ => "",
+            };
+            format!("rail {name}: {step} failed: {}{hint}", errno_text(errno))
+        })
+    }
+
+    fn on(port: Port, kind: QueueType) -> Result<VerbsRail, Failure> {
+        let shared = Arc::new(Shared::new(port, kind)?);
+        Ok(VerbsRail {
+            tx: VerbsTx::new(shared.clone(), kind)?,
+            rx: VerbsRx::new(shared)?,
+        })
+    }
+}
+
+impl Rail for VerbsRail {
+    type Tx = VerbsTx;
+    type Rx = VerbsRx;
+    fn split(self) -> (VerbsTx, VerbsRx) {
+        (self.tx, self.rx)
+    }
+}

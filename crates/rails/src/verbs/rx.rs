@@ -1,0 +1,225 @@
+//! Receiving half.
+
+use super::greeting::Greeting;
+use super::shared::{Failure, Notice, Shared, CONNECTED_RECEIVES, RECEIVES, ROUTE_LEN};
+use crate::sys::verbs::{Completion, PostTo, Receives};
+use crate::{Armed, RailRx, Received};
+use marline_wire::RailAddr;
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::Arc;
+
+/// Completions that are taken at once.
+const COMPLETIONS: usize = 32;
+/// Slots that are free before they are posted: each post costs the bell of a device, or a system
+/// call.
+const POST_MIN: usize = 16;
+/// Once in so many looks where nothing is expected, the device is asked for events: a system call.
+const EVENTS_EVERY: u32 = 64;
+/// Slots begin at multiples of this.
+const ALIGN: usize = 64;
+/// Bits of a name that are the slot's; the others are the life of the pair of datagrams.
+const SLOT_BITS: u32 = 32;
+/// In place of a life: the slot is of the connections'.
+const CONNECTED: u64 = u32::MAX as u64;
+/// Largest packet of a connection: each that waits to be received takes as much.
+pub(super) const CONNECTED_MAX: usize = 16 * 1024;
+/// Slots for greetings, where datagrams are nothing else.
+const GREETING_SLOTS: u32 = 256;
+
+/// Receiving half of a [`super::VerbsRail`].
+pub struct VerbsRx {
+    // What is posted goes before its memory.
+    receives: Receives,
+    /// Those of connections.
+    connected: Option<Receives>,
+    shared: Arc<Shared>,
+    life: u32,
+    completions: Box<[Completion; COMPLETIONS]>,
+    turn: u32,
+}
+
+impl VerbsRx {
+    pub(super) fn new(shared: Arc<Shared>) -> Result<VerbsRx, Failure> {
+        let failed = |errno| ("ibv_reg_mr", errno);
+        let slots = match shared.connections {
+            Some(_) => GREETING_SLOTS,
+            None => RECEIVES,
+        };
+        let slots = slots.min(shared.port.device.queue_max) as usize;
+        let slot_len = (ROUTE_LEN + shared.port.attr.mtu()).next_multiple_of(ALIGN);
+        let receives = Receives::new(&shared.domain, slots, slot_len).map_err(failed)?;
+        let connected = shared
+            .connections
+            .is_some()
+            .then(|| Receives::new(&shared.domain, CONNECTED_RECEIVES as usize, CONNECTED_MAX));
+        let mut rx = VerbsRx {
+            receives,
+            connected: connected.transpose().map_err(failed)?,
+            shared,
+            life: 0,
+            completions: Box::new([Completion::default(); COMPLETIONS]),
+            turn: 0,
+        };
+        rx.post().map_err(|e| ("ibv_post_recv", e))?;
+        rx.post_connected().map_err(|e| ("ibv_post_srq_recv", e))?;
+        Ok(rx)
+    }
+
+    /// Posts the slots of connections that are ours.
+    fn post_connected(&mut self) -> Result<(), i32> {
+        match (&mut self.connected, &self.shared.connections) {
+            (Some(receives), Some(connections)) => {
+                let to = PostTo::Shared(&connections.receives);
+                receives.post(to, CONNECTED << SLOT_BITS)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Posts the slots that are ours.
+    fn post(&mut self) -> Result<(), i32> {
+        let _posting = self.shared.posting();
+        let life = self.shared.life.load(Acquire);
+        if life != self.life {
+            self.life = life;
+            self.receives.take_all();
+        }
+        let name = u64::from(life) << SLOT_BITS;
+        self.receives
+            .post(PostTo::Pair(&self.shared.datagrams), name)
+    }
+
+    fn take(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        let Ok(found) = self.shared.receive_queue.poll(&mut self.completions[..]) else {
+            self.shared.note(Notice::Failed(self.life));
+            return 0;
+        };
+        let mut count = 0;
+        for at in 0..found {
+            let completion = self.completions[at];
+            match completion.wr_id >> SLOT_BITS {
+                CONNECTED => count += self.take_connected(&completion, sink),
+                life if life == u64::from(self.life) => {
+                    count += self.take_datagram(&completion, sink);
+                }
+                _ => {} // its slot is posted anew
+            }
+        }
+        let renewed = self.life != self.shared.life.load(Acquire);
+        if (self.receives.idle() >= POST_MIN || renewed) && self.post().is_err() {
+            self.shared.note(Notice::Failed(self.life));
+        }
+        let connected = self.connected.as_ref();
+        if connected.is_some_and(|slots| slots.idle() >= POST_MIN) {
+            let _ = self.post_connected(); // tried again with the next packet
+        }
+        count
+    }
+
+    #[inline]
+    fn take_datagram(
+        &mut self,
+        completion: &Completion,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> usize {
+        if completion.status != 0 {
+            // The slot stays with the pair, until the pair begins a new life.
+            self.shared.note(Notice::Failed(self.life));
+            return 0;
+        }
+        let slot = completion.wr_id as u32;
+        let Some(bytes) = self.receives.take(slot, completion.byte_len as usize) else {
+            return 0;
+        };
+        let bytes = bytes.get(ROUTE_LEN..).filter(|bytes| !bytes.is_empty());
+        let count = match (bytes, &self.shared.connections) {
+            (Some(bytes), None) => hand(bytes, sink),
+            (Some(bytes), Some(_)) => {
+                if let Some(greeting) = Greeting::read(bytes) {
+                    self.shared.note(Notice::Heard(greeting));
+                }
+                0
+            }
+            (None, _) => 0,
+        };
+        self.receives.give_back(slot);
+        count
+    }
+
+    #[inline]
+    fn take_connected(
+        &mut self,
+        completion: &Completion,
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> usize {
+        let Some(receives) = &mut self.connected else {
+            return 0;
+        };
+        let (slot, failed) = (completion.wr_id as u32, completion.status != 0);
+        let len = if failed {
+            0
+        } else {
+            completion.byte_len as usize
+        };
+        let Some(bytes) = receives.take(slot, len) else {
+            return 0;
+        };
+        let count = match bytes.is_empty() {
+            true => 0,
+            false => hand(bytes, sink),
+        };
+        receives.give_back(slot);
+        if failed {
+            self.shared
+                .note(Notice::Broken(completion.qp_num, completion.status));
+        }
+        count
+    }
+
+    /// Takes what the device tells of by itself.
+    fn events(&mut self) {
+        while let Some(event) = self.shared.port.device.event() {
+            self.shared.note(Notice::Event(event));
+        }
+    }
+}
+
+/// Hands a packet on.
+#[inline]
+fn hand(bytes: &[u8], sink: &mut dyn FnMut(Received<'_>)) -> usize {
+    sink(Received {
+        link: None,
+        from: RailAddr::NONE,
+        bytes,
+        segment: bytes.len(),
+        beside: 0,
+        missing: 0,
+    });
+    1
+}
+
+impl RailRx for VerbsRx {
+    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        self.take(sink)
+    }
+
+    fn recv_rest(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        self.turn = self.turn.wrapping_add(1);
+        if self.turn.is_multiple_of(EVENTS_EVERY) {
+            self.events();
+        }
+        self.take(sink)
+    }
+
+    fn fd(&self) -> Option<i32> {
+        Some(self.shared.epoll.fd())
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.shared.awake();
+        self.shared.channel.clear();
+        self.events();
+        self.shared.receive_queue.arm();
+        Armed::LookAgain
+    }
+}

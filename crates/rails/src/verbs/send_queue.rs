@@ -1,0 +1,157 @@
+//! One send queue: how much room it has, and what its completions free.
+//!
+//! Only some requests have a completion: the last one that reads a buffer, and else one now and
+//! then. A queue works in order, so each completion speaks for all requests before it. The name of
+//! a request is how many were posted up to it, under the life of its queue pair, since completions
+//! of an earlier life may still come.
+
+use crate::tx_buf::BufId;
+use std::collections::VecDeque;
+
+/// Bits of a name that count requests.
+const COUNT_BITS: u32 = 48;
+
+/// Something that a request reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    /// A buffer of ours.
+    Buffer(BufId),
+    /// Memory of a user, by the name of the write.
+    Write(u64),
+}
+
+/// One send queue.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    depth: u64,
+    life: u16,
+    posted: u64,
+    done: u64,
+    /// The last request that will have a completion.
+    told: u64,
+    reads: VecDeque<(u64, Read)>,
+}
+
+impl SendQueue {
+    /// An empty queue with room for so many requests, in a life of its pair.
+    pub(super) fn new(depth: u32, life: u16) -> SendQueue {
+        SendQueue {
+            depth: depth.into(),
+            life,
+            posted: 0,
+            done: 0,
+            told: 0,
+            reads: VecDeque::new(),
+        }
+    }
+
+    /// Requests that there is room for.
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        (self.depth - (self.posted - self.done)) as usize
+    }
+
+    /// All that was posted is over, as far as completions tell.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.posted == self.done
+    }
+
+    /// Completions are to come.
+    #[inline]
+    pub(super) fn waits(&self) -> bool {
+        self.told > self.done
+    }
+
+    /// The name of the last of `count` requests that are posted next.
+    #[inline]
+    pub(super) fn name(&self, count: usize) -> u64 {
+        u64::from(self.life) << COUNT_BITS | (self.posted + count as u64)
+    }
+
+    /// The last of `count` requests wants a completion although it frees nothing: else the queue
+    /// would fill without any.
+    #[inline]
+    pub(super) fn is_due(&self, count: usize) -> bool {
+        self.posted + count as u64 - self.told >= self.depth / 4
+    }
+
+    /// Notes that `count` requests were posted, which read `reads`; the last of them has a
+    /// completion, or not.
+    #[inline]
+    pub(super) fn posted(&mut self, count: usize, told: bool, reads: &[Read]) {
+        self.posted += count as u64;
+        if told {
+            self.told = self.posted;
+        }
+        let at = self.posted;
+        self.reads.extend(reads.iter().map(|read| (at, *read)));
+    }
+
+    /// A completion has come; `false`: of no request that was posted in this life.
+    #[inline]
+    pub(super) fn completed(&mut self, name: u64) -> bool {
+        let count = name & ((1 << COUNT_BITS) - 1);
+        let ours = name >> COUNT_BITS == u64::from(self.life);
+        let known = ours && count <= self.posted;
+        if known {
+            self.done = self.done.max(count);
+        }
+        known
+    }
+
+    /// The next thing that is not read any more.
+    #[inline]
+    pub(super) fn free(&mut self) -> Option<Read> {
+        let (at, read) = *self.reads.front()?;
+        (at <= self.done).then(|| {
+            self.reads.pop_front();
+            read
+        })
+    }
+
+    /// The queue pair was reset, and reads nothing of what was posted: [`Self::free`] gives all of
+    /// it.
+    pub(super) fn reset(&mut self) {
+        self.life = self.life.wrapping_add(1);
+        self.done = self.posted;
+        self.told = self.posted;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_speaks_for_all_before_it() {
+        let mut queue = SendQueue::new(8, 0);
+        let read = |at| Read::Buffer(BufId(at));
+        queue.posted(2, true, &[read(0)]);
+        assert_eq!((queue.room(), queue.waits(), queue.free()), (6, true, None));
+        queue.posted(1, false, &[]);
+        assert!(queue.is_due(1), "two without a completion");
+        let name = queue.name(3);
+        queue.posted(3, true, &[read(1)]);
+        assert!(queue.completed(name));
+        assert_eq!(
+            (queue.free(), queue.free(), queue.free()),
+            (Some(read(0)), Some(read(1)), None)
+        );
+        assert_eq!((queue.room(), queue.waits()), (8, false));
+        assert!(!queue.completed(name + 1), "never posted");
+    }
+
+    #[test]
+    fn completions_of_an_earlier_life_free_nothing() {
+        let mut queue = SendQueue::new(8, 0);
+        let read = |at| Read::Buffer(BufId(at));
+        let old = queue.name(1);
+        queue.posted(1, true, &[read(0)]);
+        queue.reset();
+        assert_eq!((queue.free(), queue.room()), (Some(read(0)), 8));
+        queue.posted(1, true, &[read(1)]);
+        assert!(!queue.completed(old));
+        assert_eq!(queue.free(), None);
+    }
+}

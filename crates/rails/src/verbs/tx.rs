@@ -1,0 +1,480 @@
+//! Sending half.
+
+use super::addr::{rail_kind, VerbsAddr};
+use super::buffers::SendBuffers;
+use super::connection::CONNECTION_SENDS;
+use super::links::{Lane, To, VerbsLinks};
+use super::rx::CONNECTED_MAX;
+use super::send_queue::Read;
+use super::shared::{Failure, Notice, Shared, CONNECTED_RECEIVES, QKEY, RECEIVES};
+use super::writes::{Writes, PIECES_MAX};
+use crate::sys::verbs::{Completion, Operation, QueueType, Request, Sends, VerbsEvent};
+use crate::sys::Errno;
+use crate::{
+    BufId, Caps, Connected, LinkId, Links, RailEvent, RailFault, RailTx, RemoteWrite, RemoteWrites,
+    SendOutcome, TxBuffers, Write, BUFFER_LEN,
+};
+use marline_wire::{RailAddr, RailWrites};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+/// Buffers that packets are built in, or that the device reads.
+const BUFFERS: u32 = 16;
+/// Most packets in one send, and most requests that are posted at once.
+const BATCH_MAX: usize = 64;
+/// Completions that are taken at once.
+const COMPLETIONS: usize = 32;
+
+const _: () = assert!(BATCH_MAX <= CONNECTION_SENDS as usize && PIECES_MAX < BATCH_MAX);
+
+/// Sending half of a [`super::VerbsRail`].
+pub struct VerbsTx {
+    // In this order: what is posted goes before the memory that it reads.
+    links: VerbsLinks,
+    buffers: SendBuffers,
+    writes: Writes,
+    shared: Arc<Shared>,
+    kind: QueueType,
+    chain: Sends,
+    /// The port carries packets, as far as was said.
+    up: bool,
+    /// The device is unusable for good.
+    dead: bool,
+}
+
+/// The fate of a chain of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Posted {
+    /// The device has them, and reads what they name.
+    Taken,
+    /// The link is not up.
+    Lost,
+    /// There is no room.
+    NoRoom,
+    /// The queue pair takes nothing.
+    Failed(Errno),
+}
+
+/// Posts `count` requests on a link.
+#[inline]
+fn post(
+    (links, chain): (&mut VerbsLinks, &mut Sends),
+    link: LinkId,
+    count: usize,
+    reads: &[Read],
+    request: impl Fn(usize) -> (Request, Operation),
+) -> Posted {
+    let Some(Lane { pair, queue, to }) = links.lane(link) else {
+        return Posted::Lost;
+    };
+    if queue.room() < count {
+        return Posted::NoRoom;
+    }
+    let told = !reads.is_empty() || queue.is_due(count);
+    for at in 0..count {
+        let (mut request, operation) = request(at);
+        request.signalled = told && at + 1 == count;
+        request.name = queue.name(at + 1);
+        match &to {
+            To::Datagrams(handle, number) => chain.datagram(&request, handle, (*number, QKEY)),
+            To::Peer => chain.add(&request, operation),
+        }
+    }
+    let (posted, told) = match chain.post(pair) {
+        Ok(()) => (count, told),
+        Err((0, libc::ENOMEM | libc::EAGAIN)) => return Posted::NoRoom,
+        Err((0, errno)) => return Posted::Failed(errno),
+        // The rest is lost; what these read is freed by a later completion.
+        Err((posted, _)) => (posted, false),
+    };
+    queue.posted(posted, told, reads);
+    Posted::Taken
+}
+
+impl VerbsTx {
+    pub(super) fn new(shared: Arc<Shared>, kind: QueueType) -> Result<VerbsTx, Failure> {
+        let failed = |errno| ("ibv_reg_mr", errno);
+        Ok(VerbsTx {
+            links: VerbsLinks::new(shared.clone(), kind).map_err(failed)?,
+            buffers: SendBuffers::new(&shared.domain, BUFFERS).map_err(failed)?,
+            writes: Writes::default(),
+            shared,
+            kind,
+            chain: Sends::new(BATCH_MAX),
+            up: true,
+            dead: false,
+        })
+    }
+
+    /// Largest packet.
+    fn packet_max(&self) -> usize {
+        match self.kind {
+            QueueType::Ud => self.shared.port.attr.mtu(),
+            QueueType::Rc | QueueType::Uc => CONNECTED_MAX,
+        }
+    }
+
+    /// Takes completions of what was sent, and frees what it read.
+    fn reap(&mut self) {
+        let mut completions = [Completion::default(); COMPLETIONS];
+        let mut failed = false;
+        loop {
+            let polled = self.shared.send_queue.poll(&mut completions);
+            let count = polled.unwrap_or(0);
+            failed |= polled.is_err();
+            for completion in &completions[..count] {
+                failed |= self.links.completed(completion);
+            }
+            if count < COMPLETIONS {
+                break;
+            }
+        }
+        self.free();
+        if failed {
+            self.renew();
+        }
+    }
+
+    /// Frees what is not read any more.
+    #[inline]
+    fn free(&mut self) {
+        while let Some(read) = self.links.over.pop() {
+            match read {
+                Read::Buffer(buffer) => self.buffers.free(buffer),
+                Read::Write(token) => {
+                    self.writes.over(token);
+                    self.links.events.push_back(RailEvent::Done(token));
+                }
+            }
+        }
+        self.links.tidy();
+    }
+
+    /// Begins a new life of the pair of datagrams, which reads nothing of what was posted.
+    #[cold]
+    fn renew(&mut self) {
+        match self.shared.renew() {
+            Ok(()) => {
+                self.links.renewed();
+                self.free();
+            }
+            Err(errno) => self.down(errno),
+        }
+    }
+
+    #[cold]
+    fn down(&mut self, errno: Errno) {
+        self.up = false;
+        let fault = RailFault::Down(errno);
+        self.links.events.push_back(RailEvent::Fault(fault));
+    }
+
+    /// Posts requests, after a look for room if there is none.
+    #[inline]
+    fn post(
+        &mut self,
+        link: LinkId,
+        count: usize,
+        reads: &[Read],
+        request: impl Fn(&SendBuffers, usize) -> (Request, Operation),
+    ) -> Posted {
+        for looked in [false, true] {
+            let (buffers, parts) = (&self.buffers, (&mut self.links, &mut self.chain));
+            let posted = post(parts, link, count, reads, |at| request(buffers, at));
+            match posted {
+                Posted::NoRoom if !looked => self.reap(),
+                Posted::Failed(errno) => return self.refused(link, errno),
+                posted => return posted,
+            }
+        }
+        Posted::NoRoom
+    }
+
+    #[cold]
+    fn refused(&mut self, link: LinkId, errno: Errno) -> Posted {
+        match self.links.failed_link(link, errno) {
+            true => {
+                self.free();
+                Posted::Lost // with its connection
+            }
+            false => {
+                self.renew();
+                Posted::Failed(errno)
+            }
+        }
+    }
+
+    /// Sends one packet whose bytes the request itself holds.
+    #[inline]
+    fn send_inline(&mut self, link: LinkId, address: u64, len: usize) -> SendOutcome {
+        let request = Request {
+            name: 0,
+            signalled: false,
+            inline: true,
+            address,
+            len,
+            lkey: 0,
+        };
+        outcome(self.post(link, 1, &[], |_, _| (request, Operation::Send)))
+    }
+
+    #[cold]
+    fn on_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Resolved(name, found) => self.links.resolved(name, found),
+            Notice::Heard(greeting) => self.links.heard(&greeting),
+            Notice::Broken(number, status) => self.links.failed(number, status),
+            Notice::Failed(life) => {
+                if life == self.shared.life.load(Relaxed) {
+                    self.renew();
+                }
+            }
+            Notice::Event(event) => self.on_event(event),
+        }
+    }
+
+    fn on_event(&mut self, event: VerbsEvent) {
+        let ours = self.shared.port.number;
+        match event {
+            VerbsEvent::Fatal => {
+                self.dead = true;
+                self.down(libc::EIO);
+            }
+            VerbsEvent::PortDown(port) if port == ours => self.down(libc::ENETDOWN),
+            VerbsEvent::PortUp(port) | VerbsEvent::PortChanged(port) if port == ours => {
+                self.look_at_port();
+            }
+            // Completions say which of them it is.
+            VerbsEvent::Broken
+            | VerbsEvent::PortDown(_)
+            | VerbsEvent::PortUp(_)
+            | VerbsEvent::PortChanged(_)
+            | VerbsEvent::Other => {}
+        }
+    }
+
+    /// The port may be up, and may be another than its address says.
+    fn look_at_port(&mut self) {
+        let port = &self.shared.port;
+        let active = port
+            .device
+            .port(port.number)
+            .is_ok_and(|attr| attr.active());
+        if !port.is_itself() {
+            self.down(libc::EADDRNOTAVAIL);
+        } else if active && !self.dead && !self.up {
+            self.up = true;
+            self.links.events.push_back(RailEvent::Fault(RailFault::Up));
+        }
+    }
+
+    /// Sends a lent buffer; the outcome, after which it is the borrower's (`Busy`), the device's,
+    /// or free.
+    fn send_lent(&mut self, link: LinkId, buffer: BufId, len: usize, segment: usize) -> Posted {
+        let count = len.div_ceil(segment.max(1)).max(1);
+        if count > BATCH_MAX {
+            return Posted::Lost;
+        }
+        let reads = [Read::Buffer(buffer)];
+        self.post(link, count, &reads, |buffers, at| {
+            let from = at * segment;
+            let request = buffers.request(buffer, from, segment.min(len - from));
+            (request, Operation::Send)
+        })
+    }
+}
+
+fn outcome(posted: Posted) -> SendOutcome {
+    match posted {
+        Posted::Taken | Posted::Lost => SendOutcome::Sent,
+        Posted::NoRoom => SendOutcome::Busy,
+        Posted::Failed(errno) => SendOutcome::Fault(RailFault::Down(errno)),
+    }
+}
+
+impl RailTx for VerbsTx {
+    fn caps(&self) -> Caps {
+        let packet_max = self.packet_max();
+        let (ordered, lossless, receives, remote_write) = match self.kind {
+            QueueType::Ud => (false, false, RECEIVES, RemoteWrites::None),
+            QueueType::Uc => (true, false, CONNECTED_RECEIVES, RemoteWrites::Unordered),
+            QueueType::Rc => (true, true, CONNECTED_RECEIVES, RemoteWrites::Ordered),
+        };
+        Caps {
+            batch_bytes_max: (BATCH_MAX * packet_max).min(marline_wire::PACKET_MAX),
+            batch_segments_max: BATCH_MAX,
+            receive_buffer_bytes: receives as usize * packet_max,
+            bytes_per_s: self.shared.port.attr.bytes_per_s(),
+            ordered,
+            lossless,
+            fixed_mtu: true,
+            connected: true,
+            remote_write,
+            ..Caps::datagrams(packet_max)
+        }
+    }
+
+    fn local_addr(&self) -> RailAddr {
+        let mut addr = self.shared.address().rail(self.kind);
+        if self.kind != QueueType::Ud {
+            addr.writes = RailWrites::Keyed;
+        }
+        addr
+    }
+
+    fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
+        if bytes.len() <= segment.min(self.shared.datagrams.inline_max) {
+            return self.send_inline(link, bytes.as_ptr() as u64, bytes.len());
+        }
+        let Some(buffer) = self.lend() else {
+            return SendOutcome::Busy;
+        };
+        self.buffer(buffer)[..bytes.len()].copy_from_slice(bytes);
+        let posted = self.send_lent(link, buffer, bytes.len(), segment);
+        match posted {
+            Posted::Taken => self.buffers.in_flight(buffer),
+            Posted::Lost | Posted::NoRoom | Posted::Failed(_) => self.buffers.free(buffer),
+        }
+        outcome(posted)
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<RailEvent> {
+        if let Some(notices) = self.shared.take_notices() {
+            notices
+                .into_iter()
+                .for_each(|notice| self.on_notice(notice));
+        }
+        self.links.tick();
+        self.reap();
+        self.links.events.pop_front()
+    }
+}
+
+impl TxBuffers for VerbsTx {
+    #[inline]
+    fn lend(&mut self) -> Option<BufId> {
+        let lent = self.buffers.lend();
+        if lent.is_some() {
+            return lent;
+        }
+        self.reap();
+        self.buffers.lend()
+    }
+
+    #[inline]
+    fn buffer(&mut self, id: BufId) -> &mut [u8] {
+        self.buffers.buffer(id)
+    }
+
+    #[inline]
+    fn give_back(&mut self, id: BufId) {
+        self.buffers.free(id);
+    }
+
+    fn send_buffer(
+        &mut self,
+        link: LinkId,
+        buffer: BufId,
+        len: usize,
+        segment: usize,
+        _flow: u8,
+    ) -> SendOutcome {
+        debug_assert!(len <= BUFFER_LEN);
+        if len <= segment.min(self.shared.datagrams.inline_max) {
+            let address = self.buffers.request(buffer, 0, len).address;
+            let outcome = self.send_inline(link, address, len);
+            if outcome != SendOutcome::Busy {
+                self.buffers.free(buffer);
+            }
+            return outcome;
+        }
+        let posted = self.send_lent(link, buffer, len, segment);
+        match posted {
+            Posted::Taken => self.buffers.in_flight(buffer),
+            Posted::NoRoom => {}
+            Posted::Lost | Posted::Failed(_) => self.buffers.free(buffer),
+        }
+        outcome(posted)
+    }
+
+    fn drain(&mut self) {
+        self.links.drain();
+        self.renew();
+    }
+}
+
+impl Links for VerbsTx {
+    fn connect(&mut self, to: &RailAddr) -> Connected {
+        match VerbsAddr::of(to).filter(|_| to.kind == rail_kind(self.kind)) {
+            Some(to) => self.links.connect(to),
+            None => Connected {
+                link: LinkId::NONE,
+                up: true,
+            },
+        }
+    }
+
+    fn works(&mut self, _: LinkId) {}
+
+    fn close(&mut self, link: LinkId) {
+        self.links.close(link);
+        self.free();
+    }
+}
+
+impl RemoteWrite for VerbsTx {
+    fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
+        let connected = self.kind != QueueType::Ud;
+        connected.then(|| self.writes.register(&self.shared.domain, base, len))?
+    }
+
+    fn deregister(&mut self, key: u64) {
+        self.writes.deregister(key);
+    }
+
+    fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
+        if self.links.lane(link).is_none() {
+            self.links.over.push(Read::Write(write.token));
+            self.free();
+            return SendOutcome::Sent; // lost
+        }
+        let Some(buffer) = self.lend() else {
+            return SendOutcome::Busy;
+        };
+        self.buffer(buffer)[..packet.len()].copy_from_slice(packet);
+        let (source, requests) = match Writes::open(&self.shared.domain, write) {
+            Ok(opened) => opened,
+            Err(errno) => {
+                // Without its memory nothing of the link may go on: the packet would lie.
+                self.buffers.free(buffer);
+                self.links.failed_link(link, errno);
+                self.links.over.push(Read::Write(write.token));
+                self.free();
+                return SendOutcome::Sent;
+            }
+        };
+        let count = requests.len() + 1;
+        let reads = [Read::Buffer(buffer), Read::Write(write.token)];
+        let posted = self.post(link, count, &reads, |buffers, at| match requests.get(at) {
+            Some(request) => *request,
+            None => (buffers.request(buffer, 0, packet.len()), Operation::Send),
+        });
+        match posted {
+            Posted::Taken => {
+                self.buffers.in_flight(buffer);
+                self.writes.posted(write.token, source);
+            }
+            Posted::NoRoom => self.buffers.free(buffer),
+            Posted::Lost | Posted::Failed(_) => {
+                self.buffers.free(buffer);
+                self.links.over.push(Read::Write(write.token));
+                self.free();
+            }
+        }
+        outcome(posted)
+    }
+}
+
+crate::no_direct_write!(VerbsTx);
+crate::no_groups!(VerbsTx);

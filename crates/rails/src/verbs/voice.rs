@@ -1,0 +1,76 @@
+//! Says greetings, by the pair of datagrams.
+
+use super::addr::VerbsAddr;
+use super::connection::Connection;
+use super::greeting::{End, Greeting, Say, GREETING_LEN};
+use super::send_queue::SendQueue;
+use super::shared::{Shared, QKEY, SENDS};
+use crate::sys::verbs::{AddressHandle, QueueType, Region, Sends};
+use crate::sys::Errno;
+use std::sync::Arc;
+
+/// Greetings whose bytes the device may still read.
+const GREETINGS: usize = 256;
+
+/// One end's part of what is said of a link.
+pub(super) struct Saying<'a> {
+    pub(super) to: VerbsAddr,
+    pub(super) handle: Option<&'a AddressHandle>,
+    pub(super) name: u64,
+    pub(super) connection: Option<&'a Connection>,
+    /// The peer's end.
+    pub(super) peer: Option<&'a End>,
+}
+
+/// Says greetings.
+pub(super) struct Voice {
+    chain: Sends,
+    greetings: Region,
+    next: usize,
+    kind: QueueType,
+    /// Requests that are posted to the pair of datagrams, by whomever.
+    pub(super) queue: SendQueue,
+    shared: Arc<Shared>,
+}
+
+impl Voice {
+    pub(super) fn new(shared: Arc<Shared>, kind: QueueType) -> Result<Voice, Errno> {
+        Ok(Voice {
+            chain: Sends::new(1),
+            greetings: Region::new(&shared.domain, GREETINGS * GREETING_LEN)?,
+            next: 0,
+            kind,
+            queue: SendQueue::new(SENDS.min(shared.port.device.queue_max), 0),
+            shared,
+        })
+    }
+
+    /// Says something once; it may be lost.
+    pub(super) fn say(&mut self, say: Say, saying: &Saying<'_>) {
+        let (Some(handle), Some(connection)) = (saying.handle, saying.connection) else {
+            return;
+        };
+        if self.queue.room() == 0 {
+            return;
+        }
+        let greeting = Greeting {
+            say,
+            kind: self.kind,
+            from: self.shared.address(),
+            end: connection.end(saying.name),
+            to: saying.peer.map_or(0, |peer| peer.name),
+        };
+        let at = self.next * GREETING_LEN;
+        self.next = (self.next + 1) % GREETINGS;
+        let bytes = self.greetings.bytes_mut(at, GREETING_LEN);
+        bytes.copy_from_slice(&greeting.encode());
+        let mut request = Sends::of_region(&self.greetings, at, GREETING_LEN);
+        request.signalled = self.queue.is_due(1);
+        request.name = self.queue.name(1);
+        self.chain
+            .datagram(&request, handle, (saying.to.number, QKEY));
+        if self.chain.post(&self.shared.datagrams).is_ok() {
+            self.queue.posted(1, request.signalled, &[]);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Memory of users: what peers write into, and what writes of ours read.
+
+use crate::sys::verbs::{Domain, KeyedMemory, Operation, Region, Request, Sends};
+use crate::sys::{gather, Errno};
+use crate::Write;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Pieces that a write reads where they are; of more, a copy is read.
+pub(super) const PIECES_MAX: usize = 16;
+/// Bits of a key that are the device's.
+const RKEY_BITS: u32 = 32;
+/// Bits above them: the place within a page at which the memory begins.
+const START_BITS: u32 = 12;
+
+/// The memory that one write reads, open to the device until this is dropped.
+#[derive(Default)]
+pub(super) struct Source {
+    _pieces: Vec<KeyedMemory>,
+    _copied: Option<Region>,
+}
+
+/// Memory of users.
+#[derive(Default)]
+pub(super) struct Writes {
+    registered: HashMap<u64, KeyedMemory>,
+    sources: HashMap<u64, Source>,
+    /// Keys so far: none is given twice.
+    count: u64,
+}
+
+impl Writes {
+    /// Opens memory to writes: the key for peers.
+    pub(super) fn register(
+        &mut self,
+        domain: &Arc<Domain>,
+        base: *mut u8,
+        len: usize,
+    ) -> Option<u64> {
+        let memory = KeyedMemory::to_be_written(domain, base, len).ok()?;
+        self.count += 1;
+        let place = self.count << START_BITS | memory.start();
+        let key = place << RKEY_BITS | u64::from(memory.rkey());
+        self.registered.insert(key, memory);
+        Some(key)
+    }
+
+    /// Nothing lands under a key after this.
+    pub(super) fn deregister(&mut self, key: u64) {
+        self.registered.remove(&key);
+    }
+
+    /// Opens what a write reads to the device, and gives its requests in order.
+    pub(super) fn open(
+        domain: &Arc<Domain>,
+        write: &Write<'_>,
+    ) -> Result<(Source, Vec<(Request, Operation)>), Errno> {
+        let mut at = (write.key >> RKEY_BITS & ((1 << START_BITS) - 1)) + write.offset;
+        let mut place = |len: usize| {
+            let address = at;
+            at += len as u64;
+            let rkey = write.key as u32;
+            Operation::Write { address, rkey }
+        };
+        let pieces = write.pieces.iter().filter(|piece| piece.len > 0);
+        if pieces.clone().count() > PIECES_MAX {
+            let bytes = gather(write.pieces);
+            let mut region = Region::new(domain, bytes.len())?;
+            region.bytes_mut(0, bytes.len()).copy_from_slice(&bytes);
+            let request = Sends::of_region(&region, 0, bytes.len());
+            let operation = place(bytes.len());
+            let source = Source {
+                _copied: Some(region),
+                ..Source::default()
+            };
+            return Ok((source, vec![(request, operation)]));
+        }
+        let (mut memory, mut requests) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let read = KeyedMemory::to_be_read(domain, piece.base, piece.len)?;
+            let request = Request {
+                name: 0,
+                signalled: false,
+                inline: false,
+                address: piece.base as u64,
+                len: piece.len,
+                lkey: read.lkey(),
+            };
+            requests.push((request, place(piece.len)));
+            memory.push(read);
+        }
+        let source = Source {
+            _pieces: memory,
+            ..Source::default()
+        };
+        Ok((source, requests))
+    }
+
+    /// A write was posted: it reads this until it is over.
+    pub(super) fn posted(&mut self, token: u64, source: Source) {
+        self.sources.insert(token, source);
+    }
+
+    /// A write is over.
+    pub(super) fn over(&mut self, token: u64) {
+        self.sources.remove(&token);
+    }
+}

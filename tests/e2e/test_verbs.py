@@ -1,0 +1,107 @@
+"""Verbs rails, in a guest with two soft-RoCE devices (scripts/guest): datagrams in every test run,
+the other kinds, the other MPIs and the faults in `make soak`.
+
+Each test boots the guest once and runs one script in it, since booting is most of the time.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+
+import lab as labs
+import pytest
+
+MPICH, OPENMPI = labs.MPIS["mpich"], labs.MPIS["openmpi"]
+BOOT_S = 60
+
+
+@pytest.fixture(autouse=True)
+def only_marline(provider):
+    if provider != "marline":
+        pytest.skip("it is about Marline's rails")
+
+
+def job(rails, mpi, program, *args):
+    """A line of a script: runs a program over some rails between two ranks."""
+    marline = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{mpi.mpiexec}/bin/mpiexec"]
+    words = [*marline, "-n", "2", mpi.program(program), *args]
+    line = shlex.join(str(word) for word in words)
+    return f"echo RAILS {rails}; FI_MARLINE_RAILS={rails} timeout 100 {line} || exit 1"
+
+
+def far_job(kind, program, *args):
+    """The same with MPICH, whose ranks use the devices at the two ends of the wires."""
+    words = [MPICH.program(program), *args]
+    ranks = [
+        ["-n", "1", "-env", "FI_MARLINE_RAILS", f"{kind}:{one}0,{kind}:{one}1", *words]
+        for one in ("rxe", "far")
+    ]
+    marline = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{MPICH.mpiexec}/bin/mpiexec"]
+    line = shlex.join(str(word) for word in [*marline, *ranks[0], ":", *ranks[1]])
+    return f"echo RAILS {kind}; timeout 100 {line} || exit 1"
+
+
+def in_guest(*lines, seconds=240, options=()):
+    """What a script says that runs in a guest; it has to end well."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(labs.FOREIGN)}
+    env["MARLINE_PROVIDER_DIR"] = str(labs.PROVIDER_DIR)
+    env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    command = [labs.ROOT / "scripts" / "guest", "--seconds", str(seconds), *options]
+    done = subprocess.run(
+        [*command, "bash", "-c", "\n".join(lines)], env=env, capture_output=True, text=True,
+        timeout=seconds + BOOT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+def assert_carried(said, *rails):
+    """Every job ended right, and each of these rails carried packets in it."""
+    jobs = said.split("RAILS ")[1:]
+    assert jobs and all(re.search(r"^stress ok ", one, re.M) for one in jobs), said
+    for rail in rails:
+        sent = re.search(rf"^{re.escape(rail)} .* (\d+)( +\d+){{5}}$", said, re.M)
+        assert sent and int(sent[1]) > 100, said
+
+
+def test_datagrams_carry_a_job():
+    """The verifying stress over two rails of unreliable datagrams."""
+    said = in_guest(job("ud", MPICH, "stress", "--iterations", 1, "--max-size", 65536))
+    assert_carried(said, "ud:rxe0", "ud:rxe1")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mpi", [MPICH, OPENMPI], ids=lambda mpi: mpi.name)
+@pytest.mark.parametrize("kind", ["ud", "rc", "uc"])
+def test_each_kind_carries_long_messages(kind, mpi):
+    said = in_guest(job(kind, mpi, "stress", "--iterations", 1, "--max-size", 1 << 20))
+    assert_carried(said, f"{kind}:rxe0", f"{kind}:rxe1")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["ud", "rc", "uc"])
+def test_packets_are_lost_below_verbs(kind):
+    """On the wires between two devices. (A connection loses all of a packet of 16 KiB with any part
+    of it, and order is all to it: so no more than this.)"""
+    said = in_guest(
+        "for d in va0 vb0 va1 vb1; do",
+        "    tc qdisc add dev $d root netem loss 0.3% duplicate 0.3% || exit 1",
+        "done",
+        far_job(kind, "stress", "--iterations", 1, "--max-size", 262144),
+        "tc -s qdisc show dev va0",
+        options=["--far"],
+    )
+    assert_carried(said, f"{kind}:rxe0", f"{kind}:far1")
+    assert not re.search(r"dropped 0,", said), said
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["ud", "rc", "uc"])
+def test_udp_carries_on_when_a_port_goes_down(kind):
+    """The interface under a device goes down in the middle, and comes back."""
+    said = in_guest(
+        "(sleep 4; ip link set va0 down; sleep 4; ip link set va0 up) &",
+        job(f"{kind}:rxe0,lo", MPICH, "stress", "--continue", 12, "--max-size", 262144),
+    )
+    assert_carried(said, f"{kind}:rxe0", "lo")
