@@ -18,8 +18,8 @@ pub(crate) struct Connections {
     pub up: BTreeMap<End, RailAddr>,
     /// Those that are being made, by the order of the event that decides.
     pub dials: BTreeMap<u64, (u32, usize, RailAddr)>,
-    /// Pairs of rails between which nothing passes, for longer than connections last, and the events
-    /// with which these break.
+    /// Pairs of rails between which nothing passes, for longer than connections last, and the
+    /// events with which these break.
     pub silent: BTreeSet<Way>,
     pub resets: BTreeMap<u64, Way>,
 }

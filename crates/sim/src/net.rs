@@ -195,8 +195,8 @@ impl Net {
         }
     }
 
-    /// One packet of `len` bytes. `lost`: its super-packet is lost; `held`: it waits in a connection
-    /// until the network carries it, at `now`.
+    /// One packet of `len` bytes. `lost`: its super-packet is lost; `held`: it waits in a
+    /// connection until the network carries it, at `now`.
     pub fn send(
         &mut self,
         now: u64,

@@ -1,43 +1,48 @@
 //! Where simulated rails are: their addresses, and what those say.
 
-use crate::setup::{Setup, Topology};
 use marline_rails::{RemoteWrites, UdpAddr};
 use marline_wire::{RailAddr, RailKind, RailWrites};
 use std::net::IpAddr;
 
-/// The address of rail `rail` of a host. One that is near has a kind without addresses of IP, whose
-/// rails all reach each other.
-pub(crate) fn rail_addr(setup: &Setup, host: usize, rail: usize, port: u16) -> RailAddr {
-    let prefix_len = match setup.topology {
-        Topology::Planes => 16,
-        Topology::Mesh => 8,
-        Topology::Routed => 32,
-    };
-    let ip = [10, rail as u8, (host >> 8) as u8, host as u8];
-    let mut addr = match setup.near == Some(rail) {
-        true => {
-            let [_, rail, high, low] = ip;
-            let port = port.to_be_bytes();
+/// What the address of a rail says.
+pub(crate) struct Place {
+    pub host: usize,
+    pub rail: usize,
+    pub port: u16,
+    /// Bits of the subnet.
+    pub prefix_len: u8,
+    /// It has a kind without addresses of IP, whose rails all reach each other.
+    pub near: bool,
+    pub datagram_max: usize,
+    pub writes: RemoteWrites,
+}
+
+impl Place {
+    /// The address.
+    pub(crate) fn addr(&self) -> RailAddr {
+        let [rail, high, low] = [self.rail, self.host >> 8, self.host].map(|n| n as u8);
+        let mut addr = if self.near {
+            let port = self.port.to_be_bytes();
             RailAddr::new(RailKind::Shm, &[rail, high, low, port[0], port[1]])
-        }
-        false => {
-            let ip = ip.into();
+        } else {
+            let (port, prefix_len) = (self.port, self.prefix_len);
+            let ip = [10, rail, high, low].into();
             UdpAddr {
                 ip,
                 port,
                 prefix_len,
             }
             .rail()
-        }
-    };
-    addr.index = rail as u8;
-    addr.datagram_max = setup.datagram_max[rail] as u16;
-    addr.writes = match kind_of(setup, rail) {
-        RemoteWrites::Direct => RailWrites::Direct,
-        _ if setup.writes[rail] => RailWrites::Keyed,
-        _ => RailWrites::None,
-    };
-    addr
+        };
+        addr.index = rail;
+        addr.datagram_max = self.datagram_max as u16;
+        addr.writes = match self.writes {
+            RemoteWrites::None => RailWrites::None,
+            RemoteWrites::Direct => RailWrites::Direct,
+            RemoteWrites::Unordered | RemoteWrites::Ordered => RailWrites::Keyed,
+        };
+        addr
+    }
 }
 
 /// Rail, host (two bytes) and port of an address of ours.
@@ -64,14 +69,4 @@ pub(crate) fn target_of(to: &RailAddr) -> (usize, usize) {
 /// The port of a rail's address; 0 of one that is none of ours.
 pub(crate) fn port_of(to: &RailAddr) -> u16 {
     parts(to).map_or(0, |parts| parts.1)
-}
-
-/// The kind of writes that a rail of the setup announces.
-pub(crate) fn kind_of(setup: &Setup, rail: usize) -> RemoteWrites {
-    match (setup.writes[rail], setup.streams[rail]) {
-        (false, false) if setup.direct => RemoteWrites::Direct,
-        (false, _) => RemoteWrites::None,
-        (true, false) => RemoteWrites::Unordered,
-        (true, true) => RemoteWrites::Ordered,
-    }
 }

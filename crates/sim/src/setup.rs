@@ -63,6 +63,13 @@ pub enum Topology {
     Routed,
 }
 
+impl Topology {
+    fn draw(rng: &mut Rng) -> Topology {
+        use Topology::{Mesh, Planes, Routed};
+        rng.pick(&[Planes, Planes, Mesh, Routed])
+    }
+}
+
 /// Faults that each packet may meet, in parts per million.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weather {
@@ -289,11 +296,11 @@ pub struct Setup {
     /// [`Setup::connects`]).
     pub connected: Vec<bool>,
     /// The rail that stays within a host, as shared memory does: a stream whose links are
-    /// connections, and which carries whatever there is to carry while it works. (What is a host here
-    /// is a process then.)
+    /// connections, and which carries whatever there is to carry while it works. (A host is a
+    /// process then.)
     pub near: Option<usize>,
-    /// A connection over which the network carries nothing is silent for so long, and then it breaks;
-    /// what it held before that arrives when the network carries it again.
+    /// A connection over which the network carries nothing is silent for so long, and then it
+    /// breaks; what it held before that arrives when the network carries it again.
     pub silent_ns: u64,
     /// Rails that write into registered memory; streams among them in order with their packets.
     /// They reach only each other.
@@ -392,12 +399,7 @@ impl Setup {
             calm_rounds: 0,
             hosts,
             rails,
-            topology: rng.pick(&[
-                Topology::Planes,
-                Topology::Planes,
-                Topology::Mesh,
-                Topology::Routed,
-            ]),
+            topology: Topology::draw(rng),
             node,
             datagram_max: (0..rails)
                 .map(|_| rng.pick(&[1_472, 1_472, 8_972, 1_232, 64_000]))

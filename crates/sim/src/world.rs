@@ -6,17 +6,17 @@ use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
 use crate::machine::{Log, News, Out, PortSpec, TRUESIZE};
 use crate::net::{toggle, Damage, Net};
-use crate::place::{kind_of, port_of, rail_addr, target_of};
+use crate::place::{port_of, target_of, Place};
 use crate::rng::Rng;
 use crate::rounds::Rounds;
-use crate::setup::{Setup, Trouble};
+use crate::setup::{Setup, Topology, Trouble};
 use crate::spare;
 use crate::truth::Truth;
 use crate::writes::{Hurt, LATE_NS};
 use marline_checksum::crc32c;
 use marline_engine::Completion;
 use marline_proto::Mutation;
-use marline_rails::{RailEvent, RailFault};
+use marline_rails::{RailEvent, RailFault, RemoteWrites};
 use marline_wire::{DirectHead, RailAddr};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -178,7 +178,7 @@ impl World {
         let port = PORT + if rng.one_in(2) { index as u16 } else { 0 };
         let specs: Vec<PortSpec> = (0..self.setup.rails)
             .map(|r| PortSpec {
-                addr: rail_addr(&self.setup, host, r, port),
+                addr: place(&self.setup, host, r, port).addr(),
                 datagram_max: self.setup.datagram_max[r],
                 socket_bytes: self.setup.socket_bytes,
                 rate: self.setup.rate[r],
@@ -560,4 +560,31 @@ fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
     bytes[at] ^= 1 << rng.below(8);
     let seal = crc32c(&bytes[4..head]);
     bytes[..4].copy_from_slice(&seal.to_le_bytes());
+}
+
+/// The kind of writes that a rail announces.
+fn kind_of(setup: &Setup, rail: usize) -> RemoteWrites {
+    match (setup.writes[rail], setup.streams[rail]) {
+        (false, false) if setup.direct => RemoteWrites::Direct,
+        (false, _) => RemoteWrites::None,
+        (true, false) => RemoteWrites::Unordered,
+        (true, true) => RemoteWrites::Ordered,
+    }
+}
+
+/// Where rail `rail` of a host is reached.
+fn place(setup: &Setup, host: usize, rail: usize, port: u16) -> Place {
+    Place {
+        host,
+        rail,
+        port,
+        prefix_len: match setup.topology {
+            Topology::Planes => 16,
+            Topology::Mesh => 8,
+            Topology::Routed => 32,
+        },
+        near: setup.near == Some(rail),
+        datagram_max: setup.datagram_max[rail],
+        writes: kind_of(setup, rail),
+    }
 }
