@@ -4,7 +4,7 @@ use marline_rails::{RemoteWrites, UdpAddr};
 use marline_wire::{RailAddr, RailKind, RailWrites};
 use std::net::IpAddr;
 
-/// What the address of a rail says.
+/// Parts of the address of a rail.
 pub(crate) struct Place {
     pub host: usize,
     pub rail: usize,

@@ -19,9 +19,9 @@ const REORDER_MAX: u64 = 512;
 /// for all.
 const STALE_NS: u64 = 10_000_000;
 /// The same of a path that loses nothing. Its packets arrived, so that the ack that spoke of them
-/// waits somewhere, in our sockets or at a peer without a processor, or was lost on another rail. For
-/// the last case there are questions, whose answers repeat acks ([`Node::stalled`]); this is the end
-/// of waiting for those.
+/// waits somewhere, in our sockets or at a peer without a processor, or was lost on another rail.
+/// For the last case there are questions, whose answers repeat acks ([`Node::stalled`]); this is
+/// the end of waiting for those.
 const UNSAID_NS: u64 = 1_000_000_000;
 
 impl Node {
