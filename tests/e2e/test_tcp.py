@@ -138,6 +138,18 @@ def test_one_rail_is_active_and_the_other_stands_by(lab, stress, mpich, tmp_path
     assert active > 10 * other > 0, result.tail()
 
 
+def test_unlike_rails_share_by_their_rates(lab, mpich, tmp_path):
+    """Of a rail of 400 Mbit/s and one of 100 the slower carries about a fifth of long messages."""
+    for rail, rate in enumerate((400, 100)):
+        lab.fault(rail, f"rate={rate}mbit")
+    program = [mpich.program("pingpong"), "--tests", "bw4m", "--samples", 1, "--seconds", 1]
+    result = lab.run(mpich, program, env={"FI_MARLINE_RAILS": "udp:rail0,udp:rail1",
+                                          "FI_MARLINE_STATS_DIR": tmp_path})
+    assert result.ok, result.tail()
+    faster, slower = (rail["wire_bytes_sent"] for rail in rail_counters(tmp_path).values())
+    assert 0.12 < slower / (faster + slower) < 0.3, result.tail()
+
+
 def rail_counters(folder):
     """The counters of each rail of the job whose statistics lie there, by the rail's name."""
     kept = subprocess.run([labs.MARLINE, "stats", "--json", folder], capture_output=True, text=True, check=True)
