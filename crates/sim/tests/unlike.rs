@@ -1,13 +1,13 @@
 //! Rails of unlike rates share long messages so that all of them are busy to the end.
 
-use marline_sim::{run_setup, Outcome, Profile, Setup, Topology, Weather, Work};
+use marline_sim::{run_setup, Outcome, Setup, Topology, Weather, Work};
 
 /// Bytes per second of two rails: 400 and 100 Mbit/s.
 const RATES: [u64; 2] = [50_000_000, 12_500_000];
 
 /// Two hosts send each other messages of up to 4 MiB, and wait for both in between.
 fn play(rates: &[u64], streams: &[bool]) -> Outcome {
-    let mut setup = Setup::draw(1, Profile::Calm, 2, rates.len());
+    let mut setup = Setup::plain(1, 2, rates.len());
     setup.topology = Topology::Planes;
     setup.weather = Weather::default();
     setup.work = Work::Halo;

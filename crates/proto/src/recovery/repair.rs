@@ -96,7 +96,10 @@ impl Node {
     /// path answers nothing, others show whether the path is to blame or the peer.
     pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let others = has_rivals(conn, at);
+        let heard_ns = conn.life.heard_ns;
         let path = &mut conn.paths[at];
+        // A peer that said nothing on any path is off its processor, or dead: no path is to blame.
+        let silent = heard_ns < path.repair_from;
         path.repair_from = now;
         path.back_off();
         path.want_ping = true;
@@ -113,7 +116,9 @@ impl Node {
             if others {
                 path.duel.get_or_insert(Duel::new(now, false));
             }
-            self.suspect(conn, at);
+            if !(silent && others) {
+                self.suspect(conn, at);
+            }
             conn.doubt_contact(now);
             if others {
                 ask_rivals(conn, at, self.local.full, WITNESSES);
