@@ -6,7 +6,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini
 
 .PHONY: deps build guided programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
-	bench-blackhole bench-checksums bench-apps bench-smax bench-progress detect mutations soak-seeds lint fuzz clean staged \
+	bench-blackhole bench-gap bench-unlike bench-checksums bench-apps bench-smax bench-progress bench-bcast \
+	detect mutations soak-seeds lint fuzz clean staged \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
 deps:
@@ -96,6 +97,12 @@ bench-loss: guided
 bench-blackhole: guided
 	bench/blackhole
 
+bench-gap: deps build programs
+	bench/gap
+
+bench-unlike: deps build programs
+	bench/unlike
+
 bench-checksums: deps build programs
 	cargo build --release --locked -p marline-checksum --example bench
 	taskset -c 1 $(TARGET)/release/examples/bench --rivals crc64-nvme crc64-nh crc32c aes-lanes xxh3
@@ -113,12 +120,16 @@ bench-smax: deps build programs
 bench-progress: deps build programs
 	bench/progress
 
+bench-bcast: deps build programs
+	bench/bcast
+
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features marline-sim/staged --locked -- -D warnings
 	bash -n scripts/install-deps scripts/aarch64 scripts/guided .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
-		bench/run bench/loss bench/blackhole bench/progress bench/smax bench/checksums bench/apps \
+		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/progress bench/smax bench/checksums \
+		bench/apps bench/bcast \
 		bench/*.py scripts/demo tests/e2e/*.py
 
 # The targets below want a nightly compiler: rustup toolchain install nightly --component miri,rust-src

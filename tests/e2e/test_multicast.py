@@ -11,6 +11,20 @@ HOSTS = 4
 # Administratively scoped addresses of IPv4, of which groups have theirs.
 GROUPS = "239.0.0.0/8"
 
+PYTHON = """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD.Dup()
+for n in range(200):
+    root = n % comm.size
+    bytes = bytearray([(n + root) % 251] * (n * 97 + 1) if comm.rank == root else n * 97 + 1)
+    comm.Bcast(bytes, root)
+    assert set(bytes) == {(n + root) % 251}, n
+    assert comm.bcast([n] if comm.rank == root else None, root) == [n]
+comm.Free()
+if MPI.COMM_WORLD.rank == 0:
+    print("python ok")
+"""
+
 
 @pytest.fixture(scope="module")
 def four(provider):
@@ -41,14 +55,17 @@ def assert_right(result):
 
 
 class Filter:
-    """A rule of every host for what leaves it to groups, with a count of the packets."""
+    """A rule of every host for what leaves it to groups, with counts of what leaves, before it is
+    cut into packets, and of the packets that arrive."""
 
     def __init__(self, lab, verdict="", name="groups"):
         self.lab, self.name, self.hosts = lab, name, [f"h{n}" for n in range(HOSTS)]
         self.rules = (
             f"table inet {name} {{ chain out {{ type filter hook output priority 0; "
             f"ip daddr {GROUPS} counter {verdict}; "
-            f'oifname "rail*" ip daddr != {GROUPS} meta l4proto udp counter; }}; }}'
+            f'oifname "rail*" ip daddr != {GROUPS} meta l4proto udp counter; }}; '
+            f"chain in {{ type filter hook prerouting priority 0; "
+            f'iifname "rail*" ip daddr {GROUPS} counter; }}; }}'
         )
 
     def __enter__(self):
@@ -62,7 +79,7 @@ class Filter:
             self.lab.exec(host, "nft", "delete", "table", "inet", self.name)
 
     def counts(self, host):
-        """Packets and bytes to groups, and by UDP to single hosts."""
+        """Sends and bytes to groups, and by UDP to single hosts; packets from groups."""
         table = self.lab.exec(host, "nft", "list", "table", "inet", self.name).stdout
         found = re.findall(r"counter packets (\d+) bytes (\d+)", table)
         return [(int(packets), int(size)) for packets, size in found]
@@ -71,8 +88,25 @@ class Filter:
 def test_broadcasts_of_all_kinds_arrive(four, mpi):
     with Filter(four) as filtered:
         assert_right(run(four, mpi, "--count", 150))
-        (multicast, _), _ = filtered.counts("h0")
-    assert multicast > 1000, multicast
+        (multicast, _), _, _ = filtered.counts("h0")
+    assert multicast > 100, multicast
+
+
+def test_other_doors_and_threads_are_not_in_the_way(four, mpi):
+    result = four.run(mpi, [mpi.program("doors"), 5], n=HOSTS, options=["--multicast"], timeout=120)
+    assert result.ok and result.find("^doors ok"), result.tail()
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"], indirect=True)
+def test_python_broadcasts_by_multicast(four, mpi):
+    python = labs.MPI_DIR / "tools" / "bin" / "python"
+    program = ["env", f"MPI4PY_LIBMPI={mpi.library}", f"LD_LIBRARY_PATH={mpi.library.parent}",
+               python, "-c", PYTHON]
+    with Filter(four) as filtered:
+        result = four.run(mpi, program, n=HOSTS, options=["--multicast"], timeout=60)
+        (sent, _), _, _ = filtered.counts("h1")
+    assert result.ok and result.find("^python ok"), result.tail()
+    assert sent >= 50, sent
 
 
 def test_a_late_rank_keeps_nobody_waiting_for_ever(four, mpich):
@@ -80,16 +114,25 @@ def test_a_late_rank_keeps_nobody_waiting_for_ever(four, mpich):
 
 
 @pytest.mark.parametrize("size", [8, 100_000])
-def test_a_broadcast_leaves_its_root_once_however_many_hosts_there_are(four, mpich, size):
+def test_a_broadcast_leaves_its_root_once_however_many_hosts_there_are(four, mpich, size, tmp_path):
+    """A packet for each chunk, and one system call for many of them."""
     count, sent = 400, {}
     for n in (3, HOSTS):
+        stats = tmp_path / str(n)
+        stats.mkdir()
         with Filter(four) as filtered:
-            assert_right(run(four, mpich, "--plain", "--count", count, "--max-size", size, n=n))
-            sent[n] = filtered.counts("h0")
-    chunks = count * -(-size // 1280)
-    for (multicast, _), (_, direct) in sent.values():
+            result = run(four, mpich, "--plain", "--count", count, "--max-size", size, n=n,
+                         env={"FI_MARLINE_STATS_DIR": stats})
+            assert_right(result)
+            (calls, _), (_, direct) = filtered.counts("h0")[:2]
+            sent[n] = filtered.counts("h1")[2][0], calls, direct
+        told, chunks = labs.counters(stats), count * -(-size // 1280)
+        assert labs.total(result.rails(), "packets_out") >= chunks, result.tail()
+        assert told["wire_packets_received"] >= (n - 1) * chunks, told
+    for packets, calls, direct in sent.values():
         # Little more: what asks the last members, and what finds out if multicast is carried.
-        assert chunks <= multicast < 1.2 * chunks + 100, sent
+        assert chunks <= packets < 1.2 * chunks + 200, sent
+        assert calls < chunks / (4 if size > 10_000 else 0.8) + 200, sent
         assert direct < 0.2 * count * size + 200_000, sent
 
 
@@ -105,7 +148,7 @@ def test_broadcasts_arrive_though_packets_are_lost_or_damaged(four, mpi, fault):
 def test_broadcasts_go_another_way_where_multicast_is_filtered(four, mpi):
     with Filter(four, "drop") as filtered:
         result = run(four, mpi, "--count", 50)
-        (dropped, _), _ = filtered.counts("h0")
+        (dropped, _), _, _ = filtered.counts("h0")
     assert_right(result)
     assert dropped > 0 and result.find("the network does not carry multicast"), result.tail()
 
@@ -115,7 +158,7 @@ def start(lab, mpi, *args):
     return lab.start(mpi, program, n=HOSTS, options=["--multicast"])
 
 
-def wait_until_multicast(filtered, job, more=2000):
+def wait_until_multicast(filtered, job, more=300):
     """Until the first host has sent many packets to groups."""
     end = time.monotonic() + 60
     while filtered.counts("h0")[0][0] < more:
@@ -130,7 +173,7 @@ def test_broadcasts_go_another_way_from_the_middle_on(four, mpich):
         wait_until_multicast(filtered, job)
         with Filter(four, "drop", "gone") as gone:
             result = job.wait(90)
-            (dropped, _), _ = gone.counts("h0")
+            (dropped, _), _, _ = gone.counts("h0")
     assert_right(result)
     assert dropped > 0, result.tail()
     assert result.find("does not carry multicast .* any more"), result.tail()
@@ -146,6 +189,24 @@ def test_a_rail_that_is_cut_in_the_middle(four, mpich, fault):
     assert_right(result)
 
 
+@pytest.mark.parametrize("dying", [0, 2])
+def test_a_killed_rank_ends_broadcasts_with_its_name(four, openmpi, dying):
+    """Within the time in which a peer is found dead. Only Open MPI can be told to let the others
+    live. Where a member died, its root is the first to find out, and leaves."""
+    env = {"PRTE_MCA_state_base_recoverable": "1", "PRTE_MCA_state_base_continuous": "1",
+           "FI_MARLINE_PEER_TIMEOUT_MS": 2000}
+    job = four.start(openmpi, [openmpi.program("deadpeer"), "bcast", dying], n=HOSTS, env=env,
+                     options=["--multicast"])
+    result = job.wait(40)
+    assert not result.timed_out, result.tail()
+    told = {int(rank): float(seconds) for rank, seconds in re.findall(
+        r"^deadpeer: rank (\d+): error after ([\d.]+) s", result.out, re.MULTILINE)}
+    first = {0} if dying else {1, 2, 3}
+    assert set(told) == set(range(HOSTS)) - {dying}, result.tail()
+    assert all(told[rank] <= 6 for rank in first), result.tail()
+    assert result.find(rf"its peer, rank {dying}, is dead"), result.tail()
+
+
 def test_without_the_option_nothing_is_multicast(four, mpich):
     with Filter(four) as filtered:
         assert_right(run(four, mpich, "--count", 20, options=["--multicast", "--no-multicast"]))
@@ -157,4 +218,4 @@ def test_nothing_else_is_in_the_way():
     library = labs.PROVIDER_DIR.resolve() / "libmarline-collectives.so"
     names = labs.subprocess.run(["nm", "-D", "--defined-only", "-j", library],
                                 capture_output=True, text=True, check=True).stdout.split()
-    assert set(names) == {"MPI_Bcast", "MPI_Comm_free", "MPI_Comm_disconnect", "MPI_Finalize"}
+    assert set(names) == {"MPI_Bcast", "MPI_Bcast_c", "MPI_Comm_free", "MPI_Comm_disconnect", "MPI_Finalize"}

@@ -138,6 +138,18 @@ def test_one_rail_is_active_and_the_other_stands_by(lab, stress, mpich, tmp_path
     assert active > 10 * other > 0, result.tail()
 
 
+def test_unlike_rails_share_by_their_rates(lab, mpich, tmp_path):
+    """Of a rail of 400 Mbit/s and one of 100 the slower carries about a fifth of long messages."""
+    for rail, rate in enumerate((400, 100)):
+        lab.fault(rail, f"rate={rate}mbit")
+    program = [mpich.program("pingpong"), "--tests", "bw4m", "--samples", 1, "--seconds", 1]
+    result = lab.run(mpich, program, env={"FI_MARLINE_RAILS": "udp:rail0,udp:rail1",
+                                          "FI_MARLINE_STATS_DIR": tmp_path})
+    assert result.ok, result.tail()
+    faster, slower = (rail["wire_bytes_sent"] for rail in rail_counters(tmp_path).values())
+    assert 0.12 < slower / (faster + slower) < 0.3, result.tail()
+
+
 def rail_counters(folder):
     """The counters of each rail of the job whose statistics lie there, by the rail's name."""
     kept = subprocess.run([labs.MARLINE, "stats", "--json", folder], capture_output=True, text=True, check=True)
@@ -146,3 +158,43 @@ def rail_counters(folder):
 
 def labs_total(rails):
     return sum(rail["packets_out"] for rail in rails.values())
+
+
+@pytest.mark.parametrize("rail", ["rail0", "tcp:rail0"])
+def test_another_source_port_is_tried(lab, stress, mpich, rail):
+    """Switches in the fabric drop what comes from the ports that are in use. With no other rail the
+    job goes on by another source port, and nothing fails over."""
+    env = {"FI_MARLINE_RAILS": rail}
+    program = stress(mpich, "--continue", 3, "--max-size", 1 << 20, "--report", 0.3)
+    protocol = "tcp" if rail.startswith("tcp:") else "udp"
+    # What was seen within the first moments is in the set, and what is in the set gets dropped.
+    watch = "table inet routes { set seen { type inet_service; flags dynamic; size 64; }; " \
+            "chain in { type filter hook input priority 0; iifname \"rail*\" meta l4proto %s " \
+            "update @seen { th sport }; }; }" % protocol
+    drop = "flush chain inet routes in; add rule inet routes in iifname \"rail*\" meta l4proto %s " \
+           "th sport @seen counter drop" % protocol
+    try:
+        job = lab.start(mpich, program, env=env)
+        assert job.wait_for("^stress t=", 30), job.output()
+        made = lab.exec("h1", "nft", watch)
+        assert made.returncode == 0, made.stderr
+        assert job.wait_for("^stress t=1", 30), job.output()
+        made = lab.exec("h1", "nft", drop)
+        assert made.returncode == 0, made.stderr
+        result = job.wait(90)
+        dropped = lab.exec("h1", "nft", "list", "table", "inet", "routes").stdout
+    finally:
+        lab.exec("h1", "nft", "delete", "table", "inet", "routes")
+    assert_right(result)
+    assert "counter packets 0 " not in dropped, dropped
+    assert result.find(rf"^{rail}: another source port was tried"), result.tail()
+    assert result.rails()[rail]["failovers"] == 0, result.tail()
+
+
+def test_few_connections_serve_many_ranks(lab, stress, mpich):
+    """Each rank has fewer connections than peers: they are closed and made again, and nothing falls."""
+    env = {"FI_MARLINE_RAILS": "tcp:rail0", "FI_MARLINE_TCP_CONNECTIONS": 2}
+    program = stress(mpich, "--iterations", 1, "--max-size", 1 << 16)
+    result = lab.run(mpich, program, n=6, env=env, timeout=120)
+    assert_right(result)
+    assert result.rails()["tcp:rail0"]["failovers"] == 0, result.tail()

@@ -2,15 +2,46 @@
  * posted and errors set to be returned.
  *
  *   deadpeer [recv|send|any]     any: the receive is from MPI_ANY_SOURCE
+ *   deadpeer bcast RANK          that rank dies amid broadcasts from rank 0; all others print
  *
  * Rank 0 prints `deadpeer: error after SECONDS s: TEXT` and exits 0 if an MPI call returned an error.
  */
 #include <mpi.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "pattern.h"
+
+static void die(int signal)
+{
+    (void)signal;
+    raise(SIGKILL);
+}
+
+/* Broadcasts from rank 0 until a call fails; rank `dying` is killed wherever it is then. */
+static void broadcasts(int rank, int dying)
+{
+    static char text[MPI_MAX_ERROR_STRING], buf[300000];
+    struct itimerval soon = {.it_value = {.tv_usec = 500000}};
+    int len = 0, err = MPI_SUCCESS;
+    signal(SIGALRM, die);
+    double t = now_s();
+    for (int n = 0; err == MPI_SUCCESS && now_s() - t < 60; n++) {
+        if (n == 100) {
+            t = now_s();
+            if (rank == dying)
+                setitimer(ITIMER_REAL, &soon, NULL);
+        }
+        err = MPI_Bcast(buf, sizeof buf, MPI_BYTE, 0, MPI_COMM_WORLD);
+    }
+    if (err != MPI_SUCCESS)
+        MPI_Error_string(err, text, &len);
+    printf("deadpeer: rank %d: %s after %.2f s: %s\n", rank, err ? "error" : "nothing", now_s() - t, text);
+    fflush(stdout);
+    _exit(err == MPI_SUCCESS);
+}
 
 int main(int argc, char **argv)
 {
@@ -20,6 +51,10 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (argc > 2 && !strcmp(argv[1], "bcast")) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        broadcasts(rank, atoi(argv[2]));
+    }
     int sending = argc > 1 && !strcmp(argv[1], "send");
     int from = argc > 1 && !strcmp(argv[1], "any") ? MPI_ANY_SOURCE : 1;
     MPI_Barrier(MPI_COMM_WORLD);

@@ -2,17 +2,17 @@
 
 use crate::group;
 use crate::mpi::{Handle, Mpi, SUCCESS};
-use crate::provider::{self, ENDED_MISMATCH, ENDED_NOT_CARRIED, ENDED_WELL};
+use crate::provider::{self, ENDED_DEAD, ENDED_MISMATCH, ENDED_NOT_CARRIED, ENDED_WELL};
 use std::ffi::{c_int, c_void};
 
 /// While a broadcast waits, the MPI makes progress with what else the program has begun after so
 /// many looks.
 const LOOKS: u32 = 32;
 
-/// The arguments of `MPI_Bcast`.
+/// The arguments of `MPI_Bcast`, or of `MPI_Bcast_c`.
 pub struct Bcast {
     pub buffer: *mut c_void,
-    pub count: c_int,
+    pub count: isize,
     pub datatype: Handle,
     pub root: c_int,
     pub comm: Handle,
@@ -44,7 +44,7 @@ pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
         return conclude(mpi, agreed, comm, end);
     }
     let mut packed = vec![0; len];
-    let elements = (asked.buffer, asked.count, datatype);
+    let elements = (asked.buffer, c_int::try_from(count).ok()?, datatype);
     if root == agreed.rank {
         // SAFETY: the caller's promise.
         let ok = unsafe { mpi.pack((elements.0, elements.1, elements.2), &mut packed, comm) };
@@ -88,6 +88,9 @@ unsafe fn run(
         if looks % LOOKS == 0 {
             mpi.progress();
         }
+        // As MPICH does after each look: where ranks share processors, those that wait are in the
+        // way of those that have what they wait for.
+        std::thread::yield_now();
     }
 }
 
@@ -106,6 +109,15 @@ fn conclude(mpi: &Mpi, agreed: &group::Agreed, comm: Handle, end: Option<isize>)
             None
         }
         Some(ENDED_MISMATCH) => Some(mpi.fail(comm, true)),
-        _ => Some(mpi.fail(comm, false)),
+        other => {
+            if let Some(dead) = other.filter(|end| *end >= ENDED_DEAD) {
+                let (rank, dead, ranks) = (agreed.rank, dead - ENDED_DEAD, agreed.ranks);
+                eprintln!(
+                    "marline: rank {rank} of {ranks}: a broadcast ends with an error, as its peer, \
+                     rank {dead}, is dead"
+                );
+            }
+            Some(mpi.fail(comm, false))
+        }
     }
 }

@@ -40,7 +40,7 @@ pub unsafe extern "C" fn MPI_Bcast(
 ) -> c_int {
     let asked = bcast::Bcast {
         buffer,
-        count,
+        count: count as isize,
         datatype,
         root,
         comm,
@@ -55,6 +55,47 @@ pub unsafe extern "C" fn MPI_Bcast(
         },
         None => mpi::ABSENT,
     })
+}
+
+/// `MPI_Bcast_c`, which may meet `MPI_Bcast` at other ranks.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Bcast_c(
+    buffer: *mut c_void,
+    count: isize,
+    datatype: Handle,
+    root: c_int,
+    comm: Handle,
+) -> c_int {
+    let asked = bcast::Bcast {
+        buffer,
+        count,
+        datatype,
+        root,
+        comm,
+    };
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { bcast::broadcast(mpi, &asked) });
+    if let Some(done) = done {
+        return done;
+    }
+    let short = c_int::try_from(count);
+    match (mpi::next(c"MPI_Bcast_c"), mpi::next(c"MPI_Bcast"), short) {
+        // SAFETY: the function of this name, with the caller's arguments.
+        (Some(next), _, _) => unsafe {
+            let next: mpi::BcastLongFn = std::mem::transmute(next);
+            next(buffer, count, datatype, root, comm)
+        },
+        // An MPI before 4.0 has none, which a program that finds this one does not expect.
+        // SAFETY: as above.
+        (None, Some(next), Ok(count)) => unsafe {
+            let next: mpi::BcastFn = std::mem::transmute(next);
+            next(buffer, count, datatype, root, comm)
+        },
+        _ => mpi::ABSENT,
+    }
 }
 
 /// `MPI_Comm_free`: the communicator's group ends with it.

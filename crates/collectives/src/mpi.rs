@@ -15,6 +15,7 @@ pub const SUCCESS: c_int = 0;
 pub const ABSENT: c_int = 1;
 
 pub type BcastFn = unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, Handle) -> c_int;
+pub type BcastLongFn = unsafe extern "C" fn(*mut c_void, isize, Handle, c_int, Handle) -> c_int;
 type IntOfFn = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
 type ExtentFn = unsafe extern "C" fn(Handle, *mut isize, *mut isize) -> c_int;
 type EnvelopeFn =

@@ -23,23 +23,23 @@ pub struct GroupV1 {
 }
 
 #[repr(C)]
-struct ApiV1 {
-    version: u32,
-    size: u32,
-    collectives: AtomicPtr<c_void>,
+pub(crate) struct ApiV1 {
+    pub(crate) version: u32,
+    pub(crate) size: u32,
+    pub(crate) collectives: AtomicPtr<c_void>,
 }
 
 /// The provider's functions; see there.
 #[repr(C)]
 pub struct Provider {
-    size: u32,
+    pub(crate) size: u32,
     pub card_len: u32,
-    card: unsafe extern "C" fn(*mut u8) -> isize,
-    open: unsafe extern "C" fn(*const GroupV1) -> isize,
+    pub(crate) card: unsafe extern "C" fn(*mut u8) -> isize,
+    pub(crate) open: unsafe extern "C" fn(*const GroupV1) -> isize,
     pub probe: extern "C" fn(isize) -> isize,
     pub heard: extern "C" fn(isize) -> isize,
     pub start: extern "C" fn(isize, u8) -> isize,
-    post: unsafe extern "C" fn(isize, u32, *mut c_void, usize) -> isize,
+    pub(crate) post: unsafe extern "C" fn(isize, u32, *mut c_void, usize) -> isize,
     pub test: extern "C" fn(isize, isize) -> isize,
     pub is_idle: extern "C" fn(isize) -> isize,
     pub progress: extern "C" fn() -> isize,
@@ -52,6 +52,8 @@ pub const ENDED_WELL: isize = 1;
 pub const ENDED_NOT_CARRIED: isize = 2;
 /// See the provider.
 pub const ENDED_MISMATCH: isize = 3;
+/// See the provider.
+pub const ENDED_DEAD: isize = 16;
 
 /// The provider, if it is loaded.
 pub fn find() -> Option<&'static Provider> {

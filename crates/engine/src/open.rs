@@ -187,6 +187,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
     };
     let tcp = TcpConfig {
         user_timeout_ms: u32::try_from(settings.peer_timeout_ms).unwrap_or(u32::MAX),
+        connections_max: settings.tcp_connections,
         ..TcpConfig::default()
     };
     Ok(RailsConfig {

@@ -250,3 +250,23 @@ fn a_send_ends_though_its_link_never_comes_back() {
         while pair.a.poll_link().is_some() {}
     }
 }
+
+/// Other cards and routes may carry what comes from another source port. A path that loses nothing
+/// tries that ever later, as its rail goes on repeating what was sent.
+#[test]
+fn a_silent_path_tries_another_way_where_there_is_no_other() {
+    for (deliveries, tries) in [
+        (&[Delivery::STREAM][..], 1..=3),
+        (&[Delivery::DATAGRAMS], 3..=100),
+        (&[Delivery::STREAM, Delivery::STREAM], 0..=0),
+    ] {
+        let mut pair = pair(deliveries);
+        pair.message(2, 1_000);
+        pair.settle();
+        assert!(done(&mut pair.a, 2));
+        pair.message(3, 1_000);
+        held(&mut pair, 400 * MS);
+        let tried = sum(&pair, |s| s.reroutes);
+        assert!(tries.contains(&tried), "{tried} times: {deliveries:?}");
+    }
+}

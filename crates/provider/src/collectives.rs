@@ -214,3 +214,66 @@ extern "C" fn close(group: isize) -> isize {
         Ok(0)
     })
 }
+
+/// The same types as the library of collectives has them.
+#[cfg(test)]
+#[allow(dead_code, clippy::duplicate_mod)]
+#[path = "../../collectives/src/provider.rs"]
+mod other_side;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// Both sides of the interface lay a type out alike, field by field.
+    macro_rules! assert_alike {
+        ($ours:ty, $theirs:ty, $($field:ident),*) => {
+            assert_eq!(size_of::<$ours>(), size_of::<$theirs>());
+            $(
+                let name = stringify!($field);
+                assert_eq!(offset_of!($ours, $field), offset_of!($theirs, $field), "{name}");
+            )*
+        };
+    }
+
+    #[test]
+    fn the_library_of_collectives_reads_what_is_written_here() {
+        assert_alike!(
+            GroupV1,
+            other_side::GroupV1,
+            id,
+            token,
+            me,
+            members,
+            reserved,
+            cards
+        );
+        assert_alike!(
+            CollectivesV1,
+            other_side::Provider,
+            size,
+            card_len,
+            card,
+            open,
+            probe,
+            heard,
+            start,
+            post,
+            test,
+            is_idle,
+            progress,
+            close
+        );
+        type Api = other_side::ApiV1;
+        assert_alike!(crate::MarlineApiV1, Api, version, size, collectives);
+        let ends = [ENDED_WELL, ENDED_NOT_CARRIED, ENDED_MISMATCH, ENDED_DEAD];
+        let theirs = [
+            other_side::ENDED_WELL,
+            other_side::ENDED_NOT_CARRIED,
+            other_side::ENDED_MISMATCH,
+            other_side::ENDED_DEAD,
+        ];
+        assert_eq!(ends, theirs);
+    }
+}

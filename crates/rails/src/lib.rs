@@ -9,6 +9,7 @@ mod any;
 mod caps;
 mod discover;
 mod fault;
+mod frame_word;
 mod groups;
 mod link;
 mod outcome;

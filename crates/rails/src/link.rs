@@ -52,6 +52,11 @@ pub trait Links {
     /// it that there is no need: the question would have to be answered on the same link.
     fn works(&mut self, link: LinkId);
 
+    /// Nothing that was sent on the link was acknowledged for long: another way through the network
+    /// may be tried, by a connection with another source port for example. A rail without
+    /// connections is given another flow instead.
+    fn reroute(&mut self, link: LinkId);
+
     /// One user less; the last one ends the link. No event speaks of the link after that.
     fn close(&mut self, link: LinkId);
 }
@@ -191,6 +196,7 @@ macro_rules! addr_links {
                 $crate::Connected { link, up: true }
             }
             fn works(&mut self, _: $crate::LinkId) {}
+            fn reroute(&mut self, _: $crate::LinkId) {}
             fn close(&mut self, link: $crate::LinkId) {
                 self.$field.close(link);
             }

@@ -466,7 +466,8 @@ impl World {
         if *turns > most {
             let ep = &self.eps[e as usize];
             let at = ep.engine.inspect(|core| core.next_deadline());
-            self.broken(e, format!("timers spin: next {at:?}"));
+            let in_ns = at.map(|at| at.saturating_sub(ep.machine.peek_now()));
+            self.broken(e, format!("timers spin: next in {in_ns:?} ns"));
         }
     }
 

@@ -3,10 +3,13 @@
 //! again. (TCP and RC repeat what a network loses, and break where it carries nothing.)
 
 use marline_wire::RailAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One end's connection: endpoint and rail, rail and port at the other end.
 pub(crate) type End = (u32, usize, (usize, usize), u16);
+
+/// From a rail (of a host) to another.
+pub(crate) type Way = ((usize, usize), (usize, usize));
 
 /// The connections of a world.
 #[derive(Debug, Default)]
@@ -15,4 +18,8 @@ pub(crate) struct Connections {
     pub up: BTreeMap<End, RailAddr>,
     /// Those that are being made, by the order of the event that decides.
     pub dials: BTreeMap<u64, (u32, usize, RailAddr)>,
+    /// Pairs of rails between which nothing passes, for longer than connections last, and the
+    /// events with which these break.
+    pub silent: BTreeSet<Way>,
+    pub resets: BTreeMap<u64, Way>,
 }

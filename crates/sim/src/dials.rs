@@ -2,9 +2,9 @@
 
 use crate::connections::End;
 use crate::machine::News;
-use crate::setup::Trouble;
+use crate::place::{port_of, target_of};
+use crate::setup::{Fault, Trouble};
 use crate::world::{Next, World};
-use crate::writes::{port_of, target_of};
 use marline_wire::RailAddr;
 
 fn end_of(e: u32, rail: usize, to: &RailAddr) -> End {
@@ -20,6 +20,10 @@ impl World {
     }
 
     pub(crate) fn dialled(&mut self, order: u64) {
+        if let Some((start, target)) = self.connections.resets.remove(&order) {
+            self.connections.silent.remove(&(start, target));
+            return self.snap(start, target);
+        }
         let Some((e, rail, to)) = self.connections.dials.remove(&order) else {
             return;
         };
@@ -36,19 +40,50 @@ impl World {
         self.tell_link(e, rail, to, up);
     }
 
-    /// Returns whether a packet gets onto its connection. Where the network carries nothing the
-    /// connection breaks, and so it does now and then.
-    pub(crate) fn boards(&mut self, e: u32, rail: usize, to: &RailAddr) -> bool {
+    /// When a packet that is put onto its connection at `at` leaves by it; `None`: never, because
+    /// there is none. Where the network carries nothing the packet waits, and when that lasts too
+    /// long the connection breaks; now and then it breaks for no reason that can be seen.
+    pub(crate) fn boards(&mut self, e: u32, rail: usize, to: &RailAddr, at: u64) -> Option<u64> {
         let (start, target) = ((self.eps[e as usize].host, rail), target_of(to));
-        let up = self.connections.up.contains_key(&end_of(e, rail, to));
-        if up && (self.net.is_cut(start, target) || self.net.snaps()) {
-            self.net.sever(start, target);
-            self.break_where(|from, to| {
-                (from, to) == (start, target) || (to, from) == (start, target)
-            });
-            return false;
+        if !self.connections.up.contains_key(&end_of(e, rail, to)) {
+            return None;
         }
-        up
+        if self.net.snaps() {
+            self.snap(start, target);
+            return None;
+        }
+        if !self.net.is_cut(start, target) {
+            return Some(at);
+        }
+        if let Some(heals) = self.heals_at(start, target) {
+            return Some(at.max(heals + 1));
+        }
+        if self.setup.silent_ns == 0 {
+            self.snap(start, target);
+        } else if self.connections.silent.insert((start, target)) {
+            let order = self.push(self.now + self.setup.silent_ns, Next::Dialled);
+            self.connections.resets.insert(order, (start, target));
+        }
+        None
+    }
+
+    /// When the network carries packets again, if a connection lives so long.
+    fn heals_at(&self, from: (usize, usize), to: (usize, usize)) -> Option<u64> {
+        let (mut at, until) = (self.now, self.now + self.setup.silent_ns);
+        while at < until {
+            let cuts = |f: &&Fault| f.from_ns <= at && at <= f.to_ns && f.what.cuts(from, to);
+            match self.setup.faults.iter().filter(cuts).map(|f| f.to_ns).max() {
+                Some(end) => at = end + 1,
+                None => return Some(at),
+            }
+        }
+        None
+    }
+
+    /// The connections between two rails break.
+    fn snap(&mut self, start: (usize, usize), target: (usize, usize)) {
+        self.net.sever(start, target);
+        self.break_where(|from, to| (from, to) == (start, target) || (to, from) == (start, target));
     }
 
     /// A trouble of the network starts or ends; all connections of a rail that goes down break.

@@ -43,7 +43,10 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
         let lies = matches!(profile, Profile::Swarm | Profile::Rails);
         draw_writes(setup, lies);
         draw_shuffles(setup);
-        draw_connections(setup);
+    }
+    draw_connections(setup);
+    if profile == Profile::Calm {
+        setup.weather.breaks = 0;
     }
 }
 
@@ -175,6 +178,22 @@ fn draw_connections(setup: &mut Setup) {
         setup.streams[rail] |= more && setup.connected[rail] && !setup.writes[rail];
     }
     setup.weather.breaks = rng.pick(&[0, 0, 100, 3_000]);
+}
+
+/// In a sixth of the seeds, of any profile, a rail is near. How long connections are silent before
+/// they break: not at all in a third, so short that none breaks for a short fault in others.
+pub(crate) fn draw_near(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 22);
+    setup.silent_ns = rng.pick(&[0, 20_000_000, 200_000_000]);
+    let timeout_ns = setup.node.peer_timeout_ns;
+    let long = |f: &Fault| f.to_ns - f.from_ns > timeout_ns / 4;
+    if !rng.one_in(6) || setup.faults.iter().any(long) {
+        return;
+    }
+    let rail = rng.below(setup.rails as u64) as usize;
+    setup.near = Some(rail);
+    (setup.streams[rail], setup.connected[rail]) = (true, true);
+    setup.writes[rail] = false;
 }
 
 /// A rail goes down and up again and again.

@@ -456,6 +456,7 @@ impl World {
 
     fn post(&mut self, e: u32, mut out: Out, at: u64) {
         let lost = self.rng.ppm(self.net.weather.batch_drop);
+        self.strike(e, &out);
         if let Some(write) = &out.write {
             self.launch_write(e, &out, write, at);
         }

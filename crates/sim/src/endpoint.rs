@@ -5,13 +5,13 @@ use crate::content::Content;
 use crate::machine::{id_of, Machine, PortSpec, SimSystem, SimWatch, LOOK_NS};
 use crate::memory::{Buffer, Graveyard, Op, OpKind, RecvOp};
 use crate::ops::LateSend;
+use crate::place::port_of;
 use crate::rng::Rng;
 use crate::run::add_counters;
 use crate::setup::Setup;
 use crate::table::Table;
 use crate::truth::Plain;
 use crate::windows::Windows;
-use crate::writes::port_of;
 use marline_engine::{
     AvId, CoreConfig, CqId, Engine, EpId, FiAddr, LogSink, OpError, Parts, Region, SubmitError,
 };

@@ -58,6 +58,7 @@ impl Links for SimTx {
     }
 
     fn works(&mut self, _: LinkId) {}
+    fn reroute(&mut self, _: LinkId) {}
 
     fn close(&mut self, link: LinkId) {
         self.links.close(link);

@@ -195,14 +195,15 @@ impl Net {
         }
     }
 
-    /// One packet of `len` bytes. `lost`: its super-packet is lost.
+    /// One packet of `len` bytes. `lost`: its super-packet is lost; `held`: it waits in a
+    /// connection until the network carries it, at `now`.
     pub fn send(
         &mut self,
         now: u64,
         from: (usize, usize),
         to: (usize, usize),
         (len, datagram): (usize, usize),
-        lost: bool,
+        (lost, held): (bool, bool),
     ) -> Fate {
         self.stats.packets += 1;
         let (a, b) = (from.0 * self.rails + from.1, to.0 * self.rails + to.1);
@@ -224,7 +225,7 @@ impl Net {
                 too_big: told.then_some(mtu),
             };
         }
-        if self.is_cut(from, to) {
+        if !held && self.is_cut(from, to) {
             self.stats.cut += 1;
             return LOST;
         }

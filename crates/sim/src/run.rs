@@ -25,6 +25,8 @@ pub struct Outcome {
     pub net: NetStats,
     /// How often each trouble began.
     pub troubles: BTreeMap<&'static str, u64>,
+    /// Packets that showed the moment of [`Setup::strike`].
+    pub moments: u64,
     /// Messages sent.
     pub messages: u64,
     /// Operations that an endpoint posted in one round and had open at once, at most.
@@ -62,6 +64,7 @@ pub fn run_setup(setup: &Setup, tracing: bool) -> Outcome {
         failure,
         net: world.net.stats,
         troubles: std::mem::take(&mut world.troubles),
+        moments: world.moments,
         messages: world.truth.msgs.len() as u64,
         open_max: world.eps.iter().map(|ep| ep.open_max).max().unwrap_or(0),
         worked_ns: world.worked_ns,

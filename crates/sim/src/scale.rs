@@ -1,7 +1,7 @@
 //! Large clusters without faults: how latency, packets and memory grow with the endpoints.
 
 use crate::run::run_setup;
-use crate::setup::{Profile, Setup, Topology, Weather, Work};
+use crate::setup::{Setup, Topology, Weather, Work};
 use marline_proto::Config;
 
 /// One row of the scaling table.
@@ -25,7 +25,7 @@ pub struct Scaled {
 
 /// One all-to-all (or tree broadcast) of messages of up to 64 bytes over one 10 Gbit/s rail.
 pub fn scale(hosts: usize, work: Work) -> Scaled {
-    let mut setup = Setup::draw(1, Profile::Calm, hosts, 1);
+    let mut setup = Setup::plain(1, hosts, 1);
     setup.topology = Topology::Planes;
     setup.node = Config::default();
     setup.datagram_max = vec![1_472];

@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_is_damaged_is_summed() {
-        let mut setup = Setup::draw(1, crate::Profile::Calm, 2, 2);
+        let mut setup = Setup::plain(1, 2, 2);
         setup.node.summed = (100, 70_000);
         setup.follow(&parse("1ms 2ms 0:0 down", 2, 2).unwrap());
         assert_eq!(setup.node.summed, (100, 70_000));

@@ -1,7 +1,8 @@
 //! The choices of one seed: cluster, settings, faults, workload. All of it is plain data, so that a
 //! failing run can be shrunk by taking things away.
 
-use crate::draw::{draw_faults, draw_pattern};
+use crate::draw::{draw_faults, draw_near, draw_pattern};
+use crate::moment::Strike;
 use crate::rng::Rng;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
@@ -60,6 +61,13 @@ pub enum Topology {
     Mesh,
     /// Every rail is alone in its subnet (routed).
     Routed,
+}
+
+impl Topology {
+    fn draw(rng: &mut Rng) -> Topology {
+        use Topology::{Mesh, Planes, Routed};
+        rng.pick(&[Planes, Planes, Mesh, Routed])
+    }
 }
 
 /// Faults that each packet may meet, in parts per million.
@@ -287,6 +295,13 @@ pub struct Setup {
     /// Streams whose links are connections, and of which the protocol knows what they promise (see
     /// [`Setup::connects`]).
     pub connected: Vec<bool>,
+    /// The rail that stays within a host, as shared memory does: a stream whose links are
+    /// connections, and which carries whatever there is to carry while it works. (A host is a
+    /// process then.)
+    pub near: Option<usize>,
+    /// A connection over which the network carries nothing is silent for so long, and then it
+    /// breaks; what it held before that arrives when the network carries it again.
+    pub silent_ns: u64,
     /// Rails that write into registered memory; streams among them in order with their packets.
     /// They reach only each other.
     pub writes: Vec<bool>,
@@ -311,6 +326,8 @@ pub struct Setup {
     pub weather: Weather,
     /// Faults of rails and hosts.
     pub faults: Vec<Fault>,
+    /// A rail that fails when a certain packet is about to leave.
+    pub strike: Option<Strike>,
     /// End of all faults.
     pub faults_end_ns: u64,
     /// A closed port answers (ICMP).
@@ -349,6 +366,9 @@ impl Setup {
     /// Returns whether links of a rail are connections. (Rails that write are streams of another
     /// kind, and in a mesh streams meet datagrams.)
     pub fn connects(&self, rail: usize) -> bool {
+        if self.near == Some(rail) {
+            return true;
+        }
         let stream = |of: &[bool]| of.get(rail) == Some(&true);
         let alone = self.topology == Topology::Planes && !stream(&self.writes);
         alone && stream(&self.streams) && stream(&self.connected)
@@ -379,18 +399,15 @@ impl Setup {
             calm_rounds: 0,
             hosts,
             rails,
-            topology: rng.pick(&[
-                Topology::Planes,
-                Topology::Planes,
-                Topology::Mesh,
-                Topology::Routed,
-            ]),
+            topology: Topology::draw(rng),
             node,
             datagram_max: (0..rails)
                 .map(|_| rng.pick(&[1_472, 1_472, 8_972, 1_232, 64_000]))
                 .collect(),
             streams: vec![false; rails],
             connected: vec![false; rails],
+            near: None,
+            silent_ns: 0,
             writes: vec![false; rails],
             direct: false,
             direct_again: false,
@@ -404,6 +421,7 @@ impl Setup {
             socket_bytes: rng.pick(&[212_992, 212_992, 4 << 20, 1 << 20, 100_000, 30_000]),
             weather: Weather::default(),
             faults: Vec::new(),
+            strike: None,
             faults_end_ns: faults_time(rng),
             refuses: rng.one_in(2),
             may_die: false,
@@ -423,8 +441,18 @@ impl Setup {
         };
         setup.fit_packets();
         draw_faults(&mut setup, profile, rng);
+        draw_near(&mut setup);
         draw_pattern(&mut setup);
         setup.node.any_source_fails = Rng::new(seed, 15).one_in(2);
+        setup
+    }
+
+    /// A cluster without faults whose rails are datagrams: what tests start from.
+    pub fn plain(seed: u64, hosts: usize, rails: usize) -> Setup {
+        let mut setup = Setup::draw(seed, Profile::Calm, hosts, rails);
+        setup.streams.fill(false);
+        setup.connected.fill(false);
+        (setup.near, setup.silent_ns) = (None, 0);
         setup
     }
 
@@ -462,6 +490,7 @@ impl Setup {
         // Of the settings that are drawn with faults those of the first round stay.
         (next.node, next.streams) = (self.node, self.streams.clone());
         next.connected.clone_from(&self.connected);
+        (next.near, next.silent_ns) = (self.near, self.silent_ns);
         next.writes.clone_from(&self.writes);
         (next.direct, next.direct_again) = (self.direct, self.direct_again);
         next.direct_shuffled = self.direct_shuffled;

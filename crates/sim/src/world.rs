@@ -6,17 +6,18 @@ use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
 use crate::machine::{Log, News, Out, PortSpec, TRUESIZE};
 use crate::net::{toggle, Damage, Net};
+use crate::place::{port_of, target_of, Place};
 use crate::rng::Rng;
 use crate::rounds::Rounds;
 use crate::setup::{Setup, Topology, Trouble};
 use crate::spare;
 use crate::truth::Truth;
-use crate::writes::{kind_of, port_of, target_of, Hurt, LATE_NS};
+use crate::writes::{Hurt, LATE_NS};
 use marline_checksum::crc32c;
 use marline_engine::Completion;
 use marline_proto::Mutation;
-use marline_rails::{RailEvent, RailFault, RemoteWrites, UdpAddr};
-use marline_wire::{DirectHead, RailAddr, RailWrites};
+use marline_rails::{RailEvent, RailFault, RemoteWrites};
+use marline_wire::{DirectHead, RailAddr};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -120,6 +121,8 @@ pub struct World {
     pub tracing: bool,
     /// Events so far.
     pub events: u64,
+    /// Packets that showed the moment of [`Setup::strike`].
+    pub moments: u64,
     /// How often each trouble began.
     pub troubles: BTreeMap<&'static str, u64>,
     pub(crate) rounds: Rounds,
@@ -153,6 +156,7 @@ impl World {
             worked_ns: 0,
             tracing,
             events: 0,
+            moments: 0,
             troubles: BTreeMap::new(),
             rounds: Rounds::default(),
             connections: Connections::default(),
@@ -174,7 +178,7 @@ impl World {
         let port = PORT + if rng.one_in(2) { index as u16 } else { 0 };
         let specs: Vec<PortSpec> = (0..self.setup.rails)
             .map(|r| PortSpec {
-                addr: rail_addr(&self.setup, host, r, port),
+                addr: place(&self.setup, host, r, port).addr(),
                 datagram_max: self.setup.datagram_max[r],
                 socket_bytes: self.setup.socket_bytes,
                 rate: self.setup.rate[r],
@@ -453,9 +457,14 @@ impl World {
 
     /// Puts a packet on the network.
     pub(crate) fn launch(&mut self, e: u32, out: &Out, mut bytes: Vec<u8>, at: u64, lost: bool) {
-        if self.setup.connects(out.rail) && !self.boards(e, out.rail, &out.to) {
-            self.net.stats.broken += 1;
-            return spare::give(bytes);
+        let mut held = false;
+        let mut at = at;
+        if self.setup.connects(out.rail) {
+            let Some(leaves) = self.boards(e, out.rail, &out.to, at) else {
+                self.net.stats.broken += 1;
+                return spare::give(bytes);
+            };
+            (held, at) = (leaves > at, leaves);
         }
         let (from, to) = (self.eps[e as usize].host, out.to);
         let target = target_of(&to);
@@ -463,7 +472,7 @@ impl World {
         let datagram = bytes.len().min(out.segment);
         let fate = self
             .net
-            .send(at, start, target, (bytes.len(), datagram), lost);
+            .send(at, start, target, (bytes.len(), datagram), (lost, held));
         let stream = self.net.is_stream(out.rail, target.1);
         let breaks = stream.then(|| self.breaks(e, start, target));
         if let Some(mtu) = fate.too_big {
@@ -553,25 +562,29 @@ fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
     bytes[..4].copy_from_slice(&seal.to_le_bytes());
 }
 
+/// The kind of writes that a rail announces.
+fn kind_of(setup: &Setup, rail: usize) -> RemoteWrites {
+    match (setup.writes[rail], setup.streams[rail]) {
+        (false, false) if setup.direct => RemoteWrites::Direct,
+        (false, _) => RemoteWrites::None,
+        (true, false) => RemoteWrites::Unordered,
+        (true, true) => RemoteWrites::Ordered,
+    }
+}
+
 /// Where rail `rail` of a host is reached.
-fn rail_addr(setup: &Setup, host: usize, rail: usize, port: u16) -> RailAddr {
-    let prefix_len = match setup.topology {
-        Topology::Planes => 16,
-        Topology::Mesh => 8,
-        Topology::Routed => 32,
-    };
-    let addr = UdpAddr {
-        ip: [10, rail as u8, (host >> 8) as u8, host as u8].into(),
+fn place(setup: &Setup, host: usize, rail: usize, port: u16) -> Place {
+    Place {
+        host,
+        rail,
         port,
-        prefix_len,
-    };
-    let mut addr = addr.rail();
-    addr.index = rail as u8;
-    addr.datagram_max = setup.datagram_max[rail] as u16;
-    addr.writes = match kind_of(setup, rail) {
-        RemoteWrites::Direct => RailWrites::Direct,
-        _ if setup.writes[rail] => RailWrites::Keyed,
-        _ => RailWrites::None,
-    };
-    addr
+        prefix_len: match setup.topology {
+            Topology::Planes => 16,
+            Topology::Mesh => 8,
+            Topology::Routed => 32,
+        },
+        near: setup.near == Some(rail),
+        datagram_max: setup.datagram_max[rail],
+        writes: kind_of(setup, rail),
+    }
 }

@@ -8,15 +8,15 @@
 use crate::machine::{News, Out};
 use crate::memory::Buffer;
 use crate::net::Net;
+use crate::place::{port_of, target_of};
 use crate::rng::Rng;
 use crate::setup::{Lie, Setup, Topology, Trouble};
 use crate::spare;
 use crate::world::{Next, World};
 use marline_checksum::{sum, Algorithm};
 use marline_proto::{sum_seed, Config};
-use marline_rails::{RailEvent, RemoteWrites, UdpAddr};
-use marline_wire::{Header, RailAddr, Written, FLAG_READ_REPLY, FLAG_UNSUMMED};
-use std::net::IpAddr;
+use marline_rails::RailEvent;
+use marline_wire::{Header, Written, FLAG_READ_REPLY, FLAG_UNSUMMED};
 
 /// Bytes that are lost together.
 const PACKET: usize = 4_096;
@@ -343,20 +343,6 @@ impl World {
     }
 }
 
-/// Host and rail of an address.
-pub(crate) fn target_of(to: &RailAddr) -> (usize, usize) {
-    let [_, rail, high, low] = match UdpAddr::of(to).map(|addr| addr.ip) {
-        Some(IpAddr::V4(ip)) => ip.octets(),
-        _ => [u8::MAX; 4], // no host of ours
-    };
-    ((high as usize) << 8 | low as usize, rail as usize)
-}
-
-/// The port of a rail's address; 0 of one that is none of ours.
-pub(crate) fn port_of(to: &RailAddr) -> u16 {
-    UdpAddr::of(to).map_or(0, |addr| addr.port)
-}
-
 fn put(
     buffer: &mut Buffer,
     address: usize,
@@ -458,15 +444,5 @@ pub(crate) fn draw_shuffles(setup: &mut Setup) {
         setup.node.rail_algorithm.fill(Some(blind as u8));
         setup.direct_again = false;
         setup.spoil_nothing();
-    }
-}
-
-/// The kind of writes that a rail of the setup announces.
-pub(crate) fn kind_of(setup: &Setup, rail: usize) -> RemoteWrites {
-    match (setup.writes[rail], setup.streams[rail]) {
-        (false, false) if setup.direct => RemoteWrites::Direct,
-        (false, _) => RemoteWrites::None,
-        (true, false) => RemoteWrites::Unordered,
-        (true, true) => RemoteWrites::Ordered,
     }
 }

@@ -1,14 +1,14 @@
 //! Rails whose links are connections, which lose nothing until they break: then all that is under
 //! way is lost, and they are dialled anew.
 
-use marline_sim::{run_setup, Fault, Outcome, Profile, Setup, Topology, Trouble, Weather};
+use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather};
 
 const MS: u64 = 1_000_000;
 
 /// A cluster of two hosts with this many such rails, of which one in `breaks` of a million packets
 /// breaks its connection, and whose rail 0 goes down twice.
 fn setup(seed: u64, rails: usize, breaks: u32) -> Setup {
-    let mut setup = Setup::draw(seed, Profile::Calm, 2, rails);
+    let mut setup = Setup::plain(seed, 2, rails);
     setup.topology = Topology::Planes;
     setup.streams.fill(true);
     setup.connected.fill(true);

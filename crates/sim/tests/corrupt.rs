@@ -1,6 +1,6 @@
 //! Rails that corrupt: left for better ones, taken back when clean, kept when there is no better.
 
-use marline_sim::{run_setup, Fault, Outcome, Profile, Setup, Topology, Trouble, Weather, Work};
+use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather, Work};
 
 const MS: u64 = 1_000_000;
 
@@ -12,7 +12,7 @@ fn play(rails: usize, bad: &[(usize, u32, u64)]) -> Outcome {
 
 /// The same, with other faults.
 fn play_with(rails: usize, bad: &[(usize, u32, u64)], others: &[Fault]) -> Outcome {
-    let mut setup = Setup::draw(1, Profile::Calm, 2, rails);
+    let mut setup = Setup::plain(1, 2, rails);
     setup.topology = Topology::Planes;
     setup.weather = Weather::default();
     setup.work = Work::Halo;

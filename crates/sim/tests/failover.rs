@@ -1,6 +1,6 @@
 //! Data leaves a bad rail within milliseconds, whatever is wrong with it, as long as another works.
 
-use marline_sim::{run_setup, Fault, Profile, Setup, Topology, Trouble, Weather, Work};
+use marline_sim::{run_setup, Fault, Setup, Topology, Trouble, Weather, Work};
 
 const MS: u64 = 1_000_000;
 /// Runs of each fault.
@@ -45,7 +45,7 @@ fn pick(seed: u64, question: u64, n: u64) -> u64 {
 }
 
 fn setup(seed: u64, cut: Cut) -> Setup {
-    let mut setup = Setup::draw(seed, Profile::Calm, 2, 2);
+    let mut setup = Setup::plain(seed, 2, 2);
     setup.topology = Topology::Planes;
     setup.weather = Weather::default();
     setup.work = [Work::PingPong, Work::Halo, Work::Incast][pick(seed, 1, 3) as usize];

@@ -45,7 +45,7 @@ fn a_damped_rail_takes_over_when_no_other_is_healthy() {
 /// Ping-pong for about 1.5 s while rail 0 falls seven times; then rail 1, too, if `cut`.
 fn worked_ns(cut: bool) -> u64 {
     const MS: u64 = 1_000_000;
-    let mut setup = Setup::draw(1, Profile::Calm, 2, 2);
+    let mut setup = Setup::plain(1, 2, 2);
     setup.topology = Topology::Planes;
     setup.weather = Weather::default();
     setup.work = Work::PingPong;

@@ -1,12 +1,12 @@
 //! A rail whose queue does not move takes nothing, for longer than peers wait: what another can
 //! carry leaves by that, nobody is taken for dead, and the rail comes back.
 
-use marline_sim::{run_setup, Fault, Outcome, Profile, Setup, Topology, Trouble, Work};
+use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Work};
 
 const MS: u64 = 1_000_000;
 
 fn setup(seed: u64) -> Setup {
-    let mut setup = Setup::draw(seed, Profile::Calm, 2, 2);
+    let mut setup = Setup::plain(seed, 2, 2);
     setup.topology = [Topology::Planes, Topology::Mesh][seed as usize % 2];
     let works = [Work::PingPong, Work::Halo, Work::Incast, Work::Random];
     setup.work = works[seed as usize / 2 % 4];

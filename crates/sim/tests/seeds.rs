@@ -133,7 +133,7 @@ fn trees_collectives_and_storms_end() {
 /// A storm has thousands of operations open at once.
 #[test]
 fn a_storm_opens_thousands() {
-    let mut setup = Setup::draw(1, Profile::Calm, 4, 2);
+    let mut setup = Setup::plain(1, 4, 2);
     setup.work = Work::Storm;
     let outcome = run_setup(&setup, false);
     assert_eq!(outcome.failure, None);

@@ -3,15 +3,13 @@
 
 use marline_checksum::Algorithm;
 use marline_proto::Config;
-use marline_sim::{
-    run_setup, Fault, Lie, Outcome, Profile, Setup, Topology, Trouble, Weather, Work,
-};
+use marline_sim::{run_setup, Fault, Lie, Outcome, Setup, Topology, Trouble, Weather, Work};
 
 const MS: u64 = 1_000_000;
 
 /// Two hosts exchange messages of up to 1 MiB over two rails that write, in order or not.
 fn setup(ordered: bool) -> Setup {
-    let mut setup = Setup::draw(1, Profile::Calm, 2, 2);
+    let mut setup = Setup::plain(1, 2, 2);
     setup.topology = Topology::Planes;
     setup.work = Work::Halo;
     (setup.ops, setup.size_max, setup.pause_ns) = (2_000, 1 << 20, 500);

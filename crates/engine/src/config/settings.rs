@@ -381,6 +381,9 @@ settings! {
     receive_buffer_bytes: usize = "8M", Kind::Bytes { min: 64 * KIB, max: GIB };
     /// Send buffer in bytes asked of the kernel per rail.
     send_buffer_bytes: usize = "4M", Kind::Bytes { min: 64 * KIB, max: GIB };
+    /// Connections of a TCP rail beyond which those that were used least lately are closed, until
+    /// they are wanted again; 0: an eighth of the descriptors that the process may have.
+    tcp_connections: usize = "0", Kind::Number { min: 0, max: 1_048_576 };
     /// Let the kernel or the card cut large sends into packets (UDP GSO), where it can.
     gso: bool = "on", Kind::Switch;
     /// Let the kernel take long messages from the sender's memory and put them into the receiver's

@@ -56,6 +56,9 @@ impl<S: System> Core<S> {
             if !pending.is_none_or(|pending| self.send_again(now, rail, pending)) {
                 continue;
             }
+            if !self.send_batches_of(now, rail) {
+                continue;
+            }
             let state = &mut self.rails.list[rail];
             state.buffer = state.buffer.or_else(|| state.tx.lend());
             match state.buffer {

@@ -8,23 +8,28 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::group_card::{identity, lanes, leaders, GroupCard, GROUP_CARD_LEN};
 use crate::state::groups::{GroupMemory, Member, OpenGroup};
-use crate::state::rails::{Body, Pending};
 use marline_checksum::{crc32c, sum, Algorithm};
-use marline_proto::group::{Group, GroupConfig, GroupStats, Packet, Scheme, To};
+use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme};
 use marline_proto::{Dest, PeerId};
-use marline_rails::{group_addr, GroupLink, Groups as _, LinkId, Links, RailTx, SendOutcome};
-use marline_wire::{GroupHead, GroupPacket, ParseError, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
+use marline_rails::{group_addr, GroupLink, Groups as _, LinkId, Links, RailTx};
+use marline_wire::{GroupHead, GroupPacket, ParseError, RailAddr, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
 
 /// Deaths are looked for so often where something waits for a member: well within the time after
 /// which a peer is dead.
 const LOOK_NS: u64 = 100_000_000;
 /// Acknowledgements that ride with a chunk take so many bytes at most.
 const RIDERS_LEN: usize = 64;
+/// Bytes that a root may have under way at most: where processes share a processor, a root goes on
+/// for as long as a receiver waits for it.
+const WINDOW_BYTES_MAX: usize = 1 << 20;
+/// Broadcasts up to so many bytes are copied as they leave, so that the next one begins before all
+/// have acknowledged; the copies are as many bytes as are under way.
+const COPY_MAX: u64 = WINDOW_BYTES_MAX as u64;
+/// The part of a receive buffer that they may take: the kernel adds to each packet, and several
+/// members may broadcast one after another.
+const WINDOW_PART: usize = 4;
 /// Chunks are a multiple of this many bytes, so that their places keep their alignment.
 const CHUNK_ALIGN: usize = 64;
-/// Every so many sends to one member leave by another rail than that by which it was heard last,
-/// as long as there is one: what is heard on a rail need not reach anybody by it.
-const OTHER_RAIL_EVERY: usize = 4;
 
 impl<S: System> Core<S> {
     /// The card of an endpoint, for others to make a group with it.
@@ -42,10 +47,16 @@ impl<S: System> Core<S> {
             addr.datagram_max = longest.min(most).min(u16::MAX as usize) as u16;
             (rail.tx.caps().groups).then_some(addr)
         });
+        let rails: Vec<RailAddr> = rails.collect();
+        let buffer = |addr: &RailAddr| {
+            let caps = self.rails[addr.index as usize].tx.caps();
+            caps.receive_buffer_bytes.min(u32::MAX as usize) as u32
+        };
         let card = GroupCard {
             address: node.address(),
             epoch: node.epoch(),
-            rails: rails.collect(),
+            receive_buffer: rails.iter().map(buffer).min().unwrap_or(0),
+            rails,
         };
         Some(card.encode())
     }
@@ -82,8 +93,9 @@ impl<S: System> Core<S> {
             me: spec.me,
             chunk: chunk as u32,
             lanes: lanes.len() as u8,
-            scheme: Scheme::usual(cards.len()),
+            scheme: usual(&cards, chunk),
             seed: own.address.id ^ spec.id,
+            copy_max: COPY_MAX,
             ..GroupConfig::default()
         };
         let (src_id, src_epoch) = who.members[spec.me as usize];
@@ -175,7 +187,7 @@ impl<S: System> Core<S> {
     }
 
     /// Has the protocol of a group do something, then sends and takes what it gives.
-    fn with_group<R>(
+    pub(super) fn with_group<R>(
         &mut self,
         now: u64,
         number: u32,
@@ -184,134 +196,61 @@ impl<S: System> Core<S> {
         let slot = self.groups.list.get_mut(number as usize)?;
         let mut open = slot.take()?;
         let result = call(&mut open);
-        self.pump(now, &mut open);
+        self.pump_group(now, &mut open);
         self.groups.list[number as usize] = Some(open);
         self.groups.note_deadlines();
         Some(result)
     }
 
-    /// Sends a group's packets and takes its events, until there are none.
-    fn pump(&mut self, now: u64, open: &mut OpenGroup) {
-        loop {
-            let mut idle = true;
-            while !self.is_blocked(open) {
-                let Some(packet) = open.group.poll_transmit(now) else {
-                    break;
-                };
-                idle = false;
-                self.send_group_packet(now, open, &packet);
-            }
-            while let Some(event) = open.group.poll_event() {
-                idle = false;
-                open.memory.take_event(event);
-            }
-            if idle {
-                return;
-            }
-        }
-    }
-
-    /// A rail of the group has no room: what is built next may be for it.
-    fn is_blocked(&mut self, open: &OpenGroup) -> bool {
-        let full = self.rails.full_mask;
-        let blocked = open.lanes.iter().any(|(rail, _)| full >> rail & 1 == 1);
-        self.groups.blocked |= blocked;
-        blocked
-    }
-
-    fn send_group_packet(&mut self, now: u64, open: &mut OpenGroup, packet: &Packet) {
-        let mut stage = std::mem::take(&mut self.groups.stage);
-        if let Some(len) = open.encode(packet, &mut stage) {
-            if let Some((rail, dest)) = self.way_of(open, packet.to) {
-                self.send_datagram(now, rail, dest, &stage[..len]);
-            }
-        }
-        self.groups.stage = stage;
-    }
-
-    /// The rail by which a packet leaves, and where to.
-    fn way_of(&self, open: &mut OpenGroup, to: To) -> Option<(usize, Dest)> {
-        let member = match to {
-            To::All { lane } => {
-                let &(rail, link) = open.lanes.get(lane as usize)?;
-                return Some((rail, Dest::Group(link.0)));
-            }
-            To::Member(member) => open.members.get(member as usize)?,
-        };
-        open.turn = open.turn.wrapping_add(1);
-        let up = |(rail, _): &&(usize, LinkId)| self.rails[*rail].up;
-        let others = || {
-            member
-                .links
-                .iter()
-                .filter(|(rail, _)| *rail != member.heard_by)
-        };
-        let another = || {
-            let count = others().filter(up).count().max(1);
-            others()
-                .filter(up)
-                .nth(open.turn / OTHER_RAIL_EVERY % count)
-        };
-        let heard = member
-            .links
-            .iter()
-            .filter(up)
-            .find(|(rail, _)| *rail == member.heard_by);
-        let heard = heard.filter(|_| open.turn % OTHER_RAIL_EVERY != 0);
-        let way = heard.or_else(another).or(member.links.first());
-        way.map(|&(rail, link)| {
-            let (link, flow) = (link.0, 0);
-            (rail, Dest::Link { link, flow })
-        })
-    }
-
-    /// Sends one packet by a rail, which keeps it if it has no room.
-    fn send_datagram(&mut self, now: u64, rail: usize, dest: Dest, bytes: &[u8]) {
-        let state = &mut self.rails.list[rail];
-        let counters = &mut state.counters;
-        counters.send_calls += 1;
-        counters.wire_packets_sent += 1;
-        counters.wire_bytes_sent += bytes.len() as u64;
-        let outcome = state.send_to(dest, bytes);
-        if outcome == SendOutcome::Busy {
-            state.counters.busy += 1;
-            let body = Body::Packet(bytes.to_vec());
-            return self.no_room(now, rail, Some(Pending { dest, body }));
-        }
-        // A packet that is too long for a way is lost there: a group is used where its probes,
-        // which are as long as any packet, arrive.
-        if matches!(outcome, SendOutcome::Fault(_)) {
-            self.after_send(now, rail, LinkId::NONE, outcome);
-        }
-    }
-
-    /// Takes a packet that claims to be of a group.
-    pub(crate) fn ingest_group(&mut self, now: u64, rail: usize, datagram: &[u8]) {
+    /// Takes a packet that claims to be of a group, and those of the group that follow `after` it
+    /// in its batch: how many.
+    pub(crate) fn ingest_group(
+        &mut self,
+        now: u64,
+        rail: usize,
+        datagram: &[u8],
+        after: &[u8],
+    ) -> usize {
         let counters = &mut self.rails[rail].counters;
         let packet = match GroupPacket::parse(datagram, crc32c) {
             Ok(packet) => packet,
-            Err(ParseError::HeadCrc) => return counters.corrupt_heads += 1,
-            Err(ParseError::Truncated) => return counters.truncated += 1,
-            Err(ParseError::Version) => return counters.wrong_version += 1,
-            Err(ParseError::Malformed) => return counters.unknown += 1,
+            Err(why) => {
+                *match why {
+                    ParseError::HeadCrc => &mut counters.corrupt_heads,
+                    ParseError::Truncated => &mut counters.truncated,
+                    ParseError::Version => &mut counters.wrong_version,
+                    ParseError::Malformed => &mut counters.unknown,
+                } += 1;
+                return 0;
+            }
         };
         let ours = |open: &Option<Box<OpenGroup>>| {
             open.as_ref()
                 .is_some_and(|open| open.group.is_for(&packet.head))
         };
         let Some(number) = self.groups.list.iter().position(ours) else {
-            return counters.unknown += 1;
+            counters.unknown += 1;
+            return 0;
         };
-        let known = self.with_group(now, number as u32, |open| {
-            take_packet(now, rail, open, &packet)
+        let mut tally = Tally::default();
+        self.with_group(now, number as u32, |open| {
+            tally.count(take_packet(now, rail, open, &packet));
+            let same = |next| GroupPacket::parse(next, crc32c).ok();
+            for next in after.chunks_exact(datagram.len()).map_while(same) {
+                if !open.group.is_for(&next.head) {
+                    break;
+                }
+                tally.count(take_packet(now, rail, open, &next));
+                tally.more += 1;
+            }
         });
         let counters = &mut self.rails[rail].counters;
-        match known {
-            Some(Took::Stranger) => counters.wrong_token += 1,
-            Some(Took::BadAlgorithm) => counters.wrong_algorithm += 1,
-            Some(Took::Damaged) => counters.corrupt_heads += 1,
-            Some(Took::Right) | None => {}
-        }
+        counters.wire_packets_received += tally.more as u64;
+        counters.wire_bytes_received += (tally.more * datagram.len()) as u64;
+        counters.wrong_token += tally.strangers;
+        counters.wrong_algorithm += tally.bad_algorithm;
+        counters.corrupt_heads += tally.damaged;
+        tally.more
     }
 
     /// Does what is due for groups, and looks for members that died.
@@ -362,16 +301,6 @@ impl<S: System> Core<S> {
             .filter(gone)
             .map(|(member, _)| *member)
             .collect()
-    }
-
-    /// Sends what waited for room.
-    pub(crate) fn flush_groups(&mut self, now: u64) {
-        if !std::mem::take(&mut self.groups.blocked) {
-            return;
-        }
-        for number in 0..self.groups.list.len() as u32 {
-            self.with_group(now, number, |_| ());
-        }
     }
 
     /// Multicasts a probe on each lane, for the others to hear.
@@ -445,14 +374,19 @@ impl<S: System> Core<S> {
         let Some(open) = slot.and_then(Option::take) else {
             return;
         };
+        let ways = open.members.iter().flat_map(|member| &member.links);
+        let ways: Vec<(usize, LinkId)> = ways.copied().collect();
+        self.groups.batches.forget(|rail, dest| match dest {
+            Dest::Group(link) => open.lanes.contains(&(rail, GroupLink(link))),
+            Dest::Link { link, .. } => ways.contains(&(rail, LinkId(link))),
+        });
         for (rail, link) in &open.lanes {
-            self.drop_pending_to(*rail, Dest::Group(link.0));
             self.rails.list[*rail].tx.leave(*link);
         }
+        for (rail, link) in ways {
+            self.close_link(rail, link);
+        }
         for member in &open.members {
-            for &(rail, link) in &member.links {
-                self.close_link(rail, link);
-            }
             if let Some(endpoint) = self.dir.ep(open.ep).filter(|_| member.watched) {
                 endpoint.node.watch_peer(0, member.peer, false);
             }
@@ -477,12 +411,37 @@ impl<S: System> Core<S> {
             }
         }
     }
+}
 
-    /// A packet that waits for room, and whose destination ends, is lost.
-    fn drop_pending_to(&mut self, rail: usize, dest: Dest) {
-        let pending = self.rails[rail].pending.as_ref();
-        if pending.is_some_and(|pending| pending.dest == dest) {
-            self.drop_pending(rail);
+/// The scheme of a group, with a window for chunks of so many bytes that all can receive.
+fn usual(cards: &[GroupCard], chunk: usize) -> Scheme {
+    let scheme = Scheme::usual(cards.len());
+    let buffers = cards.iter().map(|card| card.receive_buffer as usize);
+    let bytes = buffers.min().unwrap_or(0) / WINDOW_PART;
+    let window = (bytes.min(WINDOW_BYTES_MAX) / chunk) as u32;
+    Scheme {
+        window: window.max(scheme.window),
+        ..scheme
+    }
+}
+
+/// The outcomes of the packets of a batch.
+#[derive(Default)]
+struct Tally {
+    /// Packets after the first.
+    more: usize,
+    strangers: u64,
+    bad_algorithm: u64,
+    damaged: u64,
+}
+
+impl Tally {
+    fn count(&mut self, took: Took) {
+        match took {
+            Took::Stranger => self.strangers += 1,
+            Took::BadAlgorithm => self.bad_algorithm += 1,
+            Took::Damaged => self.damaged += 1,
+            Took::Right => {}
         }
     }
 }

@@ -78,8 +78,7 @@ impl<S: System> Core<S> {
         counters.wire_packets_received += 1;
         counters.wire_bytes_received += datagram.len() as u64;
         if parsed.is_none() && GroupPacket::claimed(datagram) {
-            self.ingest_group(now, rail, datagram);
-            return 0;
+            return self.ingest_group(now, rail, datagram, after);
         }
         let Some(packet) = parsed.or_else(|| self.parse(now, rail, datagram, after)) else {
             return 0;

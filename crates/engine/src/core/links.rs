@@ -39,6 +39,11 @@ impl<S: System> Core<S> {
                         state.tx.works(LinkId(link));
                     }
                 }
+                Some(LinkAsk::Reroute { rail, link }) => {
+                    if let Some(state) = self.rails.list.get_mut(rail) {
+                        state.tx.reroute(LinkId(link));
+                    }
+                }
                 Some(LinkAsk::Close { rail, link }) => self.close_link(rail, LinkId(link)),
                 None => return,
             }

@@ -5,6 +5,7 @@ mod backpressure;
 mod complete;
 mod direct_write;
 mod flush;
+mod group_send;
 mod groups;
 mod ingest;
 mod links;

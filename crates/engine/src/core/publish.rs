@@ -239,6 +239,7 @@ fn path_row((local, remote, state, s): (u8, u8, proto::PathState, proto::PathSta
         resent_loss: s.resent_loss,
         resent_repair: s.resent_repair,
         resent_failover: s.resent_failover,
+        reroutes: s.reroutes,
         spurious: s.spurious,
         needless: s.needless,
         probes_sent: s.probes,

@@ -158,7 +158,6 @@ impl<S: System> Core<S> {
                 len,
                 segment,
             } => (self.rails[rail].tx).send_buffer(link, *buffer, *len, *segment, flow),
-            Body::Packet(bytes) => self.rails[rail].send_to(pending.dest, bytes),
             Body::Write(packet, write) if write.direct.is_some() => {
                 self.write_direct(now, rail, (link, flow), packet, write)
             }
@@ -218,10 +217,11 @@ impl<S: System> Core<S> {
     /// Forgets what a rail had no room for.
     pub(crate) fn drop_pending(&mut self, rail: usize) {
         self.has_room(rail);
+        self.groups.batches.forget(|of, _| of == rail);
         match self.rails[rail].pending.take().map(|p| p.body) {
             Some(Body::Write(_, write)) => self.end_write(write.handle),
             Some(Body::Batch { buffer, .. }) => self.rails[rail].tx.give_back(buffer),
-            Some(Body::Packet(_)) | None => {}
+            None => {}
         }
     }
 

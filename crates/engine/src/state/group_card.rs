@@ -8,11 +8,13 @@ use marline_rails::pairing::{same_host, same_network};
 use marline_wire::{Address, RailAddr, RailList, ADDRESS_LEN_MAX};
 use std::sync::Arc;
 
-/// Bytes of a card: 2 for its version and how long its address is, 4 of the epoch, then the
-/// address, then as many rails as there is room for: 8 with IPv6 addresses, at least.
-pub const GROUP_CARD_LEN: usize = 288;
-const VERSION: u8 = 1;
-const ADDRESS_AT: usize = 6;
+/// Bytes of a card: 2 for its version and how long its address is, 4 of the epoch, 4 of its receive
+/// buffer, then the address, then as many rails as there is room for: 8 with IPv6 addresses, at
+/// least.
+pub const GROUP_CARD_LEN: usize = 292;
+const VERSION: u8 = 2;
+const BUFFER_AT: usize = 6;
+const ADDRESS_AT: usize = 10;
 const RAILS_AT: usize = ADDRESS_AT + ADDRESS_LEN_MAX;
 
 /// The contents of a card.
@@ -20,6 +22,8 @@ const RAILS_AT: usize = ADDRESS_AT + ADDRESS_LEN_MAX;
 pub(crate) struct GroupCard {
     pub(crate) address: Address,
     pub(crate) epoch: u32,
+    /// Bytes that wait at the smallest of its rails before more is lost.
+    pub(crate) receive_buffer: u32,
     /// Rails that have groups.
     pub(crate) rails: Vec<RailAddr>,
 }
@@ -30,7 +34,8 @@ impl GroupCard {
         let mut out = [0; GROUP_CARD_LEN];
         let (address, len) = self.address.encode();
         (out[0], out[1]) = (VERSION, len as u8);
-        out[2..ADDRESS_AT].copy_from_slice(&self.epoch.to_le_bytes());
+        out[2..BUFFER_AT].copy_from_slice(&self.epoch.to_le_bytes());
+        out[BUFFER_AT..ADDRESS_AT].copy_from_slice(&self.receive_buffer.to_le_bytes());
         out[ADDRESS_AT..RAILS_AT].copy_from_slice(&address);
         RailList::write(&mut out[RAILS_AT..], &self.rails);
         out
@@ -40,10 +45,12 @@ impl GroupCard {
     pub(crate) fn decode(card: &[u8]) -> Option<GroupCard> {
         let card: &[u8; GROUP_CARD_LEN] = card.try_into().ok()?;
         let address = card[ADDRESS_AT..RAILS_AT].get(..card[1] as usize)?;
-        let [_, _, a, b, c, d, ..] = *card;
+        let [_, _, epoch @ .., _, _, _, _] = *card.first_chunk::<ADDRESS_AT>()?;
+        let buffer = card[BUFFER_AT..].first_chunk()?;
         (card[0] == VERSION).then_some(GroupCard {
             address: Address::decode(address).ok()?,
-            epoch: u32::from_le_bytes([a, b, c, d]),
+            epoch: u32::from_le_bytes(epoch),
+            receive_buffer: u32::from_le_bytes(*buffer),
             rails: RailList::of(&card[RAILS_AT..]).iter().collect(),
         })
     }
@@ -122,6 +129,7 @@ mod tests {
         GroupCard {
             address: Address::new(id, 7, rails),
             epoch: id as u32 + 100,
+            receive_buffer: 1 << 20,
             rails: rails.to_vec(),
         }
     }

@@ -1,6 +1,7 @@
 //! Groups of an engine: the protocol's state of each, its rails, and the memory of its operations.
 
 use crate::api::{EpId, GroupEnd};
+use crate::state::group_batch::Batches;
 use marline_checksum::{copy_and_sum, crc32c, sum, Algorithm};
 use marline_proto::group::{Chunk, Content, Group, GroupEvent, Packet, Place, Rebuild, To, Word};
 use marline_proto::PeerId;
@@ -49,8 +50,8 @@ pub(crate) struct Groups {
     pub(crate) due_at: Option<u64>,
     /// Packets of some wait for room on a rail.
     pub(crate) blocked: bool,
-    /// The packet under hand.
-    pub(crate) stage: Vec<u8>,
+    /// Packets that are built and have not left.
+    pub(crate) batches: Batches,
 }
 
 impl Groups {
@@ -105,26 +106,37 @@ impl OpenGroup {
         leaders.fold(all, |lanes, leader| lanes & leader.lanes)
     }
 
-    /// Writes a packet to `out`: its length. `None`: its memory is gone.
-    pub(crate) fn encode(&mut self, packet: &Packet, out: &mut Vec<u8>) -> Option<usize> {
+    /// Measures a packet. `None`: it has a load that no packet has.
+    pub(crate) fn measure(&self, packet: &Packet) -> Option<PacketLens> {
+        let words: usize = packet.words.iter().map(Word::wire_len).sum();
+        let load = packet.content.as_ref().map(chunk_of);
+        let head = GROUP_HEAD_LEN + words + load.map_or(0, |_| CHUNK_HEAD_LEN);
+        let payload = load.map_or(Some(0), |chunk| Some(chunk?.len as usize))?;
+        let probes = packet.words.contains(&Word::Probe);
+        let whole = (head + payload).max(if probes { self.probe_len } else { 0 });
+        Some(PacketLens {
+            head,
+            payload,
+            whole,
+        })
+    }
+
+    /// Writes a packet to `out`, which is as long. `None`: its memory is gone.
+    pub(crate) fn encode(
+        &mut self,
+        packet: &Packet,
+        lens: &PacketLens,
+        out: &mut [u8],
+    ) -> Option<()> {
         let mut head = self.head;
         if let To::All { lane } = packet.to {
             (head.lane, head.flags) = (lane, GroupHead::FLAG_MULTICAST);
         }
-        let words: usize = packet.words.iter().map(Word::wire_len).sum();
-        let load = packet.content.as_ref();
-        let head_len = GROUP_HEAD_LEN + words + load.map_or(0, |_| CHUNK_HEAD_LEN);
-        let payload = load.map_or(0, |content| chunk_of(content).map_or(0, |c| c.len as usize));
-        let probes = packet.words.contains(&Word::Probe);
-        let len = (head_len + payload).max(if probes { self.probe_len } else { 0 });
-        if out.len() < len {
-            out.resize(len, 0);
-        }
-        let (head_bytes, rest) = out.split_at_mut(head_len);
-        let chunk = match load {
+        let (head_bytes, rest) = out.split_at_mut_checked(lens.head)?;
+        let chunk = match &packet.content {
             Some(content) => {
                 let chunk = chunk_of(content)?;
-                let to = &mut rest[..payload];
+                let to = rest.get_mut(..lens.payload)?;
                 Some((chunk, self.memory.load(content, &head, to)?))
             }
             None => None,
@@ -136,11 +148,19 @@ impl OpenGroup {
             .all(|word| writer.push(word))
             .then_some(())?;
         let written = writer.finish(&head, chunk.as_ref().map(|(c, sum)| (c, *sum)))?;
-        debug_assert_eq!(written, head_len);
-        let crc = crc32c(&out[4..head_len]);
+        debug_assert_eq!(written, lens.head);
+        let crc = crc32c(&out[4..lens.head]);
         out[..4].copy_from_slice(&crc.to_le_bytes());
-        Some(len)
+        Some(())
     }
+}
+
+/// Lengths of a packet, in bytes.
+pub(crate) struct PacketLens {
+    head: usize,
+    payload: usize,
+    /// A probe is longer than its head.
+    pub(crate) whole: usize,
 }
 
 fn chunk_of(content: &Content) -> Option<Chunk> {

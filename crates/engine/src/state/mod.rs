@@ -7,6 +7,7 @@ pub mod core;
 pub(crate) mod counters;
 pub(crate) mod directory;
 pub(crate) mod fast_path;
+pub(crate) mod group_batch;
 pub(crate) mod group_card;
 pub(crate) mod groups;
 pub(crate) mod operations;

@@ -73,8 +73,6 @@ pub enum Body {
         /// Length of each packet.
         segment: usize,
     },
-    /// A packet of a group.
-    Packet(Vec<u8>),
     /// A packet, and the write that it tells of.
     Write(Vec<u8>, PendingWrite),
 }
@@ -83,7 +81,7 @@ impl Pending {
     /// The send whose memory is still to be written.
     pub(crate) fn write(&self) -> Option<u32> {
         match &self.body {
-            Body::Batch { .. } | Body::Packet(_) => None,
+            Body::Batch { .. } => None,
             Body::Write(_, write) => Some(write.handle),
         }
     }
@@ -245,11 +243,11 @@ impl<T: RailTx> RailState<T> {
         outcome
     }
 
-    /// Sends one packet.
-    pub(crate) fn send_to(&mut self, dest: Dest, bytes: &[u8]) -> SendOutcome {
+    /// Sends packets of `segment` bytes each.
+    pub(crate) fn send_to(&mut self, dest: Dest, bytes: &[u8], segment: usize) -> SendOutcome {
         match dest {
-            Dest::Link { link, flow } => self.tx.send(LinkId(link), bytes, bytes.len(), flow),
-            Dest::Group(group) => (self.tx).send_group(GroupLink(group), bytes, bytes.len()),
+            Dest::Link { link, flow } => self.tx.send(LinkId(link), bytes, segment, flow),
+            Dest::Group(group) => self.tx.send_group(GroupLink(group), bytes, segment),
         }
     }
 

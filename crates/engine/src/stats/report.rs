@@ -231,6 +231,12 @@ fn notes_of(rail: &RailSummary) -> Vec<String> {
             "{name}: {ups} of {downs} failovers were taken back"
         ));
     }
+    if p.reroutes > 0 {
+        notes.push(format!(
+            "{name}: another source port was tried {}, as a path was silent",
+            plural(p.reroutes, "time", "times")
+        ));
+    }
     if rail.up < rail.rails && !rail.is_unused() {
         let down = rail.rails - rail.up;
         notes.push(format!("{name} is down on {down} of {}", rail.rails));

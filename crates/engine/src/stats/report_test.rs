@@ -131,10 +131,11 @@ fn rails_in_trouble_are_named() {
     path.corrupt_payloads = 3;
     path.packets_received = 396;
     (path.downs, path.ups, path.corrupt_downs) = (5, 4, 2);
-    path.shrinks = 1;
+    (path.shrinks, path.reroutes) = (1, 3);
     let text = of(&page).replace("\n  ", " ");
     for part in [
         "rail1: 8 of 10 failovers were taken back\n",
+        "rail1: another source port was tried 6 times, as a path was silent\n",
         "rail1 is down on 2 of 2\n",
         "rail1: 34 packets were dropped by the receive buffer",
         "rail1 corrupts: 8 packets arrived damaged (1.000%); 4 failovers were for that. Check",

@@ -127,6 +127,7 @@ impl Links for Stream {
     }
 
     fn works(&mut self, _: LinkId) {}
+    fn reroute(&mut self, _: LinkId) {}
 
     fn close(&mut self, link: LinkId) {
         self.links.close(link);

@@ -99,6 +99,9 @@ pub struct PathStats {
     pub resent_failover: u64,
     /// Repair timers that expired.
     pub repairs: u64,
+    /// Times that another source port was tried, as nothing was acknowledged and there was no other
+    /// path.
+    pub reroutes: u64,
     /// Packets declared lost that were acknowledged after all.
     pub spurious: u64,
     /// Packets sent again because no ack came in time, whose ack came after all.

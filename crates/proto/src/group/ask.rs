@@ -13,6 +13,9 @@ const NACK_PAUSE_MAX_NS: u64 = 10_000_000;
 const TRIES_PER_ROOT: u32 = 3;
 /// Where members acknowledge on their own, what they owe waits this many round trips for company.
 const ACK_DELAY_TRIPS: u64 = 16;
+/// A chunk that may come by another lane than those that came after it is asked for so many half
+/// round trips later: lanes that are late by as much are taken for lossy.
+const LATE_TRIPS: u64 = 4;
 /// Acknowledgements that are asked of many at once come so far apart, about: a collector takes
 /// about as long for each.
 const ACK_SPACING_NS: u64 = 1_000;
@@ -25,14 +28,21 @@ impl Group {
     pub(super) fn watch_gaps(&mut self, now: u64, root: u16, progress: bool) {
         let half = self.trip.ns() / 2;
         // A parity may be on its way.
-        let patience = if self.cfg.scheme.parity > 0 { half } else { 0 };
+        let parity = if self.cfg.scheme.parity > 0 { half } else { 0 };
+        let lanes = self.carried.lanes();
         let Some(from) = self.receiving.roots.get_mut(&root) else {
             return;
         };
         if !from.lacks_some() {
             from.nack_at = u64::MAX;
         } else if self.cfg.scheme.nacks && (from.nack_at == u64::MAX || progress) {
-            from.nack_at = now + patience + self.draw.delay_ns(half);
+            // Or the chunk itself: lanes are as late as their queues are long.
+            let late = if from.may_come(lanes) {
+                LATE_TRIPS * half
+            } else {
+                0
+            };
+            from.nack_at = now + parity + late + self.draw.delay_ns(half);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Chunks and broadcasts of others, as far as they are known.
 
+use super::lanes::LANES_MAX;
 use crate::base::granules::GranuleSet;
 use alloc::collections::BTreeMap;
 use marline_wire::Gaps;
@@ -21,6 +22,8 @@ pub(super) struct FromRoot {
     pub(super) next: u64,
     /// Chunks below are known to have been sent.
     pub(super) high: u64,
+    /// By lane: chunks below are known to have been sent, as one came by it.
+    pub(super) lane_high: [u64; LANES_MAX],
     /// Chunks from here on found no room: nobody asks for them before there is some.
     pub(super) no_room_from: u64,
     /// The last number that was acknowledged, and broadcasts that arrived since.
@@ -45,6 +48,7 @@ impl Default for FromRoot {
             got: GranuleSet::default(),
             next: 0,
             high: 0,
+            lane_high: [0; LANES_MAX],
             no_room_from: u64::MAX,
             told: 0,
             ended: 0,
@@ -122,6 +126,13 @@ impl Receiving {
 impl FromRoot {
     pub(super) fn lacks_some(&self) -> bool {
         self.next < self.high.min(self.no_room_from)
+    }
+
+    /// The first missing chunk may be under way on a lane, of these (bits) that carry multicast,
+    /// by which nothing that left after it has come yet.
+    pub(super) fn may_come(&self, lanes: u8) -> bool {
+        let mut highs = self.lane_high.iter().enumerate();
+        highs.any(|(lane, high)| lanes >> lane & 1 == 1 && *high <= self.next)
     }
 
     /// The missing chunks: the first of them, and how many of how many.

@@ -124,6 +124,9 @@ impl Group {
             return Place::Duplicate;
         }
         from.high = from.high.max(chunk.number + 1);
+        let lane = heard.lane.and_then(|l| from.lane_high.get_mut(l as usize));
+        lane.into_iter()
+            .for_each(|high| *high = (*high).max(chunk.number + 1));
         if chunk.asks {
             from.wanted = from.wanted.max(chunk.number + 1);
         }

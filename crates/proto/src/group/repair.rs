@@ -148,7 +148,9 @@ impl Group {
             let to = if all_only { to.map(|_| None) } else { to };
             sending.repairs.extend(to.map(|to| (number, to)));
         }
-        if gaps.of >= LOSSY_OF && gaps.missing as u32 * 2 >= gaps.of as u32 {
+        // One lane that is late, or lost, says nothing of the others.
+        let part = 2 * self.lanes.all().count().max(1) as u32;
+        if gaps.of >= LOSSY_OF && gaps.missing as u32 * part >= gaps.of as u32 * (part - 1) {
             sending.lossy = true;
             if root == self.cfg.me && self.pace.slow(now, self.trip.ns()) {
                 self.stats.slowed += 1;

@@ -9,7 +9,7 @@
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::link::Links;
+use crate::state::link::{Links, FLOWS};
 use crate::state::path::Path;
 use marline_wire::RailAddr;
 
@@ -34,6 +34,13 @@ pub enum LinkAsk {
         /// Number of the link there.
         link: u32,
     },
+    /// A path is silent: its rail may try another way through the network.
+    Reroute {
+        /// Local rail.
+        rail: usize,
+        /// Number of the link there.
+        link: u32,
+    },
     /// A path does not use its link any more.
     Close {
         /// Local rail.
@@ -50,6 +57,17 @@ impl Links {
         if link.retry_at().is_some_and(|due| due <= now) {
             link.wanted = true;
             self.wanted.push(conn.peer);
+        }
+    }
+
+    /// Another way to the peer's rail is tried: other routes and cards may carry what comes from
+    /// another source port.
+    pub(crate) fn try_another_way(&mut self, conn: &mut Conn, at: usize) {
+        let (peer, path) = (conn.peer, &mut conn.paths[at]);
+        path.flow = (path.flow + 1) % FLOWS;
+        if !path.policy.lossy {
+            path.link.reroute = true;
+            self.wanted.push(peer);
         }
     }
 
@@ -78,7 +96,7 @@ impl Node {
         }
         while let Some(&peer) = self.links.wanted.last() {
             let paths = self.conn_mut(peer).map(|conn| conn.paths.iter_mut());
-            let asks = |p: &Path| p.link.wanted || p.link.works;
+            let asks = |p: &Path| p.link.wanted || p.link.works || p.link.reroute;
             let wanting = paths.and_then(|mut p| p.position(|p| asks(p)));
             let Some((path, conn)) = wanting.zip(self.conn_mut(peer)) else {
                 self.links.wanted.pop();
@@ -89,6 +107,10 @@ impl Node {
             let works = core::mem::take(&mut found.link.works);
             if let Some(link) = found.link.id.filter(|_| works) {
                 return Some(LinkAsk::Works { rail, link });
+            }
+            let reroute = core::mem::take(&mut found.link.reroute);
+            if let Some(link) = found.link.id.filter(|_| reroute) {
+                return Some(LinkAsk::Reroute { rail, link });
             }
             if !core::mem::take(&mut found.link.wanted) {
                 continue;

@@ -14,6 +14,7 @@ use crate::base::slab::Key;
 use crate::base::types::{DropReason, Event, PathReason, PathState, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
+use crate::state::link::FLOWS;
 use crate::state::path::Path;
 use crate::state::sent_packets::FrameRef;
 use crate::tx::packet_builder::Builder;
@@ -39,7 +40,7 @@ impl Path {
         }
         if waits {
             self.quarantine.clean = 0;
-            self.flow = (self.flow + 1) % 4;
+            self.flow = (self.flow + 1) % FLOWS;
             // (Not `clamp`: on a very slow path the shortest is longer than the cap.)
             self.probe_every = (2 * self.probe_every)
                 .min(QUARANTINE_PROBE_CAP_NS)

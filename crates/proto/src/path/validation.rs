@@ -69,7 +69,8 @@ impl Node {
             PROBE_CAP_NS.min(self.cfg.peer_timeout_ns / PROBES_PER_TIMEOUT)
         };
         path.probe_every = (path.probe_every * 2).min(cap);
-        path.flow = (path.flow + 1) % 4;
+        self.links.try_another_way(conn, at);
+        let path = &mut conn.paths[at];
         if path.rail_down {
             return;
         }

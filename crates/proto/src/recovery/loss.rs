@@ -18,6 +18,11 @@ const REORDER_MAX: u64 = 512;
 /// ack may have been on another rail, whose socket was not read since, but a tick is long enough
 /// for all.
 const STALE_NS: u64 = 10_000_000;
+/// The same of a path that loses nothing. Its packets arrived, so that the ack that spoke of them
+/// waits somewhere, in our sockets or at a peer without a processor, or was lost on another rail.
+/// For the last case there are questions, whose answers repeat acks ([`Node::stalled`]); this is
+/// the end of waiting for those.
+const UNSAID_NS: u64 = 1_000_000_000;
 
 impl Node {
     /// Packets that were overtaken by enough others, or long enough ago, are lost. What an ack
@@ -39,6 +44,10 @@ impl Node {
         // A quarter of a round trip, and 20 us for the peer's batch, is late enough.
         let patience = path.srtt_ns + path.srtt_ns / 4 + 20_000;
         let base = named.start;
+        let stale_ns = match path.policy.lossy {
+            true => STALE_NS,
+            false => UNSAID_NS,
+        };
         let end = path.largest_acked.min(named.end);
         let mut number = path.ring.first();
         while number < end {
@@ -49,7 +58,7 @@ impl Node {
             let behind = path.largest_acked - number;
             let overtaken = behind >= path.reorder;
             let late = if number < base {
-                age > (4 * patience).max(STALE_NS)
+                age > (4 * patience).max(stale_ns)
             } else {
                 overtaken || (age > patience && (behind >= 3 || path.outlived(&sent, patience)))
             };

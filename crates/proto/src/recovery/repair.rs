@@ -60,7 +60,7 @@ impl Node {
     }
 }
 
-/// Expired repair timers after which another source port is tried where there is no other path.
+/// Expired repair timers after which another way is tried where there is no other path.
 const REHASH_AFTER: u16 = 3;
 
 impl Node {
@@ -96,16 +96,29 @@ impl Node {
     /// path answers nothing, others show whether the path is to blame or the peer.
     pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         let others = has_rivals(conn, at);
+        let heard_ns = conn.life.heard_ns;
         let path = &mut conn.paths[at];
+        // A peer that said nothing on any path is off its processor, or dead: no path is to blame.
+        let silent = heard_ns < path.repair_from;
         path.repair_from = now;
         path.back_off();
         path.want_ping = true;
         path.window.renew();
+        let rounds = path.backoff / REHASH_AFTER;
+        // Ever later: what a connection repeats takes its time, and the peer may be silent.
+        let again = path.backoff == rounds * REHASH_AFTER && rounds.is_power_of_two();
+        if again && !others {
+            self.links.try_another_way(conn, at);
+            conn.paths[at].stats.reroutes += 1;
+        }
+        let path = &mut conn.paths[at];
         if path.backoff >= 2 {
             if others {
                 path.duel.get_or_insert(Duel::new(now, false));
             }
-            self.suspect(conn, at);
+            if !(silent && others) {
+                self.suspect(conn, at);
+            }
             conn.doubt_contact(now);
             if others {
                 ask_rivals(conn, at, self.local.full, WITNESSES);
@@ -148,11 +161,13 @@ impl Node {
             frames.retain(|frame| !frame.is_written());
             (path.want_ping, path.repaired) = (true, None);
         }
-        if path.backoff >= REHASH_AFTER && !others {
-            path.flow = (path.flow + 1) % 4;
-        }
         let code = path.send_code();
         let suspicious = path.backoff >= 2;
+        if path.backoff >= REHASH_AFTER && !others {
+            self.links.try_another_way(conn, at);
+            conn.paths[at].stats.reroutes += 1;
+        }
+        let path = &mut conn.paths[at];
         if suspicious {
             self.one_packet(&mut frames);
             path.want_ping = true;

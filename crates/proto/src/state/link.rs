@@ -12,6 +12,9 @@ const RETRY_MAX_NS: u64 = 500_000_000;
 /// neighbour's card again after a second at the soonest.
 const WORKS_EVERY_NS: u64 = 100_000_000;
 
+/// Flows of a path, each with a source port of its own where the rail has no connections.
+pub const FLOWS: u8 = 4;
+
 /// Questions about links that the engine is to be asked.
 #[derive(Debug, Default)]
 pub struct Links {
@@ -32,6 +35,8 @@ pub struct PathLink {
     pub wanted: bool,
     /// Its rail is to be told that packets arrive, and when it was last.
     pub works: bool,
+    /// Its rail is to be told that nothing is acknowledged.
+    pub reroute: bool,
     told_ns: u64,
     /// When it is asked for again, and how much later the next time.
     retry_at: u64,
@@ -46,6 +51,7 @@ impl PathLink {
             up: !connected,
             wanted: true,
             works: false,
+            reroute: false,
             told_ns: 0,
             retry_at: 0,
             retry_ns: RETRY_MIN_NS,

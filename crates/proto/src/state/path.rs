@@ -34,7 +34,7 @@ pub(crate) const REPAIR_START_MAX_NS: u64 = 100_000_000;
 const JITTER_SHARE: u64 = 4;
 const JITTER_STEPS: u64 = 64;
 
-const NS_PER_S: u64 = 1_000_000_000;
+pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
 /// Floor of the congestion window: two super-packets (design rule 5).
 pub const CWND_FLOOR: u64 = 128_000;
@@ -469,7 +469,8 @@ impl Path {
             self.rate_bytes_per_s()
         };
         let queued = self.ring.in_flight() + bytes;
-        product_over(queued, NS_PER_S, rate) + self.srtt_ns / 2
+        // (The mean round trip has the time of what is queued in it.)
+        product_over(queued, NS_PER_S, rate) + self.srtt_ns.min(self.min_rtt_ns) / 2
     }
 
     /// The path fell; when it may come back is damped, by `hold_max_ns` at most.
@@ -520,7 +521,7 @@ impl Path {
 }
 
 /// `a * b / c`. Almost always the product fits in 64 bits, where a division costs a third.
-fn product_over(a: u64, b: u64, c: u64) -> u64 {
+pub(crate) fn product_over(a: u64, b: u64, c: u64) -> u64 {
     match a.checked_mul(b) {
         Some(product) => product / c,
         None => (a as u128 * b as u128 / c as u128) as u64,

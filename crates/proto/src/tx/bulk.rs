@@ -10,7 +10,7 @@ use crate::base::types::{sum_seed, Batch, PathState, Spans, Transmit};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::credit::Credit;
-use crate::state::path::Path;
+use crate::state::path::{product_over, Path, NS_PER_S};
 use crate::state::transfer::{SendKind, SendXfer};
 use crate::tx::packet_builder::{add_credit, Builder};
 use alloc::boxed::Box;
@@ -19,8 +19,11 @@ use marline_wire::{
     HEADER_LEN, PACKET_MAX,
 };
 
-/// Bulk waits for the best path rather than use one that would finish this much later.
+/// Bulk waits for the best path rather than use one that would finish this much later, unless all
+/// that waits takes as long anyway.
 const PATIENCE_NS: u64 = 200_000;
+/// Number of messages that are looked at for what waits: enough to keep unlike paths busy.
+const LOOK_AHEAD: usize = 8;
 
 /// Acks wait for the end of a message of which so many bytes are left at most: the longest eager
 /// message, two super-packets, which leave within tens of microseconds.
@@ -75,11 +78,26 @@ impl Node {
         let finish = |i: usize| conn.paths[i].finish_ns(64_000);
         let all = || (0..conn.paths.len()).filter(|&i| good(&conn.paths[i]));
         let best = all().map(finish).min()?;
-        all()
+        let at = all()
             .filter(|&i| conn.paths[i].has_room(self.local.full))
             .filter(|&i| conn.paths[i].ring.in_flight() < conn.paths[i].cwnd)
-            .filter(|&i| finish(i) <= 2 * best + PATIENCE_NS)
-            .min_by_key(|&i| finish(i))
+            .min_by_key(|&i| finish(i))?;
+        let soon = finish(at) <= 2 * best + PATIENCE_NS;
+        (soon || finish(at) <= self.all_arrived_ns(conn, all())).then_some(at)
+    }
+
+    /// Time at which all that waits would have arrived, if these paths shared it by their rates: a
+    /// slow path is worth using for what is there before.
+    fn all_arrived_ns(&self, conn: &Conn, paths: impl Iterator<Item = usize>) -> u64 {
+        let sends = conn.tx.bulk.iter().take(LOOK_AHEAD);
+        let sends = sends.filter_map(|&key| self.ops.sends.get(key));
+        let waiting: u64 = sends.map(|s| s.head.total.saturating_sub(s.next)).sum();
+        let (queued, rate) = paths.fold((waiting, 0), |(queued, rate), i| {
+            let path = &conn.paths[i];
+            let of_all = rate + path.rate_bytes_per_s();
+            (queued + path.ring.in_flight(), of_all)
+        });
+        product_over(queued, NS_PER_S, rate.max(1))
     }
 
     /// The path of small things, if an eager message is all that is to leave. There are then

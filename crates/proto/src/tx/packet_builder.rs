@@ -190,7 +190,9 @@ impl Node {
             if path.want_ping {
                 b.flags |= Header::FLAG_ACK_NOW;
             }
-            if lost {
+            // What stalls on a path that loses nothing may have been acknowledged on another.
+            let stalls = path.waits() && path.backoff > 0;
+            if lost || stalls {
                 b.flags |= Header::FLAG_EVERYWHERE;
             }
             if !lost {

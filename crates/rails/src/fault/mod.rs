@@ -334,6 +334,10 @@ impl<T: RailTx> Links for FaultyTx<T> {
         self.inner.works(link);
     }
 
+    fn reroute(&mut self, link: LinkId) {
+        self.inner.reroute(link);
+    }
+
     fn close(&mut self, link: LinkId) {
         let other = |way: Way| !matches!(way, Way::Link(of, _) if of == link);
         self.faults.held.retain(|held| other(held.way));

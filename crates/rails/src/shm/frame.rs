@@ -1,8 +1,7 @@
 //! Frames in a ring: a word, and a body by kind.
 //!
 //! ```text
-//! word   bits 0-31 bytes of the body    32-47 length of each packet but the last
-//!        48-55 kind    56-63 magic
+//! word   frame_word.rs
 //! body   packets   one or more packets, back to back
 //!        inline    u64 key, u64 offset, u64 bytes; the bytes; one packet
 //!        pull      u64 key, u64 offset, u64 pieces; per piece u64 address, u64 bytes; one packet
@@ -12,6 +11,7 @@
 //! other. The bytes of a pull stay where they are: the consumer reads them out of the producer's
 //! memory.
 
+use crate::frame_word::{put_words, word_at, FrameWord};
 use crate::sys::PULL_PIECES_MAX;
 
 /// Bytes before those of a write or its pieces.
@@ -19,7 +19,7 @@ pub(super) const PLACE_LEN: usize = 24;
 /// Bytes of a piece.
 pub(super) const PIECE_LEN: usize = 16;
 /// Version of the framing, in every word.
-const MAGIC: u64 = 0xb1;
+const MAGIC: u8 = 0xb1;
 
 /// Kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,30 +50,34 @@ impl Head {
             Kind::Inline => 2,
             Kind::Pull => 3,
         };
-        self.len as u64 | (self.segment as u64) << 32 | kind << 48 | MAGIC << 56
+        let word = FrameWord {
+            kind,
+            len: self.len,
+            segment: self.segment,
+        };
+        word.pack(MAGIC)
     }
 
     /// The head of a word, if it is one of a frame that may have so many bytes.
     #[inline]
     pub(super) fn read(word: u64, body_max: u64) -> Option<Head> {
-        let kind = match word >> 48 & 0xff {
+        let word = FrameWord::unpack(word, MAGIC)?;
+        let kind = match word.kind {
             1 => Kind::Packets,
             2 => Kind::Inline,
             3 => Kind::Pull,
             _ => return None,
         };
-        let len = word & 0xffff_ffff;
-        let segment = (word >> 32 & 0xffff) as usize;
         let least = if kind == Kind::Packets {
             1
         } else {
             PLACE_LEN as u64 + 1
         };
-        let possible = word >> 56 == MAGIC && (least..=body_max).contains(&len) && segment > 0;
+        let possible = (least..=body_max).contains(&(word.len as u64)) && word.segment > 0;
         possible.then_some(Head {
             kind,
-            len: len as usize,
-            segment,
+            len: word.len,
+            segment: word.segment,
         })
     }
 }
@@ -88,28 +92,21 @@ pub(super) struct To {
 
 impl To {
     pub(super) fn write(&self) -> [u8; PLACE_LEN] {
-        let mut out = [0; PLACE_LEN];
-        for (at, word) in [self.key, self.offset, self.count].into_iter().enumerate() {
-            out[8 * at..][..8].copy_from_slice(&word.to_le_bytes());
-        }
-        out
+        put_words(&[self.key, self.offset, self.count])
     }
 
     pub(super) fn read(bytes: &[u8; PLACE_LEN]) -> To {
         To {
-            key: word(bytes, 0),
-            offset: word(bytes, 8),
-            count: word(bytes, 16),
+            key: word_at(bytes, 0),
+            offset: word_at(bytes, 8),
+            count: word_at(bytes, 16),
         }
     }
 }
 
 /// A piece of the producer's memory: its address and bytes.
 pub(super) fn write_piece(address: u64, len: u64) -> [u8; PIECE_LEN] {
-    let mut out = [0; PIECE_LEN];
-    out[..8].copy_from_slice(&address.to_le_bytes());
-    out[8..].copy_from_slice(&len.to_le_bytes());
-    out
+    put_words(&[address, len])
 }
 
 /// The pieces of a pull: their addresses and bytes, all their bytes, and the bytes of the list.
@@ -123,18 +120,12 @@ pub(super) fn read_pull(to: &To, rest: &[u8]) -> Option<Pieces> {
     }
     let list = rest.get(..to.count as usize * PIECE_LEN)?;
     let pieces: Vec<_> = (list.chunks_exact(PIECE_LEN))
-        .map(|piece| (word(piece, 0), word(piece, 8)))
+        .map(|piece| (word_at(piece, 0), word_at(piece, 8)))
         .collect();
     let lens = pieces.iter().map(|piece| piece.1);
     let total = lens.into_iter().try_fold(0u64, u64::checked_add)?;
     let total = u32::try_from(total).ok()?;
     (total > 0 && rest.len() > list.len()).then_some((pieces, total, list.len()))
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ impl Links for ShmTx {
     }
 
     fn works(&mut self, _: LinkId) {}
+    fn reroute(&mut self, _: LinkId) {}
 
     fn close(&mut self, link: LinkId) {
         self.links.close(link);

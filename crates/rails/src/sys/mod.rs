@@ -28,7 +28,7 @@ pub(crate) use shm::{
 };
 pub use sleep_set::SleepSet;
 pub use socket::{path_mtu, Socket, SocketOptions};
-pub(crate) use stream::{Stream, StreamOptions, IOV_MAX};
+pub(crate) use stream::{descriptors_max, Stream, StreamOptions, IOV_MAX};
 pub use udp_io::{Datagram, RecvBuffers, RECV_BATCH};
 
 use crate::addr::UdpAddr;

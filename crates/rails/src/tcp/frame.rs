@@ -1,17 +1,19 @@
 //! How packets are framed in a TCP stream.
 //!
 //! ```text
-//!  0 u32 bytes behind the head    4 u16 length of each packet but the last
-//!  6 u8 kind    7 u8 magic        8 the same eight bytes, inverted
+//!  0 the word of frame_word.rs    8 the same eight bytes, inverted
 //! 16 bytes, by kind:
-//!      greeting   the sender's rail address
+//!      greeting   whose connection this is (greeting.rs)
 //!      packets    one or more packets, back to back
 //!      write      u64 rkey, u64 offset, both inverted, then the bytes
+//!      rest       nothing: the sender sends no more here, and asks for the same
 //! ```
 //!
 //! TCP's sum of 16 bits lets some errors through, so that what frames depend on stands twice. A
 //! head that contradicts itself ends the connection: where the next one begins nobody knows any
 //! more, and what was on its way is sent again on the next connection or another rail.
+
+use crate::frame_word::{put_words, word_at, FrameWord};
 
 /// Bytes of the head.
 pub(super) const HEAD_LEN: usize = 16;
@@ -20,7 +22,7 @@ pub(super) const PLACE_LEN: usize = 32;
 /// Largest frame in bytes behind its head: one batch or one write of 64 KiB with its place.
 pub(super) const FRAME_MAX: usize = 64 * 1024 + PLACE_LEN;
 /// Version of the framing, in every head.
-const MAGIC: u8 = 0xa1;
+const MAGIC: u8 = 0xa2;
 
 /// Kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(super) enum Kind {
     Packets,
     /// Bytes for registered memory.
     Write,
+    /// The last of a connection that is closed because others are needed more.
+    Rest,
 }
 
 /// Head of a frame.
@@ -51,37 +55,42 @@ impl Head {
             Kind::Greeting => 1,
             Kind::Packets => 2,
             Kind::Write => 3,
+            Kind::Rest => 4,
         };
-        let word =
-            self.len as u64 | (self.segment as u64) << 32 | kind << 48 | (MAGIC as u64) << 56;
-        let mut out = [0; HEAD_LEN];
-        out[..8].copy_from_slice(&word.to_le_bytes());
-        out[8..].copy_from_slice(&(!word).to_le_bytes());
-        out
+        let word = FrameWord {
+            kind,
+            len: self.len,
+            segment: self.segment,
+        };
+        let word = word.pack(MAGIC);
+        put_words(&[word, !word])
     }
 
     /// The head in the first bytes, if it is one.
     #[inline]
     pub(super) fn read(bytes: &[u8]) -> Option<Head> {
-        let word = twice(bytes.get(..HEAD_LEN)?)?;
-        let kind = match word >> 48 & 0xff {
+        let word = FrameWord::unpack(twice(bytes.get(..HEAD_LEN)?)?, MAGIC)?;
+        let kind = match word.kind {
             1 => Kind::Greeting,
             2 => Kind::Packets,
             3 => Kind::Write,
+            4 => Kind::Rest,
             _ => return None,
         };
         let head = Head {
             kind,
-            len: (word & 0xffff_ffff) as usize,
-            segment: (word >> 32 & 0xffff) as usize,
+            len: word.len,
+            segment: word.segment,
         };
         let least = match kind {
             Kind::Write => PLACE_LEN + 1,
             Kind::Packets | Kind::Greeting => 1,
+            Kind::Rest => 0,
         };
-        let fits = head.len >= least && head.len <= FRAME_MAX;
+        let most = if kind == Kind::Rest { 0 } else { FRAME_MAX };
+        let fits = (least..=most).contains(&head.len);
         let cut = kind != Kind::Packets || head.segment > 0;
-        (word >> 56 == MAGIC as u64 && fits && cut).then_some(head)
+        (fits && cut).then_some(head)
     }
 }
 
@@ -96,14 +105,7 @@ pub(super) struct To {
 
 impl To {
     pub(super) fn write(&self) -> [u8; PLACE_LEN] {
-        let mut out = [0; PLACE_LEN];
-        for (at, word) in [self.rkey, !self.rkey, self.offset, !self.offset]
-            .into_iter()
-            .enumerate()
-        {
-            out[8 * at..][..8].copy_from_slice(&word.to_le_bytes());
-        }
-        out
+        put_words(&[self.rkey, !self.rkey, self.offset, !self.offset])
     }
 
     pub(super) fn read(bytes: &[u8]) -> Option<To> {
@@ -117,12 +119,7 @@ impl To {
 /// The word that stands in 16 bytes as it is and inverted.
 #[inline]
 fn twice(bytes: &[u8]) -> Option<u64> {
-    let word = |at: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&bytes[at..at + 8]);
-        u64::from_le_bytes(word)
-    };
-    let (word, inverted) = (word(0), word(8));
+    let (word, inverted) = (word_at(bytes, 0), word_at(bytes, 8));
     (word == !inverted).then_some(word)
 }
 
@@ -137,6 +134,7 @@ mod tests {
             (Kind::Packets, 1, 1),
             (Kind::Packets, 64_000, 1_472),
             (Kind::Write, FRAME_MAX, 0),
+            (Kind::Rest, 0, 0),
         ] {
             let head = Head { kind, len, segment };
             let bytes = head.write();

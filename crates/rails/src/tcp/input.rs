@@ -53,9 +53,11 @@ pub(super) struct Input {
 /// The receiver of a stream's frames.
 pub(super) trait Sink {
     /// The first frame of a connection that was accepted; `false`: it is not welcome.
-    fn greeting(&mut self, address: &[u8]) -> bool;
+    fn greeting(&mut self, greeting: &[u8]) -> bool;
     /// Packets of `segment` bytes each, but the last.
     fn packets(&mut self, bytes: &[u8], segment: usize);
+    /// The last frame of a connection whose other end wants it closed.
+    fn rest(&mut self);
 }
 
 impl Input {
@@ -193,6 +195,7 @@ impl Input {
         match head.kind {
             Kind::Greeting if !sink.greeting(bytes) => return Err(Break::Garbled),
             Kind::Greeting => self.greeted = true,
+            Kind::Rest => sink.rest(),
             _ => sink.packets(bytes, head.segment),
         }
         Ok(HEAD_LEN + head.len)

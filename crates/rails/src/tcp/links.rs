@@ -1,11 +1,15 @@
 //! The links of a TCP rail: each has one connection that is sent on, ours or one that the peer
-//! made.
+//! made, and none while it rests.
 
+mod change;
+
+use super::frame::Kind;
+use super::greeting::{Greeting, TcpAddr};
 use super::input::Break;
-use super::output::Output;
-use super::shared::{greeting_of, Name, Notice, Order, Shared, TcpAddr};
+use super::output::{send_frame, Output};
+use super::shared::{Name, Notice, Order, Shared};
 use crate::link::{Connected, DownReason, LinkId, LinkTable};
-use crate::sys::{Errno, Stream};
+use crate::sys::{self, Errno, Stream};
 use crate::{RailEvent, Write};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -15,28 +19,55 @@ use std::sync::Arc;
 /// (They are closed one by one when their peers close theirs; this bounds what a stranger can do.)
 const STRANGERS_MAX: usize = 16 * 1024;
 
+/// Bytes of ours that wait on a link whose connection is made again; beyond them the rail is busy.
+/// More than grants and credits let be under way to one peer, so that a peer which does not answer
+/// holds up no other.
+const BACKLOG_MAX: usize = 16 << 20;
+
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Its connection is being made.
+    /// Its first connection is being made.
     Connecting,
     /// It carries packets.
     Up,
+    /// It has no connection until it is sent on.
+    Resting,
+    /// It rested, and its connection is being made again. What is sent meanwhile waits.
+    Waking,
     /// It carries nothing any more.
     Down,
 }
 
-/// The connection that a link sends on.
+/// A connection that a link sends on, or is going to.
 struct Connection {
     name: Name,
     stream: Arc<Stream>,
     output: Output,
+    /// A random word that only its two ends know.
+    token: u64,
+    /// When it was sent on last, by the clock of [`TcpLinks`].
+    used: u64,
+    /// Its other end wants it closed, which is done once the output is empty.
+    parting: bool,
+    /// Its other end sends on another connection that took its place.
+    superseded: bool,
 }
 
 /// One remote rail.
 struct Link {
     state: State,
     connection: Option<Connection>,
+    /// The connection that is to take the place of a silent one.
+    next: Option<Connection>,
+}
+
+/// A connection that a rail made to us and that no link sends on.
+struct Stranger {
+    from: TcpAddr,
+    token: u64,
+    stream: Arc<Stream>,
+    used: u64,
 }
 
 /// The fate of bytes for a link.
@@ -53,10 +84,11 @@ pub(super) struct TcpLinks {
     shared: Arc<Shared>,
     table: LinkTable<TcpAddr, Link>,
     by_connection: BTreeMap<Name, LinkId>,
-    /// Connections that rails made to us and that no link sends on.
-    strangers: BTreeMap<Name, (TcpAddr, Arc<Stream>)>,
+    strangers: BTreeMap<Name, Stranger>,
     /// Links whose output waits for room.
     waiting: Vec<LinkId>,
+    /// Counts what is sent and accepted.
+    clock: u64,
     events: VecDeque<RailEvent>,
     /// Writes whose memory is not read any more.
     over: VecDeque<u64>,
@@ -70,6 +102,7 @@ impl TcpLinks {
             by_connection: BTreeMap::new(),
             strangers: BTreeMap::new(),
             waiting: Vec::new(),
+            clock: 0,
             events: VecDeque::new(),
             over: VecDeque::new(),
         }
@@ -81,69 +114,92 @@ impl TcpLinks {
         let link = self.table.connect(to, || Link {
             state: State::Connecting,
             connection: None,
+            next: None,
         });
         if !known {
-            match self.stranger(&to) {
-                Some((name, stream)) => self.set_connection(link, name, stream, State::Up),
-                None => self.begin(link, &to),
-            }
+            self.begin(link, &to, State::Connecting);
         }
         let state = self.table.get(link).map(|link| link.state);
         Connected {
             link,
-            up: state == Some(State::Up),
+            up: matches!(state, Some(State::Up | State::Resting | State::Waking)),
         }
     }
 
     /// One user less; without any the link ends, once what it was given has left.
     pub(super) fn close(&mut self, link: LinkId) {
-        if let Some(Link {
-            connection: Some(mut connection),
-            ..
-        }) = self.table.close(link)
-        {
+        let Some(row) = self.table.close(link) else {
+            return;
+        };
+        for mut connection in row.connection.into_iter().chain(row.next) {
             // What the kernel has no room for now was not acknowledged, and whoever closes does not
             // wait for that.
             let _ = connection.output.flush(&connection.stream, &mut self.over);
-            connection.output.clear(&mut self.over);
-            self.by_connection.remove(&connection.name);
-            // The other end may still send; who reads it learns when that is over.
-            connection.stream.finish();
+            self.leave(connection);
         }
+    }
+
+    /// Sends nothing more on a connection. The other end may still send; who reads it learns when
+    /// that is over.
+    fn leave(&mut self, mut connection: Connection) {
+        connection.output.clear(&mut self.over);
+        self.by_connection.remove(&connection.name);
+        connection.stream.finish();
     }
 
     /// The newest connection that a rail made to us, and that no link sends on.
-    fn stranger(&mut self, from: &TcpAddr) -> Option<(Name, Arc<Stream>)> {
+    fn stranger(&mut self, from: &TcpAddr) -> Option<Connection> {
         let mut newest = self.strangers.iter().rev();
-        let name = *newest.find(|(_, (address, _))| address == from)?.0;
-        let (_, stream) = self.strangers.remove(&name)?;
-        Some((name, stream))
+        let name = *newest.find(|(_, stranger)| stranger.from == *from)?.0;
+        let stranger = self.strangers.remove(&name)?;
+        Some(self.connection(name, stranger.stream, stranger.token))
     }
 
-    /// Begins to make the link's connection.
-    fn begin(&mut self, link: LinkId, to: &TcpAddr) {
-        match Stream::connect(&self.shared.options, &to.ip, to.port) {
-            Ok(stream) => {
-                let (name, stream) = (self.shared.new_name(), Arc::new(stream));
-                self.shared.order(Order::Read {
-                    name,
-                    stream: stream.clone(),
-                });
-                self.set_connection(link, name, stream, State::Connecting);
-            }
-            Err(errno) => self.end(link, DownReason::Broken(errno)),
+    fn connection(&mut self, name: Name, stream: Arc<Stream>, token: u64) -> Connection {
+        self.clock += 1;
+        Connection {
+            name,
+            stream,
+            output: Output::default(),
+            token,
+            used: self.clock,
+            parting: false,
+            superseded: false,
         }
     }
 
-    fn set_connection(&mut self, link: LinkId, name: Name, stream: Arc<Stream>, state: State) {
-        self.by_connection.insert(name, link);
-        if let Some(link) = self.table.get_mut(link) {
+    /// Gives the link the connection that the peer has made, or begins to make one, in which case
+    /// the link has the state `making`.
+    fn begin(&mut self, link: LinkId, to: &TcpAddr, making: State) {
+        let (connection, state) = match self.stranger(to) {
+            Some(connection) => (connection, State::Up),
+            None => match self.dial(to) {
+                Ok(connection) => (connection, making),
+                Err(errno) => return self.end(link, DownReason::Broken(errno)),
+            },
+        };
+        self.set_connection(link, connection, state);
+    }
+
+    /// Begins to connect.
+    fn dial(&mut self, to: &TcpAddr) -> Result<Connection, Errno> {
+        self.make_room(1);
+        let stream = Arc::new(Stream::connect(&self.shared.options, &to.ip, to.port)?);
+        let name = self.shared.new_name();
+        self.shared.order(Order::Read {
+            name,
+            stream: stream.clone(),
+        });
+        // Without a token nothing can take its place: that is all.
+        let token = sys::random().unwrap_or(0);
+        Ok(self.connection(name, stream, token))
+    }
+
+    fn set_connection(&mut self, id: LinkId, connection: Connection, state: State) {
+        if let Some(link) = self.table.get_mut(id) {
+            self.by_connection.insert(connection.name, id);
             link.state = state;
-            link.connection = Some(Connection {
-                name,
-                stream,
-                output: Output::default(),
-            });
+            link.connection = Some(connection);
         }
     }
 
@@ -154,18 +210,28 @@ impl TcpLinks {
             return;
         };
         let was = std::mem::replace(&mut row.state, State::Down);
-        if let Some(mut connection) = row.connection.take() {
-            connection.output.clear(&mut self.over);
+        let (old, next) = (row.connection.take(), row.next.take());
+        let making = matches!(was, State::Connecting | State::Waking);
+        let address = self.table.key(link).filter(|_| making);
+        let other = address.and_then(|from| self.stranger(&from));
+        let mut output = None;
+        for mut connection in old.into_iter().chain(next) {
+            match other {
+                // Nothing of it has left.
+                Some(_) => output = Some(std::mem::take(&mut connection.output)),
+                None => connection.output.clear(&mut self.over),
+            }
             connection.stream.shut();
             self.by_connection.remove(&connection.name);
             self.shared.order(Order::Forget(connection.name));
         }
-        let address = self.table.key(link).filter(|_| was == State::Connecting);
-        if let Some((name, stream)) = address.and_then(|from| self.stranger(&from)) {
-            self.set_connection(link, name, stream, State::Up);
-            return self.events.push_back(RailEvent::LinkUp(link));
-        }
-        if was != State::Down {
+        if let Some(mut connection) = other {
+            connection.output = output.unwrap_or_default();
+            self.set_connection(link, connection, State::Up);
+            if was == State::Connecting {
+                self.events.push_back(RailEvent::LinkUp(link));
+            }
+        } else if was != State::Down {
             self.table.retire(link);
             self.events.push_back(RailEvent::LinkDown(link, why));
         }
@@ -174,8 +240,12 @@ impl TcpLinks {
     /// Sends a batch of packets on a link.
     #[inline]
     pub(super) fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize) -> Sent {
-        self.with_output(link, |output, stream, _| {
-            output.send(stream, bytes, segment)
+        self.with_output(link, |output, stream, _| match stream {
+            Some(stream) => output.send(stream, bytes, segment),
+            None => {
+                output.take(bytes, segment);
+                Ok(true)
+            }
         })
         .unwrap_or(Sent::Taken)
     }
@@ -184,7 +254,8 @@ impl TcpLinks {
     pub(super) fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> Sent {
         let sent = self.with_output(link, |output, stream, over| {
             output.write(write, packet);
-            output.flush(stream, over).map(|_| true)
+            let flushed = stream.map(|stream| output.flush(stream, over));
+            flushed.transpose().map(|_| true)
         });
         // A link that is not up loses everything, and has done with the memory.
         sent.unwrap_or_else(|| {
@@ -193,26 +264,43 @@ impl TcpLinks {
         })
     }
 
-    /// Gives something to a link's output, once that is empty; `None`: the link is not up.
+    /// Gives something to a link's output, once that is empty, and the stream to send it on, if
+    /// there is one already; `None`: the link is not up.
     #[inline]
     fn with_output(
         &mut self,
         id: LinkId,
-        give: impl FnOnce(&mut Output, &Stream, &mut VecDeque<u64>) -> Result<bool, Errno>,
+        give: impl FnOnce(&mut Output, Option<&Stream>, &mut VecDeque<u64>) -> Result<bool, Errno>,
     ) -> Option<Sent> {
-        let link = self.table.get_mut(id);
-        let link = link.filter(|link| link.state == State::Up)?;
-        let Connection { stream, output, .. } = link.connection.as_mut()?;
+        if self.table.get(id)?.state == State::Resting {
+            self.wake(id);
+        }
+        let link = self.table.get_mut(id)?;
+        let Connection {
+            stream,
+            output,
+            used,
+            ..
+        } = link.connection.as_mut()?;
+        self.clock += 1;
+        *used = self.clock;
         let over = &mut self.over;
         let waited = !output.is_empty();
-        let given = match waited {
-            true => output.flush(stream, over),
-            false => Ok(true),
+        let given = match link.state {
+            State::Up => {
+                let room = match waited {
+                    true => output.flush(stream, over),
+                    false => Ok(true),
+                };
+                room.and_then(|room| match room {
+                    true => give(output, Some(stream), over),
+                    false => Ok(false),
+                })
+            }
+            State::Waking if output.owned_len() < BACKLOG_MAX => give(output, None, over),
+            State::Waking => Ok(false),
+            _ => return None,
         };
-        let given = given.and_then(|room| match room {
-            true => give(output, stream, over),
-            false => Ok(false),
-        });
         match given {
             Ok(true) => {
                 if !waited && !output.is_empty() {
@@ -242,38 +330,91 @@ impl TcpLinks {
     }
 
     fn flush_waiting(&mut self) {
-        for link in std::mem::take(&mut self.waiting) {
-            let row = self.table.get_mut(link);
-            let Some(connection) = row.and_then(|row| row.connection.as_mut()) else {
+        for id in std::mem::take(&mut self.waiting) {
+            let Some(link) = self.table.get_mut(id) else {
+                continue;
+            };
+            if link.state == State::Waking {
+                self.waiting.push(id);
+                continue;
+            }
+            let Some(connection) = link.connection.as_mut() else {
                 continue;
             };
             match connection.output.flush(&connection.stream, &mut self.over) {
+                Ok(true) if connection.parting => self.part(id),
                 Ok(true) => {}
-                Ok(false) => self.waiting.push(link),
-                Err(errno) => self.end(link, DownReason::Broken(errno)),
+                Ok(false) => self.waiting.push(id),
+                Err(errno) => self.end(id, DownReason::Broken(errno)),
             }
         }
+        self.make_room(0);
     }
 
     #[cold]
     fn on_notice(&mut self, notice: Notice) {
         match notice {
             Notice::Connected(name) => self.connected(name),
-            Notice::Accepted { name, from, stream } => {
-                self.strangers.insert(name, (from, stream));
-                if self.strangers.len() > STRANGERS_MAX {
-                    if let Some((name, _)) = self.strangers.pop_first() {
-                        self.shared.order(Order::Forget(name));
-                    }
-                }
+            Notice::Accepted {
+                name,
+                greeting,
+                stream,
+            } => self.accepted(name, &greeting, stream),
+            Notice::Rested(name) => self.rested(name),
+            Notice::Crowded => {
+                self.rest_one();
             }
             Notice::Broken { name, broken } => {
                 self.strangers.remove(&name);
-                if let Some(&link) = self.by_connection.get(&name) {
-                    self.end(link, reason(broken));
-                }
+                self.broken(name, broken);
             }
         }
+    }
+
+    fn accepted(&mut self, name: Name, greeting: &Greeting, stream: Arc<Stream>) {
+        let Greeting {
+            from,
+            token,
+            replaces,
+        } = *greeting;
+        if let Some(link) = self.superseded(&from, replaces) {
+            let connection = self.connection(name, stream, token);
+            return self.replace(link, connection);
+        }
+        self.clock += 1;
+        let stranger = Stranger {
+            from,
+            token,
+            stream,
+            used: self.clock,
+        };
+        self.strangers.insert(name, stranger);
+        if self.strangers.len() > STRANGERS_MAX {
+            if let Some((name, _)) = self.strangers.pop_first() {
+                self.shared.order(Order::Forget(name));
+            }
+        }
+        self.make_room(0);
+    }
+
+    /// The end of a connection.
+    fn broken(&mut self, name: Name, broken: Break) {
+        let Some(&link) = self.by_connection.get(&name) else {
+            return;
+        };
+        let Some(row) = self.table.get_mut(link) else {
+            return;
+        };
+        if row.next.as_ref().is_some_and(|next| next.name == name) {
+            row.next = None; // the silent one may still answer
+            self.by_connection.remove(&name);
+            return;
+        }
+        let parting = row.connection.as_ref().is_some_and(|c| c.parting);
+        if broken == Break::Closed && parting {
+            return; // as announced: what waits can still leave
+        }
+        self.end(link, reason(broken));
     }
 
     /// A connection of ours is there: it says whose it is, and carries packets from now on.
@@ -281,21 +422,37 @@ impl TcpLinks {
         let Some(&link) = self.by_connection.get(&name) else {
             return;
         };
-        let (greeting, len) = greeting_of(&self.shared.local);
         let Some(row) = self.table.get_mut(link) else {
             return;
         };
-        let Some(connection) = &mut row.connection else {
+        let replaces = row.next.take_if(|next| next.name == name);
+        let silent = row.connection.as_ref().map_or(0, |c| c.token);
+        let Some(made) = replaces.as_ref().or(row.connection.as_ref()) else {
             return;
         };
-        match (connection.output).greet(&connection.stream, &greeting[..len]) {
-            Ok(true) => {
-                row.state = State::Up;
-                self.events.push_back(RailEvent::LinkUp(link));
+        let greeting = Greeting {
+            from: self.shared.local,
+            token: made.token,
+            replaces: replaces.as_ref().map_or(0, |_| silent),
+        };
+        let (greeting, len) = greeting.write();
+        let greeted = send_frame(&made.stream, Kind::Greeting, &greeting[..len]);
+        let errno = match greeted {
+            Ok(true) => 0,
+            Ok(false) => libc::EAGAIN,
+            Err(errno) => errno,
+        };
+        match (replaces, errno) {
+            (Some(next), 0) => self.replace(link, next),
+            (Some(next), _) => self.leave(next),
+            (None, 0) => {
+                if std::mem::replace(&mut row.state, State::Up) == State::Connecting {
+                    self.events.push_back(RailEvent::LinkUp(link));
+                }
             }
-            Ok(false) => self.end(link, DownReason::Broken(libc::EAGAIN)),
-            Err(errno) => self.end(link, DownReason::Broken(errno)),
+            (None, errno) => self.end(link, DownReason::Broken(errno)),
         }
+        self.make_room(0);
     }
 
     /// The next event.
@@ -322,6 +479,19 @@ impl TcpLinks {
         if let Some(connection) = self.table.get(link).and_then(|l| l.connection.as_ref()) {
             connection.stream.shut();
         }
+    }
+
+    /// The token of the connection that a link sends on.
+    #[cfg(test)]
+    pub(super) fn token(&self, link: LinkId) -> u64 {
+        let link = self.table.get(link).expect("a link");
+        link.connection.as_ref().map_or(0, |c| c.token)
+    }
+
+    /// Another connection is being made in place of a link's.
+    #[cfg(test)]
+    pub(super) fn is_replacing(&self, link: LinkId) -> bool {
+        self.table.get(link).expect("a link").next.is_some()
     }
 }
 

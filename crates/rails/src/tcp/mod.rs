@@ -7,10 +7,15 @@
 //! Bytes in a stream arrive in order or not at all, so nothing is sent again while the connection
 //! stands. What was on its way when it broke is lost, and the protocol sends it elsewhere.
 //!
+//! A link whose connection was sent on least lately rests when there are too many: both ends finish
+//! what they have begun, and whoever sends again makes another. A link that is silent by one source
+//! port is tried by another: a new connection takes the old one's place.
+//!
 //! The two halves share no lock on the way of a packet: each tells the other what changed by a
 //! queue, and a flag says that there is something in it.
 
 mod frame;
+mod greeting;
 mod input;
 mod links;
 mod output;
@@ -26,8 +31,9 @@ pub use tx::TcpTx;
 
 use crate::sys;
 use crate::{InterfaceChoice, Rail, UdpAddr};
+use greeting::TcpAddr;
 use marline_wire::{RailAddr, RailKind};
-use shared::{Shared, TcpAddr};
+use shared::Shared;
 use std::net::IpAddr;
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! The sending side of one connection: what the kernel had no room for waits here, at most one
-//! batch or one write with its packet.
+//! batch or one write with its packet; and more while the connection is being made.
 
 use super::frame::{Head, Kind, To, HEAD_LEN, PLACE_LEN};
 use crate::sys::{Errno, Stream, IOV_MAX};
@@ -31,6 +31,11 @@ impl Output {
         self.parts.is_empty()
     }
 
+    /// Bytes of ours that wait, beside those of users.
+    pub(super) fn owned_len(&self) -> usize {
+        self.owned.len()
+    }
+
     /// Sends a batch of packets of `segment` bytes each; `false`: there was no room, not for the
     /// first byte.
     #[inline]
@@ -40,25 +45,20 @@ impl Output {
         bytes: &[u8],
         segment: usize,
     ) -> Result<bool, Errno> {
-        let head = Head {
-            kind: Kind::Packets,
-            len: bytes.len(),
-            segment,
-        };
-        let head = head.write();
-        self.send_framed(stream, &head, bytes)
+        self.send_framed(stream, &packets_head(bytes, segment), bytes)
     }
 
-    /// Sends the greeting that names our rail.
-    pub(super) fn greet(&mut self, stream: &Stream, address: &[u8]) -> Result<bool, Errno> {
+    /// Sends the last frame of a connection, as [`Output::send`].
+    pub(super) fn rest(&mut self, stream: &Stream) -> Result<bool, Errno> {
         let head = Head {
-            kind: Kind::Greeting,
-            len: address.len(),
+            kind: Kind::Rest,
+            len: 0,
             segment: 0,
         };
-        self.send_framed(stream, &head.write(), address)
+        self.send_framed(stream, &head.write(), &[])
     }
 
+    #[inline]
     fn send_framed(
         &mut self,
         stream: &Stream,
@@ -72,16 +72,20 @@ impl Output {
             Err(errno) => return Err(errno),
         };
         if sent < HEAD_LEN + bytes.len() {
-            self.owned.clear();
             self.keep(&head[sent.min(HEAD_LEN)..]);
             self.keep(&bytes[sent.saturating_sub(HEAD_LEN)..]);
         }
         Ok(true)
     }
 
+    /// Takes a batch of packets, to be sent by [`Output::flush`].
+    pub(super) fn take(&mut self, bytes: &[u8], segment: usize) {
+        self.keep(&packets_head(bytes, segment));
+        self.keep(bytes);
+    }
+
     /// Takes a write with the packet that tells of it. [`Output::flush`] sends what it can.
     pub(super) fn write(&mut self, write: &Write<'_>, packet: &[u8]) {
-        self.owned.clear();
         let len: usize = write.pieces.iter().map(|piece| piece.len).sum();
         let head = Head {
             kind: Kind::Write,
@@ -101,13 +105,7 @@ impl Output {
             });
         }
         self.parts.push_back(Part::End(write.token));
-        let head = Head {
-            kind: Kind::Packets,
-            len: packet.len(),
-            segment: packet.len(),
-        };
-        self.keep(&head.write());
-        self.keep(packet);
+        self.take(packet, packet.len());
     }
 
     /// Sends what waits, as much of it as there is room for; `over` gets the tokens of writes whose
@@ -204,6 +202,9 @@ impl Output {
         if bytes.is_empty() {
             return;
         }
+        if self.parts.is_empty() {
+            self.owned.clear();
+        }
         let start = self.owned.len();
         self.owned.extend_from_slice(bytes);
         match self.parts.back_mut() {
@@ -214,6 +215,31 @@ impl Output {
             }),
         }
     }
+}
+
+/// Sends one frame on a connection that nothing waits for; `false`: it was not all taken.
+pub(super) fn send_frame(stream: &Stream, kind: Kind, body: &[u8]) -> Result<bool, Errno> {
+    let head = Head {
+        kind,
+        len: body.len(),
+        segment: 0,
+    };
+    let head = head.write();
+    match stream.send(&[piece(&head), piece(body)]) {
+        Ok(sent) => Ok(sent == HEAD_LEN + body.len()),
+        Err(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+#[inline]
+fn packets_head(bytes: &[u8], segment: usize) -> [u8; HEAD_LEN] {
+    let head = Head {
+        kind: Kind::Packets,
+        len: bytes.len(),
+        segment,
+    };
+    head.write()
 }
 
 fn piece(bytes: &[u8]) -> Piece {

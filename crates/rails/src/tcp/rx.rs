@@ -1,5 +1,6 @@
 //! Receiving half: connections that are read, those that come, and those that come about.
 
+use super::greeting::Greeting;
 use super::input::{Break, Input, Sink, Spare};
 use super::shared::{Name, Notice, Order, Shared};
 use crate::sys::{Errno, Stream};
@@ -54,17 +55,17 @@ struct Handing<'a> {
 }
 
 impl Sink for Handing<'_> {
-    fn greeting(&mut self, address: &[u8]) -> bool {
-        let Some(from) = super::shared::read_greeting(address) else {
+    fn greeting(&mut self, greeting: &[u8]) -> bool {
+        let Some(greeting) = Greeting::read(greeting) else {
             return false;
         };
         // Whoever says that it is another host's rail gets nothing that is meant for that.
-        if self.stream.remote_ip() != Some(from.ip) {
+        if self.stream.remote_ip() != Some(greeting.from.ip) {
             return false;
         }
         self.shared.note(Notice::Accepted {
             name: self.name,
-            from,
+            greeting,
             stream: self.stream.clone(),
         });
         true
@@ -80,6 +81,10 @@ impl Sink for Handing<'_> {
             beside: 0,
             missing: 0,
         });
+    }
+
+    fn rest(&mut self) {
+        self.shared.note(Notice::Rested(self.name));
     }
 }
 
@@ -166,14 +171,22 @@ impl TcpRx {
     #[cold]
     fn accept(&mut self) {
         for _ in 0..ACCEPT_MAX {
-            let Ok(stream) = self.shared.listener.accept() else {
-                return;
+            let stream = match self.shared.listener.accept() {
+                Ok(stream) => stream,
+                Err(libc::EMFILE | libc::ENFILE) => return self.shared.note(Notice::Crowded),
+                Err(_) => return,
             };
             self.drop_nameless();
             stream.tune(&self.shared.options);
             let name = self.shared.new_name();
             self.add(name, Arc::new(stream), false);
         }
+    }
+
+    /// Connections that are open, strangers' included.
+    #[cfg(test)]
+    pub(super) fn open(&self) -> usize {
+        self.connections.len()
     }
 
     #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The state that both halves share: listener, registered memory, and two queues by which each
 //! tells the other what changed.
 
+use super::greeting::{Greeting, TcpAddr};
 use super::input::Break;
-use crate::sys::{Epoll, Errno, Stream, StreamOptions};
+use crate::sys::{self, Epoll, Errno, Stream, StreamOptions};
 use crate::Registrations;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,6 +21,9 @@ pub struct TcpConfig {
     /// The kernel gives up a connection whose bytes are not acknowledged for so long, in ms: the
     /// time after which a silent peer is dead, so that the kernel's patience ends with ours.
     pub user_timeout_ms: u32,
+    /// Connections beyond which those that were sent on least lately are closed, until they are
+    /// wanted again; 0: an eighth of the descriptors that the process may have.
+    pub connections_max: usize,
     /// It stands behind a rail of UDP, of the same address and port.
     pub standby: bool,
 }
@@ -32,53 +36,17 @@ impl Default for TcpConfig {
             rcvbuf_bytes: 0,
             sndbuf_bytes: 0,
             user_timeout_ms: 5_000,
+            connections_max: 0,
             standby: false,
         }
     }
 }
 
-/// The kernel's lowest retransmission timeout that is asked for, in us, where kernels have the
-/// option: its usual 200 ms is what users feel when the last packet of a message is lost.
-const RTO_MIN_US: u32 = 5_000;
-
-/// Where a TCP rail listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct TcpAddr {
-    pub(super) ip: IpAddr,
-    pub(super) port: u16,
-}
-
-/// Bytes of the longest greeting: port, then the address.
-pub(super) const GREETING_MAX: usize = 18;
-
-/// The greeting that says which rail connects.
-pub(super) fn greeting_of(local: &TcpAddr) -> ([u8; GREETING_MAX], usize) {
-    let mut out = [0; GREETING_MAX];
-    out[..2].copy_from_slice(&local.port.to_le_bytes());
-    let len = match local.ip {
-        IpAddr::V4(ip) => {
-            out[2..6].copy_from_slice(&ip.octets());
-            6
-        }
-        IpAddr::V6(ip) => {
-            out[2..18].copy_from_slice(&ip.octets());
-            18
-        }
-    };
-    (out, len)
-}
-
-/// The rail of a greeting.
-pub(super) fn read_greeting(bytes: &[u8]) -> Option<TcpAddr> {
-    let (port, ip) = bytes.split_first_chunk::<2>()?;
-    let ip = match ip.len() {
-        4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(ip).ok()?)),
-        16 => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(ip).ok()?)),
-        _ => return None,
-    };
-    let port = u16::from_le_bytes(*port);
-    (port != 0).then_some(TcpAddr { ip, port })
-}
+/// A rail's connections are this part of the process's descriptors, where no setting says how many:
+/// there are other rails and other libraries.
+const DESCRIPTORS_SHARE: usize = 8;
+/// And no fewer, however few descriptors there are.
+const CONNECTIONS_MIN: usize = 8;
 
 /// Name of a connection, which none had before.
 pub(super) type Name = u64;
@@ -98,9 +66,13 @@ pub(super) enum Notice {
     /// A rail has connected to ours.
     Accepted {
         name: Name,
-        from: TcpAddr,
+        greeting: Greeting,
         stream: Arc<Stream>,
     },
+    /// The other end of a connection sends no more on it, and wants us to do the same.
+    Rested(Name),
+    /// There were no descriptors for a connection that waits to be accepted.
+    Crowded,
     /// A connection is at its end.
     Broken { name: Name, broken: Break },
 }
@@ -110,6 +82,8 @@ pub(super) struct Shared {
     pub(super) listener: Stream,
     pub(super) local: TcpAddr,
     pub(super) options: StreamOptions,
+    /// See [`TcpConfig::connections_max`].
+    pub(super) connections_max: usize,
     pub(super) epoll: Epoll,
     /// Memory that peers may write into.
     pub(super) memory: Registrations,
@@ -133,13 +107,16 @@ impl Shared {
             receive_bytes: config.rcvbuf_bytes,
             send_bytes: config.sndbuf_bytes,
             user_timeout_ms: config.user_timeout_ms,
-            rto_min_us: RTO_MIN_US,
         };
         let (listener, port) = Stream::listen(&options, config.port)?;
         Ok(Shared {
             listener,
             local: TcpAddr { ip, port },
             options,
+            connections_max: match config.connections_max {
+                0 => (sys::descriptors_max() / DESCRIPTORS_SHARE).max(CONNECTIONS_MIN),
+                max => max,
+            },
             epoll: Epoll::new().map_err(|e| ("epoll_create", e))?,
             memory: Registrations::default(),
             names: AtomicU64::new(0),

@@ -1,11 +1,13 @@
-//! Two rails of one process, face to face.
+//! Rails of one process, face to face.
 
+use super::frame::{Head, Kind};
+use super::greeting::{Greeting, TcpAddr};
 use super::links::{Sent, TcpLinks};
 use super::shared::{Shared, TcpConfig};
 use super::TcpRx;
 use crate::{DownReason, LinkId, Piece, RailEvent, RailRx, Write};
 use std::io::Write as _;
-use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,14 +21,16 @@ struct Rail {
 }
 
 fn rail() -> Rail {
+    rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
+}
+
+/// A rail on an address that keeps so many connections.
+fn rail_on(ip: IpAddr, connections_max: usize) -> Rail {
     let config = TcpConfig {
-        port: 0,
-        rcvbuf_bytes: 0,
-        sndbuf_bytes: 0,
-        user_timeout_ms: 5_000,
-        standby: false,
+        connections_max,
+        ..TcpConfig::default()
     };
-    let shared = Shared::open(IpAddr::V4(Ipv4Addr::LOCALHOST), 0, &config).expect("a listener");
+    let shared = Shared::open(ip, 0, &config).expect("a listener");
     let shared = Arc::new(shared);
     Rail {
         links: TcpLinks::new(shared.clone()),
@@ -72,11 +76,16 @@ impl Rail {
 
 /// Polls both until something holds; a panic after ten seconds.
 fn until(a: &mut Rail, b: &mut Rail, what: &str, holds: impl Fn(&Rail, &Rail) -> bool) {
+    let holds = |rails: &[&mut Rail]| holds(rails[0], rails[1]);
+    until_all(&mut [a, b], what, holds);
+}
+
+/// Polls all until something holds; a panic after ten seconds.
+fn until_all(rails: &mut [&mut Rail], what: &str, holds: impl Fn(&[&mut Rail]) -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
-    while !holds(a, b) {
+    while !holds(rails) {
         assert!(Instant::now() < end, "{what} does not come");
-        a.poll();
-        b.poll();
+        rails.iter_mut().for_each(|rail| rail.poll());
     }
 }
 
@@ -85,6 +94,17 @@ fn linked(a: &mut Rail, b: &mut Rail) -> LinkId {
     assert!(!up, "not before a round trip");
     until(a, b, "the link", |a, _| a.is_up(link));
     link
+}
+
+/// The links of both to each other, over one connection that `a` has made.
+fn linked_both_ways(a: &mut Rail, b: &mut Rail) -> (LinkId, LinkId) {
+    let link = linked(a, b);
+    assert_eq!(a.links.send(link, b"hello", 5), Sent::Taken);
+    until(a, b, "the packet", |_, b| b.got == [b"hello"]);
+    b.got.clear();
+    let (back, up) = b.connect(a);
+    assert!(up, "the connection that is there serves");
+    (link, back)
 }
 
 #[test]
@@ -233,6 +253,22 @@ fn nobody_there_is_a_refusal() {
     });
 }
 
+/// The first frame of a connection of a rail that takes the place of another.
+fn greeting(from: TcpAddr, replaces: u64) -> Vec<u8> {
+    let greeting = Greeting {
+        from,
+        token: 1,
+        replaces,
+    };
+    let (bytes, len) = greeting.write();
+    let head = Head {
+        kind: Kind::Greeting,
+        len,
+        segment: 0,
+    };
+    [&head.write()[..], &bytes[..len]].concat()
+}
+
 #[test]
 fn strangers_who_speak_nonsense_are_cut_off_and_disturb_nobody() {
     let (mut a, mut b) = (rail(), rail());
@@ -241,14 +277,11 @@ fn strangers_who_speak_nonsense_are_cut_off_and_disturb_nobody() {
     let mut strangers: Vec<_> = (0..300)
         .map(|_| TcpStream::connect((local.ip, local.port)).expect("a connection"))
         .collect();
-    let mut greeting = super::frame::Head {
-        kind: super::frame::Kind::Greeting,
-        len: 6,
-        segment: 0,
-    }
-    .write()
-    .to_vec();
-    greeting.extend_from_slice(&[1, 2, 10, 0, 0, 1]); // another host's rail
+    let nowhere = TcpAddr {
+        ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), // another host's rail
+        port: 513,
+    };
+    let greeting = greeting(nowhere, 0);
     for (at, stranger) in strangers.iter_mut().enumerate() {
         let words: &[u8] = match at % 3 {
             0 => b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n",
@@ -263,4 +296,213 @@ fn strangers_who_speak_nonsense_are_cut_off_and_disturb_nobody() {
     assert_eq!(a.links.send(link, b"still", 5), Sent::Taken);
     until(&mut a, &mut b, "the packet", |_, b| b.got == [b"still"]);
     assert!(b.rx.nameless() <= 257);
+}
+
+#[test]
+fn packets_go_both_ways_over_ipv6() {
+    let v6 = || rail_on(IpAddr::V6(Ipv6Addr::LOCALHOST), 0);
+    let (mut a, mut b) = (v6(), v6());
+    let link = linked(&mut a, &mut b);
+    assert_eq!(a.links.send(link, b"question", 8), Sent::Taken);
+    until(&mut a, &mut b, "the packet", |_, b| b.got == [b"question"]);
+    let (back, up) = b.connect(&a);
+    assert!(up, "the greeting told whose connection it is");
+    assert_eq!(b.links.send(back, b"answer", 6), Sent::Taken);
+    until(&mut a, &mut b, "the answer", |a, _| a.got == [b"answer"]);
+}
+
+/// Sends a packet that has to be taken, however long it takes.
+fn send(rails: &mut [&mut Rail], from: usize, link: LinkId, packet: &[u8]) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while rails[from].links.send(link, packet, packet.len()) == Sent::NoRoom {
+        assert!(Instant::now() < end, "there is never room");
+        rails.iter_mut().for_each(|rail| rail.poll());
+    }
+}
+
+#[test]
+fn more_peers_than_connections_lose_nothing() {
+    const PEERS: usize = 16;
+    const CONNECTIONS: usize = 4;
+    const ROUNDS: u8 = 5;
+    let mut all = vec![rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), CONNECTIONS)];
+    all.extend((0..PEERS).map(|_| rail()));
+    let mut rails: Vec<&mut Rail> = all.iter_mut().collect();
+    let to: Vec<_> = (0..PEERS)
+        .map(|at| {
+            let local = rails[at + 1].shared.local;
+            rails[0].links.connect(local).link
+        })
+        .collect();
+    until_all(&mut rails, "all links", |rails| {
+        to.iter().all(|link| rails[0].is_up(*link))
+    });
+    // Who was accepted answers on the same connection, if that has not been closed meanwhile.
+    let hub = rails[0].shared.local;
+    let back: Vec<_> = rails[1..]
+        .iter_mut()
+        .map(|rail| rail.links.connect(hub))
+        .collect();
+    until_all(&mut rails, "all links back", |rails| {
+        let mut all = back.iter().zip(&rails[1..]);
+        all.all(|(back, rail)| back.up || rail.is_up(back.link))
+    });
+    for round in 0..ROUNDS {
+        for at in 0..PEERS {
+            send(&mut rails, 0, to[at], &[at as u8, round]);
+            if (at + round as usize).is_multiple_of(3) {
+                send(&mut rails, at + 1, back[at].link, &[at as u8, round]);
+            }
+        }
+    }
+    let wanted = (0..ROUNDS as usize).flat_map(|r| (0..PEERS).map(move |at| at + r));
+    let wanted = wanted.filter(|sum| sum.is_multiple_of(3)).count();
+    until_all(&mut rails, "all packets", |rails| {
+        let peers = rails[1..].iter();
+        rails[0].got.len() == wanted && peers.map(|r| r.got.len()).sum::<usize>() == 80
+    });
+    for (at, peer) in rails[1..].iter_mut().enumerate() {
+        peer.got.sort(); // another connection may be read first
+        let sent: Vec<_> = (0..ROUNDS).map(|round| vec![at as u8, round]).collect();
+        assert_eq!(peer.got, sent);
+    }
+    until_all(&mut rails, "few connections", |rails| {
+        rails[0].rx.open() <= CONNECTIONS
+    });
+    let down = |event: &RailEvent| matches!(event, RailEvent::LinkDown(..));
+    let fell = rails.iter().any(|rail| rail.events.iter().any(down));
+    assert!(!fell, "a link that rests is not down");
+}
+
+#[test]
+fn what_was_begun_is_finished_before_a_connection_rests() {
+    let mut a = rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+    let (mut b, mut c) = (rail(), rail());
+    let (link, back) = linked_both_ways(&mut a, &mut b);
+    let batch = |number: u32| number.to_le_bytes().repeat(15_000);
+    let mut sent = 0;
+    while b.links.send(back, &batch(sent), 60_000) == Sent::Taken {
+        sent += 1;
+        assert!(sent < 10_000, "there is always room");
+    }
+    let other = linked(&mut a, &mut c);
+    until(&mut a, &mut b, "all batches", |a, _| {
+        a.got.len() == sent as usize
+    });
+    for (number, got) in a.got.iter().enumerate() {
+        assert!(*got == batch(number as u32), "batch {number}");
+    }
+    until(&mut a, &mut b, "the close", |a, b| {
+        a.rx.open() == 1 && b.rx.open() == 0
+    });
+    assert!(a.is_up(other) && !a.is_down(link) && !b.is_down(back));
+    // Both ends want it again at once.
+    assert_eq!(a.links.send(link, b"from a", 6), Sent::Taken);
+    assert_eq!(b.links.send(back, b"from b", 6), Sent::Taken);
+    a.got.clear();
+    until(&mut a, &mut b, "both packets", |a, b| {
+        a.got == [b"from b"] && b.got == [b"from a"]
+    });
+}
+
+#[test]
+fn a_link_that_rests_ends_when_nobody_is_there_any_more() {
+    let mut a = rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+    let (mut b, mut c) = (rail(), rail());
+    let link = linked(&mut a, &mut b);
+    linked(&mut a, &mut c);
+    until(&mut a, &mut b, "the close", |a, b| {
+        a.rx.open() == 1 && b.rx.open() == 0
+    });
+    drop(b);
+    assert_eq!(a.links.send(link, b"late", 4), Sent::Taken, "it is lost");
+    until(&mut a, &mut c, "the end", |a, _| a.is_down(link));
+}
+
+#[test]
+fn another_connection_takes_the_place_of_a_silent_one() {
+    let (mut a, mut b) = (rail(), rail());
+    let (link, back) = linked_both_ways(&mut a, &mut b);
+    a.links.reroute(link);
+    assert!(!a.links.is_replacing(link), "the network has carried all");
+    // The other end does not take what is sent, as if the network did not.
+    let mut sent = 0;
+    while a.links.send(link, &[7; 60_000], 60_000) == Sent::Taken {
+        sent += 1;
+        assert!(sent < 10_000, "there is always room");
+    }
+    let was = a.links.token(link);
+    assert_eq!(was, b.links.token(back), "one connection");
+    a.links.reroute(link);
+    let end = Instant::now() + Duration::from_secs(10);
+    while a.links.token(link) == was {
+        assert!(Instant::now() < end, "no other connection");
+        a.poll();
+    }
+    assert_eq!(a.links.send(link, b"again", 5), Sent::Taken);
+    until(&mut a, &mut b, "the new packet", |_, b| {
+        b.got.iter().any(|packet| packet == b"again")
+    });
+    until(&mut a, &mut b, "the other end's change", |a, b| {
+        b.links.token(back) == a.links.token(link)
+    });
+    assert_eq!(b.links.send(back, b"answer", 6), Sent::Taken);
+    until(&mut a, &mut b, "the answer", |a, _| a.got == [b"answer"]);
+    assert!(!a.is_down(link) && !b.is_down(back), "nothing broke");
+}
+
+#[test]
+fn a_silent_link_takes_the_connection_that_the_peer_has_made() {
+    let (mut a, mut b) = (rail(), rail());
+    let (ab, _) = a.connect(&b);
+    let (ba, _) = b.connect(&a);
+    until(&mut a, &mut b, "both links", |a, b| {
+        a.is_up(ab) && b.is_up(ba)
+    });
+    assert_eq!(b.links.send(ba, b"hello", 5), Sent::Taken);
+    until(&mut a, &mut b, "the packet", |a, _| a.got == [b"hello"]);
+    let mut sent = 0;
+    while a.links.send(ab, &[7; 60_000], 60_000) == Sent::Taken {
+        sent += 1;
+        assert!(sent < 10_000, "there is always room");
+    }
+    a.links.reroute(ab);
+    assert_eq!(
+        a.links.token(ab),
+        b.links.token(ba),
+        "nothing had to be made"
+    );
+    assert_eq!(a.links.send(ab, b"again", 5), Sent::Taken);
+    until(&mut a, &mut b, "the packet", |_, b| {
+        b.got.iter().any(|packet| packet == b"again")
+    });
+    until(&mut a, &mut b, "the old one's end", |a, b| {
+        a.rx.open() == 1 && b.rx.open() == 1
+    });
+    assert!(!a.is_down(ab) && !b.is_down(ba), "nothing broke");
+}
+
+#[test]
+fn nobody_takes_a_place_whose_token_they_do_not_know() {
+    let (mut a, mut b) = (rail(), rail());
+    let (_, back) = linked_both_ways(&mut a, &mut b);
+    let token = b.links.token(back);
+    // A program on the peer's host says that it is the peer's rail.
+    let to = b.shared.local;
+    let mut liars: Vec<_> = [0, 1, token ^ 1]
+        .into_iter()
+        .map(|guess| {
+            let mut liar = TcpStream::connect((to.ip, to.port)).expect("a connection");
+            let words = greeting(a.shared.local, guess);
+            liar.write_all(&words).expect("room for a greeting");
+            liar
+        })
+        .collect();
+    until(&mut a, &mut b, "all connections", |_, b| {
+        b.rx.open() == 4 && b.rx.nameless() == 0
+    });
+    assert_eq!(b.links.token(back), token);
+    assert_eq!(b.links.send(back, b"for a", 5), Sent::Taken);
+    until(&mut a, &mut b, "the packet", |a, _| a.got == [b"for a"]);
+    liars.clear();
 }

@@ -1,7 +1,8 @@
 //! Sending half.
 
+use super::greeting::TcpAddr;
 use super::links::{Sent, TcpLinks};
-use super::shared::{Shared, TcpAddr};
+use super::shared::Shared;
 use crate::addr::UdpAddr;
 use crate::{
     Caps, Connected, LinkId, Links, PlainBuffers, RailEvent, RailTx, RemoteWrite, RemoteWrites,
@@ -99,6 +100,10 @@ impl Links for TcpTx {
 
     // What the kernel acknowledges confirms its neighbours.
     fn works(&mut self, _: LinkId) {}
+
+    fn reroute(&mut self, link: LinkId) {
+        self.links.reroute(link);
+    }
 
     fn close(&mut self, link: LinkId) {
         self.links.close(link);

@@ -76,6 +76,9 @@ impl Links for UdpTx {
         }
     }
 
+    // The next flow has another source port.
+    fn reroute(&mut self, _: LinkId) {}
+
     fn close(&mut self, link: LinkId) {
         if self.links.close(link) {
             let of = |event: &RailEvent| match event {

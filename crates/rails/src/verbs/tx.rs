@@ -416,6 +416,7 @@ impl Links for VerbsTx {
     }
 
     fn works(&mut self, _: LinkId) {}
+    fn reroute(&mut self, _: LinkId) {}
 
     fn close(&mut self, link: LinkId) {
         self.links.close(link);

@@ -82,6 +82,7 @@ impl Links for Mirror {
         Connected { link, up: true }
     }
     fn works(&mut self, _: LinkId) {}
+    fn reroute(&mut self, _: LinkId) {}
     fn close(&mut self, _: LinkId) {}
 }
 

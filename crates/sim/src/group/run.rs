@@ -33,6 +33,7 @@ pub fn run_group(setup: &GroupSetup, tracing: bool) -> Outcome {
         failure,
         net: world.net.stats,
         troubles,
+        moments: 0,
         messages,
         open_max: 0,
         worked_ns: world.worked_ns,

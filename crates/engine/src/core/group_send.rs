@@ -1,0 +1,158 @@
+//! Packets of groups on their way out: those of equal length for one destination leave by one call.
+
+use crate::platform::system::System;
+use crate::state::core::Core;
+use crate::state::groups::OpenGroup;
+use marline_proto::group::{Packet, To};
+use marline_proto::Dest;
+use marline_rails::{LinkId, RailTx, SendOutcome};
+
+/// Every so many sends to one member leave by another rail than that by which it was heard last,
+/// as long as there is one: what is heard on a rail need not reach anybody by it.
+const OTHER_RAIL_EVERY: usize = 4;
+
+impl<S: System> Core<S> {
+    /// Sends a group's packets and takes its events, until there are none.
+    pub(super) fn pump_group(&mut self, now: u64, open: &mut OpenGroup) {
+        loop {
+            let mut idle = true;
+            while !self.is_blocked(open) {
+                let Some(packet) = open.group.poll_transmit(now) else {
+                    break;
+                };
+                idle = false;
+                self.stage_group_packet(now, open, &packet);
+            }
+            // What was built holds copies: operations may end before it has left.
+            while let Some(event) = open.group.poll_event() {
+                idle = false;
+                open.memory.take_event(event);
+            }
+            if idle {
+                return self.send_batches(now);
+            }
+        }
+    }
+
+    /// A rail of the group has no room: what is built next may be for it.
+    fn is_blocked(&mut self, open: &OpenGroup) -> bool {
+        let full = self.rails.full_mask;
+        let blocked = open.lanes.iter().any(|(rail, _)| full >> rail & 1 == 1);
+        self.groups.blocked |= blocked;
+        blocked
+    }
+
+    /// Builds a packet behind others for the same destination.
+    fn stage_group_packet(&mut self, now: u64, open: &mut OpenGroup, packet: &Packet) {
+        let Some((rail, dest)) = self.way_of(open, packet.to) else {
+            return;
+        };
+        let Some(lens) = open.measure(packet) else {
+            return;
+        };
+        let caps = self.rails.list[rail].tx.caps();
+        let most = (caps.batch_segments_max, caps.batch_bytes_max);
+        let mut open_batch = self.groups.batches.find(rail, dest);
+        if let Some(at) = open_batch {
+            if !self.groups.batches.get(at).takes(lens.whole, most) {
+                self.send_batch(now, at); // where it has to wait, this packet waits in another
+                open_batch = None;
+            }
+        }
+        let at = open_batch.unwrap_or_else(|| self.groups.batches.begin(rail, dest));
+        let out = self.groups.batches.get(at).room(lens.whole);
+        if open.encode(packet, &lens, out).is_none() {
+            self.groups.batches.get(at).undo(lens.whole);
+        }
+    }
+
+    /// Sends all that was built.
+    pub(super) fn send_batches(&mut self, now: u64) {
+        for at in 0..self.groups.batches.len() {
+            if self.rails.full_mask >> self.groups.batches.get(at).rail & 1 == 0 {
+                self.send_batch(now, at);
+            }
+        }
+    }
+
+    /// Sends what was built for a rail; `false`: it has no room.
+    pub(crate) fn send_batches_of(&mut self, now: u64, rail: usize) -> bool {
+        let mut numbers = 0..self.groups.batches.len();
+        numbers.all(|at| self.groups.batches.get(at).rail != rail || self.send_batch(now, at))
+    }
+
+    /// Sends a batch; `false`: its rail has no room, and it stays.
+    fn send_batch(&mut self, now: u64, at: usize) -> bool {
+        let batch = self.groups.batches.get(at);
+        let (rail, dest, segment) = (batch.rail, batch.dest, batch.segment);
+        if batch.bytes().is_empty() {
+            return true;
+        }
+        let packets = batch.bytes().len().div_ceil(segment);
+        let state = &mut self.rails.list[rail];
+        state.counters.send_calls += 1;
+        let outcome = state.send_to(dest, batch.bytes(), segment);
+        if outcome == SendOutcome::Busy {
+            state.counters.busy += 1;
+            self.groups.blocked = true;
+            self.no_room(now, rail, None);
+            return false;
+        }
+        let counters = &mut state.counters;
+        counters.wire_packets_sent += packets as u64;
+        counters.wire_bytes_sent += batch.bytes().len() as u64;
+        batch.clear();
+        // A packet that is too long for a way is lost there: a group is used where its probes,
+        // which are as long as any packet, arrive.
+        if matches!(outcome, SendOutcome::Fault(_)) {
+            self.after_send(now, rail, LinkId::NONE, outcome);
+        }
+        true
+    }
+
+    /// The rail by which a packet leaves, and where to.
+    fn way_of(&self, open: &mut OpenGroup, to: To) -> Option<(usize, Dest)> {
+        let member = match to {
+            To::All { lane } => {
+                let &(rail, link) = open.lanes.get(lane as usize)?;
+                return Some((rail, Dest::Group(link.0)));
+            }
+            To::Member(member) => open.members.get(member as usize)?,
+        };
+        open.turn = open.turn.wrapping_add(1);
+        let up = |(rail, _): &&(usize, LinkId)| self.rails[*rail].up;
+        let others = || {
+            member
+                .links
+                .iter()
+                .filter(|(rail, _)| *rail != member.heard_by)
+        };
+        let another = || {
+            let count = others().filter(up).count().max(1);
+            others()
+                .filter(up)
+                .nth(open.turn / OTHER_RAIL_EVERY % count)
+        };
+        let heard = member
+            .links
+            .iter()
+            .filter(up)
+            .find(|(rail, _)| *rail == member.heard_by);
+        let heard = heard.filter(|_| open.turn % OTHER_RAIL_EVERY != 0);
+        let way = heard.or_else(another).or(member.links.first());
+        way.map(|&(rail, link)| {
+            let (link, flow) = (link.0, 0);
+            (rail, Dest::Link { link, flow })
+        })
+    }
+
+    /// Sends what waited for room.
+    pub(crate) fn flush_groups(&mut self, now: u64) {
+        if !std::mem::take(&mut self.groups.blocked) {
+            return;
+        }
+        for number in 0..self.groups.list.len() as u32 {
+            self.with_group(now, number, |_| ());
+        }
+    }
+}

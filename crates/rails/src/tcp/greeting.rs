@@ -1,0 +1,74 @@
+//! The first frame of a connection: whose it is.
+//!
+//! ```text
+//!  0 u64 token of this connection, at random
+//!  8 u64 token of the connection that this one replaces, or 0
+//! 16 u16 port    18 4 or 16 bytes of address: where the sender's rail listens
+//! ```
+//!
+//! Only the two ends of a connection know its token. Whoever does not know it cannot say that their
+//! connection replaces it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Bytes before the address.
+const FIXED_LEN: usize = 18;
+/// Bytes of the longest greeting.
+const GREETING_MAX: usize = FIXED_LEN + 16;
+
+/// Where a TCP rail listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TcpAddr {
+    pub(super) ip: IpAddr,
+    pub(super) port: u16,
+}
+
+/// A greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Greeting {
+    /// The rail that connects.
+    pub(super) from: TcpAddr,
+    /// Of this connection.
+    pub(super) token: u64,
+    /// Of the connection that is not sent on any more, as this one takes its place; 0: none.
+    pub(super) replaces: u64,
+}
+
+impl Greeting {
+    /// The greeting as bytes, and how many.
+    pub(super) fn write(&self) -> ([u8; GREETING_MAX], usize) {
+        let mut out = [0; GREETING_MAX];
+        out[..8].copy_from_slice(&self.token.to_le_bytes());
+        out[8..16].copy_from_slice(&self.replaces.to_le_bytes());
+        out[16..18].copy_from_slice(&self.from.port.to_le_bytes());
+        let len = match self.from.ip {
+            IpAddr::V4(ip) => {
+                out[FIXED_LEN..][..4].copy_from_slice(&ip.octets());
+                FIXED_LEN + 4
+            }
+            IpAddr::V6(ip) => {
+                out[FIXED_LEN..].copy_from_slice(&ip.octets());
+                GREETING_MAX
+            }
+        };
+        (out, len)
+    }
+
+    /// The greeting of some bytes, if they are one.
+    pub(super) fn read(bytes: &[u8]) -> Option<Greeting> {
+        let (token, rest) = bytes.split_first_chunk::<8>()?;
+        let (replaces, rest) = rest.split_first_chunk::<8>()?;
+        let (port, ip) = rest.split_first_chunk::<2>()?;
+        let ip = match ip.len() {
+            4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(ip).ok()?)),
+            16 => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(ip).ok()?)),
+            _ => return None,
+        };
+        let port = u16::from_le_bytes(*port);
+        (port != 0).then_some(Greeting {
+            from: TcpAddr { ip, port },
+            token: u64::from_le_bytes(*token),
+            replaces: u64::from_le_bytes(*replaces),
+        })
+    }
+}

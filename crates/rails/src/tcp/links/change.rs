@@ -1,0 +1,185 @@
+//! Connections that are closed because there are too many, and connections that take the place of
+//! silent ones.
+
+use super::{Connection, State, TcpLinks};
+use crate::link::{DownReason, LinkId};
+use crate::tcp::frame::Kind;
+use crate::tcp::greeting::TcpAddr;
+use crate::tcp::output::send_frame;
+use crate::tcp::shared::{Name, Order};
+
+/// Whose connection is closed.
+enum Idle {
+    Link(LinkId),
+    Stranger(Name),
+}
+
+impl TcpLinks {
+    /// Lets connections rest until `more` can be added, if there are some that can.
+    pub(super) fn make_room(&mut self, more: usize) {
+        let open = |links: &TcpLinks| links.by_connection.len() + links.strangers.len();
+        while open(self) + more > self.shared.connections_max && self.rest_one() {}
+    }
+
+    /// Closes the connection that was sent on least lately, of those on which nothing waits.
+    /// Returns whether there was one.
+    #[cold]
+    pub(super) fn rest_one(&mut self) -> bool {
+        let links = self.table.iter().filter_map(|(id, _, link)| {
+            let up = link.state == State::Up && link.next.is_none();
+            let connection = link.connection.as_ref().filter(|_| up)?;
+            let idle = connection.output.is_empty() && !connection.parting;
+            idle.then_some((connection.used, Idle::Link(id)))
+        });
+        let strangers = self.strangers.iter();
+        let strangers = strangers.map(|(name, s)| (s.used, Idle::Stranger(*name)));
+        match links.chain(strangers).min_by_key(|(used, _)| *used) {
+            Some((_, Idle::Link(link))) => return self.rest(link),
+            Some((_, Idle::Stranger(name))) => {
+                if let Some(stranger) = self.strangers.remove(&name) {
+                    // Nothing was sent on it before. If there is no room for this either, then its
+                    // other end sees the connection break.
+                    let _ = send_frame(&stranger.stream, Kind::Rest, &[]);
+                    stranger.stream.finish();
+                }
+            }
+            None => return false,
+        }
+        true
+    }
+
+    /// Tells the other end that nothing more is sent on a link's connection, and closes it. Returns
+    /// whether that was possible.
+    fn rest(&mut self, id: LinkId) -> bool {
+        let link = self.table.get_mut(id);
+        let Some(connection) = link.and_then(|link| link.connection.as_mut()) else {
+            return false;
+        };
+        match connection.output.rest(&connection.stream) {
+            Ok(true) if connection.output.is_empty() => self.part(id),
+            Ok(true) => {
+                connection.parting = true;
+                self.waiting.push(id);
+            }
+            Ok(false) => return false,
+            Err(errno) => self.end(id, DownReason::Broken(errno)),
+        }
+        true
+    }
+
+    /// The other end wants a connection closed, on which it sends no more.
+    pub(super) fn rested(&mut self, name: Name) {
+        if let Some(stranger) = self.strangers.remove(&name) {
+            return stranger.stream.finish();
+        }
+        let Some(&link) = self.by_connection.get(&name) else {
+            return;
+        };
+        let row = self.table.get_mut(link);
+        let connection = row.and_then(|row| row.connection.as_mut());
+        let Some(connection) = connection.filter(|c| c.name == name) else {
+            return;
+        };
+        connection.parting = true;
+        if connection.output.is_empty() {
+            self.part(link);
+        }
+    }
+
+    /// Closes the connection of a link, on which nothing waits.
+    pub(super) fn part(&mut self, id: LinkId) {
+        let Some(link) = self.table.get_mut(id) else {
+            return;
+        };
+        let old = link.connection.take();
+        link.connection = link.next.take();
+        link.state = match link.connection {
+            Some(_) => State::Waking,
+            None => State::Resting,
+        };
+        if let Some(old) = old {
+            self.leave(old);
+        }
+    }
+
+    /// Makes a connection for a link that rests and is sent on.
+    #[cold]
+    pub(super) fn wake(&mut self, link: LinkId) {
+        if let Some(to) = self.table.key(link) {
+            self.begin(link, &to, State::Waking);
+        }
+    }
+
+    /// Tries another source port for a link that is silent, unless the network has carried all that
+    /// was sent: then it is the peer who is silent.
+    #[cold]
+    pub(in crate::tcp) fn reroute(&mut self, id: LinkId) {
+        let key = self.table.key(id);
+        let link = self
+            .table
+            .get_mut(id)
+            .filter(|link| link.state == State::Up);
+        let Some((link, to)) = link.zip(key) else {
+            return;
+        };
+        let silent = |c: &Connection| !c.output.is_empty() || c.stream.is_unacknowledged();
+        if !link.connection.as_ref().is_some_and(silent) {
+            return;
+        }
+        if let Some(late) = link.next.take() {
+            late.stream.shut();
+            self.by_connection.remove(&late.name);
+            self.shared.order(Order::Forget(late.name));
+        }
+        if let Some(connection) = self.stranger(&to) {
+            return self.take_over(id, connection);
+        }
+        let Ok(next) = self.dial(&to) else {
+            return;
+        };
+        let name = next.name;
+        if let Some(link) = self.table.get_mut(id) {
+            link.next = Some(next);
+            self.by_connection.insert(name, id);
+        }
+    }
+
+    /// Sends on a connection that the peer has made and sends on, and no more on our own.
+    fn take_over(&mut self, id: LinkId, connection: Connection) {
+        let link = self.table.get_mut(id);
+        if let Some(old) = link.and_then(|link| link.connection.as_mut()) {
+            old.superseded = true;
+        }
+        self.replace(id, connection);
+    }
+
+    /// Whoever has made a connection sends no more on another one, of this token. Returns the link
+    /// that is to do the same.
+    pub(super) fn superseded(&mut self, from: &TcpAddr, token: u64) -> Option<LinkId> {
+        let id = self.table.find(from).filter(|_| token != 0)?;
+        let link = self.table.get_mut(id)?;
+        let connection = link.connection.as_mut().filter(|c| c.token == token)?;
+        connection.superseded = true;
+        // If another is being made from here as well, each end sends on its own.
+        (link.state == State::Up && link.next.is_none()).then_some(id)
+    }
+
+    /// Sends on another connection from now on. What was under way on the old one may still arrive,
+    /// and what the old one had no room for is lost: the protocol sends it again.
+    pub(super) fn replace(&mut self, id: LinkId, connection: Connection) {
+        let Some(link) = self.table.get_mut(id) else {
+            return;
+        };
+        self.by_connection.insert(connection.name, id);
+        let Some(mut old) = link.connection.replace(connection) else {
+            return;
+        };
+        if old.superseded {
+            return self.leave(old);
+        }
+        // The other end closes it when it has heard of the new one. If it saw the end of this one
+        // before, it would take its link to be down.
+        old.output.clear(&mut self.over);
+        self.by_connection.remove(&old.name);
+    }
+}

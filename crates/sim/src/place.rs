@@ -1,0 +1,72 @@
+//! Where simulated rails are: their addresses, and what those say.
+
+use marline_rails::{RemoteWrites, UdpAddr};
+use marline_wire::{RailAddr, RailKind, RailWrites};
+use std::net::IpAddr;
+
+/// Parts of the address of a rail.
+pub(crate) struct Place {
+    pub host: usize,
+    pub rail: usize,
+    pub port: u16,
+    /// Bits of the subnet.
+    pub prefix_len: u8,
+    /// It has a kind without addresses of IP, whose rails all reach each other.
+    pub near: bool,
+    pub datagram_max: usize,
+    pub writes: RemoteWrites,
+}
+
+impl Place {
+    /// The address.
+    pub(crate) fn addr(&self) -> RailAddr {
+        let [rail, high, low] = [self.rail, self.host >> 8, self.host].map(|n| n as u8);
+        let mut addr = if self.near {
+            let port = self.port.to_be_bytes();
+            RailAddr::new(RailKind::Shm, &[rail, high, low, port[0], port[1]])
+        } else {
+            let (port, prefix_len) = (self.port, self.prefix_len);
+            let ip = [10, rail, high, low].into();
+            UdpAddr {
+                ip,
+                port,
+                prefix_len,
+            }
+            .rail()
+        };
+        addr.index = rail;
+        addr.datagram_max = self.datagram_max as u16;
+        addr.writes = match self.writes {
+            RemoteWrites::None => RailWrites::None,
+            RemoteWrites::Direct => RailWrites::Direct,
+            RemoteWrites::Unordered | RemoteWrites::Ordered => RailWrites::Keyed,
+        };
+        addr
+    }
+}
+
+/// Rail, host (two bytes) and port of an address of ours.
+fn parts(to: &RailAddr) -> Option<([u8; 3], u16)> {
+    if let (RailKind::Shm, &[rail, high, low, first, second]) = (to.kind, to.bytes()) {
+        return Some(([rail, high, low], u16::from_be_bytes([first, second])));
+    }
+    let addr = UdpAddr::of(to)?;
+    match addr.ip {
+        IpAddr::V4(ip) => {
+            let [_, rail, high, low] = ip.octets();
+            Some(([rail, high, low], addr.port))
+        }
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// Host and rail of an address; none of ours for one that is not.
+pub(crate) fn target_of(to: &RailAddr) -> (usize, usize) {
+    let [rail, high, low] = parts(to).map_or([u8::MAX; 3], |parts| parts.0);
+    ((high as usize) << 8 | low as usize, rail as usize)
+}
+
+/// The port of a rail's address; 0 of one that is none of ours.
+pub(crate) fn port_of(to: &RailAddr) -> u16 {
+    parts(to).map_or(0, |parts| parts.1)
+}

@@ -1,0 +1,206 @@
+/* What broadcasts from rank 0 to all take, as CSV lines
+ *
+ *   fanout,TEST,RANKS,BYTES,VALUE,UNIT
+ *
+ *   fanout [--seconds S] [--tests latency,stream] [--bare INTERFACE] BYTES ...
+ *
+ * All ranks are on one machine, whose monotonic clock they share, so that times of one are compared
+ * with those of others. TEST is one of
+ *
+ *   latency    from the root's call until the last rank has it, when all others have waited for about 1 ms:
+ *              the median (us)
+ *   stream     back-to-back broadcasts, until the last rank has the last one (GB/s)
+ *
+ * --bare does the same by datagrams to a group without any protocol, of which every receiver reads
+ * every byte: what the kernel allows. Nothing is repeated; a barrier of the MPI's after every few MiB
+ * keeps the receive buffers from running over, and bytes that were lost all the same do not count. */
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <getopt.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bare.h"
+
+enum { ROUNDS_MAX = 20000, WARM_UP = 20, BURST = 2 << 20, GROUP_PORT = 60999, PAUSE_US = 1000 };
+static int rank, ranks;
+static double seconds = 0.5;
+static unsigned char *memory;
+static Bare bare;
+static const char *interface;
+static size_t lost;
+
+static double clock_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A socket that sends to the group, or is a member of it. */
+static void join(void)
+{
+    struct sockaddr_in ours = bare_address(interface), group = {0};
+    int buffer = BARE_BUFFER, cut = BARE_SEGMENT, on = 1, off = 0;
+    struct ip_mreq member = {.imr_interface = ours.sin_addr};
+    inet_pton(AF_INET, "239.192.7.7", &member.imr_multiaddr);
+    group.sin_family = AF_INET;
+    group.sin_port = htons(GROUP_PORT);
+    group.sin_addr = member.imr_multiaddr;
+    bare.socket = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bare.kind = BARE_SUMMED;
+    if (setsockopt(bare.socket, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer))
+        setsockopt(bare.socket, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
+    if (rank == 0) {
+        if (setsockopt(bare.socket, IPPROTO_IP, IP_MULTICAST_IF, &ours.sin_addr, sizeof ours.sin_addr) ||
+            setsockopt(bare.socket, IPPROTO_IP, IP_MULTICAST_LOOP, &off, sizeof off) ||
+            setsockopt(bare.socket, SOL_UDP, BARE_CUT, &cut, sizeof cut) ||
+            connect(bare.socket, (struct sockaddr *)&group, sizeof group))
+            bare_fail("root's socket");
+    } else if (setsockopt(bare.socket, SOL_UDP, BARE_JOIN, &on, sizeof on) ||
+               bind(bare.socket, (struct sockaddr *)&group, sizeof group) ||
+               setsockopt(bare.socket, IPPROTO_IP, IP_ADD_MEMBERSHIP, &member, sizeof member)) {
+        bare_fail("member's socket");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* A broadcast without a protocol. A tenth of a second without a datagram is a loss. */
+static void bare_bcast(size_t size)
+{
+    for (size_t at = 0; at < size && rank == 0;)
+        at += bare_push(&bare, memory + at, size - at);
+    static size_t ahead; /* short datagrams are joined with those of the next broadcast */
+    double since = clock_s();
+    size_t at = rank > 0 ? ahead : size;
+    for (size_t looks = 1; at < size; looks++) {
+        size_t n = bare_poll(&bare, memory + at % size, BARE_ROOM);
+        bare_add(&bare, memory + at % size, n);
+        at += n;
+        if (n)
+            since = clock_s();
+        else if (looks % 16 == 0)
+            sched_yield();
+        if (!n && looks % 1024 == 0 && clock_s() - since > 0.1) {
+            lost += size - at;
+            at = size;
+        }
+    }
+    ahead = at - size;
+}
+
+static void bcast(size_t size)
+{
+    if (interface)
+        bare_bcast(size);
+    else
+        MPI_Bcast(memory, (int)size, MPI_BYTE, 0, MPI_COMM_WORLD);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int agree(int value)
+{
+    if (interface || ranks > 1)
+        PMPI_Bcast(&value, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return value;
+}
+
+static double latency(size_t size)
+{
+    static double began[ROUNDS_MAX], ended[ROUNDS_MAX], last[ROUNDS_MAX];
+    int n = 0;
+    double start = clock_s();
+    for (int more = 1; more; n++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0)
+            usleep(PAUSE_US);
+        began[n] = clock_s();
+        bcast(size);
+        ended[n] = clock_s();
+        if (n % 16 == 15)
+            more = agree(clock_s() - start < seconds && n + 16 < ROUNDS_MAX);
+    }
+    MPI_Reduce(ended, last, n, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    for (int i = 0; i < n; i++)
+        last[i] -= began[i];
+    qsort(last, (size_t)n, sizeof *last, ascending);
+    return last[n / 2] * 1e6;
+}
+
+static double stream(size_t size)
+{
+    int count = 16, each = BURST / (int)size < 1 ? 1 : BURST / (int)size;
+    if (each > 256)
+        each = 256;
+    for (;;) {
+        double mine, last, start;
+        MPI_Barrier(MPI_COMM_WORLD);
+        lost = 0;
+        start = clock_s();
+        for (int i = 0; i < count; i++) {
+            bcast(size);
+            if (interface && i % each == each - 1)
+                MPI_Barrier(MPI_COMM_WORLD);
+        }
+        mine = clock_s();
+        MPI_Allreduce(&mine, &last, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        double took = last - start;
+        if (!agree(took < seconds)) {
+            size_t most = 0;
+            MPI_Reduce(&lost, &most, 1, MPI_UNSIGNED_LONG, MPI_MAX, 0, MPI_COMM_WORLD);
+            return ((double)size * count - (double)most) / took / 1e9;
+        }
+        count = agree((int)(count * (took < seconds / 8 ? 4 : 1.3 * seconds / took)) + 1);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *tests = "latency,stream";
+    static struct option options[] = {
+        {"seconds", 1, 0, 's'}, {"tests", 1, 0, 't'}, {"bare", 1, 0, 'b'}, {0, 0, 0, 0}};
+    for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (o == 's') seconds = atof(optarg);
+        else if (o == 't') tests = optarg;
+        else if (o == 'b') interface = optarg;
+        else return 2;
+    }
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    size_t most = 0;
+    for (int i = optind; i < argc; i++) {
+        size_t size = strtoull(argv[i], NULL, 0);
+        most = size > most ? size : most;
+    }
+    memory = malloc(most + BARE_ROOM);
+    memset(memory, rank, most + BARE_ROOM);
+    if (interface)
+        join();
+    for (int i = optind; i < argc; i++) {
+        size_t size = strtoull(argv[i], NULL, 0);
+        for (int n = 0; n < WARM_UP; n++)
+            bcast(size);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (strstr(tests, "latency")) {
+            double us = latency(size);
+            if (rank == 0)
+                printf("fanout,latency,%d,%zu,%.2f,us\n", ranks, size, us);
+        }
+        if (strstr(tests, "stream")) {
+            double gb = stream(size);
+            if (rank == 0)
+                printf("fanout,stream,%d,%zu,%.7f,GB/s\n", ranks, size, gb);
+        }
+        fflush(stdout);
+    }
+    free(memory);
+    return MPI_Finalize();
+}
