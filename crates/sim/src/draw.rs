@@ -166,10 +166,7 @@ fn draw_last_rail(setup: &mut Setup) {
 /// in others of those that are streams anyway.
 fn draw_connections(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 21);
-    let timeout_ns = setup.node.peer_timeout_ns;
-    // Where nothing passes one way, a connection carries nothing at all.
-    let long = |f: &Fault| f.to_ns - f.from_ns > timeout_ns / 4;
-    if setup.faults.iter().any(long) {
+    if setup.faults.iter().any(|f| setup.outlasts_connections(f)) {
         return;
     }
     let more = rng.one_in(4);
@@ -185,9 +182,7 @@ fn draw_connections(setup: &mut Setup) {
 pub(crate) fn draw_near(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 22);
     setup.silent_ns = rng.pick(&[0, 20_000_000, 200_000_000]);
-    let timeout_ns = setup.node.peer_timeout_ns;
-    let long = |f: &Fault| f.to_ns - f.from_ns > timeout_ns / 4;
-    if !rng.one_in(6) || setup.faults.iter().any(long) {
+    if !rng.one_in(6) || setup.faults.iter().any(|f| setup.outlasts_connections(f)) {
         return;
     }
     let rail = rng.below(setup.rails as u64) as usize;

@@ -498,7 +498,16 @@ impl Setup {
         if self.node.summed != Config::default().summed || self.sums_blindly() {
             next.spoil_nothing();
         }
+        if (0..next.rails).any(|rail| next.connects(rail)) {
+            next.faults.retain(|f| !self.outlasts_connections(f));
+        }
         next
+    }
+
+    /// Returns whether a fault lasts so long that there are no connections: where nothing passes one
+    /// way, a connection carries nothing at all.
+    pub(crate) fn outlasts_connections(&self, fault: &Fault) -> bool {
+        fault.to_ns - fault.from_ns > self.node.peer_timeout_ns / 4
     }
 
     /// Nothing that arrives is damaged.

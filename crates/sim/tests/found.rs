@@ -24,6 +24,17 @@ fn duels_do_not_spin() {
     clean(8, Profile::Swarm);
 }
 
+/// The second round of a seed had a near rail, as the first, and one direction of it was cut for
+/// longer than peers wait, the other direction of the other rail at the same time: a connection
+/// carries nothing then, and the peer was rightly called dead.
+#[test]
+fn a_round_with_connections_cuts_no_direction_for_long() {
+    let mut setup = Setup::draw(248_244_009_627_034, Profile::Swarm, 0, 0);
+    setup.packets_min = 3_000;
+    let outcome = run_setup(&setup, false);
+    assert_eq!(outcome.failure, None);
+}
+
 /// Repairs of one exact period met the full queue of a slow port every time, for longer than the
 /// peer timeout, while another sender's packets, of a period too, kept it full: a live peer was
 /// called dead.

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 /// After a link went down, another is asked for this much later: at first, and at most, doubling
 /// in between. A peer that restarts its rail listens again within milliseconds; one that does not
 /// should cost next to nothing.
-const RETRY_MIN_NS: u64 = 1_000_000;
-const RETRY_MAX_NS: u64 = 500_000_000;
+const RETRY_MIN_NS: u32 = 1_000_000;
+const RETRY_MAX_NS: u32 = 500_000_000;
 /// The rail of a link that works is told so this often at most. Hosts ask for the address of a
 /// neighbour's card again after a second at the soonest.
 const WORKS_EVERY_NS: u64 = 100_000_000;
@@ -40,7 +40,7 @@ pub struct PathLink {
     told_ns: u64,
     /// When it is asked for again, and how much later the next time.
     retry_at: u64,
-    retry_ns: u64,
+    retry_ns: u32,
 }
 
 impl PathLink {
@@ -82,7 +82,7 @@ impl PathLink {
     /// It is down; another is wanted some time after `now`.
     pub fn fall(&mut self, now: u64) {
         (self.id, self.up) = (None, false);
-        self.retry_at = now + self.retry_ns;
+        self.retry_at = now + u64::from(self.retry_ns);
         self.retry_ns = (2 * self.retry_ns).min(RETRY_MAX_NS);
     }
 }
