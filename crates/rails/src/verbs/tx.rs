@@ -110,7 +110,9 @@ impl VerbsTx {
     fn packet_max(&self) -> usize {
         match self.kind {
             QueueType::Ud => self.shared.port.attr.mtu(),
-            QueueType::Rc | QueueType::Uc => CONNECTED_MAX,
+            // In one part: some devices give a connection up when one of several is missing.
+            QueueType::Uc => self.shared.port.attr.mtu().min(CONNECTED_MAX),
+            QueueType::Rc => CONNECTED_MAX,
         }
     }
 
@@ -297,7 +299,7 @@ impl RailTx for VerbsTx {
         let packet_max = self.packet_max();
         let (ordered, lossless, receives, remote_write) = match self.kind {
             QueueType::Ud => (false, false, RECEIVES, RemoteWrites::None),
-            QueueType::Uc => (true, false, CONNECTED_RECEIVES, RemoteWrites::Unordered),
+            QueueType::Uc => (true, false, CONNECTED_RECEIVES, RemoteWrites::None),
             QueueType::Rc => (true, true, CONNECTED_RECEIVES, RemoteWrites::Ordered),
         };
         Caps {
@@ -316,7 +318,7 @@ impl RailTx for VerbsTx {
 
     fn local_addr(&self) -> RailAddr {
         let mut addr = self.shared.address().rail(self.kind);
-        if self.kind != QueueType::Ud {
+        if self.kind == QueueType::Rc {
             addr.writes = RailWrites::Keyed;
         }
         addr
