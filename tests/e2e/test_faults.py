@@ -88,7 +88,7 @@ def test_direct_writes_under_faults(lab, stress, mpi, provider, tmp_path, fault,
     for rail in (0, 1):
         lab.fault(rail, fault)
     env = {"FI_MARLINE_STATS_DIR": tmp_path}
-    program = long(stress, mpi, 8)
+    program = long(stress, mpi, 4)
     result = lab.run(mpi, program, provider=provider, env=env, timeout=90)
     assert_right(result)
     assert lab.hits(fault.partition("=")[0]) > 0
@@ -377,9 +377,8 @@ def test_flapping_rail(lab, stress, mpi, provider, seconds):
 TWO_MPIS = pytest.mark.parametrize("kind", ["mpich", "openmpi"])
 
 
-@TWO_MPIS
-@pytest.mark.parametrize("rail", [0, 1])
-def test_a_queue_that_hangs(lab, stress, provider, kind, rail):
+@pytest.mark.parametrize("rail, kind", [(0, "mpich"), (1, "openmpi")])
+def test_a_queue_that_hangs(lab, stress, provider, rail, kind):
     """One host's transmit queue of one rail takes nothing for longer than peers wait: what it
     held leaves by the other rail, and nobody is taken for dead."""
     mpi = labs.MPIS[kind]

@@ -19,7 +19,7 @@ def udp_ports(lab, host):
 
 
 def test_random_and_truncated_datagrams(lab, stress, mpi, provider):
-    program = stress(mpi, "--continue", 8, "--max-size", 1 << 20, "--report", 0.3)
+    program = stress(mpi, "--continue", 5, "--max-size", 1 << 20, "--report", 0.3)
     job = lab.start(mpi, program, provider=provider)
     assert job.wait_for("^stress t=", 30), job.output()
     ports = udp_ports(lab, "h1") if provider == "marline" else [4000]
@@ -32,7 +32,7 @@ def test_random_and_truncated_datagrams(lab, stress, mpi, provider):
 
 def test_replayed_and_altered_real_datagrams(lab, stress, mpi, provider):
     """A neighbour on the network sends datagrams of this job again, with bytes changed."""
-    program = stress(mpi, "--continue", 8, "--max-size", 1 << 20, "--report", 0.3)
+    program = stress(mpi, "--continue", 5, "--max-size", 1 << 20, "--report", 0.3)
     job = lab.start(mpi, program, provider=provider)
     assert job.wait_for("^stress t=", 30), job.output()
     noise = lab.exec("h1", sys.executable, SENDER, "--replay", "rail0", "3", "7")
