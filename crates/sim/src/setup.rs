@@ -504,8 +504,8 @@ impl Setup {
         next
     }
 
-    /// Returns whether a fault lasts so long that there are no connections: where nothing passes one
-    /// way, a connection carries nothing at all.
+    /// Returns whether a fault lasts so long that there are no connections: where nothing passes
+    /// one way, a connection carries nothing at all.
     pub(crate) fn outlasts_connections(&self, fault: &Fault) -> bool {
         fault.to_ns - fault.from_ns > self.node.peer_timeout_ns / 4
     }
