@@ -14,14 +14,8 @@ import lab as labs
 
 EAGER = labs.TARGET / "release" / "examples" / "eager"
 
-# Measured when the clock became one that is counted (before, slow processors counted more, since
-# what an engine does depends on how long it was not polled): 11,184, of which eight looks at an
-# empty socket by the sender's poll, and 3,893. 11,522 and 3,866 since a rail has two sockets to
-# receive, which spares the kernel more; 11,518 with CRC-64 of products. 12,112 and 4,055 since each
-# packet heard and each ack also say whether the peer was off its processor, whether large packets
-# vanish, and which rails have room; 12,430 and 4,091 since there are kinds of rails, links and
-# groups; 11,897 and 4,022 since a poll of a socket is one function again. A thirtieth is left for
-# other compilers and processors. A change that needs more says why; one that needs less lowers it.
+# What was counted, a thirtieth more for other compilers and processors; docs/decisions/0183 has the
+# counts and their reasons. A change that needs more says why there; one that needs less lowers it.
 BUDGETS = {"one by one": (1, 12_280), "in windows of 64": (64, 4_140)}
 
 

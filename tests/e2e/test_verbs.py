@@ -105,3 +105,15 @@ def test_udp_carries_on_when_a_port_goes_down(kind):
         job(f"{kind}:rxe0,lo", MPICH, "stress", "--continue", 12, "--max-size", 262144),
     )
     assert_carried(said, f"{kind}:rxe0", "lo")
+
+
+@pytest.mark.soak
+def test_rails_on_a_device():
+    """The tests of the rails crate that want a device: packets, writes refused when their memory is
+    closed, drains, a peer that vanishes."""
+    build = ["cargo", "test", "--locked", "-p", "marline-rails", "--test", "verbs", "--no-run"]
+    built = subprocess.run(build, cwd=labs.ROOT, capture_output=True, text=True)
+    program = re.search(r"Executable tests/verbs\.rs \((.+)\)", built.stderr)
+    assert program, built.stderr[-4000:]
+    said = in_guest(f"{labs.ROOT / program[1]} --ignored --color never --test-threads 1 || exit 1")
+    assert re.search(r"^test result: ok\. [1-9]", said, re.M), said
