@@ -76,6 +76,7 @@ def test_the_network_takes_over(stress, mpi):
     assert rails["lo"]["packets_out"] > 100 and rails["shm"]["failovers"] > 0, result.tail()
 
 
+@pytest.mark.alone
 def test_a_killed_rank_leaves_nothing(stress, mpi, tmp_path):
     program = stress(mpi, "--continue", 60, "--max-size", 1 << 20, "--report", 0.3)
     before = set(os.listdir("/dev/shm"))
