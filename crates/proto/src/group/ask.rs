@@ -144,6 +144,15 @@ impl Group {
         }
     }
 
+    /// Acknowledges what is to be acknowledged at once: to be called after the packets of a batch,
+    /// where a root may wait for it while [`Group::handle_timeouts`] waits for more packets.
+    pub fn acknowledge(&mut self, now_ns: u64) {
+        let due = |(_, from): &(&u16, &FromRoot)| from.ack_at <= now_ns;
+        while let Some((&root, _)) = self.receiving.roots.iter().find(due) {
+            self.tell(now_ns, root);
+        }
+    }
+
     /// Acknowledges what came of a root, if that is due.
     fn tell(&mut self, now: u64, root: u16) {
         let (reached, collector) = (self.reached(root), self.collector(root));
