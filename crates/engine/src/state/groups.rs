@@ -89,8 +89,8 @@ impl Groups {
 
     /// Rails of groups in which an operation has not ended, as bits.
     pub(crate) fn awaited_rails(&self) -> u32 {
-        let waiting = |open: &&Box<OpenGroup>| open.memory.ops.values().any(|op| op.end.is_none());
-        let rails = self.list.iter().flatten().filter(waiting);
+        let waits = |open: &&OpenGroup| open.memory.ops.values().any(|op| op.end.is_none());
+        let rails = self.list.iter().flatten().map(Box::as_ref).filter(waits);
         let rails = rails.flat_map(|open| &open.lanes);
         rails.fold(0, |bits, (rail, _)| bits | 1 << rail)
     }
