@@ -8,6 +8,7 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::group_card::{identity, lanes, leaders, GroupCard, GROUP_CARD_LEN};
 use crate::state::groups::{GroupMemory, Member, OpenGroup};
+use crate::stats::RailCounters;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme};
 use marline_proto::{Dest, PeerId};
@@ -372,6 +373,11 @@ impl<S: System> Core<S> {
     pub fn group_stats(&self, group: GroupId) -> Option<&GroupStats> {
         let open = self.groups.list.get(group.0 as usize)?.as_ref()?;
         Some(open.group.stats())
+    }
+
+    /// Counters of a rail.
+    pub fn rail_counters(&self, rail: usize) -> Option<&RailCounters> {
+        self.rails.list.get(rail).map(|rail| &rail.counters)
     }
 
     /// Nothing is under way: all operations have ended, and all members have what was sent.

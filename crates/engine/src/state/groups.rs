@@ -7,7 +7,7 @@ use marline_checksum::{copy_and_sum, crc32c, sum, Algorithm};
 use marline_proto::group::{Chunk, Content, Group, GroupEvent, Packet, Place, Rebuild, To, Word};
 use marline_proto::PeerId;
 use marline_rails::{GroupLink, LinkId};
-use marline_wire::{GroupHead, GroupWriter, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
+use marline_wire::{GroupHead, GroupPacket, GroupWriter, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
 use std::collections::BTreeMap;
 
 /// The ways to one member alone.
@@ -85,6 +85,19 @@ impl Groups {
     pub(crate) fn must_read_first(&mut self) -> bool {
         self.put_off = if self.unread { self.put_off + 1 } else { 0 };
         self.put_off % PUT_OFF_MAX != 0
+    }
+
+    /// Length of the packets in a buffer of `len` bytes that begins with this one. A probe is longer
+    /// than what it says.
+    pub(crate) fn segment_of(&self, packet: &GroupPacket<'_>, len: usize) -> usize {
+        let probes = packet.words().any(|word| word == Word::Probe);
+        let ours = |open: &&OpenGroup| open.group.is_for(&packet.head);
+        let whole = match self.list.iter().flatten().map(Box::as_ref).find(ours) {
+            _ if !probes => packet.wire_len(),
+            Some(open) => open.probe_len,
+            None => len,
+        };
+        whole.min(len)
     }
 
     /// Rails of groups in which an operation has not ended, as bits.
@@ -173,6 +186,7 @@ impl OpenGroup {
             .then_some(())?;
         let written = writer.finish(&head, chunk.as_ref().map(|(c, sum)| (c, *sum)))?;
         debug_assert_eq!(written, lens.head);
+        out[lens.head + lens.payload..].fill(0); // of a probe
         let crc = crc32c(&out[4..lens.head]);
         out[..4].copy_from_slice(&crc.to_le_bytes());
         Some(())
@@ -384,4 +398,20 @@ fn keeps(place: Place) -> bool {
         place,
         Place::Posted { keep: true, .. } | Place::Early { keep: true }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_waits_until_all_is_read_and_not_for_ever() {
+        let mut groups = Groups::default();
+        assert!(!groups.must_read_first());
+        groups.unread = true;
+        let put_off = (0..1_000).take_while(|_| groups.must_read_first()).count();
+        assert_eq!(put_off, PUT_OFF_MAX as usize - 1);
+        groups.unread = false;
+        assert!(!groups.must_read_first());
+    }
 }

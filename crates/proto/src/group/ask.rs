@@ -60,7 +60,11 @@ impl Group {
     pub(super) fn owe_ack(&mut self, now: u64, root: u16) {
         let reached = self.reached(root);
         let (scheme, trip_ns) = (self.cfg.scheme, self.trip.ns());
-        let spread = self.spread_ns();
+        let Some(from) = self.receiving.roots.get(&root) else {
+            return;
+        };
+        let wanted = from.told < from.wanted && from.wanted <= reached;
+        let spread = if wanted { self.spread_ns() } else { 0 };
         let Some(from) = self.receiving.roots.get_mut(&root) else {
             return;
         };
@@ -70,7 +74,7 @@ impl Group {
         let due = from.ended >= scheme.ack_every && reached > from.told;
         if due || reached >= from.told + enough {
             from.ack_at = now;
-        } else if from.told < from.wanted && from.wanted <= reached {
+        } else if wanted {
             from.ack_at = from.ack_at.min(now + spread);
         } else if !scheme.nacks && reached > from.told {
             from.ack_at = from.ack_at.min(now + ACK_DELAY_TRIPS * trip_ns);
