@@ -88,7 +88,7 @@ fn conclude(mpi: &Mpi, agreed: &group::Agreed, comm: Handle, end: Option<isize>)
         Some(ENDED_WELL) => Some(SUCCESS),
         Some(ENDED_NOT_CARRIED) => {
             if agreed.rank == 0 && agreed.group().is_some() {
-                crate::say(&format!(
+                crate::guard::say(&format!(
                     "the network does not carry multicast between {} ranks any more: their \
                      MPI_Bcast goes point to point",
                     agreed.ranks
@@ -101,7 +101,7 @@ fn conclude(mpi: &Mpi, agreed: &group::Agreed, comm: Handle, end: Option<isize>)
         other => {
             if let Some(dead) = other.filter(|end| *end >= ENDED_DEAD) {
                 let (rank, dead, ranks) = (agreed.rank, dead - ENDED_DEAD, agreed.ranks);
-                crate::say(&format!(
+                crate::guard::say(&format!(
                     "rank {rank} of {ranks}: a broadcast ends with an error, as its peer, rank \
                      {dead}, is dead"
                 ));

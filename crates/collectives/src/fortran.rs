@@ -3,8 +3,9 @@
 //! here, by each name that a compiler may give them (`mpif.h` and the module `mpi`), and by that
 //! which the module `mpi_f08` calls.
 
+use crate::guard::with;
 use crate::mpi::{self, Handle, Mpi};
-use crate::{bcast, group, with};
+use crate::{bcast, group};
 use std::ffi::{c_int, c_void, CStr};
 use std::mem::transmute;
 
@@ -180,7 +181,8 @@ macro_rules! exports {
 }
 
 exports!(broadcast: mpi_bcast, mpi_bcast_, mpi_bcast__, MPI_BCAST, ompi_bcast_f);
-exports!(before_end: mpi_comm_free, mpi_comm_free_, mpi_comm_free__, MPI_COMM_FREE, ompi_comm_free_f);
+exports!(before_end: mpi_comm_free, mpi_comm_free_, mpi_comm_free__);
+exports!(before_end: MPI_COMM_FREE, ompi_comm_free_f);
 exports!(before_end: mpi_comm_disconnect, mpi_comm_disconnect_, mpi_comm_disconnect__,
     MPI_COMM_DISCONNECT, ompi_comm_disconnect_f);
 exports!(finalize: mpi_finalize, mpi_finalize_, mpi_finalize__, MPI_FINALIZE, ompi_finalize_f);

@@ -6,7 +6,8 @@ use std::mem::transmute;
 use std::sync::OnceLock;
 
 /// A handle of the MPI: a pointer (Open MPI, MPI 5.0's binary interface), or an `int` (MPICH and
-/// Intel MPI), of which a register has more bits than it says. [`Mpi::handle`] makes one of what a caller gave.
+/// Intel MPI), of which a register has more bits than it says. [`Mpi::handle`] makes one of what a
+/// caller gave.
 pub type Handle = usize;
 
 /// `MPI_SUCCESS`, of all.

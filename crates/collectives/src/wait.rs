@@ -1,5 +1,5 @@
-//! How a rank waits for a broadcast: by looking again and again where it has a processor of its own,
-//! else by sleeping until something comes.
+//! How a rank waits for a broadcast: by looking again and again where it has a processor of its
+//! own, else by sleeping until something comes.
 
 use crate::mpi::Mpi;
 use crate::provider::Provider;

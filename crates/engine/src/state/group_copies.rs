@@ -99,7 +99,7 @@ pub(crate) struct Early {
 }
 
 impl Early {
-    /// What has come: where it belongs, and its bytes.
+    /// The bytes that have come, each with its place.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, &[u8])> + '_ {
         let part = |&(from, to): &(usize, usize)| Some((from, self.bytes.get(from..to)?));
         self.parts.iter().filter_map(part)
@@ -114,7 +114,8 @@ pub(crate) struct EarlyBytes {
 }
 
 impl EarlyBytes {
-    /// Room for bytes `at .. at + len` of a broadcast of `total` bytes; `None`: it has no such bytes.
+    /// Room for bytes `at .. at + len` of a broadcast of `total` bytes; `None`: it has no such
+    /// bytes.
     pub(crate) fn room(
         &mut self,
         (broadcast, total): (u64, usize),

@@ -87,8 +87,8 @@ impl Groups {
         self.put_off % PUT_OFF_MAX != 0
     }
 
-    /// Length of the packets in a buffer of `len` bytes that begins with this one. A probe is longer
-    /// than what it says.
+    /// Length of the packets in a buffer of `len` bytes that begins with this one. A probe is
+    /// longer than what it says.
     pub(crate) fn segment_of(&self, packet: &GroupPacket<'_>, len: usize) -> usize {
         let probes = packet.words().any(|word| word == Word::Probe);
         let ours = |open: &&OpenGroup| open.group.is_for(&packet.head);
