@@ -2,8 +2,9 @@
 //!
 //! The bytes may be summed before they leave or after the kernel has read them. Machines differ in
 //! which is faster, so both are timed and the faster is kept (`memory/autotune.rs`,
-//! docs/decisions/0122). The packet that announces a write goes in front of its own bytes if they are
-//! summed before, else in front of the next write's, or, when there is none, after them.
+//! docs/decisions/0122). The packet that announces a write goes in front of its own bytes if they
+//! are summed before; else in front of the next write's, or, when there is none, after them
+//! (docs/decisions/0184).
 
 use crate::platform::system::System;
 use crate::state::core::Core;
@@ -76,13 +77,7 @@ impl<S: System> Core<S> {
                     self.rails.sum_first.cost(first, ns_per_kib);
                 }
                 let notice = WriteNotice { packet, link, flow };
-                let told = match own {
-                    true => Some(notice),
-                    false => state.notice.replace(notice),
-                };
-                if let Some(told) = told {
-                    self.rails.reuse(told.packet);
-                }
+                self.keep_notice(rail, own, notice);
             }
             _ => {} // the write is lost, and with it the packet
         }
@@ -90,7 +85,18 @@ impl<S: System> Core<S> {
         outcome
     }
 
-    /// The sum of a write is made before it leaves; and the time that both take is wanted.
+    /// The packet that tells of a write left with its bytes (`own`), or goes with the next write's.
+    fn keep_notice(&mut self, rail: usize, own: bool, notice: WriteNotice) {
+        let told = match own {
+            true => Some(notice),
+            false => self.rails[rail].notice.replace(notice),
+        };
+        if let Some(told) = told {
+            self.rails.reuse(told.packet);
+        }
+    }
+
+    /// Two answers: the sum of a write is made before it leaves; the time that both take is wanted.
     fn sums_first(&mut self, to_write: &ToWrite) -> (bool, bool) {
         if to_write.summed.is_some() {
             return (true, false); // it had no room when it was to leave before
