@@ -20,6 +20,8 @@ pub mod stats;
 mod waker_test;
 
 pub use api::*;
+pub use core::call::atomic_max;
+pub use memory::atomic;
 pub use config::{choice, profile, settings};
 pub use engine::Engine;
 pub use platform::clock::{self, Clock};

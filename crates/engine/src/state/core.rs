@@ -6,6 +6,7 @@ use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
 use crate::platform::random::Random;
 use crate::platform::system::{System, Watch};
 use crate::state::buffers::Buffers;
+use crate::state::calls::Calls;
 use crate::state::coalesce::Coalescer;
 use crate::state::counters::Counters;
 use crate::state::directory::{Directory, Endpoint};
@@ -45,6 +46,10 @@ pub struct Core<S: System> {
     pub(crate) dir: Directory,
     /// Operations that are open, and memory that peers may name.
     pub(crate) ops: Operations,
+    /// Calls that wait for their answers.
+    pub(crate) calls: Calls,
+    /// What the atomic that is being done has fetched.
+    pub(crate) calls_result: Vec<u8>,
     /// Groups that endpoints are members of.
     pub(crate) groups: Groups,
     /// The rails, and what waits for them.
@@ -83,6 +88,8 @@ impl<S: System> Core<S> {
         Core {
             dir: Directory::default(),
             ops: Operations::default(),
+            calls: Calls::default(),
+            calls_result: Vec::new(),
             groups: Groups::default(),
             rails: Rails::new(rails),
             buffers: Buffers::new(cfg.log_bytes),
@@ -169,6 +176,9 @@ impl<S: System> Core<S> {
             rx_cq: None,
             reads: None,
             writes: None,
+            remote_reads: None,
+            remote_writes: None,
+            remote_open: 0,
             min_multi: 64,
             enabled: false,
             peers: Vec::new(),
