@@ -73,6 +73,7 @@ pub const FI_AV_TABLE: c_int = 2;
 pub const FI_MR_BASIC: c_int = 1 << 0;
 pub const FI_MR_SCALABLE: c_int = 1 << 1;
 pub const FI_MR_VIRT_ADDR: c_int = 1 << 4;
+pub const FI_MR_ALLOCATED: c_int = 1 << 5;
 pub const FI_MR_PROV_KEY: c_int = 1 << 6;
 
 pub const FI_PROGRESS_UNSPEC: c_int = 0;

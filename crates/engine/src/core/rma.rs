@@ -171,7 +171,8 @@ impl<S: System> Core<S> {
     /// its own is the engine's, unless it is injected. A short one goes in a call.
     pub fn put(&mut self, now: u64, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let (peer, (key, addr, len)) = self.remote(ep, req)?;
-        if len as usize <= PAYLOAD_MAX && (len > 0 || req.data.is_some()) {
+        let short = self.cfg.calls && len as usize <= PAYLOAD_MAX;
+        if short && (len > 0 || req.data.is_some()) {
             return self.call_write(now, (ep, peer), req, (key, addr));
         }
         let log = match req.flags.inject {

@@ -35,6 +35,8 @@ pub struct CoreConfig {
     pub log_bytes: usize,
     /// Sends of a burst that leave at once.
     pub aggregate_after: u32,
+    /// Short remote writes go in calls; else they wait for their grants, as long ones do.
+    pub calls: bool,
     /// Cap on datagrams in bytes, 0: none.
     pub mtu: usize,
 }
