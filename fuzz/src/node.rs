@@ -394,7 +394,12 @@ impl Bench {
                     self.node.registered_on(inbound, 1, inbound);
                 }
                 Event::Deregister { inbound } => self.memory.deregister(inbound),
+                Event::Called { head, bounce, .. } => {
+                    let bytes = self.memory.bounces.remove(&bounce);
+                    assert!(bytes.is_some_and(|b| b.len() as u64 >= head.total));
+                }
                 Event::Copy { .. }
+                | Event::PeerOver { .. }
                 | Event::PeerDead { .. }
                 | Event::PathChanged { .. }
                 | Event::PathDoubted { .. }

@@ -479,9 +479,11 @@ impl World {
                 | Event::Deregister { .. }
                 | Event::PutAsked { .. }
                 | Event::PutRefused { .. } => panic!("{event:?} though nothing writes"),
+                Event::Called { .. } => panic!("{event:?} though nobody calls"),
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
                 Event::RecvFailed { .. }
                 | Event::PeerDead { .. }
+                | Event::PeerOver { .. }
                 | Event::UnknownRailKind { .. }
                 | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");

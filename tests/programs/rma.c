@@ -4,7 +4,8 @@
  *
  *   rma [--rounds N] [--max-size BYTES] [--seed N] [--compute MS]
  *
- * With --compute rank 0 serves only what its library serves while it computes. Prints
+ * With --compute rank 0 computes, at most so long, until the others are done with its memory: its
+ * library serves it meanwhile. Prints
  * "rma ok operations=N" at rank 0. */
 #include "pattern.h"
 #include <mpi.h>
@@ -272,32 +273,40 @@ static void dynamic(void)
     free(all);
 }
 
-/* Rank 0 computes, and calls no MPI, until all the others are done with its memory. */
+/* Rank 0 computes, and calls no MPI, until the others have put, got and said so in its memory. */
 static void compute(void)
 {
     volatile int64_t *words;
     int64_t old, one = 1;
     MPI_Win win;
-    MPI_Win_allocate(2 * sizeof *words, sizeof *words, MPI_INFO_NULL, MPI_COMM_WORLD, &words, &win);
-    words[0] = words[1] = 0;
+    MPI_Win_allocate((2 * size + 1) * sizeof *words, sizeof *words, MPI_INFO_NULL, MPI_COMM_WORLD,
+                     &words, &win);
+    for (int i = 0; i <= 2 * size; i++)
+        words[i] = 0;
     MPI_Win_lock_all(0, win);
     MPI_Win_sync(win);
     MPI_Barrier(MPI_COMM_WORLD);
-    double start = now_s();
     if (rank == 0) {
-        while (now_s() < start + 1e-3 * compute_ms)
-            ;
+        double end = now_s() + 1e-3 * compute_ms;
+        for (int i = 1; i < size; i++) {
+            while (words[size + i] != i && now_s() < end)
+                ;
+            if (words[size + i] != i)
+                fail("word of a rank that nobody served", words[size + i], i);
+        }
     } else {
-        int64_t value = rank;
-        MPI_Put(&value, 1, MPI_INT64_T, 0, 1, 1, MPI_INT64_T, win);
+        int64_t value = 1000 + rank, mark = rank;
+        MPI_Put(&value, 1, MPI_INT64_T, 0, rank, 1, MPI_INT64_T, win);
         MPI_Win_flush(0, win);
-        MPI_Get(&old, 1, MPI_INT64_T, 0, 1, 1, MPI_INT64_T, win);
+        MPI_Get(&old, 1, MPI_INT64_T, 0, rank, 1, MPI_INT64_T, win);
         MPI_Win_flush(0, win);
-        if (rank == 1)
-            printf("served after %.1f ms of %d\n", 1e3 * (now_s() - start), compute_ms);
-        operations += 2;
+        if (old != value)
+            fail("value put and got", old, value);
+        MPI_Put(&mark, 1, MPI_INT64_T, 0, size + rank, 1, MPI_INT64_T, win);
+        MPI_Win_flush(0, win);
+        operations += 3;
     }
-    MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, 0, MPI_SUM, win);
+    MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, 2 * size, MPI_SUM, win);
     MPI_Win_unlock_all(win);
     MPI_Win_free(&win);
 }

@@ -203,7 +203,7 @@ pub struct RemoteReq<'a> {
     pub flags: OpFlags,
 }
 
-/// What an atomic operation does beside changing the peer's memory.
+/// The kinds of atomic operations, by what they do beside changing the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicKind {
     /// Nothing.
@@ -219,7 +219,7 @@ pub enum AtomicKind {
 pub struct AtomicReq<'a> {
     /// Whose memory.
     pub dest: FiAddr,
-    /// What else it does.
+    /// The kind.
     pub kind: AtomicKind,
     /// Type of the elements.
     pub datatype: u8,
@@ -227,7 +227,7 @@ pub struct AtomicReq<'a> {
     pub op: u8,
     /// Operands (of no use to a read).
     pub operands: &'a [IoVec],
-    /// What to compare with.
+    /// Values to compare with.
     pub compare: &'a [IoVec],
     /// Where old values go.
     pub result: &'a [IoVec],

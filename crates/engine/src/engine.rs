@@ -1,8 +1,8 @@
 //! The engine's handle: what doors call. Every method may be called from any thread.
 
 use crate::api::{
-    AtomicReq, AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, RecvReq, Region, RemoteReq,
-    SendReq, SubmitError,
+    AtomicReq, AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, RecvReq, Region,
+    RemoteReq, SendReq, SubmitError,
 };
 use crate::config::settings::Settings;
 use crate::platform::sync::{Arc, Ordering};

@@ -20,10 +20,10 @@ pub mod stats;
 mod waker_test;
 
 pub use api::*;
-pub use core::call::atomic_max;
-pub use memory::atomic;
 pub use config::{choice, profile, settings};
+pub use core::call::atomic_max;
 pub use engine::Engine;
+pub use memory::atomic;
 pub use platform::clock::{self, Clock};
 pub use platform::fork::{self, mark_forked};
 pub use platform::owned;

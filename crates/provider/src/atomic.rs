@@ -64,7 +64,7 @@ type Given = (*const fi_ioc, usize);
 
 const NONE: Given = (std::ptr::null(), 0);
 
-/// What an operation is, whatever call asked for it.
+/// An operation, whatever call asked for it.
 struct Asked {
     kind: AtomicKind,
     datatype: c_int,
@@ -152,7 +152,12 @@ unsafe fn message(
         let out = own.outgoing(msg.addr, None, None, msg.context);
         let out = own.tx.rmamsg(flags).map(|flags| out.with(flags));
         let out = out.and_then(|out| own.fenced(flags).map(|()| out));
-        submit(ep, &asked, [(msg.msg_iov, msg.iov_count), compare, result], out)
+        submit(
+            ep,
+            &asked,
+            [(msg.msg_iov, msg.iov_count), compare, result],
+            out,
+        )
     }
 }
 
@@ -170,7 +175,9 @@ unsafe fn elements(ioc: *const fi_ioc, count: usize) -> usize {
         return 0;
     }
     // SAFETY: the caller's promise.
-    (0..count).map(|i| unsafe { (*ioc.add(i)).count }).fold(0, usize::saturating_add)
+    (0..count)
+        .map(|i| unsafe { (*ioc.add(i)).count })
+        .fold(0, usize::saturating_add)
 }
 
 unsafe extern "C" fn write(
@@ -371,7 +378,12 @@ unsafe extern "C" fn compwritev(
         };
         let out = ep_of(ep).outgoing(dest, None, None, context);
         let back = (results.cast_const(), result_count);
-        submit(ep, &asked, [(ioc, count), (compare, compare_count), back], Ok(out))
+        submit(
+            ep,
+            &asked,
+            [(ioc, count), (compare, compare_count), back],
+            Ok(out),
+        )
     }
 }
 
@@ -386,7 +398,10 @@ unsafe extern "C" fn compwritemsg(
     result_count: usize,
     flags: u64,
 ) -> isize {
-    let given = [(compare, compare_count), (results.cast_const(), result_count)];
+    let given = [
+        (compare, compare_count),
+        (results.cast_const(), result_count),
+    ];
     // SAFETY: as libfabric calls it.
     unsafe { message(ep, AtomicKind::Compare, msg, given, flags) }
 }

@@ -23,7 +23,7 @@ const SEND_KNOWN: u64 = FI_COMPLETION
     | FI_TAGGED
     | FI_SEND;
 
-/// Flags of remote reads, writes and atomics. None is done before the peer's memory was read or written,
+/// Flags of remote reads, writes and atomics. None is done before the memory was read or written,
 /// which is what every completion level asks for.
 const RMA_KNOWN: u64 = FI_COMPLETION
     | FI_INJECT_COMPLETE

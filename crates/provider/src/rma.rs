@@ -140,7 +140,13 @@ unsafe extern "C" fn write(
     // SAFETY: as libfabric calls it.
     unsafe {
         let out = ep_of(ep).outgoing(dest, None, None, context);
-        one(ep, Access::Write, (buf.cast_mut(), len), (address, key), out)
+        one(
+            ep,
+            Access::Write,
+            (buf.cast_mut(), len),
+            (address, key),
+            out,
+        )
     }
 }
 
@@ -174,7 +180,15 @@ unsafe extern "C" fn inject(
 ) -> isize {
     let out = Outgoing::injected(dest, None, None);
     // SAFETY: as libfabric calls it.
-    unsafe { one(ep, Access::Write, (buf.cast_mut(), len), (address, key), out) }
+    unsafe {
+        one(
+            ep,
+            Access::Write,
+            (buf.cast_mut(), len),
+            (address, key),
+            out,
+        )
+    }
 }
 
 unsafe extern "C" fn writedata(
@@ -191,7 +205,13 @@ unsafe extern "C" fn writedata(
     // SAFETY: as libfabric calls it.
     unsafe {
         let out = ep_of(ep).outgoing(dest, None, Some(data), context);
-        one(ep, Access::Write, (buf.cast_mut(), len), (address, key), out)
+        one(
+            ep,
+            Access::Write,
+            (buf.cast_mut(), len),
+            (address, key),
+            out,
+        )
     }
 }
 
@@ -206,5 +226,13 @@ unsafe extern "C" fn injectdata(
 ) -> isize {
     let out = Outgoing::injected(dest, None, Some(data));
     // SAFETY: as libfabric calls it.
-    unsafe { one(ep, Access::Write, (buf.cast_mut(), len), (address, key), out) }
+    unsafe {
+        one(
+            ep,
+            Access::Write,
+            (buf.cast_mut(), len),
+            (address, key),
+            out,
+        )
+    }
 }

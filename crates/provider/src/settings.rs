@@ -51,5 +51,5 @@ pub(crate) fn read() -> Result<Settings, String> {
 /// Returns whether remote memory is offered to applications. (What cannot be read is told of when a
 /// domain opens.)
 pub(crate) fn offers_remote() -> bool {
-    Settings::from_lookup(host::param_get).map_or(false, |settings| settings.rma)
+    Settings::from_lookup(host::param_get).is_ok_and(|settings| settings.rma)
 }

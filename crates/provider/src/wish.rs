@@ -298,9 +298,8 @@ fn grant_progress(wished: c_int) -> c_int {
     }
 }
 
-/// Offsets and the caller's keys (0), in the spelling of the application's API version; or addresses
-/// of memory that is there, and our keys, for those who can bear with all three. (With offsets Intel
-/// MPI registers all memory for its dynamic windows, and says that they have a size.)
+/// Offsets and the caller's keys (0), in the spelling of the application's API version; or the
+/// addresses of memory that is there, and our keys, for those who can bear with all three.
 fn grant_mr_mode(wish: &Wish) -> c_int {
     const BASIC: c_int = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     let before_1_5 = wish.version != 0 && wish.version < fi_version_of(1, 5);

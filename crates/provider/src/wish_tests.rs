@@ -209,5 +209,9 @@ fn remote_memory_is_offered_where_the_settings_say_so() {
     let granted = decide(&asks).unwrap().caps;
     assert_eq!(granted & (FI_MSG | FI_TAGGED | FI_SEND), 0);
     assert_eq!(granted & REMOTE_DIRECTIONS, REMOTE_DIRECTIONS);
-    assert!(decide(&Wish { remote: false, ..asks }).is_err());
+    assert!(decide(&Wish {
+        remote: false,
+        ..asks
+    })
+    .is_err());
 }

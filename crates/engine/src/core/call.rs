@@ -4,8 +4,7 @@
 //! against each other. The endpoint's own memory is worked on at once.
 
 use crate::api::{
-    flag, AtomicKind, AtomicReq, Completion, EpId, FiAddr, IoVec, OpError,
-    RemoteReq, SubmitError,
+    flag, AtomicKind, AtomicReq, Completion, EpId, FiAddr, IoVec, OpError, RemoteReq, SubmitError,
 };
 use crate::core::complete::count;
 use crate::core::submit::{gather, total};
@@ -23,7 +22,7 @@ use marline_wire::MsgHead;
 /// Longest payload of a call.
 pub(crate) const PAYLOAD_MAX: usize = CALL_MAX - HEAD;
 
-/// What a call asks for.
+/// The contents of a call.
 struct Request<'a> {
     peer: PeerId,
     word: Word,
@@ -35,6 +34,8 @@ struct Request<'a> {
     context: usize,
     completion: bool,
     flags: u64,
+    /// It goes whatever is open: part of it is done.
+    must: bool,
 }
 
 /// Asking.
@@ -64,18 +65,17 @@ impl<S: System> Core<S> {
             context: req.context,
             completion: req.flags.completion && !req.flags.inject,
             flags: flag::RMA | flag::WRITE,
+            must: false,
         };
         self.call(now, ep, &request)
     }
 
     /// Posts an atomic operation.
-    pub fn atomic(
-        &mut self,
-        now: u64,
-        ep: EpId,
-        req: &AtomicReq<'_>,
-    ) -> Result<(), SubmitError> {
-        let peer = self.dir.peer_of(ep, req.dest).ok_or(SubmitError::BadAddress)?;
+    pub fn atomic(&mut self, now: u64, ep: EpId, req: &AtomicReq<'_>) -> Result<(), SubmitError> {
+        let peer = self
+            .dir
+            .peer_of(ep, req.dest)
+            .ok_or(SubmitError::BadAddress)?;
         if !self.dir.ep(ep).is_some_and(|e| e.enabled) {
             return Err(SubmitError::Invalid);
         }
@@ -98,7 +98,7 @@ impl<S: System> Core<S> {
             verb: Verb::Atomic,
             datatype: req.datatype,
             op: req.op,
-            flags: FETCHES * fetches as u8 | COMPARES * compare as u8,
+            flags: (FETCHES * fetches as u8) | (COMPARES * compare as u8),
             count: elements as u32,
         };
         let request = Request {
@@ -114,6 +114,7 @@ impl<S: System> Core<S> {
             context: req.context,
             completion: req.flags.completion && !req.flags.inject,
             flags: flag::ATOMIC | if fetches { flag::READ } else { flag::WRITE },
+            must: false,
         };
         self.call(now, ep, &request)
     }
@@ -126,7 +127,8 @@ impl<S: System> Core<S> {
         let own = endpoint.node.is_own(req.peer);
         let open = self.calls.open.get(&(ep.0, req.peer.0)).copied();
         let len = HEAD + req.operands.iter().map(|iov| total(iov)).sum::<usize>();
-        if open.unwrap_or(0) >= OPEN_MAX || !self.logs(len) {
+        let many = open.unwrap_or(0) >= OPEN_MAX && !req.must;
+        if many || !self.logs(len) {
             self.counters.process.again += 1;
             return Err(SubmitError::Again);
         }
@@ -154,7 +156,7 @@ impl<S: System> Core<S> {
             self.call_own(ep, req, call, (buffer, len));
             return Ok(());
         }
-        let words = (u64::from(serial) << 32 | u64::from(call), req.word.pack());
+        let words = ((u64::from(serial) << 32) | u64::from(call), req.word.pack());
         if !self.post_logged(ep, req.peer, words, Some(buffer), len) {
             self.calls.ops.remove(call);
             return Err(SubmitError::PeerDead);
@@ -175,7 +177,12 @@ impl<S: System> Core<S> {
         let source = self.dir.addr_of(ep, req.peer);
         let mut result = std::mem::take(&mut self.calls_result);
         result.clear();
-        let done = self.execute((ep, req.peer, source), req.word, &buffer.bytes()[..len], &mut result);
+        let done = self.execute(
+            (ep, req.peer, source),
+            req.word,
+            &buffer.bytes()[..len],
+            &mut result,
+        );
         self.buffers.pool.give(buffer);
         self.end_call(call, done, &result);
         self.calls_result = result;
@@ -285,7 +292,11 @@ impl<S: System> Core<S> {
     }
 
     /// The bytes of a long write are there: its data follows.
-    pub(crate) fn send_trailer(&mut self, op: &SendOp, trailer: &Trailer) -> bool {
+    pub(crate) fn send_trailer(
+        &mut self,
+        op: &SendOp,
+        trailer: &Trailer,
+    ) -> Result<(), SubmitError> {
         let word = Word {
             verb: Verb::Write,
             datatype: 0,
@@ -303,8 +314,9 @@ impl<S: System> Core<S> {
             context: op.context,
             completion: trailer.completion,
             flags: op.flags,
+            must: true,
         };
-        self.call(self.polled_ns, op.ep, &request).is_ok()
+        self.call(self.polled_ns, op.ep, &request)
     }
 }
 

@@ -112,9 +112,13 @@ impl<S: System> Core<S> {
             self.buffers.pool.give(buffer);
         }
         let put = op.flags & flag::RMA != 0;
-        if put && self.put_goes_on(handle, &op, end) {
+        let end = match put {
+            true => self.put_left(handle, &op, end),
+            false => Some(end),
+        };
+        let Some(end) = end else {
             return;
-        }
+        };
         self.watch.sent(op.context, end);
         if put {
             count(
@@ -141,15 +145,25 @@ impl<S: System> Core<S> {
         }
     }
 
-    /// A long remote write has left the memory of its caller; `true`: its data follows, and it is
-    /// over when that is there.
-    fn put_goes_on(&mut self, handle: u32, op: &SendOp, end: Result<(), OpError>) -> bool {
+    /// A long remote write has left the memory of its caller: how it ended. `None`: its data
+    /// follows, and it is over when that is there.
+    fn put_left(
+        &mut self,
+        handle: u32,
+        op: &SendOp,
+        end: Result<(), OpError>,
+    ) -> Option<Result<(), OpError>> {
         if let Some(endpoint) = self.dir.ep(op.ep) {
             endpoint.remote_open = endpoint.remote_open.saturating_sub(1);
         }
         let trailer = self.calls.trailers.remove(&handle);
-        let trailer = trailer.filter(|_| end.is_ok());
-        trailer.is_some_and(|trailer| self.send_trailer(op, &trailer))
+        let Some(trailer) = trailer.filter(|_| end.is_ok()) else {
+            return Some(end);
+        };
+        match self.send_trailer(op, &trailer) {
+            Ok(()) => None,
+            Err(_) => Some(Err(OpError::PeerDead)),
+        }
     }
 
     #[allow(clippy::too_many_arguments)] // the fields of one event

@@ -210,7 +210,12 @@ impl<S: System> Core<S> {
         }
         let tx_cq = endpoint.tx_cq;
         let base = log.as_mut().map(|b| b.bytes().as_mut_ptr());
-        let logged = base.map(|base| [IoVec { base, len: len as usize }]);
+        let logged = base.map(|base| {
+            [IoVec {
+                base,
+                len: len as usize,
+            }]
+        });
         let completion = req.flags.completion && !req.flags.inject;
         let handle = self.ops.sends.insert(SendOp {
             ep,
@@ -269,7 +274,13 @@ impl<S: System> Core<S> {
 
 /// Operations of others on the memory of this process.
 impl<S: System> Core<S> {
-    pub(crate) fn say_refused(&mut self, ep: EpId, peer: PeerId, does: &str, (key, addr, len): Range) {
+    pub(crate) fn say_refused(
+        &mut self,
+        ep: EpId,
+        peer: PeerId,
+        does: &str,
+        (key, addr, len): Range,
+    ) {
         let who = self.describe(ep, peer);
         let text = format!("peer {who} {does} {len} bytes at {addr:#x} of key {key:#x}: refused");
         self.say(LogLevel::Warn, &text);

@@ -294,7 +294,10 @@ mod tests {
         assert_eq!(on(9, op::LOR, [0.0f64, 0.5], None), 1.0);
         let product = on(11, op::PROD, [(1.0f64, 2.0), (3.0, 4.0)], None);
         assert_eq!(product, (-5.0, 10.0));
-        assert_eq!(on(10, op::CSWAP, [(1.0f32, 2.0), (0.0, 0.0)], Some((1.0, 2.0))), (0.0, 0.0));
+        assert_eq!(
+            on(10, op::CSWAP, [(1.0f32, 2.0), (0.0, 0.0)], Some((1.0, 2.0))),
+            (0.0, 0.0)
+        );
     }
 
     #[test]

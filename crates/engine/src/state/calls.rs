@@ -6,8 +6,8 @@ use crate::memory::op_table::{OpTable, Pieces};
 use marline_proto::PeerId;
 use std::collections::BTreeMap;
 
-/// Calls of an endpoint to one peer that may be open: each has an answer, which the peer keeps until
-/// it is acknowledged.
+/// Calls of an endpoint to one peer that may be open: each has an answer, which the peer keeps
+/// until it is acknowledged.
 pub(crate) const OPEN_MAX: u32 = 1_024;
 
 /// A call that waits for its answer.
@@ -91,7 +91,7 @@ impl Word {
         })
     }
 
-    /// What travelled; `None`: a verb that this version does not know.
+    /// From what travelled; `None`: a verb that this version does not know.
     pub(crate) fn unpack(word: u64) -> Option<Word> {
         let [verb, datatype, op, flags, a, b, c, d] = word.to_le_bytes();
         let verb = match verb {

@@ -50,7 +50,7 @@ pub struct Core<S: System> {
     pub(crate) ops: Operations,
     /// Calls that wait for their answers.
     pub(crate) calls: Calls,
-    /// What the atomic that is being done has fetched.
+    /// Old values that the atomic which is being done has fetched.
     pub(crate) calls_result: Vec<u8>,
     /// Groups that endpoints are members of.
     pub(crate) groups: Groups,
