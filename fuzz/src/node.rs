@@ -356,8 +356,7 @@ impl Bench {
                     assert!(!buffer.done, "completion of a finished receive");
                     assert!(offset + len <= buffer.capacity);
                     if let Some(inbound) = bounce {
-                        let bytes = self.memory.bounces.remove(&inbound);
-                        assert!(bytes.is_some_and(|b| b.len() as u64 >= len));
+                        self.memory.free_bounce(inbound, len);
                     }
                     if last {
                         self.memory.end(handle);
@@ -394,10 +393,7 @@ impl Bench {
                     self.node.registered_on(inbound, 1, inbound);
                 }
                 Event::Deregister { inbound } => self.memory.deregister(inbound),
-                Event::Called { head, bounce, .. } => {
-                    let bytes = self.memory.bounces.remove(&bounce);
-                    assert!(bytes.is_some_and(|b| b.len() as u64 >= head.total));
-                }
+                Event::Called { head, bounce, .. } => self.memory.free_bounce(bounce, head.total),
                 Event::Copy { .. }
                 | Event::PeerOver { .. }
                 | Event::PeerDead { .. }

@@ -482,9 +482,6 @@ impl<S: System> Core<S> {
         }
         let (operand, compare) = payload.split_at(len.min(payload.len()));
         apply(word.datatype, word.op, target, operand, compare);
-        if self.cfg.proto.errs(Mutation::RepeatAtomic) {
-            apply(word.datatype, word.op, target, operand, compare);
-        }
         Some(())
     }
 

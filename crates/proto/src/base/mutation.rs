@@ -76,8 +76,6 @@ pub enum Mutation {
     ReadClosed,
     /// Memory under a key that was used before is taken to be as long as what had it then.
     KeepLength,
-    /// Atomic operations are done twice.
-    RepeatAtomic,
     /// Every repair of a packet sends all of it, whatever its length.
     RepairAll,
     /// Deadlines that were replaced stay until they are due.
@@ -111,7 +109,7 @@ impl Mutation {
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`).
-    pub const ALL: [Mutation; 46] = [
+    pub const ALL: [Mutation; 45] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -148,7 +146,6 @@ impl Mutation {
         Mutation::WriteClosed,
         Mutation::ReadClosed,
         Mutation::KeepLength,
-        Mutation::RepeatAtomic,
         Mutation::RepairAll,
         Mutation::KeepDeadlines,
         Mutation::KeepDead,
