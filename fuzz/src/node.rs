@@ -355,9 +355,7 @@ impl Bench {
                     let buffer = &self.memory.buffers[&handle];
                     assert!(!buffer.done, "completion of a finished receive");
                     assert!(offset + len <= buffer.capacity);
-                    if let Some(inbound) = bounce {
-                        self.memory.free_bounce(inbound, len);
-                    }
+                    bounce.map_or((), |inbound| self.memory.free_bounce(inbound, len));
                     if last {
                         self.memory.end(handle);
                     }
