@@ -355,7 +355,9 @@ impl Bench {
                     let buffer = &self.memory.buffers[&handle];
                     assert!(!buffer.done, "completion of a finished receive");
                     assert!(offset + len <= buffer.capacity);
-                    bounce.map_or((), |inbound| self.memory.free_bounce(inbound, len));
+                    bounce
+                        .into_iter()
+                        .for_each(|inbound| self.memory.free_bounce(inbound, len));
                     if last {
                         self.memory.end(handle);
                     }
