@@ -355,9 +355,7 @@ impl Bench {
                     let buffer = &self.memory.buffers[&handle];
                     assert!(!buffer.done, "completion of a finished receive");
                     assert!(offset + len <= buffer.capacity);
-                    bounce
-                        .into_iter()
-                        .for_each(|inbound| self.memory.free_bounce(inbound, len));
+                    self.memory.free_bounce(bounce, len);
                     if last {
                         self.memory.end(handle);
                     }
@@ -393,7 +391,9 @@ impl Bench {
                     self.node.registered_on(inbound, 1, inbound);
                 }
                 Event::Deregister { inbound } => self.memory.deregister(inbound),
-                Event::Called { head, bounce, .. } => self.memory.free_bounce(bounce, head.total),
+                Event::Called { head, bounce, .. } => {
+                    self.memory.free_bounce(Some(bounce), head.total)
+                }
                 Event::Copy { .. }
                 | Event::PeerOver { .. }
                 | Event::PeerDead { .. }
