@@ -391,9 +391,8 @@ impl Bench {
                     self.node.registered_on(inbound, 1, inbound);
                 }
                 Event::Deregister { inbound } => self.memory.deregister(inbound),
-                Event::Called { head, bounce, .. } => {
-                    self.memory.free_bounce(Some(bounce), head.total)
-                }
+                #[rustfmt::skip]
+                Event::Called { head, bounce, .. } => self.memory.free_bounce(Some(bounce), head.total),
                 Event::Copy { .. }
                 | Event::PeerOver { .. }
                 | Event::PeerDead { .. }
