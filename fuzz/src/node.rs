@@ -391,8 +391,7 @@ impl Bench {
                     self.node.registered_on(inbound, 1, inbound);
                 }
                 Event::Deregister { inbound } => self.memory.deregister(inbound),
-                #[rustfmt::skip]
-                Event::Called { head, bounce, .. } => self.memory.free_bounce(Some(bounce), head.total),
+                Event::Called { bounce, .. } => self.memory.free_bounce(Some(bounce), 0),
                 Event::Copy { .. }
                 | Event::PeerOver { .. }
                 | Event::PeerDead { .. }
