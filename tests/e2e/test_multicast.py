@@ -251,6 +251,16 @@ def test_memory_is_bounded_while_a_rank_is_away(four, mpich):
     assert max(grew(result)) < 48 << 10, result.tail()
 
 
+SCHEMES = ["original", "basic", "window", "co-root2", "aggregate10", "nack", "nack+parity8"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_brings_the_right_bytes(four, mpich, scheme):
+    four.fault(0, "drop=0.5%")
+    result = run(four, mpich, "--count", 40, env={"FI_MARLINE_MULTICAST_SCHEME": scheme})
+    assert_right(result)
+
+
 def survivors(mpi):
     """Words before the program, and variables, by which a job outlives a killed rank."""
     if mpi.name == "openmpi":
@@ -258,14 +268,14 @@ def survivors(mpi):
     return ["-disable-auto-cleanup"], {}
 
 
-@pytest.mark.parametrize("dying", [0, 2])
-def test_a_killed_rank_ends_broadcasts_with_its_name(four, mpi, dying):
-    """Within the time in which a peer is found dead. Where a member died, its root is the first to
-    find out, and leaves."""
+@pytest.mark.parametrize("dying, scheme", [(0, "usual"), (2, "usual"), (2, "co-root4")])
+def test_a_killed_rank_ends_broadcasts_with_its_name(four, mpi, dying, scheme):
+    """Within the time in which a peer is found dead: a root, a member, a member that collects for
+    others. Where a member died, its root is the first to find out, and leaves."""
     words, env = survivors(mpi)
+    env |= {"FI_MARLINE_PEER_TIMEOUT_MS": 2000, "FI_MARLINE_MULTICAST_SCHEME": scheme}
     program = [*words, mpi.program("deadpeer"), "bcast", dying]
-    job = four.start(mpi, program, n=HOSTS, env={"FI_MARLINE_PEER_TIMEOUT_MS": 2000, **env},
-                     options=["--multicast"])
+    job = four.start(mpi, program, n=HOSTS, env=env, options=["--multicast"])
     result = job.wait(40)
     assert not result.timed_out, result.tail()
     told = {int(rank): float(seconds) for rank, seconds in re.findall(
