@@ -498,6 +498,7 @@ impl Setup {
         draw_faults(&mut next, self.profile, rng);
         // Of the settings that are drawn with faults those of the first round stay.
         (next.node, next.streams) = (self.node, self.streams.clone());
+        next.may_die |= self.node.native_rails != 0;
         next.connected.clone_from(&self.connected);
         (next.near, next.silent_ns) = (self.near, self.silent_ns);
         next.writes.clone_from(&self.writes);

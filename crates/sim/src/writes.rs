@@ -497,4 +497,9 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
     let faults = (0..setup.faults.len()).filter(|&at| !long(setup, at));
     setup.faults = faults.map(|at| setup.faults[at]).collect();
     setup.weather.breaks = rng.pick(&[0, 100, 3_000, 20_000]);
+    // What is lost on a native rail ends the conversation.
+    if rng.one_in(4) {
+        setup.node.native_rails = rng.next() as u32;
+        setup.may_die = true;
+    }
 }

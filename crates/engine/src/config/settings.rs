@@ -5,7 +5,7 @@
 //! the value that was given and what is allowed.
 
 use crate::config::choice::{parse_checksum, ChecksumChoice};
-use crate::config::policy::RailsPolicy;
+use crate::config::policy::{RailKinds, RailsPolicy};
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
 
@@ -60,6 +60,8 @@ pub enum Kind {
     RailChecksums,
     /// A [`RailsPolicy`].
     Policy,
+    /// [`RailKinds`].
+    RailKinds,
     /// A whole number within bounds.
     Number {
         /// Smallest value allowed.
@@ -93,6 +95,7 @@ impl Kind {
             Kind::Checksum => ChecksumChoice::names(),
             Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
             Kind::Policy => RailsPolicy::names(),
+            Kind::RailKinds => RailKinds::all(),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
                 format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
@@ -191,6 +194,15 @@ impl Value for ChecksumChoice {
     }
     fn to_text(&self) -> String {
         self.name().to_owned()
+    }
+}
+
+impl Value for RailKinds {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        RailKinds::parse(text)
+    }
+    fn to_text(&self) -> String {
+        self.names()
     }
 }
 
@@ -349,6 +361,9 @@ settings! {
     profile: String = "", Kind::Text;
     /// Software reliability: acks, retransmission, failover. off is for comparison only.
     reliability: bool = "on", Kind::Switch;
+    /// Kinds of rails without software reliability: what is lost on one of them ends the job with
+    /// an error, instead of being sent again. It is for comparison, and for networks that lose nothing.
+    native: RailKinds = "", Kind::RailKinds;
     /// Largest message in bytes that is sent at once; above, sender and receiver meet first. Unless
     /// set, what the profile says.
     eager_max_bytes: usize = "65536", Kind::Bytes { min: 0, max: 64 * KIB };

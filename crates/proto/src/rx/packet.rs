@@ -2,7 +2,7 @@
 
 use crate::base::config::PATHS_MAX;
 use crate::base::mutation::Mutation;
-use crate::base::types::{DropReason, Memory, PeerId};
+use crate::base::types::{Death, DropReason, Memory, PeerId};
 use crate::node::Node;
 use crate::rx::fragment::Fragment;
 use crate::state::path::Path;
@@ -99,9 +99,14 @@ impl Node {
         // After its acks were taken: silence counts only while something is still owed.
         conn.life.owed_since = conn.owes().then_some(now);
         if let Some(reason) = bad {
-            return Err(self.note_refused(now, peer, at, reason));
+            let reason = self.note_refused(now, peer, at, reason);
+            if header.flags & Header::FLAG_NATIVE != 0 {
+                self.bury(now, peer, Death::Lost);
+            }
+            return Err(reason);
         }
         let path = &mut conn.paths[at];
+        path.window.native |= header.flags & Header::FLAG_NATIVE != 0;
         path.stats.packets_received += 1;
         path.stats.bytes_received += wire_bytes as u64;
         if reliable {

@@ -339,7 +339,8 @@ impl Node {
         }
         let sent = send.next - first;
         let (what, when) = ((key, first, fragment as u32), (path.delivered, now));
-        let reliable = self.cfg.reliable && !path.policy.native;
+        let native = model.is_native();
+        let reliable = self.cfg.reliable && !native;
         match reliable {
             true => path.ring.push_fragments(what, packets, segment, when),
             false => (0..packets).for_each(|_| path.ring.push(&[], segment, path.delivered, now)),
@@ -363,6 +364,9 @@ impl Node {
         };
         conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
         self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
+        if native {
+            self.noted_native(now, conn, batch.path, (number, packets as u64));
+        }
         self.leave_bulk(conn, key);
         Some(run)
     }
