@@ -2,7 +2,7 @@
 
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
-use crate::base::types::{Death, Event, PathReason, PeerId};
+use crate::base::types::{Event, PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
@@ -21,7 +21,6 @@ impl Node {
         conn.stats.acks_received += 1;
         let mut frames = core::mem::take(&mut self.pending.scratch);
         frames.clear();
-        let mut lost = false;
         if let Some(at) = conn.path_by_send_code(ack.path) {
             let gap_end = self.absences.gap_end_ns;
             let wait_max = &mut self.stats.ack_wait_max_ns;
@@ -60,7 +59,7 @@ impl Node {
             self.weigh_size(now, &mut conn, at);
             self.absences.judge_repair(&mut conn, at);
             conn.paths[at].ring.retire();
-            lost = conn.paths[at].hears_native(ack, named_range(ack).end);
+            conn.session.lost |= conn.paths[at].hears_native(ack, named_range(ack).end);
         }
         if conn.has_work() {
             self.agenda.mark_ready(&mut conn);
@@ -70,9 +69,6 @@ impl Node {
             self.frame_delivered(peer, frame);
         }
         self.pending.scratch = frames;
-        if lost {
-            self.bury(now, peer, Death::Lost);
-        }
     }
 
     /// Returns whether some ack has waited its delay, or need not wait and its own path may not

@@ -122,6 +122,9 @@ impl Node {
             .life
             .owed_since
             .map_or(u64::MAX, |t| t + cfg.silence_ns());
+        if conn.session.lost {
+            next = now;
+        }
         let mut held = false;
         for at in 0..conn.paths.len() {
             // What is due and finds no room is asked for again when there is room. Before any link
@@ -165,6 +168,9 @@ impl Node {
     fn service(&mut self, now: u64, due: u64, conn: &mut Box<Conn>) -> Option<Death> {
         if self.is_silent(now, due, conn) && !self.cfg.errs(Mutation::Immortal) {
             return Some(Death::Silent);
+        }
+        if conn.session.lost {
+            return Some(Death::Lost);
         }
         let delay = self.cfg.ack_delay_ns;
         if conn

@@ -2,7 +2,7 @@
 
 use crate::base::config::PATHS_MAX;
 use crate::base::mutation::Mutation;
-use crate::base::types::{Death, DropReason, Memory, PeerId};
+use crate::base::types::{DropReason, Memory, PeerId};
 use crate::node::Node;
 use crate::rx::fragment::Fragment;
 use crate::state::path::Path;
@@ -100,9 +100,10 @@ impl Node {
         conn.life.owed_since = conn.owes().then_some(now);
         if let Some(reason) = bad {
             let reason = self.note_refused(now, peer, at, reason);
-            if header.flags & Header::FLAG_NATIVE != 0 {
-                self.bury(now, peer, Death::Lost);
+            if let Some(conn) = self.conn_mut(peer) {
+                conn.session.lost |= header.flags & Header::FLAG_NATIVE != 0;
             }
+            self.touch(peer, now);
             return Err(reason);
         }
         let path = &mut conn.paths[at];
