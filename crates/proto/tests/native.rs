@@ -23,7 +23,8 @@ fn pair(deliveries: &[Delivery]) -> Pair {
     pair
 }
 
-/// Time passes and packets flow; whether the sender gives the peer up, saying that something is lost.
+/// Time passes and packets flow; whether the sender gives the peer up, and says that something is
+/// lost.
 fn ends(pair: &mut Pair, ns: u64) -> bool {
     let until = pair.now + ns;
     while pair.now < until {
@@ -58,7 +59,7 @@ fn a_message_is_done_when_it_left_and_few_packets_come_back() {
     assert!(pair.a.drained());
 }
 
-/// What a connection had under way when it broke nobody can send again.
+/// Nobody can send again what a connection had under way when it broke.
 #[test]
 fn what_a_broken_connection_lost_ends_the_conversation() {
     for rails in [&RAILS[..1], &RAILS] {
@@ -117,6 +118,7 @@ fn damage_ends_the_conversation() {
             .b
             .handle_packet(pair.now, &packet, bytes.len(), &mut Wrong);
     }
+    pair.b.handle_timeouts(pair.now + MS);
     let mut events = std::iter::from_fn(|| pair.b.poll_event());
     assert!(events.any(|e| matches!(e, Event::PeerDead { lost: true, .. })));
 }

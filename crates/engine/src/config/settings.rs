@@ -362,7 +362,7 @@ settings! {
     /// Software reliability: acks, retransmission, failover. off is for comparison only.
     reliability: bool = "on", Kind::Switch;
     /// Kinds of rails without software reliability: what is lost on one of them ends the job with
-    /// an error, instead of being sent again. It is for comparison, and for networks that lose nothing.
+    /// an error, instead of being sent again. For comparison, and for networks that lose nothing.
     native: RailKinds = "", Kind::RailKinds;
     /// Largest message in bytes that is sent at once; above, sender and receiver meet first. Unless
     /// set, what the profile says.

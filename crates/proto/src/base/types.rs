@@ -424,7 +424,7 @@ pub enum Event {
         refused: bool,
         /// It was heard lately, but nothing of ours gets through to it.
         heard: bool,
-        /// Something was lost on a rail without software reliability, where nobody can send it again.
+        /// Something was lost on a rail without software reliability, and nobody can send it again.
         lost: bool,
     },
     /// A peer writes into local memory: answer with `accept_put` or `refuse_put`.

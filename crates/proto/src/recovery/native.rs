@@ -120,7 +120,8 @@ impl Path {
         native.heard(ack, end, !self.policy.lossy)
     }
 
-    /// The path failed: the peer is told elsewhere what arrived on it, if it cannot send that again.
+    /// The path failed: the peer is told elsewhere what arrived on it, if it cannot send that
+    /// again.
     pub(crate) fn tell_native(&mut self, now: u64) {
         if self.window.native {
             self.window.renew();

@@ -1,5 +1,5 @@
-//! A path without software reliability: data that left on it counts as arrived, and is kept nowhere.
-//! What is kept is which packets carried such data and are not known to have arrived. It is asked
+//! A path without software reliability: data that left on it counts as arrived, and is kept
+//! nowhere. What is kept is which packets carried such data and are not known to have arrived. It is asked
 //! for now and then; that one of them is missing, or stays unknown after the path failed, is found
 //! out, and the conversation ends with an error: what is lost here nobody can send again.
 
@@ -19,7 +19,7 @@ pub const ASK_NS: u64 = 100_000_000;
 /// Packets that are overtaken by so many are lost.
 const OVERTAKEN: u64 = 64;
 
-/// What left on a native path.
+/// The packets that left on a native path.
 #[derive(Debug, Default)]
 pub struct Native {
     /// Packets that are not known to have arrived: from, to.
@@ -123,5 +123,5 @@ impl Native {
     }
 }
 
-/// What a path of a rail keeps for it; nothing where the rail is not native.
+/// The part of a path; nothing where the rail is not native.
 pub type OfPath = Option<Box<Native>>;

@@ -311,8 +311,6 @@ impl Node {
         let fragment = segment.checked_sub(FRAGMENT_HEAD_LEN)? as u64;
         let &key = conn.tx.bulk.front()?;
         let send = self.ops.sends.get_mut(key)?;
-        let reply = send.kind == SendKind::Reply;
-        let unsummed = send.head.flags & FLAG_UNSUMMED;
         let flags = send.fragment_flags();
         if !model.is_of(send.head.number, flags) || fragment == 0 || fragment % GRANULE != 0 {
             return None;
@@ -357,10 +355,10 @@ impl Node {
             handle: send.handle,
             offset: first,
             fragment: fragment as usize,
-            summed: unsummed == 0,
+            summed: send.head.flags & FLAG_UNSUMMED == 0,
             src_id: self.local.id,
             number: send.head.number,
-            reply,
+            reply: send.kind == SendKind::Reply,
         };
         conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
         self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
