@@ -1,7 +1,8 @@
 //! A path without software reliability: data that left on it counts as arrived, and is kept
-//! nowhere. What is kept is which packets carried such data and are not known to have arrived. It is asked
-//! for now and then; that one of them is missing, or stays unknown after the path failed, is found
-//! out, and the conversation ends with an error: what is lost here nobody can send again.
+//! nowhere. Only the numbers of packets are kept that carried such data and are not known to have
+//! arrived. They are asked for now and then; that one of them is missing, or stays unknown after
+//! the path failed, is found out, and the conversation ends with an error: what is lost here nobody
+//! can send again.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
