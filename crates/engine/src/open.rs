@@ -62,6 +62,7 @@ impl Shared<Process> {
         };
         let mut shared = Shared::new(core_config(settings, &names, &tuned), parts);
         shared.lock().outages.open(publisher.recorder());
+        shared.lock().groups.scheme = settings.multicast_scheme.of_all();
         shared.slow = Mutex::new(Slow {
             interfaces,
             publisher,

@@ -6,6 +6,7 @@
 
 use crate::config::choice::{parse_checksum, ChecksumChoice};
 use crate::config::policy::{RailKinds, RailsPolicy};
+use crate::config::scheme::MulticastScheme;
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
 
@@ -62,6 +63,8 @@ pub enum Kind {
     Policy,
     /// [`RailKinds`].
     RailKinds,
+    /// A [`MulticastScheme`].
+    Scheme,
     /// A whole number within bounds.
     Number {
         /// Smallest value allowed.
@@ -96,6 +99,7 @@ impl Kind {
             Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
             Kind::Policy => RailsPolicy::names(),
             Kind::RailKinds => RailKinds::all(),
+            Kind::Scheme => MulticastScheme::names(),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
                 format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
@@ -185,6 +189,15 @@ impl Value for RailsPolicy {
     }
     fn to_text(&self) -> String {
         self.name()
+    }
+}
+
+impl Value for MulticastScheme {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        MulticastScheme::parse(text)
+    }
+    fn to_text(&self) -> String {
+        self.name().to_owned()
     }
 }
 
@@ -410,6 +423,9 @@ settings! {
     mtu: usize = "0", Kind::BytesOrZero { min: MTU_MIN, max: 64_000 };
     /// Sends of a burst that leave at once before later ones are collected into packets.
     aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 };
+    /// How broadcasts by multicast are acknowledged and repaired, to compare; the usual scheme fits
+    /// the number of ranks. All ranks of a job need the same.
+    multicast_scheme: MulticastScheme = "usual", Kind::Scheme;
     /// Script of faults to inject below the protocol, for tests; empty: none.
     faults: String = "", Kind::Text;
     /// Directory where statistics pages are kept; empty, or not there: /dev/shm, removed at close.
