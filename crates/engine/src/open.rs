@@ -239,6 +239,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         proto,
         log_bytes,
         aggregate_after: s.aggregate_after,
+        calls: true,
         mtu,
     }
 }

@@ -372,6 +372,9 @@ settings! {
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// File with this machine's profile; empty: where `marline tune` keeps it; none: no profile.
     profile: String = "", Kind::Text;
+    /// Offer one-sided operations to applications: remote memory access and atomics (FI_RMA and
+    /// FI_ATOMIC).
+    rma: bool = "off", Kind::Switch;
     /// Software reliability: acks, retransmission, failover. off is for comparison only.
     reliability: bool = "on", Kind::Switch;
     /// Kinds of rails without software reliability: what is lost on one of them ends the job with
