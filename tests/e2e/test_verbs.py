@@ -22,12 +22,14 @@ def only_marline(provider):
         pytest.skip("it is about Marline's rails")
 
 
-def job(rails, mpi, program, *args):
-    """A line of a script: runs a program over some rails between two ranks."""
+def job(rails, mpi, program, *args, native=False):
+    """A line of a script: runs a program over some rails between two ranks. `native`: without
+    reliability in software."""
     marline = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{mpi.mpiexec}/bin/mpiexec"]
     words = [*marline, "-n", "2", mpi.program(program), *args]
     line = shlex.join(str(word) for word in words)
-    return f"echo RAILS {rails}; FI_MARLINE_RAILS={rails} timeout 100 {line} || exit 1"
+    env = f"FI_MARLINE_RAILS={rails}" + (f" FI_MARLINE_NATIVE={rails}" if native else "")
+    return f"echo RAILS {rails}; {env} timeout 100 {line} || exit 1"
 
 
 def far_job(kind, program, *args):
@@ -65,18 +67,48 @@ def assert_carried(said, *rails):
         assert sent and int(sent[1]) > 100, said
 
 
-def test_datagrams_carry_a_job():
-    """The verifying stress over two rails of unreliable datagrams."""
-    said = in_guest(job("ud", MPICH, "stress", "--iterations", 1, "--max-size", 65536))
-    assert_carried(said, "ud:rxe0", "ud:rxe1")
+def test_kinds_carry_jobs():
+    """The verifying stress over two rails: reliability in software over datagrams, and none over
+    reliable connections."""
+    size = ("--iterations", 1, "--max-size", 65536)
+    said = in_guest(
+        job("ud", MPICH, "stress", *size), job("rc", MPICH, "stress", *size, native=True)
+    )
+    assert_carried(said, "ud:rxe0", "ud:rxe1", "rc:rxe0", "rc:rxe1")
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("mpi", [MPICH, OPENMPI], ids=lambda mpi: mpi.name)
 @pytest.mark.parametrize("kind", ["ud", "rc", "uc"])
 def test_each_kind_carries_long_messages(kind, mpi):
-    said = in_guest(job(kind, mpi, "stress", "--iterations", 1, "--max-size", 1 << 20))
+    """With and without reliability in software."""
+    size = ("--iterations", 1, "--max-size", 1 << 20)
+    said = in_guest(
+        *(job(kind, mpi, "stress", *size, native=native) for native in (False, True)),
+        seconds=400,
+    )
     assert_carried(said, f"{kind}:rxe0", f"{kind}:rxe1")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("native", [False, True], ids=["reliable", "native"])
+@pytest.mark.parametrize("kind", ["ud", "rc", "uc"])
+def test_imb_and_mpi4py(kind, native):
+    """IMB's point-to-point benchmarks and mpi4py's point-to-point tests, in one guest."""
+    imb = [labs.MPI_DIR / "impi-rt" / "bin" / "IMB-MPI1", "-iter", 5, "-msglog", "0:18"]
+    source = max(p for p in (labs.MPI_DIR / "src").glob("mpi4py-*") if p.is_dir())
+    python = [labs.MPI_DIR / "tools" / "bin" / "python", source / "test" / "main.py"]
+    library = MPICH.library
+    programs = (
+        [*imb, "PingPong", "Sendrecv", "Exchange"],
+        ["env", f"MPI4PY_LIBMPI={library}", *python, "--no-numpy", "-i", "test_p2p"],
+    )
+    marline = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{MPICH.mpiexec}/bin/mpiexec"]
+    env = f"LD_LIBRARY_PATH={library.parent} FI_MARLINE_RAILS={kind}"
+    env += f" FI_MARLINE_NATIVE={kind}" if native else ""
+    lines = [shlex.join(str(w) for w in [*marline, "-n", "2", *words]) for words in programs]
+    said = in_guest(*(f"{env} timeout 300 {line} || exit 1" for line in lines), seconds=600)
+    assert "# Benchmarking Exchange" in said and re.search(r"^Ran \d+ tests", said, re.M), said
 
 
 @pytest.mark.soak

@@ -218,6 +218,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         ack_every: s.ack_every_packets,
         policy: s.policy.of_node(),
         rail_algorithm: s.checksum_rails.by_rail(rails),
+        native_rails: s.native.of_rails(rails),
         summed: (
             s.checksum_min_bytes,
             match s.checksum_max_bytes {

@@ -246,7 +246,7 @@ impl Node {
 
     /// Returns whether every send of ours was delivered.
     pub fn drained(&self) -> bool {
-        self.ops.sends.len() == 0
+        self.ops.sends.len() == 0 && self.knows_natives()
     }
 
     /// Peers that have not acknowledged all of our sends, and how many; whoever lacks most first.

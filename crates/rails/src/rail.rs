@@ -28,6 +28,8 @@ pub enum RailEvent {
     TooBig(LinkId, usize),
     /// The memory that a write (by its token) reads is free: it is not read any more.
     Done(u64),
+    /// An adapter ended a request with an error.
+    FailedCompletion,
     /// This many packets were dropped because our receive buffer was full (SO_RXQ_OVFL).
     ReceiverDrops(u64),
 }

@@ -16,10 +16,11 @@ pub(crate) const LATE_NS: u64 = 300_000_000;
 
 /// Draws the faults of this profile.
 pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
-    if matches!(profile, Profile::Swarm | Profile::Loss | Profile::Verbs) {
+    let verbs = matches!(profile, Profile::Verbs | Profile::Native);
+    if matches!(profile, Profile::Swarm | Profile::Loss) || verbs {
         setup.weather = draw_weather(rng);
     }
-    let rails = matches!(profile, Profile::Swarm | Profile::Rails | Profile::Verbs);
+    let rails = matches!(profile, Profile::Swarm | Profile::Rails) || verbs;
     if rails {
         draw_rail_faults(setup, rng);
     }
@@ -40,7 +41,7 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     if rails {
         draw_partial(setup);
     }
-    if profile == Profile::Verbs {
+    if verbs {
         draw_verbs(setup);
         return;
     }

@@ -24,6 +24,8 @@ pub enum Profile {
     Peers,
     /// Packet and rail faults, of rails of InfiniBand and RoCE.
     Verbs,
+    /// The same, and in a quarter of the seeds some rails are native.
+    Native,
     /// Groups and their broadcasts, with any fault of theirs ([`crate::group`]).
     Group,
 }
@@ -38,6 +40,7 @@ impl Profile {
             Profile::Rails => "rails",
             Profile::Peers => "peers",
             Profile::Verbs => "verbs",
+            Profile::Native => "native",
             Profile::Group => "group",
         }
     }
@@ -51,6 +54,7 @@ impl Profile {
             "rails" => Profile::Rails,
             "peers" => Profile::Peers,
             "verbs" => Profile::Verbs,
+            "native" => Profile::Native,
             "group" => Profile::Group,
             _ => return None,
         })
@@ -498,6 +502,7 @@ impl Setup {
         draw_faults(&mut next, self.profile, rng);
         // Of the settings that are drawn with faults those of the first round stay.
         (next.node, next.streams) = (self.node, self.streams.clone());
+        next.may_die |= self.node.native_rails != 0;
         next.connected.clone_from(&self.connected);
         (next.near, next.silent_ns) = (self.near, self.silent_ns);
         next.writes.clone_from(&self.writes);

@@ -89,6 +89,9 @@ fn plainer(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     if setup.verbs.iter().any(Option::is_some) {
         add(&|s| s.verbs.fill(None));
     }
+    if setup.node.native_rails != 0 {
+        add(&|s| s.node.native_rails = 0);
+    }
     if setup.connected.contains(&true) {
         add(&|s| s.connected.fill(false));
     }

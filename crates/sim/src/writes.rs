@@ -6,12 +6,12 @@
 //! packets, and of one that is lost the beginning may land.
 
 use crate::connections::Verbs;
-use crate::machine::{News, Out};
+use crate::machine::{News, Out, TRUESIZE};
 use crate::memory::Buffer;
 use crate::net::Net;
 use crate::place::{port_of, target_of};
 use crate::rng::Rng;
-use crate::setup::{Lie, Setup, Topology, Trouble};
+use crate::setup::{Lie, Profile, Setup, Topology, Trouble};
 use crate::spare;
 use crate::world::{Next, World};
 use marline_checksum::{sum, Algorithm};
@@ -490,11 +490,19 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
         }
     }
     setup.topology = Topology::Planes;
+    // Slots for packets are of the longest packet, and there are some.
+    let longest = setup.datagram_max.iter().max().copied().unwrap_or(0) as u64;
+    setup.socket_bytes = setup.socket_bytes.max(4 * (longest + TRUESIZE));
     setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);
     setup.registered_max = rng.pick(&[usize::MAX, usize::MAX, 3, 1]);
     draw_lies(setup, rng);
     let long = |setup: &Setup, at: usize| setup.outlasts_connections(&setup.faults[at]);
     let faults = (0..setup.faults.len()).filter(|&at| !long(setup, at));
     setup.faults = faults.map(|at| setup.faults[at]).collect();
-    setup.weather.breaks = rng.pick(&[0, 100, 3_000, 20_000]);
+    setup.weather.breaks = rng.pick(&[0, 100, 1_000, 3_000]);
+    // What is lost on a native rail ends the conversation.
+    if setup.profile == Profile::Native && rng.one_in(4) {
+        setup.node.native_rails = rng.next() as u32;
+        setup.may_die = true;
+    }
 }

@@ -74,6 +74,37 @@ fn writes_that_never_land_are_sent_again() {
     assert!(outcome.net.writes_lost > 0, "{:?}", outcome.net);
 }
 
+/// Native rails that lose nothing carry everything, with few acks.
+#[test]
+fn nothing_is_lost_natively_where_nothing_fails() {
+    for kinds in [
+        &[Verbs::Rc][..],
+        &[Verbs::Rc, Verbs::Rc],
+        &[Verbs::Ud],
+        &[Verbs::Uc],
+    ] {
+        for seed in 0..8 {
+            let mut setup = setup(seed, kinds);
+            setup.weather = Weather::default();
+            setup.node.native_rails = u32::MAX;
+            clean(&setup);
+        }
+    }
+}
+
+/// Where connections break, conversations end with an error or lose nothing.
+#[test]
+fn nothing_is_lost_silently_where_native_connections_break() {
+    let mut died = 0;
+    for seed in 0..20 {
+        let mut setup = setup(seed, &[Verbs::Rc, Verbs::Ud]);
+        setup.node.native_rails = u32::MAX;
+        setup.may_die = true;
+        died += usize::from(clean(&setup).net.broken > 0);
+    }
+    assert!(died > 0);
+}
+
 /// The profile has teeth: each of the mistakes that connections with writes invite is noticed.
 #[cfg(feature = "mutation")]
 #[test]

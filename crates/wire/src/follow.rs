@@ -2,7 +2,7 @@
 //! long message, one after another.
 
 use crate::frame::{is_data, DATA_LEN};
-use crate::header::{u32_at, FLAGS_AT, HEADER_LEN, NUMBER_AT};
+use crate::header::{u32_at, Header, FLAGS_AT, HEADER_LEN, NUMBER_AT};
 
 /// Length of the head of a packet with one DATA frame.
 pub const FRAGMENT_HEAD_LEN: usize = HEADER_LEN + DATA_LEN;
@@ -20,7 +20,8 @@ const _: () = assert!(FRAGMENT_SUM_AT.is_multiple_of(8) && NUMBER_AT.is_multiple
 pub struct FragmentHead([u8; FRAGMENT_HEAD_LEN]);
 
 impl FragmentHead {
-    /// The head of `packet`, if one DATA frame is all it has. Its flags and CRC are forgotten.
+    /// The head of `packet`, if one DATA frame is all it has. Its CRC is forgotten, and its flags
+    /// but those that say what becomes of its data.
     pub fn of(packet: &[u8], head_len: usize) -> Option<FragmentHead> {
         let head: &[u8; FRAGMENT_HEAD_LEN] = packet.first_chunk()?;
         if head_len != FRAGMENT_HEAD_LEN || !is_data(&head[HEADER_LEN..]) {
@@ -28,8 +29,17 @@ impl FragmentHead {
         }
         let mut head = *head;
         head[..4].fill(0);
-        head[FLAGS_AT] = 0;
+        head[FLAGS_AT] &= Header::FLAG_NATIVE | Header::FLAG_NO_ACK;
+        if head[FLAGS_AT] & Header::FLAG_NATIVE == 0 {
+            head[FLAGS_AT] = 0;
+        }
         Some(FragmentHead(head))
+    }
+
+    /// True if what follows is native as it is, and is not acknowledged.
+    #[inline]
+    pub fn is_native(&self) -> bool {
+        self.0[FLAGS_AT] & Header::FLAG_NATIVE != 0
     }
 
     /// True if the frame is one of this message (or read, by `flags`).

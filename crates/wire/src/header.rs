@@ -67,6 +67,8 @@ impl Header {
     /// The sender has lost contact: it knows of no path that carries what it sends. Answer on every
     /// path.
     pub const FLAG_EVERYWHERE: u8 = 4;
+    /// Its data is kept nowhere: if it is lost, nobody can send it again.
+    pub const FLAG_NATIVE: u8 = 8;
 
     /// Source rail index.
     #[inline]

@@ -111,6 +111,7 @@ fn because(reason: Reason) -> &'static str {
         Reason::Refused => "its process is gone",
         Reason::Silent => "silent on every path",
         Reason::Deaf => "it is heard, but nothing arrives at it",
+        Reason::Lost => "something was lost where nobody can send it again",
     }
 }
 

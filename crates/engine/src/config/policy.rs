@@ -86,6 +86,52 @@ impl RailsPolicy {
     }
 }
 
+/// Kinds of rails, a bit for each of [`KINDS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RailKinds(u8);
+
+/// Their names, as rails are named by them.
+const KINDS: [&str; 6] = ["udp", "tcp", "shm", "rc", "uc", "ud"];
+
+impl RailKinds {
+    /// The kinds of a list of names.
+    pub fn parse(text: &str) -> Option<RailKinds> {
+        let names = text
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        let bit = |name: &str| KINDS.iter().position(|k| k.eq_ignore_ascii_case(name));
+        let mut bits = names.map(|name| Some(1 << bit(name)?));
+        bits.try_fold(0, |all, bit: Option<u8>| Some(all | bit?))
+            .map(RailKinds)
+    }
+
+    /// Their names.
+    pub fn names(self) -> String {
+        let has = |(at, _): &(usize, &&str)| self.0 >> at & 1 == 1;
+        let names = KINDS.iter().enumerate().filter(has);
+        names.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+    }
+
+    /// Every name, for people.
+    pub fn all() -> String {
+        format!("kinds of rails separated by commas: {}", KINDS.join(", "))
+    }
+
+    /// Which of these rails are of the kinds (bit n: rail n).
+    pub fn of_rails(self, rails: &[String]) -> u32 {
+        let kind = |rail: &String| {
+            let named = rail.split_once(':').map_or("udp", |(kind, _)| kind);
+            KINDS.iter().position(|kind| *kind == named).unwrap_or(0)
+        };
+        let mut mask = 0;
+        for (at, rail) in rails.iter().enumerate().take(u32::BITS as usize) {
+            mask |= u32::from(self.0 >> kind(rail) & 1) << at;
+        }
+        mask
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,5 +148,15 @@ mod tests {
         for wrong in ["", "prefer", "prefer=", "prefer=token-ring", "standby"] {
             assert_eq!(RailsPolicy::parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn rails_are_of_the_kinds_that_their_names_say() {
+        let kinds = RailKinds::parse(" rc, UDP,").unwrap();
+        assert_eq!(kinds.names(), "udp,rc");
+        let rails = ["rc:mlx5_0", "eth0", "tcp:eth0", "fe80::1", "shm:0"].map(str::to_owned);
+        assert_eq!(kinds.of_rails(&rails), 0b01011);
+        assert_eq!(RailKinds::parse("rc,ib"), None);
+        assert_eq!(RailKinds::default().of_rails(&rails), 0);
     }
 }

@@ -5,7 +5,7 @@
 //! the value that was given and what is allowed.
 
 use crate::config::choice::{parse_checksum, ChecksumChoice};
-use crate::config::policy::RailsPolicy;
+use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::scheme::MulticastScheme;
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
@@ -61,6 +61,8 @@ pub enum Kind {
     RailChecksums,
     /// A [`RailsPolicy`].
     Policy,
+    /// [`RailKinds`].
+    RailKinds,
     /// A [`MulticastScheme`].
     Scheme,
     /// A whole number within bounds.
@@ -96,6 +98,7 @@ impl Kind {
             Kind::Checksum => ChecksumChoice::names(),
             Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
             Kind::Policy => RailsPolicy::names(),
+            Kind::RailKinds => RailKinds::all(),
             Kind::Scheme => MulticastScheme::names(),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
@@ -204,6 +207,15 @@ impl Value for ChecksumChoice {
     }
     fn to_text(&self) -> String {
         self.name().to_owned()
+    }
+}
+
+impl Value for RailKinds {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        RailKinds::parse(text)
+    }
+    fn to_text(&self) -> String {
+        self.names()
     }
 }
 
@@ -365,6 +377,9 @@ settings! {
     rma: bool = "off", Kind::Switch;
     /// Software reliability: acks, retransmission, failover. off is for comparison only.
     reliability: bool = "on", Kind::Switch;
+    /// Kinds of rails without software reliability: what is lost on one of them ends the job with
+    /// an error, instead of being sent again. For comparison, and for networks that lose nothing.
+    native: RailKinds = "", Kind::RailKinds;
     /// Largest message in bytes that is sent at once; above, sender and receiver meet first. Unless
     /// set, what the profile says.
     eager_max_bytes: usize = "65536", Kind::Bytes { min: 0, max: 64 * KIB };

@@ -114,13 +114,15 @@ fn of_death(event: &proto::Event) -> Option<(PeerId, Event)> {
         silent_ms,
         refused,
         heard,
+        lost,
     } = event
     else {
         return None;
     };
-    let reason = match (refused, heard) {
-        (true, _) => Reason::Refused,
-        (_, true) => Reason::Deaf,
+    let reason = match (lost, refused, heard) {
+        (true, ..) => Reason::Lost,
+        (_, true, _) => Reason::Refused,
+        (.., true) => Reason::Deaf,
         _ => Reason::Silent,
     };
     let event = Event {

@@ -18,13 +18,18 @@ impl<S: System> Core<S> {
             silent_ms,
             refused,
             heard,
+            lost,
         } = event
         else {
             return;
         };
         self.counters.process.peers_dead += 1;
         let who = self.describe(ep, peer);
-        let why = if refused {
+        let why = if lost {
+            "something was lost on a rail without software reliability (FI_MARLINE_NATIVE), where \
+             nobody can send it again"
+                .to_owned()
+        } else if refused {
             format!(
                 "its process is gone (its host refuses packets, nothing heard for {silent_ms} ms)"
             )

@@ -81,6 +81,7 @@ impl<S: System> Core<S> {
                 }
             }
             RailEvent::Done(token) => self.on_written(rail, token),
+            RailEvent::FailedCompletion => self.rails[rail].counters.failed_completions += 1,
             RailEvent::ReceiverDrops(n) => self.rails[rail].counters.receiver_drops += n,
         }
     }

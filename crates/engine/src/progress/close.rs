@@ -21,6 +21,7 @@ impl<S: System> Shared<S> {
         // What another thread posts after the drain would be taken, and never leave.
         if let Some(endpoint) = self.lock().dir.ep(ep) {
             endpoint.enabled = false;
+            endpoint.node.ask_natives();
         }
         let start = self.clock.now_ns();
         let mut drained = false;

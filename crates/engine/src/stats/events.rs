@@ -94,6 +94,8 @@ named! {
         Silent = 12, "silent";
         /// It is heard, but nothing arrives at it.
         Deaf = 13, "deaf";
+        /// Something was lost on a rail without software reliability.
+        Lost = 14, "lost";
     }
 }
 

@@ -40,7 +40,7 @@ impl From<&Settings> for Lacks {
         let by_rail = settings.checksum_rails.0.iter().any(|(_, a)| none(a));
         let wanted = settings.checksum != ChecksumChoice::Named(Algorithm::None);
         Lacks {
-            reliability: !settings.reliability,
+            reliability: !settings.reliability || settings.native != Default::default(),
             some_sums: wanted && (by_size || by_rail || settings.checksum_slices_ms > 0),
             faults: !settings.faults.is_empty(),
         }

@@ -149,6 +149,7 @@ counters! {
         unknown: Sum, "packets", "Packets for no endpoint, or of no sense.";
         errors: Sum, "errors", "Errors of the interface or the kernel.";
         icmp_errors: Sum, "errors", "Refusals by a peer's host (its process ended, most likely).";
+        failed_completions: Sum, "completions", "Requests that an adapter ended with an error.";
         downs: Sum, "times", "Times the interface itself was down.";
     }
 }

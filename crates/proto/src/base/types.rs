@@ -293,6 +293,17 @@ pub struct WriteOut {
 /// Spans of one packet, reused between calls.
 pub type Spans = Vec<Span>;
 
+/// Why a conversation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// Nothing was heard, or nothing of ours got through.
+    Silent,
+    /// Its host says that the process is gone.
+    Refused,
+    /// Something was lost that nobody can send again.
+    Lost,
+}
+
 /// An event for the owner of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -413,6 +424,8 @@ pub enum Event {
         refused: bool,
         /// It was heard lately, but nothing of ours gets through to it.
         heard: bool,
+        /// Something was lost on a rail without software reliability, and nobody can send it again.
+        lost: bool,
     },
     /// A peer writes into local memory: answer with `accept_put` or `refuse_put`.
     PutAsked {

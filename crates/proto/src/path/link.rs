@@ -164,6 +164,7 @@ impl Node {
             node.evacuate(conn, at);
             node.links.unused.push((rail, link));
             let path = &mut conn.paths[at];
+            path.tell_native(now_ns);
             path.rail_down = true;
             path.link.fall(now_ns);
             conn.begin_waiting(now_ns);

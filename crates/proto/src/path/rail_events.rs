@@ -2,7 +2,7 @@
 //! the other end.
 
 use crate::base::mutation::Mutation;
-use crate::base::types::{PathReason, PeerId};
+use crate::base::types::{Death, PathReason, PeerId};
 use crate::node::Node;
 use crate::state::conn::Conn;
 use crate::state::path::Path;
@@ -38,6 +38,7 @@ impl Node {
                     self.evacuate(&mut conn, at);
                 }
                 let path = &mut conn.paths[at];
+                path.tell_native(now_ns);
                 path.rail_down = down || !path.link.up;
                 path.probe_at = now_ns;
                 path.repair_from = now_ns;
@@ -154,7 +155,7 @@ impl Node {
             // Whoever is gone needs no BYE.
             conn.bye.heard |= everywhere && conn.bye.said > 0;
             if everywhere && conn.refusals.last(now_ns, REFUSALS, REFUSALS_NS) {
-                self.bury(now_ns, peer, true);
+                self.bury(now_ns, peer, Death::Refused);
                 continue;
             }
             self.wake(peer);

@@ -1,15 +1,15 @@
 //! The end of a peer: every operation that names it ends.
 
 use crate::base::mutation::Mutation;
-use crate::base::types::{Event, PeerId};
+use crate::base::types::{Death, Event, PeerId};
 use crate::node::Node;
 use crate::state::transfer::{InboundState, SendKind, SendXfer};
 use alloc::vec::Vec;
 use marline_wire::FLAG_PUT;
 
 impl Node {
-    /// Ends everything that names a dead peer; `refused`: its host says that the process is gone.
-    pub(crate) fn bury(&mut self, now: u64, peer: PeerId, refused: bool) {
+    /// Ends everything that names a dead peer.
+    pub(crate) fn bury(&mut self, now: u64, peer: PeerId, why: Death) {
         let Some(conn) = self.conn_mut(peer) else {
             return;
         };
@@ -25,8 +25,9 @@ impl Node {
         self.events.push_back(Event::PeerDead {
             peer,
             silent_ms: silent_ns / 1_000_000,
-            refused,
+            refused: why == Death::Refused,
             heard,
+            lost: why == Death::Lost,
         });
         self.directory.departs(peer, now);
         self.end_peer(now, peer, None);

@@ -59,6 +59,7 @@ impl Node {
             self.weigh_size(now, &mut conn, at);
             self.absences.judge_repair(&mut conn, at);
             conn.paths[at].ring.retire();
+            conn.session.lost |= conn.paths[at].hears_native(ack, named_range(ack).end);
         }
         if conn.has_work() {
             self.agenda.mark_ready(&mut conn);

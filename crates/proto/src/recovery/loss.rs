@@ -109,6 +109,9 @@ impl Node {
             }
         }
         path.ring.retire();
+        if let Some(native) = &mut path.native {
+            native.doubt(self.absences.last_poll_ns);
+        }
         path.forget_size_probe(self.absences.last_poll_ns);
         for frame in frames {
             if !self.cfg.errs(Mutation::ForgetMoved) {

@@ -4,6 +4,7 @@ pub(crate) mod absence;
 pub(crate) mod ack;
 pub(crate) mod deferred_ack;
 pub(crate) mod loss;
+pub(crate) mod native;
 pub(crate) mod repair;
 pub(crate) mod retransmit;
 pub(crate) mod sent_frames;

@@ -70,8 +70,10 @@ impl Node {
         mut frames: Vec<FrameRef>,
         len: usize,
     ) {
-        if conn.paths[at].policy.native {
+        if self.leaves_natively(conn, at, &frames) {
             frames.retain(|frame| !self.data_left(frame));
+            let number = conn.paths[at].ring.next_number();
+            self.noted_native(now, conn, at, (number, 1));
         }
         let path = &mut conn.paths[at];
         if self.cfg.reliable {
@@ -99,7 +101,7 @@ impl Node {
     /// Without software reliability, data that left counts as arrived. Returns whether the frame is
     /// data.
     fn data_left(&mut self, frame: &FrameRef) -> bool {
-        let FrameRef::Data { xfer, offset, len } = *frame else {
+        let Some((xfer, offset, len)) = frame.bytes_of() else {
             return false;
         };
         if let Some(send) = self.ops.sends.get_mut(xfer) {

@@ -2,7 +2,7 @@
 
 use crate::base::config::Config;
 use crate::base::mutation::Mutation;
-use crate::base::types::PeerId;
+use crate::base::types::{Death, PeerId};
 use crate::node::Node;
 use crate::recovery::absence::Expiry;
 use crate::state::absences::Absences;
@@ -70,11 +70,14 @@ impl Node {
                 continue;
             };
             conn.listed.armed = u64::MAX;
-            let dead =
-                !conn.session.dead && self.service(now_ns, at, &mut conn) && !conn.session.closed;
+            let why = match conn.session.dead {
+                true => None,
+                false => self.service(now_ns, at, &mut conn),
+            };
+            let why = why.filter(|_| !conn.session.closed);
             self.put(conn);
-            if dead {
-                self.bury(now_ns, peer, false);
+            if let Some(why) = why {
+                self.bury(now_ns, peer, why);
             }
             self.touch(peer, now_ns);
         }
@@ -119,6 +122,9 @@ impl Node {
             .life
             .owed_since
             .map_or(u64::MAX, |t| t + cfg.silence_ns());
+        if conn.session.lost {
+            next = now;
+        }
         let mut held = false;
         for at in 0..conn.paths.len() {
             // What is due and finds no room is asked for again when there is room. Before any link
@@ -158,10 +164,13 @@ impl Node {
         }
     }
 
-    /// Everything of one peer that is due; whether the peer is dead.
-    fn service(&mut self, now: u64, due: u64, conn: &mut Box<Conn>) -> bool {
+    /// Everything of one peer that is due; whether the peer is dead, and why.
+    fn service(&mut self, now: u64, due: u64, conn: &mut Box<Conn>) -> Option<Death> {
         if self.is_silent(now, due, conn) && !self.cfg.errs(Mutation::Immortal) {
-            return true;
+            return Some(Death::Silent);
+        }
+        if conn.session.lost {
+            return Some(Death::Lost);
         }
         let delay = self.cfg.ack_delay_ns;
         if conn
@@ -184,10 +193,14 @@ impl Node {
             }
             self.links.relink(now, conn, at);
             self.probe(now, conn, at);
+            if self.serve_native(now, conn, at) {
+                return Some(Death::Lost);
+            }
         }
         self.keep_alive(now, conn);
         let heeded = self.cfg.reliable && !self.cfg.errs(Mutation::Immortal);
-        heeded && conn.chokes(now, self.cfg.silence_ns())
+        let chokes = heeded && conn.chokes(now, self.cfg.silence_ns());
+        chokes.then_some(Death::Silent)
     }
 }
 
@@ -213,6 +226,9 @@ impl Conn {
         }
         if self.asks_path(at) {
             next = next.min(path.probe_at);
+        }
+        if let Some(due) = path.native_due(cfg) {
+            next = next.min(due);
         }
         if let Some(duel) = &path.duel {
             let (verdict, draw) = path.duel_ends(duel);

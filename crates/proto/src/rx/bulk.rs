@@ -160,7 +160,8 @@ impl Node {
         if path.window.fresh() == 0 {
             path.ack_since = now;
         }
-        path.window.record_run(taken as u32, now);
+        let eliciting = !expected.head.is_native();
+        path.window.record_run(taken as u32, eliciting, now);
         if path.window.fresh() >= every {
             path.ack_now = true;
             self.wake(peer);

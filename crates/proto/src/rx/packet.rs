@@ -99,9 +99,15 @@ impl Node {
         // After its acks were taken: silence counts only while something is still owed.
         conn.life.owed_since = conn.owes().then_some(now);
         if let Some(reason) = bad {
-            return Err(self.note_refused(now, peer, at, reason));
+            let reason = self.note_refused(now, peer, at, reason);
+            if let Some(conn) = self.conn_mut(peer) {
+                conn.session.lost |= header.flags & Header::FLAG_NATIVE != 0;
+            }
+            self.touch(peer, now);
+            return Err(reason);
         }
         let path = &mut conn.paths[at];
+        path.window.native |= header.flags & Header::FLAG_NATIVE != 0;
         path.stats.packets_received += 1;
         path.stats.bytes_received += wire_bytes as u64;
         if reliable {

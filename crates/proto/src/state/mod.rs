@@ -12,6 +12,7 @@ pub(crate) mod link;
 pub(crate) mod local;
 pub(crate) mod match_index;
 pub(crate) mod matching;
+pub(crate) mod native;
 pub(crate) mod operations;
 pub(crate) mod path;
 pub(crate) mod pending;

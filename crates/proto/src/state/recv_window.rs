@@ -25,6 +25,8 @@ pub struct RecvWindow {
     fresh: u32,
     /// All that is fresh was said before.
     renewed: bool,
+    /// Packets came whose data is kept nowhere: acks name all that they can.
+    pub native: bool,
 }
 
 /// The next ack's first packet, and the window's state when it was made.
@@ -92,8 +94,9 @@ impl RecvWindow {
         self.end
     }
 
-    /// Records the next `count` packets after the highest that arrived; all of them want an ack.
-    pub fn record_run(&mut self, count: u32, now_ns: u64) {
+    /// Records the next `count` packets after the highest that arrived; all of them want an ack, if
+    /// they are `eliciting`.
+    pub fn record_run(&mut self, count: u32, eliciting: bool, now_ns: u64) {
         let from = self.end;
         if count == 0 {
             return;
@@ -106,6 +109,9 @@ impl RecvWindow {
             }
             self.bits[at] |= mask;
         });
+        if !eliciting {
+            return;
+        }
         self.renewed = false;
         self.fresh_from = self.fresh_from.or(Some(from));
         self.newest_ns = now_ns;
@@ -223,6 +229,10 @@ impl RecvWindow {
         // a lone message repeats one mask.
         let again = if self.fresh >= 16 { 512 } else { 64 };
         let span_max = 64 * ACK_MASKS_MAX as u64;
+        let fresh_from = match self.native {
+            true => self.end.saturating_sub(64 * ACK_MASKS_MAX as u64),
+            false => fresh_from,
+        };
         let from = fresh_from.max(self.end.saturating_sub(SPAN - 64));
         if self.end - from > span_max {
             return Some(Next {
@@ -352,7 +362,7 @@ mod tests {
                     let number = window.end() + jump;
                     window.record(number, jump % 5 != 0, 7);
                 }
-                run.record_run(count, 9);
+                run.record_run(count, true, 9);
                 for _ in 0..count {
                     prop_assert!(single.record(single.end(), true, 9));
                 }

@@ -45,8 +45,11 @@ pub enum FrameRef {
 impl FrameRef {
     /// Bytes of a message in the packet.
     #[inline]
-    pub fn is_data(&self) -> bool {
-        matches!(self, FrameRef::Data { .. })
+    pub fn bytes_of(&self) -> Option<(Key, u64, u32)> {
+        match *self {
+            FrameRef::Data { xfer, offset, len } => Some((xfer, offset, len)),
+            _ => None,
+        }
     }
 
     /// Bytes that were written past the packet.

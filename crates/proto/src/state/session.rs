@@ -13,6 +13,8 @@ pub struct Session {
     /// The algorithms that the peer can check, bit n for number n; known since its HELLO.
     pub algorithms: u32,
     pub hello_acked: bool,
+    /// Something was lost that nobody can send again: it ends at the next look at the time.
+    pub lost: bool,
     pub dead: bool,
     pub closed: bool,
     /// It is the endpoint itself: nothing is sent, nothing is waited for.
@@ -27,6 +29,7 @@ impl Default for Session {
             algorithm: FIRST_ALGORITHM,
             algorithms: 0,
             hello_acked: false,
+            lost: false,
             dead: false,
             closed: false,
             own: false,

@@ -311,8 +311,6 @@ impl Node {
         let fragment = segment.checked_sub(FRAGMENT_HEAD_LEN)? as u64;
         let &key = conn.tx.bulk.front()?;
         let send = self.ops.sends.get_mut(key)?;
-        let reply = send.kind == SendKind::Reply;
-        let unsummed = send.head.flags & FLAG_UNSUMMED;
         let flags = send.fragment_flags();
         if !model.is_of(send.head.number, flags) || fragment == 0 || fragment % GRANULE != 0 {
             return None;
@@ -339,7 +337,8 @@ impl Node {
         }
         let sent = send.next - first;
         let (what, when) = ((key, first, fragment as u32), (path.delivered, now));
-        let reliable = self.cfg.reliable && !path.policy.native;
+        let native = model.is_native();
+        let reliable = self.cfg.reliable && !native;
         match reliable {
             true => path.ring.push_fragments(what, packets, segment, when),
             false => (0..packets).for_each(|_| path.ring.push(&[], segment, path.delivered, now)),
@@ -356,13 +355,16 @@ impl Node {
             handle: send.handle,
             offset: first,
             fragment: fragment as usize,
-            summed: unsummed == 0,
+            summed: send.head.flags & FLAG_UNSUMMED == 0,
             src_id: self.local.id,
             number: send.head.number,
-            reply,
+            reply: send.kind == SendKind::Reply,
         };
         conn.stats.queue_max = conn.stats.queue_max.max(conn.waiting() as u64);
         self.stats.queue_max = self.stats.queue_max.max(conn.stats.queue_max);
+        if native {
+            self.noted_native(now, conn, batch.path, (number, packets as u64));
+        }
         self.leave_bulk(conn, key);
         Some(run)
     }

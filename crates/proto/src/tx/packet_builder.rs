@@ -384,13 +384,14 @@ impl Node {
             self.pending.scratch = b.frames;
             return None;
         }
-        let native = conn.paths[at].policy.native;
-        let eliciting = b.wants_ack(conn) && !(native && b.frames.iter().all(FrameRef::is_data));
-        let flags = if eliciting {
-            b.flags
-        } else {
-            Header::FLAG_NO_ACK
+        let native = self.leaves_natively(conn, at, &b.frames);
+        let only_data = native && b.frames.iter().all(|frame| frame.bytes_of().is_some());
+        let eliciting = b.wants_ack(conn) && !only_data;
+        let flags = match eliciting {
+            true => b.flags,
+            false => Header::FLAG_NO_ACK,
         };
+        let flags = flags | if native { Header::FLAG_NATIVE } else { 0 };
         let header = self.header(conn, at, flags);
         let (head_len, len) = b.writer.finish(&header);
         let path = &mut conn.paths[at];

@@ -242,6 +242,9 @@ impl VerbsLinks {
             self.over.push(read);
         }
         let failed = known && completion.status != 0;
+        if failed && completion.status != Completion::FLUSHED {
+            self.events.push_back(RailEvent::FailedCompletion);
+        }
         if failed && !datagrams {
             self.failed(number, completion.status);
         }

@@ -225,7 +225,12 @@ impl VerbsTx {
         match notice {
             Notice::Resolved(name, found) => self.links.resolved(name, found),
             Notice::Heard(greeting) => self.links.heard(&greeting),
-            Notice::Broken(number, status) => self.links.failed(number, status),
+            Notice::Broken(number, status) => {
+                if status != Completion::FLUSHED {
+                    self.links.events.push_back(RailEvent::FailedCompletion);
+                }
+                self.links.failed(number, status);
+            }
             Notice::Failed(life) => {
                 if life == self.shared.life.load(Relaxed) {
                     self.renew();

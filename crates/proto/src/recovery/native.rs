@@ -1,0 +1,131 @@
+//! Paths without software reliability: what leaves on them natively, and how it is found out that
+//! something of it was lost. (`state/native.rs` says what is kept.)
+
+use crate::base::config::Config;
+use crate::base::types::PathState;
+use crate::node::Node;
+use crate::state::conn::Conn;
+use crate::state::path::Path;
+use crate::state::sent_packets::FrameRef;
+use marline_wire::{Ack, MasksView, FLAG_PUT};
+
+impl Node {
+    /// Returns whether the data of a packet that is about to leave on a path is kept nowhere. (What
+    /// proves a path is kept, and so are remote writes, which the peer may refuse, and what is
+    /// written past packets, which a rail still reads when it has left.)
+    #[inline]
+    pub(crate) fn leaves_natively(&self, conn: &Conn, at: usize, frames: &[FrameRef]) -> bool {
+        let path = &conn.paths[at];
+        path.policy.native && self.may_be_native(conn, path, frames)
+    }
+
+    #[cold]
+    fn may_be_native(&self, conn: &Conn, path: &Path, frames: &[FrameRef]) -> bool {
+        let proven = path.state == PathState::Up && path.acked_any && conn.session.hello_acked;
+        let number = path.ring.next_number();
+        let takes = path.native.as_ref().is_some_and(|n| n.takes(number));
+        let put = |key| {
+            let send = self.ops.sends.get(key);
+            send.is_some_and(|send| send.head.flags & FLAG_PUT != 0)
+        };
+        let mut data = frames.iter().filter_map(FrameRef::bytes_of).peekable();
+        proven && takes && data.peek().is_some() && !data.any(|(key, ..)| put(key))
+    }
+
+    /// `count` packets from `number` on left natively. Now and then one more asks for an ack.
+    pub(crate) fn noted_native(
+        &mut self,
+        now: u64,
+        conn: &mut Conn,
+        at: usize,
+        (number, count): (u64, u64),
+    ) {
+        let path = &mut conn.paths[at];
+        let due = path
+            .native
+            .as_mut()
+            .is_some_and(|n| n.left(number, count, now));
+        if due {
+            path.want_ping = true;
+            self.agenda.mark_ready(conn);
+        }
+    }
+
+    /// Does what is due of what left natively on a path; `true`: too long it has not been known
+    /// whether something was lost.
+    pub(crate) fn serve_native(&mut self, now: u64, conn: &mut Conn, at: usize) -> bool {
+        let path = &mut conn.paths[at];
+        if path.native_due(&self.cfg).is_none_or(|due| due > now) {
+            return false;
+        }
+        path.want_ping |= !path.rail_down;
+        let patience_ns = patience_ns(&self.cfg);
+        let next = path.ring.next_number();
+        let native = path.native.as_mut();
+        let over = native.is_some_and(|n| n.serve(now, next, patience_ns));
+        self.agenda.mark_ready(conn);
+        over
+    }
+
+    /// Returns whether all that left natively is known to have arrived.
+    pub(crate) fn knows_natives(&self) -> bool {
+        let sure = |p: &Path| p.native.as_ref().is_none_or(|native| native.is_sure());
+        let over = |c: &Conn| c.session.is_over();
+        let mut conns = self
+            .directory
+            .peers
+            .iter()
+            .filter_map(|p| p.conn.as_deref());
+        self.cfg.native_rails == 0 || conns.all(|c| over(c) || c.paths.iter().all(sure))
+    }
+
+    /// Asks for acks of all that left natively: BYE would overtake it on another rail.
+    pub fn ask_natives(&mut self) {
+        if self.cfg.native_rails == 0 {
+            return;
+        }
+        for entry in &mut self.directory.peers {
+            let Some(conn) = entry.conn.as_deref_mut() else {
+                continue;
+            };
+            for path in &mut conn.paths {
+                let open = path.native.as_ref().is_some_and(|native| !native.is_sure());
+                path.want_ping |= open && !path.rail_down;
+            }
+            self.agenda.mark_ready(conn);
+        }
+    }
+}
+
+/// How long it may be unknown whether a failed path has lost something.
+fn patience_ns(cfg: &Config) -> u64 {
+    cfg.peer_timeout_ns / 2
+}
+
+impl Path {
+    /// When something is due of what left natively.
+    #[inline]
+    pub(crate) fn native_due(&self, cfg: &Config) -> Option<u64> {
+        let native = self.native.as_ref()?;
+        native.due(patience_ns(cfg), self.policy.lossy)
+    }
+
+    /// Takes an ack for what left natively; `true`: something of it was lost.
+    #[inline]
+    pub(crate) fn hears_native(&mut self, ack: &Ack<MasksView<'_>>, end: u64) -> bool {
+        let Some(native) = &mut self.native else {
+            return false;
+        };
+        let end = end.min(self.ring.next_number());
+        native.heard(ack, end, !self.policy.lossy)
+    }
+
+    /// The path failed: the peer is told elsewhere what arrived on it, if it cannot send that
+    /// again.
+    pub(crate) fn tell_native(&mut self, now: u64) {
+        if self.window.native {
+            self.window.renew();
+            (self.ack_since, self.ack_now) = (now, true);
+        }
+    }
+}
