@@ -7,4 +7,5 @@ pub(crate) mod loss;
 pub(crate) mod repair;
 pub(crate) mod retransmit;
 pub(crate) mod sent_frames;
+pub(crate) mod stall;
 pub(crate) mod timers;

@@ -178,6 +178,7 @@ impl Node {
                     Some((due, Expiry::Repair)) if due <= now => self.repair(now, conn, at),
                     Some((due, Expiry::Ask)) if due <= now => self.ask_first(now, conn, at),
                     Some((due, Expiry::Stall)) if due <= now => self.stalled(now, conn, at),
+                    Some((due, Expiry::Hedge)) if due <= now => self.hedge(now, conn, at),
                     _ => {}
                 }
                 self.end_duel(now, conn, at);

@@ -152,11 +152,14 @@ pub struct Path {
     pub strict_until: u64,
     /// Start of the running repair interval: oldest send or last ack progress.
     pub repair_from: u64,
-    /// The interval in which it was asked whether the peer is there.
+    /// The interval in which it was asked whether the peer is there; of a path that loses nothing,
+    /// when that was.
     pub asked_from: u64,
     /// A packet that was sent again, of which nobody knows yet whether that was needless.
     pub repaired: Option<u64>,
     pub backoff: u16,
+    /// So often some of what waits on it was repeated on others, since anything was acknowledged.
+    pub hedges: u8,
     pub reorder: u64,
     pub(crate) given_up: GivenUp,
     pub duel: Option<Duel>,
@@ -187,7 +190,7 @@ pub struct Path {
     /// Packets sent in a row that wanted no ack.
     pub quiet: u8,
     /// So often it was asked since the peer was heard, which was then.
-    pub unheard: u16,
+    pub unheard: u8,
     pub unheard_since_ns: u64,
     /// The peer's host refused a packet on it since the peer was heard (see `Refusals`).
     pub refused: bool,
@@ -243,6 +246,7 @@ impl Path {
             asked_from: u64::MAX,
             repaired: None,
             backoff: 0,
+            hedges: 0,
             reorder: match policy.unordered {
                 true => REORDER_START,
                 false => REORDER_NONE,
@@ -482,7 +486,7 @@ impl Path {
         }
         self.state = PathState::Down;
         self.duel = None;
-        self.backoff = 0;
+        (self.backoff, self.hedges) = (0, 0);
         self.probe_every = self.hold_ns;
         self.probe_at = now + self.hold_ns;
         self.rate = [0; 2];
@@ -509,7 +513,7 @@ impl Path {
     /// Something on it was acknowledged: it works. `true`: that was in doubt.
     #[inline]
     pub fn on_progress(&mut self, now: u64) -> bool {
-        self.backoff = 0;
+        (self.backoff, self.hedges) = (0, 0);
         self.duel = None;
         self.repair_from = now;
         let suspect = self.state == PathState::Suspect;
