@@ -327,7 +327,10 @@ fn nothing_is_repeated_while_the_peer_says_nothing_on_any_rail() {
     pair.message(2, 1_000);
     let packets = held(&mut pair, 300 * MS);
     let (stream, datagrams) = packets.iter().partition::<Vec<_>, _>(|p| p.0 == 0);
-    assert!(!stream.is_empty() && !datagrams.is_empty(), "it is asked on both");
+    assert!(
+        !stream.is_empty() && !datagrams.is_empty(),
+        "it is asked on both"
+    );
     assert_eq!(resent(&pair), 0);
     arrive(&mut pair, &packets);
     assert!(done(&mut pair.a, 2));

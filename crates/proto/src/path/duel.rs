@@ -4,7 +4,7 @@ use crate::base::mutation::Mutation;
 use crate::base::types::PathReason;
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::path::{Duel, Path};
+use crate::state::path::{product_over, Duel, Path, NS_PER_S};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -15,6 +15,9 @@ const DUEL_NS: u64 = 1_000_000;
 /// The same of a path that loses nothing: its rail may be repeating what the network lost, which
 /// takes TCP and RC some milliseconds: TCP repeats its last packet after 8 ms and again after 16 more.
 const STALL_DUEL_NS: u64 = 30_000_000;
+/// A path may be as slow as this: a write of 64 KiB takes so long before anything is acknowledged,
+/// however fast the path seemed before (buckets of tokens let bursts pass).
+const SLOW_BYTES_PER_S: u64 = 10_000_000;
 /// Paths that are asked as witnesses of a duel: one may be lost.
 pub(crate) const WITNESSES: usize = 2;
 
@@ -75,7 +78,11 @@ impl Path {
             true => DUEL_NS,
             false => STALL_DUEL_NS,
         };
-        let round = round.max(4 * self.srtt_ns);
+        let oldest = self.ring.oldest_waiting().filter(|_| duel.second);
+        let bytes = oldest.map_or(0, |(_, sent)| sent.bytes.into());
+        let slow_ns = product_over(bytes, NS_PER_S, SLOW_BYTES_PER_S);
+        let round = round.max(4 * self.srtt_ns).max(self.queued_ns());
+        let round = round.max(slow_ns.min(STALL_DUEL_NS));
         let answered = duel.answered_ns;
         let from = duel.started_ns.max(answered.unwrap_or(0));
         (from + round, duel.started_ns + 10 * round)

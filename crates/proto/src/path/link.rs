@@ -34,7 +34,8 @@ pub enum LinkAsk {
         /// Number of the link there.
         link: u32,
     },
-    /// A path is silent: its rail may try another way through the network.
+    /// A path is silent: its rail may try another way through the network, and if it does,
+    /// [`Node::on_rerouted`] is to hear of it.
     Reroute {
         /// Local rail.
         rail: usize,
@@ -135,6 +136,13 @@ impl Node {
             let rail = found.local as usize;
             self.on_link_up(now_ns, rail, link);
         }
+    }
+
+    /// A rail tries another way for a link, as [`LinkAsk::Reroute`] asked for.
+    pub fn on_rerouted(&mut self, now_ns: u64, rail: usize, link: u32) {
+        self.of_link(now_ns, rail, link, |_, conn, at| {
+            conn.paths[at].stats.reroutes += 1;
+        });
     }
 
     /// A link carries packets from now on.

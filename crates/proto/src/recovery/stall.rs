@@ -55,11 +55,16 @@ impl Conn {
         }
         let (due, what) = if !path.asked_elsewhere() {
             let from = absences.left_ns(path.repair_from);
-            (from + path.answer_ns(cfg).max(ASK_NS), Expiry::Ask)
+            let usual_ns = (2 * path.srtt_ns + path.queued_ns()).min(path.stall_ns(cfg));
+            let late_ns = path.answer_ns(cfg).max(ASK_NS).max(usual_ns);
+            (from + late_ns, Expiry::Ask)
         } else if self.life.lively_ns > path.asked_from {
             // It reads this path's rail right after the one that it answered on.
             let awake = path.asked_from.max(self.life.woke_ns);
-            (awake + path.answer_ns(cfg), Expiry::Hedge)
+            (
+                awake + path.answer_ns(cfg).max(path.queued_ns()),
+                Expiry::Hedge,
+            )
         } else {
             (stall, Expiry::Stall)
         };
@@ -150,7 +155,6 @@ impl Node {
         let again = path.backoff == rounds * REHASH_AFTER && rounds.is_power_of_two();
         if again && !others {
             self.links.try_another_way(conn, at);
-            conn.paths[at].stats.reroutes += 1;
         }
         let path = &mut conn.paths[at];
         if path.backoff >= 2 {

@@ -34,6 +34,11 @@ pub(crate) const REPAIR_START_MAX_NS: u64 = 100_000_000;
 const JITTER_SHARE: u64 = 4;
 const JITTER_STEPS: u64 = 64;
 
+/// The mean rate of a busy path is one over about so long.
+const BUSY_MEMORY_NS: u64 = 2_000_000;
+/// What waits in queues makes nothing later than this: a mean rate that low is a peer's absence.
+const QUEUED_MAX_NS: u64 = 30_000_000;
+
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
 /// Floor of the congestion window: two super-packets (design rule 5).
@@ -50,6 +55,7 @@ const RATE_BYTES_MIN: u64 = 16_000;
 /// A loss makes the window strict for so long.
 pub const STRICT_NS: u64 = 1_000_000_000;
 /// A path that fell gets its hold time doubled each time, from 1 ms up to this (flap damping).
+const HOLD_MIN_NS: u32 = 1_000_000;
 const HOLD_CAP_NS: u64 = 1_000_000_000;
 /// Up for so long: the damping is forgotten.
 const HOLD_FORGET_NS: u64 = 10_000_000_000;
@@ -145,6 +151,8 @@ pub struct Path {
     /// Best delivery rate (bytes/s) of this half window and of the one before.
     pub(crate) rate: [u64; 2],
     pub(crate) rate_since: u64,
+    /// Mean delivery rate of late while it had more to do, in KiB/s; 0: not known.
+    busy_kib_per_s: u32,
     /// Given up since its rate was measured.
     pub(crate) fell: bool,
     pub cwnd: u64,
@@ -172,7 +180,7 @@ pub struct Path {
     /// When to probe next (down or unproven paths), and the interval.
     pub probe_at: u64,
     pub probe_every: u64,
-    pub(crate) hold_ns: u64,
+    pub(crate) hold_ns: u32,
     pub up_since: u64,
     /// An ack is owed: since when, and whether at once.
     pub ack_since: u64,
@@ -236,6 +244,7 @@ impl Path {
             delivered: Delivered::default(),
             rate: [0; 2],
             rate_since: 0,
+            busy_kib_per_s: 0,
             fell: false,
             cwnd: match policy.lossy {
                 true => CWND_FLOOR,
@@ -259,7 +268,7 @@ impl Path {
             newest_acked_bytes: 0,
             probe_at: 0,
             probe_every: 1_000_000,
-            hold_ns: 1_000_000,
+            hold_ns: HOLD_MIN_NS,
             up_since: 0,
             ack_since: 0,
             ack_now: false,
@@ -370,7 +379,7 @@ impl Path {
                 .max(self.srtt_ns + 4 * self.rttvar_ns)
                 .max(cfg.repair_floor_ns)
         };
-        let base = base.min(REPAIR_START_MAX_NS);
+        let base = base.max(self.queued_ns()).min(REPAIR_START_MAX_NS);
         let interval = (base << self.backoff.min(12)).min(cfg.repair_cap_ns.max(base));
         // Repairs of one exact period can meet a full queue every time, when a stream of another
         // sender that fills it has a period, too: the intervals between repeats differ.
@@ -391,6 +400,26 @@ impl Path {
         (4 * self.srtt_ns)
             .min(self.min_rtt_ns.saturating_mul(16))
             .max(cfg.repair_floor_ns)
+    }
+
+    /// Time that the path may need for what is before the next ack, by the rate that it has shown:
+    /// as a queue on the way to a slow rail may be deep, what is late there is not lost. The ack
+    /// may wait in such a queue of the peer's, of which round trips tell.
+    #[inline]
+    pub(crate) fn queued_ns(&self) -> u64 {
+        match self.busy_bytes_per_s() {
+            0 => 0,
+            rate => {
+                let time = |bytes| product_over(bytes, NS_PER_S, rate).min(QUEUED_MAX_NS);
+                let ours = time(self.ring.in_flight());
+                ours.max(4 * self.srtt_ns).min(time(CWND_FLOOR))
+            }
+        }
+    }
+
+    /// The mean rate of late in bytes/s, 0 before there was one.
+    fn busy_bytes_per_s(&self) -> u64 {
+        u64::from(self.busy_kib_per_s) << 10
     }
 
     /// Below `JITTER_STEPS`, drawn from when this repair interval began; 0 before anything had to
@@ -443,6 +472,9 @@ impl Path {
             self.rate_since = now;
         }
         self.rate[0] = self.rate[0].max(rate);
+        if self.ring.in_flight() > 0 && bytes >= RATE_BYTES_MIN {
+            self.on_busy(bytes, elapsed_ns);
+        }
         if self.policy.lossy && self.min_rtt_ns != u64::MAX {
             // A path that loses nothing may keep a peer's slice-long absence in flight (grants
             // bound it, too); one that does is held to what it carries.
@@ -452,11 +484,34 @@ impl Path {
                 RTT_ROOM_NS
             };
             let rtt = self.min_rtt_ns.max(floor);
-            let window = product_over(2 * self.rate_bytes_per_s(), rtt, NS_PER_S);
-            self.cwnd = window.clamp(CWND_FLOOR, CWND_CAP);
+            // (Half of it on average is nothing unusual; what a bucket of tokens let pass is.)
+            let rate = match self.busy_bytes_per_s() {
+                0 => self.rate_bytes_per_s(),
+                busy => self.rate_bytes_per_s().min(2 * busy),
+            };
+            let window = product_over(2 * rate, rtt, NS_PER_S).clamp(CWND_FLOOR, CWND_CAP);
+            // No sooner than by what was delivered: a deep queue may have taken it all.
+            self.cwnd = window.min(self.cwnd + bytes);
             self.stats.window_bytes = self.cwnd;
         }
         self.stats.bytes_per_s = self.rate_bytes_per_s();
+    }
+
+    /// So much was delivered in this time, and more is under way: the path's rate and not that of
+    /// its sender. The mean is one over time, so that a burst which a bucket of tokens lets pass
+    /// counts for little.
+    fn on_busy(&mut self, bytes: u64, elapsed_ns: u64) {
+        let before = match self.busy_bytes_per_s() {
+            0 => 0,
+            rate => product_over(rate, BUSY_MEMORY_NS, NS_PER_S),
+        };
+        let memory_ns = if before == 0 { 0 } else { BUSY_MEMORY_NS };
+        let mean = product_over(
+            before + bytes,
+            NS_PER_S,
+            (memory_ns + elapsed_ns).max(1_000),
+        );
+        self.busy_kib_per_s = (mean >> 10).clamp(1, u32::MAX.into()) as u32;
     }
 
     /// Best recent delivery rate in bytes/s, 0 before the first sample.
@@ -464,13 +519,22 @@ impl Path {
         self.rate[0].max(self.rate[1])
     }
 
+    /// The rate by which it gets its share: the mean of late, else the best; 0 before the first
+    /// sample.
+    pub fn share_bytes_per_s(&self) -> u64 {
+        match self.rate_bytes_per_s() {
+            0 => 0,
+            best if self.busy_kib_per_s == 0 => best,
+            best => best.min(self.busy_bytes_per_s()),
+        }
+    }
+
     /// Time at which `bytes` more would have arrived, by the measured rate.
     pub fn finish_ns(&self, bytes: u64) -> u64 {
         // Unmeasured: 1 GB/s, so that it gets its first chance.
-        let rate = if self.rate_bytes_per_s() == 0 {
-            1 << 30
-        } else {
-            self.rate_bytes_per_s()
+        let rate = match self.share_bytes_per_s() {
+            0 => 1 << 30,
+            rate => rate,
         };
         let queued = self.ring.in_flight() + bytes;
         // (The mean round trip has the time of what is queued in it.)
@@ -480,15 +544,16 @@ impl Path {
     /// The path fell; when it may come back is damped, by `hold_max_ns` at most.
     pub fn fall(&mut self, now: u64, hold_max_ns: u64) {
         if now.saturating_sub(self.up_since) > HOLD_FORGET_NS {
-            self.hold_ns = 1_000_000;
+            self.hold_ns = HOLD_MIN_NS;
         } else {
-            self.hold_ns = (self.hold_ns * 2).min(HOLD_CAP_NS).min(hold_max_ns);
+            let hold_ns = 2 * u64::from(self.hold_ns);
+            self.hold_ns = hold_ns.min(HOLD_CAP_NS).min(hold_max_ns) as u32;
         }
         self.state = PathState::Down;
         self.duel = None;
         (self.backoff, self.hedges) = (0, 0);
-        self.probe_every = self.hold_ns;
-        self.probe_at = now + self.hold_ns;
+        self.probe_every = self.hold_ns.into();
+        self.probe_at = now + self.probe_every;
         self.rate = [0; 2];
         self.fell = true;
         if self.policy.lossy {

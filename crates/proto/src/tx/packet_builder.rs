@@ -189,9 +189,7 @@ impl Node {
         let stalls = path.waits() && path.backoff > 0;
         let stalls = stalls || wanted && conn.paths.iter().any(Path::asked_elsewhere);
         let path = &mut conn.paths[at];
-        if wanted
-            && b.control(&Frame::Ping, Some(FrameRef::Ping { padded: false }))
-        {
+        if wanted && b.control(&Frame::Ping, Some(FrameRef::Ping { padded: false })) {
             if path.want_ping {
                 b.flags |= Header::FLAG_ACK_NOW;
             }
