@@ -68,11 +68,12 @@ def test_each_host_has_its_own(lab, stress, mpi):
 
 
 def test_the_network_takes_over(stress, mpi):
-    """The rail of shared memory is silent from its 3,000th packet on."""
+    """The rail of shared memory is silent from its 300th packet on, of the thousands that a rank
+    sends."""
     result = run(mpi, stress(mpi, "--iterations", 4, "--max-size", 1 << 20), 2, RAILS="lo,shm",
-                 FAULTS="rail=1;tx:kill_after=3000")
+                 FAULTS="rail=1;tx:kill_after=300")
     rails = result.rails()
-    assert rails["lo"]["packets_out"] > 1000 and rails["shm"]["failovers"] > 0, result.tail()
+    assert rails["lo"]["packets_out"] > 100 and rails["shm"]["failovers"] > 0, result.tail()
 
 
 def test_a_killed_rank_leaves_nothing(stress, mpi, tmp_path):

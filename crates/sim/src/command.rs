@@ -15,7 +15,8 @@ pub struct SimArgs {
     /// Seeds: `A..B` without B, or one seed.
     #[arg(long, value_name = "A..B", default_value = "0..1000", value_parser = seeds)]
     seeds: Range<u64>,
-    /// Kinds of faults: swarm (any), calm (none), loss, rails or peers; or group: broadcasts to
+    /// Kinds of faults: swarm (any), calm (none), loss, rails, peers or verbs (of
+    /// InfiniBand); or group: broadcasts to
     /// groups by multicast, with any fault of theirs.
     #[arg(long, default_value = "swarm", value_parser = profile)]
     profile: Profile,
@@ -77,7 +78,7 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
 }
 
 fn profile(text: &str) -> Result<Profile, String> {
-    Profile::parse(text).ok_or("there are swarm, calm, loss, rails, peers and group".into())
+    Profile::parse(text).ok_or("there are swarm, calm, loss, rails, peers, verbs and group".into())
 }
 
 fn hosts(text: &str) -> Result<usize, String> {

@@ -5,6 +5,17 @@
 use marline_wire::RailAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How a rail transports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verbs {
+    /// Reliable connections.
+    Rc,
+    /// Unreliable connections.
+    Uc,
+    /// Unreliable datagrams.
+    Ud,
+}
+
 /// One end's connection: endpoint and rail, rail and port at the other end.
 pub(crate) type End = (u32, usize, (usize, usize), u16);
 
@@ -22,4 +33,7 @@ pub(crate) struct Connections {
     /// events with which these break.
     pub silent: BTreeSet<Way>,
     pub resets: BTreeMap<u64, Way>,
+    /// Ends whose connection is down and who have not heard of it yet: the event with which they
+    /// do, and where to.
+    pub deaf: BTreeMap<End, (u64, RailAddr)>,
 }

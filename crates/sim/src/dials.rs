@@ -24,6 +24,14 @@ impl World {
             self.connections.silent.remove(&(start, target));
             return self.snap(start, target);
         }
+        let deaf = self
+            .connections
+            .deaf
+            .iter()
+            .find(|(_, told)| told.0 == order);
+        if let Some(end) = deaf.map(|(end, _)| *end) {
+            return self.hear(&end);
+        }
         let Some((e, rail, to)) = self.connections.dials.remove(&order) else {
             return;
         };
@@ -36,6 +44,14 @@ impl World {
         let up = there && self.setup.connects(target.1) && !cut();
         if up {
             self.connections.up.insert(end_of(e, rail, &to), to);
+            // Who dials anew ends what the other end still believes in.
+            let other = self.connections.deaf.keys().copied();
+            let other: Vec<End> = other
+                .filter(|end| {
+                    end.2 == start && end.1 == target.1 && self.eps[end.0 as usize].host == target.0
+                })
+                .collect();
+            other.iter().for_each(|end| self.hear(end));
         }
         self.tell_link(e, rail, to, up);
     }
@@ -52,7 +68,8 @@ impl World {
             self.snap(start, target);
             return None;
         }
-        if !self.net.is_cut(start, target) {
+        // Datagrams, and connections that repeat nothing, lose what the network does.
+        if !self.net.is_stream(start.1, target.1) || !self.net.is_cut(start, target) {
             return Some(at);
         }
         if let Some(heals) = self.heals_at(start, target) {
@@ -81,7 +98,7 @@ impl World {
     }
 
     /// The connections between two rails break.
-    fn snap(&mut self, start: (usize, usize), target: (usize, usize)) {
+    pub(crate) fn snap(&mut self, start: (usize, usize), target: (usize, usize)) {
         self.net.sever(start, target);
         self.break_where(|from, to| (from, to) == (start, target) || (to, from) == (start, target));
     }
@@ -120,11 +137,15 @@ impl World {
         let ends: Vec<(End, RailAddr)> = ends.map(|(end, to)| (*end, *to)).collect();
         for (end, to) in ends {
             self.connections.up.remove(&end);
-            self.tell_link(end.0, end.1, to, false);
+            self.flush_writes(end);
+            match self.hears_late(end.1) {
+                0 => self.tell_link(end.0, end.1, to, false),
+                ns => self.hear_later(end, to, ns),
+            }
         }
     }
 
-    fn tell_link(&mut self, e: u32, rail: usize, to: RailAddr, up: bool) {
+    pub(crate) fn tell_link(&mut self, e: u32, rail: usize, to: RailAddr, up: bool) {
         let ep = &self.eps[e as usize];
         if !ep.alive {
             return;

@@ -3,7 +3,7 @@
 
 use crate::rng::Rng;
 use crate::setup::{Fault, Profile, Setup, Trouble, Weather, Work};
-use crate::writes::{draw_shuffles, draw_writes};
+use crate::writes::{draw_shuffles, draw_verbs, draw_writes};
 use marline_proto::FRAGMENT_MAX;
 
 /// How long a fault lasts at most: shorter and longer than what the protocol itself waits for
@@ -16,10 +16,11 @@ pub(crate) const LATE_NS: u64 = 300_000_000;
 
 /// Draws the faults of this profile.
 pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
-    if matches!(profile, Profile::Swarm | Profile::Loss) {
+    if matches!(profile, Profile::Swarm | Profile::Loss | Profile::Verbs) {
         setup.weather = draw_weather(rng);
     }
-    if matches!(profile, Profile::Swarm | Profile::Rails) {
+    let rails = matches!(profile, Profile::Swarm | Profile::Rails | Profile::Verbs);
+    if rails {
         draw_rail_faults(setup, rng);
     }
     if matches!(profile, Profile::Swarm | Profile::Peers) {
@@ -27,7 +28,7 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
         draw_long_absence(setup);
         draw_refusals(setup);
     }
-    if matches!(profile, Profile::Swarm | Profile::Rails) {
+    if rails {
         draw_corruption(setup);
         draw_last_rail(setup);
         draw_flaps(setup);
@@ -36,8 +37,12 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
         let rng = &mut Rng::new(setup.seed, 6);
         setup.streams = (0..setup.rails).map(|_| rng.one_in(4)).collect();
     }
-    if matches!(profile, Profile::Swarm | Profile::Rails) {
+    if rails {
         draw_partial(setup);
+    }
+    if profile == Profile::Verbs {
+        draw_verbs(setup);
+        return;
     }
     if profile != Profile::Calm {
         let lies = matches!(profile, Profile::Swarm | Profile::Rails);
@@ -182,7 +187,8 @@ fn draw_connections(setup: &mut Setup) {
 pub(crate) fn draw_near(setup: &mut Setup) {
     let rng = &mut Rng::new(setup.seed, 22);
     setup.silent_ns = rng.pick(&[0, 20_000_000, 200_000_000]);
-    if !rng.one_in(6) || setup.faults.iter().any(|f| setup.outlasts_connections(f)) {
+    let taken = !setup.verbs.iter().all(Option::is_none);
+    if taken || !rng.one_in(6) || setup.faults.iter().any(|f| setup.outlasts_connections(f)) {
         return;
     }
     let rail = rng.below(setup.rails as u64) as usize;

@@ -47,11 +47,13 @@ mod spare;
 mod strike;
 mod table;
 mod truth;
+mod verbs;
 mod watch;
 mod windows;
 mod world;
 mod writes;
 
+pub use connections::Verbs;
 pub use many::{run_seeds, watch_seeds, Hunt, Report};
 pub use moment::{Moment, Strike};
 pub use net::NetStats;

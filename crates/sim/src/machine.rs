@@ -172,8 +172,10 @@ pub struct PortSpec {
     pub tells_segment: bool,
     /// Takes super-packets (GSO).
     pub segments: bool,
-    /// Its links are connections, which lose nothing until they break.
+    /// Its links are connections.
     pub connects: bool,
+    /// They lose nothing until they break.
+    pub lossless: bool,
     /// Writes into registered memory.
     pub writes: RemoteWrites,
     /// Pieces of memory that may be granted at a time.
@@ -390,8 +392,8 @@ impl Port {
                 batch_bytes_max: PACKET_MAX,
                 batch_segments_max: if spec.segments { SEGMENTS_MAX } else { 1 },
                 receive_buffer_bytes: spec.socket_bytes as usize,
-                ordered: spec.connects,
-                lossless: spec.connects,
+                ordered: spec.lossless,
+                lossless: spec.lossless,
                 fixed_mtu: spec.connects,
                 connected: spec.connects,
                 ..Caps::datagrams(spec.datagram_max)

@@ -1,6 +1,7 @@
 //! The choices of one seed: cluster, settings, faults, workload. All of it is plain data, so that a
 //! failing run can be shrunk by taking things away.
 
+use crate::connections::Verbs;
 use crate::draw::{draw_faults, draw_near, draw_pattern};
 use crate::moment::Strike;
 use crate::rng::Rng;
@@ -21,6 +22,8 @@ pub enum Profile {
     Rails,
     /// Deaths, restarts, partitions, stops.
     Peers,
+    /// Packet and rail faults, of rails of InfiniBand and RoCE.
+    Verbs,
     /// Groups and their broadcasts, with any fault of theirs ([`crate::group`]).
     Group,
 }
@@ -34,6 +37,7 @@ impl Profile {
             Profile::Loss => "loss",
             Profile::Rails => "rails",
             Profile::Peers => "peers",
+            Profile::Verbs => "verbs",
             Profile::Group => "group",
         }
     }
@@ -46,6 +50,7 @@ impl Profile {
             "loss" => Profile::Loss,
             "rails" => Profile::Rails,
             "peers" => Profile::Peers,
+            "verbs" => Profile::Verbs,
             "group" => Profile::Group,
             _ => return None,
         })
@@ -299,6 +304,8 @@ pub struct Setup {
     /// connections, and which carries whatever there is to carry while it works. (A host is a
     /// process then.)
     pub near: Option<usize>,
+    /// Rails of InfiniBand (see [`Setup::set_verbs`]).
+    pub verbs: Vec<Option<Verbs>>,
     /// A connection over which the network carries nothing is silent for so long, and then it
     /// breaks; what it held before that arrives when the network carries it again.
     pub silent_ns: u64,
@@ -366,7 +373,7 @@ impl Setup {
     /// Returns whether links of a rail are connections. (Rails that write are streams of another
     /// kind, and in a mesh streams meet datagrams.)
     pub fn connects(&self, rail: usize) -> bool {
-        if self.near == Some(rail) {
+        if self.near == Some(rail) || matches!(self.verbs.get(rail), Some(Some(_))) {
             return true;
         }
         let stream = |of: &[bool]| of.get(rail) == Some(&true);
@@ -407,6 +414,7 @@ impl Setup {
             streams: vec![false; rails],
             connected: vec![false; rails],
             near: None,
+            verbs: vec![None; rails],
             silent_ns: 0,
             writes: vec![false; rails],
             direct: false,
@@ -452,6 +460,7 @@ impl Setup {
         let mut setup = Setup::draw(seed, Profile::Calm, hosts, rails);
         setup.streams.fill(false);
         setup.connected.fill(false);
+        setup.verbs.fill(None);
         (setup.near, setup.silent_ns) = (None, 0);
         setup
     }
@@ -492,6 +501,7 @@ impl Setup {
         next.connected.clone_from(&self.connected);
         (next.near, next.silent_ns) = (self.near, self.silent_ns);
         next.writes.clone_from(&self.writes);
+        next.verbs.clone_from(&self.verbs);
         (next.direct, next.direct_again) = (self.direct, self.direct_again);
         next.direct_shuffled = self.direct_shuffled;
         (next.queue_ns, next.registered_max) = (self.queue_ns, self.registered_max);

@@ -86,6 +86,9 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
 
 /// The same without one of the things that rails and processes may have.
 fn plainer(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
+    if setup.verbs.iter().any(Option::is_some) {
+        add(&|s| s.verbs.fill(None));
+    }
     if setup.connected.contains(&true) {
         add(&|s| s.connected.fill(false));
     }
@@ -115,6 +118,7 @@ fn drop_last_rail(setup: &mut Setup) {
     setup.datagram_max.truncate(left);
     setup.streams.truncate(left);
     setup.connected.truncate(left);
+    setup.verbs.truncate(left);
     setup.writes.truncate(left);
     setup.latency_ns.truncate(left);
     setup.rate.truncate(left);

@@ -86,9 +86,10 @@ pub struct World {
     pub now: u64,
     heap: BinaryHeap<Reverse<Due>>,
     order: u64,
-    /// Writes with which a rail will be done: endpoint, rail, token, by the order of that event.
+    /// Writes with which a rail will be done: endpoint, rail, token, target, by the order of that
+    /// event.
     /// (There are few, and all events are the smaller for it.)
-    pub(crate) overs: BTreeMap<u64, (u32, usize, u64)>,
+    pub(crate) overs: BTreeMap<u64, (u32, usize, u64, (usize, usize))>,
     /// All endpoints, dead ones too.
     pub eps: Vec<Endpoint>,
     /// Endpoint that runs on each host.
@@ -187,6 +188,7 @@ impl World {
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
                 connects: self.setup.connects(r),
+                lossless: self.setup.connects(r) && self.setup.streams[r],
                 writes: kind_of(&self.setup, r),
                 registered_max: self.setup.registered_max,
                 lands_again: self.setup.node.errs(Mutation::LandAgain),
@@ -251,7 +253,7 @@ impl World {
             Next::Release => self.release(),
             Next::Dialled => self.dialled(order),
             Next::WriteOver => {
-                if let Some((e, rail, token)) = self.overs.remove(&order) {
+                if let Some((e, rail, token, _)) = self.overs.remove(&order) {
                     self.write_over(e, rail, token);
                 }
             }

@@ -5,6 +5,7 @@
 //! writes, and a write that is refused breaks it. Any other loses and reorders writes as it does
 //! packets, and of one that is lost the beginning may land.
 
+use crate::connections::Verbs;
 use crate::machine::{News, Out};
 use crate::memory::Buffer;
 use crate::net::Net;
@@ -117,7 +118,7 @@ impl World {
         if fate.over != u64::MAX {
             let at = fate.over.max(self.now);
             let order = self.push(at, Next::WriteOver);
-            self.overs.insert(order, (e, out.rail, write.token));
+            self.overs.insert(order, (e, out.rail, write.token, target));
         }
         let breaks = self.breaks(e, start, target);
         let drained = self.eps[e as usize].machine.wires().ports[out.rail].drained;
@@ -208,9 +209,13 @@ impl World {
         let breaks = flying.breaks.take();
         self.free.push(slot);
         let start = (self.eps[from as usize].host, start);
+        let mut hurt = hurt;
         if breaks != Some(self.breaks(from, start, to)) {
-            self.net.stats.writes_lost += 1;
-            return;
+            let Some(less) = self.lands_broken(start.1, bytes.len(), hurt) else {
+                self.net.stats.writes_lost += 1;
+                return;
+            };
+            hurt = less;
         }
         let here = self.on_host[to.0].filter(|&e| {
             let ep = &self.eps[e as usize];
@@ -227,7 +232,9 @@ impl World {
         let inside = |&(_, len): &(usize, usize)| offset + bytes.len() as u64 <= len as u64;
         let Some((base, _)) = granted.filter(inside) else {
             self.net.stats.writes_refused += 1;
-            if self.net.is_stream(start.1, to.1) {
+            if self.setup.connects(start.1) && self.net.is_stream(start.1, to.1) {
+                self.snap(start, to);
+            } else if self.net.is_stream(start.1, to.1) {
                 self.net.sever(start, to);
             }
             return;
@@ -406,8 +413,15 @@ pub(crate) fn draw_writes(setup: &mut Setup, lies: bool) {
             *stream = if writes { ordered } else { *stream };
         }
     }
+    if lies {
+        draw_lies(setup, rng);
+    }
+}
+
+/// Lies that rails tell of their writes.
+pub(crate) fn draw_lies(setup: &mut Setup, rng: &mut Rng) {
     // Without sums a lie would not be noticed.
-    if !lies || setup.node.summed != Config::default().summed {
+    if setup.node.summed != Config::default().summed {
         return;
     }
     let (hosts, rails) = (setup.hosts, setup.rails);
@@ -445,4 +459,42 @@ pub(crate) fn draw_shuffles(setup: &mut Setup) {
         setup.direct_again = false;
         setup.spoil_nothing();
     }
+}
+
+impl Setup {
+    /// Makes a rail one of InfiniBand. (Rails of this kind meet only their own, so that hosts have
+    /// them at the same places.)
+    pub fn set_verbs(&mut self, rail: usize, kind: Verbs) {
+        self.verbs[rail] = Some(kind);
+        self.streams[rail] = kind == Verbs::Rc;
+        self.connected[rail] = true;
+        self.writes[rail] = kind != Verbs::Ud;
+        self.topology = Topology::Planes;
+    }
+
+    /// Returns whether the rail has connections of InfiniBand.
+    pub(crate) fn has_queue_pairs(&self, rail: usize) -> bool {
+        matches!(self.verbs.get(rail), Some(Some(Verbs::Rc | Verbs::Uc)))
+    }
+}
+
+/// Most rails are of InfiniBand, and whatever can go wrong with rails and writes does.
+pub(crate) fn draw_verbs(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 23);
+    setup.direct = false;
+    for rail in 0..setup.rails {
+        let kinds = [Verbs::Rc, Verbs::Rc, Verbs::Uc, Verbs::Uc, Verbs::Ud];
+        let kind = rng.pick(&kinds);
+        if rail == 0 || !rng.one_in(5) {
+            setup.set_verbs(rail, kind);
+        }
+    }
+    setup.topology = Topology::Planes;
+    setup.node.write_min = rng.pick(&[16_384, 2_000, 2_000, 60_000]);
+    setup.registered_max = rng.pick(&[usize::MAX, usize::MAX, 3, 1]);
+    draw_lies(setup, rng);
+    let long = |setup: &Setup, at: usize| setup.outlasts_connections(&setup.faults[at]);
+    let faults = (0..setup.faults.len()).filter(|&at| !long(setup, at));
+    setup.faults = faults.map(|at| setup.faults[at]).collect();
+    setup.weather.breaks = rng.pick(&[0, 100, 3_000, 20_000]);
 }

@@ -4,7 +4,7 @@
 use marline_sim::{run_seeds, run_setup, shrink, Fault, Hunt, Profile, Setup, Trouble, Work};
 use std::process::Command;
 
-/// Seeds per profile: 2,100 in all, about a minute of one core.
+/// Seeds per profile: 2,450 in all, about a minute of one core.
 const SEEDS: u64 = 350;
 /// Where there is no commit to take them from.
 const FALLBACK: u64 = 0x6d61_726c_696e_6500;
@@ -66,6 +66,11 @@ fn rails_fail_and_return() {
 #[test]
 fn peers_die_stop_and_are_cut_off() {
     clean(Profile::Peers, SEEDS);
+}
+
+#[test]
+fn rails_of_infiniband() {
+    clean(Profile::Verbs, SEEDS);
 }
 
 #[test]

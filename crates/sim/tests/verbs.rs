@@ -1,0 +1,99 @@
+//! Rails of InfiniBand: connections that break while they write, ends that hear late of it, writes
+//! that land late, in part or never.
+
+use marline_sim::{run_setup, Lie, Outcome, Setup, Trouble, Verbs, Weather};
+
+const MS: u64 = 1_000_000;
+
+/// Two hosts exchange long messages over these rails, whose connections break.
+fn setup(seed: u64, kinds: &[Verbs]) -> Setup {
+    let mut setup = Setup::plain(seed, 2, kinds.len());
+    for (rail, &kind) in kinds.iter().enumerate() {
+        setup.set_verbs(rail, kind);
+    }
+    (setup.ops, setup.size_max, setup.pause_ns) = (200, 300_000, 500);
+    (setup.node.eager_max, setup.node.write_min) = (4_096, 8_192);
+    setup.registered_max = usize::MAX;
+    setup.socket_bytes = 4 << 20;
+    setup.weather = Weather {
+        breaks: 5_000,
+        drop: 2_000,
+        ..Weather::default()
+    };
+    setup.faults_end_ns = 200 * MS;
+    setup
+}
+
+fn clean(setup: &Setup) -> Outcome {
+    let outcome = run_setup(setup, false);
+    assert_eq!(outcome.failure, None);
+    outcome
+}
+
+#[test]
+fn what_breaking_connections_were_writing_arrives_by_others() {
+    use Verbs::{Rc, Uc, Ud};
+    for kinds in [&[Rc][..], &[Uc], &[Rc, Rc], &[Uc, Uc], &[Rc, Ud], &[Uc, Rc]] {
+        let (mut writes, mut late) = (0, 0);
+        for seed in 0..8 {
+            let outcome = clean(&setup(seed, kinds));
+            writes += outcome.net.writes;
+            late += outcome.net.writes_lost + outcome.net.writes_refused;
+        }
+        assert!(
+            writes > 100 && late > 0,
+            "{kinds:?}: {writes} writes, {late} late"
+        );
+    }
+}
+
+#[test]
+fn datagrams_write_nothing() {
+    let outcome = clean(&setup(1, &[Verbs::Ud, Verbs::Ud]));
+    assert_eq!(outcome.net.writes, 0);
+    assert!(outcome.net.dropped > 0);
+}
+
+/// The packet that tells of a write is no proof of it, on connections that lose single writes.
+#[test]
+fn writes_that_never_land_are_sent_again() {
+    let mut setup = setup(3, &[Verbs::Uc, Verbs::Uc]);
+    for host in 0..2 {
+        let what = Trouble::Lies {
+            host,
+            rail: 0,
+            how: Lie::Never,
+        };
+        setup.faults.push(marline_sim::Fault {
+            from_ns: 0,
+            to_ns: 200 * MS,
+            what,
+        });
+    }
+    let outcome = clean(&setup);
+    assert!(outcome.net.writes_lost > 0, "{:?}", outcome.net);
+}
+
+/// The profile has teeth: each of the mistakes that connections with writes invite is noticed.
+#[cfg(feature = "mutation")]
+#[test]
+fn mistakes_with_writes_under_way_are_noticed() {
+    use marline_proto::Mutation;
+    use marline_sim::Profile;
+    std::panic::set_hook(Box::new(|_| {}));
+    for mutation in [
+        Mutation::ReadLate, // a send's memory is used again before its writes are drained
+        Mutation::TrustWrites, // that a write is told of is taken for its bytes
+        Mutation::KeepKeys, // keys outlive the completion
+        Mutation::WriteLate, // bytes are put in place under a key that is still open
+        Mutation::ForgetMoved, // what a broken connection lost is not sent again
+    ] {
+        let noticed = (0..1_500).find(|&seed| {
+            let mut setup = Setup::draw(seed, Profile::Verbs, 0, 0);
+            setup.node.mutation = Some(mutation);
+            run_setup(&setup, false).failure.is_some()
+        });
+        assert!(noticed.is_some(), "{mutation:?}");
+        println!("{mutation:?}: {} seeds", noticed.unwrap_or(0) + 1);
+    }
+}
