@@ -271,7 +271,7 @@ fn a_silent_path_tries_another_way_where_there_is_no_other() {
     }
 }
 
-/// The sender's message is there, though `rail` carries what only some send, and how long that took.
+/// How long the next message takes to be received, of whose packets only some arrive.
 fn taken_within(pair: &mut Pair, passes: &mut impl FnMut(usize, usize, usize) -> bool) -> u64 {
     let since = pair.now;
     while !std::iter::from_fn(|| pair.b.poll_event())

@@ -53,7 +53,7 @@ fn unlike_rails_finish_together() {
     }
 }
 
-/// What waits in the queue of a slow rail is not late, and the rail is not left for it.
+/// Packets in the queue of a slow rail are not late, and the rail is not left for them.
 #[test]
 fn a_slow_rail_with_a_deep_queue_is_not_left() {
     for (streams, direct) in [

@@ -13,7 +13,7 @@ use core::cmp::Reverse;
 /// others long before (every socket is polled within tens of microseconds).
 const DUEL_NS: u64 = 1_000_000;
 /// The same of a path that loses nothing: its rail may be repeating what the network lost, which
-/// takes TCP and RC some milliseconds: TCP repeats its last packet after 8 ms and again after 16 more.
+/// takes TCP and RC some milliseconds: TCP repeats its last packet after 8 ms, and after 16 more.
 const STALL_DUEL_NS: u64 = 30_000_000;
 /// A path may be as slow as this: a write of 64 KiB takes so long before anything is acknowledged,
 /// however fast the path seemed before (buckets of tokens let bursts pass).

@@ -89,7 +89,7 @@ pub(crate) enum Expiry {
     Repair,
     /// Nothing is sent again: the path, which loses nothing, is asked whether it works.
     Stall,
-    /// What such a path holds is repeated on others.
+    /// Frames that such a path holds are repeated on others.
     Hedge,
 }
 

@@ -149,6 +149,10 @@ impl Node {
             conn.listed.oversized = true;
             directory.note_oversized(peer.0, now);
         }
+        // Each ack of many that are taken at once can bring a deadline forward.
+        if !cfg.errs(Mutation::KeepDeadlines) {
+            agenda.prune_deadlines(directory);
+        }
     }
 
     /// Puts the peer into the queue of `poll_transmit`.

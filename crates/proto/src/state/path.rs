@@ -36,7 +36,9 @@ const JITTER_STEPS: u64 = 64;
 
 /// The mean rate of a busy path is one over about so long.
 const BUSY_MEMORY_NS: u64 = 2_000_000;
-/// What waits in queues makes nothing later than this: a mean rate that low is a peer's absence.
+/// Less than this between a packet and its ack was no deep queue, and tells how long the peer took.
+const BUSY_BYTES_MIN: u64 = CWND_FLOOR / 2;
+/// Queues make nothing later than this: a mean rate that low is a peer's absence.
 const QUEUED_MAX_NS: u64 = 30_000_000;
 
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
@@ -256,10 +258,7 @@ impl Path {
             repaired: None,
             backoff: 0,
             hedges: 0,
-            reorder: match policy.unordered {
-                true => REORDER_START,
-                false => REORDER_NONE,
-            },
+            reorder: [REORDER_NONE, REORDER_START][policy.unordered as usize],
             given_up: GivenUp::default(),
             duel: None,
             largest_acked: 0,
@@ -472,7 +471,7 @@ impl Path {
             self.rate_since = now;
         }
         self.rate[0] = self.rate[0].max(rate);
-        if self.ring.in_flight() > 0 && bytes >= RATE_BYTES_MIN {
+        if self.ring.in_flight() > 0 && bytes >= BUSY_BYTES_MIN {
             self.on_busy(bytes, elapsed_ns);
         }
         if self.policy.lossy && self.min_rtt_ns != u64::MAX {

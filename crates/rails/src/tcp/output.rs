@@ -25,7 +25,7 @@ pub(super) struct Output {
     waiting: usize,
 }
 
-/// What has left of the buffer is forgotten when it is more than this, and than what still waits.
+/// Bytes that have left are forgotten when they are more than this, and than what still waits.
 const LEFT_MAX: usize = 1 << 20;
 /// An empty buffer that is longer is given back.
 const KEPT_MAX: usize = 256 << 10;
