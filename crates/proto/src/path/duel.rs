@@ -15,9 +15,10 @@ const DUEL_NS: u64 = 1_000_000;
 /// The same of a path that loses nothing: its rail may be repeating what the network lost, which
 /// takes TCP and RC some milliseconds: TCP repeats its last packet after 8 ms, and after 16 more.
 const STALL_DUEL_NS: u64 = 30_000_000;
-/// A path may be as slow as this: a write of 64 KiB takes so long before anything is acknowledged,
-/// however fast the path seemed before (buckets of tokens let bursts pass).
-const SLOW_BYTES_PER_S: u64 = 10_000_000;
+/// However fast a path seemed (buckets of tokens let bursts pass), it may be a slow one, on which
+/// nothing is acknowledged before a write of 64 KiB is through: the second round is longer by this
+/// rate, so that with repairs and the first it covers a write on a rail of 100 Mbit/s.
+const SLOW_BYTES_PER_S: u64 = 25_000_000;
 /// Paths that are asked as witnesses of a duel: one may be lost.
 pub(crate) const WITNESSES: usize = 2;
 

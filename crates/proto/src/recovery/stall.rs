@@ -1,6 +1,6 @@
 //! Paths that lose nothing, as connections, on which nothing is acknowledged. What was sent waits
-//! in the rail, which repeats what the network loses, or for a peer off its processor; or the network
-//! carries nothing any more, which the rail learns late.
+//! in the rail, which repeats what the network loses, or for a peer off its processor; or the
+//! network carries nothing any more, which the rail learns late.
 //!
 //! So another path is asked, soon, whether the peer is there. The question asks for all acks, too.
 //! If the peer answers, and what waits is still not acknowledged, it is repeated on other paths:
