@@ -3,7 +3,8 @@ SHELL := bash
 MARLINE_MPI_DIR ?= $(CURDIR)/.mpi
 export MARLINE_MPI_DIR
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini
+# Two tests at once: most of them wait for a fault to begin or to end.
+PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 2 --dist worksteal
 
 .PHONY: deps build guided programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
 	bench-blackhole bench-gap bench-unlike bench-checksums bench-apps bench-smax bench-progress bench-bcast \

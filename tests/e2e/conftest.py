@@ -4,6 +4,7 @@ Piecewise: `pytest tests/e2e -k mpich`, `-k faults`, `-k "drop and intel"`; `--p
 the same tests over the MPIs' own TCP: what a test expects of the world rather than of Marline.
 """
 
+import fcntl
 import itertools
 import os
 import shutil
@@ -32,6 +33,18 @@ def pytest_sessionstart(session):
     for tool in ("nft", "ip", "tc"):
         if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin"):
             pytest.exit(f"`{tool}` is missing: run `make deps`", returncode=4)
+
+
+@pytest.fixture(autouse=True)
+def _turn(request, worker_id, tmp_path_factory):
+    """Where several tests run at once, those marked `alone` wait for the others, and keep them."""
+    if worker_id == "master":
+        yield
+        return
+    with open(tmp_path_factory.getbasetemp().parent / "turn", "w") as turn:
+        alone = request.node.get_closest_marker("alone")
+        fcntl.flock(turn, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -105,6 +105,7 @@ def busy():
         loop.wait()
 
 
+@pytest.mark.alone
 def test_beside_busy_processes(lab, stress, mpi, provider, busy):
     """Where a rank polls once in a slice of the scheduler, slow is not dead: neither a peer, nor a
     rail, nor the last messages of a job. (Failovers: 70 in 13 s before every rail was read after an
