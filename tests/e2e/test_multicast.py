@@ -58,11 +58,11 @@ class Filter:
     """A rule of every host for what leaves it to groups, with counts of what leaves, before it is
     cut into packets, and of the packets that arrive."""
 
-    def __init__(self, lab, verdict="", name="groups"):
+    def __init__(self, lab, verdict="", name="groups", rail="rail*"):
         self.lab, self.name, self.hosts = lab, name, [f"h{n}" for n in range(HOSTS)]
         self.rules = (
             f"table inet {name} {{ chain out {{ type filter hook output priority 0; "
-            f"ip daddr {GROUPS} counter {verdict}; "
+            f'oifname "{rail}" ip daddr {GROUPS} counter {verdict}; '
             f'oifname "rail*" ip daddr != {GROUPS} meta l4proto udp counter; }}; '
             f"chain in {{ type filter hook prerouting priority 0; "
             f'iifname "rail*" ip daddr {GROUPS} counter; }}; }}'
@@ -107,6 +107,27 @@ def test_python_broadcasts_by_multicast(four, mpi):
         (sent, _), _, _ = filtered.counts("h1")
     assert result.ok and result.find("^python ok"), result.tail()
     assert sent >= 50, sent
+
+
+@pytest.mark.parametrize("door", ["mpifh", "mpi", "f08", "intel"])
+def test_fortran_broadcasts_by_multicast(four, door):
+    """Open MPI's Fortran functions do not call the C function, Intel MPI's do."""
+    mpi = labs.MPIS["intel" if door == "intel" else "openmpi4"]
+    program = "fortran" if door == "intel" else f"fortran_{door}"
+    with Filter(four) as filtered:
+        result = four.run(mpi, [mpi.program(program)], n=HOSTS, options=["--multicast"], timeout=60)
+        (sent, _), _, _ = filtered.counts("h1")
+    assert result.ok and result.find("^fortran ok"), result.tail()
+    assert sent >= 100, sent
+
+
+def test_the_binary_interface_of_mpi_5(four, mpich):
+    program = labs.PROGRAMS / "abi" / "bcast"
+    with Filter(four) as filtered:
+        result = four.run(mpich, [program, "--count", 50], n=HOSTS, options=["--multicast"])
+        (sent, _), _, _ = filtered.counts("h1")
+    assert_right(result)
+    assert sent > 50, sent
 
 
 def test_a_late_rank_keeps_nobody_waiting_for_ever(four, mpich):
@@ -189,18 +210,66 @@ def test_a_rail_that_is_cut_in_the_middle(four, mpich, fault):
     assert_right(result)
 
 
+def test_a_rail_that_loses_all_multicast_and_nothing_else(four, mpich):
+    """From the middle on the other one carries all of it."""
+    with Filter(four) as filtered:
+        job = start(four, mpich)
+        wait_until_multicast(filtered, job)
+        with Filter(four, "drop", "gone", rail="rail0") as gone:
+            result = job.wait(90)
+            (dropped, _), _, _ = gone.counts("h0")
+    assert_right(result)
+    assert dropped > 0 and not result.find("does not carry multicast"), result.tail()
+
+
+@pytest.mark.parametrize("where", [["0", "1"], ["h2:0", "h2:1"]])
+def test_many_packets_are_lost_on_all_or_one(four, mpich, where):
+    for rail in where:
+        four.fault(rail, "drop=5%" if len(rail) == 1 else "drop=20%")
+    result = run(four, mpich, "--count", 60)
+    assert_right(result)
+    assert four.hits() > 50, four.status()
+
+
+def grew(result):
+    told = re.findall(r"^bcast grew rank=(\d+) kB=(\d+)", result.out, re.MULTILINE)
+    assert len(told) == HOSTS, result.tail()
+    return [int(kb) for _, kb in told]
+
+
+def test_nobody_waits_for_a_rank_that_enters_later(four, mpi):
+    """The last rank enters once it has heard that all others are through."""
+    result = run(four, mpi, "--ahead", "--count", 20, "--max-size", 64 << 10)
+    assert_right(result)
+    assert max(grew(result)) < 32 << 10, result.tail()
+
+
+def test_memory_is_bounded_while_a_rank_is_away(four, mpich):
+    """Of 96 MiB that are broadcast while one rank is away."""
+    result = run(four, mpich, "--behind", "--count", 96, "--max-size", 1 << 20)
+    assert_right(result)
+    assert max(grew(result)) < 48 << 10, result.tail()
+
+
+def survivors(mpi):
+    """Words before the program, and variables, by which a job outlives a killed rank."""
+    if mpi.name == "openmpi":
+        return [], {"PRTE_MCA_state_base_recoverable": "1", "PRTE_MCA_state_base_continuous": "1"}
+    return ["-disable-auto-cleanup"], {}
+
+
 @pytest.mark.parametrize("dying", [0, 2])
-def test_a_killed_rank_ends_broadcasts_with_its_name(four, openmpi, dying):
-    """Within the time in which a peer is found dead. Only Open MPI can be told to let the others
-    live. Where a member died, its root is the first to find out, and leaves."""
-    env = {"PRTE_MCA_state_base_recoverable": "1", "PRTE_MCA_state_base_continuous": "1",
-           "FI_MARLINE_PEER_TIMEOUT_MS": 2000}
-    job = four.start(openmpi, [openmpi.program("deadpeer"), "bcast", dying], n=HOSTS, env=env,
+def test_a_killed_rank_ends_broadcasts_with_its_name(four, mpi, dying):
+    """Within the time in which a peer is found dead. Where a member died, its root is the first to
+    find out, and leaves."""
+    words, env = survivors(mpi)
+    program = [*words, mpi.program("deadpeer"), "bcast", dying]
+    job = four.start(mpi, program, n=HOSTS, env={"FI_MARLINE_PEER_TIMEOUT_MS": 2000, **env},
                      options=["--multicast"])
     result = job.wait(40)
     assert not result.timed_out, result.tail()
     told = {int(rank): float(seconds) for rank, seconds in re.findall(
-        r"^deadpeer: rank (\d+): error after ([\d.]+) s", result.out, re.MULTILINE)}
+        r"deadpeer: rank (\d+): error after ([\d.]+) s", result.out)}
     first = {0} if dying else {1, 2, 3}
     assert set(told) == set(range(HOSTS)) - {dying}, result.tail()
     assert all(told[rank] <= 6 for rank in first), result.tail()
@@ -218,4 +287,8 @@ def test_nothing_else_is_in_the_way():
     library = labs.PROVIDER_DIR.resolve() / "libmarline-collectives.so"
     names = labs.subprocess.run(["nm", "-D", "--defined-only", "-j", library],
                                 capture_output=True, text=True, check=True).stdout.split()
-    assert set(names) == {"MPI_Bcast", "MPI_Bcast_c", "MPI_Comm_free", "MPI_Comm_disconnect", "MPI_Finalize"}
+    functions = {"bcast", "comm_free", "comm_disconnect", "finalize"}
+    fortran = {f"mpi_{f}{end}" for f in functions for end in ("", "_", "__")}
+    fortran |= {f"MPI_{f.upper()}" for f in functions} | {f"ompi_{f}_f" for f in functions}
+    assert set(names) == fortran | {"MPI_Bcast", "MPI_Bcast_c", "MPI_Comm_free", "MPI_Comm_disconnect",
+                                    "MPI_Finalize"}

@@ -3,10 +3,16 @@
  *
  *   bcast [--seconds S | --count N] [--max-size BYTES] [--late MS]
  *   bcast --plain [--count N] [--max-size BYTES]    all of that size, from rank 0 to all
+ *   bcast --ahead [--count N] [--max-size BYTES]    the same; the last rank enters when all others
+ *                                                   have told it that they are through
+ *   bcast --behind [--count N] [--max-size BYTES]   the same; the last rank enters a second later
+ *
+ * The last two print by how many kB each rank has grown.
  */
 #include <mpi.h>
 #include <getopt.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "pattern.h"
@@ -110,26 +116,56 @@ static void plain(int count, size_t size)
     free(all);
 }
 
+static long grown(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+}
+
+/* The same when the last rank is away first: until all others are through (`told`), or for a second. */
+static void away(int count, size_t size, int told)
+{
+    plain(1, size);
+    long before = grown();
+    for (int other = 0; rank == ranks - 1 && told && other < ranks - 1; other++)
+        for (int came = 0; !came; usleep(20000))
+            MPI_Iprobe(other, TAG, MPI_COMM_WORLD, &came, MPI_STATUS_IGNORE);
+    if (rank == ranks - 1 && !told)
+        sleep(1);
+    plain(count, size);
+    if (rank < ranks - 1 && told)
+        MPI_Send(NULL, 0, MPI_BYTE, ranks - 1, TAG, MPI_COMM_WORLD);
+    for (int other = 0; rank == ranks - 1 && told && other < ranks - 1; other++)
+        MPI_Recv(NULL, 0, MPI_BYTE, other, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    printf("bcast grew rank=%d kB=%ld\n", rank, grown() - before);
+    fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
     double seconds = 0;
     int count = 500, late = 0, done = 0, more = 1, only = 0;
     size_t max = 300000;
     static struct option options[] = {{"seconds", 1, 0, 's'}, {"count", 1, 0, 'c'},
-        {"max-size", 1, 0, 'm'}, {"late", 1, 0, 'l'}, {"plain", 0, 0, 'p'}, {0, 0, 0, 0}};
+        {"max-size", 1, 0, 'm'}, {"late", 1, 0, 'l'}, {"plain", 0, 0, 'p'}, {"ahead", 0, 0, 'a'},
+        {"behind", 0, 0, 'b'}, {0, 0, 0, 0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 's') seconds = atof(optarg);
         else if (o == 'c') count = atoi(optarg);
         else if (o == 'm') max = strtoull(optarg, NULL, 0);
         else if (o == 'l') late = atoi(optarg);
-        else if (o == 'p') only = 1;
+        else if (o == 'p' || o == 'a' || o == 'b') only = o;
         else return 2;
     }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (only) {
-        plain(count, max);
+        if (only == 'p')
+            plain(count, max);
+        else
+            away(count, max, only == 'a');
         return MPI_Finalize();
     }
     MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);

@@ -3,11 +3,8 @@
 use crate::group;
 use crate::mpi::{Handle, Mpi, SUCCESS};
 use crate::provider::{self, ENDED_DEAD, ENDED_MISMATCH, ENDED_NOT_CARRIED, ENDED_WELL};
+use crate::wait::Wait;
 use std::ffi::{c_int, c_void};
-
-/// While a broadcast waits, the MPI makes progress with what else the program has begun after so
-/// many looks.
-const LOOKS: u32 = 32;
 
 /// The arguments of `MPI_Bcast`, or of `MPI_Bcast_c`.
 pub struct Bcast {
@@ -77,20 +74,12 @@ unsafe fn run(
     let provider = provider::find()?;
     // SAFETY: the caller's promise; the broadcast has ended before this returns.
     let op = unsafe { provider.post(group, root, base, len) }?;
-    let mut looks = 0;
+    let mut wait = Wait::new(mpi, provider);
     loop {
         match (provider.test)(group, op) {
-            0 => {}
+            0 => wait.look(),
             end => return Some(end),
         }
-        (provider.progress)();
-        looks += 1;
-        if looks % LOOKS == 0 {
-            mpi.progress();
-        }
-        // As MPICH does after each look: where ranks share processors, those that wait are in the
-        // way of those that have what they wait for.
-        std::thread::yield_now();
     }
 }
 
@@ -99,11 +88,11 @@ fn conclude(mpi: &Mpi, agreed: &group::Agreed, comm: Handle, end: Option<isize>)
         Some(ENDED_WELL) => Some(SUCCESS),
         Some(ENDED_NOT_CARRIED) => {
             if agreed.rank == 0 && agreed.group().is_some() {
-                eprintln!(
-                    "marline: the network does not carry multicast between {} ranks any more: \
-                     their MPI_Bcast goes point to point",
+                crate::guard::say(&format!(
+                    "the network does not carry multicast between {} ranks any more: their \
+                     MPI_Bcast goes point to point",
                     agreed.ranks
-                );
+                ));
             }
             agreed.leave();
             None
@@ -112,10 +101,10 @@ fn conclude(mpi: &Mpi, agreed: &group::Agreed, comm: Handle, end: Option<isize>)
         other => {
             if let Some(dead) = other.filter(|end| *end >= ENDED_DEAD) {
                 let (rank, dead, ranks) = (agreed.rank, dead - ENDED_DEAD, agreed.ranks);
-                eprintln!(
-                    "marline: rank {rank} of {ranks}: a broadcast ends with an error, as its peer, \
-                     rank {dead}, is dead"
-                );
+                crate::guard::say(&format!(
+                    "rank {rank} of {ranks}: a broadcast ends with an error, as its peer, rank \
+                     {dead}, is dead"
+                ));
             }
             Some(mpi.fail(comm, false))
         }

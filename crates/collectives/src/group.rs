@@ -153,10 +153,10 @@ fn make(mpi: &Mpi, comm: Handle, (rank, ranks): (usize, usize)) -> Option<isize>
         return Some(group);
     }
     if rank == 0 {
-        eprintln!(
-            "marline: the network does not carry multicast between {ranks} ranks: their \
-             MPI_Bcast goes point to point"
-        );
+        crate::guard::say(&format!(
+            "the network does not carry multicast between {ranks} ranks: their MPI_Bcast goes \
+             point to point"
+        ));
     }
     if let Some(group) = group {
         (provider.close)(group);

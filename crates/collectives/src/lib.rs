@@ -8,23 +8,20 @@
 //! All ranks of a communicator decide alike, as each decides from what all know: how many bytes a
 //! broadcast has, and what was agreed when the communicator was first used. `mpi` has the functions
 //! and constants of the MPI, `provider` those of Marline's provider, `group` what is agreed for a
-//! communicator, `bcast` the broadcast.
+//! communicator, `bcast` the broadcast, `wait` how a rank waits for it,
+//! `fortran` the Fortran names, `guard` what is done about faults of this library.
 
 mod bcast;
+mod fortran;
 mod group;
+mod guard;
 mod mpi;
 mod provider;
+mod wait;
 
-use mpi::{Handle, Mpi, SUCCESS};
+use guard::with;
+use mpi::{Handle, SUCCESS};
 use std::ffi::{c_int, c_void};
-use std::panic::{catch_unwind, AssertUnwindSafe};
-
-/// Does a call of the MPI's with what multicast needs. A panic does not leave this library: the
-/// call is then done as if it were not there.
-fn with(call: impl FnOnce(&'static Mpi) -> Option<c_int>) -> Option<c_int> {
-    let mpi = mpi::find()?;
-    catch_unwind(AssertUnwindSafe(|| call(mpi))).unwrap_or(None)
-}
 
 /// `MPI_Bcast`.
 ///

@@ -5,8 +5,9 @@ use std::ffi::{c_int, c_void, CStr, CString};
 use std::mem::transmute;
 use std::sync::OnceLock;
 
-/// A handle of the MPI: a pointer (Open MPI), or an `int` (MPICH and Intel MPI), of which a
-/// register has more bits than it says. [`Mpi::handle`] makes one of what a caller gave.
+/// A handle of the MPI: a pointer (Open MPI, MPI 5.0's binary interface), or an `int` (MPICH and
+/// Intel MPI), of which a register has more bits than it says. [`Mpi::handle`] makes one of what a
+/// caller gave.
 pub type Handle = usize;
 
 /// `MPI_SUCCESS`, of all.
@@ -51,6 +52,7 @@ type KeyvalFn = unsafe extern "C" fn(CopyFn, DeleteFn, *mut c_int, *mut c_void) 
 type SetAttrFn = unsafe extern "C" fn(Handle, c_int, *mut c_void) -> c_int;
 type GetAttrFn = unsafe extern "C" fn(Handle, c_int, *mut c_void, *mut c_int) -> c_int;
 type ErrorFn = unsafe extern "C" fn(Handle, c_int) -> c_int;
+type AbortFn = unsafe extern "C" fn(Handle, c_int) -> c_int;
 type VersionFn = unsafe extern "C" fn(*mut u8, *mut c_int) -> c_int;
 
 /// Room for the text of `MPI_Get_library_version` of any MPI: MPICH's has 8,192 bytes.
@@ -87,6 +89,19 @@ const MPICH: Constants = Constants {
     other: 15,
 };
 
+/// The binary interface of MPI 5.0, whose handles are small numbers as pointers.
+const MPI_5: Constants = Constants {
+    ints: false,
+    world: 0x101,
+    own: 0x102,
+    byte: 0x247,
+    int: 0x209,
+    and: 0x28,
+    least: 0x22,
+    truncate: 15,
+    other: 16,
+};
+
 /// The MPI of the process.
 pub struct Mpi {
     constants: Constants,
@@ -106,6 +121,7 @@ pub struct Mpi {
     set_attr: SetAttrFn,
     get_attr: GetAttrFn,
     error: ErrorFn,
+    abort: AbortFn,
     initialized: unsafe extern "C" fn(*mut c_int) -> c_int,
     finalized: unsafe extern "C" fn(*mut c_int) -> c_int,
 }
@@ -123,8 +139,8 @@ pub fn next(name: &CStr) -> Option<*mut c_void> {
     dlsym(libc::RTLD_NEXT, name).or_else(|| dlsym(private()?, name))
 }
 
-/// A function of the MPI.
-fn function(name: &CStr) -> Option<*mut c_void> {
+/// A function, or a variable, of the MPI.
+pub fn function(name: &CStr) -> Option<*mut c_void> {
     dlsym(libc::RTLD_DEFAULT, name).or_else(|| dlsym(private()?, name))
 }
 
@@ -200,6 +216,7 @@ fn look() -> Option<Mpi> {
             set_attr: transmute::<*mut c_void, SetAttrFn>(function(c"PMPI_Comm_set_attr")?),
             get_attr: transmute::<*mut c_void, GetAttrFn>(function(c"PMPI_Comm_get_attr")?),
             error: transmute::<*mut c_void, ErrorFn>(function(c"PMPI_Comm_call_errhandler")?),
+            abort: transmute::<*mut c_void, AbortFn>(function(c"PMPI_Abort")?),
             initialized: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(
                 function(c"PMPI_Initialized")?,
             ),
@@ -214,8 +231,8 @@ fn look() -> Option<Mpi> {
 fn constants() -> Option<Constants> {
     let version = function(c"PMPI_Get_library_version")?;
     // MPICH with the interface of MPI 5.0 says the same of itself, and has other handles.
-    if is_of_mpi_5(version) {
-        return None;
+    if is_of_mpi_5(version)? {
+        return Some(MPI_5);
     }
     let mut text = vec![0; VERSION_ROOM];
     let mut len = 0;
@@ -236,23 +253,16 @@ fn constants() -> Option<Constants> {
     }
 }
 
-fn is_of_mpi_5(function: *mut c_void) -> bool {
+/// Tells if a function is of a library with the interface of MPI 5.0; `None`: nobody knows.
+fn is_of_mpi_5(function: *mut c_void) -> Option<bool> {
     // SAFETY: all zeroes is a valid Dl_info; dladdr fills it for an address of a library.
     let file = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         let found = libc::dladdr(function, &mut info) != 0 && !info.dli_fname.is_null();
-        found.then(|| {
-            CStr::from_ptr(info.dli_fname)
-                .to_string_lossy()
-                .into_owned()
-        })
+        found.then(|| CStr::from_ptr(info.dli_fname).to_string_lossy())?
     };
-    file.is_none_or(|file| {
-        file.rsplit('/')
-            .next()
-            .unwrap_or(&file)
-            .starts_with("libmpi_abi")
-    })
+    let name = file.rsplit('/').next().unwrap_or(&file);
+    Some(name.starts_with("libmpi_abi"))
 }
 
 /// Open MPI's handles are addresses of what it exports.
@@ -281,6 +291,11 @@ pub struct Layout {
 }
 
 impl Mpi {
+    /// Says if it is Open MPI.
+    pub fn is_open_mpi(&self) -> bool {
+        !self.constants.ints && self.constants != MPI_5
+    }
+
     /// A handle that a caller gave.
     pub fn handle(&self, given: Handle) -> Handle {
         match self.constants.ints {
@@ -475,5 +490,11 @@ impl Mpi {
         // SAFETY: a communicator of the caller's.
         unsafe { (self.error)(comm, code) };
         code
+    }
+
+    /// Ends the job.
+    pub fn abort(&self) {
+        // SAFETY: the communicator of all, at any time between MPI_Init and MPI_Finalize.
+        let _ = self.world().map(|world| unsafe { (self.abort)(world, 1) });
     }
 }

@@ -44,6 +44,7 @@ pub struct Provider {
     pub is_idle: extern "C" fn(isize) -> isize,
     pub progress: extern "C" fn() -> isize,
     pub close: extern "C" fn(isize) -> isize,
+    pub doze: extern "C" fn() -> isize,
 }
 
 /// See the provider.

@@ -2,8 +2,9 @@
 
 use crate::api::{EpId, GroupEnd, GroupError, GroupId, GroupOpId, GroupSpec};
 use crate::engine::Engine;
-use crate::platform::sync::MutexGuard;
+use crate::platform::sync::{MutexGuard, Ordering};
 use crate::platform::system::System;
+use crate::progress::shared::Shared;
 use crate::state::core::Core;
 use crate::state::group_card::GROUP_CARD_LEN;
 
@@ -63,14 +64,27 @@ impl<S: System> Engine<S> {
     ) -> Result<GroupOpId, GroupError> {
         let now = self.shared.clock.now_ns();
         let mut core = self.for_groups()?;
-        core.group_post(now, group, root, (base, len))
+        let posted = core.group_post(now, group, root, (base, len));
+        self.shared.await_rails(&core);
+        posted
     }
 
     /// How a broadcast ended, told once. `None`: it has not; [`Engine::progress`] makes it.
     pub fn group_test(&self, group: GroupId, op: GroupOpId) -> Option<GroupEnd> {
-        match self.shared.usable() {
-            Ok(mut core) => core.group_test(group, op),
-            Err(_) => Some(GroupEnd::Closed),
+        let Ok(mut core) = self.shared.usable() else {
+            return Some(GroupEnd::Closed);
+        };
+        let end = core.group_test(group, op);
+        if end.is_some() {
+            self.shared.await_rails(&core);
+        }
+        end
+    }
+
+    /// Sleeps until there may be something to do, at most a millisecond.
+    pub fn doze(&self) {
+        if !self.shared.is_forked() {
+            self.shared.doze();
         }
     }
 
@@ -84,6 +98,15 @@ impl<S: System> Engine<S> {
     pub fn group_close(&self, group: GroupId) {
         if let Ok(mut core) = self.shared.usable() {
             core.group_close(group);
+            self.shared.await_rails(&core);
         }
+    }
+}
+
+impl<S: System> Shared<S> {
+    /// Polls look at the rails of what is waited for.
+    fn await_rails(&self, core: &Core<S>) {
+        self.awaited
+            .store(core.groups.awaited_rails(), Ordering::Relaxed);
     }
 }

@@ -165,6 +165,32 @@ fn a_broadcast_arrives_at_all_and_leaves_its_root_once() {
     close(members);
 }
 
+/// A probe is longer than what is in it, and what was in its place before is no packet.
+#[test]
+fn nothing_is_damaged_where_probes_follow_chunks() {
+    let members = members(3, |_| vec![("rails", "lo")]);
+    for _ in 0..10 {
+        broadcast(&members, &[100_000, 20, 65_536], 0);
+        for member in &members {
+            member.engine.group_probe(member.group).unwrap();
+            member.engine.progress();
+        }
+    }
+    for member in &members {
+        let limit = Limit::begin();
+        while member.engine.group_heard(member.group).unwrap() == 0 {
+            limit.check("the others to be heard");
+            member.engine.progress();
+        }
+        let look = |core: &Core<_>| {
+            let rail = core.rail_counters(0).unwrap();
+            (rail.corrupt_heads, rail.truncated, rail.wrong_version)
+        };
+        assert_eq!(member.engine.inspect(look), (0, 0, 0));
+    }
+    close(members);
+}
+
 #[test]
 fn a_broadcast_arrives_whatever_is_lost_damaged_doubled_or_late() {
     let faults = "seed=5;tx:drop=0.05;tx:corrupt=0.02;tx:duplicate=0.02;tx:reorder=0.02";

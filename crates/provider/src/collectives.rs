@@ -54,6 +54,8 @@ pub struct CollectivesV1 {
     pub progress: extern "C" fn() -> isize,
     /// Ends a group.
     pub close: extern "C" fn(group: isize) -> isize,
+    /// Sleeps until there may be something to do.
+    pub doze: extern "C" fn() -> isize,
 }
 
 /// A broadcast ended as it should.
@@ -81,6 +83,7 @@ pub(crate) static COLLECTIVES: CollectivesV1 = CollectivesV1 {
     is_idle,
     progress,
     close,
+    doze,
 };
 
 /// The domain whose engine has the groups. It may be closed, as if they were not there.
@@ -208,6 +211,13 @@ extern "C" fn progress() -> isize {
     })
 }
 
+extern "C" fn doze() -> isize {
+    guard_free(|| {
+        used()?.engine.doze();
+        Ok(0)
+    })
+}
+
 extern "C" fn close(group: isize) -> isize {
     with_group(group, |shared, group| {
         shared.engine.group_close(group);
@@ -263,7 +273,8 @@ mod tests {
             test,
             is_idle,
             progress,
-            close
+            close,
+            doze
         );
         type Api = other_side::ApiV1;
         assert_alike!(crate::MarlineApiV1, Api, version, size, collectives);

@@ -50,6 +50,9 @@ impl<S: System> Core<S> {
         let Some(lens) = open.measure(packet) else {
             return;
         };
+        if matches!(dest, Dest::Group(_)) {
+            self.send_other_lanes(now, open, rail);
+        }
         let caps = self.rails.list[rail].tx.caps();
         let most = (caps.batch_segments_max, caps.batch_bytes_max);
         let mut open_batch = self.groups.batches.find(rail, dest);
@@ -63,6 +66,16 @@ impl<S: System> Core<S> {
         let out = self.groups.batches.get(at).room(lens.whole);
         if open.encode(packet, &lens, out).is_none() {
             self.groups.batches.get(at).undo(lens.whole);
+        }
+    }
+
+    /// Sends what was built for other lanes: chunks leave in their order, so that nobody misses
+    /// those before.
+    fn send_other_lanes(&mut self, now: u64, open: &OpenGroup, lane: usize) {
+        for &(rail, link) in open.lanes.iter().filter(|(rail, _)| *rail != lane) {
+            if let Some(at) = self.groups.batches.find(rail, Dest::Group(link.0)) {
+                self.send_batch(now, at);
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::group_card::{identity, lanes, leaders, GroupCard, GROUP_CARD_LEN};
 use crate::state::groups::{GroupMemory, Member, OpenGroup};
+use crate::stats::RailCounters;
 use marline_checksum::{crc32c, sum, Algorithm};
 use marline_proto::group::{Group, GroupConfig, GroupStats, Scheme};
 use marline_proto::{Dest, PeerId};
@@ -21,10 +22,10 @@ const LOOK_NS: u64 = 100_000_000;
 const RIDERS_LEN: usize = 64;
 /// Bytes that a root may have under way at most: where processes share a processor, a root goes on
 /// for as long as a receiver waits for it.
-const WINDOW_BYTES_MAX: usize = 1 << 20;
+const WINDOW_BYTES_MAX: usize = 2 << 20;
 /// Broadcasts up to so many bytes are copied as they leave, so that the next one begins before all
 /// have acknowledged; the copies are as many bytes as are under way.
-const COPY_MAX: u64 = WINDOW_BYTES_MAX as u64;
+const COPY_MAX: u64 = 1 << 20;
 /// The part of a receive buffer that they may take: the kernel adds to each packet, and several
 /// members may broadcast one after another.
 const WINDOW_PART: usize = 4;
@@ -93,6 +94,7 @@ impl<S: System> Core<S> {
             me: spec.me,
             chunk: chunk as u32,
             lanes: lanes.len() as u8,
+            lane_run: self.batch_of(&joined, chunk + heads),
             scheme: usual(&cards, chunk),
             seed: own.address.id ^ spec.id,
             copy_max: COPY_MAX,
@@ -124,6 +126,15 @@ impl<S: System> Core<S> {
             probe_len: chunk + heads,
         };
         Ok(GroupId(self.groups.insert(Box::new(open))))
+    }
+
+    /// Packets of a length that each of these rails sends by one call.
+    fn batch_of(&self, joined: &[(usize, GroupLink)], len: usize) -> u32 {
+        let batch = |(rail, _): &(usize, GroupLink)| {
+            let caps = self.rails.list[*rail].tx.caps();
+            caps.batch_segments_max.min(caps.batch_bytes_max / len)
+        };
+        joined.iter().map(batch).min().unwrap_or(1) as u32
     }
 
     /// Joins the group on the own rail of each lane.
@@ -232,6 +243,7 @@ impl<S: System> Core<S> {
             counters.unknown += 1;
             return 0;
         };
+        self.groups.unread = true;
         let mut tally = Tally::default();
         self.with_group(now, number as u32, |open| {
             tally.count(take_packet(now, rail, open, &packet));
@@ -243,6 +255,7 @@ impl<S: System> Core<S> {
                 tally.count(take_packet(now, rail, open, &next));
                 tally.more += 1;
             }
+            open.group.acknowledge(now);
         });
         let counters = &mut self.rails[rail].counters;
         counters.wire_packets_received += tally.more as u64;
@@ -255,7 +268,8 @@ impl<S: System> Core<S> {
 
     /// Does what is due for groups, and looks for members that died.
     pub(crate) fn tick_groups(&mut self, now: u64) {
-        if self.groups.due_at.is_none_or(|at| now < at) {
+        let due = self.groups.due_at.is_some_and(|at| at <= now);
+        if !due || self.groups.must_read_first() {
             return;
         }
         for number in 0..self.groups.list.len() as u32 {
@@ -359,6 +373,11 @@ impl<S: System> Core<S> {
     pub fn group_stats(&self, group: GroupId) -> Option<&GroupStats> {
         let open = self.groups.list.get(group.0 as usize)?.as_ref()?;
         Some(open.group.stats())
+    }
+
+    /// Counters of a rail.
+    pub fn rail_counters(&self, rail: usize) -> Option<&RailCounters> {
+        self.rails.list.get(rail).map(|rail| &rail.counters)
     }
 
     /// Nothing is under way: all operations have ended, and all members have what was sent.

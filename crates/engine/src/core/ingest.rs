@@ -41,7 +41,7 @@ impl<S: System> Core<S> {
                 .then(|| GroupPacket::parse(rest, crc32c).ok())
                 .flatten();
             if let Some(packet) = group {
-                segment = packet.wire_len().min(rest.len());
+                segment = self.groups.segment_of(&packet, rest.len());
             } else {
                 first = Packet::parse(rest, crc32c).ok().map(Packet::alone);
                 segment = self.segment_of(rail, first.as_ref()).min(rest.len());

@@ -58,6 +58,7 @@ impl<S: System> Core<S> {
     /// Tells the nodes that nothing is left to be read.
     #[inline]
     pub fn caught_up(&mut self) {
+        self.groups.unread = false;
         for node in self.dir.nodes() {
             node.caught_up();
         }

@@ -92,9 +92,10 @@ impl<S: System> Shared<S> {
         let last = receivers.last;
         let mut taken = self.receive_rail(receivers, last, core, by_thread);
         let all = receivers.turn % OTHERS_EVERY == 0;
-        if all || receivers.hot & !(1 << last) != 0 {
+        let hot = receivers.hot | self.awaited.load(Ordering::Relaxed);
+        if all || hot & !(1 << last) != 0 {
             for rail in 0..receivers.halves.len() {
-                if rail != last && (all || receivers.hot >> rail & 1 == 1) {
+                if rail != last && (all || hot >> rail & 1 == 1) {
                     let more = self.receive_rail(receivers, rail, core, by_thread);
                     if more > 0 && taken == 0 {
                         receivers.last = rail;

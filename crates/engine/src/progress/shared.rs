@@ -6,7 +6,9 @@ use crate::core::publish::Publisher;
 use crate::platform::event::Event;
 use crate::platform::fork::Generation;
 use crate::platform::random::Random;
-use crate::platform::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
+use crate::platform::sync::{
+    AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError,
+};
 use crate::platform::system::System;
 use crate::progress::receivers::Receivers;
 use crate::progress::skips::Skips;
@@ -40,6 +42,9 @@ pub(crate) struct Shared<S: System> {
     pub(crate) skips: Skips,
     /// See `Engine::take_landed`.
     pub(crate) landed: AtomicBool,
+    /// Rails by which a broadcast may come that somebody waits for, as bits: they are polled each
+    /// time.
+    pub(crate) awaited: AtomicU32,
     pub(crate) tick_ns: u64,
     /// The thread ticks faster until then.
     pub(crate) hurried_ns: AtomicU64,
@@ -101,6 +106,7 @@ impl<S: System> Shared<S> {
             polled_ns: AtomicU64::new(0),
             skips: Skips::new(),
             landed: AtomicBool::new(false),
+            awaited: AtomicU32::new(0),
             tick_ns: parts.tick_ns,
             hurried_ns: AtomicU64::new(0),
             threaded: parts.threaded,

@@ -42,6 +42,17 @@ impl<S: System> Shared<S> {
         receivers
     }
 
+    /// Sleeps as long as nothing is to be done: until a packet comes, another thread calls, or
+    /// something is due, and at most [`NAP_MAX_NS`].
+    pub(crate) fn doze(&self) {
+        let mut receivers = self.receivers();
+        receivers.arm();
+        let mut held = None;
+        if self.receive(&mut receivers, &mut held, false) == 0 {
+            drop(self.offer_processor(receivers, CpuOffer::Nap));
+        }
+    }
+
     /// Sleeps until a packet comes, another thread calls, or something is due: an ack that a peer
     /// waits for must not wait for the end of the sleep.
     fn nap(&self, now: u64) {

@@ -2,11 +2,12 @@
 
 use crate::api::{EpId, GroupEnd};
 use crate::state::group_batch::Batches;
+use crate::state::group_copies::{EarlyBytes, KeptChunks};
 use marline_checksum::{copy_and_sum, crc32c, sum, Algorithm};
 use marline_proto::group::{Chunk, Content, Group, GroupEvent, Packet, Place, Rebuild, To, Word};
 use marline_proto::PeerId;
 use marline_rails::{GroupLink, LinkId};
-use marline_wire::{GroupHead, GroupWriter, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
+use marline_wire::{GroupHead, GroupPacket, GroupWriter, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
 use std::collections::BTreeMap;
 
 /// The ways to one member alone.
@@ -52,7 +53,14 @@ pub(crate) struct Groups {
     pub(crate) blocked: bool,
     /// Packets that are built and have not left.
     pub(crate) batches: Batches,
+    /// Packets of groups came, and since then no look at all rails has found nothing.
+    pub(crate) unread: bool,
+    /// How often what is due was put off until that is so.
+    put_off: u32,
 }
+
+/// Where packets come without a pause, what is due is put off so often.
+const PUT_OFF_MAX: u32 = 64;
 
 impl Groups {
     /// Keeps a group: its number.
@@ -69,6 +77,35 @@ impl Groups {
     /// The group of a number.
     pub(crate) fn get(&mut self, number: u32) -> Option<&mut OpenGroup> {
         self.list.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    /// Tells if what is due has to wait: whoever was away for long, or has several rails to read,
+    /// finds what it misses, and the acknowledgements that it waits for, among the packets that
+    /// are still to be read.
+    pub(crate) fn must_read_first(&mut self) -> bool {
+        self.put_off = if self.unread { self.put_off + 1 } else { 0 };
+        self.put_off % PUT_OFF_MAX != 0
+    }
+
+    /// Length of the packets in a buffer of `len` bytes that begins with this one. A probe is
+    /// longer than what it says.
+    pub(crate) fn segment_of(&self, packet: &GroupPacket<'_>, len: usize) -> usize {
+        let probes = packet.words().any(|word| word == Word::Probe);
+        let ours = |open: &&OpenGroup| open.group.is_for(&packet.head);
+        let whole = match self.list.iter().flatten().map(Box::as_ref).find(ours) {
+            _ if !probes => packet.wire_len(),
+            Some(open) => open.probe_len,
+            None => len,
+        };
+        whole.min(len)
+    }
+
+    /// Rails of groups in which an operation has not ended, as bits.
+    pub(crate) fn awaited_rails(&self) -> u32 {
+        let waits = |open: &&OpenGroup| open.memory.ops.values().any(|op| op.end.is_none());
+        let rails = self.list.iter().flatten().map(Box::as_ref).filter(waits);
+        let rails = rails.flat_map(|open| &open.lanes);
+        rails.fold(0, |bits, (rail, _)| bits | 1 << rail)
     }
 
     /// Notes when the protocol wants to be called.
@@ -149,6 +186,7 @@ impl OpenGroup {
             .then_some(())?;
         let written = writer.finish(&head, chunk.as_ref().map(|(c, sum)| (c, *sum)))?;
         debug_assert_eq!(written, lens.head);
+        out[lens.head + lens.payload..].fill(0); // of a probe
         let crc = crc32c(&out[4..lens.head]);
         out[..4].copy_from_slice(&crc.to_le_bytes());
         Some(())
@@ -184,8 +222,8 @@ pub(crate) struct GroupMemory {
     /// Operations by handle.
     pub(crate) ops: BTreeMap<u32, GroupOp>,
     next: u32,
-    early: BTreeMap<u64, Vec<u8>>,
-    kept: BTreeMap<(u16, u64), Vec<u8>>,
+    early: EarlyBytes,
+    kept: KeptChunks,
     /// Bytes of a chunk.
     chunk: usize,
 }
@@ -199,6 +237,7 @@ impl GroupMemory {
     pub(crate) fn new(chunk: usize) -> GroupMemory {
         GroupMemory {
             chunk,
+            kept: KeptChunks::new(chunk),
             ..GroupMemory::default()
         }
     }
@@ -237,13 +276,13 @@ impl GroupMemory {
                     copy_and_sum(algorithm, seed, to.as_mut_ptr(), from, to.len())
                 };
                 if keep {
-                    self.kept.insert((chunk.root, chunk.number), to.to_vec());
+                    self.kept.insert((chunk.root, chunk.number), to);
                 }
                 Some(sum)
             }
             Content::Kept(chunk) => {
-                let kept = self.kept.get(&(chunk.root, chunk.number))?;
-                to.copy_from_slice(kept.get(..to.len())?);
+                let kept = self.kept.get((chunk.root, chunk.number), to.len())?;
+                to.copy_from_slice(kept);
                 Some(sum(algorithm, chunk.seed(head.group), to))
             }
             Content::Parity { handle, chunk } => {
@@ -268,10 +307,9 @@ impl GroupMemory {
             Place::Posted { handle, .. } => self.lent(handle, chunk.offset, chunk.len as usize),
             Place::Early { .. } => {
                 let total = usize::try_from(chunk.total).ok()?;
-                let early = self.early.entry(chunk.broadcast);
-                let early = early.or_insert_with(|| vec![0; total]);
-                let at = chunk.offset as usize;
-                let span = early.get_mut(at..at.checked_add(chunk.len as usize)?)?;
+                let at = usize::try_from(chunk.offset).ok()?;
+                let place = (chunk.broadcast, total);
+                let span = self.early.room(place, at, chunk.len as usize)?;
                 Some(span.as_mut_ptr())
             }
             _ => None,
@@ -292,7 +330,7 @@ impl GroupMemory {
         let found = unsafe { copy_and_sum(algorithm, seed, to, bytes.as_ptr(), bytes.len()) };
         let right = found == sum;
         if right && keeps(place) {
-            self.kept.insert((chunk.root, chunk.number), bytes.to_vec());
+            self.kept.insert((chunk.root, chunk.number), bytes);
         }
         Some(right)
     }
@@ -318,7 +356,7 @@ impl GroupMemory {
         bytes.truncate(chunk.len as usize);
         all.get_mut(at..at + bytes.len())?.copy_from_slice(&bytes);
         if keeps(place) {
-            self.kept.insert((chunk.root, chunk.number), bytes);
+            self.kept.insert((chunk.root, chunk.number), &bytes);
         }
         Some(())
     }
@@ -332,22 +370,23 @@ impl GroupMemory {
                 }
             }
             GroupEvent::Adopt { broadcast, handle } => {
-                let Some(early) = self.early.remove(&broadcast) else {
+                let Some(early) = self.early.take(broadcast) else {
                     return;
                 };
-                if let Some(to) = self.lent(handle, 0, early.len()) {
-                    // SAFETY: `lent` says that so many bytes are there.
-                    unsafe { std::ptr::copy_nonoverlapping(early.as_ptr(), to, early.len()) };
+                for (at, part) in early.parts() {
+                    if let Some(to) = self.lent(handle, at as u64, part.len()) {
+                        // SAFETY: `lent` says that so many bytes are there.
+                        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len()) };
+                    }
                 }
+                self.early.give_back(early);
             }
             GroupEvent::Drop { broadcast } => {
-                self.early.remove(&broadcast);
-            }
-            GroupEvent::Forget { root, next } => {
-                while let Some((&(of, n), _)) = self.kept.range((root, 0)..(root, next)).next() {
-                    self.kept.remove(&(of, n));
+                if let Some(early) = self.early.take(broadcast) {
+                    self.early.give_back(early);
                 }
             }
+            GroupEvent::Forget { root, next } => self.kept.forget(root, next),
             GroupEvent::NotCarried { .. } => {}
         }
     }
@@ -359,4 +398,20 @@ fn keeps(place: Place) -> bool {
         place,
         Place::Posted { keep: true, .. } | Place::Early { keep: true }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_waits_until_all_is_read_and_not_for_ever() {
+        let mut groups = Groups::default();
+        assert!(!groups.must_read_first());
+        groups.unread = true;
+        let put_off = (0..1_000).take_while(|_| groups.must_read_first()).count();
+        assert_eq!(put_off, PUT_OFF_MAX as usize - 1);
+        groups.unread = false;
+        assert!(!groups.must_read_first());
+    }
 }

@@ -9,6 +9,7 @@ pub(crate) mod directory;
 pub(crate) mod fast_path;
 pub(crate) mod group_batch;
 pub(crate) mod group_card;
+pub(crate) mod group_copies;
 pub(crate) mod groups;
 pub(crate) mod operations;
 pub(crate) mod outages;

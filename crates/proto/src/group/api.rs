@@ -28,7 +28,7 @@ impl Group {
             receiving: Receiving::default(),
             sending: BTreeMap::new(),
             kept_bytes: 0,
-            lanes: Lanes::new(cfg.lanes),
+            lanes: Lanes::new(cfg.lanes, cfg.lane_run),
             pace: Pace::new(cfg.chunk_ns),
             carried: Carried::default(),
             trip: Trip::new(cfg.round_trip_ns),

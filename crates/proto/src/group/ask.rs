@@ -60,7 +60,11 @@ impl Group {
     pub(super) fn owe_ack(&mut self, now: u64, root: u16) {
         let reached = self.reached(root);
         let (scheme, trip_ns) = (self.cfg.scheme, self.trip.ns());
-        let spread = self.spread_ns();
+        let Some(from) = self.receiving.roots.get(&root) else {
+            return;
+        };
+        let wanted = from.told < from.wanted && from.wanted <= reached;
+        let spread = if wanted { self.spread_ns() } else { 0 };
         let Some(from) = self.receiving.roots.get_mut(&root) else {
             return;
         };
@@ -70,7 +74,7 @@ impl Group {
         let due = from.ended >= scheme.ack_every && reached > from.told;
         if due || reached >= from.told + enough {
             from.ack_at = now;
-        } else if from.told < from.wanted && from.wanted <= reached {
+        } else if wanted {
             from.ack_at = from.ack_at.min(now + spread);
         } else if !scheme.nacks && reached > from.told {
             from.ack_at = from.ack_at.min(now + ACK_DELAY_TRIPS * trip_ns);
@@ -141,6 +145,15 @@ impl Group {
         for root in roots {
             self.tell(now, root);
             self.ask_for_gaps(now, root);
+        }
+    }
+
+    /// Acknowledges what is to be acknowledged at once: to be called after the packets of a batch,
+    /// where a root may wait for it while [`Group::handle_timeouts`] waits for more packets.
+    pub fn acknowledge(&mut self, now_ns: u64) {
+        let due = |(_, from): &(&u16, &FromRoot)| from.ack_at <= now_ns;
+        while let Some((&root, _)) = self.receiving.roots.iter().find(due) {
+            self.tell(now_ns, root);
         }
     }
 

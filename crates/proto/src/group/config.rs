@@ -159,6 +159,9 @@ pub struct GroupConfig {
     pub keep_max: u64,
     /// Rails that carry multicast, from 1 to 8.
     pub lanes: u8,
+    /// Chunks that leave on one of them before the next has its turn: rails that send many packets
+    /// by one call want as many.
+    pub lane_run: u32,
     /// Time that a small packet takes to any member and its answer back, about: where measuring
     /// starts.
     pub round_trip_ns: u64,
@@ -184,6 +187,7 @@ impl Default for GroupConfig {
             early_max: 4 << 20,
             keep_max: 4 << 20,
             lanes: 1,
+            lane_run: 1,
             round_trip_ns: 50_000,
             chunk_ns: 0,
             scheme: Scheme::NACK,

@@ -1,4 +1,4 @@
-//! The rails that carry a group's multicast: chunks take turns on those that lose least.
+//! The rails that carry a group's multicast: runs of chunks take turns on those that lose least.
 
 /// Rails that a group uses at most.
 pub const LANES_MAX: usize = 8;
@@ -23,16 +23,23 @@ pub(super) struct Lanes {
     /// Rails in use, as bits.
     mask: u8,
     turn: u64,
+    /// Chunks that leave on one rail before the next has its turn.
+    run: u32,
+    /// The rail whose turn it is, and how many chunks more.
+    current: (u8, u32),
 }
 
 impl Lanes {
-    /// A number of rails, all in use.
-    pub fn new(count: u8) -> Lanes {
+    /// A number of rails, all in use, on each of which `run` chunks leave before the next has its
+    /// turn.
+    pub fn new(count: u8, run: u32) -> Lanes {
         let count = count.clamp(1, LANES_MAX as u8) as u32;
         Lanes {
             lanes: [Lane::default(); LANES_MAX],
             mask: (u8::MAX) >> (LANES_MAX as u32 - count),
             turn: 0,
+            run: run.max(1),
+            current: (LANES_MAX as u8 - 1, 0),
         }
     }
 
@@ -54,7 +61,26 @@ impl Lanes {
         sent >= ENOUGH && asked * 2 >= sent
     }
 
-    /// The rail for the next multicast, not `last` if there is another.
+    /// The rail for the next chunk that leaves for the first time.
+    pub fn next(&mut self) -> u8 {
+        let (lane, left) = self.current;
+        let usable = |lane: u8| self.mask >> lane & 1 == 1 && !self.is_bad(lane);
+        let goes_on = left > 0 && usable(lane);
+        let turns = (1..=LANES_MAX as u8).map(|n| (lane + n) % LANES_MAX as u8);
+        let (next, left) = match turns.clone().find(|&lane| usable(lane)) {
+            _ if goes_on => (lane, left - 1),
+            Some(next) => (next, self.run - 1),
+            None => return self.pick(None),
+        };
+        self.current = (next, left);
+        if self.turn % TRIAL == TRIAL - 1 && self.all().any(|lane| self.is_bad(lane)) {
+            return self.pick(None);
+        }
+        self.turn += 1;
+        next
+    }
+
+    /// The rail for what is sent again, and for words: not `last` if there is another.
     pub fn pick(&mut self, last: Option<u8>) -> u8 {
         self.turn += 1;
         let others = || self.all().filter(|lane| Some(*lane) != last);
@@ -90,13 +116,14 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     #[test]
     fn a_rail_that_loses_all_is_set_aside_and_tried() {
-        let mut lanes = Lanes::new(2);
+        let mut lanes = Lanes::new(2, 1);
         let mut counts = [0; 2];
         for n in 0..1_000 {
-            let lane = lanes.pick(None);
+            let lane = lanes.next();
             lanes.sent(lane);
             if lane == 1 && n < 500 {
                 lanes.lost(lane);
@@ -106,20 +133,29 @@ mod tests {
         assert!((5..30).contains(&counts[1]), "{counts:?}");
         // It is good again, and takes turns once that is known.
         for _ in 0..2_000 {
-            let lane = lanes.pick(None);
+            let lane = lanes.next();
             lanes.sent(lane);
         }
         assert!(!lanes.is_bad(1));
     }
 
     #[test]
+    fn rails_take_turns_by_runs() {
+        let mut lanes = Lanes::new(3, 4);
+        let took: Vec<u8> = (0..14).map(|_| lanes.next()).collect();
+        assert_eq!(took, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0]);
+        lanes.only(0b110);
+        assert_eq!((lanes.next(), lanes.next()), (1, 1));
+    }
+
+    #[test]
     fn a_repair_takes_another_rail_if_there_is_one() {
-        let mut lanes = Lanes::new(3);
+        let mut lanes = Lanes::new(3, 1);
         assert!((0..100).all(|_| lanes.pick(Some(1)) != 1));
         lanes.only(0b010);
         assert!((0..100).all(|_| lanes.pick(Some(1)) == 1));
         lanes.only(0b100);
         assert_eq!(lanes.pick(None), 1);
-        assert_eq!(Lanes::new(0).pick(Some(0)), 0);
+        assert_eq!(Lanes::new(0, 1).pick(Some(0)), 0);
     }
 }

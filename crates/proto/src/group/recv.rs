@@ -166,10 +166,12 @@ impl Group {
 
     /// The broadcast that a chunk belongs to.
     fn broadcast_of(&self, chunk: &Chunk) -> u64 {
+        if !self.cfg.errs(GroupMutation::MixBroadcasts) {
+            return chunk.broadcast;
+        }
         let theirs = |(_, b): &(&u64, &Incoming)| b.root == chunk.root && b.handle.is_some();
-        let mixes = self.cfg.errs(GroupMutation::MixBroadcasts);
         let first = self.receiving.broadcasts.iter().find(theirs);
-        let first = first.filter(|_| mixes).map(|(&broadcast, _)| broadcast);
+        let first = first.map(|(&broadcast, _)| broadcast);
         first.unwrap_or(chunk.broadcast)
     }
 

@@ -65,7 +65,7 @@ impl Group {
         let to = match scheme.alone {
             true => To::Member(own.acked.members().next()?),
             false => {
-                let lane = self.lanes.pick(None);
+                let lane = self.lanes.next();
                 self.lanes.sent(lane);
                 held.lane = Some(lane);
                 To::All { lane }

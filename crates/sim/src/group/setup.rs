@@ -87,6 +87,8 @@ pub struct GroupSetup {
     pub chunk: u32,
     /// Rails of each process.
     pub lanes: usize,
+    /// Chunks that leave on one of them before the next has its turn.
+    pub lane_run: u32,
     /// Settings of each group; see [`marline_proto::group::GroupConfig`].
     pub copy_max: u64,
     /// See `copy_max`.
@@ -137,6 +139,7 @@ impl GroupSetup {
             }],
             chunk: 1_344,
             lanes: 1,
+            lane_run: 1,
             copy_max: 65_536,
             early_max: 4 << 20,
             keep_max: 4 << 20,
@@ -171,6 +174,7 @@ impl GroupSetup {
         let mut setup = GroupSetup::calm(procs, Scheme::NACK, Vec::new());
         setup.seed = seed;
         setup.lanes = lanes;
+        setup.lane_run = [1, 1, 8, 45][(seed % 4) as usize];
         setup.chunk = rng.pick(&[200, 1_344, 1_344, 8_000, 32_000]);
         setup.copy_max = rng.pick(&[0, 3_000, 65_536]);
         let chunk = setup.chunk as u64;

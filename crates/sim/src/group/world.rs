@@ -133,6 +133,7 @@ impl<'a> GroupWorld<'a> {
             early_max: setup.early_max,
             keep_max: setup.keep_max,
             lanes: setup.lanes as u8,
+            lane_run: setup.lane_run,
             round_trip_ns: setup.round_trip_ns,
             chunk_ns: if setup.paced { wire_ns } else { 0 },
             scheme: spec.scheme,

@@ -1,0 +1,188 @@
+//! The Fortran functions. Those of MPICH and Intel MPI call the C functions, where this library
+//! stands already. Those of Open MPI call the profiling interface, past it; so they are taken over
+//! here, by each name that a compiler may give them (`mpif.h` and the module `mpi`), and by that
+//! which the module `mpi_f08` calls.
+
+use crate::guard::with;
+use crate::mpi::{self, Handle, Mpi};
+use crate::{bcast, group};
+use std::ffi::{c_int, c_void, CStr};
+use std::mem::transmute;
+
+/// A Fortran integer, of which handles are made, too.
+type Fint = c_int;
+
+type F2cFn = unsafe extern "C" fn(Fint) -> Handle;
+type BcastFn = unsafe extern "C" fn(
+    *mut c_void,
+    *const Fint,
+    *const Fint,
+    *const Fint,
+    *const Fint,
+    *mut Fint,
+);
+type OfCommFn = unsafe extern "C" fn(*mut Fint, *mut Fint);
+type FinalizeFn = unsafe extern "C" fn(*mut Fint);
+
+/// The C handle of a Fortran handle, where the Fortran functions are to be taken over.
+fn handle(mpi: &Mpi, name: &CStr, of: Fint) -> Option<Handle> {
+    mpi.is_open_mpi().then_some(())?;
+    // SAFETY: Open MPI's function of this name.
+    unsafe {
+        let of_fortran: F2cFn = transmute(mpi::function(name)?);
+        Some(of_fortran(of))
+    }
+}
+
+/// The C value of a buffer: `MPI_BOTTOM` is a variable of Open MPI's there.
+fn buffer(given: *mut c_void) -> *mut c_void {
+    let names = [
+        c"mpi_fortran_bottom_",
+        c"mpi_fortran_bottom",
+        c"mpi_fortran_bottom__",
+        c"MPI_FORTRAN_BOTTOM",
+    ];
+    let is_bottom = names.iter().any(|name| mpi::function(name) == Some(given));
+    match is_bottom {
+        true => std::ptr::null_mut(),
+        false => given,
+    }
+}
+
+/// # Safety
+/// As of `MPI_BCAST`; `name` is that of the called function.
+unsafe fn broadcast(
+    name: &CStr,
+    data: *mut c_void,
+    [count, datatype, root, comm]: [*const Fint; 4],
+    error: *mut Fint,
+) {
+    let done = with(|mpi| {
+        // SAFETY: the caller's promise: these are integers.
+        let (count, datatype, root, comm) = unsafe { (*count, *datatype, *root, *comm) };
+        let asked = bcast::Bcast {
+            comm: handle(mpi, c"PMPI_Comm_f2c", comm)?,
+            datatype: handle(mpi, c"PMPI_Type_f2c", datatype)?,
+            buffer: buffer(data),
+            count: count as isize,
+            root,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { bcast::broadcast(mpi, &asked) }
+    });
+    // SAFETY: the caller's promise, and the function of this name.
+    unsafe {
+        match (done, mpi::next(name)) {
+            (None, Some(next)) => {
+                transmute::<*mut c_void, BcastFn>(next)(data, count, datatype, root, comm, error)
+            }
+            (done, _) => tell(error, done),
+        }
+    }
+}
+
+/// # Safety
+/// As of `MPI_COMM_FREE`; `name` is that of the called function.
+unsafe fn before_end(name: &CStr, comm: *mut Fint, error: *mut Fint) {
+    with(|mpi| {
+        // SAFETY: the caller's promise.
+        group::end(mpi, handle(mpi, c"PMPI_Comm_f2c", unsafe { *comm })?);
+        None
+    });
+    // SAFETY: the caller's promise, and the function of this name.
+    unsafe {
+        match mpi::next(name) {
+            Some(next) => transmute::<*mut c_void, OfCommFn>(next)(comm, error),
+            None => tell(error, None),
+        }
+    }
+}
+
+/// # Safety
+/// As of `MPI_FINALIZE`; `name` is that of the called function.
+unsafe fn finalize(name: &CStr, error: *mut Fint) {
+    with(|mpi| {
+        mpi.is_open_mpi().then(|| group::end_all(mpi));
+        None
+    });
+    // SAFETY: the caller's promise, and the function of this name.
+    unsafe {
+        match mpi::next(name) {
+            Some(next) => transmute::<*mut c_void, FinalizeFn>(next)(error),
+            None => tell(error, None),
+        }
+    }
+}
+
+/// # Safety
+/// `error` is null or an integer.
+unsafe fn tell(error: *mut Fint, code: Option<c_int>) {
+    // SAFETY: the caller's promise.
+    if let Some(error) = unsafe { error.as_mut() } {
+        *error = code.unwrap_or(mpi::ABSENT);
+    }
+}
+
+/// A C string.
+macro_rules! name {
+    ($name:ident) => {
+        match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => c"",
+        }
+    };
+}
+
+/// The functions by all their names.
+macro_rules! exports {
+    (broadcast: $($name:ident),*) => { $(
+        /// `MPI_BCAST`.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[allow(non_snake_case)]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            data: *mut c_void,
+            count: *const Fint,
+            datatype: *const Fint,
+            root: *const Fint,
+            comm: *const Fint,
+            error: *mut Fint,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { broadcast(name!($name), data, [count, datatype, root, comm], error) }
+        }
+    )* };
+    (before_end: $($name:ident),*) => { $(
+        /// `MPI_COMM_FREE` or `MPI_COMM_DISCONNECT`.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[allow(non_snake_case)]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(comm: *mut Fint, error: *mut Fint) {
+            // SAFETY: the caller's promise.
+            unsafe { before_end(name!($name), comm, error) }
+        }
+    )* };
+    (finalize: $($name:ident),*) => { $(
+        /// `MPI_FINALIZE`.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[allow(non_snake_case)]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(error: *mut Fint) {
+            // SAFETY: the caller's promise.
+            unsafe { finalize(name!($name), error) }
+        }
+    )* };
+}
+
+exports!(broadcast: mpi_bcast, mpi_bcast_, mpi_bcast__, MPI_BCAST, ompi_bcast_f);
+exports!(before_end: mpi_comm_free, mpi_comm_free_, mpi_comm_free__);
+exports!(before_end: MPI_COMM_FREE, ompi_comm_free_f);
+exports!(before_end: mpi_comm_disconnect, mpi_comm_disconnect_, mpi_comm_disconnect__,
+    MPI_COMM_DISCONNECT, ompi_comm_disconnect_f);
+exports!(finalize: mpi_finalize, mpi_finalize_, mpi_finalize__, MPI_FINALIZE, ompi_finalize_f);

@@ -1,0 +1,67 @@
+//! Faults of this library, and words for the user.
+
+use crate::mpi::{self, Mpi};
+use std::ffi::c_int;
+use std::io::Write;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// Tells the user something, in one piece, as the launcher mixes what ranks say.
+pub fn say(text: &str) {
+    let _ = std::io::stderr().write_all(format!("marline: {text}\n").as_bytes());
+}
+
+/// Does a call of the MPI's with what multicast needs.
+pub fn with(call: impl FnOnce(&'static Mpi) -> Option<c_int>) -> Option<c_int> {
+    let mpi = mpi::find()?;
+    guarded(|| call(mpi), || mpi.abort())
+}
+
+/// A panic does not leave this library, and ends the rank: the other ranks may be in the middle of
+/// the same call, and would wait for ever for one that did it another way. `end` ends the job where
+/// it can.
+fn guarded(call: impl FnOnce() -> Option<c_int>, end: impl FnOnce()) -> Option<c_int> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+        say(
+            "a fault in libmarline-collectives.so (see above) ends this rank, as the others may \
+             wait for it. `marline run --no-multicast` does without that library.",
+        );
+        let _ = catch_unwind(AssertUnwindSafe(end));
+        std::process::abort()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// The variable that makes the test below the process that panics.
+    const DIES: &str = "MARLINE_TEST_DIES";
+
+    #[test]
+    fn a_panic_ends_the_rank_with_a_message() {
+        if std::env::var_os(DIES).is_some() {
+            guarded(|| panic!("of the test"), || println!("the job is ended"));
+            unreachable!("the call went on after a panic");
+        }
+        let mut this = Command::new(std::env::current_exe().unwrap());
+        let name = "guard::tests::a_panic_ends_the_rank_with_a_message";
+        let this = this.args(["--exact", name, "--nocapture"]).env(DIES, "1");
+        let ended = this.output().unwrap();
+        let (out, err) = (
+            String::from_utf8_lossy(&ended.stdout),
+            String::from_utf8_lossy(&ended.stderr),
+        );
+        assert!(!ended.status.success(), "{out}{err}");
+        assert!(out.contains("the job is ended"), "{out}{err}");
+        assert!(err.contains("ends this rank"), "{out}{err}");
+        assert!(!err.contains("went on"), "{err}");
+    }
+
+    #[test]
+    fn a_call_without_a_panic_gives_what_it_gives() {
+        let never = || panic!("nothing ends");
+        assert_eq!(guarded(|| Some(3), never), Some(3));
+        assert_eq!(guarded(|| None, never), None);
+    }
+}

@@ -1,0 +1,48 @@
+! Broadcasts of a Fortran program, of which every number is checked. DOOR says by which of the MPI's
+! Fortran doors: 1 mpif.h, 2 the module mpi, 3 the module mpi_f08; 0: by the numbers that MPICH's
+! mpif.h gives, where there is no header (Intel's run-time package). Prints `fortran ok`.
+program fortran
+#if DOOR == 3
+    use mpi_f08
+#elif DOOR == 2
+    use mpi
+#endif
+    implicit none
+#if DOOR == 1
+    include 'mpif.h'
+#elif DOOR == 0
+    integer, parameter :: MPI_COMM_WORLD = int(z'44000000'), MPI_INTEGER = 1275069467
+    external :: MPI_Init, MPI_Comm_rank, MPI_Comm_size, MPI_Comm_dup, MPI_Bcast, MPI_Comm_free, MPI_Finalize
+#endif
+#if DOOR == 3
+    type(MPI_Comm) :: comm
+#else
+    integer :: comm
+#endif
+    integer, parameter :: rounds = 200
+    integer, allocatable :: numbers(:)
+    integer :: error, rank, ranks, n, root, count, i
+
+    call MPI_Init(error)
+    call MPI_Comm_rank(MPI_COMM_WORLD, rank, error)
+    call MPI_Comm_size(MPI_COMM_WORLD, ranks, error)
+    do i = 1, 2
+        call MPI_Comm_dup(MPI_COMM_WORLD, comm, error)
+        do n = 1, rounds
+            root = mod(n, ranks)
+            count = n * 53
+            allocate(numbers(count))
+            numbers = -1
+            if (rank == root) numbers = n * 7 + root
+            call MPI_Bcast(numbers, count, MPI_INTEGER, root, comm, error)
+            if (error /= 0 .or. any(numbers /= n * 7 + root)) then
+                print *, 'fortran MISMATCH', rank, n, error
+                stop 1
+            end if
+            deallocate(numbers)
+        end do
+        call MPI_Comm_free(comm, error)
+    end do
+    if (rank == 0) print '(a)', 'fortran ok'
+    call MPI_Finalize(error)
+end program fortran
