@@ -488,9 +488,8 @@ impl Path {
                 0 => self.rate_bytes_per_s(),
                 busy => self.rate_bytes_per_s().min(2 * busy),
             };
-            let window = product_over(2 * rate, rtt, NS_PER_S).clamp(CWND_FLOOR, CWND_CAP);
-            // No sooner than by what was delivered: a deep queue may have taken it all.
-            self.cwnd = window.min(self.cwnd + bytes);
+            let window = product_over(2 * rate, rtt, NS_PER_S);
+            self.cwnd = window.clamp(CWND_FLOOR, CWND_CAP);
             self.stats.window_bytes = self.cwnd;
         }
         self.stats.bytes_per_s = self.rate_bytes_per_s();
