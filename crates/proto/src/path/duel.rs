@@ -4,7 +4,7 @@ use crate::base::mutation::Mutation;
 use crate::base::types::PathReason;
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::path::{product_over, Duel, Path, NS_PER_S};
+use crate::state::path::{Duel, Path};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -15,10 +15,6 @@ const DUEL_NS: u64 = 1_000_000;
 /// The same of a path that loses nothing: its rail may be repeating what the network lost, which
 /// takes TCP and RC some milliseconds: TCP repeats its last packet after 8 ms, and after 16 more.
 const STALL_DUEL_NS: u64 = 30_000_000;
-/// However fast a path seemed (buckets of tokens let bursts pass), it may be a slow one, on which
-/// nothing is acknowledged before a write of 64 KiB is through: the second round is longer by this
-/// rate, so that with repairs and the first it covers a write on a rail of 100 Mbit/s.
-const SLOW_BYTES_PER_S: u64 = 25_000_000;
 /// Paths that are asked as witnesses of a duel: one may be lost.
 pub(crate) const WITNESSES: usize = 2;
 
@@ -79,11 +75,7 @@ impl Path {
             true => DUEL_NS,
             false => STALL_DUEL_NS,
         };
-        let oldest = self.ring.oldest_waiting().filter(|_| duel.second);
-        let bytes = oldest.map_or(0, |(_, sent)| sent.bytes.into());
-        let slow_ns = product_over(bytes, NS_PER_S, SLOW_BYTES_PER_S);
-        let round = round.max(4 * self.srtt_ns).max(self.queued_ns());
-        let round = round.max(slow_ns.min(STALL_DUEL_NS));
+        let round = round.max(4 * self.srtt_ns);
         let answered = duel.answered_ns;
         let from = duel.started_ns.max(answered.unwrap_or(0));
         (from + round, duel.started_ns + 10 * round)

@@ -8,6 +8,7 @@
 
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
+use crate::path::duel::has_rivals;
 use crate::state::conn::Conn;
 use crate::state::link::{Links, FLOWS};
 use crate::state::path::Path;
@@ -141,7 +142,8 @@ impl Node {
     /// A rail tries another way for a link, as [`LinkAsk::Reroute`] asked for.
     pub fn on_rerouted(&mut self, now_ns: u64, rail: usize, link: u32) {
         self.of_link(now_ns, rail, link, |_, conn, at| {
-            conn.paths[at].stats.reroutes += 1;
+            // A path that is down beside others is probed by other ways, too.
+            conn.paths[at].stats.reroutes += !has_rivals(conn, at) as u64;
         });
     }
 

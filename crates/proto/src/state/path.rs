@@ -378,7 +378,7 @@ impl Path {
                 .max(self.srtt_ns + 4 * self.rttvar_ns)
                 .max(cfg.repair_floor_ns)
         };
-        let base = base.max(self.queued_ns()).min(REPAIR_START_MAX_NS);
+        let base = base.min(REPAIR_START_MAX_NS);
         let interval = (base << self.backoff.min(12)).min(cfg.repair_cap_ns.max(base));
         // Repairs of one exact period can meet a full queue every time, when a stream of another
         // sender that fills it has a period, too: the intervals between repeats differ.
@@ -483,12 +483,7 @@ impl Path {
                 RTT_ROOM_NS
             };
             let rtt = self.min_rtt_ns.max(floor);
-            // (Half of it on average is nothing unusual; what a bucket of tokens let pass is.)
-            let rate = match self.busy_bytes_per_s() {
-                0 => self.rate_bytes_per_s(),
-                busy => self.rate_bytes_per_s().min(2 * busy),
-            };
-            let window = product_over(2 * rate, rtt, NS_PER_S);
+            let window = product_over(2 * self.rate_bytes_per_s(), rtt, NS_PER_S);
             self.cwnd = window.clamp(CWND_FLOOR, CWND_CAP);
             self.stats.window_bytes = self.cwnd;
         }
@@ -517,20 +512,10 @@ impl Path {
         self.rate[0].max(self.rate[1])
     }
 
-    /// The rate by which it gets its share: the mean of late, else the best; 0 before the first
-    /// sample.
-    pub fn share_bytes_per_s(&self) -> u64 {
-        match self.rate_bytes_per_s() {
-            0 => 0,
-            best if self.busy_kib_per_s == 0 => best,
-            best => best.min(self.busy_bytes_per_s()),
-        }
-    }
-
     /// Time at which `bytes` more would have arrived, by the measured rate.
     pub fn finish_ns(&self, bytes: u64) -> u64 {
         // Unmeasured: 1 GB/s, so that it gets its first chance.
-        let rate = match self.share_bytes_per_s() {
+        let rate = match self.rate_bytes_per_s() {
             0 => 1 << 30,
             rate => rate,
         };
