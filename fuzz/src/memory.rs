@@ -61,6 +61,13 @@ impl Memories {
         buffer.done = true;
     }
 
+    /// Frees a bounce buffer, if one was used, that has at least `len` bytes.
+    pub fn free_bounce(&mut self, inbound: Option<u64>, len: u64) {
+        let Some(inbound) = inbound else { return };
+        let bytes = self.bounces.remove(&inbound);
+        assert!(bytes.is_some_and(|b| b.len() as u64 >= len));
+    }
+
     /// Grants memory for an inbound message.
     pub fn grant(&mut self, inbound: u64, memory: Granted) {
         let buffer = &self.buffers[&memory.handle];

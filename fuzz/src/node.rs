@@ -355,10 +355,7 @@ impl Bench {
                     let buffer = &self.memory.buffers[&handle];
                     assert!(!buffer.done, "completion of a finished receive");
                     assert!(offset + len <= buffer.capacity);
-                    if let Some(inbound) = bounce {
-                        let bytes = self.memory.bounces.remove(&inbound);
-                        assert!(bytes.is_some_and(|b| b.len() as u64 >= len));
-                    }
+                    self.memory.free_bounce(bounce, len);
                     if last {
                         self.memory.end(handle);
                     }
@@ -394,7 +391,9 @@ impl Bench {
                     self.node.registered_on(inbound, 1, inbound);
                 }
                 Event::Deregister { inbound } => self.memory.deregister(inbound),
+                Event::Called { bounce, .. } => self.memory.free_bounce(Some(bounce), 0),
                 Event::Copy { .. }
+                | Event::PeerOver { .. }
                 | Event::PeerDead { .. }
                 | Event::PathChanged { .. }
                 | Event::PathDoubted { .. }

@@ -475,13 +475,13 @@ impl World {
                 Event::PathChanged { .. } | Event::PathDoubted { .. } | Event::Resumed { .. }
                 | Event::AlgorithmAgreed { .. } | Event::PathCorrupts { .. }
                 | Event::PathShrank { .. } => {}
-                Event::RegistrationWanted { .. }
-                | Event::Deregister { .. }
+                #[rustfmt::skip]
+                Event::RegistrationWanted { .. } | Event::Deregister { .. } | Event::Called { .. }
                 | Event::PutAsked { .. }
                 | Event::PutRefused { .. } => panic!("{event:?} though nothing writes"),
                 Event::PeerLeft { peer } => self.ends[e].node.forget(peer),
-                Event::RecvFailed { .. }
-                | Event::PeerDead { .. }
+                #[rustfmt::skip]
+                Event::RecvFailed { .. } | Event::PeerDead { .. } | Event::PeerOver { .. }
                 | Event::UnknownRailKind { .. }
                 | Event::PeerMismatch { .. } => {
                     panic!("{event:?} though both live, and speak to each other");

@@ -20,8 +20,8 @@ RAILS = 2
 
 # (bytes, calls that send, calls that receive something). 64 KiB and their heads are more than one
 # super-packet. From 128 KiB on a message has a request, a grant, and an ack of its end, and a direct
-# write is read in two calls, of which the first looks what it is; the packet that tells of the last
-# write leaves alone. A tenth is left for what is done once in a while.
+# write is read in two calls, of which the first looks what it is. A tenth is left for what is done
+# once in a while.
 BUDGETS = [
     (1_024, 1, 1),
     (2_048, 1, 1),
@@ -30,10 +30,10 @@ BUDGETS = [
     (16_384, 1, 1),
     (32_768, 1, 1),
     (65_536, 2, 2),
-    (131_072, 7, 11),
-    (262_144, 9, 15),
-    (524_288, 13, 23),
-    (1_048_576, 21, 39),
+    (131_072, 6, 9),
+    (262_144, 8, 13),
+    (524_288, 12, 21),
+    (1_048_576, 20, 37),
 ]
 
 

@@ -251,6 +251,16 @@ def test_memory_is_bounded_while_a_rank_is_away(four, mpich):
     assert max(grew(result)) < 48 << 10, result.tail()
 
 
+SCHEMES = ["original", "basic", "window", "co-root2", "aggregate10", "nack", "nack+parity8"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_brings_the_right_bytes(four, mpich, scheme):
+    four.fault(0, "drop=0.5%")
+    result = run(four, mpich, "--count", 15, env={"FI_MARLINE_MULTICAST_SCHEME": scheme})
+    assert_right(result)
+
+
 def survivors(mpi):
     """Words before the program, and variables, by which a job outlives a killed rank."""
     if mpi.name == "openmpi":
@@ -258,14 +268,11 @@ def survivors(mpi):
     return ["-disable-auto-cleanup"], {}
 
 
-@pytest.mark.parametrize("dying", [0, 2])
-def test_a_killed_rank_ends_broadcasts_with_its_name(four, mpi, dying):
-    """Within the time in which a peer is found dead. Where a member died, its root is the first to
-    find out, and leaves."""
+def assert_ended(four, mpi, dying, scheme="usual"):
     words, env = survivors(mpi)
+    env |= {"FI_MARLINE_PEER_TIMEOUT_MS": 2000, "FI_MARLINE_MULTICAST_SCHEME": scheme}
     program = [*words, mpi.program("deadpeer"), "bcast", dying]
-    job = four.start(mpi, program, n=HOSTS, env={"FI_MARLINE_PEER_TIMEOUT_MS": 2000, **env},
-                     options=["--multicast"])
+    job = four.start(mpi, program, n=HOSTS, env=env, options=["--multicast"])
     result = job.wait(40)
     assert not result.timed_out, result.tail()
     told = {int(rank): float(seconds) for rank, seconds in re.findall(
@@ -274,6 +281,17 @@ def test_a_killed_rank_ends_broadcasts_with_its_name(four, mpi, dying):
     assert set(told) == set(range(HOSTS)) - {dying}, result.tail()
     assert all(told[rank] <= 6 for rank in first), result.tail()
     assert result.find(rf"its peer, rank {dying}, is dead"), result.tail()
+
+
+@pytest.mark.parametrize("dying", [0, 2])
+def test_a_killed_rank_ends_broadcasts_with_its_name(four, mpi, dying):
+    """Within the time in which a peer is found dead. Where a member died, its root is the first to
+    find out, and leaves."""
+    assert_ended(four, mpi, dying)
+
+
+def test_a_killed_collector_ends_broadcasts_with_its_name(four, mpich):
+    assert_ended(four, mpich, 2, "co-root4")
 
 
 def test_without_the_option_nothing_is_multicast(four, mpich):

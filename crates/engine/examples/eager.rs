@@ -81,6 +81,7 @@ fn engine(clock: &Looks, id: u64, (mtu, rails): (usize, u8)) -> Engine<Looks> {
         },
         log_bytes: 4 << 20,
         aggregate_after: 2,
+        calls: true,
         mtu,
     };
     let mut random = id;

@@ -23,6 +23,8 @@ pub mod flag {
     pub const RMA: u64 = 1 << 2;
     /// `FI_TAGGED`.
     pub const TAGGED: u64 = 1 << 3;
+    /// `FI_ATOMIC`.
+    pub const ATOMIC: u64 = 1 << 4;
     /// `FI_READ`.
     pub const READ: u64 = 1 << 8;
     /// `FI_WRITE`.
@@ -31,6 +33,10 @@ pub mod flag {
     pub const RECV: u64 = 1 << 10;
     /// `FI_SEND`.
     pub const SEND: u64 = 1 << 11;
+    /// `FI_REMOTE_READ`.
+    pub const REMOTE_READ: u64 = 1 << 12;
+    /// `FI_REMOTE_WRITE`.
+    pub const REMOTE_WRITE: u64 = 1 << 13;
     /// `FI_MULTI_RECV`.
     pub const MULTI_RECV: u64 = 1 << 16;
     /// `FI_REMOTE_CQ_DATA`.
@@ -189,6 +195,44 @@ pub struct RemoteReq<'a> {
     pub iov: &'a [IoVec],
     /// Remote address (as an offset for zero-based regions), length and key.
     pub remote: &'a [(u64, usize, u64)],
+    /// A write: data for the peer's queue of receives, told when the bytes are there.
+    pub data: Option<u64>,
+    /// Caller's context.
+    pub context: usize,
+    /// Options.
+    pub flags: OpFlags,
+}
+
+/// The kinds of atomic operations, by what they do beside changing the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicKind {
+    /// Nothing.
+    Plain,
+    /// It brings the old values.
+    Fetch,
+    /// It brings the old values, and changes those that compare as asked.
+    Compare,
+}
+
+/// An atomic operation on the memory of a peer. Types and operations have libfabric's numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct AtomicReq<'a> {
+    /// Whose memory.
+    pub dest: FiAddr,
+    /// The kind.
+    pub kind: AtomicKind,
+    /// Type of the elements.
+    pub datatype: u8,
+    /// Operation.
+    pub op: u8,
+    /// Operands (of no use to a read).
+    pub operands: &'a [IoVec],
+    /// Values to compare with.
+    pub compare: &'a [IoVec],
+    /// Where old values go.
+    pub result: &'a [IoVec],
+    /// Remote address (as an offset for zero-based regions), elements and key.
+    pub remote: (u64, usize, u64),
     /// Caller's context.
     pub context: usize,
     /// Options.

@@ -1,8 +1,8 @@
 //! The engine's handle: what doors call. Every method may be called from any thread.
 
 use crate::api::{
-    AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, RecvReq, Region, RemoteReq,
-    SendReq, SubmitError,
+    AtomicReq, AvId, Completion, Counter, CqId, EpId, FiAddr, LogLevel, LogSink, RecvReq, Region,
+    RemoteReq, SendReq, SubmitError,
 };
 use crate::config::settings::Settings;
 use crate::platform::sync::{Arc, Ordering};
@@ -242,6 +242,20 @@ impl<S: System> Engine<S> {
         }
     }
 
+    /// Binds the counter of what peers read of registered memory.
+    pub fn ep_bind_remote_read_counter(&self, ep: EpId, counter: Arc<Counter>) {
+        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
+            endpoint.remote_reads = Some(counter);
+        }
+    }
+
+    /// Binds the counter of what peers write into registered memory.
+    pub fn ep_bind_remote_write_counter(&self, ep: EpId, counter: Arc<Counter>) {
+        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
+            endpoint.remote_writes = Some(counter);
+        }
+    }
+
     /// Makes the endpoint usable. It needs an address vector.
     pub fn ep_enable(&self, ep: EpId) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
@@ -315,9 +329,25 @@ impl<S: System> Engine<S> {
     /// Posts a remote write.
     pub fn put(&self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let mut core = self.shared.usable()?;
-        core.put(ep, req)?;
-        core.flush(self.shared.clock.now_ns());
+        let now = self.shared.clock.now_ns();
+        core.put(now, ep, req)?;
+        core.flush(now);
         Ok(())
+    }
+
+    /// Posts an atomic operation.
+    pub fn atomic(&self, ep: EpId, req: &AtomicReq<'_>) -> Result<(), SubmitError> {
+        let mut core = self.shared.usable()?;
+        let now = self.shared.clock.now_ns();
+        core.atomic(now, ep, req)?;
+        core.flush(now);
+        Ok(())
+    }
+
+    /// Remote reads, writes and atomics of an endpoint that are not over: what a fence waits for.
+    pub fn remote_open(&self, ep: EpId) -> u32 {
+        let mut core = self.shared.lock();
+        core.dir.ep(ep).map_or(0, |e| e.remote_open)
     }
 
     /// Cancels the first posted receive with this context; its entry is `OpError::Cancelled`.

@@ -62,6 +62,7 @@ impl Shared<Process> {
         };
         let mut shared = Shared::new(core_config(settings, &names, &tuned), parts);
         shared.lock().outages.open(publisher.recorder());
+        shared.lock().groups.scheme = settings.multicast_scheme.of_all();
         shared.slow = Mutex::new(Slow {
             interfaces,
             publisher,
@@ -237,6 +238,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
         proto,
         log_bytes,
         aggregate_after: s.aggregate_after,
+        calls: true,
         mtu,
     }
 }

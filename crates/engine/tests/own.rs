@@ -325,6 +325,7 @@ fn own_memory_is_read_and_what_is_not_registered_is_refused() {
             dest: 0,
             iov: &iov(&mut got),
             remote: &[(1_000, 70_000, key)],
+            data: None,
             context,
             flags: complete(),
         };
@@ -343,6 +344,7 @@ fn remote(own: &Own, context: usize, mine: &mut [u8], at: u64, key: u64) -> Opti
         dest: 0,
         iov: &iov(mine),
         remote: &[(at, mine.len(), key)],
+        data: None,
         context,
         flags: complete(),
     };
@@ -386,6 +388,7 @@ fn own_memory_is_written_where_it_is_registered_for_that_and_nowhere_else() {
         dest: 0,
         iov: &iov(&mut sent),
         remote: &[(at, 70_000, 42)],
+        data: None,
         context: 7,
         flags: OpFlags::default(),
     };
@@ -413,17 +416,18 @@ fn messages_that_nothing_receives_are_bounded_and_do_not_hold_up_the_close() {
     own.close();
 }
 
-/// Remote writes wait until the engine is polled next, each with what it takes to remember it.
+/// Long remote writes wait until the engine is polled next, each with what it takes to remember it.
 #[test]
 fn writes_to_oneself_are_bounded_and_go_on_once_polled() {
-    // As many as messages without bytes, above.
+    const LONG: usize = 5_000; // no call: that would be done at once
+                               // As many as messages without bytes, above.
     let own = Own::open(&[("unexpected_bytes", "1M"), ("progress_thread", "off")]);
-    let (mut region, mut sent) = (vec![0; 8], content(5, 8));
+    let (mut region, mut sent) = (vec![0; LONG], content(5, LONG));
     let base = region.as_mut_ptr();
     let memory = Region {
         key: 42,
         base,
-        len: 8,
+        len: LONG,
         virt_addr: false,
         readable: true,
         writable: true,
@@ -433,7 +437,8 @@ fn writes_to_oneself_are_bounded_and_go_on_once_polled() {
         let req = RemoteReq {
             dest: 0,
             iov: &iov(bytes),
-            remote: &[(0, 8, 42)],
+            remote: &[(0, LONG, 42)],
+            data: None,
             context,
             flags: complete(),
         };

@@ -52,6 +52,7 @@ fn whoever_waits_hears_of_a_panic() {
         dest: 0,
         iov: &[],
         remote: &[(0, 0, 1)],
+        data: None,
         context: 9,
         flags: complete(),
     };

@@ -124,6 +124,7 @@ fn engine_with(
         proto: Config::default(),
         log_bytes: 1 << 20,
         aggregate_after: 2,
+        calls: true,
         mtu: 0,
     };
     let parts = Parts {

@@ -39,6 +39,7 @@ pub use base::types::{
     Payload, PeerId, RecvSpec, SendSpec, Source, Span, Spans, Transmit, WriteCheck, WriteOut,
     WrittenSum,
 };
+pub use message::call::CALL_MAX;
 pub use message::post::Peeked;
 pub use node::{Held, Node};
 pub use path::link::LinkAsk;

@@ -21,6 +21,7 @@ impl Errno {
     pub const INVAL: Errno = Errno(libc::EINVAL);
     pub const NOSYS: Errno = Errno(libc::ENOSYS);
     pub const NOMSG: Errno = Errno(libc::ENOMSG);
+    pub const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
     pub const NODATA: Errno = Errno(libc::ENODATA);
     pub const NOMEM: Errno = Errno(libc::ENOMEM);
     pub const MSGSIZE: Errno = Errno(libc::EMSGSIZE);

@@ -23,7 +23,7 @@ static OPS: fi_ops_domain = fi_ops_domain {
     poll_open: absent,
     stx_ctx: absent,
     srx_ctx: absent,
-    query_atomic: absent,
+    query_atomic: crate::atomic::query,
     query_collective: absent,
     endpoint2: absent,
     xpu_ctx: absent,

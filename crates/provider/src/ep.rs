@@ -354,6 +354,15 @@ impl Ep {
         Ok(unsafe { pieces(iov, count) }?.iter().map(|p| p.len).sum())
     }
 
+    /// With FI_FENCE an operation waits until all remote ones before it are over: the application
+    /// is told to try again.
+    pub(crate) fn fenced(&self, flags: u64) -> Result<(), Errno> {
+        match flags & FI_FENCE != 0 && self.engine.remote_open(self.id) > 0 {
+            true => Err(Errno::AGAIN),
+            false => Ok(()),
+        }
+    }
+
     /// Reads or writes remote memory; the options may have been refused.
     ///
     /// # Safety
@@ -371,6 +380,7 @@ impl Ep {
                 dest: out.dest,
                 iov,
                 remote,
+                data: out.data,
                 context: out.context as usize,
                 flags: out.flags,
             };
@@ -404,10 +414,16 @@ impl Ep {
         Ok(())
     }
 
-    /// MPICH and Intel MPI bind counters for READ and WRITE; nothing else is counted.
+    /// Remote operations are counted, here and at their target; messages are not.
     fn bind_counter(&mut self, counter: &cntr::Cntr, flags: u64) -> Result<(), Errno> {
-        if flags & !(FI_READ | FI_WRITE) != 0 {
+        if flags & !(FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
             return Err(Errno::NOSYS);
+        }
+        if flags & FI_REMOTE_WRITE != 0 {
+            (self.engine).ep_bind_remote_write_counter(self.id, counter.counter.clone());
+        }
+        if flags & FI_REMOTE_READ != 0 {
+            (self.engine).ep_bind_remote_read_counter(self.id, counter.counter.clone());
         }
         if flags & FI_WRITE != 0 {
             self.engine

@@ -7,8 +7,8 @@ use crate::log::{self, trace};
 use crate::object::{self, absent};
 use crate::sys::*;
 use crate::sys_ep::*;
-use crate::wish::{decide, CAPS};
-use crate::{ep_ctl, info_build, msg, rma, tagged};
+use crate::wish::{caps_of, decide};
+use crate::{atomic, ep_ctl, info_build, msg, rma, tagged};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::Arc;
@@ -23,11 +23,6 @@ static OPS: fi_ops_ep = fi_ops_ep {
     rx_size_left: absent,
     tx_size_left: absent,
     export_xpu: absent,
-};
-
-static ATOMIC: fi_ops_atomic = fi_ops_atomic {
-    size: size_of::<fi_ops_atomic>(),
-    slots: [absent; 13],
 };
 
 static COLLECTIVE: fi_ops_collective = fi_ops_collective {
@@ -53,7 +48,7 @@ pub(crate) unsafe extern "C" fn open(
         let (caps, tx_flags, rx_flags) = unsafe {
             let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());
             let caps = if (*info).caps == 0 {
-                CAPS
+                caps_of(wish.remote)
             } else {
                 (*info).caps
             };
@@ -86,7 +81,7 @@ fn handle(context: *mut c_void) -> fid_ep {
         msg: &msg::OPS,
         rma: &rma::OPS,
         tagged: &tagged::OPS,
-        atomic: &ATOMIC,
+        atomic: &atomic::OPS,
         collective: &COLLECTIVE,
     }
 }

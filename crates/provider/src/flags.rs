@@ -17,19 +17,24 @@ const SEND_KNOWN: u64 = FI_COMPLETION
     | FI_DELIVERY_COMPLETE
     | FI_MATCH_COMPLETE
     | FI_REMOTE_CQ_DATA
+    | FI_FENCE
     | FI_MORE
     | FI_MSG
     | FI_TAGGED
     | FI_SEND;
 
-/// Flags of remote reads and writes. None is done before the peer's memory was read or written,
+/// Flags of remote reads, writes and atomics. None is done before the memory was read or written,
 /// which is what every completion level asks for.
 const RMA_KNOWN: u64 = FI_COMPLETION
     | FI_INJECT_COMPLETE
     | FI_TRANSMIT_COMPLETE
     | FI_DELIVERY_COMPLETE
+    | FI_INJECT
+    | FI_FENCE
+    | FI_REMOTE_CQ_DATA
     | FI_MORE
     | FI_RMA
+    | FI_ATOMIC
     | FI_READ
     | FI_WRITE;
 
@@ -186,8 +191,8 @@ mod tests {
 
     #[test]
     fn unknown_flags_are_refused() {
-        assert_eq!(SELECTIVE.sendmsg(FI_FENCE), Err(Errno::BADFLAGS));
-        assert_eq!(SELECTIVE.rmamsg(FI_INJECT), Err(Errno::BADFLAGS));
+        assert_eq!(SELECTIVE.sendmsg(FI_PEEK), Err(Errno::BADFLAGS));
+        assert_eq!(SELECTIVE.rmamsg(FI_TAGGED), Err(Errno::BADFLAGS));
         assert_eq!(SELECTIVE.recvmsg(FI_INJECT), Err(Errno::BADFLAGS));
     }
 }

@@ -3,6 +3,7 @@
 use crate::about;
 use crate::boundary::Errno;
 use crate::mpich;
+use crate::settings;
 use crate::sys::*;
 use crate::wish::{
     Grant, Side, Wish, CQ_DATA_SIZE, DOMAIN_CAPS, MESSAGE_LEN_MAX, MR_IOV_LIMIT, OBJECTS, PROTOCOL,
@@ -19,6 +20,7 @@ pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wish {
     let mut wish = Wish {
         version,
         inject_max: mpich::inject_max(),
+        remote: settings::offers_remote(),
         ..Wish::default()
     };
     // SAFETY: null or valid, here and for the attribute structs below.

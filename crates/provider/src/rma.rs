@@ -1,10 +1,9 @@
-//! `fi_ops_rma`: remote reads and writes. FI_RMA is not offered, but MPICH and Intel MPI use them
-//! for messages all the same: MPICH's rendezvous reads or writes where one side's data is in
-//! pieces, Intel MPI reads large payloads of active messages.
+//! `fi_ops_rma`: remote reads and writes. MPICH and Intel MPI use them even where FI_RMA is not
+//! offered: MPICH's rendezvous reads or writes where one side's data is in pieces, Intel MPI reads
+//! large payloads of active messages.
 
 use crate::boundary::Errno;
 use crate::ep::{ep_of, Access, Ep, Outgoing};
-use crate::object::absent;
 use crate::sys::*;
 use crate::sys_ep::*;
 use crate::wish::RMA_IOV_LIMIT;
@@ -19,9 +18,9 @@ pub(crate) static OPS: fi_ops_rma = fi_ops_rma {
     write,
     writev,
     writemsg,
-    inject: absent,
-    writedata: absent,
-    injectdata: absent,
+    inject,
+    writedata,
+    injectdata,
 };
 
 /// An operation of one piece here and there.
@@ -32,15 +31,15 @@ unsafe fn one(
     ep: *mut fid_ep,
     access: Access,
     (base, len): (*mut c_void, usize),
-    (peer, address, key): (fi_addr_t, u64, u64),
-    context: *mut c_void,
+    (address, key): (u64, u64),
+    out: Outgoing,
 ) -> isize {
     let iov = libc::iovec {
         iov_base: base,
         iov_len: len,
     };
     // SAFETY: the caller's promise, with one entry on the stack.
-    unsafe { pieces(ep, access, (&iov, 1), (peer, address, key), context) }
+    unsafe { ep_of(ep).remote_pieces(access, (&iov, 1), &[(address, len, key)], Ok(out)) }
 }
 
 /// An operation of several pieces here, of one there.
@@ -83,8 +82,10 @@ unsafe fn message(ep: *mut fid_ep, access: Access, msg: *const fi_msg_rma, flags
             let piece = &*msg.rma_iov.add(i);
             *slot = (piece.addr, piece.len, piece.key);
         }
-        let out = ep.outgoing(msg.addr, None, None, msg.context);
+        let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
+        let out = ep.outgoing(msg.addr, None, data, msg.context);
         let out: Result<Outgoing, Errno> = ep.tx.rmamsg(flags).map(|flags| out.with(flags));
+        let out = out.and_then(|out| ep.fenced(flags).map(|()| out));
         ep.remote_pieces(access, (msg.msg_iov, msg.iov_count), &remote[..count], out)
     }
 }
@@ -99,9 +100,11 @@ unsafe extern "C" fn read(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    let there = (source, address, key);
     // SAFETY: as libfabric calls it.
-    unsafe { one(ep, Access::Read, (buf, len), there, context) }
+    unsafe {
+        let out = ep_of(ep).outgoing(source, None, None, context);
+        one(ep, Access::Read, (buf, len), (address, key), out)
+    }
 }
 
 unsafe extern "C" fn readv(
@@ -134,9 +137,17 @@ unsafe extern "C" fn write(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    let (here, there) = ((buf.cast_mut(), len), (dest, address, key));
     // SAFETY: as libfabric calls it.
-    unsafe { one(ep, Access::Write, here, there, context) }
+    unsafe {
+        let out = ep_of(ep).outgoing(dest, None, None, context);
+        one(
+            ep,
+            Access::Write,
+            (buf.cast_mut(), len),
+            (address, key),
+            out,
+        )
+    }
 }
 
 unsafe extern "C" fn writev(
@@ -157,4 +168,71 @@ unsafe extern "C" fn writev(
 unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
     // SAFETY: as libfabric calls it.
     unsafe { message(ep, Access::Write, msg, flags) }
+}
+
+unsafe extern "C" fn inject(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    dest: fi_addr_t,
+    address: u64,
+    key: u64,
+) -> isize {
+    let out = Outgoing::injected(dest, None, None);
+    // SAFETY: as libfabric calls it.
+    unsafe {
+        one(
+            ep,
+            Access::Write,
+            (buf.cast_mut(), len),
+            (address, key),
+            out,
+        )
+    }
+}
+
+unsafe extern "C" fn writedata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    data: u64,
+    dest: fi_addr_t,
+    address: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: as libfabric calls it.
+    unsafe {
+        let out = ep_of(ep).outgoing(dest, None, Some(data), context);
+        one(
+            ep,
+            Access::Write,
+            (buf.cast_mut(), len),
+            (address, key),
+            out,
+        )
+    }
+}
+
+unsafe extern "C" fn injectdata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    dest: fi_addr_t,
+    address: u64,
+    key: u64,
+) -> isize {
+    let out = Outgoing::injected(dest, None, Some(data));
+    // SAFETY: as libfabric calls it.
+    unsafe {
+        one(
+            ep,
+            Access::Write,
+            (buf.cast_mut(), len),
+            (address, key),
+            out,
+        )
+    }
 }

@@ -47,3 +47,9 @@ pub(crate) fn read() -> Result<Settings, String> {
     log::info(&format!("settings in force:\n{}", settings.show()));
     Ok(settings)
 }
+
+/// Returns whether remote memory is offered to applications. (What cannot be read is told of when a
+/// domain opens.)
+pub(crate) fn offers_remote() -> bool {
+    Settings::from_lookup(host::param_get).is_ok_and(|settings| settings.rma)
+}

@@ -8,7 +8,7 @@
 #![allow(non_camel_case_types, dead_code)]
 
 pub use crate::sys_base::*;
-use crate::sys_ep::fid_ep;
+use crate::sys_ep::{fi_atomic_attr, fid_ep};
 use std::ffi::{c_char, c_int, c_void};
 
 /// `FI_VERSION(major, minor)`.
@@ -48,9 +48,12 @@ pub const FI_HMEM: u64 = 1 << 47;
 pub const FI_LOCAL_COMM: u64 = 1 << 51;
 pub const FI_REMOTE_COMM: u64 = 1 << 52;
 pub const FI_SHARED_AV: u64 = 1 << 53;
+pub const FI_RMA_EVENT: u64 = 1 << 56;
 pub const FI_SOURCE: u64 = 1 << 57;
 pub const FI_DIRECTED_RECV: u64 = 1 << 59;
 // Bits of single calls share values with capabilities.
+pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
+pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 pub const FI_CLAIM: u64 = 1 << 59;
 pub const FI_DISCARD: u64 = 1 << 58;
 pub const FI_SYNC_ERR: u64 = 1 << 58;
@@ -70,6 +73,7 @@ pub const FI_AV_TABLE: c_int = 2;
 pub const FI_MR_BASIC: c_int = 1 << 0;
 pub const FI_MR_SCALABLE: c_int = 1 << 1;
 pub const FI_MR_VIRT_ADDR: c_int = 1 << 4;
+pub const FI_MR_ALLOCATED: c_int = 1 << 5;
 pub const FI_MR_PROV_KEY: c_int = 1 << 6;
 
 pub const FI_PROGRESS_UNSPEC: c_int = 0;
@@ -337,7 +341,8 @@ pub struct fi_ops_domain {
     pub poll_open: Absent,
     pub stx_ctx: Absent,
     pub srx_ctx: Absent,
-    pub query_atomic: Absent,
+    pub query_atomic:
+        unsafe extern "C" fn(*mut fid_domain, c_int, c_int, *mut fi_atomic_attr, u64) -> c_int,
     pub query_collective: Absent,
     pub endpoint2: Absent,
     pub xpu_ctx: Absent,

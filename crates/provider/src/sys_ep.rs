@@ -239,16 +239,183 @@ pub struct fi_ops_rma {
         *mut c_void,
     ) -> isize,
     pub writemsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize,
-    pub inject: Absent,
-    pub writedata: Absent,
-    pub injectdata: Absent,
+    pub inject:
+        unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t, u64, u64) -> isize,
+    pub writedata: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        u64,
+        fi_addr_t,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> isize,
+    pub injectdata:
+        unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t, u64, u64) -> isize,
 }
 
-/// Ten operations and three queries.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fi_ioc {
+    pub addr: *mut c_void,
+    pub count: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fi_rma_ioc {
+    pub addr: u64,
+    pub count: usize,
+    pub key: u64,
+}
+
+#[repr(C)]
+pub struct fi_atomic_attr {
+    pub count: usize,
+    pub size: usize,
+}
+
+#[repr(C)]
+pub struct fi_msg_atomic {
+    pub msg_iov: *const fi_ioc,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: fi_addr_t,
+    pub rma_iov: *const fi_rma_ioc,
+    pub rma_iov_count: usize,
+    pub datatype: c_int,
+    pub op: c_int,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+pub type atomic_valid_fn = unsafe extern "C" fn(*mut fid_ep, c_int, c_int, *mut usize) -> c_int;
+
 #[repr(C)]
 pub struct fi_ops_atomic {
     pub size: usize,
-    pub slots: [Absent; 13],
+    pub write: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub writev: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const fi_ioc,
+        *mut *mut c_void,
+        usize,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub writemsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_atomic, u64) -> isize,
+    pub inject: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        usize,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+    ) -> isize,
+    pub readwrite: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        *mut c_void,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub readwritev: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const fi_ioc,
+        *mut *mut c_void,
+        usize,
+        *mut fi_ioc,
+        *mut *mut c_void,
+        usize,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub readwritemsg: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const fi_msg_atomic,
+        *mut fi_ioc,
+        *mut *mut c_void,
+        usize,
+        u64,
+    ) -> isize,
+    pub compwrite: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        *const c_void,
+        *mut c_void,
+        *mut c_void,
+        *mut c_void,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub compwritev: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const fi_ioc,
+        *mut *mut c_void,
+        usize,
+        *const fi_ioc,
+        *mut *mut c_void,
+        usize,
+        *mut fi_ioc,
+        *mut *mut c_void,
+        usize,
+        fi_addr_t,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> isize,
+    pub compwritemsg: unsafe extern "C" fn(
+        *mut fid_ep,
+        *const fi_msg_atomic,
+        *const fi_ioc,
+        *mut *mut c_void,
+        usize,
+        *mut fi_ioc,
+        *mut *mut c_void,
+        usize,
+        u64,
+    ) -> isize,
+    pub writevalid: atomic_valid_fn,
+    pub readwritevalid: atomic_valid_fn,
+    pub compwritevalid: atomic_valid_fn,
 }
 
 #[repr(C)]

@@ -102,6 +102,7 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
         let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
         let out = ep.outgoing(msg.addr, Some(msg.tag), data, msg.context);
         let out = ep.tx.sendmsg(flags).map(|flags| out.with(flags));
+        let out = out.and_then(|out| ep.fenced(flags).map(|()| out));
         ep.send_pieces(msg.msg_iov, msg.iov_count, out)
     }
 }

@@ -25,15 +25,34 @@ const QUEUE_SIZE_MAX: usize = 1 << 16;
 
 const PRIMARY: u64 = FI_MSG | FI_TAGGED;
 const DIRECTIONS: u64 = FI_SEND | FI_RECV;
+/// Remote memory, where the settings offer it.
+const REMOTE: u64 = FI_RMA | FI_ATOMIC;
+const REMOTE_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+const REMOTE_CAPS: u64 = REMOTE | REMOTE_DIRECTIONS | FI_RMA_EVENT | FI_FENCE;
 const SECONDARY: u64 = FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | COMM;
 const COMM: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
-/// All that we can. FI_RMA and FI_ATOMIC are missing on purpose.
-pub(crate) const CAPS: u64 = PRIMARY | DIRECTIONS | SECONDARY;
+const MESSAGE_CAPS: u64 = PRIMARY | DIRECTIONS | SECONDARY;
+
+/// All that is offered, with or without remote memory.
+pub(crate) const fn caps_of(remote: bool) -> u64 {
+    match remote {
+        true => MESSAGE_CAPS | REMOTE_CAPS,
+        false => MESSAGE_CAPS,
+    }
+}
 
 /// Whom one can reach is the domain's to say.
 pub(crate) const DOMAIN_CAPS: u64 = COMM;
-const TX_CAPS: u64 = PRIMARY | FI_SEND;
-const RX_CAPS: u64 = PRIMARY | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
+const TX_CAPS: u64 = PRIMARY | REMOTE | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
+const RX_CAPS: u64 = PRIMARY
+    | REMOTE
+    | FI_RECV
+    | FI_REMOTE_READ
+    | FI_REMOTE_WRITE
+    | FI_RMA_EVENT
+    | FI_MULTI_RECV
+    | FI_DIRECTED_RECV
+    | FI_SOURCE;
 
 const TX_OP_FLAGS: u64 = FI_COMPLETION
     | FI_INJECT
@@ -43,8 +62,8 @@ const TX_OP_FLAGS: u64 = FI_COMPLETION
     | FI_MATCH_COMPLETE;
 const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
-/// Send after send, per peer. Orders between atomics hold trivially as long as there are none, and
-/// MPICH and Intel MPI ask for them.
+/// Send after send, and atomic after atomic, per peer: both are messages that take their turn. (No
+/// order is promised to reads, nor to writes, of which the long ones go at their own pace.)
 const ORDERS: u64 = FI_ORDER_SAS | FI_ORDER_ATOMIC_ALL;
 
 /// Hints for one direction.
@@ -99,6 +118,8 @@ pub(crate) struct Wish {
     pub address: bool,
     /// The longest message that a send may copy.
     pub inject_max: usize,
+    /// Remote memory may be offered.
+    pub remote: bool,
 }
 
 /// The part of the reply that depends on the wish.
@@ -119,7 +140,7 @@ pub(crate) fn decide(wish: &Wish) -> Result<Grant, &'static str> {
     check_endpoint(wish)?;
     check_domain(wish)?;
     check_limits(wish)?;
-    let caps = grant_caps(wish.caps)?;
+    let caps = grant_caps(wish.caps, caps_of(wish.remote))?;
     Ok(Grant {
         caps,
         tx: grant_side(&wish.tx, caps & TX_CAPS, TX_OP_FLAGS, wish.inject_max)?,
@@ -208,20 +229,23 @@ fn check_limits(wish: &Wish) -> Result<(), &'static str> {
 }
 
 /// No wish gets everything: MPICH and Intel MPI ask later for what that reply had.
-fn grant_caps(wished: u64) -> Result<u64, &'static str> {
+fn grant_caps(wished: u64, offered: u64) -> Result<u64, &'static str> {
     if wished == 0 {
-        return Ok(CAPS);
+        return Ok(offered);
     }
-    if wished & !CAPS != 0 {
+    if wished & !offered != 0 {
         // FI_HMEM above all: granted, Open MPI would hand us GPU pointers.
         return Err("capabilities that we lack");
     }
     let mut caps = wished | COMM;
-    if caps & PRIMARY == 0 {
+    if caps & (PRIMARY | REMOTE) == 0 {
         caps |= PRIMARY;
     }
-    if caps & DIRECTIONS == 0 {
+    if caps & PRIMARY != 0 && caps & DIRECTIONS == 0 {
         caps |= DIRECTIONS;
+    }
+    if caps & REMOTE != 0 && caps & REMOTE_DIRECTIONS == 0 {
+        caps |= REMOTE_DIRECTIONS;
     }
     Ok(caps)
 }
@@ -232,7 +256,7 @@ fn grant_side(
     op_flags: u64,
     inject_max: usize,
 ) -> Result<Side, &'static str> {
-    if wished.caps & !CAPS != 0 {
+    if wished.caps & !caps_of(true) != 0 {
         return Err("transmit or receive capabilities that we lack");
     }
     if wished.op_flags & !op_flags != 0 {
@@ -274,10 +298,13 @@ fn grant_progress(wished: c_int) -> c_int {
     }
 }
 
-/// Offsets and the caller's keys (0), in the spelling of the application's API version.
+/// Offsets and the caller's keys (0), in the spelling of the application's API version; or the
+/// addresses of memory that is there, and our keys, for those who can bear with all three.
 fn grant_mr_mode(wish: &Wish) -> c_int {
+    const BASIC: c_int = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     let before_1_5 = wish.version != 0 && wish.version < fi_version_of(1, 5);
     match wish.mr_mode {
+        mode if wish.remote && mode & BASIC == BASIC => BASIC,
         FI_MR_BASIC => FI_MR_BASIC,
         FI_MR_SCALABLE => FI_MR_SCALABLE,
         _ if before_1_5 => FI_MR_SCALABLE,

@@ -7,7 +7,7 @@ fn mpich() -> Wish {
     let order = FI_ORDER_SAS | FI_ORDER_ATOMIC_ALL;
     Wish {
         version: fi_version_of(2, 5),
-        caps: CAPS,
+        caps: caps_of(false),
         ep_type: FI_EP_RDM,
         threading: 3,
         control_progress: FI_PROGRESS_MANUAL,
@@ -32,7 +32,7 @@ fn mpich() -> Wish {
 #[test]
 fn no_wish_gets_every_capability() {
     let grant = decide(&Wish::default()).unwrap();
-    assert_eq!(grant.caps, CAPS);
+    assert_eq!(grant.caps, caps_of(false));
     for bit in [
         FI_DIRECTED_RECV,
         FI_MULTI_RECV,
@@ -54,7 +54,7 @@ fn mpich_gets_its_threading_and_delivery_complete_back() {
     assert_eq!(grant.control_progress, FI_PROGRESS_MANUAL);
     assert_eq!(grant.tx.op_flags, FI_COMPLETION | FI_DELIVERY_COMPLETE);
     assert_eq!(grant.mr_mode, 0);
-    assert_eq!(grant.caps, CAPS);
+    assert_eq!(grant.caps, caps_of(false));
 }
 
 #[test]
@@ -190,4 +190,28 @@ fn old_programs_get_old_memory_modes() {
         .mr_mode,
         FI_MR_BASIC
     );
+}
+
+#[test]
+fn remote_memory_is_offered_where_the_settings_say_so() {
+    let wish = Wish {
+        remote: true,
+        ..Wish::default()
+    };
+    let grant = decide(&wish).unwrap();
+    assert_eq!(grant.caps, caps_of(true));
+    assert_ne!(grant.tx.caps & FI_WRITE, 0);
+    assert_ne!(grant.rx.caps & FI_REMOTE_WRITE, 0);
+    let asks = Wish {
+        caps: FI_RMA | FI_ATOMIC,
+        ..wish
+    };
+    let granted = decide(&asks).unwrap().caps;
+    assert_eq!(granted & (FI_MSG | FI_TAGGED | FI_SEND), 0);
+    assert_eq!(granted & REMOTE_DIRECTIONS, REMOTE_DIRECTIONS);
+    assert!(decide(&Wish {
+        remote: false,
+        ..asks
+    })
+    .is_err());
 }

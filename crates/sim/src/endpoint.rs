@@ -203,6 +203,7 @@ fn assemble(
         proto,
         log_bytes: setup.log_bytes,
         aggregate_after: setup.aggregate_after,
+        calls: false,
         mtu: 0,
     };
     // The first number is the endpoint's id, after those of the one that is there before it.

@@ -68,6 +68,7 @@ pub(crate) fn remote_request<'a>(
         dest,
         iov,
         remote,
+        data: None,
         context: ops + 1,
         flags,
     }

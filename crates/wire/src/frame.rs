@@ -36,6 +36,10 @@ pub const FLAG_PUT: u8 = 64;
 /// With a grant of nothing: the remote write names no memory that may be written, or no longer.
 pub const FLAG_REFUSED: u8 = 128;
 
+/// In a head: a call of the peer's owner, or its answer. The message is matched with no receive,
+/// takes its turn among the messages of its sender, and comes whole and unasked.
+pub const FLAG_CALL: u8 = 128;
+
 /// Bytes of an EAGER frame header.
 pub const EAGER_LEN: usize = 40;
 /// Bytes of a DATA frame header: as long as EAGER's (8 bytes unused), so that all packets of a
@@ -55,7 +59,8 @@ pub(crate) const ACK_LONE_LEN: usize = 24;
 pub struct MsgHead {
     /// Number of the message from this peer; matching follows it.
     pub number: u32,
-    /// [`FLAG_TAGGED`] | [`FLAG_CQ_DATA`] | [`FLAG_DELIVERY`] | [`FLAG_UNSUMMED`] | [`FLAG_PUT`].
+    /// [`FLAG_TAGGED`] | [`FLAG_CQ_DATA`] | [`FLAG_DELIVERY`] | [`FLAG_UNSUMMED`] | [`FLAG_PUT`]
+    /// | [`FLAG_CALL`].
     pub flags: u8,
     /// All 64 tag bits (0 for untagged messages); the key of a remote write.
     pub tag: u64,
@@ -366,6 +371,7 @@ impl<'a> FrameView<'a> {
         let frame = match kind {
             KIND_EAGER => Frame::Eager(read_eager(b, flags, aux, word)?),
             KIND_DATA => Frame::Data(read_data(b, flags, aux, word)?),
+            KIND_RTS if flags & FLAG_CALL != 0 => return Err(BadFrame),
             KIND_RTS => Frame::Rts(Rts {
                 head: read_head(b, flags, word, u64_at(b, 24)),
             }),

@@ -4,4 +4,5 @@ pub mod choice;
 mod contradictions;
 pub mod policy;
 pub mod profile;
+pub mod scheme;
 pub mod settings;

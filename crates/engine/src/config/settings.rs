@@ -6,6 +6,7 @@
 
 use crate::config::choice::{parse_checksum, ChecksumChoice};
 use crate::config::policy::RailsPolicy;
+use crate::config::scheme::MulticastScheme;
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
 
@@ -60,6 +61,8 @@ pub enum Kind {
     RailChecksums,
     /// A [`RailsPolicy`].
     Policy,
+    /// A [`MulticastScheme`].
+    Scheme,
     /// A whole number within bounds.
     Number {
         /// Smallest value allowed.
@@ -93,6 +96,7 @@ impl Kind {
             Kind::Checksum => ChecksumChoice::names(),
             Kind::RailChecksums => "rail=algorithm pairs separated by commas".to_owned(),
             Kind::Policy => RailsPolicy::names(),
+            Kind::Scheme => MulticastScheme::names(),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
                 format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
@@ -182,6 +186,15 @@ impl Value for RailsPolicy {
     }
     fn to_text(&self) -> String {
         self.name()
+    }
+}
+
+impl Value for MulticastScheme {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        MulticastScheme::parse(text)
+    }
+    fn to_text(&self) -> String {
+        self.name().to_owned()
     }
 }
 
@@ -347,6 +360,9 @@ settings! {
     corrupt_limit_ppm: u32 = "10000", Kind::Number { min: 0, max: 1_000_000 };
     /// File with this machine's profile; empty: where `marline tune` keeps it; none: no profile.
     profile: String = "", Kind::Text;
+    /// Offer one-sided operations to applications: remote memory access and atomics (FI_RMA and
+    /// FI_ATOMIC).
+    rma: bool = "off", Kind::Switch;
     /// Software reliability: acks, retransmission, failover. off is for comparison only.
     reliability: bool = "on", Kind::Switch;
     /// Largest message in bytes that is sent at once; above, sender and receiver meet first. Unless
@@ -395,6 +411,9 @@ settings! {
     mtu: usize = "0", Kind::BytesOrZero { min: MTU_MIN, max: 64_000 };
     /// Sends of a burst that leave at once before later ones are collected into packets.
     aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 };
+    /// How broadcasts by multicast are acknowledged and repaired, to compare; the usual scheme fits
+    /// the number of ranks. All ranks of a job need the same.
+    multicast_scheme: MulticastScheme = "usual", Kind::Scheme;
     /// Script of faults to inject below the protocol, for tests; empty: none.
     faults: String = "", Kind::Text;
     /// Directory where statistics pages are kept; empty, or not there: /dev/shm, removed at close.

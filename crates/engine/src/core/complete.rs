@@ -2,7 +2,7 @@
 
 use crate::api::{flag, Completion, Counter, EpId, OpError};
 use crate::memory::copy::copy;
-use crate::memory::op_table::Role;
+use crate::memory::op_table::{Role, SendOp};
 use crate::platform::system::{System, Watch};
 use crate::state::core::Core;
 use marline_proto::{Event, Mutation, PeerId};
@@ -83,6 +83,8 @@ impl<S: System> Core<S> {
             Event::PeerLeft { peer } => self.peer_left(ep, peer),
             Event::UnknownRailKind { kind } => self.say_unknown_kind(kind),
             Event::PeerMismatch { peer } => self.say_mismatch(ep, peer),
+            Event::Called { peer, head, bounce } => self.called(ep, peer, &head, bounce),
+            Event::PeerOver { peer } => self.fail_calls(ep, peer),
             Event::ReadDone { .. }
             | Event::ReadAsked { .. }
             | Event::PutAsked { .. }
@@ -97,17 +99,27 @@ impl<S: System> Core<S> {
             op.ended = Some(end);
             return;
         }
-        let Some(op) = self.ops.sends.remove(handle) else {
+        let Some(mut op) = self.ops.sends.remove(handle) else {
             return;
         };
-        self.watch.sent(op.context, end);
         if let Some(served) = op.serves {
             self.ops.leave_region(served.region);
+            if let Some(endpoint) = self.dir.ep(op.ep).filter(|_| end.is_ok()) {
+                count(endpoint.counter_there(true), true);
+            }
         }
-        if let Some(buffer) = op.log {
+        if let Some(buffer) = op.log.take() {
             self.buffers.pool.give(buffer);
         }
         let put = op.flags & flag::RMA != 0;
+        let end = match put {
+            true => self.put_left(handle, &op, end),
+            false => Some(end),
+        };
+        let Some(end) = end else {
+            return;
+        };
+        self.watch.sent(op.context, end);
         if put {
             count(
                 self.dir.ep(op.ep).and_then(|e| e.writes.as_deref()),
@@ -133,6 +145,27 @@ impl<S: System> Core<S> {
         }
     }
 
+    /// A long remote write has left the memory of its caller: how it ended. `None`: its data
+    /// follows, and it is over when that is there.
+    fn put_left(
+        &mut self,
+        handle: u32,
+        op: &SendOp,
+        end: Result<(), OpError>,
+    ) -> Option<Result<(), OpError>> {
+        if let Some(endpoint) = self.dir.ep(op.ep) {
+            endpoint.remote_open = endpoint.remote_open.saturating_sub(1);
+        }
+        let trailer = self.calls.trailers.remove(&handle);
+        let Some(trailer) = trailer.filter(|_| end.is_ok()) else {
+            return Some(end);
+        };
+        match self.send_trailer(op, &trailer) {
+            Ok(()) => None,
+            Err(_) => Some(Err(OpError::PeerDead)),
+        }
+    }
+
     #[allow(clippy::too_many_arguments)] // the fields of one event
     fn recv_done(
         &mut self,
@@ -153,6 +186,9 @@ impl<S: System> Core<S> {
         };
         if let Role::Put(region, _) = op.role {
             self.ops.recvs.remove(handle);
+            if let Some(endpoint) = self.dir.ep(ep) {
+                count(endpoint.counter_there(false), true);
+            }
             return self.ops.leave_region(region);
         }
         let kind = if op.tagged { flag::TAGGED } else { flag::MSG };

@@ -1,13 +1,14 @@
 //! Direct writes, on rails that can (see `marline_rails::RemoteWrites::Direct`).
 //!
-//! The packet that announces a write goes in front of the bytes of the next one, or, when there is
-//! none, after them. So the bytes may be summed before they leave or after the kernel has read
-//! them. Machines differ in which is faster, so both are timed and the faster is kept
-//! (`memory/autotune.rs`, docs/decisions/0122).
+//! The bytes may be summed before they leave or after the kernel has read them. Machines differ in
+//! which is faster, so both are timed and the faster is kept (`memory/autotune.rs`,
+//! docs/decisions/0122). The packet that announces a write goes in front of its own bytes if they
+//! are summed before; else in front of the next write's, or, when there is none, after them
+//! (docs/decisions/0184).
 
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::write::{direct_datagrams, pieces_of, PendingWrite, WriteNotice};
+use crate::state::write::{direct_datagrams, pieces_of, PendingWrite, ToWrite, WriteNotice};
 use marline_proto::DIRECT_PACKET_MAX;
 use marline_rails::{DirectWrite, LinkId, RailTx, SendOutcome, Write};
 
@@ -24,7 +25,9 @@ impl<S: System> Core<S> {
         let Some(mut to_write) = write.direct else {
             return SendOutcome::Sent;
         };
-        if self.leaves_apart(rail, (link, flow)) && !self.send_notice(now, rail) {
+        let (first, wanted) = self.sums_first(&to_write);
+        let own = first && packet.len() <= DIRECT_PACKET_MAX;
+        if (own || self.leaves_apart(rail, (link, flow))) && !self.send_notice(now, rail) {
             return SendOutcome::Busy;
         }
         let op = self.ops.sends.get(write.handle);
@@ -42,14 +45,18 @@ impl<S: System> Core<S> {
             token: 0,
         };
         let range = (write.offset, write.len);
-        let fresh = to_write.summed.is_none();
-        let (first, wanted) = self.rails.sum_first.next();
-        let begun_ns = (wanted && fresh).then(S::stopwatch_ns);
-        if first && fresh {
-            to_write.summed = Some(to_write.sum(&op.pieces, range, true));
+        let begun_ns = wanted.then(S::stopwatch_ns);
+        if first {
+            let sum = (to_write.summed).unwrap_or_else(|| to_write.sum(&op.pieces, range, true));
+            to_write.summed = Some(sum);
+            to_write.seal(packet, sum);
         }
         let state = &mut self.rails.list[rail];
-        let before = state.notice.as_ref().map_or(&[][..], |told| &told.packet);
+        let before = match (own, &state.notice) {
+            (true, _) => &packet[..],
+            (false, Some(told)) => &told.packet,
+            (false, None) => &[],
+        };
         let segment = to_write.segment;
         let outcome = (state.tx).write_direct(link, &posted, before, segment, flow);
         pieces.clear();
@@ -61,22 +68,40 @@ impl<S: System> Core<S> {
             }
             SendOutcome::Sent => {
                 let mut packet = std::mem::take(packet);
-                let sum = || to_write.sum(&op.pieces, range, false);
-                to_write.seal(&mut packet, to_write.summed.unwrap_or_else(sum));
+                if !first {
+                    to_write.seal(&mut packet, to_write.sum(&op.pieces, range, false));
+                }
                 if let Some(begun_ns) = begun_ns {
                     let took_ns = S::stopwatch_ns() - begun_ns;
                     let ns_per_kib = took_ns * 1024 / write.len.max(1) as u64;
                     self.rails.sum_first.cost(first, ns_per_kib);
                 }
                 let notice = WriteNotice { packet, link, flow };
-                if let Some(before) = state.notice.replace(notice) {
-                    self.rails.reuse(before.packet);
-                }
+                self.keep_notice(rail, own, notice);
             }
             _ => {} // the write is lost, and with it the packet
         }
         self.end_write(write.handle);
         outcome
+    }
+
+    /// The packet that tells of a write left with its bytes (`own`), or goes with the next write's.
+    fn keep_notice(&mut self, rail: usize, own: bool, notice: WriteNotice) {
+        let told = match own {
+            true => Some(notice),
+            false => self.rails[rail].notice.replace(notice),
+        };
+        if let Some(told) = told {
+            self.rails.reuse(told.packet);
+        }
+    }
+
+    /// Two answers: the sum of a write is made before it leaves; the time that both take is wanted.
+    fn sums_first(&mut self, to_write: &ToWrite) -> (bool, bool) {
+        if to_write.summed.is_some() {
+            return (true, false); // it had no room when it was to leave before
+        }
+        self.rails.sum_first.next()
     }
 
     /// The packet that announces the last write cannot go in front of this one's bytes.

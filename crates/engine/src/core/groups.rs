@@ -95,7 +95,7 @@ impl<S: System> Core<S> {
             chunk: chunk as u32,
             lanes: lanes.len() as u8,
             lane_run: self.batch_of(&joined, chunk + heads),
-            scheme: usual(&cards, chunk),
+            scheme: self.groups.scheme.unwrap_or_else(|| usual(&cards, chunk)),
             seed: own.address.id ^ spec.id,
             copy_max: COPY_MAX,
             ..GroupConfig::default()

@@ -2,6 +2,7 @@
 //! state stands in `state`.
 
 mod backpressure;
+pub(crate) mod call;
 mod complete;
 mod direct_write;
 mod flush;

@@ -312,6 +312,7 @@ impl<S: System> Core<S> {
         }
         self.dir.by_id.retain(|&(_, e)| e != ep.0);
         self.stop_writes(ep);
+        self.forget_calls(ep);
         let sends: Vec<u32> = self.ops.sends.find(|op| op.ep == ep);
         for handle in sends {
             let Some(op) = self.ops.sends.remove(handle) else {

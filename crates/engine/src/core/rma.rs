@@ -2,11 +2,16 @@
 //! they do with its own. Nobody touches registered memory after it is closed: what is under way
 //! then is refused.
 
-use crate::api::{flag, Completion, EpId, LogLevel, OpError, Region, RemoteReq, SubmitError};
+use crate::api::{
+    flag, Completion, EpId, IoVec, LogLevel, OpError, Region, RemoteReq, SubmitError, INJECT_MAX,
+};
+use crate::core::call::PAYLOAD_MAX;
 use crate::core::complete::count;
-use crate::core::submit::total;
+use crate::core::submit::{gather, total};
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp, Served};
+use crate::memory::pool::Buffer;
 use crate::platform::system::System;
+use crate::state::calls::Trailer;
 use crate::state::core::Core;
 use crate::state::operations::{Range, Registered};
 use marline_proto::{Claim, Event, Mutation, PeerId};
@@ -154,6 +159,7 @@ impl<S: System> Core<S> {
             self.ops.recvs.remove(handle);
             return Err(SubmitError::PeerDead);
         }
+        endpoint.remote_open += 1;
         if endpoint.node.writes() {
             self.settle(); // its memory is granted before anything can arrive there
         }
@@ -162,22 +168,60 @@ impl<S: System> Core<S> {
     }
 
     /// Posts a remote write. It is complete when its bytes are in the peer's memory; until then
-    /// its own is the engine's. (So none can be injected.)
-    pub fn put(&mut self, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
+    /// its own is the engine's, unless it is injected. A short one goes in a call.
+    pub fn put(&mut self, now: u64, ep: EpId, req: &RemoteReq<'_>) -> Result<(), SubmitError> {
         let (peer, (key, addr, len)) = self.remote(ep, req)?;
-        if req.flags.inject {
-            return Err(SubmitError::Invalid);
+        let short = self.cfg.calls && len as usize <= PAYLOAD_MAX;
+        if short && (len > 0 || req.data.is_some()) {
+            return self.call_write(now, (ep, peer), req, (key, addr));
         }
+        let log = match req.flags.inject {
+            true => Some(self.injected(req.iov)?),
+            false => None,
+        };
+        self.put_long((ep, peer), req, (key, addr, len), log)
+    }
+
+    /// A copy of the bytes of an operation that does not leave its caller any memory to keep.
+    fn injected(&mut self, iov: &[IoVec]) -> Result<Buffer, SubmitError> {
+        let len = total(iov);
+        if len > INJECT_MAX {
+            return Err(SubmitError::TooLong);
+        }
+        let room = self.logs(len).then(|| self.buffers.pool.take(len, true));
+        let Some(mut buffer) = room.flatten() else {
+            self.counters.process.again += 1;
+            return Err(SubmitError::Again);
+        };
+        gather(iov, &mut buffer.bytes()[..len]);
+        Ok(buffer)
+    }
+
+    fn put_long(
+        &mut self,
+        (ep, peer): (EpId, PeerId),
+        req: &RemoteReq<'_>,
+        (key, addr, len): Range,
+        mut log: Option<Buffer>,
+    ) -> Result<(), SubmitError> {
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         if endpoint.node.own_full(peer) {
             return Err(SubmitError::Again);
         }
         let tx_cq = endpoint.tx_cq;
+        let base = log.as_mut().map(|b| b.bytes().as_mut_ptr());
+        let logged = base.map(|base| {
+            [IoVec {
+                base,
+                len: len as usize,
+            }]
+        });
+        let completion = req.flags.completion && !req.flags.inject;
         let handle = self.ops.sends.insert(SendOp {
             ep,
-            pieces: Pieces::new(req.iov),
-            log: None,
-            on_delivery: tx_cq.filter(|_| req.flags.completion),
+            pieces: Pieces::new(logged.as_ref().map_or(req.iov, |iov| iov)),
+            log,
+            on_delivery: tx_cq.filter(|_| completion),
             context: req.context,
             flags: flag::RMA | flag::WRITE,
             serves: None,
@@ -186,8 +230,21 @@ impl<S: System> Core<S> {
         });
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
         if !endpoint.node.post_put(handle, peer, (key, addr), len) {
-            self.ops.sends.remove(handle);
+            let op = self.ops.sends.remove(handle);
+            if let Some(buffer) = op.and_then(|op| op.log) {
+                self.buffers.pool.give(buffer);
+            }
             return Err(SubmitError::PeerDead);
+        }
+        endpoint.remote_open += 1;
+        if let Some(data) = req.data {
+            let trailer = Trailer {
+                peer,
+                place: (key, addr),
+                data,
+                completion,
+            };
+            self.calls.trailers.insert(handle, trailer);
         }
         self.deferred = true;
         Ok(())
@@ -200,6 +257,7 @@ impl<S: System> Core<S> {
         let Some(endpoint) = self.dir.ep(op.ep) else {
             return;
         };
+        endpoint.remote_open = endpoint.remote_open.saturating_sub(1);
         let cq = endpoint.tx_cq;
         count(endpoint.reads.as_deref(), ok);
         if op.options.completion || !ok {
@@ -216,7 +274,13 @@ impl<S: System> Core<S> {
 
 /// Operations of others on the memory of this process.
 impl<S: System> Core<S> {
-    fn say_refused(&mut self, ep: EpId, peer: PeerId, does: &str, (key, addr, len): Range) {
+    pub(crate) fn say_refused(
+        &mut self,
+        ep: EpId,
+        peer: PeerId,
+        does: &str,
+        (key, addr, len): Range,
+    ) {
         let who = self.describe(ep, peer);
         let text = format!("peer {who} {does} {len} bytes at {addr:#x} of key {key:#x}: refused");
         self.say(LogLevel::Warn, &text);

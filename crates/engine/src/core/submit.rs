@@ -28,7 +28,7 @@ pub(crate) fn total(iov: &[IoVec]) -> usize {
 }
 
 /// Copies the pieces one after another to `to`.
-fn gather(iov: &[IoVec], to: &mut [u8]) {
+pub(crate) fn gather(iov: &[IoVec], to: &mut [u8]) {
     let mut at = 0;
     for piece in iov.iter().filter(|p| p.len > 0) {
         // SAFETY: the caller of the send lends `piece` for the call; `to` has room for all.
@@ -177,7 +177,7 @@ impl<S: System> Core<S> {
     }
 
     /// A message of `len` bytes, at most 64 KiB, has room in the log.
-    fn logs(&self, len: usize) -> bool {
+    pub(crate) fn logs(&self, len: usize) -> bool {
         let (used, unexpected) = self.buffers.pool.out_bytes();
         let bytes = used + unexpected + len;
         if self.cfg.proto.errs(Mutation::SharedLog) && bytes > self.cfg.log_bytes {

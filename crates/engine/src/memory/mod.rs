@@ -1,5 +1,6 @@
 //! Memory of operations, and the copies in and out of packets.
 
+pub mod atomic;
 pub(crate) mod autotune;
 pub(crate) mod copy;
 pub(crate) mod op_table;

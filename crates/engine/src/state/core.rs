@@ -6,6 +6,7 @@ use crate::api::{Completion, CqId, EpId, LogLevel, LogSink, SubmitError};
 use crate::platform::random::Random;
 use crate::platform::system::{System, Watch};
 use crate::state::buffers::Buffers;
+use crate::state::calls::Calls;
 use crate::state::coalesce::Coalescer;
 use crate::state::counters::Counters;
 use crate::state::directory::{Directory, Endpoint};
@@ -34,6 +35,8 @@ pub struct CoreConfig {
     pub log_bytes: usize,
     /// Sends of a burst that leave at once.
     pub aggregate_after: u32,
+    /// Short remote writes go in calls; else they wait for their grants, as long ones do.
+    pub calls: bool,
     /// Cap on datagrams in bytes, 0: none.
     pub mtu: usize,
 }
@@ -45,6 +48,10 @@ pub struct Core<S: System> {
     pub(crate) dir: Directory,
     /// Operations that are open, and memory that peers may name.
     pub(crate) ops: Operations,
+    /// Calls that wait for their answers.
+    pub(crate) calls: Calls,
+    /// Old values that the atomic which is being done has fetched.
+    pub(crate) calls_result: Vec<u8>,
     /// Groups that endpoints are members of.
     pub(crate) groups: Groups,
     /// The rails, and what waits for them.
@@ -83,6 +90,8 @@ impl<S: System> Core<S> {
         Core {
             dir: Directory::default(),
             ops: Operations::default(),
+            calls: Calls::default(),
+            calls_result: Vec::new(),
             groups: Groups::default(),
             rails: Rails::new(rails),
             buffers: Buffers::new(cfg.log_bytes),
@@ -169,6 +178,9 @@ impl<S: System> Core<S> {
             rx_cq: None,
             reads: None,
             writes: None,
+            remote_reads: None,
+            remote_writes: None,
+            remote_open: 0,
             min_multi: 64,
             enabled: false,
             peers: Vec::new(),

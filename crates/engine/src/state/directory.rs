@@ -18,6 +18,11 @@ pub struct Endpoint {
     pub(crate) rx_cq: Option<CqId>,
     pub(crate) reads: Option<Arc<Counter>>,
     pub(crate) writes: Option<Arc<Counter>>,
+    /// Counters of what peers do with registered memory.
+    pub(crate) remote_reads: Option<Arc<Counter>>,
+    pub(crate) remote_writes: Option<Arc<Counter>>,
+    /// Remote reads, writes and atomics of its own that are not over.
+    pub(crate) remote_open: u32,
     pub(crate) min_multi: u64,
     pub(crate) enabled: bool,
     /// Index and peer by the slot of the address vector, as far as looked up.
@@ -34,6 +39,16 @@ pub struct Directory {
     pub(crate) by_id: Vec<(u64, u32)>,
     pub(crate) avs: Vec<Option<Av>>,
     pub(crate) cqs: Vec<Option<VecDeque<Completion>>>,
+}
+
+impl Endpoint {
+    /// The counter of what peers read, or write, of this process's memory.
+    pub(crate) fn counter_there(&self, reads: bool) -> Option<&Counter> {
+        match reads {
+            true => self.remote_reads.as_deref(),
+            false => self.remote_writes.as_deref(),
+        }
+    }
 }
 
 /// Handles.

@@ -4,7 +4,9 @@ use crate::api::{EpId, GroupEnd};
 use crate::state::group_batch::Batches;
 use crate::state::group_copies::{EarlyBytes, KeptChunks};
 use marline_checksum::{copy_and_sum, crc32c, sum, Algorithm};
-use marline_proto::group::{Chunk, Content, Group, GroupEvent, Packet, Place, Rebuild, To, Word};
+use marline_proto::group::{
+    Chunk, Content, Group, GroupEvent, Packet, Place, Rebuild, Scheme, To, Word,
+};
 use marline_proto::PeerId;
 use marline_rails::{GroupLink, LinkId};
 use marline_wire::{GroupHead, GroupPacket, GroupWriter, CHUNK_HEAD_LEN, GROUP_HEAD_LEN};
@@ -47,6 +49,8 @@ pub(crate) struct OpenGroup {
 #[derive(Default)]
 pub(crate) struct Groups {
     pub(crate) list: Vec<Option<Box<OpenGroup>>>,
+    /// The scheme of all; none: what fits the number of members.
+    pub(crate) scheme: Option<Scheme>,
     /// The earliest deadline of all.
     pub(crate) due_at: Option<u64>,
     /// Packets of some wait for room on a rail.

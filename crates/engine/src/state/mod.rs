@@ -2,6 +2,7 @@
 
 mod av;
 pub(crate) mod buffers;
+pub(crate) mod calls;
 pub(crate) mod coalesce;
 pub mod core;
 pub(crate) mod counters;

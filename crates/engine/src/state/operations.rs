@@ -35,11 +35,22 @@ impl Operations {
         }
     }
 
-    /// The memory that a peer names, if all of it is registered for what the peer does.
-    pub(crate) fn enter_region(&mut self, (key, addr, len): Range, write: bool) -> Option<IoVec> {
-        let found = self.regions.get_mut(&key)?;
-        let may = |r: &Region| if write { r.writable } else { r.readable };
-        let region = Some(found.region).filter(may)?;
+    /// As [`Operations::region_at`], for a peer that uses it until it leaves it.
+    pub(crate) fn enter_region(&mut self, range: Range, write: bool) -> Option<IoVec> {
+        let place = self.region_at(range, (!write, write))?;
+        self.regions.get_mut(&range.0)?.users += 1;
+        Some(place)
+    }
+
+    /// The memory that a peer names, if all of it is registered for what the peer does: reading
+    /// it, writing it.
+    pub(crate) fn region_at(
+        &self,
+        (key, addr, len): Range,
+        (reads, writes): (bool, bool),
+    ) -> Option<IoVec> {
+        let may = |r: &Region| (r.readable || !reads) && (r.writable || !writes);
+        let region = Some(self.regions.get(&key)?.region).filter(may)?;
         let offset = if region.virt_addr {
             addr.checked_sub(region.base as u64)?
         } else {
@@ -49,7 +60,6 @@ impl Operations {
         if end > region.len as u64 {
             return None;
         }
-        found.users += 1;
         Some(IoVec {
             base: region.base.wrapping_add(offset as usize),
             len: len as usize,

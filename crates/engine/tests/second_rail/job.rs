@@ -73,6 +73,7 @@ fn side<T: RailTx + 'static, R: RailRx + 'static>(me: usize, (tx, rx): (T, R)) -
         proto: Config::default(),
         log_bytes: 4 << 20,
         aggregate_after: 4,
+        calls: true,
         mtu: 0,
     };
     let mut number = 1_000 * (me as u64 + 1);

@@ -72,6 +72,7 @@ impl Side {
             proto: marline_proto::Config::default(),
             log_bytes: 4 << 20,
             aggregate_after: 2,
+            calls: true,
             mtu: 0,
         };
         let mut random = ports[0] as u64 * 1_000;

@@ -126,6 +126,7 @@ pub fn side(aggregate_after: u32) -> Side {
         proto: Config::default(),
         log_bytes: 1 << 20,
         aggregate_after,
+        calls: true,
         mtu: 0,
     };
     let parts = Parts {

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 /// Key of a slab entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     index: u32,
     generation: u32,

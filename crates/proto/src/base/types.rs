@@ -94,7 +94,7 @@ impl RecvSpec {
 }
 
 /// A message that is set aside: an unexpected one that was claimed, or a remote write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim(pub(crate) Key);
 
 /// Where a fragment's payload belongs.
@@ -432,6 +432,22 @@ pub enum Event {
     PutRefused {
         /// Operation.
         handle: u32,
+    },
+    /// A call of a peer's owner, or its answer. The bytes are in the bounce buffer, which is the
+    /// owner's now.
+    Called {
+        /// Who.
+        peer: PeerId,
+        /// Its two words (tag and data) and its length.
+        head: MsgHead,
+        /// The inbound whose bounce buffer holds it.
+        bounce: u64,
+    },
+    /// Nothing more will come from a peer: it is dead, or has closed. All operations that the node
+    /// knows of have ended.
+    PeerOver {
+        /// Who.
+        peer: PeerId,
     },
     /// A path was given up or taken into use.
     PathChanged {

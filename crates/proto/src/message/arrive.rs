@@ -4,6 +4,7 @@ use crate::base::granules::Covered;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{DropReason, Landing, Memory, PeerId};
+use crate::message::call::is_call;
 use crate::node::Node;
 use crate::rx::fragment::Fragment;
 use crate::state::credit::Credit;
@@ -117,6 +118,9 @@ impl Node {
     ) -> Option<Result<(), DropReason>> {
         let head = f.head?;
         let len = f.payload.bytes.len() as u64;
+        if is_call(&head) {
+            return None;
+        }
         let conn = self.conn(peer)?;
         let number = conn.rx.next_match;
         if len != f.total || f.number != number as u32 || conn.rx.inbound.contains_key(&number) {
@@ -170,9 +174,16 @@ impl Node {
             let Some(key) = due else {
                 return;
             };
-            let Some(head) = self.ops.inbounds.get(key).and_then(|i| i.head) else {
+            let Some(inbound) = self.ops.inbounds.get(key) else {
                 return;
             };
+            let Some(head) = inbound.head else {
+                return;
+            };
+            // What comes after a call is matched after it.
+            if is_call(&head) && !inbound.complete() {
+                return;
+            }
             let Some(conn) = self.conn_mut(peer) else {
                 return;
             };

@@ -15,6 +15,10 @@ impl Node {
         };
         inbound.set.insert(start, n);
         inbound.last_data_ns = now;
+        if inbound.is_call() {
+            let peer = inbound.peer;
+            return self.advance_matching(now, peer);
+        }
         if inbound.rendezvous {
             let paid = inbound.counted.min(len);
             inbound.counted -= paid;

@@ -13,7 +13,7 @@ use marline_wire::MsgHead;
 
 impl Node {
     /// Returns whether this peer is the endpoint itself.
-    pub(crate) fn is_own(&self, peer: PeerId) -> bool {
+    pub fn is_own(&self, peer: PeerId) -> bool {
         self.peer_address(peer)
             .is_some_and(|a| a.id == self.local.id)
     }

@@ -1,6 +1,7 @@
 //! Messages: posting, matching, completion, credit.
 
 pub(crate) mod arrive;
+pub(crate) mod call;
 pub(crate) mod complete;
 pub(crate) mod credit;
 pub(crate) mod loopback;

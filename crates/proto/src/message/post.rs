@@ -3,6 +3,7 @@
 use crate::base::slab::Key;
 use crate::base::stats::SIZE_CLASSES;
 use crate::base::types::{Claim, Event, PeerId, RecvSpec, SendSpec, Source};
+use crate::message::call::is_call;
 use crate::node::Node;
 use crate::state::matching::Found;
 use crate::state::operations::Multi;
@@ -163,6 +164,9 @@ impl Node {
     pub(crate) fn match_head(&mut self, peer: PeerId, head: &MsgHead, key: Key, now: u64) {
         if head.flags & FLAG_PUT != 0 {
             return self.ask_place(peer, head, key, now);
+        }
+        if is_call(head) {
+            return self.take_call(peer, head, key);
         }
         if let Some(found) = self.ops.matching.arrive(peer, head) {
             self.note_multi(&found);

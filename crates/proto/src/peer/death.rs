@@ -58,6 +58,7 @@ impl Node {
             }
             self.events.push_back(Event::RecvFailed { handle });
         }
+        self.events.push_back(Event::PeerOver { peer });
     }
 
     /// Ends every send to a peer that is gone.

@@ -308,7 +308,7 @@ impl Node {
                 continue;
             };
             let total = send.head.total;
-            let eager = self.goes_eager(conn, send);
+            let eager = send.is_call() || self.goes_eager(conn, send);
             let cost = Credit::cost(if eager { total } else { 0 });
             if !conn.credit.covers(cost) && !self.cfg.errs(Mutation::IgnoreCredit) {
                 break;
@@ -335,7 +335,11 @@ impl Node {
 
     pub(crate) fn goes_eager(&self, conn: &Conn, send: &SendXfer) -> bool {
         let total = send.head.total;
-        let credit = conn.credit.allows(total) || self.cfg.errs(Mutation::IgnoreCredit);
+        let credit = match send.is_call() {
+            true => conn.credit.covers(Credit::cost(total)),
+            false => conn.credit.allows(total),
+        };
+        let credit = credit || self.cfg.errs(Mutation::IgnoreCredit);
         total <= self.cfg.eager_max && credit && !send.waits
     }
 

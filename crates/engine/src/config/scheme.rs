@@ -1,0 +1,70 @@
+//! The scheme of multicast groups, as a setting.
+
+use marline_proto::group::Scheme;
+
+/// Name of the scheme that fits the number of members.
+const USUAL: &str = "usual";
+
+/// How groups work; the default fits the number of members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MulticastScheme {
+    name: String,
+    scheme: Option<Scheme>,
+}
+
+impl MulticastScheme {
+    /// The scheme of a name; `None`: there is none.
+    pub fn parse(name: &str) -> Option<MulticastScheme> {
+        let scheme = match name {
+            USUAL => None,
+            name => Some(Scheme::parse(name)?),
+        };
+        Some(MulticastScheme {
+            name: name.to_owned(),
+            scheme,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The scheme that all groups have; `None`: what fits the number of members.
+    pub fn of_all(&self) -> Option<Scheme> {
+        self.scheme
+    }
+
+    /// All names, in words.
+    pub fn names() -> String {
+        format!("{USUAL}, {}", Scheme::NAMES)
+    }
+}
+
+impl Default for MulticastScheme {
+    fn default() -> MulticastScheme {
+        MulticastScheme {
+            name: USUAL.to_owned(),
+            scheme: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_have_names() {
+        assert_eq!(
+            MulticastScheme::parse(USUAL),
+            Some(MulticastScheme::default())
+        );
+        let basic = MulticastScheme::parse("basic").unwrap();
+        assert_eq!(
+            (basic.name(), basic.of_all()),
+            ("basic", Some(Scheme::BASIC))
+        );
+        assert_eq!(MulticastScheme::parse("best"), None);
+    }
+}

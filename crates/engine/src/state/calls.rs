@@ -1,0 +1,156 @@
+//! Calls under way (remote writes and atomics in one message each way), and the words in which
+//! calls and their answers are told.
+
+use crate::api::EpId;
+use crate::memory::op_table::{OpTable, Pieces};
+use marline_proto::PeerId;
+use std::collections::BTreeMap;
+
+/// Calls of an endpoint to one peer that may be open: each has an answer, which the peer keeps
+/// until it is acknowledged.
+pub(crate) const OPEN_MAX: u32 = 1_024;
+
+/// A call that waits for its answer.
+#[derive(Debug)]
+pub(crate) struct CallOp {
+    pub ep: EpId,
+    pub peer: PeerId,
+    /// Tells it from earlier calls of the same handle.
+    pub serial: u32,
+    /// Caller's context.
+    pub context: usize,
+    /// An entry tells of its success.
+    pub completion: bool,
+    /// Completion flags.
+    pub flags: u64,
+    /// Where the peer's old values go.
+    pub result: Pieces,
+}
+
+/// A long remote write with data for the peer's queue: the data goes when the bytes are there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trailer {
+    pub peer: PeerId,
+    /// Key and address of what was written.
+    pub place: (u64, u64),
+    pub data: u64,
+    pub completion: bool,
+}
+
+/// The calls of an engine.
+#[derive(Default)]
+pub(crate) struct Calls {
+    pub ops: OpTable<CallOp>,
+    /// Open ones by endpoint index and peer.
+    pub open: BTreeMap<(u32, u32), u32>,
+    pub serial: u32,
+    /// By the handle of the long write.
+    pub trailers: BTreeMap<u32, Trailer>,
+}
+
+/// The kind of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// The answer of one.
+    Answer,
+    Write,
+    Atomic,
+}
+
+/// Set: an atomic's answer brings the old values.
+pub(crate) const FETCHES: u8 = 1;
+/// Set: the request has data for the queue of the peer's receives.
+pub(crate) const HAS_DATA: u8 = 2;
+/// Set: operands to compare with follow the operands.
+pub(crate) const COMPARES: u8 = 4;
+
+/// The second word of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    pub verb: Verb,
+    /// Of an atomic.
+    pub datatype: u8,
+    pub op: u8,
+    /// [`FETCHES`], [`HAS_DATA`], [`COMPARES`].
+    pub flags: u8,
+    /// Elements of an atomic; of an answer, not 0 where the call was refused.
+    pub count: u32,
+}
+
+impl Word {
+    /// As it travels.
+    pub(crate) fn pack(self) -> u64 {
+        let verb = match self.verb {
+            Verb::Answer => 0,
+            Verb::Write => 1,
+            Verb::Atomic => 2,
+        };
+        u64::from_le_bytes({
+            let [a, b, c, d] = self.count.to_le_bytes();
+            [verb, self.datatype, self.op, self.flags, a, b, c, d]
+        })
+    }
+
+    /// From what travelled; `None`: a verb that this version does not know.
+    pub(crate) fn unpack(word: u64) -> Option<Word> {
+        let [verb, datatype, op, flags, a, b, c, d] = word.to_le_bytes();
+        let verb = match verb {
+            0 => Verb::Answer,
+            1 => Verb::Write,
+            2 => Verb::Atomic,
+            _ => return None,
+        };
+        Some(Word {
+            verb,
+            datatype,
+            op,
+            flags,
+            count: u32::from_le_bytes([a, b, c, d]),
+        })
+    }
+}
+
+/// Bytes before the payload of a request: key, address, data.
+pub(crate) const HEAD: usize = 24;
+
+/// The head of a request.
+pub(crate) fn head((key, addr): (u64, u64), data: u64) -> [u8; HEAD] {
+    let mut bytes = [0; HEAD];
+    for (slot, word) in bytes.chunks_exact_mut(8).zip([key, addr, data]) {
+        slot.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// Key and address, data, and payload of a request; `None`: it is too short to be one.
+pub(crate) fn parse(bytes: &[u8]) -> Option<((u64, u64), u64, &[u8])> {
+    let (head, payload) = bytes.split_at_checked(HEAD)?;
+    let mut words = head.chunks_exact(8).map(|word| {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(word);
+        u64::from_le_bytes(bytes)
+    });
+    Some(((words.next()?, words.next()?), words.next()?, payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_heads_come_back_as_they_went() {
+        let word = Word {
+            verb: Verb::Atomic,
+            datatype: 7,
+            op: 18,
+            flags: FETCHES | COMPARES,
+            count: 77_000,
+        };
+        assert_eq!(Word::unpack(word.pack()), Some(word));
+        assert_eq!(Word::unpack(3), None);
+        let mut bytes = head((1, u64::MAX), 9).to_vec();
+        bytes.push(5);
+        assert_eq!(parse(&bytes), Some(((1, u64::MAX), 9, &[5][..])));
+        assert_eq!(parse(&bytes[..HEAD - 1]), None);
+    }
+}

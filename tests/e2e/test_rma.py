@@ -1,0 +1,59 @@
+"""One-sided operations through libfabric's own remote memory and atomics (FI_RMA, FI_ATOMIC): a
+verifying program of ours, and what becomes of it when packets are lost, damaged or cut off."""
+
+import pytest
+
+# Marline offers them, and the MPI uses them.
+ON = {
+    "FI_MARLINE_RMA": "on",
+    "MPIR_CVAR_CH4_OFI_ENABLE_RMA": 1,
+    "MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": 1,
+}
+OK = r"^rma ok operations=(\d+)$"
+MPICHS = ["mpich", "intel"]
+
+
+def run(lab, mpi, provider, *words, **how):
+    how.setdefault("env", ON)
+    result = lab.run(mpi, [mpi.program("rma"), *words], provider=provider, **how)
+    assert result.ok and result.find(OK), result.tail()
+    return result
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_operations_of_every_kind(lab, mpi, provider, seed):
+    if mpi.name in MPICHS:
+        run(lab, mpi, provider, "--seed", seed, n=4)
+    else:
+        run(lab, mpi, provider, "--seed", seed, env={}, n=4)
+
+
+@pytest.mark.parametrize("fault", ["drop=2%", "corrupt=1%"])
+def test_on_a_rail_that_loses_or_damages(lab, mpich, provider, fault):
+    """Counters that all increment, locks of compare-and-swap, and every byte come out exactly."""
+    lab.fault(0, fault)
+    run(lab, mpich, provider, "--seed", 3, "--rounds", 30, n=4, timeout=90)
+
+
+def test_a_rail_goes_down_and_returns(lab, mpich, provider):
+    program = [mpich.program("rma"), "--seed", 4, "--rounds", 300]
+    job = lab.start(mpich, program, env=ON, n=4, provider=provider)
+    for _ in range(3):
+        lab.fault(0, "down")
+        lab.clear()
+    result = job.wait(90)
+    assert result.ok and result.find(OK), result.tail()
+
+
+def test_memory_of_a_rank_that_computes(lab, mpich, provider):
+    """The thread serves it: rank 0 computes until the others have put, got and said so."""
+    if provider == "marline":
+        run(lab, mpich, provider, "--compute", 30_000)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", ["drop=5%", "corrupt=2%"])
+@pytest.mark.parametrize("seed", range(10, 15))
+def test_soak(lab, mpi, provider, fault, seed):
+    lab.fault(0, fault)
+    run(lab, mpi, provider, "--seed", seed, "--rounds", 400, n=4, timeout=300)

@@ -1,0 +1,347 @@
+/* One-sided operations of every kind, verified: puts and gets of sizes around every threshold, with
+ * and without requests; accumulates and fetches whose sums must come out exactly; locks made of
+ * compare-and-swap; exclusive locks; fences; dynamic windows.
+ *
+ *   rma [--rounds N] [--max-size BYTES] [--seed N] [--compute MS]
+ *
+ * With --compute rank 0 computes, at most so long, until the others are done with its memory: its
+ * library serves it meanwhile. Prints
+ * "rma ok operations=N" at rank 0. */
+#include "pattern.h"
+#include <mpi.h>
+#include <stdlib.h>
+
+enum { ELEMENTS = 700, SPINS = 12 };
+
+static int rank, size;
+static int rounds = 40, compute_ms = 0;
+static size_t max_size = 300000;
+static uint64_t seed = 1, state;
+static long operations;
+
+static const size_t edges[] = { 1, 8, 64, 448, 1024, 1472, 4000, 4072, 4073, 4096, 8192, 16384,
+                                16385, 65536, 65537, 131072, 262144 };
+
+static uint64_t draw(uint64_t below)
+{
+    state += 0x9e3779b97f4a7c15ull;
+    return mix64(state) % below;
+}
+
+static void fail(const char *what, long got, long want)
+{
+    fprintf(stderr, "rank %d: %s: %ld, not %ld\n", rank, what, got, want);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void check(const void *buf, size_t len, uint64_t key, const char *what)
+{
+    size_t first = 0, wrong = pattern_check(buf, len, key, &first);
+    if (wrong) {
+        fprintf(stderr, "rank %d: %s of %zu bytes: %zu wrong, first at %zu\n", rank, what, len, wrong,
+                first);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
+static size_t draw_size(void)
+{
+    size_t edge = edges[draw(sizeof edges / sizeof *edges)];
+    size_t len = draw(3) ? edge + draw(3) - (edge > 1) : 1 + draw(max_size);
+    return len < 1 ? 1 : len > max_size ? max_size : len;
+}
+
+static long total_of(long mine)
+{
+    long all = 0;
+    MPI_Allreduce(&mine, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    return all;
+}
+
+/* Each rank has a slot of its own at every target. */
+static void put_and_get(void)
+{
+    unsigned char *base, *from = malloc(max_size), *to = malloc(max_size);
+    MPI_Win win;
+    MPI_Win_allocate(max_size * size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
+    MPI_Win_lock_all(0, win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < rounds; i++) {
+        int target = draw(size);
+        size_t len = draw_size(), at = draw(max_size - len + 1);
+        uint64_t key = pattern_key(rank, target, i, seed);
+        MPI_Aint disp = (MPI_Aint)(max_size * rank + at);
+        pattern_fill(from, len, key);
+        if (draw(2)) {
+            MPI_Put(from, len, MPI_BYTE, target, disp, len, MPI_BYTE, win);
+            MPI_Win_flush(target, win);
+            MPI_Get(to, len, MPI_BYTE, target, disp, len, MPI_BYTE, win);
+            MPI_Win_flush(target, win);
+        } else {
+            MPI_Request request;
+            MPI_Rput(from, len, MPI_BYTE, target, disp, len, MPI_BYTE, win, &request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+            MPI_Win_flush(target, win);
+            MPI_Rget(to, len, MPI_BYTE, target, disp, len, MPI_BYTE, win, &request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        }
+        check(to, len, key, "put and got");
+        operations += 2;
+    }
+    /* Many under way at once, in pieces; their target looks at them. */
+    for (int target = 0; target < size; target++) {
+        uint64_t key = pattern_key(rank, target, 1u << 20, seed);
+        pattern_fill(from, max_size, key);
+        for (size_t at = 0; at < max_size;) {
+            size_t len = draw_size();
+            len = len < max_size - at ? len : max_size - at;
+            MPI_Put(from + at, len, MPI_BYTE, target, (MPI_Aint)(max_size * rank + at), len, MPI_BYTE,
+                    win);
+            at += len;
+            operations++;
+        }
+        MPI_Win_flush(target, win);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_sync(win);
+    for (int source = 0; source < size; source++)
+        check(base + max_size * source, max_size, pattern_key(source, rank, 1u << 20, seed), "put");
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+    free(from);
+    free(to);
+}
+
+static MPI_Info hints(int on)
+{
+    if (!on)
+        return MPI_INFO_NULL;
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "accumulate_ops", "same_op_no_op");
+    MPI_Info_set(info, "accumulate_ordering", "none");
+    MPI_Info_set(info, "which_accumulate_ops", "sum,no_op,replace,cswap");
+    return info;
+}
+
+/* Everybody adds to the same elements: sums are exact. Each window has one type and operation. */
+static void accumulate(int hinted)
+{
+    MPI_Info info = hints(hinted);
+    int64_t *sums, *one = malloc(ELEMENTS * sizeof *one), *old = malloc(ELEMENTS * sizeof *old);
+    MPI_Win win;
+    MPI_Win_allocate(ELEMENTS * sizeof *sums, sizeof *sums, info, MPI_COMM_WORLD, &sums, &win);
+    memset(sums, 0, ELEMENTS * sizeof *sums);
+    MPI_Win_lock_all(0, win);
+    MPI_Win_sync(win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    long added = 0, seen = 0, got = 0;
+    for (int i = 0; i < rounds; i++) {
+        int target = draw(size), count = draw(4) ? 1 + draw(16) : 1 + draw(ELEMENTS);
+        int at = draw(ELEMENTS - count + 1);
+        for (int k = 0; k < count; k++)
+            one[k] = 1 + draw(1000), added += one[k];
+        if (draw(2)) {
+            MPI_Accumulate(one, count, MPI_INT64_T, target, at, count, MPI_INT64_T, MPI_SUM, win);
+        } else {
+            MPI_Get_accumulate(one, count, MPI_INT64_T, old, count, MPI_INT64_T, target, at, count,
+                               MPI_INT64_T, MPI_SUM, win);
+        }
+        MPI_Win_flush(target, win);
+        operations++;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_sync(win);
+    for (int k = 0; k < ELEMENTS; k++)
+        got += sums[k];
+    if ((got = total_of(got)) != (added = total_of(added)))
+        fail("sum of accumulates", got, added);
+
+    /* A counter that all increment: each value is handed out once. */
+    MPI_Barrier(MPI_COMM_WORLD);
+    int64_t ticket, step = 1, start = sums[0];
+    MPI_Bcast(&start, 1, MPI_INT64_T, 0, MPI_COMM_WORLD);
+    for (int i = 0; i < 3 * rounds; i++) {
+        MPI_Fetch_and_op(&step, &ticket, MPI_INT64_T, 0, 0, MPI_SUM, win);
+        MPI_Win_flush(0, win);
+        seen += ticket - start;
+        operations++;
+    }
+    long n = 3L * rounds * size;
+    if ((seen = total_of(seen)) != n * (n - 1) / 2)
+        fail("tickets handed out", seen, n * (n - 1) / 2);
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+    if (hinted)
+        MPI_Info_free(&info);
+    free(one);
+    free(old);
+}
+
+/* A lock of compare-and-swap guards a number that is got and put. */
+static void swap_lock(int hinted)
+{
+    MPI_Info info = hints(hinted);
+    int64_t *words;
+    MPI_Win win;
+    MPI_Win_allocate(2 * sizeof *words, sizeof *words, info, MPI_COMM_WORLD, &words, &win);
+    words[0] = words[1] = 0;
+    int owner = size - 1;
+    MPI_Win_lock_all(0, win);
+    MPI_Win_sync(win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < SPINS; i++) {
+        int64_t free_ = 0, mine = rank + 1, found, value;
+        do {
+            MPI_Compare_and_swap(&mine, &free_, &found, MPI_INT64_T, owner, 0, win);
+            MPI_Win_flush(owner, win);
+            operations++;
+        } while (found != 0);
+        MPI_Get(&value, 1, MPI_INT64_T, owner, 1, 1, MPI_INT64_T, win);
+        MPI_Win_flush(owner, win);
+        value++;
+        MPI_Put(&value, 1, MPI_INT64_T, owner, 1, 1, MPI_INT64_T, win);
+        MPI_Win_flush(owner, win);
+        MPI_Compare_and_swap(&free_, &mine, &found, MPI_INT64_T, owner, 0, win);
+        MPI_Win_flush(owner, win);
+        if (found != mine)
+            fail("holder of the lock", found, mine);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_sync(win);
+    if (rank == owner && words[1] != (int64_t)SPINS * size)
+        fail("number behind a lock", words[1], (long)SPINS * size);
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+    if (hinted)
+        MPI_Info_free(&info);
+}
+
+static void exclusive(void)
+{
+    int64_t *number, value;
+    MPI_Win win;
+    MPI_Win_allocate(sizeof *number, sizeof *number, MPI_INFO_NULL, MPI_COMM_WORLD, &number, &win);
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, win);
+    *number = 0;
+    MPI_Win_unlock(rank, win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < SPINS; i++) {
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+        MPI_Get(&value, 1, MPI_INT64_T, 0, 0, 1, MPI_INT64_T, win);
+        MPI_Win_flush(0, win);
+        value++;
+        MPI_Put(&value, 1, MPI_INT64_T, 0, 0, 1, MPI_INT64_T, win);
+        MPI_Win_unlock(0, win);
+        operations += 2;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) {
+        MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, win);
+        if (*number != (int64_t)SPINS * size)
+            fail("number behind exclusive locks", *number, (long)SPINS * size);
+        MPI_Win_unlock(0, win);
+    }
+    MPI_Win_free(&win);
+}
+
+/* Between fences, over memory that is attached. */
+static void dynamic(void)
+{
+    size_t len = max_size < 100000 ? max_size : 100000;
+    unsigned char *mine = malloc(len), *from = malloc(len);
+    MPI_Aint here, *all = malloc(size * sizeof *all);
+    MPI_Win win;
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    MPI_Win_attach(win, mine, len);
+    MPI_Get_address(mine, &here);
+    MPI_Allgather(&here, 1, MPI_AINT, all, 1, MPI_AINT, MPI_COMM_WORLD);
+    for (int i = 0; i < 4; i++) {
+        int target = (rank + 1) % size, source = (rank + size - 1) % size;
+        size_t part = i == 0 ? len : 1 + mix64(seed + i) % len;
+        pattern_fill(from, part, pattern_key(rank, target, 900 + i, seed));
+        MPI_Win_fence(0, win);
+        MPI_Put(from, part, MPI_BYTE, target, all[target], part, MPI_BYTE, win);
+        MPI_Win_fence(0, win);
+        check(mine, part, pattern_key(source, rank, 900 + i, seed), "put between fences");
+        operations++;
+    }
+    MPI_Win_detach(win, mine);
+    MPI_Win_free(&win);
+    free(mine);
+    free(from);
+    free(all);
+}
+
+/* Rank 0 computes, and calls no MPI, until the others have put, got and said so in its memory. */
+static void compute(void)
+{
+    volatile int64_t *words;
+    int64_t old, one = 1;
+    MPI_Win win;
+    MPI_Win_allocate((2 * size + 1) * sizeof *words, sizeof *words, MPI_INFO_NULL, MPI_COMM_WORLD,
+                     &words, &win);
+    for (int i = 0; i <= 2 * size; i++)
+        words[i] = 0;
+    MPI_Win_lock_all(0, win);
+    MPI_Win_sync(win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) {
+        double end = now_s() + 1e-3 * compute_ms;
+        for (int i = 1; i < size; i++) {
+            while (words[size + i] != i && now_s() < end)
+                ;
+            if (words[size + i] != i)
+                fail("word of a rank that nobody served", words[size + i], i);
+        }
+    } else {
+        int64_t value = 1000 + rank, mark = rank;
+        MPI_Put(&value, 1, MPI_INT64_T, 0, rank, 1, MPI_INT64_T, win);
+        MPI_Win_flush(0, win);
+        MPI_Get(&old, 1, MPI_INT64_T, 0, rank, 1, MPI_INT64_T, win);
+        MPI_Win_flush(0, win);
+        if (old != value)
+            fail("value put and got", old, value);
+        MPI_Put(&mark, 1, MPI_INT64_T, 0, size + rank, 1, MPI_INT64_T, win);
+        MPI_Win_flush(0, win);
+        operations += 3;
+    }
+    MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, 2 * size, MPI_SUM, win);
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int i = 1; i + 1 < argc; i += 2) {
+        long value = atol(argv[i + 1]);
+        if (!strcmp(argv[i], "--rounds"))
+            rounds = value;
+        else if (!strcmp(argv[i], "--max-size"))
+            max_size = value;
+        else if (!strcmp(argv[i], "--seed"))
+            seed = value;
+        else if (!strcmp(argv[i], "--compute"))
+            compute_ms = value;
+    }
+    state = pattern_key(rank, 0, 0, seed);
+    if (compute_ms) {
+        compute();
+    } else {
+        put_and_get();
+        for (int hinted = 0; hinted < 2; hinted++) {
+            accumulate(hinted);
+            swap_lock(hinted);
+        }
+        exclusive();
+        dynamic();
+    }
+    operations = total_of(operations);
+    if (rank == 0)
+        printf("rma ok operations=%ld\n", operations);
+    MPI_Finalize();
+    return 0;
+}
