@@ -19,7 +19,7 @@ class Line:
 
 @dataclass
 class Panel:
-    """One pair of axes. Both are logarithmic, of `values` only if `log`."""
+    """One pair of axes. Both are logarithmic, of `values` only if `log`, and x not if it is `time`."""
 
     title: str
     values: str
@@ -28,6 +28,7 @@ class Panel:
     height: int = 300
     levels: list = field(default_factory=list)  # horizontal lines that matter
     unit: str = ""  # what x counts, if not bytes
+    time: bool = False
 
 
 def size_text(size):
@@ -64,6 +65,8 @@ def _panel(panel, top):
     scale = math.log if panel.log else float
 
     def x(value):
+        if panel.time:
+            return LEFT + wide * (value - x0) / ((x1 - x0) or 1)
         return LEFT + wide * (math.log(value / x0) / math.log(x1 / x0) if x1 > x0 else 0.5)
 
     def y(value):
@@ -77,6 +80,8 @@ def _panel(panel, top):
         out.append(f'<path d="M{LEFT} {y(tick):.1f}h{wide}" stroke="#e5e5e5"/>'
                    f'<text x="{LEFT - 6}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>')
     sizes = sorted({p[0] for line in panel.lines for p in line.points})
+    if panel.time:
+        sizes = _ticks(x0, x1, log=False)
     for size in sizes[::2 if len(sizes) > 12 else 1]:
         name = f"{size:g} {panel.unit}" if panel.unit else size_text(size)
         out.append(f'<path d="M{x(size):.1f} {top}v{tall}" stroke="#e5e5e5"/>'
@@ -89,7 +94,7 @@ def _panel(panel, top):
         dash = ' stroke-dasharray="6 4"' if line.dashed else ""
         path = " ".join(f"{x(p[0]):.1f},{y(p[1]):.1f}" for p in line.points)
         out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>')
-        for point in line.points:
+        for point in [] if panel.time else line.points:
             out.append(f'<circle cx="{x(point[0]):.1f}" cy="{y(point[1]):.1f}" r="2.2" fill="{colour}"/>')
             if len(point) > 2:
                 out.append(f'<path d="M{x(point[0]):.1f} {y(point[2]):.1f}V{y(point[3]):.1f}" '

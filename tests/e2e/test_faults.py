@@ -374,6 +374,48 @@ def test_flapping_rail(lab, stress, mpi, provider, seconds):
     assert_counted(result, "failovers", "failovers")
 
 
+def resident_kib(job):
+    """The resident memory of each rank of a job, in KiB, by process."""
+    memory = {}
+    for pid in job.descendants(r"/stress\b"):
+        try:
+            with open(f"/proc/{pid}/status") as status:
+                found = re.search(r"^VmRSS:\s+(\d+)", status.read(), re.MULTILINE)
+        except OSError:
+            continue
+        if found:
+            memory[pid] = int(found[1])
+    return memory
+
+
+@pytest.mark.soak
+def test_a_thousand_flaps_of_an_all_to_all(lab, stress, mpich):
+    """Rails fail in turn and come back, a thousand times, below an all-to-all of eight ranks: right data,
+    nobody is taken for dead, and memory does not grow."""
+    flaps = 1_000
+    program = stress(mpich, "--continue", 900, "--phases", "alltoall", "--max-size", 65_536, "--report", 5)
+    job = lab.start(mpich, program, n=8, options=["--no-shm"])
+    try:
+        assert job.wait_for("^stress t=", 60), job.output()
+        memory = []
+        for number in range(flaps):
+            rail, kind = str(number % 2), ("down", "blackhole")[number // 2 % 2]
+            lab.fault(rail, kind)
+            time.sleep(0.05)
+            lab.fault(rail, "up" if kind == "down" else "clear")
+            time.sleep(0.1)
+            assert job.running(), job.output()[-4_000:]
+            if number in (flaps // 4, flaps - 1):
+                memory.append(resident_kib(job))
+        early, late = memory
+        assert len(early) >= 8 and early.keys() == late.keys()
+        grown = {pid: late[pid] - early[pid] for pid in early}
+        assert max(grown.values()) < 8 << 10, grown
+        assert "silent on every rail" not in job.output(), job.output()[-4_000:]
+    finally:
+        job.kill()
+
+
 TWO_MPIS = pytest.mark.parametrize("kind", ["mpich", "openmpi"])
 
 

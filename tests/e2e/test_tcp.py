@@ -139,8 +139,8 @@ def test_one_rail_is_active_and_the_other_stands_by(lab, stress, mpich, tmp_path
 
 
 def test_unlike_rails_share_by_their_rates(lab, mpich, tmp_path):
-    """Of a rail of 400 Mbit/s and one of 100 the slower carries a part of long messages, up to a fifth;
-    less where it is left for a moment, as its queue is deep (known limits)."""
+    """Of a rail of 400 Mbit/s and one of 100 the slower carries a part of long messages, a fifth
+    where nothing else takes the processors."""
     for rail, rate in enumerate((400, 100)):
         lab.fault(rail, f"rate={rate}mbit")
     program = [mpich.program("pingpong"), "--tests", "bw4m", "--samples", 1, "--seconds", 1]

@@ -3,7 +3,7 @@
  *   pingpong,TEST,BYTES,VALUE,UNIT,HOP_BEFORE_NS,HOP_AFTER_NS,CLASS
  *
  *   pingpong [--flag FILE] [--samples N] [--seconds S] [--tests latency,bw64k,bw4m,rate]
- *            [--pin] [--trace S] [--sweep BYTES,BYTES,...] [--cold]
+ *            [--pin] [--trace S] [--flow S] [--sweep BYTES,BYTES,...] [--cold]
  *            [--bare INTERFACE] [--bare-copied INTERFACE] [--bare-summed INTERFACE]
  *
  * latency: 8 B half round trip (mean over the sample); bw64k, bw4m: windows of 64 x 64 KiB and
@@ -13,7 +13,8 @@
  * Only when named in --tests: pp128k, pp1m, half round trips of messages by rendezvous; bw128k,
  * bw512k, windows of 32 x 128 KiB and 16 x 512 KiB. --trace S runs one ping-pong for S seconds and prints when it
  * began (CLOCK_MONOTONIC) and how many ms a round trip may take (0.3) that is not told of; every other
- * by when it began; and the quantiles. --bare: no MPI, but bare datagrams on that interface (bare.h):
+ * by when it began; and the quantiles. --flow S streams messages of 256 KiB for S seconds, and rank 1 prints
+ * for each 5 ms when they began and how many bytes were received in them. --bare: no MPI, but bare datagrams on that interface (bare.h):
  * what the kernel allows; latency, bw64k and bw4m, all as one stream of bytes.
  */
 #define _GNU_SOURCE
@@ -32,7 +33,7 @@ static const size_t ROOM = 64u << 20;
 static const double STALL_S = 0.3e-3;
 
 static int rank, samples = 5, pin, cold;
-static double seconds = 0.2, trace_s;
+static double seconds = 0.2, trace_s, flow_s;
 static const char *tests, *flag_path, *sweep_sizes, *bare_interface;
 static Hop hop;
 static Bare bare;
@@ -205,6 +206,47 @@ static void trace(unsigned char *buf)
     free(trips);
 }
 
+/* A stream in one direction: what arrived in each span of 5 ms. */
+static void flow(unsigned char *buf)
+{
+    enum { SIZE = 256 << 10, WINDOW = 16, SPANS = 200, DATA = 1, LAST = 2 };
+    double start = now_s();
+    if (rank == 0) {
+        MPI_Request window[WINDOW];
+        for (int i = 0; i < WINDOW; i++)
+            window[i] = MPI_REQUEST_NULL;
+        for (int last = 0, at = 0; !last; at = (at + 1) % WINDOW) {
+            MPI_Wait(&window[at], MPI_STATUS_IGNORE);
+            last = now_s() - start >= flow_s;
+            MPI_Isend(buf + at * SIZE, SIZE, MPI_BYTE, 1, last ? LAST : DATA, MPI_COMM_WORLD, &window[at]);
+        }
+        MPI_Waitall(WINDOW, window, MPI_STATUSES_IGNORE);
+        return;
+    }
+    long spans = (long)((flow_s + 1) * SPANS), *bytes = calloc(spans, sizeof *bytes);
+    MPI_Request window[WINDOW];
+    for (int at = 0; at < WINDOW; at++)
+        MPI_Irecv(buf + at * SIZE, SIZE, MPI_BYTE, 0, MPI_ANY_TAG, MPI_COMM_WORLD, &window[at]);
+    for (int at = 0;; at = (at + 1) % WINDOW) {
+        MPI_Status status;
+        MPI_Wait(&window[at], &status);
+        long span = (long)((now_s() - start) * SPANS);
+        bytes[span < spans ? span : spans - 1] += SIZE;
+        if (status.MPI_TAG == LAST)
+            break;
+        MPI_Irecv(buf + at * SIZE, SIZE, MPI_BYTE, 0, MPI_ANY_TAG, MPI_COMM_WORLD, &window[at]);
+    }
+    for (int at = 0; at < WINDOW; at++)
+        if (window[at] != MPI_REQUEST_NULL) {
+            MPI_Cancel(&window[at]);
+            MPI_Wait(&window[at], MPI_STATUS_IGNORE);
+        }
+    for (long span = 0; span < spans; span++)
+        printf("flow,%.6f,%ld\n", start + (double)span / SPANS, bytes[span]);
+    fflush(stdout);
+    free(bytes);
+}
+
 /* What follows "--bare"; -1: nothing known. */
 static int bare_kind(const char *name)
 {
@@ -237,6 +279,8 @@ static int parse(int argc, char **argv)
             sweep_sizes = v;
         else if (!strcmp(argv[i], "--trace"))
             trace_s = atof(v);
+        else if (!strcmp(argv[i], "--flow"))
+            flow_s = atof(v);
         else if (!strncmp(argv[i], "--bare", 6) && bare_kind(argv[i] + 6) >= 0)
             bare_interface = v, bare.kind = bare_kind(argv[i] + 6);
         else
@@ -272,9 +316,11 @@ int main(int argc, char **argv)
         bare_open(&bare, bare_interface, bare.kind, rank);
     if (trace_s > 0)
         trace(buf);
+    if (flow_s > 0)
+        flow(buf);
     for (int s = 0; sweep_sizes && s < samples; s++)
         sweep(buf);
-    for (int s = 0; trace_s <= 0 && !sweep_sizes && s < samples; s++)
+    for (int s = 0; trace_s + flow_s <= 0 && !sweep_sizes && s < samples; s++)
         for (size_t t = 0; t < sizeof TESTS / sizeof *TESTS; t++)
             if ((tests ? !!strstr(tests, TESTS[t].name) : t < BY_DEFAULT) &&
                 !(bare_interface && t > LAST_BARE))

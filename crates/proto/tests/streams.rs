@@ -270,3 +270,106 @@ fn a_silent_path_tries_another_way_where_there_is_no_other() {
         assert!(tries.contains(&tried), "{tried} times: {deliveries:?}");
     }
 }
+
+/// How long the next message takes to be received, of whose packets only some arrive.
+fn taken_within(pair: &mut Pair, passes: &mut impl FnMut(usize, usize, usize) -> bool) -> u64 {
+    let since = pair.now;
+    while !std::iter::from_fn(|| pair.b.poll_event())
+        .any(|event| matches!(event, Event::RecvDone { .. }))
+    {
+        pair.step_through(passes);
+        assert!(pair.now < since + 1_000 * MS, "{:?}", states(pair));
+    }
+    pair.now - since
+}
+
+#[test]
+fn what_a_silent_stream_holds_is_repeated_on_a_rival_within_milliseconds() {
+    let mut pair = pair(&KINDS);
+    while pair.b.poll_event().is_some() {}
+    pair.message(2, 1_000);
+    let took = taken_within(&mut pair, &mut |_, rail, _| rail == 1);
+    assert!(took < 3 * MS, "{took} ns");
+    assert_eq!(states(&pair)[0], PathState::Suspect);
+    // The next takes the way that is known to work, at once.
+    pair.message(3, 1_000);
+    let took = taken_within(&mut pair, &mut |_, rail, _| rail == 1);
+    assert!(took < MS, "{took} ns");
+}
+
+#[test]
+fn ever_more_of_what_a_silent_stream_holds_is_repeated() {
+    let mut pair = pair(&KINDS);
+    while pair.b.poll_event().is_some() {}
+    // Eager messages, all of which the stream has taken.
+    for handle in 2..12 {
+        pair.message(handle, 30_000);
+        let packets = pair.alone();
+        let others: Vec<_> = packets.into_iter().filter(|p| p.0 == 1).collect();
+        pair.answer(&others, 1);
+    }
+    let since = pair.now;
+    let mut received = 0;
+    while received < 10 {
+        pair.step_through(&mut |_, rail, _| rail == 1);
+        let events = std::iter::from_fn(|| pair.b.poll_event());
+        received += events
+            .filter(|e| matches!(e, Event::RecvDone { .. }))
+            .count();
+        assert!(pair.now < since + 20 * MS, "{received} received");
+    }
+    assert_eq!(states(&pair)[0], PathState::Suspect, "it is not given up");
+}
+
+#[test]
+fn nothing_is_repeated_while_the_peer_says_nothing_on_any_rail() {
+    let mut pair = pair(&KINDS);
+    pair.message(2, 1_000);
+    let packets = held(&mut pair, 300 * MS);
+    let (stream, datagrams) = packets.iter().partition::<Vec<_>, _>(|p| p.0 == 0);
+    assert!(
+        !stream.is_empty() && !datagrams.is_empty(),
+        "it is asked on both"
+    );
+    assert_eq!(resent(&pair), 0);
+    arrive(&mut pair, &packets);
+    assert!(done(&mut pair.a, 2));
+    assert_eq!(resent(&pair), 0);
+}
+
+#[test]
+fn nothing_is_repeated_where_only_the_answers_of_a_stream_get_lost() {
+    let mut pair = pair(&KINDS);
+    pair.message(2, 1_000);
+    let since = pair.now;
+    while !done(&mut pair.a, 2) {
+        pair.step_through(&mut |from, rail, _| from == 0 || rail == 1);
+        assert!(pair.now < since + 3 * MS);
+    }
+    assert_eq!(resent(&pair), 0);
+}
+
+#[test]
+fn a_stream_that_is_late_once_is_not_given_up() {
+    let mut pair = pair(&KINDS);
+    pair.message(2, 1_000);
+    // Its rail repeats what the network lost.
+    let (since, mut late) = (pair.now, Vec::new());
+    while pair.now < since + 15 * MS {
+        let now = pair.now;
+        pair.step_where(&mut |from, packet| {
+            let passes = packet.0 == 1;
+            if !passes {
+                late.push((from, packet.clone(), now));
+            }
+            passes
+        });
+    }
+    for (from, packet, _) in late {
+        let node = if from == 0 { &mut pair.b } else { &mut pair.a };
+        take(node, pair.now, &[packet]);
+    }
+    pair.settle();
+    assert_eq!(states(&pair), [PathState::Up; 2]);
+    assert_eq!(sum(&pair, |s| s.failovers), 0);
+}

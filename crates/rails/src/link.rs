@@ -54,8 +54,8 @@ pub trait Links {
 
     /// Nothing that was sent on the link was acknowledged for long: another way through the network
     /// may be tried, by a connection with another source port for example. A rail without
-    /// connections is given another flow instead.
-    fn reroute(&mut self, link: LinkId);
+    /// connections is given another flow instead. Returns whether another way is tried.
+    fn reroute(&mut self, link: LinkId) -> bool;
 
     /// One user less; the last one ends the link. No event speaks of the link after that.
     fn close(&mut self, link: LinkId);
@@ -196,7 +196,9 @@ macro_rules! addr_links {
                 $crate::Connected { link, up: true }
             }
             fn works(&mut self, _: $crate::LinkId) {}
-            fn reroute(&mut self, _: $crate::LinkId) {}
+            fn reroute(&mut self, _: $crate::LinkId) -> bool {
+                false
+            }
             fn close(&mut self, link: $crate::LinkId) {
                 self.$field.close(link);
             }

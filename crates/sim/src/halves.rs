@@ -58,7 +58,9 @@ impl Links for SimTx {
     }
 
     fn works(&mut self, _: LinkId) {}
-    fn reroute(&mut self, _: LinkId) {}
+    fn reroute(&mut self, _: LinkId) -> bool {
+        false
+    }
 
     fn close(&mut self, link: LinkId) {
         self.links.close(link);

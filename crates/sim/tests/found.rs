@@ -193,3 +193,12 @@ fn two_writes_to_the_same_bytes_may_come_by_one_poll() {
     clean_for_long(19_011_451);
     clean_for_long(19_016_395);
 }
+
+/// Each of many acks that were taken at once brought a deadline forward, and all of them were kept.
+#[test]
+fn deadlines_that_come_ever_sooner_are_forgotten() {
+    let mut setup = Setup::draw(109_256_671_410_974, Profile::Swarm, 0, 0);
+    setup.work = Work::Storm;
+    let failure = run_setup(&setup, false).failure.unwrap_or_default();
+    assert!(failure.is_empty(), "{failure}");
+}

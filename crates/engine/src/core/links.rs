@@ -41,7 +41,9 @@ impl<S: System> Core<S> {
                 }
                 Some(LinkAsk::Reroute { rail, link }) => {
                     if let Some(state) = self.rails.list.get_mut(rail) {
-                        state.tx.reroute(LinkId(link));
+                        if state.tx.reroute(LinkId(link)) {
+                            endpoint.node.on_rerouted(now, rail, link);
+                        }
                     }
                 }
                 Some(LinkAsk::Close { rail, link }) => self.close_link(rail, LinkId(link)),

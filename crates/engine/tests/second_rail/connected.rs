@@ -127,7 +127,9 @@ impl Links for Stream {
     }
 
     fn works(&mut self, _: LinkId) {}
-    fn reroute(&mut self, _: LinkId) {}
+    fn reroute(&mut self, _: LinkId) -> bool {
+        false
+    }
 
     fn close(&mut self, link: LinkId) {
         self.links.close(link);

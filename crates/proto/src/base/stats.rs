@@ -100,7 +100,8 @@ pub struct PathStats {
     /// Repair timers that expired.
     pub repairs: u64,
     /// Times that another source port was tried, as nothing was acknowledged and there was no other
-    /// path.
+    /// path; of a connection those times when its rail had something that the network had not
+    /// acknowledged.
     pub reroutes: u64,
     /// Packets declared lost that were acknowledged after all.
     pub spurious: u64,

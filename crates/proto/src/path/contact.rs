@@ -21,7 +21,7 @@ const ANSWER_EVERY_NS: u64 = 20_000;
 
 /// A peer is silent when each path was asked so often since it was heard. Of eight questions and
 /// answers that each get lost one time of three, all are once in 9,000 times.
-const ASKED_MIN: u16 = 8;
+const ASKED_MIN: u8 = 8;
 /// Where that is not so yet, it is waited for this part of the time longer, at most so often.
 const MORE_TIME: u8 = 8;
 /// Served this late, we were away ourselves (stopped, swapped): silence then proves nothing.

@@ -13,8 +13,8 @@ use core::cmp::Reverse;
 /// others long before (every socket is polled within tens of microseconds).
 const DUEL_NS: u64 = 1_000_000;
 /// The same of a path that loses nothing: its rail may be repeating what the network lost, which
-/// takes TCP and RC some milliseconds.
-const STALL_DUEL_NS: u64 = 20_000_000;
+/// takes TCP and RC some milliseconds: TCP repeats its last packet after 8 ms, and after 16 more.
+const STALL_DUEL_NS: u64 = 30_000_000;
 /// Paths that are asked as witnesses of a duel: one may be lost.
 pub(crate) const WITNESSES: usize = 2;
 

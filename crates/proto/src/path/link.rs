@@ -8,6 +8,7 @@
 
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
+use crate::path::duel::has_rivals;
 use crate::state::conn::Conn;
 use crate::state::link::{Links, FLOWS};
 use crate::state::path::Path;
@@ -34,7 +35,8 @@ pub enum LinkAsk {
         /// Number of the link there.
         link: u32,
     },
-    /// A path is silent: its rail may try another way through the network.
+    /// A path is silent: its rail may try another way through the network, and if it does,
+    /// [`Node::on_rerouted`] is to hear of it.
     Reroute {
         /// Local rail.
         rail: usize,
@@ -135,6 +137,14 @@ impl Node {
             let rail = found.local as usize;
             self.on_link_up(now_ns, rail, link);
         }
+    }
+
+    /// A rail tries another way for a link, as [`LinkAsk::Reroute`] asked for.
+    pub fn on_rerouted(&mut self, now_ns: u64, rail: usize, link: u32) {
+        self.of_link(now_ns, rail, link, |_, conn, at| {
+            // A path that is down beside others is probed by other ways, too.
+            conn.paths[at].stats.reroutes += !has_rivals(conn, at) as u64;
+        });
     }
 
     /// A link carries packets from now on.

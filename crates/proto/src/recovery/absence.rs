@@ -89,6 +89,8 @@ pub(crate) enum Expiry {
     Repair,
     /// Nothing is sent again: the path, which loses nothing, is asked whether it works.
     Stall,
+    /// Frames that such a path holds are repeated on others.
+    Hedge,
 }
 
 impl Conn {
@@ -103,7 +105,7 @@ impl Conn {
         let path = &self.paths[at];
         let due = path.repair_at(cfg)?;
         if path.waits() {
-            return Some((due, Expiry::Stall));
+            return Some(self.stall_at(at, due, cfg, absences));
         }
         match absences.patience_ns(&self.life) {
             0 => Some((due, Expiry::Repair)),

@@ -8,4 +8,5 @@ pub(crate) mod native;
 pub(crate) mod repair;
 pub(crate) mod retransmit;
 pub(crate) mod sent_frames;
+pub(crate) mod stall;
 pub(crate) mod timers;

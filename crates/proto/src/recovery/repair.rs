@@ -40,7 +40,7 @@ impl Node {
 
     /// Cuts a fragment to the first of its bytes that are not acknowledged, and to `room`; how many
     /// are left. `None`: it need not be sent.
-    fn cut(&self, frame: &mut FrameRef, room: u32) -> Option<u32> {
+    pub(crate) fn cut(&self, frame: &mut FrameRef, room: u32) -> Option<u32> {
         let FrameRef::Data { xfer, offset, len } = frame else {
             return None;
         };
@@ -61,7 +61,7 @@ impl Node {
 }
 
 /// Expired repair timers after which another way is tried where there is no other path.
-const REHASH_AFTER: u16 = 3;
+pub(crate) const REHASH_AFTER: u16 = 3;
 
 impl Node {
     /// Packets that wait on a path whose rail is down have no timer there: their frames leave on
@@ -82,47 +82,14 @@ impl Node {
     pub(crate) fn ask_first(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
         self.absences.age(now);
         let path = &mut conn.paths[at];
-        path.asked_from = path.repair_from;
+        path.asked_from = match path.waits() {
+            true => now,
+            false => path.repair_from,
+        };
         let alone = !has_rivals(conn, at);
         conn.paths[at].want_ping |= alone;
         if !alone {
             ask_rivals(conn, at, self.local.full, 1);
-        }
-        self.agenda.mark_ready(conn);
-    }
-
-    /// Nothing was acknowledged for long on a path that loses nothing. A probe behind all that
-    /// waits there shows what the peer did not take: in order, its answer passes over that. If the
-    /// path answers nothing, others show whether the path is to blame or the peer.
-    pub(crate) fn stalled(&mut self, now: u64, conn: &mut Box<Conn>, at: usize) {
-        let others = has_rivals(conn, at);
-        let heard_ns = conn.life.heard_ns;
-        let path = &mut conn.paths[at];
-        // A peer that said nothing on any path is off its processor, or dead: no path is to blame.
-        let silent = heard_ns < path.repair_from;
-        path.repair_from = now;
-        path.back_off();
-        path.want_ping = true;
-        path.window.renew();
-        let rounds = path.backoff / REHASH_AFTER;
-        // Ever later: what a connection repeats takes its time, and the peer may be silent.
-        let again = path.backoff == rounds * REHASH_AFTER && rounds.is_power_of_two();
-        if again && !others {
-            self.links.try_another_way(conn, at);
-            conn.paths[at].stats.reroutes += 1;
-        }
-        let path = &mut conn.paths[at];
-        if path.backoff >= 2 {
-            if others {
-                path.duel.get_or_insert(Duel::new(now, false));
-            }
-            if !(silent && others) {
-                self.suspect(conn, at);
-            }
-            conn.doubt_contact(now);
-            if others {
-                ask_rivals(conn, at, self.local.full, WITNESSES);
-            }
         }
         self.agenda.mark_ready(conn);
     }

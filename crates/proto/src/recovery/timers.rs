@@ -155,6 +155,10 @@ impl Node {
             conn.listed.oversized = true;
             directory.note_oversized(peer.0, now);
         }
+        // Each ack of many that are taken at once can bring a deadline forward.
+        if !cfg.errs(Mutation::KeepDeadlines) {
+            agenda.prune_deadlines(directory);
+        }
     }
 
     /// Puts the peer into the queue of `poll_transmit`.
@@ -187,6 +191,7 @@ impl Node {
                     Some((due, Expiry::Repair)) if due <= now => self.repair(now, conn, at),
                     Some((due, Expiry::Ask)) if due <= now => self.ask_first(now, conn, at),
                     Some((due, Expiry::Stall)) if due <= now => self.stalled(now, conn, at),
+                    Some((due, Expiry::Hedge)) if due <= now => self.hedge(now, conn, at),
                     _ => {}
                 }
                 self.end_duel(now, conn, at);

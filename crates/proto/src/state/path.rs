@@ -34,6 +34,13 @@ pub(crate) const REPAIR_START_MAX_NS: u64 = 100_000_000;
 const JITTER_SHARE: u64 = 4;
 const JITTER_STEPS: u64 = 64;
 
+/// The mean rate of a busy path is one over about so long.
+const BUSY_MEMORY_NS: u64 = 2_000_000;
+/// Less than this between a packet and its ack was no deep queue, and tells how long the peer took.
+const BUSY_BYTES_MIN: u64 = CWND_FLOOR / 2;
+/// Queues make nothing later than this: a mean rate that low is a peer's absence.
+const QUEUED_MAX_NS: u64 = 30_000_000;
+
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
 /// Floor of the congestion window: two super-packets (design rule 5).
@@ -50,6 +57,7 @@ const RATE_BYTES_MIN: u64 = 16_000;
 /// A loss makes the window strict for so long.
 pub const STRICT_NS: u64 = 1_000_000_000;
 /// A path that fell gets its hold time doubled each time, from 1 ms up to this (flap damping).
+const HOLD_MIN_NS: u32 = 1_000_000;
 const HOLD_CAP_NS: u64 = 1_000_000_000;
 /// Up for so long: the damping is forgotten.
 const HOLD_FORGET_NS: u64 = 10_000_000_000;
@@ -146,6 +154,8 @@ pub struct Path {
     /// Best delivery rate (bytes/s) of this half window and of the one before.
     pub(crate) rate: [u64; 2],
     pub(crate) rate_since: u64,
+    /// Mean delivery rate of late while it had more to do, in KiB/s; 0: not known.
+    busy_kib_per_s: u32,
     /// Given up since its rate was measured.
     pub(crate) fell: bool,
     pub cwnd: u64,
@@ -153,11 +163,14 @@ pub struct Path {
     pub strict_until: u64,
     /// Start of the running repair interval: oldest send or last ack progress.
     pub repair_from: u64,
-    /// The interval in which it was asked whether the peer is there.
+    /// The interval in which it was asked whether the peer is there; of a path that loses nothing,
+    /// when that was.
     pub asked_from: u64,
     /// A packet that was sent again, of which nobody knows yet whether that was needless.
     pub repaired: Option<u64>,
     pub backoff: u16,
+    /// So often some of what waits on it was repeated on others, since anything was acknowledged.
+    pub hedges: u8,
     pub reorder: u64,
     pub(crate) given_up: GivenUp,
     pub duel: Option<Duel>,
@@ -170,7 +183,7 @@ pub struct Path {
     /// When to probe next (down or unproven paths), and the interval.
     pub probe_at: u64,
     pub probe_every: u64,
-    pub(crate) hold_ns: u64,
+    pub(crate) hold_ns: u32,
     pub up_since: u64,
     /// An ack is owed: since when, and whether at once.
     pub ack_since: u64,
@@ -188,7 +201,7 @@ pub struct Path {
     /// Packets sent in a row that wanted no ack.
     pub quiet: u8,
     /// So often it was asked since the peer was heard, which was then.
-    pub unheard: u16,
+    pub unheard: u8,
     pub unheard_since_ns: u64,
     /// The peer's host refused a packet on it since the peer was heard (see `Refusals`).
     pub refused: bool,
@@ -235,6 +248,7 @@ impl Path {
             delivered: Delivered::default(),
             rate: [0; 2],
             rate_since: 0,
+            busy_kib_per_s: 0,
             fell: false,
             cwnd: match policy.lossy {
                 true => CWND_FLOOR,
@@ -245,10 +259,8 @@ impl Path {
             asked_from: u64::MAX,
             repaired: None,
             backoff: 0,
-            reorder: match policy.unordered {
-                true => REORDER_START,
-                false => REORDER_NONE,
-            },
+            hedges: 0,
+            reorder: [REORDER_NONE, REORDER_START][policy.unordered as usize],
             given_up: GivenUp::default(),
             duel: None,
             largest_acked: 0,
@@ -257,7 +269,7 @@ impl Path {
             newest_acked_bytes: 0,
             probe_at: 0,
             probe_every: 1_000_000,
-            hold_ns: 1_000_000,
+            hold_ns: HOLD_MIN_NS,
             up_since: 0,
             ack_since: 0,
             ack_now: false,
@@ -391,6 +403,26 @@ impl Path {
             .max(cfg.repair_floor_ns)
     }
 
+    /// Time that the path may need for what is before the next ack, by the rate that it has shown:
+    /// as a queue on the way to a slow rail may be deep, what is late there is not lost. The ack
+    /// may wait in such a queue of the peer's, of which round trips tell.
+    #[inline]
+    pub(crate) fn queued_ns(&self) -> u64 {
+        match self.busy_bytes_per_s() {
+            0 => 0,
+            rate => {
+                let time = |bytes| product_over(bytes, NS_PER_S, rate).min(QUEUED_MAX_NS);
+                let ours = time(self.ring.in_flight());
+                ours.max(4 * self.srtt_ns).min(time(CWND_FLOOR))
+            }
+        }
+    }
+
+    /// The mean rate of late in bytes/s, 0 before there was one.
+    fn busy_bytes_per_s(&self) -> u64 {
+        u64::from(self.busy_kib_per_s) << 10
+    }
+
     /// Below `JITTER_STEPS`, drawn from when this repair interval began; 0 before anything had to
     /// be repeated.
     fn jitter(&self) -> u64 {
@@ -441,6 +473,9 @@ impl Path {
             self.rate_since = now;
         }
         self.rate[0] = self.rate[0].max(rate);
+        if self.ring.in_flight() > 0 && bytes >= BUSY_BYTES_MIN {
+            self.on_busy(bytes, elapsed_ns);
+        }
         if self.policy.lossy && self.min_rtt_ns != u64::MAX {
             // A path that loses nothing may keep a peer's slice-long absence in flight (grants
             // bound it, too); one that does is held to what it carries.
@@ -457,6 +492,23 @@ impl Path {
         self.stats.bytes_per_s = self.rate_bytes_per_s();
     }
 
+    /// So much was delivered in this time, and more is under way: the path's rate and not that of
+    /// its sender. The mean is one over time, so that a burst which a bucket of tokens lets pass
+    /// counts for little.
+    fn on_busy(&mut self, bytes: u64, elapsed_ns: u64) {
+        let before = match self.busy_bytes_per_s() {
+            0 => 0,
+            rate => product_over(rate, BUSY_MEMORY_NS, NS_PER_S),
+        };
+        let memory_ns = if before == 0 { 0 } else { BUSY_MEMORY_NS };
+        let mean = product_over(
+            before + bytes,
+            NS_PER_S,
+            (memory_ns + elapsed_ns).max(1_000),
+        );
+        self.busy_kib_per_s = (mean >> 10).clamp(1, u32::MAX.into()) as u32;
+    }
+
     /// Best recent delivery rate in bytes/s, 0 before the first sample.
     pub fn rate_bytes_per_s(&self) -> u64 {
         self.rate[0].max(self.rate[1])
@@ -465,10 +517,9 @@ impl Path {
     /// Time at which `bytes` more would have arrived, by the measured rate.
     pub fn finish_ns(&self, bytes: u64) -> u64 {
         // Unmeasured: 1 GB/s, so that it gets its first chance.
-        let rate = if self.rate_bytes_per_s() == 0 {
-            1 << 30
-        } else {
-            self.rate_bytes_per_s()
+        let rate = match self.rate_bytes_per_s() {
+            0 => 1 << 30,
+            rate => rate,
         };
         let queued = self.ring.in_flight() + bytes;
         // (The mean round trip has the time of what is queued in it.)
@@ -478,15 +529,16 @@ impl Path {
     /// The path fell; when it may come back is damped, by `hold_max_ns` at most.
     pub fn fall(&mut self, now: u64, hold_max_ns: u64) {
         if now.saturating_sub(self.up_since) > HOLD_FORGET_NS {
-            self.hold_ns = 1_000_000;
+            self.hold_ns = HOLD_MIN_NS;
         } else {
-            self.hold_ns = (self.hold_ns * 2).min(HOLD_CAP_NS).min(hold_max_ns);
+            let hold_ns = 2 * u64::from(self.hold_ns);
+            self.hold_ns = hold_ns.min(HOLD_CAP_NS).min(hold_max_ns) as u32;
         }
         self.state = PathState::Down;
         self.duel = None;
-        self.backoff = 0;
-        self.probe_every = self.hold_ns;
-        self.probe_at = now + self.hold_ns;
+        (self.backoff, self.hedges) = (0, 0);
+        self.probe_every = self.hold_ns.into();
+        self.probe_at = now + self.probe_every;
         self.rate = [0; 2];
         self.fell = true;
         if self.policy.lossy {
@@ -511,7 +563,7 @@ impl Path {
     /// Something on it was acknowledged: it works. `true`: that was in doubt.
     #[inline]
     pub fn on_progress(&mut self, now: u64) -> bool {
-        self.backoff = 0;
+        (self.backoff, self.hedges) = (0, 0);
         self.duel = None;
         self.repair_from = now;
         let suspect = self.state == PathState::Suspect;

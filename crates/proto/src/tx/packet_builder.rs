@@ -182,16 +182,17 @@ impl Node {
 
     pub(crate) fn add_ping(&mut self, conn: &mut Conn, at: usize, b: &mut Builder<'_, '_>) {
         let (lost, heard_ns) = (conn.lacks_contact(), conn.life.heard_ns);
-        let path = &mut conn.paths[at];
+        let path = &conn.paths[at];
         let quiet = path.quiet >= QUIET_MAX;
-        if (path.want_ping || quiet)
-            && b.control(&Frame::Ping, Some(FrameRef::Ping { padded: false }))
-        {
+        let wanted = path.want_ping || quiet;
+        // What stalls on a path that loses nothing may have been acknowledged on another.
+        let stalls = path.waits() && path.backoff > 0;
+        let stalls = stalls || wanted && conn.paths.iter().any(Path::asked_elsewhere);
+        let path = &mut conn.paths[at];
+        if wanted && b.control(&Frame::Ping, Some(FrameRef::Ping { padded: false })) {
             if path.want_ping {
                 b.flags |= Header::FLAG_ACK_NOW;
             }
-            // What stalls on a path that loses nothing may have been acknowledged on another.
-            let stalls = path.waits() && path.backoff > 0;
             if lost || stalls {
                 b.flags |= Header::FLAG_EVERYWHERE;
             }

@@ -100,8 +100,12 @@ pub type Flying = (usize, Vec<u8>);
 /// Makes the links that a node asks for, each with the number of the remote rail that it leads to.
 pub fn link(node: &mut Node, now: u64) {
     while let Some(ask) = node.poll_link() {
-        if let LinkAsk::Open { peer, path, to, .. } = ask {
-            node.on_linked(now, peer, path, to.index.into(), true);
+        match ask {
+            LinkAsk::Open { peer, path, to, .. } => {
+                node.on_linked(now, peer, path, to.index.into(), true);
+            }
+            LinkAsk::Reroute { rail, link } => node.on_rerouted(now, rail, link),
+            LinkAsk::Works { .. } | LinkAsk::Close { .. } => {}
         }
     }
 }

@@ -334,8 +334,8 @@ impl<T: RailTx> Links for FaultyTx<T> {
         self.inner.works(link);
     }
 
-    fn reroute(&mut self, link: LinkId) {
-        self.inner.reroute(link);
+    fn reroute(&mut self, link: LinkId) -> bool {
+        self.inner.reroute(link)
     }
 
     fn close(&mut self, link: LinkId) {

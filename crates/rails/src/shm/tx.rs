@@ -57,7 +57,9 @@ impl Links for ShmTx {
     }
 
     fn works(&mut self, _: LinkId) {}
-    fn reroute(&mut self, _: LinkId) {}
+    fn reroute(&mut self, _: LinkId) -> bool {
+        false
+    }
 
     fn close(&mut self, link: LinkId) {
         self.links.close(link);

@@ -19,10 +19,12 @@ use std::sync::Arc;
 /// (They are closed one by one when their peers close theirs; this bounds what a stranger can do.)
 const STRANGERS_MAX: usize = 16 * 1024;
 
-/// Bytes of ours that wait on a link whose connection is made again; beyond them the rail is busy.
-/// More than grants and credits let be under way to one peer, so that a peer which does not answer
-/// holds up no other.
-const BACKLOG_MAX: usize = 16 << 20;
+/// Bytes of ours that wait on a link whose connection is made again, or is full where there are
+/// others; beyond them the rail is busy. More than grants and credits let be under way to one peer
+/// (half of 6 MiB, and 1 MiB), so that a peer which does not answer holds up no other.
+const BACKLOG_MAX: usize = 8 << 20;
+/// The same of all links together, of which there may be thousands.
+const BACKLOGS_MAX: usize = 64 << 20;
 
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +89,8 @@ pub(super) struct TcpLinks {
     strangers: BTreeMap<Name, Stranger>,
     /// Links whose output waits for room.
     waiting: Vec<LinkId>,
+    /// Bytes of ours that wait there, at most.
+    held: usize,
     /// Counts what is sent and accepted.
     clock: u64,
     events: VecDeque<RailEvent>,
@@ -102,6 +106,7 @@ impl TcpLinks {
             by_connection: BTreeMap::new(),
             strangers: BTreeMap::new(),
             waiting: Vec::new(),
+            held: 0,
             clock: 0,
             events: VecDeque::new(),
             over: VecDeque::new(),
@@ -264,17 +269,19 @@ impl TcpLinks {
         })
     }
 
-    /// Gives something to a link's output, once that is empty, and the stream to send it on, if
-    /// there is one already; `None`: the link is not up.
+    /// Gives something to a link's output, and the stream to send it on, if it may leave at once;
+    /// `None`: the link is not up. What a full connection does not take waits here, if there are
+    /// others, since a rail that is busy is so for all of its peers.
     #[inline]
     fn with_output(
         &mut self,
         id: LinkId,
-        give: impl FnOnce(&mut Output, Option<&Stream>, &mut VecDeque<u64>) -> Result<bool, Errno>,
+        give: impl Fn(&mut Output, Option<&Stream>, &mut VecDeque<u64>) -> Result<bool, Errno>,
     ) -> Option<Sent> {
         if self.table.get(id)?.state == State::Resting {
             self.wake(id);
         }
+        let several = self.by_connection.len() > 1;
         let link = self.table.get_mut(id)?;
         let Connection {
             stream,
@@ -286,21 +293,28 @@ impl TcpLinks {
         *used = self.clock;
         let over = &mut self.over;
         let waited = !output.is_empty();
+        let before = output.owned_len();
+        let room = before < BACKLOG_MAX && self.held < BACKLOGS_MAX;
         let given = match link.state {
             State::Up => {
-                let room = match waited {
+                let free = match waited {
                     true => output.flush(stream, over),
                     false => Ok(true),
                 };
-                room.and_then(|room| match room {
+                let given = free.and_then(|free| match free {
                     true => give(output, Some(stream), over),
                     false => Ok(false),
-                })
+                });
+                match given {
+                    Ok(false) if several && room => give(output, None, over),
+                    given => given,
+                }
             }
-            State::Waking if output.owned_len() < BACKLOG_MAX => give(output, None, over),
+            State::Waking if room => give(output, None, over),
             State::Waking => Ok(false),
             _ => return None,
         };
+        self.held = (self.held + output.owned_len()).saturating_sub(before);
         match given {
             Ok(true) => {
                 if !waited && !output.is_empty() {
@@ -330,21 +344,27 @@ impl TcpLinks {
     }
 
     fn flush_waiting(&mut self) {
+        self.held = 0;
         for id in std::mem::take(&mut self.waiting) {
             let Some(link) = self.table.get_mut(id) else {
                 continue;
             };
-            if link.state == State::Waking {
-                self.waiting.push(id);
-                continue;
-            }
+            let waking = link.state == State::Waking;
             let Some(connection) = link.connection.as_mut() else {
                 continue;
             };
+            if waking {
+                self.held += connection.output.owned_len();
+                self.waiting.push(id);
+                continue;
+            }
             match connection.output.flush(&connection.stream, &mut self.over) {
                 Ok(true) if connection.parting => self.part(id),
                 Ok(true) => {}
-                Ok(false) => self.waiting.push(id),
+                Ok(false) => {
+                    self.held += connection.output.owned_len();
+                    self.waiting.push(id);
+                }
                 Err(errno) => self.end(id, DownReason::Broken(errno)),
             }
         }
@@ -486,6 +506,12 @@ impl TcpLinks {
     pub(super) fn token(&self, link: LinkId) -> u64 {
         let link = self.table.get(link).expect("a link");
         link.connection.as_ref().map_or(0, |c| c.token)
+    }
+
+    /// Bytes of ours that wait for room.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.held
     }
 
     /// Another connection is being made in place of a link's.

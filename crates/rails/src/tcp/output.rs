@@ -1,5 +1,4 @@
-//! The sending side of one connection: what the kernel had no room for waits here, at most one
-//! batch or one write with its packet; and more while the connection is being made.
+//! The sending side of one connection: what the kernel had no room for waits here.
 
 use super::frame::{Head, Kind, To, HEAD_LEN, PLACE_LEN};
 use crate::sys::{Errno, Stream, IOV_MAX};
@@ -22,10 +21,17 @@ enum Part {
 pub(super) struct Output {
     parts: VecDeque<Part>,
     owned: Vec<u8>,
+    /// Bytes of `owned` that still wait.
+    waiting: usize,
 }
 
+/// Bytes that have left are forgotten when they are more than this, and than what still waits.
+const LEFT_MAX: usize = 1 << 20;
+/// An empty buffer that is longer is given back.
+const KEPT_MAX: usize = 256 << 10;
+
 impl Output {
-    /// True if nothing waits. Else nothing more is taken.
+    /// True if nothing waits.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty()
@@ -33,7 +39,7 @@ impl Output {
 
     /// Bytes of ours that wait, beside those of users.
     pub(super) fn owned_len(&self) -> usize {
-        self.owned.len()
+        self.waiting
     }
 
     /// Sends a batch of packets of `segment` bytes each; `false`: there was no room, not for the
@@ -151,13 +157,18 @@ impl Output {
                 Part::End(token) => over.push_back(*token),
                 Part::Owned { start, len } if sent < *len => {
                     (*start, *len) = (*start + sent, *len - sent);
+                    self.waiting -= sent;
                     return;
                 }
                 Part::Lent { base, len } if sent < *len => {
                     (*base, *len) = (*base + sent, *len - sent);
                     return;
                 }
-                Part::Owned { len, .. } | Part::Lent { len, .. } => sent -= *len,
+                Part::Owned { len, .. } => {
+                    sent -= *len;
+                    self.waiting -= *len;
+                }
+                Part::Lent { len, .. } => sent -= *len,
             }
             self.parts.pop_front();
         }
@@ -181,6 +192,7 @@ impl Output {
                         token: 0,
                     };
                     write.read(&mut self.owned);
+                    self.waiting += len;
                     self.parts[at] = Part::Owned { start, len };
                 }
                 Part::End(token) => over.push_back(token),
@@ -191,9 +203,33 @@ impl Output {
 
     /// Forgets everything: the connection is broken.
     pub(super) fn clear(&mut self, over: &mut VecDeque<u64>) {
+        self.waiting = 0;
         for part in self.parts.drain(..) {
             if let Part::End(token) = part {
                 over.push_back(token);
+            }
+        }
+    }
+
+    /// Gives back the memory of what has left.
+    fn forget_left(&mut self) {
+        if self.parts.is_empty() {
+            self.owned.clear();
+            self.owned.shrink_to(KEPT_MAX);
+        }
+        let left = self.owned.len() - self.waiting;
+        if left <= LEFT_MAX.max(self.waiting) {
+            return;
+        }
+        let starts = self.parts.iter().filter_map(|part| match part {
+            Part::Owned { start, .. } => Some(*start),
+            Part::Lent { .. } | Part::End(_) => None,
+        });
+        let left = starts.min().unwrap_or(self.owned.len());
+        self.owned.drain(..left);
+        for part in &mut self.parts {
+            if let Part::Owned { start, .. } = part {
+                *start -= left;
             }
         }
     }
@@ -202,11 +238,10 @@ impl Output {
         if bytes.is_empty() {
             return;
         }
-        if self.parts.is_empty() {
-            self.owned.clear();
-        }
+        self.forget_left();
         let start = self.owned.len();
         self.owned.extend_from_slice(bytes);
+        self.waiting += bytes.len();
         match self.parts.back_mut() {
             Some(Part::Owned { start: from, len }) if *from + *len == start => *len += bytes.len(),
             _ => self.parts.push_back(Part::Owned {

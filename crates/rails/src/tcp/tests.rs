@@ -163,6 +163,38 @@ fn what_finds_no_room_is_told_and_nothing_is_lost() {
     );
 }
 
+/// One peer reads nothing. What its connection has no room for waits, up to a bound, and the others
+/// are served meanwhile.
+#[test]
+fn a_full_connection_holds_up_no_other_peer() {
+    const BOUND: usize = 8 << 20;
+    let (mut a, mut b, mut c) = (rail(), rail(), rail());
+    let (full, free) = (linked(&mut a, &mut b), linked(&mut a, &mut c));
+    let batch = |number: u32| number.to_le_bytes().repeat(15_000);
+    let mut sent = 0u32;
+    while a.links.send(full, &batch(sent), 60_000) == Sent::Taken {
+        sent += 1;
+        assert!(sent < 1_000_000, "there is always room");
+        if a.links.held() > 0 && sent.is_multiple_of(32) {
+            assert_eq!(a.links.send(free, &sent.to_le_bytes(), 4), Sent::Taken);
+        }
+        assert!(a.links.held() <= BOUND + 61_000);
+    }
+    assert!(a.links.held() > BOUND / 2, "{} bytes", a.links.held());
+    assert_eq!(a.links.send(free, b"last", 4), Sent::Taken);
+    until(&mut a, &mut c, "the last packet", |_, c| {
+        c.got.last().is_some_and(|packet| packet == b"last")
+    });
+    until(&mut a, &mut b, "all batches", |_, b| {
+        b.got.len() == sent as usize
+    });
+    for (number, got) in b.got.iter().enumerate() {
+        assert!(*got == batch(number as u32), "batch {number}");
+    }
+    a.poll();
+    assert_eq!(a.links.held(), 0);
+}
+
 #[test]
 fn writes_land_in_registered_memory_before_their_packet() {
     let (mut a, mut b) = (rail(), rail());
@@ -423,8 +455,8 @@ fn a_link_that_rests_ends_when_nobody_is_there_any_more() {
 fn another_connection_takes_the_place_of_a_silent_one() {
     let (mut a, mut b) = (rail(), rail());
     let (link, back) = linked_both_ways(&mut a, &mut b);
-    a.links.reroute(link);
-    assert!(!a.links.is_replacing(link), "the network has carried all");
+    assert!(!a.links.reroute(link), "the network has carried all");
+    assert!(!a.links.is_replacing(link));
     // The other end does not take what is sent, as if the network did not.
     let mut sent = 0;
     while a.links.send(link, &[7; 60_000], 60_000) == Sent::Taken {
@@ -433,7 +465,7 @@ fn another_connection_takes_the_place_of_a_silent_one() {
     }
     let was = a.links.token(link);
     assert_eq!(was, b.links.token(back), "one connection");
-    a.links.reroute(link);
+    assert!(a.links.reroute(link));
     let end = Instant::now() + Duration::from_secs(10);
     while a.links.token(link) == was {
         assert!(Instant::now() < end, "no other connection");
@@ -466,7 +498,7 @@ fn a_silent_link_takes_the_connection_that_the_peer_has_made() {
         sent += 1;
         assert!(sent < 10_000, "there is always room");
     }
-    a.links.reroute(ab);
+    assert!(a.links.reroute(ab));
     assert_eq!(
         a.links.token(ab),
         b.links.token(ba),

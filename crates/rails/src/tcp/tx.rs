@@ -101,8 +101,8 @@ impl Links for TcpTx {
     // What the kernel acknowledges confirms its neighbours.
     fn works(&mut self, _: LinkId) {}
 
-    fn reroute(&mut self, link: LinkId) {
-        self.links.reroute(link);
+    fn reroute(&mut self, link: LinkId) -> bool {
+        self.links.reroute(link)
     }
 
     fn close(&mut self, link: LinkId) {

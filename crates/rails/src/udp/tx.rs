@@ -77,7 +77,9 @@ impl Links for UdpTx {
     }
 
     // The next flow has another source port.
-    fn reroute(&mut self, _: LinkId) {}
+    fn reroute(&mut self, _: LinkId) -> bool {
+        false
+    }
 
     fn close(&mut self, link: LinkId) {
         if self.links.close(link) {

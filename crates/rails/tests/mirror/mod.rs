@@ -82,7 +82,9 @@ impl Links for Mirror {
         Connected { link, up: true }
     }
     fn works(&mut self, _: LinkId) {}
-    fn reroute(&mut self, _: LinkId) {}
+    fn reroute(&mut self, _: LinkId) -> bool {
+        false
+    }
     fn close(&mut self, _: LinkId) {}
 }
 

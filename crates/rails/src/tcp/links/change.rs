@@ -111,20 +111,20 @@ impl TcpLinks {
     }
 
     /// Tries another source port for a link that is silent, unless the network has carried all that
-    /// was sent: then it is the peer who is silent.
+    /// was sent: then it is the peer who is silent. Returns whether another one is tried.
     #[cold]
-    pub(in crate::tcp) fn reroute(&mut self, id: LinkId) {
+    pub(in crate::tcp) fn reroute(&mut self, id: LinkId) -> bool {
         let key = self.table.key(id);
         let link = self
             .table
             .get_mut(id)
             .filter(|link| link.state == State::Up);
         let Some((link, to)) = link.zip(key) else {
-            return;
+            return false;
         };
         let silent = |c: &Connection| !c.output.is_empty() || c.stream.is_unacknowledged();
         if !link.connection.as_ref().is_some_and(silent) {
-            return;
+            return false;
         }
         if let Some(late) = link.next.take() {
             late.stream.shut();
@@ -132,16 +132,18 @@ impl TcpLinks {
             self.shared.order(Order::Forget(late.name));
         }
         if let Some(connection) = self.stranger(&to) {
-            return self.take_over(id, connection);
+            self.take_over(id, connection);
+            return true;
         }
         let Ok(next) = self.dial(&to) else {
-            return;
+            return false;
         };
         let name = next.name;
         if let Some(link) = self.table.get_mut(id) {
             link.next = Some(next);
             self.by_connection.insert(name, id);
         }
+        true
     }
 
     /// Sends on a connection that the peer has made and sends on, and no more on our own.
