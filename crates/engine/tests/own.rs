@@ -419,8 +419,9 @@ fn messages_that_nothing_receives_are_bounded_and_do_not_hold_up_the_close() {
 /// Long remote writes wait until the engine is polled next, each with what it takes to remember it.
 #[test]
 fn writes_to_oneself_are_bounded_and_go_on_once_polled() {
-    const LONG: usize = 5_000; // no call: that would be done at once
-                               // As many as messages without bytes, above.
+    // No call: that would be done at once.
+    const LONG: usize = 5_000;
+    // As many as messages without bytes, above.
     let own = Own::open(&[("unexpected_bytes", "1M"), ("progress_thread", "off")]);
     let (mut region, mut sent) = (vec![0; LONG], content(5, LONG));
     let base = region.as_mut_ptr();

@@ -380,7 +380,7 @@ impl<S: System> Core<S> {
             flags: 0,
             count: (done.is_err() && !hides) as u32,
         };
-        // The caller bounds how many there are, and none may wait for room: he waits for it.
+        // The caller bounds how many there are, and none may wait for room
         let mut log = match result.len() {
             0 => None,
             len => self.buffers.pool.take(len, true),
