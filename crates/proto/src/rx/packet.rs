@@ -99,12 +99,8 @@ impl Node {
         // After its acks were taken: silence counts only while something is still owed.
         conn.life.owed_since = conn.owes().then_some(now);
         if let Some(reason) = bad {
-            let reason = self.note_refused(now, peer, at, reason);
-            if let Some(conn) = self.conn_mut(peer) {
-                conn.session.lost |= header.flags & Header::FLAG_NATIVE != 0;
-            }
-            self.touch(peer, now);
-            return Err(reason);
+            conn.session.lost |= header.flags & Header::FLAG_NATIVE != 0;
+            return Err(self.note_refused(now, peer, at, reason));
         }
         let path = &mut conn.paths[at];
         path.window.native |= header.flags & Header::FLAG_NATIVE != 0;
