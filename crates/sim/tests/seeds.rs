@@ -78,12 +78,16 @@ fn nothing_fails() {
     clean(Profile::Calm, SEEDS);
 }
 
+/// Each run has a thread of its own, whose memory is fresh: what is received into holds anything,
+/// and would hold the right bytes of the run before where a write is lost (seed 5025555587850).
 #[test]
 fn the_same_seed_gives_the_same_events() {
-    for seed in base()..base() + 40 {
-        let setup = Setup::draw(seed, Profile::Swarm, 0, 0);
-        let (a, b) = (run_setup(&setup, false), run_setup(&setup, true));
-        assert_eq!(a.hash, b.hash, "seed {seed}");
+    for seed in (base()..base() + 40).chain([5025555587850]) {
+        let run = |traced| {
+            let run = move || run_setup(&Setup::draw(seed, Profile::Swarm, 0, 0), traced).hash;
+            std::thread::spawn(run).join().unwrap()
+        };
+        assert_eq!(run(false), run(true), "seed {seed}");
     }
 }
 
