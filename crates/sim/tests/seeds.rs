@@ -71,7 +71,7 @@ fn peers_die_stop_and_are_cut_off() {
     clean(Profile::Peers, SEEDS);
 }
 
-/// These seeds are fixed: others of this profile still find a fault (docs/simulator.md, open seeds).
+/// These seeds are fixed: another of this profile still finds a fault (docs/simulator.md).
 #[test]
 fn rails_of_infiniband() {
     clean_from(34_010_000, Profile::Verbs, SEEDS);
