@@ -84,6 +84,19 @@ impl World {
         None
     }
 
+    /// Until when a connection holds what is put onto it now: the network carries nothing, and will
+    /// again before the connection breaks.
+    pub(crate) fn held_until(
+        &self,
+        rail: usize,
+        from: (usize, usize),
+        to: (usize, usize),
+    ) -> Option<u64> {
+        let stream = self.setup.connects(rail) && self.net.is_stream(from.1, to.1);
+        let cut = stream && self.net.is_cut(from, to);
+        cut.then(|| self.heals_at(from, to)).flatten()
+    }
+
     /// When the network carries packets again, if a connection lives so long.
     fn heals_at(&self, from: (usize, usize), to: (usize, usize)) -> Option<u64> {
         let (mut at, until) = (self.now, self.now + self.setup.silent_ns);

@@ -355,17 +355,18 @@ impl Net {
     }
 
     /// Carries a write between two rails: decides when it has left, and the rest of its fate.
+    /// `held`: it waits in a connection until the network carries it, at `now`.
     pub(crate) fn carry(
         &mut self,
         now: u64,
         from: (usize, usize),
         to: (usize, usize),
-        len: usize,
+        (len, held): (usize, bool),
     ) -> (u64, Carried) {
         let (a, b) = (from.0 * self.rails + from.1, to.0 * self.rails + to.1);
         let stream = self.is_stream(from.1, to.1);
         let (leaves, room) = self.egress(now, a, len, stream);
-        let cut = self.is_cut(from, to);
+        let cut = !held && self.is_cut(from, to);
         let (drop_ppm, delay) = self.losses(a, b);
         let (pa, pb) = (&self.ports[a], &self.ports[b]);
         let rots: u32 = pa.rots.iter().chain(&pb.rots).sum();

@@ -60,17 +60,17 @@ pub(crate) struct WriteFate {
 }
 
 impl Net {
-    /// One write of `len` bytes.
+    /// One write of `len` bytes; `held` as for [`Net::carry`].
     pub(crate) fn write(
         &mut self,
         now: u64,
         from: (usize, usize),
         to: (usize, usize),
-        len: usize,
+        (len, held): (usize, bool),
     ) -> WriteFate {
         self.stats.writes += 1;
         let stream = self.is_stream(from.1, to.1);
-        let (leaves, fate) = self.carry(now, from, to, len);
+        let (leaves, fate) = self.carry(now, from, to, (len, held));
         let mut hurt = Hurt::Whole;
         let mut lost = 0;
         for at in 0..len.div_ceil(PACKET) * (!stream) as usize {
@@ -113,7 +113,12 @@ impl World {
         let len: usize = write.pieces.iter().map(|p| p.1).sum();
         let (from, target) = (self.eps[e as usize].host, target_of(&out.to));
         let start = (from, out.rail);
-        let fate = self.net.write(at, start, target, len);
+        // In order with the packet that tells of it.
+        let heals = self.held_until(out.rail, start, target);
+        let leaves = heals.map_or(at, |heals| at.max(heals + 1));
+        let fate = self
+            .net
+            .write(leaves, start, target, (len, heals.is_some()));
         self.mix(&[at, 5, write.key, write.offset, len as u64]);
         if fate.over != u64::MAX {
             let at = fate.over.max(self.now);

@@ -202,3 +202,12 @@ fn deadlines_that_come_ever_sooner_are_forgotten() {
     let failure = run_setup(&setup, false).failure.unwrap_or_default();
     assert!(failure.is_empty(), "{failure}");
 }
+
+/// The network carried nothing for a while, and a connection held the packet that tells of a write,
+/// but not the write, which the simulator lost. The message had no sum that would have shown it.
+#[test]
+fn a_connection_holds_writes_as_it_holds_packets() {
+    let setup = Setup::draw(53_366_141_251_439, Profile::Verbs, 0, 0);
+    let failure = run_setup(&setup, false).failure.unwrap_or_default();
+    assert!(failure.is_empty(), "{failure}");
+}
