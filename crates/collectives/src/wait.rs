@@ -1,6 +1,6 @@
 //! How a rank waits for a broadcast: by looking again and again; where it has no processor of its
-//! own, it offers the one that it has to others after each look, or sleeps until something comes
-//! if the broadcast is long (docs/decisions/0223).
+//! own, it offers the one that it has to others after each look, or sleeps for a millisecond if
+//! the broadcast is long (docs/decisions/0223).
 
 use crate::mpi::Mpi;
 use crate::provider::Provider;

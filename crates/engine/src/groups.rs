@@ -81,7 +81,7 @@ impl<S: System> Engine<S> {
         end
     }
 
-    /// Sleeps until there may be something to do, at most a millisecond.
+    /// Sleeps a millisecond, or until something is due, so that packets come together.
     pub fn doze(&self) {
         if !self.shared.is_forked() {
             self.shared.doze();

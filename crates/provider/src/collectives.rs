@@ -54,7 +54,7 @@ pub struct CollectivesV1 {
     pub progress: extern "C" fn() -> isize,
     /// Ends a group.
     pub close: extern "C" fn(group: isize) -> isize,
-    /// Sleeps until there may be something to do.
+    /// Sleeps a millisecond at most, so that packets come together.
     pub doze: extern "C" fn() -> isize,
 }
 

@@ -42,11 +42,11 @@ impl<S: System> Shared<S> {
         receivers
     }
 
-    /// Sleeps as long as nothing is to be done: until a packet comes, another thread calls, or
-    /// something is due, and at most [`NAP_MAX_NS`].
+    /// If no packet waits: sleeps until something is due or another thread calls, and at most
+    /// [`NAP_MAX_NS`]. What comes by UDP meanwhile does not end it, as rails are not armed: many
+    /// packets are taken at once then (docs/decisions/0223).
     pub(crate) fn doze(&self) {
         let mut receivers = self.receivers();
-        receivers.arm();
         let mut held = None;
         if self.receive(&mut receivers, &mut held, false) == 0 {
             drop(self.offer_processor(receivers, CpuOffer::Nap));
