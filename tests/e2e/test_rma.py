@@ -3,6 +3,8 @@ verifying program of ours, and what becomes of it when packets are lost, damaged
 
 import pytest
 
+import lab as labs
+
 # Marline offers them, and the MPI uses them.
 ON = {
     "FI_MARLINE_RMA": "on",
@@ -21,9 +23,13 @@ def run(lab, mpi, provider, *words, **how):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_operations_of_every_kind(lab, mpi, provider, seed):
+def test_operations_of_every_kind(lab, mpi, provider, tmp_path, seed):
     if mpi.name in MPICHS:
-        run(lab, mpi, provider, "--seed", seed, n=4)
+        env = {**ON, "FI_MARLINE_STATS_DIR": tmp_path}
+        run(lab, mpi, provider, "--seed", seed, env=env, n=4)
+        if provider == "marline":
+            counted = labs.counters(tmp_path)
+            assert counted["calls"] > 0 and counted["reads"] > 0, "it went over messages"
     else:
         run(lab, mpi, provider, "--seed", seed, env={}, n=4)
 
@@ -33,16 +39,19 @@ def test_on_a_rail_that_loses_or_damages(lab, mpich, provider, fault):
     """Counters that all increment, locks of compare-and-swap, and every byte come out exactly."""
     lab.fault(0, fault)
     run(lab, mpich, provider, "--seed", 3, "--rounds", 30, n=4, timeout=90)
+    assert lab.hits(fault.partition("=")[0]) > 0, lab.status()
 
 
-def test_a_rail_goes_down_and_returns(lab, mpich, provider):
+def test_a_rail_goes_down_and_returns(lab, mpich, provider, tmp_path):
     program = [mpich.program("rma"), "--seed", 4, "--rounds", 300]
-    job = lab.start(mpich, program, env=ON, n=4, provider=provider)
-    for _ in range(3):
+    env = {**ON, "FI_MARLINE_STATS_DIR": tmp_path}
+    job = lab.start(mpich, program, env=env, n=4, provider=provider)
+    while job.running():
         lab.fault(0, "down")
         lab.clear()
     result = job.wait(90)
     assert result.ok and result.find(OK), result.tail()
+    assert provider != "marline" or labs.counters(tmp_path)["downs"] > 0, result.tail()
 
 
 def test_memory_of_a_rank_that_computes(lab, mpich, provider):

@@ -140,6 +140,7 @@ impl<S: System> Core<S> {
         let first = total(req.operands[0]);
         gather(req.operands[0], &mut bytes[HEAD..HEAD + first]);
         gather(req.operands[1], &mut bytes[HEAD + first..]);
+        self.counters.process.calls += 1;
         self.calls.serial = self.calls.serial.wrapping_add(1);
         let serial = self.calls.serial;
         let op = CallOp {
