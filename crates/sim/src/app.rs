@@ -139,6 +139,7 @@ impl World {
         let app = &mut self.eps[e as usize].app;
         app.next_at = self.now + 1 + app.rng.below(2 * pause + 1);
         self.close_windows(e);
+        self.close_cells(e);
         if !self.post_late(e) {
             self.make_room(e);
             return;
@@ -187,6 +188,9 @@ impl World {
         let own = rng.one_in(4);
         let other = self.on_host[host].filter(|&o| o != e || own);
         match (what, other) {
+            (0..=42, Some(dst)) if self.setup.remote && self.windows_rng.one_in(2) => {
+                self.random_remote(e, dst, len);
+            }
             (0..=42, Some(dst)) => {
                 let rng = &mut self.eps[e as usize].app.rng;
                 let data = rng.one_in(4).then(|| rng.next());
@@ -206,9 +210,22 @@ impl World {
             }
             (43..=44 | 98..=99, Some(dst)) => {
                 let bad = self.eps[e as usize].app.rng.one_in(8);
+                if self.setup.calls && self.windows_rng.one_in(2) {
+                    return self.post_atomic(e, dst);
+                }
                 self.post_put(e, dst, len, bad, false);
             }
             _ => {}
+        }
+    }
+
+    fn random_remote(&mut self, e: u32, dst: u32, len: u64) {
+        let bad = self.windows_rng.one_in(8);
+        match self.windows_rng.below(4) {
+            0 => self.post_read(e, dst, len, bad),
+            1 if self.setup.calls => self.post_atomic(e, dst),
+            2 => self.post_put(e, dst, len % 5_000, bad, false),
+            _ => self.post_put(e, dst, len, bad, false),
         }
     }
 

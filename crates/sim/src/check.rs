@@ -24,6 +24,9 @@ impl World {
         }
         let error = entry.error.map_or(0, |e| e as u64 + 1);
         self.mix(&[self.now, 3, entry.context as u64, entry.len as u64, error]);
+        if entry.context == 0 {
+            return self.data_completed(e, entry);
+        }
         let handle = entry.context.wrapping_sub(1) as u32;
         let ep = &mut self.eps[e as usize];
         let op = ep
@@ -37,6 +40,7 @@ impl World {
         let due = match op.kind {
             OpKind::Send { .. } => self.send_completed(e, handle, entry),
             OpKind::Put { .. } => self.put_completed(e, handle, entry),
+            OpKind::Atomic(_) => self.atomic_completed(e, handle, entry),
             OpKind::Window => Err("an entry of a window".into()),
             OpKind::Recv(_) => self.recv_completed(e, handle, entry),
             OpKind::Read { .. } => self.read_completed(e, handle, entry),
@@ -71,6 +75,9 @@ impl World {
         }
         // The application looks at its completions.
         ep.app.next_at = ep.app.next_at.min(self.now + 1);
+        if due.context == 0 {
+            return Ok(());
+        }
         let op = &mut ep.ops[due.context - 1];
         if let Some((base, offset)) = due.content {
             let (from, to) = (offset as usize, offset as usize + due.bytes);
@@ -163,6 +170,7 @@ impl World {
         let uid = match ep.ops[handle as usize].kind {
             OpKind::Send { uid, .. } => uid,
             OpKind::Put { uid, entry } => return self.put_over(e, handle, (uid, entry), end),
+            OpKind::Atomic(_) => return self.atomic_over(e, handle, end),
             _ => return Err(format!("operation {handle} is not a send")),
         };
         ep.open -= 1;

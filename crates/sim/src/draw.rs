@@ -1,8 +1,9 @@
 //! Draws the faults of a seed, by its profile, and the rarer kinds of work. Kinds that came later
 //! draw from numbers of their own, so that all else of a seed stays what it was.
 
+use crate::profile::Profile;
 use crate::rng::Rng;
-use crate::setup::{Fault, Profile, Setup, Trouble, Weather, Work};
+use crate::setup::{Fault, Setup, Trouble, Weather, Work};
 use crate::writes::{draw_shuffles, draw_verbs, draw_writes};
 use marline_proto::FRAGMENT_MAX;
 

@@ -248,6 +248,7 @@ impl World {
         }
         log.clear();
         self.log = log;
+        self.check_cells(e);
         let ep = &mut self.eps[e as usize];
         if ep.machine.take_alarm() {
             ep.alarm_at = self.now + ALARM_NS + self.rng.below(SLACK_NS);
@@ -300,12 +301,14 @@ impl World {
                         len,
                         ..
                     } => self.read_asked(e, (who, number), (key, addr, len)),
+                    Event::Called { head, .. } => self.called(e, who, head.number),
                     Event::PeerMismatch { .. } => Err("settings are the same everywhere".into()),
                     _ => Ok(()),
                 }
             }
             Entry::Sent(0, _) => Ok(()),
             Entry::Sent(context, end) => self.sent(e, context as u32 - 1, end),
+            Entry::Trails(context) => self.trails(e, context as u32 - 1),
             Entry::Completed(entry) => self.completed(e, &entry),
         };
         if let Err(text) = result {
@@ -382,7 +385,7 @@ impl World {
             };
             let msg = &mut self.truth.msgs[uid as usize];
             msg.head_seen |= head;
-            if msg.put.is_some_and(|put| !put.open) {
+            if msg.call.is_none() && msg.put.is_some_and(|put| !put.open) {
                 continue; // has no place (any more)
             }
             let seed = sum_seed(packet.header.src_id, number, false, offset, payload.len());
@@ -393,7 +396,11 @@ impl World {
             if want != Some(sum(algorithm, seed, payload)) {
                 continue;
             }
-            if self.content.slice(msg.base, offset, payload.len()) != payload {
+            let right = match &msg.call {
+                Some(call) => call.has(offset, payload),
+                None => self.content.slice(msg.base, offset, payload.len()) == payload,
+            };
+            if !right {
                 let text = format!("wrong bytes pass their sum: message {uid} at {offset}");
                 return self.broken(src, text);
             }
@@ -414,7 +421,7 @@ impl World {
                 return self.broken(e, text);
             }
             msg.arrived = true;
-            if msg.put.is_some() {
+            if msg.put.is_some() || msg.call.is_some() {
                 continue;
             }
             let found = self.eps[e as usize]

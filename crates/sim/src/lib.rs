@@ -8,7 +8,10 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod atomics;
 mod bounds;
+mod calls;
+mod cells;
 mod check;
 pub mod command;
 mod connections;
@@ -32,6 +35,7 @@ mod patterns;
 #[cfg(feature = "staged")]
 pub mod pipeline;
 mod place;
+mod profile;
 mod puts;
 mod queue;
 mod reach;
@@ -57,8 +61,9 @@ pub use connections::Verbs;
 pub use many::{run_seeds, watch_seeds, Hunt, Report};
 pub use moment::{Moment, Strike};
 pub use net::NetStats;
+pub use profile::Profile;
 pub use reader::end_with_reader;
 pub use run::{run_setup, Outcome};
 pub use scale::{scale, Scaled};
-pub use setup::{Fault, Lie, Profile, Setup, Topology, Trouble, Weather, Work};
+pub use setup::{Fault, Lie, Setup, Topology, Trouble, Weather, Work};
 pub use shrink::shrink;

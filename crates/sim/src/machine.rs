@@ -72,6 +72,8 @@ pub enum Entry {
     Said(Event, u32),
     /// A send (or remote write) is over: context, how.
     Sent(usize, Result<(), OpError>),
+    /// The data of a remote write (its context) follows it.
+    Trails(usize),
     /// An entry for a queue.
     Completed(Completion),
 }
@@ -517,6 +519,7 @@ impl Watch for SimWatch {
             Event::PeerDead { peer, .. }
             | Event::PutAsked { peer, .. }
             | Event::ReadAsked { peer, .. }
+            | Event::Called { peer, .. }
             | Event::PeerMismatch { peer }
             | Event::PathChanged { peer, .. } => peer,
             _ => return,
@@ -529,6 +532,11 @@ impl Watch for SimWatch {
     fn sent(&mut self, context: usize, end: Result<(), OpError>) {
         self.0.stir();
         self.0.log().entries.push(Entry::Sent(context, end));
+    }
+
+    fn trails(&mut self, context: usize) {
+        self.0.stir();
+        self.0.log().entries.push(Entry::Trails(context));
     }
 
     fn completed(&mut self, entry: &Completion) {

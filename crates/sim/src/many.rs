@@ -2,8 +2,9 @@
 
 use crate::group::{run_group, shrink_group, GroupSetup};
 use crate::net::NetStats;
+use crate::profile::Profile;
 use crate::run::{run_setup, Outcome};
-use crate::setup::{Fault, Profile, Setup};
+use crate::setup::{Fault, Setup};
 use crate::shrink::shrink;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -2,6 +2,7 @@
 //! pointers; who may write where is seen by what is in it afterwards: guards on both sides, a
 //! filler where nothing belongs, and, once an operation is over, a poison that must stay.
 
+use crate::atomics::AtomicOp;
 use crate::content::Content;
 use crate::truth::Match;
 use marline_engine::IoVec;
@@ -383,6 +384,8 @@ pub enum OpKind {
         /// Its success has an entry.
         entry: bool,
     },
+    /// An atomic operation.
+    Atomic(Box<AtomicOp>),
     /// Memory that a peer may write or read.
     Window,
     /// A look for a message, which this is, to be claimed or not.

@@ -52,13 +52,13 @@ pub(crate) fn draw_cuts(rng: &mut Rng, len: usize) -> Vec<usize> {
 }
 
 /// A remote read or write by the next operation of an endpoint that had `ops`; `entry`: one is
-/// due when it succeeds.
+/// due when it succeeds. `data` goes to the peer's queue.
 pub(crate) fn remote_request<'a>(
     dest: FiAddr,
     iov: &'a [IoVec],
     remote: &'a [(u64, usize, u64)],
     ops: usize,
-    entry: bool,
+    (entry, data): (bool, Option<u64>),
 ) -> RemoteReq<'a> {
     let flags = OpFlags {
         completion: entry,
@@ -68,7 +68,7 @@ pub(crate) fn remote_request<'a>(
         dest,
         iov,
         remote,
-        data: None,
+        data,
         context: ops + 1,
         flags,
     }
@@ -345,7 +345,7 @@ impl World {
         let cuts = draw_cuts(&mut ep.app.rng, len as usize);
         let iov = buffer.pieces(&cuts);
         let remote = [(spot.addr, len as usize, spot.key)];
-        let request = remote_request(dest, &iov, &remote, ep.ops.len(), true);
+        let request = remote_request(dest, &iov, &remote, ep.ops.len(), (true, None));
         let result = ep.engine.read(ep.ep, &request);
         if result == Err(SubmitError::PeerDead) {
             if !ep.believes_dead(dst) {

@@ -1,5 +1,6 @@
 //! Remote writes of applications, into windows of others (`windows`).
 
+use crate::calls::{head_of, Ask, Call, SHORT_MAX};
 use crate::check::SCRAP;
 use crate::endpoint::{Due, Trace};
 use crate::memory::{Buffer, OpKind};
@@ -18,6 +19,15 @@ struct NewPut {
     bad: bool,
     /// An entry tells of its success.
     entry: bool,
+    /// For the queue of its target.
+    data: Option<u64>,
+}
+
+impl NewPut {
+    /// It goes in a call.
+    fn is_call(&self, calls: bool) -> bool {
+        calls && self.len > 0 && self.len <= SHORT_MAX
+    }
 }
 
 /// Posting.
@@ -26,11 +36,13 @@ impl World {
     pub(crate) fn post_put(&mut self, e: u32, dst: u32, len: u64, bad: bool, in_round: bool) {
         let rng = &mut self.windows_rng;
         let none = rng.one_in(40) || len == 0 && rng.one_in(2);
+        let data = (self.setup.calls && !none && rng.one_in(4)).then(|| rng.next());
         let put = NewPut {
             dst,
             len: if none { 0 } else { len.max(1) },
             bad,
             entry: !rng.one_in(4),
+            data,
         };
         match none {
             true => self.put_nothing(e, &put, in_round),
@@ -46,9 +58,9 @@ impl World {
         let ep = &mut self.eps[e as usize];
         let iov = buffer.pieces(&[]);
         let remote = [(spot.addr, 0, spot.key)];
-        let request = remote_request(dest, &iov, &remote, ep.ops.len(), put.entry);
+        let request = remote_request(dest, &iov, &remote, ep.ops.len(), (put.entry, None));
         let result = ep.engine.put(ep.ep, &request);
-        if self.put_left_out(e, put.dst, result) {
+        if self.put_left_out(e, put, result) {
             return;
         }
         let (now, entry) = (self.now, put.entry);
@@ -64,6 +76,7 @@ impl World {
             len,
             bad,
             entry,
+            data,
         } = put;
         let cuts = draw_cuts(&mut self.eps[e as usize].app.rng, len as usize);
         let uid = self.truth.msgs.len() as u32;
@@ -79,14 +92,20 @@ impl World {
         let ep = &mut self.eps[e as usize];
         let iov = buffer.pieces(&cuts);
         let remote = [(spot.addr, len as usize, spot.key)];
-        let request = remote_request(dest, &iov, &remote, ep.ops.len(), entry);
+        let request = remote_request(dest, &iov, &remote, ep.ops.len(), (entry, data));
         let result = ep.engine.put(ep.ep, &request);
-        if self.put_left_out(e, dst, result) {
+        if self.put_left_out(e, put, result) {
             return;
         }
         let uid = self.truth.add(e, dst, None, None, len);
         self.truth.settle(uid);
-        self.truth.msgs[uid as usize].put = Some(Put::new(spot));
+        let msg = &mut self.truth.msgs[uid as usize];
+        msg.put = Some(Put::new(spot, data));
+        if put.is_call(self.setup.calls) && dst != e {
+            let mut bytes = head_of(spot.key, spot.addr, data);
+            bytes.extend_from_slice(buffer.get(0, len as usize).unwrap_or_default());
+            msg.call = Some(Call::new(Ask::Put, bytes));
+        }
         self.used_by(dst, spot.window, User::Put(uid));
         let due = &mut self.eps[dst as usize].windows.puts_due;
         due.entry(e).or_default().push_back(uid);
@@ -108,7 +127,11 @@ impl World {
     }
 
     /// True if a write was not taken, as it may be.
-    fn put_left_out(&mut self, e: u32, dst: u32, result: Result<(), SubmitError>) -> bool {
+    fn put_left_out(&mut self, e: u32, put: &NewPut, result: Result<(), SubmitError>) -> bool {
+        let dst = put.dst;
+        if put.is_call(self.setup.calls) {
+            return self.call_left_out(e, dst, put.len as usize, result);
+        }
         if result == Err(SubmitError::Again) && dst == e {
             self.absorb(e); // messages to itself have no room: it leaves this one out
             return true;
@@ -173,11 +196,13 @@ impl World {
             return Err(format!("put of message {uid} ends twice"));
         }
         let (dst, whole) = (msg.dst, msg.head_seen && msg.complete());
+        let unanswered = msg.call.as_ref().is_some_and(|call| !call.answered);
         let put = msg.put.ok_or("not a put")?;
         msg.delivered = true;
         msg.forget();
         match end {
             Ok(()) if put.bad || !put.asked => return Err("a put that must be refused".into()),
+            Ok(()) if unanswered => return Err(format!("put {uid} is over without an answer")),
             Ok(()) if !whole => return Err(format!("put {uid} is over before its data is safe")),
             Ok(()) if put.open => self.check_window(dst, uid)?,
             Err(OpError::BadRemoteMemory) if put.open => return Err("a good put failed".into()),

@@ -4,62 +4,11 @@
 use crate::connections::Verbs;
 use crate::draw::{draw_faults, draw_near, draw_pattern};
 use crate::moment::Strike;
+use crate::profile::Profile;
 use crate::rng::Rng;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, RailPolicy};
 use marline_wire::RAILS_MAX;
-
-/// The kind of runs to draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Profile {
-    /// Everything, each seed another subset.
-    Swarm,
-    /// No faults at all.
-    Calm,
-    /// Packet faults only (loss, reordering, corruption, ...).
-    Loss,
-    /// Rail faults only.
-    Rails,
-    /// Deaths, restarts, partitions, stops.
-    Peers,
-    /// Packet and rail faults, of rails of InfiniBand and RoCE.
-    Verbs,
-    /// The same, and in a quarter of the seeds some rails are native.
-    Native,
-    /// Groups and their broadcasts, with any fault of theirs ([`crate::group`]).
-    Group,
-}
-
-impl Profile {
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Profile::Swarm => "swarm",
-            Profile::Calm => "calm",
-            Profile::Loss => "loss",
-            Profile::Rails => "rails",
-            Profile::Peers => "peers",
-            Profile::Verbs => "verbs",
-            Profile::Native => "native",
-            Profile::Group => "group",
-        }
-    }
-
-    /// The profile of that name.
-    pub fn parse(name: &str) -> Option<Profile> {
-        Some(match name {
-            "swarm" => Profile::Swarm,
-            "calm" => Profile::Calm,
-            "loss" => Profile::Loss,
-            "rails" => Profile::Rails,
-            "peers" => Profile::Peers,
-            "verbs" => Profile::Verbs,
-            "native" => Profile::Native,
-            "group" => Profile::Group,
-            _ => return None,
-        })
-    }
-}
 
 /// How rails see each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -371,6 +320,10 @@ pub struct Setup {
     pub paces_ns: [u64; 3],
     /// Sends on a rail that is down, or above its MTU, fail with an error.
     pub send_errors: bool,
+    /// Short remote writes and atomics go as calls; if not, there are no atomics.
+    pub calls: bool,
+    /// Half of what would be sent are remote operations.
+    pub remote: bool,
 }
 
 impl Setup {
@@ -450,6 +403,8 @@ impl Setup {
             yields_ns: [300, 300, 20_000, 200_000],
             paces_ns: [3_000, 10_000, 40_000],
             send_errors: rng.one_in(2),
+            calls: !Rng::new(seed, 18).one_in(4),
+            remote: Rng::new(seed, 19).one_in(3),
         };
         setup.fit_packets();
         draw_faults(&mut setup, profile, rng);

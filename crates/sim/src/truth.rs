@@ -1,6 +1,7 @@
 //! The truth of a run: every message from post to delivery, and MPI's matching rules in their
 //! plainest form. The protocol is checked against it.
 
+use crate::calls::Call;
 use crate::credit::Credits;
 use crate::table::Table;
 use crate::windows::Spot;
@@ -27,11 +28,13 @@ pub struct Put {
     pub bad: bool,
     /// Another writes where it does.
     pub loose: bool,
+    /// For the queue of its target.
+    pub data: Option<u64>,
 }
 
 impl Put {
     /// One that is on its way.
-    pub(crate) fn new(spot: Spot) -> Put {
+    pub(crate) fn new(spot: Spot, data: Option<u64>) -> Put {
         Put {
             key: spot.key,
             addr: spot.addr,
@@ -41,6 +44,7 @@ impl Put {
             open: false,
             bad: false,
             loose: false,
+            data,
         }
     }
 }
@@ -64,6 +68,8 @@ pub struct Msg {
     pub base: u64,
     /// It is a remote write.
     pub put: Option<Put>,
+    /// It goes from engine to engine; `len` is then of what is written, if anything is.
+    pub call: Option<Box<Call>>,
     /// Granules that landed with the right sum: the first 64 (few messages have more), the others.
     landed: u64,
     beyond: Vec<u64>,
@@ -86,7 +92,7 @@ pub struct Msg {
 impl Msg {
     /// Records a landed fragment.
     pub fn land(&mut self, offset: u64, len: u64) {
-        let beyond = granules(self.len).div_ceil(64) as usize - 1;
+        let beyond = granules(self.size()).div_ceil(64) as usize - 1;
         if self.beyond.len() < beyond {
             self.beyond.resize(beyond, 0);
         }
@@ -107,12 +113,19 @@ impl Msg {
         word >> (granule % 64) & 1 == 1
     }
 
+    /// Bytes that travel.
+    fn size(&self) -> u64 {
+        self.call
+            .as_ref()
+            .map_or(self.len, |c| c.bytes.len() as u64)
+    }
+
     /// Bytes that the receiver wants.
     pub fn wanted(&self) -> u64 {
         match self.matched {
             _ if self.discarded => 0,
             Some((_, room)) => self.len.min(room),
-            None => self.len,
+            None => self.size(),
         }
     }
 
@@ -124,7 +137,7 @@ impl Msg {
 
     /// True if every byte landed (a message without bytes: its head did).
     pub fn whole(&self) -> bool {
-        self.head_seen && (0..granules(self.len)).all(|g| self.has(g))
+        self.head_seen && (0..granules(self.size())).all(|g| self.has(g))
     }
 
     /// Gives memory back once nobody will ask.
@@ -183,6 +196,7 @@ impl Truth {
             len,
             base,
             put: None,
+            call: None,
             landed: 0,
             beyond: Vec::new(),
             head_seen: false,

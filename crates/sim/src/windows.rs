@@ -4,6 +4,7 @@
 //! at once. A request counts for the region that has its key when it is asked for: it is granted
 //! if all of it is inside, and refused if not, whatever its user meant.
 
+use crate::calls::SHORT_MAX;
 use crate::check::SCRAP;
 use crate::endpoint::{Trace, KEY};
 use crate::memory::{Buffer, OpKind, ReadOp};
@@ -450,7 +451,16 @@ impl World {
         if (put.key, put.addr, msg.len) != (key, addr, len) {
             return Err(format!("asked for key {key:#x} at {addr:#x}, not {put:?}"));
         }
-        let entered = self.enter(e, (key, addr, len), User::Put(uid));
+        let entered = match len {
+            0 => self.admits(e, (key, addr)),
+            _ => self.enter(e, (key, addr, len), User::Put(uid)),
+        };
+        // A long write's data follows in a call of its own.
+        let calls = self.setup.calls && len <= SHORT_MAX;
+        if let Some(data) = put.data.filter(|_| calls && entered.is_some()) {
+            let due = &mut self.eps[e as usize].data_due;
+            due.push_back((src, data, len as usize));
+        }
         let stray = entered.is_some_and(|(window, _)| window != put.window);
         if stray {
             *self.troubles.entry("late put in a new window").or_default() += 1;
@@ -467,6 +477,13 @@ impl World {
         let loose = msg.put.is_some_and(|put| put.loose);
         msg.put = Some(Put { loose, ..put });
         Ok(())
+    }
+
+    /// The window that nothing may be written to, at this place.
+    fn admits(&self, e: u32, (key, addr): (u64, u64)) -> Option<(u32, u64)> {
+        let windows = &self.eps[e as usize].windows.open;
+        let window = windows.iter().find(|w| w.key == key)?;
+        Some((window.handle, window.admits(addr, 0, true)?))
     }
 
     /// A read of `src` came.

@@ -160,6 +160,7 @@ impl<S: System> Core<S> {
         let Some(trailer) = trailer.filter(|_| end.is_ok()) else {
             return Some(end);
         };
+        self.watch.trails(op.context);
         match self.send_trailer(op, &trailer) {
             Ok(()) => None,
             Err(_) => Some(Err(OpError::PeerDead)),

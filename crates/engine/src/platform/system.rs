@@ -44,6 +44,9 @@ pub trait Watch: Send {
     /// answer to a remote read.
     #[inline(always)]
     fn sent(&mut self, _context: usize, _end: Result<(), OpError>) {}
+    /// The bytes of a remote write are there, and its data follows in a call.
+    #[inline(always)]
+    fn trails(&mut self, _context: usize) {}
     /// An entry goes into a queue.
     #[inline(always)]
     fn completed(&mut self, _entry: &Completion) {}

@@ -340,7 +340,8 @@ impl Node {
             false => conn.credit.allows(total),
         };
         let credit = credit || self.cfg.errs(Mutation::IgnoreCredit);
-        total <= self.cfg.eager_max && credit && !send.waits
+        let short = total <= self.cfg.eager_max && !send.waits;
+        credit && (short || send.is_call())
     }
 
     pub(crate) fn start(&mut self, key: Key, kind: SendKind) {

@@ -1,0 +1,284 @@
+//! Atomic operations of applications, on cells of others (`cells`) and their own.
+
+use crate::calls::{head_of, Ask, Call, SHORT_MAX};
+use crate::cells::{op, Atomic};
+use crate::check::SCRAP;
+use crate::endpoint::{Due, Trace};
+use crate::memory::{Buffer, OpKind};
+use crate::ops::{draw_cuts, NONE};
+use crate::world::World;
+use marline_engine::{
+    flag, AtomicKind, AtomicReq, Completion, IoVec, OpError, OpFlags, SubmitError,
+};
+
+/// An atomic operation of an endpoint.
+#[derive(Debug, Default)]
+pub struct AtomicOp {
+    /// Whose cells.
+    pub dst: u32,
+    /// Its message, or `NONE` of one on its own cells.
+    pub uid: u32,
+    /// What it does.
+    pub what: Atomic,
+    /// Its success has an entry.
+    pub entry: bool,
+    /// What it found (nothing: it was refused), once it is done.
+    pub old: Option<Option<Vec<u8>>>,
+    /// How it ended.
+    pub over: Option<bool>,
+}
+
+impl AtomicOp {
+    fn flags(&self) -> u64 {
+        let does = if self.what.fetches {
+            flag::READ
+        } else {
+            flag::WRITE
+        };
+        flag::ATOMIC | does
+    }
+}
+
+/// Posting.
+impl World {
+    fn draw_atomic(&mut self, dst: u32) -> (Atomic, AtomicKind) {
+        let (key, len) = self.find_cells(dst);
+        let rng = &mut self.windows_rng;
+        let size = rng.pick(&[1, 4, 8, 8]) as usize;
+        let (kind, op) = rng.pick(&[
+            (AtomicKind::Plain, op::SUM),
+            (AtomicKind::Plain, op::BXOR),
+            (AtomicKind::Plain, op::MAX),
+            (AtomicKind::Plain, op::WRITE),
+            (AtomicKind::Fetch, op::SUM),
+            (AtomicKind::Fetch, op::READ),
+            (AtomicKind::Fetch, op::WRITE),
+            (AtomicKind::Compare, op::CSWAP),
+            (AtomicKind::Compare, op::MSWAP),
+        ]);
+        let compares = kind == AtomicKind::Compare;
+        let most = SHORT_MAX as usize / size / (1 + compares as usize);
+        let count = match rng.below(8) {
+            0 => rng.range(1, most as u64) as usize,
+            1 => most,
+            _ => rng.range(1, 3) as usize,
+        };
+        let bytes = (count * size) as u64;
+        // Mostly the same few cells; now and then others, or some beyond the last, or no such key.
+        let addr = match rng.below(16) {
+            0 => len - bytes + size as u64,
+            1..=4 => rng.below(len - bytes + 1) / size as u64 * size as u64,
+            _ => 0,
+        };
+        let key = if rng.one_in(16) { key + 1 } else { key };
+        let operand_bytes = if op == op::READ { 0 } else { count * size };
+        let compare_bytes = if compares { count * size } else { 0 };
+        // Few values, so that comparisons find what they look for.
+        let mut draw = |n: usize| (0..n).map(|_| rng.below(3) as u8 * 0xc3).collect();
+        let what = Atomic {
+            key,
+            addr,
+            size,
+            op,
+            count,
+            fetches: kind != AtomicKind::Plain,
+            operands: draw(operand_bytes),
+            compare: draw(compare_bytes),
+        };
+        (what, kind)
+    }
+
+    /// Posts an atomic operation.
+    pub(crate) fn post_atomic(&mut self, e: u32, dst: u32) {
+        let (mut what, kind) = self.draw_atomic(dst);
+        let entry = !self.windows_rng.one_in(4);
+        let room = if what.fetches {
+            what.count * what.size
+        } else {
+            0
+        };
+        let mut buffer = Buffer::new(room);
+        let cuts = draw_cuts(&mut self.windows_rng, room);
+        let dest = self.addr(e, dst);
+        let ep = &mut self.eps[e as usize];
+        let (operands, compare) = (piece(&mut what.operands), piece(&mut what.compare));
+        let request = AtomicReq {
+            dest,
+            kind,
+            datatype: match what.size {
+                1 => 1,
+                4 => 5,
+                _ => 7,
+            },
+            op: what.op,
+            operands: &operands,
+            compare: if what.compare.is_empty() {
+                &[]
+            } else {
+                &compare
+            },
+            result: &buffer.pieces(&cuts),
+            remote: (what.addr, what.count, what.key),
+            context: ep.ops.len() + 1,
+            flags: OpFlags {
+                completion: entry,
+                ..OpFlags::default()
+            },
+        };
+        let result = ep.engine.atomic(ep.ep, &request);
+        let mut bytes = head_of(what.key, what.addr, None);
+        bytes.extend([&what.operands[..], &what.compare].concat());
+        if self.call_left_out(e, dst, bytes.len(), result) {
+            return;
+        }
+        let (now, ep) = (self.now, &mut self.eps[e as usize]);
+        let op = AtomicOp {
+            dst,
+            uid: NONE,
+            what,
+            entry,
+            ..AtomicOp::default()
+        };
+        if self.tracing {
+            let text = format!("atomic {} to {dst}: {op:?}", ep.ops.len());
+            ep.note(now, Trace::Did(text));
+        }
+        let handle = ep.add_op(OpKind::Atomic(Box::new(op)), buffer, now, false);
+        ep.open += 1;
+        if dst == e {
+            if let Err(text) = self.operate(e, e, handle) {
+                self.broken(e, text);
+            }
+        } else {
+            let uid = self.add_call(e, dst, 0, Call::new(Ask::Atomic(handle), bytes));
+            if let Some(op) = self.atomic_mut(e, handle) {
+                op.uid = uid;
+            }
+        }
+        *self.troubles.entry("atomic").or_default() += 1;
+        self.accepted(e, "atomic", result);
+    }
+
+    fn atomic_mut(&mut self, e: u32, handle: u32) -> Option<&mut AtomicOp> {
+        match &mut self.eps[e as usize].ops.get_mut(handle as usize)?.kind {
+            OpKind::Atomic(op) => Some(op),
+            _ => None,
+        }
+    }
+
+    /// True if a call was not taken, as it may be: its log is full, or very many are open.
+    pub(crate) fn call_left_out(
+        &mut self,
+        e: u32,
+        dst: u32,
+        bytes: usize,
+        result: Result<(), SubmitError>,
+    ) -> bool {
+        match result {
+            Err(SubmitError::Again) => {
+                self.absorb(e);
+                *self.troubles.entry("call without room").or_default() += 1;
+                if self.eps[e as usize].open < 1_000 {
+                    self.check_refused(e, dst, bytes);
+                }
+                true
+            }
+            Err(SubmitError::PeerDead) => {
+                if !self.lost_peer(e, dst) {
+                    self.broken(e, format!("call to live peer {dst} refused"));
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A list of one piece; the engine copies it before its call returns.
+fn piece(bytes: &mut [u8]) -> [IoVec; 1] {
+    [IoVec {
+        base: bytes.as_mut_ptr(),
+        len: bytes.len(),
+    }]
+}
+
+/// The end.
+impl World {
+    /// The engine is done with an atomic operation.
+    pub(crate) fn atomic_over(
+        &mut self,
+        e: u32,
+        handle: u32,
+        end: Result<(), OpError>,
+    ) -> Result<(), String> {
+        let op = self
+            .atomic_mut(e, handle)
+            .ok_or("not an atomic operation")?;
+        if op.over.replace(end.is_ok()).is_some() {
+            return Err(format!("atomic {handle} ends twice"));
+        }
+        let (dst, uid, entry, old) = (op.dst, op.uid, op.entry, op.old.clone());
+        let fetches = op.what.fetches;
+        let call = self
+            .truth
+            .msgs
+            .get(uid as usize)
+            .and_then(|m| m.call.as_ref());
+        let answered = uid == NONE || call.is_some_and(|call| call.answered);
+        let buffer = &self.eps[e as usize].ops[handle as usize].buffer;
+        match (end, old) {
+            (Ok(()), Some(Some(old))) if answered => {
+                if fetches && buffer.get(0, buffer.len()) != Some(&old[..]) {
+                    return Err(format!("atomic {handle} fetched what was not there"));
+                }
+            }
+            (Err(OpError::BadRemoteMemory), Some(None)) if answered => {}
+            (Err(OpError::PeerDead), _) => {
+                self.prompt(e, handle, dst)?;
+                if !self.lost_peer(e, dst) {
+                    return Err(format!("atomic {handle} failed, but endpoint {dst} lives"));
+                }
+            }
+            (end, old) => {
+                let found = old.map(|old| old.is_some());
+                return Err(format!(
+                    "atomic {handle} ends {end:?}, and it found {found:?}"
+                ));
+            }
+        }
+        if end.is_err() || entry {
+            return Ok(());
+        }
+        self.end(e, handle)?;
+        let now = self.now;
+        let ep = &mut self.eps[e as usize];
+        ep.open -= 1;
+        ep.app.next_at = ep.app.next_at.min(now + 1);
+        let mut buffer = std::mem::take(&mut ep.ops[handle as usize].buffer);
+        buffer.check(buffer.len())?;
+        buffer.poison(0, SCRAP);
+        self.bury_buffer(e, handle, buffer);
+        Ok(())
+    }
+
+    pub(crate) fn atomic_completed(
+        &mut self,
+        e: u32,
+        handle: u32,
+        entry: &Completion,
+    ) -> Result<Due, String> {
+        let op = self
+            .atomic_mut(e, handle)
+            .ok_or("not an atomic operation")?;
+        if entry.flags != op.flags() {
+            return Err("wrong flags".into());
+        }
+        let due = op.entry || entry.error.is_some();
+        if !due || op.over != Some(entry.error.is_none()) {
+            return Err(format!("atomic {handle} is not what its entry says"));
+        }
+        self.end(e, handle)?;
+        self.eps[e as usize].open -= 1;
+        Ok(Due::of(entry))
+    }
+}

@@ -1,0 +1,148 @@
+//! Calls: short remote writes and atomics go as messages from engine to engine, and so do their
+//! answers. A node tells of each when it is next in its order and whole; then it is known here
+//! what must come of it.
+
+use crate::endpoint::Due;
+use crate::memory::OpKind;
+use crate::ops::NONE;
+use crate::truth::Put;
+use crate::windows::Spot;
+use crate::world::World;
+use marline_engine::{flag, Completion};
+
+/// A short write has so many bytes at most: with key, address and data a call of 4,096.
+pub(crate) const SHORT_MAX: u64 = 4_072;
+
+/// The call that a message is.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// As they travel.
+    pub bytes: Vec<u8>,
+    /// Its purpose.
+    pub ask: Ask,
+    /// It was done (an answer: it came).
+    pub done: bool,
+    /// Its answer came.
+    pub answered: bool,
+}
+
+/// The purpose of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// It writes.
+    Put,
+    /// It does this atomic operation of its sender.
+    Atomic(u32),
+    /// It answers this message.
+    Answer(u32),
+}
+
+impl Call {
+    /// One that is on its way.
+    pub fn new(ask: Ask, bytes: Vec<u8>) -> Box<Call> {
+        Box::new(Call {
+            bytes,
+            ask,
+            done: false,
+            answered: false,
+        })
+    }
+
+    /// True if `payload` is what it has at `offset`.
+    pub fn has(&self, offset: u64, payload: &[u8]) -> bool {
+        let from = offset as usize;
+        self.bytes.get(from..from + payload.len()) == Some(payload)
+    }
+}
+
+/// The bytes of a request before its payload.
+pub(crate) fn head_of(key: u64, addr: u64, data: Option<u64>) -> Vec<u8> {
+    let words = [key, addr, data.unwrap_or(0)];
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+impl World {
+    /// A message is posted that is a call.
+    pub(crate) fn add_call(&mut self, src: u32, dst: u32, len: u64, call: Box<Call>) -> u32 {
+        let uid = self.truth.add(src, dst, None, None, len);
+        self.truth.settle(uid);
+        self.truth.msgs[uid as usize].call = Some(call);
+        uid
+    }
+
+    /// A call of `src` is next in its order: its endpoint does it now, and answers.
+    pub(crate) fn called(&mut self, e: u32, src: u32, number: u32) -> Result<(), String> {
+        let found = self.truth.find(src, e, number);
+        let uid = found.ok_or("a call that nobody posted")?;
+        let msg = &mut self.truth.msgs[uid as usize];
+        if !msg.whole() {
+            return Err(format!("call {uid} before it is whole"));
+        }
+        msg.delivered = true;
+        let call = msg.call.as_mut().ok_or("a message is taken for a call")?;
+        if std::mem::replace(&mut call.done, true) {
+            return Err(format!("call {uid} is done twice"));
+        }
+        let old = match call.ask {
+            Ask::Answer(of) => return self.answered(of),
+            Ask::Atomic(handle) => self.operate(e, src, handle)?,
+            Ask::Put => Vec::new(),
+        };
+        let answer = Call::new(Ask::Answer(uid), old);
+        self.add_call(e, src, 0, answer);
+        Ok(())
+    }
+
+    fn answered(&mut self, of: u32) -> Result<(), String> {
+        let asked = self.truth.msgs[of as usize].call.as_mut();
+        let asked = asked.filter(|call| call.done).ok_or("answered, not done")?;
+        if std::mem::replace(&mut asked.answered, true) {
+            return Err(format!("call {of} is answered twice"));
+        }
+        Ok(())
+    }
+
+    /// The bytes of a long remote write are there: its data follows in a call.
+    pub(crate) fn trails(&mut self, e: u32, handle: u32) -> Result<(), String> {
+        let op = &self.eps[e as usize].ops[handle as usize];
+        let OpKind::Put { uid, .. } = op.kind else {
+            return Err("data of what is no remote write".into());
+        };
+        let msg = &self.truth.msgs[uid as usize];
+        let (dst, put) = (msg.dst, msg.put.filter(|put| put.data.is_some()));
+        let put = put.ok_or("data that nobody gave")?;
+        let bytes = head_of(put.key, put.addr, put.data);
+        let spot = Spot {
+            window: NONE,
+            key: put.key,
+            addr: put.addr,
+        };
+        let call = (dst != e).then(|| Call::new(Ask::Put, bytes));
+        let trailer = self.truth.add(e, dst, None, None, 0);
+        self.truth.settle(trailer);
+        let msg = &mut self.truth.msgs[trailer as usize];
+        (msg.call, msg.put) = (call, Some(Put::new(spot, put.data)));
+        let due = &mut self.eps[dst as usize].windows.puts_due;
+        due.entry(e).or_default().push_back(trailer);
+        Ok(())
+    }
+
+    /// An entry tells that a remote write brought data.
+    pub(crate) fn data_completed(&mut self, e: u32, entry: &Completion) -> Result<(), String> {
+        let ep = &mut self.eps[e as usize];
+        let next = ep.data_due.pop_front();
+        let (src, data, len) = next.ok_or_else(|| format!("data of nobody: {entry:?}"))?;
+        let flags = flag::RMA | flag::REMOTE_WRITE | flag::REMOTE_CQ_DATA;
+        let fine = (entry.flags, entry.data, entry.len) == (flags, data, len);
+        if !fine || !ep.source_is(src, entry.source) || entry.error.is_some() {
+            return Err(format!(
+                "it must be {data:#x} of {len} B by {src}: {entry:?}"
+            ));
+        }
+        let queue = ep.queue(true);
+        let due = Due::of(entry);
+        ep.due[queue].push_back(Due { last: false, ..due });
+        *self.troubles.entry("data of a put").or_default() += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,53 @@
+//! Profiles: the kinds of faults that seeds draw.
+
+/// The kind of runs to draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Everything, each seed another subset.
+    Swarm,
+    /// No faults at all.
+    Calm,
+    /// Packet faults only (loss, reordering, corruption, ...).
+    Loss,
+    /// Rail faults only.
+    Rails,
+    /// Deaths, restarts, partitions, stops.
+    Peers,
+    /// Packet and rail faults, of rails of InfiniBand and RoCE.
+    Verbs,
+    /// The same, and in a quarter of the seeds some rails are native.
+    Native,
+    /// Groups and their broadcasts, with any fault of theirs ([`crate::group`]).
+    Group,
+}
+
+impl Profile {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Swarm => "swarm",
+            Profile::Calm => "calm",
+            Profile::Loss => "loss",
+            Profile::Rails => "rails",
+            Profile::Peers => "peers",
+            Profile::Verbs => "verbs",
+            Profile::Native => "native",
+            Profile::Group => "group",
+        }
+    }
+
+    /// The profile of that name.
+    pub fn parse(name: &str) -> Option<Profile> {
+        Some(match name {
+            "swarm" => Profile::Swarm,
+            "calm" => Profile::Calm,
+            "loss" => Profile::Loss,
+            "rails" => Profile::Rails,
+            "peers" => Profile::Peers,
+            "verbs" => Profile::Verbs,
+            "native" => Profile::Native,
+            "group" => Profile::Group,
+            _ => return None,
+        })
+    }
+}
