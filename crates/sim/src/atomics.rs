@@ -153,6 +153,8 @@ impl World {
             let uid = self.add_call(e, dst, 0, Call::new(Ask::Atomic(handle), bytes));
             if let Some(op) = self.atomic_mut(e, handle) {
                 op.uid = uid;
+                let fetches = op.what.fetches;
+                self.eps[dst as usize].cells.fetching += fetches as u32;
             }
         }
         *self.troubles.entry("atomic").or_default() += 1;
@@ -219,6 +221,9 @@ impl World {
         }
         let (dst, uid, entry, old) = (op.dst, op.uid, op.entry, op.old.clone());
         let fetches = op.what.fetches;
+        if uid != NONE {
+            self.eps[dst as usize].cells.fetching -= fetches as u32;
+        }
         let call = self
             .truth
             .msgs

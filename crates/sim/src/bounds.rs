@@ -4,7 +4,7 @@
 use crate::endpoint::Endpoint;
 use crate::world::World;
 use marline_engine::INJECT_MAX;
-use marline_proto::{Held, Kept, MESSAGE_OVERHEAD};
+use marline_proto::{Held, Kept, CALL_MAX, MESSAGE_OVERHEAD};
 
 /// One in so many turns looks: it is a look at every path of every peer.
 const EVERY: u64 = 8;
@@ -19,6 +19,8 @@ const RESENDS_MAX: usize = 8_192;
 const DEADLINES_SPARE: usize = 256;
 /// A send that is no longer is never refused: beyond the log's bound it may have so many bytes.
 const RESERVE_MAX: usize = 64;
+/// Answers that wait for their acks when nobody waits for them any more.
+const ANSWERS_SPARE: usize = 64;
 /// Bytes that messages of one endpoint may have granted at least, and the most of all rails
 /// (`IN_FLIGHT_MAX` of the engine).
 const GRANTED_BYTES: (u64, u64) = (64_000, 2 << 20);
@@ -43,7 +45,10 @@ impl World {
 
     fn excess(&self, ep: &Endpoint, kept: &Kept, held: &Held) -> Option<String> {
         let (log, unexpected) = ep.engine.inspect(|core| core.pool_bytes());
-        let log_max = self.setup.log_bytes + RESERVE_MAX * ep.open as usize;
+        // Old values that atomics of others wait for are beside that, and those of some whose acks
+        // are on their way.
+        let answers = ep.cells.fetching as usize + ANSWERS_SPARE;
+        let log_max = self.setup.log_bytes + RESERVE_MAX * ep.open as usize + CALL_MAX * answers;
         let reads = kept.reads as u64;
         // Reads get their first window at once.
         let (least, most) = GRANTED_BYTES;

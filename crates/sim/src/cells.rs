@@ -23,6 +23,8 @@ pub struct Cells {
     keys_made: u64,
     /// Something was done to them since they were looked at.
     touched: bool,
+    /// Operations of others that wait for old values.
+    pub fetching: u32,
 }
 
 #[derive(Debug)]

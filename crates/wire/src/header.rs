@@ -14,8 +14,8 @@
 //! this one: so the CRC of a packet of another version can be checked, which tells it from a
 //! damaged one.
 
-/// Protocol version; a packet with another is counted and dropped.
-pub const VERSION: u8 = 2;
+/// Protocol version; a packet with another is counted and dropped. (3: calls.)
+pub const VERSION: u8 = 3;
 /// Bytes of the fixed header.
 pub const HEADER_LEN: usize = 48;
 /// Offset of the flags.

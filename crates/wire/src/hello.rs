@@ -20,8 +20,9 @@ const ADDRESS_FIXED: usize = 16;
 const ADDRESS_RAIL_BYTES: usize = ADDRESS_LEN_MAX - ADDRESS_FIXED;
 /// The second of the two bytes that tell a blob of ours: `M`. The first is its version.
 const ADDRESS_MAGIC: u8 = b'M';
-/// Version of the blob, as a digit; 1 had addresses of 24 bytes each, for IP alone.
-const ADDRESS_VERSION: u8 = b'2';
+/// Version of the blob, as a digit: that of the protocol ([`crate::VERSION`]), so that two versions
+/// part when they learn each other's address, before any packet.
+const ADDRESS_VERSION: u8 = b'0' + crate::VERSION;
 /// Kinds that an error names at most.
 const KINDS_NAMED: usize = 4;
 

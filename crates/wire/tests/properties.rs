@@ -453,7 +453,7 @@ fn what_is_no_address_says_why() {
     assert_eq!(changed(12, 0), AddressError::Foreign);
     let older = changed(12, b'1');
     assert_eq!(older, AddressError::Version(b'1'));
-    assert!(older.to_string().contains("version 1, ours 2"), "{older}");
+    assert!(older.to_string().contains("version 1, ours 3"), "{older}");
     // Count, length, writes, largest datagram.
     for (at, value) in [(14, 0), (14, 2), (17, 1), (17, 200), (18, 0xc0), (20, 0)] {
         assert_eq!(changed(at, value), AddressError::Malformed, "{at}: {value}");

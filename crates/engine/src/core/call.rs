@@ -16,6 +16,7 @@ use crate::state::calls::{
     head, parse, CallOp, Trailer, Verb, Word, COMPARES, FETCHES, HAS_DATA, HEAD, OPEN_MAX,
 };
 use crate::state::core::Core;
+use crate::state::operations::Range;
 use marline_proto::{Claim, Event, Mutation, PeerId, CALL_MAX};
 use marline_wire::MsgHead;
 
@@ -442,8 +443,8 @@ impl<S: System> Core<S> {
             };
             self.watch.event(&endpoint.node, &asked);
         }
-        let place = self.ops.region_at((key, addr, len), (false, true))?;
-        // SAFETY: `region_at` found the range inside of memory that is registered, and stays there
+        let place = self.place_of((key, addr, len), (false, true))?;
+        // SAFETY: `place_of` found the range inside of memory that is registered, and stays there
         // until `mr_close`, which needs the engine's lock as this does. Whoever else works on it
         // meanwhile breaks the rules of the memory's users.
         unsafe { std::ptr::copy(payload.as_ptr(), place.base, place.len) };
@@ -475,7 +476,7 @@ impl<S: System> Core<S> {
             return None;
         }
         let range = (key, addr, len as u64);
-        let place = self.ops.region_at(range, (fetches, changes))?;
+        let place = self.place_of(range, (fetches, changes))?;
         // SAFETY: as in `write_here`; no other reference to it is alive.
         let target = unsafe { std::slice::from_raw_parts_mut(place.base, place.len) };
         if fetches {
@@ -483,7 +484,23 @@ impl<S: System> Core<S> {
         }
         let (operand, compare) = payload.split_at(len.min(payload.len()));
         apply(word.datatype, word.op, target, operand, compare);
+        if self.cfg.proto.errs(Mutation::RepeatAtomic) {
+            apply(word.datatype, word.op, target, operand, compare);
+        }
         Some(())
+    }
+
+    /// The memory that a call names, if all of it is registered for what it does: reads, writes.
+    fn place_of(&self, (key, addr, len): Range, may: (bool, bool)) -> Option<IoVec> {
+        let found = self.ops.region_at((key, addr, len), may);
+        if found.is_none() && self.cfg.proto.errs(Mutation::CallClosed) {
+            return self.ops.region_at((!key, addr, len), may);
+        }
+        if found.is_none() && self.cfg.proto.errs(Mutation::AnyKey) {
+            let mut keys = self.ops.regions.keys();
+            return keys.find_map(|&key| self.ops.region_at((key, addr, len), may));
+        }
+        found
     }
 
     /// The entry of a remote write that brought data.

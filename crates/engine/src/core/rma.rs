@@ -69,7 +69,9 @@ impl<S: System> Core<S> {
         self.settle();
         let closed = self.ops.regions.remove(&key);
         let used = closed.is_some_and(|r| r.users > 0);
-        if let Some(before) = closed.filter(|_| self.cfg.proto.errs(Mutation::KeepLength)) {
+        let errs = |mistake| self.cfg.proto.errs(mistake);
+        let keeps = errs(Mutation::KeepLength) || errs(Mutation::CallClosed);
+        if let Some(before) = closed.filter(|_| keeps) {
             self.ops
                 .regions
                 .insert(!key, Registered { users: 0, ..before });

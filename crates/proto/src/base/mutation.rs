@@ -102,6 +102,14 @@ pub enum Mutation {
     TrustSizes,
     /// Acks are said on one path, even if none is healthy.
     SayOnce,
+    /// An atomic operation is done twice.
+    RepeatAtomic,
+    /// Calls still find memory that is no longer registered.
+    CallClosed,
+    /// Calls find memory whatever key they name.
+    AnyKey,
+    /// Lost calls, and lost answers to them, are not sent again.
+    ForgetCalls,
 }
 
 impl Mutation {
@@ -109,7 +117,7 @@ impl Mutation {
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`).
-    pub const ALL: [Mutation; 45] = [
+    pub const ALL: [Mutation; 49] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -155,5 +163,9 @@ impl Mutation {
         Mutation::Overlook,
         Mutation::SharedLog,
         Mutation::BelieveRefusals,
+        Mutation::RepeatAtomic,
+        Mutation::CallClosed,
+        Mutation::AnyKey,
+        Mutation::ForgetCalls,
     ];
 }

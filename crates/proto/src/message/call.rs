@@ -6,6 +6,7 @@
 use crate::base::slab::Key;
 use crate::base::types::{Event, PeerId};
 use crate::node::Node;
+use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{Inbound, SendXfer};
 use marline_wire::{MsgHead, FLAG_CALL};
 
@@ -27,6 +28,14 @@ impl Node {
             total: len,
         };
         !self.is_own(peer) && self.post_message(handle, peer, head, false)
+    }
+
+    /// The frame is part of a call.
+    pub(crate) fn is_of_call(&self, frame: &FrameRef) -> bool {
+        match frame {
+            FrameRef::Data { xfer, .. } => self.ops.sends.get(*xfer).is_some_and(|s| s.is_call()),
+            _ => false,
+        }
     }
 
     /// The call that is next in its order, and whole: its owner takes it, with its bounce buffer.

@@ -85,7 +85,8 @@ impl Node {
             path.doubt_size(shortest, now);
         }
         for frame in lost {
-            if !self.cfg.errs(Mutation::ForgetLost) {
+            let forgets = self.cfg.errs(Mutation::ForgetCalls) && self.is_of_call(&frame);
+            if !self.cfg.errs(Mutation::ForgetLost) && !forgets {
                 conn.requeue(frame, at, Why::Loss);
             }
         }
