@@ -296,7 +296,7 @@ pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<Var> {
 }
 
 fn for_marline(kind: Kind) -> Vec<Var> {
-    // While Marline has no RMA of its own, MPICH and Intel MPI do theirs over messages.
+    // Intel MPI's dynamic windows fail over FI_RMA: its one-sided operations go over messages.
     let no_rma = [
         prefer("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "0"),
         prefer("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS", "0"),
@@ -308,8 +308,12 @@ fn for_marline(kind: Kind) -> Vec<Var> {
     ];
     let mut vars = match kind {
         Kind::Mpich => {
-            let mut vars = vec![must("MPIR_CVAR_CH4_NETMOD", "ofi")];
-            vars.extend(no_rma);
+            let mut vars = vec![
+                must("MPIR_CVAR_CH4_NETMOD", "ofi"),
+                prefer("FI_MARLINE_RMA", "on"),
+                prefer("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "1"),
+                prefer("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS", "1"),
+            ];
             // It counts for those who set a threshold above which MPICH shakes hands.
             vars.push(prefer(RENDEZVOUS, "direct"));
             vars

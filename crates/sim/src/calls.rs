@@ -122,8 +122,7 @@ impl World {
         self.truth.settle(trailer);
         let msg = &mut self.truth.msgs[trailer as usize];
         (msg.call, msg.put) = (call, Some(Put::new(spot, put.data)));
-        let due = &mut self.eps[dst as usize].windows.puts_due;
-        due.entry(e).or_default().push_back(trailer);
+        self.put_due(e, dst, trailer, dst == e);
         Ok(())
     }
 

@@ -107,8 +107,8 @@ impl World {
             msg.call = Some(Call::new(Ask::Put, bytes));
         }
         self.used_by(dst, spot.window, User::Put(uid));
-        let due = &mut self.eps[dst as usize].windows.puts_due;
-        due.entry(e).or_default().push_back(uid);
+        let now_done = put.is_call(self.setup.calls) && dst == e;
+        self.put_due(e, dst, uid, now_done);
         let (now, ep) = (self.now, &mut self.eps[e as usize]);
         let handle = ep.add_op(OpKind::Put { uid, entry }, buffer, now, in_round);
         ep.open += 1;
@@ -124,6 +124,16 @@ impl World {
             (msg.head_seen, msg.arrived) = (true, true);
         }
         self.accepted(e, "put", result);
+    }
+
+    /// `dst` is to be asked for a write of `e`: behind those before it, or at once.
+    pub(crate) fn put_due(&mut self, e: u32, dst: u32, uid: u32, at_once: bool) {
+        let due = &mut self.eps[dst as usize].windows.puts_due;
+        let due = due.entry(e).or_default();
+        match at_once {
+            true => due.push_front(uid),
+            false => due.push_back(uid),
+        }
     }
 
     /// True if a write was not taken, as it may be.
