@@ -13,7 +13,7 @@ use crate::state::damage::{Damage, Quarantine};
 use crate::state::given_up::GivenUp;
 use crate::state::link::PathLink;
 use crate::state::recv_window::RecvWindow;
-use crate::state::sent_packets::{Delivered, SendRing};
+use crate::state::sent_packets::{Delivered, FrameRef, SendRing, SentState};
 use crate::state::sizes::{Sizes, DATAGRAM_BASE};
 use marline_wire::{path_code, RailAddr};
 
@@ -364,6 +364,14 @@ impl Path {
         self.state == PathState::Suspect || self.backoff >= 2
     }
 
+    /// Frames of the packets that wait for an ack, the oldest first.
+    pub(crate) fn waiting_frames(&self) -> impl Iterator<Item = FrameRef> + '_ {
+        let numbers = self.ring.first()..self.ring.next_number();
+        let sent = numbers.filter_map(|number| self.ring.get(number));
+        let waiting = sent.filter(|sent| sent.state == SentState::Waiting);
+        waiting.flat_map(|sent| self.ring.frames_of(&sent))
+    }
+
     /// Current repair interval.
     #[inline]
     pub fn repair_ns(&self, cfg: &Config) -> u64 {
@@ -380,7 +388,7 @@ impl Path {
                 .max(self.srtt_ns + 4 * self.rttvar_ns)
                 .max(cfg.repair_floor_ns)
         };
-        let base = base.min(REPAIR_START_MAX_NS);
+        let base = base.max(self.drains_ns()).min(REPAIR_START_MAX_NS);
         let interval = (base << self.backoff.min(12)).min(cfg.repair_cap_ns.max(base));
         // Repairs of one exact period can meet a full queue every time, when a stream of another
         // sender that fills it has a period, too: the intervals between repeats differ.
@@ -415,6 +423,15 @@ impl Path {
                 let ours = time(self.ring.in_flight());
                 ours.max(4 * self.srtt_ns).min(time(CWND_FLOOR))
             }
+        }
+    }
+
+    /// Time that what is under way takes before the next ack, by the mean rate of late: on a slow path
+    /// nothing is late before. Few and short packets take none.
+    pub(crate) fn drains_ns(&self) -> u64 {
+        match (self.ring.in_flight(), self.busy_bytes_per_s()) {
+            (_, 0) | (..RATE_BYTES_MIN, _) => 0,
+            (bytes, rate) => product_over(bytes.min(CWND_FLOOR), NS_PER_S, rate).min(QUEUED_MAX_NS),
         }
     }
 

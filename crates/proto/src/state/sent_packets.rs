@@ -56,6 +56,11 @@ impl FrameRef {
     pub fn is_written(&self) -> bool {
         matches!(self, FrameRef::Written { .. })
     }
+
+    /// A question whether the path works.
+    pub fn is_ping(&self) -> bool {
+        matches!(self, FrameRef::Ping { .. })
+    }
 }
 
 /// State of a sent packet.
