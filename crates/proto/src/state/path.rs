@@ -502,7 +502,12 @@ impl Path {
                 RTT_ROOM_NS
             };
             let rtt = self.min_rtt_ns.max(floor);
-            let window = product_over(2 * self.rate_bytes_per_s(), rtt, NS_PER_S);
+            // (Half of the best on average is nothing unusual; less is what a burst was.)
+            let rate = match self.busy_bytes_per_s() {
+                0 => self.rate_bytes_per_s(),
+                busy => self.rate_bytes_per_s().min(2 * busy),
+            };
+            let window = product_over(2 * rate, rtt, NS_PER_S);
             self.cwnd = window.clamp(CWND_FLOOR, CWND_CAP);
             self.stats.window_bytes = self.cwnd;
         }
@@ -531,10 +536,19 @@ impl Path {
         self.rate[0].max(self.rate[1])
     }
 
+    /// The rate by which it gets its share: the mean of late, if it is below the best, which may have
+    /// been a burst that a bucket of tokens let pass; 0 before the first sample.
+    pub fn share_bytes_per_s(&self) -> u64 {
+        match (self.rate_bytes_per_s(), self.busy_bytes_per_s()) {
+            (best, 0) => best,
+            (best, busy) => best.min(busy),
+        }
+    }
+
     /// Time at which `bytes` more would have arrived, by the measured rate.
     pub fn finish_ns(&self, bytes: u64) -> u64 {
         // Unmeasured: 1 GB/s, so that it gets its first chance.
-        let rate = match self.rate_bytes_per_s() {
+        let rate = match self.share_bytes_per_s() {
             0 => 1 << 30,
             rate => rate,
         };

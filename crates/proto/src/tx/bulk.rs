@@ -94,7 +94,7 @@ impl Node {
         let waiting: u64 = sends.map(|s| s.head.total.saturating_sub(s.next)).sum();
         let (queued, rate) = paths.fold((waiting, 0), |(queued, rate), i| {
             let path = &conn.paths[i];
-            let of_all = rate + path.rate_bytes_per_s();
+            let of_all = rate + path.share_bytes_per_s();
             (queued + path.ring.in_flight(), of_all)
         });
         product_over(queued, NS_PER_S, rate.max(1))
