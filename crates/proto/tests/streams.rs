@@ -391,8 +391,8 @@ fn writing() -> Pair {
     pair
 }
 
-/// What was written is not repeated while its stream may still deliver it, so that a silent one is
-/// given up sooner when it holds such, and its bytes leave on the rail that works.
+/// Written bytes are not repeated while their stream may still deliver them, so that a silent one
+/// is given up sooner when it holds such, and they leave on the rail that works.
 #[test]
 fn a_silent_stream_that_holds_what_was_written_is_left_soon() {
     let mut pair = writing();

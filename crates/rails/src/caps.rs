@@ -36,8 +36,7 @@ pub struct Caps {
     pub groups: bool,
     /// It reads and writes the memory of its peers by one copy of the processor's.
     pub one_copy: bool,
-    /// What it has not sent yet of its writes can be copied: after [`crate::TxBuffers::drain`] its
-    /// links go on.
+    /// [`crate::TxBuffers::drain`] copies what has not left yet of its writes, and its links go on.
     pub copies_writes: bool,
     /// It stands behind the rail before it: by another kind at the same address and port, and only
     /// for peers that no other rail reaches.

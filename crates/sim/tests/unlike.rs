@@ -58,8 +58,8 @@ fn unlike_rails_finish_together() {
     }
 }
 
-/// Two processes send each other long messages by a connection, which falls silent, and another rail
-/// stands by: how much longer that takes than without the fault, in ns.
+/// Two processes send each other long messages by a connection, which falls silent, and another
+/// rail stands by: how much longer that takes than without the fault, in ns.
 fn stall_ns(seed: u64, from_ns: u64) -> u64 {
     let mut setup = setup(&[125_000_000; 2], &[true, false]);
     (setup.seed, setup.work) = (seed, Work::PingPong);
@@ -81,7 +81,7 @@ fn stall_ns(seed: u64, from_ns: u64) -> u64 {
     run(&setup).worked_ns.saturating_sub(whole.worked_ns)
 }
 
-/// What a silent connection holds is on the other rail soon, though nobody has anything else to say.
+/// A silent connection's packets are on the other rail soon, though nobody says anything else.
 #[test]
 fn long_messages_go_on_when_their_connection_falls_silent() {
     for seed in 0..8 {

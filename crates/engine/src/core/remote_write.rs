@@ -5,7 +5,8 @@
 //!   ends.
 //! - Memory of a send stays with it until its rails have done with every write, even if all of it
 //!   was acknowledged (or the peer died) before: the operation ends then. A rail that can copies
-//!   what it has not sent yet. Another that never says so is drained and given up for a while: the local-completion watchdog of paper 3.
+//!   what it has not sent yet. Another that never says so is drained and given up for a while: the
+//!   local-completion watchdog of paper 3.
 
 use crate::api::{EpId, LogLevel};
 use crate::memory::copy::spoil;

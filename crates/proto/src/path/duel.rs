@@ -103,7 +103,7 @@ impl Path {
 
     /// Something waits that was written past packets.
     fn holds_written(&self) -> bool {
-        self.waiting_frames().any(|frame| frame.is_written())
+        self.ring.waiting_frames().any(|frame| frame.is_written())
     }
 }
 

@@ -156,9 +156,9 @@ impl Conn {
 }
 
 impl Path {
-    /// True if a later packet was acknowledged, and that is enough: a question was answered by that;
-    /// and the repair of a write asks one question at a time, not three, if it left so much later.
-    /// (The idea of RACK, RFC 8985.)
+    /// True if a later packet that was acknowledged is enough, and not three: one that left so much
+    /// later, as the repair of a write asks one question at a time (the idea of RACK, RFC 8985); or
+    /// any, if the packet only asked, which was answered by that.
     fn outlives(&self, sent: &Sent, ns: u64) -> bool {
         let later = self.newest_acked_sent_ns > sent.sent_ns + ns;
         let mut frames = self.ring.frames_of(sent);

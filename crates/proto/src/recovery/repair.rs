@@ -132,9 +132,9 @@ impl Node {
             (path.want_ping, path.repaired) = (true, None);
         }
         let code = path.send_code();
-        // A question on behalf of another path may get lost on one that works. Were it as suspect as
-        // one that holds a message, its witnesses' losses would bring about duels without an end.
-        let asks = others && path.waiting_frames().all(|frame| frame.is_ping());
+        // A question on behalf of another path may get lost on one that works. Were that as suspect
+        // as a message's loss, questions of witnesses would bring about duels without an end.
+        let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
         path.want_ping |= asks;
         let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
         if path.backoff >= REHASH_AFTER && !others {

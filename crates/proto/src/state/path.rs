@@ -13,7 +13,7 @@ use crate::state::damage::{Damage, Quarantine};
 use crate::state::given_up::GivenUp;
 use crate::state::link::PathLink;
 use crate::state::recv_window::RecvWindow;
-use crate::state::sent_packets::{Delivered, FrameRef, SendRing, SentState};
+use crate::state::sent_packets::{Delivered, SendRing};
 use crate::state::sizes::{Sizes, DATAGRAM_BASE};
 use marline_wire::{path_code, RailAddr};
 
@@ -364,14 +364,6 @@ impl Path {
         self.state == PathState::Suspect || self.backoff >= 2
     }
 
-    /// Frames of the packets that wait for an ack, the oldest first.
-    pub(crate) fn waiting_frames(&self) -> impl Iterator<Item = FrameRef> + '_ {
-        let numbers = self.ring.first()..self.ring.next_number();
-        let sent = numbers.filter_map(|number| self.ring.get(number));
-        let waiting = sent.filter(|sent| sent.state == SentState::Waiting);
-        waiting.flat_map(|sent| self.ring.frames_of(&sent))
-    }
-
     /// Current repair interval.
     #[inline]
     pub fn repair_ns(&self, cfg: &Config) -> u64 {
@@ -416,27 +408,29 @@ impl Path {
     /// may wait in such a queue of the peer's, of which round trips tell.
     #[inline]
     pub(crate) fn queued_ns(&self) -> u64 {
-        match self.busy_bytes_per_s() {
-            0 => 0,
-            rate => {
-                let time = |bytes| product_over(bytes, NS_PER_S, rate).min(QUEUED_MAX_NS);
-                let ours = time(self.ring.in_flight());
-                ours.max(4 * self.srtt_ns).min(time(CWND_FLOOR))
-            }
+        let ours = self.takes_ns(self.ring.in_flight());
+        ours.max(4 * self.srtt_ns).min(self.takes_ns(CWND_FLOOR))
+    }
+
+    /// Time that what is under way takes before the next ack, by the mean rate of late: nothing is
+    /// late before that on a slow path. Few and short packets take none.
+    pub(crate) fn drains_ns(&self) -> u64 {
+        match self.ring.in_flight() {
+            ..RATE_BYTES_MIN => 0,
+            bytes => self.takes_ns(bytes.min(CWND_FLOOR)),
         }
     }
 
-    /// Time that what is under way takes before the next ack, by the mean rate of late: on a slow path
-    /// nothing is late before. Few and short packets take none.
-    pub(crate) fn drains_ns(&self) -> u64 {
-        match (self.ring.in_flight(), self.busy_bytes_per_s()) {
-            (_, 0) | (..RATE_BYTES_MIN, _) => 0,
-            (bytes, rate) => product_over(bytes.min(CWND_FLOOR), NS_PER_S, rate).min(QUEUED_MAX_NS),
+    /// The same of so many bytes; 0 before there was a rate.
+    fn takes_ns(&self, bytes: u64) -> u64 {
+        match self.busy_bytes_per_s() {
+            0 => 0,
+            rate => product_over(bytes, NS_PER_S, rate).min(QUEUED_MAX_NS),
         }
     }
 
     /// The mean rate of late in bytes/s, 0 before there was one.
-    fn busy_bytes_per_s(&self) -> u64 {
+    pub(crate) fn busy_bytes_per_s(&self) -> u64 {
         u64::from(self.busy_kib_per_s) << 10
     }
 
@@ -534,27 +528,6 @@ impl Path {
     /// Best recent delivery rate in bytes/s, 0 before the first sample.
     pub fn rate_bytes_per_s(&self) -> u64 {
         self.rate[0].max(self.rate[1])
-    }
-
-    /// The rate by which it gets its share: the mean of late, if it is below the best, which may have
-    /// been a burst that a bucket of tokens let pass; 0 before the first sample.
-    pub fn share_bytes_per_s(&self) -> u64 {
-        match (self.rate_bytes_per_s(), self.busy_bytes_per_s()) {
-            (best, 0) => best,
-            (best, busy) => best.min(busy),
-        }
-    }
-
-    /// Time at which `bytes` more would have arrived, by the measured rate.
-    pub fn finish_ns(&self, bytes: u64) -> u64 {
-        // Unmeasured: 1 GB/s, so that it gets its first chance.
-        let rate = match self.share_bytes_per_s() {
-            0 => 1 << 30,
-            rate => rate,
-        };
-        let queued = self.ring.in_flight() + bytes;
-        // (The mean round trip has the time of what is queued in it.)
-        product_over(queued, NS_PER_S, rate) + self.srtt_ns.min(self.min_rtt_ns) / 2
     }
 
     /// The path fell; when it may come back is damped, by `hold_max_ns` at most.

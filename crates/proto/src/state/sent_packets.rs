@@ -384,6 +384,13 @@ impl SendRing {
         was == SentState::Waiting
     }
 
+    /// Frames of the packets that wait for an ack, the oldest first.
+    pub fn waiting_frames(&self) -> impl Iterator<Item = FrameRef> + '_ {
+        let sent = (self.first()..self.next_number()).filter_map(|number| self.get(number));
+        let waiting = sent.filter(|sent| sent.state == SentState::Waiting);
+        waiting.flat_map(|sent| self.frames_of(&sent))
+    }
+
     /// Oldest packet that waits for an ack.
     pub fn oldest_waiting(&self) -> Option<(u64, Sent)> {
         if self.waiting == 0 {
