@@ -13,7 +13,7 @@ Variables that are set for the job (those with a * only if you have not set them
   all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_STATS_DIR*,
               with --multicast MARLINE_MULTICAST LD_PRELOAD (before yours)
   MPICH       MPIR_CVAR_CH4_NETMOD MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
-              MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),
+              FI_MARLINE_RMA* MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),
               with --no-shm MPIR_CVAR_NOLOCAL
   Intel MPI   I_MPI_OFI_PROVIDER MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
               with --no-shm I_MPI_FABRICS
@@ -222,7 +222,7 @@ mod tests {
     fn a_preference_gives_way_to_the_user() {
         let vars = mpi::variables(mpi::Kind::Mpich, &Fabric::Marline("/p".into()), false);
         let user = [
-            ("MPIR_CVAR_CH4_OFI_ENABLE_RMA".to_owned(), "1".to_owned()),
+            ("MPIR_CVAR_CH4_OFI_ENABLE_RMA".to_owned(), "0".to_owned()),
             ("FI_PROVIDER".to_owned(), "tcp".to_owned()),
         ];
         let set = effective(&vars, &user);

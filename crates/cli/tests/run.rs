@@ -46,7 +46,8 @@ fn the_program_sees_the_settings_and_its_status_comes_back() {
         value("FI_PROVIDER_PATH"),
         dir.0.canonicalize().unwrap().to_str()
     );
-    assert_eq!(value("MPIR_CVAR_CH4_OFI_ENABLE_RMA"), Some("0"));
+    assert_eq!(value("MPIR_CVAR_CH4_OFI_ENABLE_RMA"), Some("1"));
+    assert_eq!(value("FI_MARLINE_RMA"), Some("on"));
     let stats = value("FI_MARLINE_STATS_DIR").expect("a place for statistics");
     assert!(!Path::new(stats).exists(), "{stats} is left behind");
 }
@@ -72,10 +73,10 @@ fn a_preference_of_the_user_stays() {
     let mut command = run(&dir, &["env"]);
     let said = succeed(
         command
-            .env("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "1")
+            .env("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "0")
             .env("FI_PROVIDER", "tcp"),
     );
-    assert!(said.contains("MPIR_CVAR_CH4_OFI_ENABLE_RMA=1\n"), "{said}");
+    assert!(said.contains("MPIR_CVAR_CH4_OFI_ENABLE_RMA=0\n"), "{said}");
     assert!(said.contains("FI_PROVIDER=marline\n"), "{said}");
 }
 

@@ -1,43 +1,12 @@
 //! Atomic operations of applications, on cells of others (`cells`) and their own.
 
-use crate::calls::{head_of, Ask, Call, SHORT_MAX};
-use crate::cells::{op, Atomic};
 use crate::check::SCRAP;
 use crate::endpoint::{Due, Trace};
 use crate::memory::{Buffer, OpKind};
 use crate::ops::{draw_cuts, NONE};
+use crate::remote::{op, Ask, Atomic, AtomicOp, Call, SHORT_MAX};
 use crate::world::World;
-use marline_engine::{
-    flag, AtomicKind, AtomicReq, Completion, IoVec, OpError, OpFlags, SubmitError,
-};
-
-/// An atomic operation of an endpoint.
-#[derive(Debug, Default)]
-pub struct AtomicOp {
-    /// Whose cells.
-    pub dst: u32,
-    /// Its message, or `NONE` of one on its own cells.
-    pub uid: u32,
-    /// What it does.
-    pub what: Atomic,
-    /// Its success has an entry.
-    pub entry: bool,
-    /// What it found (nothing: it was refused), once it is done.
-    pub old: Option<Option<Vec<u8>>>,
-    /// How it ended.
-    pub over: Option<bool>,
-}
-
-impl AtomicOp {
-    fn flags(&self) -> u64 {
-        let does = if self.what.fetches {
-            flag::READ
-        } else {
-            flag::WRITE
-        };
-        flag::ATOMIC | does
-    }
-}
+use marline_engine::{AtomicKind, AtomicReq, Completion, IoVec, OpError, OpFlags, SubmitError};
 
 /// Posting.
 impl World {
@@ -126,8 +95,7 @@ impl World {
             },
         };
         let result = ep.engine.atomic(ep.ep, &request);
-        let mut bytes = head_of(what.key, what.addr, None);
-        bytes.extend([&what.operands[..], &what.compare].concat());
+        let bytes = what.bytes();
         if self.call_left_out(e, dst, bytes.len(), result) {
             return;
         }
@@ -154,7 +122,7 @@ impl World {
             if let Some(op) = self.atomic_mut(e, handle) {
                 op.uid = uid;
                 let fetches = op.what.fetches;
-                self.eps[dst as usize].cells.fetching += fetches as u32;
+                self.eps[dst as usize].windows.cells.fetching += fetches as u32;
             }
         }
         *self.troubles.entry("atomic").or_default() += 1;
@@ -222,7 +190,7 @@ impl World {
         let (dst, uid, entry, old) = (op.dst, op.uid, op.entry, op.old.clone());
         let fetches = op.what.fetches;
         if uid != NONE {
-            self.eps[dst as usize].cells.fetching -= fetches as u32;
+            self.eps[dst as usize].windows.cells.fetching -= fetches as u32;
         }
         let call = self
             .truth

@@ -47,7 +47,7 @@ impl World {
         let (log, unexpected) = ep.engine.inspect(|core| core.pool_bytes());
         // Old values that atomics of others wait for are beside that, and those of some whose acks
         // are on their way.
-        let answers = ep.cells.fetching as usize + ANSWERS_SPARE;
+        let answers = ep.windows.cells.fetching as usize + ANSWERS_SPARE;
         let log_max = self.setup.log_bytes + RESERVE_MAX * ep.open as usize + CALL_MAX * answers;
         let reads = kept.reads as u64;
         // Reads get their first window at once.

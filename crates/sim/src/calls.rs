@@ -5,61 +5,11 @@
 use crate::endpoint::Due;
 use crate::memory::OpKind;
 use crate::ops::NONE;
+use crate::remote::{head_of, Ask, Call};
 use crate::truth::Put;
 use crate::windows::Spot;
 use crate::world::World;
 use marline_engine::{flag, Completion};
-
-/// A short write has so many bytes at most: with key, address and data a call of 4,096.
-pub(crate) const SHORT_MAX: u64 = 4_072;
-
-/// The call that a message is.
-#[derive(Clone, Debug)]
-pub struct Call {
-    /// As they travel.
-    pub bytes: Vec<u8>,
-    /// Its purpose.
-    pub ask: Ask,
-    /// It was done (an answer: it came).
-    pub done: bool,
-    /// Its answer came.
-    pub answered: bool,
-}
-
-/// The purpose of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// It writes.
-    Put,
-    /// It does this atomic operation of its sender.
-    Atomic(u32),
-    /// It answers this message.
-    Answer(u32),
-}
-
-impl Call {
-    /// One that is on its way.
-    pub fn new(ask: Ask, bytes: Vec<u8>) -> Box<Call> {
-        Box::new(Call {
-            bytes,
-            ask,
-            done: false,
-            answered: false,
-        })
-    }
-
-    /// True if `payload` is what it has at `offset`.
-    pub fn has(&self, offset: u64, payload: &[u8]) -> bool {
-        let from = offset as usize;
-        self.bytes.get(from..from + payload.len()) == Some(payload)
-    }
-}
-
-/// The bytes of a request before its payload.
-pub(crate) fn head_of(key: u64, addr: u64, data: Option<u64>) -> Vec<u8> {
-    let words = [key, addr, data.unwrap_or(0)];
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
 
 impl World {
     /// A message is posted that is a call.
@@ -129,7 +79,7 @@ impl World {
     /// An entry tells that a remote write brought data.
     pub(crate) fn data_completed(&mut self, e: u32, entry: &Completion) -> Result<(), String> {
         let ep = &mut self.eps[e as usize];
-        let next = ep.data_due.pop_front();
+        let next = ep.windows.data_due.pop_front();
         let (src, data, len) = next.ok_or_else(|| format!("data of nobody: {entry:?}"))?;
         let flags = flag::RMA | flag::REMOTE_WRITE | flag::REMOTE_CQ_DATA;
         let fine = (entry.flags, entry.data, entry.len) == (flags, data, len);

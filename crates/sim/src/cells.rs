@@ -3,6 +3,7 @@
 
 use crate::check::SCRAP;
 use crate::memory::{Buffer, OpKind};
+use crate::remote::{op, Open};
 use crate::world::World;
 use marline_engine::Region;
 
@@ -14,95 +15,6 @@ const CELLS_BYTES: usize = 4_096;
 /// same.
 const STAY: u64 = 100;
 
-/// The cells of a process.
-#[derive(Debug, Default)]
-pub struct Cells {
-    /// Those that are open.
-    open: Option<Open>,
-    /// Keys that there ever were.
-    keys_made: u64,
-    /// Something was done to them since they were looked at.
-    touched: bool,
-    /// Operations of others that wait for old values.
-    pub fetching: u32,
-}
-
-#[derive(Debug)]
-struct Open {
-    /// The operation that their memory is of.
-    handle: u32,
-    key: u64,
-    readable: bool,
-    writable: bool,
-    /// What must be in them.
-    bytes: Vec<u8>,
-}
-
-/// An atomic operation.
-#[derive(Clone, Debug, Default)]
-pub struct Atomic {
-    /// Key and address that it names.
-    pub key: u64,
-    /// See `key`.
-    pub addr: u64,
-    /// Bytes of an element: 1, 4 or 8.
-    pub size: usize,
-    /// What it does (libfabric's number).
-    pub op: u8,
-    /// Elements.
-    pub count: usize,
-    /// It brings the old values back.
-    pub fetches: bool,
-    /// One value for each element.
-    pub operands: Vec<u8>,
-    /// Another for each, of an operation that compares.
-    pub compare: Vec<u8>,
-}
-
-/// libfabric's numbers of operations.
-pub(crate) mod op {
-    pub const MAX: u8 = 1;
-    pub const SUM: u8 = 2;
-    pub const BXOR: u8 = 9;
-    pub const READ: u8 = 10;
-    pub const WRITE: u8 = 11;
-    pub const CSWAP: u8 = 12;
-    pub const MSWAP: u8 = 18;
-}
-
-impl Atomic {
-    fn len(&self) -> usize {
-        self.count * self.size
-    }
-
-    /// Does it to cells; what was there.
-    fn apply(&self, cells: &mut [u8]) -> Vec<u8> {
-        let (old, size) = (cells.to_vec(), self.size);
-        for (i, cell) in cells.chunks_exact_mut(size).enumerate() {
-            let at = i * size..(i + 1) * size;
-            let here = number(cell);
-            let operand = self.operands.get(at.clone()).map_or(0, number);
-            let compare = self.compare.get(at).map_or(0, number);
-            let new = match self.op {
-                op::MAX => here.max(operand),
-                op::SUM => here.wrapping_add(operand),
-                op::BXOR => here ^ operand,
-                op::WRITE => operand,
-                op::CSWAP if here == compare => operand,
-                op::MSWAP => here & !compare | operand & compare,
-                _ => here,
-            };
-            cell.copy_from_slice(&new.to_le_bytes()[..size]);
-        }
-        old
-    }
-}
-
-/// An element, as an unsigned number.
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |n, byte| n << 8 | *byte as u64)
-}
-
 /// The user.
 impl World {
     /// Key of the cells of `dst` (0: there are none), which are opened if need be, and their bytes.
@@ -111,10 +23,10 @@ impl World {
         if !there.alive || there.closed {
             return (0, CELLS_BYTES as u64);
         }
-        if there.cells.open.is_none() {
+        if there.windows.cells.open.is_none() {
             self.open_cells(dst);
         }
-        let open = self.eps[dst as usize].cells.open.as_ref();
+        let open = self.eps[dst as usize].windows.cells.open.as_ref();
         (open.map_or(0, |open| open.key), CELLS_BYTES as u64)
     }
 }
@@ -129,12 +41,12 @@ impl World {
         let rng = &mut self.windows_rng;
         let (again, readable, writable) = (rng.one_in(2), !rng.one_in(8), !rng.one_in(8));
         let (now, ep) = (self.now, &mut self.eps[e as usize]);
-        if !again || ep.cells.keys_made == 0 {
-            ep.cells.keys_made += 1;
+        if !again || ep.windows.cells.keys_made == 0 {
+            ep.windows.cells.keys_made += 1;
         }
-        let key = CELLS + ep.cells.keys_made;
+        let key = CELLS + ep.windows.cells.keys_made;
         let handle = ep.add_op(OpKind::Window, buffer, now, false);
-        ep.cells.open = Some(Open {
+        ep.windows.cells.open = Some(Open {
             handle,
             key,
             readable,
@@ -155,16 +67,16 @@ impl World {
     /// Closes the cells now and then, whoever uses them.
     pub(crate) fn close_cells(&mut self, e: u32) {
         let ep = &mut self.eps[e as usize];
-        if ep.cells.open.is_none() || !self.windows_rng.one_in(STAY) {
+        if ep.windows.cells.open.is_none() || !self.windows_rng.one_in(STAY) {
             return;
         }
-        let key = ep.cells.open.as_ref().map_or(0, |open| open.key);
+        let key = ep.windows.cells.open.as_ref().map_or(0, |open| open.key);
         ep.engine.mr_close(key);
         // What it had not looked at yet is for these cells still.
         self.absorb(e);
         let now = self.now;
         let ep = &mut self.eps[e as usize];
-        let Some(open) = ep.cells.open.take() else {
+        let Some(open) = ep.windows.cells.open.take() else {
             return;
         };
         let mut buffer = std::mem::take(&mut ep.ops[open.handle as usize].buffer);
@@ -185,7 +97,7 @@ impl World {
             return Err("not an atomic operation".into());
         };
         let what = op.what.clone();
-        let cells = &mut self.eps[e as usize].cells;
+        let cells = &mut self.eps[e as usize].windows.cells;
         let open = cells.open.as_mut().filter(|open| open.key == what.key);
         let open = open.filter(|open| {
             (open.readable || !what.fetches) && (open.writable || what.op == op::READ)
@@ -206,10 +118,12 @@ impl World {
     /// After operations on them: the cells hold what they must.
     pub(crate) fn check_cells(&mut self, e: u32) {
         let ep = &mut self.eps[e as usize];
-        if !std::mem::take(&mut ep.cells.touched) {
+        if !std::mem::take(&mut ep.windows.cells.touched) {
             return;
         }
-        let Some(open) = &ep.cells.open else { return };
+        let Some(open) = &ep.windows.cells.open else {
+            return;
+        };
         let buffer = &ep.ops[open.handle as usize].buffer;
         let there = buffer.get(0, CELLS_BYTES).unwrap_or_default();
         if there != open.bytes {

@@ -345,6 +345,7 @@ fn draw_long_absence(setup: &mut Setup) {
 
 /// One in eight seeds works in a way that was not there at first.
 pub(crate) fn draw_pattern(setup: &mut Setup) {
+    setup.node.any_source_fails = Rng::new(setup.seed, 15).one_in(2);
     let rng = &mut Rng::new(setup.seed, 11);
     if rng.one_in(8) {
         setup.work = rng.pick(&[

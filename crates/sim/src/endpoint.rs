@@ -1,7 +1,6 @@
 //! One process: a real engine with its operations, memory, machine and application.
 
 use crate::app::App;
-use crate::cells::Cells;
 use crate::content::Content;
 use crate::machine::{id_of, Machine, PortSpec, SimSystem, SimWatch, LOOK_NS};
 use crate::memory::{Buffer, Graveyard, Op, OpKind, RecvOp};
@@ -158,10 +157,6 @@ pub struct Endpoint {
     pub claims: Vec<(u32, u32)>,
     /// Memory that others may write or read.
     pub windows: Windows,
-    /// Memory for atomics of others.
-    pub cells: Cells,
-    /// Data that remote writes brought, in order: writer, data, length.
-    pub data_due: VecDeque<(u32, u64, usize)>,
     /// Sends that found no room in the log.
     pub late: VecDeque<LateSend>,
     /// Sends and reads that did not end.
@@ -314,8 +309,6 @@ impl Endpoint {
             app,
             claims: Vec::new(),
             windows: Windows::default(),
-            cells: Cells::default(),
-            data_due: VecDeque::new(),
             late: VecDeque::new(),
             open: 0,
             owed: 0,

@@ -40,6 +40,7 @@ mod puts;
 mod queue;
 mod reach;
 mod reader;
+mod remote;
 mod rng;
 mod rounds;
 mod run;

@@ -2,8 +2,8 @@
 //! pointers; who may write where is seen by what is in it afterwards: guards on both sides, a
 //! filler where nothing belongs, and, once an operation is over, a poison that must stay.
 
-use crate::atomics::AtomicOp;
 use crate::content::Content;
+use crate::remote::AtomicOp;
 use crate::truth::Match;
 use marline_engine::IoVec;
 use std::cell::RefCell;

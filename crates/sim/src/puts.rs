@@ -1,10 +1,10 @@
 //! Remote writes of applications, into windows of others (`windows`).
 
-use crate::calls::{head_of, Ask, Call, SHORT_MAX};
 use crate::check::SCRAP;
 use crate::endpoint::{Due, Trace};
 use crate::memory::{Buffer, OpKind};
 use crate::ops::{draw_cuts, remote_request, NONE};
+use crate::remote::{head_of, Ask, Call, SHORT_MAX};
 use crate::truth::Put;
 use crate::windows::{User, Wrong};
 use crate::world::World;

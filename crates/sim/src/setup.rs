@@ -398,8 +398,7 @@ impl Setup {
             log_bytes: rng.pick(&[64 << 20, 64 << 20, 1 << 20, 160_000]),
             aggregate_after: rng.pick(&[2, 2, 0, 1_000]),
             second: Rng::new(seed, 16).one_in(3),
-            // The first number was that of a setting that is gone.
-            threaded: !(rng.one_in(4), rng.one_in(8)).1,
+            threaded: !(rng.one_in(4), rng.one_in(8)).1, // the first number's setting is gone
             yields_ns: [300, 300, 20_000, 200_000],
             paces_ns: [3_000, 10_000, 40_000],
             send_errors: rng.one_in(2),
@@ -410,7 +409,6 @@ impl Setup {
         draw_faults(&mut setup, profile, rng);
         draw_near(&mut setup);
         draw_pattern(&mut setup);
-        setup.node.any_source_fails = Rng::new(seed, 15).one_in(2);
         setup
     }
 

@@ -1,8 +1,8 @@
 //! The truth of a run: every message from post to delivery, and MPI's matching rules in their
 //! plainest form. The protocol is checked against it.
 
-use crate::calls::Call;
 use crate::credit::Credits;
+use crate::remote::Call;
 use crate::table::Table;
 use crate::windows::Spot;
 

@@ -4,11 +4,11 @@
 //! at once. A request counts for the region that has its key when it is asked for: it is granted
 //! if all of it is inside, and refused if not, whatever its user meant.
 
-use crate::calls::SHORT_MAX;
 use crate::check::SCRAP;
 use crate::endpoint::{Trace, KEY};
 use crate::memory::{Buffer, OpKind, ReadOp};
 use crate::ops::NONE;
+use crate::remote::{Cells, SHORT_MAX};
 use crate::rng::Rng;
 use crate::table::Table;
 use crate::truth::Put;
@@ -44,6 +44,10 @@ pub struct Windows {
     pub puts_due: Table<u32, VecDeque<u32>>,
     /// Operations of all reads, by their reader and number.
     pub reads_due: Table<u32, Vec<u32>>,
+    /// Data that remote writes brought, in order: writer, data, length.
+    pub data_due: VecDeque<(u32, u64, usize)>,
+    /// Memory for atomics.
+    pub cells: Cells,
 }
 
 /// Memory of a process that others use.
@@ -458,7 +462,7 @@ impl World {
         // A long write's data follows in a call of its own.
         let calls = self.setup.calls && len <= SHORT_MAX;
         if let Some(data) = put.data.filter(|_| calls && entered.is_some()) {
-            let due = &mut self.eps[e as usize].data_due;
+            let due = &mut self.eps[e as usize].windows.data_due;
             due.push_back((src, data, len as usize));
         }
         let stray = entered.is_some_and(|(window, _)| window != put.window);

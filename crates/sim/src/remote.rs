@@ -1,0 +1,186 @@
+//! Remote operations as the truth knows them: calls from engine to engine, atomic operations, and
+//! the cells that these work on.
+
+use marline_engine::flag;
+
+/// A short write has so many bytes at most: with key, address and data a call of 4,096.
+pub(crate) const SHORT_MAX: u64 = 4_072;
+
+/// The call that a message is.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// As they travel.
+    pub bytes: Vec<u8>,
+    /// Its purpose.
+    pub ask: Ask,
+    /// It was done (an answer: it came).
+    pub done: bool,
+    /// Its answer came.
+    pub answered: bool,
+}
+
+/// The purpose of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// It writes.
+    Put,
+    /// It does this atomic operation of its sender.
+    Atomic(u32),
+    /// It answers this message.
+    Answer(u32),
+}
+
+impl Call {
+    /// One that is on its way.
+    pub fn new(ask: Ask, bytes: Vec<u8>) -> Box<Call> {
+        Box::new(Call {
+            bytes,
+            ask,
+            done: false,
+            answered: false,
+        })
+    }
+
+    /// True if `payload` is what it has at `offset`.
+    pub fn has(&self, offset: u64, payload: &[u8]) -> bool {
+        let from = offset as usize;
+        self.bytes.get(from..from + payload.len()) == Some(payload)
+    }
+}
+
+/// The bytes of a request before its payload.
+pub(crate) fn head_of(key: u64, addr: u64, data: Option<u64>) -> Vec<u8> {
+    let words = [key, addr, data.unwrap_or(0)];
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// An atomic operation of an endpoint.
+#[derive(Debug, Default)]
+pub struct AtomicOp {
+    /// Whose cells.
+    pub dst: u32,
+    /// Its message, or `NONE` of one on its own cells.
+    pub uid: u32,
+    /// The operation itself.
+    pub what: Atomic,
+    /// Its success has an entry.
+    pub entry: bool,
+    /// The bytes that it found (none: it was refused), once it is done.
+    pub old: Option<Option<Vec<u8>>>,
+    /// How it ended.
+    pub over: Option<bool>,
+}
+
+impl AtomicOp {
+    /// Flags of its entry.
+    pub fn flags(&self) -> u64 {
+        let does = if self.what.fetches {
+            flag::READ
+        } else {
+            flag::WRITE
+        };
+        flag::ATOMIC | does
+    }
+}
+
+/// An atomic operation.
+#[derive(Clone, Debug, Default)]
+pub struct Atomic {
+    /// Key and address that it names.
+    pub key: u64,
+    /// See `key`.
+    pub addr: u64,
+    /// Bytes of an element: 1, 4 or 8.
+    pub size: usize,
+    /// Number of the operation, as libfabric has it.
+    pub op: u8,
+    /// Elements.
+    pub count: usize,
+    /// It brings the old values back.
+    pub fetches: bool,
+    /// One value for each element.
+    pub operands: Vec<u8>,
+    /// Another for each, of an operation that compares.
+    pub compare: Vec<u8>,
+}
+
+/// libfabric's numbers of operations.
+pub(crate) mod op {
+    #![allow(missing_docs)] // the names say it
+    pub const MAX: u8 = 1;
+    pub const SUM: u8 = 2;
+    pub const BXOR: u8 = 9;
+    pub const READ: u8 = 10;
+    pub const WRITE: u8 = 11;
+    pub const CSWAP: u8 = 12;
+    pub const MSWAP: u8 = 18;
+}
+
+impl Atomic {
+    /// The call that asks for it.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = head_of(self.key, self.addr, None);
+        bytes.extend([&self.operands[..], &self.compare].concat());
+        bytes
+    }
+
+    /// Bytes that it works on.
+    pub fn len(&self) -> usize {
+        self.count * self.size
+    }
+
+    /// Does it to cells, and returns the bytes that were there.
+    pub fn apply(&self, cells: &mut [u8]) -> Vec<u8> {
+        let (old, size) = (cells.to_vec(), self.size);
+        for (i, cell) in cells.chunks_exact_mut(size).enumerate() {
+            let at = i * size..(i + 1) * size;
+            let here = number(cell);
+            let operand = self.operands.get(at.clone()).map_or(0, number);
+            let compare = self.compare.get(at).map_or(0, number);
+            let new = match self.op {
+                op::MAX => here.max(operand),
+                op::SUM => here.wrapping_add(operand),
+                op::BXOR => here ^ operand,
+                op::WRITE => operand,
+                op::CSWAP if here == compare => operand,
+                op::MSWAP => here & !compare | operand & compare,
+                _ => here,
+            };
+            cell.copy_from_slice(&new.to_le_bytes()[..size]);
+        }
+        old
+    }
+}
+
+/// An element, as an unsigned number.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, byte| n << 8 | *byte as u64)
+}
+
+/// The cells of a process.
+#[derive(Debug, Default)]
+pub struct Cells {
+    /// Those that are open.
+    pub open: Option<Open>,
+    /// Keys that there ever were.
+    pub keys_made: u64,
+    /// Something was done to them since they were looked at.
+    pub touched: bool,
+    /// Operations of others that wait for old values.
+    pub fetching: u32,
+}
+
+/// Cells that are open.
+#[derive(Debug)]
+pub struct Open {
+    /// The operation that their memory is of.
+    pub handle: u32,
+    /// Its key.
+    pub key: u64,
+    /// Peers may read them, write them.
+    pub readable: bool,
+    /// See `readable`.
+    pub writable: bool,
+    /// The bytes that must be in them.
+    pub bytes: Vec<u8>,
+}
