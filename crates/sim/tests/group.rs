@@ -129,6 +129,26 @@ fn one_rail_of_two_fails() {
     }
 }
 
+/// A rail of two loses all multicast while broadcasts are short and come one after another with
+/// pauses, from roots that do not know yet which rail loses: nobody leaves the group.
+#[test]
+fn one_rail_of_two_loses_multicast_and_broadcasts_are_slow() {
+    for who in [None, Some(2)] {
+        for (members, pause) in [(3, 10), (4, 4), (8, 20)] {
+            let script = (0..300).map(|n| (n % members as u16, 500)).collect();
+            let mut setup = GroupSetup::calm(members, Scheme::NACK, script);
+            setup.groups[0].pause_ns = pause * MS;
+            (setup.lanes, setup.lane_run) = (2, 45);
+            let lane = Some(0);
+            let mute = GroupTrouble::Mute { lane, who };
+            setup.faults = vec![fault(3 * MS, u64::MAX, mute)];
+            let outcome = plays(&setup);
+            let left = outcome.troubles.contains_key("groups left");
+            assert!(!left, "{members} members, {who:?}");
+        }
+    }
+}
+
 /// Multicast stops in mid-run, for all or for one: all leave the group at the same broadcast.
 #[test]
 fn multicast_stops_in_mid_run() {
