@@ -140,7 +140,11 @@ unsafe fn begin(
 unsafe fn before_end(name: &CStr, comm: *mut Fint, error: *mut Fint) {
     with(|mpi| {
         // SAFETY: the caller's promise.
-        group::end(mpi, handle(mpi, c"PMPI_Comm_f2c", unsafe { *comm })?);
+        group::end(
+            mpi,
+            handle(mpi, c"PMPI_Comm_f2c", unsafe { *comm })?,
+            ibcast::settle,
+        );
         None
     });
     // SAFETY: the caller's promise, and the function of this name.

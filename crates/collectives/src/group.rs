@@ -3,7 +3,7 @@
 
 use crate::mpi::{Handle, Mpi};
 use crate::provider::{self, Provider};
-use crate::{ibcast, requests};
+use crate::requests;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -125,7 +125,7 @@ fn agree(mpi: &Mpi, comm: Handle, key: c_int) -> Option<*mut c_void> {
     mpi.set_attr(comm, key, value).then_some(value)
 }
 
-/// What broadcasts need that nobody waits for, where all ranks have it.
+/// The things that broadcasts need that nobody waits for, where all ranks have it.
 fn ahead(mpi: &Mpi, comm: Handle, (group, rank): (isize, usize)) -> Option<(isize, Handle)> {
     let requests = requests::find();
     let all = mpi.agree(comm, requests.is_some() as c_int)?;
@@ -221,15 +221,18 @@ fn probe(provider: &Provider, group: isize) -> c_int {
     heard
 }
 
-/// A communicator is about to be freed: its group ends once all ranks have everything.
-pub fn end(mpi: &Mpi, comm: Handle) {
+/// A communicator is about to be freed: its group ends once all ranks have everything. `settle` is
+/// called when nothing is under way here.
+pub fn end(mpi: &Mpi, comm: Handle, settle: fn()) {
     let Some(agreed) = known(mpi, comm) else {
         return;
     };
     if let Some((group, spare)) = agreed.ahead {
         drain(mpi, &[group]);
-        ibcast::settle();
-        requests::find().into_iter().for_each(|r| r.free_comm(spare));
+        settle();
+        requests::find()
+            .into_iter()
+            .for_each(|r| r.free_comm(spare));
     }
     let Some(group) = agreed.group() else {
         return;

@@ -14,10 +14,10 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// What a request knows of its broadcast.
+/// The knowledge that a request has of its broadcast.
 struct Told {
     len: usize,
-    /// What waiting for it returns; read once it has ended.
+    /// Its waiters get this; read once it has ended.
     code: AtomicI32,
     ended: AtomicBool,
 }
@@ -153,7 +153,7 @@ fn advance(pending: &mut Vec<Pending>, mpi: &Mpi, requests: &Requests, provider:
 }
 
 impl Pending {
-    /// What its waiter is told if it has ended.
+    /// The code that its waiter gets, if it has ended.
     fn look(
         &mut self,
         mpi: &Mpi,
@@ -186,8 +186,7 @@ impl Pending {
             (ENDED_NOT_CARRIED, _) if waiting.contains(&self.group) => None,
             (ENDED_NOT_CARRIED, _) => {
                 // SAFETY: as above.
-                let begun =
-                    unsafe { requests.ibcast((buffer, count, datatype), root, self.spare) };
+                let begun = unsafe { requests.ibcast((buffer, count, datatype), root, self.spare) };
                 match begun {
                     Ok(request) => {
                         self.state = State::Mpi(request);
@@ -264,12 +263,7 @@ unsafe extern "C" fn poll(_: *mut c_void, _: *mut c_void) -> c_int {
     SUCCESS
 }
 
-unsafe extern "C" fn wait(
-    count: c_int,
-    states: *mut *mut c_void,
-    _: f64,
-    _: *mut c_void,
-) -> c_int {
+unsafe extern "C" fn wait(count: c_int, states: *mut *mut c_void, _: f64, _: *mut c_void) -> c_int {
     let (Some(mpi), Some(provider)) = (mpi::find(), provider::find()) else {
         return SUCCESS;
     };

@@ -185,7 +185,7 @@ pub unsafe extern "C" fn MPI_Comm_disconnect(comm: *mut Handle) -> c_int {
 unsafe fn before_end(comm: *mut Handle, name: &std::ffi::CStr) -> c_int {
     // SAFETY: the caller's promise.
     with(|mpi| unsafe {
-        group::end(mpi, mpi.read(comm)?);
+        group::end(mpi, mpi.read(comm)?, ibcast::settle);
         None
     });
     match mpi::next(name) {

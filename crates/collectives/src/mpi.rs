@@ -489,7 +489,7 @@ impl Mpi {
         code
     }
 
-    /// That number alone.
+    /// Only the number.
     pub fn code(&self, wrong: bool) -> c_int {
         match wrong {
             true => self.constants.truncate,

@@ -48,7 +48,7 @@ enum Start {
     Hooked(StartFn, RegisterFn),
 }
 
-/// What an MPI calls for a request; see [`Requests::start`].
+/// The functions that an MPI calls for a request; see [`Requests::start`].
 pub struct Calls {
     pub query: QueryFn,
     pub free: FreeFn,

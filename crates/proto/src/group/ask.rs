@@ -120,7 +120,10 @@ impl Group {
             return;
         }
         let (spread, delay) = (self.spread_ns(), self.draw.delay_ns(self.trip.ns() / 2));
-        let deaf_part = self.sending.get(&root).is_some_and(|kept| kept.hears_of_deaf());
+        let deaf_part = self
+            .sending
+            .get(&root)
+            .is_some_and(|kept| kept.hears_of_deaf());
         let from = self.receiving.roots.entry(root).or_default();
         if next > from.next + window {
             self.stats.nonsense += 1;

@@ -204,7 +204,7 @@ impl Sending {
         self.acked.is_empty()
     }
 
-    /// Members of the part said that they hear no multicast, though they were asked again and again.
+    /// Members of the part said that they hear no multicast, and were asked again and again.
     pub(super) fn hears_of_deaf(&self) -> bool {
         self.deaf.values().any(Doubt::is_over)
     }

@@ -233,7 +233,10 @@ impl Group {
             }
             sending.question_at = u64::MAX;
             let next = sending.next;
-            let doubted = sending.deaf.iter_mut().filter(|(_, doubt)| !doubt.is_over());
+            let doubted = sending
+                .deaf
+                .iter_mut()
+                .filter(|(_, doubt)| !doubt.is_over());
             for (&member, doubt) in doubted.take(ALONE_MAX) {
                 doubt.ask(now);
                 sending.question_at = now + ROUND_NS;
