@@ -376,8 +376,9 @@ settings! {
     checksum_min_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
     /// Messages longer than so many bytes travel without a payload checksum; 0: none does.
     checksum_max_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
-    /// Threads that make the sums of long messages beside the application: auto (one or two, on cores
-    /// that nobody uses; none where there is no such core) or as many as this on any of the job's; 0: none.
+    /// Threads that make slow sums of long messages beside the application: auto (one or two, on
+    /// cores that nobody uses; none where there are none) or as many as this, on any cores of the
+    /// job, whatever the sums cost; 0: none.
     checksum_workers: Workers = "auto", Kind::Workers;
     /// For measurements: in every second slice of so many ms of CLOCK_MONOTONIC messages travel
     /// without a payload checksum, so that both ways are seen in one process; 0: never.

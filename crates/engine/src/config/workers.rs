@@ -1,4 +1,4 @@
-//! Who makes sums beside the application, as a setting.
+//! Threads that make sums beside the application, as a setting.
 
 /// The name of [`Workers::OnIdleCores`].
 const AUTO: &str = "auto";
@@ -33,7 +33,7 @@ impl Workers {
         }
     }
 
-    /// What may be asked for, in words.
+    /// The texts that are allowed, in words.
     pub fn allowed() -> String {
         format!("{AUTO}, or a whole number from 0 to {WORKERS_MAX}")
     }

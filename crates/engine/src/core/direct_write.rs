@@ -47,11 +47,7 @@ impl<S: System> Core<S> {
         let range = (write.offset, write.len);
         let begun_ns = wanted.then(S::stopwatch_ns);
         if first {
-            let sum = to_write.summed.unwrap_or_else(|| {
-                let own = || to_write.sum(&op.pieces, range, true);
-                self.rails.sums.own(range.1, own)
-            });
-            to_write.summed = Some(sum);
+            let sum = to_write.sum_early(&mut self.rails.sums, &op.pieces, range);
             to_write.seal(packet, sum);
         }
         let state = &mut self.rails.list[rail];
@@ -72,8 +68,7 @@ impl<S: System> Core<S> {
             SendOutcome::Sent => {
                 let mut packet = std::mem::take(packet);
                 if !first {
-                    let own = || to_write.sum(&op.pieces, range, false);
-                    to_write.seal(&mut packet, self.rails.sums.own(range.1, own));
+                    to_write.seal(&mut packet, to_write.sum(&op.pieces, range, false));
                 }
                 if let Some(begun_ns) = begun_ns {
                     let took_ns = S::stopwatch_ns() - begun_ns;

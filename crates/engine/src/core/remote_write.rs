@@ -126,10 +126,7 @@ impl<S: System> Core<S> {
             RemoteWrites::Direct => (Some(to_write), all.div_ceil(write.segment.max(1))),
             RemoteWrites::Unordered | RemoteWrites::Ordered => {
                 let range = (write.offset, write.len as usize);
-                let sum = to_write.summed.unwrap_or_else(|| {
-                    let own = || to_write.sum(&op.pieces, range, true);
-                    self.rails.sums.own(range.1, own)
-                });
+                let sum = to_write.sum_early(&mut self.rails.sums, &op.pieces, range);
                 to_write.seal(&mut bytes, sum);
                 (None, 1)
             }

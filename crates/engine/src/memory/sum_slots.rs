@@ -31,7 +31,7 @@ pub(crate) struct Job {
     pub(crate) seed: u64,
 }
 
-/// What the engine finds when it wants a slot back.
+/// The state of a slot that the engine wants back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The sum. The slot is free again.

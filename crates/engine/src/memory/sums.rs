@@ -11,7 +11,7 @@ use marline_checksum::{Algorithm, Summer};
 /// Time that a worker takes off the engine's hands has to be more than the engine spends on giving
 /// the memory away, and than the memory's way to another core: with less per KiB, nothing is given.
 const SLOW_NS_PER_KIB: u64 = 100;
-/// So many sums in a row that took longer are no accident.
+/// This many sums in a row that took longer are no accident.
 const SLOW_MIN: u32 = 8;
 
 /// Calls a worker that may sleep.
@@ -57,8 +57,8 @@ impl Sums {
         }
     }
 
-    /// From now on workers may come to these slots; `call` calls one that sleeps. `always`: they are
-    /// given what the engine would sum as fast.
+    /// From now on workers may come to these slots; `call` calls one that sleeps. `always`: they
+    /// are given what the engine would sum as fast.
     pub(crate) fn share(&mut self, call: Box<Call>, always: bool) -> Arc<SumSlots> {
         self.call = Some(call);
         self.slow = if always { u32::MAX } else { 0 };

@@ -51,7 +51,7 @@ impl Ticks {
     }
 }
 
-/// Who may run where.
+/// Cores on which this process and the rest of its job may run.
 #[derive(Clone, Debug, Default)]
 struct Places {
     /// This process.

@@ -29,20 +29,20 @@ const LOOKS: u32 = 32;
 /// A yield, or a sum, that took so long: somebody else wants the core.
 const TAKEN_NS: u64 = 50_000;
 const LATE_NS: u64 = 1_000_000;
-/// What is known of a core is forgotten after a sleep of this length.
+/// A core is not known to be idle any more after a sleep of this length.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Time between two looks at what is idle: ten of the kernel's ticks.
 const WATCH_NS: u64 = 100_000_000;
 /// Time between two searches for cores.
 const SEARCH_NS: u64 = 1_000_000_000;
 
-/// What a worker is to do: rest, end, run on any core of the job, or on core n - `CORE`.
+/// Orders to a worker: to rest, to end, to run on any core of the job, or on core n - `CORE`.
 const REST: usize = 0;
 const END: usize = 1;
 const ANYWHERE: usize = 2;
 const CORE: usize = 3;
 
-/// What a worker and its keeper share.
+/// Shared by a worker and its keeper.
 struct Desk {
     order: AtomicUsize,
     asleep: AtomicBool,
@@ -56,13 +56,13 @@ struct Worker {
 /// Those that are called when there is something to do.
 type Callable = Arc<Mutex<Vec<(Arc<Desk>, Thread)>>>;
 
-/// The workers of one engine, and who keeps them.
+/// Keeper of the workers of one engine.
 pub(crate) struct SumWorkers {
     choice: Workers,
     slots: Arc<SumSlots>,
     workers: Vec<Worker>,
     callable: Callable,
-    /// What was idle at the first of two looks.
+    /// The first of two looks at what is idle.
     before: Option<Ticks>,
     next_ns: u64,
     generation: Generation,

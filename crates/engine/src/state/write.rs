@@ -40,6 +40,19 @@ impl ToWrite {
         self.algorithm.map_or(0, sum)
     }
 
+    /// The sum, made now unless it was before; nobody has read the bytes yet.
+    pub(crate) fn sum_early(
+        &mut self,
+        sums: &mut Sums,
+        pieces: &Pieces,
+        range: (u64, usize),
+    ) -> u64 {
+        let own = || sums.own(range.1, || self.sum(pieces, range, true));
+        let sum = self.summed.unwrap_or_else(own);
+        self.summed = Some(sum);
+        sum
+    }
+
     /// Puts the sum and the head's CRC into the packet.
     pub(crate) fn seal(&self, packet: &mut [u8], sum: u64) {
         packet[self.sum_at..self.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
@@ -53,8 +66,8 @@ const AHEAD: u64 = 4;
 /// A message of which less is left than this is summed by who sends it.
 const AHEAD_MIN: u64 = 64 * 1024;
 
-/// The sum of a write, if workers have made it. They are given what will be written next of the same
-/// message, on the supposition that it leaves in pieces of the same length.
+/// The sum of a write, if workers have made it. They are given what will be written next of the
+/// same message, on the supposition that it leaves in pieces of the same length.
 pub(crate) fn sum_by_workers(
     sums: &mut Sums,
     to_write: &ToWrite,
