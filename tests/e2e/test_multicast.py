@@ -92,6 +92,13 @@ def test_broadcasts_of_all_kinds_arrive(four, mpi):
     assert multicast > 100, multicast
 
 
+def test_broadcasts_that_nobody_waits_for_at_once(four, mpi):
+    with Filter(four) as filtered:
+        assert_right(run(four, mpi, "--ibcast", "--count", 200, "--max-size", 100_000))
+        (sent, _), _, _ = filtered.counts("h1")
+    assert sent > 100, sent
+
+
 def test_other_doors_and_threads_are_not_in_the_way(four, mpi):
     result = four.run(mpi, [mpi.program("doors"), 5], n=HOSTS, options=["--multicast"], timeout=120)
     assert result.ok and result.find("^doors ok"), result.tail()
@@ -187,10 +194,11 @@ def wait_until_multicast(filtered, job, more=300):
         time.sleep(0.05)
 
 
-def test_broadcasts_go_another_way_from_the_middle_on(four, mpich):
+@pytest.mark.parametrize("kind", ["bcast", "ibcast"])
+def test_broadcasts_go_another_way_from_the_middle_on(four, mpich, kind):
     """What has begun arrives, and later ones leave the group, at all ranks alike."""
     with Filter(four) as filtered:
-        job = start(four, mpich, "--max-size", 50_000)
+        job = start(four, mpich, "--max-size", 50_000, *["--ibcast"] * (kind == "ibcast"))
         wait_until_multicast(filtered, job)
         with Filter(four, "drop", "gone") as gone:
             result = job.wait(90)
@@ -307,8 +315,8 @@ def test_nothing_else_is_in_the_way():
     library = labs.PROVIDER_DIR.resolve() / "libmarline-collectives.so"
     names = labs.subprocess.run(["nm", "-D", "--defined-only", "-j", library],
                                 capture_output=True, text=True, check=True).stdout.split()
-    functions = {"bcast", "comm_free", "comm_disconnect", "finalize"}
+    functions = {"bcast", "ibcast", "comm_free", "comm_disconnect", "finalize"}
     fortran = {f"mpi_{f}{end}" for f in functions for end in ("", "_", "__")}
     fortran |= {f"MPI_{f.upper()}" for f in functions} | {f"ompi_{f}_f" for f in functions}
-    assert set(names) == fortran | {"MPI_Bcast", "MPI_Bcast_c", "MPI_Comm_free", "MPI_Comm_disconnect",
-                                    "MPI_Finalize"}
+    assert set(names) == fortran | {"MPI_Bcast", "MPI_Bcast_c", "MPI_Ibcast", "MPI_Ibcast_c",
+                                    "MPI_Comm_free", "MPI_Comm_disconnect", "MPI_Finalize"}

@@ -7,7 +7,9 @@
  *                                                   have told it that they are through
  *   bcast --behind [--count N] [--max-size BYTES]   the same; the last rank enters a second later
  *
- * The last two print by how many kB each rank has grown.
+ *   bcast --ibcast [--count N] [--max-size BYTES]   several at a time that nobody waits for at once
+ *
+ * --ahead and --behind print by how many kB each rank has grown.
  */
 #include <mpi.h>
 #include <getopt.h>
@@ -116,6 +118,84 @@ static void plain(int count, size_t size)
     free(all);
 }
 
+enum { SEVERAL = 8 };
+
+/* Broadcasts that are under way together, of several communicators, with messages around the ring and
+ * a collective among them. They end in four ways, by turns. */
+static void several(int n, size_t max, MPI_Datatype gaps)
+{
+    static unsigned char *all[SEVERAL], out[700], in[700];
+    static int roots[SEVERAL], at[SEVERAL];
+    static size_t bytes[SEVERAL], first;
+    MPI_Request requests[SEVERAL + 2];
+    int count = 1 + (int)(mix64((uint64_t)n) % SEVERAL), open = count + 2, over, index;
+    int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
+    for (int b = 0; b < count; b++) {
+        uint64_t draw = mix64((uint64_t)n * 97 + (uint64_t)b);
+        int size, me, c = at[b] = (int)(draw % COMMS);
+        MPI_Comm_size(comms[c], &size);
+        MPI_Comm_rank(comms[c], &me);
+        roots[b] = (int)((draw >> 8) % (uint64_t)size);
+        size_t limit = (draw >> 32) % 5 ? 3000 : max;
+        bytes[b] = (draw >> 40) % (limit + 1);
+        uint64_t key = pattern_key(roots[b], c, (uint64_t)n, b);
+        all[b] = malloc(bytes[b] * 2 + 1);
+        int wide = bytes[b] && (draw >> 16) % 4 == 0 && me % 2;
+        if (me == roots[b])
+            pattern_fill(all[b], bytes[b], key);
+        for (size_t i = bytes[b]; wide && me == roots[b] && i-- > 0;)
+            all[b][2 * i] = all[b][i];
+        if (wide) { /* every second byte, by a datatype that is freed at once */
+            MPI_Datatype type;
+            MPI_Type_vector((int)bytes[b], 1, 2, MPI_BYTE, &type);
+            MPI_Type_commit(&type);
+            MPI_Ibcast(all[b], 1, type, roots[b], comms[c], &requests[b]);
+            MPI_Type_free(&type);
+            roots[b] += 1 << 20;
+        } else {
+            MPI_Ibcast(all[b], (int)bytes[b], MPI_BYTE, roots[b], comms[c], &requests[b]);
+        }
+    }
+    pattern_fill(out, sizeof out, pattern_key(rank, right, (uint64_t)n, 1));
+    MPI_Irecv(in, sizeof in, MPI_BYTE, left, TAG, MPI_COMM_WORLD, &requests[count]);
+    MPI_Isend(out, sizeof out, MPI_BYTE, right, TAG, MPI_COMM_WORLD, &requests[count + 1]);
+    if (n % 3 == 0) {
+        if (rank % 2)
+            MPI_Test(&requests[0], &over, MPI_STATUS_IGNORE);
+        MPI_Barrier(comms[0]);
+    } else if (n % 3 == 1) {
+        one(n, 1, 2000, gaps);
+    }
+    switch (n % 4) {
+    case 0:
+        MPI_Waitall(open, requests, MPI_STATUSES_IGNORE);
+        break;
+    case 1:
+        for (int done = 0; done < open; done++)
+            MPI_Waitany(open, requests, &index, MPI_STATUS_IGNORE);
+        break;
+    case 2:
+        for (over = 0; !over;)
+            MPI_Testall(open, requests, &over, MPI_STATUSES_IGNORE);
+        break;
+    default:
+        while (open-- > 0) {
+            MPI_Status status;
+            MPI_Wait(&requests[open], &status);
+        }
+    }
+    if (pattern_check(in, sizeof in, pattern_key(left, rank, (uint64_t)n, 1), &first))
+        wrong(n, -1, left, sizeof in, first);
+    for (int b = 0; b < count; b++) {
+        int wide = roots[b] >> 20, root = roots[b] & 0xfffff;
+        for (size_t i = 0; wide && i < bytes[b]; i++)
+            all[b][i] = all[b][2 * i];
+        if (pattern_check(all[b], bytes[b], pattern_key(root, at[b], (uint64_t)n, b), &first))
+            wrong(n, at[b], root, bytes[b], first);
+        free(all[b]);
+    }
+}
+
 static long grown(void)
 {
     struct rusage usage;
@@ -149,19 +229,19 @@ int main(int argc, char **argv)
     size_t max = 300000;
     static struct option options[] = {{"seconds", 1, 0, 's'}, {"count", 1, 0, 'c'},
         {"max-size", 1, 0, 'm'}, {"late", 1, 0, 'l'}, {"plain", 0, 0, 'p'}, {"ahead", 0, 0, 'a'},
-        {"behind", 0, 0, 'b'}, {0, 0, 0, 0}};
+        {"behind", 0, 0, 'b'}, {"ibcast", 0, 0, 'i'}, {0, 0, 0, 0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 's') seconds = atof(optarg);
         else if (o == 'c') count = atoi(optarg);
         else if (o == 'm') max = strtoull(optarg, NULL, 0);
         else if (o == 'l') late = atoi(optarg);
-        else if (o == 'p' || o == 'a' || o == 'b') only = o;
+        else if (o == 'p' || o == 'a' || o == 'b' || o == 'i') only = o;
         else return 2;
     }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (only) {
+    if (only && only != 'i') {
         if (only == 'p')
             plain(count, max);
         else
@@ -178,8 +258,10 @@ int main(int argc, char **argv)
         int n = done++;
         if (late && n % 50 == 7 && rank == n / 50 % ranks)
             usleep((useconds_t)late * 1000);
-        for (int c = 0; c < COMMS; c++)
+        for (int c = 0; c < COMMS && (!only || !n); c++)
             one(n, c, max, gaps);
+        if (only)
+            several(n, max, gaps);
         if (n % 10 == 3)
             ring(n);
         /* All go on for as long as rank 0 says. */

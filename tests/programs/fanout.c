@@ -2,7 +2,7 @@
  *
  *   fanout,TEST,RANKS,BYTES,VALUE,UNIT
  *
- *   fanout [--seconds S] [--tests latency,stream] [--bare INTERFACE] BYTES ...
+ *   fanout [--seconds S] [--tests latency,stream] [--skew MS,MS] [--bare INTERFACE] BYTES ...
  *
  * All ranks are on one machine, whose monotonic clock they share, so that times of one are compared
  * with those of others. TEST is one of
@@ -10,6 +10,8 @@
  *   latency    from the root's call until the last rank has it, when all others have waited for about 1 ms:
  *              the median (us)
  *   stream     back-to-back broadcasts, until the last rank has the last one (GB/s)
+ *   skewMS     the time inside MPI_Bcast when each receiver sleeps for up to so many ms before it calls:
+ *              the mean over all calls of all ranks (us)
  *
  * --bare does the same by datagrams to a group without any protocol, of which every receiver reads
  * every byte: what the kernel allows. Nothing is repeated; a barrier of the MPI's after every few MiB
@@ -134,6 +136,27 @@ static double latency(size_t size)
     return last[n / 2] * 1e6;
 }
 
+static double skewed(size_t size, int ms)
+{
+    double inside = 0, all = 0, start = clock_s();
+    int n = 0;
+    unsigned seed = (unsigned)rank * 7919 + 1;
+    for (int more = 1; more; n++) {
+        useconds_t pause = (useconds_t)(ms ? rand_r(&seed) % (ms * 1000) : 0);
+        if (rank > 0 && pause)
+            usleep(pause);
+        double began = clock_s();
+        bcast(size);
+        inside += clock_s() - began;
+        if (n % 16 == 15) {
+            more = agree(clock_s() - start < seconds);
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+    }
+    MPI_Reduce(&inside, &all, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    return all / n / ranks * 1e6;
+}
+
 static double stream(size_t size)
 {
     int count = 16, each = BURST / (int)size < 1 ? 1 : BURST / (int)size;
@@ -163,12 +186,14 @@ static double stream(size_t size)
 
 int main(int argc, char **argv)
 {
-    const char *tests = "latency,stream";
+    const char *tests = "latency,stream", *skews = "";
     static struct option options[] = {
-        {"seconds", 1, 0, 's'}, {"tests", 1, 0, 't'}, {"bare", 1, 0, 'b'}, {0, 0, 0, 0}};
+        {"seconds", 1, 0, 's'}, {"tests", 1, 0, 't'}, {"bare", 1, 0, 'b'}, {"skew", 1, 0, 'k'},
+        {0, 0, 0, 0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 's') seconds = atof(optarg);
         else if (o == 't') tests = optarg;
+        else if (o == 'k') skews = optarg;
         else if (o == 'b') interface = optarg;
         else return 2;
     }
@@ -198,6 +223,15 @@ int main(int argc, char **argv)
             double gb = stream(size);
             if (rank == 0)
                 printf("fanout,stream,%d,%zu,%.7f,GB/s\n", ranks, size, gb);
+        }
+        char *next;
+        for (const char *at = skews; *at; at = *next ? next + 1 : next) {
+            int ms = (int)strtol(at, &next, 10);
+            if (next == at)
+                break;
+            double us = skewed(size, ms);
+            if (rank == 0)
+                printf("fanout,skew%d,%d,%zu,%.2f,us\n", ms, ranks, size, us);
         }
         fflush(stdout);
     }

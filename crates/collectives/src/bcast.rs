@@ -15,33 +15,50 @@ pub struct Bcast {
     pub comm: Handle,
 }
 
+impl Bcast {
+    /// The same with handles as the MPI has them.
+    pub fn of(&self, mpi: &Mpi) -> Bcast {
+        Bcast {
+            datatype: mpi.handle(self.datatype),
+            comm: mpi.handle(self.comm),
+            ..*self
+        }
+    }
+
+    /// How many elements there are, their bytes, and whether they lie without gaps. `None`: there
+    /// is nothing that a group broadcasts.
+    pub fn size(&self, mpi: &Mpi) -> Option<(c_int, usize, bool)> {
+        mpi.world()?;
+        let count = usize::try_from(self.count).ok().filter(|n| *n > 0)?;
+        let layout = mpi.layout(self.datatype)?;
+        let len = count.checked_mul(layout.size).filter(|n| *n > 0)?;
+        // What is longer could not be packed, by whichever rank would have to.
+        c_int::try_from(len).ok()?;
+        Some((c_int::try_from(count).ok()?, len, layout.is_plain))
+    }
+}
+
 /// Does a broadcast by multicast: what `MPI_Bcast` returns. `None`: it goes another way, at all
 /// ranks alike, and so do arguments that cannot be, of which the MPI says what is wrong.
 ///
 /// # Safety
 /// As of `MPI_Bcast`.
 pub unsafe fn broadcast(mpi: &Mpi, asked: &Bcast) -> Option<c_int> {
-    let comm = mpi.handle(asked.comm);
-    let datatype = mpi.handle(asked.datatype);
-    mpi.world()?;
-    let count = usize::try_from(asked.count).ok().filter(|n| *n > 0)?;
-    let layout = mpi.layout(datatype)?;
-    let len = count.checked_mul(layout.size).filter(|n| *n > 0)?;
-    if c_int::try_from(len).is_err() {
-        return None; // too long to be packed, whoever would have to
-    }
+    let asked = asked.of(mpi);
+    let Bcast { comm, datatype, .. } = asked;
+    let (count, len, is_plain) = asked.size(mpi)?;
     let agreed = group::agreed(mpi, comm)?;
     let root = usize::try_from(asked.root)
         .ok()
         .filter(|r| *r < agreed.ranks)?;
     let group = agreed.group()?;
-    if layout.is_plain {
+    if is_plain {
         // SAFETY: the caller's buffer has as many bytes, and stays until this returns.
         let end = unsafe { run(mpi, group, root, asked.buffer, len) };
         return conclude(mpi, agreed, comm, end);
     }
     let mut packed = vec![0; len];
-    let elements = (asked.buffer, c_int::try_from(count).ok()?, datatype);
+    let elements = (asked.buffer, count, datatype);
     if root == agreed.rank {
         // SAFETY: the caller's promise.
         let ok = unsafe { mpi.pack((elements.0, elements.1, elements.2), &mut packed, comm) };
@@ -99,14 +116,18 @@ fn conclude(mpi: &Mpi, agreed: &group::Agreed, comm: Handle, end: Option<isize>)
         }
         Some(ENDED_MISMATCH) => Some(mpi.fail(comm, true)),
         other => {
-            if let Some(dead) = other.filter(|end| *end >= ENDED_DEAD) {
-                let (rank, dead, ranks) = (agreed.rank, dead - ENDED_DEAD, agreed.ranks);
-                crate::guard::say(&format!(
-                    "rank {rank} of {ranks}: a broadcast ends with an error, as its peer, rank \
-                     {dead}, is dead"
-                ));
-            }
+            tell_of_death(other.unwrap_or(0), (agreed.rank, agreed.ranks));
             Some(mpi.fail(comm, false))
         }
+    }
+}
+
+/// Tells the user that a broadcast of this rank, of so many, ended because a peer is dead, if so.
+pub fn tell_of_death(end: isize, (rank, ranks): (usize, usize)) {
+    if let Some(dead) = end.checked_sub(ENDED_DEAD).filter(|dead| *dead >= 0) {
+        crate::guard::say(&format!(
+            "rank {rank} of {ranks}: a broadcast ends with an error, as its peer, rank {dead}, is \
+             dead"
+        ));
     }
 }

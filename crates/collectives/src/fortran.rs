@@ -5,7 +5,7 @@
 
 use crate::guard::with;
 use crate::mpi::{self, Handle, Mpi};
-use crate::{bcast, group};
+use crate::{bcast, group, ibcast};
 use std::ffi::{c_int, c_void, CStr};
 use std::mem::transmute;
 
@@ -21,6 +21,16 @@ type BcastFn = unsafe extern "C" fn(
     *const Fint,
     *mut Fint,
 );
+type IbcastFn = unsafe extern "C" fn(
+    *mut c_void,
+    *const Fint,
+    *const Fint,
+    *const Fint,
+    *const Fint,
+    *mut Fint,
+    *mut Fint,
+);
+type C2fFn = unsafe extern "C" fn(Handle) -> Fint;
 type OfCommFn = unsafe extern "C" fn(*mut Fint, *mut Fint);
 type FinalizeFn = unsafe extern "C" fn(*mut Fint);
 
@@ -49,6 +59,26 @@ fn buffer(given: *mut c_void) -> *mut c_void {
     }
 }
 
+/// The arguments in C.
+///
+/// # Safety
+/// As of `MPI_BCAST`.
+unsafe fn asked(
+    mpi: &Mpi,
+    data: *mut c_void,
+    [count, datatype, root, comm]: [*const Fint; 4],
+) -> Option<bcast::Bcast> {
+    // SAFETY: the caller's promise: these are integers.
+    let (count, datatype, root, comm) = unsafe { (*count, *datatype, *root, *comm) };
+    Some(bcast::Bcast {
+        comm: handle(mpi, c"PMPI_Comm_f2c", comm)?,
+        datatype: handle(mpi, c"PMPI_Type_f2c", datatype)?,
+        buffer: buffer(data),
+        count: count as isize,
+        root,
+    })
+}
+
 /// # Safety
 /// As of `MPI_BCAST`; `name` is that of the called function.
 unsafe fn broadcast(
@@ -57,18 +87,10 @@ unsafe fn broadcast(
     [count, datatype, root, comm]: [*const Fint; 4],
     error: *mut Fint,
 ) {
-    let done = with(|mpi| {
-        // SAFETY: the caller's promise: these are integers.
-        let (count, datatype, root, comm) = unsafe { (*count, *datatype, *root, *comm) };
-        let asked = bcast::Bcast {
-            comm: handle(mpi, c"PMPI_Comm_f2c", comm)?,
-            datatype: handle(mpi, c"PMPI_Type_f2c", datatype)?,
-            buffer: buffer(data),
-            count: count as isize,
-            root,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { bcast::broadcast(mpi, &asked) }
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe {
+        let asked = asked(mpi, data, [count, datatype, root, comm])?;
+        bcast::broadcast(mpi, &asked)
     });
     // SAFETY: the caller's promise, and the function of this name.
     unsafe {
@@ -82,11 +104,47 @@ unsafe fn broadcast(
 }
 
 /// # Safety
+/// As of `MPI_IBCAST`; `name` is that of the called function.
+unsafe fn begin(
+    name: &CStr,
+    data: *mut c_void,
+    [count, datatype, root, comm]: [*const Fint; 4],
+    request: *mut Fint,
+    error: *mut Fint,
+) {
+    // SAFETY: the caller's promise, and the MPI's function of this name.
+    let done = with(|mpi| unsafe {
+        let asked = asked(mpi, data, [count, datatype, root, comm])?;
+        let to_fortran: C2fFn = transmute(mpi::function(c"PMPI_Request_c2f")?);
+        let mut made: Handle = 0;
+        let done = ibcast::begin(mpi, &asked, &mut made)?;
+        if done == mpi::SUCCESS {
+            *request = to_fortran(made);
+        }
+        Some(done)
+    });
+    // SAFETY: the caller's promise, and the function of this name.
+    unsafe {
+        match (done, mpi::next(name)) {
+            (None, Some(next)) => {
+                let next: IbcastFn = transmute(next);
+                next(data, count, datatype, root, comm, request, error)
+            }
+            (done, _) => tell(error, done),
+        }
+    }
+}
+
+/// # Safety
 /// As of `MPI_COMM_FREE`; `name` is that of the called function.
 unsafe fn before_end(name: &CStr, comm: *mut Fint, error: *mut Fint) {
     with(|mpi| {
         // SAFETY: the caller's promise.
-        group::end(mpi, handle(mpi, c"PMPI_Comm_f2c", unsafe { *comm })?);
+        group::end(
+            mpi,
+            handle(mpi, c"PMPI_Comm_f2c", unsafe { *comm })?,
+            ibcast::settle,
+        );
         None
     });
     // SAFETY: the caller's promise, and the function of this name.
@@ -154,6 +212,27 @@ macro_rules! exports {
             unsafe { broadcast(name!($name), data, [count, datatype, root, comm], error) }
         }
     )* };
+    (begin: $($name:ident),*) => { $(
+        /// `MPI_IBCAST`.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[allow(non_snake_case)]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            data: *mut c_void,
+            count: *const Fint,
+            datatype: *const Fint,
+            root: *const Fint,
+            comm: *const Fint,
+            request: *mut Fint,
+            error: *mut Fint,
+        ) {
+            let values = [count, datatype, root, comm];
+            // SAFETY: the caller's promise.
+            unsafe { begin(name!($name), data, values, request, error) }
+        }
+    )* };
     (before_end: $($name:ident),*) => { $(
         /// `MPI_COMM_FREE` or `MPI_COMM_DISCONNECT`.
         ///
@@ -181,6 +260,7 @@ macro_rules! exports {
 }
 
 exports!(broadcast: mpi_bcast, mpi_bcast_, mpi_bcast__, MPI_BCAST, ompi_bcast_f);
+exports!(begin: mpi_ibcast, mpi_ibcast_, mpi_ibcast__, MPI_IBCAST, ompi_ibcast_f);
 exports!(before_end: mpi_comm_free, mpi_comm_free_, mpi_comm_free__);
 exports!(before_end: MPI_COMM_FREE, ompi_comm_free_f);
 exports!(before_end: mpi_comm_disconnect, mpi_comm_disconnect_, mpi_comm_disconnect__,

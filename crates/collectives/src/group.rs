@@ -3,6 +3,7 @@
 
 use crate::mpi::{Handle, Mpi};
 use crate::provider::{self, Provider};
+use crate::requests;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,6 +27,9 @@ pub struct Agreed {
     pub rank: usize,
     /// The group's number; none: broadcasts go another way for ever.
     group: Mutex<Option<isize>>,
+    /// The group that broadcasts are posted to that nobody waits for, and the communicator for what
+    /// it does not do; none: they go another way.
+    pub ahead: Option<(isize, Handle)>,
 }
 
 impl Agreed {
@@ -89,11 +93,16 @@ unsafe extern "C" fn delete(_: Handle, _: c_int, value: *mut c_void, _: *mut c_v
 /// The agreement of a communicator. All its ranks call this in the same broadcast for the first
 /// time.
 pub fn agreed(mpi: &Mpi, comm: Handle) -> Option<&'static Agreed> {
-    let key = key(mpi)?;
-    let value = match mpi.attr(comm, key) {
-        Some(value) => value,
-        None => agree(mpi, comm, key)?,
-    };
+    known(mpi, comm).or_else(|| {
+        let value = agree(mpi, comm, key(mpi)?)?;
+        // SAFETY: as in `known`.
+        Some(unsafe { &*value.cast::<Agreed>() })
+    })
+}
+
+/// The same, if there is one already.
+pub fn known(mpi: &Mpi, comm: Handle) -> Option<&'static Agreed> {
+    let value = mpi.attr(comm, key(mpi)?)?;
     // SAFETY: a box that lives until the communicator is freed, which no rank does in a broadcast.
     Some(unsafe { &*value.cast::<Agreed>() })
 }
@@ -104,14 +113,24 @@ fn agree(mpi: &Mpi, comm: Handle, key: c_int) -> Option<*mut c_void> {
         true => None,
         false => make(mpi, comm, (rank, ranks)),
     };
+    let ahead = group.and_then(|group| ahead(mpi, comm, (group, rank)));
     let agreed = Box::new(Agreed {
         ranks,
         rank,
         group: Mutex::new(group),
+        ahead,
     });
     let value: *mut c_void = Box::into_raw(agreed).cast();
     lock_alive().push(value as usize);
     mpi.set_attr(comm, key, value).then_some(value)
+}
+
+/// The things that broadcasts need that nobody waits for, where all ranks have it.
+fn ahead(mpi: &Mpi, comm: Handle, (group, rank): (isize, usize)) -> Option<(isize, Handle)> {
+    let requests = requests::find();
+    let all = mpi.agree(comm, requests.is_some() as c_int)?;
+    let spare = requests.filter(|_| all != 0)?;
+    Some((group, spare.same_ranks(mpi, comm, rank)?))
 }
 
 /// Makes the group of a communicator and finds out if the network carries it, for all alike.
@@ -202,20 +221,26 @@ fn probe(provider: &Provider, group: isize) -> c_int {
     heard
 }
 
-/// A communicator is about to be freed: its group ends once all ranks have everything.
-pub fn end(mpi: &Mpi, comm: Handle) {
-    let agreed = key(mpi).and_then(|key| mpi.attr(comm, key));
-    // SAFETY: as in `agreed`.
-    let agreed = agreed.map(|value| unsafe { &*value.cast::<Agreed>() });
-    let Some(group) = agreed.and_then(Agreed::group) else {
+/// A communicator is about to be freed: its group ends once all ranks have everything. `settle` is
+/// called when nothing is under way here.
+pub fn end(mpi: &Mpi, comm: Handle, settle: fn()) {
+    let Some(agreed) = known(mpi, comm) else {
+        return;
+    };
+    if let Some((group, spare)) = agreed.ahead {
+        drain(mpi, &[group]);
+        settle();
+        requests::find()
+            .into_iter()
+            .for_each(|r| r.free_comm(spare));
+    }
+    let Some(group) = agreed.group() else {
         return;
     };
     drain(mpi, &[group]);
     mpi.barrier(comm);
-    if let Some(agreed) = agreed {
-        agreed.leave();
-        lock_left().retain(|&left| left != group);
-    }
+    agreed.leave();
+    lock_left().retain(|&left| left != group);
     if let Some(provider) = provider::find() {
         (provider.close)(group);
     }

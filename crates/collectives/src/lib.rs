@@ -8,15 +8,18 @@
 //! All ranks of a communicator decide alike, as each decides from what all know: how many bytes a
 //! broadcast has, and what was agreed when the communicator was first used. `mpi` has the functions
 //! and constants of the MPI, `provider` those of Marline's provider, `group` what is agreed for a
-//! communicator, `bcast` the broadcast, `wait` how a rank waits for it,
+//! communicator, `bcast` the broadcast, `ibcast` that which the program does not wait for at once,
+//! `requests` the MPI's requests for it, `wait` how a rank waits,
 //! `fortran` the Fortran names, `guard` what is done about faults of this library.
 
 mod bcast;
 mod fortran;
 mod group;
 mod guard;
+mod ibcast;
 mod mpi;
 mod provider;
+mod requests;
 mod wait;
 
 use guard::with;
@@ -95,6 +98,70 @@ pub unsafe extern "C" fn MPI_Bcast_c(
     }
 }
 
+/// `MPI_Ibcast`.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Ibcast(
+    buffer: *mut c_void,
+    count: c_int,
+    datatype: Handle,
+    root: c_int,
+    comm: Handle,
+    request: *mut Handle,
+) -> c_int {
+    let asked = bcast::Bcast {
+        buffer,
+        count: count as isize,
+        datatype,
+        root,
+        comm,
+    };
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { ibcast::begin(mpi, &asked, request) });
+    done.unwrap_or_else(|| match mpi::next(c"MPI_Ibcast") {
+        // SAFETY: the function of this name, with the caller's arguments.
+        Some(next) => unsafe {
+            let next: requests::IbcastFn = std::mem::transmute(next);
+            next(buffer, count, datatype, root, comm, request)
+        },
+        None => mpi::ABSENT,
+    })
+}
+
+/// `MPI_Ibcast_c`, which may meet `MPI_Ibcast` at other ranks.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Ibcast_c(
+    buffer: *mut c_void,
+    count: isize,
+    datatype: Handle,
+    root: c_int,
+    comm: Handle,
+    request: *mut Handle,
+) -> c_int {
+    let asked = bcast::Bcast {
+        buffer,
+        count,
+        datatype,
+        root,
+        comm,
+    };
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { ibcast::begin(mpi, &asked, request) });
+    done.unwrap_or_else(|| match mpi::next(c"MPI_Ibcast_c") {
+        // SAFETY: the function of this name, with the caller's arguments.
+        Some(next) => unsafe {
+            let next: requests::IbcastLongFn = std::mem::transmute(next);
+            next(buffer, count, datatype, root, comm, request)
+        },
+        None => mpi::ABSENT,
+    })
+}
+
 /// `MPI_Comm_free`: the communicator's group ends with it.
 ///
 /// # Safety
@@ -118,7 +185,7 @@ pub unsafe extern "C" fn MPI_Comm_disconnect(comm: *mut Handle) -> c_int {
 unsafe fn before_end(comm: *mut Handle, name: &std::ffi::CStr) -> c_int {
     // SAFETY: the caller's promise.
     with(|mpi| unsafe {
-        group::end(mpi, mpi.read(comm)?);
+        group::end(mpi, mpi.read(comm)?, ibcast::settle);
         None
     });
     match mpi::next(name) {

@@ -483,13 +483,23 @@ impl Mpi {
     /// Has the communicator's error handler called: the number to return. `wrong`: the program's
     /// ranks disagree about a length or a root.
     pub fn fail(&self, comm: Handle, wrong: bool) -> c_int {
-        let Constants {
-            truncate, other, ..
-        } = self.constants;
-        let code = if wrong { truncate } else { other };
+        let code = self.code(wrong);
         // SAFETY: a communicator of the caller's.
         unsafe { (self.error)(comm, code) };
         code
+    }
+
+    /// Only the number.
+    pub fn code(&self, wrong: bool) -> c_int {
+        match wrong {
+            true => self.constants.truncate,
+            false => self.constants.other,
+        }
+    }
+
+    /// `MPI_BYTE`.
+    pub fn byte(&self) -> Handle {
+        self.constants.byte
     }
 
     /// Ends the job.

@@ -73,7 +73,7 @@ impl Group {
         let me = self.cfg.me;
         self.order.over(broadcast);
         let dead = self.dead.last().copied();
-        let deaf = self.carried.is_deaf(now);
+        let deaf = self.carried.is_surely_deaf(now);
         let own = self.sending_of(me);
         let leaves = deaf || own.hears_of_deaf();
         if len == 0 || own.is_alone() {
@@ -180,6 +180,7 @@ impl Group {
     pub fn handle_timeouts(&mut self, now_ns: u64) {
         self.ask_and_tell(now_ns);
         self.remind(now_ns);
+        self.question_deaf(now_ns);
     }
 
     /// Multicasts a PROBE on each of the group's rails; whom it reaches counts them in

@@ -1,5 +1,6 @@
 //! The receiver's words: acknowledgements, and requests for chunks that it misses.
 
+use super::carried::ANSWER_NS;
 use super::incoming::FromRoot;
 use super::mutation::GroupMutation;
 use super::state::Group;
@@ -119,6 +120,10 @@ impl Group {
             return;
         }
         let (spread, delay) = (self.spread_ns(), self.draw.delay_ns(self.trip.ns() / 2));
+        let deaf_part = self
+            .sending
+            .get(&root)
+            .is_some_and(|kept| kept.hears_of_deaf());
         let from = self.receiving.roots.entry(root).or_default();
         if next > from.next + window {
             self.stats.nonsense += 1;
@@ -129,7 +134,9 @@ impl Group {
             from.nack_at = now + delay;
         }
         if alone {
-            from.ack_at = now;
+            self.carried.asked(now);
+            let deaf = self.carried.was_told() || deaf_part;
+            from.ack_at = if deaf { now + ANSWER_NS } else { now };
             from.ack_to = Some(by);
             from.orphaned |= by == root;
         } else if mine {

@@ -7,6 +7,44 @@ const DEAF_CHUNKS: u32 = 8;
 /// See [`DEAF_CHUNKS`].
 const DEAF_NS: u64 = 50_000_000;
 
+/// How often a member that says that it hears no multicast is asked again, after a probe on every
+/// rail each time, before a group is left for it: what it missed may have left by one rail of
+/// several, from roots that did not know yet that it loses all. A few lost probes do not count.
+pub(super) const ROUNDS: u8 = 3;
+/// Pause between these questions.
+pub(super) const ROUND_NS: u64 = 5_000_000;
+/// They are answered so much later, when the probes that left before them were read.
+pub(super) const ANSWER_NS: u64 = 2_000_000;
+
+/// A member that says that it hears no multicast, as its collector knows it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Doubt {
+    /// Questions that it answered so.
+    answers: u8,
+    /// When it was asked what it has not answered.
+    asked_at: Option<u64>,
+}
+
+impl Doubt {
+    /// It said so (again).
+    pub fn says_so(&mut self, now: u64) {
+        if self.asked_at.is_some_and(|at| now >= at + ANSWER_NS) {
+            self.answers = self.answers.saturating_add(1);
+            self.asked_at = None;
+        }
+    }
+
+    /// It is asked, after probes.
+    pub fn ask(&mut self, now: u64) {
+        self.asked_at.get_or_insert(now);
+    }
+
+    /// It was asked often enough.
+    pub fn is_over(&self) -> bool {
+        self.answers >= ROUNDS
+    }
+}
+
 /// The multicast that a member hears.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
@@ -16,6 +54,8 @@ pub(super) struct Carried {
     since: u64,
     /// It was told that none is heard.
     told: bool,
+    /// It was told so in answer to questions, and when to the last.
+    answers: (u8, u64),
 }
 
 impl Carried {
@@ -24,6 +64,7 @@ impl Carried {
         self.lanes |= 1 << (lane & 7);
         self.alone = 0;
         self.told = false;
+        self.answers = (0, 0);
     }
 
     /// A chunk that was new came to this member alone.
@@ -37,6 +78,24 @@ impl Carried {
     /// No multicast reaches this member.
     pub fn is_deaf(&self, now: u64) -> bool {
         self.alone >= DEAF_CHUNKS && now >= self.since + DEAF_NS
+    }
+
+    /// A collector asks this member, which says that it hears no multicast.
+    pub fn asked(&mut self, now: u64) {
+        let (answers, last) = self.answers;
+        if self.told && now >= last + ANSWER_NS {
+            self.answers = (answers.saturating_add(1), now);
+        }
+    }
+
+    /// It was told that none is heard.
+    pub fn was_told(&self) -> bool {
+        self.told
+    }
+
+    /// No multicast reaches this member, though it was asked again and again.
+    pub fn is_surely_deaf(&self, now: u64) -> bool {
+        self.is_deaf(now) && self.answers.0 > ROUNDS
     }
 
     /// No multicast reaches this member, and that is news.
@@ -94,10 +153,28 @@ mod tests {
         (0..100).for_each(|n| carried.alone(n));
         assert!(!carried.is_deaf(DEAF_NS - 1) && carried.is_deaf(DEAF_NS));
         assert!(carried.turns_deaf(DEAF_NS) && !carried.turns_deaf(DEAF_NS));
+        (0..9).for_each(|_| carried.asked(DEAF_NS + ANSWER_NS));
+        assert!(!carried.is_surely_deaf(2 * DEAF_NS), "asked once");
+        (2..9).for_each(|n| carried.asked(DEAF_NS + n * ANSWER_NS));
+        assert!(carried.is_surely_deaf(2 * DEAF_NS));
         carried.hear(3);
         assert!(!carried.is_deaf(u64::MAX / 2) && carried.lanes() == 8);
         carried.alone(7);
         assert!(!carried.is_deaf(u64::MAX / 2));
+    }
+
+    #[test]
+    fn who_hears_nothing_is_asked_again_and_answers_after_the_probes() {
+        let mut doubt = Doubt::default();
+        (0..9).for_each(|n| doubt.says_so(n * ANSWER_NS));
+        assert!(!doubt.is_over(), "nobody asked");
+        for n in 0..ROUNDS as u64 {
+            assert!(!doubt.is_over());
+            doubt.ask(n * ROUND_NS);
+            doubt.says_so(n * ROUND_NS + ANSWER_NS - 1); // on its way before
+            doubt.says_so(n * ROUND_NS + ANSWER_NS);
+        }
+        assert!(doubt.is_over());
     }
 
     #[test]

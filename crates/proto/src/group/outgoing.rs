@@ -1,6 +1,7 @@
 //! Chunks of one root, as the root or a co-root has them.
 
 use super::acked::Acked;
+use super::carried::Doubt;
 use super::types::{Chunk, End};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -152,7 +153,9 @@ pub(super) struct Sending {
     /// How far each member is whose acknowledgements are collected here.
     pub(super) acked: Acked,
     /// Of these, those that hear no multicast.
-    pub(super) deaf: BTreeSet<u16>,
+    pub(super) deaf: BTreeMap<u16, Doubt>,
+    /// When these are asked again, after probes.
+    pub(super) question_at: u64,
     /// One of them lost much of late.
     pub(super) lossy: bool,
     /// Chunks to send again to all (none), or to one member alone, each once, the first of them
@@ -175,7 +178,8 @@ impl Sending {
             base: 0,
             next: 0,
             acked: Acked::new(part),
-            deaf: BTreeSet::new(),
+            deaf: BTreeMap::new(),
+            question_at: u64::MAX,
             lossy: false,
             repairs: BTreeSet::new(),
             parity: None,
@@ -191,7 +195,8 @@ impl Sending {
     }
 
     pub(super) fn deadline(&self) -> Option<u64> {
-        (self.remind_at < u64::MAX).then_some(self.remind_at)
+        let at = self.remind_at.min(self.question_at);
+        (at < u64::MAX).then_some(at)
     }
 
     /// Says if there is nobody to send to.
@@ -199,9 +204,9 @@ impl Sending {
         self.acked.is_empty()
     }
 
-    /// Members of the part said that they hear no multicast.
+    /// Members of the part said that they hear no multicast, and were asked again and again.
     pub(super) fn hears_of_deaf(&self) -> bool {
-        !self.deaf.is_empty()
+        self.deaf.values().any(Doubt::is_over)
     }
 
     /// Tells if members hear no multicast, and if some lost much since the last call.

@@ -1,7 +1,8 @@
 //! The collector's work for its part: it keeps chunks, repairs losses, asks who is how far.
 
+use super::carried::ROUND_NS;
 use super::mutation::GroupMutation;
-use super::outgoing::{Bytes, Held};
+use super::outgoing::{Bytes, Held, Sending};
 use super::send::REMIND_AFTER_TRIPS;
 use super::state::Group;
 use super::types::{Chunk, Content, End, GroupEvent, Heard, To, Word};
@@ -106,10 +107,15 @@ impl Group {
             self.stats.nonsense += (by.lane.is_none() && own) as u64;
             return;
         }
-        match flags.deaf {
-            true => sending.deaf.insert(by.from),
-            false => sending.deaf.remove(&by.from),
-        };
+        if flags.deaf {
+            let doubt = sending.deaf.entry(by.from).or_default();
+            doubt.says_so(now);
+            if !doubt.is_over() {
+                sending.question_at = sending.question_at.min(now + ROUND_NS);
+            }
+        } else {
+            sending.deaf.remove(&by.from);
+        }
         sending.lossy |= flags.lossy;
         if sending.reminded == 1 {
             let took = now.saturating_sub(sending.reminded_at);
@@ -212,6 +218,32 @@ impl Group {
         if root != me {
             self.kept_bytes -= bytes;
             self.owe_ack(now, root);
+        }
+    }
+
+    /// Asks members that say that they hear no multicast if they heard the probes just now.
+    pub(super) fn question_deaf(&mut self, now: u64) {
+        let due = |s: &Sending| s.question_at <= now && s.deaf.values().any(|d| !d.is_over());
+        if self.sending.values().any(due) {
+            self.probe();
+        }
+        for (&root, sending) in &mut self.sending {
+            if sending.question_at > now {
+                continue;
+            }
+            sending.question_at = u64::MAX;
+            let next = sending.next;
+            let doubted = sending
+                .deaf
+                .iter_mut()
+                .filter(|(_, doubt)| !doubt.is_over());
+            for (&member, doubt) in doubted.take(ALONE_MAX) {
+                doubt.ask(now);
+                sending.question_at = now + ROUND_NS;
+                let asked = Asked::of(&[member]);
+                let tail = Word::Tail { root, next, asked };
+                self.words.push_back((To::Member(member), tail));
+            }
         }
     }
 

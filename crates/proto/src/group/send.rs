@@ -100,7 +100,7 @@ impl Group {
         if root == me && scheme.alone {
             members.extend(sending.acked.members().skip(1));
         } else {
-            members.extend(sending.deaf.iter());
+            members.extend(sending.deaf.keys());
             if root == me && scheme.direct {
                 let co_roots = parts.co_roots(root);
                 members.extend(co_roots.filter(|member| !dead.contains(member)));

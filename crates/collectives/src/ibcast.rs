@@ -1,0 +1,287 @@
+//! `MPI_Ibcast`: broadcasts that are under way while the program does something else.
+//!
+//! One that the group does not do after all, as the network does not carry multicast any more,
+//! becomes an `MPI_Ibcast` of the MPI's on a communicator of the same ranks that nothing else uses:
+//! there all ranks begin them in the order of the group's, whenever each of them finds out.
+
+use crate::bcast::Bcast;
+use crate::group;
+use crate::mpi::{self, Handle, Mpi, SUCCESS};
+use crate::provider::{self, Provider, ENDED_NOT_CARRIED, ENDED_WELL};
+use crate::requests::{self, Calls, Requests};
+use crate::wait::Wait;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// The knowledge that a request has of its broadcast.
+struct Told {
+    len: usize,
+    /// Its waiters get this; read once it has ended.
+    code: AtomicI32,
+    ended: AtomicBool,
+}
+
+enum State {
+    /// The group does it.
+    Group,
+    /// The MPI does it, with this request.
+    Mpi(Handle),
+}
+
+/// A broadcast that has not ended.
+struct Pending {
+    told: Arc<Told>,
+    request: Handle,
+    group: isize,
+    op: isize,
+    state: State,
+    /// How the group ended it.
+    end: isize,
+    asked: Bcast,
+    /// The communicator for what the group does not do.
+    spare: Handle,
+    /// This rank, and how many there are.
+    who: (usize, usize),
+    /// The bytes, where the datatype has gaps, and whether they are to be unpacked.
+    packed: Option<(Vec<u8>, bool)>,
+}
+
+// SAFETY: the pointers are the user's memory and the MPI's handles, used by whichever thread
+// makes progress, one at a time (`PENDING`).
+unsafe impl Send for Pending {}
+
+/// All broadcasts that have not ended, in the order in which they were begun.
+static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
+/// There are some.
+static SOME: AtomicBool = AtomicBool::new(false);
+
+fn lock() -> MutexGuard<'static, Vec<Pending>> {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const CALLS: Calls = Calls {
+    query,
+    free,
+    poll,
+    wait,
+    hook,
+};
+
+/// Begins a broadcast by multicast: what `MPI_Ibcast` returns. `None`: it goes another way, at all
+/// ranks alike.
+///
+/// # Safety
+/// As of `MPI_Ibcast`.
+pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_int> {
+    let requests = requests::find()?;
+    let provider = provider::find()?;
+    let asked = asked.of(mpi);
+    let (count, len, is_plain) = asked.size(mpi)?;
+    let agreed = group::known(mpi, asked.comm)?;
+    let (group, spare) = agreed.ahead?;
+    let root = usize::try_from(asked.root).ok()?;
+    if root >= agreed.ranks {
+        return None; // of which the MPI says what is wrong
+    }
+    let (mut base, mut packed, mut datatype) = (asked.buffer, None, asked.datatype);
+    let sends = root == agreed.rank;
+    if !is_plain {
+        let mut bytes = vec![0; len];
+        let elements = (asked.buffer.cast_const(), count, asked.datatype);
+        // SAFETY: the caller's promise.
+        if sends && !unsafe { mpi.pack(elements, &mut bytes, asked.comm) } {
+            return Some(mpi.fail(asked.comm, true));
+        }
+        datatype = requests.keep_type(mpi, datatype)?;
+        base = bytes.as_mut_ptr().cast();
+        packed = Some((bytes, !sends));
+    }
+    let told = Arc::new(Told {
+        len,
+        code: AtomicI32::new(SUCCESS),
+        ended: AtomicBool::new(false),
+    });
+    let state = Arc::into_raw(told.clone()).cast_mut().cast();
+    // SAFETY: the caller's promise for `request`; `free` takes `state` back.
+    if !unsafe { requests.start(&CALLS, state, request) } {
+        return Some(mpi.fail(asked.comm, false));
+    }
+    // SAFETY: `start` wrote it.
+    let request = unsafe { mpi.read(request)? };
+    // Nobody looks at what is pending while it is being posted.
+    let mut pending = lock();
+    // SAFETY: the caller's promise, or `packed`, which stays as long as the broadcast.
+    let op = unsafe { provider.post(group, root, base, len) };
+    pending.push(Pending {
+        told,
+        request,
+        group,
+        op: op.unwrap_or(-1),
+        state: State::Group,
+        end: 0,
+        asked: Bcast { datatype, ..asked },
+        spare,
+        who: (agreed.rank, agreed.ranks),
+        packed,
+    });
+    SOME.store(true, Ordering::Release);
+    Some(SUCCESS)
+}
+
+/// Ends what has ended.
+fn advance(pending: &mut Vec<Pending>, mpi: &Mpi, requests: &Requests, provider: &Provider) {
+    // A broadcast that the group refused begins anew when all before it of its group are known to
+    // have ended there: so they begin in one order at all ranks.
+    let mut waiting: Vec<isize> = Vec::new();
+    pending.retain_mut(|one| {
+        let code = one.look(mpi, requests, provider, &waiting);
+        if code.is_none() && matches!(one.state, State::Group) {
+            waiting.push(one.group);
+        }
+        if let Some(code) = code {
+            one.told.code.store(code, Ordering::Relaxed);
+            one.told.ended.store(true, Ordering::Release);
+            if one.packed.is_some() {
+                requests.free_type(one.asked.datatype);
+            }
+            requests.complete(one.request);
+        }
+        code.is_none()
+    });
+    SOME.store(!pending.is_empty(), Ordering::Release);
+}
+
+impl Pending {
+    /// The code that its waiter gets, if it has ended.
+    fn look(
+        &mut self,
+        mpi: &Mpi,
+        requests: &Requests,
+        provider: &Provider,
+        waiting: &[isize],
+    ) -> Option<c_int> {
+        if let State::Mpi(request) = &mut self.state {
+            return requests.test(request);
+        }
+        if self.end == 0 {
+            self.end = (provider.test)(self.group, self.op);
+        }
+        let Bcast {
+            buffer,
+            datatype,
+            root,
+            comm,
+            ..
+        } = self.asked;
+        let count = self.asked.count as c_int;
+        match (self.end, &self.packed) {
+            (0, _) => None,
+            (ENDED_WELL, Some((bytes, true))) => {
+                // SAFETY: the promise of `MPI_Ibcast`'s caller, whose buffer stays until this ends.
+                let well = unsafe { mpi.unpack(bytes, (buffer, count, datatype), comm) };
+                Some(if well { SUCCESS } else { mpi.code(true) })
+            }
+            (ENDED_WELL, _) => Some(SUCCESS),
+            (ENDED_NOT_CARRIED, _) if waiting.contains(&self.group) => None,
+            (ENDED_NOT_CARRIED, _) => {
+                // SAFETY: as above.
+                let begun = unsafe { requests.ibcast((buffer, count, datatype), root, self.spare) };
+                match begun {
+                    Ok(request) => {
+                        self.state = State::Mpi(request);
+                        None
+                    }
+                    Err(code) => Some(code),
+                }
+            }
+            (end, _) => {
+                crate::bcast::tell_of_death(end, self.who);
+                Some(mpi.code(end == provider::ENDED_MISMATCH))
+            }
+        }
+    }
+}
+
+/// Looks at all that is pending, unless somebody does so already.
+fn look() -> c_int {
+    if !SOME.load(Ordering::Acquire) {
+        return 0;
+    }
+    let (Some(mpi), Some(requests), Some(provider)) =
+        (mpi::find(), requests::find(), provider::find())
+    else {
+        return 0;
+    };
+    let mut pending = match PENDING.try_lock() {
+        Ok(pending) => pending,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return 0,
+    };
+    let before = pending.len();
+    advance(&mut pending, mpi, requests, provider);
+    (before - pending.len()) as c_int
+}
+
+/// The group of a communicator is about to be closed, and nothing is under way in it: what has
+/// ended is known from now on.
+pub fn settle() {
+    if let (Some(mpi), Some(requests), Some(provider)) =
+        (mpi::find(), requests::find(), provider::find())
+    {
+        advance(&mut lock(), mpi, requests, provider);
+    }
+}
+
+/// # Safety
+/// `state` is of `begin`, and was not given to `free`.
+unsafe fn told<'a>(state: *mut c_void) -> &'a Told {
+    // SAFETY: the caller's promise.
+    unsafe { &*state.cast_const().cast::<Told>() }
+}
+
+unsafe extern "C" fn query(state: *mut c_void, status: *mut c_void) -> c_int {
+    if let (Some(mpi), Some(requests)) = (mpi::find(), requests::find()) {
+        // SAFETY: the MPI's.
+        unsafe { requests.fill(mpi, status) };
+    }
+    // SAFETY: the MPI gives what `begin` gave it.
+    unsafe { told(state) }.code.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" fn free(state: *mut c_void) -> c_int {
+    // SAFETY: the MPI calls this once for what `begin` gave it.
+    drop(unsafe { Arc::from_raw(state.cast_const().cast::<Told>()) });
+    SUCCESS
+}
+
+unsafe extern "C" fn poll(_: *mut c_void, _: *mut c_void) -> c_int {
+    if let Some(provider) = provider::find() {
+        (provider.progress)();
+    }
+    look();
+    SUCCESS
+}
+
+unsafe extern "C" fn wait(count: c_int, states: *mut *mut c_void, _: f64, _: *mut c_void) -> c_int {
+    let (Some(mpi), Some(provider)) = (mpi::find(), provider::find()) else {
+        return SUCCESS;
+    };
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: so many states, which `begin` gave.
+        let told = unsafe { told(*states.add(at)) };
+        let mut wait = Wait::new(mpi, provider, told.len);
+        loop {
+            look();
+            if told.ended.load(Ordering::Acquire) {
+                break;
+            }
+            wait.look();
+        }
+    }
+    SUCCESS
+}
+
+unsafe extern "C" fn hook() -> c_int {
+    look()
+}

@@ -1,0 +1,215 @@
+//! Requests whose end this library tells: generalized requests that the MPI looks at whenever it
+//! tests them or waits, in whatever language and by whatever function the program does so.
+
+use crate::mpi::{self, Handle, Mpi, SUCCESS};
+use std::ffi::{c_int, c_void};
+use std::mem::transmute;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+
+type QueryFn = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
+type FreeFn = unsafe extern "C" fn(*mut c_void) -> c_int;
+type CancelFn = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
+type PollFn = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
+type WaitFn = unsafe extern "C" fn(c_int, *mut *mut c_void, f64, *mut c_void) -> c_int;
+type StartFn = unsafe extern "C" fn(QueryFn, FreeFn, CancelFn, *mut c_void, *mut Handle) -> c_int;
+type StartPolledFn = unsafe extern "C" fn(
+    QueryFn,
+    FreeFn,
+    CancelFn,
+    PollFn,
+    WaitFn,
+    *mut c_void,
+    *mut Handle,
+) -> c_int;
+type HookFn = unsafe extern "C" fn() -> c_int;
+type RegisterFn = unsafe extern "C" fn(HookFn) -> c_int;
+type CompleteFn = unsafe extern "C" fn(Handle) -> c_int;
+type ElementsFn = unsafe extern "C" fn(*mut c_void, Handle, c_int) -> c_int;
+type CancelledFn = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
+type SplitFn = unsafe extern "C" fn(Handle, c_int, c_int, *mut Handle) -> c_int;
+type OfHandleFn = unsafe extern "C" fn(*mut Handle) -> c_int;
+type DupFn = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
+type TestFn = unsafe extern "C" fn(*mut Handle, *mut c_int, *mut c_void) -> c_int;
+pub type IbcastFn =
+    unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, Handle, *mut Handle) -> c_int;
+pub type IbcastLongFn =
+    unsafe extern "C" fn(*mut c_void, isize, Handle, c_int, Handle, *mut Handle) -> c_int;
+
+/// Room for an `MPI_Status` of any MPI, in words.
+const STATUS_WORDS: usize = 32;
+
+/// How a request comes to be looked at.
+#[derive(Clone, Copy)]
+enum Start {
+    /// MPICH and Intel MPI call a function of each such request.
+    Polled(StartPolledFn),
+    /// Open MPI calls a function whenever it makes progress.
+    Hooked(StartFn, RegisterFn),
+}
+
+/// The functions that an MPI calls for a request; see [`Requests::start`].
+pub struct Calls {
+    pub query: QueryFn,
+    pub free: FreeFn,
+    pub poll: PollFn,
+    pub wait: WaitFn,
+    /// Where no request has functions of its own: of all.
+    pub hook: HookFn,
+}
+
+/// The functions of the MPI.
+pub struct Requests {
+    start: Start,
+    complete: CompleteFn,
+    elements: ElementsFn,
+    cancelled: CancelledFn,
+    split: SplitFn,
+    free_comm: OfHandleFn,
+    dup_type: DupFn,
+    free_type: OfHandleFn,
+    test: TestFn,
+    ibcast: IbcastFn,
+}
+
+/// The functions, if the MPI has requests that can be looked after.
+pub fn find() -> Option<&'static Requests> {
+    static FOUND: OnceLock<Option<Requests>> = OnceLock::new();
+    FOUND.get_or_init(look).as_ref()
+}
+
+fn look() -> Option<Requests> {
+    let function = mpi::function;
+    // SAFETY: functions of these names have these types in every MPI that has them.
+    unsafe {
+        let start = match (
+            function(c"PMPIX_Grequest_start"),
+            function(c"opal_progress_register"),
+        ) {
+            (Some(start), _) => Start::Polled(transmute::<*mut c_void, StartPolledFn>(start)),
+            (None, Some(register)) => Start::Hooked(
+                transmute::<*mut c_void, StartFn>(function(c"PMPI_Grequest_start")?),
+                transmute::<*mut c_void, RegisterFn>(register),
+            ),
+            (None, None) => return None,
+        };
+        Some(Requests {
+            start,
+            complete: transmute::<*mut c_void, CompleteFn>(function(c"PMPI_Grequest_complete")?),
+            elements: transmute::<*mut c_void, ElementsFn>(function(c"PMPI_Status_set_elements")?),
+            cancelled: transmute::<*mut c_void, CancelledFn>(function(
+                c"PMPI_Status_set_cancelled",
+            )?),
+            split: transmute::<*mut c_void, SplitFn>(function(c"PMPI_Comm_split")?),
+            free_comm: transmute::<*mut c_void, OfHandleFn>(function(c"PMPI_Comm_free")?),
+            dup_type: transmute::<*mut c_void, DupFn>(function(c"PMPI_Type_dup")?),
+            free_type: transmute::<*mut c_void, OfHandleFn>(function(c"PMPI_Type_free")?),
+            test: transmute::<*mut c_void, TestFn>(function(c"PMPI_Test")?),
+            ibcast: transmute::<*mut c_void, IbcastFn>(function(c"PMPI_Ibcast")?),
+        })
+    }
+}
+
+/// A request is never cancelled: no broadcast can be.
+unsafe extern "C" fn cancel(_: *mut c_void, _: c_int) -> c_int {
+    SUCCESS
+}
+
+impl Requests {
+    /// Makes a request, for which `calls` are called with `state`, and writes it to `request`.
+    ///
+    /// # Safety
+    /// There is room for a handle at `request`; `calls` may be called with `state` from any thread
+    /// until `free` has been.
+    pub unsafe fn start(&self, calls: &Calls, state: *mut c_void, request: *mut Handle) -> bool {
+        // SAFETY: the caller's promise.
+        let result = unsafe {
+            match self.start {
+                Start::Polled(start) => {
+                    let Calls { query, free, .. } = *calls;
+                    start(query, free, cancel, calls.poll, calls.wait, state, request)
+                }
+                Start::Hooked(start, register) => {
+                    static HOOKED: AtomicBool = AtomicBool::new(false);
+                    if !HOOKED.swap(true, Ordering::Relaxed) {
+                        register(calls.hook);
+                    }
+                    start(calls.query, calls.free, cancel, state, request)
+                }
+            }
+        };
+        result == SUCCESS
+    }
+
+    /// A request is over.
+    pub fn complete(&self, request: Handle) {
+        // SAFETY: a request of `start` that is completed once.
+        let _ = unsafe { (self.complete)(request) };
+    }
+
+    /// Writes the status of a request that received nothing that anybody counts.
+    ///
+    /// # Safety
+    /// The MPI gave it to a `query`.
+    pub unsafe fn fill(&self, mpi: &Mpi, status: *mut c_void) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let _ = (self.elements)(status, mpi.byte(), 0);
+            let _ = (self.cancelled)(status, 0);
+        }
+    }
+
+    /// A communicator of the same ranks, of which the program knows nothing. All ranks call it.
+    pub fn same_ranks(&self, mpi: &Mpi, comm: Handle, rank: usize) -> Option<Handle> {
+        let mut made: Handle = 0;
+        // SAFETY: there is room for a handle.
+        let result = unsafe { (self.split)(comm, 0, rank as c_int, &mut made) };
+        (result == SUCCESS).then(|| mpi.handle(made))
+    }
+
+    /// Frees it. All ranks call this, too.
+    pub fn free_comm(&self, mut comm: Handle) {
+        // SAFETY: of `same_ranks`, freed once.
+        let _ = unsafe { (self.free_comm)(&mut comm) };
+    }
+
+    /// A datatype that stays when the program frees this one.
+    pub fn keep_type(&self, mpi: &Mpi, datatype: Handle) -> Option<Handle> {
+        let mut kept: Handle = 0;
+        // SAFETY: a datatype of the caller's, and room for a handle.
+        let result = unsafe { (self.dup_type)(datatype, &mut kept) };
+        (result == SUCCESS).then(|| mpi.handle(kept))
+    }
+
+    /// Frees it.
+    pub fn free_type(&self, mut datatype: Handle) {
+        // SAFETY: of `keep_type`, freed once.
+        let _ = unsafe { (self.free_type)(&mut datatype) };
+    }
+
+    /// The MPI's own broadcast that does not wait: its request.
+    ///
+    /// # Safety
+    /// As of `MPI_Ibcast`.
+    pub unsafe fn ibcast(
+        &self,
+        (buffer, count, datatype): (*mut c_void, c_int, Handle),
+        root: c_int,
+        comm: Handle,
+    ) -> Result<Handle, c_int> {
+        let mut request: Handle = 0;
+        // SAFETY: the caller's promise, and room for a handle.
+        match unsafe { (self.ibcast)(buffer, count, datatype, root, comm, &mut request) } {
+            SUCCESS => Ok(request),
+            code => Err(code),
+        }
+    }
+
+    /// Tests a request of the MPI's: what it returned if it is over.
+    pub fn test(&self, request: &mut Handle) -> Option<c_int> {
+        let (mut over, mut status) = (0, [0u64; STATUS_WORDS]);
+        // SAFETY: a request of `ibcast`; there is room for the status.
+        let code = unsafe { (self.test)(request, &mut over, status.as_mut_ptr().cast()) };
+        (code != SUCCESS || over != 0).then_some(code)
+    }
+}
