@@ -45,6 +45,7 @@ impl Engine<Process> {
     pub fn close(&self) {
         if !self.shared.is_forked() {
             process::leave(&self.shared);
+            self.shared.end_workers();
             self.shared.publish_last();
         }
     }

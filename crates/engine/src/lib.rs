@@ -16,6 +16,9 @@ mod state;
 pub mod stats;
 // Not in `progress`, which `tests/shared` compiles over another kernel.
 #[cfg(test)]
+#[path = "memory/sums_test.rs"]
+mod sums_test;
+#[cfg(test)]
 #[path = "progress/waker_test.rs"]
 mod waker_test;
 

@@ -10,6 +10,7 @@ use crate::platform::random::random;
 use crate::platform::sync::Mutex;
 use crate::progress::process::Process;
 use crate::progress::shared::{Parts, Shared, Slow};
+use crate::progress::sum_workers::SumWorkers;
 use crate::state::core::CoreConfig;
 use marline_checksum::Algorithm;
 use marline_proto::{Config, FRAGMENT_MAX};
@@ -62,10 +63,13 @@ impl Shared<Process> {
         };
         let mut shared = Shared::new(core_config(settings, &names, &tuned), parts);
         shared.lock().outages.open(publisher.recorder());
+        let choice = settings.checksum_workers;
+        let workers = SumWorkers::new(choice, &mut shared.lock().rails.sums);
         shared.lock().groups.scheme = settings.multicast_scheme.of_all();
         shared.slow = Mutex::new(Slow {
             interfaces,
             publisher,
+            workers: workers.filter(|_| settings.progress_thread),
             next_ns: 0,
             publish_ns: 0,
             slice_ns: settings.checksum_slices_ms * 1_000_000,

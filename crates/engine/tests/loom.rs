@@ -17,6 +17,9 @@ mod sequence;
 #[allow(dead_code)]
 #[path = "../src/progress/skips.rs"]
 mod skips;
+#[allow(dead_code)]
+#[path = "../src/memory/sum_slots.rs"]
+mod sum_slots;
 #[path = "../src/progress/waker.rs"]
 mod waker;
 
@@ -144,5 +147,57 @@ fn a_record_is_read_whole_or_missing() {
         thread.join().unwrap();
         let (records, missing) = ring::take(2, 1, load).unwrap();
         assert_eq!((records.len(), records[0][0], missing), (1, 2, 1));
+    });
+}
+
+/// A worker sums what it was given or the engine has it back, never both.
+#[test]
+fn a_job_is_done_once_or_taken_back() {
+    use sum_slots::{Found, Job, SumSlots};
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let shared = Arc::new((SumSlots::new(), AtomicU32::new(0)));
+        let other = shared.clone();
+        let worker = thread::spawn(move || {
+            let (slots, begun) = &*other;
+            let sum = |job: &Job| {
+                begun.fetch_add(1, Relaxed);
+                assert_eq!((job.len, job.algorithm), (job.base + 1, job.base + 2));
+                job.base + job.seed
+            };
+            slots.work(sum).is_some()
+        });
+        let (slots, begun) = &*shared;
+        let job = Job {
+            base: 10,
+            len: 11,
+            algorithm: 12,
+            seed: 7,
+        };
+        slots.post(0, &job);
+        let found = loop {
+            match slots.take(0) {
+                Found::Busy => loom::thread::yield_now(),
+                found => break found,
+            }
+        };
+        let done = worker.join().unwrap();
+        assert_eq!(found, if done { Found::Sum(17) } else { Found::Nothing });
+        assert_eq!(begun.load(Relaxed), u32::from(done));
+    });
+}
+
+/// A worker that goes to sleep sees what there is to do, or is called.
+#[test]
+fn no_job_is_left_to_a_sleeper() {
+    use sum_slots::{Job, SumSlots};
+    loom::model(|| {
+        let slots = Arc::new(SumSlots::new());
+        let other = slots.clone();
+        let worker = thread::spawn(move || other.may_sleep());
+        let calls = slots.post(0, &Job::default());
+        let sleeps = worker.join().unwrap();
+        assert!(calls || !sleeps, "it sleeps, and nobody calls it");
     });
 }

@@ -6,3 +6,4 @@ pub mod policy;
 pub mod profile;
 pub mod scheme;
 pub mod settings;
+pub mod workers;

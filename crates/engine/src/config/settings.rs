@@ -7,6 +7,7 @@
 use crate::config::choice::{parse_checksum, ChecksumChoice};
 use crate::config::policy::{RailKinds, RailsPolicy};
 use crate::config::scheme::MulticastScheme;
+use crate::config::workers::Workers;
 use marline_checksum::Algorithm;
 use marline_wire::{GRANULE, RAILS_MAX};
 
@@ -65,6 +66,8 @@ pub enum Kind {
     RailKinds,
     /// A [`MulticastScheme`].
     Scheme,
+    /// [`Workers`].
+    Workers,
     /// A whole number within bounds.
     Number {
         /// Smallest value allowed.
@@ -100,6 +103,7 @@ impl Kind {
             Kind::Policy => RailsPolicy::names(),
             Kind::RailKinds => RailKinds::all(),
             Kind::Scheme => MulticastScheme::names(),
+            Kind::Workers => Workers::allowed(),
             Kind::Number { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bytes { min, max } => {
                 format!("bytes from {min} to {max}, with K, M or G for KiB, MiB, GiB")
@@ -198,6 +202,15 @@ impl Value for MulticastScheme {
     }
     fn to_text(&self) -> String {
         self.name().to_owned()
+    }
+}
+
+impl Value for Workers {
+    fn from_text(text: &str, _: &Kind) -> Option<Self> {
+        Workers::parse(text)
+    }
+    fn to_text(&self) -> String {
+        self.name()
     }
 }
 
@@ -363,6 +376,10 @@ settings! {
     checksum_min_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
     /// Messages longer than so many bytes travel without a payload checksum; 0: none does.
     checksum_max_bytes: u64 = "0", Kind::Bytes { min: 0, max: u64::MAX };
+    /// Threads that make slow sums of long messages beside the application: auto (one or two, on
+    /// cores that nobody uses; none where there are none) or as many as this, on any cores of the
+    /// job, whatever the sums cost; 0: none.
+    checksum_workers: Workers = "auto", Kind::Workers;
     /// For measurements: in every second slice of so many ms of CLOCK_MONOTONIC messages travel
     /// without a payload checksum, so that both ways are seen in one process; 0: never.
     checksum_slices_ms: u64 = "0", Kind::Number { min: 0, max: 60_000 };

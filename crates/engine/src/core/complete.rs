@@ -99,6 +99,7 @@ impl<S: System> Core<S> {
             op.ended = Some(end);
             return self.copy_writes(handle);
         }
+        self.rails.sums.withdraw(|send| send == handle);
         let Some(mut op) = self.ops.sends.remove(handle) else {
             return;
         };

@@ -47,8 +47,7 @@ impl<S: System> Core<S> {
         let range = (write.offset, write.len);
         let begun_ns = wanted.then(S::stopwatch_ns);
         if first {
-            let sum = (to_write.summed).unwrap_or_else(|| to_write.sum(&op.pieces, range, true));
-            to_write.summed = Some(sum);
+            let sum = to_write.sum_early(&mut self.rails.sums, &op.pieces, range);
             to_write.seal(packet, sum);
         }
         let state = &mut self.rails.list[rail];

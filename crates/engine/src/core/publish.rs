@@ -109,6 +109,7 @@ impl Publisher {
                 add_node(&mut process, endpoint.node.stats());
             }
             process.log_bytes_max = core.buffers.pool.log_bytes_max() as u64;
+            process.summed_by_workers = core.rails.sums.bytes;
             process.reliability_bytes = memory;
             process.reliability_bytes_max = self.memory_max;
             for (n, rail) in core.rails.iter().enumerate() {

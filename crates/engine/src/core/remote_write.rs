@@ -14,7 +14,7 @@ use crate::memory::op_table::SendOp;
 use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::state::rails::{link_of, Body, Pending, RailState};
-use crate::state::write::{pieces_of, OutstandingWrite, PendingWrite, ToWrite};
+use crate::state::write::{pieces_of, sum_by_workers, OutstandingWrite, PendingWrite, ToWrite};
 use marline_proto::Transmit;
 use marline_rails::{LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write};
 
@@ -71,6 +71,7 @@ impl<S: System> Core<S> {
     /// Ends all registrations.
     pub(crate) fn deregister_all(&mut self) {
         self.rails.deregister_all_of(|_| true);
+        self.rails.sums.withdraw(|_| true);
     }
 
     /// Ends all that an endpoint which closes has registered, and all writes of its sends.
@@ -81,6 +82,9 @@ impl<S: System> Core<S> {
 
     /// Ends all writes of some sends: no rail reads their memory after this.
     pub(crate) fn stop_writes_of(&mut self, which: impl Fn(&SendOp) -> bool) {
+        let sends = &self.ops.sends;
+        let of = |handle| sends.get(handle).is_some_and(&which);
+        self.rails.sums.withdraw(of);
         for rail in 0..self.rails.len() {
             let of = |handle| self.ops.sends.get(handle).is_some_and(&which);
             let state = &self.rails[rail];
@@ -109,7 +113,8 @@ impl<S: System> Core<S> {
             return;
         };
         op.writes += 1;
-        let to_write = ToWrite::new(first, &write);
+        let mut to_write = ToWrite::new(first, &write);
+        to_write.summed = sum_by_workers(&mut self.rails.sums, &to_write, &write, &op.pieces);
         let mut bytes = std::mem::take(&mut self.rails.spare);
         let state = &mut self.rails.list[first.rail];
         let Some(buffer) = state.buffer else {
@@ -122,7 +127,7 @@ impl<S: System> Core<S> {
             RemoteWrites::Direct => (Some(to_write), all.div_ceil(write.segment.max(1))),
             RemoteWrites::Unordered | RemoteWrites::Ordered => {
                 let range = (write.offset, write.len as usize);
-                let sum = to_write.sum(&op.pieces, range, true);
+                let sum = to_write.sum_early(&mut self.rails.sums, &op.pieces, range);
                 to_write.seal(&mut bytes, sum);
                 (None, 1)
             }

@@ -6,3 +6,5 @@ pub(crate) mod copy;
 pub(crate) mod op_table;
 pub(crate) mod pack;
 pub(crate) mod pool;
+pub(crate) mod sum_slots;
+pub(crate) mod sums;

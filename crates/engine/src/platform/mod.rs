@@ -4,6 +4,7 @@ pub mod clock;
 mod counter_clock;
 pub(crate) mod event;
 pub mod fork;
+pub(crate) mod idle_cores;
 pub mod owned;
 pub(crate) mod random;
 pub(crate) mod sync;

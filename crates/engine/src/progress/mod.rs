@@ -11,6 +11,7 @@ mod registry;
 pub mod shared;
 mod sharing;
 mod skips;
+pub(crate) mod sum_workers;
 pub(crate) mod thread;
 pub(crate) mod waker;
 mod work;

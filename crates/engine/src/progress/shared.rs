@@ -12,6 +12,7 @@ use crate::platform::sync::{
 use crate::platform::system::System;
 use crate::progress::receivers::Receivers;
 use crate::progress::skips::Skips;
+use crate::progress::sum_workers::SumWorkers;
 use crate::state::core::{Core, CoreConfig};
 use marline_rails::InterfaceWatch;
 
@@ -22,6 +23,8 @@ const HURRIED_TICK_NS: u64 = 1_000_000;
 pub(crate) struct Slow {
     pub(crate) interfaces: Option<InterfaceWatch>,
     pub(crate) publisher: Publisher,
+    /// Threads that make sums, if any are wanted.
+    pub(crate) workers: Option<SumWorkers>,
     pub(crate) next_ns: u64,
     pub(crate) publish_ns: u64,
     /// Length of the slices of which every second one is without sums; 0: none is.
@@ -97,6 +100,7 @@ impl<S: System> Shared<S> {
             slow: Mutex::new(Slow {
                 interfaces: None,
                 publisher: Publisher::none(),
+                workers: None,
                 next_ns: 0,
                 publish_ns: 0,
                 slice_ns: 0,

@@ -76,6 +76,9 @@ impl<S: System> Shared<S> {
             core.settle();
             core.flush(now);
         }
+        if let Some(workers) = slow.workers.as_mut() {
+            workers.tend(now);
+        }
         let sums = slow.slice_ns == 0 || now / slow.slice_ns % 2 == 0;
         if sums != slow.sums {
             slow.sums = sums;
@@ -85,6 +88,13 @@ impl<S: System> Shared<S> {
             slow.publish_ns = now + 100_000_000;
             let core = self.lock();
             slow.publisher.publish(&core);
+        }
+    }
+
+    /// Ends the threads that make sums.
+    pub(crate) fn end_workers(&self) {
+        if let Ok(mut slow) = self.slow.lock() {
+            slow.workers = None;
         }
     }
 

@@ -1,6 +1,7 @@
 //! The rails, and what waits for each of them.
 
 use crate::memory::autotune::Autotune;
+use crate::memory::sums::Sums;
 use crate::state::write::{OutstandingWrite, PendingWrite, WriteNotice};
 use crate::stats::RailCounters;
 use marline_proto::{Dest, Transmit};
@@ -124,6 +125,8 @@ pub struct Rails<T> {
     pub(crate) write_token: u64,
     /// Direct writes are summed before they leave, or after it.
     pub(crate) sum_first: Autotune,
+    /// Sums that workers make of what is written.
+    pub(crate) sums: Sums,
     /// The memory that the write under hand reads; empty between writes, kept for its room.
     pub(crate) pieces: Vec<Piece>,
     /// An empty buffer for the packet of the next write.
@@ -156,6 +159,7 @@ impl<T: RailTx> Rails<T> {
             rkeys: Rkeys::new(),
             write_token: 0,
             sum_first: Autotune::new(),
+            sums: Sums::new(),
             pieces: Vec::new(),
             spare: Vec::new(),
         }

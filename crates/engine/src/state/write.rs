@@ -3,6 +3,7 @@
 
 use crate::memory::copy::sum_of;
 use crate::memory::op_table::Pieces;
+use crate::memory::sums::{Part, Sums};
 use marline_checksum::{crc32c, Algorithm};
 use marline_proto::{Transmit, WriteOut};
 use marline_rails::{Caps, LinkId, Piece, RemoteWrites};
@@ -39,12 +40,61 @@ impl ToWrite {
         self.algorithm.map_or(0, sum)
     }
 
+    /// The sum, made now unless it was before; nobody has read the bytes yet.
+    pub(crate) fn sum_early(
+        &mut self,
+        sums: &mut Sums,
+        pieces: &Pieces,
+        range: (u64, usize),
+    ) -> u64 {
+        let own = || sums.own(range.1, || self.sum(pieces, range, true));
+        let sum = self.summed.unwrap_or_else(own);
+        self.summed = Some(sum);
+        sum
+    }
+
     /// Puts the sum and the head's CRC into the packet.
     pub(crate) fn seal(&self, packet: &mut [u8], sum: u64) {
         packet[self.sum_at..self.sum_at + 8].copy_from_slice(&sum.to_le_bytes());
         let crc = crc32c(&packet[4..self.head_len]);
         packet[..4].copy_from_slice(&crc.to_le_bytes());
     }
+}
+
+/// Writes of a message that workers sum ahead of the one that leaves.
+const AHEAD: u64 = 4;
+/// A message of which less is left than this is summed by who sends it.
+const AHEAD_MIN: u64 = 64 * 1024;
+
+/// The sum of a write, if workers have made it. They are given what will be written next of the
+/// same message, on the supposition that it leaves in pieces of the same length.
+pub(crate) fn sum_by_workers(
+    sums: &mut Sums,
+    to_write: &ToWrite,
+    write: &WriteOut,
+    place: &Pieces,
+) -> Option<u64> {
+    let algorithm = to_write.algorithm?;
+    let (send, end) = (write.handle, write.end());
+    let part = |offset, len| Part {
+        send,
+        offset,
+        len,
+        algorithm,
+        seed: write.seed_of(offset, len),
+    };
+    let left = write.message_end.saturating_sub(end);
+    let more = left >= AHEAD_MIN && sums.want_workers();
+    let sum = sums.take(&part(write.offset, write.len as usize));
+    sums.pass(send, end);
+    for n in 0..AHEAD * u64::from(more) {
+        let offset = end + n * write.span;
+        let len = write.span.min(write.message_end.saturating_sub(offset)) as usize;
+        if len < AHEAD_MIN as usize / 4 || !sums.give(part(offset, len), place, offset) {
+            break;
+        }
+    }
+    sum
 }
 
 /// A packet that tells of a direct write.

@@ -30,6 +30,7 @@ mod src {
         pub mod clock;
         pub mod counter_clock;
         pub mod fork;
+        pub(crate) mod idle_cores;
         pub mod owned;
         pub mod random;
         pub mod system;

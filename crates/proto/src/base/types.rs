@@ -288,6 +288,24 @@ pub struct WriteOut {
     pub summed: bool,
     /// Longest datagram that the path takes.
     pub segment: usize,
+    /// Most bytes of a write on that path.
+    pub span: u64,
+    /// Where what the receiver wants of the message ends.
+    pub message_end: u64,
+    pub(crate) message: (u64, u32, bool),
+}
+
+impl WriteOut {
+    /// Where the write ends in the message.
+    pub fn end(&self) -> u64 {
+        self.offset + self.len as u64
+    }
+
+    /// Seed of the sum of another write of the same message.
+    pub fn seed_of(&self, offset: u64, len: usize) -> u64 {
+        let (id, number, reply) = self.message;
+        sum_seed(id, number, reply, offset, len)
+    }
 }
 
 /// Spans of one packet, reused between calls.

@@ -58,6 +58,8 @@ struct NextWrite {
     key: Key,
     offset: u64,
     len: u64,
+    /// Most bytes of a write on the path.
+    most: u64,
     remote_key: u64,
     summed: bool,
 }
@@ -120,6 +122,7 @@ impl Node {
             key,
             offset,
             len,
+            most,
             remote_key,
             summed,
         })
@@ -168,7 +171,9 @@ impl Node {
             len: len as u32,
             sum: 0,
         });
-        let seed = sum_seed(self.local.id, send.head.number, reply, offset, len as usize);
+        let message = (self.local.id, send.head.number, reply);
+        let seed = sum_seed(message.0, message.1, reply, offset, len as usize);
+        let message_end = send.wanted;
         let (handle, ends) = (send.handle, send.urgent && offset + len >= send.wanted);
         // One with HELLO is longer, and goes without acks.
         let (most, greeted) = (conn.paths[at].datagram_max, conn.session.hello_acked);
@@ -201,6 +206,9 @@ impl Node {
             seed,
             summed: next.summed,
             segment: most,
+            span: next.most,
+            message_end,
+            message,
         });
         self.ops.advance(key, offset + len);
         self.leave_bulk(conn, key);

@@ -1,0 +1,67 @@
+//! Threads that make sums beside the application, as a setting.
+
+/// The name of [`Workers::OnIdleCores`].
+const AUTO: &str = "auto";
+/// Most workers that can be asked for.
+pub(crate) const WORKERS_MAX: usize = 8;
+
+/// Threads that make sums of long messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workers {
+    /// Some, on cores that nobody uses; none where there are no such cores.
+    OnIdleCores,
+    /// As many as this, on any cores of the job.
+    Always(usize),
+}
+
+impl Workers {
+    /// Reads the setting.
+    pub fn parse(text: &str) -> Option<Workers> {
+        if text.eq_ignore_ascii_case(AUTO) {
+            return Some(Workers::OnIdleCores);
+        }
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let count = text.parse().ok().filter(|n| digits && *n <= WORKERS_MAX)?;
+        Some(Workers::Always(count))
+    }
+
+    /// The setting's text.
+    pub fn name(&self) -> String {
+        match self {
+            Workers::OnIdleCores => AUTO.to_owned(),
+            Workers::Always(count) => count.to_string(),
+        }
+    }
+
+    /// The texts that are allowed, in words.
+    pub fn allowed() -> String {
+        format!("{AUTO}, or a whole number from 0 to {WORKERS_MAX}")
+    }
+
+    /// Most workers, `idle` being those on cores that nobody uses.
+    pub(crate) fn most(&self, idle: usize) -> usize {
+        match self {
+            Workers::OnIdleCores => idle,
+            Workers::Always(count) => *count,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_counted_or_left_to_the_machine() {
+        for text in ["auto", "0", "8"] {
+            assert_eq!(
+                Workers::parse(text).map(|w| w.name()).as_deref(),
+                Some(text)
+            );
+        }
+        for text in ["", "9", "-1", "+1", "on"] {
+            assert_eq!(Workers::parse(text), None, "{text}");
+        }
+        assert_eq!(Workers::parse("AUTO"), Some(Workers::OnIdleCores));
+    }
+}

@@ -1,0 +1,136 @@
+//! Tests of `sums.rs`, with real atomics (the models of `tests/shared` have others).
+
+use crate::api::IoVec;
+use crate::memory::op_table::Pieces;
+use crate::memory::sum_slots::SLOTS;
+use crate::memory::sums::*;
+use marline_checksum::Algorithm;
+
+fn message(bytes: &mut [u8]) -> Pieces {
+    Pieces::new(&[IoVec {
+        base: bytes.as_mut_ptr(),
+        len: bytes.len(),
+    }])
+}
+
+fn part(send: u32, offset: u64, len: usize, algorithm: Algorithm) -> Part {
+    Part {
+        send,
+        offset,
+        len,
+        algorithm,
+        seed: 7 ^ offset,
+    }
+}
+
+const SEND: u32 = 3;
+
+/// By every algorithm, parts of every length and place: the worker's sum is the one that the
+/// engine would have made, and no other bytes have it.
+#[test]
+fn a_workers_sum_is_the_engines() {
+    let mut bytes: Vec<u8> = (0..70_000u32)
+        .map(|n| (n.wrapping_mul(n) >> 7) as u8)
+        .collect();
+    let place = message(&mut bytes);
+    let mut sums = Sums::new();
+    let slots = sums.share(Box::new(|| {}), true);
+    for algorithm in Algorithm::all().filter(|a| *a != Algorithm::None) {
+        for (offset, len) in [(0, 65_408), (1, 1_000), (448, 448), (69_999, 1)] {
+            let part = part(SEND, offset, len, algorithm);
+            assert!(sums.give(part, &place, offset));
+            assert_eq!(slots.work(sum_of_job), Some(len as u64));
+            let own = |bytes: &[u8]| {
+                let range = offset as usize..offset as usize + len;
+                marline_checksum::sum(algorithm, part.seed, &bytes[range])
+            };
+            let found = sums.take(&part);
+            assert_eq!(found, Some(own(&bytes)), "{algorithm:?} {offset} {len}");
+            bytes[offset as usize + len / 2] ^= 4;
+            assert_ne!(
+                found,
+                Some(own(&bytes)),
+                "{algorithm:?} {offset} {len}: damage"
+            );
+        }
+    }
+    assert_eq!(slots.work(sum_of_job), None);
+}
+
+/// A fast sum costs less than to give the memory away.
+#[test]
+fn only_slow_sums_are_given_away() {
+    let mut sums = Sums::new();
+    let slots = sums.share(Box::new(|| {}), false);
+    slots.on_duty(true);
+    for n in 0..3 * SLOW_MIN {
+        assert_eq!(sums.want_workers(), n >= SLOW_MIN);
+        assert_eq!(slots.take_wanted(), n >= SLOW_MIN);
+        // A sum of nothing that takes any time is slow.
+        let sum = || {
+            let begun = std::time::Instant::now();
+            while begun.elapsed().is_zero() {}
+            5
+        };
+        assert_eq!(sums.own(0, sum), 5);
+    }
+    sums.own(usize::MAX >> 11, || 5);
+    assert!(!sums.want_workers() && !slots.take_wanted());
+}
+
+#[test]
+fn what_no_worker_has_begun_is_taken_back() {
+    let mut bytes = vec![1; 4_096];
+    let (place, mut sums) = (message(&mut bytes), Sums::new());
+    let slots = sums.share(Box::new(|| {}), true);
+    let one = part(SEND, 0, 4_096, Algorithm::Crc32c);
+    assert!(sums.give(one, &place, 0) && sums.give(one, &place, 0));
+    assert_eq!((sums.take(&one), sums.take(&one)), (None, None));
+    assert_eq!(slots.work(sum_of_job), None);
+    assert_eq!((sums.count, sums.bytes), (0, 0));
+}
+
+#[test]
+fn memory_is_nobodys_after_its_operation() {
+    let mut bytes = vec![1; 64 * SLOTS];
+    let (place, mut sums) = (message(&mut bytes), Sums::new());
+    let slots = sums.share(Box::new(|| {}), true);
+    for n in 0..=SLOTS as u64 {
+        let send = SEND + n as u32 % 2;
+        let given = sums.give(part(send, 64 * n, 64, Algorithm::Xxh3), &place, 0);
+        assert_eq!(given, n < SLOTS as u64, "{n}");
+    }
+    slots.work(sum_of_job);
+    sums.pass(SEND, 64 * 4);
+    assert_eq!(sums.count, SLOTS - 2);
+    sums.withdraw(|send| send == SEND);
+    assert_eq!(sums.count, SLOTS / 2);
+    let left: Vec<_> = sums.parts.iter().flatten().map(|part| part.send).collect();
+    assert!(left.iter().all(|send| *send != SEND));
+    sums.withdraw(|_| true);
+    assert_eq!(slots.work(sum_of_job), None);
+}
+
+/// While a worker sums, its memory's operation does not end.
+#[test]
+fn an_operation_ends_when_its_worker_has() {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    let mut bytes = vec![1; 4_096];
+    let (place, mut sums) = (message(&mut bytes), Sums::new());
+    let slots = sums.share(Box::new(|| {}), true);
+    sums.give(part(SEND, 0, 4_096, Algorithm::Crc32c), &place, 0);
+    let (begun, over) = (std::sync::Barrier::new(2), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            slots.work(|job| {
+                begun.wait();
+                let sum = sum_of_job(job);
+                over.store(true, SeqCst);
+                sum
+            })
+        });
+        begun.wait();
+        sums.withdraw(|_| true);
+        assert!(over.load(SeqCst));
+    });
+}

@@ -1,0 +1,247 @@
+//! Threads that make sums beside the application, on cores that nobody uses.
+//!
+//! The progress thread starts one when the engine has something to sum and a core was idle long
+//! enough; never a call of the application's. A worker whose core somebody else wants goes off duty
+//! at once, and another core is looked for. It has the usual priority: one that ran only where
+//! nobody else would could be kept for a second from ending the sum that it has begun, and with it
+//! the operation whose memory it reads.
+
+use crate::config::workers::Workers;
+use crate::memory::sum_slots::SumSlots;
+use crate::memory::sums::{sum_of_job, Sums};
+use crate::platform::clock::{Clock, MonotonicClock};
+use crate::platform::fork::Generation;
+use crate::platform::idle_cores::{free_cores, job_cores, stay_on, Ticks};
+use crate::platform::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::thread::{park, park_timeout, yield_now, Builder, JoinHandle, Thread};
+use std::time::Duration;
+
+/// Workers of one engine at most, on cores that nobody uses: one sums several times as fast as a
+/// thread sends, but by slow algorithms.
+const IDLE_MAX: usize = 2;
+/// A worker with nothing to do looks for so long before it sleeps: longer than from one write to
+/// the next. To call one that sleeps costs the engine a system call.
+const LOOK_NS: u64 = 50_000;
+/// Looks between two yields.
+const LOOKS: u32 = 32;
+/// A yield, or a sum, that took so long: somebody else wants the core.
+const TAKEN_NS: u64 = 50_000;
+const LATE_NS: u64 = 1_000_000;
+/// A core is not known to be idle any more after a sleep of this length.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// Time between two looks at what is idle: ten of the kernel's ticks.
+const WATCH_NS: u64 = 100_000_000;
+/// Time between two searches for cores.
+const SEARCH_NS: u64 = 1_000_000_000;
+
+/// Orders to a worker: to rest, to end, to run on any core of the job, or on core n - `CORE`.
+const REST: usize = 0;
+const END: usize = 1;
+const ANYWHERE: usize = 2;
+const CORE: usize = 3;
+
+/// Shared by a worker and its keeper.
+struct Desk {
+    order: AtomicUsize,
+    asleep: AtomicBool,
+}
+
+struct Worker {
+    desk: Arc<Desk>,
+    thread: JoinHandle<()>,
+}
+
+/// Those that are called when there is something to do.
+type Callable = Arc<Mutex<Vec<(Arc<Desk>, Thread)>>>;
+
+/// Keeper of the workers of one engine.
+pub(crate) struct SumWorkers {
+    choice: Workers,
+    slots: Arc<SumSlots>,
+    workers: Vec<Worker>,
+    callable: Callable,
+    /// The first of two looks at what is idle.
+    before: Option<Ticks>,
+    next_ns: u64,
+    generation: Generation,
+}
+
+impl SumWorkers {
+    /// No workers yet for these sums; `None`: none is wanted.
+    pub(crate) fn new(choice: Workers, sums: &mut Sums) -> Option<SumWorkers> {
+        if choice.most(IDLE_MAX) == 0 {
+            return None;
+        }
+        let callable = Callable::default();
+        let all = callable.clone();
+        let call = move || {
+            // Who is just being added looks by itself.
+            let all = all.try_lock();
+            for (desk, thread) in all.iter().flat_map(|all| all.iter()) {
+                if desk.asleep.swap(false, Ordering::Relaxed) {
+                    thread.unpark();
+                }
+            }
+        };
+        Some(SumWorkers {
+            choice,
+            slots: sums.share(Box::new(call), choice != Workers::OnIdleCores),
+            workers: Vec::new(),
+            callable,
+            before: None,
+            next_ns: 0,
+            generation: Generation::current(),
+        })
+    }
+
+    /// The keeper's turn: puts workers on duty where there is something to sum, and cores for it.
+    pub(crate) fn tend(&mut self, now: u64) {
+        if now < self.next_ns || !self.slots.take_wanted() {
+            return;
+        }
+        let most = self.choice.most(IDLE_MAX);
+        let at_work = self
+            .workers
+            .iter()
+            .filter_map(Worker::core)
+            .collect::<Vec<_>>();
+        self.next_ns = now + SEARCH_NS;
+        if at_work.len() >= most {
+            return;
+        }
+        let orders = match self.choice {
+            Workers::Always(_) => vec![ANYWHERE; most - at_work.len()],
+            Workers::OnIdleCores => {
+                let Some(ticks) = Ticks::read() else { return };
+                let Some(before) = self.before.take() else {
+                    (self.before, self.next_ns) = (Some(ticks), now + WATCH_NS);
+                    return;
+                };
+                let mut free = free_cores(&before, &ticks);
+                free.retain(|core| !at_work.contains(&(CORE + core)));
+                // Ranks that look at the same time take different ones, if there are.
+                let turn = std::process::id() as usize % free.len().max(1);
+                free.rotate_left(turn);
+                free.truncate(most - at_work.len());
+                free.into_iter().map(|core| CORE + core).collect()
+            }
+        };
+        for order in orders {
+            match self.workers.iter().find(|worker| worker.core().is_none()) {
+                Some(resting) => {
+                    resting.desk.order.store(order, Ordering::Relaxed);
+                    resting.thread.thread().unpark();
+                }
+                None => self.start(order),
+            }
+        }
+    }
+
+    fn start(&mut self, order: usize) {
+        let desk = Arc::new(Desk {
+            order: AtomicUsize::new(order),
+            asleep: AtomicBool::new(false),
+        });
+        let (slots, its) = (self.slots.clone(), desk.clone());
+        // As the progress thread, which starts it, it takes no signals.
+        let builder = Builder::new()
+            .name("marline-sums".into())
+            .stack_size(256 * 1024);
+        let Ok(thread) = builder.spawn(move || its.run(&slots)) else {
+            return; // sums are made without it
+        };
+        if let Ok(mut all) = self.callable.lock() {
+            all.push((desk.clone(), thread.thread().clone()));
+        }
+        self.workers.push(Worker { desk, thread });
+    }
+}
+
+impl Drop for SumWorkers {
+    fn drop(&mut self) {
+        for worker in self.workers.drain(..) {
+            if self.generation.is_forked() {
+                std::mem::forget(worker); // the thread is the parent's
+                continue;
+            }
+            worker.desk.order.store(END, Ordering::Relaxed);
+            worker.thread.thread().unpark();
+            let _ = worker.thread.join();
+        }
+    }
+}
+
+impl Worker {
+    /// Where it works, as an order; `None`: it rests.
+    fn core(&self) -> Option<usize> {
+        let order = self.desk.order.load(Ordering::Relaxed);
+        (order != REST).then_some(order)
+    }
+}
+
+impl Desk {
+    fn run(&self, slots: &SumSlots) {
+        loop {
+            let order = self.order.load(Ordering::Relaxed);
+            match order {
+                END => return,
+                REST => park(),
+                ANYWHERE => {
+                    stay_on(&job_cores());
+                    self.serve(slots, false);
+                }
+                core if stay_on(&[core - CORE]) => self.serve(slots, true),
+                _ => self.rest(order),
+            }
+        }
+    }
+
+    /// Sums what there is, until there is another order, or (on a core that nobody uses) until
+    /// somebody wants the core.
+    fn serve(&self, slots: &SumSlots, alone: bool) {
+        let order = self.order.load(Ordering::Relaxed);
+        slots.on_duty(true);
+        let mut busy_ns = MonotonicClock.now_ns();
+        while self.order.load(Ordering::Relaxed) == order {
+            let before = MonotonicClock.now_ns();
+            let worked = slots.work(sum_of_job).is_some();
+            if !worked {
+                (0..LOOKS).for_each(|_| std::hint::spin_loop());
+                yield_now();
+            }
+            let now = MonotonicClock.now_ns();
+            let late = if worked { LATE_NS } else { TAKEN_NS };
+            let mut over = now - before > late;
+            if worked {
+                busy_ns = now;
+            } else if now - busy_ns > LOOK_NS {
+                over |= !self.sleep(slots);
+                busy_ns = MonotonicClock.now_ns();
+            }
+            if alone && over {
+                self.rest(order);
+            }
+        }
+        slots.on_duty(false);
+    }
+
+    /// Sleeps until there is something to do; `false`: too long to know anything of the core.
+    fn sleep(&self, slots: &SumSlots) -> bool {
+        let since = MonotonicClock.now_ns();
+        self.asleep.store(true, Ordering::Relaxed);
+        if slots.may_sleep() && self.order.load(Ordering::Relaxed) != END {
+            park_timeout(SLEEP_MAX);
+        }
+        slots.awake();
+        self.asleep.store(false, Ordering::Relaxed);
+        MonotonicClock.now_ns() - since < SLEEP_MAX.as_nanos() as u64
+    }
+
+    fn rest(&self, order: usize) {
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        // Unless there is another order.
+        let _ = (self.order).compare_exchange(order, REST, success, failure);
+    }
+}
