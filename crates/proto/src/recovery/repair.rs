@@ -132,7 +132,9 @@ impl Node {
         let suspicious = path.backoff >= 2;
         if path.backoff >= REHASH_AFTER && !others {
             self.links.try_another_way(conn, at);
-            conn.paths[at].stats.reroutes += 1;
+            // A connection says itself whether it is made anew.
+            let path = &mut conn.paths[at];
+            path.stats.reroutes += path.policy.unordered as u64;
         }
         let path = &mut conn.paths[at];
         if suspicious {

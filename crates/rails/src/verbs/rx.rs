@@ -1,6 +1,7 @@
 //! Receiving half.
 
 use super::greeting::Greeting;
+use super::immediate::Landed;
 use super::shared::{Failure, Notice, Shared, CONNECTED_RECEIVES, RECEIVES, ROUTE_LEN};
 use crate::sys::verbs::{Completion, PostTo, QueueType, Receives};
 use crate::{Armed, RailRx, Received};
@@ -34,6 +35,8 @@ pub struct VerbsRx {
     connected: Option<Receives>,
     /// Connections break with the first thing that fails.
     reliable: bool,
+    /// Writes on unreliable ones.
+    landed: Landed,
     shared: Arc<Shared>,
     life: u32,
     completions: Box<[Completion; COMPLETIONS]>,
@@ -58,6 +61,7 @@ impl VerbsRx {
             receives,
             connected: connected.transpose().map_err(failed)?,
             reliable: kind == QueueType::Rc,
+            landed: Landed::default(),
             shared,
             life: 0,
             completions: Box::new([Completion::default(); COMPLETIONS]),
@@ -159,7 +163,9 @@ impl VerbsRx {
             return 0;
         };
         let (slot, failed) = (completion.wr_id as u32, completion.status != 0);
-        let len = if failed {
+        // The bytes of a write are elsewhere.
+        let beside = failed || completion.is_of_write();
+        let len = if beside {
             0
         } else {
             completion.byte_len as usize
@@ -167,7 +173,16 @@ impl VerbsRx {
         let Some(bytes) = receives.take(slot, len) else {
             return 0;
         };
-        let count = match bytes.is_empty() {
+        let pair = completion.qp_num;
+        let whole = match completion.immediate().filter(|_| !failed) {
+            Some(immediate) if beside => {
+                self.landed.write(pair, immediate);
+                false
+            }
+            Some(immediate) => self.landed.packet(pair, immediate),
+            None => true,
+        };
+        let count = match bytes.is_empty() || !whole {
             true => 0,
             false => hand(bytes, sink),
         };

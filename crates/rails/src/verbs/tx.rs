@@ -2,6 +2,7 @@
 
 use super::addr::{rail_kind, VerbsAddr};
 use super::buffers::SendBuffers;
+use super::immediate;
 use super::connection::CONNECTION_SENDS;
 use super::links::{Lane, To, VerbsLinks};
 use super::rx::CONNECTED_MAX;
@@ -97,7 +98,7 @@ impl VerbsTx {
         Ok(VerbsTx {
             links: VerbsLinks::new(shared.clone(), kind).map_err(failed)?,
             buffers: SendBuffers::new(&shared.domain, BUFFERS).map_err(failed)?,
-            writes: Writes::default(),
+            writes: Writes::new(),
             shared,
             kind,
             chain: Sends::new(BATCH_MAX),
@@ -304,7 +305,7 @@ impl RailTx for VerbsTx {
         let packet_max = self.packet_max();
         let (ordered, lossless, receives, remote_write) = match self.kind {
             QueueType::Ud => (false, false, RECEIVES, RemoteWrites::None),
-            QueueType::Uc => (true, false, CONNECTED_RECEIVES, RemoteWrites::None),
+            QueueType::Uc => (true, false, CONNECTED_RECEIVES, RemoteWrites::Ordered),
             QueueType::Rc => (true, true, CONNECTED_RECEIVES, RemoteWrites::Ordered),
         };
         Caps {
@@ -323,7 +324,7 @@ impl RailTx for VerbsTx {
 
     fn local_addr(&self) -> RailAddr {
         let mut addr = self.shared.address().rail(self.kind);
-        if self.kind == QueueType::Rc {
+        if self.kind != QueueType::Ud {
             addr.writes = RailWrites::Keyed;
         }
         addr
@@ -423,9 +424,15 @@ impl Links for VerbsTx {
     }
 
     fn works(&mut self, _: LinkId) {}
-    fn reroute(&mut self, _: LinkId) -> bool {
-        false
+
+    /// A connection that was silent is made anew: some devices take nothing any more on an
+    /// unreliable one after a part of a message was lost.
+    fn reroute(&mut self, link: LinkId) -> bool {
+        let renewed = self.kind == QueueType::Uc && self.links.renew(link);
+        self.free();
+        renewed
     }
+
 
     fn close(&mut self, link: LinkId) {
         self.links.close(link);
@@ -453,7 +460,9 @@ impl RemoteWrite for VerbsTx {
             return SendOutcome::Busy;
         };
         self.buffer(buffer)[..packet.len()].copy_from_slice(packet);
-        let (source, requests) = match Writes::open(&self.shared.domain, write) {
+        // On a reliable connection the packet alone says that all before it has landed.
+        let call = (self.kind == QueueType::Uc).then(|| self.writes.next_call());
+        let (source, requests) = match Writes::open(&self.shared.domain, write, call.map(immediate::of_write)) {
             Ok(opened) => opened,
             Err(errno) => {
                 // Without its memory nothing of the link may go on: the packet would lie.
@@ -464,11 +473,14 @@ impl RemoteWrite for VerbsTx {
                 return SendOutcome::Sent;
             }
         };
+        let told = call.map_or(Operation::Send, |call| {
+            Operation::SendWith(immediate::of_packet(call, requests.len()))
+        });
         let count = requests.len() + 1;
         let reads = [Read::Buffer(buffer), Read::Write(write.token)];
         let posted = self.post(link, count, &reads, |buffers, at| match requests.get(at) {
             Some(request) => *request,
-            None => (buffers.request(buffer, 0, packet.len()), Operation::Send),
+            None => (buffers.request(buffer, 0, packet.len()), told),
         });
         match posted {
             Posted::Taken => {
