@@ -62,6 +62,9 @@ impl Node {
 
 /// Expired repair timers after which another way is tried where there is no other path.
 pub(crate) const REHASH_AFTER: u16 = 3;
+/// Those after which a connection that loses packets is made anew, also beside others: all may be
+/// stuck at once, and a peer that is off its processor for a moment should not cost them.
+const REMAKE_AFTER: u16 = 12;
 
 impl Node {
     /// Packets that wait on a path whose rail is down have no timer there: their frames leave on
@@ -130,7 +133,11 @@ impl Node {
         }
         let code = path.send_code();
         let suspicious = path.backoff >= 2;
-        if path.backoff >= REHASH_AFTER && !others {
+        let another = match path.policy.unordered {
+            true => path.backoff >= REHASH_AFTER && !others,
+            false => path.backoff >= REMAKE_AFTER,
+        };
+        if another {
             self.links.try_another_way(conn, at);
             // A connection says itself whether it is made anew.
             let path = &mut conn.paths[at];

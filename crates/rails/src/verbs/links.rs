@@ -14,7 +14,7 @@
 //! what is said late of an earlier link is told from a peer that begins anew.
 
 use super::addr::VerbsAddr;
-use super::connection::Connection;
+use super::connection::{Connection, CONNECTION_SENDS};
 use super::greeting::{End, Greeting, Say};
 use super::resolver::Resolver;
 use super::send_queue::{Read, SendQueue};
@@ -162,6 +162,11 @@ impl VerbsLinks {
         );
         self.resolver.ask(name, self.path(&to));
         link
+    }
+
+    /// Requests that a connection's queue holds.
+    pub(super) fn depth(&self) -> usize {
+        CONNECTION_SENDS.min(self.shared.port.device.queue_max) as usize
     }
 
     /// One user less.

@@ -2,7 +2,7 @@
 
 use super::greeting::Greeting;
 use super::immediate::Landed;
-use super::shared::{Failure, Notice, Shared, CONNECTED_RECEIVES, RECEIVES, ROUTE_LEN};
+use super::shared::{Failure, Notice, Shared, RECEIVES, ROUTE_LEN};
 use crate::sys::verbs::{Completion, PostTo, QueueType, Receives};
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
@@ -22,8 +22,6 @@ const ALIGN: usize = 64;
 const SLOT_BITS: u32 = 32;
 /// In place of a life: the slot is of the connections'.
 const CONNECTED: u64 = u32::MAX as u64;
-/// Largest packet of a connection: each that waits to be received takes as much.
-pub(super) const CONNECTED_MAX: usize = 16 * 1024;
 /// Slots for greetings, where datagrams are nothing else.
 const GREETING_SLOTS: u32 = 256;
 
@@ -55,8 +53,8 @@ impl VerbsRx {
         let receives = Receives::new(&shared.domain, slots, slot_len).map_err(failed)?;
         let connected = shared
             .connections
-            .is_some()
-            .then(|| Receives::new(&shared.domain, CONNECTED_RECEIVES as usize, CONNECTED_MAX));
+            .as_ref()
+            .map(|all| Receives::new(&shared.domain, all.slots, all.slot_len));
         let mut rx = VerbsRx {
             receives,
             connected: connected.transpose().map_err(failed)?,

@@ -68,12 +68,10 @@ impl Writes {
         self.call
     }
 
-    /// Opens what a write reads to the device, and gives its requests in order, each with the
-    /// immediate.
+    /// Opens what a write reads to the device, and gives its requests in order.
     pub(super) fn open(
         domain: &Arc<Domain>,
         write: &Write<'_>,
-        immediate: Option<u32>,
     ) -> Result<(Source, Vec<(Request, Operation)>), Errno> {
         let mut at = (write.key >> RKEY_BITS & ((1 << START_BITS) - 1)) + write.offset;
         let mut place = |len: usize| {
@@ -83,7 +81,7 @@ impl Writes {
             Operation::Write {
                 address,
                 rkey,
-                immediate,
+                immediate: None,
             }
         };
         let pieces = write.pieces.iter().filter(|piece| piece.len > 0);
