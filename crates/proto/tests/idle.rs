@@ -93,10 +93,15 @@ fn turn(now: u64, from: &mut Node, to: &mut Node, state: &mut u32) -> usize {
 
 /// Probes that are lost bring about duels, and these ask for witnesses, by probes that may be lost.
 /// With all 15 other paths as witnesses that never ended: 390,000 packets in these 2 s without a
-/// message (and 7 million in seed 700815 of the simulator).
+/// message (and 7 million in seed 700815 of the simulator). With two, and duels for questions that
+/// got lost though later ones were answered, they ended by luck.
 #[test]
 fn duels_of_many_paths_die_out() {
-    let (mut pair, mut state, mut idle_packets) = (in_one_network(4), 1, 0);
+    (1..9).for_each(duels_die_out);
+}
+
+fn duels_die_out(seed: u32) {
+    let (mut pair, mut state, mut idle_packets) = (in_one_network(4), seed, 0);
     for step in 0..80_000 {
         if step < 4_000 && step % 400 == 0 {
             pair.message(2 + step, 400_000);
@@ -108,7 +113,7 @@ fn duels_of_many_paths_die_out() {
     }
     assert!(pair.lost() > 500, "{} packets lost", pair.lost());
     assert!(pair.a.drained());
-    assert!(idle_packets < 100, "{idle_packets} packets");
+    assert!(idle_packets < 100, "seed {seed}: {idle_packets} packets");
 }
 
 /// Packets with payload.

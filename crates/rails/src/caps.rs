@@ -36,6 +36,8 @@ pub struct Caps {
     pub groups: bool,
     /// It reads and writes the memory of its peers by one copy of the processor's.
     pub one_copy: bool,
+    /// [`crate::TxBuffers::drain`] copies what has not left yet of its writes, and its links go on.
+    pub copies_writes: bool,
     /// It stands behind the rail before it: by another kind at the same address and port, and only
     /// for peers that no other rail reaches.
     pub standby: bool,
@@ -59,6 +61,7 @@ impl Caps {
             remote_write: RemoteWrites::None,
             groups: false,
             one_copy: false,
+            copies_writes: false,
             standby: false,
         }
     }

@@ -3,7 +3,7 @@
 //! is left.
 
 use marline_proto::RailPolicy;
-use marline_sim::{run_setup, Moment, Outcome, Setup, Strike, Topology, Weather, Work};
+use marline_sim::{run_setup, Moment, Outcome, Setup, Strike, Topology, Verbs, Weather, Work};
 
 const MS: u64 = 1_000_000;
 /// The rail is away for so long: longer than anything that is under way.
@@ -35,6 +35,8 @@ fn set_kind(setup: &mut Setup, rail: usize, kind: Kind, writes: bool) {
     }
     match kind {
         Kind::Udp => setup.direct |= writes,
+        // In order, and lossless until it breaks, as the simulator has it of InfiniBand.
+        Kind::Tcp if writes => setup.set_verbs(rail, Verbs::Rc),
         Kind::Tcp | Kind::Shm => setup.writes[rail] = writes,
     }
 }
@@ -125,7 +127,7 @@ fn cell(kinds: (Kind, Kind), moment: Moment, senders: bool, told: bool) {
 #[test]
 fn what_does_not_move_is_missed() {
     use Kind::{Shm, Tcp, Udp};
-    for kinds in [(Udp, Udp), (Udp, Tcp), (Tcp, Udp), (Shm, Udp)] {
+    for kinds in [(Udp, Udp), (Udp, Tcp), (Tcp, Udp), (Tcp, Tcp), (Shm, Udp)] {
         let mut setup = setup(kinds, Moment::Data);
         let mut strike = strike(Moment::Data, true, true);
         setup.strike = Some(strike);
@@ -182,4 +184,5 @@ macro_rules! cells {
 cells!(udp_to_udp, (Udp, Udp));
 cells!(udp_to_tcp, (Udp, Tcp));
 cells!(tcp_to_udp, (Tcp, Udp));
+cells!(tcp_to_tcp, (Tcp, Tcp));
 cells!(shm_to_udp, (Shm, Udp));

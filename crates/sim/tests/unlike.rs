@@ -1,12 +1,19 @@
 //! Rails of unlike rates share long messages so that all of them are busy to the end.
 
-use marline_sim::{run_setup, Outcome, Setup, Topology, Weather, Work};
+use marline_proto::RailPolicy;
+use marline_sim::{run_setup, Fault, Outcome, Setup, Topology, Trouble, Weather, Work};
+
+const MS: u64 = 1_000_000;
 
 /// Bytes per second of two rails: 400 and 100 Mbit/s.
 const RATES: [u64; 2] = [50_000_000, 12_500_000];
 
 /// Two hosts send each other messages of up to 4 MiB, and wait for both in between.
 fn play(rates: &[u64], streams: &[bool]) -> Outcome {
+    run(&setup(rates, streams))
+}
+
+fn setup(rates: &[u64], streams: &[bool]) -> Setup {
     let mut setup = Setup::plain(1, 2, rates.len());
     setup.topology = Topology::Planes;
     setup.weather = Weather::default();
@@ -22,7 +29,11 @@ fn play(rates: &[u64], streams: &[bool]) -> Outcome {
     setup.socket_bytes = 4 << 20;
     setup.node = Default::default();
     setup.faults = Vec::new();
-    let outcome = run_setup(&setup, false);
+    setup
+}
+
+fn run(setup: &Setup) -> Outcome {
+    let outcome = run_setup(setup, false);
     assert!(outcome.failure.is_none(), "{:?}", outcome.failure);
     outcome
 }
@@ -44,5 +55,53 @@ fn unlike_rails_finish_together() {
         println!("{streams:?}: {gain:.3} of the faster alone ({alone:.0}), share {share:.3}");
         assert!((0.14..0.24).contains(&share), "{streams:?}: {share}");
         assert!(gain > 1.03, "{streams:?}: {gain}");
+    }
+}
+
+/// Two processes send each other long messages by a connection, which falls silent, and another
+/// rail stands by: how much longer that takes than without the fault, in ns.
+fn stall_ns(seed: u64, from_ns: u64) -> u64 {
+    let mut setup = setup(&[125_000_000; 2], &[true, false]);
+    (setup.seed, setup.work) = (seed, Work::PingPong);
+    (setup.ops, setup.size_max) = (4_000, 256 << 10);
+    setup.node.policy = RailPolicy::Standby;
+    let whole = run(&setup);
+    let fault = |outgoing| Fault {
+        from_ns,
+        to_ns: whole.worked_ns + 200 * MS,
+        what: Trouble::Blackhole {
+            host: 0,
+            rail: 0,
+            outgoing,
+        },
+    };
+    setup.faults = [true, false].map(fault).to_vec();
+    setup.faults_end_ns = setup.faults[0].to_ns;
+    setup.silent_ns = setup.faults_end_ns;
+    run(&setup).worked_ns.saturating_sub(whole.worked_ns)
+}
+
+/// A silent connection's packets are on the other rail soon, though nobody says anything else.
+#[test]
+fn long_messages_go_on_when_their_connection_falls_silent() {
+    for seed in 0..8 {
+        let stall_ns = stall_ns(seed, 20 * MS + seed * 3 * MS);
+        println!("seed {seed}: {} us", stall_ns / 1_000);
+        assert!(stall_ns < 40 * MS, "seed {seed}: {stall_ns} ns");
+    }
+}
+
+/// Packets in the queue of a slow rail are not late, and the rail is not left for them.
+#[test]
+fn a_slow_rail_with_a_deep_queue_is_not_left() {
+    for streams in [[false, false], [false, true], [true, false]] {
+        let outcome = play(&RATES, &streams);
+        let rails = &outcome.rails;
+        let failovers: u64 = rails.iter().map(|rail| rail.failovers).sum();
+        let repairs: u64 = rails.iter().map(|rail| rail.repairs).sum();
+        let packets = outcome.net.packets;
+        println!("{streams:?}: {failovers} failovers, {repairs} repairs of {packets}");
+        assert_eq!(failovers, 0, "{streams:?}");
+        assert!(20 * repairs < packets, "{streams:?}: {repairs}");
     }
 }

@@ -11,11 +11,16 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Interface of the control network, on every host and at the launcher.
 pub const CONTROL: &str = "ctl";
 /// The launcher's address on the control network.
 const LAUNCHER_ADDRESS: &str = "10.99.255.254";
+
+/// Carriers that take longer than this do not come, and how often they are looked for.
+const CARRIER_PATIENCE: Duration = Duration::from_secs(10);
+const CARRIER_LOOK: Duration = Duration::from_millis(5);
 
 /// Makes the lab; whatever was made is removed again when something fails.
 pub fn build(lab: &mut Lab, offload: bool) -> Result<(), String> {
@@ -56,6 +61,9 @@ fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
             &host_script(lab, host),
         )?;
     }
+    for host in 0..lab.shape.hosts {
+        await_carrier(lab, host)?;
+    }
     if !offload {
         lab.no_offload = (0..lab.shape.rails).collect();
         for rail in 0..lab.shape.rails {
@@ -64,6 +72,37 @@ fn build_all(lab: &mut Lab, offload: bool) -> Result<(), String> {
     }
     lab.complete = true;
     lab.save()
+}
+
+/// Waits until the kernel says of all rails of a host that they run. A worker of the kernel's sees
+/// to that some time after both ends of a cable are up: on a busy machine the first job of a lab
+/// would find its rails down.
+fn await_carrier(lab: &Lab, host: usize) -> Result<(), String> {
+    let until = Instant::now() + CARRIER_PATIENCE;
+    let show = &["ip", "-o", "link", "show"];
+    while !all_run(
+        &enter::run_in(lab, Place::Host(host), show, "")?,
+        &lab.rail_names(),
+    ) {
+        if Instant::now() > until {
+            return Err(format!("the rails of host {host} have no carrier"));
+        }
+        std::thread::sleep(CARRIER_LOOK);
+    }
+    Ok(())
+}
+
+/// Returns whether all these interfaces run, by what `ip -o link show` says.
+fn all_run(shown: &str, rails: &[String]) -> bool {
+    let runs = |rail: &String| {
+        let mut lines = shown.lines().filter_map(|line| {
+            let name = line.split_whitespace().nth(1)?;
+            let name = name.trim_end_matches(':').split('@').next()?;
+            (name == rail.as_str()).then_some(line)
+        });
+        lines.any(|line| line.contains(" state UP "))
+    };
+    rails.iter().all(runs)
 }
 
 /// Names stand for the control network: rails are chosen by interface, never by host name.
@@ -293,4 +332,21 @@ fn has_mark(pid: u32, mark: &[u8]) -> bool {
     // A process of another user is not readable, and not ours. A zombie's is empty.
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environ.split(|&byte| byte == 0).any(|entry| entry == mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::all_run;
+
+    #[test]
+    fn rails_run_when_the_kernel_says_so() {
+        let shown = "\
+1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN mode DEFAULT\n\
+3: rail0@if5: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue state UP mode DEFAULT\n\
+4: rail1@if7: <NO-CARRIER,BROADCAST,MULTICAST,UP> mtu 1500 qdisc noqueue state DOWN mode\n";
+        let names = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
+        assert!(all_run(shown, &names(&["rail0"])));
+        assert!(!all_run(shown, &names(&["rail0", "rail1"])));
+        assert!(!all_run(shown, &names(&["rail2"])), "it is not there yet");
+    }
 }

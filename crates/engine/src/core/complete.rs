@@ -97,7 +97,7 @@ impl<S: System> Core<S> {
         let written = (self.ops.sends.get_mut(handle)).filter(|op| waits && op.writes > 0);
         if let Some(op) = written {
             op.ended = Some(end);
-            return;
+            return self.copy_writes(handle);
         }
         let Some(mut op) = self.ops.sends.remove(handle) else {
             return;

@@ -4,8 +4,9 @@
 //! - Memory of a receive is registered when the node asks, and deregistered before the operation
 //!   ends.
 //! - Memory of a send stays with it until its rails have done with every write, even if all of it
-//!   was acknowledged (or the peer died) before: the operation ends then. A rail that never says so
-//!   is drained and given up for a while: the local-completion watchdog of paper 3.
+//!   was acknowledged (or the peer died) before: the operation ends then. A rail that can copies
+//!   what it has not sent yet. Another that never says so is drained and given up for a while: the
+//!   local-completion watchdog of paper 3.
 
 use crate::api::{EpId, LogLevel};
 use crate::memory::copy::spoil;
@@ -250,6 +251,24 @@ impl<S: System> Core<S> {
         self.rails[rail].tx.drain();
         for write in std::mem::take(&mut self.rails[rail].outstanding) {
             self.end_write(write.handle);
+        }
+    }
+
+    /// A send has ended, and rails still have writes of it to make, which nobody needs any more:
+    /// those that can copy what waits do.
+    pub(crate) fn copy_writes(&mut self, handle: u32) {
+        for rail in 0..self.rails.len() {
+            if !self.rails[rail].tx.caps().copies_writes {
+                continue;
+            }
+            let pending = self.rails[rail].pending.as_ref().and_then(Pending::write);
+            if pending == Some(handle) {
+                self.drop_pending(rail);
+            }
+            let mut outstanding = self.rails[rail].outstanding.iter();
+            if outstanding.any(|w| w.handle == handle) {
+                self.drain_writes(rail);
+            }
         }
     }
 

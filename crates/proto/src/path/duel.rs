@@ -15,6 +15,9 @@ const DUEL_NS: u64 = 1_000_000;
 /// The same of a path that loses nothing: its rail may be repeating what the network lost, which
 /// takes TCP and RC some milliseconds: TCP repeats its last packet after 8 ms, and after 16 more.
 const STALL_DUEL_NS: u64 = 30_000_000;
+/// The same of one that holds what was written, of which nothing is repeated elsewhere before the
+/// path is given up: long enough for one repeat of TCP's.
+const WRITTEN_DUEL_NS: u64 = 10_000_000;
 /// Paths that are asked as witnesses of a duel: one may be lost.
 pub(crate) const WITNESSES: usize = 2;
 
@@ -53,11 +56,17 @@ impl Node {
             // It, or we, may have been taken off the processor between two sockets.
             let fell_silent = patient && conn.life.lively_ns + path.answer_ns(&self.cfg) < now;
             if (self.absences.gap_end_ns > answered || fell_silent) && !duel.patient {
+                let lossy = path.policy.lossy;
                 path.duel = Some(Duel {
-                    answered_ns: Some(now),
+                    answered_ns: lossy.then_some(now),
                     patient: true,
                     ..duel
                 });
+                if !lossy {
+                    // Its rounds are long: nobody else may have had anything to say meanwhile.
+                    ask_rivals(conn, at, self.local.full, WITNESSES);
+                    self.agenda.mark_ready(conn);
+                }
                 return;
             }
             self.path_down(now, conn, at, PathReason::Unanswered);
@@ -72,13 +81,29 @@ impl Path {
     /// When a round of the duel may be decided, and when nobody won it.
     pub(crate) fn duel_ends(&self, duel: &Duel) -> (u64, u64) {
         let round = match self.policy.lossy {
-            true => DUEL_NS,
-            false => STALL_DUEL_NS,
+            true => DUEL_NS.max(4 * self.srtt_ns).max(self.drains_ns()),
+            // Its mean round trip is the time of a queue, from whose other end acks come all the
+            // time.
+            false => {
+                let patience = match self.holds_written() {
+                    true => WRITTEN_DUEL_NS,
+                    false => STALL_DUEL_NS,
+                };
+                patience.max((4 * self.srtt_ns).min(self.min_rtt_ns.saturating_mul(16)))
+            }
         };
-        let round = round.max(4 * self.srtt_ns);
-        let answered = duel.answered_ns;
-        let from = duel.started_ns.max(answered.unwrap_or(0));
-        (from + round, duel.started_ns + 10 * round)
+        let (started, answered) = (duel.started_ns, duel.answered_ns.unwrap_or(0));
+        let verdict = match self.policy.lossy {
+            true => started.max(answered) + round,
+            // An answer shows that the peer was awake all the time that its rail had.
+            false => (started + round).max(answered + DUEL_NS),
+        };
+        (verdict, started + 10 * round)
+    }
+
+    /// Something waits that was written past packets.
+    fn holds_written(&self) -> bool {
+        self.ring.waiting_frames().any(|frame| frame.is_written())
     }
 }
 

@@ -60,7 +60,7 @@ impl Node {
             let late = if number < base {
                 age > (4 * patience).max(stale_ns)
             } else {
-                overtaken || (age > patience && (behind >= 3 || path.outlived(&sent, patience)))
+                overtaken || (age > patience && (behind >= 3 || path.outlives(&sent, patience)))
             };
             if !late {
                 if number >= base {
@@ -156,11 +156,14 @@ impl Conn {
 }
 
 impl Path {
-    /// True if a packet tells of a write and one that left so much later was acknowledged: the
-    /// write's repair asks one question at a time, not three. (The idea of RACK, RFC 8985.)
-    fn outlived(&self, sent: &Sent, ns: u64) -> bool {
+    /// True if a later packet that was acknowledged is enough, and not three: one that left so much
+    /// later, as the repair of a write asks one question at a time (the idea of RACK, RFC 8985); or
+    /// any, if the packet only asked, which was answered by that.
+    fn outlives(&self, sent: &Sent, ns: u64) -> bool {
         let later = self.newest_acked_sent_ns > sent.sent_ns + ns;
-        later && self.ring.frames_of(sent).any(|frame| frame.is_written())
+        let mut frames = self.ring.frames_of(sent);
+        later && frames.any(|frame| frame.is_written())
+            || self.ring.frames_of(sent).all(|frame| frame.is_ping())
     }
 
     /// Takes back losses that an ack contradicts: other packets overtook these by more than was

@@ -60,6 +60,9 @@ impl Node {
     }
 }
 
+/// Questions on a path that holds nothing else get lost so often before it is suspect.
+const PINGS_MAX: u16 = 4;
+
 /// Expired repair timers after which another way is tried where there is no other path.
 pub(crate) const REHASH_AFTER: u16 = 3;
 /// Those after which a connection that loses packets is made anew, also beside others: all may be
@@ -132,7 +135,11 @@ impl Node {
             (path.want_ping, path.repaired) = (true, None);
         }
         let code = path.send_code();
-        let suspicious = path.backoff >= 2;
+        // A question on behalf of another path may get lost on one that works. Were that as suspect
+        // as a message's loss, questions of witnesses would bring about duels without an end.
+        let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
+        path.want_ping |= asks;
+        let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
         let another = match path.policy.unordered {
             true => path.backoff >= REHASH_AFTER && !others,
             false => path.backoff >= REMAKE_AFTER,

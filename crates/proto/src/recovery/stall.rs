@@ -55,8 +55,8 @@ impl Conn {
         }
         let (due, what) = if !path.asked_elsewhere() {
             let from = absences.left_ns(path.repair_from);
-            let usual_ns = (2 * path.srtt_ns + path.queued_ns()).min(path.stall_ns(cfg));
-            let late_ns = path.answer_ns(cfg).max(ASK_NS).max(usual_ns);
+            // (Round trips of a deep queue are long, and acks come all the time.)
+            let late_ns = path.answer_ns(cfg).max(ASK_NS).max(path.queued_ns());
             (from + late_ns, Expiry::Ask)
         } else if self.life.lively_ns > path.asked_from {
             // It reads this path's rail right after the one that it answered on.

@@ -380,7 +380,7 @@ impl Path {
                 .max(self.srtt_ns + 4 * self.rttvar_ns)
                 .max(cfg.repair_floor_ns)
         };
-        let base = base.min(REPAIR_START_MAX_NS);
+        let base = base.max(self.drains_ns()).min(REPAIR_START_MAX_NS);
         let interval = (base << self.backoff.min(12)).min(cfg.repair_cap_ns.max(base));
         // Repairs of one exact period can meet a full queue every time, when a stream of another
         // sender that fills it has a period, too: the intervals between repeats differ.
@@ -408,18 +408,29 @@ impl Path {
     /// may wait in such a queue of the peer's, of which round trips tell.
     #[inline]
     pub(crate) fn queued_ns(&self) -> u64 {
+        let ours = self.takes_ns(self.ring.in_flight());
+        ours.max(4 * self.srtt_ns).min(self.takes_ns(CWND_FLOOR))
+    }
+
+    /// Time that what is under way takes before the next ack, by the mean rate of late: nothing is
+    /// late before that on a slow path. Few and short packets take none.
+    pub(crate) fn drains_ns(&self) -> u64 {
+        match self.ring.in_flight() {
+            ..RATE_BYTES_MIN => 0,
+            bytes => self.takes_ns(bytes.min(CWND_FLOOR)),
+        }
+    }
+
+    /// The same of so many bytes; 0 before there was a rate.
+    fn takes_ns(&self, bytes: u64) -> u64 {
         match self.busy_bytes_per_s() {
             0 => 0,
-            rate => {
-                let time = |bytes| product_over(bytes, NS_PER_S, rate).min(QUEUED_MAX_NS);
-                let ours = time(self.ring.in_flight());
-                ours.max(4 * self.srtt_ns).min(time(CWND_FLOOR))
-            }
+            rate => product_over(bytes, NS_PER_S, rate).min(QUEUED_MAX_NS),
         }
     }
 
     /// The mean rate of late in bytes/s, 0 before there was one.
-    fn busy_bytes_per_s(&self) -> u64 {
+    pub(crate) fn busy_bytes_per_s(&self) -> u64 {
         u64::from(self.busy_kib_per_s) << 10
     }
 
@@ -485,7 +496,12 @@ impl Path {
                 RTT_ROOM_NS
             };
             let rtt = self.min_rtt_ns.max(floor);
-            let window = product_over(2 * self.rate_bytes_per_s(), rtt, NS_PER_S);
+            // (Half of the best on average is nothing unusual; less is what a burst was.)
+            let rate = match self.busy_bytes_per_s() {
+                0 => self.rate_bytes_per_s(),
+                busy => self.rate_bytes_per_s().min(2 * busy),
+            };
+            let window = product_over(2 * rate, rtt, NS_PER_S);
             self.cwnd = window.clamp(CWND_FLOOR, CWND_CAP);
             self.stats.window_bytes = self.cwnd;
         }
@@ -512,18 +528,6 @@ impl Path {
     /// Best recent delivery rate in bytes/s, 0 before the first sample.
     pub fn rate_bytes_per_s(&self) -> u64 {
         self.rate[0].max(self.rate[1])
-    }
-
-    /// Time at which `bytes` more would have arrived, by the measured rate.
-    pub fn finish_ns(&self, bytes: u64) -> u64 {
-        // Unmeasured: 1 GB/s, so that it gets its first chance.
-        let rate = match self.rate_bytes_per_s() {
-            0 => 1 << 30,
-            rate => rate,
-        };
-        let queued = self.ring.in_flight() + bytes;
-        // (The mean round trip has the time of what is queued in it.)
-        product_over(queued, NS_PER_S, rate) + self.srtt_ns.min(self.min_rtt_ns) / 2
     }
 
     /// The path fell; when it may come back is damped, by `hold_max_ns` at most.

@@ -56,6 +56,11 @@ impl FrameRef {
     pub fn is_written(&self) -> bool {
         matches!(self, FrameRef::Written { .. })
     }
+
+    /// A question whether the path works.
+    pub fn is_ping(&self) -> bool {
+        matches!(self, FrameRef::Ping { .. })
+    }
 }
 
 /// State of a sent packet.
@@ -377,6 +382,13 @@ impl SendRing {
             self.in_flight -= run.bytes as u64;
         }
         was == SentState::Waiting
+    }
+
+    /// Frames of the packets that wait for an ack, the oldest first.
+    pub fn waiting_frames(&self) -> impl Iterator<Item = FrameRef> + '_ {
+        let sent = (self.first()..self.next_number()).filter_map(|number| self.get(number));
+        let waiting = sent.filter(|sent| sent.state == SentState::Waiting);
+        waiting.flat_map(|sent| self.frames_of(&sent))
     }
 
     /// Oldest packet that waits for an ack.

@@ -94,7 +94,7 @@ impl Node {
         let waiting: u64 = sends.map(|s| s.head.total.saturating_sub(s.next)).sum();
         let (queued, rate) = paths.fold((waiting, 0), |(queued, rate), i| {
             let path = &conn.paths[i];
-            let of_all = rate + path.rate_bytes_per_s();
+            let of_all = rate + path.share_bytes_per_s();
             (queued + path.ring.in_flight(), of_all)
         });
         product_over(queued, NS_PER_S, rate.max(1))
@@ -371,6 +371,27 @@ impl Node {
 }
 
 impl Path {
+    /// The rate by which it gets its share: the mean of late, if it is below the best, which may be
+    /// what a bucket of tokens let pass; 0 before the first sample.
+    fn share_bytes_per_s(&self) -> u64 {
+        match (self.rate_bytes_per_s(), self.busy_bytes_per_s()) {
+            (best, 0) => best,
+            (best, busy) => best.min(busy),
+        }
+    }
+
+    /// Time at which `bytes` more would have arrived, by the measured rate.
+    fn finish_ns(&self, bytes: u64) -> u64 {
+        // Unmeasured: 1 GB/s, so that it gets its first chance.
+        let rate = match self.share_bytes_per_s() {
+            0 => 1 << 30,
+            rate => rate,
+        };
+        let queued = self.ring.in_flight() + bytes;
+        // (The mean round trip has the time of what is queued in it.)
+        product_over(queued, NS_PER_S, rate) + self.srtt_ns.min(self.min_rtt_ns) / 2
+    }
+
     /// Packets of `segment` bytes that may leave as long as the window is not full before each.
     fn packets_that_fit(&self, segment: usize, reliable: bool) -> u64 {
         let window = self.cwnd.saturating_sub(self.ring.in_flight());
