@@ -152,7 +152,7 @@ pub(super) struct RecvRequest {
 
 /// Flag of a completion that has an immediate.
 const WITH_IMMEDIATE: u32 = 1 << 1;
-/// What a receive was used for, by a write with an immediate.
+/// Operation of a receive that a write with an immediate used.
 const WRITE_LANDED: i32 = 129;
 
 /// A completion (`ibv_wc`).

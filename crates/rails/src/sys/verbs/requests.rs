@@ -23,7 +23,7 @@ pub(crate) enum Operation {
         address: u64,
         /// Under which key.
         rkey: u32,
-        /// What a receive of the peer is told when all of it has landed.
+        /// A receive of the peer is told it when all of the write has landed.
         immediate: Option<u32>,
     },
 }
