@@ -147,8 +147,7 @@ impl Node {
         if another {
             self.links.try_another_way(conn, at);
             // A connection says itself whether it is made anew.
-            let path = &mut conn.paths[at];
-            path.stats.reroutes += path.policy.unordered as u64;
+            conn.paths[at].stats.reroutes += conn.paths[at].policy.unordered as u64;
         }
         let path = &mut conn.paths[at];
         if suspicious {
