@@ -34,7 +34,7 @@ fn parts(immediate: u32) -> (u32, u32) {
     (immediate >> WRITE_BITS, immediate & low)
 }
 
-/// Writes that have landed and were not told of, by queue pair: the call, and a bit for each of them
+/// Writes that have landed and were not told of: of each queue pair the call, and a bit for each
 /// (a network may say a packet twice).
 #[derive(Debug, Default)]
 pub(super) struct Landed(HashMap<u32, (u32, u128)>);
