@@ -63,11 +63,13 @@ impl Links {
     }
 
     /// Another way to the peer's rail is tried: other routes and cards may carry what comes from
-    /// another source port.
+    /// another source port. A connection is made anew: some that lose packets take nothing any more
+    /// after a loss. (On a native path that would lose what is under way, for good.)
     pub(crate) fn try_another_way(&mut self, conn: &mut Conn, at: usize) {
         let (peer, path) = (conn.peer, &mut conn.paths[at]);
         path.flow = (path.flow + 1) % FLOWS;
-        if !path.policy.lossy {
+        let policy = &path.policy;
+        if !policy.lossy || !policy.unordered && !policy.native {
             path.link.reroute = true;
             self.wanted.push(peer);
         }

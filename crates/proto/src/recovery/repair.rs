@@ -65,6 +65,9 @@ const PINGS_MAX: u16 = 4;
 
 /// Expired repair timers after which another way is tried where there is no other path.
 pub(crate) const REHASH_AFTER: u16 = 3;
+/// Those after which a connection that loses packets is made anew, also beside others: all may be
+/// stuck at once, and a peer that is off its processor for a moment should not cost them.
+const REMAKE_AFTER: u16 = 12;
 
 impl Node {
     /// Packets that wait on a path whose rail is down have no timer there: their frames leave on
@@ -137,9 +140,14 @@ impl Node {
         let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
         path.want_ping |= asks;
         let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
-        if path.backoff >= REHASH_AFTER && !others {
+        let another = match path.policy.unordered {
+            true => path.backoff >= REHASH_AFTER && !others,
+            false => path.backoff >= REMAKE_AFTER,
+        };
+        if another {
             self.links.try_another_way(conn, at);
-            conn.paths[at].stats.reroutes += 1;
+            // A connection says itself whether it is made anew.
+            conn.paths[at].stats.reroutes += conn.paths[at].policy.unordered as u64;
         }
         let path = &mut conn.paths[at];
         if suspicious {

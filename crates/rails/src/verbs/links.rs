@@ -14,7 +14,7 @@
 //! what is said late of an earlier link is told from a peer that begins anew.
 
 use super::addr::VerbsAddr;
-use super::connection::Connection;
+use super::connection::{Connection, CONNECTION_SENDS};
 use super::greeting::{End, Greeting, Say};
 use super::resolver::Resolver;
 use super::send_queue::{Read, SendQueue};
@@ -33,6 +33,8 @@ pub(super) const CONNECTIONS_MAX: usize = 200;
 /// A greeting is said again after so long, and so often, until it is heard.
 const AGAIN: Duration = Duration::from_millis(20);
 const TRIES_MAX: u32 = 100;
+/// A connection that was made so lately is not made anew because it is silent.
+const YOUNG: Duration = Duration::from_millis(100);
 
 /// How far a link is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,8 @@ struct Link {
     peer: Option<End>,
     tries: u32,
     again: Instant,
+    /// When it was begun, or came up.
+    since: Instant,
 }
 
 impl Link {
@@ -153,10 +157,16 @@ impl VerbsLinks {
                 peer: None,
                 tries: 0,
                 again: Instant::now(),
+                since: Instant::now(),
             },
         );
         self.resolver.ask(name, self.path(&to));
         link
+    }
+
+    /// Requests that a connection's queue holds.
+    pub(super) fn depth(&self) -> usize {
+        CONNECTION_SENDS.min(self.shared.port.device.queue_max) as usize
     }
 
     /// One user less.
@@ -278,6 +288,18 @@ impl VerbsLinks {
         }
     }
 
+    /// A link's connection ends, since the peer seems to take nothing; `false`: it is young, or has
+    /// none.
+    #[cold]
+    pub(super) fn renew(&mut self, link: LinkId) -> bool {
+        let old = |row: &&Link| row.state == State::Up && row.since.elapsed() >= YOUNG;
+        let renewed = self.table.get(link).filter(old).is_some();
+        if renewed {
+            self.down(link, DownReason::Broken(libc::ETIMEDOUT));
+        }
+        renewed
+    }
+
     /// All connections that read something end.
     pub(super) fn drain(&mut self) {
         let busy = |(link, _, row): (LinkId, &VerbsAddr, &Link)| {
@@ -318,6 +340,7 @@ impl VerbsLinks {
             peer: row.peer,
             tries: 0,
             again: row.again,
+            since: row.since,
         };
         if why != DownReason::Closed && ended.peer.is_some() {
             self.voice.say(Say::Over, &ended.saying(&to));
@@ -329,7 +352,7 @@ impl VerbsLinks {
 
     fn up(&mut self, link: LinkId) {
         if let Some(row) = self.table.get_mut(link) {
-            row.state = State::Up;
+            (row.state, row.since) = (State::Up, Instant::now());
             if row.wanted {
                 self.events.push_back(RailEvent::LinkUp(link));
             }

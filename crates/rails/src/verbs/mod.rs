@@ -11,6 +11,7 @@ mod addr;
 mod buffers;
 mod connection;
 mod greeting;
+mod immediate;
 mod links;
 mod port;
 mod resolver;

@@ -1,7 +1,8 @@
 //! Receiving half.
 
 use super::greeting::Greeting;
-use super::shared::{Failure, Notice, Shared, CONNECTED_RECEIVES, RECEIVES, ROUTE_LEN};
+use super::immediate::Landed;
+use super::shared::{Failure, Notice, Shared, RECEIVES, ROUTE_LEN};
 use crate::sys::verbs::{Completion, PostTo, QueueType, Receives};
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
@@ -21,8 +22,6 @@ const ALIGN: usize = 64;
 const SLOT_BITS: u32 = 32;
 /// In place of a life: the slot is of the connections'.
 const CONNECTED: u64 = u32::MAX as u64;
-/// Largest packet of a connection: each that waits to be received takes as much.
-pub(super) const CONNECTED_MAX: usize = 16 * 1024;
 /// Slots for greetings, where datagrams are nothing else.
 const GREETING_SLOTS: u32 = 256;
 
@@ -34,6 +33,8 @@ pub struct VerbsRx {
     connected: Option<Receives>,
     /// Connections break with the first thing that fails.
     reliable: bool,
+    /// Writes on unreliable ones.
+    landed: Landed,
     shared: Arc<Shared>,
     life: u32,
     completions: Box<[Completion; COMPLETIONS]>,
@@ -52,12 +53,13 @@ impl VerbsRx {
         let receives = Receives::new(&shared.domain, slots, slot_len).map_err(failed)?;
         let connected = shared
             .connections
-            .is_some()
-            .then(|| Receives::new(&shared.domain, CONNECTED_RECEIVES as usize, CONNECTED_MAX));
+            .as_ref()
+            .map(|all| Receives::new(&shared.domain, all.slots, all.slot_len));
         let mut rx = VerbsRx {
             receives,
             connected: connected.transpose().map_err(failed)?,
             reliable: kind == QueueType::Rc,
+            landed: Landed::default(),
             shared,
             life: 0,
             completions: Box::new([Completion::default(); COMPLETIONS]),
@@ -159,7 +161,9 @@ impl VerbsRx {
             return 0;
         };
         let (slot, failed) = (completion.wr_id as u32, completion.status != 0);
-        let len = if failed {
+        // The bytes of a write are elsewhere.
+        let beside = failed || completion.is_of_write();
+        let len = if beside {
             0
         } else {
             completion.byte_len as usize
@@ -167,7 +171,16 @@ impl VerbsRx {
         let Some(bytes) = receives.take(slot, len) else {
             return 0;
         };
-        let count = match bytes.is_empty() {
+        let pair = completion.qp_num;
+        let whole = match completion.immediate().filter(|_| !failed) {
+            Some(immediate) if beside => {
+                self.landed.write(pair, immediate);
+                false
+            }
+            Some(immediate) => self.landed.packet(pair, immediate),
+            None => true,
+        };
+        let count = match bytes.is_empty() || !whole {
             true => 0,
             false => hand(bytes, sink),
         };

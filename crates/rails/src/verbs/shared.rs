@@ -25,8 +25,12 @@ pub(super) const RECEIVES: u32 = 2048;
 /// Bytes of a datagram that its request holds itself, if the device can: a lone short message.
 const INLINE: u32 = 256;
 
-/// Packets that may wait to be received from connections.
-pub(super) const CONNECTED_RECEIVES: u32 = 512;
+/// Bytes for packets that may wait to be received from connections.
+const CONNECTED_BYTES: usize = 8 << 20;
+/// Receives for them at most: immediates take one, too.
+const CONNECTED_RECEIVES: u32 = 2048;
+/// Largest packet of a reliable connection: each that waits to be received takes as much.
+const CONNECTED_MAX: usize = 16 * 1024;
 /// Completions of sends that may wait: of all connections when all fail at once.
 const SEND_COMPLETIONS: u32 = 32_000;
 
@@ -47,6 +51,25 @@ pub(super) enum Notice {
 /// Queues that the connections of a rail share.
 pub(super) struct Connections {
     pub(super) receives: Arc<ReceiveQueue>,
+    /// Receives in it, and the bytes of each: the largest packet.
+    pub(super) slots: usize,
+    pub(super) slot_len: usize,
+}
+
+impl Connections {
+    fn new(domain: &Arc<Domain>, port: &Port, kind: QueueType) -> Result<Connections, Errno> {
+        let slot_len = match kind {
+            QueueType::Rc => CONNECTED_MAX,
+            // In one part: some devices give a connection up when one of several is missing.
+            QueueType::Uc | QueueType::Ud => port.attr.mtu(),
+        };
+        let slots = ((CONNECTED_BYTES / slot_len) as u32).min(CONNECTED_RECEIVES);
+        Ok(Connections {
+            receives: ReceiveQueue::new(domain, slots)?,
+            slots: slots as usize,
+            slot_len,
+        })
+    }
 }
 
 /// The state of both halves.
@@ -91,9 +114,8 @@ impl Shared {
         let (send_queue, receive_queue) = (queue(sends)?, queue(receives)?);
         let connections = match connected {
             true => {
-                let receives = ReceiveQueue::new(&domain, CONNECTED_RECEIVES);
-                let receives = receives.map_err(step("ibv_create_srq"))?;
-                Some(Arc::new(Connections { receives }))
+                let connections = Connections::new(&domain, &port, kind);
+                Some(Arc::new(connections.map_err(step("ibv_create_srq"))?))
             }
             false => None,
         };

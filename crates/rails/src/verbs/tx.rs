@@ -3,10 +3,10 @@
 use super::addr::{rail_kind, VerbsAddr};
 use super::buffers::SendBuffers;
 use super::connection::CONNECTION_SENDS;
+use super::immediate;
 use super::links::{Lane, To, VerbsLinks};
-use super::rx::CONNECTED_MAX;
 use super::send_queue::Read;
-use super::shared::{Failure, Notice, Shared, CONNECTED_RECEIVES, QKEY, RECEIVES};
+use super::shared::{Failure, Notice, Shared, QKEY, RECEIVES};
 use super::writes::{Writes, PIECES_MAX};
 use crate::sys::verbs::{Completion, Operation, QueueType, Request, Sends, VerbsEvent};
 use crate::sys::Errno;
@@ -26,6 +26,7 @@ const BATCH_MAX: usize = 64;
 const COMPLETIONS: usize = 32;
 
 const _: () = assert!(BATCH_MAX <= CONNECTION_SENDS as usize && PIECES_MAX < BATCH_MAX);
+const _: () = assert!(CONNECTION_SENDS as usize <= immediate::WRITES_MAX + 1);
 
 /// Sending half of a [`super::VerbsRail`].
 pub struct VerbsTx {
@@ -36,6 +37,8 @@ pub struct VerbsTx {
     shared: Arc<Shared>,
     kind: QueueType,
     chain: Sends,
+    /// Writes leave in parts of the MTU.
+    cut: bool,
     /// The port carries packets, as far as was said.
     up: bool,
     /// The device is unusable for good.
@@ -97,10 +100,11 @@ impl VerbsTx {
         Ok(VerbsTx {
             links: VerbsLinks::new(shared.clone(), kind).map_err(failed)?,
             buffers: SendBuffers::new(&shared.domain, BUFFERS).map_err(failed)?,
-            writes: Writes::default(),
+            writes: Writes::new(),
             shared,
             kind,
-            chain: Sends::new(BATCH_MAX),
+            chain: Sends::new(CONNECTION_SENDS as usize),
+            cut: false,
             up: true,
             dead: false,
         })
@@ -108,12 +112,8 @@ impl VerbsTx {
 
     /// Largest packet.
     fn packet_max(&self) -> usize {
-        match self.kind {
-            QueueType::Ud => self.shared.port.attr.mtu(),
-            // In one part: some devices give a connection up when one of several is missing.
-            QueueType::Uc => self.shared.port.attr.mtu().min(CONNECTED_MAX),
-            QueueType::Rc => CONNECTED_MAX,
-        }
+        let connections = self.shared.connections.as_ref();
+        connections.map_or(self.shared.port.attr.mtu(), |all| all.slot_len)
     }
 
     /// Takes completions of what was sent, and frees what it read.
@@ -275,6 +275,24 @@ impl VerbsTx {
         }
     }
 
+    /// Gives the writes of a call their immediates, and cuts them first where they must have no
+    /// parts; how the packet is sent that tells of them.
+    fn mark(&mut self, requests: &mut Vec<(Request, Operation)>) -> Operation {
+        if self.kind != QueueType::Uc {
+            return Operation::Send; // in order, it says that all before it has landed
+        }
+        if self.cut {
+            *requests = cut(requests, self.packet_max(), self.links.depth());
+        }
+        let call = self.writes.next_call();
+        for (which, (_, operation)) in requests.iter_mut().enumerate() {
+            if let Operation::Write { immediate, .. } = operation {
+                *immediate = Some(immediate::of_write(call, which));
+            }
+        }
+        Operation::SendWith(immediate::of_packet(call, requests.len()))
+    }
+
     /// Sends a lent buffer; the outcome, after which it is the borrower's (`Busy`), the device's,
     /// or free.
     fn send_lent(&mut self, link: LinkId, buffer: BufId, len: usize, segment: usize) -> Posted {
@@ -291,6 +309,33 @@ impl VerbsTx {
     }
 }
 
+/// The same writes in parts of up to `len` bytes; longer ones, where these would be more than a
+/// queue of `depth` takes with the packet behind them.
+fn cut(requests: &[(Request, Operation)], len: usize, depth: usize) -> Vec<(Request, Operation)> {
+    let parts = |len: usize| -> usize { requests.iter().map(|r| r.0.len.div_ceil(len)).sum() };
+    let mut len = len.max(1);
+    while parts(len) >= depth && parts(len) > requests.len() {
+        len *= 2;
+    }
+    let part = |(request, operation): &(Request, Operation), from: usize| {
+        let mut operation = *operation;
+        if let Operation::Write { address, .. } = &mut operation {
+            *address += from as u64;
+        }
+        let part = Request {
+            address: request.address + from as u64,
+            len: len.min(request.len - from),
+            ..*request
+        };
+        (part, operation)
+    };
+    let of = |one: &(Request, Operation)| {
+        let from = (0..one.0.len).step_by(len);
+        from.map(|from| part(one, from)).collect::<Vec<_>>()
+    };
+    requests.iter().flat_map(of).collect()
+}
+
 fn outcome(posted: Posted) -> SendOutcome {
     match posted {
         Posted::Taken | Posted::Lost => SendOutcome::Sent,
@@ -302,15 +347,16 @@ fn outcome(posted: Posted) -> SendOutcome {
 impl RailTx for VerbsTx {
     fn caps(&self) -> Caps {
         let packet_max = self.packet_max();
+        let slots = self.shared.connections.as_ref().map_or(0, |all| all.slots);
         let (ordered, lossless, receives, remote_write) = match self.kind {
-            QueueType::Ud => (false, false, RECEIVES, RemoteWrites::None),
-            QueueType::Uc => (true, false, CONNECTED_RECEIVES, RemoteWrites::None),
-            QueueType::Rc => (true, true, CONNECTED_RECEIVES, RemoteWrites::Ordered),
+            QueueType::Ud => (false, false, RECEIVES as usize, RemoteWrites::None),
+            QueueType::Uc => (true, false, slots, RemoteWrites::Ordered),
+            QueueType::Rc => (true, true, slots, RemoteWrites::Ordered),
         };
         Caps {
             batch_bytes_max: (BATCH_MAX * packet_max).min(marline_wire::PACKET_MAX),
             batch_segments_max: BATCH_MAX,
-            receive_buffer_bytes: receives as usize * packet_max,
+            receive_buffer_bytes: receives * packet_max,
             bytes_per_s: self.shared.port.attr.bytes_per_s(),
             ordered,
             lossless,
@@ -323,7 +369,7 @@ impl RailTx for VerbsTx {
 
     fn local_addr(&self) -> RailAddr {
         let mut addr = self.shared.address().rail(self.kind);
-        if self.kind == QueueType::Rc {
+        if self.kind != QueueType::Ud {
             addr.writes = RailWrites::Keyed;
         }
         addr
@@ -423,8 +469,14 @@ impl Links for VerbsTx {
     }
 
     fn works(&mut self, _: LinkId) {}
-    fn reroute(&mut self, _: LinkId) -> bool {
-        false
+
+    /// A connection that was silent is made anew: some devices take nothing any more on an
+    /// unreliable one after a part of a message was lost. No message has parts from then on.
+    fn reroute(&mut self, link: LinkId) -> bool {
+        let renewed = self.kind == QueueType::Uc && self.links.renew(link);
+        self.cut |= renewed;
+        self.free();
+        renewed
     }
 
     fn close(&mut self, link: LinkId) {
@@ -453,7 +505,7 @@ impl RemoteWrite for VerbsTx {
             return SendOutcome::Busy;
         };
         self.buffer(buffer)[..packet.len()].copy_from_slice(packet);
-        let (source, requests) = match Writes::open(&self.shared.domain, write) {
+        let (source, mut requests) = match Writes::open(&self.shared.domain, write) {
             Ok(opened) => opened,
             Err(errno) => {
                 // Without its memory nothing of the link may go on: the packet would lie.
@@ -464,11 +516,12 @@ impl RemoteWrite for VerbsTx {
                 return SendOutcome::Sent;
             }
         };
+        let told = self.mark(&mut requests);
         let count = requests.len() + 1;
         let reads = [Read::Buffer(buffer), Read::Write(write.token)];
         let posted = self.post(link, count, &reads, |buffers, at| match requests.get(at) {
             Some(request) => *request,
-            None => (buffers.request(buffer, 0, packet.len()), Operation::Send),
+            None => (buffers.request(buffer, 0, packet.len()), told),
         });
         match posted {
             Posted::Taken => {

@@ -5,6 +5,7 @@ use crate::sys::{gather, Errno};
 use crate::Write;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Pieces that a write reads where they are; of more, a copy is read.
 pub(super) const PIECES_MAX: usize = 16;
@@ -21,15 +22,26 @@ pub(super) struct Source {
 }
 
 /// Memory of users.
-#[derive(Default)]
 pub(super) struct Writes {
     registered: HashMap<u64, KeyedMemory>,
     sources: HashMap<u64, Source>,
     /// Keys so far: none is given twice.
     count: u64,
+    /// Calls with immediates so far, from where the clock stood.
+    call: u32,
 }
 
 impl Writes {
+    pub(super) fn new() -> Writes {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Writes {
+            registered: HashMap::new(),
+            sources: HashMap::new(),
+            count: 0,
+            call: since.map_or(0, |since| since.as_micros() as u32),
+        }
+    }
+
     /// Opens memory to writes: the key for peers.
     pub(super) fn register(
         &mut self,
@@ -50,6 +62,12 @@ impl Writes {
         self.registered.remove(&key);
     }
 
+    /// The number of a call that writes with immediates: none is given again soon.
+    pub(super) fn next_call(&mut self) -> u32 {
+        self.call = self.call.wrapping_add(1);
+        self.call
+    }
+
     /// Opens what a write reads to the device, and gives its requests in order.
     pub(super) fn open(
         domain: &Arc<Domain>,
@@ -60,7 +78,11 @@ impl Writes {
             let address = at;
             at += len as u64;
             let rkey = write.key as u32;
-            Operation::Write { address, rkey }
+            Operation::Write {
+                address,
+                rkey,
+                immediate: None,
+            }
         };
         let pieces = write.pieces.iter().filter(|piece| piece.len > 0);
         if pieces.clone().count() > PIECES_MAX {

@@ -150,6 +150,11 @@ pub(super) struct RecvRequest {
     pub(super) num_sge: c_int,
 }
 
+/// Flag of a completion that has an immediate.
+const WITH_IMMEDIATE: u32 = 1 << 1;
+/// Operation of a receive that a write with an immediate used.
+const WRITE_LANDED: i32 = 129;
+
 /// A completion (`ibv_wc`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -163,12 +168,12 @@ pub(crate) struct Completion {
     vendor_err: u32,
     /// Bytes that were received, with the 40 of the GRH where the queue pair is of datagrams.
     pub(crate) byte_len: u32,
-    imm_data: u32,
+    pub(super) imm_data: u32,
     /// The queue pair that it is of.
     pub(crate) qp_num: u32,
     /// Of datagrams: whose queue pair sent it.
     pub(crate) src_qp: u32,
-    wc_flags: u32,
+    pub(super) wc_flags: u32,
     pkey_index: u16,
     slid: u16,
     sl: u8,
@@ -178,6 +183,16 @@ pub(crate) struct Completion {
 impl Completion {
     /// The status of a request that was given up with its queue pair.
     pub(crate) const FLUSHED: i32 = 5;
+
+    /// Of a receive: its immediate, if it has one.
+    pub(crate) fn immediate(&self) -> Option<u32> {
+        (self.wc_flags & WITH_IMMEDIATE != 0).then_some(u32::from_be(self.imm_data))
+    }
+
+    /// Of a receive that succeeded: it tells of a write that has landed, and took no bytes.
+    pub(crate) fn is_of_write(&self) -> bool {
+        self.opcode == WRITE_LANDED
+    }
 }
 
 /// An asynchronous event.
@@ -374,7 +389,7 @@ mod tests {
             };
             "ibv_wc", Completion {
                 wr_id = "wr_id", status = "status", opcode = "opcode", byte_len = "byte_len",
-                imm_data = "imm_data", qp_num = "qp_num", src_qp = "src_qp"
+                imm_data = "imm_data", wc_flags = "wc_flags", qp_num = "qp_num", src_qp = "src_qp"
             };
             "ibv_async_event", AsyncEvent { element = "element", event_type = "event_type" };
             "ibv_qp_init_attr", QpInitAttr {

@@ -15,12 +15,16 @@ const INLINE: u32 = 1 << 3;
 pub(crate) enum Operation {
     /// To the next receive of the peer.
     Send,
+    /// The same, with an immediate.
+    SendWith(u32),
     /// Into memory of the peer.
     Write {
         /// Where it lands.
         address: u64,
         /// Under which key.
         rkey: u32,
+        /// A receive of the peer is told it when all of the write has landed.
+        immediate: Option<u32>,
     },
 }
 
@@ -114,8 +118,17 @@ impl Sends {
         let row = self.push(request);
         match operation {
             Operation::Send => {}
-            Operation::Write { address, rkey } => {
-                row.opcode = 0;
+            Operation::SendWith(immediate) => {
+                row.opcode = 3;
+                row.imm_data = immediate.to_be();
+            }
+            Operation::Write {
+                address,
+                rkey,
+                immediate,
+            } => {
+                row.opcode = immediate.is_some() as i32;
+                row.imm_data = immediate.unwrap_or(0).to_be();
                 row.place = address;
                 row.first = rkey;
             }
