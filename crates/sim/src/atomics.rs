@@ -43,7 +43,11 @@ impl World {
         let operand_bytes = if op == op::READ { 0 } else { count * size };
         let compare_bytes = if compares { count * size } else { 0 };
         // Few values, so that comparisons find what they look for.
-        let mut draw = |n: usize| (0..n).map(|_| rng.below(3) as u8 * 0xc3).collect();
+        let mut draw = |n: usize| {
+            (0..n)
+                .map(|_| (rng.below(3) as u8).wrapping_mul(0xc3))
+                .collect()
+        };
         let what = Atomic {
             key,
             addr,
