@@ -140,9 +140,10 @@ impl Node {
         let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
         path.want_ping |= asks;
         let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
-        let another = match path.policy.unordered {
-            true => path.backoff >= REHASH_AFTER && !others,
-            false => path.backoff >= REMAKE_AFTER,
+        let sticks = path.policy.lossy && !path.policy.unordered;
+        let another = match sticks {
+            true => path.backoff >= REMAKE_AFTER,
+            false => path.backoff >= REHASH_AFTER && !others,
         };
         if another {
             self.links.try_another_way(conn, at);

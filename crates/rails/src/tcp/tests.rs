@@ -484,6 +484,25 @@ fn another_connection_takes_the_place_of_a_silent_one() {
 }
 
 #[test]
+fn a_silent_link_that_rests_for_want_of_room_is_made_again() {
+    let (mut a, mut b) = (rail_on(IpAddr::V4(Ipv4Addr::LOCALHOST), 1), rail());
+    let link = linked(&mut a, &mut b);
+    let mut sent = 0;
+    while a.links.send(link, &[7; 60_000], 60_000) == Sent::Taken {
+        sent += 1;
+        assert!(sent < 10_000, "there is always room");
+    }
+    // All has been handed over, and the network has not carried it yet.
+    until(&mut a, &mut b, "room", |a, _| a.links.held() == 0);
+    assert!(a.links.reroute(link));
+    assert_eq!(a.links.send(link, b"again", 5), Sent::Taken);
+    until(&mut a, &mut b, "the new packet", |_, b| {
+        b.got.iter().any(|packet| packet == b"again")
+    });
+    assert!(!a.is_down(link), "nothing broke");
+}
+
+#[test]
 fn a_silent_link_takes_the_connection_that_the_peer_has_made() {
     let (mut a, mut b) = (rail(), rail());
     let (ab, _) = a.connect(&b);

@@ -138,10 +138,20 @@ impl TcpLinks {
         let Ok(next) = self.dial(&to) else {
             return false;
         };
-        let name = next.name;
-        if let Some(link) = self.table.get_mut(id) {
-            link.next = Some(next);
-            self.by_connection.insert(name, id);
+        let Some(link) = self.table.get_mut(id) else {
+            return false;
+        };
+        match link.state {
+            State::Up => {
+                self.by_connection.insert(next.name, id);
+                link.next = Some(next);
+            }
+            // It went to rest to make room for this one.
+            State::Resting => self.set_connection(id, next, State::Waking),
+            _ => {
+                self.shared.order(Order::Forget(next.name));
+                return false;
+            }
         }
         true
     }
