@@ -48,7 +48,7 @@ def test_a_link_that_goes_down_is_named_with_its_host(lab, stress, mpi, tmp_path
     # While it ran: the rail's own host says so.
     assert re.search(r" on \S*h1: rail rail1 is down: ", told), told
     assert result.find(LINE % r"on \S*h1"), result.tail()
-    assert not result.find(r"^Marline: rail0 "), result.tail()
+    assert not result.find(r"^Marline: rail0 on "), result.tail()
     # Said once at warning level, by the first process of the host.
     assert len(re.findall(r"rail rail1 is lost", result.out)) <= 4, result.tail()
     # And after it, in text and as JSON.
