@@ -140,8 +140,7 @@ impl Node {
         let asks = others && path.ring.waiting_frames().all(|frame| frame.is_ping());
         path.want_ping |= asks;
         let suspicious = path.backoff >= if asks { PINGS_MAX } else { 2 };
-        let sticks = path.policy.lossy && !path.policy.unordered;
-        let another = match sticks {
+        let another = match path.policy.lossy && !path.policy.unordered {
             true => path.backoff >= REMAKE_AFTER,
             false => path.backoff >= REHASH_AFTER && !others,
         };
