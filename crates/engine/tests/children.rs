@@ -3,14 +3,16 @@
 
 #[path = "stand_in/limit.rs"]
 mod limit;
+#[path = "stand_in/side.rs"]
+mod side;
 
 use limit::Limit;
 use marline_engine::settings::Settings;
 use marline_engine::stats::reader::{list_pages, read_page};
 use marline_engine::{
-    mark_forked, AvId, Completion, CqId, Engine, EpId, IoVec, LogSink, OpFlags, RecvReq, SendReq,
-    ADDR_UNSPEC,
+    mark_forked, Completion, Engine, IoVec, LogSink, OpFlags, RecvReq, SendReq, ADDR_UNSPEC,
 };
+use side::Side;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -23,30 +25,8 @@ const CHILDREN: usize = 60;
 /// A message that is granted: its receiver has to answer before it comes.
 const LONG: usize = 300_000;
 
-struct Side {
-    engine: Engine,
-    cq: CqId,
-    ep: EpId,
-    av: AvId,
-}
-
 fn side(settings: &[(&str, &str)]) -> Side {
-    let lookup = |name: &str| {
-        let given = settings.iter().find(|(n, _)| *n == name);
-        given.map(|(_, v)| (*v).to_owned())
-    };
-    let settings = Settings::from_lookup(lookup).unwrap();
-    let engine = Engine::open(settings, LogSink(Arc::new(|_, _| ()))).unwrap();
-    let (cq, av, ep) = (
-        engine.cq_open(),
-        engine.av_open(),
-        engine.ep_open().unwrap(),
-    );
-    engine.ep_bind_av(ep, av);
-    engine.ep_bind_tx_cq(ep, cq);
-    engine.ep_bind_rx_cq(ep, cq);
-    engine.ep_enable(ep).unwrap();
-    Side { engine, cq, ep, av }
+    side::side(settings, LogSink(Arc::new(|_, _| ())))
 }
 
 const COMPLETE: OpFlags = OpFlags {

@@ -4,22 +4,15 @@
 
 #[path = "stand_in/limit.rs"]
 mod limit;
+#[path = "stand_in/side.rs"]
+mod side;
 
 use limit::Limit;
-use marline_engine::settings::Settings;
 use marline_engine::stats::reader::{list_pages, read_page};
-use marline_engine::{
-    AvId, Completion, CqId, Engine, EpId, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError,
-};
+use marline_engine::{Completion, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError};
+use side::Side;
 use std::path::Path;
 use std::sync::Arc;
-
-struct Side {
-    engine: Engine,
-    cq: CqId,
-    ep: EpId,
-    av: AvId,
-}
 
 const FLAGS: OpFlags = OpFlags {
     completion: true,
@@ -32,20 +25,8 @@ const FLAGS: OpFlags = OpFlags {
     discard: false,
 };
 
-fn side(given: &[(&str, &str)]) -> Side {
-    let lookup = |name: &str| {
-        let row = given.iter().find(|(n, _)| *n == name);
-        row.map(|(_, value)| (*value).to_owned())
-    };
-    let settings = Settings::from_lookup(lookup).unwrap();
-    let engine = Engine::open(settings, LogSink(Arc::new(|_, _| {}))).unwrap();
-    let (cq, av) = (engine.cq_open(), engine.av_open());
-    let ep = engine.ep_open().unwrap();
-    engine.ep_bind_av(ep, av);
-    engine.ep_bind_tx_cq(ep, cq);
-    engine.ep_bind_rx_cq(ep, cq);
-    engine.ep_enable(ep).unwrap();
-    Side { engine, cq, ep, av }
+fn side(settings: &[(&str, &str)]) -> Side {
+    side::side(settings, LogSink(Arc::new(|_, _| ())))
 }
 
 fn poll(side: &Side) -> usize {

@@ -3,22 +3,15 @@
 
 #[path = "stand_in/limit.rs"]
 mod limit;
+#[path = "stand_in/side.rs"]
+mod side;
 
 use limit::Limit;
-use marline_engine::settings::Settings;
 use marline_engine::stats::page::PeerState;
 use marline_engine::stats::reader::{list_pages, read_page};
-use marline_engine::{
-    AvId, Completion, CqId, Engine, EpId, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError,
-};
+use marline_engine::{Completion, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError};
+use side::Side;
 use std::sync::{Arc, Mutex};
-
-struct Side {
-    engine: Engine,
-    cq: CqId,
-    ep: EpId,
-    av: AvId,
-}
 
 /// Lines that engines logged.
 type Lines = Arc<Mutex<Vec<String>>>;
@@ -32,22 +25,7 @@ fn side_that_logs(settings: &[(&str, &str)], lines: &Lines) -> Side {
     let sink = LogSink(Arc::new(move |_, text| {
         lines.lock().unwrap().push(text.to_owned())
     }));
-    let lookup = |name: &str| {
-        let given = settings.iter().find(|(n, _)| *n == name);
-        given.map(|(_, v)| (*v).to_owned())
-    };
-    let settings = Settings::from_lookup(lookup).unwrap();
-    let engine = Engine::open(settings, sink).unwrap();
-    let (cq, av, ep) = (
-        engine.cq_open(),
-        engine.av_open(),
-        engine.ep_open().unwrap(),
-    );
-    engine.ep_bind_av(ep, av);
-    engine.ep_bind_tx_cq(ep, cq);
-    engine.ep_bind_rx_cq(ep, cq);
-    engine.ep_enable(ep).unwrap();
-    Side { engine, cq, ep, av }
+    side::side(settings, sink)
 }
 
 fn meet(a: &Side, b: &Side) {
