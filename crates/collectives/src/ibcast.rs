@@ -93,7 +93,11 @@ pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_
         if sends && !unsafe { mpi.pack(elements, &mut bytes, asked.comm) } {
             return Some(mpi.fail(asked.comm, true));
         }
-        datatype = requests.keep_type(mpi, datatype)?;
+        // The other ranks do it by the group, whatever this one lacks.
+        let Some(kept) = requests.keep_type(mpi, datatype) else {
+            return Some(mpi.fail(asked.comm, false));
+        };
+        datatype = kept;
         base = bytes.as_mut_ptr().cast();
         packed = Some((bytes, !sends));
     }

@@ -171,7 +171,8 @@ impl Sums {
         for slot in 0..SLOTS {
             if self.parts[slot].as_ref().is_some_and(|part| of(part.send)) {
                 while self.take_slot(slot).is_err() {
-                    std::hint::spin_loop();
+                    // It may wait for this very core.
+                    std::thread::yield_now();
                 }
             }
         }
