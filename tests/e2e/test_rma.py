@@ -34,6 +34,15 @@ def test_operations_of_every_kind(lab, mpi, provider, tmp_path, seed):
         run(lab, mpi, provider, "--seed", seed, env={}, n=4)
 
 
+def test_mpich_uses_them_by_itself(lab, mpich, tmp_path):
+    """Without a setting; so many long gets at once end MPICH where they go over messages."""
+    env = {"FI_MARLINE_STATS_DIR": tmp_path}
+    run(lab, mpich, "marline", "--gets", 64, env=env, n=2)
+    run(lab, mpich, "marline", "--seed", 5, env=env, n=2)
+    counted = labs.counters(tmp_path)
+    assert counted["calls"] > 0 and counted["reads"] >= 40 * 64, "it went over messages"
+
+
 @pytest.mark.parametrize("fault", ["drop=2%", "corrupt=1%"])
 def test_on_a_rail_that_loses_or_damages(lab, mpich, provider, fault):
     """Counters that all increment, locks of compare-and-swap, and every byte come out exactly."""

@@ -2,8 +2,9 @@
  * and without requests; accumulates and fetches whose sums must come out exactly; locks made of
  * compare-and-swap; exclusive locks; fences; dynamic windows.
  *
- *   rma [--rounds N] [--max-size BYTES] [--seed N] [--compute MS]
+ *   rma [--rounds N] [--max-size BYTES] [--seed N] [--compute MS] [--gets N]
  *
+ * With --gets each rank only gets so many pieces of 64 KiB from the next at once, round after round.
  * With --compute rank 0 computes, at most so long, until the others are done with its memory: its
  * library serves it meanwhile. Prints
  * "rma ok operations=N" at rank 0. */
@@ -14,7 +15,7 @@
 enum { ELEMENTS = 700, SPINS = 12 };
 
 static int rank, size;
-static int rounds = 40, compute_ms = 0;
+static int rounds = 40, compute_ms = 0, gets = 0;
 static size_t max_size = 300000;
 static uint64_t seed = 1, state;
 static long operations;
@@ -311,6 +312,30 @@ static void compute(void)
     MPI_Win_free(&win);
 }
 
+static void many_gets(void)
+{
+    const size_t len = 65536, all = gets * len;
+    const int from = (rank + 1) % size;
+    char *memory, *got = malloc(all);
+    MPI_Win win;
+    MPI_Win_allocate(all, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+    pattern_fill(memory, all, pattern_key(rank, 0, 0, seed));
+    MPI_Win_lock_all(0, win);
+    MPI_Win_sync(win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int round = 0; round < rounds; round++) {
+        memset(got, 0, all);
+        for (int i = 0; i < gets; i++)
+            MPI_Get(got + i * len, len, MPI_BYTE, from, i * len, len, MPI_BYTE, win);
+        MPI_Win_flush(from, win);
+        check(got, all, pattern_key(from, 0, 0, seed), "gets at once");
+        operations += gets;
+    }
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+    free(got);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -326,10 +351,14 @@ int main(int argc, char **argv)
             seed = value;
         else if (!strcmp(argv[i], "--compute"))
             compute_ms = value;
+        else if (!strcmp(argv[i], "--gets"))
+            gets = value;
     }
     state = pattern_key(rank, 0, 0, seed);
     if (compute_ms) {
         compute();
+    } else if (gets) {
+        many_gets();
     } else {
         put_and_get();
         for (int hinted = 0; hinted < 2; hinted++) {
