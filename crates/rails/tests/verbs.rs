@@ -211,6 +211,83 @@ fn a_rail_goes_on_after_it_was_drained() {
     }
 }
 
+/// Waits until a write is over, at once gives its memory another content, and returns whether the link
+/// is still up.
+fn reuse(a: &mut End, b: &mut End, link: LinkId, token: u64, source: &mut [u8]) -> bool {
+    let done = RailEvent::Done(token);
+    wait(a, b, |a, _| a.events.contains(&done).then_some(()));
+    source.fill(9);
+    let down = |e: &RailEvent| matches!(e, RailEvent::LinkDown(it, _) if *it == link);
+    !a.events.iter().any(down)
+}
+
+/// Something goes from one end to the other by a link that is made for it: what was sent by earlier
+/// ones is through, or nowhere.
+fn settle(a: &mut End, b: &mut End, old: LinkId) {
+    a.tx.close(old);
+    let new = link(a, b);
+    send(a, new, b"settled");
+    wait(a, b, |_, b| {
+        b.packets.iter().any(|p| p == b"settled").then_some(())
+    });
+}
+
+/// A queue pair that is given up in the middle of a write, or is in error, reads nothing of the
+/// write's memory after that is said to be over: what the owner puts there next lands nowhere.
+#[test]
+#[ignore = "needs a verbs device: scripts/guest"]
+fn a_queue_pair_in_error_reads_no_memory_that_is_used_again() {
+    const LEN: usize = 4 << 20;
+    for kind in ["rc", "uc"] {
+        for refused in [false, true] {
+            let (mut a, mut b) = (End::open(kind), End::open(kind));
+            let to_b = link(&mut a, &mut b);
+            let (mut source, mut place) = (vec![5u8; LEN], vec![0u8; LEN]);
+            let key = b.tx.register(place.as_mut_ptr(), LEN).unwrap();
+            let mut gone = vec![0u8; 4096];
+            let closed = b.tx.register(gone.as_mut_ptr(), gone.len()).unwrap();
+            b.tx.deregister(closed);
+            let pieces = [Piece {
+                base: source.as_ptr(),
+                len: LEN,
+            }];
+            let first = [Piece {
+                base: gone.as_ptr(),
+                len: gone.len(),
+            }];
+            if refused {
+                // A reliable connection breaks with it, and the next write is never begun.
+                let write = Write {
+                    key: closed,
+                    offset: 0,
+                    pieces: &first,
+                    token: 1,
+                };
+                assert_eq!(a.tx.write(to_b, &write, b"refused"), SendOutcome::Sent);
+            }
+            let write = Write {
+                key,
+                offset: 0,
+                pieces: &pieces,
+                token: 2,
+            };
+            assert_eq!(a.tx.write(to_b, &write, b"written"), SendOutcome::Sent);
+            if !refused {
+                a.tx.drain();
+            }
+            let up = reuse(&mut a, &mut b, to_b, 2, &mut source);
+            assert!(!(up && refused && kind == "rc"), "it is broken");
+            settle(&mut a, &mut b, to_b);
+            let told = b.packets.iter().any(|packet| packet == b"written");
+            assert!(!place.contains(&9), "{kind} {refused}: read again");
+            let landed = place.iter().filter(|byte| **byte == 5).count();
+            assert!(!told || landed == LEN, "{kind} {refused}: {landed}");
+            println!("{kind}, refused {refused}: {landed} of {LEN} bytes landed");
+            b.tx.deregister(key);
+        }
+    }
+}
+
 /// An address where nobody is gives a link that goes down, not one that is up.
 #[test]
 #[ignore = "needs a verbs device: scripts/guest"]

@@ -7,7 +7,7 @@ use crate::setup::{Fault, Trouble};
 use crate::world::{Next, World};
 use marline_wire::RailAddr;
 
-fn end_of(e: u32, rail: usize, to: &RailAddr) -> End {
+pub(crate) fn end_of(e: u32, rail: usize, to: &RailAddr) -> End {
     (e, rail, target_of(to), port_of(to))
 }
 

@@ -257,7 +257,8 @@ impl World {
         }
         let mut wires = self.eps[e as usize].machine.wires();
         let dials = std::mem::take(&mut wires.dials);
-        if wires.outbox.is_empty() && dials.is_empty() {
+        let remakes = std::mem::take(&mut wires.remakes);
+        if wires.outbox.is_empty() && dials.is_empty() && remakes.is_empty() {
             return;
         }
         let mut outbox = std::mem::take(&mut wires.outbox);
@@ -265,6 +266,9 @@ impl World {
         dials
             .into_iter()
             .for_each(|(rail, to)| self.dial(e, rail, to));
+        remakes
+            .into_iter()
+            .for_each(|(rail, to)| self.remake(e, rail, to));
         for out in outbox.drain(..) {
             self.mail(e, out);
         }

@@ -12,6 +12,8 @@ use marline_rails::{
 use marline_wire::{DirectHead, RailAddr};
 use std::sync::Arc;
 
+/// A connection that is up for less is not made anew because it is silent.
+const YOUNG_NS: u64 = 100_000_000;
 /// One buffer is built in, one may wait for room.
 const BUFFERS_MAX: usize = 2;
 
@@ -21,8 +23,12 @@ pub struct SimTx {
     rail: usize,
     caps: Caps,
     addr: RailAddr,
-    /// By address, and whether each is up.
-    links: LinkTable<RailAddr, bool>,
+    /// By address, and since when each is up, if it is.
+    links: LinkTable<RailAddr, Option<u64>>,
+    /// Calls that wrote so far.
+    calls: u32,
+    /// Writes leave in parts of a packet.
+    cut: bool,
     buffers: PlainBuffers,
 }
 
@@ -35,6 +41,8 @@ impl SimTx {
             caps,
             addr,
             links: LinkTable::default(),
+            calls: 0,
+            cut: false,
             buffers: PlainBuffers::new(BUFFER_LEN, BUFFERS_MAX),
         }
     }
@@ -48,18 +56,28 @@ impl Links for SimTx {
     fn connect(&mut self, to: &RailAddr) -> Connected {
         let connects = self.caps.connected;
         let new = self.links.find(to).is_none();
-        let link = self.links.connect(*to, || !connects);
+        let link = self.links.connect(*to, || (!connects).then_some(0));
         if new && connects {
             self.machine.wires().dials.push((self.rail, *to));
             self.machine.stir();
         }
-        let up = self.links.get(link) == Some(&true);
+        let up = self.is_up(link);
         Connected { link, up }
     }
 
     fn works(&mut self, _: LinkId) {}
-    fn reroute(&mut self, _: LinkId) -> bool {
-        false
+    /// As verbs rails do it.
+    fn reroute(&mut self, link: LinkId) -> bool {
+        let now = self.machine.peek_now();
+        let since = self.links.get(link).copied().flatten();
+        let old = since.is_some_and(|since| now - since >= YOUNG_NS);
+        let Some(to) = self.links.key(link).filter(|_| old && self.is_uc()) else {
+            return false;
+        };
+        self.cut = true;
+        self.machine.wires().remakes.push((self.rail, to));
+        self.machine.stir();
+        true
     }
 
     fn close(&mut self, link: LinkId) {
@@ -68,11 +86,21 @@ impl Links for SimTx {
 }
 
 impl SimTx {
+    fn is_up(&self, link: LinkId) -> bool {
+        matches!(self.links.get(link), Some(Some(_)))
+    }
+
+    /// Its links are unreliable connections.
+    fn is_uc(&self) -> bool {
+        self.caps.connected && self.caps.ordered && !self.caps.lossless
+    }
+
     /// The connection to an address is up or down, if anybody wants to know.
     fn of_link(&mut self, to: &RailAddr, up: bool) -> Option<RailEvent> {
         let link = self.links.find(to)?;
+        let since = up.then(|| self.machine.peek_now());
         let is_up = self.links.get_mut(link)?;
-        if core::mem::replace(is_up, up) && up {
+        if core::mem::replace(is_up, since).is_some() && up {
             return None;
         }
         if up {
@@ -106,8 +134,7 @@ impl RailTx for SimTx {
             const ENETDOWN: i32 = 100;
             return SendOutcome::Fault(RailFault::Down(ENETDOWN));
         }
-        let up = self.links.get(link) == Some(&true);
-        let Some(to) = self.links.key(link).filter(|_| up) else {
+        let Some(to) = self.links.key(link).filter(|_| self.is_up(link)) else {
             return SendOutcome::Sent; // lost
         };
         if let Some(&max) = port.limits.iter().filter(|&&max| segment > max).min() {
@@ -175,6 +202,13 @@ impl RemoteWrite for SimTx {
         }
         let pieces = write.pieces.iter().map(|p| (p.base as usize, p.len));
         let pieces: Vec<(usize, usize)> = pieces.collect();
+        self.calls += 1;
+        let call = self.is_uc().then_some(self.calls);
+        let part_max = if self.cut {
+            self.caps.datagram_max
+        } else {
+            usize::MAX
+        };
         let wires = &mut *self.machine.wires();
         let port = &mut wires.ports[self.rail];
         let (bytes, drained) = (pieces.iter().map(|p| p.1 as u64).sum(), port.drained);
@@ -187,6 +221,8 @@ impl RemoteWrite for SimTx {
                 token: write.token,
                 pieces,
                 drained,
+                call,
+                part_max,
             });
         }
         SendOutcome::Sent

@@ -52,6 +52,7 @@ mod spare;
 mod strike;
 mod table;
 mod truth;
+mod unreliable;
 mod verbs;
 mod watch;
 mod windows;

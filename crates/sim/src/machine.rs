@@ -178,6 +178,8 @@ pub struct PortSpec {
     pub connects: bool,
     /// They lose nothing until they break.
     pub lossless: bool,
+    /// Packets on them do not overtake each other.
+    pub ordered: bool,
     /// Writes into registered memory.
     pub writes: RemoteWrites,
     /// Pieces of memory that may be granted at a time.
@@ -197,6 +199,8 @@ pub struct Wires {
     pub outbox: Vec<Out>,
     /// Connections that were asked for: rail and address.
     pub dials: Vec<(usize, RailAddr)>,
+    /// Connections that are to be made anew: rail and address.
+    pub remakes: Vec<(usize, RailAddr)>,
 }
 
 impl Wires {
@@ -234,6 +238,7 @@ impl Machine {
                 ports,
                 outbox: Vec::new(),
                 dials: Vec::new(),
+                remakes: Vec::new(),
             }),
             log: Mutex::default(),
             taken: AtomicU64::new(0),
@@ -394,7 +399,7 @@ impl Port {
                 batch_bytes_max: PACKET_MAX,
                 batch_segments_max: if spec.segments { SEGMENTS_MAX } else { 1 },
                 receive_buffer_bytes: spec.socket_bytes as usize,
-                ordered: spec.lossless,
+                ordered: spec.ordered,
                 lossless: spec.lossless,
                 fixed_mtu: spec.connects,
                 connected: spec.connects,

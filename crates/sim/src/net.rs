@@ -94,6 +94,14 @@ pub struct NetStats {
     pub writes_hurt: u64,
     /// Under a key that is not valid (any more).
     pub writes_refused: u64,
+    /// Packets of unreliable connections whose writes were not all there.
+    pub doubted: u64,
+    /// Unreliable connections that got stuck.
+    pub stuck: u64,
+    /// Packets and writes put onto such.
+    pub swallowed: u64,
+    /// Unreliable connections that an end made anew.
+    pub remade: u64,
 }
 
 impl NetStats {
@@ -122,6 +130,10 @@ impl NetStats {
         self.writes_lost += o.writes_lost;
         self.writes_hurt += o.writes_hurt;
         self.writes_refused += o.writes_refused;
+        self.doubted += o.doubted;
+        self.stuck += o.stuck;
+        self.swallowed += o.swallowed;
+        self.remade += o.remade;
     }
 }
 

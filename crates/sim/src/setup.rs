@@ -259,6 +259,9 @@ pub struct Setup {
     pub near: Option<usize>,
     /// Rails of InfiniBand (see [`Setup::set_verbs`]).
     pub verbs: Vec<Option<Verbs>>,
+    /// Unreliable connections take nothing any more after a part of a write was lost, or a write was
+    /// refused, as those of some devices do.
+    pub sticks: bool,
     /// A connection over which the network carries nothing is silent for so long, and then it
     /// breaks; what it held before that arrives when the network carries it again.
     pub silent_ns: u64,
@@ -372,6 +375,7 @@ impl Setup {
             connected: vec![false; rails],
             near: None,
             verbs: vec![None; rails],
+            sticks: false,
             silent_ns: 0,
             writes: vec![false; rails],
             direct: false,

@@ -6,17 +6,18 @@ use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
 use crate::machine::{Log, News, Out, PortSpec, TRUESIZE};
 use crate::net::{toggle, Damage, Net};
-use crate::place::{port_of, target_of, Place};
+use crate::place::{kind_of, port_of, target_of, Place};
 use crate::rng::Rng;
 use crate::rounds::Rounds;
-use crate::setup::{Setup, Topology, Trouble};
+use crate::setup::{Setup, Trouble};
 use crate::spare;
 use crate::truth::Truth;
-use crate::writes::{Hurt, LATE_NS};
+use crate::unreliable::Unreliable;
+use crate::writes::{Hurt, OutWrite, LATE_NS};
 use marline_checksum::crc32c;
 use marline_engine::Completion;
 use marline_proto::Mutation;
-use marline_rails::{RailEvent, RailFault, RemoteWrites};
+use marline_rails::{RailEvent, RailFault};
 use marline_wire::{DirectHead, RailAddr};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -67,6 +68,8 @@ pub(crate) struct Flying {
     pub breaks: Option<u32>,
     /// It is a write: key, offset, damage.
     pub write: Option<(u64, u64, Hurt)>,
+    /// The immediate of a write or packet of an unreliable connection.
+    pub immediate: Option<u32>,
 }
 
 /// A broken promise.
@@ -128,6 +131,7 @@ pub struct World {
     pub troubles: BTreeMap<&'static str, u64>,
     pub(crate) rounds: Rounds,
     pub(crate) connections: Connections,
+    pub(crate) unreliable: Unreliable,
 }
 
 impl World {
@@ -161,6 +165,7 @@ impl World {
             troubles: BTreeMap::new(),
             rounds: Rounds::default(),
             connections: Connections::default(),
+            unreliable: Unreliable::default(),
             setup,
         };
         for host in 0..world.setup.hosts {
@@ -179,7 +184,7 @@ impl World {
         let port = PORT + if rng.one_in(2) { index as u16 } else { 0 };
         let specs: Vec<PortSpec> = (0..self.setup.rails)
             .map(|r| PortSpec {
-                addr: place(&self.setup, host, r, port).addr(),
+                addr: Place::of(&self.setup, host, r, port).addr(),
                 datagram_max: self.setup.datagram_max[r],
                 socket_bytes: self.setup.socket_bytes,
                 rate: self.setup.rate[r],
@@ -189,6 +194,7 @@ impl World {
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
                 connects: self.setup.connects(r),
                 lossless: self.setup.connects(r) && self.setup.streams[r],
+                ordered: self.setup.connects(r) && (self.setup.streams[r] || self.setup.is_uc(r)),
                 writes: kind_of(&self.setup, r),
                 registered_max: self.setup.registered_max,
                 lands_again: self.setup.node.errs(Mutation::LandAgain),
@@ -325,6 +331,10 @@ impl World {
             self.end_flight(slot);
             return;
         };
+        if !self.believes(e, slot) {
+            self.net.stats.doubted += 1;
+            return self.end_flight(slot);
+        }
         self.touch(e);
         let machine = &self.eps[e as usize].machine;
         let mut wires = machine.wires();
@@ -471,6 +481,11 @@ impl World {
         let (from, to) = (self.eps[e as usize].host, out.to);
         let target = target_of(&to);
         let start = (from, out.rail);
+        if self.is_stuck(e, start, target) {
+            self.net.stats.swallowed += 1;
+            return spare::give(bytes);
+        }
+        let immediate = out.write.as_ref().and_then(OutWrite::told);
         let datagram = bytes.len().min(out.segment);
         let fate = self
             .net
@@ -506,6 +521,7 @@ impl World {
             flying.rail = out.rail;
             flying.reply_to = Some(to);
             flying.breaks = breaks;
+            flying.immediate = immediate;
             let damage = match damage {
                 Damage::Forged if direct.is_some() => Damage::Head,
                 damage => damage,
@@ -562,31 +578,4 @@ fn forge(bytes: &mut [u8], head: usize, rng: &mut Rng) {
     bytes[at] ^= 1 << rng.below(8);
     let seal = crc32c(&bytes[4..head]);
     bytes[..4].copy_from_slice(&seal.to_le_bytes());
-}
-
-/// The kind of writes that a rail announces.
-fn kind_of(setup: &Setup, rail: usize) -> RemoteWrites {
-    match (setup.writes[rail], setup.streams[rail]) {
-        (false, false) if setup.direct => RemoteWrites::Direct,
-        (false, _) => RemoteWrites::None,
-        (true, false) => RemoteWrites::Unordered,
-        (true, true) => RemoteWrites::Ordered,
-    }
-}
-
-/// Where rail `rail` of a host is reached.
-fn place(setup: &Setup, host: usize, rail: usize, port: u16) -> Place {
-    Place {
-        host,
-        rail,
-        port,
-        prefix_len: match setup.topology {
-            Topology::Planes => 16,
-            Topology::Mesh => 8,
-            Topology::Routed => 32,
-        },
-        near: setup.near == Some(rail),
-        datagram_max: setup.datagram_max[rail],
-        writes: kind_of(setup, rail),
-    }
 }

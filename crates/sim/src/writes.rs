@@ -17,6 +17,7 @@ use crate::spare;
 use crate::world::{Next, World};
 use marline_checksum::{sum, Algorithm};
 use marline_proto::{sum_seed, Config};
+use marline_rails::immediate::of_write;
 use marline_rails::RailEvent;
 use marline_wire::{Header, Written, FLAG_READ_REPLY, FLAG_UNSUMMED};
 
@@ -38,6 +39,10 @@ pub struct OutWrite {
     pub pieces: Vec<(usize, usize)>,
     /// How often its rail had been drained when it took the write.
     pub drained: u32,
+    /// Its rail's number for it, if its parts have immediates.
+    pub call: Option<u32>,
+    /// Longest part.
+    pub part_max: usize,
 }
 
 /// Damage to the bytes of a write.
@@ -58,6 +63,12 @@ pub(crate) struct WriteFate {
     pub lands: Option<u64>,
     pub hurt: Hurt,
     pub over: u64,
+    /// Its immediate is given to the receiver (when it has landed, or the rail lies).
+    pub said: bool,
+    /// It lands after its immediate.
+    pub late: bool,
+    /// When it should have landed.
+    pub arrives: u64,
 }
 
 impl Net {
@@ -86,6 +97,8 @@ impl Net {
         }
         self.stats.writes_hurt += lost;
         let mut lands = fate.arrives;
+        let arrives = lands.unwrap_or(leaves);
+        let (said, mut late) = (lands.is_some() && !matches!(hurt, Hurt::Upto(_)), false);
         let mut over = match lands {
             Some(at) if stream => at + self.latency(from.1),
             _ => leaves,
@@ -93,6 +106,7 @@ impl Net {
         match fate.lie {
             Some(Lie::Never) => lands = None,
             Some(Lie::Late(ns)) => {
+                late = true;
                 lands = lands.map(|at| at + self.rng.below(ns));
                 // What was in order would do no harm.
                 if self.rng.one_in(2) {
@@ -104,7 +118,14 @@ impl Net {
             None => {}
         }
         self.stats.writes_lost += lands.is_none() as u64;
-        WriteFate { lands, hurt, over }
+        WriteFate {
+            lands,
+            hurt,
+            over,
+            said,
+            late,
+            arrives,
+        }
     }
 }
 
@@ -117,35 +138,74 @@ impl World {
         // In order with the packet that tells of it.
         let heals = self.held_until(out.rail, start, target);
         let leaves = heals.map_or(at, |heals| at.max(heals + 1));
-        let fate = self
-            .net
-            .write(leaves, start, target, (len, heals.is_some()));
+        let parts = write.parts();
+        let fates: Vec<WriteFate> = (parts.iter())
+            .map(|part| (self.net).write(leaves, start, target, (part.len(), heals.is_some())))
+            .collect();
         self.mix(&[at, 5, write.key, write.offset, len as u64]);
-        if fate.over != u64::MAX {
-            let at = fate.over.max(self.now);
+        let over = fates.iter().map(|fate| fate.over).max().unwrap_or(at);
+        if over != u64::MAX {
+            let at = over.max(self.now);
             let order = self.push(at, Next::WriteOver);
             self.overs.insert(order, (e, out.rail, write.token, target));
         }
-        let breaks = self.breaks(e, start, target);
         let drained = self.eps[e as usize].machine.wires().ports[out.rail].drained;
-        let Some(at) = fate.lands.filter(|_| drained == write.drained) else {
-            return; // or drained in the same call: nothing is read after that (mutation, seed 1803)
-        };
+        if drained != write.drained || self.is_stuck(e, start, target) {
+            return; // drained in the same call: nothing is read after that (mutation, seed 1803)
+        }
+        let comes = |fate: &WriteFate| fate.lands.is_some() || write.call.is_some() && fate.said;
+        if !fates.iter().any(comes) {
+            return;
+        }
         let mut bytes = spare::take();
         if let Err(text) = self.read_pieces(e, out, write, &mut bytes) {
             return self.broken(e, text);
         }
-        let slot = self.new_flight();
-        let flying = &mut self.flying[slot as usize];
-        flying.bytes = bytes;
-        flying.to = target;
-        flying.port = port_of(&out.to);
-        flying.from = e;
-        flying.rail = out.rail;
-        flying.reply_to = None;
-        flying.breaks = Some(breaks);
-        flying.write = Some((write.key, write.offset, fate.hurt));
-        self.push(at.max(self.now), Next::Arrive(slot));
+        for (which, (part, fate)) in parts.into_iter().zip(&fates).enumerate() {
+            let immediate = write.call.map(|call| of_write(call, which));
+            let place = (write.key, write.offset + part.start as u64);
+            self.fly(e, out, (place, &bytes[part]), fate, immediate);
+        }
+        spare::give(bytes);
+    }
+
+    /// A write, or one part of it, is on its way.
+    fn fly(
+        &mut self,
+        e: u32,
+        out: &Out,
+        ((key, offset), bytes): ((u64, u64), &[u8]),
+        fate: &WriteFate,
+        immediate: Option<u32>,
+    ) {
+        let (from, target) = (self.eps[e as usize].host, target_of(&out.to));
+        let start = (from, out.rail);
+        let breaks = self.breaks(e, start, target);
+        let (lost, partly) = (fate.lands.is_none(), matches!(fate.hurt, Hurt::Upto(_)));
+        if immediate.is_some() && (lost || partly) && bytes.len() > PACKET {
+            self.stick(e, start, target);
+        }
+        // With its bytes, or alone where the rail lies or the bytes come late; or lost alone.
+        let said = immediate.filter(|_| fate.said && !self.rng.ppm(self.net.weather.drop));
+        let alone = said.filter(|_| fate.late || lost);
+        let flights = [
+            fate.lands.map(|at| (at, fate.hurt, said.xor(alone))),
+            alone.map(|immediate| (fate.arrives, Hurt::Upto(0), Some(immediate))),
+        ];
+        for (at, hurt, immediate) in flights.into_iter().flatten() {
+            let slot = self.new_flight();
+            let flying = &mut self.flying[slot as usize];
+            flying.bytes = spare::copy(bytes);
+            flying.to = target;
+            flying.port = port_of(&out.to);
+            flying.from = e;
+            flying.rail = out.rail;
+            flying.reply_to = None;
+            flying.breaks = Some(breaks);
+            flying.write = Some((key, offset, hurt));
+            flying.immediate = immediate;
+            self.push(at.max(self.now), Next::Arrive(slot));
+        }
     }
 
     /// How often what carries packets and writes between two rails has broken.
@@ -211,6 +271,7 @@ impl World {
             return;
         };
         let bytes = std::mem::take(&mut flying.bytes);
+        let mut immediate = flying.immediate.take();
         let (port, from, start) = (flying.port, flying.from, flying.rail);
         let breaks = flying.breaks.take();
         self.free.push(slot);
@@ -221,6 +282,7 @@ impl World {
                 self.net.stats.writes_lost += 1;
                 return;
             };
+            immediate = immediate.filter(|_| less == hurt);
             hurt = less;
         }
         let here = self.on_host[to.0].filter(|&e| {
@@ -242,6 +304,8 @@ impl World {
                 self.snap(start, to);
             } else if self.net.is_stream(start.1, to.1) {
                 self.net.sever(start, to);
+            } else if immediate.is_some() {
+                self.stick(from, start, to);
             }
             return;
         };
@@ -258,6 +322,7 @@ impl World {
         if let Err(text) = put(buffer, address, &bytes, hurt, rng) {
             self.broken(e, text.into());
         }
+        self.said(e, from, start.1, immediate);
         spare::give(bytes);
     }
 
@@ -482,6 +547,11 @@ impl Setup {
     pub(crate) fn has_queue_pairs(&self, rail: usize) -> bool {
         matches!(self.verbs.get(rail), Some(Some(Verbs::Rc | Verbs::Uc)))
     }
+
+    /// Returns whether the rail has unreliable connections of InfiniBand.
+    pub(crate) fn is_uc(&self, rail: usize) -> bool {
+        matches!(self.verbs.get(rail), Some(Some(Verbs::Uc)))
+    }
 }
 
 /// Most rails are of InfiniBand, and whatever can go wrong with rails and writes does.
@@ -506,6 +576,7 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
     let faults = (0..setup.faults.len()).filter(|&at| !long(setup, at));
     setup.faults = faults.map(|at| setup.faults[at]).collect();
     setup.weather.breaks = rng.pick(&[0, 100, 1_000, 3_000]);
+    setup.sticks = Rng::new(setup.seed, 24).one_in(2);
     // What is lost on a native rail ends the conversation.
     if setup.profile == Profile::Native && rng.one_in(4) {
         setup.node.native_rails = rng.next() as u32;

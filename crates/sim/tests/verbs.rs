@@ -74,6 +74,43 @@ fn writes_that_never_land_are_sent_again() {
     assert!(outcome.net.writes_lost > 0, "{:?}", outcome.net);
 }
 
+/// Two hosts whose unreliable connections lose what they write, without sums.
+fn unreliable(seed: u64, drop: u32) -> Setup {
+    let mut setup = setup(seed, &[Verbs::Uc]);
+    setup.weather = Weather {
+        drop,
+        ..Weather::default()
+    };
+    setup.node.summed = (1, 0);
+    setup
+}
+
+/// Without sums the immediates alone tell that bytes are missing.
+#[test]
+fn a_packet_is_not_believed_before_its_writes_are_there() {
+    let mut doubted = 0;
+    for seed in 0..8 {
+        let mut setup = unreliable(seed, 20_000);
+        (setup.weather.reorder, setup.weather.reorder_ns) = (20_000, 3 * MS);
+        setup.weather.duplicate = 20_000;
+        doubted += clean(&setup).net.doubted;
+    }
+    assert!(doubted > 0);
+}
+
+/// A connection that takes nothing any more is made anew, and then its writes have no parts.
+#[test]
+fn stuck_connections_are_made_anew() {
+    let (mut stuck, mut remade) = (0, 0);
+    for seed in 0..8 {
+        let mut setup = unreliable(seed, 5_000);
+        setup.sticks = true;
+        let net = clean(&setup).net;
+        (stuck, remade) = (stuck + net.stuck, remade + net.remade);
+    }
+    assert!(stuck > 0 && remade > 0, "{stuck} {remade}");
+}
+
 /// Native rails that lose nothing carry everything, with few acks.
 #[test]
 fn nothing_is_lost_natively_where_nothing_fails() {
@@ -114,11 +151,13 @@ fn mistakes_with_writes_under_way_are_noticed() {
     use marline_sim::Profile;
     std::panic::set_hook(Box::new(|_| {}));
     for mutation in [
-        Mutation::ReadLate, // a send's memory is used again before its writes are drained
-        Mutation::TrustWrites, // that a write is told of is taken for its bytes
-        Mutation::KeepKeys, // keys outlive the completion
-        Mutation::WriteLate, // bytes are put in place under a key that is still open
-        Mutation::ForgetMoved, // what a broken connection lost is not sent again
+        Mutation::TrustImmediates, // a packet counts before its writes have landed
+        Mutation::LeaveStuck,      // a connection that takes nothing is not made anew
+        Mutation::ReadLate,        // a send's memory is used again before its writes are drained
+        Mutation::TrustWrites,     // that a write is told of is taken for its bytes
+        Mutation::KeepKeys,        // keys outlive the completion
+        Mutation::WriteLate,       // bytes are put in place under a key that is still open
+        Mutation::ForgetMoved,     // what a broken connection lost is not sent again
     ] {
         let noticed = (0..1_500).find(|&seed| {
             let mut setup = Setup::draw(seed, Profile::Verbs, 0, 0);

@@ -64,6 +64,11 @@ pub enum Mutation {
     BlindSums,
     /// Direct writes land where something has landed. (The simulator's rails make this mistake.)
     LandAgain,
+    /// A packet that tells of writes on an unreliable connection counts, whichever of them landed. (The
+    /// simulator's rails make this mistake.)
+    TrustImmediates,
+    /// Connections that take nothing any more are not made anew.
+    LeaveStuck,
     /// A packet that is refused sets no timer.
     Unasked,
     /// A remote write that was refused is said to be done.
@@ -116,7 +121,8 @@ impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
-    /// costs time, too (`tests/partial.rs`).
+    /// costs time, too (`tests/partial.rs`); nor `TrustImmediates` and
+    /// `LeaveStuck`, of connections of InfiniBand (`verbs.rs` of the simulator).
     pub const ALL: [Mutation; 49] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,

@@ -6,6 +6,7 @@
 //! connections carries nothing before its link is up. When the link goes down, what was under way
 //! on the path leaves on others, and another link is asked for, ever later.
 
+use crate::base::mutation::Mutation;
 use crate::base::types::{PathReason, PeerId};
 use crate::node::Node;
 use crate::path::duel::has_rivals;
@@ -98,6 +99,7 @@ impl Node {
         if let Some((rail, link)) = self.links.unused.pop() {
             return Some(LinkAsk::Close { rail, link });
         }
+        let leaves = self.cfg.errs(Mutation::LeaveStuck);
         while let Some(&peer) = self.links.wanted.last() {
             let paths = self.conn_mut(peer).map(|conn| conn.paths.iter_mut());
             let asks = |p: &Path| p.link.wanted || p.link.works || p.link.reroute;
@@ -113,7 +115,7 @@ impl Node {
                 return Some(LinkAsk::Works { rail, link });
             }
             let reroute = core::mem::take(&mut found.link.reroute);
-            if let Some(link) = found.link.id.filter(|_| reroute) {
+            if let Some(link) = found.link.id.filter(|_| reroute && !leaves) {
                 return Some(LinkAsk::Reroute { rail, link });
             }
             if !core::mem::take(&mut found.link.wanted) {

@@ -15,16 +15,16 @@ use std::collections::HashMap;
 /// Bits that tell writes of a call apart.
 const WRITE_BITS: u32 = 8;
 /// Most writes of a call.
-pub(super) const WRITES_MAX: usize = 127;
+pub const WRITES_MAX: usize = 127;
 
 /// The immediate of one write of a call.
-pub(super) fn of_write(call: u32, which: usize) -> u32 {
+pub fn of_write(call: u32, which: usize) -> u32 {
     debug_assert!(which < WRITES_MAX);
     call << WRITE_BITS | which as u32
 }
 
 /// The immediate of the packet that tells of `writes` writes.
-pub(super) fn of_packet(call: u32, writes: usize) -> u32 {
+pub fn of_packet(call: u32, writes: usize) -> u32 {
     debug_assert!(writes <= WRITES_MAX);
     call << WRITE_BITS | writes as u32
 }
@@ -37,11 +37,11 @@ fn parts(immediate: u32) -> (u32, u32) {
 /// Writes that have landed and were not told of: of each queue pair the call, and a bit for each
 /// (a network may say a packet twice).
 #[derive(Debug, Default)]
-pub(super) struct Landed(HashMap<u32, (u32, u128)>);
+pub struct Landed(HashMap<u32, (u32, u128)>);
 
 impl Landed {
     /// A write has landed on a queue pair.
-    pub(super) fn write(&mut self, pair: u32, immediate: u32) {
+    pub fn write(&mut self, pair: u32, immediate: u32) {
         let (call, which) = parts(immediate);
         let bit = 1u128.checked_shl(which).unwrap_or(0);
         let landed = self.0.entry(pair).or_default();
@@ -52,7 +52,7 @@ impl Landed {
     }
 
     /// A packet that tells of writes has come on a queue pair: returns whether they all landed.
-    pub(super) fn packet(&mut self, pair: u32, immediate: u32) -> bool {
+    pub fn packet(&mut self, pair: u32, immediate: u32) -> bool {
         let (call, writes) = parts(immediate);
         let all = 1u128.checked_shl(writes).map_or(0, |bit| bit - 1);
         // What is left of an earlier connection under this number must not count for the next.

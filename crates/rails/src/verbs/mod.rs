@@ -11,7 +11,7 @@ mod addr;
 mod buffers;
 mod connection;
 mod greeting;
-mod immediate;
+pub mod immediate;
 mod links;
 mod port;
 mod resolver;
