@@ -67,6 +67,13 @@ def assert_carried(said, *rails):
         assert sent and int(sent[1]) > 100, said
 
 
+def assert_moved(said, rail):
+    """The rail was given up, and what was under way on it left on another."""
+    row = re.search(rf"^{re.escape(rail)} .* (\d+)$", said, re.M)
+    assert row and int(row[1]) > 0, said
+    assert re.search(rf"{re.escape(rail)} on \S+ down .* packets? moved", said), said
+
+
 def disturbed(how, *jobs):
     """Jobs while the wires do something to packets, and how many these dropped."""
     return [
