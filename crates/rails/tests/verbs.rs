@@ -211,8 +211,8 @@ fn a_rail_goes_on_after_it_was_drained() {
     }
 }
 
-/// Waits until a write is over, at once gives its memory another content, and returns whether the link
-/// is still up.
+/// Waits until a write is over, at once gives its memory another content, and returns whether the
+/// link is still up.
 fn reuse(a: &mut End, b: &mut End, link: LinkId, token: u64, source: &mut [u8]) -> bool {
     let done = RailEvent::Done(token);
     wait(a, b, |a, _| a.events.contains(&done).then_some(()));

@@ -2,6 +2,7 @@
 //! All that is under way is lost then, the ends that know of the connection are told, and dial
 //! again. (TCP and RC repeat what a network loses, and break where it carries nothing.)
 
+use marline_rails::immediate::Landed;
 use marline_wire::RailAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,4 +37,8 @@ pub(crate) struct Connections {
     /// Ends whose connection is down and who have not heard of it yet: the event with which they
     /// do, and where to.
     pub deaf: BTreeMap<End, (u64, RailAddr)>,
+    /// Of an endpoint and rail: which writes of unreliable connections landed.
+    pub landed: BTreeMap<(u32, usize), Landed>,
+    /// Unreliable ones that take nothing any more, and how often they had broken before.
+    pub stuck: BTreeMap<Way, u32>,
 }

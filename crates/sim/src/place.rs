@@ -1,6 +1,5 @@
 //! Where simulated rails are: their addresses, and what those say.
 
-use crate::setup::{Setup, Topology};
 use marline_rails::{RemoteWrites, UdpAddr};
 use marline_wire::{RailAddr, RailKind, RailWrites};
 use std::net::IpAddr;
@@ -19,23 +18,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Where rail `rail` of a host is reached.
-    pub(crate) fn of(setup: &Setup, host: usize, rail: usize, port: u16) -> Place {
-        Place {
-            host,
-            rail,
-            port,
-            prefix_len: match setup.topology {
-                Topology::Planes => 16,
-                Topology::Mesh => 8,
-                Topology::Routed => 32,
-            },
-            near: setup.near == Some(rail),
-            datagram_max: setup.datagram_max[rail],
-            writes: kind_of(setup, rail),
-        }
-    }
-
     /// The address.
     pub(crate) fn addr(&self) -> RailAddr {
         let [rail, high, low] = [self.rail, self.host >> 8, self.host].map(|n| n as u8);
@@ -87,14 +69,4 @@ pub(crate) fn target_of(to: &RailAddr) -> (usize, usize) {
 /// The port of a rail's address; 0 of one that is none of ours.
 pub(crate) fn port_of(to: &RailAddr) -> u16 {
     parts(to).map_or(0, |parts| parts.1)
-}
-
-/// The kind of writes that a rail announces.
-pub(crate) fn kind_of(setup: &Setup, rail: usize) -> RemoteWrites {
-    match (setup.writes[rail], setup.streams[rail] || setup.is_uc(rail)) {
-        (false, false) if setup.direct => RemoteWrites::Direct,
-        (false, _) => RemoteWrites::None,
-        (true, false) => RemoteWrites::Unordered,
-        (true, true) => RemoteWrites::Ordered,
-    }
 }

@@ -225,6 +225,17 @@ pub enum Work {
     Storm,
 }
 
+/// The work that is drawn first.
+const WORKS: [Work; 7] = [
+    Work::Random,
+    Work::Random,
+    Work::Random,
+    Work::PingPong,
+    Work::Halo,
+    Work::AllToAll,
+    Work::Incast,
+];
+
 /// One simulation.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -259,8 +270,8 @@ pub struct Setup {
     pub near: Option<usize>,
     /// Rails of InfiniBand (see [`Setup::set_verbs`]).
     pub verbs: Vec<Option<Verbs>>,
-    /// Unreliable connections take nothing any more after a part of a write was lost, or a write was
-    /// refused, as those of some devices do.
+    /// Unreliable connections take nothing any more after a part of a write was lost, or a write
+    /// was refused, as those of some devices do.
     pub sticks: bool,
     /// A connection over which the network carries nothing is silent for so long, and then it
     /// breaks; what it held before that arrives when the network carries it again.
@@ -350,15 +361,7 @@ impl Setup {
         let rails = given_or(rails, rng.pick(&[1, 2, 2, 2, 3, 4]));
         let node = draw_config(rng);
         let rate = rng.pick(&[125_000_000, 1_250_000_000, 12_500_000_000]);
-        let work = rng.pick(&[
-            Work::Random,
-            Work::Random,
-            Work::Random,
-            Work::PingPong,
-            Work::Halo,
-            Work::AllToAll,
-            Work::Incast,
-        ]);
+        let work = rng.pick(&WORKS);
         let mut setup = Setup {
             seed,
             profile,

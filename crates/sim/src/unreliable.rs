@@ -1,33 +1,22 @@
-//! Unreliable connections of InfiniBand (UC): which writes of a call have landed, as their immediates
-//! tell, and connections that are stuck.
+//! Unreliable connections of InfiniBand (UC): which writes of a call have landed, as their
+//! immediates tell, and connections that are stuck.
 //!
-//! Each part of a call's write has an immediate, which comes when all of the part has landed; now and
-//! then it is lost alone, or a rail lies: then it comes before its bytes, or without them. The packet
-//! that tells of the call is believed when all immediates came; what decides that is the rails' own
-//! code. A connection is found again by the same number when it was made anew.
+//! Each part of a call's write has an immediate, which comes when all of the part has landed; now
+//! and then it is lost alone, or a rail lies: then it comes before its bytes, or without them. The
+//! packet that tells of the call is believed when all immediates came; what decides that is the
+//! rails' own code. A connection is found again by the same number when it was made anew.
 
-use crate::connections::Way;
 use crate::dials::end_of;
 use crate::place::target_of;
 use crate::world::World;
 use crate::writes::OutWrite;
 use marline_proto::Mutation;
-use marline_rails::immediate::{of_packet, Landed, WRITES_MAX};
+use marline_rails::immediate::{of_packet, WRITES_MAX};
 use marline_wire::RailAddr;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The state of all unreliable connections.
-#[derive(Debug, Default)]
-pub(crate) struct Unreliable {
-    /// Of an endpoint and rail: what landed.
-    landed: BTreeMap<(u32, usize), Landed>,
-    /// Those that take nothing any more, and how often they had broken before.
-    stuck: BTreeMap<Way, u32>,
-}
-
 impl OutWrite {
-    /// The parts of its bytes that are written one by one: all at once, where they have no immediates.
+    /// The parts of its bytes that are written one by one; all at once, if they have no immediates.
     pub(crate) fn parts(&self) -> Vec<Range<usize>> {
         let mut lens: Vec<usize> = self.pieces.iter().map(|p| p.1).collect();
         if self.call.is_none() {
@@ -61,7 +50,7 @@ impl World {
     /// The immediate of a write has come.
     pub(crate) fn said(&mut self, e: u32, from: u32, rail: usize, immediate: Option<u32>) {
         if let Some(immediate) = immediate {
-            let landed = self.unreliable.landed.entry((e, rail)).or_default();
+            let landed = self.connections.landed.entry((e, rail)).or_default();
             landed.write(from, immediate);
         }
     }
@@ -74,7 +63,7 @@ impl World {
         let Some(immediate) = flying.immediate.take() else {
             return true;
         };
-        let landed = self.unreliable.landed.entry((e, rail)).or_default();
+        let landed = self.connections.landed.entry((e, rail)).or_default();
         landed.packet(from, immediate) || self.setup.node.errs(Mutation::TrustImmediates)
     }
 
@@ -82,14 +71,14 @@ impl World {
     pub(crate) fn stick(&mut self, e: u32, start: (usize, usize), target: (usize, usize)) {
         if self.setup.sticks && !self.is_stuck(e, start, target) {
             let breaks = self.breaks(e, start, target);
-            self.unreliable.stuck.insert((start, target), breaks);
+            self.connections.stuck.insert((start, target), breaks);
             self.net.stats.stuck += 1;
         }
     }
 
     /// Returns whether it does so.
     pub(crate) fn is_stuck(&self, e: u32, start: (usize, usize), target: (usize, usize)) -> bool {
-        let stuck = &self.unreliable.stuck;
+        let stuck = &self.connections.stuck;
         !stuck.is_empty() && stuck.get(&(start, target)) == Some(&self.breaks(e, start, target))
     }
 

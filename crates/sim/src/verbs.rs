@@ -11,8 +11,11 @@
 //! - all that was posted to it is over at once (it is flushed).
 
 use crate::connections::End;
+use crate::place::Place;
+use crate::setup::{Setup, Topology};
 use crate::world::{Next, World};
 use crate::writes::Hurt;
+use marline_rails::RemoteWrites;
 use marline_wire::RailAddr;
 
 /// The other end of a connection hears at most so much later that it is down.
@@ -62,6 +65,35 @@ impl World {
             0 => None,
             1 => Some(Hurt::Upto(self.rng.below(len as u64 + 1) as usize)),
             _ => Some(hurt),
+        }
+    }
+}
+
+impl Setup {
+    /// Where a rail of a host is reached.
+    pub(crate) fn place(&self, host: usize, rail: usize, port: u16) -> Place {
+        Place {
+            host,
+            rail,
+            port,
+            prefix_len: match self.topology {
+                Topology::Planes => 16,
+                Topology::Mesh => 8,
+                Topology::Routed => 32,
+            },
+            near: self.near == Some(rail),
+            datagram_max: self.datagram_max[rail],
+            writes: self.kind_of_writes(rail),
+        }
+    }
+
+    /// The kind of writes that a rail announces.
+    pub(crate) fn kind_of_writes(&self, rail: usize) -> RemoteWrites {
+        match (self.writes[rail], self.streams[rail] || self.is_uc(rail)) {
+            (false, false) if self.direct => RemoteWrites::Direct,
+            (false, _) => RemoteWrites::None,
+            (true, false) => RemoteWrites::Unordered,
+            (true, true) => RemoteWrites::Ordered,
         }
     }
 }

@@ -6,13 +6,12 @@ use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
 use crate::machine::{Log, News, Out, PortSpec, TRUESIZE};
 use crate::net::{toggle, Damage, Net};
-use crate::place::{kind_of, port_of, target_of, Place};
+use crate::place::{port_of, target_of};
 use crate::rng::Rng;
 use crate::rounds::Rounds;
 use crate::setup::{Setup, Trouble};
 use crate::spare;
 use crate::truth::Truth;
-use crate::unreliable::Unreliable;
 use crate::writes::{Hurt, OutWrite, LATE_NS};
 use marline_checksum::crc32c;
 use marline_engine::Completion;
@@ -131,7 +130,6 @@ pub struct World {
     pub troubles: BTreeMap<&'static str, u64>,
     pub(crate) rounds: Rounds,
     pub(crate) connections: Connections,
-    pub(crate) unreliable: Unreliable,
 }
 
 impl World {
@@ -165,7 +163,6 @@ impl World {
             troubles: BTreeMap::new(),
             rounds: Rounds::default(),
             connections: Connections::default(),
-            unreliable: Unreliable::default(),
             setup,
         };
         for host in 0..world.setup.hosts {
@@ -184,7 +181,7 @@ impl World {
         let port = PORT + if rng.one_in(2) { index as u16 } else { 0 };
         let specs: Vec<PortSpec> = (0..self.setup.rails)
             .map(|r| PortSpec {
-                addr: Place::of(&self.setup, host, r, port).addr(),
+                addr: self.setup.place(host, r, port).addr(),
                 datagram_max: self.setup.datagram_max[r],
                 socket_bytes: self.setup.socket_bytes,
                 rate: self.setup.rate[r],
@@ -195,7 +192,7 @@ impl World {
                 connects: self.setup.connects(r),
                 lossless: self.setup.connects(r) && self.setup.streams[r],
                 ordered: self.setup.connects(r) && (self.setup.streams[r] || self.setup.is_uc(r)),
-                writes: kind_of(&self.setup, r),
+                writes: self.setup.kind_of_writes(r),
                 registered_max: self.setup.registered_max,
                 lands_again: self.setup.node.errs(Mutation::LandAgain),
                 life: index,

@@ -64,8 +64,8 @@ pub enum Mutation {
     BlindSums,
     /// Direct writes land where something has landed. (The simulator's rails make this mistake.)
     LandAgain,
-    /// A packet that tells of writes on an unreliable connection counts, whichever of them landed. (The
-    /// simulator's rails make this mistake.)
+    /// A packet that tells of writes on an unreliable connection counts, whichever of them landed.
+    /// (The simulator's rails make this mistake.)
     TrustImmediates,
     /// Connections that take nothing any more are not made anew.
     LeaveStuck,
