@@ -238,3 +238,25 @@ fn what_becomes_free_is_granted_to_several_messages_at_once() {
     assert!(*first >= 3 * least, "all the budget: {told:?}");
     assert!(several.iter().all(|&n| n >= least), "{told:?}");
 }
+
+/// A message that was granted in part, since the budget ended in its middle, gets the rest before
+/// later ones of its sender get anything. (It came after all that waited behind it; who receives in
+/// order stood still meanwhile, for 30 ms on 1 Gbit/s.)
+#[test]
+fn messages_of_one_sender_end_in_their_order() {
+    const EACH: u64 = 300_000;
+    let mut pair = Pair::new(1, false);
+    (2..34).for_each(|handle| pair.message(handle, EACH));
+    let mut ended = Vec::new();
+    let end = pair.now + face::SETTLED_NS;
+    while ended.len() < 32 {
+        assert!(pair.now < end, "{ended:?}");
+        pair.step();
+        while let Some(event) = pair.b.poll_event() {
+            if let Event::RecvDone { handle, .. } = event {
+                ended.extend((handle >= 2).then_some(handle));
+            }
+        }
+    }
+    assert!(ended.is_sorted(), "{ended:?}");
+}

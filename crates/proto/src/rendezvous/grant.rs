@@ -12,6 +12,15 @@ use marline_wire::{Grant, FLAG_READ_REPLY, FLAG_REFUSED, GRANULE};
 
 /// Data that does not come for so long no longer holds back the grants of others.
 const STALE_NS: u64 = 5_000_000;
+/// Number of messages that wait for a grant among which a later one of the same sender is looked
+/// for: what is farther behind does not get its grant soon.
+const LOOK_AHEAD: usize = 64;
+
+/// A message whose window has so much room gets more: the rest is time enough for the frame to get
+/// there.
+fn step_of(window: u64) -> u64 {
+    GRANT_STEP.max(window / 4)
+}
 
 impl Node {
     /// The message wants (more) grant: queue it if it is worth a frame, and hand out.
@@ -19,8 +28,7 @@ impl Node {
         // Not every call knows the time: a grant must not be stale when it is made.
         let now = now.max(self.absences.last_poll_ns);
         let window = self.grants.window_max();
-        // A quarter of the window is time enough for the frame to get there.
-        let step = GRANT_STEP.max(window / 4);
+        let step = step_of(window);
         let Some(inbound) = self.ops.inbounds.get_mut(key) else {
             return;
         };
@@ -30,9 +38,25 @@ impl Node {
         let wants = inbound.granted < inbound.wanted;
         if wants && !inbound.in_grant_queue && inbound.counted + step <= window {
             inbound.in_grant_queue = true;
-            self.grants.queue.push_back(key);
+            self.queue_for_grant(key);
         }
         self.pump_grants(now);
+    }
+
+    /// A message waits for (more) grant. One that had a part goes before later ones of its sender,
+    /// which would else end first, and behind all of others.
+    fn queue_for_grant(&mut self, key: Key) {
+        let inbound = self.ops.inbounds.get(key);
+        let begun = inbound.filter(|i| i.granted > 0).map(|i| i.peer);
+        let next = |&at: &Key| self.ops.inbounds.get(at).map(|i| i.peer);
+        let before = begun.and_then(|peer| {
+            let mut looked = self.grants.queue.iter().take(LOOK_AHEAD);
+            looked.position(|at| next(at) == Some(peer))
+        });
+        match before {
+            Some(at) => self.grants.queue.insert(at, key),
+            None => self.grants.queue.push_back(key),
+        }
     }
 
     /// Hands out grants in queue order while the budget lasts.
@@ -78,10 +102,13 @@ impl Node {
             inbound.granted += give;
             inbound.counted += give;
             inbound.last_data_ns = now;
-            inbound.in_grant_queue = false;
+            // Where the budget ended in its middle it is the next, not the last.
+            inbound.in_grant_queue = give < left && inbound.counted + step_of(window) <= window;
             self.grants.out += give;
             least = 0;
-            self.grants.queue.pop_front();
+            if !inbound.in_grant_queue {
+                self.grants.queue.pop_front();
+            }
             self.queue_grant(key);
         }
     }
@@ -159,6 +186,7 @@ impl Node {
             match nothing {
                 // The message is over at once: its frame must not depend on it.
                 Some(frame) => conn.tx.control.push_back(frame),
+                None if conn.tx.grants.back() == Some(&key) => {}
                 None => conn.tx.grants.push_back(key),
             }
             self.agenda.mark_ready(conn);
