@@ -1,6 +1,8 @@
 """Curves over all sizes: half round trips, windowed bandwidth, and messages per second of several
-pairs. `bench/run` measures them beside its marks; tests/programs/curve.c says what each is."""
+pairs; and a few sizes with several threads a rank. `bench/run` measures them beside its marks;
+tests/programs/curve.c says what each is."""
 
+import os
 import statistics
 import sys
 from collections import defaultdict
@@ -19,8 +21,27 @@ CURVES = {
     "curve-bandwidth": ("Windows of messages, two ranks", "GB/s", False),
 }
 RATES = {f"rate-pairs{n}": f"8 B messages/s, {n} pair{'s' * (n > 1)}" for n in PAIRS}
+# Threads of a rank that all call MPI, each with one of the other rank's, and what they do at once.
+THREADS = (2, 4)
+THREADED_LATENCY, THREADED_RATE = (8, 2048, 65536), (RATE_BYTES,)
+THREADED_SECONDS, THREADED_SAMPLES = 0.1, 2
+THREADED = {}
+for _n in THREADS:
+    THREADED[f"threads{_n}-latency"] = (f"Half a round trip, {_n} threads a rank", "us", True)
+    THREADED[f"threads{_n}-rate"] = (f"Messages of all {_n} threads a rank", "M/s", False)
 # What it is to be at most, or else at least: (mark, largest size it is for).
-MARKS = {"curve-latency": [(0.85, 1024), (1.0, 1 << 30)], "curve-bandwidth": [(1.0, 1 << 30)]}
+MARKS = {"curve-latency": [(0.85, 1024), (1.0, 1 << 30)], "curve-bandwidth": [(1.0, 1 << 30)],
+         **{test: [(1.0, 1 << 30)] for test in THREADED}}
+
+
+def threads_here():
+    """Of THREADS: two always, and more where each thread of both ranks has a core of its own."""
+    return [n for n in THREADS if n == 2 or 2 * n <= os.cpu_count()]
+
+
+def threaded_tests():
+    """TEST:BYTES of a job with threads."""
+    return [f"latency:{size}" for size in THREADED_LATENCY] + [f"rate:{size}" for size in THREADED_RATE]
 
 
 def jobs(sizes):
@@ -36,22 +57,37 @@ def measure(lab, contender, flag, args, sizes):
     for ranks, tests in jobs(sizes):
         program = ["curve", "--flag", flag, "--samples", 1, "--seconds", args.curve_seconds, "--pin", *tests]
         limit = 60 + len(tests) * (10 * args.curve_seconds + 2)
-        result = contender.start(lab, program, timeout=limit, n=ranks)
-        if not result.ok:
-            print(f"  {contender.name}, {ranks} ranks: failed\n{result.tail(12)}", file=sys.stderr)
-        for line in result.out.splitlines():
-            if line.startswith("curve,"):
-                test, ranks_, _, *rest = line.split(",")[1:]
-                name = f"rate-pairs{int(ranks_) // 2}" if test == "rate" else f"curve-{test}"
-                rows.append([name, *rest])
+        for test, ranks_, _, *rest in _lines(contender, lab, program, limit, ranks):
+            name = f"rate-pairs{int(ranks_) // 2}" if test == "rate" else f"curve-{test}"
+            rows.append([name, *rest])
     return rows
+
+
+def measure_threads(lab, contender, args):
+    """The same with several threads a rank, which nobody pins."""
+    rows, tests = [], threaded_tests()
+    samples, seconds = (1, 0.001) if args.quick else (THREADED_SAMPLES, THREADED_SECONDS)
+    for threads in args.threads:
+        program = ["curve", "--threads", threads, "--samples", samples, "--seconds", seconds, *tests]
+        limit = 60 + samples * len(tests) * (10 * seconds + 2)
+        for test, _, _, *rest in _lines(contender, lab, program, limit, 2):
+            rows.append([f"threads{threads}-{test}", *rest])
+    return rows
+
+
+def _lines(contender, lab, program, limit, ranks):
+    """What `curve` printed, without its name: test, ranks, threads, bytes, value, unit, hops, class."""
+    result = contender.start(lab, program, timeout=limit, n=ranks)
+    if not result.ok:
+        print(f"  {contender.name}, {ranks} ranks: failed\n{result.tail(12)}", file=sys.stderr)
+    return [line.split(",")[1:] for line in result.out.splitlines() if line.startswith("curve,")]
 
 
 def by_round(samples, kind):
     """(test, bytes, contender) -> round -> median, of samples of one class."""
     groups = defaultdict(lambda: defaultdict(list))
     for s in samples:
-        if s["class"] == kind and (s["test"] in CURVES or s["test"] in RATES):
+        if s["class"] == kind and s["test"] in {*CURVES, *RATES, *THREADED}:
             key = s["test"], int(s["bytes"]), s["contender"]
             groups[key][s["date"], s["round"]].append(float(s["value"]))
     return {key: {number: statistics.median(values) for number, values in rounds.items()}
@@ -65,7 +101,7 @@ def ratios(rounds, test, size, ours):
     mine = rounds.get((test, size, ours))
     if not rivals or not mine:
         return None, []
-    pick = min if test in CURVES and CURVES[test][2] else max
+    pick = min if {**CURVES, **THREADED}.get(test, ("", "", False))[2] else max
     best = pick(rivals, key=lambda name: statistics.median(rivals[name].values()))
     common = sorted(mine.keys() & rivals[best].keys())
     return best, [mine[n] / rivals[best][n] for n in common]
@@ -96,29 +132,43 @@ def mark_of(test, size):
     return next((mark for mark, upto in MARKS.get(test, []) if size <= upto), None)
 
 
+def _cell(test, size, row, less):
+    """Ours, its ratio to the best peer's with the interval, and a mark if that is surely missed."""
+    if not row:
+        return "-"
+    mark = mark_of(test, size)
+    missed = mark is not None and (row[3] > mark if less else row[4] < mark)
+    return f"{row[0]:.4g}  {row[2]:.2f} ({row[3]:.2f} to {row[4]:.2f}){'!' if missed else ' '}"
+
+
+def _print_ratios(tests, rows, where):
+    """A table for each of `tests` that was measured, a line for each size."""
+    names = [c.name for c in peers.CONTENDERS if any(n == c.name for _, _, n in rows)]
+    for test, (title, unit, less) in tests.items():
+        sizes = sorted({s for t, s, _ in rows if t == test})
+        if not sizes:
+            continue
+        print(f"\n{title}, {unit}{where}: ours over the best peer's "
+              f"({'less' if less else 'more'} is better), 95 % interval")
+        print(f"  {'':<10}" + "".join(f"{name:>30}" for name in names) + "   best peer")
+        for size in sizes:
+            of_size = [rows.get((test, size, name)) for name in names]
+            best = next((row[1] for row in of_size[::-1] if row), "")
+            cells = "".join(f"{_cell(test, size, row, less):>30}" for row in of_size)
+            print(f"  {svg.size_text(size):<10}{cells}   {best}")
+
+
 def report(samples):
     """Prints the ratio and its interval at each size, and which sizes miss their mark."""
+    if not {s["test"] for s in samples} & {*CURVES, *RATES, *THREADED}:
+        return
     for kind in kinds(samples):
-        rows = table(samples, kind)
-        names = [c.name for c in peers.CONTENDERS if any(n == c.name for _, _, n in rows)]
-        for test, (title, unit, less) in CURVES.items():
-            print(f"\n{title}, {unit}, cores {kind}: ours over the best peer's "
-                  f"({'less' if less else 'more'} is better), 95 % interval")
-            print(f"  {'':<10}" + "".join(f"{name:>30}" for name in names) + "   best peer")
-            for size in sorted({s for t, s, _ in rows if t == test}):
-                cells, best = [], ""
-                for name in names:
-                    row = rows.get((test, size, name))
-                    if row:
-                        best = row[1]
-                        missed = mark_of(test, size) is not None and (
-                            row[3] > mark_of(test, size) if less else row[4] < mark_of(test, size))
-                        cells.append(f"{row[0]:.4g}  {row[2]:.2f} ({row[3]:.2f} to {row[4]:.2f}){'!' if missed else ' '}")
-                    else:
-                        cells.append("-")
-                print(f"  {svg.size_text(size):<10}" + "".join(f"{c:>30}" for c in cells) + f"   {best}")
-    print("\n  ! misses its mark by more than the interval: at most the best peer's time at each size and 0.85 "
-          "of it up to\n  1 KiB, at least its bandwidth")
+        _print_ratios(CURVES, table(samples, kind), f", cores {kind}")
+    # Threads have no cores of their own, so there is one class only.
+    for kind in {s["class"] for s in samples if s["test"] in THREADED}:
+        _print_ratios(THREADED, table(samples, kind), "")
+    print("\n  ! misses its mark by more than the interval: at most the best peer's time at each size and, "
+          "with one thread,\n  0.85 of it up to 1 KiB, at least its bandwidth and rate")
     for test, title in RATES.items():
         # Only two ranks have cores of their own.
         for kind in {s["class"] for s in samples if s["test"] == test} - {"changed"}:

@@ -1,4 +1,5 @@
-"""`bench/run` measures every size, ours and a peer's, and draws what it measured."""
+"""`bench/run` measures every size, ours and a peer's, with threads as well, and draws what it
+measured."""
 
 import csv
 import subprocess
@@ -34,6 +35,10 @@ def test_no_size_goes_unmeasured(tmp_path):
             assert not missing, f"{name}, {test}: {missing}\n{done.stderr}"
         for test in curves.RATES:
             assert (name, test, curves.RATE_BYTES) in measured, f"{name}, {test}\n{done.stderr}"
+        for threads in curves.threads_here():
+            for test, sizes in (("latency", curves.THREADED_LATENCY), ("rate", curves.THREADED_RATE)):
+                wanted = {(name, f"threads{threads}-{test}", size) for size in sizes}
+                assert wanted <= measured, f"{wanted - measured}\n{done.stderr}"
     distance = curves.kinds(samples)[0]
     for test in curves.CURVES:
         picture = ElementTree.parse(tmp_path / f"{test}.svg").getroot()
@@ -41,5 +46,6 @@ def test_no_size_goes_unmeasured(tmp_path):
         drawn = {s["contender"] for s in samples if s["test"] == test and s["class"] == distance}
         texts = {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}
         assert drawn and drawn <= texts, f"{test}: {drawn}"
+    assert "2 threads a rank" in done.stdout
     # (A size is left out of the table where its only samples saw the cores move.)
     assert "KiB" in done.stdout and f"over {PEER}" in done.stdout
