@@ -63,10 +63,12 @@ def test_a_rail_goes_down_and_returns(lab, mpich, provider, tmp_path):
     assert provider != "marline" or labs.counters(tmp_path)["downs"] > 0, result.tail()
 
 
-def test_memory_of_a_rank_that_computes(lab, mpich, provider):
-    """The thread serves it: rank 0 computes until the others have put, got and said so."""
+def test_memory_of_a_rank_that_computes(lab, mpich, provider, tmp_path):
+    """The thread serves it: rank 0 computes until the others have put, got, counted and said so."""
     if provider == "marline":
-        run(lab, mpich, provider, "--compute", 30_000)
+        env = {**ON, "FI_MARLINE_STATS_DIR": tmp_path}
+        run(lab, mpich, provider, "--compute", 30_000, env=env)
+        assert labs.counters(tmp_path)["thread_takeovers"] >= 1000, "the thread had to do it"
 
 
 @pytest.mark.soak

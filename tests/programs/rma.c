@@ -274,9 +274,11 @@ static void dynamic(void)
     free(all);
 }
 
-/* Rank 0 computes, and calls no MPI, until the others have put, got and said so in its memory. */
+/* Rank 0 computes, and calls no MPI, until the others have put, got, counted and said so in its
+ * memory: had they to wait for its calls, it would compute to the end. */
 static void compute(void)
 {
+    enum { COUNTS = 1000 };
     volatile int64_t *words;
     int64_t old, one = 1;
     MPI_Win win;
@@ -295,6 +297,8 @@ static void compute(void)
             if (words[size + i] != i)
                 fail("word of a rank that nobody served", words[size + i], i);
         }
+        if (words[2 * size] != COUNTS * (size - 1))
+            fail("increments of ranks that were served", words[2 * size], COUNTS * (size - 1));
     } else {
         int64_t value = 1000 + rank, mark = rank;
         MPI_Put(&value, 1, MPI_INT64_T, 0, rank, 1, MPI_INT64_T, win);
@@ -303,11 +307,14 @@ static void compute(void)
         MPI_Win_flush(0, win);
         if (old != value)
             fail("value put and got", old, value);
+        for (int i = 0; i < COUNTS; i++) {
+            MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, 2 * size, MPI_SUM, win);
+            MPI_Win_flush(0, win);
+        }
         MPI_Put(&mark, 1, MPI_INT64_T, 0, size + rank, 1, MPI_INT64_T, win);
         MPI_Win_flush(0, win);
-        operations += 3;
+        operations += 3 + COUNTS;
     }
-    MPI_Fetch_and_op(&one, &old, MPI_INT64_T, 0, 2 * size, MPI_SUM, win);
     MPI_Win_unlock_all(win);
     MPI_Win_free(&win);
 }

@@ -358,7 +358,10 @@ impl<S: System> Engine<S> {
 
     /// Registers memory for peers to read, or to write, too.
     pub fn mr_open(&self, region: &Region) -> Result<(), SubmitError> {
-        self.shared.usable()?.mr_open(region)
+        let mut core = self.shared.usable()?;
+        core.mr_open(region)?;
+        self.shared.note_open(core.ops.is_open());
+        Ok(())
     }
 
     /// Forgets registered memory: nobody reads or writes it after this.
@@ -368,6 +371,7 @@ impl<S: System> Engine<S> {
             return;
         };
         core.mr_close(self.shared.clock.now_ns(), key);
+        self.shared.note_open(core.ops.is_open());
         if core.has_output() {
             core.flush(self.shared.clock.now_ns());
         }

@@ -3,7 +3,7 @@
 #[path = "stand_in/caps.rs"]
 mod caps;
 
-use marline_engine::{Clock, CoreConfig, Engine, LogSink, Parts, System};
+use marline_engine::{Clock, CoreConfig, Engine, LogSink, Parts, Region, System};
 use marline_proto::Config;
 use marline_rails::{
     addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId,
@@ -78,6 +78,7 @@ struct Slow {
     on_yield: Arc<Mutex<Option<OnYield>>>,
     yields: Arc<AtomicU64>,
     naps: Arc<AtomicU64>,
+    alarms: Arc<AtomicU64>,
 }
 
 impl Clock for Slow {
@@ -90,7 +91,9 @@ impl System for Slow {
     type Tx = Silent;
     type Rx = Silent;
     type Watch = ();
-    fn alarm(&self) {}
+    fn alarm(&self) {
+        self.alarms.fetch_add(1, Relaxed);
+    }
     fn yield_now(&self) {
         self.yields.fetch_add(1, Relaxed);
         if let Some(action) = self.on_yield.lock().unwrap().as_mut() {
@@ -119,6 +122,7 @@ fn engine_with(
         on_yield: Arc::default(),
         yields: Arc::default(),
         naps: Arc::default(),
+        alarms: Arc::default(),
     };
     let cfg = CoreConfig {
         proto: Config::default(),
@@ -277,4 +281,52 @@ fn the_thread_hurries_for_an_application_that_is_away_much() {
         engine.progress();
     }
     assert_eq!(tick(&engine), 10_000_000, "it polls well again");
+}
+
+/// Time between the last poll and the thread's sleep on the descriptors, if the thread looked first
+/// `before_ns` earlier than that poll.
+fn unserved_ns(engine: &Engine<Slow>, system: &Slow, before_ns: u64) -> u64 {
+    engine.progress();
+    let (mut next, mut armed) = engine.thread_turn(false);
+    system.now_ns.fetch_add(before_ns, Relaxed);
+    engine.progress();
+    let polled = system.now_ns.load(Relaxed);
+    while !armed {
+        system.now_ns.fetch_max(next, Relaxed);
+        (next, armed) = engine.thread_turn(false);
+    }
+    system.now_ns.load(Relaxed) - polled
+}
+
+/// Peers' operations on open memory are for nobody here who polls: the thread goes to the
+/// descriptors 1 ms after the last poll, not after a tick and the rest of another.
+#[test]
+fn memory_open_to_peers_is_served_a_millisecond_after_the_last_poll() {
+    let (engine, system, _) = engine(1);
+    let mut memory = [0u8; 64];
+    let mut region = Region {
+        key: 1,
+        base: memory.as_mut_ptr(),
+        len: memory.len(),
+        virt_addr: false,
+        readable: false,
+        writable: false,
+    };
+    engine.mr_open(&region).unwrap();
+    assert!(unserved_ns(&engine, &system, 0) >= 10_000_000);
+    assert_eq!(system.alarms.load(Relaxed), 0, "it is this process's own");
+    (region.key, region.readable) = (2, true);
+    engine.mr_open(&region).unwrap();
+    assert_eq!(system.alarms.load(Relaxed), 1, "the thread may sleep");
+    for before_ns in [0, 1_000, 500_000, 999_000, 1_000_000] {
+        let unserved = unserved_ns(&engine, &system, before_ns);
+        assert!(unserved <= 1_000_001, "{unserved} ns");
+    }
+    (region.key, region.readable, region.writable) = (3, false, true);
+    engine.mr_open(&region).unwrap();
+    engine.mr_close(2);
+    assert!(unserved_ns(&engine, &system, 0) <= 1_000_001);
+    engine.mr_close(3);
+    assert!(unserved_ns(&engine, &system, 0) >= 10_000_000);
+    assert_eq!(system.alarms.load(Relaxed), 1);
 }

@@ -16,7 +16,7 @@ use crate::progress::sum_workers::SumWorkers;
 use crate::state::core::{Core, CoreConfig};
 use marline_rails::InterfaceWatch;
 
-/// The thread's tick for an application that is away much.
+/// The thread's tick for an application that is away much, and while memory is open to peers.
 const HURRIED_TICK_NS: u64 = 1_000_000;
 
 /// Parts that are polled rarely: links and statistics.
@@ -51,6 +51,8 @@ pub(crate) struct Shared<S: System> {
     pub(crate) tick_ns: u64,
     /// The thread ticks faster until then.
     pub(crate) hurried_ns: AtomicU64,
+    /// Memory is open to peers, whose operations nobody here waits for.
+    pub(crate) serves: AtomicBool,
     pub(crate) threaded: bool,
     /// Ends the sleep of threads for which another one took packets.
     pub(crate) nap_event: Option<Event>,
@@ -113,6 +115,7 @@ impl<S: System> Shared<S> {
             awaited: AtomicU32::new(0),
             tick_ns: parts.tick_ns,
             hurried_ns: AtomicU64::new(0),
+            serves: AtomicBool::new(false),
             threaded: parts.threaded,
             nap_event: None,
             generation: Generation::current(),
@@ -157,11 +160,33 @@ impl<S: System> Shared<S> {
         now.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) > self.tick(now)
     }
 
+    /// When the thread looks again whether the application is away. Memory that is open to peers is
+    /// served within a hurried tick of the last poll, not of the thread's last look.
+    pub(crate) fn next_look(&self, now: u64) -> u64 {
+        let tick = self.tick(now);
+        if self.serves.load(Ordering::Relaxed) {
+            let away = self.polled_ns.load(Ordering::Relaxed) + tick + 1;
+            return away.clamp(now + 1, now + tick);
+        }
+        now + tick
+    }
+
     /// The thread's tick now (see `absence`).
     pub(crate) fn tick(&self, now: u64) -> u64 {
-        match now < self.hurried_ns.load(Ordering::Relaxed) {
+        let hurries = now < self.hurried_ns.load(Ordering::Relaxed);
+        match hurries || self.serves.load(Ordering::Relaxed) {
             true => self.tick_ns.min(HURRIED_TICK_NS),
             false => self.tick_ns,
+        }
+    }
+
+    /// Memory was opened to peers or closed. The first that is opened calls the thread, which may
+    /// have gone to sleep for a long tick.
+    pub(crate) fn note_open(&self, open: bool) {
+        if open && !self.serves.swap(open, Ordering::Relaxed) {
+            self.clock.alarm();
+        } else if !open {
+            self.serves.store(false, Ordering::Relaxed);
         }
     }
 }

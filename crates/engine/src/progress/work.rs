@@ -22,7 +22,7 @@ impl<S: System> Shared<S> {
         drop(core);
         self.slow_work(now);
         if !away {
-            return now + self.tick(now);
+            return self.next_look(now);
         }
         let end = now + HOLD_NS;
         loop {
@@ -32,7 +32,7 @@ impl<S: System> Shared<S> {
                     receivers.want_all();
                     self.receive(&mut receivers, &mut held, true)
                 }
-                Err(_) => return now + self.tick(now), // somebody polls after all
+                Err(_) => return self.next_look(now), // somebody polls after all
             };
             let now = self.clock.now_ns();
             let mut core = held.map_or_else(|| self.lock(), |(core, _)| core);

@@ -28,6 +28,12 @@ pub struct Operations {
 }
 
 impl Operations {
+    /// Peers may read or write some memory.
+    pub(crate) fn is_open(&self) -> bool {
+        let open = |r: &Registered| r.region.readable || r.region.writable;
+        self.regions.values().any(open)
+    }
+
     /// An operation of a peer no longer uses a region.
     pub(crate) fn leave_region(&mut self, key: u64) {
         if let Some(region) = self.regions.get_mut(&key) {
