@@ -10,6 +10,7 @@ mod platform {
     }
     pub mod event;
 }
+#[allow(dead_code)]
 #[path = "../src/stats/ring.rs"]
 mod ring;
 #[path = "../src/stats/sequence.rs"]

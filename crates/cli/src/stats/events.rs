@@ -132,12 +132,15 @@ impl Told<'_> {
         match event.kind {
             Kind::Unknown => "something that this version does not know".to_owned(),
             Kind::PathUp => format!("{} is up again: {why}", path()),
-            Kind::PathSuspect => format!("{} is suspect: {why}", path()),
-            Kind::PathCleared if event.gap_ns == 0 => format!("{} is cleared: {why}", path()),
+            Kind::PathSuspect => format!("{} is suspect{}: {why}", path(), self.times()),
+            Kind::PathCleared if event.gap_ns == 0 => {
+                format!("{} is cleared{}: {why}", path(), self.times())
+            }
             Kind::PathCleared => {
                 format!(
-                    "{} is cleared: {why}; nothing was delivered for {gap}",
-                    path()
+                    "{} is cleared{}: {why}; nothing was delivered for {gap}",
+                    path(),
+                    self.times()
                 )
             }
             Kind::PathDown => {
@@ -167,6 +170,15 @@ impl Told<'_> {
             Kind::RailDown => format!("rail {rail} is down: {}", errno(event.detail.0)),
             Kind::RailUp => format!("rail {rail} is up again"),
             Kind::StoodIn => format!("{} stands in: no other carries", path()),
+        }
+    }
+
+    /// ` 17 times in 0.4 s`, of what happened more than once.
+    fn times(&self) -> String {
+        let lasted_ns = u64::from(self.event.lasted_ms()) * 1_000_000;
+        match self.event.times {
+            ..=1 => String::new(),
+            times => format!(" {times} times in {}", format_gap(lasted_ns)),
         }
     }
 
@@ -208,9 +220,14 @@ impl Told<'_> {
                 .option("rail", name(self.peer, event.peer_rail))
                 .end()
         });
-        let (from, to) = event.detail;
+        let (from, to) = match event.lasted_ms() {
+            0 => event.detail,
+            _ => (0, 0),
+        };
         Object::default()
             .set("unix_ns", event.unix_ns)
+            .set("times", event.times)
+            .set("lasted_ms", event.lasted_ms())
             .text("kind", event.kind.name())
             .text("reason", event.reason.name())
             .text("host", &self.page.host)
@@ -270,6 +287,7 @@ mod tests {
         for (&kind, &reason) in Kind::ALL.iter().zip(Reason::ALL.iter().cycle()) {
             let event = Event {
                 unix_ns: 1_764_166_226_123_456_789,
+                times: 1,
                 kind,
                 reason,
                 rail: 0,
@@ -312,5 +330,36 @@ mod tests {
             "path rail1 to rail1 of rank 1 on h1 is down: unanswered, while another path was \
              answered; 212 packets moved"
         );
+    }
+
+    #[test]
+    fn doubts_say_how_often_and_how_long() {
+        let event = Event {
+            times: 17,
+            kind: Kind::PathSuspect,
+            reason: Reason::Late,
+            rail: 0,
+            peer_rail: 0,
+            peer: 2,
+            detail: (420, 0),
+            ..Event::default()
+        };
+        let (here, there) = (page(0, &[event]), page(1, &[]));
+        let told = Told {
+            page: &here,
+            event: &event,
+            peer: Some(&there),
+        };
+        assert_eq!(
+            told.what(),
+            "path rail0 to rail0 of rank 1 on h1 is suspect 17 times in 420.0 ms: \
+             acknowledgements are late"
+        );
+        let json = told.as_json();
+        assert!(
+            json.contains("\"times\":17") && json.contains("\"lasted_ms\":420"),
+            "{json}"
+        );
+        assert!(json.contains("\"from\":0"), "{json}");
     }
 }

@@ -5,6 +5,7 @@ use super::layout::{at, DOUBTS_AT, DOUBTS_MAX, OUTAGES_AT, OUTAGES_MAX};
 use super::map::Mapped;
 use super::ring::{self, RECORD_WORDS, SLOT_WORDS};
 use crate::platform::fork::Generation;
+use crate::platform::sync::Ordering;
 use crate::platform::wall_clock::unix_ns;
 
 macro_rules! named {
@@ -99,14 +100,19 @@ named! {
     }
 }
 
+/// Doubts of one path are one event if they are no further apart than this.
+const MERGED_NS: u64 = 1_000_000_000;
+
 /// No rail.
 pub const NO_RAIL: u8 = u8::MAX;
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Nanoseconds since 1970.
+    /// Nanoseconds since 1970, of the first time.
     pub unix_ns: u64,
+    /// So often it happened: doubts of one path are one event ([`Event::lasted_ms`]).
+    pub times: u32,
     /// The kind of it.
     pub kind: Kind,
     /// Why.
@@ -119,10 +125,10 @@ pub struct Event {
     pub peer: u64,
     /// Packets that were moved to other paths.
     pub moved: u64,
-    /// How long nothing was delivered, in nanoseconds; 0: nothing waited.
+    /// How long nothing was delivered, in nanoseconds, at most; 0: nothing waited.
     pub gap_ns: u64,
     /// Of a path that shrank the longest packets before and now, in bytes; of a rail that is down
-    /// the error number.
+    /// the error number; of doubts the milliseconds from the first to the last.
     pub detail: (u32, u32),
 }
 
@@ -130,6 +136,7 @@ impl Default for Event {
     fn default() -> Event {
         Event {
             unix_ns: 0,
+            times: 1,
             kind: Kind::Unknown,
             reason: Reason::None,
             rail: NO_RAIL,
@@ -153,7 +160,7 @@ impl Event {
         let (from, to) = self.detail;
         [
             self.unix_ns,
-            u64::from(u32::from_le_bytes(what)),
+            u64::from(u32::from_le_bytes(what)) | u64::from(self.times.saturating_sub(1)) << 32,
             self.peer,
             self.moved,
             self.gap_ns,
@@ -166,6 +173,7 @@ impl Event {
         let [kind, reason, rail, peer_rail] = (what as u32).to_le_bytes();
         Event {
             unix_ns,
+            times: ((what >> 32) as u32).saturating_add(1),
             kind: Kind::from_number(kind),
             reason: Reason::from_number(reason),
             rail,
@@ -175,6 +183,28 @@ impl Event {
             gap_ns,
             detail: (detail as u32, (detail >> 32) as u32),
         }
+    }
+
+    /// Milliseconds from the first time to the last.
+    pub fn lasted_ms(&self) -> u32 {
+        match self.is_doubt() {
+            true => self.detail.0,
+            false => 0,
+        }
+    }
+
+    /// This doubt with a later one of the same path, if they are so close that they are one event.
+    fn merged(self, later: &Event) -> Option<Event> {
+        let path = |event: &Event| (event.kind, event.peer, event.rail, event.peer_rail);
+        let last = self.unix_ns + u64::from(self.lasted_ms()) * 1_000_000;
+        let close = later.unix_ns.saturating_sub(last) < MERGED_NS;
+        let lasted_ms = later.unix_ns.saturating_sub(self.unix_ns) / 1_000_000;
+        (self.is_doubt() && close && path(&self) == path(later)).then(|| Event {
+            times: self.times.saturating_add(1),
+            gap_ns: self.gap_ns.max(later.gap_ns),
+            detail: (u32::try_from(lasted_ms).unwrap_or(u32::MAX), 0),
+            ..self
+        })
     }
 
     /// Mere doubts have a ring of their own: a busy machine makes many, and they are not to push
@@ -244,7 +274,16 @@ impl Recorder {
         };
         let words = self.map.words();
         let ring = &words[ring_at..ring_at + slots * SLOT_WORDS];
-        ring::put(&words[count], ring, &event.record());
+        // A path in doubt again and again is not to push out what is known of others.
+        let merged = |(number, record): (u64, _)| {
+            let merged = Event::from_record(&record).merged(&event)?;
+            Some((number, merged))
+        };
+        let written = words[count].load(Ordering::Relaxed);
+        match ring::newest(written, ring).find_map(merged) {
+            Some((number, merged)) => ring::write(ring, number, &merged.record()),
+            None => ring::put(&words[count], ring, &event.record()),
+        }
     }
 }
 
@@ -257,6 +296,7 @@ mod tests {
         for (&kind, &reason) in Kind::ALL.iter().zip(Reason::ALL.iter().cycle()) {
             let event = Event {
                 unix_ns: 7,
+                times: 3,
                 kind,
                 reason,
                 rail: 3,
@@ -269,5 +309,32 @@ mod tests {
             assert_eq!(Event::from_record(&event.record()), event);
         }
         assert_eq!(Kind::from_number(200), Kind::Unknown);
+    }
+
+    #[test]
+    fn doubts_of_one_path_are_one_event_while_they_are_close() {
+        let doubt = |ms: u64, gap_ns| Event {
+            unix_ns: ms * 1_000_000,
+            kind: Kind::PathCleared,
+            rail: 1,
+            peer_rail: 1,
+            gap_ns,
+            ..Event::default()
+        };
+        let first = doubt(10, 5);
+        let two = first.merged(&doubt(900, 7)).expect("close");
+        let three = two.merged(&doubt(1_800, 6)).expect("close to the last");
+        let told = (three.unix_ns, three.times, three.lasted_ms(), three.gap_ns);
+        assert_eq!(told, (10_000_000, 3, 1_790, 7));
+        assert_eq!(three.merged(&doubt(2_800, 0)), None, "too late");
+        let other = Event { rail: 0, ..first };
+        assert_eq!(first.merged(&other), None, "another path");
+        let kind = Kind::PathSuspect;
+        assert_eq!(first.merged(&Event { kind, ..first }), None);
+        let outage = Event {
+            kind: Kind::PathDown,
+            ..first
+        };
+        assert_eq!(outage.merged(&outage), None, "outages are told one by one");
     }
 }

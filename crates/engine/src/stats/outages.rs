@@ -31,6 +31,8 @@ pub struct Outage {
     pub certain: bool,
     /// Damaged packets were the reason.
     pub corrupt: bool,
+    /// Number of outages of one place ([`by_place`]); 0 and 1: one.
+    pub times: usize,
     /// Nanoseconds since 1970.
     pub from_unix_ns: u64,
     /// The same; none: it is not over.
@@ -191,6 +193,7 @@ fn outage(group: &[Seen]) -> Outage {
         certain: !failed.is_empty() || ends.len() == 1,
         ends,
         corrupt: group.iter().any(|one| one.corrupt),
+        times: 1,
         from_unix_ns: group.iter().map(|one| one.from).min().unwrap_or(0),
         to_unix_ns: ends_at.and_then(|all| all.into_iter().max()),
         moved: group
@@ -198,6 +201,29 @@ fn outage(group: &[Seen]) -> Outage {
             .fold(0, |sum, one| one.moved.saturating_add(sum)),
         gap_ns: group.iter().map(|one| one.gap_ns).max().unwrap_or(0),
     }
+}
+
+/// One outage for all of each place, in the order of their first.
+pub fn by_place(outages: &[Outage]) -> Vec<Outage> {
+    let mut places: Vec<Outage> = Vec::new();
+    for outage in outages {
+        let same = |place: &&mut Outage| {
+            let kind = |one: &Outage| (one.certain, one.corrupt);
+            place.ends == outage.ends && kind(place) == kind(outage)
+        };
+        let Some(place) = places.iter_mut().find(same) else {
+            places.push(outage.clone());
+            continue;
+        };
+        place.times += 1;
+        place.to_unix_ns = place
+            .to_unix_ns
+            .zip(outage.to_unix_ns)
+            .map(|(a, b)| a.max(b));
+        place.moved = place.moved.saturating_add(outage.moved);
+        place.gap_ns = place.gap_ns.max(outage.gap_ns);
+    }
+    places
 }
 
 /// A time in milliseconds or seconds, for people.
@@ -253,7 +279,14 @@ impl Outage {
             0 => String::new(),
             gap => format!(", longest gap {}", format_gap(gap)),
         };
-        format!("{} down{why} {time}, {moved} moved{gap}", self.place())
+        let times = match self.times {
+            ..=1 => String::new(),
+            times => format!(" {times} times"),
+        };
+        format!(
+            "{} down{times}{why} {time}, {moved} moved{gap}",
+            self.place()
+        )
     }
 }
 
@@ -354,6 +387,14 @@ mod tests {
         assert_eq!(found.len(), 3, "{found:?}");
         assert_eq!(found[0].gap_ns, 0);
         assert!(!found[0].line().contains("gap"));
+        let places = by_place(&found);
+        assert_eq!(places.len(), 2);
+        let (line, to) = (places[0].line(), LocalTime::of(START + 5_050 * MS).clock());
+        assert!(
+            line.contains(" down 2 times ") && line.contains(&to),
+            "{line}"
+        );
+        assert!(line.ends_with(" 200 packets moved"), "{line}");
     }
 
     #[test]

@@ -229,13 +229,13 @@ fn events_are_read_at_once_and_the_oldest_go() {
     let dir = Dir::new("events");
     let page = dir.open();
     let recorder = page.recorder();
-    let event = |kind, moved| Event {
+    let event = |kind, peer| Event {
         kind,
-        moved,
-        peer: 9,
+        moved: 1,
+        peer,
         ..Event::default()
     };
-    recorder.record(event(Kind::PathDown, 1));
+    recorder.record(event(Kind::PathDown, 9));
     let read = read_page(page.path()).unwrap().events;
     assert_eq!((read.list.len(), read.missing), (1, 0));
     assert_eq!((read.list[0].moved, read.list[0].peer), (1, 9));
@@ -246,8 +246,17 @@ fn events_are_read_at_once_and_the_oldest_go() {
     let read = read_page(page.path()).unwrap().events;
     assert_eq!(read.list.len(), 1 + DOUBTS_MAX);
     assert_eq!(read.missing, many - DOUBTS_MAX as u64);
-    assert_eq!(read.list.last().unwrap().moved, many - 1);
+    assert_eq!(read.list.last().unwrap().peer, many - 1);
     assert_eq!(read.list[0].kind, Kind::PathDown);
+    // Those of one path are one event.
+    (0..many).for_each(|_| recorder.record(event(Kind::PathSuspect, many - 2)));
+    let again = read_page(page.path()).unwrap().events;
+    assert_eq!(
+        (again.list.len(), again.missing),
+        (1 + DOUBTS_MAX, read.missing)
+    );
+    let doubts = again.list.iter().find(|e| e.peer == many - 2).unwrap();
+    assert_eq!(u64::from(doubts.times), 1 + many);
 }
 
 #[test]

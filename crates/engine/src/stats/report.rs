@@ -1,7 +1,7 @@
 //! The counters of a job as text of at most 80 columns: a verdict first, then a line per rail, then
 //! notes on single rails.
 
-use super::outages::Outage;
+use super::outages::{by_place, Outage};
 use super::summary::{DeadPeer, RailSummary, Summary};
 use super::ProcessCounters;
 
@@ -141,13 +141,17 @@ pub fn verdict(s: &Summary) -> String {
 /// Outages that are named one by one: as many as a screen shows beside the rest.
 const OUTAGES_MAX: usize = 8;
 
-/// A line for each outage, up to a number.
+/// A line for each outage, or for each place where they are many, up to a number.
 pub fn outages(s: &Summary) -> String {
     let line = |outage: &Outage| wrap(&format!("Marline: {}", outage.line()));
-    let mut text: String = s.outages.iter().take(OUTAGES_MAX).map(line).collect();
-    let more = s.outages.len().saturating_sub(OUTAGES_MAX);
+    let (told, what) = match s.outages.len() {
+        ..=OUTAGES_MAX => (s.outages.clone(), ("more outage", "more outages")),
+        _ => (by_place(&s.outages), ("more rail", "more rails")),
+    };
+    let mut text: String = told.iter().take(OUTAGES_MAX).map(line).collect();
+    let more = told.len().saturating_sub(OUTAGES_MAX);
     if more > 0 {
-        let more = plural(more as u64, "more outage", "more outages");
+        let more = plural(more as u64, what.0, what.1);
         text += &wrap(&format!("Marline: and {more}; `marline events` shows all"));
     }
     text

@@ -14,9 +14,13 @@ pub(super) const SLOT_WORDS: usize = 2 + RECORD_WORDS;
 /// Writes the next record, over the oldest where the ring is full. `count` is of all so far.
 pub(super) fn put(count: &AtomicU64, ring: &[AtomicU64], record: &[u64; RECORD_WORDS]) {
     let number = count.load(Ordering::Relaxed);
-    let slots = (ring.len() / SLOT_WORDS).max(1) as u64;
-    let slot = ring.chunks_exact(SLOT_WORDS).nth((number % slots) as usize);
-    let Some([sequence, held, words @ ..]) = slot else {
+    write(ring, number, record);
+    count.store(number.wrapping_add(1), Ordering::Release);
+}
+
+/// Writes record `number`: a new one, or one of the newest anew.
+pub(super) fn write(ring: &[AtomicU64], number: u64, record: &[u64; RECORD_WORDS]) {
+    let Some([sequence, held, words @ ..]) = slot(ring, number) else {
         return;
     };
     sequence::begin(sequence);
@@ -25,7 +29,25 @@ pub(super) fn put(count: &AtomicU64, ring: &[AtomicU64], record: &[u64; RECORD_W
         word.store(*value, Ordering::Relaxed);
     }
     sequence::end(sequence);
-    count.store(number.wrapping_add(1), Ordering::Release);
+}
+
+/// The slot of record `number`.
+fn slot(ring: &[AtomicU64], number: u64) -> Option<&[AtomicU64]> {
+    let slots = (ring.len() / SLOT_WORDS).max(1) as u64;
+    ring.chunks_exact(SLOT_WORDS).nth((number % slots) as usize)
+}
+
+/// For who writes: the records that are there of `count`, newest first, with their numbers.
+pub(super) fn newest(
+    count: u64,
+    ring: &[AtomicU64],
+) -> impl Iterator<Item = (u64, [u64; RECORD_WORDS])> + use<'_> {
+    let first = count.saturating_sub((ring.len() / SLOT_WORDS) as u64);
+    (first..count).rev().filter_map(move |number| {
+        let words = slot(ring, number)?.get(2..)?;
+        let word = |at: usize| words[at].load(Ordering::Relaxed);
+        Some((number, std::array::from_fn(word)))
+    })
 }
 
 /// The records of a ring of `slots` slots, oldest first, of `count` so far; and how many are not
