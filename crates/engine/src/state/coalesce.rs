@@ -30,6 +30,8 @@ pub(crate) struct Coalescer {
     bytes: usize,
     /// When the first send was left to be collected.
     since_ns: Option<u64>,
+    /// When the first of those was left that a later send of this burst took along.
+    taken_ns: Option<u64>,
     /// Bursts in a row that were polled soon.
     trust: u32,
 }
@@ -40,7 +42,11 @@ impl Coalescer {
     pub(crate) fn posted(&mut self, len: usize, waiting: usize, at_once: u32) -> bool {
         self.burst += 1;
         self.bytes += len;
-        self.burst <= at_once || waiting >= MESSAGES_MAX || self.bytes >= BYTES_MAX
+        let full = waiting >= MESSAGES_MAX || self.bytes >= BYTES_MAX;
+        if full {
+            self.taken_ns = self.since_ns.or(self.taken_ns);
+        }
+        self.burst <= at_once || full
     }
 
     /// The next send is among the first of a burst, which leave at once.
@@ -69,7 +75,8 @@ impl Coalescer {
     /// The application polls, or makes another call that flushes.
     pub(crate) fn polled(&mut self, now: u64) {
         self.burst = 0;
-        if let Some(since) = self.since_ns {
+        let taken = self.taken_ns.take();
+        if let Some(since) = self.since_ns.or(taken) {
             let soon = now.saturating_sub(since) <= SOON_NS;
             self.trust = if soon {
                 self.trust.saturating_add(1)
@@ -128,6 +135,23 @@ mod tests {
         assert!(!burst(&mut c, 100_000_000, 50_000));
         assert!(!burst(&mut c, 200_000_000, 3_000_000), "computes once");
         assert!(burst(&mut c, 300_000_000, 50_000));
+    }
+
+    #[test]
+    fn bursts_whose_last_send_takes_all_along_count_as_well() {
+        let mut c = Coalescer::default();
+        let mut burst = |at: u64, gap_ns: u64| {
+            assert!(!c.posted(BYTES_MAX / 2, 1, 0));
+            let alarm = c.left(|| at);
+            assert!(c.posted(BYTES_MAX / 2, 2, 0));
+            c.flushed();
+            c.polled(at + gap_ns);
+            alarm
+        };
+        assert!((0..TRUST as u64).all(|i| burst(i * 1_000_000, 50_000)));
+        assert!(!burst(100_000_000, 50_000));
+        assert!(!burst(200_000_000, 3_000_000), "computes once");
+        assert!(burst(300_000_000, 50_000));
     }
 
     #[test]
