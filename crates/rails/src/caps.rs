@@ -32,6 +32,10 @@ pub struct Caps {
     pub connected: bool,
     /// How it writes into the memory of its peers. May become [`RemoteWrites::None`].
     pub remote_write: RemoteWrites,
+    /// Its receiving half puts the bytes of a write in place itself, or sees them there, before it
+    /// hands over the packet that tells of it, and nothing of that write lands later. So a right
+    /// sum is one of bytes that have landed, whatever lay there before.
+    pub knows_landed: bool,
     /// One send can reach a group of peers.
     pub groups: bool,
     /// It reads and writes the memory of its peers by one copy of the processor's.
@@ -59,6 +63,7 @@ impl Caps {
             fixed_mtu: false,
             connected: false,
             remote_write: RemoteWrites::None,
+            knows_landed: false,
             groups: false,
             one_copy: false,
             copies_writes: false,

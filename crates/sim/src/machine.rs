@@ -182,6 +182,8 @@ pub struct PortSpec {
     pub ordered: bool,
     /// Writes into registered memory.
     pub writes: RemoteWrites,
+    /// It knows which of them have landed.
+    pub knows_landed: bool,
     /// Pieces of memory that may be granted at a time.
     pub registered_max: usize,
     /// See [`Port`].
@@ -396,6 +398,7 @@ impl Port {
             addr: spec.addr,
             caps: Caps {
                 remote_write: spec.writes,
+                knows_landed: spec.knows_landed,
                 batch_bytes_max: PACKET_MAX,
                 batch_segments_max: if spec.segments { SEGMENTS_MAX } else { 1 },
                 receive_buffer_bytes: spec.socket_bytes as usize,

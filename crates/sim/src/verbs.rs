@@ -12,7 +12,7 @@
 
 use crate::connections::End;
 use crate::place::Place;
-use crate::setup::{Setup, Topology};
+use crate::setup::{Fault, Setup, Topology, Trouble};
 use crate::world::{Next, World};
 use crate::writes::Hurt;
 use marline_rails::RemoteWrites;
@@ -58,7 +58,7 @@ impl World {
 
     /// The part that lands of a write whose connection has broken meanwhile; `None`: nothing.
     pub(crate) fn lands_broken(&mut self, rail: usize, len: usize, hurt: Hurt) -> Option<Hurt> {
-        if !self.setup.has_queue_pairs(rail) {
+        if !self.setup.connects(rail) {
             return None;
         }
         match self.rng.below(3) {
@@ -85,6 +85,14 @@ impl Setup {
             datagram_max: self.datagram_max[rail],
             writes: self.kind_of_writes(rail),
         }
+    }
+
+    /// Returns whether a rail knows what has landed: those whose writes are in order do, as TCP and
+    /// shared memory, unless they lie.
+    pub(crate) fn knows_landed(&self, rail: usize) -> bool {
+        let lies = |fault: &Fault| matches!(fault.what, Trouble::Lies { .. });
+        let ordered = self.kind_of_writes(rail) == RemoteWrites::Ordered && !self.is_uc(rail);
+        ordered && !self.faults.iter().any(lies)
     }
 
     /// The kind of writes that a rail announces.

@@ -193,6 +193,7 @@ impl World {
                 lossless: self.setup.connects(r) && self.setup.streams[r],
                 ordered: self.setup.connects(r) && (self.setup.streams[r] || self.setup.is_uc(r)),
                 writes: self.setup.kind_of_writes(r),
+                knows_landed: self.setup.knows_landed(r),
                 registered_max: self.setup.registered_max,
                 lands_again: self.setup.node.errs(Mutation::LandAgain),
                 life: index,

@@ -13,10 +13,22 @@ use crate::memory::copy::spoil;
 use crate::memory::op_table::SendOp;
 use crate::platform::system::System;
 use crate::state::core::Core;
-use crate::state::rails::{link_of, Body, Pending, RailState};
+use crate::state::rails::{link_of, Body, Pending};
 use crate::state::write::{pieces_of, sum_by_workers, OutstandingWrite, PendingWrite, ToWrite};
 use marline_proto::Transmit;
-use marline_rails::{LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write};
+use marline_rails::{
+    Caps, LinkId, RailTx, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write,
+};
+
+/// Returns whether a rail may tell of a write before its bytes have landed, or cannot know: memory
+/// that it writes is spoilt first.
+fn lands_unseen(caps: &Caps) -> bool {
+    let placed = matches!(
+        caps.remote_write,
+        RemoteWrites::Unordered | RemoteWrites::Ordered
+    );
+    placed && !caps.knows_landed
+}
 
 /// The receiver.
 impl<S: System> Core<S> {
@@ -35,14 +47,8 @@ impl<S: System> Core<S> {
         if len < size_of::<u64>() as u64 {
             return;
         }
-        let late = |rail: &RailState<S::Tx>| {
-            matches!(
-                rail.tx.caps().remote_write,
-                RemoteWrites::Unordered | RemoteWrites::Ordered
-            )
-        };
         let mut rails = self.rails.iter().enumerate();
-        if rails.any(|(index, rail)| mask >> index & 1 == 1 && late(rail)) {
+        if rails.any(|(index, rail)| mask >> index & 1 == 1 && lands_unseen(&rail.tx.caps())) {
             let Ok(word) = (self.random)() else {
                 return; // what lies there cannot be told from what is to come: nothing is written
             };
@@ -287,5 +293,29 @@ impl<S: System> Core<S> {
             self.drain_writes(rail);
         }
         stuck
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lands_unseen;
+    use marline_rails::{Caps, RemoteWrites};
+
+    #[test]
+    fn only_memory_that_is_written_unseen_is_spoilt() {
+        let caps = |remote_write, knows_landed| Caps {
+            remote_write,
+            knows_landed,
+            ..Caps::datagrams(1_472)
+        };
+        for (how, knows, spoilt) in [
+            (RemoteWrites::Unordered, false, true),
+            (RemoteWrites::Ordered, false, true),
+            (RemoteWrites::Ordered, true, false),
+            (RemoteWrites::Direct, false, false),
+            (RemoteWrites::None, false, false),
+        ] {
+            assert_eq!(lands_unseen(&caps(how, knows)), spoilt, "{how:?}, {knows}");
+        }
     }
 }

@@ -14,7 +14,7 @@
 //! - no message ends, well or not, before its keys have ([`Event::Deregister`] comes first).
 //!
 //! - memory that is granted is spoilt first, so that nothing that lay there can have the right sum
-//!   before its write has landed.
+//!   before its write has landed; but not for rails that know what has landed (shm, TCP).
 //!
 //! Where the frame carries no sum, only a rail in order may be trusted. The datagrams of a direct
 //! write have no heads of their own and may be joined in another order: they are trusted under a

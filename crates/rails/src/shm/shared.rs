@@ -201,6 +201,7 @@ pub(super) fn caps() -> Caps {
         fixed_mtu: true,
         connected: true,
         remote_write: RemoteWrites::Ordered,
+        knows_landed: true,
         one_copy: true,
         ..Caps::datagrams(BATCH_MAX)
     }

@@ -61,6 +61,7 @@ impl RailTx for TcpTx {
             fixed_mtu: true,
             connected: true,
             remote_write: RemoteWrites::Ordered,
+            knows_landed: true,
             copies_writes: true,
             standby: self.standby,
             ..Caps::datagrams(PACKET_LEN_MAX)
