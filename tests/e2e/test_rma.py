@@ -9,7 +9,6 @@ import lab as labs
 ON = {
     "FI_MARLINE_RMA": "on",
     "MPIR_CVAR_CH4_OFI_ENABLE_RMA": 1,
-    "MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": 1,
 }
 OK = r"^rma ok operations=(\d+)$"
 MPICHS = ["mpich", "intel"]
@@ -34,11 +33,12 @@ def test_operations_of_every_kind(lab, mpi, provider, tmp_path, seed):
         run(lab, mpi, provider, "--seed", seed, env={}, n=4)
 
 
-def test_mpich_uses_them_by_itself(lab, mpich, tmp_path):
-    """Without a setting; so many long gets at once end MPICH where they go over messages."""
-    env = {"FI_MARLINE_STATS_DIR": tmp_path}
-    run(lab, mpich, "marline", "--gets", 64, env=env, n=2)
-    run(lab, mpich, "marline", "--seed", 5, env=env, n=2)
+@pytest.mark.parametrize("name", MPICHS)
+def test_they_are_used_without_a_setting(lab, name, tmp_path):
+    """So many long gets at once end MPICH where they go over messages."""
+    env, mpi = {"FI_MARLINE_STATS_DIR": tmp_path}, labs.MPIS[name]
+    run(lab, mpi, "marline", "--gets", 64, env=env, n=2)
+    run(lab, mpi, "marline", "--seed", 5, env=env, n=2)
     counted = labs.counters(tmp_path)
     assert counted["calls"] > 0 and counted["reads"] >= 40 * 64, "it went over messages"
 

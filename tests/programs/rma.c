@@ -119,9 +119,11 @@ static MPI_Info hints(int on)
         return MPI_INFO_NULL;
     MPI_Info info;
     MPI_Info_create(&info);
-    MPI_Info_set(info, "accumulate_ops", "same_op_no_op");
+    MPI_Info_set(info, "accumulate_ops", "same_op");
     MPI_Info_set(info, "accumulate_ordering", "none");
     MPI_Info_set(info, "which_accumulate_ops", "sum,no_op,replace,cswap");
+    /* Else MPICH and Intel MPI do not leave them to the network: ranks of a host might. */
+    MPI_Info_set(info, "disable_shm_accumulate", "true");
     return info;
 }
 
@@ -281,9 +283,14 @@ static void compute(void)
     enum { COUNTS = 1000 };
     volatile int64_t *words;
     int64_t old, one = 1;
+    MPI_Info info; /* else MPICH and Intel MPI have the target's calls do it */
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "accumulate_ops", "same_op");
+    MPI_Info_set(info, "disable_shm_accumulate", "true");
     MPI_Win win;
-    MPI_Win_allocate((2 * size + 1) * sizeof *words, sizeof *words, MPI_INFO_NULL, MPI_COMM_WORLD,
-                     &words, &win);
+    MPI_Win_allocate((2 * size + 1) * sizeof *words, sizeof *words, info, MPI_COMM_WORLD, &words,
+                     &win);
+    MPI_Info_free(&info);
     for (int i = 0; i <= 2 * size; i++)
         words[i] = 0;
     MPI_Win_lock_all(0, win);

@@ -296,11 +296,13 @@ pub fn variables(kind: Kind, fabric: &Fabric, no_shm: bool) -> Vec<Var> {
 }
 
 fn for_marline(kind: Kind) -> Vec<Var> {
-    // Intel MPI's dynamic windows fail over FI_RMA: its one-sided operations go over messages.
-    let no_rma = [
-        prefer("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "0"),
-        prefer("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS", "0"),
-    ];
+    let one_sided = |atomics| {
+        [
+            prefer("FI_MARLINE_RMA", "on"),
+            prefer("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "1"),
+            prefer("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS", atomics),
+        ]
+    };
     let through_mtl = [
         must("OMPI_MCA_pml", "cm"),
         must("OMPI_MCA_mtl", "ofi"),
@@ -308,19 +310,16 @@ fn for_marline(kind: Kind) -> Vec<Var> {
     ];
     let mut vars = match kind {
         Kind::Mpich => {
-            let mut vars = vec![
-                must("MPIR_CVAR_CH4_NETMOD", "ofi"),
-                prefer("FI_MARLINE_RMA", "on"),
-                prefer("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "1"),
-                prefer("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS", "1"),
-            ];
+            let mut vars = vec![must("MPIR_CVAR_CH4_NETMOD", "ofi")];
+            vars.extend(one_sided("1"));
             // It counts for those who set a threshold above which MPICH shakes hands.
             vars.push(prefer(RENDEZVOUS, "direct"));
             vars
         }
         Kind::Intel => {
             let mut vars = vec![must("I_MPI_OFI_PROVIDER", "marline")];
-            vars.extend(no_rma);
+            // It names wrong addresses for all but the first part of an accumulate in several.
+            vars.extend(one_sided("0"));
             vars
         }
         Kind::OpenMpi5 => {

@@ -16,7 +16,7 @@ Variables that are set for the job (those with a * only if you have not set them
               FI_MARLINE_RMA* MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),
               with --no-shm MPIR_CVAR_NOLOCAL
   Intel MPI   I_MPI_OFI_PROVIDER MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
-              with --no-shm I_MPI_FABRICS
+              FI_MARLINE_RMA*, with --no-shm I_MPI_FABRICS
   Open MPI    OMPI_MCA_pml OMPI_MCA_mtl OMPI_MCA_mtl_ofi_provider_include OMPI_MCA_btl*
               OMPI_MCA_opal_common_ofi_provider_include (5) OMPI_MCA_osc* (4.1)
 

@@ -9,6 +9,7 @@ use crate::wish::{
     Grant, Side, Wish, CQ_DATA_SIZE, DOMAIN_CAPS, MESSAGE_LEN_MAX, MR_IOV_LIMIT, OBJECTS, PROTOCOL,
     PROTOCOL_VERSION,
 };
+use marline_engine::{atomic_max, AtomicKind};
 use std::ffi::{c_char, CStr};
 
 /// Reads hints. Only fields that every libfabric has are touched: the structs belong to the
@@ -170,7 +171,7 @@ fn own_name() -> Result<*mut c_char, Errno> {
 /// Builds the reply. Out of memory leaks what was built so far; the job is lost anyway.
 pub(crate) fn build(grant: &Grant, domain: *mut fid_domain) -> Result<*mut fi_info, Errno> {
     let info: *mut fi_info = zeroed()?;
-    let (tx, rx, ep) = (tx_attr(&grant.tx)?, rx_attr(&grant.rx)?, ep_attr()?);
+    let (tx, rx, ep) = (tx_attr(&grant.tx)?, rx_attr(&grant.rx)?, ep_attr(grant)?);
     let (domain_attr, fabric_attr) = (domain_attr(grant, domain)?, fabric_attr()?);
     // SAFETY: fresh, zeroed memory of the right type. Mode, addresses and nic stay zero.
     unsafe {
@@ -213,8 +214,14 @@ fn rx_attr(side: &Side) -> Result<*mut fi_rx_attr, Errno> {
     Ok(attr)
 }
 
-fn ep_attr() -> Result<*mut fi_ep_attr, Errno> {
+fn ep_attr(grant: &Grant) -> Result<*mut fi_ep_attr, Errno> {
     let attr: *mut fi_ep_attr = zeroed()?;
+    // Atomics keep their order, and none is longer than this. Without these MPICH has messages
+    // do what an application wants in order.
+    let ordered = match grant.tx.msg_order & FI_ORDER_ATOMIC_ALL {
+        0 => 0,
+        _ => atomic_max(AtomicKind::Plain, 1),
+    };
     // SAFETY: fresh memory.
     unsafe {
         (*attr).type_ = FI_EP_RDM;
@@ -222,6 +229,9 @@ fn ep_attr() -> Result<*mut fi_ep_attr, Errno> {
         (*attr).protocol_version = PROTOCOL_VERSION;
         (*attr).max_msg_size = MESSAGE_LEN_MAX;
         (*attr).mem_tag_format = FI_TAG_GENERIC;
+        (*attr).max_order_raw_size = ordered;
+        (*attr).max_order_war_size = ordered;
+        (*attr).max_order_waw_size = ordered;
         (*attr).tx_ctx_cnt = 1;
         (*attr).rx_ctx_cnt = 1;
     }
