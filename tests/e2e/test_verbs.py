@@ -22,13 +22,15 @@ def only_marline(provider):
         pytest.skip("it is about Marline's rails")
 
 
-def job(rails, mpi, program, *args, native=False):
+def job(rails, mpi, program, *args, native=False, ranks=2):
     """A line of a script: runs a program over some rails between two ranks. `native`: without
     reliability in software."""
     marline = [labs.MARLINE, "run", "--no-shm", "--require", "--", f"{mpi.mpiexec}/bin/mpiexec"]
-    words = [*marline, "-n", "2", mpi.program(program), *args]
+    words = [*marline, "-n", ranks, mpi.program(program), *args]
     line = shlex.join(str(word) for word in words)
-    env = f"FI_MARLINE_RAILS={rails}" + (f" FI_MARLINE_NATIVE={rails}" if native else "")
+    env = f"FI_MARLINE_RAILS={rails}" + (
+        f" FI_MARLINE_NATIVE={rails.split(':')[0]}" if native else ""
+    )
     return f"echo RAILS {rails}; {env} timeout 100 {line} || exit 1"
 
 
@@ -108,6 +110,23 @@ def test_kinds_carry_jobs(mpi):
     assert_carried(said, *rails)
     if mpi is MPICH:
         assert_dropped(said)
+
+
+@pytest.mark.soak
+def test_few_connections_serve_many_ranks():
+    """Four ranks, each of which may have two connections at a time: they are closed and made
+    again all the time, and no link falls; also without reliability in software, where a packet that
+    went with a connection would end the job."""
+    size = ("--iterations", 1, "--max-size", 65536)
+    few = "export FI_MARLINE_VERBS_CONNECTIONS=2"
+    kinds = [("rc", False), ("rc", True), ("uc", False)]
+    lines = [job(f"{kind}:rxe0", MPICH, "stress", *size, native=n, ranks=4) for kind, n in kinds]
+    said = in_guest(few, *lines, seconds=400)
+    assert_carried(said, "rc:rxe0", "uc:rxe0")
+    assert not re.search(r"failovers were", said), said
+    for kind in ("rc", "uc"):
+        rested = re.search(rf"^ *{kind}:rxe0: (\d+) connections were closed for others", said, re.M)
+        assert rested and int(rested[1]) > 4, said
 
 
 @pytest.mark.soak

@@ -17,6 +17,7 @@ use marline_proto::{Config, FRAGMENT_MAX};
 use marline_rails::{
     choose_rails, open_rail, with_tcp_behind, AnyRail, AnyRx, AnyTx, FaultScript, InterfaceWatch,
     Rail, RailChoice, RailRx, RailTx, RailsConfig, ShmConfig, TcpConfig, UdpAddr, UdpConfig,
+    VerbsConfig,
 };
 use marline_wire::{RailKind, GRANULE};
 use std::sync::Arc;
@@ -195,10 +196,14 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
         connections_max: settings.tcp_connections,
         ..TcpConfig::default()
     };
+    let verbs = VerbsConfig {
+        connections_max: settings.verbs_connections,
+    };
     Ok(RailsConfig {
         udp,
         tcp,
         shm,
+        verbs,
         faults,
     })
 }

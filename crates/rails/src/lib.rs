@@ -47,4 +47,4 @@ pub use sys::Place;
 pub use tcp::{TcpConfig, TcpRail, TcpRx, TcpTx};
 pub use tx_buf::{BufId, TxBuffers, BUFFER_LEN};
 pub use udp::{group_addr, UdpConfig, UdpRail, UdpRx, UdpTx};
-pub use verbs::{immediate, verbs_ports, VerbsRail, VerbsRx, VerbsTx};
+pub use verbs::{immediate, verbs_ports, VerbsConfig, VerbsRail, VerbsRx, VerbsTx};

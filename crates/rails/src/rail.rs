@@ -30,6 +30,11 @@ pub enum RailEvent {
     Done(u64),
     /// An adapter ended a request with an error.
     FailedCompletion,
+    /// A connection was closed for others: its link rests, and carries what is sent on it by
+    /// another one.
+    Rested,
+    /// A link that rested has a connection again.
+    Woken,
     /// This many packets were dropped because our receive buffer was full (SO_RXQ_OVFL).
     ReceiverDrops(u64),
 }

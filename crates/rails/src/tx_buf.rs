@@ -24,7 +24,7 @@ use crate::outcome::SendOutcome;
 pub const BUFFER_LEN: usize = marline_wire::PACKET_MAX + 512;
 
 /// Names a buffer of one rail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufId(pub u32);
 
 /// Lending out buffers.

@@ -8,7 +8,7 @@
 
 use marline_rails::{
     choose_rails, open_rail, AnyRx, AnyTx, LinkId, Links, Piece, Rail, RailEvent, RailRx, RailTx,
-    RailsConfig, RemoteWrite, SendOutcome, TxBuffers, Write,
+    RailsConfig, RemoteWrite, SendOutcome, TxBuffers, VerbsConfig, Write,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,9 +27,17 @@ struct End {
 
 impl End {
     fn open(kind: &str) -> End {
+        End::with(kind, VerbsConfig::default())
+    }
+
+    fn with(kind: &str, verbs: VerbsConfig) -> End {
         let choices = choose_rails(&[format!("{kind}:rxe0")]).unwrap();
         let clock: marline_rails::Clock = Arc::new(|| 0);
-        let rail = open_rail(0, &choices[0], &RailsConfig::default(), &clock).unwrap();
+        let config = RailsConfig {
+            verbs,
+            ..RailsConfig::default()
+        };
+        let rail = open_rail(0, &choices[0], &config, &clock).unwrap();
         let (tx, rx) = rail.split();
         End {
             tx,
@@ -312,4 +320,110 @@ fn nobody_answers_at_the_address_of_one_that_is_gone() {
         assert!(!a.events.iter().any(|e| *e == up));
         a.events.iter().find(fate).map(|_| ())
     });
+}
+
+/// Polls all rails until `done` gives something of the last and another one.
+fn wait_all<T>(ends: &mut [End], what: &str, mut done: impl FnMut(&mut [End]) -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        ends.iter_mut().for_each(End::poll);
+        if let Some(it) = done(ends) {
+            return it;
+        }
+        assert!(since.elapsed() < LONG, "{what}");
+    }
+}
+
+fn count(ends: &[End], event: RailEvent) -> usize {
+    let of = |end: &End| end.events.iter().filter(|e| **e == event).count();
+    ends.iter().map(of).sum()
+}
+
+const RAILS: usize = 4;
+
+/// [`RAILS`] rails, and their links to each other, which are up.
+fn all_linked(kind: &str, config: &VerbsConfig) -> (Vec<End>, Vec<Vec<Option<LinkId>>>) {
+    let mut ends: Vec<End> = (0..RAILS)
+        .map(|_| End::with(kind, config.clone()))
+        .collect();
+    let addresses: Vec<_> = ends.iter().map(|end| end.tx.local_addr()).collect();
+    let mut links = Vec::new();
+    for (at, end) in ends.iter_mut().enumerate() {
+        let of = |to: usize| (to != at).then(|| end.tx.connect(&addresses[to]).link);
+        links.push((0..RAILS).map(of).collect::<Vec<_>>());
+    }
+    let ups = RAILS * (RAILS - 1);
+    wait_all(&mut ends, "up", |ends| {
+        let up = |end: &End| {
+            let ups = end.events.iter();
+            ups.filter(|e| matches!(e, RailEvent::LinkUp(_))).count()
+        };
+        (ends.iter().map(up).sum::<usize>() == ups).then_some(())
+    });
+    (ends, links)
+}
+
+/// Four rails, each with a link to every other one and a single connection: packets and writes
+/// arrive in their order, whichever link they go by, and no link goes down.
+#[test]
+#[ignore = "needs a verbs device: scripts/guest"]
+fn connections_rest_while_links_stay_up() {
+    for kind in ["rc", "uc"] {
+        let config = VerbsConfig { connections_max: 1 };
+        let (mut ends, links) = all_linked(kind, &config);
+        let mut place = vec![0u8; 50_000];
+        for round in 0..6u8 {
+            for from in 0..RAILS {
+                for to in (0..RAILS).filter(|to| *to != from) {
+                    let link = links[from][to].unwrap();
+                    for part in 0..3 {
+                        send(&mut ends[from], link, &[round, from as u8, part]);
+                    }
+                    let bytes = vec![round + 1; 50_000];
+                    place.fill(0);
+                    let key = ends[to].tx.register(place.as_mut_ptr(), 50_000).unwrap();
+                    let pieces = [Piece {
+                        base: bytes.as_ptr(),
+                        len: bytes.len(),
+                    }];
+                    let write = Write {
+                        key,
+                        offset: 0,
+                        pieces: &pieces,
+                        token: 1,
+                    };
+                    while ends[from].tx.write(link, &write, b"written") == SendOutcome::Busy {
+                        ends[from].poll();
+                    }
+                    let what = format!("{kind} {round}: {from} to {to}");
+                    for part in 0..3 {
+                        let packet =
+                            wait_all(&mut ends, &what, |ends| ends[to].packets.pop_front());
+                        assert_eq!(packet, [round, from as u8, part], "{what}");
+                    }
+                    let packet = wait_all(&mut ends, &what, |ends| ends[to].packets.pop_front());
+                    assert_eq!(packet, b"written", "{what}");
+                    assert_eq!(place, bytes, "{what}");
+                    wait_all(&mut ends, &what, |ends| {
+                        let at = ends[from].events.iter();
+                        let at = at.clone().position(|e| *e == RailEvent::Done(1));
+                        at.and_then(|at| ends[from].events.remove(at))
+                    });
+                    ends[to].tx.deregister(key);
+                }
+            }
+        }
+        let down = |e: &RailEvent| matches!(e, RailEvent::LinkDown(..));
+        assert!(
+            !ends.iter().any(|end| end.events.iter().any(down)),
+            "{kind}"
+        );
+        assert_eq!(count(&ends, RailEvent::FailedCompletion), 0, "{kind}");
+        let (rested, woken) = (
+            count(&ends, RailEvent::Rested),
+            count(&ends, RailEvent::Woken),
+        );
+        println!("{kind}: {rested} rested, {woken} woken");
+        assert!(rested > 20 && woken > 20, "{kind}: {rested} {woken}");
+    }
 }

@@ -432,6 +432,9 @@ settings! {
     /// Connections of a TCP rail beyond which those that were used least lately are closed, until
     /// they are wanted again; 0: an eighth of the descriptors that the process may have.
     tcp_connections: usize = "0", Kind::Number { min: 0, max: 1_048_576 };
+    /// Connections of a rail of InfiniBand or RoCE (`rc:`, `uc:`) beyond which those that were sent
+    /// on least lately are closed, until they are wanted again; 0: 150. A rail has 200 at most.
+    verbs_connections: usize = "0", Kind::Number { min: 0, max: 200 };
     /// Let the kernel or the card cut large sends into packets (UDP GSO), where it can.
     gso: bool = "on", Kind::Switch;
     /// Let the kernel take long messages from the sender's memory and put them into the receiver's

@@ -82,6 +82,8 @@ impl<S: System> Core<S> {
             }
             RailEvent::Done(token) => self.on_written(rail, token),
             RailEvent::FailedCompletion => self.rails[rail].counters.failed_completions += 1,
+            RailEvent::Rested => self.rails[rail].counters.rested += 1,
+            RailEvent::Woken => self.rails[rail].counters.woken += 1,
             RailEvent::ReceiverDrops(n) => self.rails[rail].counters.receiver_drops += n,
         }
     }

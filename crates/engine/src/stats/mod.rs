@@ -152,6 +152,8 @@ counters! {
         errors: Sum, "errors", "Errors of the interface or the kernel.";
         icmp_errors: Sum, "errors", "Refusals by a peer's host (its process ended, most likely).";
         failed_completions: Sum, "completions", "Requests that an adapter ended with an error.";
+        rested: Sum, "connections", "Connections closed for others, as there were too many.";
+        woken: Sum, "connections", "Connections made again for links whose own was closed so.";
         downs: Sum, "times", "Times the interface itself was down.";
     }
 }

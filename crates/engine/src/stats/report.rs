@@ -241,6 +241,13 @@ fn notes_of(rail: &RailSummary) -> Vec<String> {
             plural(p.reroutes, "time", "times")
         ));
     }
+    if c.rested > 0 {
+        notes.push(format!(
+            "{name}: {} closed for others, {} made again",
+            plural(c.rested, "connection was", "connections were"),
+            c.woken
+        ));
+    }
     if rail.up < rail.rails && !rail.is_unused() {
         let down = rail.rails - rail.up;
         notes.push(format!("{name} is down on {down} of {}", rail.rails));

@@ -132,8 +132,10 @@ fn rails_in_trouble_are_named() {
     path.packets_received = 396;
     (path.downs, path.ups, path.corrupt_downs) = (5, 4, 2);
     (path.shrinks, path.reroutes) = (1, 3);
+    (page.rails[0].counters.rested, page.rails[0].counters.woken) = (2, 1);
     let text = of(&page).replace("\n  ", " ");
     for part in [
+        "rail0: 4 connections were closed for others, 2 made again\n",
         "rail1: 8 of 10 failovers were taken back\n",
         "rail1: another source port was tried 6 times, as a path was silent\n",
         "rail1 is down on 2 of 2\n",

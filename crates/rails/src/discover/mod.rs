@@ -14,7 +14,7 @@ use crate::fault::{Clock, FaultScript, Faulty};
 use crate::shm::{ShmConfig, ShmRail};
 use crate::tcp::{TcpConfig, TcpRail};
 use crate::udp::{UdpConfig, UdpRail};
-use crate::verbs::{self, VerbsRail};
+use crate::verbs::{self, VerbsConfig, VerbsRail};
 use marline_wire::RAILS_MAX;
 
 /// A kind of rail.
@@ -95,6 +95,8 @@ pub struct RailsConfig {
     pub tcp: TcpConfig,
     /// Shared memory.
     pub shm: ShmConfig,
+    /// InfiniBand and RoCE.
+    pub verbs: VerbsConfig,
     /// Faults to be injected, by rail.
     pub faults: Vec<FaultScript>,
 }
@@ -236,8 +238,8 @@ fn open_shm(_: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
     Ok(AnyRail::Shm(Box::new(ShmRail::open(&config.shm)?)))
 }
 
-fn open_verbs(choice: &RailChoice, _: &RailsConfig) -> Result<AnyRail, String> {
-    let rail = VerbsRail::open(KINDS[choice.kind].name, &choice.interface)?;
+fn open_verbs(choice: &RailChoice, config: &RailsConfig) -> Result<AnyRail, String> {
+    let rail = VerbsRail::open(KINDS[choice.kind].name, &choice.interface, &config.verbs)?;
     Ok(AnyRail::Verbs(Box::new(rail)))
 }
 

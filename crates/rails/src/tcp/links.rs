@@ -466,9 +466,11 @@ impl TcpLinks {
             (Some(next), 0) => self.replace(link, next),
             (Some(next), _) => self.leave(next),
             (None, 0) => {
-                if std::mem::replace(&mut row.state, State::Up) == State::Connecting {
-                    self.events.push_back(RailEvent::LinkUp(link));
-                }
+                let event = match std::mem::replace(&mut row.state, State::Up) {
+                    State::Connecting => RailEvent::LinkUp(link),
+                    _ => RailEvent::Woken,
+                };
+                self.events.push_back(event);
             }
             (None, errno) => self.end(link, DownReason::Broken(errno)),
         }

@@ -1,5 +1,5 @@
 //! Greetings: messages between rails with connections, by datagrams, until a connection is there
-//! and when it is over.
+//! when it rests, and when it is over.
 //!
 //! ```text
 //!  0 u32 magic                  4 u8  what is said (Say)     5 u8  kind of rail
@@ -18,7 +18,7 @@ pub(super) const GREETING_LEN: usize = 56;
 const ADDR_AT: usize = 8;
 const ADDR_MAX: usize = 24;
 /// The version is the last byte.
-const MAGIC: u32 = 0x4d52_5601;
+const MAGIC: u32 = 0x4d52_5602;
 
 /// The word of a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,11 @@ pub(super) enum Say {
     Ready = 3,
     /// "My end of the link is no more."
     Over = 4,
+    /// "I send nothing more on this connection, of which all has arrived: let us close it. The link
+    /// stays."
+    Rest = 5,
+    /// "I have closed it, and nothing of mine was under way."
+    Rested = 6,
 }
 
 /// One greeting.
@@ -91,6 +96,8 @@ impl Greeting {
             2 => Say::Answer,
             3 => Say::Ready,
             4 => Say::Over,
+            5 => Say::Rest,
+            6 => Say::Rested,
             _ => return None,
         };
         let rail_kind = RailKind::of(bytes[5])?;

@@ -12,13 +12,19 @@
 //! Asks and answers are said again until they are heard, and a link whose peer does not answer goes
 //! down. When both ends ask at once, both answer, and it is one link. Names of links grow, so that
 //! what is said late of an earlier link is told from a peer that begins anew.
+//!
+//! Where there are too many connections, those that were sent on least lately rest ([`rest`]).
+
+mod greet;
+mod rest;
 
 use super::addr::VerbsAddr;
 use super::connection::{Connection, CONNECTION_SENDS};
-use super::greeting::{End, Greeting, Say};
+use super::greeting::{End, Say};
+use super::held::Held;
 use super::resolver::Resolver;
 use super::send_queue::{Read, SendQueue};
-use super::shared::{Connections, Shared};
+use super::shared::{Shared, VerbsConfig};
 use super::voice::{Saying, Voice};
 use crate::link::{Connected, DownReason, LinkId, LinkTable};
 use crate::sys::verbs::{AddressHandle, Completion, Path, QueuePair, QueueType};
@@ -29,7 +35,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Connections at once: what each may have posted fits into the queue of completions.
-pub(super) const CONNECTIONS_MAX: usize = 200;
+const CONNECTIONS_MAX: usize = 200;
+/// Connections beyond which some rest, if no setting says how many.
+const CONNECTIONS: usize = 150;
 /// A greeting is said again after so long, and so often, until it is heard.
 const AGAIN: Duration = Duration::from_millis(20);
 const TRIES_MAX: u32 = 100;
@@ -40,9 +48,15 @@ const YOUNG: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Resolving,
+    /// It wants a connection, for which there is no room.
+    Wanting,
     Asking,
     Answering,
     Up,
+    /// Its connection is about to be closed: nothing more is sent on it.
+    Parting,
+    /// It has no connection until it is sent on, or the peer asks.
+    Resting,
     Down,
 }
 
@@ -54,8 +68,19 @@ struct Link {
     wanted: bool,
     handle: Option<AddressHandle>,
     connection: Option<Connection>,
+    /// Our end, of the connection that is there or was there last.
+    own: Option<End>,
     /// The peer's end.
     peer: Option<End>,
+    /// Ends of the peer with names up to this one are no more.
+    past: u64,
+    /// It was up: what is sent on it now is held until it is again.
+    begun: bool,
+    /// The peer wants the connection closed.
+    leaving: bool,
+    held: Held,
+    /// When it was sent on last, by the clock of [`VerbsLinks`].
+    used: u64,
     tries: u32,
     again: Instant,
     /// When it was begun, or came up.
@@ -63,12 +88,31 @@ struct Link {
 }
 
 impl Link {
+    fn new(name: u64, state: State) -> Link {
+        Link {
+            name,
+            state,
+            wanted: false,
+            handle: None,
+            connection: None,
+            own: None,
+            peer: None,
+            past: 0,
+            begun: false,
+            leaving: false,
+            held: Held::default(),
+            used: 0,
+            tries: 0,
+            again: Instant::now(),
+            since: Instant::now(),
+        }
+    }
+
     fn saying(&self, to: &VerbsAddr) -> Saying<'_> {
         Saying {
             to: *to,
             handle: self.handle.as_ref(),
-            name: self.name,
-            connection: self.connection.as_ref(),
+            own: self.own.as_ref(),
             peer: self.peer.as_ref(),
         }
     }
@@ -105,10 +149,24 @@ pub(super) struct VerbsLinks {
     pub(super) over: Vec<Read>,
     /// The next time at which something is said again.
     again: Option<Instant>,
+    /// Connections beyond which some rest.
+    connections_max: usize,
+    /// Links whose connections are about to be closed.
+    parting: Vec<LinkId>,
+    /// Links on which something is held.
+    pub(super) holding: Vec<LinkId>,
+    /// Bytes of ours that are held, of all links.
+    held_bytes: usize,
+    /// Counts what is sent.
+    clock: u64,
 }
 
 impl VerbsLinks {
-    pub(super) fn new(shared: Arc<Shared>, kind: QueueType) -> Result<VerbsLinks, Errno> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        kind: QueueType,
+        config: &VerbsConfig,
+    ) -> Result<VerbsLinks, Errno> {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Ok(VerbsLinks {
             table: LinkTable::default(),
@@ -120,6 +178,14 @@ impl VerbsLinks {
             events: VecDeque::new(),
             over: Vec::new(),
             again: None,
+            connections_max: match config.connections_max {
+                0 => CONNECTIONS,
+                most => most.min(CONNECTIONS_MAX),
+            },
+            parting: Vec::new(),
+            holding: Vec::new(),
+            held_bytes: 0,
+            clock: 0,
             shared,
             kind,
         })
@@ -137,7 +203,7 @@ impl VerbsLinks {
         let row = self.table.get_mut(link);
         let up = row.is_some_and(|row| {
             row.wanted = true;
-            row.state == State::Up
+            row.begun
         });
         Connected { link, up }
     }
@@ -146,20 +212,7 @@ impl VerbsLinks {
     fn begin(&mut self, to: VerbsAddr) -> LinkId {
         self.last_name += 1;
         let name = self.last_name;
-        let link = self.table.add(
-            to,
-            Link {
-                name,
-                state: State::Resolving,
-                wanted: false,
-                handle: None,
-                connection: None,
-                peer: None,
-                tries: 0,
-                again: Instant::now(),
-                since: Instant::now(),
-            },
-        );
+        let link = self.table.add(to, Link::new(name, State::Resolving));
         self.resolver.ask(name, self.path(&to));
         link
     }
@@ -184,12 +237,13 @@ impl VerbsLinks {
         if row.state != State::Down && row.peer.is_some() {
             self.voice.say(Say::Over, &row.saying(&to));
         }
-        self.drop_connection(&mut row);
+        self.end_connection(row.connection.take());
+        self.held_bytes -= row.held.bytes();
         self.closed.extend(row.handle);
     }
 
-    fn drop_connection(&mut self, row: &mut Link) {
-        let Some(mut connection) = row.connection.take() else {
+    fn end_connection(&mut self, connection: Option<Connection>) {
+        let Some(mut connection) = connection else {
             return;
         };
         self.by_number.remove(&connection.pair.number());
@@ -210,14 +264,14 @@ impl VerbsLinks {
         }
     }
 
-    /// The queues that a link sends by; `None`: it carries nothing.
+    /// The queues that a link sends by; `None`: it carries nothing now.
     #[inline]
     pub(super) fn lane(&mut self, link: LinkId) -> Option<Lane<'_>> {
         let number = self.table.key(link)?.number;
-        let row = self
-            .table
-            .get_mut(link)
-            .filter(|row| row.state == State::Up)?;
+        let free = |row: &&mut Link| row.state == State::Up && row.held.is_empty();
+        let row = self.table.get_mut(link).filter(free)?;
+        self.clock += 1;
+        row.used = self.clock;
         Some(match &mut row.connection {
             Some(connection) => Lane {
                 pair: &connection.pair,
@@ -331,21 +385,13 @@ impl VerbsLinks {
         if was == State::Down {
             return;
         }
-        let mut ended = Link {
-            name: row.name,
-            state: was,
-            wanted: true,
-            handle: row.handle.take(),
-            connection: row.connection.take(),
-            peer: row.peer,
-            tries: 0,
-            again: row.again,
-            since: row.since,
-        };
+        let mut ended = std::mem::replace(row, Link::new(row.name, State::Down));
+        row.wanted = true;
         if why != DownReason::Closed && ended.peer.is_some() {
             self.voice.say(Say::Over, &ended.saying(&to));
         }
-        self.drop_connection(&mut ended);
+        self.end_connection(ended.connection.take());
+        self.held_bytes -= ended.held.bytes();
         self.closed.extend(ended.handle);
         self.events.push_back(RailEvent::LinkDown(link, why));
     }
@@ -353,10 +399,14 @@ impl VerbsLinks {
     fn up(&mut self, link: LinkId) {
         if let Some(row) = self.table.get_mut(link) {
             (row.state, row.since) = (State::Up, Instant::now());
-            if row.wanted {
-                self.events.push_back(RailEvent::LinkUp(link));
+            row.used = self.clock;
+            match std::mem::replace(&mut row.begun, true) {
+                false if row.wanted => self.events.push_back(RailEvent::LinkUp(link)),
+                false => {}
+                true => self.events.push_back(RailEvent::Woken),
             }
         }
+        self.make_room(0);
     }
 
     /// The way to a peer was found, or not.
@@ -377,29 +427,40 @@ impl VerbsLinks {
             Ok(handle) => row.handle = Some(handle),
             Err(errno) => return self.down(link, DownReason::Broken(errno)),
         }
-        let Some(connections) = self.shared.connections.clone() else {
+        if self.shared.connections.is_none() {
             return self.up(link); // of datagrams
-        };
-        let asked = row.peer.take();
-        if let Err(errno) = self.make(link, name, &connections) {
-            return self.down(link, DownReason::Broken(errno));
         }
-        match asked {
-            Some(end) => self.accept(link, end),
-            None => self.set(link, State::Asking, Say::Ask),
+        let asked = row.peer.take();
+        self.dial(link, asked);
+    }
+
+    /// Makes a queue pair for a link that has none, and begins to join it to the peer's, which has
+    /// asked, or is asked. Without room for one the link waits.
+    fn dial(&mut self, link: LinkId, asked: Option<End>) {
+        self.make_room(1);
+        if self.by_number.len() >= CONNECTIONS_MAX {
+            return self.want(link);
+        }
+        match (self.make(link), asked) {
+            (Err(errno), _) => self.down(link, DownReason::Broken(errno)),
+            (Ok(()), Some(end)) => self.accept(link, end),
+            (Ok(()), None) => self.set(link, State::Asking, Say::Ask),
         }
     }
 
-    /// Makes the link's queue pair.
-    fn make(&mut self, link: LinkId, name: u64, connections: &Connections) -> Result<(), Errno> {
-        if self.by_number.len() >= CONNECTIONS_MAX {
-            return Err(libc::EMFILE);
-        }
-        let connection = Connection::new(&self.shared, connections, self.kind, name)?;
+    /// Makes the link's queue pair, under a name that is greater than any before.
+    fn make(&mut self, link: LinkId) -> Result<(), Errno> {
+        let connections = self.shared.connections.clone().ok_or(libc::ENOTCONN)?;
+        self.last_name += 1;
+        let name = self.last_name;
+        let connection = Connection::new(&self.shared, &connections, self.kind, name)?;
+        let Some(row) = self.table.get_mut(link) else {
+            return Ok(());
+        };
+        (row.name, row.tries, row.leaving) = (name, 0, false);
+        (row.own, row.peer) = (Some(connection.end(name)), None);
         self.by_number.insert(connection.pair.number(), link);
-        if let Some(row) = self.table.get_mut(link) {
-            row.connection = Some(connection);
-        }
+        row.connection = Some(connection);
         Ok(())
     }
 
@@ -412,7 +473,7 @@ impl VerbsLinks {
         row.tries += 1;
         row.again = Instant::now() + AGAIN;
         let again = row.again;
-        self.again = Some(self.again.map_or(again, |at| at.min(again)));
+        self.look_again(again);
         self.say_on(link, &to, say);
     }
 
@@ -434,123 +495,6 @@ impl VerbsLinks {
             Err(errno) => self.down(link, DownReason::Broken(errno)),
         }
         joined.is_ok()
-    }
-
-    /// The peer has asked: it hears which end is ours.
-    fn accept(&mut self, link: LinkId, end: End) {
-        if self.join(link, end) {
-            self.set(link, State::Answering, Say::Answer);
-        }
-    }
-
-    /// A peer has said something.
-    #[cold]
-    pub(super) fn heard(&mut self, greeting: &Greeting) {
-        if greeting.kind != self.kind || self.shared.connections.is_none() {
-            return;
-        }
-        match greeting.say {
-            Say::Ask => self.asked(greeting),
-            Say::Answer | Say::Ready | Say::Over => self.told(greeting),
-        }
-    }
-
-    fn asked(&mut self, greeting: &Greeting) {
-        let end = greeting.end;
-        let known = self.table.find(&greeting.from);
-        let strangers = self.table.iter().filter(|(_, _, row)| !row.wanted).count();
-        let link = match known {
-            Some(link) => link,
-            None if strangers >= CONNECTIONS_MAX => return,
-            None => self.begin(greeting.from),
-        };
-        let Some(row) = self.table.get_mut(link) else {
-            return;
-        };
-        match (row.peer, row.state) {
-            (Some(peer), _) if end.name < peer.name => {} // said long ago
-            (_, State::Resolving) => row.peer = Some(end),
-            (Some(peer), State::Answering | State::Up) if peer == end => {
-                self.say_on(link, &greeting.from, Say::Answer);
-            }
-            (Some(_), _) => {
-                // The peer begins anew.
-                self.down(link, DownReason::Closed);
-                let link = self.begin(greeting.from);
-                if let Some(row) = self.table.get_mut(link) {
-                    row.peer = Some(end);
-                }
-            }
-            (None, _) => self.accept(link, end),
-        }
-    }
-
-    fn told(&mut self, greeting: &Greeting) {
-        let end = greeting.end;
-        let Some(link) = self.table.find(&greeting.from) else {
-            return;
-        };
-        let Some(row) = self
-            .table
-            .get_mut(link)
-            .filter(|row| row.name == greeting.to)
-        else {
-            return;
-        };
-        let same = row.peer == Some(end);
-        let was = row.state;
-        match (greeting.say, was) {
-            (Say::Answer, State::Asking | State::Answering) => {
-                let joined = same || was == State::Asking && self.join(link, end);
-                if joined {
-                    self.up(link);
-                    self.say_on(link, &greeting.from, Say::Ready);
-                }
-            }
-            (Say::Answer, State::Up) if same => self.say_on(link, &greeting.from, Say::Ready),
-            (Say::Ready, State::Answering) if same => self.up(link),
-            (Say::Over, State::Answering | State::Up) if same => {
-                self.down(link, DownReason::Closed);
-            }
-            _ => {}
-        }
-    }
-
-    /// Says again what was not answered.
-    #[inline]
-    pub(super) fn tick(&mut self) {
-        if self.again.is_some_and(|at| at <= Instant::now()) {
-            self.say_again();
-        }
-    }
-
-    #[cold]
-    fn say_again(&mut self) {
-        let (now, mut next) = (Instant::now(), None::<Instant>);
-        let waits = |row: &Link| matches!(row.state, State::Asking | State::Answering);
-        let due: Vec<(LinkId, State, u32, Instant)> = (self.table.iter())
-            .filter(|(_, _, row)| waits(row))
-            .map(|(link, _, row)| (link, row.state, row.tries, row.again))
-            .collect();
-        self.again = None;
-        for (link, state, tries, at) in due {
-            match (at <= now, tries >= TRIES_MAX, state) {
-                (false, ..) => next = Some(next.map_or(at, |next| next.min(at))),
-                (true, true, _) => self.down(link, DownReason::Unanswered),
-                (true, false, State::Asking) => self.set(link, State::Asking, Say::Ask),
-                (true, false, _) => self.set(link, state, Say::Answer),
-            }
-        }
-        if let Some(next) = next {
-            self.again = Some(self.again.map_or(next, |at| at.min(next)));
-        }
-    }
-
-    /// Says something of a link.
-    fn say_on(&mut self, link: LinkId, to: &VerbsAddr, say: Say) {
-        if let Some(row) = self.table.get(link) {
-            self.voice.say(say, &row.saying(to));
-        }
     }
 
     fn path(&self, to: &VerbsAddr) -> Path {

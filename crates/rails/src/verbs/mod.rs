@@ -11,6 +11,7 @@ mod addr;
 mod buffers;
 mod connection;
 mod greeting;
+mod held;
 pub mod immediate;
 mod links;
 mod port;
@@ -26,6 +27,7 @@ pub(crate) use addr::{same_host, same_network, show};
 pub(crate) use port::choose;
 pub use port::verbs_ports;
 pub use rx::VerbsRx;
+pub use shared::VerbsConfig;
 pub use tx::VerbsTx;
 
 use crate::sys::errno_text;
@@ -54,11 +56,15 @@ fn transport(kind: &str) -> Option<QueueType> {
 impl VerbsRail {
     /// Opens a rail on a port that [`choose`] gave, of a kind by its name in settings (rc, uc, ud);
     /// the error says what to do.
-    pub(crate) fn open(kind: &str, port: &InterfaceChoice) -> Result<VerbsRail, String> {
+    pub(crate) fn open(
+        kind: &str,
+        port: &InterfaceChoice,
+        config: &VerbsConfig,
+    ) -> Result<VerbsRail, String> {
         let name = format!("{kind}:{}", port.name);
         let transport = transport(kind).ok_or_else(|| format!("rail {name}: no such kind"))?;
         let port = Port::open(&port.name).map_err(|why| format!("rail {name}: {why}"))?;
-        VerbsRail::on(port, transport).map_err(|(step, errno)| {
+        VerbsRail::on(port, transport, config).map_err(|(step, errno)| {
             let hint = match (step, errno) {
                 ("ibv_reg_mr", libc::ENOMEM) => " (is `ulimit -l` too low?)",
                 _ => "",
@@ -67,10 +73,10 @@ impl VerbsRail {
         })
     }
 
-    fn on(port: Port, kind: QueueType) -> Result<VerbsRail, Failure> {
+    fn on(port: Port, kind: QueueType, config: &VerbsConfig) -> Result<VerbsRail, Failure> {
         let shared = Arc::new(Shared::new(port, kind)?);
         Ok(VerbsRail {
-            tx: VerbsTx::new(shared.clone(), kind)?,
+            tx: VerbsTx::new(shared.clone(), kind, config)?,
             rx: VerbsRx::new(shared, kind)?,
         })
     }

@@ -12,12 +12,14 @@ use std::collections::VecDeque;
 const COUNT_BITS: u32 = 48;
 
 /// Something that a request reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Read {
     /// A buffer of ours.
     Buffer(BufId),
     /// Memory of a user, by the name of the write.
     Write(u64),
+    /// A copy of such memory, by a number.
+    Copy(u64),
 }
 
 /// One send queue.
@@ -61,6 +63,11 @@ impl SendQueue {
     #[inline]
     pub(super) fn waits(&self) -> bool {
         self.told > self.done
+    }
+
+    /// The last request has a completion, or has had it.
+    pub(super) fn is_told(&self) -> bool {
+        self.told == self.posted
     }
 
     /// The name of the last of `count` requests that are posted next.

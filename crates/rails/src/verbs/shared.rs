@@ -34,6 +34,13 @@ const CONNECTED_MAX: usize = 16 * 1024;
 /// Completions of sends that may wait: of all connections when all fail at once.
 const SEND_COMPLETIONS: u32 = 32_000;
 
+/// Settings of verbs rails.
+#[derive(Clone, Debug, Default)]
+pub struct VerbsConfig {
+    /// Connections of a rail beyond which those that were sent on least lately rest; 0: 150.
+    pub connections_max: usize,
+}
+
 /// News for the sending half.
 pub(super) enum Notice {
     /// The device tells of something by itself.

@@ -1,18 +1,21 @@
 //! Sending half.
 
+mod write;
+
 use super::addr::{rail_kind, VerbsAddr};
 use super::buffers::SendBuffers;
 use super::connection::CONNECTION_SENDS;
+use super::held::Waiting;
 use super::immediate;
 use super::links::{Lane, To, VerbsLinks};
 use super::send_queue::Read;
-use super::shared::{Failure, Notice, Shared, QKEY, RECEIVES};
+use super::shared::{Failure, Notice, Shared, VerbsConfig, QKEY, RECEIVES};
 use super::writes::{Writes, PIECES_MAX};
 use crate::sys::verbs::{Completion, Operation, QueueType, Request, Sends, VerbsEvent};
 use crate::sys::Errno;
 use crate::{
-    BufId, Caps, Connected, LinkId, Links, RailEvent, RailFault, RailTx, RemoteWrite, RemoteWrites,
-    SendOutcome, TxBuffers, Write, BUFFER_LEN,
+    BufId, Caps, Connected, LinkId, Links, RailEvent, RailFault, RailTx, RemoteWrites, SendOutcome,
+    TxBuffers, BUFFER_LEN,
 };
 use marline_wire::{RailAddr, RailWrites};
 use std::sync::atomic::Ordering::Relaxed;
@@ -52,6 +55,8 @@ enum Posted {
     Taken,
     /// The link is not up.
     Lost,
+    /// The link has no connection now, and holds what is sent.
+    Waits,
     /// There is no room.
     NoRoom,
     /// The queue pair takes nothing.
@@ -68,7 +73,10 @@ fn post(
     request: impl Fn(usize) -> (Request, Operation),
 ) -> Posted {
     let Some(Lane { pair, queue, to }) = links.lane(link) else {
-        return Posted::Lost;
+        return match links.holds(link) {
+            true => Posted::Waits,
+            false => Posted::Lost,
+        };
     };
     if queue.room() < count {
         return Posted::NoRoom;
@@ -95,10 +103,14 @@ fn post(
 }
 
 impl VerbsTx {
-    pub(super) fn new(shared: Arc<Shared>, kind: QueueType) -> Result<VerbsTx, Failure> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        kind: QueueType,
+        config: &VerbsConfig,
+    ) -> Result<VerbsTx, Failure> {
         let failed = |errno| ("ibv_reg_mr", errno);
         Ok(VerbsTx {
-            links: VerbsLinks::new(shared.clone(), kind).map_err(failed)?,
+            links: VerbsLinks::new(shared.clone(), kind, config).map_err(failed)?,
             buffers: SendBuffers::new(&shared.domain, BUFFERS).map_err(failed)?,
             writes: Writes::new(),
             shared,
@@ -144,9 +156,10 @@ impl VerbsTx {
             match read {
                 Read::Buffer(buffer) => self.buffers.free(buffer),
                 Read::Write(token) => {
-                    self.writes.over(token);
+                    self.writes.over(read);
                     self.links.events.push_back(RailEvent::Done(token));
                 }
+                Read::Copy(_) => self.writes.over(read),
             }
         }
         self.links.tidy();
@@ -208,7 +221,7 @@ impl VerbsTx {
 
     /// Sends one packet whose bytes the request itself holds.
     #[inline]
-    fn send_inline(&mut self, link: LinkId, address: u64, len: usize) -> SendOutcome {
+    fn send_inline(&mut self, link: LinkId, address: u64, len: usize) -> Posted {
         let request = Request {
             name: 0,
             signalled: false,
@@ -217,7 +230,7 @@ impl VerbsTx {
             len,
             lkey: 0,
         };
-        outcome(self.post(link, 1, &[], |_, _| (request, Operation::Send)))
+        self.post(link, 1, &[], |_, _| (request, Operation::Send))
     }
 
     #[cold]
@@ -275,22 +288,103 @@ impl VerbsTx {
         }
     }
 
-    /// Gives the writes of a call their immediates, and cuts them first where they must have no
-    /// parts; how the packet is sent that tells of them.
-    fn mark(&mut self, requests: &mut Vec<(Request, Operation)>) -> Operation {
-        if self.kind != QueueType::Uc {
-            return Operation::Send; // in order, it says that all before it has landed
+    /// Sends a copy of a batch, if the link has a connection.
+    #[inline]
+    fn send_now(&mut self, link: LinkId, bytes: &[u8], segment: usize) -> Posted {
+        if bytes.len() <= segment.min(self.shared.datagrams.inline_max) {
+            return self.send_inline(link, bytes.as_ptr() as u64, bytes.len());
         }
-        if self.cut {
-            *requests = cut(requests, self.packet_max(), self.links.depth());
+        let Some(buffer) = self.lend() else {
+            return Posted::NoRoom;
+        };
+        self.buffer(buffer)[..bytes.len()].copy_from_slice(bytes);
+        let posted = self.send_lent(link, buffer, bytes.len(), segment);
+        match posted {
+            Posted::Taken => self.buffers.in_flight(buffer),
+            _ => self.buffers.free(buffer),
         }
-        let call = self.writes.next_call();
-        for (which, (_, operation)) in requests.iter_mut().enumerate() {
-            if let Operation::Write { immediate, .. } = operation {
-                *immediate = Some(immediate::of_write(call, which));
+        posted
+    }
+
+    /// The fate of a lent buffer that was to be sent: it is the borrower's (`Busy`), the device's
+    /// (`read`), or free.
+    #[inline]
+    fn gave(
+        &mut self,
+        link: LinkId,
+        buffer: BufId,
+        (len, segment): (usize, usize),
+        posted: Posted,
+        read: bool,
+    ) -> SendOutcome {
+        match posted {
+            Posted::Taken if read => self.buffers.in_flight(buffer),
+            Posted::NoRoom => {}
+            Posted::Waits => return self.hold_lent(link, buffer, (len, segment)),
+            Posted::Taken | Posted::Lost | Posted::Failed(_) => self.buffers.free(buffer),
+        }
+        outcome(posted)
+    }
+
+    #[cold]
+    fn hold_lent(
+        &mut self,
+        link: LinkId,
+        buffer: BufId,
+        (len, segment): (usize, usize),
+    ) -> SendOutcome {
+        let waiting = Waiting::packets(&self.buffers.buffer(buffer)[..len], segment);
+        let held = self.hold(link, || waiting);
+        if held == SendOutcome::Sent {
+            self.buffers.free(buffer);
+        }
+        held
+    }
+
+    /// Holds something for a link without a connection.
+    #[cold]
+    fn hold(&mut self, link: LinkId, waiting: impl FnOnce() -> Waiting) -> SendOutcome {
+        let held = self.links.hold(link, waiting);
+        self.free();
+        match held {
+            true => SendOutcome::Sent,
+            false => SendOutcome::Busy,
+        }
+    }
+
+    /// Sends what links held that have connections now.
+    #[cold]
+    fn send_held(&mut self) {
+        for link in std::mem::take(&mut self.links.holding) {
+            if let Some(mut held) = self.links.take_held(link) {
+                while let Some(first) = held.first() {
+                    let posted = match first {
+                        Waiting::Packets { bytes, segment } => self.send_now(link, bytes, *segment),
+                        Waiting::Write {
+                            key,
+                            offset,
+                            bytes,
+                            packet,
+                        } => {
+                            let read = Read::Copy(self.writes.next_copy());
+                            let open = |domain: &_| Writes::copied(domain, *key, *offset, bytes);
+                            self.write_now(link, read, packet, open)
+                        }
+                    };
+                    match posted {
+                        Posted::NoRoom | Posted::Waits => break,
+                        // A write that was lost is over.
+                        Posted::Taken | Posted::Lost | Posted::Failed(_) => held.pop(),
+                    };
+                }
+                self.links.hold_again(link, held);
+            }
+            if self.links.has_held(link) {
+                self.links.holding.push(link);
             }
         }
-        Operation::SendWith(immediate::of_packet(call, requests.len()))
+        self.links.make_room(0);
+        self.free();
     }
 
     /// Sends a lent buffer; the outcome, after which it is the borrower's (`Busy`), the device's,
@@ -309,37 +403,10 @@ impl VerbsTx {
     }
 }
 
-/// The same writes in parts of up to `len` bytes; longer ones, where these would be more than a
-/// queue of `depth` takes with the packet behind them.
-fn cut(requests: &[(Request, Operation)], len: usize, depth: usize) -> Vec<(Request, Operation)> {
-    let parts = |len: usize| -> usize { requests.iter().map(|r| r.0.len.div_ceil(len)).sum() };
-    let mut len = len.max(1);
-    while parts(len) >= depth && parts(len) > requests.len() {
-        len *= 2;
-    }
-    let part = |(request, operation): &(Request, Operation), from: usize| {
-        let mut operation = *operation;
-        if let Operation::Write { address, .. } = &mut operation {
-            *address += from as u64;
-        }
-        let part = Request {
-            address: request.address + from as u64,
-            len: len.min(request.len - from),
-            ..*request
-        };
-        (part, operation)
-    };
-    let of = |one: &(Request, Operation)| {
-        let from = (0..one.0.len).step_by(len);
-        from.map(|from| part(one, from)).collect::<Vec<_>>()
-    };
-    requests.iter().flat_map(of).collect()
-}
-
 fn outcome(posted: Posted) -> SendOutcome {
     match posted {
         Posted::Taken | Posted::Lost => SendOutcome::Sent,
-        Posted::NoRoom => SendOutcome::Busy,
+        Posted::NoRoom | Posted::Waits => SendOutcome::Busy,
         Posted::Failed(errno) => SendOutcome::Fault(RailFault::Down(errno)),
     }
 }
@@ -376,19 +443,10 @@ impl RailTx for VerbsTx {
     }
 
     fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
-        if bytes.len() <= segment.min(self.shared.datagrams.inline_max) {
-            return self.send_inline(link, bytes.as_ptr() as u64, bytes.len());
+        match self.send_now(link, bytes, segment) {
+            Posted::Waits => self.hold(link, || Waiting::packets(bytes, segment)),
+            posted => outcome(posted),
         }
-        let Some(buffer) = self.lend() else {
-            return SendOutcome::Busy;
-        };
-        self.buffer(buffer)[..bytes.len()].copy_from_slice(bytes);
-        let posted = self.send_lent(link, buffer, bytes.len(), segment);
-        match posted {
-            Posted::Taken => self.buffers.in_flight(buffer),
-            Posted::Lost | Posted::NoRoom | Posted::Failed(_) => self.buffers.free(buffer),
-        }
-        outcome(posted)
     }
 
     #[inline]
@@ -400,6 +458,9 @@ impl RailTx for VerbsTx {
         }
         self.links.tick();
         self.reap();
+        if !self.links.holding.is_empty() {
+            self.send_held();
+        }
         self.links.events.pop_front()
     }
 }
@@ -436,19 +497,11 @@ impl TxBuffers for VerbsTx {
         debug_assert!(len <= BUFFER_LEN);
         if len <= segment.min(self.shared.datagrams.inline_max) {
             let address = self.buffers.request(buffer, 0, len).address;
-            let outcome = self.send_inline(link, address, len);
-            if outcome != SendOutcome::Busy {
-                self.buffers.free(buffer);
-            }
-            return outcome;
+            let posted = self.send_inline(link, address, len);
+            return self.gave(link, buffer, (len, segment), posted, false);
         }
         let posted = self.send_lent(link, buffer, len, segment);
-        match posted {
-            Posted::Taken => self.buffers.in_flight(buffer),
-            Posted::NoRoom => {}
-            Posted::Lost | Posted::Failed(_) => self.buffers.free(buffer),
-        }
-        outcome(posted)
+        self.gave(link, buffer, (len, segment), posted, true)
     }
 
     fn drain(&mut self) {
@@ -482,60 +535,6 @@ impl Links for VerbsTx {
     fn close(&mut self, link: LinkId) {
         self.links.close(link);
         self.free();
-    }
-}
-
-impl RemoteWrite for VerbsTx {
-    fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
-        let connected = self.kind != QueueType::Ud;
-        connected.then(|| self.writes.register(&self.shared.domain, base, len))?
-    }
-
-    fn deregister(&mut self, key: u64) {
-        self.writes.deregister(key);
-    }
-
-    fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
-        if self.links.lane(link).is_none() {
-            self.links.over.push(Read::Write(write.token));
-            self.free();
-            return SendOutcome::Sent; // lost
-        }
-        let Some(buffer) = self.lend() else {
-            return SendOutcome::Busy;
-        };
-        self.buffer(buffer)[..packet.len()].copy_from_slice(packet);
-        let (source, mut requests) = match Writes::open(&self.shared.domain, write) {
-            Ok(opened) => opened,
-            Err(errno) => {
-                // Without its memory nothing of the link may go on: the packet would lie.
-                self.buffers.free(buffer);
-                self.links.failed_link(link, errno);
-                self.links.over.push(Read::Write(write.token));
-                self.free();
-                return SendOutcome::Sent;
-            }
-        };
-        let told = self.mark(&mut requests);
-        let count = requests.len() + 1;
-        let reads = [Read::Buffer(buffer), Read::Write(write.token)];
-        let posted = self.post(link, count, &reads, |buffers, at| match requests.get(at) {
-            Some(request) => *request,
-            None => (buffers.request(buffer, 0, packet.len()), told),
-        });
-        match posted {
-            Posted::Taken => {
-                self.buffers.in_flight(buffer);
-                self.writes.posted(write.token, source);
-            }
-            Posted::NoRoom => self.buffers.free(buffer),
-            Posted::Lost | Posted::Failed(_) => {
-                self.buffers.free(buffer);
-                self.links.over.push(Read::Write(write.token));
-                self.free();
-            }
-        }
-        outcome(posted)
     }
 }
 

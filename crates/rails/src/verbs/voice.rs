@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::greeting::{End, Greeting, Say, GREETING_LEN};
 use super::send_queue::SendQueue;
 use super::shared::{Shared, QKEY, SENDS};
-use crate::sys::verbs::{AddressHandle, QueueType, Region, Sends};
+use crate::sys::verbs::{AddressHandle, Operation, QueueType, Region, Sends};
 use crate::sys::Errno;
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ const GREETINGS: usize = 256;
 pub(super) struct Saying<'a> {
     pub(super) to: VerbsAddr,
     pub(super) handle: Option<&'a AddressHandle>,
-    pub(super) name: u64,
-    pub(super) connection: Option<&'a Connection>,
+    /// Our end.
+    pub(super) own: Option<&'a End>,
     /// The peer's end.
     pub(super) peer: Option<&'a End>,
 }
@@ -47,7 +47,7 @@ impl Voice {
 
     /// Says something once; it may be lost.
     pub(super) fn say(&mut self, say: Say, saying: &Saying<'_>) {
-        let (Some(handle), Some(connection)) = (saying.handle, saying.connection) else {
+        let (Some(handle), Some(own)) = (saying.handle, saying.own) else {
             return;
         };
         if self.queue.room() == 0 {
@@ -57,7 +57,7 @@ impl Voice {
             say,
             kind: self.kind,
             from: self.shared.address(),
-            end: connection.end(saying.name),
+            end: *own,
             to: saying.peer.map_or(0, |peer| peer.name),
         };
         let at = self.next * GREETING_LEN;
@@ -71,6 +71,21 @@ impl Voice {
             .datagram(&request, handle, (saying.to.number, QKEY));
         if self.chain.post(&self.shared.datagrams).is_ok() {
             self.queue.posted(1, request.signalled, &[]);
+        }
+    }
+
+    /// Posts a request to a connection whose completion says that all before it is over, unless
+    /// one is to come that does. It brings the peer a packet of no bytes.
+    pub(super) fn finish(&mut self, connection: &mut Connection) {
+        let queue = &mut connection.queue;
+        if queue.is_told() || queue.room() == 0 {
+            return;
+        }
+        let mut request = Sends::of_region(&self.greetings, 0, 0);
+        (request.signalled, request.name) = (true, queue.name(1));
+        self.chain.add(&request, Operation::Send);
+        if self.chain.post(&connection.pair).is_ok() {
+            queue.posted(1, true, &[]);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Memory of users: what peers write into, and what writes of ours read.
 
+use super::send_queue::Read;
 use crate::sys::verbs::{Domain, KeyedMemory, Operation, Region, Request, Sends};
 use crate::sys::{gather, Errno};
 use crate::Write;
@@ -21,10 +22,24 @@ pub(super) struct Source {
     _copied: Option<Region>,
 }
 
+/// Requests of one write, in order.
+pub(super) type Requests = Vec<(Request, Operation)>;
+
+/// Where a write to a place under a key goes.
+fn place(key: u64, offset: u64) -> Operation {
+    Operation::Write {
+        address: (key >> RKEY_BITS & ((1 << START_BITS) - 1)) + offset,
+        rkey: key as u32,
+        immediate: None,
+    }
+}
+
 /// Memory of users.
 pub(super) struct Writes {
     registered: HashMap<u64, KeyedMemory>,
-    sources: HashMap<u64, Source>,
+    sources: HashMap<Read, Source>,
+    /// Copies so far.
+    copies: u64,
     /// Keys so far: none is given twice.
     count: u64,
     /// Calls with immediates so far, from where the clock stood.
@@ -37,6 +52,7 @@ impl Writes {
         Writes {
             registered: HashMap::new(),
             sources: HashMap::new(),
+            copies: 0,
             count: 0,
             call: since.map_or(0, |since| since.as_micros() as u32),
         }
@@ -72,31 +88,13 @@ impl Writes {
     pub(super) fn open(
         domain: &Arc<Domain>,
         write: &Write<'_>,
-    ) -> Result<(Source, Vec<(Request, Operation)>), Errno> {
-        let mut at = (write.key >> RKEY_BITS & ((1 << START_BITS) - 1)) + write.offset;
-        let mut place = |len: usize| {
-            let address = at;
-            at += len as u64;
-            let rkey = write.key as u32;
-            Operation::Write {
-                address,
-                rkey,
-                immediate: None,
-            }
-        };
+    ) -> Result<(Source, Requests), Errno> {
         let pieces = write.pieces.iter().filter(|piece| piece.len > 0);
         if pieces.clone().count() > PIECES_MAX {
             let bytes = gather(write.pieces);
-            let mut region = Region::new(domain, bytes.len())?;
-            region.bytes_mut(0, bytes.len()).copy_from_slice(&bytes);
-            let request = Sends::of_region(&region, 0, bytes.len());
-            let operation = place(bytes.len());
-            let source = Source {
-                _copied: Some(region),
-                ..Source::default()
-            };
-            return Ok((source, vec![(request, operation)]));
+            return Writes::copied(domain, write.key, write.offset, &bytes);
         }
+        let mut offset = write.offset;
         let (mut memory, mut requests) = (Vec::new(), Vec::new());
         for piece in pieces {
             let read = KeyedMemory::to_be_read(domain, piece.base, piece.len)?;
@@ -108,7 +106,8 @@ impl Writes {
                 len: piece.len,
                 lkey: read.lkey(),
             };
-            requests.push((request, place(piece.len)));
+            requests.push((request, place(write.key, offset)));
+            offset += piece.len as u64;
             memory.push(read);
         }
         let source = Source {
@@ -118,13 +117,36 @@ impl Writes {
         Ok((source, requests))
     }
 
+    /// The same for a write from a copy of `bytes`.
+    pub(super) fn copied(
+        domain: &Arc<Domain>,
+        key: u64,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(Source, Requests), Errno> {
+        let mut region = Region::new(domain, bytes.len())?;
+        region.bytes_mut(0, bytes.len()).copy_from_slice(bytes);
+        let request = Sends::of_region(&region, 0, bytes.len());
+        let source = Source {
+            _copied: Some(region),
+            ..Source::default()
+        };
+        Ok((source, vec![(request, place(key, offset))]))
+    }
+
+    /// The number of a write that reads a copy.
+    pub(super) fn next_copy(&mut self) -> u64 {
+        self.copies += 1;
+        self.copies
+    }
+
     /// A write was posted: it reads this until it is over.
-    pub(super) fn posted(&mut self, token: u64, source: Source) {
-        self.sources.insert(token, source);
+    pub(super) fn posted(&mut self, read: Read, source: Source) {
+        self.sources.insert(read, source);
     }
 
     /// A write is over.
-    pub(super) fn over(&mut self, token: u64) {
-        self.sources.remove(&token);
+    pub(super) fn over(&mut self, read: Read) {
+        self.sources.remove(&read);
     }
 }

@@ -7,6 +7,7 @@ use crate::tcp::frame::Kind;
 use crate::tcp::greeting::TcpAddr;
 use crate::tcp::output::send_frame;
 use crate::tcp::shared::{Name, Order};
+use crate::RailEvent;
 
 /// Whose connection is closed.
 enum Idle {
@@ -97,6 +98,7 @@ impl TcpLinks {
             Some(_) => State::Waking,
             None => State::Resting,
         };
+        self.events.push_back(RailEvent::Rested);
         if let Some(old) = old {
             self.leave(old);
         }
@@ -107,6 +109,13 @@ impl TcpLinks {
     pub(super) fn wake(&mut self, link: LinkId) {
         if let Some(to) = self.table.key(link) {
             self.begin(link, &to, State::Waking);
+        }
+        if self
+            .table
+            .get(link)
+            .is_some_and(|link| link.state == State::Up)
+        {
+            self.events.push_back(RailEvent::Woken); // by one that the peer had made
         }
     }
 

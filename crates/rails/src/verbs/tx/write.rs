@@ -1,0 +1,137 @@
+//! Writes into the memory of peers.
+
+use super::{outcome, Posted, VerbsTx};
+use crate::sys::verbs::{Domain, Operation, QueueType, Request};
+use crate::sys::Errno;
+use crate::verbs::held::Waiting;
+use crate::verbs::immediate;
+use crate::verbs::send_queue::Read;
+use crate::verbs::writes::{Requests, Source, Writes};
+use crate::{LinkId, RemoteWrite, SendOutcome, TxBuffers, Write};
+use std::sync::Arc;
+
+impl VerbsTx {
+    /// Gives the writes of a call their immediates, and cuts them first where they must have no
+    /// parts; how the packet is sent that tells of them.
+    fn mark(&mut self, requests: &mut Vec<(Request, Operation)>) -> Operation {
+        if self.kind != QueueType::Uc {
+            return Operation::Send; // in order, it says that all before it has landed
+        }
+        if self.cut {
+            *requests = cut(requests, self.packet_max(), self.links.depth());
+        }
+        let call = self.writes.next_call();
+        for (which, (_, operation)) in requests.iter_mut().enumerate() {
+            if let Operation::Write { immediate, .. } = operation {
+                *immediate = Some(immediate::of_write(call, which));
+            }
+        }
+        Operation::SendWith(immediate::of_packet(call, requests.len()))
+    }
+
+    /// Writes, if the link has a connection; what is lost is over.
+    pub(super) fn write_now(
+        &mut self,
+        link: LinkId,
+        read: Read,
+        packet: &[u8],
+        open: impl FnOnce(&Arc<Domain>) -> Result<(Source, Requests), Errno>,
+    ) -> Posted {
+        if self.links.lane(link).is_none() {
+            if self.links.holds(link) {
+                return Posted::Waits;
+            }
+            self.links.over.push(read);
+            self.free();
+            return Posted::Lost;
+        }
+        let Some(buffer) = self.lend() else {
+            return Posted::NoRoom;
+        };
+        self.buffer(buffer)[..packet.len()].copy_from_slice(packet);
+        let (source, mut requests) = match open(&self.shared.domain) {
+            Ok(opened) => opened,
+            Err(errno) => {
+                // Without its memory nothing of the link may go on: the packet would lie.
+                self.buffers.free(buffer);
+                self.links.failed_link(link, errno);
+                self.links.over.push(read);
+                self.free();
+                return Posted::Lost;
+            }
+        };
+        let told = self.mark(&mut requests);
+        let count = requests.len() + 1;
+        let reads = [Read::Buffer(buffer), read];
+        let posted = self.post(link, count, &reads, |buffers, at| match requests.get(at) {
+            Some(request) => *request,
+            None => (buffers.request(buffer, 0, packet.len()), told),
+        });
+        match posted {
+            Posted::Taken => {
+                self.buffers.in_flight(buffer);
+                self.writes.posted(read, source);
+            }
+            Posted::NoRoom | Posted::Waits => self.buffers.free(buffer),
+            Posted::Lost | Posted::Failed(_) => {
+                self.buffers.free(buffer);
+                self.links.over.push(read);
+                self.free();
+            }
+        }
+        posted
+    }
+}
+
+/// The same writes in parts of up to `len` bytes; longer ones, where these would be more than a
+/// queue of `depth` takes with the packet behind them.
+fn cut(requests: &[(Request, Operation)], len: usize, depth: usize) -> Vec<(Request, Operation)> {
+    let parts = |len: usize| -> usize { requests.iter().map(|r| r.0.len.div_ceil(len)).sum() };
+    let mut len = len.max(1);
+    while parts(len) >= depth && parts(len) > requests.len() {
+        len *= 2;
+    }
+    let part = |(request, operation): &(Request, Operation), from: usize| {
+        let mut operation = *operation;
+        if let Operation::Write { address, .. } = &mut operation {
+            *address += from as u64;
+        }
+        let part = Request {
+            address: request.address + from as u64,
+            len: len.min(request.len - from),
+            ..*request
+        };
+        (part, operation)
+    };
+    let of = |one: &(Request, Operation)| {
+        let from = (0..one.0.len).step_by(len);
+        from.map(|from| part(one, from)).collect::<Vec<_>>()
+    };
+    requests.iter().flat_map(of).collect()
+}
+
+impl RemoteWrite for VerbsTx {
+    fn register(&mut self, base: *mut u8, len: usize) -> Option<u64> {
+        let connected = self.kind != QueueType::Ud;
+        connected.then(|| self.writes.register(&self.shared.domain, base, len))?
+    }
+
+    fn deregister(&mut self, key: u64) {
+        self.writes.deregister(key);
+    }
+
+    fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
+        let read = Read::Write(write.token);
+        match self.write_now(link, read, packet, |domain| Writes::open(domain, write)) {
+            Posted::Waits => {
+                let held = self.hold(link, || Waiting::write(write, packet));
+                if held == SendOutcome::Sent {
+                    self.links.over.push(read); // it was copied
+                    self.free();
+                }
+                held
+            }
+            posted => outcome(posted),
+        }
+    }
+}
