@@ -12,6 +12,9 @@ ON = {
 }
 OK = r"^rma ok operations=(\d+)$"
 MPICHS = ["mpich", "intel"]
+IMB_TESTS = """Unidir_put Bidir_put Unidir_get Bidir_get Put_local Put_all_local One_put_all All_put_all
+One_get_all All_get_all Exchange_put Exchange_get Accumulate Get_accumulate Fetch_and_op
+Compare_and_swap Truly_passive_put""".split()
 
 
 def run(lab, mpi, provider, *words, **how):
@@ -69,6 +72,19 @@ def test_memory_of_a_rank_that_computes(lab, mpich, provider, tmp_path):
         env = {**ON, "FI_MARLINE_STATS_DIR": tmp_path}
         run(lab, mpich, provider, "--compute", 30_000, env=env)
         assert labs.counters(tmp_path)["thread_takeovers"] >= 1000, "the thread had to do it"
+
+
+@pytest.mark.parametrize("name", MPICHS)
+def test_imb_rma(lab, name, provider, tmp_path):
+    """Every benchmark of IMB-RMA runs to its end; the bytes are checked by ours."""
+    mpi, lengths = labs.MPIS[name], tmp_path / "lengths"
+    lengths.write_text("0\n8\n5000\n200000\n")
+    program = [labs.MPI_DIR / "impi-rt" / "bin" / "IMB-RMA", "-iter", 10, "-time", 0.05, "-msglen", lengths]
+    env = {"LD_LIBRARY_PATH": str(mpi.library.parent)}
+    result = lab.run(mpi, program, provider=provider, env=env, timeout=200)
+    assert result.ok and "All processes entering MPI_Finalize" in result.out, result.tail()
+    for test in IMB_TESTS:
+        assert f"# Benchmarking {test}" in result.out, f"{test} did not run\n{result.tail()}"
 
 
 @pytest.mark.soak

@@ -253,8 +253,8 @@ pub struct EpId(pub u32);
 pub const INJECT_MAX: usize = 65_536;
 
 use marline_proto::group::End;
-use std::sync::atomic::AtomicU64;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A counter that the engine bumps when reads complete.
 #[derive(Default, Debug)]
@@ -263,6 +263,33 @@ pub struct Counter {
     pub done: AtomicU64,
     /// Failed operations.
     pub errors: AtomicU64,
+    /// Is told when either changes.
+    pub notice: OnceLock<Notice>,
+}
+
+/// A function that is called when something has changed.
+pub struct Notice(pub Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Notice")
+    }
+}
+
+impl Counter {
+    /// Counts an operation that ended.
+    pub fn count(&self, ok: bool) {
+        let count = if ok { &self.done } else { &self.errors };
+        count.fetch_add(1, Ordering::Release);
+        self.changed();
+    }
+
+    /// Either value has changed.
+    pub fn changed(&self) {
+        if let Some(Notice(tell)) = self.notice.get() {
+            tell();
+        }
+    }
 }
 
 /// Severity of a log line.

@@ -5,6 +5,7 @@ use crate::api::{
     RemoteReq, SendReq, SubmitError,
 };
 use crate::config::settings::Settings;
+use crate::platform::bell::Bell;
 use crate::platform::sync::{Arc, Ordering};
 use crate::platform::system::System;
 use crate::progress::process::{self, Process};
@@ -86,8 +87,33 @@ impl<S: System> Engine<S> {
         if self.shared.is_forked() {
             return;
         }
-        if let Some(slot) = self.shared.lock().dir.cqs.get_mut(cq.0 as usize) {
-            *slot = None;
+        self.shared.lock().dir.cq_close(cq);
+    }
+
+    /// Has a queue ring a bell for each entry, so that an application can sleep on it.
+    pub fn cq_bell(&self, cq: CqId, bell: std::sync::Arc<Bell>) {
+        self.shared.lock().dir.cq_bell(cq, bell);
+    }
+
+    /// Makes progress, and tells if nothing is in a queue.
+    pub fn cq_is_empty(&self, cq: CqId) -> bool {
+        if self.shared.is_forked() {
+            return true;
+        }
+        self.shared.progress();
+        let mut core = self.shared.lock();
+        !core.poisoned && core.dir.cq(cq).is_none_or(|queue| queue.is_empty())
+    }
+
+    /// There is a progress thread.
+    pub fn is_threaded(&self) -> bool {
+        self.shared.threaded
+    }
+
+    /// The application goes to sleep until something rings: the progress thread takes over.
+    pub fn leave(&self) {
+        if !self.shared.is_forked() {
+            self.shared.leave();
         }
     }
 

@@ -27,6 +27,7 @@ pub use config::{choice, profile, settings};
 pub use core::call::atomic_max;
 pub use engine::Engine;
 pub use memory::atomic;
+pub use platform::bell::Bell;
 pub use platform::clock::{self, Clock};
 pub use platform::fork::{self, mark_forked};
 pub use platform::owned;

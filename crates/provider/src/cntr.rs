@@ -6,10 +6,11 @@ use crate::domain::{self, DomainShared};
 use crate::log::trace;
 use crate::object::{self, absent, Object};
 use crate::sys::*;
-use marline_engine::Counter;
+use crate::wait;
+use marline_engine::{Bell, Counter, Notice};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,12 +20,20 @@ pub(crate) struct Cntr {
     shared: Arc<DomainShared>,
     /// Also held by the engine for every endpoint that counts here.
     pub counter: Arc<Counter>,
+    /// Rings when it changes, where the application sleeps on a descriptor.
+    bell: Option<Arc<Bell>>,
+    /// Values, added up, that the application has seen.
+    seen: AtomicU64,
 }
 
 // SAFETY: `#[repr(C)]`, and fid_cntr begins with a fid.
 unsafe impl Object for Cntr {
     type Fid = fid_cntr;
     const CLASS: usize = FI_CLASS_CNTR;
+    const FID_OPS: &'static fi_ops = &fi_ops {
+        control,
+        ..object::only_close::<Cntr>()
+    };
 }
 
 static OPS: fi_ops_cntr = fi_ops_cntr {
@@ -39,7 +48,7 @@ static OPS: fi_ops_cntr = fi_ops_cntr {
     export_xpu: absent,
 };
 
-/// `fi_cntr_open`. Waiting polls (Intel MPI opens FI_WAIT_UNSPEC); there is no descriptor.
+/// `fi_cntr_open`. Waiting polls (Intel MPI opens FI_WAIT_UNSPEC), unless it is on a descriptor.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     attr: *mut fi_cntr_attr,
@@ -49,20 +58,66 @@ pub(crate) unsafe extern "C" fn open(
     let make = |shared: &Arc<DomainShared>| {
         // SAFETY: checked for null.
         let (events, wait_obj) = unsafe { ((*attr).events, (*attr).wait_obj) };
-        let waits = [FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD].contains(&wait_obj);
-        if events != FI_CNTR_EVENTS_COMP || !waits {
+        if events != FI_CNTR_EVENTS_COMP {
             return Err(Errno::NOSYS);
+        }
+        let (bell, counter) = (
+            wait::bell_in(shared, wait_obj)?,
+            Arc::new(Counter::default()),
+        );
+        if let Some(bell) = bell.clone() {
+            let notice = Notice(Box::new(move || bell.ring()));
+            counter.notice.get_or_init(|| notice);
         }
         trace!("cntr open");
         let fid = object::header::<Cntr>(context);
         Ok(Cntr {
             fid: fid_cntr { fid, ops: &OPS },
             shared: shared.clone(),
-            counter: Arc::new(Counter::default()),
+            counter,
+            bell,
+            seen: AtomicU64::new(0),
         })
     };
     // SAFETY: the domain is ours.
     unsafe { domain::open_in(domain, attr, out, make) }
+}
+
+impl Cntr {
+    fn sum(&self) -> u64 {
+        let (done, errors) = (&self.counter.done, &self.counter.errors);
+        let errors = errors.load(Ordering::Acquire);
+        done.load(Ordering::Acquire).wrapping_add(errors)
+    }
+
+    /// It has changed since the application saw it; if not, the bell rings when it does.
+    pub(crate) fn has_news(&self) -> bool {
+        let news = guard(&self.shared.health, || {
+            self.bell.iter().for_each(|bell| bell.arm());
+            self.shared.engine.progress();
+            let seen = self.sum() == self.seen.load(Ordering::Relaxed);
+            Ok(c_int::from(!seen || self.shared.engine.is_unusable()))
+        });
+        news != 0
+    }
+
+    /// The progress thread takes over, if a descriptor is slept on.
+    pub(crate) fn leave(&self) {
+        if self.bell.is_some() {
+            self.shared.engine.leave();
+        }
+    }
+}
+
+unsafe extern "C" fn control(cntr: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: ours, with libfabric's argument.
+    unsafe {
+        wait::control(
+            object::of::<Cntr>(cntr.cast()).bell.as_deref(),
+            command,
+            arg,
+        )
+    }
 }
 
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
@@ -70,6 +125,7 @@ unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
     let cntr = unsafe { object::of::<Cntr>(cntr) };
     guard(&cntr.shared.health, || {
         cntr.shared.engine.progress();
+        cntr.seen.store(cntr.sum(), Ordering::Relaxed);
         Ok(cntr.counter.done.load(Ordering::Acquire))
     })
 }
@@ -84,37 +140,33 @@ unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
 
 unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { object::of::<Cntr>(cntr) }
-        .counter
-        .done
-        .fetch_add(value, Ordering::AcqRel);
+    let counter = unsafe { &object::of::<Cntr>(cntr).counter };
+    counter.done.fetch_add(value, Ordering::AcqRel);
+    counter.changed();
     0
 }
 
 unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { object::of::<Cntr>(cntr) }
-        .counter
-        .done
-        .store(value, Ordering::Release);
+    let counter = unsafe { &object::of::<Cntr>(cntr).counter };
+    counter.done.store(value, Ordering::Release);
+    counter.changed();
     0
 }
 
 unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { object::of::<Cntr>(cntr) }
-        .counter
-        .errors
-        .fetch_add(value, Ordering::AcqRel);
+    let counter = unsafe { &object::of::<Cntr>(cntr).counter };
+    counter.errors.fetch_add(value, Ordering::AcqRel);
+    counter.changed();
     0
 }
 
 unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
     // SAFETY: ours.
-    unsafe { object::of::<Cntr>(cntr) }
-        .counter
-        .errors
-        .store(value, Ordering::Release);
+    let counter = unsafe { &object::of::<Cntr>(cntr).counter };
+    counter.errors.store(value, Ordering::Release);
+    counter.changed();
     0
 }
 
@@ -131,6 +183,7 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
         loop {
             cntr.shared.engine.progress();
             if counter.done.load(Ordering::Acquire) >= threshold {
+                cntr.seen.store(cntr.sum(), Ordering::Relaxed);
                 return Ok(0);
             }
             if counter.errors.load(Ordering::Acquire) != errors {

@@ -5,8 +5,8 @@ use crate::domain::{self, DomainShared};
 use crate::log::trace;
 use crate::object::{self, absent, Object};
 use crate::sys::*;
-use crate::yields;
-use marline_engine::{Completion, CqId};
+use crate::{wait, yields};
+use marline_engine::{Bell, Completion, CqId};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{size_of, MaybeUninit};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +36,8 @@ pub(crate) struct Cq {
     pub id: CqId,
     format: Format,
     signalled: AtomicBool,
+    /// Rings for entries, where the application sleeps on a descriptor.
+    bell: Option<Arc<Bell>>,
     /// Cloned by every endpoint bound to it, so that closing it too early is refused.
     pub users: Arc<()>,
 }
@@ -44,6 +46,10 @@ pub(crate) struct Cq {
 unsafe impl Object for Cq {
     type Fid = fid_cq;
     const CLASS: usize = FI_CLASS_CQ;
+    const FID_OPS: &'static fi_ops = &fi_ops {
+        control,
+        ..object::only_close::<Cq>()
+    };
 
     fn in_use(&self) -> bool {
         Arc::strong_count(&self.users) > 1
@@ -86,15 +92,15 @@ pub(crate) unsafe extern "C" fn open(
             FI_CQ_FORMAT_TAGGED => Format::Tagged,
             _ => return Err(Errno::NOSYS),
         };
-        // Descriptors to wait on are not offered.
-        if ![FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD].contains(&wait_obj) {
-            return Err(Errno::NOSYS);
-        }
-        // Nor is waiting for more than one entry. (The condition counts only for who can wait.)
+        let bell = wait::bell_in(shared, wait_obj)?;
+        // Waiting for several entries is not offered. (The condition counts only for who can wait.)
         if wait_cond != FI_CQ_COND_NONE && wait_obj != FI_WAIT_NONE {
             return Err(Errno::NOSYS);
         }
         let id = shared.engine.cq_open();
+        if let Some(bell) = &bell {
+            shared.engine.cq_bell(id, bell.clone());
+        }
         trace!("cq open {format:?} -> {id:?}");
         let fid = object::header::<Cq>(context);
         Ok(Cq {
@@ -103,6 +109,7 @@ pub(crate) unsafe extern "C" fn open(
             id,
             format,
             signalled: AtomicBool::new(false),
+            bell,
             users: Arc::new(()),
         })
     };
@@ -111,6 +118,22 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 impl Cq {
+    /// Something can be read, be it an error; if not, the bell rings when it can.
+    pub(crate) fn has_news(&self) -> bool {
+        let news = guard(&self.shared.health, || {
+            self.bell.iter().for_each(|bell| bell.arm());
+            Ok(c_int::from(!self.shared.engine.cq_is_empty(self.id)))
+        });
+        news != 0
+    }
+
+    /// The progress thread takes over, if a descriptor is slept on.
+    pub(crate) fn leave(&self) {
+        if self.bell.is_some() {
+            self.shared.engine.leave();
+        }
+    }
+
     /// Reads up to `count` entries. Never `Ok(0)`, on which MPICH and Open MPI abort.
     ///
     /// # Safety
@@ -320,10 +343,15 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags:
 
 unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     // SAFETY: ours.
-    unsafe { object::of::<Cq>(cq) }
-        .signalled
-        .store(true, Ordering::Release);
+    let cq = unsafe { object::of::<Cq>(cq) };
+    cq.signalled.store(true, Ordering::Release);
+    cq.bell.iter().for_each(|bell| bell.ring());
     0
+}
+
+unsafe extern "C" fn control(cq: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: ours, with libfabric's argument.
+    unsafe { wait::control(object::of::<Cq>(cq.cast()).bell.as_deref(), command, arg) }
 }
 
 unsafe extern "C" fn strerror(

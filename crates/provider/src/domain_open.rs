@@ -6,7 +6,7 @@ use crate::fabric;
 use crate::log::{self, trace};
 use crate::object::{self, absent};
 use crate::sys::*;
-use crate::{av, cntr, cq, ep_open, mr, settings};
+use crate::{av, cntr, cq, ep_open, mr, poll, settings};
 use marline_engine::Engine;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
@@ -20,7 +20,7 @@ static OPS: fi_ops_domain = fi_ops_domain {
     endpoint: ep_open::open,
     scalable_ep: absent,
     cntr_open: cntr::open,
-    poll_open: absent,
+    poll_open: poll::open,
     stx_ctx: absent,
     srx_ctx: absent,
     query_atomic: crate::atomic::query,

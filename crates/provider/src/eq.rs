@@ -7,6 +7,8 @@ use crate::fabric::{self, FabricShared};
 use crate::log::trace;
 use crate::object::{self, Object};
 use crate::sys::*;
+use crate::wait;
+use marline_engine::Bell;
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::size_of;
@@ -17,8 +19,9 @@ use std::time::Duration;
 const EVENT_LEN_MAX: usize = 4096;
 
 #[repr(C)]
-struct Eq {
+pub(crate) struct Eq {
     fid: fid_eq,
+    bell: Option<Arc<Bell>>,
     events: Events<(u32, Vec<u8>)>,
     _fabric: Arc<FabricShared>,
 }
@@ -27,6 +30,10 @@ struct Eq {
 unsafe impl Object for Eq {
     type Fid = fid_eq;
     const CLASS: usize = FI_CLASS_EQ;
+    const FID_OPS: &'static fi_ops = &fi_ops {
+        control,
+        ..object::only_close::<Eq>()
+    };
 }
 
 static OPS: fi_ops_eq = fi_ops_eq {
@@ -51,13 +58,12 @@ pub(crate) unsafe extern "C" fn open(
         }
         // SAFETY: the fabric is ours, the others were checked.
         unsafe {
-            if ![FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD].contains(&(*attr).wait_obj) {
-                return Err(Errno::NOSYS);
-            }
+            let bell = wait::bell((*attr).wait_obj)?;
             trace!("eq open");
             let fid = object::header::<Eq>(context);
             let eq = Eq {
                 fid: fid_eq { fid, ops: &OPS },
+                bell,
                 events: Events::new(),
                 _fabric: fabric::of(parent).0,
             };
@@ -65,6 +71,20 @@ pub(crate) unsafe extern "C" fn open(
         }
         Ok(0)
     })
+}
+
+impl Eq {
+    /// An event is there; if not, the bell rings when one is.
+    pub(crate) fn has_news(&self) -> bool {
+        self.bell.iter().for_each(|bell| bell.arm());
+        let look = |events: &mut VecDeque<(u32, Vec<u8>)>| (!events.is_empty()).then_some(());
+        self.events.wait(Duration::ZERO, look).is_some()
+    }
+}
+
+unsafe extern "C" fn control(eq: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: ours, with libfabric's argument.
+    unsafe { wait::control(object::of::<Eq>(eq.cast()).bell.as_deref(), command, arg) }
 }
 
 /// Moves (or with FI_PEEK copies) the first event out.
@@ -164,7 +184,9 @@ unsafe extern "C" fn write(
         unsafe {
             let mut body = vec![0u8; len];
             std::ptr::copy_nonoverlapping(buf.cast(), body.as_mut_ptr(), len);
-            object::of::<Eq>(eq).events.write((event, body));
+            let eq = object::of::<Eq>(eq);
+            eq.events.write((event, body));
+            eq.bell.iter().for_each(|bell| bell.ring());
         }
         Ok(len as isize)
     })

@@ -5,7 +5,7 @@ use crate::fabric::{Fabric, FabricShared};
 use crate::log::trace;
 use crate::object::{self, absent};
 use crate::sys::*;
-use crate::{about, domain, domain_open, eq};
+use crate::{about, domain, domain_open, eq, poll};
 use std::ffi::{c_int, c_void, CStr};
 use std::mem::size_of;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ static OPS: fi_ops_fabric = fi_ops_fabric {
     passive_ep: absent,
     eq_open: eq::open,
     wait_open: absent,
-    trywait,
+    trywait: poll::trywait,
     domain2: absent,
 };
 
@@ -50,11 +50,6 @@ pub(crate) unsafe extern "C" fn open(
         }
         Ok(0)
     })
-}
-
-/// There are no file descriptors to wait on, so nothing can be lost by waiting.
-unsafe extern "C" fn trywait(_: *mut fid_fabric, _: *mut *mut fid, _: c_int) -> c_int {
-    0
 }
 
 /// `fi_provider.cleanup`, before libfabric unloads us: no thread of ours may run afterwards.

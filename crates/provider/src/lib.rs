@@ -34,6 +34,7 @@ mod mpich;
 mod mr;
 mod msg;
 mod object;
+mod poll;
 mod rma;
 mod settings;
 mod sync;
@@ -42,6 +43,7 @@ mod sys_base;
 mod sys_ep;
 mod sys_sizes;
 mod tagged;
+mod wait;
 mod wish;
 mod yields;
 

@@ -103,10 +103,13 @@ pub const FI_CLASS_MR: usize = 12;
 pub const FI_CLASS_EQ: usize = 13;
 pub const FI_CLASS_CQ: usize = 14;
 pub const FI_CLASS_CNTR: usize = 15;
+pub const FI_CLASS_POLL: usize = 17;
 
 pub const FI_GETOPSFLAG: c_int = 2;
 pub const FI_SETOPSFLAG: c_int = 3;
+pub const FI_GETWAIT: c_int = 5;
 pub const FI_ENABLE: c_int = 6;
+pub const FI_GETWAITOBJ: c_int = 16;
 
 pub const FI_OPT_ENDPOINT: c_int = 0;
 pub const FI_OPT_MIN_MULTI_RECV: c_int = 0;
@@ -338,7 +341,8 @@ pub struct fi_ops_domain {
         *mut *mut fid_cntr,
         *mut c_void,
     ) -> c_int,
-    pub poll_open: Absent,
+    pub poll_open:
+        unsafe extern "C" fn(*mut fid_domain, *mut fi_poll_attr, *mut *mut fid_poll) -> c_int,
     pub stx_ctx: Absent,
     pub srx_ctx: Absent,
     pub query_atomic:

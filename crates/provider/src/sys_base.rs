@@ -28,3 +28,22 @@ pub struct fi_ops {
     pub tostr: Absent,
     pub ops_set: Absent,
 }
+
+#[repr(C)]
+pub struct fi_poll_attr {
+    pub flags: u64,
+}
+
+#[repr(C)]
+pub struct fid_poll {
+    pub fid: fid,
+    pub ops: *const fi_ops_poll,
+}
+
+#[repr(C)]
+pub struct fi_ops_poll {
+    pub size: usize,
+    pub poll: unsafe extern "C" fn(*mut fid_poll, *mut *mut c_void, c_int) -> c_int,
+    pub poll_add: unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int,
+    pub poll_del: unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int,
+}

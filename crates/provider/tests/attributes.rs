@@ -155,7 +155,7 @@ fn what_could_not_be_used_is_not_opened() {
     unsafe {
         let ops = &*(*p.domain).ops;
         let (mut cntr, mut cq, mut av) = (null_mut(), null_mut(), null_mut());
-        for wait_obj in [FI_WAIT_SET, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_POLLFD] {
+        for wait_obj in [FI_WAIT_SET, FI_WAIT_MUTEX_COND, FI_WAIT_POLLFD] {
             let mut attr: fi_cntr_attr = zeroed();
             attr.wait_obj = wait_obj;
             let rc = (ops.cntr_open)(p.domain, &mut attr, &mut cntr, none);

@@ -10,9 +10,7 @@ use marline_wire::{MsgHead, FLAG_CQ_DATA};
 
 /// Counts a remote read or write that ended.
 pub(crate) fn count(counter: Option<&Counter>, ok: bool) {
-    let Some(counter) = counter else { return };
-    let count = if ok { &counter.done } else { &counter.errors };
-    count.fetch_add(1, std::sync::atomic::Ordering::Release);
+    counter.into_iter().for_each(|counter| counter.count(ok));
 }
 
 impl<S: System> Core<S> {

@@ -48,6 +48,11 @@ impl Event {
         let _ = (&self.file).write(&1u64.to_ne_bytes());
     }
 
+    /// Readable when it happened.
+    pub fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
     /// Takes notice.
     pub fn clear(&self) {
         let _ = (&self.file).read(&mut [0; 8]);

@@ -1,5 +1,6 @@
 //! The machine, the kernel and the process, as an engine uses them.
 
+pub mod bell;
 pub mod clock;
 mod counter_clock;
 pub(crate) mod event;

@@ -19,6 +19,8 @@ pub trait System: Clock + 'static {
     type Watch: Watch;
     /// Has the progress thread look for collected sends in a moment.
     fn alarm(&self);
+    /// Has the progress thread look at once who needs it.
+    fn call(&self) {}
     /// Lets another process run if one waits.
     fn yield_now(&self);
     /// Sleeps until one of `descriptors` can be read, for `timeout_ns` at most. (In the simulator

@@ -54,6 +54,12 @@ impl System for Process {
         alarm();
     }
 
+    fn call(&self) {
+        if let Some(registry) = THREAD.get() {
+            registry.call();
+        }
+    }
+
     fn yield_now(&self) {
         std::thread::yield_now();
     }

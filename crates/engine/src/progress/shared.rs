@@ -88,6 +88,7 @@ fn after_panic<S: System>(
     if !core.poisoned {
         core.poisoned = true;
         core.deregister_all(); // what they are of may be gone soon
+        core.dir.ring(None);
     }
     core
 }
@@ -158,6 +159,12 @@ impl<S: System> Shared<S> {
     /// The application has not polled for a tick.
     pub(crate) fn is_away(&self, now: u64) -> bool {
         now.saturating_sub(self.polled_ns.load(Ordering::Relaxed)) > self.tick(now)
+    }
+
+    /// The application goes to sleep on a bell: the thread takes over at once.
+    pub(crate) fn leave(&self) {
+        self.polled_ns.store(0, Ordering::Relaxed);
+        self.clock.call();
     }
 
     /// When the thread looks again whether the application is away. Memory that is open to peers is

@@ -4,7 +4,7 @@
 //! application computes.
 
 use crate::platform::event::Alarm;
-use crate::platform::sync::{Arc, Builder};
+use crate::platform::sync::{Arc, AtomicU32, Builder, Ordering};
 use crate::platform::system::System;
 use crate::progress::registry::Registry;
 use crate::progress::shared::Shared;
@@ -23,6 +23,8 @@ pub(crate) struct ProgressThread<S: System> {
     registry: Registry<Shared<S>>,
     waker: Waker,
     alarm: Alarm,
+    /// Calls, ever: one that comes while the thread looks is not forgotten.
+    called: AtomicU32,
 }
 
 impl<S: System> ProgressThread<S> {
@@ -32,6 +34,7 @@ impl<S: System> ProgressThread<S> {
             registry: Registry::new(),
             waker: Waker::new()?,
             alarm: Alarm::new()?,
+            called: AtomicU32::new(0),
         })
     }
 
@@ -67,10 +70,17 @@ impl<S: System> ProgressThread<S> {
         self.alarm.set(ALARM_NS);
     }
 
+    /// Has the thread look now who needs it.
+    pub(crate) fn call(&self) {
+        self.called.fetch_add(1, Ordering::Relaxed);
+        self.waker.wake();
+    }
+
     /// The work of the thread, until the last engine has left.
     pub(crate) fn run(&self) {
         while !self.registry.is_over() {
             let joined = self.registry.joined();
+            let called = self.called.load(Ordering::Relaxed);
             let engines = self.registry.members();
             let rung = self.alarm.take();
             let (mut timeout, mut fds) = (IDLE_NS, vec![self.alarm.fd()]);
@@ -90,7 +100,10 @@ impl<S: System> ProgressThread<S> {
                     fds.extend(&engine.fds);
                 }
             }
-            let news = || self.registry.is_over() || self.registry.joined() != joined;
+            let news = || {
+                let calls = self.called.load(Ordering::Relaxed) != called;
+                calls || self.registry.is_over() || self.registry.joined() != joined
+            };
             self.waker.sleep_until(&fds, timeout, news);
         }
     }

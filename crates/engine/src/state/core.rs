@@ -223,6 +223,7 @@ impl<S: System> Core<S> {
         self.watch.completed(&entry);
         if let Some(queue) = cq.and_then(|cq| self.dir.cq(cq)) {
             queue.push_back(entry);
+            self.dir.ring(cq);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Whom an address names for an endpoint, and which address a peer has.
 
 use crate::api::{AvId, Completion, Counter, CqId, EpId, FiAddr, SubmitError, ADDR_UNSPEC};
+use crate::platform::bell::Bell;
 use crate::state::av::Av;
 use marline_proto::{Node, PeerId};
 use marline_wire::Address;
@@ -39,6 +40,8 @@ pub struct Directory {
     pub(crate) by_id: Vec<(u64, u32)>,
     pub(crate) avs: Vec<Option<Av>>,
     pub(crate) cqs: Vec<Option<VecDeque<Completion>>>,
+    /// Bells of queues on which an application may sleep.
+    bells: Vec<(CqId, Arc<Bell>)>,
 }
 
 impl Endpoint {
@@ -86,6 +89,31 @@ impl Directory {
         let index = free_slot(&mut self.cqs);
         self.cqs[index] = Some(VecDeque::new());
         CqId(index as u32)
+    }
+
+    /// Has a queue ring for each entry.
+    pub(crate) fn cq_bell(&mut self, cq: CqId, bell: Arc<Bell>) {
+        self.bells.push((cq, bell));
+    }
+
+    /// Forgets a queue, what is in it, and its bell.
+    pub(crate) fn cq_close(&mut self, cq: CqId) {
+        if let Some(slot) = self.cqs.get_mut(cq.0 as usize) {
+            *slot = None;
+        }
+        self.bells.retain(|(of, _)| *of != cq);
+    }
+
+    /// An entry is in a queue; `None`: everybody who sleeps has to look.
+    #[inline]
+    pub(crate) fn ring(&self, cq: Option<CqId>) {
+        if !self.bells.is_empty() {
+            let meant = |of: &&(CqId, _)| cq.is_none_or(|cq| cq == of.0);
+            self.bells
+                .iter()
+                .filter(meant)
+                .for_each(|(_, bell)| bell.ring());
+        }
     }
 
     /// The completion queue of a handle.

@@ -123,6 +123,9 @@ pub mod event {
         pub fn new() -> Result<Event, String> {
             Ok(Event(AtomicBool::new(false)))
         }
+        pub fn fd(&self) -> i32 {
+            -1
+        }
         pub fn raise(&self) {
             self.0.store(true, SeqCst);
         }

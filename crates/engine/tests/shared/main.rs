@@ -27,6 +27,7 @@ mod src {
     pub mod memory;
     pub mod open;
     pub mod platform {
+        pub mod bell;
         pub mod clock;
         pub mod counter_clock;
         pub mod fork;
@@ -48,6 +49,7 @@ use src::*;
 
 pub use api::*;
 pub use engine::Engine;
+pub use platform::bell::Bell;
 pub use platform::clock::Clock;
 pub use platform::fork::mark_forked;
 pub use platform::random::Random;

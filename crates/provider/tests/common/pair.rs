@@ -33,6 +33,11 @@ impl Pair {
 
     /// For an application of this API version, with this type of address vector.
     pub fn with(api: u32, av_type: c_int) -> Pair {
+        Pair::waiting(api, av_type, [FI_WAIT_NONE, FI_WAIT_UNSPEC])
+    }
+
+    /// With these wait objects of the queue and the counter.
+    pub fn waiting(api: u32, av_type: c_int, wait_objs: [c_int; 2]) -> Pair {
         let library = Library::open();
         let info = library.getinfo(api, null()).unwrap();
         let fabric = library.fabric(api);
@@ -54,6 +59,7 @@ impl Pair {
             let ops = &*(*p.domain).ops;
             let mut cq_attr: fi_cq_attr = zeroed();
             cq_attr.format = FI_CQ_FORMAT_TAGGED;
+            cq_attr.wait_obj = wait_objs[0];
             assert_eq!(
                 (ops.cq_open)(p.domain, &mut cq_attr, &mut p.cq, null_mut()),
                 0
@@ -65,7 +71,7 @@ impl Pair {
                 0
             );
             let mut cntr_attr: fi_cntr_attr = zeroed();
-            cntr_attr.wait_obj = FI_WAIT_UNSPEC;
+            cntr_attr.wait_obj = wait_objs[1];
             assert_eq!(
                 (ops.cntr_open)(p.domain, &mut cntr_attr, &mut p.counter, null_mut()),
                 0

@@ -1,0 +1,166 @@
+//! Queues and counters with something to read: `fi_trywait`, after which one may sleep on
+//! descriptors, and poll sets.
+
+use crate::boundary::{guard, guard_free, Errno};
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::domain::{self, DomainShared};
+use crate::eq::Eq;
+use crate::log::trace;
+use crate::object::{self, Object};
+use crate::sys::*;
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// An object with something to read, of whatever kind. If there is nothing, its bell rings for what
+/// comes.
+///
+/// # Safety
+/// The handle is open, and ours.
+unsafe fn has_news(fid: *mut fid) -> Result<bool, Errno> {
+    // SAFETY: the class says what it is.
+    unsafe {
+        match (*fid).fclass {
+            FI_CLASS_CQ => Ok(object::of::<Cq>(fid.cast()).has_news()),
+            FI_CLASS_CNTR => Ok(object::of::<Cntr>(fid.cast()).has_news()),
+            FI_CLASS_EQ => Ok(object::of::<Eq>(fid.cast()).has_news()),
+            _ => Err(Errno::INVAL),
+        }
+    }
+}
+
+/// Whoever reads the object is going to sleep: the progress thread takes over.
+///
+/// # Safety
+/// As for [`has_news`].
+unsafe fn leave(fid: *mut fid) {
+    // SAFETY: the class says what it is.
+    unsafe {
+        match (*fid).fclass {
+            FI_CLASS_CQ => object::of::<Cq>(fid.cast()).leave(),
+            FI_CLASS_CNTR => object::of::<Cntr>(fid.cast()).leave(),
+            _ => {}
+        }
+    }
+}
+
+/// `fi_trywait`: 0 if whoever sleeps on the descriptors now is woken by what comes, `-FI_EAGAIN` if
+/// something is there already.
+pub(crate) unsafe extern "C" fn trywait(
+    _: *mut fid_fabric,
+    fids: *mut *mut fid,
+    count: c_int,
+) -> c_int {
+    guard_free(|| {
+        let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+        if fids.is_null() && count > 0 {
+            return Err(Errno::INVAL);
+        }
+        for i in 0..count {
+            // SAFETY: the application passes so many handles.
+            if unsafe { has_news(*fids.add(i))? } {
+                return Err(Errno::AGAIN);
+            }
+        }
+        for i in 0..count {
+            // SAFETY: as above.
+            unsafe { leave(*fids.add(i)) };
+        }
+        Ok(0)
+    })
+}
+
+/// A set of queues and counters that are asked together.
+#[repr(C)]
+struct Poll {
+    fid: fid_poll,
+    shared: Arc<DomainShared>,
+    /// Handles, as addresses.
+    members: Mutex<Vec<usize>>,
+}
+
+// SAFETY: `#[repr(C)]`, and fid_poll begins with a fid.
+unsafe impl Object for Poll {
+    type Fid = fid_poll;
+    const CLASS: usize = FI_CLASS_POLL;
+}
+
+static OPS: fi_ops_poll = fi_ops_poll {
+    size: size_of::<fi_ops_poll>(),
+    poll,
+    poll_add,
+    poll_del,
+};
+
+/// `fi_poll_open`.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    attr: *mut fi_poll_attr,
+    out: *mut *mut fid_poll,
+) -> c_int {
+    let make = |shared: &Arc<DomainShared>| {
+        // SAFETY: checked for null.
+        if unsafe { (*attr).flags } != 0 {
+            return Err(Errno::BADFLAGS);
+        }
+        trace!("poll set open");
+        let fid = object::header::<Poll>(std::ptr::null_mut());
+        Ok(Poll {
+            fid: fid_poll { fid, ops: &OPS },
+            shared: shared.clone(),
+            members: Mutex::default(),
+        })
+    };
+    // SAFETY: the domain is ours.
+    unsafe { domain::open_in(domain, attr, out, make) }
+}
+
+/// `fi_poll`: the contexts of members with something to read, up to `count`.
+unsafe extern "C" fn poll(set: *mut fid_poll, contexts: *mut *mut c_void, count: c_int) -> c_int {
+    // SAFETY: ours.
+    let set = unsafe { object::of::<Poll>(set) };
+    guard(&set.shared.health, || {
+        let members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = 0;
+        for &member in members.iter() {
+            let fid = member as *mut fid;
+            // SAFETY: members are open until they are taken out, by the application's duty, and
+            // it has room for `count` contexts.
+            unsafe {
+                if found < count && has_news(fid)? {
+                    *contexts.add(found as usize) = (*fid).context;
+                    found += 1;
+                }
+            }
+        }
+        Ok(found)
+    })
+}
+
+unsafe extern "C" fn poll_add(set: *mut fid_poll, member: *mut fid, flags: u64) -> c_int {
+    // SAFETY: ours.
+    let set = unsafe { object::of::<Poll>(set) };
+    guard_free(|| {
+        // SAFETY: an open handle.
+        let class = unsafe { (*member).fclass };
+        if flags != 0 || ![FI_CLASS_CQ, FI_CLASS_CNTR].contains(&class) {
+            return Err(Errno::INVAL);
+        }
+        let mut members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
+        members.push(member as usize);
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn poll_del(set: *mut fid_poll, member: *mut fid, flags: u64) -> c_int {
+    // SAFETY: ours.
+    let set = unsafe { object::of::<Poll>(set) };
+    guard_free(|| {
+        let mut members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = members.iter().position(|&m| m == member as usize);
+        let at = at.filter(|_| flags == 0).ok_or(Errno::INVAL)?;
+        members.remove(at);
+        Ok(0)
+    })
+}

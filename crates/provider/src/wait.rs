@@ -1,0 +1,47 @@
+//! Wait objects: the descriptors of FI_WAIT_FD. Each is an eventfd that is raised for the first
+//! thing that comes after `fi_trywait` found nothing.
+
+use crate::boundary::Errno;
+use crate::domain::DomainShared;
+use crate::sys::*;
+use marline_engine::Bell;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+/// The bell behind a descriptor, if this kind of wait object has one.
+pub(crate) fn bell(wait_obj: c_int) -> Result<Option<Arc<Bell>>, Errno> {
+    match wait_obj {
+        FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD => Ok(None),
+        FI_WAIT_FD => Bell::new().map(|bell| Some(Arc::new(bell))).map_err(|why| {
+            crate::log::warn(&why);
+            Errno::NOMEM
+        }),
+        _ => Err(Errno::NOSYS),
+    }
+}
+
+/// As [`bell`], of an object whose news the progress thread has to bring.
+pub(crate) fn bell_in(shared: &DomainShared, wait_obj: c_int) -> Result<Option<Arc<Bell>>, Errno> {
+    if wait_obj == FI_WAIT_FD && !shared.engine.is_threaded() {
+        return Err(Errno::NOSYS);
+    }
+    bell(wait_obj)
+}
+
+/// `fi_control` of an object that may have a descriptor.
+///
+/// # Safety
+/// `arg` is what libfabric says for the command.
+pub(crate) unsafe fn control(bell: Option<&Bell>, command: c_int, arg: *mut c_void) -> c_int {
+    let answer = match (command, bell) {
+        _ if arg.is_null() => return -libc::EINVAL,
+        (FI_GETWAIT, Some(bell)) => bell.fd(),
+        (FI_GETWAIT, None) => return -libc::ENODATA,
+        (FI_GETWAITOBJ, Some(_)) => FI_WAIT_FD,
+        (FI_GETWAITOBJ, None) => FI_WAIT_UNSPEC,
+        _ => return -libc::ENOSYS,
+    };
+    // SAFETY: both are ints, and it is not null.
+    unsafe { *arg.cast::<c_int>() = answer };
+    0
+}
