@@ -342,6 +342,8 @@ fn for_marline(kind: Kind) -> Vec<Var> {
     };
     // A job whose rank is gone is not to wait for it in MPI_Recv from MPI_ANY_SOURCE.
     vars.push(prefer("FI_MARLINE_ANY_SOURCE_FAILS", "on"));
+    // The end of a send says no more to them than that its memory is free.
+    vars.push(prefer("FI_MARLINE_BORROW", "on"));
     vars
 }
 

@@ -10,7 +10,8 @@ use std::process::Command;
 /// The text that follows the options in `marline run --help`: every variable, set or read.
 pub const AFTER_HELP: &str = "\
 Variables that are set for the job (those with a * only if you have not set them; -v shows them):
-  all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_STATS_DIR*,
+  all MPIs    FI_PROVIDER FI_PROVIDER_PATH FI_MARLINE_ANY_SOURCE_FAILS* FI_MARLINE_BORROW*
+              FI_MARLINE_STATS_DIR*,
               with --multicast MARLINE_MULTICAST LD_PRELOAD (before yours)
   MPICH       MPIR_CVAR_CH4_NETMOD MPIR_CVAR_CH4_OFI_ENABLE_RMA* MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS*
               FI_MARLINE_RMA* MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL* LD_PRELOAD (before yours),

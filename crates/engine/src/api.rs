@@ -252,6 +252,10 @@ pub struct EpId(pub u32);
 /// Largest inject and eager message in bytes (design rule 1).
 pub const INJECT_MAX: usize = 65_536;
 
+/// Sends longer than this may borrow their caller's memory: of what is as short the copy costs no
+/// more than the second look at that memory.
+pub const BORROW_ABOVE: usize = 16_384;
+
 use marline_proto::group::End;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

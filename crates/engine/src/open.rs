@@ -247,6 +247,7 @@ fn core_config(s: &Settings, rails: &[String], tuned: &Tuned) -> CoreConfig {
     CoreConfig {
         proto,
         log_bytes,
+        borrow: s.borrow,
         aggregate_after: s.aggregate_after,
         calls: true,
         mtu,

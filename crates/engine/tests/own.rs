@@ -139,6 +139,32 @@ fn messages_of_all_sizes_arrive_in_order_expected_or_not() {
     own.close();
 }
 
+/// Nobody takes the messages, so nothing but the copies ends the sends. Then their memory is used
+/// again.
+#[test]
+fn sends_that_borrow_end_without_their_receives() {
+    let own = Own::open(&[("borrow", "on"), ("aggregate_after", "0")]);
+    let mut bytes: Vec<_> = (0..6).map(|n| content(n, 60_000)).collect();
+    for (n, bytes) in bytes.iter_mut().enumerate() {
+        own.send(n, 7, bytes, complete());
+    }
+    assert_eq!(own.poll().len(), 0, "they wait for their receives at first");
+    let mut ended = Vec::new();
+    while ended.len() < 6 {
+        ended.extend(own.poll());
+    }
+    let said: Vec<_> = ended.iter().map(|c| (c.context, c.error)).collect();
+    assert_eq!(said, (0..6).map(|n| (n, None)).collect::<Vec<_>>());
+    bytes.iter_mut().for_each(|b| b.fill(0xee));
+    for n in 0..6 {
+        let mut got = vec![0; 60_000];
+        own.recv(100 + n, 0, (7, 0), &mut got, complete());
+        assert_eq!(own.ends(), [100 + n], "and no second end of the send");
+        assert!(got == content(n, 60_000), "message {n}");
+    }
+    own.close();
+}
+
 /// Messages to itself are copied, not summed: its row names no checksum.
 #[test]
 fn the_statistics_name_no_checksum_of_what_stays_here() {

@@ -127,6 +127,7 @@ fn engine_with(
     let cfg = CoreConfig {
         proto: Config::default(),
         log_bytes: 1 << 20,
+        borrow: false,
         aggregate_after: 2,
         calls: true,
         mtu: 0,

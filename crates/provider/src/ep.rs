@@ -240,6 +240,8 @@ impl Ep {
     /// Recomputes the options of calls without flags.
     pub(crate) fn refresh_plain(&mut self) {
         self.tx_plain = self.tx.send(self.tx.op_flags);
+        // (What reads and writes remote memory ends when it is done, whatever is asked for.)
+        self.tx_plain.delivery_complete &= !crate::settings::borrows();
         self.rx_plain = self.rx.recv(self.rx.op_flags);
     }
 

@@ -1,9 +1,10 @@
-//! The inject size follows MPICH's threshold for rendezvous. MPICH sends short messages by inject,
-//! up to the inject size, before it looks at its own threshold, while its receives have room for no
-//! more than that threshold. With a threshold below the inject size, right messages would be
-//! reported as truncated.
+//! The inject size, and MPICH's threshold for rendezvous which it follows. MPICH sends short
+//! messages by inject, up to the inject size, before it looks at its own threshold, while its
+//! receives have room for no more than that threshold. With a threshold below the inject size,
+//! right messages would be reported as truncated.
 
-use marline_engine::INJECT_MAX;
+use crate::settings;
+use marline_engine::{BORROW_ABOVE, INJECT_MAX};
 
 /// The names under which MPICH reads its threshold.
 const THRESHOLD: [&str; 3] = [
@@ -14,7 +15,12 @@ const THRESHOLD: [&str; 3] = [
 
 /// The longest message that may be injected, as the attributes say.
 pub(crate) fn inject_max() -> usize {
-    below(THRESHOLD.iter().filter_map(|name| std::env::var(name).ok()))
+    let set = THRESHOLD.iter().filter_map(|name| std::env::var(name).ok());
+    // What is injected has its memory back at once, and cannot leave from there.
+    below(set).min(match settings::borrows() {
+        true => BORROW_ABOVE,
+        false => INJECT_MAX,
+    })
 }
 
 /// With these thresholds set. One that is negative or no number sets none.

@@ -48,6 +48,11 @@ pub(crate) fn read() -> Result<Settings, String> {
     Ok(settings)
 }
 
+/// Returns whether sends may borrow the application's memory.
+pub(crate) fn borrows() -> bool {
+    Settings::from_lookup(host::param_get).is_ok_and(|settings| settings.borrow)
+}
+
 /// Returns whether remote memory is offered to applications. (What cannot be read is told of when a
 /// domain opens.)
 pub(crate) fn offers_remote() -> bool {

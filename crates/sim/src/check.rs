@@ -213,12 +213,13 @@ impl World {
         let OpKind::Send {
             uid,
             delivery,
+            held,
             entry: due,
         } = &mut ep.ops[handle as usize].kind
         else {
             return Err("not a send".into());
         };
-        let (uid, delivery) = (*uid, *delivery);
+        let (uid, delivery, held) = (*uid, *delivery, *held);
         if !std::mem::take(due) {
             return Err("an entry that nobody asked for".into());
         }
@@ -234,7 +235,7 @@ impl World {
         }
         let fine = match (delivery, entry.error) {
             (true, None) => msg.send_done == Some(true),
-            (true, Some(OpError::PeerDead)) => msg.send_done == Some(false),
+            (_, Some(OpError::PeerDead)) if held => msg.send_done == Some(false),
             (false, None) => true,
             _ => false,
         };
@@ -243,7 +244,7 @@ impl World {
         }
         self.end(e, handle)?;
         let mut due = Due::of(entry);
-        if !delivery {
+        if !held {
             // Its memory was free when the call returned.
             due.last = false;
         }

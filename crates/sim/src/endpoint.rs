@@ -202,6 +202,7 @@ fn assemble(
     let cfg = CoreConfig {
         proto,
         log_bytes: setup.log_bytes,
+        borrow: setup.borrow,
         aggregate_after: setup.aggregate_after,
         calls: setup.calls,
         mtu: 0,

@@ -370,6 +370,8 @@ pub enum OpKind {
         uid: u32,
         /// Its entry means that it was delivered; else that the buffer is free.
         delivery: bool,
+        /// The buffer is the engine's until the entry.
+        held: bool,
         /// An entry is due.
         entry: bool,
     },

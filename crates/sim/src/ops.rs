@@ -219,11 +219,13 @@ impl World {
             Err(error) => self.broken(e, format!("send refused: {error:?}")),
         }
         let eager = len as u64 <= self.setup.node.eager_max;
-        let stays = !(flags.inject || eager && !flags.delivery_complete);
+        let delivery = !(flags.inject || eager && !flags.delivery_complete);
+        let held = delivery || (self.setup.borrow && flags.completion);
         let uid = self.truth.add(e, dst, tag, data, len as u64);
         let kind = OpKind::Send {
             uid,
-            delivery: stays,
+            delivery,
+            held,
             entry: flags.completion,
         };
         let ep = &mut self.eps[e as usize];
@@ -235,7 +237,7 @@ impl World {
             let text = format!("send {handle} = message {uid} to {dst}: {len} B, tag {tag:?}");
             ep.note(now, Trace::Did(text));
         }
-        if stays {
+        if held {
             ep.ops[handle as usize].buffer = buffer;
         } else {
             // The application uses its memory again at once.

@@ -320,6 +320,8 @@ pub struct Setup {
     pub bye: bool,
     /// Bound of the sender's log in bytes.
     pub log_bytes: usize,
+    /// Long eager sends may leave from the application's memory.
+    pub borrow: bool,
     /// Sends of a burst that leave at once.
     pub aggregate_after: u32,
     /// Engines have an endpoint more, which comes first and does nothing.
@@ -409,6 +411,7 @@ impl Setup {
             yields_ns: [300, 300, 20_000, 200_000],
             paces_ns: [3_000, 10_000, 40_000],
             send_errors: rng.one_in(2),
+            borrow: Rng::new(seed, 20).one_in(2),
             calls: !Rng::new(seed, 18).one_in(4),
             remote: Rng::new(seed, 19).one_in(3),
         };

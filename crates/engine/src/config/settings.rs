@@ -444,6 +444,10 @@ settings! {
     gro: bool = "on", Kind::Switch;
     /// Most bytes of one datagram, UDP payload; 0: found by the path's MTU.
     mtu: usize = "0", Kind::BytesOrZero { min: MTU_MIN, max: 64_000 };
+    /// Long sends of a burst leave from the program's memory and end when their bytes are delivered
+    /// or kept elsewhere. For programs to which the end of a send only says that their memory is
+    /// free, as in MPI; for others a send that is to be delivered ends when it is.
+    borrow: bool = "off", Kind::Switch;
     /// Sends of a burst that leave at once before later ones are collected into packets.
     aggregate_after: u32 = "2", Kind::Number { min: 0, max: 1_000_000 };
     /// How broadcasts by multicast are acknowledged and repaired, to compare; the usual scheme fits

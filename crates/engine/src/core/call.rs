@@ -210,6 +210,7 @@ impl<S: System> Core<S> {
             flags: 0,
             serves: None,
             writes: 0,
+            borrowed: 0,
             ended: None,
         });
         let endpoint = self.dir.ep(ep);

@@ -101,6 +101,7 @@ impl<S: System> Core<S> {
         let Some(mut op) = self.ops.sends.remove(handle) else {
             return;
         };
+        self.ops.borrowed.ended |= op.borrowed != 0;
         if let Some(served) = op.serves {
             self.ops.leave_region(served.region);
             if let Some(endpoint) = self.dir.ep(op.ep).filter(|_| end.is_ok()) {

@@ -2,6 +2,7 @@
 //! state stands in `state`.
 
 mod backpressure;
+mod borrow;
 pub(crate) mod call;
 mod complete;
 mod direct_write;

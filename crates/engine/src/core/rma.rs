@@ -228,6 +228,7 @@ impl<S: System> Core<S> {
             flags: flag::RMA | flag::WRITE,
             serves: None,
             writes: 0,
+            borrowed: 0,
             ended: None,
         });
         let endpoint = self.dir.ep(ep).ok_or(SubmitError::Unusable)?;
@@ -310,6 +311,7 @@ impl<S: System> Core<S> {
                 number,
             }),
             writes: 0,
+            borrowed: 0,
             ended: None,
         });
         if let Some(endpoint) = self.dir.ep(ep) {

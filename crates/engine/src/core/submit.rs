@@ -76,11 +76,12 @@ impl<S: System> Core<S> {
         };
         let op = self.send_op(ep, req, len)?;
         let local = op.on_delivery.is_none() && req.flags.completion;
-        let urgent = op.on_delivery.is_some();
-        let flags = op.flags;
+        let (flags, borrowed) = (op.flags, op.borrowed);
+        let urgent = op.on_delivery.is_some() && borrowed == 0;
         let late = len >= LATE_MIN && op.log.is_some();
         let handle = self.ops.sends.insert(op);
         self.unlogged = late.then_some(handle);
+        self.ops.borrow(handle, borrowed);
         let (tag, data) = (req.tag, req.data);
         let spec = SendSpec {
             handle,
@@ -211,7 +212,8 @@ impl<S: System> Core<S> {
         let flags = flag::SEND | kind;
         let eager = len <= self.cfg.proto.eager_max as usize;
         let word = req.flags.wants_word();
-        let log = req.flags.inject || (eager && !word);
+        let borrows = eager && !word && tx_cq.is_some() && self.may_borrow(req, len);
+        let log = req.flags.inject || (eager && !word && !borrows);
         let mut op = SendOp {
             ep,
             pieces: Pieces::new(&[]),
@@ -221,6 +223,7 @@ impl<S: System> Core<S> {
             flags,
             serves: None,
             writes: 0,
+            borrowed: 0,
             ended: None,
         };
         if log && len > 0 {
@@ -240,6 +243,9 @@ impl<S: System> Core<S> {
             op.log = Some(buffer);
         } else if !log {
             op.pieces = Pieces::new(req.iov);
+            if borrows {
+                op.borrowed = self.ops.borrowed.next();
+            }
             if op.on_delivery.is_none() {
                 // Nobody asks, but the memory is the user's until it is delivered.
                 op.flags = 0;

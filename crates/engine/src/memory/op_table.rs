@@ -91,6 +91,8 @@ pub struct SendOp {
     pub serves: Option<Served>,
     /// Writes that read its memory.
     pub writes: u16,
+    /// Its number among the borrowed ones (see `memory/borrowed.rs`); 0: it is none.
+    pub borrowed: u64,
     /// It is over for its peer (delivered or not), and waits for those.
     pub ended: Option<Result<(), OpError>>,
 }

@@ -55,6 +55,7 @@ impl<S: System> Shared<S> {
         }
         if taken == 0 || all {
             core.tick(now);
+            core.log_borrowed(now);
         } else {
             core.settle();
         }

@@ -49,6 +49,11 @@ impl Coalescer {
         self.burst <= at_once || full
     }
 
+    /// The next send has that many of its burst before it.
+    pub(crate) fn follows(&self, sends: u32) -> bool {
+        self.burst >= sends
+    }
+
     /// The next send is among the first of a burst, which leave at once.
     pub(crate) fn leaves_next(&self, at_once: u32) -> bool {
         self.burst < at_once

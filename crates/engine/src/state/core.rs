@@ -33,6 +33,8 @@ pub struct CoreConfig {
     pub proto: Config,
     /// Bound of the sender's log in bytes.
     pub log_bytes: usize,
+    /// Long eager sends of a burst leave from the memory of their caller, who waits for their end.
+    pub borrow: bool,
     /// Sends of a burst that leave at once.
     pub aggregate_after: u32,
     /// Short remote writes go in calls; else they wait for their grants, as long ones do.

@@ -1,6 +1,7 @@
 //! Operations that are open, and the memory that peers may name.
 
 use crate::api::{IoVec, Region};
+use crate::memory::borrowed::Borrowed;
 use crate::memory::op_table::{OpTable, RecvOp, SendOp};
 use marline_proto::Claim;
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ pub struct Registered {
 pub struct Operations {
     pub(crate) sends: OpTable<SendOp>,
     pub(crate) recvs: OpTable<RecvOp>,
+    /// Sends that leave from the memory of their caller until they are logged or over.
+    pub(crate) borrowed: Borrowed,
     /// Registered memory by its key.
     pub(crate) regions: BTreeMap<u64, Registered>,
     /// Messages that a peek set aside, by endpoint index and context.

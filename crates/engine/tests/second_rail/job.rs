@@ -72,6 +72,7 @@ fn side<T: RailTx + 'static, R: RailRx + 'static>(me: usize, (tx, rx): (T, R)) -
     let cfg = CoreConfig {
         proto: Config::default(),
         log_bytes: 4 << 20,
+        borrow: false,
         aggregate_after: 4,
         calls: true,
         mtu: 0,

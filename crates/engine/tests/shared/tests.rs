@@ -71,6 +71,7 @@ impl Side {
         let cfg = CoreConfig {
             proto: marline_proto::Config::default(),
             log_bytes: 4 << 20,
+            borrow: false,
             aggregate_after: 2,
             calls: true,
             mtu: 0,

@@ -125,6 +125,7 @@ pub fn side(aggregate_after: u32) -> Side {
     let cfg = CoreConfig {
         proto: Config::default(),
         log_bytes: 1 << 20,
+        borrow: false,
         aggregate_after,
         calls: true,
         mtu: 0,

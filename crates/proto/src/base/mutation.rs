@@ -16,6 +16,8 @@ pub enum Mutation {
     FreeLogEarly,
     /// A message that left before it was logged is never logged.
     LeaveUnlogged,
+    /// A send that ends before its bytes are delivered leaves them in its caller's memory.
+    ForgetBorrowed,
     /// A payload counts whatever its sum.
     IgnoreSum,
     /// Packets that continue a fragment in its batch count whatever their sums.
@@ -123,13 +125,14 @@ impl Mutation {
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates` and
     /// `LeaveStuck`, of connections of InfiniBand (`verbs.rs` of the simulator).
-    pub const ALL: [Mutation; 49] = [
+    pub const ALL: [Mutation; 50] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
         Mutation::ReuseNumber,
         Mutation::FreeLogEarly,
         Mutation::LeaveUnlogged,
+        Mutation::ForgetBorrowed,
         Mutation::IgnoreSum,
         Mutation::TrustRuns,
         Mutation::SkipOrder,
