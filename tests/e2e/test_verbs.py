@@ -112,6 +112,26 @@ def test_kinds_carry_jobs(mpi):
         assert_dropped(said)
 
 
+def test_damaged_and_overtaken_packets():
+    """Below the reliable combinations, on the wires between two devices: of datagrams any may be lost,
+    damaged (which the devices drop) or overtaken; a reliable connection gets through loss and damage
+    alone. (Unreliable ones: `test_kinds_carry_jobs`.)"""
+    size = ("--iterations", 1, "--max-size", 32768)
+    hows = {"ud": "delay 1ms reorder 95% loss 0.3% corrupt 0.3%", "rc": "loss 0.3% corrupt 0.3%"}
+    lines = [one for kind, how in hows.items() for one in disturbed(how, far_job(kind, "stress", *size))]
+    said = in_guest(*lines, seconds=300, options=["--far"])
+    assert_carried(said, "ud:rxe0", "ud:far1", "rc:rxe0", "rc:far1")
+    assert_dropped(said)
+
+
+def test_links_begin_with_datagrams():
+    """Connections are for peers that are spoken to much; others are served by datagrams."""
+    size = ("--iterations", 1, "--max-size", 65536)
+    lines = [job(f"{kind}:rxe0", MPICH, "stress", *size) for kind in ("rc", "uc")]
+    said = in_guest("export FI_MARLINE_VERBS_DATAGRAMS=100", *lines, seconds=240)
+    assert_carried(said, "rc:rxe0", "uc:rxe0")
+
+
 @pytest.mark.soak
 def test_few_connections_serve_many_ranks():
     """Four ranks, each of which may have two connections at a time: they are closed and made
@@ -169,12 +189,14 @@ def test_packets_are_lost_below_verbs(kind):
     """On the wires between two devices, where one host's packets travel to itself. (Order is all to a
     reliable connection, which gets through nothing else; the others hear what comes late, and damaged
     packets, which the devices drop.)"""
-    hows = ["loss 0.3%", "loss 0.3% duplicate 0.3%"]
+    hows = ["loss 0.3%", "loss 0.3% duplicate 0.3%", "loss 0.3% corrupt 0.1%"]
     if kind != "rc":
-        hows += ["delay 1ms reorder 95%", "loss 0.3% corrupt 0.1%"]
+        hows.append("delay 1ms reorder 95%")
+    if kind == "uc":
+        hows += 3 * ["loss 1%"]  # long messages are writes, of which parts are lost
     size = ("--iterations", 1, "--max-size", 262144)
     lines = [line for how in hows for line in disturbed(how, far_job(kind, "stress", *size))]
-    said = in_guest(*lines, seconds=500, options=["--far"])
+    said = in_guest(*lines, seconds=900, options=["--far"])
     assert_carried(said, f"{kind}:rxe0", f"{kind}:far1")
     assert said.count("RAILS ") == len(hows), said
     assert_dropped(said)

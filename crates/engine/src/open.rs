@@ -198,6 +198,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
     };
     let verbs = VerbsConfig {
         connections_max: settings.verbs_connections,
+        datagrams_first: settings.verbs_datagrams,
     };
     Ok(RailsConfig {
         udp,

@@ -369,7 +369,10 @@ fn all_linked(kind: &str, config: &VerbsConfig) -> (Vec<End>, Vec<Vec<Option<Lin
 #[ignore = "needs a verbs device: scripts/guest"]
 fn connections_rest_while_links_stay_up() {
     for kind in ["rc", "uc"] {
-        let config = VerbsConfig { connections_max: 1 };
+        let config = VerbsConfig {
+            connections_max: 1,
+            ..VerbsConfig::default()
+        };
         let (mut ends, links) = all_linked(kind, &config);
         let mut place = vec![0u8; 50_000];
         for round in 0..6u8 {
@@ -425,5 +428,65 @@ fn connections_rest_while_links_stay_up() {
         );
         println!("{kind}: {rested} rested, {woken} woken");
         assert!(rested > 20 && woken > 20, "{kind}: {rested} {woken}");
+    }
+}
+
+/// A link begins with datagrams, and gets a connection after some of them, or for a write; all that
+/// is sent arrives meanwhile.
+#[test]
+#[ignore = "needs a verbs device: scripts/guest"]
+fn a_link_begins_with_datagrams() {
+    for kind in ["rc", "uc"] {
+        let config = VerbsConfig {
+            datagrams_first: 10,
+            ..VerbsConfig::default()
+        };
+        let (mut a, mut b) = (End::with(kind, config.clone()), End::with(kind, config));
+        assert!(!a.tx.caps().lossless);
+        let to_b = link(&mut a, &mut b);
+        let to_a = link(&mut b, &mut a);
+        for at in 0..10u8 {
+            send(&mut a, to_b, &[at; 600]);
+            let packet = wait(&mut a, &mut b, |_, b| b.packets.pop_front());
+            assert_eq!(packet, [at; 600], "{kind}");
+        }
+        let woken = |end: &End| end.events.contains(&RailEvent::Woken);
+        assert!(!woken(&a) && !woken(&b), "{kind}: still by datagrams");
+        for at in 0..50u8 {
+            send(&mut a, to_b, &[at; 600]);
+            let packet = wait(&mut a, &mut b, |_, b| b.packets.pop_front());
+            assert_eq!(packet, [at; 600], "{kind}");
+        }
+        wait(&mut a, &mut b, |a, b| (woken(a) && woken(b)).then_some(()));
+        send(&mut b, to_a, b"back");
+        assert_eq!(wait(&mut a, &mut b, |a, _| a.packets.pop_front()), b"back");
+
+        let mut c = End::with(
+            kind,
+            VerbsConfig {
+                datagrams_first: 10,
+                ..VerbsConfig::default()
+            },
+        );
+        let to_c = link(&mut a, &mut c);
+        a.events.clear();
+        let (source, mut place) = (vec![7u8; 50_000], vec![0u8; 50_000]);
+        let key = c.tx.register(place.as_mut_ptr(), place.len()).unwrap();
+        let pieces = [Piece {
+            base: source.as_ptr(),
+            len: source.len(),
+        }];
+        let write = Write {
+            key,
+            offset: 0,
+            pieces: &pieces,
+            token: 1,
+        };
+        assert_eq!(a.tx.write(to_c, &write, b"written"), SendOutcome::Sent);
+        let packet = wait(&mut a, &mut c, |_, c| c.packets.pop_front());
+        assert_eq!(packet, b"written", "{kind}");
+        assert_eq!(place, source, "{kind}");
+        assert!(woken(&a), "{kind}: a write wants a connection");
+        c.tx.deregister(key);
     }
 }

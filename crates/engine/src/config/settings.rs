@@ -435,6 +435,10 @@ settings! {
     /// Connections of a rail of InfiniBand or RoCE (`rc:`, `uc:`) beyond which those that were sent
     /// on least lately are closed, until they are wanted again; 0: 150. A rail has 200 at most.
     verbs_connections: usize = "0", Kind::Number { min: 0, max: 200 };
+    /// Packets that leave for a peer as datagrams before it gets a connection of its own, on a rail
+    /// of InfiniBand or RoCE (`rc:`, `uc:`), whose packets are of the MTU and may be lost then; so
+    /// peers that are spoken to seldom need no queue pair. 0: a connection from the start.
+    verbs_datagrams: u32 = "0", Kind::Number { min: 0, max: 1_000_000 };
     /// Let the kernel or the card cut large sends into packets (UDP GSO), where it can.
     gso: bool = "on", Kind::Switch;
     /// Let the kernel take long messages from the sender's memory and put them into the receiver's

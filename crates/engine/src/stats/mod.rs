@@ -153,7 +153,7 @@ counters! {
         icmp_errors: Sum, "errors", "Refusals by a peer's host (its process ended, most likely).";
         failed_completions: Sum, "completions", "Requests that an adapter ended with an error.";
         rested: Sum, "connections", "Connections closed for others, as there were too many.";
-        woken: Sum, "connections", "Connections made again for links whose own was closed so.";
+        woken: Sum, "connections", "Connections made for links that had been up without.";
         downs: Sum, "times", "Times the interface itself was down.";
     }
 }

@@ -81,6 +81,8 @@ struct Link {
     held: Held,
     /// When it was sent on last, by the clock of [`VerbsLinks`].
     used: u64,
+    /// Packets that left as datagrams since it has no connection.
+    datagrams: u32,
     tries: u32,
     again: Instant,
     /// When it was begun, or came up.
@@ -102,6 +104,7 @@ impl Link {
             leaving: false,
             held: Held::default(),
             used: 0,
+            datagrams: 0,
             tries: 0,
             again: Instant::now(),
             since: Instant::now(),
@@ -151,6 +154,9 @@ pub(super) struct VerbsLinks {
     again: Option<Instant>,
     /// Connections beyond which some rest.
     connections_max: usize,
+    /// Links send as datagrams while they have no connection, and get one after so many packets; 0:
+    /// they do not.
+    pub(super) datagrams_first: u32,
     /// Links whose connections are about to be closed.
     parting: Vec<LinkId>,
     /// Links on which something is held.
@@ -181,6 +187,10 @@ impl VerbsLinks {
             connections_max: match config.connections_max {
                 0 => CONNECTIONS,
                 most => most.min(CONNECTIONS_MAX),
+            },
+            datagrams_first: match kind {
+                QueueType::Ud => 0,
+                QueueType::Rc | QueueType::Uc => config.datagrams_first,
             },
             parting: Vec::new(),
             holding: Vec::new(),
@@ -268,10 +278,21 @@ impl VerbsLinks {
     #[inline]
     pub(super) fn lane(&mut self, link: LinkId) -> Option<Lane<'_>> {
         let number = self.table.key(link)?.number;
-        let free = |row: &&mut Link| row.state == State::Up && row.held.is_empty();
-        let row = self.table.get_mut(link).filter(free)?;
+        let row = self.table.get_mut(link)?;
+        let up = row.state == State::Up;
+        let light = !up && row.begun && self.datagrams_first > 0;
+        if !row.held.is_empty() || !up && !light {
+            return None;
+        }
         self.clock += 1;
         row.used = self.clock;
+        if light {
+            return Some(Lane {
+                pair: &self.shared.datagrams,
+                queue: &mut self.voice.queue,
+                to: To::Datagrams(row.handle.as_ref()?, number),
+            });
+        }
         Some(match &mut row.connection {
             Some(connection) => Lane {
                 pair: &connection.pair,
@@ -431,6 +452,12 @@ impl VerbsLinks {
             return self.up(link); // of datagrams
         }
         let asked = row.peer.take();
+        if self.datagrams_first > 0 {
+            self.carry_datagrams(link);
+            if asked.is_none() {
+                return; // until it has sent much
+            }
+        }
         self.dial(link, asked);
     }
 

@@ -77,7 +77,7 @@ impl VerbsRail {
         let shared = Arc::new(Shared::new(port, kind)?);
         Ok(VerbsRail {
             tx: VerbsTx::new(shared.clone(), kind, config)?,
-            rx: VerbsRx::new(shared, kind)?,
+            rx: VerbsRx::new(shared, kind, config)?,
         })
     }
 }

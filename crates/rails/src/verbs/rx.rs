@@ -2,7 +2,7 @@
 
 use super::greeting::Greeting;
 use super::immediate::Landed;
-use super::shared::{Failure, Notice, Shared, RECEIVES, ROUTE_LEN};
+use super::shared::{Failure, Notice, Shared, VerbsConfig, RECEIVES, ROUTE_LEN};
 use crate::sys::verbs::{Completion, PostTo, QueueType, Receives};
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
@@ -42,11 +42,15 @@ pub struct VerbsRx {
 }
 
 impl VerbsRx {
-    pub(super) fn new(shared: Arc<Shared>, kind: QueueType) -> Result<VerbsRx, Failure> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        kind: QueueType,
+        config: &VerbsConfig,
+    ) -> Result<VerbsRx, Failure> {
         let failed = |errno| ("ibv_reg_mr", errno);
         let slots = match shared.connections {
-            Some(_) => GREETING_SLOTS,
-            None => RECEIVES,
+            Some(_) if config.datagrams_first == 0 => GREETING_SLOTS,
+            _ => RECEIVES,
         };
         let slots = slots.min(shared.port.device.queue_max) as usize;
         let slot_len = (ROUTE_LEN + shared.port.attr.mtu()).next_multiple_of(ALIGN);
@@ -139,12 +143,13 @@ impl VerbsRx {
         let bytes = bytes.get(ROUTE_LEN..).filter(|bytes| !bytes.is_empty());
         let count = match (bytes, &self.shared.connections) {
             (Some(bytes), None) => hand(bytes, sink),
-            (Some(bytes), Some(_)) => {
-                if let Some(greeting) = Greeting::read(bytes) {
+            (Some(bytes), Some(_)) => match Greeting::read(bytes) {
+                Some(greeting) => {
                     self.shared.note(Notice::Heard(greeting));
+                    0
                 }
-                0
-            }
+                None => hand(bytes, sink),
+            },
             (None, _) => 0,
         };
         self.receives.give_back(slot);

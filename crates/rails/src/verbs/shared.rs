@@ -39,6 +39,9 @@ const SEND_COMPLETIONS: u32 = 32_000;
 pub struct VerbsConfig {
     /// Connections of a rail beyond which those that were sent on least lately rest; 0: 150.
     pub connections_max: usize,
+    /// Packets that leave on a link as datagrams before it gets a connection; 0: it has one from
+    /// the start.
+    pub datagrams_first: u32,
 }
 
 /// News for the sending half.

@@ -124,8 +124,12 @@ impl VerbsTx {
 
     /// Largest packet.
     fn packet_max(&self) -> usize {
-        let connections = self.shared.connections.as_ref();
-        connections.map_or(self.shared.port.attr.mtu(), |all| all.slot_len)
+        let mtu = self.shared.port.attr.mtu();
+        match &self.shared.connections {
+            Some(all) if self.links.datagrams_first == 0 => all.slot_len,
+            Some(all) => all.slot_len.min(mtu),
+            None => mtu,
+        }
     }
 
     /// Takes completions of what was sent, and frees what it read.
@@ -197,6 +201,10 @@ impl VerbsTx {
             let (buffers, parts) = (&self.buffers, (&mut self.links, &mut self.chain));
             let posted = post(parts, link, count, reads, |at| request(buffers, at));
             match posted {
+                Posted::Taken => {
+                    self.links.sent(link, count);
+                    return posted;
+                }
                 Posted::NoRoom if !looked => self.reap(),
                 Posted::Failed(errno) => return self.refused(link, errno),
                 posted => return posted,
@@ -418,7 +426,10 @@ impl RailTx for VerbsTx {
         let (ordered, lossless, receives, remote_write) = match self.kind {
             QueueType::Ud => (false, false, RECEIVES as usize, RemoteWrites::None),
             QueueType::Uc => (true, false, slots, RemoteWrites::Ordered),
-            QueueType::Rc => (true, true, slots, RemoteWrites::Ordered),
+            QueueType::Rc => {
+                let lossless = self.links.datagrams_first == 0;
+                (true, lossless, slots, RemoteWrites::Ordered)
+            }
         };
         Caps {
             batch_bytes_max: (BATCH_MAX * packet_max).min(marline_wire::PACKET_MAX),

@@ -145,7 +145,7 @@ impl VerbsLinks {
         let Some(row) = self.table.get_mut(link) else {
             return;
         };
-        row.state = State::Resting;
+        (row.state, row.datagrams) = (State::Resting, 0);
         row.past = row.peer.map_or(row.past, |peer| peer.name);
         let connection = row.connection.take();
         let wanted = !row.held.is_empty();
@@ -190,6 +190,42 @@ impl VerbsLinks {
             self.end(to, row);
         }
         true
+    }
+
+    /// A link without a connection carries packets as datagrams.
+    pub(super) fn carry_datagrams(&mut self, link: LinkId) {
+        if let Some(row) = self.table.get_mut(link) {
+            (row.state, row.datagrams) = (State::Resting, 0);
+            if !std::mem::replace(&mut row.begun, true) && row.wanted {
+                self.events.push_back(RailEvent::LinkUp(link));
+            }
+        }
+    }
+
+    /// Packets left on a link, which gets a connection if these were many datagrams.
+    #[inline]
+    pub(in crate::verbs) fn sent(&mut self, link: LinkId, count: usize) {
+        if self.datagrams_first > 0 {
+            self.count_datagrams(link, count as u32);
+        }
+    }
+
+    fn count_datagrams(&mut self, link: LinkId, count: u32) {
+        let first = self.datagrams_first;
+        let rests = |row: &&mut Link| row.state == State::Resting;
+        if let Some(row) = self.table.get_mut(link).filter(rests) {
+            row.datagrams += count;
+            if row.datagrams > first {
+                self.dial(link, None);
+            }
+        }
+    }
+
+    /// True for a link that can write now: by a connection of its own.
+    pub(in crate::verbs) fn writes(&self, link: LinkId) -> bool {
+        let able =
+            |row: &Link| row.state == State::Up && row.connection.is_some() && row.held.is_empty();
+        self.table.get(link).is_some_and(able)
     }
 
     /// True for a link that was up, and has no connection now or something that waits for it.

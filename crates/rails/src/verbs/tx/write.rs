@@ -37,7 +37,7 @@ impl VerbsTx {
         packet: &[u8],
         open: impl FnOnce(&Arc<Domain>) -> Result<(Source, Requests), Errno>,
     ) -> Posted {
-        if self.links.lane(link).is_none() {
+        if !self.links.writes(link) {
             if self.links.holds(link) {
                 return Posted::Waits;
             }
