@@ -105,3 +105,59 @@ fn a_slow_rail_with_a_deep_queue_is_not_left() {
         assert!(20 * repairs < packets, "{streams:?}: {repairs}");
     }
 }
+
+/// Lone short messages over two rails with these latencies of one way, and faults.
+fn short(latency_ns: [u64; 2], faults: &[Fault]) -> Outcome {
+    let mut setup = setup(&[1_250_000_000; 2], &[false, false]);
+    (setup.work, setup.ops, setup.size_max) = (Work::PingPong, 20_000, 64);
+    setup.latency_ns = latency_ns.to_vec();
+    setup.faults = faults.to_vec();
+    setup.faults_end_ns = faults.iter().map(|fault| fault.to_ns).max().unwrap_or(0);
+    run(&setup)
+}
+
+/// The part of all packets that the rails carried which left on the second.
+fn of_second(outcome: &Outcome) -> f64 {
+    let packets = |rail: usize| outcome.rails[rail].packets_sent as f64;
+    packets(1) / (packets(0) + packets(1))
+}
+
+#[test]
+fn short_messages_leave_on_the_quicker_rail() {
+    for (quick_ns, slow_ns) in [(6_800, 10_600), (20_000, 30_000), (5_000, 60_000)] {
+        let first = of_second(&short([quick_ns, slow_ns], &[]));
+        let second = of_second(&short([slow_ns, quick_ns], &[]));
+        println!("{quick_ns} beside {slow_ns} ns: {first:.4}, {second:.4} on the second rail");
+        assert!(first < 0.02, "{first}");
+        assert!(second > 0.95, "{second}");
+    }
+}
+
+/// The second rail, which is the slower one, begins to be the quicker one, or was it.
+#[test]
+fn a_rail_that_becomes_quicker_is_found() {
+    let whole = short([20_000, 30_000], &[]);
+    assert!(of_second(&whole) < 0.02);
+    for (from_ns, to_ns) in [
+        (0, whole.worked_ns / 2),
+        (whole.worked_ns / 2, u64::MAX / 4),
+    ] {
+        let what = Trouble::Gray {
+            host: 0,
+            rail: 0,
+            drop: 0,
+            delay_ns: 40_000,
+        };
+        let to_ns = to_ns.min(10 * whole.worked_ns);
+        let share = of_second(&short(
+            [20_000, 30_000],
+            &[Fault {
+                from_ns,
+                to_ns,
+                what,
+            }],
+        ));
+        println!("slow from {from_ns} to {to_ns} ns: {share:.3} on the second rail");
+        assert!((0.25..0.75).contains(&share), "{share}");
+    }
+}

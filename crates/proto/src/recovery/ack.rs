@@ -1,5 +1,6 @@
 //! Acknowledgements in: round trips, delivered frames, losses.
 
+use crate::base::config::RailPolicy;
 use crate::base::mutation::Mutation;
 use crate::base::slab::Key;
 use crate::base::types::{Event, PathReason, PeerId};
@@ -54,6 +55,9 @@ impl Node {
                     conn.contact.regain();
                 }
                 self.judge_rivals(now, &mut conn, at);
+                if self.cfg.policy != RailPolicy::Standby {
+                    conn.compare(at, now);
+                }
             }
             self.declare_losses(now, &mut conn, at, named_range(ack));
             self.weigh_size(now, &mut conn, at);

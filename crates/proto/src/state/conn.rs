@@ -4,6 +4,7 @@ use crate::base::config::RailPolicy;
 use crate::base::stats::PeerStats;
 use crate::base::types::{PathState, PeerId};
 use crate::state::credit::Credit;
+use crate::state::latency::ALIKE_SHARE;
 use crate::state::path::{LocalRail, Path};
 use crate::state::session::{Contact, Farewell, Liveness, Refusals, Session};
 use crate::state::sides::{ReceiveSide, SendSide};
@@ -97,8 +98,7 @@ impl Conn {
     /// `full`, which have no room now (bit n: rail n): what they carry as a rule waits for them
     /// only where no other works.
     pub fn small_path(&self, avoid: Option<u16>, standby: bool, full: u32) -> Option<usize> {
-        let rank = |i: &usize| {
-            let p = &self.paths[*i];
+        let rank = |p: &Path| {
             let class = match p.state {
                 PathState::Up => 0,
                 PathState::Suspect => 1,
@@ -106,24 +106,41 @@ impl Conn {
                 PathState::Down => 3,
             };
             let avoided = avoid == Some(p.send_code());
-            // Within a quarter of each other, rails count as equal: the lower index wins, so
-            // that noise does not make messages jump between rails.
-            let rtt = if standby { 0 } else { p.srtt_ns.max(1).ilog2() };
             (
                 p.rail_down,
                 avoided && class < 3,
                 class,
                 p.backoff > 0 && class == 2,
                 p.tier,
-                rtt,
-                *i,
             )
         };
-        let free = |i: &usize| self.paths[*i].link.up && self.paths[*i].has_room(full);
-        let at = (0..self.paths.len()).filter(free).min_by_key(rank)?;
+        let free = |p: &&Path| p.link.up && p.has_room(full);
+        let best = self.paths.iter().filter(free).map(rank).min()?;
+        let good = |p: &&Path| free(p) && rank(p) == best;
+        let latency = |p: &Path| match standby {
+            true => 0,
+            false => p.latency.arrives_ns(p.drains_ns()),
+        };
+        let least = self.paths.iter().filter(good).map(latency).min()?;
+        let mut at = self.paths.iter();
+        let at =
+            at.position(|p| good(&p) && latency(p) <= least.saturating_add(least / ALIKE_SHARE))?;
         let better = |p: &Path| p.usable() && !p.has_room(full);
         let waits = full != 0 && avoid.is_none() && !self.paths[at].usable();
         (!waits || !self.paths.iter().any(better)).then_some(at)
+    }
+
+    /// Asks the other paths that could carry what path `at` does for their round trips, where it is
+    /// time for that.
+    pub fn compare(&mut self, at: usize, now: u64) {
+        if self.paths.len() < 2 || !self.paths[at].latency.is_to_compare(now) {
+            return;
+        }
+        let tier = self.paths[at].tier;
+        let others = self.paths.iter_mut().enumerate().filter(|(i, _)| *i != at);
+        for (_, path) in others.filter(|(_, p)| p.healthy() && p.tier == tier) {
+            path.want_ping |= path.ring.waiting() == 0;
+        }
     }
 
     /// Returns whether the acks of path `at` wait for a rail that has no room.

@@ -11,6 +11,7 @@ use crate::base::stats::PathStats;
 use crate::base::types::PathState;
 use crate::state::damage::{Damage, Quarantine};
 use crate::state::given_up::GivenUp;
+use crate::state::latency::Latency;
 use crate::state::link::PathLink;
 use crate::state::recv_window::RecvWindow;
 use crate::state::sent_packets::{Delivered, SendRing};
@@ -148,6 +149,7 @@ pub struct Path {
     pub stats: PathStats,
     pub srtt_ns: u64,
     pub rttvar_ns: u64,
+    pub latency: Latency,
     pub(crate) min_rtt_ns: u64,
     pub(crate) min_rtt_at: u64,
     pub delivered: Delivered,
@@ -243,6 +245,7 @@ impl Path {
             stats: PathStats::default(),
             srtt_ns: 0,
             rttvar_ns: 0,
+            latency: Latency::default(),
             min_rtt_ns: u64::MAX,
             min_rtt_at: 0,
             delivered: Delivered::default(),
@@ -467,6 +470,7 @@ impl Path {
             self.min_rtt_ns = rtt;
             self.min_rtt_at = now;
         }
+        self.latency.take(rtt, now);
         self.stats.srtt_ns = self.srtt_ns;
     }
 
