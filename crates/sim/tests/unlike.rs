@@ -91,6 +91,80 @@ fn long_messages_go_on_when_their_connection_falls_silent() {
     }
 }
 
+/// Work, the longest message and operations: short and long messages, by the rails that there are.
+const WORKS: [(Work, u64, u32); 6] = [
+    (Work::Halo, 4 << 20, 25),
+    (Work::Halo, 300_000, 100),
+    (Work::Halo, 30_000, 300),
+    (Work::PingPong, 300_000, 100),
+    (Work::Storm, 30_000, 2),
+    (Work::Fence, 300_000, 50),
+];
+const SEEDS: u64 = 6;
+
+/// Counts of many runs.
+#[derive(Debug, Default)]
+struct Sum {
+    packets: u64,
+    failovers: u64,
+    needless: u64,
+}
+
+/// Plays all works on a clean network, with as many seeds.
+fn play_all(rates: &[u64], streams: &[bool], direct: bool) -> Sum {
+    let mut sum = Sum::default();
+    for (work, size_max, ops) in WORKS {
+        for seed in 0..SEEDS {
+            let mut setup = setup(rates, streams);
+            (setup.seed, setup.work, setup.direct) = (seed, work, direct);
+            (setup.size_max, setup.ops) = (size_max, ops);
+            let outcome = run(&setup);
+            let lost = outcome.net.overflowed + outcome.net.socket_full;
+            assert_eq!(lost, 0, "{work:?}, seed {seed}: the network is clean");
+            sum.packets += outcome.net.packets;
+            for rail in &outcome.rails {
+                sum.failovers += rail.failovers;
+                sum.needless += rail.needless + rail.spurious;
+            }
+        }
+    }
+    println!("{rates:?} {streams:?}, direct writes {direct}: {sum:?}");
+    sum
+}
+
+/// Next to nothing is sent again though it had arrived, whatever the rails are and however much one
+/// is slower. (The slow one is still given up now and then.)
+#[test]
+fn what_queues_on_a_slow_rail_is_hardly_sent_again() {
+    let slow_first = [RATES[1], RATES[0]];
+    for rates in [RATES, slow_first] {
+        for streams in [[false, false], [false, true], [true, false]] {
+            for direct in [false, true] {
+                let sum = play_all(&rates, &streams, direct);
+                let few = 100 * sum.needless < sum.packets;
+                assert!(few, "{rates:?} {streams:?} {direct}: {sum:?}");
+            }
+        }
+    }
+}
+
+/// Streams over one rail of 1 Gbit/s, and over two: acks that wait in the peer's queue are not
+/// late.
+#[test]
+fn what_is_acknowledged_in_a_queue_is_not_sent_again() {
+    for rails in [1, 2] {
+        for direct in [false, true] {
+            let (rates, streams) = (vec![125_000_000; rails], vec![false; rails]);
+            let sum = play_all(&rates, &streams, direct);
+            assert_eq!(sum.failovers, 0, "{rails} {direct}");
+            assert!(
+                200 * sum.needless < sum.packets,
+                "{rails} {direct}: {sum:?}"
+            );
+        }
+    }
+}
+
 /// Packets in the queue of a slow rail are not late, and the rail is not left for them.
 #[test]
 fn a_slow_rail_with_a_deep_queue_is_not_left() {

@@ -4,7 +4,7 @@ use crate::base::mutation::Mutation;
 use crate::base::types::PathReason;
 use crate::node::Node;
 use crate::state::conn::Conn;
-use crate::state::path::{Duel, Path};
+use crate::state::path::{product_over, Duel, Path, CWND_FLOOR, NS_PER_S, RATE_BYTES_MIN};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -18,6 +18,8 @@ const STALL_DUEL_NS: u64 = 30_000_000;
 /// The same of one that holds what was written, of which nothing is repeated elsewhere before the
 /// path is given up: long enough for one repeat of TCP's.
 const WRITTEN_DUEL_NS: u64 = 10_000_000;
+/// The rate of a path of which none is known yet, at least: 80 Mbit/s.
+const SLOW_BYTES_PER_S: u64 = 10_000_000;
 /// Paths that are asked as witnesses of a duel: one may be lost.
 pub(crate) const WITNESSES: usize = 2;
 
@@ -81,7 +83,14 @@ impl Path {
     /// When a round of the duel may be decided, and when nobody won it.
     pub(crate) fn duel_ends(&self, duel: &Duel) -> (u64, u64) {
         let round = match self.policy.lossy {
-            true => DUEL_NS.max(4 * self.srtt_ns).max(self.drains_ns()),
+            true => {
+                // (A write may be behind what was given up before in the same queue.)
+                let queue_ns = match self.holds_written() {
+                    true => 2 * self.may_drain_ns(),
+                    false => self.drains_ns(),
+                };
+                DUEL_NS.max(4 * self.srtt_ns).max(queue_ns)
+            }
             // Its mean round trip is the time of a queue, from whose other end acks come all the
             // time.
             false => {
@@ -99,6 +108,17 @@ impl Path {
             false => (started + round).max(answered + DUEL_NS),
         };
         (verdict, started + 10 * round)
+    }
+
+    /// Time that what is under way takes; where no rate is known yet, that of a slow path is
+    /// assumed.
+    fn may_drain_ns(&self) -> u64 {
+        match (self.ring.in_flight(), self.busy_bytes_per_s()) {
+            (bytes @ RATE_BYTES_MIN.., 0) => {
+                product_over(bytes.min(CWND_FLOOR), NS_PER_S, SLOW_BYTES_PER_S)
+            }
+            _ => self.drains_ns(),
+        }
     }
 
     /// Something waits that was written past packets.

@@ -54,7 +54,7 @@ const RTT_ROOM_NS: u64 = 500_000;
 /// Less than this between a packet and its ack (probes, small messages) tells what was asked of a
 /// path and not what it can carry: one that came back would never get its chance. So after a fall
 /// only more than this counts, for the first time.
-const RATE_BYTES_MIN: u64 = 16_000;
+pub(crate) const RATE_BYTES_MIN: u64 = 16_000;
 /// A loss makes the window strict for so long.
 pub const STRICT_NS: u64 = 1_000_000_000;
 /// A path that fell gets its hold time doubled each time, from 1 ms up to this (flap damping).
@@ -401,8 +401,14 @@ impl Path {
     pub(crate) fn answer_ns(&self, cfg: &Config) -> u64 {
         // What stretched the mean was a peer off its processor, and a message that waits should
         // not wait for that mean.
+        // Where round trips are long and alike, it was the peer's queue, in which acks wait. (No
+        // longer than that: what is late for a fault comes with a repair, and is alike as well.)
+        let queue_ns = match 2 * self.rttvar_ns <= self.srtt_ns {
+            true => (self.srtt_ns + 4 * self.rttvar_ns).min(self.takes_ns(2 * CWND_FLOOR)),
+            false => 0,
+        };
         (4 * self.srtt_ns)
-            .min(self.min_rtt_ns.saturating_mul(16))
+            .min(self.min_rtt_ns.saturating_mul(16).max(queue_ns))
             .max(cfg.repair_floor_ns)
     }
 
