@@ -164,6 +164,24 @@ def test_a_broadcast_leaves_its_root_once_however_many_hosts_there_are(four, mpi
         assert direct < 0.2 * count * size + 200_000, sent
 
 
+@pytest.mark.parametrize("share", ["on", "off"])
+def test_one_rank_of_a_host_reads_for_the_others(four, mpich, share, tmp_path):
+    """Whichever looks first: what it reads is in a ring that they share."""
+    result = run(four, mpich, "--plain", "--count", 400, "--max-size", 3000, n=2 * HOSTS,
+                 env={"FI_MARLINE_STATS_DIR": tmp_path, "FI_MARLINE_MULTICAST_SHARE": share})
+    assert_right(result)
+    told = labs.counters(tmp_path)
+    if share == "off":
+        assert told["host_reads"] == told["host_takes"] == 0, told
+    else:
+        # Each chunk is read once on each host; all but the root's neighbour find what others read.
+        assert told["host_takes"] > told["host_reads"] / 2 > 200, told
+
+
+def test_all_kinds_of_broadcasts_with_several_ranks_on_each_host(four, mpi):
+    assert_right(run(four, mpi, "--count", 80, n=2 * HOSTS))
+
+
 @pytest.mark.parametrize("fault", ["drop=1%", "corrupt=0.5%"])
 def test_broadcasts_arrive_though_packets_are_lost_or_damaged(four, mpi, fault):
     for rail in (0, 1):

@@ -187,6 +187,7 @@ fn rails_config(settings: &Settings) -> Result<RailsConfig, String> {
         port: settings.port,
         connect: true,
         cmsg: false,
+        share_groups: settings.multicast_share,
     };
     let shm = ShmConfig {
         one_copy: settings.one_copy,

@@ -35,6 +35,14 @@ pub enum RailEvent {
     Rested,
     /// A link that rested has a connection again.
     Woken,
+    /// Datagrams of groups that were read for all processes of this host, and that another one of
+    /// them had read.
+    HostReads {
+        /// Read for all.
+        read: u64,
+        /// Taken from what another one had read.
+        taken: u64,
+    },
     /// This many packets were dropped because our receive buffer was full (SO_RXQ_OVFL).
     ReceiverDrops(u64),
 }

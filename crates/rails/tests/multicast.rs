@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{ip, join, open_default, port_of, receive, wait_readable, Namespace};
+use common::{ip, join, open, open_default, port_of, receive, wait_readable, Namespace};
 use marline_rails::{
-    group_addr, Armed, GroupError, Groups, RailRx, RailTx, SendOutcome, UdpRx, UdpTx,
+    group_addr, Armed, GroupError, Groups, RailEvent, RailRx, RailTx, SendOutcome, UdpConfig,
+    UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
 
@@ -85,6 +86,158 @@ fn a_sleep_ends_when_a_group_has_something() {
     a.send_group(link, b"wake up", 7);
     wait_readable(rx.fd().unwrap());
     assert_eq!(receive(&mut rx, 1), [b"wake up"]);
+}
+
+/// Gives those of one host the time to meet: it is told by nothing.
+fn meet(rails: &mut [(UdpTx, UdpRx)]) {
+    let begun = std::time::Instant::now();
+    while begun.elapsed().as_millis() < 20 {
+        for (tx, rx) in rails.iter_mut() {
+            assert_eq!(tx.poll_event(), None);
+            assert!(is_quiet(rx));
+        }
+    }
+}
+
+/// Datagrams that were read for the host, and that others had read, by rail.
+fn host_reads(rails: &mut [(UdpTx, UdpRx)]) -> Vec<(u64, u64)> {
+    let told = |tx: &mut UdpTx| {
+        let (mut read, mut taken) = (0, 0);
+        for _ in 0..200 {
+            match tx.poll_event() {
+                Some(RailEvent::HostReads { read: r, taken: t }) => {
+                    (read, taken) = (read + r, taken + t)
+                }
+                other => assert_eq!(other, None),
+            }
+        }
+        (read, taken)
+    };
+    rails.iter_mut().map(|(tx, _)| told(tx)).collect()
+}
+
+/// Without joined datagrams, as their length is not told.
+fn plain() -> UdpConfig {
+    UdpConfig {
+        gro: false,
+        ..UdpConfig::default()
+    }
+}
+
+#[test]
+fn one_of_a_host_reads_for_all_whoever_it_is() {
+    let (hosts, _switch) = switched(1);
+    hosts[0].enter();
+    for address in ["10.1.0.0/24", "fd00:1::/64"] {
+        let mut rails: Vec<_> = (0..4).map(|_| open(address, &plain())).collect();
+        let of = |(tx, _): &mut (UdpTx, UdpRx)| tx.join(&group(tx, 11)).unwrap();
+        let links: Vec<_> = rails.iter_mut().map(of).collect();
+        meet(&mut rails);
+        let sent = packets(20, 700);
+        for reader in [0, 1, 3] {
+            for part in sent.chunks(4) {
+                let (tx, _) = &mut rails[2];
+                tx.send_group(links[2], &part.concat(), 700);
+                assert!(receive(&mut rails[reader].1, part.len()) == part);
+                for (n, (_, rx)) in rails.iter_mut().enumerate() {
+                    if n != reader && n != 2 {
+                        assert!(receive(rx, part.len()) == part, "rail {n}");
+                    }
+                }
+                assert!(is_quiet(&mut rails[2].1), "{address}: what it sent itself");
+            }
+            let told = host_reads(&mut rails);
+            let others = [0, 1, 3].into_iter().filter(|n| *n != reader);
+            assert_eq!(told[reader], (20, 0), "{address}: {told:?}");
+            assert!(
+                others.into_iter().all(|n| told[n] == (0, 20)),
+                "{address}: {told:?}"
+            );
+        }
+        // Those who stay hear each other when the one has left whose socket it was.
+        let first = &mut rails[0].0;
+        first.leave(links[0]);
+        rails[3].0.send_group(links[3], &sent[0], 700);
+        assert_eq!(receive(&mut rails[1].1, 1), sent[..1]);
+        assert!(is_quiet(&mut rails[0].1));
+    }
+}
+
+#[test]
+fn whoever_sleeps_is_woken_by_who_reads_for_it() {
+    let host = Namespace::enter_new();
+    host.enter();
+    let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &plain())).collect();
+    let of = |(tx, _): &mut (UdpTx, UdpRx)| tx.join(&group(tx, 12)).unwrap();
+    let links: Vec<_> = rails.iter_mut().map(of).collect();
+    meet(&mut rails);
+    assert_eq!(rails[2].1.arm(), Armed::Sleep);
+    rails[0].0.send_group(links[0], b"for two", 7);
+    assert_eq!(receive(&mut rails[1].1, 1), [b"for two"]);
+    wait_readable(rails[2].1.fd().unwrap());
+    assert_eq!(receive(&mut rails[2].1, 1), [b"for two"]);
+    // What is in the ring already no descriptor tells of.
+    rails[0].0.send_group(links[0], b"again", 5);
+    assert_eq!(receive(&mut rails[1].1, 1), [b"again"]);
+    assert_eq!(rails[2].1.arm(), Armed::LookAgain);
+    assert_eq!(receive(&mut rails[2].1, 1), [b"again"]);
+}
+
+/// A probe, say, on which it hangs whether the group is used.
+#[test]
+fn what_came_before_they_met_is_not_lost() {
+    let host = Namespace::enter_new();
+    host.enter();
+    let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &plain())).collect();
+    let of = |(tx, _): &mut (UdpTx, UdpRx)| tx.join(&group(tx, 14)).unwrap();
+    let links: Vec<_> = rails.iter_mut().map(of).collect();
+    rails[1].0.send_group(links[1], b"early", 5);
+    let begun = std::time::Instant::now();
+    while begun.elapsed().as_millis() < 20 {
+        rails
+            .iter_mut()
+            .for_each(|(tx, _)| assert_eq!(tx.poll_event(), None));
+    }
+    rails[1].0.send_group(links[1], b"later", 5);
+    for reader in [2, 0] {
+        assert_eq!(receive(&mut rails[reader].1, 2), [b"early", b"later"]);
+    }
+    let read = host_reads(&mut rails);
+    assert_eq!(
+        read.iter().map(|(read, _)| read).sum::<u64>(),
+        2,
+        "{read:?}"
+    );
+}
+
+#[test]
+fn whoever_is_late_has_lost_what_was_overwritten_and_nothing_else() {
+    let host = Namespace::enter_new();
+    host.enter();
+    let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &plain())).collect();
+    let of = |(tx, _): &mut (UdpTx, UdpRx)| tx.join(&group(tx, 13)).unwrap();
+    let links: Vec<_> = rails.iter_mut().map(of).collect();
+    meet(&mut rails);
+    // 6 MB, of which the ring holds 4 MiB.
+    for n in 0..6_000u32 {
+        let mut packet = vec![n as u8; 1_000];
+        packet[..4].copy_from_slice(&n.to_le_bytes());
+        rails[0].0.send_group(links[0], &packet, 1_000);
+        assert_eq!(receive(&mut rails[1].1, 1), [packet]);
+    }
+    let mut last = None;
+    let mut count = 0;
+    let (_, late) = &mut rails[2];
+    while late.recv_rest(&mut |r| {
+        let n = u32::from_le_bytes(*r.bytes.first_chunk().unwrap());
+        assert!(last < Some(n) && r.bytes[4..].iter().all(|b| *b == n as u8));
+        (last, count) = (Some(n), count + 1);
+    }) > 0
+    {}
+    assert!(count < 4_200, "{count}");
+    rails[0].0.send_group(links[0], b"on time", 7);
+    assert_eq!(receive(&mut rails[2].1, 1), [b"on time"]);
+    assert_eq!(rails[2].0.poll_event(), Some(RailEvent::ReceiverDrops(1)));
 }
 
 /// Hosts, each with an interface `rail0`, and a switch between them: a bridge, as in the lab.

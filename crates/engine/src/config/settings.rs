@@ -457,6 +457,8 @@ settings! {
     /// How broadcasts by multicast are acknowledged and repaired, to compare; the usual scheme fits
     /// the number of ranks. All ranks of a job need the same.
     multicast_scheme: MulticastScheme = "usual", Kind::Scheme;
+    /// Processes of one host share the sockets of multicast groups: one reads for all.
+    multicast_share: bool = "off", Kind::Switch;
     /// Script of faults to inject below the protocol, for tests; empty: none.
     faults: String = "", Kind::Text;
     /// Directory where statistics pages are kept; empty, or not there: /dev/shm, removed at close.

@@ -84,6 +84,10 @@ impl<S: System> Core<S> {
             RailEvent::FailedCompletion => self.rails[rail].counters.failed_completions += 1,
             RailEvent::Rested => self.rails[rail].counters.rested += 1,
             RailEvent::Woken => self.rails[rail].counters.woken += 1,
+            RailEvent::HostReads { read, taken } => {
+                self.rails[rail].counters.host_reads += read;
+                self.rails[rail].counters.host_takes += taken;
+            }
             RailEvent::ReceiverDrops(n) => self.rails[rail].counters.receiver_drops += n,
         }
     }

@@ -141,6 +141,8 @@ counters! {
         wire_bytes_received: Sum, "bytes", "Bytes of those received.";
         busy: Sum, "calls", "Sends refused because a queue of the kernel was full.";
         receiver_drops: Sum, "packets", "Dropped by our kernel: the receive buffer was full.";
+        host_reads: Sum, "datagrams", "Of groups, read for all processes of the host.";
+        host_takes: Sum, "datagrams", "Of groups, read by another process of the host.";
         corrupt_heads: Sum, "packets", "Packets whose head failed its checksum.";
         truncated: Sum, "packets", "Packets shorter than they say.";
         torn: Sum, "packets", "Parts of direct writes that came apart on the way.";

@@ -8,6 +8,7 @@
 mod direct_io;
 mod epoll;
 mod gate;
+mod host_memory;
 mod iface;
 mod multicast;
 mod netlink;
@@ -17,10 +18,12 @@ mod socket;
 mod stream;
 mod udp_io;
 pub(crate) mod verbs;
+mod waker;
 
 pub use direct_io::Place;
 pub(crate) use epoll::Epoll;
 pub(crate) use gate::{host, own_uid, Gate, Message, Peer};
+pub(crate) use host_memory::SharedRing;
 pub use iface::{interface_index, interfaces, link_bytes_per_s, Interface, InterfaceAddr};
 pub use netlink::ChangeSocket;
 pub(crate) use shm::{
@@ -30,6 +33,7 @@ pub use sleep_set::SleepSet;
 pub use socket::{path_mtu, Socket, SocketOptions};
 pub(crate) use stream::{descriptors_max, Stream, StreamOptions, IOV_MAX};
 pub use udp_io::{Datagram, RecvBuffers, RECV_BATCH};
+pub(crate) use waker::Waker;
 
 use crate::addr::UdpAddr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,9 +1,10 @@
 //! IP multicast: sockets that are members of a group, and how a socket sends to groups.
 
 use super::socket::{Socket, SocketOptions};
-use super::{check, iface, Errno};
+use super::{check, check_long, iface, name_buffer, udp_addr, Errno};
 use crate::addr::UdpAddr;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 
 /// `IPV6_MULTICAST_ALL`, which the libc crate does not name everywhere.
 const IPV6_MULTICAST_ALL: libc::c_int = 29;
@@ -80,6 +81,40 @@ impl Socket {
                 self.set_struct(libc::SOL_IPV6, libc::IPV6_ADD_MEMBERSHIP, &of)
             }
         }
+    }
+
+    /// Takes over a socket of a group that another process of this host has opened.
+    pub(crate) fn of_host(fd: OwnedFd, v6: bool) -> Socket {
+        Socket::from_fd(fd, v6)
+    }
+
+    /// Receives one datagram, or several that the kernel has joined: bytes and source. `None`: it
+    /// has none, or did not fit.
+    #[inline]
+    pub(crate) fn recv_from(&self, to: &mut [u8]) -> Result<Option<(usize, UdpAddr)>, Errno> {
+        let mut name = name_buffer();
+        let mut name_len = size_of_val(&name) as libc::socklen_t;
+        // SAFETY: buffer and name are valid for their lengths. MSG_TRUNC only makes the kernel
+        // return the true length.
+        let n = check_long(unsafe {
+            libc::syscall(
+                libc::SYS_recvfrom,
+                self.fd(),
+                to.as_mut_ptr(),
+                to.len(),
+                libc::MSG_DONTWAIT | libc::MSG_TRUNC,
+                &raw mut name,
+                &raw mut name_len,
+            )
+        })?;
+        let fits = n > 0 && n <= to.len();
+        Ok(udp_addr(&name).filter(|_| fits).map(|from| (n, from)))
+    }
+
+    /// Has what `own` of [`Socket::open_group`] sends come as well, for the other processes that
+    /// share the socket.
+    pub(crate) fn hear_own(&self) -> Result<(), Errno> {
+        self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)
     }
 
     /// Has the kernel drop what comes from an address and port, by the last four bytes of the

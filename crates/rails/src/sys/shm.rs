@@ -28,7 +28,7 @@ pub(crate) const PULL_PIECES_MAX: usize = 16;
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// A mapping of a file that processes share.
-struct Mapping {
+pub(super) struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
@@ -48,7 +48,7 @@ impl Drop for Mapping {
 
 impl Mapping {
     /// Addresses for `len` bytes, with nothing behind them.
-    fn reserve(len: usize) -> Result<Mapping, Errno> {
+    pub(super) fn reserve(len: usize) -> Result<Mapping, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at a place of the kernel's choice touches nothing that is there.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
@@ -58,7 +58,13 @@ impl Mapping {
     }
 
     /// Maps a part of a file into reserved addresses.
-    fn put(&self, at: usize, file: BorrowedFd<'_>, from: usize, len: usize) -> Result<(), Errno> {
+    pub(super) fn put(
+        &self,
+        at: usize,
+        file: BorrowedFd<'_>,
+        from: usize,
+        len: usize,
+    ) -> Result<(), Errno> {
         assert!(at + len <= self.len);
         // SAFETY: the addresses lie within the mapping that this owns.
         let placed = unsafe {
@@ -78,14 +84,14 @@ impl Mapping {
     }
 
     #[inline]
-    fn word32(&self, at: usize) -> &AtomicU32 {
+    pub(super) fn word32(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at % 4 == 0 && at + 4 <= self.len);
         // SAFETY: aligned, within the mapping, and only ever accessed as this atomic.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
     #[inline]
-    fn word64(&self, at: usize) -> &AtomicU64 {
+    pub(super) fn word64(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at % 8 == 0 && at + 8 <= self.len);
         // SAFETY: aligned and within the mapping. Bytes of a ring are words at one time and bodies
         // at another, never both: the word that is published says so.
@@ -93,8 +99,17 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// The address of a place in it.
+    #[inline]
+    pub(super) fn at(&self, place: usize) -> *mut u8 {
+        assert!(place < self.len);
+        self.base.as_ptr().wrapping_add(place)
+    }
+}
+
 /// A new file of `len` zeros without a name, whose length stays.
-fn create(len: usize) -> Result<OwnedFd, Errno> {
+pub(super) fn create(len: usize) -> Result<OwnedFd, Errno> {
     const NOEXEC_SEAL: libc::c_uint = 8; // some systems insist on it, old kernels do not know it
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a string with its end.
@@ -110,7 +125,7 @@ fn create(len: usize) -> Result<OwnedFd, Errno> {
 }
 
 /// Refuses a file of a peer that has not this length for good.
-fn check_file(file: BorrowedFd<'_>, len: usize) -> Result<(), Errno> {
+pub(super) fn check_file(file: BorrowedFd<'_>, len: usize) -> Result<(), Errno> {
     let fd = file.as_raw_fd();
     // SAFETY: a call without pointers on a descriptor that is borrowed.
     let seals = check(unsafe { libc::fcntl(fd, libc::F_GET_SEALS) })?;

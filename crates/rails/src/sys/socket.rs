@@ -3,7 +3,7 @@
 use super::{check, errno, iface, name_buffer, udp_addr, Errno, SockName};
 use crate::addr::UdpAddr;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// `IP_UNICAST_IF` and `IPV6_UNICAST_IF`, which the libc crate does not name everywhere.
 const IP_UNICAST_IF: libc::c_int = 50;
@@ -62,6 +62,10 @@ impl Socket {
         let bound = sharing(1).and_then(|()| socket.bind(options));
         // Nobody else may share the port.
         sharing(0).and(bound).map(|()| socket)
+    }
+
+    pub(super) fn from_fd(fd: OwnedFd, v6: bool) -> Socket {
+        Socket { fd, v6 }
     }
 
     pub(super) fn unbound(options: &SocketOptions<'_>) -> Result<Socket, (&'static str, Errno)> {
@@ -237,6 +241,11 @@ impl Socket {
         // SAFETY: `name` is valid for `len` bytes.
         check(unsafe { libc::getsockname(self.fd(), (&raw mut name).cast(), &mut len) })?;
         udp_addr(&name).ok_or(libc::EAFNOSUPPORT)
+    }
+
+    /// The descriptor, to pass on.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// The descriptor.

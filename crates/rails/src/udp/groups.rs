@@ -1,12 +1,14 @@
 //! Groups by IP multicast. A rail that joins one opens a socket for it; what it sends to the group
 //! leaves by the rail's own socket. The receiving half takes the sockets over when it looks next.
 
-use super::group_sockets::OwnGroup;
+use super::group_sockets::Joining;
+use super::host_feed::HostFeed;
+use super::host_share::{Meeting, Met, OwnGroup};
 use super::read::{Feed, Input, Reader};
 use super::shared::{options, Shared, UdpConfig};
 use super::tx::UdpTx;
 use crate::addr::UdpAddr;
-use crate::sys::{Errno, SockName, Socket};
+use crate::sys::{interface_index, Errno, SockName, Socket};
 use crate::{GroupError, GroupLink, Groups, LinkId, Received, SendOutcome};
 use marline_wire::{RailAddr, RailKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -60,11 +62,53 @@ impl UdpTx {
             let _ = socket.enable_gro(); // without it datagrams come one by one
         }
         // No count of drops: the kernel counts own packets that the filter dropped as well.
-        let socket = Arc::new(socket);
-        self.shared.joined.change(|all| all.push(socket.clone()));
+        let joining = Joining {
+            socket: Arc::new(socket),
+            seat: None,
+            before: None,
+        };
+        self.shared.joined.change(|all| all.push(joining.clone()));
         let name = SockName::new(&group.ip, group.port, self.interface.scope_id);
-        self.groups[at] = Some(OwnGroup { name, socket });
+        let index = interface_index(&self.interface.name)?;
+        let meeting = self.share_groups.then(|| Meeting::open(group, index));
+        let meeting = meeting.flatten();
+        self.meetings += u32::from(meeting.is_some());
+        self.groups[at] = Some(OwnGroup {
+            name,
+            joining,
+            meeting,
+        });
         Ok(())
+    }
+
+    /// Looks if others of the host have come to share sockets.
+    #[cold]
+    pub(super) fn look_at_meetings(&mut self) {
+        for own in self.groups.iter_mut().flatten() {
+            let Some(meeting) = &mut own.meeting else {
+                continue;
+            };
+            let over = match meeting.look(&self.shared, &own.joining.socket, self.gro) {
+                Met::Waits => false,
+                Met::Joining(new) => {
+                    let kept = Joining {
+                        before: None,
+                        ..new.clone()
+                    };
+                    let old = std::mem::replace(&mut own.joining, kept);
+                    self.shared.joined.change(|all| {
+                        all.retain(|one| !one.is(&old));
+                        all.push(new);
+                    });
+                    meeting.is_over()
+                }
+                Met::Over => true,
+            };
+            if over {
+                own.meeting = None;
+                self.meetings -= 1;
+            }
+        }
     }
 }
 
@@ -92,7 +136,8 @@ impl Groups for UdpTx {
     fn leave(&mut self, group: GroupLink) {
         let left = self.groups.get_mut(group.0 as usize).and_then(Option::take);
         if let Some(left) = left {
-            let others = |socket: &Arc<Socket>| !Arc::ptr_eq(socket, &left.socket);
+            self.meetings -= u32::from(left.meeting.is_some());
+            let others = |one: &Joining| !one.is(&left.joining);
             self.shared.joined.change(|all| all.retain(others));
         }
     }
@@ -106,10 +151,55 @@ impl Groups for UdpTx {
     }
 }
 
+/// A group, as the receiving half has it.
+struct GroupFeed {
+    joining: Joining,
+    /// Of a socket that is read by this process alone.
+    own: Feed,
+    host: Option<HostFeed>,
+}
+
+impl GroupFeed {
+    /// Of one that was read by another socket before, that is read first.
+    fn new(joining: &mut Joining) -> GroupFeed {
+        let before = joining.before.take();
+        GroupFeed {
+            joining: Joining {
+                before,
+                ..joining.clone()
+            },
+            own: Feed::default(),
+            host: joining.seat.clone().map(HostFeed::new),
+        }
+    }
+
+    fn recv(
+        &mut self,
+        (shared, reader): (&Shared, &mut Reader),
+        sink: &mut dyn FnMut(Received<'_>),
+    ) -> usize {
+        let before = self.joining.before.as_deref();
+        let socket = &*self.joining.socket;
+        if let (Some(host), None) = (&mut self.host, before) {
+            return host.recv(shared, socket, sink);
+        }
+        let mut input = Input {
+            shared,
+            socket: before.unwrap_or(socket),
+            feed: &mut self.own,
+        };
+        let count = reader.recv(&mut input, sink);
+        if count == 0 {
+            self.joining.before = None;
+        }
+        count
+    }
+}
+
 /// The groups of a rail, as the receiving half has them.
 #[derive(Default)]
 pub(super) struct GroupFeeds {
-    feeds: Vec<(Arc<Socket>, Feed)>,
+    feeds: Vec<GroupFeed>,
     version: u32,
     /// Which had something last.
     last: usize,
@@ -127,15 +217,15 @@ impl GroupFeeds {
     #[cold]
     fn take_over(&mut self, shared: &Shared) {
         let joined = shared.joined.sockets.lock();
-        let joined = joined.unwrap_or_else(PoisonError::into_inner);
+        let mut joined = joined.unwrap_or_else(PoisonError::into_inner);
         self.version = shared.joined.version.load(Ordering::Acquire);
         let mut before = std::mem::take(&mut self.feeds);
-        let mut feed = |socket: &Arc<Socket>| {
-            let at = before.iter().position(|(s, _)| Arc::ptr_eq(s, socket));
+        let mut feed = |joining: &mut Joining| {
+            let at = before.iter().position(|feed| feed.joining.is(joining));
             let known = at.map(|at| before.swap_remove(at));
-            known.unwrap_or_else(|| (socket.clone(), Feed::default()))
+            known.unwrap_or_else(|| GroupFeed::new(joining))
         };
-        self.feeds = joined.iter().map(&mut feed).collect();
+        self.feeds = joined.iter_mut().map(&mut feed).collect();
         self.last = 0;
     }
 
@@ -162,13 +252,7 @@ impl GroupFeeds {
         let turns = if all { self.feeds.len() } else { 1 };
         for turn in 0..turns {
             let at = (self.last + turn) % self.feeds.len();
-            let (socket, feed) = &mut self.feeds[at];
-            let mut input = Input {
-                shared,
-                socket,
-                feed,
-            };
-            let count = reader.recv(&mut input, sink);
+            let count = self.feeds[at].recv((shared, reader), sink);
             if count > 0 {
                 self.last = at;
                 return count;
@@ -177,9 +261,30 @@ impl GroupFeeds {
         0
     }
 
-    /// The descriptors of their sockets.
+    /// The descriptors of their sockets, and those by which others of the host wake this process.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
-        self.feeds.iter().map(|(socket, _)| socket.fd())
+        let wakers = self.hosts().map(HostFeed::waker);
+        let sockets = self.feeds.iter().map(|feed| feed.joining.socket.fd());
+        sockets.chain(wakers)
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &HostFeed> {
+        self.feeds.iter().filter_map(|feed| feed.host.as_ref())
+    }
+
+    /// Before a sleep; `true`: something is there that the descriptors do not tell of.
+    pub(super) fn arm(&mut self) -> bool {
+        let mut some = false;
+        for feed in &mut self.feeds {
+            some |= feed.joining.before.is_some();
+            some |= feed.host.as_mut().is_some_and(HostFeed::arm);
+        }
+        some
+    }
+
+    /// After a sleep.
+    pub(super) fn wake(&self) {
+        self.hosts().for_each(HostFeed::wake);
     }
 }
 

@@ -8,6 +8,12 @@ mod direct_send;
 mod errors;
 mod group_sockets;
 mod groups;
+mod host_feed;
+pub(crate) mod host_ring;
+mod host_seat;
+mod host_share;
+#[cfg(test)]
+mod host_test;
 mod hot;
 mod joins;
 mod links;
@@ -77,6 +83,8 @@ impl UdpRail {
             drops: AtomicU64::new(0),
             registrations: Registrations::default(),
             joined: Joined::default(),
+            for_host: AtomicU64::new(0),
+            from_host: AtomicU64::new(0),
             whole: AtomicBool::new(false),
             doubted: AtomicBool::new(false),
         });

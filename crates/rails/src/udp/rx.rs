@@ -88,6 +88,7 @@ impl UdpRx {
         if let Some(sleep) = &mut self.sleep {
             sleep.disarm(&sockets);
         }
+        self.groups.wake();
     }
 
     #[cold]
@@ -162,11 +163,17 @@ impl RailRx for UdpRx {
     }
 
     fn arm(&mut self) -> Armed {
+        if self.armed {
+            self.wake(); // a socket that is left may live on in another process, and in the set
+        }
         self.groups.refresh(&self.shared);
         let sockets = self.all_sockets();
         if let Some(sleep) = &mut self.sleep {
             sleep.arm(&sockets);
             self.armed = true;
+        }
+        if self.groups.arm() {
+            return Armed::LookAgain;
         }
         Armed::Sleep
     }

@@ -40,6 +40,8 @@ pub struct UdpConfig {
     /// Take direct writes of peers into registered memory, and write into theirs, where the kernel
     /// passes super-packets on whole.
     pub direct: bool,
+    /// Share the sockets of groups with other processes of the host, so that one reads for all.
+    pub share_groups: bool,
 }
 
 impl Default for UdpConfig {
@@ -56,6 +58,7 @@ impl Default for UdpConfig {
             connect: true,
             cmsg: true,
             direct: true,
+            share_groups: true,
         }
     }
 }
@@ -73,6 +76,10 @@ pub(super) struct Shared {
     pub(super) registrations: Registrations,
     /// Sockets of groups.
     pub(super) joined: Joined,
+    /// Datagrams of groups that were read for all processes of the host.
+    pub(super) for_host: AtomicU64,
+    /// Datagrams of groups that another process had read.
+    pub(super) from_host: AtomicU64,
     /// Super-packets come whole: direct writes are of use.
     pub(super) whole: AtomicBool,
     /// They are not, whatever it looks like.

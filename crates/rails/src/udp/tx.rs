@@ -1,6 +1,6 @@
 //! Sending half: batches out, errors in.
 
-use super::group_sockets::OwnGroup;
+use super::host_share::OwnGroup;
 use super::links::{UdpLinks, FLOWS_MAX};
 use super::shared::{
     is_busy, is_drop, is_rail_fault, options, Shared, UdpConfig, FLOW_RCVBUF, SEGMENTS_MAX,
@@ -59,6 +59,11 @@ pub struct UdpTx {
     pub(super) group_rcvbuf: usize,
     /// The kernel joins what arrives.
     pub(super) gro: bool,
+    pub(super) share_groups: bool,
+    /// Groups whose sockets others may come to share.
+    pub(super) meetings: u32,
+    /// Datagrams read for the host and by others, as told.
+    host_told: (u64, u64),
 }
 
 impl Links for UdpTx {
@@ -121,6 +126,10 @@ impl RailTx for UdpTx {
         self.polls = self.polls.wrapping_add(1);
         if self.polls % ERROR_POLL_PERIOD == 0 {
             self.drain_unread();
+            self.tell_host_reads();
+        }
+        if self.meetings > 0 {
+            self.look_at_meetings();
         }
         let wait = &self.shared.errors_wait;
         if wait.load(Relaxed) && wait.swap(false, Relaxed) {
@@ -175,6 +184,20 @@ impl UdpTx {
             groups: Vec::new(),
             group_rcvbuf: config.rcvbuf_bytes,
             gro: false,
+            share_groups: config.share_groups,
+            meetings: 0,
+            host_told: (0, 0),
+        }
+    }
+
+    /// Tells of datagrams of groups that one process has read for others.
+    fn tell_host_reads(&mut self) {
+        let shared = &self.shared;
+        let now = [&shared.for_host, &shared.from_host].map(|count| count.load(Relaxed));
+        let (read, taken) = (now[0] - self.host_told.0, now[1] - self.host_told.1);
+        if (read, taken) != (0, 0) {
+            self.host_told = (now[0], now[1]);
+            self.push(RailEvent::HostReads { read, taken });
         }
     }
 

@@ -1,0 +1,175 @@
+//! How the processes of a host come to share one socket of a group.
+//!
+//! Each opens a socket of its own and reads it, as if it were alone. The first of them on the host
+//! listens by a name that is made of the group's address; the others connect to it, and are given
+//! its socket and the memory of a ring, when it looks. Whoever is not given them within a second
+//! goes on with its own socket.
+
+use super::group_sockets::Joining;
+use super::host_seat::{tag, Seat};
+use super::shared::Shared;
+use crate::addr::UdpAddr;
+use crate::sys::{own_uid, random, Errno, Gate, SharedRing, SockName, Socket};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// First of the message that brings the descriptors: its version.
+const MAGIC: u64 = 0x6d72_6c67_0000_0001;
+/// The first one may have a name, and not listen yet.
+const TRIES: u32 = 16;
+/// A meeting is looked at so often, for so long.
+const PAUSE: Duration = Duration::from_micros(200);
+const TIME: Duration = Duration::from_secs(1);
+
+/// A group that the rail is in, as the sending half has it.
+pub(super) struct OwnGroup {
+    pub(super) name: SockName,
+    pub(super) joining: Joining,
+    /// Others of the host may come to share the socket.
+    pub(super) meeting: Option<Meeting>,
+}
+
+/// A meeting of the processes of a host that are in one group.
+pub(super) struct Meeting {
+    gate: Gate,
+    /// Of who listens; its ring, once somebody came.
+    host: bool,
+    seat: Option<Arc<Seat>>,
+    next: Instant,
+    end: Instant,
+}
+
+/// The outcome of a look at a meeting.
+pub(super) enum Met {
+    /// Nothing new.
+    Waits,
+    /// The group is read like this from now on.
+    Joining(Joining),
+    /// Nothing comes of it any more.
+    Over,
+}
+
+/// The name by which processes find each other that are in a group by the same interface.
+fn name_of(group: &UdpAddr, interface: u32) -> u64 {
+    let ip = match group.ip {
+        IpAddr::V4(ip) => u32::from(ip).into(),
+        IpAddr::V6(ip) => u128::from(ip),
+    };
+    let words = [
+        ip as u64,
+        (ip >> 64) as u64,
+        u64::from(group.port) << 32 | u64::from(interface),
+    ];
+    let mix = |hash: u64, word: &u64| {
+        let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 29
+    };
+    words.iter().fold(MAGIC, mix)
+}
+
+impl Meeting {
+    /// Goes to where those of the host meet; `None`: there is no such place.
+    pub(super) fn open(group: &UdpAddr, interface: u32) -> Option<Meeting> {
+        let name = name_of(group, interface);
+        let (gate, host) = (0..TRIES).find_map(|_| match Gate::listen(name) {
+            Ok(gate) => Some((gate, true)),
+            Err(_) => Gate::connect(name).ok().map(|gate| (gate, false)),
+        })?;
+        let now = Instant::now();
+        let ours = host || is_ours(&gate);
+        ours.then_some(Meeting {
+            gate,
+            host,
+            seat: None,
+            next: now,
+            end: now + TIME,
+        })
+    }
+
+    /// Sees who came, or if there is an answer.
+    pub(super) fn look(&mut self, shared: &Shared, socket: &Arc<Socket>, joined: bool) -> Met {
+        let now = Instant::now();
+        if now < self.next {
+            return Met::Waits;
+        }
+        self.next = now + PAUSE;
+        let met = match self.host {
+            true => self.receive_guests(shared, socket, joined),
+            false => self.ask(shared, socket, joined),
+        };
+        match met {
+            Ok(Met::Waits) if now >= self.end => Met::Over,
+            Ok(met) => met,
+            Err(_) => Met::Over,
+        }
+    }
+
+    /// Gives those who came socket and ring.
+    fn receive_guests(
+        &mut self,
+        shared: &Shared,
+        socket: &Arc<Socket>,
+        joined: bool,
+    ) -> Result<Met, Errno> {
+        let mut met = Met::Waits;
+        while let Ok(guest) = self.gate.accept() {
+            if !is_ours(&guest) {
+                continue;
+            }
+            let seat = match &self.seat {
+                Some(seat) => seat.clone(),
+                None => {
+                    let own = tag(&shared.socket.local_addr()?);
+                    let seat = Arc::new(Seat::new(SharedRing::create()?, random()?, own, joined)?);
+                    socket.hear_own()?;
+                    self.seat = Some(seat.clone());
+                    met = Met::Joining(Joining {
+                        socket: socket.clone(),
+                        seat: Some(seat.clone()),
+                        before: None,
+                    });
+                    seat
+                }
+            };
+            let mut words = [0; 16];
+            words[..8].copy_from_slice(&MAGIC.to_le_bytes());
+            words[8..].copy_from_slice(&seat.name.to_le_bytes());
+            let fds: [BorrowedFd<'_>; 2] = [socket.as_fd(), seat.ring.file().as_fd()];
+            let _ = guest.send(&words, &fds); // who is gone needs none
+        }
+        Ok(met)
+    }
+
+    /// Takes socket and ring, if they are there.
+    fn ask(&mut self, shared: &Shared, socket: &Arc<Socket>, joined: bool) -> Result<Met, Errno> {
+        let mut words = [0; 16];
+        let message = match self.gate.recv(&mut words) {
+            Err(libc::EAGAIN | libc::EINTR) => return Ok(Met::Waits),
+            other => other?,
+        };
+        let word = |at: usize| words[at..].first_chunk().map(|b| u64::from_le_bytes(*b));
+        let [others, file] = <[_; 2]>::try_from(message.fds).map_err(|_| libc::EPROTO)?;
+        let name = word(8).filter(|_| message.len == words.len() && word(0) == Some(MAGIC));
+        let name = name.ok_or(libc::EPROTO)?;
+        let own = tag(&shared.socket.local_addr()?);
+        let seat = Seat::new(SharedRing::open(file)?, name, own, joined)?;
+        Ok(Met::Joining(Joining {
+            socket: Arc::new(Socket::of_host(others, shared.socket.is_v6())),
+            seat: Some(Arc::new(seat)),
+            before: Some(socket.clone()),
+        }))
+    }
+
+    /// Nobody else is waited for: a guest that has what it came for.
+    pub(super) fn is_over(&self) -> bool {
+        !self.host
+    }
+}
+
+/// The process at the other end is of this user: what it writes into shared memory is no worse than
+/// what it could do anyway.
+fn is_ours(gate: &Gate) -> bool {
+    gate.peer().is_ok_and(|peer| peer.uid == own_uid())
+}
