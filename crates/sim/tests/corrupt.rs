@@ -67,7 +67,8 @@ fn below_the_limit_a_rail_is_kept() {
     let outcome = play(2, &[(1, 1_000, 2_000)]);
     assert_eq!(outcome.rails[1].corrupt_downs, 0);
     assert!(outcome.rails[1].corrupt > 0);
-    assert!(share(&outcome) > 0.35, "{:?}", outcome.rails);
+    // (What is short leaves on the first of two equal rails.)
+    assert!(share(&outcome) > 0.3, "{:?}", outcome.rails);
 }
 
 #[test]

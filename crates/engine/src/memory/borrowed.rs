@@ -96,8 +96,10 @@ mod tests {
 
     #[test]
     fn an_end_starts_the_quiet_anew() {
-        let mut b = Borrowed::default();
-        b.ended = true;
+        let mut b = Borrowed {
+            ended: true,
+            ..Borrowed::default()
+        };
         b.polled(1_000);
         b.polled(5_000);
         assert_eq!(b.quiet_ns(6_000), 5_000);
