@@ -179,7 +179,8 @@ def test_one_rank_of_a_host_reads_for_the_others(four, mpich, share, tmp_path):
 
 
 def test_all_kinds_of_broadcasts_with_several_ranks_on_each_host(four, mpi):
-    assert_right(run(four, mpi, "--count", 80, n=2 * HOSTS))
+    shared = {"FI_MARLINE_MULTICAST_SHARE": "on"}
+    assert_right(run(four, mpi, "--count", 80, n=2 * HOSTS, env=shared))
 
 
 @pytest.mark.parametrize("fault", ["drop=1%", "corrupt=0.5%"])
