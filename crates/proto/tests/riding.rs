@@ -79,7 +79,7 @@ fn answers(rails: u8, pause_ns: u64) {
     post(&mut pair.a, pair.now, pair.to_b, (4, 2_048));
     post(&mut pair.b, pair.now, to_a, (6, 2_048));
     pair.settle();
-    let mut handle = 10;
+    let (mut handle, mut alone) = (10, 0);
     // One rail has carried short messages for long, so that its rate seems to be low.
     let short = std::iter::repeat_n(8, 1_000);
     for len in short.chain(lengths.into_iter().flat_map(|len| [len; 4])) {
@@ -94,11 +94,12 @@ fn answers(rails: u8, pause_ns: u64) {
             let sent = batches(from, now);
             // A granule's rounding leaves a little of each packet unused.
             let needed = (len as usize).div_ceil(PACKET_MAX - 6_000);
-            assert_eq!(
-                sent.len(),
-                needed,
-                "{len} bytes, {rails} rails, {pause_ns} ns"
-            );
+            // A question for the round trip of a path on which nothing leaves, and its answer, are
+            // by themselves.
+            let extra = sent.len() - needed;
+            let seldom = extra < rails as usize;
+            assert!(seldom, "{len} bytes, {rails} rails, {pause_ns} ns: {extra}");
+            alone += extra;
             for packet in sent.iter().flatten() {
                 let packet_len = packet.len();
                 let packet = Packet::parse(packet, |_| 0).unwrap();
@@ -110,5 +111,6 @@ fn answers(rails: u8, pause_ns: u64) {
         }
     }
     pair.settle();
+    assert!(100 * alone < handle as usize / 2, "{alone} packets alone");
     assert!(done(&mut pair.a, handle - 4));
 }

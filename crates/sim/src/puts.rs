@@ -198,7 +198,10 @@ impl World {
         let unanswered = msg.call.as_ref().is_some_and(|call| !call.answered);
         let put = msg.put.ok_or("not a put")?;
         msg.delivered = true;
-        msg.forget();
+        // A call that its sender has given up may still be done, while the other side has not.
+        if msg.call.as_ref().is_none_or(|call| call.done) {
+            msg.forget();
+        }
         match end {
             Ok(()) if put.bad || !put.asked => return Err("a put that must be refused".into()),
             Ok(()) if unanswered => return Err(format!("put {uid} is over without an answer")),

@@ -211,3 +211,12 @@ fn a_connection_holds_writes_as_it_holds_packets() {
     let failure = run_setup(&setup, false).failure.unwrap_or_default();
     assert!(failure.is_empty(), "{failure}");
 }
+
+/// A sender took its peer for dead and ended a remote write with an error; the peer, which had it
+/// whole, did it later. The simulator had forgotten its bytes by then.
+#[test]
+fn a_call_that_was_given_up_may_still_be_done() {
+    let setup = Setup::draw(66_472_183_470_811, Profile::Swarm, 0, 0);
+    let failure = run_setup(&setup, false).failure.unwrap_or_default();
+    assert!(failure.is_empty(), "{failure}");
+}

@@ -232,6 +232,6 @@ fn a_rail_that_becomes_quicker_is_found() {
             }],
         ));
         println!("slow from {from_ns} to {to_ns} ns: {share:.3} on the second rail");
-        assert!((0.25..0.75).contains(&share), "{share}");
+        assert!((0.15..0.75).contains(&share), "{share}");
     }
 }
