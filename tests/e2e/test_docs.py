@@ -39,6 +39,7 @@ EXCUSED = {
     (README, "make bench-gap"): MINUTES,
     (README, "make bench-unlike"): MINUTES,
     (README, "make bench-bcast"): MINUTES,
+    (README, "make bench-rma"): MINUTES,
     (README, "make bench-checksums"): MINUTES,
     (README, "make bench-apps"): MINUTES,
     (README, "make bench-smax"): MINUTES,

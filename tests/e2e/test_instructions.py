@@ -16,7 +16,7 @@ EAGER = labs.TARGET / "release" / "examples" / "eager"
 
 # What was counted, a thirtieth more for other compilers and processors; docs/decisions/0183 has the
 # counts and their reasons. A change that needs more says why there; one that needs less lowers it.
-BUDGETS = {"one by one": (1, 12_280), "in windows of 64": (64, 4_180)}
+BUDGETS = {"one by one": (1, 12_830), "in windows of 64": (64, 4_320)}
 
 
 def instructions(messages, window, out):

@@ -4,7 +4,7 @@ use crate::base::config::RailPolicy;
 use crate::base::stats::PeerStats;
 use crate::base::types::{PathState, PeerId};
 use crate::state::credit::Credit;
-use crate::state::latency::ALIKE_SHARE;
+use crate::state::latency::{ALIKE_SHARE, LONE_BYTES};
 use crate::state::path::{LocalRail, Path};
 use crate::state::session::{Contact, Farewell, Liveness, Refusals, Session};
 use crate::state::sides::{ReceiveSide, SendSide};
@@ -114,17 +114,16 @@ impl Conn {
                 p.tier,
             )
         };
-        let free = |p: &&Path| p.link.up && p.has_room(full);
-        let best = self.paths.iter().filter(free).map(rank).min()?;
-        let good = |p: &&Path| free(p) && rank(p) == best;
-        let latency = |p: &Path| match standby {
-            true => 0,
-            false => p.latency.arrives_ns(p.drains_ns()),
-        };
-        let least = self.paths.iter().filter(good).map(latency).min()?;
-        let mut at = self.paths.iter();
-        let at =
-            at.position(|p| good(&p) && latency(p) <= least.saturating_add(least / ALIKE_SHARE))?;
+        let free = |p: &Path| p.link.up && p.has_room(full);
+        let mut best = None;
+        for (at, path) in self.paths.iter().enumerate().filter(|(_, p)| free(p)) {
+            let takes_ns = if standby { 0 } else { takes_short_ns(path) };
+            let (rank, alike_ns) = (rank(path), takes_ns + takes_ns / ALIKE_SHARE);
+            if best.is_none_or(|(r, ns, _)| rank < r || rank == r && alike_ns < ns) {
+                best = Some((rank, takes_ns, at));
+            }
+        }
+        let (_, _, at) = best?;
         let better = |p: &Path| p.usable() && !p.has_room(full);
         let waits = full != 0 && avoid.is_none() && !self.paths[at].usable();
         (!waits || !self.paths.iter().any(better)).then_some(at)
@@ -285,4 +284,11 @@ impl Conn {
             to[remote.index as usize] += 1;
         }
     }
+}
+
+/// Time after which a short message arrives on a path, behind more than one lone message.
+#[inline]
+fn takes_short_ns(path: &Path) -> u64 {
+    let queued = path.ring.in_flight() > LONE_BYTES;
+    path.latency.one_way_ns() + if queued { path.drains_ns() } else { 0 }
 }

@@ -13,6 +13,9 @@ const ASK_EVERY_NS: u64 = 2_000_000;
 /// messages jump between rails.
 pub(crate) const ALIKE_SHARE: u64 = 4;
 
+/// The longest eager message and its heads: what is under way of a lone one.
+pub(crate) const LONE_BYTES: u64 = 70_000;
+
 /// The least round trip of late: of a window of two halves, so that what was once is forgotten.
 #[derive(Clone, Copy, Debug)]
 pub struct Latency {
@@ -66,10 +69,10 @@ impl Latency {
         self.least_ns[0].min(self.least_ns[1])
     }
 
-    /// Time after which a short message would have arrived behind what drains in so long.
+    /// The least time of one way; very long before there was any.
     #[inline]
-    pub(crate) fn arrives_ns(&self, drains_ns: u64) -> u64 {
-        u64::from(self.ns()) / 2 + drains_ns
+    pub(crate) fn one_way_ns(&self) -> u64 {
+        u64::from(self.ns()) / 2
     }
 }
 
