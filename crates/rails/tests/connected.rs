@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{ip, join, open, open_default, port_of, receive, Namespace, Random, SendTo};
+use common::{
+    ip, join, open, open_again, open_default, port_of, receive, Namespace, Random, SendTo,
+};
 use marline_rails::{
     Links, RailEvent, RailFault, RailRx, RailTx, SendOutcome, UdpConfig, UdpRx, UdpTx,
 };
@@ -78,7 +80,7 @@ fn a_peer_that_ends_is_refused_and_found_again_on_its_port() {
             port: port_of(&to),
             ..UdpConfig::default()
         };
-        let (_peer, mut rx) = open(address, &config);
+        let (_peer, mut rx) = open_again(address, &config);
         assert_eq!(tx.send_to(&to, b"back", 4, 0), SendOutcome::Sent);
         assert_eq!(receive(&mut rx, 1), [b"back"], "at the first attempt");
         let own = port_of(&tx.local_addr());
@@ -173,7 +175,7 @@ fn an_interface_made_anew_is_followed() {
         port: port_of(&to),
         ..UdpConfig::default()
     };
-    let (_peer, mut rx) = open("10.1.0.2", &config);
+    let (_peer, mut rx) = open_again("10.1.0.2", &config);
     a.enter();
     (0..ENOUGH).for_each(|_| _ = source_port(&mut tx, &to, &mut rx));
     let own = port_of(&tx.local_addr());

@@ -113,6 +113,20 @@ pub fn open(name: &str, config: &UdpConfig) -> (UdpTx, UdpRx) {
     UdpRail::open(&choice[0], config).unwrap().split()
 }
 
+/// Opens a rail at a port that was given up. (A process that another test has just started holds
+/// the socket until it is another program.)
+pub fn open_again(name: &str, config: &UdpConfig) -> (UdpTx, UdpRx) {
+    let choice = choose_interfaces(&[name.to_owned()]).unwrap();
+    let start = Instant::now();
+    loop {
+        match UdpRail::open(&choice[0], config) {
+            Ok(rail) => return rail.split(),
+            Err(why) => assert!(start.elapsed().as_secs() < 30, "{why}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// Opens a rail with default settings.
 pub fn open_default(name: &str) -> (UdpTx, UdpRx) {
     open(name, &UdpConfig::default())
