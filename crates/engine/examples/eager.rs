@@ -80,7 +80,7 @@ fn engine(clock: &Looks, id: u64, (mtu, rails): (usize, u8)) -> Engine<Looks> {
             ..Config::default()
         },
         log_bytes: 4 << 20,
-        borrow: false,
+        borrow: true,
         aggregate_after: 2,
         calls: true,
         mtu,

@@ -186,6 +186,13 @@ pub struct Region {
     pub writable: bool,
 }
 
+impl Region {
+    /// Peers may read it or write into it.
+    pub fn is_open(&self) -> bool {
+        self.readable || self.writable
+    }
+}
+
 /// A remote read or write.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteReq<'a> {

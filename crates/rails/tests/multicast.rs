@@ -116,10 +116,11 @@ fn host_reads(rails: &mut [(UdpTx, UdpRx)]) -> Vec<(u64, u64)> {
     rails.iter_mut().map(|(tx, _)| told(tx)).collect()
 }
 
-/// Without joined datagrams, as their length is not told.
-fn plain() -> UdpConfig {
+/// Sockets that are shared, without joined datagrams, as their length is not told.
+fn sharing() -> UdpConfig {
     UdpConfig {
         gro: false,
+        share_groups: true,
         ..UdpConfig::default()
     }
 }
@@ -129,7 +130,7 @@ fn one_of_a_host_reads_for_all_whoever_it_is() {
     let (hosts, _switch) = switched(1);
     hosts[0].enter();
     for address in ["10.1.0.0/24", "fd00:1::/64"] {
-        let mut rails: Vec<_> = (0..4).map(|_| open(address, &plain())).collect();
+        let mut rails: Vec<_> = (0..4).map(|_| open(address, &sharing())).collect();
         let of = |(tx, _): &mut (UdpTx, UdpRx)| tx.join(&group(tx, 11)).unwrap();
         let links: Vec<_> = rails.iter_mut().map(of).collect();
         meet(&mut rails);
@@ -167,7 +168,7 @@ fn one_of_a_host_reads_for_all_whoever_it_is() {
 fn whoever_sleeps_is_woken_by_who_reads_for_it() {
     let host = Namespace::enter_new();
     host.enter();
-    let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &plain())).collect();
+    let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &sharing())).collect();
     let of = |(tx, _): &mut (UdpTx, UdpRx)| tx.join(&group(tx, 12)).unwrap();
     let links: Vec<_> = rails.iter_mut().map(of).collect();
     meet(&mut rails);
@@ -188,7 +189,7 @@ fn whoever_sleeps_is_woken_by_who_reads_for_it() {
 fn what_came_before_they_met_is_not_lost() {
     let host = Namespace::enter_new();
     host.enter();
-    let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &plain())).collect();
+    let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &sharing())).collect();
     let of = |(tx, _): &mut (UdpTx, UdpRx)| tx.join(&group(tx, 14)).unwrap();
     let links: Vec<_> = rails.iter_mut().map(of).collect();
     rails[1].0.send_group(links[1], b"early", 5);
@@ -214,7 +215,7 @@ fn what_came_before_they_met_is_not_lost() {
 fn whoever_is_late_has_lost_what_was_overwritten_and_nothing_else() {
     let host = Namespace::enter_new();
     host.enter();
-    let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &plain())).collect();
+    let mut rails: Vec<_> = (0..3).map(|_| open("127.0.0.0/8", &sharing())).collect();
     let of = |(tx, _): &mut (UdpTx, UdpRx)| tx.join(&group(tx, 13)).unwrap();
     let links: Vec<_> = rails.iter_mut().map(of).collect();
     meet(&mut rails);

@@ -13,9 +13,8 @@ use crate::memory::pool::Buffer;
 use crate::platform::system::System;
 use crate::state::calls::Trailer;
 use crate::state::core::Core;
-use crate::state::operations::{Range, Registered};
+use crate::state::operations::Range;
 use marline_proto::{Claim, Event, Mutation, PeerId};
-use std::collections::btree_map::Entry;
 
 impl<S: System> Core<S> {
     /// Takes an event of remote memory.
@@ -49,17 +48,14 @@ impl<S: System> Core<S> {
 impl<S: System> Core<S> {
     /// Registers memory for peers.
     pub fn mr_open(&mut self, region: &Region) -> Result<(), SubmitError> {
-        let (mut region, users) = (*region, 0);
+        let mut region = *region;
         if self.cfg.proto.errs(Mutation::KeepLength) {
             let before = self.ops.regions.get(&!region.key);
             region.len = before.map_or(region.len, |r| r.region.len);
         }
-        match self.ops.regions.entry(region.key) {
-            Entry::Occupied(_) => Err(SubmitError::Invalid),
-            Entry::Vacant(slot) => {
-                slot.insert(Registered { region, users });
-                Ok(())
-            }
+        match self.ops.add_region(region.key, region) {
+            true => Ok(()),
+            false => Err(SubmitError::Invalid),
         }
     }
 
@@ -67,14 +63,12 @@ impl<S: System> Core<S> {
     pub fn mr_close(&mut self, now: u64, key: u64) {
         // What has arrived is there.
         self.settle();
-        let closed = self.ops.regions.remove(&key);
+        let closed = self.ops.remove_region(key);
         let used = closed.is_some_and(|r| r.users > 0);
         let errs = |mistake| self.cfg.proto.errs(mistake);
         let keeps = errs(Mutation::KeepLength) || errs(Mutation::CallClosed);
         if let Some(before) = closed.filter(|_| keeps) {
-            self.ops
-                .regions
-                .insert(!key, Registered { users: 0, ..before });
+            self.ops.add_region(!key, before.region);
         }
         if !used {
             return;

@@ -4,7 +4,7 @@ use crate::api::{IoVec, Region};
 use crate::memory::borrowed::Borrowed;
 use crate::memory::op_table::{OpTable, RecvOp, SendOp};
 use marline_proto::Claim;
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 
 /// A range of a region: its key, offset (or address) and length.
 pub(crate) type Range = (u64, u64, u64);
@@ -26,6 +26,8 @@ pub struct Operations {
     pub(crate) borrowed: Borrowed,
     /// Registered memory by its key.
     pub(crate) regions: BTreeMap<u64, Registered>,
+    /// How many of these peers may read or write.
+    open: usize,
     /// Messages that a peek set aside, by endpoint index and context.
     pub(crate) claims: BTreeMap<(u32, usize), Claim>,
 }
@@ -33,8 +35,24 @@ pub struct Operations {
 impl Operations {
     /// Peers may read or write some memory.
     pub(crate) fn is_open(&self) -> bool {
-        let open = |r: &Registered| r.region.readable || r.region.writable;
-        self.regions.values().any(open)
+        self.open > 0
+    }
+
+    /// Adds memory under a key of its own; `false`: the key is another's.
+    pub(crate) fn add_region(&mut self, key: u64, region: Region) -> bool {
+        let Entry::Vacant(slot) = self.regions.entry(key) else {
+            return false;
+        };
+        slot.insert(Registered { region, users: 0 });
+        self.open += usize::from(region.is_open());
+        true
+    }
+
+    /// Forgets memory.
+    pub(crate) fn remove_region(&mut self, key: u64) -> Option<Registered> {
+        let removed = self.regions.remove(&key)?;
+        self.open -= usize::from(removed.region.is_open());
+        Some(removed)
     }
 
     /// An operation of a peer no longer uses a region.

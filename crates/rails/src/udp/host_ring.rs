@@ -201,11 +201,11 @@ impl Place {
     /// The frame at its place, if that is whole, and its datagram for who wants it.
     fn copy<M: HostMemory>(&self, memory: &M, out: Option<&mut [u8]>) -> Option<Frame> {
         let word = memory.word(self.at).load(Ordering::Relaxed);
-        let source = memory.word(self.at + 8).load(Ordering::Relaxed);
+        let source = memory.word(self.at.wrapping_add(8)).load(Ordering::Relaxed);
         let len = (word & (JOINED - 1)) as u32;
         if let Some(out) = out {
             let body = out.get_mut(..len as usize)?;
-            memory.get(self.at + HEAD_LEN, body);
+            memory.get(self.at.wrapping_add(HEAD_LEN), body);
         }
         fence(Ordering::Acquire);
         let claimed = memory.claimed().load(Ordering::Relaxed);

@@ -6,7 +6,11 @@ use std::time::Instant;
 
 fn open() -> (UdpTx, UdpRx) {
     let choice = choose_interfaces(&["127.0.0.0/8".to_owned()]).unwrap();
-    let rail = UdpRail::open(&choice[0], &UdpConfig::default()).unwrap();
+    let config = UdpConfig {
+        share_groups: true,
+        ..UdpConfig::default()
+    };
+    let rail = UdpRail::open(&choice[0], &config).unwrap();
     rail.split()
 }
 

@@ -58,7 +58,7 @@ impl Default for UdpConfig {
             connect: true,
             cmsg: true,
             direct: true,
-            share_groups: true,
+            share_groups: false,
         }
     }
 }
