@@ -1,21 +1,20 @@
 //! The two halves of a simulated rail, as an engine has them: what it sends waits in an outbox
 //! for the world, what it receives the world has put into an inbox.
 
+use crate::buffers::SimBuffers;
 use crate::machine::{Machine, News, Out, TRUESIZE, WIRE_BYTES};
 use crate::spare;
 use crate::writes::OutWrite;
 use marline_rails::{
-    plain_buffers, Armed, Caps, Connected, DirectWrite, DownReason, LinkId, LinkTable, Links,
-    PlainBuffers, RailEvent, RailFault, RailRx, RailTx, Received, Registrations, RemoteWrite,
-    RemoteWrites, SendOutcome, Write, BUFFER_LEN,
+    Armed, BufId, Caps, Connected, DirectWrite, DownReason, LinkId, LinkTable, Links, RailEvent,
+    RailFault, RailRx, RailTx, Received, Registrations, RemoteWrite, RemoteWrites, SendOutcome,
+    TxBuffers, Write,
 };
 use marline_wire::{DirectHead, RailAddr};
 use std::sync::Arc;
 
 /// A connection that is up for less is not made anew because it is silent.
 const YOUNG_NS: u64 = 100_000_000;
-/// One buffer is built in, one may wait for room.
-const BUFFERS_MAX: usize = 2;
 
 /// Sending half of a rail.
 pub struct SimTx {
@@ -29,7 +28,7 @@ pub struct SimTx {
     calls: u32,
     /// Writes leave in parts of a packet.
     cut: bool,
-    buffers: PlainBuffers,
+    buffers: SimBuffers,
 }
 
 impl SimTx {
@@ -43,7 +42,7 @@ impl SimTx {
             links: LinkTable::default(),
             calls: 0,
             cut: false,
-            buffers: PlainBuffers::new(BUFFER_LEN, BUFFERS_MAX),
+            buffers: SimBuffers::new(&caps),
         }
     }
 
@@ -111,11 +110,41 @@ impl SimTx {
     }
 }
 
-plain_buffers!(SimTx, buffers, |tx| {
-    let port = &mut tx.machine.wires().ports[tx.rail];
-    port.drained += 1;
-    port.reading.clear();
-});
+impl TxBuffers for SimTx {
+    fn lend(&mut self) -> Option<BufId> {
+        self.buffers.lend(self.machine.peek_now())
+    }
+
+    fn buffer(&mut self, id: BufId) -> &mut [u8] {
+        self.buffers.plain.buffer(id)
+    }
+
+    fn give_back(&mut self, id: BufId) {
+        self.buffers.plain.free(id);
+    }
+
+    fn send_buffer(
+        &mut self,
+        link: LinkId,
+        buffer: BufId,
+        len: usize,
+        segment: usize,
+        flow: u8,
+    ) -> SendOutcome {
+        let memory = self.buffers.plain.take(buffer);
+        let outcome = self.send(link, &memory[..len], segment, flow);
+        let until = self.machine.wires().ports[self.rail].egress_free;
+        self.buffers.sent(buffer, memory, outcome, until);
+        outcome
+    }
+
+    fn drain(&mut self) {
+        self.buffers.drain();
+        let port = &mut self.machine.wires().ports[self.rail];
+        port.drained += 1;
+        port.reading.clear();
+    }
+}
 
 impl RailTx for SimTx {
     fn caps(&self) -> Caps {

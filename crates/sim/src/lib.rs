@@ -10,6 +10,7 @@
 mod app;
 mod atomics;
 mod bounds;
+mod buffers;
 mod calls;
 mod cells;
 mod check;

@@ -125,8 +125,18 @@ fn nothing_is_lost_natively_where_nothing_fails() {
             setup.weather = Weather::default();
             setup.queue_ns = 50 * MS; // nothing is dropped for want of room either
             setup.node.native_rails = u32::MAX;
+            // A receive that is given up in the middle of its write breaks the connection.
+            setup.may_die = clean(&dying(&setup)).net.writes_refused > 0;
             clean(&setup);
         }
+    }
+}
+
+/// The same, and conversations may end.
+fn dying(setup: &Setup) -> Setup {
+    Setup {
+        may_die: true,
+        ..setup.clone()
     }
 }
 

@@ -15,6 +15,7 @@ const REROUTE_NS: u64 = 10_000_000;
 /// A try is a system call that copies up to 64 KiB in vain: the longer there was no room the
 /// rarer, but at least this often.
 const TRY_NS: u64 = 1_000_000;
+
 impl<S: System> Core<S> {
     /// A rail had no room for something of which it keeps a note, or for a batch.
     pub(crate) fn no_room(&mut self, now: u64, rail: usize, batch: Option<Pending>) {
@@ -31,8 +32,14 @@ impl<S: System> Core<S> {
         self.rails.full_mask |= 1 << rail;
     }
 
-    /// Nothing waits for room on a rail (any more): what was not built for it may be.
+    /// Nothing waits for room on a rail (any more): what was not built for it may be, if there is a
+    /// buffer to build it in. (A device may still read all of them.)
     pub(crate) fn has_room(&mut self, rail: usize) {
+        let state = &mut self.rails.list[rail];
+        state.buffer = state.buffer.or_else(|| state.tx.lend());
+        if state.buffer.is_none() {
+            return;
+        }
         self.deferred |= self.rails[rail].backpressure.take().is_some();
         self.rails.full_mask &= !(1 << rail);
     }
@@ -59,11 +66,9 @@ impl<S: System> Core<S> {
             if !self.send_batches_of(now, rail) {
                 continue;
             }
-            let state = &mut self.rails.list[rail];
-            state.buffer = state.buffer.or_else(|| state.tx.lend());
-            match state.buffer {
-                Some(_) => self.has_room(rail),
-                None => self.no_room(now, rail, None), // all of its buffers are in flight
+            self.has_room(rail);
+            if self.rails[rail].buffer.is_none() {
+                self.no_room(now, rail, None);
             }
         }
     }

@@ -47,13 +47,14 @@ impl<S: System> Core<S> {
     /// Builds and sends one batch of an endpoint; `false`: nothing left that a rail has room for.
     fn flush_batch(&mut self, now: u64, index: usize) -> bool {
         self.settle_links(now, index);
-        let Some((at, mut buffer)) = self.rails.build_buffer() else {
-            return false;
-        };
         let Some(endpoint) = self.dir.eps[index].as_mut() else {
             return false;
         };
         endpoint.node.set_full(self.rails.full_mask);
+        let Some((at, mut buffer)) = self.rails.build_buffer() else {
+            endpoint.node.stall();
+            return false;
+        };
         let (stage, spans) = (
             self.rails.list[at].tx.buffer(buffer),
             &mut self.buffers.spans,
@@ -134,6 +135,9 @@ impl<S: System> Core<S> {
             rail.counters.busy += 1;
             let batch = rail.keep_built(first, len);
             return self.no_room(now, first.rail, batch);
+        }
+        if rail.buffer.is_none() {
+            self.no_room(now, first.rail, None); // the device still reads all of them
         }
         self.after_send(now, first.rail, link_of(first.dest).0, outcome);
     }

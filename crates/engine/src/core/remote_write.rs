@@ -228,13 +228,13 @@ impl<S: System> Core<S> {
 
     /// Forgets what a rail had no room for.
     pub(crate) fn drop_pending(&mut self, rail: usize) {
-        self.has_room(rail);
         self.groups.batches.forget(|of, _| of == rail);
         match self.rails[rail].pending.take().map(|p| p.body) {
             Some(Body::Write(_, write)) => self.end_write(write.handle),
             Some(Body::Batch { buffer, .. }) => self.rails[rail].tx.give_back(buffer),
             None => {}
         }
+        self.has_room(rail);
     }
 
     /// A rail is done with a write.

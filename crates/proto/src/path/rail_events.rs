@@ -64,6 +64,20 @@ impl Node {
         }
     }
 
+    /// Nothing can be built, as no rail has room: peers that have something to send wait for one.
+    #[cold]
+    pub fn stall(&mut self) {
+        for peer in core::mem::take(&mut self.agenda.ready) {
+            let Some(conn) = self.directory.conn_mut(peer) else {
+                continue;
+            };
+            conn.listed.ready = false;
+            if !core::mem::replace(&mut conn.listed.stalled, true) {
+                self.agenda.stalled.push(peer);
+            }
+        }
+    }
+
     #[cold]
     fn go_on(&mut self) {
         for peer in core::mem::take(&mut self.agenda.stalled) {
