@@ -1,19 +1,20 @@
 //! Short messages between two engines of one process, over loopback, for counting what they cost:
 //!
 //! ```text
-//! eager COUNT [WINDOW] [BYTES] [MTU] [RAILS]
+//! eager COUNT [WINDOW] [BYTES] [MTU] [RAILS] [message | write | read | add]
 //! ```
 //!
 //! sends COUNT messages of BYTES (8) back and forth, WINDOW (1) at a time, in packets of at most
 //! MTU (0: what the interface takes) over RAILS (1). As MPICH does, it waits for the delivery of
-//! what is too long to be injected. One thread does it all, and time goes by with each look at the
-//! clock only, so that counts repeat (`tests/e2e/test_instructions.py`, `test_calls.py`): what an
-//! engine does depends on how long it was not polled, and one processor counts five times as slowly
-//! as another.
+//! what is too long to be injected. Or it does operations on the memory of the other engine, and
+//! waits for each window of them: an operation counts as two messages. One thread does it all, and
+//! time goes by with each look at the clock only, so that counts repeat
+//! (`tests/e2e/test_instructions.py`, `test_calls.py`): what an engine does depends on how long it
+//! was not polled, and one processor counts five times as slowly as another.
 
 use marline_engine::{
-    AvId, Clock, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink, OpFlags, Parts,
-    RecvReq, SendReq, SubmitError, System, INJECT_MAX,
+    AtomicKind, AtomicReq, AvId, Clock, Completion, CoreConfig, CqId, Engine, EpId, IoVec, LogSink,
+    OpFlags, Parts, RecvReq, Region, RemoteReq, SendReq, SubmitError, System, INJECT_MAX,
 };
 use marline_proto::Config;
 use marline_rails::{choose_rails, open_rail, AnyRx, AnyTx, Rail, RailsConfig, UdpConfig};
@@ -102,6 +103,20 @@ fn engine(clock: &Looks, id: u64, (mtu, rails): (usize, u8)) -> Engine<Looks> {
     Engine::assemble(cfg, parts)
 }
 
+/// The key of the memory that is open, and libfabric's numbers of a type and an operation.
+const KEY: u64 = 3;
+const UINT64: u8 = 7;
+const SUM: u8 = 2;
+
+/// The kinds of operations.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Message,
+    Write,
+    Read,
+    Add,
+}
+
 struct Side {
     engine: Engine<Looks>,
     cq: CqId,
@@ -179,6 +194,73 @@ impl Side {
         }
         ended
     }
+
+    /// Opens its memory to the other.
+    fn open(&mut self) {
+        let region = Region {
+            key: KEY,
+            base: self.bytes.as_mut_ptr(),
+            len: self.bytes.len(),
+            virt_addr: false,
+            readable: true,
+            writable: true,
+        };
+        self.engine.mr_open(&region).expect("region");
+    }
+
+    /// Begins an operation on the other's memory; how many ended meanwhile.
+    fn operate(&mut self, kind: Kind) -> usize {
+        let iov = [IoVec {
+            base: self.bytes.as_mut_ptr(),
+            len: self.bytes.len(),
+        }];
+        let req = RemoteReq {
+            dest: 0,
+            iov: &iov,
+            remote: &[(0, iov[0].len, KEY)],
+            data: None,
+            context: 3,
+            flags: FLAGS,
+        };
+        let atomic = AtomicReq {
+            dest: 0,
+            kind: AtomicKind::Plain,
+            datatype: UINT64,
+            op: SUM,
+            operands: &iov,
+            compare: &[],
+            result: &[],
+            remote: (0, iov[0].len / 8, KEY),
+            context: 3,
+            flags: FLAGS,
+        };
+        let begin = || match kind {
+            Kind::Read => self.engine.read(self.ep, &req),
+            Kind::Add => self.engine.atomic(self.ep, &atomic),
+            _ => self.engine.put(self.ep, &req),
+        };
+        let mut ended = 0;
+        loop {
+            match begin() {
+                Err(SubmitError::Again) => ended += self.poll(),
+                begun => break begun.expect("operation"),
+            }
+        }
+        ended
+    }
+}
+
+/// `window` operations of `from` on the memory of `to`, and their answers.
+#[inline(never)]
+fn operations(from: &mut Side, to: &mut Side, kind: Kind, window: usize) {
+    let mut ended = 0;
+    for _ in 0..window {
+        ended += from.operate(kind);
+    }
+    while ended < window {
+        to.poll();
+        ended += from.poll();
+    }
 }
 
 /// `window` messages one way.
@@ -194,27 +276,41 @@ fn volley(from: &mut Side, to: &mut Side, window: usize) {
     }
 }
 
-fn main() {
-    let mut numbers = std::env::args().skip(1).map(|a| match a.parse() {
+/// One number of the command line, or what it is if it is not there.
+fn number(at: usize, otherwise: usize) -> usize {
+    let word = std::env::args().nth(at);
+    let usage = "usage: eager COUNT [WINDOW] [BYTES] [MTU] [RAILS] [message | write | read | add]";
+    word.map_or(otherwise, |word| match word.parse() {
         Ok(number) => number,
         Err(_) => {
-            eprintln!(
-                "eager: {a:?} is no number; usage: eager COUNT [WINDOW] [BYTES] [MTU] [RAILS]"
-            );
+            eprintln!("eager: {word:?} is no number; {usage}");
             std::process::exit(2)
         }
-    });
-    let count: usize = numbers.next().unwrap_or(1_000);
-    let window: usize = numbers.next().unwrap_or(1).max(1);
-    let len: usize = numbers.next().unwrap_or(8);
-    let mtu: usize = numbers.next().unwrap_or(0);
-    let rails = numbers.next().map_or(1, |n| n.clamp(1, 8) as u8);
+    })
+}
+
+fn main() {
+    let (count, window, len) = (number(1, 1_000), number(2, 1).max(1), number(3, 8));
+    let (mtu, rails) = (number(4, 0), number(5, 1).clamp(1, 8) as u8);
+    let kind = match std::env::args().nth(6).as_deref() {
+        Some("write") => Kind::Write,
+        Some("read") => Kind::Read,
+        Some("add") => Kind::Add,
+        _ => Kind::Message,
+    };
     let clock = Looks::default();
     let new = |id| side(&clock, id, len, (mtu, rails));
     let (mut a, mut b) = (new(1), new(2));
     a.knows(&b);
     b.knows(&a);
+    if kind != Kind::Message {
+        b.open();
+    }
     for _ in 0..count.div_ceil(2 * window) {
+        if kind != Kind::Message {
+            operations(&mut a, &mut b, kind, window);
+            continue;
+        }
         volley(&mut a, &mut b, window);
         volley(&mut b, &mut a, window);
     }

@@ -3,28 +3,34 @@
 #[path = "stand_in/caps.rs"]
 mod caps;
 
-use marline_engine::{Clock, CoreConfig, Engine, LogSink, Parts, Region, System};
+use marline_engine::{
+    Clock, CoreConfig, Engine, IoVec, LogSink, OpFlags, Parts, Region, RemoteReq, System,
+};
 use marline_proto::Config;
 use marline_rails::{
     addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId,
-    PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
+    PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// A rail on which nothing ever comes; how often it was polled, and where nothing is expected.
+/// A rail on which nothing of use ever comes; how often it was polled, and where nothing is
+/// expected.
 struct Silent {
     polls: Arc<AtomicU64>,
+    /// Polls to come that find something, of which nobody is told.
+    finds: Arc<AtomicU64>,
     rests: Arc<AtomicU64>,
     links: AddrLinks,
     buffers: PlainBuffers,
 }
 
 impl Silent {
-    fn new(polls: &Arc<AtomicU64>, rests: &Arc<AtomicU64>) -> Silent {
+    fn new(polls: &Arc<AtomicU64>, rests: &Arc<AtomicU64>, finds: &Arc<AtomicU64>) -> Silent {
         Silent {
             polls: polls.clone(),
+            finds: finds.clone(),
             rests: rests.clone(),
             links: AddrLinks::default(),
             buffers: PlainBuffers::new(BUFFER_LEN, 1),
@@ -42,7 +48,14 @@ impl RailTx for Silent {
         caps::caps()
     }
     fn local_addr(&self) -> RailAddr {
-        RailAddr::NONE
+        let addr = UdpAddr {
+            ip: [10, 0, 0, 1].into(),
+            port: 4_000,
+            prefix_len: 16,
+        };
+        let mut rail = addr.rail();
+        rail.datagram_max = 1_472;
+        rail
     }
     fn send(&mut self, _: LinkId, _: &[u8], _: usize, _: u8) -> SendOutcome {
         SendOutcome::Sent
@@ -55,7 +68,8 @@ impl RailTx for Silent {
 impl RailRx for Silent {
     fn recv(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
         self.polls.fetch_add(1, Relaxed);
-        0
+        let less = |n: u64| n.checked_sub(1);
+        usize::from(self.finds.fetch_update(Relaxed, Relaxed, less).is_ok())
     }
     fn recv_rest(&mut self, _: &mut dyn FnMut(Received<'_>)) -> usize {
         self.rests.fetch_add(1, Relaxed);
@@ -79,6 +93,7 @@ struct Slow {
     yields: Arc<AtomicU64>,
     naps: Arc<AtomicU64>,
     alarms: Arc<AtomicU64>,
+    finds: Arc<AtomicU64>,
 }
 
 impl Clock for Slow {
@@ -123,7 +138,9 @@ fn engine_with(
         yields: Arc::default(),
         naps: Arc::default(),
         alarms: Arc::default(),
+        finds: Arc::default(),
     };
+    let silent = |polls: &Arc<_>| Silent::new(polls, rests, &system.finds);
     let cfg = CoreConfig {
         proto: Config::default(),
         log_bytes: 1 << 20,
@@ -133,11 +150,8 @@ fn engine_with(
         mtu: 0,
     };
     let parts = Parts {
-        rails: polls
-            .iter()
-            .map(|p| ("rail".into(), Silent::new(p, rests)))
-            .collect(),
-        halves: polls.iter().map(|p| Silent::new(p, rests)).collect(),
+        rails: polls.iter().map(|p| ("rail".into(), silent(p))).collect(),
+        halves: polls.iter().map(silent).collect(),
         clock: system.clone(),
         watch: (),
         tick_ns: 10_000_000,
@@ -330,4 +344,57 @@ fn memory_open_to_peers_is_served_a_millisecond_after_the_last_poll() {
     engine.mr_close(3);
     assert!(unserved_ns(&engine, &system, 0) >= 10_000_000);
     assert_eq!(system.alarms.load(Relaxed), 1);
+}
+
+/// A program that has the answer of its last remote operation is not waiting: MPICH polls twice
+/// more before it returns from a flush, and eight looks at each socket kept it from the next one.
+#[test]
+fn polls_after_the_last_answer_look_once() {
+    let (engine, system, polls) = engine(1);
+    let (av, ep) = (engine.av_open(), engine.ep_open().unwrap());
+    engine.ep_bind_av(ep, av);
+    engine.ep_enable(ep).unwrap();
+    let (name, len) = engine.ep_name(ep).unwrap();
+    assert_eq!(engine.av_insert(av, &name[..len]), Ok(0));
+    let looks = || {
+        let before = polls[0].load(Relaxed);
+        engine.progress();
+        polls[0].load(Relaxed) - before
+    };
+    // Nobody else wants the processor, and packets come often.
+    while system.yields.load(Relaxed) < 6 {
+        looks();
+    }
+    system.finds.store(8, Relaxed);
+    (0..8).for_each(|_| assert!(looks() > 0));
+    assert_eq!(looks(), 8, "who waits looks again");
+    let mut memory = [0u8; 8];
+    let region = Region {
+        key: 1,
+        base: memory.as_mut_ptr(),
+        len: memory.len(),
+        virt_addr: false,
+        readable: true,
+        writable: true,
+    };
+    engine.mr_open(&region).unwrap();
+    let mut from = [7u8; 8];
+    let iov = [IoVec {
+        base: from.as_mut_ptr(),
+        len: from.len(),
+    }];
+    let put = RemoteReq {
+        dest: 0,
+        iov: &iov,
+        remote: &[(0, 8, 1)],
+        data: None,
+        context: 0,
+        flags: OpFlags::default(),
+    };
+    engine.put(ep, &put).unwrap();
+    assert_eq!(memory, from);
+    // The poll in which the answer is taken, and two more.
+    let counts: Vec<u64> = (0..4).map(|_| looks()).collect();
+    assert_eq!(counts, [8, 1, 1, 8]);
+    engine.ep_close(ep);
 }

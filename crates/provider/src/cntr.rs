@@ -124,7 +124,10 @@ unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: ours.
     let cntr = unsafe { object::of::<Cntr>(cntr) };
     guard(&cntr.shared.health, || {
-        cntr.shared.engine.progress();
+        // News come first, without a look at the rails.
+        if cntr.sum() == cntr.seen.load(Ordering::Relaxed) {
+            cntr.shared.engine.progress();
+        }
         cntr.seen.store(cntr.sum(), Ordering::Relaxed);
         Ok(cntr.counter.done.load(Ordering::Acquire))
     })
@@ -180,8 +183,8 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
         let deadline = u64::try_from(timeout)
             .ok()
             .map(|ms| Instant::now() + Duration::from_millis(ms));
+        let mut polled = false;
         loop {
-            cntr.shared.engine.progress();
             if counter.done.load(Ordering::Acquire) >= threshold {
                 cntr.seen.store(cntr.sum(), Ordering::Relaxed);
                 return Ok(0);
@@ -192,9 +195,11 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
             if cntr.shared.engine.is_unusable() {
                 return Err(Errno::OTHER); // it will not be counted any more
             }
-            if deadline.is_some_and(|at| Instant::now() >= at) {
+            if polled && deadline.is_some_and(|at| Instant::now() >= at) {
                 return Err(Errno::TIMEDOUT);
             }
+            cntr.shared.engine.progress();
+            polled = true;
         }
     })
 }

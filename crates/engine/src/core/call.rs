@@ -244,7 +244,8 @@ impl<S: System> Core<S> {
             _ => endpoint.reads.as_deref(),
         };
         count(counter, end.is_ok());
-        let cq = endpoint.tx_cq;
+        let (cq, last) = (endpoint.tx_cq, endpoint.remote_open == 0);
+        self.answered |= last;
         if op.completion || end.is_err() {
             let entry = Completion {
                 context: op.context,

@@ -155,6 +155,7 @@ impl<S: System> Core<S> {
     ) -> Option<Result<(), OpError>> {
         if let Some(endpoint) = self.dir.ep(op.ep) {
             endpoint.remote_open = endpoint.remote_open.saturating_sub(1);
+            self.answered |= endpoint.remote_open == 0;
         }
         let trailer = self.calls.trailers.remove(&handle);
         let Some(trailer) = trailer.filter(|_| end.is_ok()) else {

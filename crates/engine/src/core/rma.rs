@@ -255,8 +255,9 @@ impl<S: System> Core<S> {
             return;
         };
         endpoint.remote_open = endpoint.remote_open.saturating_sub(1);
-        let cq = endpoint.tx_cq;
+        let (cq, last) = (endpoint.tx_cq, endpoint.remote_open == 0);
         count(endpoint.reads.as_deref(), ok);
+        self.answered |= last;
         if op.options.completion || !ok {
             let entry = Completion {
                 context: op.context,

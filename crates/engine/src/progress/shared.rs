@@ -43,6 +43,8 @@ pub(crate) struct Shared<S: System> {
     pub(crate) polled_ns: AtomicU64,
     /// Reads of a queue that may still be served from what is in it.
     pub(crate) skips: Skips,
+    /// Polls in which nothing is awaited, as far as anybody can tell.
+    pub(crate) sated: Skips,
     /// See `Engine::take_landed`.
     pub(crate) landed: AtomicBool,
     /// Rails by which a broadcast may come that somebody waits for, as bits: they are polled each
@@ -112,6 +114,7 @@ impl<S: System> Shared<S> {
             clock: parts.clock,
             polled_ns: AtomicU64::new(0),
             skips: Skips::new(),
+            sated: Skips::new(),
             landed: AtomicBool::new(false),
             awaited: AtomicU32::new(0),
             tick_ns: parts.tick_ns,

@@ -67,6 +67,8 @@ pub struct Core<S: System> {
     pub(crate) fast_path: FastPath,
     /// Sends were posted that have not been flushed.
     pub(crate) deferred: bool,
+    /// The last remote operation of an endpoint that was open has ended.
+    pub(crate) answered: bool,
     /// The send that was posted last, if it is still to be copied into the log.
     pub(crate) unlogged: Option<u32>,
     /// When the application last polled.
@@ -102,6 +104,7 @@ impl<S: System> Core<S> {
             coalescer: Coalescer::default(),
             fast_path: FastPath::new(),
             deferred: false,
+            answered: false,
             unlogged: None,
             polled_ns: 0,
             log,
