@@ -45,8 +45,8 @@ def counter(tmp_path_factory):
     return library
 
 
-def calls(counter, messages, length):
-    command = [EAGER, messages, 1, length, ETHERNET, RAILS]
+def calls(counter, messages, length, kind="message"):
+    command = [EAGER, messages, 1, length, ETHERNET, RAILS, kind]
     env = {**os.environ, "LD_PRELOAD": str(counter)}
     ran = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, env=env, check=False
@@ -65,3 +65,13 @@ def test_a_message_takes_no_more_calls_than_its_packets_need(counter, length, se
     assert received <= 1.1 * reads, f"{received:.2f} calls to receive a message"
     # A count far below would be one of nothing.
     assert sent > sends / 2 and received > reads / 2
+
+
+@pytest.mark.parametrize("kind", ["write", "read", "add"])
+@pytest.mark.parametrize("length", [8, 1_024])
+def test_a_remote_operation_takes_a_packet_each_way(counter, kind, length):
+    """Acks ride with the next operation, and with its answer."""
+    few, many = (calls(counter, n, length, kind) for n in (256, 1_280))
+    sent, received = ((b - a) / 512 for a, b in zip(few, many))
+    assert 1.9 <= sent <= 2.2, f"{sent:.2f} calls to send an operation and its answer"
+    assert 1.9 <= received <= 2.2, f"{received:.2f} calls to receive them"

@@ -8,6 +8,9 @@ use crate::state::sent_packets::FrameRef;
 use crate::state::transfer::{new_inbound, new_send, InboundState, SendKind};
 use marline_wire::{Frame, MsgHead, Read, GRANULE};
 
+/// An answer so short is acknowledged with the next packet, as short messages are, and not at once:
+/// an ack of its own keeps the reader from what it read for as long as it takes to send.
+const SHORT: u64 = 4_096;
 /// READs of one peer that may be out of order.
 const READS_AHEAD_MAX: u64 = 1 << 16;
 
@@ -87,7 +90,7 @@ impl Node {
         let mut xfer = new_send(handle, peer, head, SendKind::Reply);
         xfer.upto = whole_granules(upto, len);
         xfer.granted = true;
-        xfer.urgent = true;
+        xfer.urgent = len > SHORT;
         xfer.in_bulk = true;
         let key = self.ops.sends.insert(xfer);
         conn.tx.replies.insert(number, key);
