@@ -24,7 +24,7 @@ mod waker_test;
 
 pub use api::*;
 pub use config::{choice, profile, settings};
-pub use core::call::atomic_max;
+pub use core::atomic::atomic_max;
 pub use engine::Engine;
 pub use memory::atomic;
 pub use platform::bell::Bell;

@@ -4,8 +4,8 @@
 use marline_engine::settings::Settings;
 use marline_engine::stats::reader;
 use marline_engine::{
-    flag, Completion, CqId, Engine, EpId, IoVec, LogSink, OpError, OpFlags, RecvReq, Region,
-    RemoteReq, SendReq, SubmitError, ADDR_UNSPEC,
+    atomic_max, flag, AtomicKind, AtomicReq, Completion, CqId, Engine, EpId, IoVec, LogSink,
+    OpError, OpFlags, RecvReq, Region, RemoteReq, SendReq, SubmitError, ADDR_UNSPEC,
 };
 use std::sync::Arc;
 
@@ -484,4 +484,80 @@ fn writes_to_oneself_are_bounded_and_go_on_once_polled() {
     put(8_192, &mut sent).unwrap();
     assert_eq!(own.ends(), [8_192]);
     own.close();
+}
+
+/// libfabric's numbers of 64 bit integers and of what is done to them.
+const UINT64: u8 = 7;
+const SUM: u8 = 2;
+const CSWAP: u8 = 12;
+
+/// One that no call has room for goes in several; pieces of memory may end within elements.
+#[test]
+fn long_atomics_reach_each_element_once_and_end_once() {
+    let own = Own::open(&[]);
+    let most = atomic_max(AtomicKind::Fetch, 8);
+    assert_eq!(most * 8, 65_536);
+    let mut cells: Vec<u64> = (0..most as u64).collect();
+    let region = Region {
+        key: 9,
+        base: cells.as_mut_ptr().cast(),
+        len: most * 8,
+        virt_addr: false,
+        readable: true,
+        writable: true,
+    };
+    own.engine.mr_open(&region).unwrap();
+    let bytes =
+        |values: &[u64]| -> Vec<u8> { values.iter().flat_map(|v| v.to_le_bytes()).collect() };
+    let (mut operands, mut old) = (bytes(&vec![5; most]), vec![0; most * 8]);
+    let (mut compare, mut again) = (bytes(&vec![7; most]), vec![0; most * 8]);
+    let mut pieces = Vec::new();
+    for piece in old.chunks_mut(4_099) {
+        pieces.extend(iov(piece));
+    }
+    let add = AtomicReq {
+        dest: 0,
+        kind: AtomicKind::Fetch,
+        datatype: UINT64,
+        op: SUM,
+        operands: &iov(&mut operands),
+        compare: &[],
+        result: &pieces,
+        remote: (0, most, 9),
+        context: 1,
+        flags: complete(),
+    };
+    assert_eq!(own.engine.atomic(own.ep, &add), Ok(()));
+    assert_eq!(own.ends(), [1]);
+    assert_eq!(old, bytes(&(0..most as u64).collect::<Vec<_>>()));
+    // Of 5, 6, 7, … one element compares.
+    let swap = AtomicReq {
+        kind: AtomicKind::Compare,
+        op: CSWAP,
+        compare: &iov(&mut compare),
+        result: &iov(&mut again),
+        context: 2,
+        ..add
+    };
+    assert_eq!(own.engine.atomic(own.ep, &swap), Ok(()));
+    assert_eq!(own.ends(), [2]);
+    let mut wanted: Vec<u64> = (5..5 + most as u64).collect();
+    assert_eq!(again, bytes(&wanted));
+    wanted[2] = 5;
+    assert_eq!(cells, wanted);
+    let long = AtomicReq {
+        remote: (0, most + 1, 9),
+        ..add
+    };
+    assert_eq!(own.engine.atomic(own.ep, &long), Err(SubmitError::Invalid));
+    // The last part is beyond the memory.
+    let beyond = AtomicReq {
+        remote: (8, most, 9),
+        context: 3,
+        ..add
+    };
+    assert_eq!(own.engine.atomic(own.ep, &beyond), Ok(()));
+    let ended = own.poll();
+    let errors: Vec<_> = ended.iter().map(|c| (c.context, c.error)).collect();
+    assert_eq!(errors, [(3, Some(OpError::BadRemoteMemory))]);
 }

@@ -9,7 +9,6 @@ use crate::wish::{
     Grant, Side, Wish, CQ_DATA_SIZE, DOMAIN_CAPS, MESSAGE_LEN_MAX, MR_IOV_LIMIT, OBJECTS, PROTOCOL,
     PROTOCOL_VERSION,
 };
-use marline_engine::{atomic_max, AtomicKind};
 use std::ffi::{c_char, CStr};
 
 /// Reads hints. Only fields that every libfabric has are touched: the structs belong to the
@@ -214,13 +213,17 @@ fn rx_attr(side: &Side) -> Result<*mut fi_rx_attr, Errno> {
     Ok(attr)
 }
 
+/// Bytes of an operation up to which atomics are quicker than messages that MPICH makes of them
+/// (docs/decisions/0278).
+const ORDERED: usize = 8 << 10;
+
 fn ep_attr(grant: &Grant) -> Result<*mut fi_ep_attr, Errno> {
     let attr: *mut fi_ep_attr = zeroed()?;
-    // Atomics keep their order, and none is longer than this. Without these MPICH has messages
-    // do what an application wants in order.
+    // All atomics keep their order. MPICH has messages do what an application wants in order and
+    // is longer than this.
     let ordered = match grant.tx.msg_order & FI_ORDER_ATOMIC_ALL {
         0 => 0,
-        _ => atomic_max(AtomicKind::Plain, 1),
+        _ => ORDERED,
     };
     // SAFETY: fresh memory.
     unsafe {

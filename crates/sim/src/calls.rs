@@ -35,7 +35,7 @@ impl World {
         }
         let old = match call.ask {
             Ask::Answer(of) => return self.answered(of),
-            Ask::Atomic(handle) => self.operate(e, src, handle)?,
+            Ask::Atomic(handle, part) => self.operate(e, src, (handle, part))?,
             Ask::Put => Vec::new(),
         };
         let answer = Call::new(Ask::Answer(uid), old);

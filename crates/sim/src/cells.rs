@@ -10,7 +10,7 @@ use marline_engine::Region;
 /// Keys of cells, from here on.
 const CELLS: u64 = 3 << 32;
 /// Bytes of them.
-const CELLS_BYTES: usize = 4_096;
+const CELLS_BYTES: usize = 12_288;
 /// They are closed once in so many operations on them, and opened again with another key or the
 /// same.
 const STAY: u64 = 100;
@@ -89,14 +89,19 @@ impl World {
         *self.troubles.entry("cells closed").or_default() += 1;
     }
 
-    /// The atomic operation `handle` of `src` is done to the cells of `e`, or refused; what its
-    /// answer brings.
-    pub(crate) fn operate(&mut self, e: u32, src: u32, handle: u32) -> Result<Vec<u8>, String> {
+    /// A part of the atomic operation `handle` of `src` is done to the cells of `e`, or refused;
+    /// what its answer brings.
+    pub(crate) fn operate(
+        &mut self,
+        e: u32,
+        src: u32,
+        (handle, part): (u32, usize),
+    ) -> Result<Vec<u8>, String> {
         let kind = &mut self.eps[src as usize].ops[handle as usize].kind;
         let OpKind::Atomic(op) = kind else {
             return Err("not an atomic operation".into());
         };
-        let what = op.what.clone();
+        let what = op.parts[part].what.clone();
         let cells = &mut self.eps[e as usize].windows.cells;
         let open = cells.open.as_mut().filter(|open| open.key == what.key);
         let open = open.filter(|open| {
@@ -108,7 +113,7 @@ impl World {
         cells.touched = true;
         let kind = &mut self.eps[src as usize].ops[handle as usize].kind;
         if let OpKind::Atomic(op) = kind {
-            if op.old.replace(old.clone()).is_some() {
+            if op.parts[part].old.replace(old.clone()).is_some() {
                 return Err(format!("atomic {handle} of {src} is done twice"));
             }
         }

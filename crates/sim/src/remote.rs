@@ -24,8 +24,8 @@ pub struct Call {
 pub enum Ask {
     /// It writes.
     Put,
-    /// It does this atomic operation of its sender.
-    Atomic(u32),
+    /// It does this atomic operation of its sender, or this part of it.
+    Atomic(u32, usize),
     /// It answers this message.
     Answer(u32),
 }
@@ -59,16 +59,25 @@ pub(crate) fn head_of(key: u64, addr: u64, data: Option<u64>) -> Vec<u8> {
 pub struct AtomicOp {
     /// Whose cells.
     pub dst: u32,
-    /// Its message, or `NONE` of one on its own cells.
-    pub uid: u32,
     /// The operation itself.
     pub what: Atomic,
+    /// The calls that it goes in, each with a part of it.
+    pub parts: Vec<Part>,
     /// Its success has an entry.
     pub entry: bool,
-    /// The bytes that it found (none: it was refused), once it is done.
-    pub old: Option<Option<Vec<u8>>>,
     /// How it ended.
     pub over: Option<bool>,
+}
+
+/// A part of an atomic operation.
+#[derive(Debug)]
+pub struct Part {
+    /// Its message, or `NONE` of one on its own cells.
+    pub uid: u32,
+    /// The elements that it does.
+    pub what: Atomic,
+    /// The bytes that it found (none: it was refused), once it is done.
+    pub old: Option<Option<Vec<u8>>>,
 }
 
 impl AtomicOp {
@@ -122,6 +131,29 @@ impl Atomic {
         let mut bytes = head_of(self.key, self.addr, None);
         bytes.extend([&self.operands[..], &self.compare].concat());
         bytes
+    }
+
+    /// The calls that it takes, each of message `uid` for now.
+    pub fn parts(&self, uid: u32) -> Vec<Part> {
+        let operands = 1 + !self.compare.is_empty() as usize;
+        let most = SHORT_MAX as usize / self.size / operands;
+        let of = |bytes: &[u8], first: usize, count: usize| {
+            let range = first * self.size..(first + count) * self.size;
+            bytes.get(range).unwrap_or_default().to_vec()
+        };
+        let part = |first: usize| {
+            let count = most.min(self.count - first);
+            let what = Atomic {
+                addr: self.addr.wrapping_add((first * self.size) as u64),
+                count,
+                operands: of(&self.operands, first, count),
+                compare: of(&self.compare, first, count),
+                ..*self
+            };
+            let old = None;
+            Part { uid, what, old }
+        };
+        (0..self.count).step_by(most).map(part).collect()
     }
 
     /// Bytes that it works on.

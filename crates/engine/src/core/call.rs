@@ -6,6 +6,7 @@
 use crate::api::{
     flag, AtomicKind, AtomicReq, Completion, EpId, FiAddr, IoVec, OpError, RemoteReq, SubmitError,
 };
+use crate::core::atomic::{call_max, reads_only};
 use crate::core::complete::count;
 use crate::core::submit::{gather, total};
 use crate::memory::atomic::{apply, is_valid, size_of_type};
@@ -17,11 +18,8 @@ use crate::state::calls::{
 };
 use crate::state::core::Core;
 use crate::state::operations::Range;
-use marline_proto::{Claim, Event, Mutation, PeerId, CALL_MAX};
+use marline_proto::{Claim, Event, Mutation, PeerId};
 use marline_wire::MsgHead;
-
-/// Longest payload of a call.
-pub(crate) const PAYLOAD_MAX: usize = CALL_MAX - HEAD;
 
 /// The contents of a call.
 struct Request<'a> {
@@ -37,6 +35,8 @@ struct Request<'a> {
     flags: u64,
     /// It goes whatever is open: part of it is done.
     must: bool,
+    /// The longer operation that it is a part of.
+    whole: Option<u32>,
 }
 
 /// Asking.
@@ -67,12 +67,19 @@ impl<S: System> Core<S> {
             completion: req.flags.completion && !req.flags.inject,
             flags: flag::RMA | flag::WRITE,
             must: false,
+            whole: None,
         };
         self.call(now, ep, &request)
     }
 
-    /// Posts an atomic operation.
-    pub fn atomic(&mut self, now: u64, ep: EpId, req: &AtomicReq<'_>) -> Result<(), SubmitError> {
+    /// Posts an atomic operation that a call has room for; it may be a part of a longer one.
+    pub(crate) fn atomic_call(
+        &mut self,
+        now: u64,
+        ep: EpId,
+        req: &AtomicReq<'_>,
+        whole: Option<u32>,
+    ) -> Result<(), SubmitError> {
         let peer = self
             .dir
             .peer_of(ep, req.dest)
@@ -81,19 +88,8 @@ impl<S: System> Core<S> {
             return Err(SubmitError::Invalid);
         }
         let (kind, (addr, elements, key)) = (req.kind, req.remote);
-        let size = size_of_type(req.datatype).ok_or(SubmitError::Invalid)?;
-        if !is_valid(kind, req.datatype, req.op) || elements > atomic_max(kind, size) {
-            return Err(SubmitError::Invalid);
-        }
-        let len = elements * size;
-        let reads = kind == AtomicKind::Fetch && req.op == crate::memory::atomic::op::READ;
+        let reads = reads_only(req);
         let compare = kind == AtomicKind::Compare;
-        let fits = (reads || total(req.operands) == len)
-            && (!compare || total(req.compare) == len)
-            && (kind == AtomicKind::Plain || total(req.result) == len);
-        if !fits || elements == 0 {
-            return Err(SubmitError::Invalid);
-        }
         let fetches = kind != AtomicKind::Plain;
         let word = Word {
             verb: Verb::Atomic,
@@ -115,7 +111,8 @@ impl<S: System> Core<S> {
             context: req.context,
             completion: req.flags.completion && !req.flags.inject,
             flags: flag::ATOMIC | if fetches { flag::READ } else { flag::WRITE },
-            must: false,
+            must: whole.is_some(),
+            whole,
         };
         self.call(now, ep, &request)
     }
@@ -128,8 +125,8 @@ impl<S: System> Core<S> {
         let own = endpoint.node.is_own(req.peer);
         let open = self.calls.open.get(&(ep.0, req.peer.0)).copied();
         let len = HEAD + req.operands.iter().map(|iov| total(iov)).sum::<usize>();
-        let many = open.unwrap_or(0) >= OPEN_MAX && !req.must;
-        if many || !self.logs(len) {
+        let many = open.unwrap_or(0) >= OPEN_MAX;
+        if (many || !self.logs(len)) && !req.must {
             self.counters.process.again += 1;
             return Err(SubmitError::Again);
         }
@@ -152,6 +149,7 @@ impl<S: System> Core<S> {
             completion: req.completion,
             flags: req.flags,
             result: Pieces::new(req.result),
+            whole: req.whole,
         };
         let call = self.calls.ops.insert(op);
         if own {
@@ -235,6 +233,13 @@ impl<S: System> Core<S> {
             unsafe { std::ptr::copy_nonoverlapping(result[at..at + n].as_ptr(), base, n) };
             at += n;
         });
+        let end = match op.whole {
+            Some(whole) => self.part_over(whole, end),
+            None => Some(end),
+        };
+        let Some(end) = end else {
+            return; // other parts are under way
+        };
         self.watch.sent(op.context, end);
         let Some(endpoint) = self.dir.ep(op.ep) else {
             return;
@@ -292,6 +297,9 @@ impl<S: System> Core<S> {
         for call in self.calls.ops.find(|op| op.ep == ep) {
             self.calls.ops.remove(call);
         }
+        for whole in self.calls.wholes.find(|whole| whole.ep == ep) {
+            self.calls.wholes.remove(whole);
+        }
         self.calls.open.retain(|&(of, _), _| of != ep.0);
     }
 
@@ -319,6 +327,7 @@ impl<S: System> Core<S> {
             completion: trailer.completion,
             flags: op.flags,
             must: true,
+            whole: None,
         };
         self.call(self.polled_ns, op.ep, &request)
     }
@@ -468,7 +477,7 @@ impl<S: System> Core<S> {
         };
         let size = size_of_type(word.datatype)?;
         let elements = word.count as usize;
-        if !is_valid(kind, word.datatype, word.op) || elements > atomic_max(kind, size) {
+        if !is_valid(kind, word.datatype, word.op) || elements > call_max(kind, size) {
             return None;
         }
         let len = elements * size;
@@ -517,13 +526,4 @@ impl<S: System> Core<S> {
         };
         self.complete(cq, entry);
     }
-}
-
-/// Most elements of `size` bytes in one atomic operation.
-pub fn atomic_max(kind: AtomicKind, size: usize) -> usize {
-    let operands = match kind {
-        AtomicKind::Compare => 2,
-        _ => 1,
-    };
-    PAYLOAD_MAX / (size * operands)
 }

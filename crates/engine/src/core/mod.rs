@@ -1,6 +1,7 @@
 //! Everything that an engine does under its lock. Single-threaded: every call takes the time. The
 //! state stands in `state`.
 
+pub(crate) mod atomic;
 mod backpressure;
 mod borrow;
 pub(crate) mod call;

@@ -5,13 +5,12 @@
 use crate::api::{
     flag, Completion, EpId, IoVec, LogLevel, OpError, Region, RemoteReq, SubmitError, INJECT_MAX,
 };
-use crate::core::call::PAYLOAD_MAX;
 use crate::core::complete::count;
 use crate::core::submit::{gather, total};
 use crate::memory::op_table::{Pieces, RecvOp, Role, SendOp, Served};
 use crate::memory::pool::Buffer;
 use crate::platform::system::System;
-use crate::state::calls::Trailer;
+use crate::state::calls::{Trailer, PAYLOAD_MAX};
 use crate::state::core::Core;
 use crate::state::operations::Range;
 use marline_proto::{Claim, Event, Mutation, PeerId};

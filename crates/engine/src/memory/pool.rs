@@ -58,6 +58,12 @@ impl Pool {
         class.is_some_and(|size| self.log_bytes + size <= self.limit)
     }
 
+    /// The log has room for so many buffers of `len` bytes.
+    pub fn has_room_for(&self, buffers: usize, len: usize) -> bool {
+        let class = CLASSES.iter().find(|&&c| len <= c);
+        class.is_some_and(|size| self.log_bytes + buffers * size <= self.limit)
+    }
+
     /// A buffer of the log with at least `len` bytes (at most 64 KiB). `reserve`: may exceed the
     /// limit.
     pub fn take(&mut self, len: usize, reserve: bool) -> Option<Buffer> {

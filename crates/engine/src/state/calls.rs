@@ -1,9 +1,9 @@
 //! Calls under way (remote writes and atomics in one message each way), and the words in which
 //! calls and their answers are told.
 
-use crate::api::EpId;
+use crate::api::{EpId, OpError};
 use crate::memory::op_table::{OpTable, Pieces};
-use marline_proto::PeerId;
+use marline_proto::{PeerId, CALL_MAX};
 use std::collections::BTreeMap;
 
 /// Calls of an endpoint to one peer that may be open: each has an answer, which the peer keeps
@@ -25,6 +25,18 @@ pub(crate) struct CallOp {
     pub flags: u64,
     /// Where the peer's old values go.
     pub result: Pieces,
+    /// The longer operation that it is a part of.
+    pub whole: Option<u32>,
+}
+
+/// An atomic operation in several calls.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    pub ep: EpId,
+    /// Parts that are not over.
+    pub left: usize,
+    /// How it ends: as the first part that failed.
+    pub end: Result<(), OpError>,
 }
 
 /// A long remote write with data for the peer's queue: the data goes when the bytes are there.
@@ -41,6 +53,7 @@ pub(crate) struct Trailer {
 #[derive(Default)]
 pub(crate) struct Calls {
     pub ops: OpTable<CallOp>,
+    pub wholes: OpTable<Whole>,
     /// Open ones by endpoint index and peer.
     pub open: BTreeMap<(u32, u32), u32>,
     pub serial: u32,
@@ -112,6 +125,8 @@ impl Word {
 
 /// Bytes before the payload of a request: key, address, data.
 pub(crate) const HEAD: usize = 24;
+/// Longest payload of a call.
+pub(crate) const PAYLOAD_MAX: usize = CALL_MAX - HEAD;
 
 /// The head of a request.
 pub(crate) fn head((key, addr): (u64, u64), data: u64) -> [u8; HEAD] {

@@ -1,0 +1,131 @@
+//! Atomic operations: what is asked for, and the parts of those that no call has room for. Each
+//! element is in one part, and each part is done once, as any call; the operation is over when all
+//! are.
+
+use crate::api::{AtomicKind, AtomicReq, EpId, IoVec, OpError, SubmitError};
+use crate::core::submit::total;
+use crate::memory::atomic::{is_valid, op, size_of_type};
+use crate::memory::op_table::Pieces;
+use crate::platform::system::System;
+use crate::state::calls::{Whole, HEAD, OPEN_MAX, PAYLOAD_MAX};
+use crate::state::core::Core;
+
+/// Bytes that one operation works on, at most.
+const BYTES_MAX: usize = 64 << 10;
+
+impl<S: System> Core<S> {
+    /// Posts an atomic operation.
+    pub fn atomic(&mut self, now: u64, ep: EpId, req: &AtomicReq<'_>) -> Result<(), SubmitError> {
+        let (kind, (_, elements, _)) = (req.kind, req.remote);
+        let size = size_of_type(req.datatype).ok_or(SubmitError::Invalid)?;
+        if !is_valid(kind, req.datatype, req.op) || elements > atomic_max(kind, size) {
+            return Err(SubmitError::Invalid);
+        }
+        let len = elements * size;
+        let fits = (reads_only(req) || total(req.operands) == len)
+            && (kind != AtomicKind::Compare || total(req.compare) == len)
+            && (kind == AtomicKind::Plain || total(req.result) == len);
+        if !fits || elements == 0 {
+            return Err(SubmitError::Invalid);
+        }
+        let most = call_max(kind, size);
+        if elements <= most {
+            return self.atomic_call(now, ep, req, None);
+        }
+        self.atomic_parts(now, ep, req, (size, most))
+    }
+
+    /// Posts one in calls of at most `most` elements of `size` bytes.
+    fn atomic_parts(
+        &mut self,
+        now: u64,
+        ep: EpId,
+        req: &AtomicReq<'_>,
+        (size, most): (usize, usize),
+    ) -> Result<(), SubmitError> {
+        let peer = self
+            .dir
+            .peer_of(ep, req.dest)
+            .ok_or(SubmitError::BadAddress)?;
+        let (addr, elements, key) = req.remote;
+        let parts = elements.div_ceil(most);
+        let operands = match (reads_only(req), req.kind) {
+            (true, _) => 0,
+            (_, AtomicKind::Compare) => 2,
+            _ => 1,
+        };
+        let each = HEAD + operands * most * size;
+        let room = operands == 0 || self.buffers.pool.has_room_for(parts, each);
+        let open = self.calls.open.get(&(ep.0, peer.0)).copied();
+        if open.unwrap_or(0) as usize + parts > OPEN_MAX as usize || !room {
+            self.counters.process.again += 1;
+            return Err(SubmitError::Again);
+        }
+        let end = Ok(());
+        let left = parts;
+        let whole = self.calls.wholes.insert(Whole { ep, left, end });
+        let all = [req.operands, req.compare, req.result].map(Pieces::new);
+        for first in (0..elements).step_by(most) {
+            let count = most.min(elements - first);
+            let cut = |pieces: &Pieces| cut(pieces, first * size, count * size);
+            let [operands, compare, result] = [cut(&all[0]), cut(&all[1]), cut(&all[2])];
+            let part = AtomicReq {
+                operands: &operands,
+                compare: &compare,
+                result: &result,
+                remote: (addr.wrapping_add((first * size) as u64), count, key),
+                ..*req
+            };
+            if let Err(error) = self.atomic_call(now, ep, &part, Some(whole)) {
+                self.calls.wholes.remove(whole);
+                debug_assert_eq!(first, 0, "what refuses a part refuses the first");
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// A part is over; if all are, how the whole ends.
+    pub(crate) fn part_over(
+        &mut self,
+        whole: u32,
+        end: Result<(), OpError>,
+    ) -> Option<Result<(), OpError>> {
+        let parts = self.calls.wholes.get_mut(whole)?;
+        parts.left -= 1;
+        parts.end = parts.end.and(end);
+        if parts.left > 0 {
+            return None;
+        }
+        self.calls.wholes.remove(whole).map(|parts| parts.end)
+    }
+}
+
+/// It has no operands, whatever it was given.
+pub(crate) fn reads_only(req: &AtomicReq<'_>) -> bool {
+    req.kind == AtomicKind::Fetch && req.op == op::READ
+}
+
+/// `len` bytes of the pieces (which may be none) from `offset` on.
+fn cut(pieces: &Pieces, offset: usize, len: usize) -> Vec<IoVec> {
+    let mut part = Vec::new();
+    pieces.for_range(offset as u64, len, |base, len| {
+        part.push(IoVec { base, len })
+    });
+    part
+}
+
+/// Most elements of `size` bytes in one atomic operation: the same for all kinds, since Intel MPI
+/// takes the least of them for all (docs/decisions/0274).
+pub fn atomic_max(_: AtomicKind, size: usize) -> usize {
+    BYTES_MAX / size
+}
+
+/// Most of them in one call.
+pub(crate) fn call_max(kind: AtomicKind, size: usize) -> usize {
+    let operands = match kind {
+        AtomicKind::Compare => 2,
+        _ => 1,
+    };
+    PAYLOAD_MAX / (size * operands)
+}
