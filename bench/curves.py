@@ -29,9 +29,15 @@ THREADED = {}
 for _n in THREADS:
     THREADED[f"threads{_n}-latency"] = (f"Half a round trip, {_n} threads a rank", "us", True)
     THREADED[f"threads{_n}-rate"] = (f"Messages of all {_n} threads a rank", "M/s", False)
+# Receives that are posted, or messages that wait, so many at once, and matched backwards.
+MATCHED = (1024, 4096, 16384, 65536)
+MATCHING = {
+    "match-posted": ("A message that finds one of so many receives", "us", True),
+    "match-unexpected": ("A receive that finds one of so many messages", "us", True),
+}
 # What it is to be at most, or else at least: (mark, largest size it is for).
 MARKS = {"curve-latency": [(0.85, 1024), (1.0, 1 << 30)], "curve-bandwidth": [(1.0, 1 << 30)],
-         **{test: [(1.0, 1 << 30)] for test in THREADED}}
+         **{test: [(1.0, 1 << 30)] for test in [*THREADED, *MATCHING]}}
 
 
 def threads_here():
@@ -44,9 +50,17 @@ def threaded_tests():
     return [f"latency:{size}" for size in THREADED_LATENCY] + [f"rate:{size}" for size in THREADED_RATE]
 
 
-def jobs(sizes):
+def name_of(test, ranks):
+    """The name in the records of what `curve` calls `test`, with one thread."""
+    if test == "rate":
+        return f"rate-pairs{ranks // 2}"
+    return f"match-{test}" if f"match-{test}" in MATCHING else f"curve-{test}"
+
+
+def jobs(sizes, matched=MATCHED):
     """(ranks, tests) of each job that a contender runs in a round."""
     sweep = [f"{test}:{size}" for size in sizes for test in ("latency", "bandwidth")]
+    sweep += [f"{test.removeprefix('match-')}:{count}" for count in matched for test in MATCHING]
     for pairs in PAIRS:
         yield 2 * pairs, [*(sweep if pairs == 1 else []), f"rate:{RATE_BYTES}"]
 
@@ -54,12 +68,12 @@ def jobs(sizes):
 def measure(lab, contender, flag, args, sizes):
     """One round of one contender: lists of test, bytes, value, unit, hops and class."""
     rows = []
-    for ranks, tests in jobs(sizes):
+    matched = MATCHED[:1] if args.quick else MATCHED
+    for ranks, tests in jobs(sizes, matched):
         program = ["curve", "--flag", flag, "--samples", 1, "--seconds", args.curve_seconds, "--pin", *tests]
         limit = 60 + len(tests) * (10 * args.curve_seconds + 2)
         for test, ranks_, _, *rest in _lines(contender, lab, program, limit, ranks):
-            name = f"rate-pairs{int(ranks_) // 2}" if test == "rate" else f"curve-{test}"
-            rows.append([name, *rest])
+            rows.append([name_of(test, int(ranks_)), *rest])
     return rows
 
 
@@ -87,7 +101,7 @@ def by_round(samples, kind):
     """(test, bytes, contender) -> round -> median, of samples of one class."""
     groups = defaultdict(lambda: defaultdict(list))
     for s in samples:
-        if s["class"] == kind and s["test"] in {*CURVES, *RATES, *THREADED}:
+        if s["class"] == kind and s["test"] in {*CURVES, *RATES, *THREADED, *MATCHING}:
             key = s["test"], int(s["bytes"]), s["contender"]
             groups[key][s["date"], s["round"]].append(float(s["value"]))
     return {key: {number: statistics.median(values) for number, values in rounds.items()}
@@ -101,7 +115,7 @@ def ratios(rounds, test, size, ours):
     mine = rounds.get((test, size, ours))
     if not rivals or not mine:
         return None, []
-    pick = min if {**CURVES, **THREADED}.get(test, ("", "", False))[2] else max
+    pick = min if {**CURVES, **THREADED, **MATCHING}.get(test, ("", "", False))[2] else max
     best = pick(rivals, key=lambda name: statistics.median(rivals[name].values()))
     common = sorted(mine.keys() & rivals[best].keys())
     return best, [mine[n] / rivals[best][n] for n in common]
@@ -160,10 +174,10 @@ def _print_ratios(tests, rows, where):
 
 def report(samples):
     """Prints the ratio and its interval at each size, and which sizes miss their mark."""
-    if not {s["test"] for s in samples} & {*CURVES, *RATES, *THREADED}:
+    if not {s["test"] for s in samples} & {*CURVES, *RATES, *THREADED, *MATCHING}:
         return
     for kind in kinds(samples):
-        _print_ratios(CURVES, table(samples, kind), f", cores {kind}")
+        _print_ratios({**CURVES, **MATCHING}, table(samples, kind), f", cores {kind}")
     # Threads have no cores of their own, so there is one class only.
     for kind in {s["class"] for s in samples if s["test"] in THREADED}:
         _print_ratios(THREADED, table(samples, kind), "")

@@ -35,6 +35,8 @@ def test_no_size_goes_unmeasured(tmp_path):
             assert not missing, f"{name}, {test}: {missing}\n{done.stderr}"
         for test in curves.RATES:
             assert (name, test, curves.RATE_BYTES) in measured, f"{name}, {test}\n{done.stderr}"
+        for test in curves.MATCHING:
+            assert (name, test, curves.MATCHED[0]) in measured, f"{name}, {test}\n{done.stderr}"
         for threads in curves.threads_here():
             for test, sizes in (("latency", curves.THREADED_LATENCY), ("rate", curves.THREADED_RATE)):
                 wanted = {(name, f"threads{threads}-{test}", size) for size in sizes}

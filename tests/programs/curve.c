@@ -13,6 +13,9 @@
  *   rate       the same, in messages (M/s, all pairs)
  *   exchange   both send at once (GB/s in one direction, all pairs)
  *   allreduce, bcast   one call on all ranks, the mean over ranks (us); only with one thread
+ *   posted, unexpected  BYTES is a number of messages of 4 bytes, each with a tag of its own, which
+ *              are sent in order and received backwards: all receives are posted before, or all
+ *              messages are there before (us a message, mean over the pairs); only with one thread
  *
  * --flag names a file that both ranks can map (hop.h), where there are two. --pin puts each of two
  * ranks on a core of its own. */
@@ -47,7 +50,7 @@ struct Test {
     const char *name, *unit;
     /* One sample of one pair; only the first half's values count, but for collective calls. */
     double (*run)(const Test *t, Thread *me, size_t size);
-    int each; /* the mean is told, not the sum */
+    int each; /* 0: the sum is told, else the mean: over pairs (1 and 3) or ranks; 2, 3: one thread */
 };
 
 /* The first rank of a pair decides when to stop and says so in the first byte of a message, so that
@@ -132,6 +135,43 @@ static double exchange(const Test *t, Thread *me, size_t size)
     return (double)n * (double)size * 1e-9 / (now_s() - start);
 }
 
+/* Rank 0 receives `count` messages whose tags go backwards. Its partner's last message, of another
+ * tag, says that all are there; they were sent on one communicator, so they came before. */
+static double matching(const Test *t, Thread *me, size_t count)
+{
+    int posted = t->name[0] == 'p', n = (int)count, end = n, word = 0;
+    MPI_Request *reqs = malloc(count * sizeof *reqs);
+    int *got = malloc(count * sizeof *got);
+    if (!reqs || !got)
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    double took = 0;
+    for (int warm = 1; warm >= 0; warm--) {
+        for (int i = 0; first && posted && i < n; i++)
+            MPI_Irecv(&got[i], 1, MPI_INT, partner, n - 1 - i, me->comm, &reqs[i]);
+        MPI_Sendrecv(&end, 1, MPI_INT, partner, n, &word, 1, MPI_INT, partner, n, me->comm,
+                     MPI_STATUS_IGNORE);
+        for (int i = 0; !first && i < n; i++)
+            MPI_Send(&i, 1, MPI_INT, partner, i, me->comm);
+        if (!first)
+            MPI_Send(&end, 1, MPI_INT, partner, n + 1, me->comm);
+        if (first && !posted)
+            MPI_Recv(&word, 1, MPI_INT, partner, n + 1, me->comm, MPI_STATUS_IGNORE);
+        double start = now_s();
+        if (first && posted)
+            MPI_Waitall(n, reqs, MPI_STATUSES_IGNORE);
+        for (int i = n - 1; first && !posted && i >= 0; i--)
+            MPI_Recv(&got[i], 1, MPI_INT, partner, i, me->comm, MPI_STATUS_IGNORE);
+        took = now_s() - start;
+        if (first && posted)
+            MPI_Recv(&word, 1, MPI_INT, partner, n + 1, me->comm, MPI_STATUS_IGNORE);
+        for (int i = 0; first && i < n; i++)
+            if (got[i] != (posted ? n - 1 - i : i))
+                MPI_Abort(MPI_COMM_WORLD, 3);
+    }
+    free(reqs), free(got);
+    return took / (double)n * 1e6;
+}
+
 static void call(const Test *t, Thread *me, size_t size)
 {
     if (t->name[0] == 'b')
@@ -164,6 +204,7 @@ static const Test TESTS[] = {
     {"latency", "us", latency, 1},      {"bandwidth", "GB/s", bandwidth, 0},
     {"rate", "M/s", rate, 0},           {"exchange", "GB/s", exchange, 0},
     {"allreduce", "us", collective, 2}, {"bcast", "us", collective, 2},
+    {"posted", "us", matching, 3},      {"unexpected", "us", matching, 3},
 };
 
 static const Test *now_test; /* what the threads do next; none: they end */
@@ -224,7 +265,7 @@ static const Test *parse_test(const char *word, size_t *size)
     for (size_t i = 0; i < sizeof TESTS / sizeof *TESTS; i++) {
         size_t length = strlen(TESTS[i].name);
         if ((size_t)(colon - word) == length && !strncmp(word, TESTS[i].name, length))
-            return threads > 1 && TESTS[i].each == 2 ? NULL : &TESTS[i];
+            return threads > 1 && TESTS[i].each >= 2 ? NULL : &TESTS[i];
     }
     return NULL;
 }

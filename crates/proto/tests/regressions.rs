@@ -77,6 +77,24 @@ fn credit_comes_back_however_much_is_sent() {
     assert_eq!(pair.a.stats().rendezvous_sent, 0);
 }
 
+/// Messages that wait for receives are sent unasked as long as the receiver has memory for them,
+/// far beyond the credit of first contact: each that asks costs a round trip when it is received.
+#[test]
+fn credit_grows_with_what_waits() {
+    for (unexpected_bytes, asked) in [(64 << 20, false), (1 << 20, true)] {
+        let config = Config {
+            unexpected_bytes,
+            ..config()
+        };
+        let mut pair = Pair::with(config, 1, false);
+        for burst in 0..400 {
+            (0..50).for_each(|at| pair.send(2 + 50 * burst + at, 100));
+            pair.settle();
+        }
+        assert_eq!(pair.a.stats().rendezvous_sent > 0, asked);
+    }
+}
+
 /// A message too long for the path of short ones, but not for the path of bulk, never left.
 #[test]
 fn messages_of_lengths_between_two_datagram_sizes_leave() {

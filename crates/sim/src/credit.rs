@@ -58,7 +58,7 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// Between nodes whose `Config::credit_bytes` is this.
+    /// Between nodes that may give each other this much, in the end.
     pub fn new(credit_bytes: u64) -> Credits {
         Credits {
             pairs: Vec::new(),

@@ -144,7 +144,7 @@ impl World {
             on_host: vec![None; setup.hosts],
             net: Net::new(&setup),
             content: Content::shared(),
-            truth: Truth::new(setup.node.credit_bytes),
+            truth: Truth::new(setup.node.credit_bytes.max(setup.node.unexpected_bytes / 4)),
             flying: Vec::new(),
             free: Vec::new(),
             log: Log::default(),

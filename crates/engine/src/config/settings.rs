@@ -418,8 +418,11 @@ settings! {
     ack_delay_us: u64 = "20", Kind::Number { min: 0, max: 100_000 };
     /// Packets received on a path after which an ack leaves without waiting.
     ack_every_packets: u32 = "64", Kind::Number { min: 1, max: 4096 };
-    /// Bytes of eager messages that a peer may have under way to us unmatched; a quarter of it from
-    /// the peer on with which that would be half of `FI_MARLINE_UNEXPECTED_BYTES`.
+    /// Bytes of eager messages that a peer may have under way to us unmatched, at first; a quarter
+    /// of it from the peer on with which that would be half of `FI_MARLINE_UNEXPECTED_BYTES`. A
+    /// peer that has half of it unread gets twice as much, up to a quarter of
+    /// `FI_MARLINE_UNEXPECTED_BYTES`, while half of that is not promised. Messages beyond it ask
+    /// first.
     credit_bytes_per_peer: usize = "1M", Kind::Bytes { min: 64 * KIB, max: GIB };
     /// Bytes of unexpected messages kept for all peers together.
     unexpected_bytes: usize = "64M", Kind::Bytes { min: MIB, max: 64 * GIB };

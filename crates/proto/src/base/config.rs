@@ -183,6 +183,19 @@ impl Config {
         let choices = [(full, bound / 2), (quarter, bound)];
         (choices.into_iter().find(fits)).map_or(FIRST_CREDIT, |(window, _)| window)
     }
+
+    /// Bytes by which the window of a peer grows that has left half of it unread here, after
+    /// `promised` to all: it doubles, up to a quarter of the bound on unexpected memory, while
+    /// everyone's fit half of the bound. (64 MiB: two peers have 16 MiB.)
+    pub(crate) fn credit_growth(&self, window: u64, promised: u64) -> u64 {
+        let bound = self.unexpected_bytes;
+        let fits = 2 * window <= bound / 4 && promised + window <= bound / 2;
+        if fits {
+            window
+        } else {
+            0
+        }
+    }
 }
 
 impl Config {
@@ -263,5 +276,20 @@ mod tests {
         let counts = [of(1 << 20), of(256 << 10), of(FIRST_CREDIT)];
         assert_eq!(counts, [32, 128, 40], "full, a quarter, the least");
         assert!(given.is_sorted_by(|a, b| a >= b));
+    }
+
+    #[test]
+    fn a_window_grows_while_there_is_memory() {
+        let config = Config::default();
+        let grown = |(mut window, others): (u64, u64)| loop {
+            match config.credit_growth(window, others + window) {
+                0 => return window >> 20,
+                more => window += more,
+            }
+        };
+        let cases = [(0, 16), (15 << 20, 16), (20 << 20, 8), (31 << 20, 1)];
+        for (others, mebibytes) in cases {
+            assert_eq!(grown((1 << 20, others)), mebibytes, "beside {others}");
+        }
     }
 }

@@ -19,9 +19,20 @@ impl Node {
 
     /// Counts credit that an arrived message used.
     pub(crate) fn use_credit(&mut self, peer: PeerId, bytes: u64) {
-        if let Some(conn) = self.directory.conn_mut(peer) {
-            conn.credit.see(bytes);
-            announce_credit(&self.cfg, &mut self.agenda, conn);
+        let promised = self.directory.credit_promised;
+        let Some(conn) = self.directory.conn_mut(peer) else {
+            return;
+        };
+        conn.credit.see(bytes);
+        announce_credit(&self.cfg, &mut self.agenda, conn);
+        let asks = conn.credit.is_crowded() && !conn.session.own;
+        if asks && !self.cfg.errs(Mutation::KeepCredit) {
+            let more = self.cfg.credit_growth(conn.credit.window(), promised);
+            if more > 0 {
+                conn.credit.widen(more);
+                self.agenda.mark_ready(conn);
+                self.directory.credit_promised += more;
+            }
         }
     }
 }

@@ -12,7 +12,8 @@ pub struct Credit {
     /// The bound that the peer set, and how much of it our messages have used.
     limit: u64,
     used: u64,
-    /// Eager bytes that the peer may have unread here; decided once, at first contact.
+    /// Eager bytes that the peer may have unread here: decided at first contact, and more if it
+    /// needs it and there is memory.
     window: u64,
     given: u64,
     announced: u64,
@@ -75,6 +76,18 @@ impl Credit {
     /// Eager bytes that the peer may have unread here.
     pub fn window(&self) -> u64 {
         self.window
+    }
+
+    /// More than half of what the peer may have unread here is.
+    pub fn is_crowded(&self) -> bool {
+        let back = self.given - FIRST_CREDIT;
+        self.seen.saturating_sub(back) > self.window / 2
+    }
+
+    /// The peer may have so much more unread here, and is to be told.
+    pub fn widen(&mut self, bytes: u64) {
+        self.window += bytes;
+        self.due = true;
     }
 
     /// The peer's limit, as it is to be told.
