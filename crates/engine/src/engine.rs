@@ -127,16 +127,17 @@ impl<S: System> Engine<S> {
         self.shared.cq_read(cq, out)
     }
 
-    /// Tells if bytes of long messages came by the polls since this was asked last, and nobody else
-    /// seems to want the processor: more of them will be there soon.
+    /// Tells if more will be there soon, after a poll that brought nothing: bytes of long messages
+    /// came by the polls since this was asked last, and nobody else seems to want the processor; or
+    /// peers were served just now, and are likely to ask again.
     #[inline]
-    pub fn take_landed(&self) -> bool {
+    pub fn expects_more(&self) -> bool {
         let landed = &self.shared.landed;
         let some = landed.load(Ordering::Relaxed);
         if some {
             landed.store(false, Ordering::Relaxed);
         }
-        some
+        some || self.shared.serving.take()
     }
 
     /// The error entry at the queue's front.

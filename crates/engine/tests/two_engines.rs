@@ -9,7 +9,9 @@ mod side;
 use limit::Limit;
 use marline_engine::stats::page::PeerState;
 use marline_engine::stats::reader::{list_pages, read_page};
-use marline_engine::{Completion, IoVec, LogSink, OpFlags, RecvReq, SendReq, SubmitError};
+use marline_engine::{
+    Completion, IoVec, LogSink, OpFlags, RecvReq, Region, RemoteReq, SendReq, SubmitError,
+};
 use side::Side;
 use std::sync::{Arc, Mutex};
 
@@ -391,4 +393,55 @@ fn a_process_says_at_its_end_what_it_sent_if_asked() {
         .unwrap()
         .iter()
         .any(|l| l.contains("Marline: ")));
+}
+
+/// MPICH offers the processor after each poll that brings nothing, and what serves a peer brings
+/// nothing: the peer's next request waited for that.
+#[test]
+fn who_serves_a_peer_expects_more() {
+    let (a, b) = (side(&[("rails", "lo")]), side(&[("rails", "lo")]));
+    meet(&a, &b);
+    let (mut memory, mut from) = ([0u8; 8], [7u8; 8]);
+    let region = Region {
+        key: 1,
+        base: memory.as_mut_ptr(),
+        len: 8,
+        virt_addr: false,
+        readable: false,
+        writable: true,
+    };
+    b.engine.mr_open(&region).unwrap();
+    let put = RemoteReq {
+        dest: 0,
+        iov: &[IoVec {
+            base: from.as_mut_ptr(),
+            len: 8,
+        }],
+        remote: &[(0, 8, 1)],
+        data: None,
+        context: 0,
+        flags: COMPLETE,
+    };
+    let limit = Limit::begin();
+    // The thread may serve it as well, and now and then others get the processor all the same.
+    let mut expects = 0;
+    while expects < 3 {
+        limit.check("a poll that serves");
+        a.engine.put(a.ep, &put).unwrap();
+        while poll(&a) == 0 {
+            limit.check("an answer");
+            poll(&b);
+            expects = (0..9)
+                .filter(|_| b.engine.expects_more())
+                .count()
+                .max(expects);
+        }
+    }
+    assert_eq!(memory, from);
+    assert!((0..9).all(|_| !b.engine.expects_more()), "nothing since");
+    b.engine.mr_close(1);
+    for side in [&a, &b] {
+        side.engine.ep_close(side.ep);
+        side.engine.close();
+    }
 }

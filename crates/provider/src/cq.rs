@@ -273,7 +273,7 @@ unsafe extern "C" fn readfrom(
         // SAFETY: the application's buffers have `count` entries.
         let taken = unsafe { cq.take(buf, count, sources) };
         // It has something to do, or will have at once.
-        yields::poll_ends(taken.is_ok() || cq.shared.engine.take_landed());
+        yields::poll_ends(taken.is_ok() || cq.shared.engine.expects_more());
         taken
     })
 }

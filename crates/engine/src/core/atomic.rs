@@ -9,6 +9,7 @@ use crate::memory::op_table::Pieces;
 use crate::platform::system::System;
 use crate::state::calls::{Whole, HEAD, OPEN_MAX, PAYLOAD_MAX};
 use crate::state::core::Core;
+use marline_proto::Mutation;
 
 /// Bytes that one operation works on, at most.
 const BYTES_MAX: usize = 64 << 10;
@@ -91,10 +92,11 @@ impl<S: System> Core<S> {
         whole: u32,
         end: Result<(), OpError>,
     ) -> Option<Result<(), OpError>> {
+        let early = self.cfg.proto.errs(Mutation::EndWithPart);
         let parts = self.calls.wholes.get_mut(whole)?;
         parts.left -= 1;
         parts.end = parts.end.and(end);
-        if parts.left > 0 {
+        if parts.left > 0 && !early {
             return None;
         }
         self.calls.wholes.remove(whole).map(|parts| parts.end)

@@ -375,6 +375,7 @@ impl<S: System> Core<S> {
         result.clear();
         let done = self.execute((ep, peer, source), word, bytes, &mut result);
         self.answer_with((ep, peer), id, done, &result);
+        self.served = true;
         self.calls_result = result;
     }
 

@@ -23,6 +23,10 @@ const OTHERS_EVERY: u32 = 16;
 /// polls twice more before it returns from a flush.
 const SATED: u32 = 2;
 
+/// Polls after one in which calls of peers were served whose yields are left out: it takes so many
+/// until the next call.
+const SERVING: u32 = 4;
+
 /// The core, if it was locked, with the time then.
 pub(crate) type Held<'a, S> = Option<(MutexGuard<'a, Core<S>>, u64)>;
 
@@ -68,6 +72,12 @@ impl<S: System> Shared<S> {
         }
         if std::mem::take(&mut core.answered) {
             self.sated.refill(SATED);
+        }
+        if std::mem::take(&mut core.served) {
+            self.serving.refill(SERVING);
+        }
+        if all {
+            self.serving.end(); // others get the processor now and then
         }
         if all && !self.threaded {
             drop(core);

@@ -45,7 +45,10 @@ pub(crate) struct Shared<S: System> {
     pub(crate) skips: Skips,
     /// Polls in which nothing is awaited, as far as anybody can tell.
     pub(crate) sated: Skips,
-    /// See `Engine::take_landed`.
+    /// Polls after which a yield would only keep a peer waiting: it asked for something just now,
+    /// and is likely to ask again.
+    pub(crate) serving: Skips,
+    /// See `Engine::expects_more`.
     pub(crate) landed: AtomicBool,
     /// Rails by which a broadcast may come that somebody waits for, as bits: they are polled each
     /// time.
@@ -115,6 +118,7 @@ impl<S: System> Shared<S> {
             polled_ns: AtomicU64::new(0),
             skips: Skips::new(),
             sated: Skips::new(),
+            serving: Skips::new(),
             landed: AtomicBool::new(false),
             awaited: AtomicU32::new(0),
             tick_ns: parts.tick_ns,

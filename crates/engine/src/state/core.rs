@@ -69,6 +69,8 @@ pub struct Core<S: System> {
     pub(crate) deferred: bool,
     /// The last remote operation of an endpoint that was open has ended.
     pub(crate) answered: bool,
+    /// An operation of a peer was done that was asked for by a call.
+    pub(crate) served: bool,
     /// The send that was posted last, if it is still to be copied into the log.
     pub(crate) unlogged: Option<u32>,
     /// When the application last polled.
@@ -105,6 +107,7 @@ impl<S: System> Core<S> {
             fast_path: FastPath::new(),
             deferred: false,
             answered: false,
+            served: false,
             unlogged: None,
             polled_ns: 0,
             log,

@@ -117,6 +117,8 @@ pub enum Mutation {
     AnyKey,
     /// Lost calls, and lost answers to them, are not sent again.
     ForgetCalls,
+    /// An atomic operation in parts is over with its first.
+    EndWithPart,
 }
 
 impl Mutation {
@@ -125,7 +127,7 @@ impl Mutation {
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
     /// costs time, too (`tests/partial.rs`); nor `TrustImmediates` and
     /// `LeaveStuck`, of connections of InfiniBand (`verbs.rs` of the simulator).
-    pub const ALL: [Mutation; 50] = [
+    pub const ALL: [Mutation; 51] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
         Mutation::AckBeforeCommit,
@@ -176,5 +178,6 @@ impl Mutation {
         Mutation::CallClosed,
         Mutation::AnyKey,
         Mutation::ForgetCalls,
+        Mutation::EndWithPart,
     ];
 }
