@@ -7,7 +7,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTEST := $(MARLINE_MPI_DIR)/tools/bin/python -m pytest -c tests/e2e/pytest.ini -n 2 --dist worksteal
 
 .PHONY: deps build guided programs eager demo test test-cargo check-aarch64 test-aarch64 test-e2e soak bench bench-loss \
-	bench-blackhole bench-gap bench-unlike bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-rma \
+	bench-blackhole bench-gap bench-unlike bench-crowd bench-checksums bench-apps bench-smax bench-progress bench-bcast bench-rma \
 	detect mutations soak-seeds lint fuzz clean staged \
 	miri miri-wire miri-proto miri-checksum miri-engine sanitize sanitize-address sanitize-thread
 
@@ -104,6 +104,9 @@ bench-gap: deps build programs
 bench-unlike: deps build programs
 	bench/unlike
 
+bench-crowd: deps build programs
+	bench/crowd
+
 bench-checksums: deps build programs
 	cargo build --release --locked -p marline-checksum --example bench
 	taskset -c 1 $(TARGET)/release/examples/bench --rivals crc64-nvme crc64-nh crc32c aes-lanes xxh3
@@ -133,7 +136,7 @@ lint:
 	bash -n scripts/install-deps scripts/aarch64 scripts/guided .ci/run
 	python3 -c "import ast, sys; [ast.parse(open(f).read(), f) for f in sys.argv[1:]]" \
 		bench/run bench/loss bench/blackhole bench/gap bench/unlike bench/progress bench/smax bench/checksums \
-		bench/apps bench/bcast bench/rma \
+		bench/apps bench/bcast bench/rma bench/crowd \
 		bench/*.py scripts/demo tests/e2e/*.py
 
 # The targets below want a nightly compiler: rustup toolchain install nightly --component miri,rust-src

@@ -38,6 +38,7 @@ EXCUSED = {
     (README, "make bench-blackhole"): MINUTES,
     (README, "make bench-gap"): MINUTES,
     (README, "make bench-unlike"): MINUTES,
+    (README, "make bench-crowd"): MINUTES,
     (README, "make bench-bcast"): MINUTES,
     (README, "make bench-rma"): MINUTES,
     (README, "make bench-checksums"): MINUTES,
