@@ -24,6 +24,9 @@ impl World {
             self.connections.silent.remove(&(start, target));
             return self.snap(start, target);
         }
+        if self.step_of_rest(order) {
+            return;
+        }
         let deaf = self
             .connections
             .deaf
@@ -44,6 +47,7 @@ impl World {
         let up = there && self.setup.connects(target.1) && !cut();
         if up {
             self.connections.up.insert(end_of(e, rail, &to), to);
+            self.begin_light(start, target);
             // Who dials anew ends what the other end still believes in.
             let other = self.connections.deaf.keys().copied();
             let other: Vec<End> = other
@@ -145,6 +149,7 @@ impl World {
     }
 
     fn break_where(&mut self, broken: impl Fn((usize, usize), (usize, usize)) -> bool) {
+        self.break_resting(&broken);
         let of = |end: &End| broken((self.eps[end.0 as usize].host, end.1), end.2);
         let ends = self.connections.up.iter().filter(|(end, _)| of(end));
         let ends: Vec<(End, RailAddr)> = ends.map(|(end, to)| (*end, *to)).collect();

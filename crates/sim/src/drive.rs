@@ -468,12 +468,9 @@ impl World {
     fn post(&mut self, e: u32, mut out: Out, at: u64) {
         let lost = self.rng.ppm(self.net.weather.batch_drop);
         self.strike(e, &out);
-        if let Some(write) = &out.write {
-            self.launch_write(e, &out, write, at);
-        }
-        let mut bytes = std::mem::take(&mut out.bytes);
-        if let Some(head) = DirectHead::parse(&bytes).filter(|_| out.direct) {
+        if let Some(head) = DirectHead::parse(&out.bytes).filter(|_| out.direct) {
             self.net.stats.direct += 1;
+            let mut bytes = std::mem::take(&mut out.bytes);
             let packet = head.packet(&bytes);
             if !packet.is_empty() {
                 self.check_packet(e, packet, out.segment);
@@ -485,13 +482,25 @@ impl World {
             self.launch(e, &out, bytes, at, lost);
             return;
         }
+        for packet in out.bytes.chunks(out.segment) {
+            self.check_packet(e, packet, out.segment);
+        }
+        if let Some(out) = self.embark(e, out) {
+            self.leave(e, out, at, lost);
+        }
+    }
+
+    /// A batch is on its way.
+    pub(crate) fn leave(&mut self, e: u32, mut out: Out, at: u64, lost: bool) {
+        if let Some(write) = &out.write {
+            self.launch_write(e, &out, write, at);
+        }
+        let bytes = std::mem::take(&mut out.bytes);
         if bytes.len() <= out.segment {
-            self.check_packet(e, &bytes, out.segment);
             self.launch(e, &out, bytes, at, lost);
             return;
         }
         for packet in bytes.chunks(out.segment) {
-            self.check_packet(e, packet, out.segment);
             self.launch(e, &out, spare::copy(packet), at, lost);
         }
         spare::give(bytes);

@@ -91,7 +91,7 @@ impl SimTx {
 
     /// Its links are unreliable connections.
     fn is_uc(&self) -> bool {
-        self.caps.connected && self.caps.ordered && !self.caps.lossless
+        self.machine.wires().ports[self.rail].uc
     }
 
     /// The connection to an address is up or down, if anybody wants to know.
@@ -183,6 +183,7 @@ impl RailTx for SimTx {
             at,
             write: None,
             direct: false,
+            light: false,
         });
         self.machine.stir();
         SendOutcome::Sent
@@ -252,6 +253,7 @@ impl RemoteWrite for SimTx {
                 drained,
                 call,
                 part_max,
+                copied: None,
             });
         }
         SendOutcome::Sent

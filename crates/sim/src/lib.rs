@@ -42,6 +42,7 @@ mod queue;
 mod reach;
 mod reader;
 mod remote;
+mod rest;
 mod rng;
 mod rounds;
 mod run;
@@ -60,7 +61,7 @@ mod windows;
 mod world;
 mod writes;
 
-pub use connections::Verbs;
+pub use connections::{Rests, Verbs};
 pub use many::{run_seeds, watch_seeds, Hunt, Report};
 pub use moment::{Moment, Strike};
 pub use net::NetStats;

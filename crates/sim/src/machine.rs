@@ -52,6 +52,8 @@ pub struct Out {
     pub write: Option<OutWrite>,
     /// They are a direct write, one datagram; `segment`: what the path takes.
     pub direct: bool,
+    /// They leave as datagrams, as their connection rests.
+    pub light: bool,
 }
 
 /// Something that the engine did.
@@ -153,6 +155,7 @@ pub struct Port {
     queue_ns: u64,
     merges: bool,
     pub(crate) tells_segment: bool,
+    pub(crate) uc: bool,
 }
 
 /// How a socket behaves.
@@ -180,6 +183,8 @@ pub struct PortSpec {
     pub lossless: bool,
     /// Packets on them do not overtake each other.
     pub ordered: bool,
+    /// They are unreliable connections.
+    pub uc: bool,
     /// Writes into registered memory.
     pub writes: RemoteWrites,
     /// It knows which of them have landed.
@@ -414,6 +419,7 @@ impl Port {
             queue_ns: spec.queue_ns,
             merges: spec.merges,
             tells_segment: spec.tells_segment,
+            uc: spec.uc,
         }
     }
 

@@ -102,6 +102,12 @@ pub struct NetStats {
     pub swallowed: u64,
     /// Unreliable connections that an end made anew.
     pub remade: u64,
+    /// Connections that came to rest.
+    pub rested: u64,
+    /// Those that were made again.
+    pub woken: u64,
+    /// Batches that waited for one.
+    pub held: u64,
 }
 
 impl NetStats {
@@ -134,6 +140,9 @@ impl NetStats {
         self.stuck += o.stuck;
         self.swallowed += o.swallowed;
         self.remade += o.remade;
+        self.rested += o.rested;
+        self.woken += o.woken;
+        self.held += o.held;
     }
 }
 
@@ -167,6 +176,8 @@ pub(crate) struct Carried {
 pub struct Net {
     rails: usize,
     streams: Vec<bool>,
+    /// Datagrams carry what is sent now.
+    pub(crate) light: bool,
     ports: Vec<Port>,
     partitions: Vec<usize>,
     last: Vec<u64>,
@@ -194,6 +205,7 @@ impl Net {
         Net {
             rails: setup.rails,
             streams: setup.streams.clone(),
+            light: false,
             ports: vec![Port::default(); count],
             partitions: Vec::new(),
             last: vec![0; pairs],
@@ -321,7 +333,7 @@ impl Net {
 
     /// True if packets between these rails (by index) travel in a stream.
     pub fn is_stream(&self, from: usize, to: usize) -> bool {
-        self.streams[from] && self.streams[to]
+        self.streams[from] && self.streams[to] && !self.light
     }
 
     /// When a packet in a stream arrives: behind the one before, however long that takes.

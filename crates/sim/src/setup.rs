@@ -1,7 +1,7 @@
 //! The choices of one seed: cluster, settings, faults, workload. All of it is plain data, so that a
 //! failing run can be shrunk by taking things away.
 
-use crate::connections::Verbs;
+use crate::connections::{Rests, Verbs};
 use crate::draw::{draw_faults, draw_near, draw_pattern};
 use crate::moment::Strike;
 use crate::profile::Profile;
@@ -273,6 +273,8 @@ pub struct Setup {
     /// Unreliable connections take nothing any more after a part of a write was lost, or a write
     /// was refused, as those of some devices do.
     pub sticks: bool,
+    /// Connections of InfiniBand rest.
+    pub rests: Rests,
     /// A connection over which the network carries nothing is silent for so long, and then it
     /// breaks; what it held before that arrives when the network carries it again.
     pub silent_ns: u64,
@@ -381,6 +383,7 @@ impl Setup {
             near: None,
             verbs: vec![None; rails],
             sticks: false,
+            rests: Rests::default(),
             silent_ns: 0,
             writes: vec![false; rails],
             direct: false,

@@ -1,5 +1,6 @@
 //! Takes things away from a failing run while it still fails.
 
+use crate::connections::Rests;
 use crate::run::run_setup;
 use crate::setup::{Setup, Topology};
 
@@ -88,6 +89,10 @@ fn candidates(setup: &Setup) -> Vec<Setup> {
 fn plainer(setup: &Setup, add: &mut impl FnMut(&dyn Fn(&mut Setup))) {
     if setup.verbs.iter().any(Option::is_some) {
         add(&|s| s.verbs.fill(None));
+    }
+    if setup.rests != Rests::default() {
+        add(&|s| s.rests = Rests::default());
+        add(&|s| s.rests.datagrams_first = 0);
     }
     if setup.node.native_rails != 0 {
         add(&|s| s.node.native_rails = 0);

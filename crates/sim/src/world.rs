@@ -1,7 +1,7 @@
 //! The world: clock, endpoints, network, and the loop that drives them.
 
 use crate::app::App;
-use crate::connections::Connections;
+use crate::connections::{Connections, Way};
 use crate::content::Content;
 use crate::endpoint::{Endpoint, Trace};
 use crate::machine::{Log, News, Out, PortSpec, TRUESIZE};
@@ -107,6 +107,8 @@ pub struct World {
     pub(crate) log: Log,
     pub(crate) entries: Box<[Completion; BATCH_MAX]>,
     pub(crate) held: VecDeque<(u32, Out)>,
+    /// Batches that wait for connections that rest.
+    pub(crate) resting: BTreeMap<Way, Vec<(u32, Out)>>,
     pub(crate) rng: Rng,
     /// For windows: numbers of their own.
     pub(crate) windows_rng: Rng,
@@ -150,6 +152,7 @@ impl World {
             log: Log::default(),
             entries: Box::new([Completion::empty(); BATCH_MAX]),
             held: VecDeque::new(),
+            resting: BTreeMap::new(),
             rng: Rng::new(setup.seed, 3),
             windows_rng: Rng::new(setup.seed, 14),
             hash: 0xcbf2_9ce4_8422_2325,
@@ -190,8 +193,9 @@ impl World {
                 tells_segment: behaviour >> (4 * r) & 6 == 0,
                 segments: behaviour >> (4 * r) & 8 == 0 || self.setup.hosts > 16,
                 connects: self.setup.connects(r),
-                lossless: self.setup.connects(r) && self.setup.streams[r],
+                lossless: self.setup.loses_nothing(r),
                 ordered: self.setup.connects(r) && (self.setup.streams[r] || self.setup.is_uc(r)),
+                uc: self.setup.is_uc(r),
                 writes: self.setup.kind_of_writes(r),
                 knows_landed: self.setup.knows_landed(r),
                 registered_max: self.setup.registered_max,
@@ -469,7 +473,8 @@ impl World {
     pub(crate) fn launch(&mut self, e: u32, out: &Out, mut bytes: Vec<u8>, at: u64, lost: bool) {
         let mut held = false;
         let mut at = at;
-        if self.setup.connects(out.rail) {
+        self.net.light = out.light;
+        if self.setup.connects(out.rail) && !out.light {
             let Some(leaves) = self.boards(e, out.rail, &out.to, at) else {
                 self.net.stats.broken += 1;
                 return spare::give(bytes);
@@ -479,7 +484,7 @@ impl World {
         let (from, to) = (self.eps[e as usize].host, out.to);
         let target = target_of(&to);
         let start = (from, out.rail);
-        if self.is_stuck(e, start, target) {
+        if !out.light && self.is_stuck(e, start, target) {
             self.net.stats.swallowed += 1;
             return spare::give(bytes);
         }
@@ -489,6 +494,7 @@ impl World {
             .net
             .send(at, start, target, (bytes.len(), datagram), (lost, held));
         let stream = self.net.is_stream(out.rail, target.1);
+        self.net.light = false;
         let breaks = stream.then(|| self.breaks(e, start, target));
         if let Some(mtu) = fate.too_big {
             let news = News::TooBig(to, mtu);
@@ -525,6 +531,7 @@ impl World {
                 damage => damage,
             };
             hurt(&mut flying.bytes, head, damage, &mut self.rng);
+            self.under_way(e, out, at);
             self.push(at, Next::Arrive(slot));
         }
         spare::give(bytes);

@@ -5,7 +5,7 @@
 //! writes, and a write that is refused breaks it. Any other loses and reorders writes as it does
 //! packets, and of one that is lost the beginning may land.
 
-use crate::connections::Verbs;
+use crate::connections::{Rests, Verbs};
 use crate::machine::{News, Out, TRUESIZE};
 use crate::memory::Buffer;
 use crate::net::Net;
@@ -43,6 +43,8 @@ pub struct OutWrite {
     pub call: Option<u32>,
     /// Longest part.
     pub part_max: usize,
+    /// Its bytes, if they were copied: it waited for its connection.
+    pub copied: Option<Vec<u8>>,
 }
 
 /// Damage to the bytes of a write.
@@ -146,11 +148,15 @@ impl World {
         let over = fates.iter().map(|fate| fate.over).max().unwrap_or(at);
         if over != u64::MAX {
             let at = over.max(self.now);
-            let order = self.push(at, Next::WriteOver);
-            self.overs.insert(order, (e, out.rail, write.token, target));
+            self.under_way(e, out, at);
+            if write.copied.is_none() {
+                let order = self.push(at, Next::WriteOver);
+                self.overs.insert(order, (e, out.rail, write.token, target));
+            }
         }
         let drained = self.eps[e as usize].machine.wires().ports[out.rail].drained;
-        if drained != write.drained || self.is_stuck(e, start, target) {
+        let drained = drained != write.drained && write.copied.is_none();
+        if drained || self.is_stuck(e, start, target) {
             return; // drained in the same call: nothing is read after that (mutation, seed 1803)
         }
         let comes = |fate: &WriteFate| fate.lands.is_some() || write.call.is_some() && fate.said;
@@ -158,7 +164,9 @@ impl World {
             return;
         }
         let mut bytes = spare::take();
-        if let Err(text) = self.read_pieces(e, out, write, &mut bytes) {
+        if let Some(copied) = &write.copied {
+            bytes.extend_from_slice(copied);
+        } else if let Err(text) = self.read_pieces(e, out, write, &mut bytes) {
             return self.broken(e, text);
         }
         for (which, (part, fate)) in parts.into_iter().zip(&fates).enumerate() {
@@ -204,6 +212,7 @@ impl World {
             flying.breaks = Some(breaks);
             flying.write = Some((key, offset, hurt));
             flying.immediate = immediate;
+            self.under_way(e, out, at);
             self.push(at.max(self.now), Next::Arrive(slot));
         }
     }
@@ -216,7 +225,7 @@ impl World {
 
     /// Reads what is written, from the memory of a send (or of the region) that is not over. What
     /// the engine has copied to its log is not ours to see: the message it is of says what it is.
-    fn read_pieces(
+    pub(crate) fn read_pieces(
         &self,
         e: u32,
         out: &Out,
@@ -577,6 +586,7 @@ pub(crate) fn draw_verbs(setup: &mut Setup) {
     setup.faults = faults.map(|at| setup.faults[at]).collect();
     setup.weather.breaks = rng.pick(&[0, 100, 1_000, 3_000]);
     setup.sticks = Rng::new(setup.seed, 24).one_in(2);
+    setup.rests = Rests::draw(setup.seed);
     // What is lost on a native rail ends the conversation.
     if setup.profile == Profile::Native && rng.one_in(4) {
         setup.node.native_rails = rng.next() as u32;

@@ -1,7 +1,7 @@
 //! Rails of InfiniBand: connections that break while they write, ends that hear late of it, writes
-//! that land late, in part or never.
+//! that land late, in part or never, and connections that rest.
 
-use marline_sim::{run_setup, Lie, Outcome, Setup, Trouble, Verbs, Weather};
+use marline_sim::{run_setup, Lie, Outcome, Rests, Setup, Trouble, Verbs, Weather};
 
 const MS: u64 = 1_000_000;
 
@@ -151,6 +151,79 @@ fn nothing_is_lost_silently_where_native_connections_break() {
         died += usize::from(clean(&setup).net.broken > 0);
     }
     assert!(died > 0);
+}
+
+/// Three hosts whose connections rest and are made again all the time, with breaks and losses, by
+/// connections alone or by datagrams first.
+#[test]
+fn connections_rest_and_wake_while_traffic_goes_on() {
+    use Verbs::{Rc, Uc};
+    let (mut rested, mut woken, mut held) = (0, 0, 0);
+    for kinds in [&[Rc][..], &[Uc], &[Rc, Uc]] {
+        for datagrams_first in [0, 3] {
+            for seed in 0..6 {
+                let mut setup = resting(seed, kinds);
+                setup.rests.datagrams_first = datagrams_first;
+                let net = clean(&setup).net;
+                (rested, woken) = (rested + net.rested, woken + net.woken);
+                held += net.held;
+            }
+        }
+    }
+    assert!(
+        rested > 1_000 && woken > 1_000 && held > 1_000,
+        "{rested} {woken} {held}"
+    );
+}
+
+/// A connection that rests loses nothing: native rails may do it.
+#[test]
+fn nothing_is_lost_natively_by_rest() {
+    for kinds in [&[Verbs::Rc][..], &[Verbs::Rc, Verbs::Rc]] {
+        let mut rested = 0;
+        for seed in 0..8 {
+            let mut setup = natively_resting(seed, kinds);
+            // A receive that is given up in the middle of its write breaks the connection.
+            setup.may_die = clean(&dying(&setup)).net.writes_refused > 0;
+            rested += clean(&setup).net.rested;
+        }
+        assert!(rested > 100, "{rested}");
+    }
+}
+
+/// Nothing is lost but by rest, and what is lost ends conversations.
+fn natively_resting(seed: u64, kinds: &[Verbs]) -> Setup {
+    let mut setup = resting(seed, kinds);
+    setup.weather = Weather::default();
+    setup.node.native_rails = u32::MAX;
+    setup
+}
+
+/// A connection that rests with something under way ends the conversation, as a broken one does.
+#[cfg(feature = "mutation")]
+#[test]
+fn rest_that_waits_for_nothing_is_noticed() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let noticed = (0..100).find(|&seed| {
+        let mut setup = natively_resting(seed, &[Verbs::Rc]);
+        let right = run_setup(&setup, false).failure.is_none();
+        setup.node.mutation = Some(marline_proto::Mutation::RestEarly);
+        right && run_setup(&setup, false).failure.is_some()
+    });
+    println!("RestEarly: {} seeds", noticed.map_or(0, |seed| seed + 1));
+    assert!(noticed.is_some());
+}
+
+/// Each process has a single connection at a time.
+fn resting(seed: u64, kinds: &[Verbs]) -> Setup {
+    let mut setup = setup(seed, kinds);
+    setup.hosts = 3;
+    setup.rests = Rests {
+        most: 1,
+        ppm: 3_000,
+        datagrams_first: 0,
+    };
+    setup
 }
 
 /// The profile has teeth: each of the mistakes that connections with writes invite is noticed.

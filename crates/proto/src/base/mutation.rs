@@ -71,6 +71,8 @@ pub enum Mutation {
     TrustImmediates,
     /// Connections that take nothing any more are not made anew.
     LeaveStuck,
+    /// Connections rest with something under way. (The simulator's rails make this mistake.)
+    RestEarly,
     /// A packet that is refused sets no timer.
     Unasked,
     /// A remote write that was refused is said to be done.
@@ -125,8 +127,8 @@ impl Mutation {
     /// All of them that the simulator hunts. Not `Hasty`: to leave a path that works costs time and
     /// breaks no promise, so it cannot complain (`tests/pair.rs` notices it); nor `Cling`
     /// and `TrustSizes`, of which `failover.rs` of the simulator complains; nor `SayOnce`, which
-    /// costs time, too (`tests/partial.rs`); nor `TrustImmediates` and
-    /// `LeaveStuck`, of connections of InfiniBand (`verbs.rs` of the simulator).
+    /// costs time, too (`tests/partial.rs`); nor `TrustImmediates`,
+    /// `LeaveStuck` and `RestEarly`, of connections of InfiniBand (`verbs.rs` of the simulator).
     pub const ALL: [Mutation; 51] = [
         Mutation::ForgetFragments,
         Mutation::ForgetMessages,
