@@ -190,6 +190,17 @@ def test_imb_and_mpi4py(kind, native):
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("native", [False, True], ids=["reliable", "native"])
+def test_many_short_messages_to_many_peers(native):
+    """Four ranks send each other messages of 1 to 8 KiB as fast as they can, mostly one way."""
+    kinds = ("rc", "uc", "ud")
+    size = ("--messages", 1500)
+    lines = [job(f"{kind}:rxe0", MPICH, "peers", *size, native=native, ranks=4) for kind in kinds]
+    said = in_guest(*lines, seconds=400)
+    assert len(re.findall(r"^peers ok ", said, re.M)) == len(kinds), said
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["ud", "rc", "uc"])
 def test_packets_are_lost_below_verbs(kind):
     """On the wires between two devices, where one host's packets travel to itself. (Order is all to a
