@@ -507,6 +507,7 @@ fn hello<'a>(input: &mut Input<'_>, peer: u64, bytes: &'a mut [u8]) -> Frame<Hel
         algorithms: 0b110,
         reliable: input.below(8) > 0,
         credit: input.pick(&[1 << 18, 0, u64::MAX, 20_000]),
+        revision: input.pick(&[0, 0, 1, 2]),
         rails: RailList::of(&bytes[..len]),
     })
 }

@@ -8,8 +8,8 @@ use marline_engine::{
 };
 use marline_proto::Config;
 use marline_rails::{
-    addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId,
-    PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
+    addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, InterfaceChoice,
+    LinkId, PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -47,6 +47,10 @@ impl RailTx for Silent {
     fn caps(&self) -> Caps {
         caps::caps()
     }
+    fn move_to(&mut self, _: &InterfaceChoice) -> Option<RailAddr> {
+        None
+    }
+
     fn local_addr(&self) -> RailAddr {
         let addr = UdpAddr {
             ip: [10, 0, 0, 1].into(),

@@ -105,6 +105,7 @@ impl Node {
             algorithms: self.cfg.algorithms_mask(),
             reliable: self.cfg.reliable,
             credit: conn.credit.granted(),
+            revision: self.local.revision,
             rails: RailList::write(rails, &self.local.named_addrs()),
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! A new kind is a variant here, a name in each `forward!`, and a row of [`crate::discover`].
 
+use crate::discover::InterfaceChoice;
 use crate::fault::{Faulty, FaultyRx, FaultyTx};
 use crate::shm::{ShmRail, ShmRx, ShmTx};
 use crate::tcp::{TcpRail, TcpRx, TcpTx};
@@ -149,6 +150,7 @@ forward! {
     impl RailTx for AnyTx { Udp, Tcp, Shm, Verbs, Faulty }
     ref fn caps(self) -> Caps;
     ref fn local_addr(self) -> RailAddr;
+    mut fn move_to(self, interface: &InterfaceChoice) -> Option<RailAddr>;
     mut fn send(
         self, link: LinkId, bytes: &[u8], segment: usize, flow: u8
     ) -> SendOutcome;

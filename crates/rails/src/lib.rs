@@ -30,8 +30,8 @@ pub use addr::UdpAddr;
 pub use any::{AnyRail, AnyRx, AnyTx};
 pub use caps::Caps;
 pub use discover::{
-    choose_interfaces, choose_rails, open_rail, with_tcp_behind, InterfaceChoice, InterfaceWatch,
-    RailChoice, RailsConfig,
+    choose_interfaces, choose_rails, open_rail, with_tcp_behind, InterfaceChange, InterfaceChoice,
+    InterfaceWatch, RailChoice, RailsConfig,
 };
 pub use fault::{Clock, FaultScript, Faults, Faulty, FaultyRx, FaultyTx};
 pub use groups::{GroupError, GroupLink, Groups};

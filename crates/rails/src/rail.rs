@@ -5,6 +5,7 @@
 //! `docs/rails.md` is a guide for a new kind.
 
 use crate::caps::Caps;
+use crate::discover::InterfaceChoice;
 use crate::groups::Groups;
 use crate::link::{DownReason, LinkId, Links};
 use crate::outcome::{RailFault, SendOutcome};
@@ -76,6 +77,11 @@ pub trait RailTx: Links + TxBuffers + DirectWrite + Groups + Send {
 
     /// Address by which peers reach this rail.
     fn local_addr(&self) -> RailAddr;
+
+    /// The rail's address is gone, and its interface has this one instead: the rail goes on there,
+    /// with all its links, at the same port. Returns the address by which peers reach it now;
+    /// `None`: it cannot, or its kind never does, and everything is as it was.
+    fn move_to(&mut self, interface: &InterfaceChoice) -> Option<RailAddr>;
 
     /// Sends `bytes` on a link as packets of `segment` bytes each (the last may be shorter), by
     /// flow `flow`: others than 0 ask for another route through the fabric (of UDP: a source port

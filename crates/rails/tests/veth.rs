@@ -7,8 +7,8 @@ use common::{
     ip, join, open, open_default, port_of, receive, tool, wait_readable, Namespace, Random, SendTo,
 };
 use marline_rails::{
-    choose_interfaces, InterfaceWatch, Links, RailEvent, RailFault, RailRx, RailTx, SendOutcome,
-    UdpAddr, UdpConfig, UdpRx, UdpTx,
+    choose_interfaces, InterfaceChange, InterfaceWatch, Links, RailEvent, RailFault, RailRx,
+    RailTx, SendOutcome, UdpAddr, UdpConfig, UdpRx, UdpTx,
 };
 use marline_wire::RailAddr;
 use std::process::Command;
@@ -210,9 +210,10 @@ fn a_narrow_router_is_reported_with_its_mtu() {
 /// Waits for the next event of rail 0.
 fn next_state(watch: &mut InterfaceWatch) -> RailFault {
     loop {
-        if let Some((rail, state)) = watch.poll() {
-            assert_eq!(rail, 0);
-            return state;
+        match watch.poll() {
+            Some((0, InterfaceChange::State(state))) => return state,
+            Some(other) => panic!("{other:?}"),
+            None => {}
         }
         wait_readable(watch.fd());
     }
@@ -290,8 +291,46 @@ fn a_lost_carrier_and_a_lost_address_are_seen() {
     while next_state(&mut watch) != gone {}
     assert_eq!(
         InterfaceWatch::open(&choice).unwrap().poll(),
-        Some((0, gone))
+        Some((0, InterfaceChange::State(gone)))
     );
+}
+
+#[test]
+fn a_rail_follows_its_interface_to_another_address_and_back() {
+    let (a, b) = two_hosts();
+    b.enter();
+    let (mut peer, mut rx) = open_default("10.1.0.2");
+    a.enter();
+    let choice = choose_interfaces(&["10.1.0.1".to_owned()]).unwrap();
+    let mut watch = InterfaceWatch::open(&choice).unwrap();
+    let (mut tx, mut tx_back) = open_default("10.1.0.1");
+    let first = tx.local_addr();
+    until_received(&mut tx, &peer.local_addr(), &mut rx);
+    for (from, to) in [("1", "9"), ("9", "1")] {
+        ip(&format!("addr del 10.1.0.{from}/24 dev rail0"));
+        assert_eq!(next_state(&mut watch), RailFault::Down(libc::EADDRNOTAVAIL));
+        ip(&format!("addr add 10.1.0.{to}/24 dev rail0"));
+        let other = loop {
+            match watch.poll() {
+                Some((0, InterfaceChange::Address(other))) => break other,
+                Some(more) => panic!("{more:?}"),
+                None => wait_readable(watch.fd()),
+            }
+        };
+        assert_eq!(other.ip.to_string(), format!("10.1.0.{to}"));
+        let now_at = tx.move_to(&other).unwrap();
+        watch.follow(0, other.ip);
+        assert_eq!(next_state(&mut watch), RailFault::Up);
+        assert_eq!(now_at, tx.local_addr());
+        assert_eq!(UdpAddr::of(&now_at).unwrap().ip, other.ip);
+        assert_eq!(
+            UdpAddr::of(&now_at).unwrap().port,
+            UdpAddr::of(&first).unwrap().port
+        );
+        until_received(&mut tx, &peer.local_addr(), &mut rx);
+        until_received(&mut peer, &now_at, &mut tx_back);
+    }
+    assert_eq!(tx.local_addr(), first);
 }
 
 #[test]

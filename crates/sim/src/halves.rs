@@ -6,9 +6,9 @@ use crate::machine::{Machine, News, Out, TRUESIZE, WIRE_BYTES};
 use crate::spare;
 use crate::writes::OutWrite;
 use marline_rails::{
-    Armed, BufId, Caps, Connected, DirectWrite, DownReason, LinkId, LinkTable, Links, RailEvent,
-    RailFault, RailRx, RailTx, Received, Registrations, RemoteWrite, RemoteWrites, SendOutcome,
-    TxBuffers, Write,
+    Armed, BufId, Caps, Connected, DirectWrite, DownReason, InterfaceChoice, LinkId, LinkTable,
+    Links, RailEvent, RailFault, RailRx, RailTx, Received, Registrations, RemoteWrite,
+    RemoteWrites, SendOutcome, TxBuffers, Write,
 };
 use marline_wire::{DirectHead, RailAddr};
 use std::sync::Arc;
@@ -149,6 +149,10 @@ impl TxBuffers for SimTx {
 impl RailTx for SimTx {
     fn caps(&self) -> Caps {
         self.caps
+    }
+
+    fn move_to(&mut self, _: &InterfaceChoice) -> Option<RailAddr> {
+        None
     }
 
     fn local_addr(&self) -> RailAddr {

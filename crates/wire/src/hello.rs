@@ -158,7 +158,7 @@ impl Address {
 ///  0 prefix (flags = rail count, aux = frame length, word = slot I keep for you)
 ///  8 u64 my id   16 u32 my token  20 u32 my epoch
 /// 24 u8 algorithm I would use, u8 reliable, u16 -, u32 algorithms I can check, bit n: number n
-/// 32 u64 credit bytes   40 u64 the destination's id   48 u64 reserved
+/// 32 u64 credit bytes   40 u64 the destination's id   48 u32 revision of the rails   52 u32 -
 /// 56 rails (see RailAddr), zeros up to a multiple of 8
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +179,8 @@ pub struct Hello<'a> {
     pub reliable: bool,
     /// Initial cumulative eager credit in bytes.
     pub credit: u64,
+    /// So often addresses of the sender's rails changed in this life.
+    pub revision: u32,
     /// Rail addresses, at most [`RAILS_MAX`].
     pub rails: RailList<'a>,
 }
@@ -209,6 +211,7 @@ impl Hello<'_> {
         out[28..32].copy_from_slice(&self.algorithms.to_le_bytes());
         out[32..40].copy_from_slice(&self.credit.to_le_bytes());
         out[40..HELLO_FIXED].fill(0);
+        out[48..52].copy_from_slice(&self.revision.to_le_bytes());
         let (rails, pad) = out[HELLO_FIXED..].split_at_mut(self.rails.bytes().len());
         rails.copy_from_slice(self.rails.bytes());
         pad.fill(0);
@@ -256,6 +259,7 @@ impl<'a> HelloView<'a> {
             algorithms: u32_at(b, 28),
             reliable: b[25] == 1,
             credit: self.credit(),
+            revision: u32_at(b, 48),
             rails: self.list().unwrap_or(RailList::EMPTY),
         }
     }

@@ -130,6 +130,7 @@ fn hello() -> impl Strategy<Value = Frame> {
                 algorithms,
                 reliable,
                 credit,
+                revision: token,
                 rails: list(&rails),
             })
         })
@@ -406,6 +407,7 @@ fn hello_with(rails: RailList<'static>) -> Frame {
         algorithms: 2,
         reliable: true,
         credit: 0,
+        revision: 0,
         rails,
     })
 }

@@ -9,6 +9,7 @@ use marline_engine::stats::reader::JobPage;
 use marline_engine::wall_clock::LocalTime;
 use std::collections::HashMap;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 /// Arguments of `events`.
@@ -111,6 +112,7 @@ fn because(reason: Reason) -> &'static str {
         Reason::Refused => "its process is gone",
         Reason::Silent => "silent on every path",
         Reason::Deaf => "it is heard, but nothing arrives at it",
+        Reason::Moved => "the peer's rail has another address",
         Reason::Lost => "something was lost where nobody can send it again",
     }
 }
@@ -169,6 +171,13 @@ impl Told<'_> {
             }
             Kind::RailDown => format!("rail {rail} is down: {}", errno(event.detail.0)),
             Kind::RailUp => format!("rail {rail} is up again"),
+            Kind::RailMoved => match event.detail {
+                (0, _) | (_, 0) => format!("rail {rail} goes on at another address"),
+                (from, to) => {
+                    let [from, to] = [from, to].map(Ipv4Addr::from_bits);
+                    format!("rail {rail} goes on at {to}; it was at {from}")
+                }
+            },
             Kind::StoodIn => format!("{} stands in: no other carries", path()),
         }
     }

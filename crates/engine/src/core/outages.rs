@@ -6,7 +6,9 @@ use crate::state::core::Core;
 use crate::stats::events::{Event, Kind, Reason, NO_RAIL};
 use marline_proto as proto;
 use marline_proto::{PathReason, PathState, PeerId};
-use marline_rails::{RailFault, RailTx};
+use marline_rails::{RailFault, RailTx, UdpAddr};
+use marline_wire::RailAddr;
+use std::net::IpAddr;
 
 /// The reason of a node, as pages show it.
 fn reason(why: PathReason) -> Reason {
@@ -19,6 +21,7 @@ fn reason(why: PathReason) -> Reason {
         PathReason::Corrupt => Reason::Corrupt,
         PathReason::Size => Reason::Size,
         PathReason::NoBetter => Reason::NoBetter,
+        PathReason::Moved => Reason::Moved,
     }
 }
 
@@ -33,6 +36,7 @@ fn words(why: PathReason) -> &'static str {
         PathReason::Corrupt => "what is sent on it arrives damaged",
         PathReason::Size => "no packets pass that are long enough for data",
         PathReason::NoBetter => "no other is better",
+        PathReason::Moved => "the peer's rail has another address",
     }
 }
 
@@ -217,6 +221,27 @@ impl<S: System> Core<S> {
             reason: Reason::System,
             rail: u8::try_from(rail).unwrap_or(NO_RAIL),
             detail: (errno.unsigned_abs(), 0),
+            ..Event::default()
+        });
+        self.warn_if(true, &text);
+    }
+
+    /// A rail goes on at another address of its interface.
+    pub(crate) fn note_moved(&mut self, rail: usize, from: &RailAddr, to: &RailAddr) {
+        let ip = |addr: &RailAddr| UdpAddr::read(addr).map(|addr| addr.ip);
+        let short = |addr: &RailAddr| match ip(addr) {
+            Some(IpAddr::V4(ip)) => ip.to_bits(),
+            _ => 0,
+        };
+        let text = |addr: &RailAddr| ip(addr).map_or("?".to_owned(), |ip| ip.to_string());
+        let at = u8::try_from(rail).unwrap_or(NO_RAIL);
+        let name = self.rail_name(at);
+        let text = format!("rail {name} has moved from {} to {}", text(from), text(to));
+        self.outages.record(Event {
+            kind: Kind::RailMoved,
+            reason: Reason::System,
+            rail: at,
+            detail: (short(from), short(to)),
             ..Event::default()
         });
         self.warn_if(true, &text);

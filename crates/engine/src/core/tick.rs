@@ -4,7 +4,7 @@ use crate::api::LogLevel;
 use crate::platform::system::System;
 use crate::state::core::Core;
 use crate::stats::raise;
-use marline_rails::{LinkId, RailEvent, RailFault, RailTx, SendOutcome};
+use marline_rails::{InterfaceChoice, LinkId, RailEvent, RailFault, RailTx, SendOutcome};
 
 impl<S: System> Core<S> {
     /// Everything that time or the rails ask for; call when a poll brought nothing, and at least
@@ -96,6 +96,26 @@ impl<S: System> Core<S> {
     pub(crate) fn on_rail_fault(&mut self, now: u64, rail: usize, fault: RailFault) {
         self.note_rail(rail, fault);
         self.set_rail(now, rail, fault == RailFault::Up);
+    }
+
+    /// The interface of a rail has another address than the rail's, which is gone: the rail goes on
+    /// there, if it can, and peers are told. Returns whether it does.
+    pub(crate) fn move_rail(&mut self, now: u64, rail: usize, to: &InterfaceChoice) -> bool {
+        let Some(state) = self.rails.get_mut(rail) else {
+            return false;
+        };
+        let from = state.tx.local_addr();
+        let Some(addr) = state.tx.move_to(to) else {
+            let text = format!("rail {} cannot go on at {}", state.name, to.ip);
+            self.say(LogLevel::Info, &text);
+            return false;
+        };
+        self.note_moved(rail, &from, &addr);
+        let specs = self.rail_specs();
+        for node in self.dir.nodes() {
+            node.on_rail_address(now, rail, specs[rail].addr);
+        }
+        true
     }
 
     /// The state of a rail changed.

@@ -4,7 +4,7 @@
 use crate::api::LogLevel;
 use crate::platform::system::System;
 use crate::progress::shared::Shared;
-use marline_rails::InterfaceWatch;
+use marline_rails::{InterfaceChange, InterfaceWatch};
 
 /// Time that the thread may work before others get the lock (design rule 2).
 const HOLD_NS: u64 = 50_000;
@@ -67,14 +67,10 @@ impl<S: System> Shared<S> {
             return;
         }
         slow.next_ns = now + self.tick_ns / 2;
-        while let Some((rail, fault)) = slow.interfaces.as_mut().and_then(InterfaceWatch::poll) {
-            let mut core = self.lock();
-            if core.poisoned {
-                continue;
+        if let Some(watch) = slow.interfaces.as_mut() {
+            while let Some((rail, change)) = watch.poll() {
+                self.on_change(now, watch, rail, &change);
             }
-            core.on_rail_fault(now, rail, fault);
-            core.settle();
-            core.flush(now);
         }
         if let Some(workers) = slow.workers.as_mut() {
             workers.tend(now);
@@ -89,6 +85,30 @@ impl<S: System> Shared<S> {
             let core = self.lock();
             slow.publisher.publish(&core);
         }
+    }
+
+    /// Something has become of the interface of a rail.
+    fn on_change(
+        &self,
+        now: u64,
+        watch: &mut InterfaceWatch,
+        rail: usize,
+        change: &InterfaceChange,
+    ) {
+        let mut core = self.lock();
+        if core.poisoned {
+            return;
+        }
+        match change {
+            InterfaceChange::State(fault) => core.on_rail_fault(now, rail, *fault),
+            InterfaceChange::Address(other) => {
+                if core.move_rail(now, rail, other) {
+                    watch.follow(rail, other.ip);
+                }
+            }
+        }
+        core.settle();
+        core.flush(now);
     }
 
     /// Ends the threads that make sums.

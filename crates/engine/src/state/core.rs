@@ -122,7 +122,8 @@ impl<S: System> Core<S> {
         (self.log.0)(level, text);
     }
 
-    fn rail_specs(&self) -> Vec<RailSpec> {
+    /// The rails as nodes know them.
+    pub(crate) fn rail_specs(&self) -> Vec<RailSpec> {
         let cap = if self.cfg.mtu == 0 {
             PACKET_MAX
         } else {

@@ -61,6 +61,8 @@ named! {
         RailUp = 10, "rail-up";
         /// A rail that stood by carries, because no other does.
         StoodIn = 11, "stood-in";
+        /// A rail goes on at another address of its interface.
+        RailMoved = 12, "rail-moved";
     }
 }
 
@@ -97,6 +99,8 @@ named! {
         Deaf = 13, "deaf";
         /// Something was lost on a rail without software reliability.
         Lost = 14, "lost";
+        /// The peer's rail has another address.
+        Moved = 15, "moved";
     }
 }
 
@@ -128,7 +132,8 @@ pub struct Event {
     /// How long nothing was delivered, in nanoseconds, at most; 0: nothing waited.
     pub gap_ns: u64,
     /// Of a path that shrank the longest packets before and now, in bytes; of a rail that is down
-    /// the error number; of doubts the milliseconds from the first to the last.
+    /// the error number; of one that moved its addresses before and now, where
+    /// these are of IPv4; of doubts the milliseconds from the first to the last.
     pub detail: (u32, u32),
 }
 

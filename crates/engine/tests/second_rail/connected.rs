@@ -4,8 +4,9 @@
 
 use super::rail::addr;
 use marline_rails::{
-    no_groups, no_remote_write, plain_buffers, Armed, Caps, Connected, DownReason, LinkId,
-    LinkTable, Links, PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
+    no_groups, no_remote_write, plain_buffers, Armed, Caps, Connected, DownReason, InterfaceChoice,
+    LinkId, LinkTable, Links, PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome,
+    BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -147,6 +148,10 @@ impl RailTx for Stream {
             receive_buffer_bytes: 1 << 20,
             ..Caps::datagrams(8_000)
         }
+    }
+
+    fn move_to(&mut self, _: &InterfaceChoice) -> Option<RailAddr> {
+        None
     }
 
     fn local_addr(&self) -> RailAddr {

@@ -1,8 +1,8 @@
 //! The second rail: a pair of queues inside the process. What it sends arrives, in order.
 
 use marline_rails::{
-    addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId,
-    PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
+    addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, InterfaceChoice,
+    LinkId, PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, BUFFER_LEN,
 };
 use marline_wire::{RailAddr, RailKind};
 use std::collections::VecDeque;
@@ -49,6 +49,10 @@ impl RailTx for Loop {
             receive_buffer_bytes: 1 << 20,
             ..Caps::datagrams(8_000)
         }
+    }
+
+    fn move_to(&mut self, _: &InterfaceChoice) -> Option<RailAddr> {
+        None
     }
 
     fn local_addr(&self) -> RailAddr {

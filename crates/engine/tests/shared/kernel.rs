@@ -7,8 +7,8 @@ use crate::ranked;
 use crate::sync::Arc;
 use crate::{Clock, System};
 use marline_rails::{
-    addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, LinkId,
-    PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
+    addr_links, no_groups, no_remote_write, plain_buffers, AddrLinks, Armed, Caps, InterfaceChoice,
+    LinkId, PlainBuffers, RailEvent, RailRx, RailTx, Received, SendOutcome, UdpAddr, BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use shuttle::rand::Rng;
@@ -263,6 +263,10 @@ impl RailTx for Rail {
     fn caps(&self) -> Caps {
         crate::caps::caps()
     }
+    fn move_to(&mut self, _: &InterfaceChoice) -> Option<RailAddr> {
+        None
+    }
+
     fn local_addr(&self) -> RailAddr {
         let addr = UdpAddr {
             ip: [10, 0, (self.port % RAILS) as u8, self.port as u8].into(),

@@ -38,6 +38,8 @@ pub enum PathReason {
     Size,
     /// No other is better any more.
     NoBetter,
+    /// The peer's rail has another address.
+    Moved,
 }
 
 /// One remote endpoint, as this node numbers it.

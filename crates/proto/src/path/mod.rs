@@ -3,6 +3,7 @@
 pub(crate) mod contact;
 pub(crate) mod duel;
 pub(crate) mod link;
+mod moved;
 pub(crate) mod mtu_probe;
 mod outage;
 pub(crate) mod quarantine;

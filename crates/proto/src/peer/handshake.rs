@@ -21,7 +21,8 @@ impl Node {
         // Where a packet has no room for all, the peer gets to know fewer of them.
         let room = Hello::rail_bytes_in(builder.writer.room()).min(rails.len());
         let hello = self.hello(conn, &mut rails[..room]);
-        builder.control(&Frame::Hello(hello), Some(FrameRef::Hello));
+        let kept = FrameRef::Hello(hello.revision);
+        builder.control(&Frame::Hello(hello), Some(kept));
         if conn.waiting() == 0 {
             builder.flags |= Header::FLAG_ACK_NOW;
         }
@@ -33,7 +34,8 @@ impl Builder<'_, '_> {
     /// another, too, that waits and will be repeated: else acks that cross would bring each other
     /// about.
     pub(crate) fn wants_ack(&mut self, conn: &Conn) -> bool {
-        if self.acks > 0 && self.frames == [FrameRef::Hello] && conn.asks() {
+        let hello = matches!(self.frames[..], [FrameRef::Hello(_)]);
+        if self.acks > 0 && hello && conn.asks() {
             self.frames.clear();
         }
         !self.frames.is_empty()

@@ -96,6 +96,7 @@ mod tests {
             algorithms: known,
             reliable: true,
             credit: 0,
+            revision: 0,
             rails: RailList::EMPTY,
         })
     }

@@ -102,9 +102,10 @@ impl Node {
                 self.write_arrived(peer, at);
                 self.frame_delivered(peer, FrameRef::Data { xfer, offset, len });
             }
-            FrameRef::Hello => {
+            FrameRef::Hello(revision) => {
+                let newest = revision == self.local.revision;
                 if let Some(conn) = self.conn_mut(peer) {
-                    conn.session.hello_acked = true;
+                    conn.session.hello_acked |= newest;
                 }
             }
             FrameRef::EmptyGrant { number, flags } if flags & FLAG_REFUSED != 0 => {

@@ -133,7 +133,14 @@ impl Conn {
             FrameRef::Grant(key) => queue_once(&mut self.tx.grants, key),
             FrameRef::Credit => self.credit.tell_again(),
             // HELLO rides on every packet until it is acknowledged.
-            FrameRef::Hello => true,
+            FrameRef::Hello(0) => true,
+            // It may be all that there is to say.
+            FrameRef::Hello(_) => {
+                if !self.session.hello_acked {
+                    self.say_rails();
+                }
+                true
+            }
             FrameRef::Bye => {
                 self.bye.due = (!self.bye.heard).into();
                 true

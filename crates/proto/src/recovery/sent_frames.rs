@@ -90,7 +90,7 @@ impl Node {
             }
         } else {
             path.ring.push(&[], len, path.delivered, now);
-            let hello = frames.contains(&FrameRef::Hello);
+            let hello = frames.contains(&FrameRef::Hello(self.local.revision));
             conn.session.hello_acked |= hello && conn.session.epoch.is_some();
             frames.iter().for_each(|frame| _ = self.data_left(frame));
         }

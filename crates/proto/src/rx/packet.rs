@@ -203,11 +203,7 @@ impl Node {
             Frame::ReadFail { number } => self.on_read_fail(peer, *number),
             Frame::Bye { arrived } => self.on_bye(now, peer, *arrived),
             Frame::Corrupt { path } => self.on_corrupt(now, peer, *path),
-            Frame::Hello(hello) => {
-                if let Some(conn) = self.conn_mut(peer) {
-                    conn.session.remote_slot = hello.slot();
-                }
-            }
+            Frame::Hello(hello) => self.on_hello(now, peer, &hello.fields()),
             Frame::Key(key) => self.on_key(peer, key),
             Frame::Ping => self.ask_back(peer, at),
             Frame::Pad { .. } => {}

@@ -12,6 +12,8 @@ pub struct Local {
     pub token: u32,
     pub epoch: u32,
     pub rails: Vec<RailSpec>,
+    /// So often the addresses of rails changed.
+    pub revision: u32,
     pub pairing: &'static dyn Pairing,
     /// Kinds of rails that are not known here and of which it was told.
     pub unknown_kinds: Vec<u8>,
@@ -38,6 +40,7 @@ impl Local {
             epoch,
             writes: rails.iter().any(|r| r.addr.writes() && !r.standby),
             rails,
+            revision: 0,
             pairing,
             unknown_kinds: Vec::new(),
             rail_down: [false; RAILS_MAX],

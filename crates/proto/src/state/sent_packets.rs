@@ -28,8 +28,8 @@ pub enum FrameRef {
     Credit,
     /// A grant of nothing, with these flags: the receiver wants no byte of the message.
     EmptyGrant { number: u32, flags: u8 },
-    /// Our HELLO.
-    Hello,
+    /// Our HELLO, with this revision of our rails.
+    Hello(u32),
     /// A remote read request.
     Read(Key),
     /// Refusal of a peer's read.

@@ -13,6 +13,8 @@ pub struct Session {
     /// The algorithms that the peer can check, bit n for number n; known since its HELLO.
     pub algorithms: u32,
     pub hello_acked: bool,
+    /// The newest revision of its rails that the peer told.
+    pub revision: u32,
     /// Something was lost that nobody can send again: it ends at the next look at the time.
     pub lost: bool,
     pub dead: bool,
@@ -29,6 +31,7 @@ impl Default for Session {
             algorithm: FIRST_ALGORITHM,
             algorithms: 0,
             hello_acked: false,
+            revision: 0,
             lost: false,
             dead: false,
             closed: false,

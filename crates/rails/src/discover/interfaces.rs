@@ -152,7 +152,7 @@ fn choose_named(all: &[Interface], name: &str) -> Result<Vec<InterfaceChoice>, S
 
 /// The interface with its best address among those that fit: IPv4, then global IPv6, then
 /// link-local ones.
-fn choose_best(
+pub(super) fn choose_best(
     interface: &Interface,
     fit: impl Fn(&InterfaceAddr) -> bool,
 ) -> Option<InterfaceChoice> {

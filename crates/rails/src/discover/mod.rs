@@ -7,7 +7,7 @@ mod interfaces;
 mod watch;
 
 pub use interfaces::{choose_interfaces, InterfaceChoice};
-pub use watch::InterfaceWatch;
+pub use watch::{InterfaceChange, InterfaceWatch};
 
 use crate::any::AnyRail;
 use crate::fault::{Clock, FaultScript, Faulty};

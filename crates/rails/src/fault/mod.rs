@@ -6,6 +6,7 @@ mod script;
 
 pub use script::{FaultScript, Faults};
 
+use crate::discover::InterfaceChoice;
 use crate::{
     Armed, BufId, Caps, Connected, DirectWrite, GroupError, GroupLink, Groups, LinkId, Links, Rail,
     RailEvent, RailRx, RailTx, Received, RemoteWrite, RemoteWrites, SendOutcome, TxBuffers, Write,
@@ -450,6 +451,10 @@ impl<T: RailTx> RailTx for FaultyTx<T> {
             lossless: self.faults.none && self.inner.caps().lossless,
             ..self.inner.caps()
         }
+    }
+
+    fn move_to(&mut self, interface: &InterfaceChoice) -> Option<RailAddr> {
+        self.inner.move_to(interface)
     }
 
     fn local_addr(&self) -> RailAddr {

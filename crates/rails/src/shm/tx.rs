@@ -3,6 +3,7 @@
 use super::addr::ShmAddr;
 use super::links::{Put, ShmLinks};
 use super::shared::{caps, Shared, BATCH_MAX};
+use crate::discover::InterfaceChoice;
 use crate::plain_buffers::{BufState, PlainBuffers};
 use crate::{
     BufId, Caps, Connected, LinkId, Links, RailEvent, RailTx, RemoteWrite, SendOutcome, Write,
@@ -135,6 +136,10 @@ crate::no_groups!(ShmTx);
 impl RailTx for ShmTx {
     fn caps(&self) -> Caps {
         caps()
+    }
+
+    fn move_to(&mut self, _: &InterfaceChoice) -> Option<RailAddr> {
+        None
     }
 
     fn local_addr(&self) -> RailAddr {

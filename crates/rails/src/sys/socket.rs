@@ -64,6 +64,13 @@ impl Socket {
         sharing(0).and(bound).map(|()| socket)
     }
 
+    /// Puts `new` in the place of this one: the descriptor keeps its number for whoever knows it,
+    /// and what waited in the old one is lost.
+    pub fn replace(&self, new: Socket) -> Result<(), Errno> {
+        // SAFETY: both descriptors are open and ours; no pointers.
+        check(unsafe { libc::dup3(new.fd(), self.fd(), libc::O_CLOEXEC) }).map(|_| ())
+    }
+
     pub(super) fn from_fd(fd: OwnedFd, v6: bool) -> Socket {
         Socket { fd, v6 }
     }
@@ -240,6 +247,15 @@ impl Socket {
         let mut len = size_of_val(&name) as libc::socklen_t;
         // SAFETY: `name` is valid for `len` bytes.
         check(unsafe { libc::getsockname(self.fd(), (&raw mut name).cast(), &mut len) })?;
+        udp_addr(&name).ok_or(libc::EAFNOSUPPORT)
+    }
+
+    /// Address and port that it is connected to.
+    pub fn peer_addr(&self) -> Result<UdpAddr, Errno> {
+        let mut name = name_buffer();
+        let mut len = size_of_val(&name) as libc::socklen_t;
+        // SAFETY: `name` is valid for `len` bytes.
+        check(unsafe { libc::getpeername(self.fd(), (&raw mut name).cast(), &mut len) })?;
         udp_addr(&name).ok_or(libc::EAFNOSUPPORT)
     }
 

@@ -4,6 +4,7 @@ use super::greeting::TcpAddr;
 use super::links::{Sent, TcpLinks};
 use super::shared::Shared;
 use crate::addr::UdpAddr;
+use crate::discover::InterfaceChoice;
 use crate::{
     Caps, Connected, LinkId, Links, PlainBuffers, RailEvent, RailTx, RemoteWrite, RemoteWrites,
     SendOutcome, Write, BUFFER_LEN,
@@ -66,6 +67,10 @@ impl RailTx for TcpTx {
             standby: self.standby,
             ..Caps::datagrams(PACKET_LEN_MAX)
         }
+    }
+
+    fn move_to(&mut self, _: &InterfaceChoice) -> Option<RailAddr> {
+        None
     }
 
     fn local_addr(&self) -> RailAddr {

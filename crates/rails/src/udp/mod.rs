@@ -17,6 +17,7 @@ mod host_test;
 mod hot;
 mod joins;
 mod links;
+mod moving;
 mod read;
 mod rx;
 mod shared;

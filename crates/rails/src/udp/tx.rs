@@ -108,6 +108,12 @@ impl RailTx for UdpTx {
         self.local
     }
 
+    #[cold]
+    fn move_to(&mut self, interface: &InterfaceChoice) -> Option<RailAddr> {
+        self.local = self.go_on_at(interface).ok()?;
+        Some(self.local)
+    }
+
     #[inline]
     fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, flow: u8) -> SendOutcome {
         debug_assert!(segment > 0 && !bytes.is_empty());

@@ -11,6 +11,7 @@ use super::links::{Lane, To, VerbsLinks};
 use super::send_queue::Read;
 use super::shared::{Failure, Notice, Shared, VerbsConfig, QKEY, RECEIVES};
 use super::writes::{Writes, PIECES_MAX};
+use crate::discover::InterfaceChoice;
 use crate::sys::verbs::{Completion, Operation, QueueType, Request, Sends, VerbsEvent};
 use crate::sys::Errno;
 use crate::{
@@ -443,6 +444,10 @@ impl RailTx for VerbsTx {
             remote_write,
             ..Caps::datagrams(packet_max)
         }
+    }
+
+    fn move_to(&mut self, _: &InterfaceChoice) -> Option<RailAddr> {
+        None
     }
 
     fn local_addr(&self) -> RailAddr {

@@ -2,8 +2,8 @@
 
 use marline_rails::{
     no_groups, no_remote_write, plain_buffers, Armed, Caps, Clock, Connected, FaultScript, Faulty,
-    FaultyRx, FaultyTx, LinkId, Links, PlainBuffers, Rail, RailEvent, RailRx, RailTx, Received,
-    SendOutcome, BUFFER_LEN,
+    FaultyRx, FaultyTx, InterfaceChoice, LinkId, Links, PlainBuffers, Rail, RailEvent, RailRx,
+    RailTx, Received, SendOutcome, BUFFER_LEN,
 };
 use marline_wire::RailAddr;
 use std::collections::VecDeque;
@@ -59,6 +59,10 @@ impl RailTx for Mirror {
             ..Caps::datagrams(3_000)
         }
     }
+    fn move_to(&mut self, _: &InterfaceChoice) -> Option<RailAddr> {
+        None
+    }
+
     fn local_addr(&self) -> RailAddr {
         RailAddr::NONE
     }

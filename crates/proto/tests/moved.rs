@@ -1,0 +1,182 @@
+//! Rails whose address changes while peers talk (docs/decisions/0209).
+
+mod face;
+
+use face::{rail_addr, Pair};
+use marline_proto::{LinkAsk, Node, PathState, PeerId};
+use marline_wire::{Packet, RailAddr};
+
+const MS: u64 = 1_000_000;
+
+/// The address of rail 1 of a host after it moved; the third byte tells the addresses apart.
+fn elsewhere(host: u8, times: u8) -> RailAddr {
+    let mut addr = rail_addr(1, host, 100 + times, 1_472);
+    addr.index = 1;
+    addr
+}
+
+/// Where a node's links lead, by path. Only those that are asked for are made.
+fn opened(node: &mut Node, now: u64) -> Vec<RailAddr> {
+    let mut opened = Vec::new();
+    while let Some(ask) = node.poll_link() {
+        if let LinkAsk::Open { peer, path, to, .. } = ask {
+            opened.push(to);
+            node.on_linked(now, peer, path, to.index.into(), true);
+        }
+    }
+    opened
+}
+
+/// The states of the paths of a node to its only peer, and packets sent on each.
+fn paths(node: &Node) -> Vec<(PathState, u64)> {
+    let mut all = Vec::new();
+    node.for_each_peer(|_, _, _, paths| {
+        all = paths
+            .map(|(_, _, state, stats)| (state, stats.packets_sent))
+            .collect();
+    });
+    all
+}
+
+/// One step of both. Packets (by sender and rail) arrive if `passes` says so; where links were
+/// opened to is added to `led`, of `a` and of `b`.
+fn step(
+    pair: &mut Pair,
+    led: &mut [Vec<RailAddr>; 2],
+    passes: &mut dyn FnMut(usize, usize) -> bool,
+) {
+    let deadlines = [&pair.a, &pair.b].map(|node| node.next_deadline().unwrap_or(u64::MAX));
+    let next = deadlines.into_iter().min().unwrap_or(0);
+    pair.now = (pair.now + 20_000).max(next.min(pair.now + MS));
+    for from in [0, 1] {
+        let (sender, taker) = match from {
+            0 => (&mut pair.a, &mut pair.b),
+            _ => (&mut pair.b, &mut pair.a),
+        };
+        sender.on_poll(pair.now, false);
+        sender.handle_timeouts(pair.now);
+        led[from].extend(opened(sender, pair.now));
+        let mut packets = face::output(sender, pair.now, false);
+        packets.retain(|(rail, _)| passes(from, *rail));
+        face::take(taker, pair.now, &packets);
+    }
+}
+
+/// Runs both for so long; packets on rail 1 arrive if it `carries`. Returns to where links were
+/// opened by `a` and by `b`.
+fn run(pair: &mut Pair, for_ns: u64, carries: bool) -> [Vec<RailAddr>; 2] {
+    let (end, mut led) = (pair.now + for_ns, [Vec::new(), Vec::new()]);
+    while pair.now < end {
+        step(pair, &mut led, &mut |_, rail| carries || rail != 1);
+    }
+    led
+}
+
+/// Rail 1 of `a` moves: its address is gone for a while before.
+fn moves(pair: &mut Pair, times: u8) {
+    pair.a.on_rail(pair.now, 1, true);
+    run(pair, 5 * MS, false);
+    pair.a.on_rail_address(pair.now, 1, elsewhere(1, times));
+    pair.a.on_rail(pair.now, 1, false);
+}
+
+fn all_up(pair: &Pair) -> bool {
+    let up = |node: &Node| paths(node).iter().all(|(state, _)| *state == PathState::Up);
+    up(&pair.a) && up(&pair.b)
+}
+
+#[test]
+fn a_peer_follows_a_rail_that_moves_and_one_that_moves_again() {
+    let mut pair = Pair::new(2, false);
+    assert!(all_up(&pair));
+    for times in 1..=3 {
+        moves(&mut pair, times);
+        pair.message(10 + u32::from(times), 50_000);
+        let [from_a, from_b] = run(&mut pair, 2_000 * MS, true);
+        assert_eq!(from_b, [elsewhere(1, times)], "one link more, to there");
+        assert_eq!(from_a, []);
+        assert!(all_up(&pair), "{:?} {:?}", paths(&pair.a), paths(&pair.b));
+        pair.settle();
+    }
+}
+
+#[test]
+fn both_ends_may_move_at_once() {
+    let mut pair = Pair::new(2, false);
+    let now = pair.now;
+    pair.a.on_rail_address(now, 1, elsewhere(1, 1));
+    pair.b.on_rail_address(now, 1, elsewhere(2, 1));
+    let [from_a, from_b] = run(&mut pair, 2_000 * MS, true);
+    assert_eq!(
+        (from_a, from_b),
+        (vec![elsewhere(2, 1)], vec![elsewhere(1, 1)])
+    );
+    assert!(all_up(&pair));
+    pair.settle();
+}
+
+#[test]
+fn it_is_said_again_until_it_is_heard_though_nothing_else_is_to_be_said() {
+    let mut pair = Pair::new(2, false);
+    pair.a.on_rail_address(pair.now, 1, elsewhere(1, 1));
+    let (end, mut said, mut led) = (pair.now + 100 * MS, 0, Default::default());
+    while pair.now < end {
+        step(&mut pair, &mut led, &mut |from, _| {
+            said += usize::from(from == 0);
+            false
+        });
+    }
+    assert!((2..200).contains(&said), "said {said} times");
+    let [_, from_b] = run(&mut pair, 2_000 * MS, true);
+    assert_eq!(from_b, [elsewhere(1, 1)]);
+    pair.settle();
+}
+
+#[test]
+fn a_hello_that_comes_late_and_one_of_a_stranger_change_nothing() {
+    let mut pair = Pair::new(2, false);
+    pair.a.on_rail_address(pair.now, 1, elsewhere(1, 1));
+    let first = pair.alone();
+    pair.a.on_rail_address(pair.now, 1, elsewhere(1, 2));
+    let second = pair.alone();
+    assert!(!first.is_empty() && !second.is_empty());
+    face::take(&mut pair.b, pair.now, &second);
+    assert_eq!(opened(&mut pair.b, pair.now), [elsewhere(1, 2)]);
+    face::take(&mut pair.b, pair.now, &first);
+    assert_eq!(opened(&mut pair.b, pair.now), []);
+    // Somebody else with the name of `a`, who does not know its token: a node of another life.
+    let specs = face::specs(1, 2, 1_472);
+    let life = (101, 8, 1);
+    let mut other = Node::new(Default::default(), life, specs, &face::InOneNetwork);
+    let to: PeerId = other.peer(&pair.b.address());
+    other.on_rail_address(pair.now, 1, elsewhere(1, 3));
+    other.post_send(&marline_proto::SendSpec {
+        handle: 1,
+        peer: to,
+        tag: None,
+        data: None,
+        len: 10,
+        urgent_ack: true,
+    });
+    for (_, bytes) in face::output(&mut other, pair.now, false) {
+        let packet = Packet::parse(&bytes, |_| 0).unwrap();
+        let taken = pair
+            .b
+            .handle_packet(pair.now, &packet, bytes.len(), &mut face::Anywhere);
+        let _ = taken; // whatever becomes of it
+    }
+    assert_eq!(opened(&mut pair.b, pair.now), []);
+    pair.settle();
+}
+
+#[test]
+fn who_meets_an_endpoint_after_its_rail_moved_goes_where_it_is_now() {
+    let nodes = [1, 2].map(|host| face::node(host, 2));
+    let mut pair = Pair::of(nodes, false); // knows the old address
+    pair.b.on_rail_address(pair.now, 1, elsewhere(2, 1));
+    pair.message(1, 2_000);
+    let [from_a, _] = run(&mut pair, 2_000 * MS, true);
+    assert!(from_a.contains(&elsewhere(2, 1)), "{from_a:?}");
+    assert!(all_up(&pair));
+    pair.settle();
+}

@@ -1,0 +1,84 @@
+//! A UDP rail whose address changes: sockets at the new one, in the place of the old.
+//!
+//! A socket stays bound where it was bound, so others are opened and take over the descriptors:
+//! whoever reads them, or sleeps on them, has the same numbers as before. What waited in the old
+//! ones is lost, as are packets that were on their way to an address that is gone.
+
+use super::shared::{options, UdpConfig, FLOW_RCVBUF};
+use super::tx::UdpTx;
+use crate::addr::UdpAddr;
+use crate::discover::InterfaceChoice;
+use crate::sys::{Errno, Socket};
+use marline_wire::RailAddr;
+
+impl UdpTx {
+    /// Goes on at the address of `to`; the new address.
+    pub(super) fn go_on_at(&mut self, to: &InterfaceChoice) -> Result<RailAddr, Errno> {
+        let shared = self.shared.clone();
+        let was = shared.socket.local_addr()?;
+        if to.ip.is_ipv6() != shared.socket.is_v6() {
+            return Err(libc::EAFNOSUPPORT);
+        }
+        let here = InterfaceChoice {
+            ip: to.ip,
+            prefix_len: to.prefix_len,
+            scope_id: to.scope_id,
+            ..self.interface.clone()
+        };
+        let sizes = shared.socket.buffer_sizes();
+        let config = UdpConfig {
+            port: was.port,
+            rcvbuf_bytes: sizes.receive / 2, // the kernel doubles it again
+            sndbuf_bytes: sizes.send / 2,
+            ..UdpConfig::default()
+        };
+        let opened = Socket::open(&options(&here, &config));
+        let main = opened.map_err(|(_, errno)| errno)?;
+        self.prepare(&main);
+        if self.groups.iter().any(Option::is_some) {
+            let _ = main.multicast_by(&here.name); // groups do without this rail
+        }
+        let mut local = main.local_addr()?;
+        local.prefix_len = here.prefix_len;
+        if let Some(hot) = &shared.hot {
+            // Where this fails everything comes by the main socket.
+            let _ = self.move_hot(hot, (&main, &local), &here);
+        }
+        shared.socket.replace(main)?;
+        self.interface = here;
+        self.flows = Default::default();
+        self.flows_tried = 0;
+        self.links.drop_sockets();
+        let mut addr = local.rail();
+        addr.datagram_max = self.caps.datagram_max as u16;
+        Ok(addr)
+    }
+
+    /// Sets what the rail set of its first socket.
+    fn prepare(&self, socket: &Socket) {
+        if self.gro {
+            let _ = socket.enable_gro(); // without it datagrams arrive one by one
+        }
+        let _ = socket.enable_drop_count();
+    }
+
+    /// The socket for a frequent source, too, connected as before: the receiving half knows that.
+    fn move_hot(
+        &self,
+        hot: &Socket,
+        (main, local): (&Socket, &UdpAddr),
+        here: &InterfaceChoice,
+    ) -> Result<(), Errno> {
+        let source = hot.peer_addr()?;
+        let config = UdpConfig {
+            port: local.port,
+            rcvbuf_bytes: (hot.buffer_sizes().receive / 2).max(FLOW_RCVBUF),
+            sndbuf_bytes: 0,
+            ..UdpConfig::default()
+        };
+        let socket = Socket::open_beside(main, &options(here, &config))?;
+        self.prepare(&socket);
+        socket.connect(&source, here.scope_id)?;
+        hot.replace(socket)
+    }
+}
