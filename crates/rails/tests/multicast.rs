@@ -238,7 +238,9 @@ fn whoever_is_late_has_lost_what_was_overwritten_and_nothing_else() {
     assert!(count < 4_200, "{count}");
     rails[0].0.send_group(links[0], b"on time", 7);
     assert_eq!(receive(&mut rails[2].1, 1), [b"on time"]);
-    assert_eq!(rails[2].0.poll_event(), Some(RailEvent::ReceiverDrops(1)));
+    // (Its reading for others, if it had a turn, is told as well.)
+    let mut told = std::iter::from_fn(|| rails[2].0.poll_event());
+    assert!(told.any(|event| event == RailEvent::ReceiverDrops(1)));
 }
 
 /// Hosts, each with an interface `rail0`, and a switch between them: a bridge, as in the lab.
