@@ -99,6 +99,39 @@ def test_broadcasts_that_nobody_waits_for_at_once(four, mpi):
     assert sent > 100, sent
 
 
+def started_again(lab, mpi, *args):
+    return lab.run(mpi, [mpi.program("bcast_init"), *args], n=HOSTS, options=["--multicast"], timeout=120)
+
+
+@pytest.mark.parametrize("threads", [[], ["--threads"]])
+def test_broadcasts_that_are_started_again(four, mpi, threads):
+    # Intel MPI has nobody called when it makes progress: its own way, at all ranks.
+    own = mpi is labs.MPIS["intel"]
+    with Filter(four) as filtered:
+        assert_right(started_again(four, mpi, "--count", 10, *threads, *["--gentle"] * own))
+        (sent, _), _, _ = filtered.counts("h1")
+    assert sent > 100 or own, sent
+
+
+def test_broadcasts_that_are_started_again_where_multicast_is_filtered(four, mpi):
+    with Filter(four, "drop"):
+        assert_right(started_again(four, mpi, "--count", 10, "--gentle"))
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"], indirect=True)
+def test_broadcasts_that_are_started_again_go_another_way(four, mpi):
+    """What was started arrives, where multicast is filtered from the middle on."""
+    program = [mpi.program("bcast_init"), "--gentle", "--count", 60, "--max-size", 20_000]
+    with Filter(four) as filtered:
+        job = four.start(mpi, program, n=HOSTS, options=["--multicast"])
+        wait_until_multicast(filtered, job, 600)
+        with Filter(four, "drop", "gone") as gone:
+            result = job.wait(120)
+            (dropped, _), _, _ = gone.counts("h0")
+    assert_right(result)
+    assert dropped > 0, result.tail()
+
+
 def test_other_doors_and_threads_are_not_in_the_way(four, mpi):
     result = four.run(mpi, [mpi.program("doors"), 5], n=HOSTS, options=["--multicast"], timeout=120)
     assert result.ok and result.find("^doors ok"), result.tail()
@@ -334,8 +367,10 @@ def test_nothing_else_is_in_the_way():
     library = labs.PROVIDER_DIR.resolve() / "libmarline-collectives.so"
     names = labs.subprocess.run(["nm", "-D", "--defined-only", "-j", library],
                                 capture_output=True, text=True, check=True).stdout.split()
-    functions = {"bcast", "ibcast", "comm_free", "comm_disconnect", "finalize"}
+    functions = {"bcast", "ibcast", "bcast_init", "start", "startall", "request_free",
+                 "comm_free", "comm_disconnect", "finalize"}
     fortran = {f"mpi_{f}{end}" for f in functions for end in ("", "_", "__")}
     fortran |= {f"MPI_{f.upper()}" for f in functions} | {f"ompi_{f}_f" for f in functions}
     assert set(names) == fortran | {"MPI_Bcast", "MPI_Bcast_c", "MPI_Ibcast", "MPI_Ibcast_c",
-                                    "MPI_Comm_free", "MPI_Comm_disconnect", "MPI_Finalize"}
+                                    "MPI_Bcast_init", "MPI_Bcast_init_c", "MPI_Start",
+                                    "MPI_Startall", "MPI_Request_free", "MPI_Comm_free", "MPI_Comm_disconnect", "MPI_Finalize"}

@@ -7,6 +7,7 @@ use crate::wait::Wait;
 use std::ffi::{c_int, c_void};
 
 /// The arguments of `MPI_Bcast`, or of `MPI_Bcast_c`.
+#[derive(Clone, Copy)]
 pub struct Bcast {
     pub buffer: *mut c_void,
     pub count: isize,

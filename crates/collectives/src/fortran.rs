@@ -5,7 +5,7 @@
 
 use crate::guard::with;
 use crate::mpi::{self, Handle, Mpi};
-use crate::{bcast, group, ibcast};
+use crate::{bcast, group, ibcast, persistent};
 use std::ffi::{c_int, c_void, CStr};
 use std::mem::transmute;
 
@@ -30,6 +30,17 @@ type IbcastFn = unsafe extern "C" fn(
     *mut Fint,
     *mut Fint,
 );
+type InitFn = unsafe extern "C" fn(
+    *mut c_void,
+    *const Fint,
+    *const Fint,
+    *const Fint,
+    *const Fint,
+    *const Fint,
+    *mut Fint,
+    *mut Fint,
+);
+type StartAllFn = unsafe extern "C" fn(*const Fint, *mut Fint, *mut Fint);
 type C2fFn = unsafe extern "C" fn(Handle) -> Fint;
 type OfCommFn = unsafe extern "C" fn(*mut Fint, *mut Fint);
 type FinalizeFn = unsafe extern "C" fn(*mut Fint);
@@ -136,15 +147,126 @@ unsafe fn begin(
 }
 
 /// # Safety
+/// As of `MPI_BCAST_INIT`; `name` is that of the called function.
+unsafe fn init(
+    name: &CStr,
+    data: *mut c_void,
+    [count, datatype, root, comm, info]: [*const Fint; 5],
+    request: *mut Fint,
+    error: *mut Fint,
+) {
+    // SAFETY: the caller's promise, and the MPI's function of this name.
+    let done = with(|mpi| unsafe {
+        let asked = asked(mpi, data, [count, datatype, root, comm])?;
+        let to_fortran: C2fFn = transmute(mpi::function(c"PMPI_Request_c2f")?);
+        let mut made: Handle = 0;
+        let done = persistent::init(mpi, &asked, &mut made)?;
+        if done == mpi::SUCCESS {
+            *request = to_fortran(made);
+        }
+        Some(done)
+    });
+    // SAFETY: the caller's promise, and the function of this name.
+    unsafe {
+        match (done, mpi::next(name)) {
+            (None, Some(next)) => {
+                let next: InitFn = transmute(next);
+                next(data, count, datatype, root, comm, info, request, error)
+            }
+            (done, _) => tell(error, done),
+        }
+    }
+}
+
+/// Starts a request of this library's.
+///
+/// # Safety
+/// As of `MPI_START`.
+unsafe fn start_own(mpi: &Mpi, request: *mut Fint) -> Option<c_int> {
+    // SAFETY: the caller's promise, and the MPI's function of this name.
+    unsafe {
+        let mut own = handle(mpi, c"PMPI_Request_f2c", *request)?;
+        let to_fortran: C2fFn = transmute(mpi::function(c"PMPI_Request_c2f")?);
+        let before = own;
+        let done = persistent::start(mpi, &mut own)?;
+        if own != before {
+            *request = to_fortran(own);
+        }
+        Some(done)
+    }
+}
+
+/// # Safety
+/// As of `MPI_START`; `name` is that of the called function.
+unsafe fn start(name: &CStr, request: *mut Fint, error: *mut Fint) {
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { start_own(mpi, request) });
+    // SAFETY: the caller's promise, and the function of this name.
+    unsafe {
+        match (done, mpi::next(name)) {
+            (None, Some(next)) => transmute::<*mut c_void, OfCommFn>(next)(request, error),
+            (done, _) => tell(error, done),
+        }
+    }
+}
+
+/// # Safety
+/// As of `MPI_STARTALL`; `name` is that of the called function.
+unsafe fn start_all(name: &CStr, count: *const Fint, requests: *mut Fint, error: *mut Fint) {
+    // SAFETY: the caller's promise, and the MPI's functions of these names.
+    let done = with(|mpi| unsafe {
+        let next: persistent::OfRequestFn = transmute(mpi::function(c"PMPI_Start")?);
+        let to_fortran: C2fFn = transmute(mpi::function(c"PMPI_Request_c2f")?);
+        let count = usize::try_from(*count).ok()?;
+        persistent::are_some().then_some(())?;
+        let handles = (0..count).map(|at| handle(mpi, c"PMPI_Request_f2c", *requests.add(at)));
+        let before: Vec<Handle> = handles.collect::<Option<_>>()?;
+        let mut now = before.clone();
+        let start = |request| next(request);
+        let done = persistent::start_all(mpi, count as c_int, now.as_mut_ptr(), start)?;
+        for (at, (now, before)) in now.into_iter().zip(before).enumerate() {
+            if now != before {
+                *requests.add(at) = to_fortran(now);
+            }
+        }
+        Some(done)
+    });
+    // SAFETY: the caller's promise, and the function of this name.
+    unsafe {
+        match (done, mpi::next(name)) {
+            (None, Some(next)) => {
+                transmute::<*mut c_void, StartAllFn>(next)(count, requests, error)
+            }
+            (done, _) => tell(error, done),
+        }
+    }
+}
+
+/// # Safety
+/// As of `MPI_REQUEST_FREE`; `name` is that of the called function.
+unsafe fn free(name: &CStr, request: *mut Fint, error: *mut Fint) {
+    with(|mpi| {
+        // SAFETY: the caller's promise.
+        persistent::before_free(handle(mpi, c"PMPI_Request_f2c", unsafe { *request })?);
+        None
+    });
+    // SAFETY: the caller's promise, and the function of this name.
+    unsafe {
+        match mpi::next(name) {
+            Some(next) => transmute::<*mut c_void, OfCommFn>(next)(request, error),
+            None => tell(error, None),
+        }
+    }
+}
+
+/// # Safety
 /// As of `MPI_COMM_FREE`; `name` is that of the called function.
 unsafe fn before_end(name: &CStr, comm: *mut Fint, error: *mut Fint) {
     with(|mpi| {
         // SAFETY: the caller's promise.
-        group::end(
-            mpi,
-            handle(mpi, c"PMPI_Comm_f2c", unsafe { *comm })?,
-            ibcast::settle,
-        );
+        let comm = handle(mpi, c"PMPI_Comm_f2c", unsafe { *comm })?;
+        persistent::end(mpi, comm);
+        group::end(mpi, comm, ibcast::settle);
         None
     });
     // SAFETY: the caller's promise, and the function of this name.
@@ -233,6 +355,56 @@ macro_rules! exports {
             unsafe { begin(name!($name), data, values, request, error) }
         }
     )* };
+    (init: $($name:ident),*) => { $(
+        /// `MPI_BCAST_INIT`.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[allow(non_snake_case, clippy::too_many_arguments)]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            data: *mut c_void,
+            count: *const Fint,
+            datatype: *const Fint,
+            root: *const Fint,
+            comm: *const Fint,
+            info: *const Fint,
+            request: *mut Fint,
+            error: *mut Fint,
+        ) {
+            let values = [count, datatype, root, comm, info];
+            // SAFETY: the caller's promise.
+            unsafe { init(name!($name), data, values, request, error) }
+        }
+    )* };
+    (start_all: $($name:ident),*) => { $(
+        /// `MPI_STARTALL`.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[allow(non_snake_case)]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            count: *const Fint,
+            requests: *mut Fint,
+            error: *mut Fint,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { start_all(name!($name), count, requests, error) }
+        }
+    )* };
+    (of_request $call:ident: $($name:ident),*) => { $(
+        /// `MPI_START` or `MPI_REQUEST_FREE`.
+        ///
+        /// # Safety
+        /// As the MPI says.
+        #[allow(non_snake_case)]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(request: *mut Fint, error: *mut Fint) {
+            // SAFETY: the caller's promise.
+            unsafe { $call(name!($name), request, error) }
+        }
+    )* };
     (before_end: $($name:ident),*) => { $(
         /// `MPI_COMM_FREE` or `MPI_COMM_DISCONNECT`.
         ///
@@ -266,3 +438,9 @@ exports!(before_end: MPI_COMM_FREE, ompi_comm_free_f);
 exports!(before_end: mpi_comm_disconnect, mpi_comm_disconnect_, mpi_comm_disconnect__,
     MPI_COMM_DISCONNECT, ompi_comm_disconnect_f);
 exports!(finalize: mpi_finalize, mpi_finalize_, mpi_finalize__, MPI_FINALIZE, ompi_finalize_f);
+exports!(init: mpi_bcast_init, mpi_bcast_init_, mpi_bcast_init__, MPI_BCAST_INIT,
+    ompi_bcast_init_f);
+exports!(of_request start: mpi_start, mpi_start_, mpi_start__, MPI_START, ompi_start_f);
+exports!(start_all: mpi_startall, mpi_startall_, mpi_startall__, MPI_STARTALL, ompi_startall_f);
+exports!(of_request free: mpi_request_free, mpi_request_free_, mpi_request_free__);
+exports!(of_request free: MPI_REQUEST_FREE, ompi_request_free_f);

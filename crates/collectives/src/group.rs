@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// With fewer ranks a broadcast is a message.
-const RANKS_MIN: usize = 3;
+pub const RANKS_MIN: usize = 3;
 /// A network that carries multicast is heard within this time. With what else is agreed the answer
 /// is there within 100 ms.
 const PROBE_TIME: Duration = Duration::from_millis(80);

@@ -5,7 +5,7 @@
 //! there all ranks begin them in the order of the group's, whenever each of them finds out.
 
 use crate::bcast::Bcast;
-use crate::group;
+use crate::group::{self, Agreed};
 use crate::mpi::{self, Handle, Mpi, SUCCESS};
 use crate::provider::{self, Provider, ENDED_NOT_CARRIED, ENDED_WELL};
 use crate::requests::{self, Calls, Requests};
@@ -15,11 +15,46 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// The knowledge that a request has of its broadcast.
-struct Told {
+pub struct Told {
     len: usize,
     /// Its waiters get this; read once it has ended.
     code: AtomicI32,
     ended: AtomicBool,
+}
+
+impl Told {
+    /// Of a broadcast of `len` bytes.
+    pub fn new(len: usize) -> Arc<Told> {
+        let (code, ended) = (AtomicI32::new(SUCCESS), AtomicBool::new(false));
+        Arc::new(Told { len, code, ended })
+    }
+
+    /// Says if the broadcast has ended.
+    pub fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+/// The arguments of a broadcast, and what follows from them.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    pub bcast: Bcast,
+    pub count: c_int,
+    pub len: usize,
+    pub root: usize,
+    pub is_plain: bool,
+}
+
+/// The bytes of a broadcast, and whether they are to be unpacked.
+pub type Packed = (Vec<u8>, bool);
+
+/// The request that ends with a broadcast.
+#[derive(Clone, Copy)]
+pub enum Whom {
+    /// A generalized request.
+    Made(Handle),
+    /// A receive from this rank, on a communicator: see `persistent`.
+    Itself(Handle, c_int),
 }
 
 enum State {
@@ -32,7 +67,7 @@ enum State {
 /// A broadcast that has not ended.
 struct Pending {
     told: Arc<Told>,
-    request: Handle,
+    whom: Whom,
     group: isize,
     op: isize,
     state: State,
@@ -43,8 +78,8 @@ struct Pending {
     spare: Handle,
     /// This rank, and how many there are.
     who: (usize, usize),
-    /// The bytes, where the datatype has gaps, and whether they are to be unpacked.
-    packed: Option<(Vec<u8>, bool)>,
+    /// The bytes, where the datatype has gaps.
+    packed: Option<Packed>,
 }
 
 // SAFETY: the pointers are the user's memory and the MPI's handles, used by whichever thread
@@ -75,62 +110,104 @@ const CALLS: Calls = Calls {
 /// As of `MPI_Ibcast`.
 pub unsafe fn begin(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_int> {
     let requests = requests::find()?;
-    let provider = provider::find()?;
-    let asked = asked.of(mpi);
-    let (count, len, is_plain) = asked.size(mpi)?;
-    let agreed = group::known(mpi, asked.comm)?;
-    let (group, spare) = agreed.ahead?;
-    let root = usize::try_from(asked.root).ok()?;
-    if root >= agreed.ranks {
-        return None; // of which the MPI says what is wrong
-    }
-    let (mut base, mut packed, mut datatype) = (asked.buffer, None, asked.datatype);
-    let sends = root == agreed.rank;
-    if !is_plain {
-        let mut bytes = vec![0; len];
-        let elements = (asked.buffer.cast_const(), count, asked.datatype);
-        // SAFETY: the caller's promise.
-        if sends && !unsafe { mpi.pack(elements, &mut bytes, asked.comm) } {
-            return Some(mpi.fail(asked.comm, true));
-        }
-        // The other ranks do it by the group, whatever this one lacks.
-        let Some(kept) = requests.keep_type(mpi, datatype) else {
-            return Some(mpi.fail(asked.comm, false));
-        };
-        datatype = kept;
-        base = bytes.as_mut_ptr().cast();
-        packed = Some((bytes, !sends));
-    }
-    let told = Arc::new(Told {
+    provider::find()?;
+    let bcast = asked.of(mpi);
+    let (count, len, is_plain) = bcast.size(mpi)?;
+    let agreed = group::known(mpi, bcast.comm)?;
+    agreed.ahead?;
+    // Of another root the MPI says what is wrong.
+    let root = usize::try_from(bcast.root)
+        .ok()
+        .filter(|r| *r < agreed.ranks)?;
+    let mut asked = Asked {
+        bcast,
+        count,
         len,
-        code: AtomicI32::new(SUCCESS),
-        ended: AtomicBool::new(false),
-    });
+        root,
+        is_plain,
+    };
+    // SAFETY: the caller's promise.
+    let Ok(packed) = (unsafe { pack(mpi, agreed, &asked) }) else {
+        return Some(mpi.fail(bcast.comm, true));
+    };
+    if !is_plain {
+        // The other ranks do it by the group, whatever this one lacks.
+        let Some(kept) = requests.keep_type(mpi, bcast.datatype) else {
+            return Some(mpi.fail(bcast.comm, false));
+        };
+        asked.bcast.datatype = kept;
+    }
+    let told = Told::new(len);
     let state = Arc::into_raw(told.clone()).cast_mut().cast();
     // SAFETY: the caller's promise for `request`; `free` takes `state` back.
     if !unsafe { requests.start(&CALLS, state, request) } {
-        return Some(mpi.fail(asked.comm, false));
+        return Some(mpi.fail(bcast.comm, false));
     }
     // SAFETY: `start` wrote it.
-    let request = unsafe { mpi.read(request)? };
+    let whom = Whom::Made(unsafe { mpi.read(request)? });
+    // SAFETY: the caller's promise.
+    unsafe { post(agreed, asked, packed, (whom, told)) };
+    Some(SUCCESS)
+}
+
+/// The bytes of a datatype with gaps, which the root fills.
+///
+/// # Safety
+/// As of `MPI_Ibcast`.
+pub unsafe fn pack(mpi: &Mpi, agreed: &Agreed, asked: &Asked) -> Result<Option<Packed>, ()> {
+    if asked.is_plain {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; asked.len];
+    let sends = asked.root == agreed.rank;
+    let Bcast {
+        buffer,
+        datatype,
+        comm,
+        ..
+    } = asked.bcast;
+    let elements = (buffer.cast_const(), asked.count, datatype);
+    // SAFETY: the caller's promise.
+    match sends && !unsafe { mpi.pack(elements, &mut bytes, comm) } {
+        true => Err(()),
+        false => Ok(Some((bytes, !sends))),
+    }
+}
+
+/// Posts a broadcast to the group that `agreed` has for those that nobody waits for.
+///
+/// # Safety
+/// The buffer stays until `told` says that it has ended.
+pub unsafe fn post(
+    agreed: &Agreed,
+    asked: Asked,
+    mut packed: Option<Packed>,
+    (whom, told): (Whom, Arc<Told>),
+) {
+    let (group, spare) = agreed.ahead.unwrap_or((-1, 0));
+    let base = match &mut packed {
+        Some((bytes, _)) => bytes.as_mut_ptr().cast(),
+        None => asked.bcast.buffer,
+    };
     // Nobody looks at what is pending while it is being posted.
     let mut pending = lock();
-    // SAFETY: the caller's promise, or `packed`, which stays as long as the broadcast.
-    let op = unsafe { provider.post(group, root, base, len) };
+    let op = provider::find().and_then(|provider| {
+        // SAFETY: the caller's promise, or `packed`, which stays as long as the broadcast.
+        unsafe { provider.post(group, asked.root, base, asked.len) }
+    });
     pending.push(Pending {
         told,
-        request,
+        whom,
         group,
         op: op.unwrap_or(-1),
         state: State::Group,
         end: 0,
-        asked: Bcast { datatype, ..asked },
+        asked: asked.bcast,
         spare,
         who: (agreed.rank, agreed.ranks),
         packed,
     });
     SOME.store(true, Ordering::Release);
-    Some(SUCCESS)
 }
 
 /// Ends what has ended.
@@ -146,10 +223,15 @@ fn advance(pending: &mut Vec<Pending>, mpi: &Mpi, requests: &Requests, provider:
         if let Some(code) = code {
             one.told.code.store(code, Ordering::Relaxed);
             one.told.ended.store(true, Ordering::Release);
-            if one.packed.is_some() {
-                requests.free_type(one.asked.datatype);
+            match one.whom {
+                Whom::Made(request) => {
+                    if one.packed.is_some() {
+                        requests.free_type(one.asked.datatype);
+                    }
+                    requests.complete(request);
+                }
+                Whom::Itself(comm, rank) => requests.end(mpi, (comm, rank), code),
             }
-            requests.complete(one.request);
         }
         code.is_none()
     });
@@ -208,7 +290,7 @@ impl Pending {
 }
 
 /// Looks at all that is pending, unless somebody does so already.
-fn look() -> c_int {
+pub fn look() -> c_int {
     if !SOME.load(Ordering::Acquire) {
         return 0;
     }
@@ -286,6 +368,10 @@ unsafe extern "C" fn wait(count: c_int, states: *mut *mut c_void, _: f64, _: *mu
     SUCCESS
 }
 
-unsafe extern "C" fn hook() -> c_int {
+/// The MPI makes progress.
+///
+/// # Safety
+/// As of any call from C.
+pub unsafe extern "C" fn hook() -> c_int {
     look()
 }

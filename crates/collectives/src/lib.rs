@@ -9,7 +9,8 @@
 //! broadcast has, and what was agreed when the communicator was first used. `mpi` has the functions
 //! and constants of the MPI, `provider` those of Marline's provider, `group` what is agreed for a
 //! communicator, `bcast` the broadcast, `ibcast` that which the program does not wait for at once,
-//! `requests` the MPI's requests for it, `wait` how a rank waits,
+//! `persistent` that which is started again and
+//! again, `requests` the MPI's requests for them, `wait` how a rank waits,
 //! `fortran` the Fortran names, `guard` what is done about faults of this library.
 
 mod bcast;
@@ -18,6 +19,7 @@ mod group;
 mod guard;
 mod ibcast;
 mod mpi;
+mod persistent;
 mod provider;
 mod requests;
 mod wait;
@@ -162,6 +164,139 @@ pub unsafe extern "C" fn MPI_Ibcast_c(
     })
 }
 
+/// `MPI_Bcast_init`.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Bcast_init(
+    buffer: *mut c_void,
+    count: c_int,
+    datatype: Handle,
+    root: c_int,
+    comm: Handle,
+    info: Handle,
+    request: *mut Handle,
+) -> c_int {
+    let asked = bcast::Bcast {
+        buffer,
+        count: count as isize,
+        datatype,
+        root,
+        comm,
+    };
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { persistent::init(mpi, &asked, request) });
+    done.unwrap_or_else(|| match mpi::next(c"MPI_Bcast_init") {
+        // SAFETY: the function of this name, with the caller's arguments.
+        Some(next) => unsafe {
+            let next: persistent::InitFn = std::mem::transmute(next);
+            next(buffer, count, datatype, root, comm, info, request)
+        },
+        None => mpi::ABSENT,
+    })
+}
+
+/// `MPI_Bcast_init_c`, which may meet `MPI_Bcast_init` at other ranks.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Bcast_init_c(
+    buffer: *mut c_void,
+    count: isize,
+    datatype: Handle,
+    root: c_int,
+    comm: Handle,
+    info: Handle,
+    request: *mut Handle,
+) -> c_int {
+    let asked = bcast::Bcast {
+        buffer,
+        count,
+        datatype,
+        root,
+        comm,
+    };
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { persistent::init(mpi, &asked, request) });
+    done.unwrap_or_else(
+        || match (mpi::next(c"MPI_Bcast_init_c"), c_int::try_from(count)) {
+            // SAFETY: the function of this name, with the caller's arguments.
+            (Some(next), _) => unsafe {
+                let next: persistent::InitLongFn = std::mem::transmute(next);
+                next(buffer, count, datatype, root, comm, info, request)
+            },
+            // SAFETY: as above; an MPI before 4.0 has none.
+            (None, Ok(count)) => unsafe {
+                MPI_Bcast_init(buffer, count, datatype, root, comm, info, request)
+            },
+            _ => mpi::ABSENT,
+        },
+    )
+}
+
+/// `MPI_Start`.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Start(request: *mut Handle) -> c_int {
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe { persistent::start(mpi, request) });
+    // SAFETY: the caller's promise.
+    done.unwrap_or_else(|| unsafe { of_request(c"MPI_Start", request) })
+}
+
+/// `MPI_Startall`.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Startall(count: c_int, requests: *mut Handle) -> c_int {
+    // SAFETY: the caller's promise.
+    let done = with(|mpi| unsafe {
+        let next = |request| of_request(c"MPI_Start", request);
+        persistent::start_all(mpi, count, requests, next)
+    });
+    done.unwrap_or_else(|| match mpi::next(c"MPI_Startall") {
+        // SAFETY: the function of this name, with the caller's arguments.
+        Some(next) => unsafe {
+            let next: unsafe extern "C" fn(c_int, *mut Handle) -> c_int = std::mem::transmute(next);
+            next(count, requests)
+        },
+        None => mpi::ABSENT,
+    })
+}
+
+/// `MPI_Request_free`.
+///
+/// # Safety
+/// As the MPI says.
+#[no_mangle]
+pub unsafe extern "C" fn MPI_Request_free(request: *mut Handle) -> c_int {
+    // SAFETY: the caller's promise.
+    with(|mpi| unsafe {
+        persistent::before_free(mpi.read(request)?);
+        None
+    });
+    // SAFETY: the caller's promise.
+    unsafe { of_request(c"MPI_Request_free", request) }
+}
+
+/// # Safety
+/// As of the function of this name, which has one argument.
+unsafe fn of_request(name: &std::ffi::CStr, request: *mut Handle) -> c_int {
+    match mpi::next(name) {
+        // SAFETY: the function of this name, with the caller's argument.
+        Some(next) => unsafe {
+            let next: persistent::OfRequestFn = std::mem::transmute(next);
+            next(request)
+        },
+        None => mpi::ABSENT,
+    }
+}
+
 /// `MPI_Comm_free`: the communicator's group ends with it.
 ///
 /// # Safety
@@ -185,7 +320,9 @@ pub unsafe extern "C" fn MPI_Comm_disconnect(comm: *mut Handle) -> c_int {
 unsafe fn before_end(comm: *mut Handle, name: &std::ffi::CStr) -> c_int {
     // SAFETY: the caller's promise.
     with(|mpi| unsafe {
-        group::end(mpi, mpi.read(comm)?, ibcast::settle);
+        let comm = mpi.read(comm)?;
+        persistent::end(mpi, comm);
+        group::end(mpi, comm, ibcast::settle);
         None
     });
     match mpi::next(name) {

@@ -144,6 +144,17 @@ pub fn function(name: &CStr) -> Option<*mut c_void> {
     dlsym(libc::RTLD_DEFAULT, name).or_else(|| dlsym(private()?, name))
 }
 
+/// Says if the first function of this name is this library's.
+pub fn is_own(name: &CStr) -> bool {
+    // SAFETY: all zeroes is a valid Dl_info; dladdr fills it for an address of a library.
+    let base = |address: *const c_void| unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        (libc::dladdr(address, &mut info) != 0).then_some(info.dli_fbase)
+    };
+    let found = function(name).and_then(|f| base(f));
+    found.is_some() && found == base(is_own as *const c_void)
+}
+
 /// The MPI's library where it was loaded privately, as by Python: no search by name finds it then.
 fn private() -> Option<*mut c_void> {
     static FOUND: OnceLock<Option<usize>> = OnceLock::new();
@@ -316,6 +327,20 @@ impl Mpi {
                 false => *at,
             }
         })
+    }
+
+    /// The place of a handle of several.
+    ///
+    /// # Safety
+    /// There are so many and one more.
+    pub unsafe fn at(&self, several: *mut Handle, at: usize) -> *mut Handle {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.constants.ints {
+                true => several.cast::<u32>().add(at).cast(),
+                false => several.add(at),
+            }
+        }
     }
 
     fn int_of(&self, function: IntOfFn, of: Handle) -> Option<c_int> {

@@ -22,7 +22,7 @@ type StartPolledFn = unsafe extern "C" fn(
     *mut c_void,
     *mut Handle,
 ) -> c_int;
-type HookFn = unsafe extern "C" fn() -> c_int;
+pub type HookFn = unsafe extern "C" fn() -> c_int;
 type RegisterFn = unsafe extern "C" fn(HookFn) -> c_int;
 type CompleteFn = unsafe extern "C" fn(Handle) -> c_int;
 type ElementsFn = unsafe extern "C" fn(*mut c_void, Handle, c_int) -> c_int;
@@ -31,6 +31,8 @@ type SplitFn = unsafe extern "C" fn(Handle, c_int, c_int, *mut Handle) -> c_int;
 type OfHandleFn = unsafe extern "C" fn(*mut Handle) -> c_int;
 type DupFn = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
 type TestFn = unsafe extern "C" fn(*mut Handle, *mut c_int, *mut c_void) -> c_int;
+type IsendFn =
+    unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
 pub type IbcastFn =
     unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, Handle, *mut Handle) -> c_int;
 pub type IbcastLongFn =
@@ -70,6 +72,8 @@ pub struct Requests {
     free_type: OfHandleFn,
     test: TestFn,
     ibcast: IbcastFn,
+    isend: IsendFn,
+    free: OfHandleFn,
 }
 
 /// The functions, if the MPI has requests that can be looked after.
@@ -106,6 +110,8 @@ fn look() -> Option<Requests> {
             free_type: transmute::<*mut c_void, OfHandleFn>(function(c"PMPI_Type_free")?),
             test: transmute::<*mut c_void, TestFn>(function(c"PMPI_Test")?),
             ibcast: transmute::<*mut c_void, IbcastFn>(function(c"PMPI_Ibcast")?),
+            isend: transmute::<*mut c_void, IsendFn>(function(c"PMPI_Isend")?),
+            free: transmute::<*mut c_void, OfHandleFn>(function(c"PMPI_Request_free")?),
         })
     }
 }
@@ -129,11 +135,8 @@ impl Requests {
                     let Calls { query, free, .. } = *calls;
                     start(query, free, cancel, calls.poll, calls.wait, state, request)
                 }
-                Start::Hooked(start, register) => {
-                    static HOOKED: AtomicBool = AtomicBool::new(false);
-                    if !HOOKED.swap(true, Ordering::Relaxed) {
-                        register(calls.hook);
-                    }
+                Start::Hooked(start, _) => {
+                    self.hook(calls.hook);
                     start(calls.query, calls.free, cancel, state, request)
                 }
             }
@@ -141,10 +144,42 @@ impl Requests {
         result == SUCCESS
     }
 
+    /// Says if the MPI calls a function whenever it makes progress.
+    pub fn is_hooked(&self) -> bool {
+        matches!(self.start, Start::Hooked(..))
+    }
+
+    /// Has that function called, which is always the same. `false`: the MPI has no such thing.
+    pub fn hook(&self, hook: HookFn) -> bool {
+        static HOOKED: AtomicBool = AtomicBool::new(false);
+        let Start::Hooked(_, register) = self.start else {
+            return false;
+        };
+        if !HOOKED.swap(true, Ordering::Relaxed) {
+            // SAFETY: the MPI's function of this type, and one that lives as long as the process.
+            unsafe { register(hook) };
+        }
+        true
+    }
+
     /// A request is over.
     pub fn complete(&self, request: Handle) {
         // SAFETY: a request of `start` that is completed once.
         let _ = unsafe { (self.complete)(request) };
+    }
+
+    /// A request that receives nothing from this rank, on this communicator, is over, with this
+    /// code: that is sent, or more than that, which is an error there.
+    pub fn end(&self, mpi: &Mpi, (comm, me): (Handle, c_int), code: c_int) {
+        static BYTE: u8 = 0;
+        let mut request: Handle = 0;
+        let (base, count) = ((&raw const BYTE).cast(), (code != SUCCESS) as c_int);
+        // SAFETY: a byte that lives for ever, and room for a handle, which is freed once.
+        unsafe {
+            if (self.isend)(base, count, mpi.byte(), me, 0, comm, &mut request) == SUCCESS {
+                let _ = (self.free)(&mut request);
+            }
+        }
     }
 
     /// Writes the status of a request that received nothing that anybody counts.

@@ -1,0 +1,367 @@
+//! `MPI_Bcast_init`: broadcasts that are started again and again (docs/decisions/0227).
+//!
+//! The request that the program has is one of the MPI's, for a receive of nothing from oneself, on
+//! a communicator that nothing else uses. To start it is to start that receive and to post the
+//! broadcast; when the broadcast has ended, what is received is sent. So any function may wait
+//! for it, among whatever other requests.
+//!
+//! Ranks may start several in any order. So each has a communicator and a group of its own, which
+//! serve another one when the program has freed it.
+
+use crate::bcast::Bcast;
+use crate::group::{self, Agreed, RANKS_MIN};
+use crate::ibcast::{self, Asked, Told, Whom};
+use crate::mpi::{self, Handle, Mpi, SUCCESS};
+use crate::provider;
+use crate::requests;
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::mem::transmute;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+type RecvInitFn =
+    unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
+pub type OfRequestFn = unsafe extern "C" fn(*mut Handle) -> c_int;
+pub type InitFn =
+    unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, Handle, Handle, *mut Handle) -> c_int;
+pub type InitLongFn =
+    unsafe extern "C" fn(*mut c_void, isize, Handle, c_int, Handle, Handle, *mut Handle) -> c_int;
+type AsyncPollFn = unsafe extern "C" fn(*mut c_void) -> c_int;
+type AsyncStartFn = unsafe extern "C" fn(AsyncPollFn, *mut c_void, Handle) -> c_int;
+type AsyncStateFn = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// `MPIX_STREAM_NULL`, `MPIX_ASYNC_NOPROGRESS` and `MPIX_ASYNC_DONE` of MPICH.
+const NO_STREAM: Handle = 0x3c00_0000;
+const ASYNC_NOTHING: c_int = 0;
+const ASYNC_DONE: c_int = 1;
+
+/// Requests of one communicator that have a group at once.
+const PER_COMM_MAX: usize = 8;
+/// Groups for requests in one process: sockets, of which communicators need some as well.
+const SLOTS_MAX: usize = 16;
+/// The bit of what ranks offer that says that another group may be made.
+const MAY_MAKE: c_int = 1 << PER_COMM_MAX;
+
+/// The MPI's functions for it.
+struct Functions {
+    recv_init: RecvInitFn,
+    start: OfRequestFn,
+    /// MPICH's functions that have one looked at whenever it makes progress.
+    watch: Option<(AsyncStartFn, AsyncStateFn)>,
+}
+
+/// The functions, if the MPI has them, can look at what is under way, and finds this library's
+/// doors before anybody else's: a tool that starts requests past them would wait for ever.
+fn find() -> Option<&'static Functions> {
+    static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
+    FOUND.get_or_init(look).as_ref()
+}
+
+fn look() -> Option<Functions> {
+    let requests = requests::find()?;
+    let function = mpi::function;
+    let doors = [c"MPI_Start", c"MPI_Startall", c"MPI_Request_free"];
+    if !doors.into_iter().all(mpi::is_own) {
+        return None;
+    }
+    function(c"PMPI_Bcast_init")?;
+    // SAFETY: functions of these names have these types in every MPI that has them.
+    unsafe {
+        let watch = match (
+            function(c"PMPIX_Async_start"),
+            function(c"MPIX_Async_get_state"),
+        ) {
+            (Some(start), Some(state)) => Some((
+                transmute::<*mut c_void, AsyncStartFn>(start),
+                transmute::<*mut c_void, AsyncStateFn>(state),
+            )),
+            _ => None,
+        };
+        (watch.is_some() || requests.is_hooked()).then_some(())?;
+        Some(Functions {
+            recv_init: transmute::<*mut c_void, RecvInitFn>(function(c"PMPI_Recv_init")?),
+            start: transmute::<*mut c_void, OfRequestFn>(function(c"PMPI_Start")?),
+            watch,
+        })
+    }
+}
+
+/// A group for one request at a time.
+struct Slot {
+    /// The program's communicator; none: it was freed, and the request not.
+    parent: Option<Handle>,
+    comm: Handle,
+    agreed: &'static Agreed,
+    used: Option<Use>,
+}
+
+/// A request that the program has.
+#[derive(Clone, Copy)]
+struct Use {
+    request: Handle,
+    /// Of what is asked, the datatype is this library's where it has gaps.
+    asked: Asked,
+}
+
+// SAFETY: the pointers are the user's memory and the MPI's handles, which are numbers here.
+unsafe impl Send for Slot {}
+
+/// All groups for requests; those of one communicator in the order in which all ranks made them.
+static SLOTS: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
+/// Requests that the program has: with none, nothing is looked for.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+fn lock() -> MutexGuard<'static, Vec<Slot>> {
+    SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a request: what `MPI_Bcast_init` returns. `None`: it goes another way, at all ranks alike.
+///
+/// # Safety
+/// As of `MPI_Bcast_init`.
+pub unsafe fn init(mpi: &Mpi, asked: &Bcast, request: *mut Handle) -> Option<c_int> {
+    let asked = asked.of(mpi);
+    let (count, len, is_plain) = asked.size(mpi)?;
+    let (rank, ranks) = mpi.rank_and_size(asked.comm)?;
+    let root = usize::try_from(asked.root).ok().filter(|r| *r < ranks)?;
+    if ranks < RANKS_MIN || mpi.is_inter(asked.comm)? {
+        return None;
+    }
+    let at = place(mpi, asked.comm, rank)?;
+    // From here on all ranks do it by the group, whatever this one lacks.
+    let (functions, requests) = (find()?, requests::find()?);
+    let mut datatype = asked.datatype;
+    if !is_plain {
+        let Some(kept) = requests.keep_type(mpi, datatype) else {
+            return Some(mpi.fail(asked.comm, false));
+        };
+        datatype = kept;
+    }
+    let me = rank as c_int;
+    // SAFETY: nothing is received into no memory; the caller's promise for `request`.
+    let made = unsafe { (functions.recv_init)(null_mut(), 0, mpi.byte(), me, 0, at, request) };
+    // SAFETY: it was written if the request was made.
+    let request = unsafe { mpi.read(request) }.filter(|_| made == SUCCESS);
+    let Some(request) = request else {
+        return Some(mpi.fail(asked.comm, false));
+    };
+    let asked = Asked {
+        bcast: Bcast {
+            datatype,
+            comm: at,
+            ..asked
+        },
+        count,
+        len,
+        root,
+        is_plain,
+    };
+    let mut slots = lock();
+    let slot = slots.iter_mut().find(|slot| slot.comm == at)?;
+    slot.used = Some(Use { request, asked });
+    USED.fetch_add(1, Ordering::Release);
+    Some(SUCCESS)
+}
+
+/// The communicator of a group that is free at all ranks, or of a new one.
+fn place(mpi: &Mpi, comm: Handle, rank: usize) -> Option<Handle> {
+    let is_carried = group::agreed(mpi, comm)?.group().is_some();
+    let able = is_carried && find().is_some() && provider::find().is_some();
+    let free = mpi.agree(comm, if able { offer(comm) } else { 0 })?;
+    if let Some(nth) = (0..PER_COMM_MAX).find(|nth| free & 1 << nth != 0) {
+        let of_comm = |slot: &&Slot| slot.parent == Some(comm);
+        return lock().iter().filter(of_comm).nth(nth).map(|s| s.comm);
+    }
+    if free & MAY_MAKE == 0 {
+        return None;
+    }
+    let requests = requests::find()?;
+    let own = requests.same_ranks(mpi, comm, rank)?;
+    let agreed = group::agreed(mpi, own)?;
+    if agreed.ahead.is_none() {
+        group::end(mpi, own, ibcast::settle);
+        requests.free_comm(own);
+        return None;
+    }
+    lock().push(Slot {
+        parent: Some(comm),
+        comm: own,
+        agreed,
+        used: None,
+    });
+    Some(own)
+}
+
+/// The groups of a communicator that are free here, as bits, and if one more may be made.
+fn offer(comm: Handle) -> c_int {
+    let slots = lock();
+    let of_comm = slots.iter().filter(|slot| slot.parent == Some(comm));
+    let (mut bits, mut count) = (0, 0);
+    for slot in of_comm {
+        bits |= (slot.used.is_none() as c_int) << count;
+        count += 1;
+    }
+    match count < PER_COMM_MAX && slots.len() < SLOTS_MAX {
+        true => bits | MAY_MAKE,
+        false => bits,
+    }
+}
+
+/// Says if the program has any request of this library's.
+pub fn are_some() -> bool {
+    USED.load(Ordering::Acquire) > 0
+}
+
+/// Tells if a request is one of this library's.
+fn is_own(request: Handle) -> bool {
+    let is = |slot: &Slot| slot.used.is_some_and(|used| used.request == request);
+    are_some() && lock().iter().any(is)
+}
+
+/// Starts a request: what `MPI_Start` returns. `None`: it is another one.
+///
+/// # Safety
+/// As of `MPI_Start`.
+pub unsafe fn start(mpi: &Mpi, request: *mut Handle) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { mpi.read(request) }.filter(|handle| is_own(*handle))?;
+    let (functions, requests) = (find()?, requests::find()?);
+    let is = |slot: &Slot| slot.used.is_some_and(|used| used.request == handle);
+    let (comm, agreed, used) = {
+        let slots = lock();
+        let slot = slots.iter().find(|slot| is(slot))?;
+        (slot.comm, slot.agreed, slot.used?)
+    };
+    // SAFETY: the promise of `MPI_Start`'s caller.
+    let Ok(packed) = (unsafe { ibcast::pack(mpi, agreed, &used.asked) }) else {
+        return Some(mpi.fail(comm, true));
+    };
+    // SAFETY: a request of the MPI's that the program says is not active.
+    let code = unsafe { (functions.start)(request) };
+    // Open MPI may have made another one of it.
+    // SAFETY: it is as it was, or written anew.
+    let handle = unsafe { mpi.read(request)? };
+    if let Some(Slot {
+        used: Some(used), ..
+    }) = lock().iter_mut().find(|slot| slot.comm == comm)
+    {
+        used.request = handle;
+    }
+    if code != SUCCESS {
+        return Some(code);
+    }
+    let (told, whom) = (
+        Told::new(used.asked.len),
+        Whom::Itself(comm, agreed.rank as c_int),
+    );
+    // SAFETY: the promise of `MPI_Start`'s caller.
+    unsafe { ibcast::post(agreed, used.asked, packed, (whom, told.clone())) };
+    if requests.hook(ibcast::hook) {
+        return Some(SUCCESS);
+    }
+    if let Some((start, _)) = functions.watch {
+        let told = Arc::into_raw(told).cast_mut().cast();
+        // SAFETY: `poll` takes `told` back when it has ended.
+        let _ = unsafe { start(poll, told, NO_STREAM) };
+    }
+    Some(SUCCESS)
+}
+
+thread_local! {
+    /// This thread is in `poll`.
+    static POLLS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// MPICH makes progress. What is called here may make progress as well, and so call this again,
+/// which must not end anything: MPICH is going through its list.
+unsafe extern "C" fn poll(thing: *mut c_void) -> c_int {
+    let Some((_, state)) = find().and_then(|functions| functions.watch) else {
+        return ASYNC_DONE;
+    };
+    // SAFETY: MPICH's, with what `start` gave it.
+    let told = unsafe { state(thing) }.cast_const().cast::<Told>();
+    if POLLS.replace(true) {
+        return ASYNC_NOTHING;
+    }
+    if let Some(provider) = provider::find() {
+        (provider.progress)();
+    }
+    ibcast::look();
+    POLLS.set(false);
+    // SAFETY: `start` gave it, and it is taken back once, when nobody calls this any more.
+    unsafe {
+        if !(*told).is_over() {
+            return ASYNC_NOTHING;
+        }
+        drop(Arc::from_raw(told));
+    }
+    ASYNC_DONE
+}
+
+/// Starts several requests, those of others by `next`. `None`: none is of this library.
+///
+/// # Safety
+/// As of `MPI_Startall`, with an `MPI_Start` as `next`.
+pub unsafe fn start_all(
+    mpi: &Mpi,
+    count: c_int,
+    requests: *mut Handle,
+    next: impl Fn(*mut Handle) -> c_int,
+) -> Option<c_int> {
+    let count = usize::try_from(count).ok()?;
+    // SAFETY: the caller's promise: so many handles.
+    let all = || (0..count).map(|at| unsafe { mpi.at(requests, at) });
+    // SAFETY: as above.
+    let is_own = |at: *mut Handle| unsafe { mpi.read(at) }.is_some_and(is_own);
+    if !are_some() || !all().any(is_own) {
+        return None;
+    }
+    for at in all() {
+        // SAFETY: as above.
+        let code = unsafe { start(mpi, at) }.unwrap_or_else(|| next(at));
+        if code != SUCCESS {
+            return Some(code);
+        }
+    }
+    Some(SUCCESS)
+}
+
+/// A request is about to be freed by the MPI: its group may serve another one.
+pub fn before_free(request: Handle) -> Option<()> {
+    let is = |used: &mut Use| used.request == request;
+    let used = lock()
+        .iter_mut()
+        .find_map(|slot| slot.used.take_if(|used| is(used)))?;
+    USED.fetch_sub(1, Ordering::Release);
+    if !used.asked.is_plain {
+        requests::find()?.free_type(used.asked.bcast.datatype);
+    }
+    Some(())
+}
+
+/// A communicator is about to be freed: the groups go whose requests all ranks have freed.
+pub fn end(mpi: &Mpi, comm: Handle) -> Option<()> {
+    if !lock().iter().any(|slot| slot.parent == Some(comm)) {
+        return None; // at all ranks alike, as all have made them
+    }
+    let free = mpi.agree(comm, offer(comm) & !MAY_MAKE)?;
+    let mut nth = 0;
+    let mut going = Vec::new();
+    lock().retain_mut(|slot| {
+        if slot.parent != Some(comm) {
+            return true;
+        }
+        slot.parent = None;
+        let goes = free & 1 << nth != 0;
+        nth += 1;
+        going.extend(goes.then_some(slot.comm));
+        !goes
+    });
+    for own in going {
+        group::end(mpi, own, ibcast::settle);
+        requests::find()?.free_comm(own);
+    }
+    Some(())
+}

@@ -1,0 +1,162 @@
+/* Broadcasts that are made once and started again and again, with buffers that change between, among
+ * persistent and other messages around the ring of all. Each rank starts them in an order of its own.
+ *
+ *   bcast_init [--count N] [--max-size BYTES] [--threads] [--gentle]
+ *
+ * --gentle: all ranks start them in the same order, keep datatypes, and do not call MPI_Testall: what
+ * the MPIs' own do not get wrong.
+ */
+#include <mpi.h>
+#include <getopt.h>
+#include <stdlib.h>
+
+#include "pattern.h"
+
+enum { SEVERAL = 5, TAG = 7, ROUNDS = 8 };
+static int rank, ranks, gentle;
+
+/* Open MPI has it before the rest of MPI 4. */
+#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+#define HAS_INIT 1
+#endif
+
+#ifdef HAS_INIT
+static void wrong(int n, int b, size_t at)
+{
+    printf("bcast_init MISMATCH rank=%d n=%d request=%d offset=%zu\n", rank, n, b, at);
+    fflush(stdout);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* Ends what is open, in one of four ways. */
+static void finish(int how, int open, MPI_Request *requests)
+{
+    int over, index;
+    switch (gentle && how % 4 == 2 ? 0 : how % 4) {
+    case 0:
+        MPI_Waitall(open, requests, MPI_STATUSES_IGNORE);
+        break;
+    case 1:
+        for (int done = 0; done < open; done++)
+            MPI_Waitany(open, requests, &index, MPI_STATUS_IGNORE);
+        break;
+    case 2:
+        for (over = 0; !over;)
+            MPI_Testall(open, requests, &over, MPI_STATUSES_IGNORE);
+        break;
+    default:
+        while (open-- > 0)
+            MPI_Wait(&requests[open], MPI_STATUS_IGNORE);
+    }
+}
+
+/* Requests of two communicators: made, started ROUNDS times, freed; one is never started. */
+static void several(int n, size_t max, MPI_Comm *comms)
+{
+    unsigned char *all[SEVERAL], out[700], in[700];
+    int roots[SEVERAL], wide[SEVERAL];
+    MPI_Datatype types[SEVERAL];
+    size_t bytes[SEVERAL], first = 0;
+    MPI_Request requests[SEVERAL + 3], idle;
+    int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
+    for (int b = 0; b < SEVERAL; b++) {
+        uint64_t draw = mix64((uint64_t)n * 89 + (uint64_t)b);
+        roots[b] = (int)((draw >> 8) % (uint64_t)ranks);
+        size_t limit = (draw >> 32) % 3 ? 3000 : max;
+        bytes[b] = 1 + (draw >> 40) % limit;
+        wide[b] = (draw >> 16) % 3 == 0 && rank % 2;
+        all[b] = malloc(bytes[b] * 2 + 1);
+        MPI_Comm comm = comms[draw % 2];
+        if (wide[b]) { /* every second byte, by a datatype that is freed at once */
+            MPI_Type_vector((int)bytes[b], 1, 2, MPI_BYTE, &types[b]);
+            MPI_Type_commit(&types[b]);
+            MPI_Bcast_init(all[b], 1, types[b], roots[b], comm, MPI_INFO_NULL, &requests[b]);
+            if (!gentle)
+                MPI_Type_free(&types[b]);
+#if MPI_VERSION >= 4
+        } else if (b % 2) {
+            MPI_Bcast_init_c(all[b], (MPI_Count)bytes[b], MPI_BYTE, roots[b], comm, MPI_INFO_NULL,
+                             &requests[b]);
+#endif
+        } else {
+            MPI_Bcast_init(all[b], (int)bytes[b], MPI_BYTE, roots[b], comm, MPI_INFO_NULL,
+                           &requests[b]);
+        }
+    }
+    MPI_Bcast_init(all[0], (int)bytes[0], MPI_BYTE, 0, comms[0], MPI_INFO_NULL, &idle);
+    MPI_Recv_init(in, sizeof in, MPI_BYTE, left, TAG, MPI_COMM_WORLD, &requests[SEVERAL]);
+    MPI_Send_init(out, sizeof out, MPI_BYTE, right, TAG, MPI_COMM_WORLD, &requests[SEVERAL + 1]);
+    for (int round = 0; round < ROUNDS; round++) {
+        pattern_fill(out, sizeof out, pattern_key(rank, right, (uint64_t)n, round));
+        for (int b = 0; b < SEVERAL; b++) {
+            size_t step = wide[b] ? 2 : 1;
+            memset(all[b], 0, bytes[b] * step);
+            if (rank == roots[b])
+                pattern_fill(all[b], bytes[b], pattern_key(b, 9, (uint64_t)n, round));
+            for (size_t i = bytes[b]; wide[b] && rank == roots[b] && i-- > 0;)
+                all[b][2 * i] = all[b][i];
+        }
+        if (round % 2) {
+            MPI_Startall(SEVERAL + 2, requests);
+        } else {
+            for (int b = 0; b < SEVERAL + 2; b++)
+                MPI_Start(&requests[(b + (gentle ? 0 : rank)) % (SEVERAL + 2)]);
+        }
+        MPI_Ibarrier(comms[1], &requests[SEVERAL + 2]);
+        finish(n + round, SEVERAL + 3, requests);
+        if (pattern_check(in, sizeof in, pattern_key(left, rank, (uint64_t)n, round), &first))
+            wrong(n, -1, first);
+        for (int b = 0; b < SEVERAL; b++) {
+            for (size_t i = 0; wide[b] && i < bytes[b]; i++)
+                all[b][i] = all[b][2 * i];
+            if (pattern_check(all[b], bytes[b], pattern_key(b, 9, (uint64_t)n, round), &first))
+                wrong(n, b, first);
+        }
+    }
+    for (int b = 0; b < SEVERAL + 2; b++)
+        MPI_Request_free(&requests[b]);
+    MPI_Request_free(&idle);
+    for (int b = 0; b < SEVERAL; b++)
+        free(all[b]);
+    for (int b = 0; b < SEVERAL && gentle; b++)
+        if (wide[b])
+            MPI_Type_free(&types[b]);
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    int count = 20, threads = 0, given;
+    size_t max = 100000;
+    static struct option options[] = {
+        {"count", 1, 0, 'c'}, {"max-size", 1, 0, 'm'}, {"threads", 0, 0, 't'},
+        {"gentle", 0, 0, 'o'}, {0, 0, 0, 0}};
+    for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (o == 'c') count = atoi(optarg);
+        else if (o == 'm') max = strtoull(optarg, NULL, 0);
+        else if (o == 't') threads = 1;
+        else if (o == 'o') gentle = 1;
+        else return 2;
+    }
+    MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &given);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    MPI_Comm comms[2];
+    double start = MPI_Wtime();
+    for (int round = 0; round < 2; round++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
+        MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
+#ifdef HAS_INIT
+        for (int n = 0; n < count; n++)
+            several(round * count + n, max, comms);
+#else
+        (void)max;
+#endif
+        MPI_Comm_free(&comms[0]);
+        MPI_Comm_free(&comms[1]);
+    }
+    if (rank == 0)
+        printf("bcast ok n=%d ranks=%d seconds=%.2f\n", count, ranks, MPI_Wtime() - start);
+    MPI_Finalize();
+    return 0;
+}
