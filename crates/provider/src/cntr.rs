@@ -24,6 +24,8 @@ pub(crate) struct Cntr {
     bell: Option<Arc<Bell>>,
     /// Values, added up, that the application has seen.
     seen: AtomicU64,
+    /// Cloned by every poll set that has it, so that closing it too early is refused.
+    pub users: Arc<()>,
 }
 
 // SAFETY: `#[repr(C)]`, and fid_cntr begins with a fid.
@@ -34,6 +36,10 @@ unsafe impl Object for Cntr {
         control,
         ..object::only_close::<Cntr>()
     };
+
+    fn in_use(&self) -> bool {
+        Arc::strong_count(&self.users) > 1
+    }
 }
 
 static OPS: fi_ops_cntr = fi_ops_cntr {
@@ -77,6 +83,7 @@ pub(crate) unsafe extern "C" fn open(
             counter,
             bell,
             seen: AtomicU64::new(0),
+            users: Arc::new(()),
         })
     };
     // SAFETY: the domain is ours.

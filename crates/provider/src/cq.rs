@@ -38,7 +38,8 @@ pub(crate) struct Cq {
     signalled: AtomicBool,
     /// Rings for entries, where the application sleeps on a descriptor.
     bell: Option<Arc<Bell>>,
-    /// Cloned by every endpoint bound to it, so that closing it too early is refused.
+    /// Cloned by every endpoint bound to it and every poll set that has it, so that closing it too
+    /// early is refused.
     pub users: Arc<()>,
 }
 

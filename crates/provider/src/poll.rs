@@ -76,8 +76,29 @@ pub(crate) unsafe extern "C" fn trywait(
 struct Poll {
     fid: fid_poll,
     shared: Arc<DomainShared>,
-    /// Handles, as addresses.
-    members: Mutex<Vec<usize>>,
+    members: Mutex<Vec<Member>>,
+}
+
+/// A member of a set. It is not closed as long as the set has it.
+struct Member {
+    /// The handle, as an address.
+    fid: usize,
+    _used: Arc<()>,
+}
+
+/// What every user of an object holds a clone of; `None` for a kind that has no place in a set.
+///
+/// # Safety
+/// As for [`has_news`].
+unsafe fn users(fid: *mut fid) -> Option<Arc<()>> {
+    // SAFETY: the class says what it is.
+    unsafe {
+        match (*fid).fclass {
+            FI_CLASS_CQ => Some(object::of::<Cq>(fid.cast()).users.clone()),
+            FI_CLASS_CNTR => Some(object::of::<Cntr>(fid.cast()).users.clone()),
+            _ => None,
+        }
+    }
 }
 
 // SAFETY: `#[repr(C)]`, and fid_poll begins with a fid.
@@ -123,10 +144,10 @@ unsafe extern "C" fn poll(set: *mut fid_poll, contexts: *mut *mut c_void, count:
     guard(&set.shared.health, || {
         let members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = 0;
-        for &member in members.iter() {
-            let fid = member as *mut fid;
-            // SAFETY: members are open until they are taken out, by the application's duty, and
-            // it has room for `count` contexts.
+        for member in members.iter() {
+            let fid = member.fid as *mut fid;
+            // SAFETY: members are open until they are taken out, and the application has room for
+            // `count` contexts.
             unsafe {
                 if found < count && has_news(fid)? {
                     *contexts.add(found as usize) = (*fid).context;
@@ -143,12 +164,13 @@ unsafe extern "C" fn poll_add(set: *mut fid_poll, member: *mut fid, flags: u64) 
     let set = unsafe { object::of::<Poll>(set) };
     guard_free(|| {
         // SAFETY: an open handle.
-        let class = unsafe { (*member).fclass };
-        if flags != 0 || ![FI_CLASS_CQ, FI_CLASS_CNTR].contains(&class) {
-            return Err(Errno::INVAL);
-        }
+        let used = unsafe { users(member) }.filter(|_| flags == 0);
+        let used = used.ok_or(Errno::INVAL)?;
         let mut members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
-        members.push(member as usize);
+        members.push(Member {
+            fid: member as usize,
+            _used: used,
+        });
         Ok(0)
     })
 }
@@ -158,7 +180,7 @@ unsafe extern "C" fn poll_del(set: *mut fid_poll, member: *mut fid, flags: u64) 
     let set = unsafe { object::of::<Poll>(set) };
     guard_free(|| {
         let mut members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = members.iter().position(|&m| m == member as usize);
+        let at = members.iter().position(|m| m.fid == member as usize);
         let at = at.filter(|_| flags == 0).ok_or(Errno::INVAL)?;
         members.remove(at);
         Ok(0)

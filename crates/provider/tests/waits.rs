@@ -169,11 +169,21 @@ fn a_poll_set_names_who_has_something() {
         }
         ((*(*p.counter).ops).add)(p.counter, 1);
         assert_eq!(ask(), [11, 22]);
+        assert_eq!(common::close(p.cq.cast()), -libc::EBUSY);
+        assert_eq!(common::close(p.counter.cast()), -libc::EBUSY);
         assert_eq!((ops.poll_del)(set, p.cq.cast(), 0), 0);
         assert_eq!((ops.poll_del)(set, p.cq.cast(), 0), -libc::EINVAL);
         assert_eq!(ask(), [22]);
         assert_eq!(p.entry().0.op_context as usize, 1);
+        // A member that nothing else uses: as long as the set has it, it stays, and then goes.
+        let (mut attr, mut lone): (fi_cq_attr, _) = (zeroed(), null_mut());
+        let cq_open = (*(*p.domain).ops).cq_open;
+        assert_eq!(cq_open(p.domain, &mut attr, &mut lone, null_mut()), 0);
+        assert_eq!((ops.poll_add)(set, lone.cast(), 0), 0);
+        assert_eq!(common::close(lone.cast()), -libc::EBUSY);
+        assert_eq!((ops.poll_del)(set, lone.cast(), 0), 0);
+        assert_eq!(common::close(lone.cast()), 0);
         assert_eq!(common::close(set.cast()), 0);
     }
-    p.close();
+    p.close(); // the counter, too: the set is gone
 }
