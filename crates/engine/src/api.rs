@@ -56,6 +56,9 @@ pub enum OpError {
     PeerDead,
     /// The remote memory key, address or length of a read or write was refused.
     BadRemoteMemory,
+    /// The message is there and whole, but its sender is not in the address vector
+    /// (`Engine::ep_tell_strangers`).
+    UnknownSource,
     /// The endpoint was closed or the engine is poisoned.
     Closed,
 }

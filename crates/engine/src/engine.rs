@@ -142,13 +142,22 @@ impl<S: System> Engine<S> {
 
     /// The error entry at the queue's front.
     pub fn cq_take_error(&self, cq: CqId) -> Option<Completion> {
-        let mut core = self.shared.lock();
-        let queue = core.dir.cq(cq)?;
-        queue.front().filter(|e| e.error.is_some())?;
-        let entry = queue.pop_front();
-        drop(core);
+        self.cq_take_error_from(cq).map(|(entry, _)| entry)
+    }
+
+    /// As [`Engine::cq_take_error`], with the address of an unknown source for `av_insert`.
+    pub fn cq_take_error_from(&self, cq: CqId) -> Option<(Completion, Option<[u8; 64]>)> {
+        let (entry, stranger) = self.shared.lock().dir.take_error(cq)?;
         self.shared.publish_deaths();
-        entry
+        Some((entry, stranger.map(|address| address.encode().0)))
+    }
+
+    /// Has receives from senders that are not in the address vector end with an error that has
+    /// their address (`FI_SOURCE_ERR`).
+    pub fn ep_tell_strangers(&self, ep: EpId) {
+        if let Some(endpoint) = self.shared.lock().dir.ep(ep) {
+            endpoint.tells_strangers = true;
+        }
     }
 
     /// Sleeps until the CQ has an entry or the time is over (`fi_cq_sread`); negative: for ever.

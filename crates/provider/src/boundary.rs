@@ -27,6 +27,7 @@ impl Errno {
     pub const MSGSIZE: Errno = Errno(libc::EMSGSIZE);
     pub const NOPROTOOPT: Errno = Errno(libc::ENOPROTOOPT);
     pub const ACCES: Errno = Errno(libc::EACCES);
+    pub const ADDRNOTAVAIL: Errno = Errno(libc::EADDRNOTAVAIL);
     pub const HOSTUNREACH: Errno = Errno(libc::EHOSTUNREACH);
     pub const CONNABORTED: Errno = Errno(libc::ECONNABORTED);
     pub const TIMEDOUT: Errno = Errno(libc::ETIMEDOUT);
@@ -48,6 +49,9 @@ impl Errno {
             Errno::CANCELED => c"cancelled",
             Errno::NOMSG => c"no such message",
             Errno::HOSTUNREACH => c"peer dead or unreachable",
+            Errno::ADDRNOTAVAIL => {
+                c"sender not in the address vector; its address is with the error"
+            }
             Errno::ACCES => c"remote memory key, address or length refused",
             Errno::CONNABORTED => c"endpoint closed or unusable",
             _ => c"unknown error",
@@ -77,6 +81,7 @@ impl From<OpError> for Errno {
             OpError::NoMessage => Errno::NOMSG,
             OpError::PeerDead => Errno::HOSTUNREACH,
             OpError::BadRemoteMemory => Errno::ACCES,
+            OpError::UnknownSource => Errno::ADDRNOTAVAIL,
             // Never ECANCELED for a failure: MPICH would report success. Open MPI tolerates this.
             OpError::Closed => Errno::CONNABORTED,
         }

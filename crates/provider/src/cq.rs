@@ -1,5 +1,6 @@
 //! `fid_cq`: the completion queue, and the progress call of everything.
 
+use crate::av::ADDRESS_LEN;
 use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};
 use crate::log::trace;
@@ -10,7 +11,7 @@ use marline_engine::{Bell, Completion, CqId};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{size_of, MaybeUninit};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Completions taken from the engine at a time; MPICH asks for 8. More would only make the empty
@@ -36,6 +37,8 @@ pub(crate) struct Cq {
     pub id: CqId,
     format: Format,
     signalled: AtomicBool,
+    /// The address with the error that was read last.
+    err_data: Mutex<[u8; ADDRESS_LEN]>,
     /// Rings for entries, where the application sleeps on a descriptor.
     bell: Option<Arc<Bell>>,
     /// Cloned by every endpoint bound to it and every poll set that has it, so that closing it too
@@ -110,6 +113,7 @@ pub(crate) unsafe extern "C" fn open(
             id,
             format,
             signalled: AtomicBool::new(false),
+            err_data: Mutex::new([0; ADDRESS_LEN]),
             bell,
             users: Arc::new(()),
         })
@@ -206,6 +210,36 @@ impl Cq {
                 if !sources.is_null() {
                     *sources.add(at) = done.source;
                 }
+            }
+        }
+    }
+
+    /// Writes the address of an unknown source, if there is one: into the application's buffer, or
+    /// into our own, which it may read until the next error is read.
+    ///
+    /// # Safety
+    /// `out` is the application's, in the layout of its API version.
+    unsafe fn put_err_data(&self, stranger: Option<[u8; ADDRESS_LEN]>, out: *mut fi_cq_err_entry) {
+        let mut ours = self.err_data.lock().unwrap_or_else(PoisonError::into_inner);
+        let sized = self.shared.api_version >= fi_version_of(1, 5);
+        // SAFETY: the caller's promise; a buffer of the application has the size that it says.
+        unsafe {
+            let room = if sized { (*out).err_data_size } else { 0 };
+            let len = match (&stranger, room) {
+                (None, _) => 0,
+                (Some(_), 0) => ADDRESS_LEN,
+                (Some(_), room) => room.min(ADDRESS_LEN),
+            };
+            if let Some(address) = stranger {
+                if room == 0 {
+                    (*out).err_data = ours.as_mut_ptr().cast();
+                }
+                std::ptr::copy_nonoverlapping(address.as_ptr(), (*out).err_data.cast(), len);
+            } else if !sized {
+                (*out).err_data = std::ptr::null_mut();
+            }
+            if sized {
+                (*out).err_data_size = len;
             }
         }
     }
@@ -314,11 +348,12 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags:
         if out.is_null() {
             return Err(Errno::INVAL);
         }
-        let failed = cq.shared.engine.cq_take_error(cq.id).ok_or(Errno::AGAIN)?;
+        let failed = cq.shared.engine.cq_take_error_from(cq.id);
+        let (failed, stranger) = failed.ok_or(Errno::AGAIN)?;
         trace!("cq error {failed:?}");
         let errno = failed.error.map_or(Errno::OTHER, Errno::from);
         // SAFETY: the application's struct, in the layout of its API version: the last fields only
-        // if that has them, err_data untouched where it may be the application's buffer.
+        // if that has them.
         unsafe {
             (*out).op_context = failed.context as *mut c_void;
             (*out).flags = failed.flags;
@@ -329,11 +364,7 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags:
             (*out).olen = failed.olen;
             (*out).err = errno.0;
             (*out).prov_errno = errno.0;
-            if cq.shared.api_version < fi_version_of(1, 5) {
-                (*out).err_data = std::ptr::null_mut();
-            } else {
-                (*out).err_data_size = 0;
-            }
+            cq.put_err_data(stranger, out);
             if cq.shared.api_version >= fi_version_of(1, 20) {
                 (*out).src_addr = failed.source;
             }

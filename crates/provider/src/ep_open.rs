@@ -59,6 +59,9 @@ pub(crate) unsafe extern "C" fn open(
             )
         };
         let id = shared.engine.ep_open()?;
+        if caps & FI_SOURCE_ERR != 0 {
+            shared.engine.ep_tell_strangers(id);
+        }
         trace!("ep open caps {caps:#x} tx {tx_flags:#x} rx {rx_flags:#x} -> {id:?}");
         Ok(ep::new(
             handle(context),

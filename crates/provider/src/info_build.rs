@@ -6,8 +6,8 @@ use crate::mpich;
 use crate::settings;
 use crate::sys::*;
 use crate::wish::{
-    Grant, Side, Wish, CQ_DATA_SIZE, DOMAIN_CAPS, MESSAGE_LEN_MAX, MR_IOV_LIMIT, OBJECTS, PROTOCOL,
-    PROTOCOL_VERSION,
+    err_data_max, Grant, Side, Wish, CQ_DATA_SIZE, DOMAIN_CAPS, MESSAGE_LEN_MAX, MR_IOV_LIMIT,
+    OBJECTS, PROTOCOL, PROTOCOL_VERSION,
 };
 use std::ffi::{c_char, CStr};
 
@@ -265,6 +265,7 @@ fn domain_attr(grant: &Grant, domain: *mut fid_domain) -> Result<*mut fi_domain_
         (*attr).cntr_cnt = OBJECTS;
         (*attr).mr_iov_limit = MR_IOV_LIMIT;
         (*attr).caps = DOMAIN_CAPS;
+        (*attr).max_err_data = err_data_max(grant.caps);
         (*attr).mr_cnt = OBJECTS;
         (*attr).max_cntr_value = u64::MAX;
         (*attr).max_err_cntr_value = u64::MAX;

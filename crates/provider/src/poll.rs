@@ -86,7 +86,7 @@ struct Member {
     _used: Arc<()>,
 }
 
-/// What every user of an object holds a clone of; `None` for a kind that has no place in a set.
+/// A share in an object, as every user of it holds one; `None` for a kind that no set takes.
 ///
 /// # Safety
 /// As for [`has_news`].

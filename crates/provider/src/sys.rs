@@ -45,6 +45,7 @@ pub const FI_MATCH_COMPLETE: u64 = 1 << 31;
 pub const FI_MR_DMABUF: u64 = 1 << 40;
 pub const FI_AV_USER_ID: u64 = 1 << 41;
 pub const FI_HMEM: u64 = 1 << 47;
+pub const FI_SOURCE_ERR: u64 = 1 << 50;
 pub const FI_LOCAL_COMM: u64 = 1 << 51;
 pub const FI_REMOTE_COMM: u64 = 1 << 52;
 pub const FI_SHARED_AV: u64 = 1 << 53;

@@ -1,5 +1,6 @@
 //! The decision about what an application that asks for an `fi_info` is granted, on plain values.
 
+use crate::av::ADDRESS_LEN;
 use crate::sys::*;
 use std::ffi::c_int;
 
@@ -41,6 +42,9 @@ pub(crate) const fn caps_of(remote: bool) -> u64 {
     }
 }
 
+/// Granted only where it is asked for: it makes errors of what are good messages to others.
+const ON_DEMAND: u64 = FI_SOURCE_ERR;
+
 /// Whom one can reach is the domain's to say.
 pub(crate) const DOMAIN_CAPS: u64 = COMM;
 const TX_CAPS: u64 = PRIMARY | REMOTE | FI_SEND | FI_READ | FI_WRITE | FI_FENCE;
@@ -52,7 +56,8 @@ const RX_CAPS: u64 = PRIMARY
     | FI_RMA_EVENT
     | FI_MULTI_RECV
     | FI_DIRECTED_RECV
-    | FI_SOURCE;
+    | FI_SOURCE
+    | FI_SOURCE_ERR;
 
 const TX_OP_FLAGS: u64 = FI_COMPLETION
     | FI_INJECT
@@ -219,7 +224,7 @@ fn check_limits(wish: &Wish) -> Result<(), &'static str> {
     if wish.mr_iov_limit > MR_IOV_LIMIT || wish.tx.rma_iov_limit > RMA_IOV_LIMIT {
         return Err("memory regions or remote operations of several pieces");
     }
-    if wish.max_err_data > 0 {
+    if wish.max_err_data > err_data_max(wish.caps) {
         return Err("data with errors");
     }
     if wish.rx.buffered > 0 {
@@ -228,12 +233,23 @@ fn check_limits(wish: &Wish) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Bytes of data with an error: the address of an unknown source.
+pub(crate) fn err_data_max(caps: u64) -> usize {
+    match caps & FI_SOURCE_ERR {
+        0 => 0,
+        _ => ADDRESS_LEN,
+    }
+}
+
 /// No wish gets everything: MPICH and Intel MPI ask later for what that reply had.
 fn grant_caps(wished: u64, offered: u64) -> Result<u64, &'static str> {
     if wished == 0 {
         return Ok(offered);
     }
-    if wished & !offered != 0 {
+    if wished & FI_SOURCE_ERR != 0 && wished & FI_SOURCE == 0 {
+        return Err("unknown sources without known ones");
+    }
+    if wished & !(offered | ON_DEMAND) != 0 {
         // FI_HMEM above all: granted, Open MPI would hand us GPU pointers.
         return Err("capabilities that we lack");
     }
@@ -256,7 +272,7 @@ fn grant_side(
     op_flags: u64,
     inject_max: usize,
 ) -> Result<Side, &'static str> {
-    if wished.caps & !caps_of(true) != 0 {
+    if wished.caps & !(caps_of(true) | ON_DEMAND) != 0 {
         return Err("transmit or receive capabilities that we lack");
     }
     if wished.op_flags & !op_flags != 0 {

@@ -163,6 +163,28 @@ fn what_we_lack_is_refused() {
 }
 
 #[test]
+fn errors_of_unknown_sources_are_granted_where_they_are_asked_for() {
+    assert_eq!(decide(&Wish::default()).unwrap().caps & FI_SOURCE_ERR, 0);
+    let wish = Wish {
+        caps: FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR,
+        max_err_data: 64,
+        ..Wish::default()
+    };
+    let grant = decide(&wish).unwrap();
+    assert_ne!(grant.caps & grant.rx.caps & FI_SOURCE_ERR, 0);
+    assert_eq!(grant.tx.caps & FI_SOURCE_ERR, 0);
+    let longer = Wish {
+        max_err_data: 65,
+        ..wish
+    };
+    let alone = Wish {
+        caps: FI_TAGGED | FI_SOURCE_ERR,
+        ..wish
+    };
+    assert!(decide(&longer).is_err() && decide(&alone).is_err());
+}
+
+#[test]
 fn control_unified_is_never_returned() {
     let wish = Wish {
         control_progress: 3,

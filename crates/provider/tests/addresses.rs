@@ -118,3 +118,66 @@ fn an_address_vector_does_not_grow() {
         p.close();
     }
 }
+
+/// Takes index 0 away, so that the first endpoint is a stranger; its name.
+fn unname(p: &Pair) -> [u8; 64] {
+    let name = blob(p, 0);
+    assert_eq!(remove(p, 0), 0);
+    name
+}
+
+/// FI_SOURCE_ERR: the message is there, and the error that tells of it has its sender's address.
+#[test]
+fn a_stranger_s_address_comes_with_its_message() {
+    let p = Pair::offering(FI_MSG | FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR);
+    assert_eq!(source(&p, 1), 0, "whom one knows makes no error");
+    let name = unname(&p);
+    for (tag, room) in [(2, 0), (3, 64), (4, 10)] {
+        let mut buf = [0u8; 8];
+        p.trecv(&mut buf, tag, 0, 7);
+        p.tinject(b"who is i", tag);
+        let mut own = [0xeeu8; 64];
+        let told = p.error_into(&mut own[..room]);
+        assert_eq!(told.err, libc::EADDRNOTAVAIL);
+        assert_eq!((told.op_context as usize, told.tag, told.len), (7, tag, 8));
+        assert_eq!(&buf, b"who is i");
+        assert_eq!(told.err_data_size, if room == 0 { 64 } else { room });
+        // SAFETY: so many bytes are there until the next error is read.
+        let data =
+            unsafe { std::slice::from_raw_parts(told.err_data.cast::<u8>(), told.err_data_size) };
+        assert_eq!(data[..8], name[..8], "the sender's identity");
+        if room != 10 {
+            let known = insert(&p, data.try_into().unwrap());
+            assert_eq!(source(&p, 10 + tag), known);
+            assert_eq!(remove(&p, known), 0);
+        }
+        assert!(own[room..].iter().all(|b| *b == 0xee));
+    }
+    p.close();
+}
+
+/// A message that was cut off is that error, whoever sent it.
+#[test]
+fn an_error_without_a_stranger_has_no_data() {
+    let p = Pair::offering(FI_MSG | FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR);
+    unname(&p);
+    let (mut short, mut long) = ([0u8; 4], [0u8; 8]);
+    p.trecv(&mut short, 1, 0, 1);
+    p.trecv(&mut long, 2, 0, 2);
+    p.tinject(b"too long", 1);
+    let cut = p.error();
+    assert_eq!((cut.op_context as usize, cut.err), (1, 265));
+    assert_eq!(cut.err_data_size, 0);
+    p.tinject(b"it fits.", 2);
+    let told = p.error();
+    assert_eq!((told.op_context as usize, told.err_data_size), (2, 64));
+    p.close();
+}
+
+#[test]
+fn strangers_make_errors_only_where_that_is_asked_for() {
+    let p = Pair::open();
+    unname(&p);
+    assert_eq!(source(&p, 1), FI_ADDR_UNSPEC);
+    p.close();
+}

@@ -1,6 +1,6 @@
 //! Events of the nodes, to completions and to the log.
 
-use crate::api::{flag, Completion, Counter, EpId, OpError};
+use crate::api::{flag, Completion, Counter, EpId, OpError, ADDR_UNSPEC};
 use crate::memory::copy::copy;
 use crate::memory::op_table::{Role, SendOp};
 use crate::platform::system::{System, Watch};
@@ -221,6 +221,9 @@ impl<S: System> Core<S> {
             self.ops.recvs.remove(handle);
         }
         if wanted {
+            if source == ADDR_UNSPEC {
+                self.dir.tell_stranger(ep, peer, &mut entry);
+            }
             let cq = self.dir.ep(ep).and_then(|e| e.rx_cq);
             self.complete(cq, entry);
         }

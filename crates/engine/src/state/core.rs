@@ -191,6 +191,7 @@ impl<S: System> Core<S> {
             remote_writes: None,
             remote_open: 0,
             min_multi: 64,
+            tells_strangers: false,
             enabled: false,
             peers: Vec::new(),
             addrs: Vec::new(),

@@ -1,6 +1,8 @@
 //! Whom an address names for an endpoint, and which address a peer has.
 
-use crate::api::{AvId, Completion, Counter, CqId, EpId, FiAddr, SubmitError, ADDR_UNSPEC};
+use crate::api::{
+    AvId, Completion, Counter, CqId, EpId, FiAddr, OpError, SubmitError, ADDR_UNSPEC,
+};
 use crate::platform::bell::Bell;
 use crate::state::av::Av;
 use marline_proto::{Node, PeerId};
@@ -25,6 +27,8 @@ pub struct Endpoint {
     /// Remote reads, writes and atomics of its own that are not over.
     pub(crate) remote_open: u32,
     pub(crate) min_multi: u64,
+    /// A receive from a sender without an address ends with an error that has it.
+    pub(crate) tells_strangers: bool,
     pub(crate) enabled: bool,
     /// Index and peer by the slot of the address vector, as far as looked up.
     pub(crate) peers: Vec<(FiAddr, PeerId)>,
@@ -42,6 +46,8 @@ pub struct Directory {
     pub(crate) cqs: Vec<Option<VecDeque<Completion>>>,
     /// Bells of queues on which an application may sleep.
     bells: Vec<(CqId, Arc<Bell>)>,
+    /// Addresses of the entries of [`OpError::UnknownSource`], in the order of each queue.
+    strangers: VecDeque<(CqId, Address)>,
 }
 
 impl Endpoint {
@@ -102,6 +108,32 @@ impl Directory {
             *slot = None;
         }
         self.bells.retain(|(of, _)| *of != cq);
+        self.strangers.retain(|(of, _)| *of != cq);
+    }
+
+    /// Makes the entry of a whole message an error that tells its sender's address, where the
+    /// endpoint's application wants that and its address vector has none.
+    pub(crate) fn tell_stranger(&mut self, ep: EpId, peer: PeerId, entry: &mut Completion) {
+        let endpoint = self.eps.get(ep.0 as usize).and_then(Option::as_ref);
+        let Some(endpoint) = endpoint.filter(|e| e.tells_strangers && entry.error.is_none()) else {
+            return;
+        };
+        if let Some((cq, address)) = endpoint.rx_cq.zip(endpoint.node.peer_address(peer)) {
+            entry.error = Some(OpError::UnknownSource);
+            self.strangers.push_back((cq, *address));
+        }
+    }
+
+    /// The error entry at the front of a queue, and the address that it tells.
+    pub(crate) fn take_error(&mut self, cq: CqId) -> Option<(Completion, Option<Address>)> {
+        let queue = self.cq(cq)?;
+        queue.front().filter(|e| e.error.is_some())?;
+        let entry = queue.pop_front()?;
+        let told = entry.error == Some(OpError::UnknownSource);
+        let of = |stranger: &(CqId, Address)| stranger.0 == cq;
+        let at = self.strangers.iter().position(of).filter(|_| told);
+        let stranger = at.and_then(|at| self.strangers.remove(at));
+        Some((entry, stranger.map(|(_, address)| address)))
     }
 
     /// An entry is in a queue; `None`: everybody who sleeps has to look.

@@ -38,8 +38,20 @@ impl Pair {
 
     /// With these wait objects of the queue and the counter.
     pub fn waiting(api: u32, av_type: c_int, wait_objs: [c_int; 2]) -> Pair {
+        Pair::opened(api, av_type, wait_objs, 0)
+    }
+
+    /// With these capabilities.
+    pub fn offering(caps: u64) -> Pair {
+        Pair::opened(API, FI_AV_TABLE, [FI_WAIT_NONE, FI_WAIT_UNSPEC], caps)
+    }
+
+    fn opened(api: u32, av_type: c_int, wait_objs: [c_int; 2], caps: u64) -> Pair {
         let library = Library::open();
-        let info = library.getinfo(api, null()).unwrap();
+        // SAFETY: all zero is what `fi_allocinfo` gives.
+        let mut hints: fi_info = unsafe { zeroed() };
+        hints.caps = caps;
+        let info = library.getinfo(api, &hints).unwrap();
         let fabric = library.fabric(api);
         // SAFETY: objects of the provider, used as the libfabric headers say.
         unsafe {
@@ -171,6 +183,11 @@ impl Pair {
 
     /// Waits for one error entry.
     pub fn error(&self) -> fi_cq_err_entry {
+        self.error_into(&mut [])
+    }
+
+    /// Waits for one error entry; its data goes into `room`, unless that is empty.
+    pub fn error_into(&self, room: &mut [u8]) -> fi_cq_err_entry {
         let start = Instant::now();
         while self.poll().err() != Some(-259) {
             assert!(start.elapsed() < HANG, "no error entry");
@@ -178,6 +195,9 @@ impl Pair {
         // SAFETY: an entry in the layout of API version 1.20.
         unsafe {
             let mut entry: fi_cq_err_entry = zeroed();
+            if !room.is_empty() {
+                (entry.err_data, entry.err_data_size) = (room.as_mut_ptr().cast(), room.len());
+            }
             let readerr = (*(*self.cq).ops).readerr;
             assert_eq!(readerr(self.cq, &mut entry, 0), 1);
             assert_eq!(readerr(self.cq, &mut entry, 0), -(libc::EAGAIN as isize));
