@@ -3,7 +3,7 @@
 
 use crate::boundary::{guard, guard_free, Errno};
 use crate::domain::{self, DomainShared};
-use crate::log::trace;
+use crate::log::{self, trace};
 use crate::object::{self, absent, Object};
 use crate::sys::*;
 use marline_engine::AvId;
@@ -42,8 +42,8 @@ impl Drop for Av {
 static OPS: fi_ops_av = fi_ops_av {
     size: size_of::<fi_ops_av>(),
     insert,
-    insertsvc: absent,
-    insertsym: absent,
+    insertsvc: no_names,
+    insertsym: no_names,
     remove,
     lookup,
     straddr,
@@ -53,6 +53,17 @@ static OPS: fi_ops_av = fi_ops_av {
     set_user_id: absent,
     lookup2: absent,
 };
+
+/// `fi_av_insertsvc` and `fi_av_insertsym`: a node and a service name no endpoint.
+unsafe extern "C" fn no_names() -> isize {
+    guard_free(|| {
+        log::warn(
+            "addresses of Marline are not made of a node and a service: exchange what fi_getname \
+             gives, and insert that with fi_av_insert",
+        );
+        Err(Errno::NOSYS)
+    })
+}
 
 /// `fi_av_open`.
 pub(crate) unsafe extern "C" fn open(
