@@ -191,7 +191,7 @@ impl World {
         World {
             ends,
             net: VecDeque::new(),
-            credits: Credits::new(cfg.credit_bytes),
+            credits: Credits::new(cfg.credit_bytes.max(cfg.unexpected_bytes / 4)),
             out: vec![0; PACKET_MAX],
             now: 1,
         }
