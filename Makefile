@@ -54,7 +54,7 @@ staged:
 # The simulator notices each deliberate mistake (table in docs/simulator.md).
 mutations:
 	cargo test --release --locked -p marline-sim --features mutation \
-		--test mutations --test writes --test failover
+		--test mutations --test writes --test failover --test verbs
 	cargo test --locked -p marline-proto --features mutation --test pair --test partial
 
 # Everything compiles for aarch64, without warnings.

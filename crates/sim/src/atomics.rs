@@ -214,12 +214,19 @@ impl World {
         let old: Option<Vec<_>> = op.parts.iter().map(|part| part.old.clone()).collect();
         let old: Option<Option<Vec<_>>> = old.map(|old| old.into_iter().collect());
         let uids: Vec<u32> = op.parts.iter().map(|part| part.uid).collect();
+        let refused: Vec<bool> = op.parts.iter().map(|part| part.old == Some(None)).collect();
         let told = |uid: &u32| {
             let msg = self.truth.msgs.get(*uid as usize);
             let call = msg.and_then(|msg| msg.call.as_ref());
             *uid == NONE || call.is_some_and(|call| call.answered)
         };
         let answered = uids.iter().all(told);
+        // A peer may die between the answers to two parts.
+        let refused = uids
+            .iter()
+            .zip(refused)
+            .any(|(uid, refused)| refused && told(uid))
+            && (answered || self.lost_peer(e, dst));
         let called = uids.iter().filter(|uid| **uid != NONE).count() as u32;
         self.eps[dst as usize].windows.cells.fetching -= called * fetches as u32;
         let buffer = &self.eps[e as usize].ops[handle as usize].buffer;
@@ -229,7 +236,7 @@ impl World {
                     return Err(format!("atomic {handle} fetched what was not there"));
                 }
             }
-            (Err(OpError::BadRemoteMemory), Some(None)) if answered => {}
+            (Err(OpError::BadRemoteMemory), _) if refused => {}
             (Err(OpError::PeerDead), _) => {
                 self.prompt(e, handle, dst)?;
                 if !self.lost_peer(e, dst) {
