@@ -9,6 +9,7 @@ mod core;
 mod engine;
 mod groups;
 mod memory;
+pub mod names;
 mod open;
 mod platform;
 mod progress;

@@ -1,18 +1,15 @@
-//! `fid_av`: the address vector. Addresses are the engine's blobs, padded to one fixed size, since
-//! libfabric passes arrays of them without saying how long each is.
+//! `fid_av`: the address vector.
 
+use crate::addresses::{self, Form, ADDRESS_LEN};
 use crate::boundary::{guard, guard_free, Errno};
 use crate::domain::{self, DomainShared};
 use crate::log::{self, trace};
 use crate::object::{self, absent, Object};
 use crate::sys::*;
 use marline_engine::AvId;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void, CStr};
 use std::mem::size_of;
 use std::sync::Arc;
-
-/// Bytes of an address: the most that MPICH takes (FI_NAME_MAX).
-pub(crate) const ADDRESS_LEN: usize = 64;
 
 #[repr(C)]
 pub(crate) struct Av {
@@ -134,12 +131,13 @@ unsafe extern "C" fn insert(
         };
         let mut inserted = 0;
         for i in 0..count {
-            // SAFETY: libfabric passes `count` addresses of our size, and arrays of `count`
-            // entries where they are not null.
+            // SAFETY: libfabric passes `count` addresses of the domain's form, and arrays of
+            // `count` entries where they are not null.
             unsafe {
-                let address = addresses.cast::<u8>().add(i * ADDRESS_LEN);
-                let blob = std::slice::from_raw_parts(address, ADDRESS_LEN);
-                let result = av.shared.engine.av_insert(av.id, blob).map_err(Errno::from);
+                let blob = av.shared.form.read(addresses, i);
+                let engine = &av.shared.engine;
+                let insert = |blob: [u8; ADDRESS_LEN]| Ok(engine.av_insert(av.id, &blob)?);
+                let result: Result<_, Errno> = blob.and_then(insert);
                 trace!("av insert -> {result:?}");
                 inserted += c_int::from(result.is_ok());
                 if !out.is_null() {
@@ -194,32 +192,14 @@ unsafe extern "C" fn lookup(
             .av_lookup(av.id, address)
             .ok_or(Errno::INVAL)?;
         // SAFETY: `out` has `*out_len` bytes.
-        unsafe { copy_address(&blob, out, out_len) };
+        unsafe { av.shared.form.write(&blob, out, out_len) };
         Ok(0)
     })
 }
 
-/// Copies what fits, sets the length to the full one, and says whether all of it fitted.
-///
-/// # Safety
-/// `out_len` is valid and `out` has `*out_len` bytes (or is null).
-pub(crate) unsafe fn copy_address(
-    blob: &[u8; ADDRESS_LEN],
-    out: *mut c_void,
-    out_len: *mut usize,
-) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let room = if out.is_null() { 0 } else { *out_len };
-        std::ptr::copy_nonoverlapping(blob.as_ptr(), out.cast(), room.min(ADDRESS_LEN));
-        *out_len = ADDRESS_LEN;
-        room >= ADDRESS_LEN
-    }
-}
-
-/// `fi_av_straddr`: hexadecimal, cut to the room there is.
+/// `fi_av_straddr`: the address as text, cut to the room there is.
 unsafe extern "C" fn straddr(
-    _av: *mut fid_av,
+    av: *mut fid_av,
     address: *const c_void,
     buf: *mut c_char,
     len: *mut usize,
@@ -228,28 +208,13 @@ unsafe extern "C" fn straddr(
         if address.is_null() || len.is_null() {
             return Ok(c"".as_ptr());
         }
-        // SAFETY: an address of our size, and a buffer of `*len` bytes.
+        // SAFETY: ours, an address of its form, and a buffer of `*len` bytes.
         unsafe {
-            let blob = std::slice::from_raw_parts(address.cast::<u8>(), ADDRESS_LEN);
-            let used = blob
-                .iter()
-                .rposition(|b| *b != 0)
-                .map_or(0, |last| last + 1);
-            let mut text = String::from("fi_addr_marline://");
-            for byte in &blob[..used] {
-                text.push_str(&format!("{byte:02x}"));
-            }
-            text.push('\0');
-            let room = if buf.is_null() {
-                0
-            } else {
-                (*len).min(text.len())
+            let text = match object::of::<Av>(av).shared.form {
+                Form::Opaque => addresses::text_of(&*address.cast::<[u8; ADDRESS_LEN]>()),
+                Form::Text => CStr::from_ptr(address.cast()).to_string_lossy().into(),
             };
-            if room > 0 {
-                std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buf, room);
-                *buf.add(room - 1) = 0;
-            }
-            *len = text.len();
+            addresses::copy_text(&text, buf.cast(), len);
         }
         Ok(buf.cast_const())
     })

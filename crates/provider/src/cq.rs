@@ -1,6 +1,6 @@
 //! `fid_cq`: the completion queue, and the progress call of everything.
 
-use crate::av::ADDRESS_LEN;
+use crate::addresses::ADDRESS_LEN;
 use crate::boundary::{guard, Errno};
 use crate::domain::{self, DomainShared};
 use crate::log::trace;

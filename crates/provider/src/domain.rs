@@ -1,5 +1,6 @@
 //! `fid_domain`: one engine, and what the objects of a domain share.
 
+use crate::addresses::Form;
 use crate::boundary::{guard, Errno, Health};
 use crate::fabric::FabricShared;
 use crate::object::{self, Object};
@@ -19,6 +20,8 @@ pub(crate) struct DomainShared {
     /// Decides the layout of structs that applications pass in.
     pub api_version: u32,
     pub mr_mode: c_int,
+    /// How applications pass addresses.
+    pub form: Form,
     /// Keys for applications that leave them to us (`FI_MR_BASIC`).
     pub next_key: AtomicU64,
     /// Keeps the fabric from being closed.

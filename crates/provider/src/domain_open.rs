@@ -1,5 +1,6 @@
 //! Opening a domain, and the functions that open everything else in it.
 
+use crate::addresses::Form;
 use crate::boundary::{guard_free, Errno, Health};
 use crate::domain::{lock_open, Domain, DomainShared};
 use crate::fabric;
@@ -54,17 +55,19 @@ pub(crate) unsafe extern "C" fn open(
             return Err(Errno::INVAL);
         }
         // SAFETY: fabric is ours, info valid; mr_mode is a field of every version.
-        let (parent, api_version, mr_mode) = unsafe {
+        let (parent, api_version, mr_mode, format) = unsafe {
             let (parent, api_version) = fabric::of(fabric);
             let attr = (*info).domain_attr;
             (
                 parent,
                 api_version,
                 if attr.is_null() { 0 } else { (*attr).mr_mode },
+                (*info).addr_format,
             )
         };
         trace!("domain open, API version {api_version:#x}, mr_mode {mr_mode:#x}");
         let shared = Arc::new(DomainShared {
+            form: Form::of(format).ok_or(Errno::INVAL)?,
             engine: open_engine()?,
             health: Health::default(),
             api_version,
@@ -121,6 +124,7 @@ mod tests {
             health: Health::default(),
             api_version: 0,
             mr_mode: 0,
+            form: Form::default(),
             next_key: AtomicU64::new(1),
             _fabric: Arc::default(),
         });

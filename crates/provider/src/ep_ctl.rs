@@ -1,6 +1,5 @@
 //! Endpoint calls that move no data: options, cancel, and its name.
 
-use crate::av::{copy_address, ADDRESS_LEN};
 use crate::boundary::{guard, Errno};
 use crate::ep::{ep_of, ep_of_mut};
 use crate::log::trace;
@@ -104,9 +103,9 @@ unsafe extern "C" fn getname(ep: *mut fid, out: *mut c_void, out_len: *mut usize
             return Err(Errno::INVAL);
         }
         let (name, len) = ep.engine().ep_name(ep.id).ok_or(Errno::OTHER)?;
-        trace!("{:?} getname, {len} of {ADDRESS_LEN} bytes used", ep.id);
+        trace!("{:?} getname, a blob of {len} bytes", ep.id);
         // SAFETY: `out` has `*out_len` bytes.
-        if unsafe { copy_address(&name, out, out_len) } {
+        if unsafe { ep.shared().form.write(&name, out, out_len) } {
             Ok(0)
         } else {
             Err(Errno::TOOSMALL)

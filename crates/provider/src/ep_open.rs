@@ -1,5 +1,6 @@
 //! Opening an endpoint, with the tables of all functions on it.
 
+use crate::addresses::Form;
 use crate::boundary::Errno;
 use crate::domain::{self, DomainShared};
 use crate::ep::{self, Ep};
@@ -44,6 +45,10 @@ pub(crate) unsafe extern "C" fn open(
             log::warn(&format!("fi_endpoint: its fi_info asks for {why}"));
             Errno::INVAL
         })?;
+        if Form::of(wish.addr_format) == Some(Form::Text) && shared.form != Form::Text {
+            log::warn("fi_endpoint: its fi_info has FI_ADDR_STR, that of its domain had not");
+            return Err(Errno::INVAL);
+        }
         // SAFETY: checked for null; these structs have one size in every version.
         let (caps, tx_flags, rx_flags) = unsafe {
             let (tx, rx) = ((*info).tx_attr.as_ref(), (*info).rx_attr.as_ref());

@@ -175,7 +175,7 @@ pub(crate) fn build(grant: &Grant, domain: *mut fid_domain) -> Result<*mut fi_in
     // SAFETY: fresh, zeroed memory of the right type. Mode, addresses and nic stay zero.
     unsafe {
         (*info).caps = grant.caps;
-        (*info).addr_format = FI_FORMAT_UNSPEC;
+        (*info).addr_format = grant.addr_format;
         (*info).tx_attr = tx;
         (*info).rx_attr = rx;
         (*info).ep_attr = ep;

@@ -10,6 +10,7 @@
 //! structs of the ABI are in `sys.rs` only.
 
 mod about;
+mod addresses;
 mod atomic;
 mod av;
 mod boundary;

@@ -63,6 +63,7 @@ pub const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 
 pub const FI_ADDR_UNSPEC: fi_addr_t = u64::MAX;
 pub const FI_FORMAT_UNSPEC: u32 = 0;
+pub const FI_ADDR_STR: u32 = 9;
 pub const FI_SHARED_CONTEXT: usize = usize::MAX;
 
 // ---- attribute values ----------------------------------------------------------------------

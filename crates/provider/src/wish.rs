@@ -1,6 +1,6 @@
 //! The decision about what an application that asks for an `fi_info` is granted, on plain values.
 
-use crate::av::ADDRESS_LEN;
+use crate::addresses::{Form, ADDRESS_LEN};
 use crate::sys::*;
 use std::ffi::c_int;
 
@@ -131,6 +131,7 @@ pub(crate) struct Wish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub caps: u64,
+    pub addr_format: u32,
     pub tx: Side,
     pub rx: Side,
     pub threading: c_int,
@@ -148,6 +149,7 @@ pub(crate) fn decide(wish: &Wish) -> Result<Grant, &'static str> {
     let caps = grant_caps(wish.caps, caps_of(wish.remote))?;
     Ok(Grant {
         caps,
+        addr_format: wish.addr_format,
         tx: grant_side(&wish.tx, caps & TX_CAPS, TX_OP_FLAGS, wish.inject_max)?,
         rx: grant_side(&wish.rx, caps & RX_CAPS, RX_OP_FLAGS, 0)?,
         // MPICH gives up ("Provider name does not match") unless its own choice comes back.
@@ -171,8 +173,12 @@ fn check_endpoint(wish: &Wish) -> Result<(), &'static str> {
     if wish.ep_type != FI_EP_UNSPEC && wish.ep_type != FI_EP_RDM {
         return Err("an endpoint type other than FI_EP_RDM");
     }
-    if wish.addr_format != FI_FORMAT_UNSPEC {
-        return Err("a particular address format");
+    match Form::of(wish.addr_format) {
+        None => return Err("a particular address format other than FI_ADDR_STR"),
+        Some(Form::Text) if wish.caps & FI_SOURCE_ERR != 0 => {
+            return Err("addresses of unknown sources as text");
+        }
+        Some(_) => {}
     }
     if wish.address {
         return Err("a particular address");

@@ -38,19 +38,35 @@ impl Pair {
 
     /// With these wait objects of the queue and the counter.
     pub fn waiting(api: u32, av_type: c_int, wait_objs: [c_int; 2]) -> Pair {
-        Pair::opened(api, av_type, wait_objs, 0)
+        let p = Pair::opened(api, av_type, wait_objs, |_| ());
+        // SAFETY: objects of the provider.
+        unsafe { p.exchange_names() };
+        p
     }
 
     /// With these capabilities.
     pub fn offering(caps: u64) -> Pair {
-        Pair::opened(API, FI_AV_TABLE, [FI_WAIT_NONE, FI_WAIT_UNSPEC], caps)
+        let p = Pair::strangers(|hints| hints.caps = caps);
+        // SAFETY: objects of the provider.
+        unsafe { p.exchange_names() };
+        p
     }
 
-    fn opened(api: u32, av_type: c_int, wait_objs: [c_int; 2], caps: u64) -> Pair {
+    /// As these hints want it; nobody has inserted addresses.
+    pub fn strangers(ask: impl FnOnce(&mut fi_info)) -> Pair {
+        Pair::opened(API, FI_AV_TABLE, [FI_WAIT_NONE, FI_WAIT_UNSPEC], ask)
+    }
+
+    fn opened(
+        api: u32,
+        av_type: c_int,
+        wait_objs: [c_int; 2],
+        ask: impl FnOnce(&mut fi_info),
+    ) -> Pair {
         let library = Library::open();
         // SAFETY: all zero is what `fi_allocinfo` gives.
         let mut hints: fi_info = unsafe { zeroed() };
-        hints.caps = caps;
+        ask(&mut hints);
         let info = library.getinfo(api, &hints).unwrap();
         let fabric = library.fabric(api);
         // SAFETY: objects of the provider, used as the libfabric headers say.
@@ -93,7 +109,6 @@ impl Pair {
                 p.bind_and_enable(p.ep[i].cast());
             }
             super::free_info(info);
-            p.exchange_names();
             p
         }
     }

@@ -1,0 +1,140 @@
+//! The two forms in which an application has addresses: blobs of one fixed size, or text
+//! (`FI_ADDR_STR`).
+
+use crate::boundary::Errno;
+use crate::log;
+use crate::sys::*;
+use marline_engine::names::{self, Named};
+use std::ffi::{c_char, c_void, CStr};
+
+/// Bytes of a blob: the most that MPICH takes (FI_NAME_MAX).
+pub(crate) const ADDRESS_LEN: usize = 64;
+
+/// How the addresses of a domain are passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Blobs, padded to one size, since libfabric passes arrays of them without saying how long
+    /// each is.
+    #[default]
+    Opaque,
+    /// Text; arrays are of pointers to C strings.
+    Text,
+}
+
+impl Form {
+    /// The form that an address format stands for.
+    pub(crate) fn of(addr_format: u32) -> Option<Form> {
+        match addr_format {
+            FI_FORMAT_UNSPEC => Some(Form::Opaque),
+            FI_ADDR_STR => Some(Form::Text),
+            _ => None,
+        }
+    }
+
+    /// Copies what fits of an address, sets the length to the full one, and says whether all of it
+    /// fitted. A text ends with its zero even where it is cut off.
+    ///
+    /// # Safety
+    /// `out_len` is valid and `out` has `*out_len` bytes (or is null).
+    pub(crate) unsafe fn write(
+        self,
+        blob: &[u8; ADDRESS_LEN],
+        out: *mut c_void,
+        out_len: *mut usize,
+    ) -> bool {
+        match self {
+            // SAFETY: the caller's promise.
+            Form::Opaque => unsafe { copy(blob, out.cast(), out_len) },
+            Form::Text => {
+                let text = text_of(blob);
+                // SAFETY: the caller's promise.
+                unsafe { copy_text(&text, out.cast(), out_len) }
+            }
+        }
+    }
+
+    /// The blob of the address `at` of an array.
+    ///
+    /// # Safety
+    /// `addresses` is an array of this form, with more than `at` entries.
+    pub(crate) unsafe fn read(
+        self,
+        addresses: *const c_void,
+        at: usize,
+    ) -> Result<[u8; ADDRESS_LEN], Errno> {
+        match self {
+            Form::Opaque => {
+                // SAFETY: the caller's promise; bytes are never out of line.
+                Ok(unsafe { *addresses.cast::<[u8; ADDRESS_LEN]>().add(at) })
+            }
+            Form::Text => {
+                // SAFETY: the caller's promise: a pointer, which is null or to a C string.
+                let text = unsafe { text_at(*addresses.cast::<*const c_char>().add(at))? };
+                blob_of(text)
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `text` is null or a C string that lives as long as the answer.
+unsafe fn text_at<'a>(text: *const c_char) -> Result<&'a str, Errno> {
+    if text.is_null() {
+        return Err(Errno::INVAL);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| {
+        log::warn("an address is no text of UTF-8");
+        Errno::INVAL
+    })
+}
+
+fn blob_of(text: &str) -> Result<[u8; ADDRESS_LEN], Errno> {
+    let refused = |why: &str| {
+        log::warn(&format!("fi_av_insert: {why}"));
+        Errno::INVAL
+    };
+    match names::read(text).map_err(|why| refused(&why))? {
+        Named::Whole(blob) => Ok(blob),
+        Named::Place(..) => Err(refused(
+            "a host and a port alone name no endpoint: exchange what fi_getname gives",
+        )),
+    }
+}
+
+/// The text of a blob; of one that names nobody, its bytes.
+pub(crate) fn text_of(blob: &[u8; ADDRESS_LEN]) -> String {
+    names::text_of(blob).unwrap_or_else(|| {
+        let digits: String = blob.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}?{digits}", names::SCHEME)
+    })
+}
+
+/// # Safety
+/// As for [`Form::write`].
+unsafe fn copy(bytes: &[u8], out: *mut u8, out_len: *mut usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let room = if out.is_null() { 0 } else { *out_len };
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), out, room.min(bytes.len()));
+        *out_len = bytes.len();
+        room >= bytes.len()
+    }
+}
+
+/// Copies a text and the zero behind it, as [`Form::write`] does.
+///
+/// # Safety
+/// As for [`Form::write`].
+pub(crate) unsafe fn copy_text(text: &str, out: *mut u8, out_len: *mut usize) -> bool {
+    let bytes = [text.as_bytes(), &[0]].concat();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let room = if out.is_null() { 0 } else { *out_len };
+        let fits = copy(&bytes, out, out_len);
+        if !fits && room > 0 {
+            *out.add(room - 1) = 0;
+        }
+        fits
+    }
+}

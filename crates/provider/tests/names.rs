@@ -1,0 +1,150 @@
+//! Addresses that people read: text (`FI_ADDR_STR`).
+
+#[path = "../src/sys.rs"]
+mod sys;
+#[path = "../src/sys_base.rs"]
+mod sys_base;
+#[path = "../src/sys_ep.rs"]
+mod sys_ep;
+
+mod common;
+
+use common::pair::Pair;
+use std::ffi::{c_char, c_int, c_void, CStr, CString};
+use std::ptr::{null, null_mut};
+use sys::*;
+
+const TOO_SMALL: c_int = -257;
+
+fn with_text() -> Pair {
+    Pair::strangers(|hints| hints.addr_format = FI_ADDR_STR)
+}
+
+/// The answer of `fi_getname`.
+fn name(p: &Pair, ep: usize) -> CString {
+    let mut text = [0x7eu8; 256];
+    let (mut none, mut len, mut short) = (0, text.len(), 20);
+    // SAFETY: buffers of the sizes named.
+    unsafe {
+        let getname = (*(*p.ep[ep]).cm).getname;
+        let fid = p.ep[ep].cast();
+        assert_eq!(getname(fid, null_mut(), &mut none), TOO_SMALL);
+        assert_eq!(
+            getname(fid, text.as_mut_ptr().cast(), &mut short),
+            TOO_SMALL
+        );
+        assert_eq!(text[18..21], [text[18], 0, 0x7e], "cut off with its zero");
+        assert_eq!(getname(fid, text.as_mut_ptr().cast(), &mut len), 0);
+    }
+    assert_eq!((none, short), (len, len), "the whole length each time");
+    let text = CStr::from_bytes_with_nul(&text[..len]).unwrap();
+    text.to_owned()
+}
+
+/// Inserts texts at once: how many went in, their indices, and the error of each.
+fn insert(p: &Pair, texts: &[Option<&CStr>]) -> (c_int, Vec<fi_addr_t>, Vec<c_int>) {
+    let pointers: Vec<*const c_char> = texts
+        .iter()
+        .map(|text| text.map_or(null(), CStr::as_ptr))
+        .collect();
+    let (mut found, mut errors) = (vec![7; texts.len()], vec![7; texts.len()]);
+    // SAFETY: arrays of so many entries.
+    let n = unsafe {
+        ((*(*p.av).ops).insert)(
+            p.av,
+            pointers.as_ptr().cast(),
+            texts.len(),
+            found.as_mut_ptr(),
+            FI_SYNC_ERR,
+            errors.as_mut_ptr().cast(),
+        )
+    };
+    (n, found, errors)
+}
+
+/// Sends from the first endpoint to the second, which `to` names for it.
+fn talk(p: &Pair, to: fi_addr_t) {
+    let mut buf = [0u8; 5];
+    p.trecv(&mut buf, 1, 0, 1);
+    // SAFETY: the buffer may go when the call returns.
+    let rc = unsafe { (p.tagged().inject)(p.ep[0], b"hello".as_ptr().cast(), 5, to, 1) };
+    assert_eq!(rc, 0);
+    p.entry();
+    assert_eq!(&buf, b"hello");
+}
+
+#[test]
+fn endpoints_that_have_texts_of_each_other_talk() {
+    let p = with_text();
+    let names = [name(&p, 0), name(&p, 1)];
+    let as_str = |at: usize| names[at].to_str().unwrap();
+    assert!(as_str(0).starts_with("fi_marline://"), "{names:?}");
+    let both = [Some(&*names[0]), Some(&*names[1])];
+    assert_eq!(insert(&p, &both), (2, vec![0, 1], vec![0, 0]));
+    talk(&p, 1);
+    let (mut text, mut len) = ([0u8; 256], 256);
+    let (mut shown, mut shown_len) = ([0 as c_char; 256], 256);
+    // SAFETY: buffers of these sizes, and the text that was just looked up.
+    unsafe {
+        let ops = &*(*p.av).ops;
+        let to = text.as_mut_ptr().cast();
+        assert_eq!((ops.lookup)(p.av, 1, to, &mut len), 0);
+        let at = (ops.straddr)(p.av, to, shown.as_mut_ptr(), &mut shown_len);
+        assert_eq!(CStr::from_ptr(at), &*names[1]);
+    }
+    assert_eq!(&text[..len], names[1].as_bytes_with_nul());
+    assert_eq!(shown_len, len);
+    p.close();
+}
+
+/// An application that uses blobs is shown the same text.
+#[test]
+fn a_blob_is_shown_as_its_text() {
+    let p = Pair::open();
+    let (mut blob, mut len) = ([0u8; 64], 64);
+    let (mut shown, mut shown_len) = ([0x7e as c_char; 256], 256);
+    // SAFETY: buffers of these sizes.
+    unsafe {
+        let ops = &*(*p.av).ops;
+        let to: *mut c_void = blob.as_mut_ptr().cast();
+        assert_eq!((ops.lookup)(p.av, 1, to, &mut len), 0);
+        (ops.straddr)(p.av, to, shown.as_mut_ptr(), &mut shown_len);
+        let text = CStr::from_ptr(shown.as_ptr()).to_owned();
+        assert_eq!(text.as_bytes_with_nul().len(), shown_len);
+        assert!(text.to_str().unwrap().starts_with("fi_marline://"));
+        let nobody = [0u8; 64];
+        (ops.straddr)(
+            p.av,
+            nobody.as_ptr().cast(),
+            shown.as_mut_ptr(),
+            &mut shown_len,
+        );
+        assert!(CStr::from_ptr(shown.as_ptr())
+            .to_bytes()
+            .starts_with(b"fi_marline://?00"));
+    }
+    p.close();
+}
+
+#[test]
+fn texts_that_are_no_addresses_are_refused_one_by_one() {
+    let p = with_text();
+    let good = name(&p, 1);
+    let mut cut = good.to_str().unwrap().to_owned();
+    cut.pop();
+    let cut = CString::new(cut).unwrap();
+    let texts = [
+        Some(c"fi_sockaddr_in://127.0.0.1:4000"),
+        Some(&*cut),
+        Some(&*good),
+        Some(c"fi_marline://127.0.0.1:0"),
+        None,
+        Some(c"fi_marline://\xff:1"),
+    ];
+    let (n, found, errors) = insert(&p, &texts);
+    let (no, bad) = (FI_ADDR_UNSPEC, libc::EINVAL);
+    assert_eq!((n, found), (1, vec![no, no, 0, no, no, no]));
+    assert_eq!(errors, [bad, bad, 0, bad, bad, bad]);
+    talk(&p, 0);
+    p.close();
+}
