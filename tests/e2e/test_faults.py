@@ -347,48 +347,6 @@ def test_first_rail_cut_and_restored(lab, stress, mpi, provider):
     assert_counted(result, "failovers", "failovers")
 
 
-def test_a_rail_follows_its_address(lab, stress, mpi, provider, tmp_path):
-    """As from DHCP: interfaces get other addresses in mid-run, and their old ones back."""
-    if provider != "marline":
-        pytest.skip("it is about rails that follow")
-
-    def sent(host):
-        path = "/sys/class/net/rail1/statistics/tx_packets"
-        return int(lab.exec(host, "cat", path).stdout)
-
-    def replace(host, old, new):
-        for word, last in (("del", old), ("add", new)):
-            done = lab.exec(host, "ip", "addr", word, f"10.101.0.{last}/16", "dev", "rail1")
-            assert not done.returncode, done.stderr
-
-    def carries(job):
-        """Both ends send much by it from now on."""
-        limit = time.monotonic() + 30
-        for host, before in [(host, sent(host)) for host in ("h0", "h1")]:
-            while sent(host) < before + 200:
-                assert job.running() and time.monotonic() < limit, job.output()
-
-    moves = [("h1", 2, 77), ("h1", 77, 78), ("h0", 1, 79), ("h1", 78, 2), ("h0", 79, 1)]
-    env = {"FI_MARLINE_STATS_DIR": tmp_path, "FI_MARLINE_RAILS": "udp:rail0,udp:rail1"}
-    job = lab.start(mpi, long(stress, mpi, 12, "--report", 0.3), env=env)
-    assert job.wait_for("^stress t=", 30), job.output()
-    try:
-        for host, old, new in moves:
-            replace(host, old, new)
-            carries(job)
-        result = job.wait(90)
-    finally:
-        for host, last in (("h0", 1), ("h1", 2)):  # the lab is others', too
-            lab.exec(host, "ip", "addr", "flush", "dev", "rail1", "scope", "global")
-            lab.exec(host, "ip", "addr", "add", f"10.101.0.{last}/16", "dev", "rail1")
-    assert_right(result)
-    assert not result.find("is dead"), result.tail()
-    words = [str(labs.MARLINE), "events", str(tmp_path)]
-    told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
-    for _, old, new in moves:
-        assert f"goes on at 10.101.0.{new}; it was at 10.101.0.{old}" in told, told
-
-
 def test_contrast_tcp_stops_when_its_link_does(lab, stress, mpich):
     job = lab.start(mpich, long(stress, mpich, 4, "--report", 0.3), provider="tcp")
     assert job.wait_for("^stress t=", 30), job.output()

@@ -9,6 +9,8 @@
 //! Only the two ends of a connection know its token. Whoever does not know it cannot say that their
 //! connection replaces it.
 
+use crate::UdpAddr;
+use marline_wire::{RailAddr, RailKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes before the address.
@@ -21,6 +23,22 @@ const GREETING_MAX: usize = FIXED_LEN + 16;
 pub(super) struct TcpAddr {
     pub(super) ip: IpAddr,
     pub(super) port: u16,
+}
+
+impl TcpAddr {
+    /// The rail's address for others.
+    pub(super) fn rail(&self, prefix_len: u8) -> RailAddr {
+        let udp = UdpAddr {
+            ip: self.ip,
+            port: self.port,
+            prefix_len,
+        };
+        let kind = match self.ip {
+            IpAddr::V4(_) => RailKind::Tcp4,
+            IpAddr::V6(_) => RailKind::Tcp6,
+        };
+        RailAddr::new(kind, udp.rail().bytes())
+    }
 }
 
 /// A greeting.

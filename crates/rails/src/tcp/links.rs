@@ -189,7 +189,7 @@ impl TcpLinks {
     /// Begins to connect.
     fn dial(&mut self, to: &TcpAddr) -> Result<Connection, Errno> {
         self.make_room(1);
-        let stream = Arc::new(Stream::connect(&self.shared.options, &to.ip, to.port)?);
+        let stream = Arc::new(Stream::connect(&self.shared.options(), &to.ip, to.port)?);
         let name = self.shared.new_name();
         self.shared.order(Order::Read {
             name,
@@ -451,7 +451,7 @@ impl TcpLinks {
             return;
         };
         let greeting = Greeting {
-            from: self.shared.local,
+            from: self.shared.local(),
             token: made.token,
             replaces: replaces.as_ref().map_or(0, |_| silent),
         };

@@ -30,11 +30,8 @@ pub use shared::TcpConfig;
 pub use tx::TcpTx;
 
 use crate::sys;
-use crate::{InterfaceChoice, Rail, UdpAddr};
-use greeting::TcpAddr;
-use marline_wire::{RailAddr, RailKind};
+use crate::{InterfaceChoice, Rail};
 use shared::Shared;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A TCP rail on one interface.
@@ -53,7 +50,7 @@ impl TcpRail {
         let shared = Shared::open(interface.ip, interface.scope_id, config).map_err(failed)?;
         let shared = Arc::new(shared);
         let key = sys::random().map_err(|errno| failed(("getrandom", errno)))?;
-        let local = address(&shared.local, interface.prefix_len);
+        let local = shared.local().rail(interface.prefix_len);
         let rx = TcpRx::new(shared.clone()).map_err(|errno| failed(("epoll_ctl", errno)))?;
         let tx = TcpTx::new(shared, local, key, interface.bytes_per_s, config.standby);
         Ok(TcpRail { tx, rx })
@@ -66,18 +63,4 @@ impl Rail for TcpRail {
     fn split(self) -> (TcpTx, TcpRx) {
         (self.tx, self.rx)
     }
-}
-
-/// The rail's address for others.
-fn address(local: &TcpAddr, prefix_len: u8) -> RailAddr {
-    let udp = UdpAddr {
-        ip: local.ip,
-        port: local.port,
-        prefix_len,
-    };
-    let kind = match local.ip {
-        IpAddr::V4(_) => RailKind::Tcp4,
-        IpAddr::V6(_) => RailKind::Tcp6,
-    };
-    RailAddr::new(kind, udp.rail().bytes())
 }

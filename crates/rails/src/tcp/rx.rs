@@ -2,7 +2,7 @@
 
 use super::greeting::Greeting;
 use super::input::{Break, Input, Sink, Spare};
-use super::shared::{Name, Notice, Order, Shared};
+use super::shared::{Name, Notice, Order, Shared, LISTENER};
 use crate::sys::{Errno, Stream};
 use crate::{Armed, RailRx, Received};
 use marline_wire::RailAddr;
@@ -21,8 +21,6 @@ const CALLED_EVERY: u32 = 64;
 const NAMELESS_MAX: usize = 256;
 /// Connections that are accepted before those that are there have their turn.
 const ACCEPT_MAX: usize = 32;
-/// Name of the listener among the descriptors that are waited for.
-const LISTENER: u64 = u64::MAX;
 
 /// One connection.
 struct Incoming {
@@ -177,7 +175,7 @@ impl TcpRx {
                 Err(_) => return,
             };
             self.drop_nameless();
-            stream.tune(&self.shared.options);
+            stream.tune(&self.shared.options());
             let name = self.shared.new_name();
             self.add(name, Arc::new(stream), false);
         }

@@ -51,6 +51,9 @@ const CONNECTIONS_MIN: usize = 8;
 /// Name of a connection, which none had before.
 pub(super) type Name = u64;
 
+/// Name of the listener among the descriptors that are waited for.
+pub(super) const LISTENER: Name = Name::MAX;
+
 /// A task for the receiving half.
 pub(super) enum Order {
     /// A connection that is being made is to be read once it is there.
@@ -80,8 +83,8 @@ pub(super) enum Notice {
 /// The state of both halves.
 pub(super) struct Shared {
     pub(super) listener: Stream,
-    pub(super) local: TcpAddr,
-    pub(super) options: StreamOptions,
+    /// Where it listens, and how connections are made from there; the sending half alone moves it.
+    here: Mutex<(TcpAddr, StreamOptions)>,
     /// See [`TcpConfig::connections_max`].
     pub(super) connections_max: usize,
     pub(super) epoll: Epoll,
@@ -111,8 +114,7 @@ impl Shared {
         let (listener, port) = Stream::listen(&options, config.port)?;
         Ok(Shared {
             listener,
-            local: TcpAddr { ip, port },
-            options,
+            here: Mutex::new((TcpAddr { ip, port }, options)),
             connections_max: match config.connections_max {
                 0 => (sys::descriptors_max() / DESCRIPTORS_SHARE).max(CONNECTIONS_MIN),
                 max => max,
@@ -125,6 +127,33 @@ impl Shared {
             notices: Mutex::default(),
             noted: AtomicBool::new(false),
         })
+    }
+
+    /// Where the rail listens.
+    pub(super) fn local(&self) -> TcpAddr {
+        lock(&self.here).0
+    }
+
+    /// How connections are opened from there.
+    pub(super) fn options(&self) -> StreamOptions {
+        lock(&self.here).1
+    }
+
+    /// Listens at another address, at the same port. The listener's descriptor keeps its number.
+    pub(super) fn listen_at(&self, ip: IpAddr, scope_id: u32) -> Result<TcpAddr, Errno> {
+        let (was, mut options) = *lock(&self.here);
+        if ip.is_ipv6() != was.ip.is_ipv6() {
+            return Err(libc::EAFNOSUPPORT);
+        }
+        (options.ip, options.scope_id) = (ip, scope_id);
+        let (listener, port) = Stream::listen(&options, was.port).map_err(|(_, errno)| errno)?;
+        self.epoll.remove(self.listener.fd());
+        let replaced = self.listener.replace(&listener);
+        self.epoll.add(self.listener.fd(), LISTENER)?;
+        replaced?;
+        let local = TcpAddr { ip, port };
+        *lock(&self.here) = (local, options);
+        Ok(local)
     }
 
     pub(super) fn new_name(&self) -> Name {

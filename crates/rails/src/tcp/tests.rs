@@ -69,7 +69,7 @@ impl Rail {
 
     /// The link to a rail, and whether it is up.
     fn connect(&mut self, to: &Rail) -> (LinkId, bool) {
-        let connected = self.links.connect(to.shared.local);
+        let connected = self.links.connect(to.shared.local());
         (connected.link, connected.up)
     }
 }
@@ -276,7 +276,7 @@ fn nobody_there_is_a_refusal() {
     let (mut a, mut b) = (rail(), rail());
     let gone = {
         let other = rail();
-        other.shared.local
+        other.shared.local()
     };
     let link = a.links.connect(gone).link;
     let refused = RailEvent::LinkDown(link, DownReason::Refused);
@@ -305,7 +305,7 @@ fn greeting(from: TcpAddr, replaces: u64) -> Vec<u8> {
 fn strangers_who_speak_nonsense_are_cut_off_and_disturb_nobody() {
     let (mut a, mut b) = (rail(), rail());
     let link = linked(&mut a, &mut b);
-    let local = b.shared.local;
+    let local = b.shared.local();
     let mut strangers: Vec<_> = (0..300)
         .map(|_| TcpStream::connect((local.ip, local.port)).expect("a connection"))
         .collect();
@@ -362,7 +362,7 @@ fn more_peers_than_connections_lose_nothing() {
     let mut rails: Vec<&mut Rail> = all.iter_mut().collect();
     let to: Vec<_> = (0..PEERS)
         .map(|at| {
-            let local = rails[at + 1].shared.local;
+            let local = rails[at + 1].shared.local();
             rails[0].links.connect(local).link
         })
         .collect();
@@ -370,7 +370,7 @@ fn more_peers_than_connections_lose_nothing() {
         to.iter().all(|link| rails[0].is_up(*link))
     });
     // Who was accepted answers on the same connection, if that has not been closed meanwhile.
-    let hub = rails[0].shared.local;
+    let hub = rails[0].shared.local();
     let back: Vec<_> = rails[1..]
         .iter_mut()
         .map(|rail| rail.links.connect(hub))
@@ -539,12 +539,12 @@ fn nobody_takes_a_place_whose_token_they_do_not_know() {
     let (_, back) = linked_both_ways(&mut a, &mut b);
     let token = b.links.token(back);
     // A program on the peer's host says that it is the peer's rail.
-    let to = b.shared.local;
+    let to = b.shared.local();
     let mut liars: Vec<_> = [0, 1, token ^ 1]
         .into_iter()
         .map(|guess| {
             let mut liar = TcpStream::connect((to.ip, to.port)).expect("a connection");
-            let words = greeting(a.shared.local, guess);
+            let words = greeting(a.shared.local(), guess);
             liar.write_all(&words).expect("room for a greeting");
             liar
         })
@@ -556,4 +556,41 @@ fn nobody_takes_a_place_whose_token_they_do_not_know() {
     assert_eq!(b.links.send(back, b"for a", 5), Sent::Taken);
     until(&mut a, &mut b, "the packet", |a, _| a.got == [b"for a"]);
     liars.clear();
+}
+
+#[test]
+fn a_rail_moves_to_another_address_and_back() {
+    let (mut a, mut b) = (rail(), rail());
+    let (mut link, mut back) = linked_both_ways(&mut a, &mut b);
+    let first = b.shared.local();
+    let elsewhere = [IpAddr::from(Ipv6Addr::LOCALHOST), [192, 0, 2, 1].into()];
+    assert!(elsewhere.map(|ip| b.shared.listen_at(ip, 0).is_err()) == [true; 2]);
+    for last in [2, 3, 1] {
+        let local = b.shared.listen_at([127, 0, 0, last].into(), 0).unwrap();
+        b.links.part_from_all();
+        assert_eq!(
+            (local.ip, local.port),
+            ([127, 0, 0, last].into(), first.port)
+        );
+        until(&mut a, &mut b, "the links' end", |a, b| {
+            a.is_down(link) && b.is_down(back) && a.rx.open() == 0 && b.rx.open() == 0
+        });
+        a.links.close(link);
+        b.links.close(back);
+        (a.events, b.events) = (Vec::new(), Vec::new());
+        // The one that has moved connects: the other knows it by where it is now.
+        let from_there = linked(&mut b, &mut a);
+        assert_eq!(b.links.send(from_there, &[last], 1), Sent::Taken);
+        until(&mut a, &mut b, "a packet", |a, _| a.got == [[last]]);
+        let (known, up) = a.connect(&b);
+        assert!(up, "the connection that is there serves");
+        a.links.close(known);
+        b.links.close(from_there);
+        until(&mut a, &mut b, "the close", |a, b| {
+            a.rx.open() + b.rx.open() == 0
+        });
+        (link, back) = linked_both_ways(&mut a, &mut b); // and it listens there
+        a.got.clear();
+    }
+    assert_eq!(b.shared.local(), first);
 }

@@ -69,8 +69,11 @@ impl RailTx for TcpTx {
         }
     }
 
-    fn move_to(&mut self, _: &InterfaceChoice) -> Option<RailAddr> {
-        None
+    fn move_to(&mut self, to: &InterfaceChoice) -> Option<RailAddr> {
+        let local = self.shared.listen_at(to.ip, to.scope_id).ok()?;
+        self.links.part_from_all();
+        self.local = local.rail(to.prefix_len);
+        Some(self.local)
     }
 
     fn local_addr(&self) -> RailAddr {

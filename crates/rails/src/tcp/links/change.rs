@@ -119,6 +119,21 @@ impl TcpLinks {
         }
     }
 
+    /// The rail is at another address: no connection goes on, neither ours nor those that peers
+    /// made to the old one. Links that rest are made from the new one when they are wanted.
+    #[cold]
+    pub(in crate::tcp) fn part_from_all(&mut self) {
+        for (name, stranger) in std::mem::take(&mut self.strangers) {
+            stranger.stream.shut();
+            self.shared.order(Order::Forget(name));
+        }
+        let linked = self.table.iter().map(|(id, _, link)| (id, link.state));
+        let ending = linked.filter(|(_, state)| !matches!(state, State::Resting | State::Down));
+        for (link, _) in ending.collect::<Vec<_>>() {
+            self.end(link, DownReason::Broken(libc::EADDRNOTAVAIL));
+        }
+    }
+
     /// Tries another source port for a link that is silent, unless the network has carried all that
     /// was sent: then it is the peer who is silent. Returns whether another one is tried.
     #[cold]

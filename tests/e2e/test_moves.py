@@ -1,0 +1,103 @@
+"""Rails whose interfaces get other addresses in mid-run, as from DHCP, and their old ones back."""
+
+import os
+import subprocess
+import time
+
+import pytest
+
+import lab as labs
+from test_tcp import udp_filtered
+
+
+@pytest.fixture(autouse=True)
+def only_marline(provider):
+    if provider != "marline":
+        pytest.skip("it is about rails that follow")
+
+
+# Host, the end of its address, and the end of the one that takes its place.
+MOVES = [("h1", 2, 77), ("h1", 77, 78), ("h0", 1, 79), ("h1", 78, 2), ("h0", 79, 1)]
+
+
+def address(lab, last):
+    """An address of the second rail's network."""
+    return f"fd00:2::{last:x}" if "--ipv6" in lab.options else f"10.101.0.{last}"
+
+
+def ip(lab, host, *words):
+    done = lab.exec(host, "ip", *words, "dev", "rail1")
+    assert not done.returncode, done.stderr
+
+
+def give(lab, host, last):
+    rest = ["/64", "nodad"] if "--ipv6" in lab.options else ["/16"]
+    ip(lab, host, "addr", "add", address(lab, last) + rest[0], *rest[1:])
+
+
+def take(lab, host, last):
+    length = 64 if "--ipv6" in lab.options else 16
+    ip(lab, host, "addr", "del", f"{address(lab, last)}/{length}")
+
+
+def sent(lab, host):
+    path = "/sys/class/net/rail1/statistics/tx_packets"
+    return int(lab.exec(host, "cat", path).stdout)
+
+
+def carries(lab, job):
+    """Both ends send much by the second rail from now on."""
+    limit = time.monotonic() + 30
+    for host, before in [(host, sent(lab, host)) for host in ("h0", "h1")]:
+        while sent(lab, host) < before + 200:
+            assert job.running() and time.monotonic() < limit, job.output()
+
+
+def events(folder):
+    words = [str(labs.MARLINE), "events", str(folder)]
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def follows(lab, program, mpi, rails, folder):
+    """A job whose second rail moves again and again on both hosts."""
+    env = {"FI_MARLINE_STATS_DIR": folder, "FI_MARLINE_RAILS": rails}
+    job = lab.start(mpi, program(mpi, "--continue", 12, "--max-size", 1 << 20, "--report", 0.3),
+                    env=env)
+    assert job.wait_for("^stress t=", 30), job.output()
+    try:
+        for host, old, new in MOVES:
+            take(lab, host, old)
+            give(lab, host, new)
+            carries(lab, job)
+        result = job.wait(90)
+    finally:
+        for host, last in (("h0", 1), ("h1", 2)):  # the lab is others', too
+            ip(lab, host, "addr", "flush", "scope", "global")
+            give(lab, host, last)
+    assert result.ok and result.find(r"^stress ok "), result.tail()
+    assert not result.find("is dead"), result.tail()
+    told = events(folder)
+    assert told.count(f"{rails.split(',')[1]} goes on at") == len(MOVES), told
+    for _, old, new in MOVES if "--ipv6" not in lab.options else ():  # too long for an event
+        assert f"goes on at {address(lab, new)}; it was at {address(lab, old)}" in told, told
+
+
+@pytest.mark.parametrize("kind", ["udp", "tcp"])
+def test_a_rail_follows_its_address(lab, stress, mpi, kind, tmp_path):
+    follows(lab, stress, mpi, f"udp:rail0,{kind}:rail1", tmp_path)
+
+
+def test_tcp_rails_follow_their_addresses(lab, stress, mpich, tmp_path):
+    follows(lab, stress, mpich, "tcp:rail0,tcp:rail1", tmp_path)
+
+
+def test_tcp_behind_udp_follows_its_address(lab, stress, mpich, tmp_path):
+    """No UDP passes, so that what stands behind it carries the job, and moves."""
+    with udp_filtered(lab):
+        follows(lab, stress, mpich, "rail0,rail1", tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["udp", "tcp"])
+def test_a_rail_of_ipv6_follows_its_address(stress, mpich, kind, tmp_path):
+    with labs.Lab(f"t{os.getpid()}-moves", options=["--ipv6"]) as lab:
+        follows(lab, stress, mpich, f"udp:rail0,{kind}:rail1", tmp_path)
