@@ -220,6 +220,13 @@ impl<S: System> Engine<S> {
             core.say(LogLevel::Warn, &why.to_string());
             SubmitError::BadAddress
         })?;
+        if address.id == 0 {
+            core.say(
+                LogLevel::Warn,
+                "this address has a host and a port, and names nobody there",
+            );
+            return Err(SubmitError::BadAddress);
+        }
         core.dir.av_insert(av, address)
     }
 

@@ -28,6 +28,7 @@ pub use config::{choice, profile, settings};
 pub use core::atomic::atomic_max;
 pub use engine::Engine;
 pub use memory::atomic;
+pub use open::{rails_here, RailHere};
 pub use platform::bell::Bell;
 pub use platform::clock::{self, Clock};
 pub use platform::fork::{self, mark_forked};

@@ -9,7 +9,7 @@
 //! none. A host of IPv6 stands in brackets. The host of a place may be a name.
 
 use marline_rails::UdpAddr;
-use marline_wire::{Address, ADDRESS_LEN_MAX};
+use marline_wire::{Address, RailAddr, ADDRESS_LEN_MAX};
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -21,13 +21,16 @@ pub const SCHEME: &str = "fi_marline://";
 pub enum Named {
     /// An endpoint, by its address blob.
     Whole([u8; ADDRESS_LEN_MAX]),
-    /// A host, or its IP address, and a port.
+    /// A host, or its IP address, and a port; 0 is nobody's.
     Place(String, u16),
 }
 
 /// The text of an address blob; `None` if it is none.
 pub fn text_of(blob: &[u8]) -> Option<String> {
     let address = Address::decode(blob).ok()?;
+    if is_place(&address) {
+        return Some(format!("{SCHEME}{}", place_of(&address)));
+    }
     let mut text = format!("{SCHEME}{}/", place_of(&address));
     let (bytes, len) = address.encode();
     for byte in &bytes[..len] {
@@ -39,10 +42,35 @@ pub fn text_of(blob: &[u8]) -> Option<String> {
 /// The host and the port of an address's first rail over IP; empty without one.
 fn place_of(address: &Address) -> String {
     let mut rails = address.rails().iter();
-    let first = rails.find_map(|rail| UdpAddr::read(&rail));
-    first.map_or(String::new(), |at| {
-        SocketAddr::new(at.ip, at.port).to_string()
-    })
+    let first = rails.find_map(|rail| UdpAddr::place(&rail));
+    first.map_or(String::new(), |at| at.to_string())
+}
+
+/// Identities are never 0.
+fn is_place(address: &Address) -> bool {
+    (address.id, address.token) == (0, 0)
+}
+
+/// Largest datagram of a place, which nobody knows yet: a place has to say one.
+const DATAGRAM: u16 = 1_472;
+
+/// The blob of places, as many as it has room for: whoever is reached at one of them. Nobody has it
+/// as a name.
+pub fn place_blob(at: &[SocketAddr]) -> [u8; ADDRESS_LEN_MAX] {
+    let rail = |at: &SocketAddr| {
+        let mut rail = UdpAddr::new(at.ip(), at.port()).rail();
+        rail.datagram_max = DATAGRAM;
+        rail
+    };
+    let rails: Vec<RailAddr> = at.iter().map(rail).collect();
+    Address::new(0, 0, &rails).encode().0
+}
+
+/// The places that a blob stands for; `None` if it is the address of an endpoint, or none.
+pub fn places_of(blob: &[u8]) -> Option<Vec<SocketAddr>> {
+    let address = Address::decode(blob).ok().filter(is_place)?;
+    let rails = address.rails().iter();
+    Some(rails.filter_map(|rail| UdpAddr::place(&rail)).collect())
 }
 
 /// Reads the text of an address. Errors are texts for people.
@@ -84,9 +112,8 @@ fn split_place(place: &str) -> Result<(&str, u16), &'static str> {
         None if host.contains(':') => return Err("an IPv6 address stands in brackets"),
         None => host,
     };
-    match (host, port) {
-        ("", _) => Err("a host is missing"),
-        (_, 0) => Err("port 0 is nobody's"),
+    match host {
+        "" => Err("a host is missing"),
         _ => Ok((host, port)),
     }
 }
@@ -107,7 +134,7 @@ fn bytes_of(digits: &str) -> Option<[u8; ADDRESS_LEN_MAX]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use marline_wire::{RailAddr, RailKind};
+    use marline_wire::RailKind;
 
     fn blob(rails: &[RailAddr]) -> [u8; ADDRESS_LEN_MAX] {
         let rails: Vec<RailAddr> = rails.iter().map(|rail| sized(*rail)).collect();
@@ -153,6 +180,26 @@ mod tests {
     }
 
     #[test]
+    fn the_blob_of_a_place_has_its_text() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let both = [at("10.1.0.1:7471"), at("[fd00::7]:0")];
+        let blob = place_blob(&both);
+        assert_eq!(places_of(&blob).unwrap(), both);
+        let text = text_of(&blob).unwrap();
+        assert_eq!(text, "fi_marline://10.1.0.1:7471");
+        assert_eq!(read(&text), Ok(Named::Place("10.1.0.1".to_owned(), 7_471)));
+        assert_eq!(
+            text_of(&place_blob(&[both[1]])).unwrap(),
+            "fi_marline://[fd00::7]:0"
+        );
+        assert_eq!(places_of(&blob_of_nobody()), None);
+    }
+
+    fn blob_of_nobody() -> [u8; ADDRESS_LEN_MAX] {
+        blob(&[udp("10.1.0.1", 4_000)])
+    }
+
+    #[test]
     fn what_is_no_address_is_told_why() {
         let whole = text_of(&blob(&[udp("10.1.0.1", 4_000)])).unwrap();
         let elsewhere = whole.replacen("10.1.0.1", "10.1.0.2", 1);
@@ -165,7 +212,6 @@ mod tests {
             ("fi_marline://node1", "port is missing"),
             ("fi_marline://node1:", "no port"),
             ("fi_marline://node1:65536", "no port"),
-            ("fi_marline://node1:0", "port 0"),
             ("fi_marline://:7471", "host is missing"),
             ("fi_marline://[::1:7471", "bracket is missing"),
             ("fi_marline://::1:7471", "in brackets"),

@@ -20,6 +20,7 @@ use marline_rails::{
     VerbsConfig,
 };
 use marline_wire::{RailKind, GRANULE};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 impl Shared<Process> {
@@ -80,6 +81,29 @@ impl Shared<Process> {
         shared.nap_event = Some(Event::new()?);
         Ok(shared)
     }
+}
+
+/// A rail that a process with some settings has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RailHere {
+    /// Its name, as settings have it.
+    pub name: String,
+    /// Its IP address; `None` for one that has none.
+    pub ip: Option<IpAddr>,
+    /// Its interface or device.
+    pub interface: String,
+}
+
+/// The rails that settings choose here and now, without those that stand behind others. Errors are
+/// texts for people.
+pub fn rails_here(settings: &Settings) -> Result<Vec<RailHere>, String> {
+    let choices = settings.chosen_rails()?.into_iter();
+    let here = |choice: RailChoice| RailHere {
+        name: choice.name(),
+        ip: Some(choice.interface.ip).filter(|ip| !ip.is_unspecified()),
+        interface: choice.interface.name,
+    };
+    Ok(choices.filter(|c| !c.standby).map(here).collect())
 }
 
 /// The rails that were opened: sending halves by name, receiving halves, and how each was chosen.

@@ -6,6 +6,7 @@ use crate::log;
 use crate::sys::*;
 use marline_engine::names::{self, Named};
 use std::ffi::{c_char, c_void, CStr};
+use std::net::SocketAddr;
 
 /// Bytes of a blob: the most that MPICH takes (FI_NAME_MAX).
 pub(crate) const ADDRESS_LEN: usize = 64;
@@ -50,6 +51,40 @@ impl Form {
                 // SAFETY: the caller's promise.
                 unsafe { copy_text(&text, out.cast(), out_len) }
             }
+        }
+    }
+
+    /// The blob of the address that an `fi_info` has, of so many bytes; `None` if it is not ours.
+    ///
+    /// # Safety
+    /// `at` has so many bytes.
+    pub(crate) unsafe fn own(self, at: *const c_void, len: usize) -> Option<[u8; ADDRESS_LEN]> {
+        match self {
+            Form::Opaque => {
+                // SAFETY: the length was checked; bytes are never out of line.
+                let blob = (len == ADDRESS_LEN).then(|| unsafe { *at.cast::<[u8; ADDRESS_LEN]>() });
+                blob.filter(|blob| names::text_of(blob).is_some())
+            }
+            Form::Text => {
+                // SAFETY: the caller's promise.
+                let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), len) };
+                let text = CStr::from_bytes_until_nul(bytes).ok()?.to_str().ok()?;
+                match names::read(text).ok()? {
+                    Named::Whole(blob) => Some(blob),
+                    Named::Place(host, port) => {
+                        let ip = host.parse().ok()?;
+                        Some(names::place_blob(&[SocketAddr::new(ip, port)]))
+                    }
+                }
+            }
+        }
+    }
+
+    /// An address as an `fi_info` has it, with its bytes.
+    pub(crate) fn bytes(self, blob: &[u8; ADDRESS_LEN]) -> Vec<u8> {
+        match self {
+            Form::Opaque => blob.to_vec(),
+            Form::Text => [text_of(blob).as_bytes(), &[0]].concat(),
         }
     }
 

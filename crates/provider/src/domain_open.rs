@@ -7,7 +7,7 @@ use crate::fabric;
 use crate::log::{self, trace};
 use crate::object::{self, absent};
 use crate::sys::*;
-use crate::{av, cntr, cq, ep_open, mr, poll, settings};
+use crate::{av, cntr, cq, ends, ep_open, mr, poll, settings};
 use marline_engine::Engine;
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
@@ -66,9 +66,11 @@ pub(crate) unsafe extern "C" fn open(
             )
         };
         trace!("domain open, API version {api_version:#x}, mr_mode {mr_mode:#x}");
+        let form = Form::of(format).ok_or(Errno::INVAL)?;
         let shared = Arc::new(DomainShared {
-            form: Form::of(format).ok_or(Errno::INVAL)?,
-            engine: open_engine()?,
+            form,
+            // SAFETY: as above.
+            engine: unsafe { open_engine(info) }?,
             health: Health::default(),
             api_version,
             mr_mode,
@@ -90,11 +92,16 @@ pub(crate) unsafe extern "C" fn open(
     })
 }
 
-fn open_engine() -> Result<Engine, Errno> {
-    let settings = settings::read().map_err(|why| {
+/// # Safety
+/// `info` is valid.
+unsafe fn open_engine(info: *const fi_info) -> Result<Engine, Errno> {
+    settings::warn_once();
+    // SAFETY: the caller's promise.
+    let settings = unsafe { ends::settings_for(info) }.map_err(|why| {
         log::warn(&format!("settings: {why}"));
         Errno::INVAL
     })?;
+    log::info(&format!("settings in force:\n{}", settings.show()));
     Engine::open(settings, log::sink()).map_err(|why| {
         log::warn(&format!("cannot start: {why}"));
         Errno::NODEV

@@ -3,6 +3,7 @@
 
 use crate::boundary::{guard_free, Errno};
 use crate::domain_open;
+use crate::ends::{self, Asked, Ends};
 use crate::info_build;
 use crate::log::{self, trace};
 use crate::settings;
@@ -14,8 +15,8 @@ use std::ffi::{c_char, c_int};
 pub(crate) unsafe extern "C" fn getinfo(
     version: u32,
     node: *const c_char,
-    _service: *const c_char,
-    _flags: u64,
+    service: *const c_char,
+    flags: u64,
     hints: *const fi_info,
     out: *mut *mut fi_info,
 ) -> c_int {
@@ -30,22 +31,32 @@ pub(crate) unsafe extern "C" fn getinfo(
         if out.is_null() {
             return Err(Errno::INVAL);
         }
-        // Addresses are opaque names, exchanged by the application; a host name resolves to none.
-        // (With FI_SOURCE it would be this host's, and choose a rail; the settings do that.)
-        if !node.is_null() {
-            return refuse("a node name to resolve");
-        }
-        // SAFETY: libfabric passes null or valid hints, and `out` was checked.
+        // SAFETY: libfabric passes null or valid hints and C strings, and `out` was checked.
         unsafe {
             let wish = info_build::read_hints(version, hints);
-            match decide(&wish) {
-                Ok(grant) => {
-                    *out = info_build::build(
-                        &grant,
-                        info_build::own_domain(hints, domain_open::ops()),
-                    )?
+            let grant = match decide(&wish) {
+                Ok(grant) => grant,
+                Err(why) => return refuse(&format!("the hints ask for {why}")),
+            };
+            let Some(of_hints) = ends::of_hints(hints) else {
+                return refuse("the hints have an address that is not Marline's");
+            };
+            let ends = match flags & FI_PROV_ATTR_ONLY {
+                0 => ends::find(&Asked {
+                    node: ends::text(node),
+                    service: ends::text(service),
+                    source: flags & FI_SOURCE != 0,
+                    numeric: flags & FI_NUMERICHOST != 0,
+                    ..of_hints
+                }),
+                _ => Ok(Ends::default()),
+            };
+            match ends {
+                Ok(ends) => {
+                    let domain = info_build::own_domain(hints, domain_open::ops());
+                    *out = info_build::build(&grant, &ends, domain)?;
                 }
-                Err(why) => return refuse(why),
+                Err(why) => return refuse(&why),
             }
         }
         Ok(0)
@@ -53,6 +64,6 @@ pub(crate) unsafe extern "C" fn getinfo(
 }
 
 fn refuse(why: &str) -> Result<c_int, Errno> {
-    log::info(&format!("fi_getinfo: not offered, the hints ask for {why}"));
+    log::info(&format!("fi_getinfo: not offered: {why}"));
     Err(Errno::NODATA)
 }

@@ -1,7 +1,9 @@
 //! Reading `fi_info` hints and building the one `fi_info` that we return.
 
 use crate::about;
+use crate::addresses::{Form, ADDRESS_LEN};
 use crate::boundary::Errno;
+use crate::ends::Ends;
 use crate::mpich;
 use crate::settings;
 use crate::sys::*;
@@ -9,7 +11,7 @@ use crate::wish::{
     err_data_max, Grant, Side, Wish, CQ_DATA_SIZE, DOMAIN_CAPS, MESSAGE_LEN_MAX, MR_IOV_LIMIT,
     OBJECTS, PROTOCOL, PROTOCOL_VERSION,
 };
-use std::ffi::{c_char, CStr};
+use std::ffi::{c_char, c_void, CStr, CString};
 
 /// Reads hints. Only fields that every libfabric has are touched: the structs belong to the
 /// library that runs, and what follows them in memory is not ours.
@@ -29,7 +31,6 @@ pub(crate) unsafe fn read_hints(version: u32, hints: *const fi_info) -> Wish {
     };
     wish.caps = hints.caps;
     wish.addr_format = hints.addr_format;
-    wish.address = !hints.src_addr.is_null() || !hints.dest_addr.is_null();
     // SAFETY: as above.
     unsafe {
         if let Some(tx) = hints.tx_attr.as_ref() {
@@ -109,7 +110,6 @@ unsafe fn read_domain(wish: &mut Wish, attr: *const fi_domain_attr) {
         wish.mr_iov_limit = (*attr).mr_iov_limit;
         wish.max_err_data = (*attr).max_err_data;
         wish.auth_key |= (*attr).auth_key_size != 0;
-        wish.foreign_name |= foreign((*attr).name);
     }
 }
 
@@ -159,8 +159,12 @@ fn zeroed<T>() -> Result<*mut T, Errno> {
 }
 
 fn own_name() -> Result<*mut c_char, Errno> {
+    copied(about::NAME)
+}
+
+fn copied(name: &CStr) -> Result<*mut c_char, Errno> {
     // SAFETY: a C string.
-    let copy = unsafe { libc::strdup(about::NAME.as_ptr()) };
+    let copy = unsafe { libc::strdup(name.as_ptr()) };
     if copy.is_null() {
         return Err(Errno::NOMEM);
     }
@@ -168,14 +172,20 @@ fn own_name() -> Result<*mut c_char, Errno> {
 }
 
 /// Builds the reply. Out of memory leaks what was built so far; the job is lost anyway.
-pub(crate) fn build(grant: &Grant, domain: *mut fid_domain) -> Result<*mut fi_info, Errno> {
+pub(crate) fn build(
+    grant: &Grant,
+    ends: &Ends,
+    domain: *mut fid_domain,
+) -> Result<*mut fi_info, Errno> {
     let info: *mut fi_info = zeroed()?;
     let (tx, rx, ep) = (tx_attr(&grant.tx)?, rx_attr(&grant.rx)?, ep_attr(grant)?);
-    let (domain_attr, fabric_attr) = (domain_attr(grant, domain)?, fabric_attr()?);
-    // SAFETY: fresh, zeroed memory of the right type. Mode, addresses and nic stay zero.
+    let (domain_attr, fabric_attr) = (domain_attr(grant, ends, domain)?, fabric_attr()?);
+    // SAFETY: fresh, zeroed memory of the right type. Mode and nic stay zero.
     unsafe {
         (*info).caps = grant.caps;
         (*info).addr_format = grant.addr_format;
+        ((*info).src_addr, (*info).src_addrlen) = address(grant, ends.src.as_ref())?;
+        ((*info).dest_addr, (*info).dest_addrlen) = address(grant, ends.dest.as_ref())?;
         (*info).tx_attr = tx;
         (*info).rx_attr = rx;
         (*info).ep_attr = ep;
@@ -183,6 +193,22 @@ pub(crate) fn build(grant: &Grant, domain: *mut fid_domain) -> Result<*mut fi_in
         (*info).fabric_attr = fabric_attr;
     }
     Ok(info)
+}
+
+/// An address in memory of its own, and how many bytes it has.
+fn address(grant: &Grant, blob: Option<&[u8; ADDRESS_LEN]>) -> Result<(*mut c_void, usize), Errno> {
+    let Some(blob) = blob else {
+        return Ok((std::ptr::null_mut(), 0));
+    };
+    let bytes = Form::of(grant.addr_format).unwrap_or_default().bytes(blob);
+    // SAFETY: malloc may be called with any size.
+    let memory = unsafe { libc::malloc(bytes.len()) };
+    if memory.is_null() {
+        return Err(Errno::NOMEM);
+    }
+    // SAFETY: fresh memory of this size.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.cast(), bytes.len()) };
+    Ok((memory, bytes.len()))
 }
 
 fn tx_attr(side: &Side) -> Result<*mut fi_tx_attr, Errno> {
@@ -241,12 +267,19 @@ fn ep_attr(grant: &Grant) -> Result<*mut fi_ep_attr, Errno> {
     Ok(attr)
 }
 
-fn domain_attr(grant: &Grant, domain: *mut fid_domain) -> Result<*mut fi_domain_attr, Errno> {
+fn domain_attr(
+    grant: &Grant,
+    ends: &Ends,
+    domain: *mut fid_domain,
+) -> Result<*mut fi_domain_attr, Errno> {
     let attr: *mut fi_domain_attr = zeroed()?;
     // SAFETY: fresh memory; large enough for every libfabric, so newer fields may be set.
     unsafe {
         (*attr).domain = domain;
-        (*attr).name = own_name()?;
+        (*attr).name = match CString::new(&*ends.domain) {
+            Ok(name) if !name.is_empty() => copied(&name)?,
+            _ => own_name()?,
+        };
         (*attr).threading = grant.threading;
         (*attr).control_progress = grant.control_progress;
         (*attr).data_progress = grant.data_progress;

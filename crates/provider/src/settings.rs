@@ -40,12 +40,9 @@ pub(crate) fn warn_once() {
     }
 }
 
-/// Reads what the user set. The error is a text for people.
-pub(crate) fn read() -> Result<Settings, String> {
-    warn_once();
-    let settings = Settings::from_lookup(host::param_get)?;
-    log::info(&format!("settings in force:\n{}", settings.show()));
-    Ok(settings)
+/// The user's settings. The error is a text for people.
+pub(crate) fn lookup() -> Result<Settings, String> {
+    Settings::from_lookup(host::param_get)
 }
 
 /// Returns whether sends may borrow the application's memory.

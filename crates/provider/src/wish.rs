@@ -117,10 +117,8 @@ pub(crate) struct Wish {
     pub mr_mode: c_int,
     pub mr_key_size: usize,
     pub cq_data_size: usize,
-    /// A fabric or domain with another name than ours is wanted.
+    /// A fabric with another name than ours is wanted.
     pub foreign_name: bool,
-    /// An address of the application's own or of a peer is given.
-    pub address: bool,
     /// The longest message that a send may copy.
     pub inject_max: usize,
     /// Remote memory may be offered.
@@ -180,9 +178,6 @@ fn check_endpoint(wish: &Wish) -> Result<(), &'static str> {
         }
         Some(_) => {}
     }
-    if wish.address {
-        return Err("a particular address");
-    }
     if wish.protocol != 0 && wish.protocol != PROTOCOL {
         return Err("another protocol");
     }
@@ -203,7 +198,7 @@ fn check_endpoint(wish: &Wish) -> Result<(), &'static str> {
 
 fn check_domain(wish: &Wish) -> Result<(), &'static str> {
     if wish.foreign_name {
-        return Err("another fabric or domain");
+        return Err("another fabric");
     }
     if wish.domain_caps & !DOMAIN_CAPS != 0 {
         return Err("domain capabilities that we lack");

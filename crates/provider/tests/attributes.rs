@@ -133,21 +133,6 @@ fn whom_one_can_reach_is_said_by_the_domain() {
 }
 
 #[test]
-fn a_node_name_is_not_ignored() {
-    let library = Library::open();
-    let ask = |node: &std::ffi::CStr, flags| {
-        let mut info = null_mut();
-        // SAFETY: valid pointers.
-        unsafe {
-            let getinfo = (*library.provider()).getinfo;
-            getinfo(API, node.as_ptr(), null(), flags, null(), &mut info)
-        }
-    };
-    assert_eq!(ask(c"localhost", 0), ENODATA);
-    assert_eq!(ask(c"localhost", FI_SOURCE), ENODATA);
-}
-
-#[test]
 fn what_could_not_be_used_is_not_opened() {
     let p = Pair::open();
     let none = null_mut();

@@ -50,6 +50,11 @@ impl UdpAddr {
         }
     }
 
+    /// Where a rail over IP is reached, as far as its address says so: the port may be 0.
+    pub fn place(addr: &RailAddr) -> Option<SocketAddr> {
+        UdpAddr::fields(addr).map(|at| SocketAddr::new(at.ip, at.port))
+    }
+
     /// Reads a rail's address; `None` for another kind, or if it is no address of UDP.
     #[inline]
     pub fn of(addr: &RailAddr) -> Option<UdpAddr> {
@@ -62,6 +67,11 @@ impl UdpAddr {
     /// The same of any kind over IP.
     #[inline]
     pub fn read(addr: &RailAddr) -> Option<UdpAddr> {
+        UdpAddr::fields(addr).filter(|at| at.port != 0)
+    }
+
+    #[inline]
+    fn fields(addr: &RailAddr) -> Option<UdpAddr> {
         let (head, ip) = addr.bytes().split_first_chunk::<IP_AT>()?;
         let [low, high, prefix_len] = *head;
         let (ip, bits) = match addr.kind {
@@ -76,8 +86,7 @@ impl UdpAddr {
             _ => return None,
         };
         let port = u16::from_le_bytes([low, high]);
-        let possible = port != 0 && prefix_len <= bits;
-        possible.then_some(UdpAddr {
+        (prefix_len <= bits).then_some(UdpAddr {
             ip,
             port,
             prefix_len,

@@ -5,7 +5,7 @@
 pub mod pair;
 
 use crate::sys::*;
-use std::ffi::{c_int, c_void, CString};
+use std::ffi::{c_int, c_void, CStr, CString};
 use std::path::PathBuf;
 use std::ptr::null_mut;
 
@@ -43,10 +43,24 @@ impl Library {
 
     /// `fi_getinfo` without node and service.
     pub fn getinfo(&self, version: u32, hints: *const fi_info) -> Result<*mut fi_info, c_int> {
+        self.resolve(version, [None, None], 0, hints)
+    }
+
+    /// `fi_getinfo` with node and service, as far as there are any.
+    pub fn resolve(
+        &self,
+        version: u32,
+        names: [Option<&CStr>; 2],
+        flags: u64,
+        hints: *const fi_info,
+    ) -> Result<*mut fi_info, c_int> {
         let mut info = null_mut();
-        let none = std::ptr::null();
+        let [node, service] = names.map(|name| name.map_or(std::ptr::null(), CStr::as_ptr));
         // SAFETY: valid pointers.
-        let rc = unsafe { ((*self.provider()).getinfo)(version, none, none, 0, hints, &mut info) };
+        let rc = unsafe {
+            let getinfo = (*self.provider()).getinfo;
+            getinfo(version, node, service, flags, hints, &mut info)
+        };
         if rc == 0 {
             Ok(info)
         } else {
@@ -99,6 +113,8 @@ pub unsafe fn free_info(info: *mut fi_info) {
     unsafe {
         libc::free((*(*info).domain_attr).name.cast());
         libc::free((*(*info).fabric_attr).name.cast());
+        libc::free((*info).src_addr);
+        libc::free((*info).dest_addr);
         libc::free((*info).tx_attr.cast());
         libc::free((*info).rx_attr.cast());
         libc::free((*info).ep_attr.cast());

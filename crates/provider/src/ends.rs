@@ -1,0 +1,205 @@
+//! The ends that an `fi_info` names: the own side and a peer, as `fi_getinfo` is asked for them;
+//! and the rails that a domain is to have.
+
+use crate::about;
+use crate::addresses::{Form, ADDRESS_LEN};
+use crate::log;
+use crate::resolve;
+use crate::settings;
+use crate::sys::*;
+use marline_engine::names;
+use marline_engine::settings::Settings;
+use marline_engine::{rails_here, RailHere};
+use std::ffi::{c_char, c_void, CStr};
+use std::net::{IpAddr, SocketAddr};
+
+type Blob = [u8; ADDRESS_LEN];
+
+/// The application's question.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked<'a> {
+    pub node: Option<&'a CStr>,
+    pub service: Option<&'a CStr>,
+    /// FI_SOURCE: node and service are the own side's.
+    pub source: bool,
+    /// FI_NUMERICHOST.
+    pub numeric: bool,
+    /// Addresses and the name of a domain in the hints.
+    pub src: Option<Blob>,
+    pub dest: Option<Blob>,
+    pub domain: Option<&'a str>,
+}
+
+/// The ends of a reply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub src: Option<Blob>,
+    pub dest: Option<Blob>,
+    /// The name of its domain: ours, or that of its only rail.
+    pub domain: String,
+}
+
+/// # Safety
+/// `text` is null or a C string that lives as long as the answer.
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: checked for null.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+}
+
+/// The ends that hints name, the domain's name among them. `None`: an address in them is not ours.
+///
+/// # Safety
+/// `hints` is null or valid, and lives as long as the answer.
+pub(crate) unsafe fn of_hints<'a>(hints: *const fi_info) -> Option<Asked<'a>> {
+    // SAFETY: null or valid all the way down.
+    unsafe {
+        let Some(hints) = hints.as_ref() else {
+            return Some(Asked::default());
+        };
+        let form = Form::of(hints.addr_format).unwrap_or_default();
+        let own = |at: *const c_void, len| match at.is_null() {
+            true => Some(None),
+            false => form.own(at, len).map(Some),
+        };
+        let name = match hints.domain_attr.is_null() {
+            true => None,
+            false => text((*hints.domain_attr).name),
+        };
+        let name = name.filter(|n| !n.to_bytes().eq_ignore_ascii_case(about::NAME.to_bytes()));
+        Some(Asked {
+            src: own(hints.src_addr, hints.src_addrlen)?,
+            dest: own(hints.dest_addr, hints.dest_addrlen)?,
+            domain: match name {
+                Some(name) => Some(name.to_str().ok()?),
+                None => None,
+            },
+            ..Asked::default()
+        })
+    }
+}
+
+/// The settings of a domain of this name.
+fn settings_of(domain: Option<&str>) -> Result<Settings, String> {
+    let mut settings = settings::lookup()?;
+    if let Some(name) = domain {
+        settings.rails = vec![name.to_owned()];
+    }
+    Ok(settings)
+}
+
+/// Answers a question. Errors are texts for people.
+pub(crate) fn find(asked: &Asked<'_>) -> Result<Ends, String> {
+    let settings = settings_of(asked.domain)?;
+    let mut ends = Ends {
+        src: asked.src,
+        dest: asked.dest,
+        domain: asked.domain.unwrap_or(&own_name()).to_owned(),
+    };
+    // (Without rails no domain opens, which says why.)
+    let rails = match asked.domain {
+        Some(_) => rails_here(&settings)?,
+        None => rails_here(&settings).unwrap_or_default(),
+    };
+    let named = asked.node.is_some() || asked.service.is_some();
+    if named && asked.source {
+        own_side(asked, &settings, &rails, &mut ends)?;
+    } else if named {
+        ends.dest = Some(peer(asked, settings.port)?);
+    }
+    if ends.src.is_none() {
+        let ip = rails.iter().find_map(|rail| rail.ip);
+        ends.src = ip.map(|ip| names::place_blob(&[SocketAddr::new(ip, settings.port)]));
+    }
+    Ok(ends)
+}
+
+fn own_name() -> String {
+    about::NAME.to_string_lossy().into_owned()
+}
+
+/// The side that node and service name here: the port of all rails, or of the one that has the
+/// node's address.
+fn own_side(
+    asked: &Asked<'_>,
+    settings: &Settings,
+    rails: &[RailHere],
+    ends: &mut Ends,
+) -> Result<(), String> {
+    let port = asked.service.map_or(Ok(settings.port), resolve::port)?;
+    let first = rails.iter().find_map(|rail| rail.ip);
+    let mut ip = first.ok_or("no rail here has an IP address")?;
+    if let Some(node) = asked.node {
+        let at = resolve::addresses(node, None, asked.numeric)?;
+        let here = at.iter().find_map(|at| {
+            let mut rails = rails.iter();
+            rails.find(|rail| rail.ip == Some(at.ip()))
+        });
+        match here {
+            Some(rail) => {
+                ip = rail.ip.unwrap_or(ip);
+                ends.domain = rail.name.clone();
+            }
+            // The host's own name, as many systems have it: all rails are meant.
+            None if at.iter().all(|at| is_own_name(at.ip())) => {}
+            None => {
+                let node = node.to_string_lossy();
+                return Err(format!("{node} is the address of no rail here"));
+            }
+        }
+    }
+    ends.src = Some(names::place_blob(&[SocketAddr::new(ip, port)]));
+    Ok(())
+}
+
+/// An address such as 127.0.1.1 that no interface has.
+fn is_own_name(ip: IpAddr) -> bool {
+    ip.is_loopback()
+}
+
+/// The places where a peer may be.
+fn peer(asked: &Asked<'_>, port: u16) -> Result<Blob, String> {
+    let node = asked.node.ok_or("a service of no node")?;
+    let mut at = resolve::addresses(node, asked.service, asked.numeric)?;
+    for place in at.iter_mut().filter(|place| place.port() == 0) {
+        place.set_port(port);
+    }
+    at.retain(|place| place.port() != 0);
+    if at.is_empty() {
+        let node = node.to_string_lossy();
+        return Err(format!("{node} without a port: name a service, too"));
+    }
+    Ok(names::place_blob(&at))
+}
+
+/// The settings of the domain that an `fi_info` stands for. Errors are texts for people.
+///
+/// # Safety
+/// `info` is valid.
+pub(crate) unsafe fn settings_for(info: *const fi_info) -> Result<Settings, String> {
+    // SAFETY: the caller's promise.
+    let asked = unsafe { of_hints(info) }.ok_or("src_addr is no address of Marline")?;
+    let mut settings = settings_of(asked.domain)?;
+    let place = asked.src.and_then(|blob| names::places_of(&blob));
+    let Some(place) = place.and_then(|places| places.first().copied()) else {
+        return Ok(settings);
+    };
+    if place.port() != 0 {
+        settings.port = place.port();
+    }
+    // Of a rail's addresses, the one that was named.
+    if let Some(name) = asked.domain {
+        let rails = rails_here(&settings)?;
+        if rails.iter().any(|rail| rail.ip == Some(place.ip())) {
+            return Ok(settings);
+        }
+        let kind = name.split_once(':').map_or("", |(kind, _)| kind);
+        let separator = if kind.is_empty() { "" } else { ":" };
+        settings.rails = vec![format!("{kind}{separator}{}", place.ip())];
+        let other = rails_here(&settings)?;
+        if !other.iter().any(|o| rails.iter().any(|r| r.name == o.name)) {
+            log::warn("src_addr is the address of another rail than the domain's name");
+            return Err(format!("{} is no address of {name}", place.ip()));
+        }
+    }
+    Ok(settings)
+}

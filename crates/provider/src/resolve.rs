@@ -1,0 +1,111 @@
+//! Names of hosts and services, as the system's resolver knows them.
+
+use std::ffi::{c_int, CStr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ptr::{null, null_mut};
+
+/// Frees the resolver's answer whatever happens while it is read.
+struct Answer(*mut libc::addrinfo);
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // SAFETY: it came from a getaddrinfo that succeeded, and is freed once.
+        unsafe { libc::freeaddrinfo(self.0) }
+    }
+}
+
+/// The addresses of a host, each with the port of the service (0 without one), in the resolver's
+/// order. `numeric`: the host is no name, and nobody is asked. Errors are texts for people.
+pub(crate) fn addresses(
+    node: &CStr,
+    service: Option<&CStr>,
+    numeric: bool,
+) -> Result<Vec<SocketAddr>, String> {
+    let flags = match numeric {
+        true => libc::AI_NUMERICHOST,
+        false => 0,
+    };
+    ask(Some(node), service, flags)
+}
+
+/// The port of a service: a number, or a name such as those in /etc/services.
+pub(crate) fn port(service: &CStr) -> Result<u16, String> {
+    let found = ask(None, Some(service), libc::AI_PASSIVE)?;
+    Ok(found.first().map_or(0, SocketAddr::port))
+}
+
+fn ask(
+    node: Option<&CStr>,
+    service: Option<&CStr>,
+    flags: c_int,
+) -> Result<Vec<SocketAddr>, String> {
+    // SAFETY: all zero is no wish at all.
+    let mut hints: libc::addrinfo = unsafe { std::mem::zeroed() };
+    (hints.ai_socktype, hints.ai_flags) = (libc::SOCK_DGRAM, flags);
+    let mut first = null_mut();
+    // SAFETY: null or C strings, and valid places for wish and answer.
+    let rc = unsafe {
+        let (node, service) = (node.map_or(null(), CStr::as_ptr), of(service));
+        libc::getaddrinfo(node, service, &hints, &mut first)
+    };
+    if rc != 0 {
+        // SAFETY: a static text.
+        let why = unsafe { CStr::from_ptr(libc::gai_strerror(rc)) };
+        let [node, service] = [node, service].map(|n| n.unwrap_or(c"").to_string_lossy());
+        return Err(format!("{node}:{service}: {}", why.to_string_lossy()));
+    }
+    let answer = Answer(first);
+    let mut found = Vec::new();
+    let mut entry = answer.0;
+    while !entry.is_null() {
+        // SAFETY: the resolver made a chain of valid entries that ends with null.
+        let item = unsafe { &*entry };
+        // SAFETY: a socket address of the family that the entry names.
+        found.extend(unsafe { socket_addr(item) });
+        entry = item.ai_next;
+    }
+    Ok(found)
+}
+
+fn of(service: Option<&CStr>) -> *const std::ffi::c_char {
+    service.map_or(null(), CStr::as_ptr)
+}
+
+/// # Safety
+/// `item` is an entry of the resolver's.
+unsafe fn socket_addr(item: &libc::addrinfo) -> Option<SocketAddr> {
+    match item.ai_family {
+        libc::AF_INET => {
+            // SAFETY: the family says so.
+            let at = unsafe { &*item.ai_addr.cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(u32::from_be(at.sin_addr.s_addr));
+            Some(SocketAddr::new(ip.into(), u16::from_be(at.sin_port)))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says so.
+            let at = unsafe { &*item.ai_addr.cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(at.sin6_addr.s6_addr);
+            Some(SocketAddr::new(ip.into(), u16::from_be(at.sin6_port)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_addresses_without_asking_anybody() {
+        let v4 = addresses(c"127.0.0.1", Some(c"7471"), true).unwrap();
+        assert_eq!(v4, ["127.0.0.1:7471".parse().unwrap()]);
+        let v6 = addresses(c"::1", None, true).unwrap();
+        assert_eq!(v6, ["[::1]:0".parse().unwrap()]);
+        assert_eq!(port(c"7471"), Ok(7_471));
+        for (node, service) in [(c"localhost", c"1"), (c"1.2.3.4.5", c"1"), (c"::1", c"x y")] {
+            let why = addresses(node, Some(service), true).unwrap_err();
+            assert!(why.contains(node.to_str().unwrap()), "{why}");
+        }
+        assert!(port(c"no such service").is_err());
+    }
+}
