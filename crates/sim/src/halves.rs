@@ -2,7 +2,7 @@
 //! for the world, what it receives the world has put into an inbox.
 
 use crate::buffers::SimBuffers;
-use crate::machine::{Machine, News, Out, TRUESIZE, WIRE_BYTES};
+use crate::machine::{Machine, News, Out, TRUESIZE, UC_MTU, WIRE_BYTES};
 use crate::spare;
 use crate::writes::OutWrite;
 use marline_rails::{
@@ -26,8 +26,8 @@ pub struct SimTx {
     links: LinkTable<RailAddr, Option<u64>>,
     /// Calls that wrote so far.
     calls: u32,
-    /// Writes leave in parts of a packet.
-    cut: bool,
+    /// Connections made anew; after two nothing leaves in more than one part.
+    remade: u32,
     buffers: SimBuffers,
 }
 
@@ -41,7 +41,7 @@ impl SimTx {
             addr,
             links: LinkTable::default(),
             calls: 0,
-            cut: false,
+            remade: 0,
             buffers: SimBuffers::new(&caps),
         }
     }
@@ -73,7 +73,7 @@ impl Links for SimTx {
         let Some(to) = self.links.key(link).filter(|_| old && self.is_uc()) else {
             return false;
         };
-        self.cut = true;
+        self.remade += 1;
         self.machine.wires().remakes.push((self.rail, to));
         self.machine.stir();
         true
@@ -173,6 +173,9 @@ impl RailTx for SimTx {
         if let Some(&max) = port.limits.iter().filter(|&&max| segment > max).min() {
             return SendOutcome::TooBig(max);
         }
+        if self.remade > 1 && segment > UC_MTU {
+            return SendOutcome::TooBig(UC_MTU);
+        }
         if port.blocked_until(at).is_some() {
             return SendOutcome::Busy;
         }
@@ -238,8 +241,8 @@ impl RemoteWrite for SimTx {
         let pieces: Vec<(usize, usize)> = pieces.collect();
         self.calls += 1;
         let call = self.is_uc().then_some(self.calls);
-        let part_max = if self.cut {
-            self.caps.datagram_max
+        let part_max = if self.remade > 1 {
+            self.caps.datagram_max.min(UC_MTU)
         } else {
             usize::MAX
         };

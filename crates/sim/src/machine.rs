@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub const TRUESIZE: u64 = 768;
 /// Bytes of a frame on the wire beside the datagram.
 pub const WIRE_BYTES: u64 = 46;
+/// Most bytes of a packet of one part, on unreliable connections of InfiniBand.
+pub const UC_MTU: usize = 1_024;
 /// Segments and bytes of one super-packet (design rule 8).
 const SEGMENTS_MAX: usize = 64;
 /// How often a queue that does not move is looked at.

@@ -7,6 +7,7 @@
 //! rails' own code. A connection is found again by the same number when it was made anew.
 
 use crate::dials::end_of;
+use crate::machine::UC_MTU;
 use crate::place::target_of;
 use crate::world::World;
 use crate::writes::OutWrite;
@@ -65,6 +66,19 @@ impl World {
         };
         let landed = self.connections.landed.entry((e, rail)).or_default();
         landed.packet(from, immediate) || self.setup.node.errs(Mutation::TrustImmediates)
+    }
+
+    /// A packet of so many bytes was lost: if it had parts, its connection is stuck.
+    pub(crate) fn lost_part(
+        &mut self,
+        e: u32,
+        start: (usize, usize),
+        target: (usize, usize),
+        len: usize,
+    ) {
+        if len > UC_MTU && self.setup.is_uc(start.1) {
+            self.stick(e, start, target);
+        }
     }
 
     /// A connection takes nothing any more in one direction, and nobody is told.

@@ -493,6 +493,9 @@ impl World {
         let fate = self
             .net
             .send(at, start, target, (bytes.len(), datagram), (lost, held));
+        if fate.copies[0].is_none() && !out.light {
+            self.lost_part(e, start, target, datagram);
+        }
         let stream = self.net.is_stream(out.rail, target.1);
         self.net.light = false;
         let breaks = stream.then(|| self.breaks(e, start, target));

@@ -111,6 +111,26 @@ fn stuck_connections_are_made_anew() {
     assert!(stuck > 0 && remade > 0, "{stuck} {remade}");
 }
 
+/// The same by packets alone, which have no parts on a rail that made a connection anew.
+#[test]
+fn connections_stuck_by_packets_are_made_anew() {
+    let (mut stuck, mut remade, mut packets) = (0, 0, 0);
+    for seed in 0..8 {
+        let mut setup = unreliable(seed, 5_000);
+        setup.sticks = true;
+        setup.datagram_max = vec![8_192];
+        setup.node.eager_max = 64 << 10;
+        setup.node.write_min = u64::MAX as _;
+        let net = clean(&setup).net;
+        assert_eq!(net.writes, 0);
+        (stuck, remade) = (stuck + net.stuck, remade + net.remade);
+        packets += net.packets;
+    }
+    assert!(stuck > 0 && remade > 0, "{stuck} {remade} {packets}");
+    // Each of two rails shrinks once, not again and again.
+    assert!(remade < 100, "{stuck} {remade} {packets}");
+}
+
 /// Native rails that lose nothing carry everything, with few acks.
 #[test]
 fn nothing_is_lost_natively_where_nothing_fails() {

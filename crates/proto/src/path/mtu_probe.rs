@@ -188,7 +188,7 @@ impl Path {
 
     fn ask_more_later(&mut self, now: u64) {
         let sizes = &mut self.sizes;
-        if self.datagram_max < sizes.ceiling && sizes.raise_at == u64::MAX {
+        if !sizes.fixed && self.datagram_max < sizes.ceiling && sizes.raise_at == u64::MAX {
             sizes.raise_at = now + sizes.raise_every;
             sizes.raise_every = (2 * sizes.raise_every).min(RAISE_CAP_NS);
         }

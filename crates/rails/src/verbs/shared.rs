@@ -31,6 +31,8 @@ const CONNECTED_BYTES: usize = 8 << 20;
 const CONNECTED_RECEIVES: u32 = 2048;
 /// Largest packet of a reliable connection: each that waits to be received takes as much.
 const CONNECTED_MAX: usize = 16 * 1024;
+/// Largest packet of an unreliable one, unless the MTU is larger.
+const UNRELIABLE_MAX: usize = 8 * 1024;
 /// Completions of sends that may wait: of all connections when all fail at once.
 const SEND_COMPLETIONS: u32 = 32_000;
 
@@ -70,8 +72,8 @@ impl Connections {
     fn new(domain: &Arc<Domain>, port: &Port, kind: QueueType) -> Result<Connections, Errno> {
         let slot_len = match kind {
             QueueType::Rc => CONNECTED_MAX,
-            // In one part: some devices give a connection up when one of several is missing.
-            QueueType::Uc | QueueType::Ud => port.attr.mtu(),
+            // All of a packet is lost with any of its parts, so these are fewer.
+            QueueType::Uc | QueueType::Ud => UNRELIABLE_MAX.max(port.attr.mtu()),
         };
         let slots = ((CONNECTED_BYTES / slot_len) as u32).min(CONNECTED_RECEIVES);
         Ok(Connections {

@@ -26,6 +26,8 @@ use std::sync::Arc;
 const BUFFERS: u32 = 16;
 /// Most packets in one send, and most requests that are posted at once.
 const BATCH_MAX: usize = 64;
+/// A rail sends nothing in parts after so many connections were silent.
+const SILENCES_MAX: u32 = 2;
 /// Completions that are taken at once.
 const COMPLETIONS: usize = 32;
 
@@ -41,8 +43,8 @@ pub struct VerbsTx {
     shared: Arc<Shared>,
     kind: QueueType,
     chain: Sends,
-    /// Writes leave in parts of the MTU.
-    cut: bool,
+    /// Connections that were made anew because they were silent.
+    silences: u32,
     /// The port carries packets, as far as was said.
     up: bool,
     /// The device is unusable for good.
@@ -117,7 +119,7 @@ impl VerbsTx {
             shared,
             kind,
             chain: Sends::new(CONNECTION_SENDS as usize),
-            cut: false,
+            silences: 0,
             up: true,
             dead: false,
         })
@@ -131,6 +133,23 @@ impl VerbsTx {
             Some(all) => all.slot_len.min(mtu),
             None => mtu,
         }
+    }
+
+    /// Nothing leaves in more than one part: packets and writes are of the MTU. (A peer that is not
+    /// scheduled is silent, too, but seldom twice.)
+    #[inline]
+    fn cuts(&self) -> bool {
+        self.silences >= SILENCES_MAX
+    }
+
+    /// A packet is longer than what is sent in one part, where that has to be: the most.
+    #[inline]
+    fn too_big(&self, len: usize) -> Option<SendOutcome> {
+        if !self.cuts() {
+            return None;
+        }
+        let mtu = self.shared.port.attr.mtu();
+        (len > mtu).then_some(SendOutcome::TooBig(mtu))
     }
 
     /// Takes completions of what was sent, and frees what it read.
@@ -459,6 +478,9 @@ impl RailTx for VerbsTx {
     }
 
     fn send(&mut self, link: LinkId, bytes: &[u8], segment: usize, _flow: u8) -> SendOutcome {
+        if let Some(too_big) = self.too_big(segment.min(bytes.len())) {
+            return too_big;
+        }
         match self.send_now(link, bytes, segment) {
             Posted::Waits => self.hold(link, || Waiting::packets(bytes, segment)),
             posted => outcome(posted),
@@ -511,6 +533,10 @@ impl TxBuffers for VerbsTx {
         _flow: u8,
     ) -> SendOutcome {
         debug_assert!(len <= BUFFER_LEN);
+        if let Some(too_big) = self.too_big(segment.min(len)) {
+            self.buffers.free(buffer);
+            return too_big;
+        }
         if len <= segment.min(self.shared.datagrams.inline_max) {
             let address = self.buffers.request(buffer, 0, len).address;
             let posted = self.send_inline(link, address, len);
@@ -540,10 +566,10 @@ impl Links for VerbsTx {
     fn works(&mut self, _: LinkId) {}
 
     /// A connection that was silent is made anew: some devices take nothing any more on an
-    /// unreliable one after a part of a message was lost. No message has parts from then on.
+    /// unreliable one after a part of a message was lost. After the second time nothing has parts.
     fn reroute(&mut self, link: LinkId) -> bool {
         let renewed = self.kind == QueueType::Uc && self.links.renew(link);
-        self.cut |= renewed;
+        self.silences += u32::from(renewed);
         self.free();
         renewed
     }

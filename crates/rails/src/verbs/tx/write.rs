@@ -17,8 +17,9 @@ impl VerbsTx {
         if self.kind != QueueType::Uc {
             return Operation::Send; // in order, it says that all before it has landed
         }
-        if self.cut {
-            *requests = cut(requests, self.packet_max(), self.links.depth());
+        if self.cuts() {
+            let mtu = self.shared.port.attr.mtu();
+            *requests = cut(requests, mtu, self.links.depth());
         }
         let call = self.writes.next_call();
         for (which, (_, operation)) in requests.iter_mut().enumerate() {
@@ -121,6 +122,9 @@ impl RemoteWrite for VerbsTx {
     }
 
     fn write(&mut self, link: LinkId, write: &Write<'_>, packet: &[u8]) -> SendOutcome {
+        if let Some(too_big) = self.too_big(packet.len()) {
+            return too_big;
+        }
         let read = Read::Write(write.token);
         match self.write_now(link, read, packet, |domain| Writes::open(domain, write)) {
             Posted::Waits => {
