@@ -11,6 +11,7 @@ use crate::platform::system::System;
 use crate::progress::process::{self, Process};
 use crate::progress::shared::{Parts, Shared};
 use crate::state::core::{Core, CoreConfig};
+use marline_rails::InterfaceChange;
 use marline_wire::Address;
 
 /// One Marline engine: the rails, the protocol and the lock of one libfabric domain. Clones are
@@ -65,6 +66,13 @@ impl<S: System> Engine<S> {
         let now = self.shared.clock.now_ns();
         let next = self.shared.work(now, rung);
         (next, self.shared.is_away(now))
+    }
+
+    /// Something has become of the interface of a rail, on a system that nobody watches. Returns
+    /// whether the rail goes by it.
+    pub fn interface_changed(&self, rail: usize, change: &InterfaceChange) -> bool {
+        let now = self.shared.clock.now_ns();
+        self.shared.on_change(now, rail, change)
     }
 
     /// No call may use it any more: after a panic, and in a forked child.

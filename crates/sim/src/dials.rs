@@ -1,6 +1,7 @@
 //! Making and breaking connections of simulated rails.
 
 use crate::connections::End;
+use crate::endpoint::Endpoint;
 use crate::machine::News;
 use crate::place::{port_of, target_of};
 use crate::setup::{Fault, Trouble};
@@ -39,8 +40,7 @@ impl World {
             return;
         };
         let (start, target) = ((self.eps[e as usize].host, rail), target_of(&to));
-        let listens =
-            |ep: &crate::endpoint::Endpoint| ep.alive && !ep.closed && ep.port == port_of(&to);
+        let listens = |ep: &Endpoint| ep.alive && !ep.closed && ep.listens(target.1, port_of(&to));
         let there = self.on_host.get(target.0).copied().flatten();
         let there = there.is_some_and(|other| listens(&self.eps[other as usize]));
         let cut = || self.net.is_cut(start, target) || self.net.is_cut(target, start);
@@ -123,7 +123,10 @@ impl World {
     /// A trouble of the network starts or ends; all connections of a rail that goes down break.
     pub(crate) fn trouble(&mut self, what: &Trouble, starts: bool) {
         self.net.trouble(what, starts);
-        if let Trouble::RailDown { host, rail, .. } = *what {
+        if let Trouble::Move { host, rail, to } = *what {
+            self.send_elsewhere((host, rail), to, starts);
+        }
+        if let Trouble::RailDown { host, rail, .. } | Trouble::Move { host, rail, .. } = *what {
             self.break_where(|from, to| from == (host, rail) || to == (host, rail));
         }
     }

@@ -1,6 +1,7 @@
 //! Draws the faults of a seed, by its profile, and the rarer kinds of work. Kinds that came later
 //! draw from numbers of their own, so that all else of a seed stays what it was.
 
+use crate::place::SITES;
 use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::setup::{Fault, Setup, Trouble, Weather, Work};
@@ -41,6 +42,7 @@ pub(crate) fn draw_faults(setup: &mut Setup, profile: Profile, rng: &mut Rng) {
     }
     if rails {
         draw_partial(setup);
+        draw_moves(setup);
     }
     if verbs {
         draw_verbs(setup);
@@ -260,6 +262,33 @@ fn draw_hung_queues(setup: &mut Setup) {
         let to = from + rng.range(most / 10, most);
         setup.add((from, to), Trouble::Hung { host, rail });
         setup.faults_end_ns = setup.faults_end_ns.max(to);
+    }
+}
+
+/// Rails whose addresses change, in half of the cases those of two hosts at the same time. One rail
+/// stays where it is, if there are others, and none fails for long, so that all can be told.
+fn draw_moves(setup: &mut Setup) {
+    let rng = &mut Rng::new(setup.seed, 30);
+    let long = |f: &Fault| f.what.rail().is_some() && setup.outlasts_connections(f);
+    if !rng.one_in(8) || setup.faults.iter().any(long) {
+        return;
+    }
+    let stays = rng.below(setup.rails as u64) as usize;
+    let together = rng.one_in(2);
+    for _ in 0..rng.pick(&[1, 2, 4, 8]) {
+        let (host, rail) = a_rail(setup, rng);
+        let at = span(setup, rng);
+        if setup.rails > 1 && rail == stays {
+            continue;
+        }
+        // Where nobody knows where the other is, they never speak again.
+        setup.may_die |= setup.rails == 1;
+        for host in [Some(host), together.then_some((host + 1) % setup.hosts)] {
+            let to = rng.below(SITES.into()) as u16;
+            if let Some(host) = host {
+                setup.add(at, Trouble::Move { host, rail, to });
+            }
+        }
     }
 }
 

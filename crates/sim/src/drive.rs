@@ -45,6 +45,7 @@ impl World {
         let before = self.hash;
         let taken = self.eps[e as usize].machine.taken();
         self.set_clock(e);
+        self.follow_addresses(e);
         let mut steps = false;
         if self.eps[e as usize].computing == 0 {
             self.poll(e);

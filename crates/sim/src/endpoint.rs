@@ -5,7 +5,7 @@ use crate::content::Content;
 use crate::machine::{id_of, Machine, PortSpec, SimSystem, SimWatch, LOOK_NS};
 use crate::memory::{Buffer, Graveyard, Op, OpKind, RecvOp};
 use crate::ops::LateSend;
-use crate::place::port_of;
+use crate::place::{port_of, Sites};
 use crate::rng::Rng;
 use crate::run::add_counters;
 use crate::setup::Setup;
@@ -109,8 +109,8 @@ pub struct Endpoint {
     pub blob: Vec<u8>,
     /// Its token.
     pub token: u32,
-    /// Port of its sockets.
-    pub port: u16,
+    /// Where its rails are now.
+    pub(crate) sites: Sites,
     av: AvId,
     pub(crate) addrs: Table<u32, FiAddr>,
     /// Its queues: of sends and reads, of receives (perhaps the same).
@@ -285,7 +285,7 @@ impl Endpoint {
             ep,
             blob: blob[..len].to_vec(),
             token,
-            port: port_of(&specs[0].addr),
+            sites: Sites::of(port_of(&specs[0].addr), setup.rails),
             av,
             addrs: Table::default(),
             cqs: [tx, rx],

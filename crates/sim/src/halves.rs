@@ -152,7 +152,8 @@ impl RailTx for SimTx {
     }
 
     fn move_to(&mut self, _: &InterfaceChoice) -> Option<RailAddr> {
-        None
+        self.addr = self.machine.wires().ports[self.rail].addr;
+        Some(self.addr)
     }
 
     fn local_addr(&self) -> RailAddr {

@@ -30,6 +30,7 @@ mod machine;
 mod many;
 mod memory;
 mod moment;
+mod moves;
 mod net;
 mod ops;
 mod patterns;

@@ -148,7 +148,8 @@ pub struct Port {
     /// How often its writes were given up.
     pub drained: u32,
     pub(crate) next_key: u64,
-    addr: RailAddr,
+    /// Where it is reached.
+    pub(crate) addr: RailAddr,
     caps: Caps,
     rate: u64,
     /// It has only this part of its rate.

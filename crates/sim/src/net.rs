@@ -475,7 +475,7 @@ impl Net {
         let rails = self.rails;
         let step = |v: &mut u32| *v = if starts { *v + 1 } else { v.saturating_sub(1) };
         match *what {
-            Trouble::RailDown { host, rail, .. } => {
+            Trouble::RailDown { host, rail, .. } | Trouble::Move { host, rail, .. } => {
                 let port = &mut self.ports[host * rails + rail];
                 step(&mut port.down);
                 port.breaks += starts as u32;

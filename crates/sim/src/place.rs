@@ -70,3 +70,51 @@ pub(crate) fn target_of(to: &RailAddr) -> (usize, usize) {
 pub(crate) fn port_of(to: &RailAddr) -> u16 {
     parts(to).map_or(0, |parts| parts.1)
 }
+
+/// Addresses that a rail may have. A port stands for each.
+pub(crate) const SITES: u16 = 6;
+/// Ports between the same of two addresses.
+const APART: u16 = 10_000;
+
+/// Where the rails of a process are.
+#[derive(Debug)]
+pub(crate) struct Sites {
+    /// The port of the first address of each.
+    port: u16,
+    /// Of each the number of its address, if it has one.
+    pub now: Vec<Option<u16>>,
+    /// Rails whose interface has another address, of which their process is about to hear.
+    pub news: Vec<(usize, u16)>,
+}
+
+impl Sites {
+    /// Those of rails that have not moved.
+    pub(crate) fn of(port: u16, rails: usize) -> Sites {
+        Sites {
+            port,
+            now: vec![Some(0); rails],
+            news: Vec::new(),
+        }
+    }
+
+    /// The address of a rail is gone, and it has no other one yet.
+    pub(crate) fn is_gone(&self, rail: usize) -> bool {
+        self.now[rail].is_none()
+    }
+
+    /// The port of the address of this number.
+    pub(crate) fn port_at(&self, site: u16) -> u16 {
+        self.port + site * APART
+    }
+
+    /// The port of a rail, if it has an address.
+    pub(crate) fn port(&self, rail: usize) -> Option<u16> {
+        self.now[rail].map(|site| self.port_at(site))
+    }
+
+    /// A rail had this port, or will have it.
+    pub(crate) fn has_left(&self, rail: usize, port: u16) -> bool {
+        let site = port.checked_sub(self.port);
+        self.port(rail) != Some(port) && site.is_some_and(|site| site % APART == 0)
+    }
+}

@@ -1,6 +1,7 @@
 //! Faults from a file instead of from a seed: one a line, `FROM TO TARGET FAULT`, as in
 //! `5ms 30ms 0:1 blackhole out`. (`docs/simulator.md` lists them.)
 
+use crate::place::SITES;
 use crate::setup::{Fault, Lie, Setup, Trouble};
 use marline_proto::Config;
 
@@ -73,6 +74,11 @@ fn of_rail((host, rail): (usize, usize), words: &[&str]) -> Result<Trouble, Stri
             host,
             rail,
             told: false,
+        },
+        [("moves", to)] => Trouble::Move {
+            host,
+            rail,
+            to: site(to)?,
         },
         [("hung", "")] => Trouble::Hung { host, rail },
         [("refuses", "")] => Trouble::Refuse { host, rail },
@@ -170,6 +176,14 @@ fn outgoing(way: (&str, &str)) -> Result<bool, String> {
     }
 }
 
+fn site(text: &str) -> Result<u16, String> {
+    let site = text.parse().ok().filter(|&n: &u16| n < SITES);
+    site.ok_or(format!(
+        "{text:?} is no address: there are 0 to {}",
+        SITES - 1
+    ))
+}
+
 fn number(text: &str) -> Result<u64, String> {
     let number = text.parse().ok().filter(|n| (1..1 << 32).contains(n));
     number.ok_or(format!("{text:?} is no whole number above 0"))
@@ -215,6 +229,7 @@ mod tests {
             1ms 2ms 0:0 corrupt=0.001
             1ms 2ms 0:0 slow=10
             1ms 2ms 0:0 hung
+            1ms 2ms 0:0 moves=3
             1ms 2ms 0:0 refuses
             1ms 2ms 0:0 mtu=1400
             1ms 2ms 0:0 mtu=1400 told
@@ -227,7 +242,7 @@ mod tests {
             1ms 2ms 1 clock=600ms
             1ms 2ms all partition=1";
         let faults = parse(text, 2, 2).unwrap();
-        assert_eq!(faults.len(), 18);
+        assert_eq!(faults.len(), 19);
         let Fault {
             from_ns,
             to_ns,
@@ -265,6 +280,7 @@ mod tests {
             ("1ms 2ms 0:0 explode", "no fault of a rail"),
             ("1ms 2ms 0:0 drop=2 in", "no share from 0 to 1"),
             ("1ms 2ms 0:0 drop=0.1 up", "say in or out"),
+            ("1ms 2ms 0:0 moves=9", "no address: there are 0 to 5"),
             ("1ms 2ms 0:0 slow=0", "no whole number above 0"),
             ("1ms 2ms é sleeps", "host é"),
             ("1ms 2ms 0 sleeps", "no fault of a host"),

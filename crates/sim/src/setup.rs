@@ -79,6 +79,9 @@ pub enum Trouble {
         rail: usize,
         told: bool,
     },
+    /// The address of this rail is gone, and its owner hears of it; in the end its interface has
+    /// another one, of this number.
+    Move { host: usize, rail: usize, to: u16 },
     /// Packets of this rail vanish in one direction.
     Blackhole {
         host: usize,
@@ -138,6 +141,7 @@ impl Trouble {
         match self {
             Trouble::RailDown { told: true, .. } => "rail down, told",
             Trouble::RailDown { .. } => "rail down",
+            Trouble::Move { .. } => "rail moves",
             Trouble::Blackhole { .. } => "blackhole",
             Trouble::Partition { .. } => "partition",
             Trouble::Gray { .. } => "gray rail",
@@ -160,7 +164,9 @@ impl Trouble {
     /// True if it keeps all packets from a rail (of a host) to another.
     pub(crate) fn cuts(&self, from: (usize, usize), to: (usize, usize)) -> bool {
         match *self {
-            Trouble::RailDown { host, rail, .. } => [from, to].contains(&(host, rail)),
+            Trouble::RailDown { host, rail, .. } | Trouble::Move { host, rail, .. } => {
+                [from, to].contains(&(host, rail))
+            }
             Trouble::Blackhole {
                 host,
                 rail,
@@ -175,6 +181,7 @@ impl Trouble {
     pub(crate) fn rail(&self) -> Option<usize> {
         match *self {
             Trouble::RailDown { rail, .. }
+            | Trouble::Move { rail, .. }
             | Trouble::Blackhole { rail, .. }
             | Trouble::Gray { rail, .. }
             | Trouble::Leak { rail, .. }

@@ -2,7 +2,7 @@
 
 use crate::connections::Rests;
 use crate::run::run_setup;
-use crate::setup::{Setup, Topology};
+use crate::setup::{Setup, Topology, Trouble};
 
 /// Runs that shrinking may take: it must not cost more than reading a longer report.
 const TRIES_MAX: u32 = 300;
@@ -133,6 +133,10 @@ fn drop_last_rail(setup: &mut Setup) {
     setup
         .faults
         .retain(|f| f.what.rail().is_none_or(|r| r < left));
+    // The one that stays where it is may be gone.
+    setup
+        .faults
+        .retain(|f| !matches!(f.what, Trouble::Move { .. }));
 }
 
 /// The same with fewer rounds, or less that goes wrong in them.

@@ -313,7 +313,7 @@ impl World {
         }
         let here = self.on_host[host].filter(|&e| {
             let ep = &self.eps[e as usize];
-            ep.alive && !ep.closed && ep.port == port
+            ep.alive && !ep.closed && ep.listens(rail, port)
         });
         let wall = self.net.refuses((host, rail)) && !stream;
         let Some(e) = here.filter(|_| !wall) else {
@@ -321,7 +321,9 @@ impl World {
             let flying = &self.flying[slot as usize];
             self.net.stats.nobody += u64::from(!wall);
             self.net.stats.refused += u64::from(wall);
-            if let Some(addr) = flying.reply_to.filter(|_| self.setup.refuses || wall) {
+            let left = here.is_none() && self.has_left((host, rail), port);
+            let refuses = self.setup.refuses && !left || wall;
+            if let Some(addr) = flying.reply_to.filter(|_| refuses) {
                 let rail = flying.rail;
                 let sender = &self.eps[from as usize];
                 if sender.alive {
@@ -484,7 +486,8 @@ impl World {
         let (from, to) = (self.eps[e as usize].host, out.to);
         let target = target_of(&to);
         let start = (from, out.rail);
-        if !out.light && self.is_stuck(e, start, target) {
+        let gone = self.eps[e as usize].sites.is_gone(out.rail);
+        if gone || !out.light && self.is_stuck(e, start, target) {
             self.net.stats.swallowed += 1;
             return spare::give(bytes);
         }

@@ -296,7 +296,7 @@ impl World {
         }
         let here = self.on_host[to.0].filter(|&e| {
             let ep = &self.eps[e as usize];
-            ep.alive && !ep.closed && ep.port == port
+            ep.alive && !ep.closed && ep.listens(to.1, port)
         });
         let Some(e) = here else {
             self.net.stats.writes_lost += 1;

@@ -4,7 +4,7 @@
 use crate::api::LogLevel;
 use crate::platform::system::System;
 use crate::progress::shared::Shared;
-use marline_rails::{InterfaceChange, InterfaceWatch};
+use marline_rails::InterfaceChange;
 
 /// Time that the thread may work before others get the lock (design rule 2).
 const HOLD_NS: u64 = 50_000;
@@ -69,7 +69,11 @@ impl<S: System> Shared<S> {
         slow.next_ns = now + self.tick_ns / 2;
         if let Some(watch) = slow.interfaces.as_mut() {
             while let Some((rail, change)) = watch.poll() {
-                self.on_change(now, watch, rail, &change);
+                if self.on_change(now, rail, &change) {
+                    if let InterfaceChange::Address(other) = &change {
+                        watch.follow(rail, other.ip);
+                    }
+                }
             }
         }
         if let Some(workers) = slow.workers.as_mut() {
@@ -87,28 +91,22 @@ impl<S: System> Shared<S> {
         }
     }
 
-    /// Something has become of the interface of a rail.
-    fn on_change(
-        &self,
-        now: u64,
-        watch: &mut InterfaceWatch,
-        rail: usize,
-        change: &InterfaceChange,
-    ) {
+    /// Something has become of the interface of a rail. Returns whether the rail goes by it.
+    pub(crate) fn on_change(&self, now: u64, rail: usize, change: &InterfaceChange) -> bool {
         let mut core = self.lock();
         if core.poisoned {
-            return;
+            return false;
         }
-        match change {
-            InterfaceChange::State(fault) => core.on_rail_fault(now, rail, *fault),
-            InterfaceChange::Address(other) => {
-                if core.move_rail(now, rail, other) {
-                    watch.follow(rail, other.ip);
-                }
+        let goes_by_it = match change {
+            InterfaceChange::State(fault) => {
+                core.on_rail_fault(now, rail, *fault);
+                true
             }
-        }
+            InterfaceChange::Address(other) => core.move_rail(now, rail, other),
+        };
         core.settle();
         core.flush(now);
+        goes_by_it
     }
 
     /// Ends the threads that make sums.

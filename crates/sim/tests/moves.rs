@@ -1,0 +1,49 @@
+//! Rails whose addresses change in mid-run (docs/decisions/0209, 0213, 0214).
+
+use marline_sim::script::parse;
+use marline_sim::{run_setup, Setup, Work};
+
+/// A cluster whose work lasts for longer than these faults.
+fn moving(seed: u64, hosts: usize, rails: usize, faults: &str) -> Setup {
+    let mut setup = Setup::plain(seed, hosts, rails);
+    (setup.work, setup.ops, setup.size_max) = (Work::Halo, 400, 3 << 20);
+    setup.rate.fill(125_000_000);
+    setup.faults_end_ns = 60_000_000;
+    setup.follow(&parse(faults, hosts, rails).expect("faults"));
+    setup
+}
+
+fn all_right(setup: &Setup) {
+    let report = run_setup(setup, false);
+    let moves = report.troubles.get("rail moves");
+    assert_eq!(moves.copied(), Some(setup.faults.len() as u64));
+    let worked_ns = report.worked_ns;
+    assert!(worked_ns > 25_000_000, "over at {worked_ns} ns");
+    assert!(
+        report.failure.is_none(),
+        "seed {}: {:?}",
+        setup.seed,
+        report.failure
+    );
+}
+
+#[test]
+fn the_only_rail_of_a_host_moves() {
+    for seed in 0..6 {
+        all_right(&moving(
+            seed,
+            2,
+            1,
+            "5ms 7ms 0:0 moves=1\n20ms 22ms 0:0 moves=2",
+        ));
+    }
+}
+
+#[test]
+fn both_ends_of_a_rail_move_at_once() {
+    for seed in 0..6 {
+        let faults = "5ms 7ms 0:1 moves=1\n5ms 7ms 1:1 moves=1\n20ms 22ms 0:1 moves=0\n\
+                      20ms 21ms 1:1 moves=5";
+        all_right(&moving(seed, 2, 2, faults));
+    }
+}
