@@ -8,6 +8,9 @@ use crate::rng::Rng;
 const WIRE_BYTES: u64 = 46;
 /// A process knows that one of its rails is down after so long, and uses another for unicast.
 const KNOWN_NS: u64 = 2_000_000;
+/// Bytes that wait for a rail at most before a process builds no more packets: what the kernel
+/// takes.
+const ROOM_BYTES: u64 = 4 << 20;
 
 /// The damage of one copy of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +83,19 @@ impl GroupNet {
             since.into_iter().flatten().any(|at| now >= at + KNOWN_NS)
         };
         (0..self.lanes).find(|&lane| !down(lane)).unwrap_or(0)
+    }
+
+    /// When all rails of a process have room for another packet.
+    pub(super) fn room_at(&self, setup: &GroupSetup, proc: usize) -> u64 {
+        let free_at = &self.free_at[proc * self.lanes..][..self.lanes];
+        let last = free_at.iter().max().copied().unwrap_or(0);
+        last.saturating_sub(ROOM_BYTES * 1_000_000_000 / setup.rate)
+    }
+
+    /// Says if more waits for a rail than it has room for, with one packet beyond: whoever sends
+    /// took no notice.
+    pub(super) fn overfull(&self, now: u64, setup: &GroupSetup, sent: u64) -> bool {
+        sent.saturating_sub(now) > 2 * ROOM_BYTES * 1_000_000_000 / setup.rate
     }
 
     /// A packet leaves: when it is on the wire.

@@ -364,7 +364,7 @@ impl<'a> GroupWorld<'a> {
                 continue;
             };
             let pumped = self.pump_member(proc, group, &mut member);
-            let deadline = member.group.next_deadline().unwrap_or(u64::MAX);
+            let deadline = self.due_at(proc, &member);
             let spec = &self.setup.groups[group];
             let posts = member.operations.len() < spec.script.len() && member.open < spec.depth;
             next = next
@@ -381,6 +381,17 @@ impl<'a> GroupWorld<'a> {
             self.wake(proc, next.max(self.now + 1));
         }
         Ok(())
+    }
+
+    /// When a member has something to do: where a rail has no room, what is due waits for that.
+    fn due_at(&self, proc: usize, member: &Member) -> u64 {
+        let deadline = member.group.next_deadline().unwrap_or(u64::MAX);
+        let room_at = self.net.room_at(self.setup, proc);
+        match room_at > self.now && deadline <= self.now {
+            true => room_at,
+            false if room_at > self.now => deadline.min(room_at),
+            false => deadline,
+        }
     }
 
     fn pump_member(
@@ -401,7 +412,10 @@ impl<'a> GroupWorld<'a> {
             member.group.handle_timeouts(now);
         }
         loop {
-            while let Some(packet) = member.group.poll_transmit(now) {
+            while self.net.room_at(self.setup, proc) <= now {
+                let Some(packet) = member.group.poll_transmit(now) else {
+                    break;
+                };
                 self.send(proc, group, member, &packet)?;
             }
             if let Some(event) = member.group.poll_event() {
@@ -474,18 +488,27 @@ impl<'a> GroupWorld<'a> {
             To::Member(to) => {
                 let to = spec.members[to as usize];
                 let lane = self.net.route(now, from, to);
-                let sent = self.net.leave(now, setup, (from, lane), bytes.len());
+                let sent = self.leave((from, lane), bytes.len())?;
                 self.deliver((from, to, lane), (sent, false), &bytes);
             }
             To::All { lane } => {
                 let lane = lane as usize;
-                let sent = self.net.leave(now, setup, (from, lane), bytes.len());
+                let sent = self.leave((from, lane), bytes.len())?;
                 for &to in spec.members.iter().filter(|&&to| to != from) {
                     self.deliver((from, to, lane), (sent, true), &bytes);
                 }
             }
         }
         Ok(())
+    }
+
+    /// A packet leaves: when it is on the wire. What waits for a rail takes memory.
+    fn leave(&mut self, (from, lane): (usize, usize), len: usize) -> Result<u64, String> {
+        let sent = self.net.leave(self.now, self.setup, (from, lane), len);
+        match self.net.overfull(self.now, self.setup, sent) {
+            true => Err(format!("process {from} sends past what rail {lane} takes")),
+            false => Ok(sent),
+        }
     }
 
     fn deliver(&mut self, way: (usize, usize, usize), how: (u64, bool), bytes: &Rc<Vec<u8>>) {
