@@ -3,7 +3,7 @@
 mod face;
 
 use face::{output, take, Pair};
-use marline_proto::PathStats;
+use marline_proto::{PathStats, SendSpec};
 
 const MS: u64 = 1_000_000;
 /// Time between two polls here.
@@ -97,6 +97,43 @@ fn what_is_lost_is_sent_again_at_once_though_the_peer_was_away_before() {
     }
     for handle in 55..60 {
         assert_eq!(loses(&mut pair, handle), quick, "repairs are needed here");
+    }
+}
+
+/// A peer that speaks a little less often than every round trip came back from an absence each time
+/// it spoke, and what was lost was never sent again (seed 98681890898004 of the simulator).
+#[test]
+fn a_peer_that_speaks_now_and_then_delays_no_repair_for_ever() {
+    let mut pair = Pair::new(1, false);
+    for handle in 2..5 {
+        away(&mut pair, handle, 12 * MS);
+    }
+    let to_a = pair.b.peer(&pair.a.address());
+    pair.message(50, 100);
+    let (before, since) = (resent(&pair), pair.now);
+    for step in 1.. {
+        if step % 8 == 0 {
+            // It is read before timers are looked at.
+            let now = pair.now + STEP_NS;
+            pair.b.on_poll(now, false);
+            pair.b.caught_up();
+            pair.b.post_send(&SendSpec {
+                handle: 1_000 + step,
+                peer: to_a,
+                tag: None,
+                data: None,
+                len: 8,
+                urgent_ack: false,
+            });
+            let back = output(&mut pair.b, now, false);
+            take(&mut pair.a, now, &back);
+        }
+        // All that leaves is lost.
+        pair.alone();
+        if resent(&pair) > before {
+            break;
+        }
+        assert!(pair.now < since + 150 * MS, "it is never sent again");
     }
 }
 

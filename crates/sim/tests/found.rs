@@ -230,3 +230,11 @@ fn a_refusal_may_be_the_last_answer_of_a_peer() {
     let failure = run_setup(&setup, false).failure.unwrap_or_default();
     assert!(failure.is_empty(), "{failure}");
 }
+
+/// Two cuts at once left the crossed ways, and a probe each 20 ms was all that the peer said: each
+/// time it counted as back from an absence, within 21 ms of which no repair was due, so that there
+/// was none on a path that lost all, and the peer was called dead after a second.
+#[test]
+fn a_peer_that_speaks_now_and_then_delays_no_repair_for_ever() {
+    clean(98_681_890_898_004, Profile::Swarm);
+}

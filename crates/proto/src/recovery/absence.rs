@@ -124,12 +124,14 @@ impl Conn {
         patience_ns: u64,
         answer_ns: u64,
     ) -> (u64, Expiry) {
-        if self.life.lively_ns > from + answer_ns {
-            // It is there, and acknowledges within a round trip what it found when it came back.
-            return (due.max(self.life.woke_ns + answer_ns), Expiry::Repair);
-        }
         let patience_ns = (patience_ns << path.backoff.min(6)).min(REPAIR_START_MAX_NS);
         let until = from + patience_ns;
+        if self.life.lively_ns > from + answer_ns {
+            // It is there, and acknowledges within a round trip what it found when it came back. (A
+            // peer that speaks now and then comes back each time: it is waited for once.)
+            let woke_ns = self.life.woke_ns.min(until);
+            return (due.max(woke_ns + answer_ns), Expiry::Repair);
+        }
         match until <= due || path.asked_from == path.repair_from {
             true => (until.max(due), Expiry::Repair),
             false => (due, Expiry::Ask),
