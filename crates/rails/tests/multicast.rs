@@ -81,11 +81,25 @@ fn a_sleep_ends_when_a_group_has_something() {
     let ((mut a, _), (mut b, mut rx)) = (open_default("127.0.0.0/8"), open_default("127.0.0.0/8"));
     let id = port_of(&a.local_addr()) as u64;
     let link = a.join(&group(&a, id)).unwrap();
-    b.join(&group(&b, id)).unwrap();
+    let ours = b.join(&group(&b, id)).unwrap();
     assert_eq!(rx.arm(), Armed::Sleep);
     a.send_group(link, b"wake up", 7);
     wait_readable(rx.fd().unwrap());
     assert_eq!(receive(&mut rx, 1), [b"wake up"]);
+    // A group that was joined or left since is in the next sleep, or no longer.
+    b.leave(ours);
+    b.join(&group(&b, id + 1)).unwrap();
+    let other = a.join(&group(&a, id + 1)).unwrap();
+    for (link, wakes) in [(link, false), (other, true)] {
+        assert_eq!(rx.arm(), Armed::Sleep);
+        a.send_group(link, b"again", 5);
+        if wakes {
+            wait_readable(rx.fd().unwrap());
+            assert_eq!(receive(&mut rx, 1), [b"again"]);
+        } else {
+            assert!(is_quiet(&mut rx));
+        }
+    }
 }
 
 /// Gives those of one host the time to meet: it is told by nothing.

@@ -329,6 +329,12 @@ fn a_rail_follows_its_interface_to_another_address_and_back() {
         );
         until_received(&mut tx, &peer.local_addr(), &mut rx);
         until_received(&mut peer, &now_at, &mut tx_back);
+        // It sleeps on the sockets that it has now.
+        while tx_back.recv(&mut |_| ()) > 0 {}
+        tx_back.arm();
+        peer.send_to(&now_at, b"after", 5, 0);
+        wait_readable(tx_back.fd().unwrap());
+        until_received(&mut peer, &now_at, &mut tx_back);
     }
     assert_eq!(tx.local_addr(), first);
 }

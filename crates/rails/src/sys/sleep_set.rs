@@ -2,7 +2,7 @@
 //!
 //! A socket in an epoll set makes the kernel call back for every packet that arrives, whether
 //! anybody sleeps or not. So sockets are in the set only from [`SleepSet::arm`] to
-//! [`SleepSet::disarm`].
+//! [`SleepSet::disarm`], which need not come before the next sleep but once there is much to read.
 
 use super::{check, Errno};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

@@ -206,16 +206,15 @@ pub(super) struct GroupFeeds {
 }
 
 impl GroupFeeds {
-    /// Takes over what the sending half has joined and left.
+    /// The sending half has joined or left groups.
     #[inline]
-    pub(super) fn refresh(&mut self, shared: &Shared) {
-        if shared.joined.version.load(Ordering::Acquire) != self.version {
-            self.take_over(shared);
-        }
+    pub(super) fn is_stale(&self, shared: &Shared) -> bool {
+        shared.joined.version.load(Ordering::Acquire) != self.version
     }
 
+    /// Takes over what the sending half has joined and left.
     #[cold]
-    fn take_over(&mut self, shared: &Shared) {
+    pub(super) fn take_over(&mut self, shared: &Shared) {
         let joined = shared.joined.sockets.lock();
         let mut joined = joined.unwrap_or_else(PoisonError::into_inner);
         self.version = shared.joined.version.load(Ordering::Acquire);

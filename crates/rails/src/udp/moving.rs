@@ -45,6 +45,7 @@ impl UdpTx {
             let _ = self.move_hot(hot, (&main, &local), &here);
         }
         shared.socket.replace(main)?;
+        shared.joined.change(|_| ()); // the receiving half looks anew what it sleeps on
         self.interface = here;
         self.flows = Default::default();
         self.flows_tried = 0;

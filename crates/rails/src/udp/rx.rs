@@ -12,6 +12,21 @@ use std::sync::Arc;
 /// Batches that are read at most where they are not expected; a backlog there soon ends that.
 const REST_MAX: usize = 8;
 
+/// Datagrams after a sleep that the sockets stay in the set for: each costs the kernel a call back
+/// there, and 64 of them about what it takes to take the sockets out and put them in again.
+const LINGER: usize = 64;
+
+/// The sockets in the set of a sleep.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    /// None is in it.
+    No,
+    /// All are.
+    Asleep,
+    /// All still are: the next sleep may come soon. Until so many datagrams have come.
+    Awake(usize),
+}
+
 /// Receiving half of a [`super::UdpRail`].
 pub struct UdpRx {
     shared: Arc<Shared>,
@@ -21,8 +36,7 @@ pub struct UdpRx {
     groups: GroupFeeds,
     /// All sockets, for the time of a sleep.
     sleep: Option<SleepSet>,
-    /// Sockets are in it.
-    armed: bool,
+    watch: Watch,
 }
 
 impl UdpRx {
@@ -39,7 +53,7 @@ impl UdpRx {
             hot,
             groups: GroupFeeds::default(),
             sleep,
-            armed: false,
+            watch: Watch::No,
         }
     }
 
@@ -75,20 +89,49 @@ impl UdpRx {
     /// Reads sockets of groups: the one last heard, or all in turn.
     #[inline]
     fn recv_groups(&mut self, all: bool, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        self.groups.refresh(&self.shared);
+        self.refresh();
         let with = (&*self.shared, &mut self.reader);
         self.groups.recv(with, all, sink)
+    }
+
+    /// Takes over what the sending half has changed. A socket that is left may live on in another
+    /// process, and in the set, and a new one may have its descriptor.
+    #[inline]
+    fn refresh(&mut self) {
+        if self.groups.is_stale(&self.shared) {
+            self.unwatch();
+            self.groups.take_over(&self.shared);
+        }
+    }
+
+    #[cold]
+    fn unwatch(&mut self) {
+        if self.watch == Watch::Asleep {
+            self.groups.wake();
+        }
+        if self.watch != Watch::No {
+            let sockets = self.all_sockets();
+            if let Some(sleep) = &mut self.sleep {
+                sleep.disarm(&sockets);
+            }
+        }
+        self.watch = Watch::No;
     }
 
     /// The sleep is over.
     #[cold]
     fn wake(&mut self) {
-        self.armed = false;
-        let sockets = self.all_sockets();
-        if let Some(sleep) = &mut self.sleep {
-            sleep.disarm(&sockets);
-        }
         self.groups.wake();
+        self.watch = Watch::Awake(LINGER);
+    }
+
+    /// Counts datagrams that came, of those that are left until the set is emptied.
+    #[cold]
+    fn linger(&mut self, left: usize, count: usize) {
+        self.watch = Watch::Awake(left.saturating_sub(count));
+        if left <= count {
+            self.unwatch();
+        }
     }
 
     #[cold]
@@ -114,23 +157,33 @@ impl UdpRx {
         }
         count
     }
-}
 
-impl RailRx for UdpRx {
+    /// Reads the socket that has most.
     #[inline]
-    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
-        if self.armed {
-            self.wake();
-        }
+    fn recv_own(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
         let count = match self.hot.as_ref().is_some_and(|hot| hot.is_first()) {
             true => self.recv_hot(sink),
             false => self.recv_main(sink),
         };
         if count == 0 && self.hot.as_mut().is_some_and(|hot| hot.ran_dry()) {
-            return self.recv(sink);
+            return self.recv_own(sink);
+        }
+        count
+    }
+}
+
+impl RailRx for UdpRx {
+    #[inline]
+    fn recv(&mut self, sink: &mut dyn FnMut(Received<'_>)) -> usize {
+        let mut count = self.recv_own(sink);
+        if self.watch == Watch::Asleep {
+            self.wake();
         }
         if count == 0 {
-            return self.recv_groups(false, sink);
+            count = self.recv_groups(false, sink);
+        }
+        if let (Watch::Awake(left), 1..) = (self.watch, count) {
+            self.linger(left, count);
         }
         count
     }
@@ -163,15 +216,14 @@ impl RailRx for UdpRx {
     }
 
     fn arm(&mut self) -> Armed {
-        if self.armed {
-            self.wake(); // a socket that is left may live on in another process, and in the set
+        self.refresh();
+        if self.watch == Watch::No {
+            let sockets = self.all_sockets();
+            if let Some(sleep) = &mut self.sleep {
+                sleep.arm(&sockets);
+            }
         }
-        self.groups.refresh(&self.shared);
-        let sockets = self.all_sockets();
-        if let Some(sleep) = &mut self.sleep {
-            sleep.arm(&sockets);
-            self.armed = true;
-        }
+        self.watch = Watch::Asleep;
         if self.groups.arm() {
             return Armed::LookAgain;
         }
