@@ -1,19 +1,28 @@
 /* Broadcasts that are made once and started again and again, with buffers that change between, among
  * persistent and other messages around the ring of all. Each rank starts them in an order of its own.
  *
- *   bcast_init [--count N] [--max-size BYTES] [--threads] [--gentle]
+ *   bcast_init [--count N] [--max-size BYTES] [--threads N] [--gentle]
  *
+ * --threads: so many of each rank do so at once, each on communicators of its own.
  * --gentle: all ranks start them in the same order, keep datatypes, and do not call MPI_Testall: what
  * the MPIs' own do not get wrong.
  */
 #include <mpi.h>
 #include <getopt.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "pattern.h"
 
-enum { SEVERAL = 5, TAG = 7, ROUNDS = 8 };
-static int rank, ranks, gentle;
+enum { SEVERAL = 5, TAG = 7, ROUNDS = 8, THREADS_MAX = 8 };
+static int rank, ranks, gentle, count = 20;
+static size_t max = 100000;
+
+/* One thread's part. */
+typedef struct Part {
+    int number, first;
+    MPI_Comm comms[2];
+} Part;
 
 /* Open MPI has it before the rest of MPI 4. */
 #if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
@@ -51,8 +60,10 @@ static void finish(int how, int open, MPI_Request *requests)
 }
 
 /* Requests of two communicators: made, started ROUNDS times, freed; one is never started. */
-static void several(int n, size_t max, MPI_Comm *comms)
+static void several(int n, const Part *part)
 {
+    const MPI_Comm *comms = part->comms;
+    int tag = TAG + part->number;
     unsigned char *all[SEVERAL], out[700], in[700];
     int roots[SEVERAL], wide[SEVERAL];
     MPI_Datatype types[SEVERAL];
@@ -84,8 +95,8 @@ static void several(int n, size_t max, MPI_Comm *comms)
         }
     }
     MPI_Bcast_init(all[0], (int)bytes[0], MPI_BYTE, 0, comms[0], MPI_INFO_NULL, &idle);
-    MPI_Recv_init(in, sizeof in, MPI_BYTE, left, TAG, MPI_COMM_WORLD, &requests[SEVERAL]);
-    MPI_Send_init(out, sizeof out, MPI_BYTE, right, TAG, MPI_COMM_WORLD, &requests[SEVERAL + 1]);
+    MPI_Recv_init(in, sizeof in, MPI_BYTE, left, tag, MPI_COMM_WORLD, &requests[SEVERAL]);
+    MPI_Send_init(out, sizeof out, MPI_BYTE, right, tag, MPI_COMM_WORLD, &requests[SEVERAL + 1]);
     for (int round = 0; round < ROUNDS; round++) {
         pattern_fill(out, sizeof out, pattern_key(rank, right, (uint64_t)n, round));
         for (int b = 0; b < SEVERAL; b++) {
@@ -124,36 +135,55 @@ static void several(int n, size_t max, MPI_Comm *comms)
 }
 #endif
 
+static void *play(void *given)
+{
+    const Part *part = given;
+#ifdef HAS_INIT
+    for (int n = 0; n < count; n++)
+        several(part->first + n, part);
+#else
+    (void)part;
+#endif
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
-    int count = 20, threads = 0, given;
-    size_t max = 100000;
+    int threads = 0, given;
     static struct option options[] = {
-        {"count", 1, 0, 'c'}, {"max-size", 1, 0, 'm'}, {"threads", 0, 0, 't'},
+        {"count", 1, 0, 'c'}, {"max-size", 1, 0, 'm'}, {"threads", 1, 0, 't'},
         {"gentle", 0, 0, 'o'}, {0, 0, 0, 0}};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (o == 'c') count = atoi(optarg);
         else if (o == 'm') max = strtoull(optarg, NULL, 0);
-        else if (o == 't') threads = 1;
+        else if (o == 't') threads = atoi(optarg);
         else if (o == 'o') gentle = 1;
         else return 2;
     }
+    if (threads < 0 || threads > THREADS_MAX)
+        return 2;
     MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &given);
+    threads = threads ? threads : 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    MPI_Comm comms[2];
+    Part parts[THREADS_MAX];
+    pthread_t running[THREADS_MAX];
     double start = MPI_Wtime();
     for (int round = 0; round < 2; round++) {
-        MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
-        MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
-#ifdef HAS_INIT
-        for (int n = 0; n < count; n++)
-            several(round * count + n, max, comms);
-#else
-        (void)max;
-#endif
-        MPI_Comm_free(&comms[0]);
-        MPI_Comm_free(&comms[1]);
+        for (int t = 0; t < threads; t++) {
+            parts[t] = (Part){.number = t, .first = (round * threads + t) * count};
+            MPI_Comm_dup(MPI_COMM_WORLD, &parts[t].comms[0]);
+            MPI_Comm_dup(MPI_COMM_WORLD, &parts[t].comms[1]);
+        }
+        for (int t = 1; t < threads; t++)
+            pthread_create(&running[t], NULL, play, &parts[t]);
+        play(&parts[0]);
+        for (int t = 1; t < threads; t++)
+            pthread_join(running[t], NULL);
+        for (int t = 0; t < threads; t++) {
+            MPI_Comm_free(&parts[t].comms[0]);
+            MPI_Comm_free(&parts[t].comms[1]);
+        }
     }
     if (rank == 0)
         printf("bcast ok n=%d ranks=%d seconds=%.2f\n", count, ranks, MPI_Wtime() - start);

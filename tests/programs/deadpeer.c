@@ -3,6 +3,7 @@
  *
  *   deadpeer [recv|send|any]     any: the receive is from MPI_ANY_SOURCE
  *   deadpeer bcast RANK          that rank dies amid broadcasts from rank 0; all others print
+ *   deadpeer bcast_init RANK     the same of one that is started again and again
  *
  * Rank 0 prints `deadpeer: error after SECONDS s: TEXT` and exits 0 if an MPI call returned an error.
  */
@@ -14,6 +15,11 @@
 
 #include "pattern.h"
 
+/* Open MPI has it before the rest of MPI 4. */
+#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+#define HAS_INIT 1
+#endif
+
 static void die(int signal)
 {
     (void)signal;
@@ -21,12 +27,17 @@ static void die(int signal)
 }
 
 /* Broadcasts from rank 0 until a call fails; rank `dying` is killed wherever it is then. */
-static void broadcasts(int rank, int dying)
+static void broadcasts(int rank, int dying, int again)
 {
     static char text[MPI_MAX_ERROR_STRING], buf[300000];
     struct itimerval soon = {.it_value = {.tv_usec = 500000}};
     int len = 0, err = MPI_SUCCESS;
+    MPI_Request request = MPI_REQUEST_NULL;
     signal(SIGALRM, die);
+#ifdef HAS_INIT
+    if (again)
+        MPI_Bcast_init(buf, sizeof buf, MPI_BYTE, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+#endif
     double t = now_s();
     for (int n = 0; err == MPI_SUCCESS && now_s() - t < 60; n++) {
         if (n == 100) {
@@ -34,7 +45,10 @@ static void broadcasts(int rank, int dying)
             if (rank == dying)
                 setitimer(ITIMER_REAL, &soon, NULL);
         }
-        err = MPI_Bcast(buf, sizeof buf, MPI_BYTE, 0, MPI_COMM_WORLD);
+        if (!again)
+            err = MPI_Bcast(buf, sizeof buf, MPI_BYTE, 0, MPI_COMM_WORLD);
+        else if ((err = MPI_Start(&request)) == MPI_SUCCESS)
+            err = MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
     if (err != MPI_SUCCESS)
         MPI_Error_string(err, text, &len);
@@ -51,9 +65,9 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    if (argc > 2 && !strcmp(argv[1], "bcast")) {
+    if (argc > 2 && !strncmp(argv[1], "bcast", 5)) {
         MPI_Barrier(MPI_COMM_WORLD);
-        broadcasts(rank, atoi(argv[2]));
+        broadcasts(rank, atoi(argv[2]), !strcmp(argv[1], "bcast_init"));
     }
     int sending = argc > 1 && !strcmp(argv[1], "send");
     int from = argc > 1 && !strcmp(argv[1], "any") ? MPI_ANY_SOURCE : 1;
